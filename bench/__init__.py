@@ -1,1 +1,1 @@
-"""The benchmark of the KIP's claims: paced load and analysis on Spark, verdicts with intervals, a report."""
+"""Benchmark of the KIP's claims: paced load and analysis on Spark, verdicts with intervals, a report."""

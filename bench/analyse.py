@@ -1,7 +1,7 @@
-"""The latency phase from raw observations to numbers: Spark jobs whose results are small and plain.
+"""Analysis of the latency phase: Spark jobs that reduce raw observations to a few plain numbers.
 
-Times are whole nanoseconds, so every quantile is exact: the one that sorting the observations would give (linear
-between neighbours). How far the sample allows quantiles is the plan's ``min_beyond``.
+Times are whole nanoseconds and quantiles are exact: they equal those of the sorted observations, with linear
+interpolation between neighbours. The plan's ``min_beyond`` limits how far into the tail quantiles are shown.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CURVE_RESAMPLES = 1000
-# From the median to 99.99 %, evenly on the scale on which the curve is drawn.
+# From the median to 99.99 %, evenly spaced on the axis of the plot.
 CURVE_POINTS_PER_DECADE = 16
 CURVE_DECADES = 4
 NS_PER_MS = 1e6
-# Of the columns; some may be missing, such as the cell if there is only one.
+# Columns that every file needs; others may be missing, such as the cell if there is only one.
 REQUIRED = frozenset({"arm", "outcome", "intended_ns", "sent_ns", "done_ns"})
 SLOT = ("cell", "arm", "block")
 ARM = ("cell", "arm")
 
 
 def curve_quantiles() -> list[float]:
-    """The quantiles at which percentile curves are computed, ascending from 0.5."""
+    """Return the quantiles at which percentile curves are computed, ascending from 0.5."""
     steps = np.arange(CURVE_DECADES * CURVE_POINTS_PER_DECADE + 1) / CURVE_POINTS_PER_DECADE
     beyond = 10.0**-steps
     return [0.5, *(float(1 - share) for share in beyond if share < 0.45)]
 
 
 def read_raw(spark: SparkSession, raw: Path) -> DataFrame:
-    """Raw observations with what every analysis needs: latencies in microseconds.
+    """Read raw observations and add latencies in microseconds.
 
     ``latency_us`` counts from the intended time to the delivery report, ``late_us`` from the intended time to the
-    call of produce(), ``client_us`` is librdkafka's own, from that call to its report.
+    call of produce(). The column ``client_us`` is the client's own measurement, from that call to the report.
 
     Raises:
-        RackgateError: there are none, or a file is damaged, lacks a column or has one of another type.
+        RackgateError: there are no observations, or a file is damaged, lacks a column or has a column of another type.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
@@ -63,7 +63,7 @@ def read_raw(spark: SparkSession, raw: Path) -> DataFrame:
 
 
 def _check_files(raw: Path) -> None:
-    """Check the schema of every file: Spark takes that of one, and names no file when another differs."""
+    """Check the schema of every file: Spark reads the schema of one file and does not report which other differs."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -92,23 +92,23 @@ def _is_text(kind: Any) -> bool:
 
 
 def cells(raw: DataFrame, planned: Sequence[Cell], refusals: Mapping[Key, str] | None = None) -> list[dict[str, Any]]:
-    """The latency phase's numbers in each cell; the words of all of them are one family.
+    """Return the numbers of the latency phase for each cell; the verdicts of all cells form one family.
 
     Args:
-        raw: of ``read_raw``; rows of other phases are left out. Column ``cell`` says to which cell a row belongs; it
-            may be missing if there is only one.
+        raw: observations of ``read_raw``; rows of other phases are ignored. The column ``cell`` may be missing if there
+            is only one cell.
         planned: all cells of the run.
-        refusals: arms that were not driven since a probe had shown that they refuse: cell and arm, and with what.
+        refusals: exception by cell and arm, for arms that got no load because a probe was refused.
 
     Returns:
-        For each cell ``arms``: per arm counts, quantiles, pacer lateness and curve, all None for an arm that refused;
-        ``refused`` only where a gate's answer says so, and ``error`` where nothing was acknowledged;
-        ``rounds``: quantiles of each arm in each round, warm-up included; ``comparisons``: paired ratios with
-        intervals and words; ``detectable``: the smallest ratio that it could have told from 1, in its worst
-        comparison. All latencies in ms.
+        One entry per cell. ``arms``: counts, quantiles, pacer lateness and curve of each arm. A refused arm has no
+        latencies, and its counts are 0 if it got no load; ``refused`` is true only if a gate refused it, and ``error``
+        is set if nothing was acknowledged. ``rounds``: quantiles of each arm in each block, warm-up included.
+        ``comparisons``: paired ratios with intervals and verdicts. ``detectable``: the smallest detectable ratio of the
+        worst comparison. All latencies are in ms.
 
     Raises:
-        ValueError: several cells, and no column that tells them apart.
+        ValueError: there are several cells, but no column ``cell``.
     """
     frame = _prepared(raw, planned)
     outcomes = {(row["cell"], row["arm"]): row.asDict() for row in _outcomes(frame)}
@@ -163,13 +163,13 @@ def _arms(cell: Cell) -> tuple[Arm, ...]:
 
 
 def _worst(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """The detectable ratio of a cell's worst comparison; None if one of them has none."""
+    """Return the smallest detectable ratio of a cell's worst comparison; None if a comparison has none."""
     own = [row["detectable_ratio"] for row in rows if row["at"] == name and not row["is_control"]]
     return None if None in own else max(own, default=None)
 
 
 def _prepared(raw: DataFrame, planned: Sequence[Cell]) -> DataFrame:
-    """The latency phase with whole nanoseconds, and ``kept``: measured, or of a warm-up round behind its head."""
+    """Select the latency phase in nanoseconds; ``kept`` marks measured rows and warm-up rows after the opening."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     if "cell" not in raw.columns:
@@ -201,7 +201,7 @@ def _outcomes(frame: DataFrame) -> list[Any]:
 
 
 def _errors(frame: DataFrame) -> dict[Key, str]:
-    """The most frequent error of each arm."""
+    """Return the most frequent error of each arm."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     bad = frame.where("measured and outcome <> 'acked'")
@@ -212,7 +212,7 @@ def _errors(frame: DataFrame) -> dict[Key, str]:
 def _quantiles(
     frame: DataFrame, value: str, keys: Sequence[str], counts: dict[Key, Counts] | None, planned: Sequence[Cell]
 ) -> dict[Key, dict[float, float]]:
-    """Exact quantiles in ms of each arm (key: cell, arm), and if grouped by slot of each slot (cell, arm, block)."""
+    """Return exact quantiles in ms by arm (cell, arm) and, if ``keys`` has the block, by slot (cell, arm, block)."""
     groups = counted(frame, value, keys) if counts is None else counts
     plans = {cell.id: cell.scenario.latency for cell in planned}
     by_arm: dict[Key, list[Key]] = {}
@@ -254,7 +254,7 @@ def _arm(
     plan, key = cell.scenario.latency, (cell.id, arm.id)
     highest = statistics.highest_quantile(counts["acked"], plan.min_beyond)
     latencies, late = found["latency"].get(key, {}), found["late"][key]
-    # One whose records all timed out was refused by nobody as far as anybody knows.
+    # Only a gate's error is a refusal; records that all timed out are not known to have been refused.
     refused = counts["acked"] == 0 and error in REFUSALS | REFUSAL_CODES
 
     def allowed(values: Mapping[float, float]) -> dict[str, float | None]:
@@ -265,7 +265,7 @@ def _arm(
         "label": arm.label,
         "role": arm.latency,
         **{name: counts[name] for name in ("intended", "acked", "failed", "unknown")},
-        # An arm that refuses has no latency.
+        # A refused arm has no latency.
         "refused": refused,
         "refused_with": error if refused else None,
         # Why nothing was acknowledged.
@@ -279,7 +279,7 @@ def _arm(
 
 
 def _refusing(cell: Cell, arm: Arm, why: str) -> dict[str, Any]:
-    """An arm that got no load, since it would have taken none."""
+    """Return the entry of an arm that got no load, because a probe showed that it refuses records."""
     names = [quantile_name(q) for q in cell.scenario.latency.quantiles]
     return {
         "arm": arm.id,
@@ -299,7 +299,7 @@ def _refusing(cell: Cell, arm: Arm, why: str) -> dict[str, Any]:
 
 
 def _curve(blocks: Mapping[int, Counts], scenario: Scenario) -> dict[str, Any]:
-    """A percentile curve with its interval, from the blocks' counts in bins of 0.1 %."""
+    """Return a percentile curve with its interval, from the blocks' counts in bins of 0.1 %."""
     plan: LatencyPlan = scenario.latency
     bins = np.unique(np.concatenate([one.bins for one in blocks.values()]))
     counts = np.zeros((len(blocks), bins.size), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The outage phase: what each topic did while a rack was gone, decided from the history and the observations."""
+"""Outage phase: behaviour of each topic while a rack is unavailable, from the history and the observations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WENT_ON: Behaviour = "went on"
 REFUSED: Behaviour = "was refused"
 UNPROTECTED: Behaviour = "went on unprotected"
 UNKNOWN: Behaviour = "unknown"
-# What a gate answers; any other exception of the probe is an error, not a refusal.
+# Exceptions of the gate; any other exception of the probe is an error, not a refusal.
 REFUSALS = frozenset(
     {
         "NotEnoughRacksException",
@@ -31,20 +31,20 @@ REFUSALS = frozenset(
         "NotEnoughReplicasAfterAppendException",
     }
 )
-# The same as librdkafka names them; it knows no code for racks, and a broker sends it these in their place.
+# The same errors as named by librdkafka. It knows no codes for racks, so brokers send it these instead.
 REFUSAL_CODES = frozenset({"NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"})
 
 
 @dataclass(frozen=True)
 class Fault:
-    """When the rack was away, on the monotonic clock; None where the history does not say.
+    """Times of a rack's outage on the monotonic clock; None if the history does not contain them.
 
     Attributes:
-        inject_ns: the fault began.
+        inject_ns: the injection began.
         heal_ns: the heal began.
         healed_ns: the heal was proved.
         proved_ns: the fault was proved.
-        proved: the fault took hold and lasted until the heal.
+        proved: whether the fault took effect and lasted until the heal.
     """
 
     inject_ns: int | None
@@ -56,11 +56,11 @@ class Fault:
 
 @dataclass(frozen=True)
 class Window:
-    """The settled outage of one topic: from some time after the rack left its ISR until the heal begins.
+    """Settled outage of one topic: from a settling time after the rack left its ISR until the heal begins.
 
     Attributes:
-        topic: whose.
-        left_ns: first look at an ISR without the rack.
+        topic: name of the topic.
+        left_ns: first observation of an ISR without the rack.
         from_ns: start.
         to_ns: end.
     """
@@ -72,7 +72,7 @@ class Window:
 
 
 def fault_of(events: Iterable[Event], rack: str) -> Fault:
-    """The fault of ``rack`` that the history holds (the last one, if several)."""
+    """Return the fault of ``rack`` in the history (the last one, if several)."""
     at: dict[str, int] = {}
     outcomes: dict[str, str] = {}
     for event in events:
@@ -86,12 +86,12 @@ def fault_of(events: Iterable[Event], rack: str) -> Fault:
 
 
 def looks_of(events: Iterable[Event], topic: str) -> Sequence[Look]:
-    """All looks at the only partition of ``topic``, in the order of time."""
+    """Return all observations of the only partition of ``topic``, in the order of time."""
     return looks(events).get((topic, 0), [])
 
 
 def window_of(topic: str, looks: Sequence[Look], fault: Fault, plan: OutagePlan) -> Window | None:
-    """The settled outage of a topic; None if the rack was not seen to leave its ISR in time."""
+    """Return the settled outage of a topic; None if the rack was not observed to leave its ISR in time."""
     if fault.inject_ns is None or fault.heal_ns is None:
         return None
     for look in looks:
@@ -102,9 +102,10 @@ def window_of(topic: str, looks: Sequence[Look], fault: Fault, plan: OutagePlan)
 
 
 def had_until(looks: Sequence[Look], fault: Fault, rack: str) -> int | None:
-    """Until when at least the rack was in the ISR: the last look at it before the first one without, under the fault.
+    """Return the time until which the rack was at least in the ISR, under the fault.
 
-    None if the rack was not seen to leave, or not seen in it before.
+    It is the request time of the last observation with the rack before the first one without it. None if the rack was
+    not observed to leave the ISR, or not observed in it before.
     """
     if fault.inject_ns is None or fault.heal_ns is None:
         return None
@@ -120,26 +121,27 @@ def had_until(looks: Sequence[Look], fault: Fault, rack: str) -> int | None:
 
 
 def without_rack(sent: Any, done: Any, fault: Fault, had_ns: Any) -> Any:
-    """Whether an ack can't be that of a record which the rack had: for numbers, and for columns of Spark.
+    """Return whether a record was acknowledged without the rack having it; for numbers and for Spark columns.
 
-    What the rack had before it was gone may be acknowledged afterwards: such an ack was on its way when the fault was
-    proved. It needs two things. The record was sent before the proof, since no later one could reach the rack. And the
-    ack came while the rack was still in the ISR: until then a leader answers only what all of the ISR have, so what
-    they had is answered by then, and what the change of the ISR itself sets free is none of it. So no time is allowed
-    for: an ack that misses one of the two was given without the rack.
+    A record that the rack replicated may be acknowledged after the rack has failed: the acknowledgement was on its way
+    when the fault was proved. Two conditions must be true for that. The record was sent before the proof, because no
+    later record could reach the rack. And the acknowledgement arrived while the rack was still in the ISR: until then a
+    leader acknowledges only what all of the ISR have, so everything that the rack has is acknowledged by then. Records
+    that the ISR change itself releases are not on the rack. So there is no grace period: an acknowledgement that
+    violates one of the conditions was given without the rack.
 
     Args:
-        sent: when the record was sent.
-        done: when it was acknowledged, before the heal began.
+        sent: time at which the record was sent.
+        done: time of its acknowledgement, before the heal began.
         fault: the outage.
-        had_ns: of ``had_until``; None, or null, if it is not known.
+        had_ns: result of ``had_until``; None, or null, if it is unknown.
     """
     after_proof = sent >= (fault.proved_ns or fault.heal_ns or 0)
     return after_proof if had_ns is None else after_proof | (done > had_ns)
 
 
 def probe_of(events: Iterable[Event], topic: str) -> list[Event]:
-    """All attempts of the probe at ``topic``."""
+    """Return all attempts of the probe at ``topic``."""
     return [
         event
         for event in events
@@ -148,12 +150,12 @@ def probe_of(events: Iterable[Event], topic: str) -> list[Event]:
 
 
 def exception_name(event: Event) -> str:
-    """The exception of a failed attempt, without its package; empty if there is none."""
+    """Return the exception of a failed attempt without its package; empty if there is none."""
     return str(event.data.get("exception") or "").rsplit(".", 1)[-1]
 
 
 def is_refusal(event: Event) -> bool:
-    """Whether a gate refused this attempt."""
+    """Return whether a gate refused this attempt."""
     return event.outcome in ("fail", "unknown") and exception_name(event) in REFUSALS
 
 
@@ -168,23 +170,23 @@ def behaviour(
     fewest_racks: int | None,
     went_on_share: float,
 ) -> Behaviour:
-    """What a topic did in its settled outage.
+    """Return what a topic did in its settled outage.
 
     Args:
-        proved: the fault took hold and lasted.
-        window: the settled outage, None if there was none.
-        intended: records intended in it.
-        acked: of those, acknowledged in it.
-        probe_acked: attempts of the probe that were acknowledged in it.
-        probe_refused: attempts of the probe that a gate refused in it.
-        fewest_racks: smallest number of racks seen in the ISR in it, None if nobody looked.
-        went_on_share: share of the intended records that "went on" asks for.
+        proved: whether the fault took effect and lasted.
+        window: the settled outage, or None.
+        intended: number of records intended in it.
+        acked: number of these that were acknowledged in it.
+        probe_acked: number of acknowledged probe attempts in it.
+        probe_refused: number of probe attempts in it that a gate refused.
+        fewest_racks: smallest observed number of racks in the ISR in it; None without an observation.
+        went_on_share: share of the intended records that "went on" requires.
     """
     if not proved or window is None or intended == 0 or fewest_racks is None:
         return UNKNOWN
     if acked == 0 and probe_acked == 0 and probe_refused > 0:
         return REFUSED
-    # the load's client tries a refused record again in silence: only a probe that got acks tells that none was
+    # The load's client retries refused records silently: only a probe that got acks shows that none was refused.
     if acked >= went_on_share * intended and probe_acked > 0 and probe_refused == 0:
         return WENT_ON if fewest_racks >= 2 else UNPROTECTED
     return UNKNOWN
@@ -198,15 +200,16 @@ def summarise(
     arms: Sequence[Arm],
     start_ns: int,
 ) -> dict[str, Any]:
-    """The outage phase's numbers.
+    """Return the numbers of the outage phase.
 
     Args:
         spark: the session.
-        raw: of ``bench.analyse.read_raw``; rows of other phases are left out.
+        raw: observations of ``bench.analyse.read_raw``; rows of other phases are ignored.
         events: the history.
-        plan: what was driven.
-        arms: that were driven.
-        start_ns: start of the phase; all times of the result are seconds from it.
+        plan: plan of the phase.
+        arms: arms of the phase.
+        start_ns: start of the phase. Times in the result are seconds from it, except those named ``…after…``, which
+            count from the fault or the heal.
     """
     fault = fault_of(events, plan.rack)
     seen = {arm.topic: looks_of(events, arm.topic) for arm in arms}
@@ -242,7 +245,7 @@ def summarise(
 
 
 def decide(outage: dict[str, Any]) -> None:
-    """Adds to each topic of ``summarise``'s result what it did (``behaviour``) and the shares behind that."""
+    """Add to each topic in the result of ``summarise`` what it did, as ``behaviour``."""
     for topic in outage["topics"]:
         window = topic["window_s"]
         topic["behaviour"] = behaviour(
@@ -299,7 +302,7 @@ def _probe(
     refused = [event for event in probe if is_refusal(event)]
     settled = [event for event in probe if window and window.from_ns <= event.mono_ns < window.to_ns]
     before_heal = [event for event in probe if event.outcome == "ok" and event.mono_ns < (fault.heal_ns or 0)]
-    # after the heal it is no answer to the fault
+    # a refusal after the heal is not an effect of the fault
     over_ns = fault.heal_ns or math.inf
     first_ns = next((e.mono_ns for e in refused if fault.inject_ns and fault.inject_ns < e.mono_ns < over_ns), None)
     return {
@@ -333,14 +336,14 @@ def _counts(
     windows: Mapping[str, Window | None],
     had: Mapping[str, int | None],
 ) -> dict[str, dict[str, Any]]:
-    """Per topic, over the measured records: what became of them, in all and in the settled outage."""
+    """Count the outcomes of the measured records of each topic, in total and in the settled outage."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     rows = [
         (topic, window and window.from_ns, window and window.to_ns, had[topic]) for topic, window in windows.items()
     ]
     settled = spark.createDataFrame(rows, "topic string, from_ns long, to_ns long, had_ns long")
-    # Without a fault in the history nothing counts as sent under it.
+    # Without a fault in the history no record counts as sent under it.
     inject_ns, heal_ns = (fault.inject_ns or 0, fault.heal_ns or 0) if fault.heal_ns else (0, 0)
     acked = F.col("outcome") == "acked"
     inside = F.col("intended_ns").between(F.col("from_ns"), F.col("to_ns") - 1)
@@ -387,7 +390,7 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def _silences(frame: DataFrame) -> dict[str, float]:
-    """Per topic the longest time between two acknowledgements, in seconds."""
+    """Return the longest time between two acknowledgements of each topic, in seconds."""
     from pyspark.sql import Window as Over
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
@@ -398,7 +401,7 @@ def _silences(frame: DataFrame) -> dict[str, float]:
 
 
 def _series(frame: DataFrame, start_ns: int) -> dict[str, list[dict[str, Any]]]:
-    """Per topic and second: records intended in it, and acknowledgements that arrived in it."""
+    """Return per topic and second the records intended in it and the acknowledgements that arrived in it."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     def per_second(column: str, rows: DataFrame) -> dict[tuple[str, int], int]:

@@ -1,4 +1,4 @@
-"""One cell in one lab: its topics, its state, a warm-up, the blocks that are missing, and the records read back."""
+"""Measurement of one cell in one lab: topics, state, warm-up, missing blocks, and read-back of the records."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from bench.store import WARM_UP
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka import topics as cluster_topics
 
-# Estimates in seconds, for the terminal: what a block takes beside its length; topics made, read back and deleted; what
-# a follower that is slowed, or is killed, adds; a probe of all arms, twice.
+# Estimates in seconds for the progress display: a block beside its length; topics created, read back and deleted; a
+# slow follower; killed followers, fixed part and each; two probes of all arms.
 BLOCK_S, TOPICS_S, SLOW_S, DEAD_S, EACH_DEAD_S, PROBES_S = 1.5, 11.0, 15.0, 12.0, 15.0, 4.0
 UNDER_LOAD, ROUND_TRIPS_S = "under load", 60.0
-# A state that does not last through so many blocks in turn is not the one that the cell is about.
+# Limit of consecutive attempts at a block. A state that does not last through any of them is not the cell's state.
 MOST_THROWN_AWAY = 3
 
 
 def planned_s(cell: Cell, blocks: int, *, first: bool, ramp: bool) -> float:
-    """What a cell is expected to take, in seconds.
+    """Return the expected duration of a cell in seconds.
 
     Args:
-        cell: which.
-        blocks: how many are missing.
-        first: it is the first one of its lab.
-        ramp: what its lab sustains is still to be found.
+        cell: the cell.
+        blocks: number of missing blocks.
+        first: whether it is the first cell of its lab.
+        ramp: whether the load that its lab sustains is still unknown.
     """
     plan, reached = cell.scenario.latency, cell.reached
     block_s = plan.block_s(len(cell.scenario.latency_arms) - len(cell.refusing))
-    # the first ramp has the long warm-up before it, and the cell's own is a short one
+    # the first ramp comes after the long warm-up, and the cell itself then gets a short one
     warm_ups = _warm_ups(cell, first=first) + (plan.warmup_blocks_again if first and ramp else 0)
     seconds = TOPICS_S + PROBES_S + blocks * (block_s + BLOCK_S) + warm_ups * block_s
     seconds += SLOW_S * len(reached.slow) + (DEAD_S + EACH_DEAD_S * len(reached.dead) if reached.dead else 0.0)
@@ -51,7 +51,7 @@ def _warm_ups(cell: Cell, *, first: bool) -> int:
 
 
 def rate_of(this: Session, cell: Cell) -> float:
-    """The cell's rate; what its lab sustains is found first if the plan asks for a share of it."""
+    """Return the cell's rate in records per second; find the load that its lab sustains first, if needed."""
     setting = cell.setting
     if setting.rate_per_s is not None or setting.load_percent is None:
         return float(setting.rate_per_s or 0)
@@ -63,9 +63,10 @@ def rate_of(this: Session, cell: Cell) -> float:
 
 
 def _ramp(this: Session, cell: Cell) -> dict[str, Any]:
-    """Finds what the lab sustains in a cell's setting, on a healthy cluster and a topic of its own.
+    """Find the load that the lab sustains in a cell's setting, on a healthy cluster and a topic of its own.
 
-    Brokers that are still compiling sustain less, and their first rate is too slow a measure for the others.
+    A lab without a warm-up gets one first: brokers that still compile code sustain less, and the latency of the first
+    rate would be too high a reference for the other rates.
     """
     ramp, arm = cell.scenario.ramp, cell.scenario.role("baseline")
     if ramp is None:
@@ -96,7 +97,7 @@ def _ramp(this: Session, cell: Cell) -> dict[str, Any]:
 
 
 def measure(this: Session, cell: Cell) -> None:
-    """Measures the blocks of a cell that are missing, reads their records back, and keeps all of it.
+    """Measure the missing blocks of a cell, read their records back, and keep the results.
 
     Raises:
         RackgateError: the cell's state was not reached or kept, every arm refuses, or a load failed.
@@ -149,12 +150,12 @@ def _delete(this: Session, names: Sequence[str]) -> None:
     try:
         topics.delete(this.admin, names)
     except RackgateError as error:
-        # They would only take room.
+        # Leftover topics only take disk space.
         this.notes.append(str(error))
 
 
 def _probed(this: Session, cell: Cell, names: Sequence[str], bootstrap: str) -> dict[str, str]:
-    """Which arms refuse, and with what; each is asked for on the topic that has its settings now."""
+    """Probe each arm on the topic that has its settings now; return the exceptions of the arms that refuse."""
     arms = cell.scenario.latency_arms
     on = pacing.rotated(arms, names, 0)
     topics.require(this.admin, on, arms, this.known)
@@ -172,7 +173,7 @@ def _warm_up(this: Session, cell: Cell, names: Sequence[str], driven: Sequence[A
     slots = _slots(cell, on, driven, blocks, plan.warmup_rate_per_s)
     pool = ThreadPoolExecutor(1)
     try:
-        # Under load, where it harms nothing.
+        # Measured during the warm-up, where it does not disturb a measurement.
         asked = None if UNDER_LOAD in this.round_trips else pool.submit(this.target.round_trips)
         _, path = this.drive(f"{cell.id}-warmup", slots, cell=cell, bootstrap=bootstrap)
         if asked is not None:
@@ -200,7 +201,7 @@ def _slots(
 def _blocks(
     this: Session, cell: Cell, names: Sequence[str], driven: Sequence[Arm], rate_per_s: float, bootstrap: str
 ) -> float | None:
-    """Measures what is missing; returns the longest time that a change of settings took, in seconds."""
+    """Measure the missing blocks; return the longest time that a change of topic settings took, in seconds."""
     arms, missing = cell.scenario.latency_arms, this.store.missing(cell)
     longest: float | None = None
     for number, block in enumerate(missing):
@@ -216,13 +217,13 @@ def _blocks(
 def _block(
     this: Session, cell: Cell, names: Sequence[str], block: int, slots: tuple[pacing.Slot, ...], bootstrap: str
 ) -> None:
-    """Drives a block and keeps it if its state is proved before and after it; else throws it away and begins again.
+    """Measure a block and keep it if its state is proved before and after; otherwise discard and repeat it.
 
     Raises:
-        RackgateError: the state did not last ``MOST_THROWN_AWAY`` times in turn, or was not reached again.
+        RackgateError: the state did not last in ``MOST_THROWN_AWAY`` consecutive attempts, or was not reached again.
     """
     for _ in range(MOST_THROWN_AWAY):
-        # A follower that dropped out for a moment comes back; a dead one that came back does not leave again.
+        # Waiting helps if a follower left the ISR for a moment, but not if a killed one came back.
         cluster_topics.wait_isrs(this.admin, dict.fromkeys(names, frozenset(cell.reached.isr)))
         if why := _contrary(this, cell, names):
             raise RackgateError(f"cell {cell.id}: the state before block {block + 1} is not {cell.state}: {why}")
@@ -237,7 +238,7 @@ def _block(
 
 
 def _contrary(this: Session, cell: Cell, names: Sequence[str]) -> str:
-    """What speaks against it that the topics are in the cell's state at this moment; empty if nothing does."""
+    """Return what contradicts the cell's state of the topics at this moment; empty if nothing does."""
     isr = tuple(sorted(cell.reached.isr))
     states = cluster_topics.look(this.admin, names)
     wrong = [
@@ -250,11 +251,11 @@ def _contrary(this: Session, cell: Cell, names: Sequence[str]) -> str:
 
 
 def _read_back(this: Session, cell: Cell, names: list[str]) -> dict[str, Any] | None:
-    """Acked records of this session's blocks against the topics; None if it measured none."""
+    """Check the acknowledged records of this session's blocks against the topics; None if it measured none."""
     paths = list(this.store.kept(cell.id, this.number).values())
     warm = this.store.raw / cell.id / f"{WARM_UP}.{this.number}"
     paths += [warm] if warm.exists() else []
-    # What was acknowledged in a block that does not count must not be lost either.
+    # Records that were acknowledged in a discarded block must not be lost either.
     paths += this.store.thrown_away(cell.id, this.number)
     if not paths:
         return None

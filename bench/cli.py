@@ -1,4 +1,4 @@
-"""``rackgate bench``: build, start a lab and measure in it; make a report again from a stored result."""
+"""``rackgate bench``: commands that run the benchmark and render its report again from a stored result."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from pyhooks.patchset.distribution import Distribution
 
 
 class RunByDefault(TyperGroup):
-    """``rackgate bench --bootstrap …`` is ``rackgate bench run --bootstrap …``."""
+    """Make ``run`` the default: ``rackgate bench --bootstrap …`` is ``rackgate bench run --bootstrap …``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """See click: options that are not the group's own are those of ``run``."""
+        """Prepend ``run`` if the first argument is an option other than help."""
         if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
             args = ["run", *args]
         return super().parse_args(ctx, args)
@@ -148,7 +148,7 @@ def _existing(
     conf: list[str],
     as_json: bool,
 ) -> None:
-    """A run on a cluster that is there already."""
+    """Run a scenario on an existing cluster and exit with the status of the result."""
     from rich.console import Console
 
     from bench import existing
@@ -169,7 +169,7 @@ def _existing(
     command += ["--replicas", replicas] if replicas else []
     command += ["--tasks", str(tasks)] if tasks else []
     command += ["--environment", str(environment)] if environment else []
-    # values may be secret
+    # only the names, because the values may be secret
     command += [word for one in conf for word in ("--conf", f"{one.split('=', 1)[0]}=…")]
     asked = existing.Asked(
         bootstrap=bootstrap,
@@ -206,7 +206,7 @@ def _lab(
     tasks: int | None,
     as_json: bool,
 ) -> None:
-    """A run in labs."""
+    """Run a scenario in labs, or in the current lab if this process runs inside one."""
     from bench.places import check_machine
     from bench.progress import clock
     from bench.run import estimate_s
@@ -247,13 +247,13 @@ def _lab(
         sys.stderr.flush()
         if inside:
             words += ["--session", str(store.next_session())]
-            # a child and not this process, which has the folder's lock
+            # in a child process, because this process holds the lock of the folder
             raise typer.Exit(subprocess.run([*DIES_WITH_PARENT, *words], check=False).returncode)
         _in_labs(store, plan, words)
 
 
 def _in_labs(store: Store, plan: Scenario, words: list[str]) -> None:
-    """Starts one lab after the other, until nothing is missing; the last one writes the report."""
+    """Start one lab after the other until nothing is missing; the last one writes the report."""
     from bench import places
     from pyhooks.lab.cli import within
 
@@ -267,7 +267,7 @@ def _in_labs(store: Store, plan: Scenario, words: list[str]) -> None:
         if store.places(plan)[:1] == [place]:
             raise RackgateError(f"{store.lab(number)}: the lab ended without having measured all of {'/'.join(place)}")
     if not store.run.get("done"):
-        # it was interrupted when all was measured
+        # an earlier run measured everything, but was interrupted before the report
         raise typer.Exit(subprocess.run([*DIES_WITH_PARENT, *words, "--finish"], check=False).returncode)
 
 
@@ -293,7 +293,7 @@ def report_command(
 
     stored = report.load(result)
     with evaluating(result, report.EXPECTED):
-        # a result from before there was an exit status has none
+        # results of earlier versions have no exit status
         stored |= judgement.conclude(judgement.of_run(stored), verdict.sentences(stored))
         lines = summary.lines(stored)
     folder = out or (result if result.is_dir() else result.parent)

@@ -1,10 +1,10 @@
-"""How the clocks of load hosts stand to the driver's.
+"""Clock differences between load hosts and the driver.
 
-Latency counts on one host alone, from the intended time to the acknowledgement, so clocks need not agree for that. But
-the tasks of a block begin at an agreed instant. Times are of Linux's monotonic clock, which counts from a host's start;
-processes with the same boot id read the same one. For every other host its distance to the driver's is measured: by
-questions over a connection, of which the fastest bounds the error by half of its round trip, or, where the driver can't
-be reached, by the beginning and the end of the Spark job in which the host read its clock.
+A latency is measured on one host, from the intended time to the acknowledgement, so it needs no synchronised clocks.
+But the tasks of a block begin at an agreed instant. Times are of Linux's monotonic clock, which counts from the start
+of a host; processes with the same boot id read the same clock. For every other host the difference to the driver's
+clock is measured with requests over a connection: half the fastest round trip bounds the error. If the driver can't be
+reached, the start and the end of the Spark job in which the host read its clock bound the difference.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _ANSWER = struct.Struct(">q")
 
 @dataclass(frozen=True)
 class Reading:
-    """What an executor read of its clock and of the driver's.
+    """An executor's reading of its clock and of the driver's.
 
     Attributes:
-        boot_id: tells hosts' clocks apart.
+        boot_id: identifies the clock of a host.
         at_ns: its own monotonic clock, read once.
-        ahead_ns: its clock less the driver's; None if the driver did not answer.
-        error_ns: at most so far off; None likewise.
+        ahead_ns: its clock minus the driver's; None if the driver did not answer.
+        error_ns: bound of the error of ``ahead_ns``; None likewise.
     """
 
     boot_id: str
@@ -47,13 +47,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class Clock:
-    """A host's clock against the driver's.
+    """Difference between a host's clock and the driver's.
 
     Attributes:
-        ahead_ms: as measured; the start of a load is moved by it, unless both read the same clock.
-        error_ms: at most so far off.
+        ahead_ms: the measured difference; the start of a load is moved by it, unless both read the same clock.
+        error_ms: bound of its error.
         how: ``connection`` or ``job``.
-        same: the host is the driver's own, so that the true distance is 0.
+        same: whether the host is the driver's own, so that the true difference is 0.
     """
 
     ahead_ms: float
@@ -63,25 +63,25 @@ class Clock:
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Difference and error, for display."""
         told = f"{self.ahead_ms:+.3g} ± {self.error_ms:.2g} ms"
         return f"{told} (the same clock)" if self.same else told
 
 
 def boot_id() -> str:
-    """Which monotonic clock this process reads."""
+    """Return the id of the monotonic clock that this process reads."""
     return BOOT_ID.read_text(encoding="ascii").strip()
 
 
 @contextmanager
 def answering(host: str) -> Iterator[tuple[str, int]]:
-    """Tells this process's monotonic clock to who asks, while the block runs; gives the address.
+    """Serve this process's monotonic clock over TCP while the block runs; yield the address.
 
     Args:
-        host: name or address to listen on, of IPv6 with or without brackets.
+        host: name or address to listen on; IPv6 with or without brackets.
 
     Raises:
-        RackgateError: there is no such address on this host.
+        RackgateError: the address does not belong to this host.
     """
     host = _plain(host)
 
@@ -92,14 +92,14 @@ def answering(host: str) -> Iterator[tuple[str, int]]:
                 while self.request.recv(1):
                     self.request.sendall(_ANSWER.pack(time.monotonic_ns()))
             except OSError:
-                return  # who asked has gone, or says nothing more
+                return  # the client closed the connection or stopped sending
 
     class Server(socketserver.ThreadingTCPServer):
         daemon_threads = True
 
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-        # a name may have addresses of both kinds; Spark listens on IPv4 then
+        # a name may have addresses of both families; Spark then listens on IPv4
         family, *_, address = min(found, key=lambda one: one[0] != socket.AF_INET)
         Server.address_family = family
         server = Server(address, Answers)  # type: ignore[arg-type]  # typeshed knows addresses of IPv4 alone
@@ -120,7 +120,7 @@ def answering(host: str) -> Iterator[tuple[str, int]]:
 
 
 def read(address: tuple[str, int]) -> Reading:
-    """Reads this host's clock, and the driver's at ``address`` if it answers."""
+    """Read this host's clock, and the driver's at ``address`` if it answers."""
     best: tuple[int, int] | None = None
     try:
         with socket.create_connection((_plain(address[0]), address[1]), timeout=PATIENCE_S) as link:
@@ -134,13 +134,13 @@ def read(address: tuple[str, int]) -> Reading:
                 if best is None or error < best[1]:
                     best = (asked + back) // 2 - answer, error
     except OSError:
-        pass  # the job's own beginning and end are left to go by
+        pass  # the caller uses the start and the end of the Spark job instead
     ahead, error_ns = best or (None, None)
     return Reading(boot_id(), time.monotonic_ns(), ahead, error_ns)
 
 
 def _plain(host: str) -> str:
-    """An address of IPv6 without the brackets that Spark has around it."""
+    """Return an IPv6 address without the brackets that Spark puts around it."""
     return host.removeprefix("[").removesuffix("]")
 
 
@@ -155,12 +155,12 @@ def _whole(link: socket.socket) -> int:
 
 
 def compared(reading: Reading, own: str, begun_ns: int, ended_ns: int) -> Clock:
-    """A host's clock against the driver's.
+    """Return the difference between a host's clock and the driver's.
 
     Args:
-        reading: the host's.
-        own: the driver's boot id.
-        begun_ns: beginning of the job in which it was read, on the driver's clock.
+        reading: reading of the host.
+        own: boot id of the driver.
+        begun_ns: start of the job in which the clock was read, on the driver's clock.
         ended_ns: end of that job.
     """
     same = reading.boot_id == own
@@ -171,9 +171,9 @@ def compared(reading: Reading, own: str, begun_ns: int, ended_ns: int) -> Clock:
 
 
 def distances(found: Sequence[tuple[Reading, Clock]]) -> dict[str, int]:
-    """What is to be added to the driver's clock to have a host's, in nanoseconds, by boot id.
+    """Return the nanoseconds to add to the driver's clock to get a host's, by boot id.
 
-    Of several executors of a host the one with the smallest error is taken.
+    Of several executors on a host, the one with the smallest error counts.
     """
     chosen: dict[str, Clock] = {}
     for reading, clock in found:
@@ -184,14 +184,14 @@ def distances(found: Sequence[tuple[Reading, Clock]]) -> dict[str, int]:
 
 
 def here(start_ns: int, ahead_ns: Mapping[str, int]) -> int:
-    """A moment of the driver's clock on this host's.
+    """Convert a time of the driver's clock to this host's clock.
 
     Args:
-        start_ns: the moment.
-        ahead_ns: of ``distances``; empty if all tasks are on the driver's host.
+        start_ns: the time.
+        ahead_ns: result of ``distances``; empty if all tasks run on the driver's host.
 
     Raises:
-        RuntimeError: this host's clock was not among those that were compared.
+        RuntimeError: this host's clock was not compared.
     """
     if not ahead_ns:
         return start_ns

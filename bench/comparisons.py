@@ -1,4 +1,4 @@
-"""Every candidate against the baseline, block by block, in all cells of a run: ratios, words and why."""
+"""Comparisons of every candidate with the baseline, block by block, in all cells: ratios, verdicts and reasons."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ COMPARED = (0.5, 0.99)
 
 
 def quantile_name(quantile: float) -> str:
-    """``p50``, ``p99.9`` and the like."""
+    """Return the name of a quantile, such as ``p50`` or ``p99.9``."""
     return f"p{quantile * 100:.6g}"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured in one cell.
+    """Measurements of one cell.
 
     Attributes:
-        cell: which.
+        cell: the cell.
         rounds: quantiles of each arm in each block, in ms; see ``bench.analyse``.
-        summary: per arm, what became of its records.
+        summary: outcomes of the records of each arm.
     """
 
     cell: Cell
@@ -37,15 +37,15 @@ class Measured:
     summary: Mapping[str, Mapping[str, Any]]
 
     def not_acked(self, arms: Sequence[str]) -> int:
-        """How many measured records of these arms were not acknowledged."""
+        """Return how many measured records of these arms were not acknowledged."""
         return sum(self.summary[arm]["intended"] - self.summary[arm]["acked"] for arm in arms if arm in self.summary)
 
     def fewest_records(self, arms: Sequence[str]) -> int:
-        """The fewest records of one of these arms in a block; 0 if there is none."""
+        """Return the smallest number of records of one of these arms in a block; 0 if there is none."""
         return min((row["n"] for row in self.rounds if row["block"] >= 0 and row["arm"] in arms), default=0)
 
     def late_share(self, arms: Sequence[str], quantile: float) -> float:
-        """Of these arms the greatest share of the pacer's own lateness in the latency, both at a quantile."""
+        """Return the largest share of the pacer's own lateness in the latency of one of these arms, at a quantile."""
         name, found = quantile_name(quantile), [0.0]
         for arm in arms:
             took = [row[f"{name}_ms"] for row in self.rounds if row["block"] >= 0 and row["arm"] == arm]
@@ -55,13 +55,13 @@ class Measured:
         return max(found)
 
     def refused(self, arms: Sequence[str]) -> list[str]:
-        """Which of these arms a gate refused."""
+        """Return those of these arms that a gate refused."""
         return [arm for arm in arms if arm in self.summary and self.summary[arm]["refused"]]
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """One comparison on its way to a word."""
+    """A comparison before its verdict."""
 
     measured: Measured
     arm: Arm
@@ -93,20 +93,20 @@ class _Pair:
 
     @property
     def fit(self) -> Effect | None:
-        """The effect, if a word may be said of it."""
+        """The effect, if the comparison can get a verdict."""
         return self.effect if self.reason == "decided" else None
 
 
 def family_size(cells: Sequence[Cell]) -> int:
-    """The number of comparisons that a run's plan judges, whatever becomes of them."""
+    """Return the number of comparisons that a run's plan judges, whatever their outcome."""
     return sum(len(cell.judged) for cell in cells for arm in cell.scenario.latency_arms if arm.latency == "candidate")
 
 
 def rules_of(cells: Sequence[Cell]) -> Rules:
-    """The rules that all cells of a run share.
+    """Return the rules that all cells of a run share.
 
     Raises:
-        ValueError: too many cells, or cells with rules of their own.
+        ValueError: there are no cells, too many cells, or cells with different rules.
     """
     if not 0 < len(cells) <= MOST_CELLS:
         raise ValueError(f"a run has 1 to {MOST_CELLS} cells with verdicts, not {len(cells)}")
@@ -117,14 +117,21 @@ def rules_of(cells: Sequence[Cell]) -> Rules:
 
 
 def compare(run: Sequence[Measured]) -> list[list[dict[str, Any]]]:
-    """The comparisons of each cell, controls among them; words by the rules of ``bench.inference``.
+    """Return the comparisons of each cell, controls included, with verdicts by the rules of ``bench.inference``.
 
-    A comparison at a quantile that the plan does not judge has no word but ``undecided``, and is none of the family. A
-    comparison is ``undecided`` if one of its arms refuses (it has no latency), if a block lacks one of them, if any
-    of their measured records was not acknowledged (a quantile of the acknowledged ones alone would flatter the arm
-    that lost more), if a block has fewer records than the quantile needs to lie below its greatest, if there are fewer
-    blocks than the rules ask, if the control is not equivalent, or by the test. ``equivalent`` is taken away where the
-    pacer's own lateness, which all arms share, is so much of the latency that it could hide a difference.
+    A candidate's comparison is ``undecided`` in each of these cases:
+
+    - The plan does not judge the quantile. The comparison is then not part of the family.
+    - One of its arms refuses records, and so has no latency.
+    - A block lacks one of the arms.
+    - A measured record of either arm was not acknowledged. Quantiles of the acknowledged records alone would favour the
+      arm that lost more.
+    - A block has too few records for the quantile to lie below its maximum.
+    - There are fewer blocks than the rules require.
+    - The control is not equivalent.
+    - The test does not decide.
+    - The test finds ``equivalent``, but the pacer's own lateness, which all arms share, is so large a part of the
+      latency that it could hide a difference.
     """
     rules, family = rules_of([one.cell for one in run]), family_size([one.cell for one in run])
     pairs = [[_pair(one, arm, q) for q in COMPARED for arm in _others(one.cell)] for one in run]
@@ -206,7 +213,7 @@ def _row(
         "reason": reason,
         "ratio": None if effect is None else asdict(effect.interval((1.0 - plan.confidence) / 2)),
         "mean_ratio": None if effect is None else math.exp(effect.mean),
-        # Of the logarithm of the ratio, for those who set results side by side.
+        # Of the log-ratio, for comparisons of two results.
         "error": None if effect is None else effect.error,
         "freedom": None if effect is None else effect.freedom,
         "late_share": pair.late_share,
@@ -223,14 +230,14 @@ def _row(
 
 
 def _reach(effect: Effect | None, band: float, tails: Tails, rules: Rules, *, hidden: bool) -> dict[str, Any]:
-    """What the blocks' noise allowed to find, and how many blocks of it the band asks for.
+    """Return what the blocks' noise allowed to detect, and how many blocks the equivalence band requires.
 
     Args:
-        effect: of the comparison.
-        band: of it.
-        tails: of its tests.
-        rules: of the run.
-        hidden: its control failed, so that no ratio whatever would have got a word.
+        effect: effect of the comparison.
+        band: equivalence band of the comparison.
+        tails: levels of its tests.
+        rules: rules of the run.
+        hidden: whether its control failed, so that no ratio would have got a verdict.
     """
     if effect is None:
         return {"detectable_ratio": None, "provable_band": None, "block_spread": None, "blocks_needed": None}
@@ -239,7 +246,7 @@ def _reach(effect: Effect | None, band: float, tails: Tails, rules: Rules, *, hi
     return {
         "detectable_ratio": None if hidden else inference.detectable_ratio(error, freedom, tails, power),
         "provable_band": inference.provable_band(error, freedom, tails, power),
-        # Of a block's log-ratio, as a standard deviation.
+        # Standard deviation of a block's log-ratio.
         "block_spread": spread,
         "blocks_needed": inference.blocks_needed(spread, band, tails, rules),
     }

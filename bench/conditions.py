@@ -1,4 +1,4 @@
-"""Under what a run measures: machine, Kafka build, plan, code, settings, versions; it goes on only under the same."""
+"""Conditions of a run: machine, Kafka build, plan, code, settings, versions. A run continues only if they are equal."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from bench.plan import Scenario
 from pyhooks.core import paths, private_files
 from pyhooks.core.errors import RackgateError
 
-# What is driven and how it is counted, and what brokers are given; texts beside it, and plans, which are compared by
-# themselves, may change.
+# Files that determine what is driven, how it is counted and how brokers are configured. Documents may change; plans are
+# compared separately.
 CODE = (
     "bench/**/*.py",
     "pyhooks/**/*.py",
@@ -28,18 +28,18 @@ CODE = (
     "pyhooks/lab/topologies/*.toml",
     "pyhooks/**/*.properties",
 )
-# So many differences are named, each with so many letters of a value.
+# Limits of a message: differences that are named, and characters of each value.
 NAMED, LETTERS = 4, 40
 ABSENT = "nothing"
 STATE_VARIABLE = "XDG_STATE_HOME"
 ADVICE = f"set {STATE_VARIABLE} to a folder of yours that nobody else can write"
 KEY_BYTES = 32
-# as Key.hide makes them: the key's id and the hash
+# result of Key.hide: the key's id and the hash
 _HIDDEN = re.compile(r"hmac-sha256:([0-9a-f]{16}):[0-9a-f]{64}")
 
 
 def code_hash(root: Path = paths.REPO) -> str:
-    """SHA-256 of the program's files and their names."""
+    """Return the SHA-256 of the program's files and their names."""
     found = hashlib.sha256()
     for file in sorted({path for pattern in CODE for path in root.glob(pattern)}):
         for part in (str(file.relative_to(root)).encode(), file.read_bytes()):
@@ -49,10 +49,10 @@ def code_hash(root: Path = paths.REPO) -> str:
 
 @dataclass(frozen=True)
 class Key:
-    """Secret key of this user by which secrets are hashed before they are written into results.
+    """Secret key of this user for hashing secrets before they are written into results.
 
-    A plain hash of a secret could be checked against a list of guesses by everyone who has the results. The key is
-    never published; without it a hash says only whether two runs of the same user had the same secret.
+    Anyone who has the results could check a plain hash of a secret against a list of guesses. The key is never
+    published; without it a hash shows only whether two runs of the same user had the same secret.
 
     Attributes:
         value: the key.
@@ -62,15 +62,15 @@ class Key:
 
     @property
     def id(self) -> str:
-        """Name of the key, from which the key can't be found."""
+        """Identifier of the key, from which the key can't be derived."""
         return self._hash(b"id")[:16]
 
     def hide(self, name: str, secret: bytes) -> str:
         """Return the keyed hash of a secret.
 
         Args:
-            name: of the setting, so that the same secret in two settings has two hashes.
-            secret: its value.
+            name: name of the setting, so that the same secret in two settings has two hashes.
+            secret: value of the setting.
         """
         found = self._hash(name.encode() + b"\0" + secret)
         return f"hmac-sha256:{self.id}:{found}"
@@ -83,7 +83,7 @@ def key_file() -> Path:
     """Return the file of this user's key.
 
     Raises:
-        RackgateError: this user has no home.
+        RackgateError: this user has no home folder.
     """
     given = os.environ.get(STATE_VARIABLE)
     try:
@@ -94,13 +94,13 @@ def key_file() -> Path:
 
 
 def user_key(published: Path) -> Key:
-    """Return this user's key, made at the first use.
+    """Return this user's key; create it at the first use.
 
     Args:
-        published: folder of the results, in which it must not be.
+        published: folder of the results, which must not contain the key.
 
     Raises:
-        RackgateError: its file is damaged, in ``published``, or could be read or made by another user.
+        RackgateError: the key's file is damaged, in ``published``, or another user could read or create it.
     """
     wanted = key_file()
     file = private_files.make_folder(wanted.parent, ADVICE) / wanted.name
@@ -119,12 +119,12 @@ def user_key(published: Path) -> Key:
 
 
 def now(scenario: Scenario, build: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The conditions of a run that begins now, as plain JSON.
+    """Return the conditions of a run that begins now, as plain JSON.
 
     Args:
-        scenario: its plan.
-        build: of Kafka, such as the hash of a patch series.
-        given: what else the command line gave, such as the Spark master.
+        scenario: plan of the run.
+        build: identity of the Kafka build, such as the hash of a patch series.
+        given: further command-line values, such as the Spark master.
     """
     versions = machine.versions(None, {})
     found = {
@@ -139,7 +139,7 @@ def now(scenario: Scenario, build: str, given: Mapping[str, Any]) -> dict[str, A
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """What differs, each as ``plan.seed: 1290, now 7``, in the order of the names."""
+    """Return the differences in the order of their names, each as ``plan.seed: 1290, now 7``."""
     old, new = dict(_flat("", before)), dict(_flat("", after))
     return [
         f"{name}: {_difference(old.get(name, ABSENT), new.get(name, ABSENT))}"
@@ -158,13 +158,13 @@ def _difference(before: Any, after: Any) -> str:
 
 
 def told(found: list[str]) -> str:
-    """Differences in one line."""
+    """Return differences in one line."""
     more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
     return "; ".join(found[:NAMED]) + more
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Each plain value with its way into the whole; ways through lists by the members' own ids, or numbers."""
+    """Yield each plain value with its dotted path; members of lists are named by their ids or positions."""
     if isinstance(value, Mapping) and value:
         for key, one in value.items():
             yield from _flat(f"{name}.{key}" if name else str(key), one)

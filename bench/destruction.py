@@ -1,4 +1,4 @@
-"""A rack is destroyed that alone has what was acknowledged last: what of it is there afterwards, counted by reading."""
+"""Destruction of the only rack in the ISR, and how many of the acknowledged records can be read afterwards."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from pyhooks.workload.topic_observer import watched
 
 LEFT_S = 40.0
 LED_S = 60.0
-# Records that are refused stay open; what is not acknowledged by then was promised to nobody.
+# Refused records stay open; a record that is not acknowledged by then was not promised to the client.
 FLUSH_S = 2.0
 NAME = "destruction"
 
 
 def measure(here: Here, plan: DestructionPlan, way: Fault) -> dict[str, Any]:
-    """Drives it and counts.
+    """Destroy a rack under load and count the records that are left.
 
     Args:
         here: the lab.
-        plan: which racks.
-        way: in which the rack that is not destroyed goes.
+        plan: the racks.
+        way: fault of the rack that is not destroyed.
 
     Returns:
-        ``proved``: both faults took hold and lasted; ``topics``: for each arm what was acknowledged and what of that
-        is ``lost``, or None with the reason in ``unknown``; ``notes``: what went wrong.
+        ``proved``: whether both faults took effect and lasted; ``topics``: for each arm how many records were
+        acknowledged and how many of these are ``lost``, or None with the reason in ``unknown``; ``notes``: errors.
 
     Raises:
-        RackgateError: the cluster refused a topic, or a load failed.
+        RackgateError: the cluster rejected a topic, or a load was late even with the longest lead time.
     """
     attempt = 0
     while True:
@@ -51,7 +51,7 @@ def measure(here: Here, plan: DestructionPlan, way: Fault) -> dict[str, Any]:
         try:
             return _measure(here, plan, way, name)
         except LateError:
-            # on topics of its own: the rack may have been away already
+            # the next attempt uses topics of its own, because the rack may have been unavailable already
             here.more_time()
 
 
@@ -74,7 +74,7 @@ def _measure(here: Here, plan: DestructionPlan, way: Fault, name: str) -> dict[s
     readable = [arm.topic for arm in arms if elected[arm.topic] is not None]
     path = here.folder / name
     counted: dict[str, dict[str, Any]] = {}
-    # a load that failed has left none, or half of them
+    # a load that failed has left no observations, or only some of them
     if (path / "_SUCCESS").exists() and readable:
         raw = analyse.read_raw(here.spark, path)
         log = endtoend.read_back(here.spark, here.target.bootstrap, readable)
@@ -104,11 +104,11 @@ def _measure(here: Here, plan: DestructionPlan, way: Fault, name: str) -> dict[s
 
 
 def _drive(here: Here, plan: DestructionPlan, way: Fault, arms: tuple[Arm, ...], history: History, name: str) -> None:
-    """Load; one rack goes, and leaves the ISRs; when the load is over the other rack is destroyed; both come back.
+    """Run the load; one rack fails and leaves the ISRs; after the load the other rack is destroyed; heal both.
 
     Raises:
         LateError: the load was not ready in time.
-        RackgateError: a fault did not take hold, last or heal, an ISR did not shrink in time, or the load failed.
+        RackgateError: a fault did not take effect, last or heal, an ISR did not shrink in time, or the load failed.
     """
     lab, timing = here.target.lab, here.plan.timing
     names = [arm.topic for arm in arms]
@@ -132,9 +132,9 @@ def _drive(here: Here, plan: DestructionPlan, way: Fault, arms: tuple[Arm, ...],
 
 
 def _elected(here: Here, arms: tuple[Arm, ...]) -> dict[str, tuple[int, bool] | None]:
-    """The leader of each topic after the heals, and whether it was elected uncleanly; None without a leader.
+    """Return the leader of each topic after the heals, and whether its election was unclean; None without a leader.
 
-    A replica that lost its log is not eligible. If no other one is, the topic needs an unclean election.
+    A replica that lost its log is not eligible. If no other replica is eligible, the topic needs an unclean election.
     """
     found: dict[str, tuple[int, bool] | None] = {}
     for arm in arms:
@@ -148,13 +148,13 @@ def _elected(here: Here, arms: tuple[Arm, ...]) -> dict[str, tuple[int, bool] | 
 
 
 def _wiped_ns(events: Sequence[Event]) -> int | None:
-    """When the disks of the rack began to be deleted, monotonic."""
+    """Return the monotonic time at which the deletion of the rack's disks began."""
     steps = (one for one in events if one.process == "fault" and one.op == "wipe-rack")
     return next((one.mono_ns for one in steps if one.data.get("step") == "inject"), None)
 
 
 def _stood_in(seen: Sequence[Look], wiped_ns: int | None) -> tuple[str, ...] | None:
-    """The racks of the ISR when the rack was destroyed, by the last look before; None if nobody looked."""
+    """Return the racks of the ISR in the last observation before the rack was destroyed; None without one."""
     before = [look for look in seen if wiped_ns is not None and look.at_ns <= wiped_ns]
     return before[-1].isr_racks if before else None
 
@@ -168,15 +168,15 @@ def row(
     *,
     proved: bool,
 ) -> dict[str, Any]:
-    """What became of one arm's records.
+    """Return the outcome of one arm's records.
 
     Args:
-        arm: which.
-        counted: of ``bench.endtoend.check``, or None if the topic could not be read.
-        elected: leader of the topic in the end and whether it was elected uncleanly, or None.
-        stood_in: the racks of its ISR when the rack was destroyed, or None.
-        destroyed: that rack.
-        proved: whether the faults took hold and lasted.
+        arm: the arm.
+        counted: counts of ``bench.endtoend.check``, or None if the topic could not be read.
+        elected: final leader of the topic and whether its election was unclean, or None.
+        stood_in: racks of the topic's ISR when the rack was destroyed, or None.
+        destroyed: the rack that was destroyed.
+        proved: whether the faults took effect and lasted.
     """
     why = ""
     if not proved:

@@ -1,4 +1,4 @@
-"""What the loads of one lab share, and how a load is driven: as a Spark job that ends in a folder of observations."""
+"""Loads of one lab: the session that they share, and Spark jobs that drive a load and write its observations."""
 
 from __future__ import annotations
 
@@ -28,43 +28,43 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from pyspark.sql import DataFrame, SparkSession
 
-# From asking Spark for a load to its first record: clients must be ready by then. A load that was not is given more.
+# Seconds from the request of a load to its first record, in which clients must get ready. A late load gets more.
 LEAD_S = 1.0
 MOST_LEAD_S = 64.0
 EASE = 0.9
-# Of loads with a fault in their middle, of which each beginning takes long.
+# For loads with a fault in the middle, which take long to repeat.
 SURE_LEAD_S = 6.0
-# Spark's way of writing a load's observations after the last record.
+# Time limit for Spark to write the observations of a load after its last record.
 WRITE_S = 60.0
 
 
 class LateError(RackgateError):
-    """A load's tasks were not ready at the start of its schedule, and it sent nothing, or not all."""
+    """The tasks of a load were not ready at the start of its schedule, so it sent none or only some of its records."""
 
 
 @dataclass
 class Session:
-    """What the loads of one lab share.
+    """State that the loads of one lab share.
 
     Attributes:
-        target: the cluster.
-        scenario: the plan.
-        store: what the run keeps.
-        number: of the session.
+        target: cluster under test.
+        scenario: plan of the run.
+        store: stored results of the run.
+        number: number of the session.
         spark: the Spark session.
-        admin: for topics.
-        history: of the lab.
-        steps: for the terminal.
-        sampler: of the machine's use.
+        admin: client for topic operations.
+        history: history of the lab.
+        steps: progress on the terminal.
+        sampler: resource usage of the machine.
         warm: whether this lab has had its long warm-up.
-        lead_s: from asking for a load to its first record.
-        known: what topics ask for.
-        round_trips: measured between places: ``idle`` and ``under load``.
-        notes: what went wrong and did not end the run.
-        prefix: of the names of its topics.
-        announce: is told of topics before they are made.
-        ahead_ns: how clocks of load hosts stand to this one's, see ``bench.clocks.distances``.
-        carried: executors do not see this host's files: what they observe, and what they are to look at, is carried.
+        lead_s: seconds from the request of a load to its first record.
+        known: requirements that are in force on topics.
+        round_trips: round-trip times between places: ``idle`` and ``under load``.
+        notes: errors that did not end the run.
+        prefix: prefix of its topics' names.
+        announce: called with the names of topics before they are created.
+        ahead_ns: clock differences of the load hosts, see ``bench.clocks.distances``.
+        carried: whether executors do not share this host's file system, so that observations are sent to and from it.
     """
 
     target: Target
@@ -87,7 +87,7 @@ class Session:
     carried: bool = False
 
     def observed(self, paths: Sequence[Path]) -> DataFrame:
-        """Observations that were kept, for Spark to look at."""
+        """Return stored observations as a Spark data frame."""
         if not self.carried:
             return self.spark.read.parquet(*[str(path) for path in paths])
         import pyarrow as pa
@@ -100,14 +100,14 @@ class Session:
     def load(
         self, name: str, slots: tuple[pacing.Slot, ...], start_ns: int, *, cell: Cell | None = None, bootstrap: str = ""
     ) -> Load:
-        """A load as a task gets it.
+        """Return a load as its tasks receive it.
 
         Args:
-            name: of the load; the session's number is added to it.
+            name: name of the load; the session's number is appended.
             slots: the schedule.
-            start_ns: of it, on the monotonic clock.
-            cell: in whose setting it is driven; without one in that of the first cell, by librdkafka.
-            bootstrap: addresses of brokers, if not of all.
+            start_ns: start of the schedule on the monotonic clock.
+            cell: cell with the setting; without one librdkafka sends records of the first cell's size.
+            bootstrap: broker addresses, if not those of all brokers.
         """
         setting = (cell or self.scenario.cells[0]).setting
         client = setting.client if cell else "confluent"
@@ -132,19 +132,19 @@ class Session:
         )
 
     def driven(self, load: Load, path: Path) -> AbstractContextManager[Future[None]]:
-        """Drives a load while the block runs; see ``driven``."""
+        """Drive a load while the block runs; see the function ``driven``."""
         return driven(self.spark, self.history, load, path, carried=self.carried)
 
     def drive(self, name: str, slots: tuple[pacing.Slot, ...], *, cell: Cell, bootstrap: str = "") -> tuple[Load, Path]:
-        """Drives a load to its end, anew with more time if its tasks were not ready; returns it and its observations.
+        """Drive a load to its end and return it with its observations; a late load is repeated with more lead time.
 
         Raises:
-            RackgateError: it failed, or was late though it had ``MOST_LEAD_S``.
+            RackgateError: the load failed, or was late with a lead time of ``MOST_LEAD_S``.
         """
         late = False
         while True:
             start_ns = time.monotonic_ns() + round(self.lead_s * NS)
-            # A record of a load that was given up must not be taken for one of the load that stands for it.
+            # The unique name separates these records from those of an abandoned attempt.
             load = self.load(f"{name}-{start_ns // 1_000_000}", slots, start_ns, cell=cell, bootstrap=bootstrap)
             path = self.store.unfinished(load.name)
             try:
@@ -158,7 +158,7 @@ class Session:
                 late = True
             else:
                 if not late:
-                    # What was in the way, such as a JVM that had to start first, is over some time.
+                    # Causes of a late load, such as the start of a JVM, are temporary.
                     self.lead_s = max(LEAD_S, self.lead_s * EASE)
                 return load, path
 
@@ -167,14 +167,14 @@ class Session:
 def driven(
     spark: SparkSession, history: History, load: Load, path: Path, *, carried: bool = False
 ) -> Iterator[Future[None]]:
-    """Drives a load while the block runs, and waits, bounded, for its end.
+    """Drive a load while the block runs, then wait for its end for a limited time.
 
     Args:
-        spark: runs it.
-        history: where its start and end are noted.
-        load: which.
-        path: for its observations.
-        carried: executors can't write to it: what they observed is carried here.
+        spark: session that runs the load.
+        history: history for its start and end.
+        load: the load.
+        path: folder for its observations.
+        carried: whether executors can't write to ``path``, so that observations are sent to this host.
 
     Raises:
         LateError: its tasks were not ready in time.
@@ -214,14 +214,14 @@ def _carry(frame: DataFrame, path: Path) -> None:
 
 
 def with_lead(lead_s: float, drive: Callable[[float], None]) -> None:
-    """Drives a load, and again with twice the lead as long as its tasks were not ready at the start of its schedule.
+    """Drive a load; as long as its tasks are late, repeat it with twice the lead time.
 
     Args:
-        lead_s: the first one, in seconds.
-        drive: drives it with a lead.
+        lead_s: first lead time, in seconds.
+        drive: function that drives the load with a lead time.
 
     Raises:
-        LateError: it was late though it had ``MOST_LEAD_S``.
+        LateError: the load was late with a lead time of ``MOST_LEAD_S``.
     """
     while True:
         try:
@@ -235,11 +235,11 @@ def with_lead(lead_s: float, drive: Callable[[float], None]) -> None:
 
 
 def raise_failure(done: Future[None]) -> None:
-    """Raises what ended a load, if it has ended badly.
+    """Raise the error of a load that has failed.
 
     Raises:
         LateError: its tasks were not ready in time.
-        RackgateError: a task failed; its words are in the message, Spark's in the detail.
+        RackgateError: a task failed; its error is in the message, Spark's in the detail.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -255,7 +255,7 @@ def raise_failure(done: Future[None]) -> None:
 
 
 def pause_until(at_ns: int, done: Future[None], what: str) -> None:
-    """Waits until a moment of the schedule; a load that fails meanwhile ends the wait with its error."""
+    """Wait until a moment of the schedule; a load that fails meanwhile ends the wait with its error."""
 
     def reached() -> bool | None:
         raise_failure(done)

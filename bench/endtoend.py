@@ -1,4 +1,4 @@
-"""Acked records against what the topics hold: a Spark job over the raw observations and Spark's Kafka source."""
+"""End-to-end check: a Spark job that compares acknowledged records with the contents of the topics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 EXAMPLES = 5
-# Each kind of defect, and how it is told.
+# Kinds of defects and their display names.
 KIND_WORDS = {
     "lost": "lost",
     "duplicated": "duplicated",
@@ -23,13 +23,13 @@ KINDS = tuple(KIND_WORDS)
 def read_back(
     spark: SparkSession, bootstrap: str, topics: list[str], options: Mapping[str, str] | None = None
 ) -> DataFrame:
-    """Everything that the topics hold now, through Spark's Kafka source.
+    """Read everything that the topics contain now, through Spark's Kafka source.
 
     Args:
         spark: the session.
-        bootstrap: brokers.
-        topics: names.
-        options: further ones of the source, such as those of security.
+        bootstrap: broker addresses.
+        topics: names of the topics.
+        options: further options of the source, such as security settings.
 
     Returns:
         Columns topic, partition, offset, key (text).
@@ -47,18 +47,18 @@ def read_back(
 
 
 def check(raw: DataFrame, log: DataFrame, run_id: str) -> dict[str, Any]:
-    """Compares what was acknowledged with what is there.
+    """Compare the acknowledged records with the contents of the topics.
 
     Args:
         raw: raw observations of all phases.
-        log: of ``read_back``.
-        run_id: of the records to look at; records of others (the probe's), and of loads that are not in ``raw`` (they
-            were given up and sent anew), are only counted.
+        log: result of ``read_back``.
+        run_id: run whose records are checked. Records of others, such as the probe, and of abandoned loads, which are
+            not in ``raw``, are only counted.
 
     Returns:
-        Counts and examples of each of ``KINDS``, per topic too. *lost*: acked, not there. *duplicated*: there more
-        than once. *invented*: there, never sent. *out_of_order*: behind a record that its client sent later.
-        *moved*: acked at an offset that holds another record.
+        Counts and examples of each of ``KINDS``, and counts per topic. *lost*: acknowledged, but not in the topic.
+        *duplicated*: more than once in the topic. *invented*: in the topic, but never sent. *out_of_order*: after a
+        record that its client sent later. *moved*: acknowledged with an offset at which the topic has another record.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
@@ -109,7 +109,7 @@ def check(raw: DataFrame, log: DataFrame, run_id: str) -> dict[str, Any]:
 
 
 def _out_of_order(ours: DataFrame) -> DataFrame:
-    """Records behind one that the same client sent later; each task has a client of its own for each arm."""
+    """Return records that come after one that the same client sent later; each task has one client per arm."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
@@ -132,7 +132,7 @@ def _kind(rows: DataFrame, number: int) -> dict[str, Any]:
 
 
 def _per_topic(judged: DataFrame, disordered: DataFrame, log: DataFrame, ours: DataFrame) -> list[dict[str, Any]]:
-    """Per topic: records acked, read back and of others, and the counts of each kind of defect."""
+    """Return per topic the counts of acknowledged, read and other records, and of each kind of defect."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     flags = ("acked", "lost", "duplicated", "invented", "moved", "not_acked_but_there")
@@ -155,7 +155,7 @@ def _per_topic(judged: DataFrame, disordered: DataFrame, log: DataFrame, ours: D
 
 
 def together(found: Sequence[Mapping[str, Any]], run_id: str) -> dict[str, Any]:
-    """Several checks of one run, each of other topics or of another time, as one; counts add up."""
+    """Merge several checks of one run, of different topics or times; counts add up."""
     topics: dict[str, dict[str, Any]] = {}
     for one in found:
         for row in one["topics"]:

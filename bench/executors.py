@@ -1,10 +1,10 @@
-"""Executors of a Spark cluster as load hosts: what is sent to them, by Spark's own means, and what they are.
+"""Executors of a Spark cluster as load hosts: what Spark sends to them, and a survey of what they provide.
 
-The project's own code goes as a py-file, the clients (confluent-kafka with librdkafka; the patched Java producer and
-what Python reaches it by) as archives, all as they are here, so that every host loads the same versions. Executors need
-a Python of the same minor version and platform with numpy, pandas and pyarrow, which Spark's pandas functions need
-anyway. Where they have not even these, a packed environment is sent instead (``--environment``), and nothing of the
-hosts' own Python is used.
+Spark sends the project's code as a py-file and the clients as archives: confluent-kafka with librdkafka, and the
+patched Java producer with JPype. They are copies of this host's installation, so that every host loads the same
+versions. Executors need a Python of the same minor version and platform with numpy, pandas and pyarrow, which Spark's
+pandas functions need anyway. Where these are missing, ``--environment`` sends a packed environment, and the hosts' own
+Python is not used.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 CLIENTS, ENVIRONMENT = "rackgate-clients", "rackgate-environment"
 JARS = "rackgate-jars"
 CONFLUENT, JPYPE = "confluent-kafka", "jpype1"
-# Of Kafka's jars those that a producer needs; the overlay's goes before them.
+# Kafka's jars that a producer needs; the overlay's jar precedes them on the classpath.
 OVERLAY_JARS = ("clients-rackgate",)
 PRODUCER_JARS = ("kafka-clients", "lz4-java", "snappy-java", "zstd-jni", "slf4j-api", "log4j-")
 PACKAGES = ("bench", "pyhooks")
-# For executors to come up: images may have to be fetched first.
+# Time limit for executors to start, which may include fetching images; time without a change; poll interval.
 COME_S, STEADY_S, LOOK_S = 120.0, 3.0, 0.25
 HANDSHAKES, REACH_S = 20, 3.0
 SCHEMA = "told string"
@@ -48,18 +48,18 @@ SCHEMA = "told string"
 
 @dataclass(frozen=True)
 class Host:
-    """An executor.
+    """An executor as a load host.
 
     Attributes:
-        name: host and executor, as the column ``host`` of the observations has it.
-        cpus: of the host.
-        machine: its platform.
-        versions: of Python and of the packages that a load needs; None for one that can't be loaded.
-        loaded: the last part of where code of this project, and the client, were loaded from.
+        name: host and executor, as in the column ``host`` of the observations.
+        cpus: number of CPUs that it may use.
+        machine: platform of the host.
+        versions: versions of Python and of the packages that a load needs; None for one that can't be imported.
+        loaded: last component of the folders from which the project's code and the client were loaded.
         trouble: what can't be loaded and why, or empty.
-        unreached: brokers that it could not connect to, and why.
-        round_trips_ms: of TCP handshakes with each broker, by its id.
-        clock: against the driver's.
+        unreached: brokers that it can't connect to, and why.
+        round_trips_ms: durations of TCP handshakes with each broker, by broker id.
+        clock: difference between its clock and the driver's.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Host:
     clock: clocks.Clock
 
     def as_json(self) -> dict[str, Any]:
-        """For the manifest."""
+        """Return the entry for the manifest."""
         return {
             "host": self.name,
             "cpus": self.cpus,
@@ -90,42 +90,42 @@ class Host:
 
 
 def name() -> str:
-    """The executor that this process works for: its host, and the folder in which Spark has it run."""
+    """Return the name of the executor of this process: its host, and the folder in which Spark runs it."""
     return f"{socket.gethostname()}/{Path.cwd().name}"
 
 
 def offer_client() -> None:
-    """Puts the client that was sent before what this host has of its own; does nothing where none was sent."""
+    """Put the client that was sent first on the import path; without one do nothing."""
     from pyspark import SparkFiles, TaskContext
 
     if TaskContext.get() is None:
-        return  # no executor
-    # on executors it is told as "."
+        return  # not an executor
+    # on executors the root directory is "."
     folder = str(Path(SparkFiles.getRootDirectory()).absolute() / CLIENTS)
     if folder not in sys.path and Path(folder).is_dir():
         sys.path.insert(0, folder)
 
 
 def offer_jars() -> None:
-    """Has the Java producer come from the jars that were sent; does nothing where none were."""
+    """Make the Java producer use the jars that were sent; without any do nothing."""
     from pyspark import SparkFiles, TaskContext
 
     from pyhooks.jvm import client
     from pyhooks.patchset.distribution import Distribution
 
     if TaskContext.get() is None:
-        return  # no executor
+        return  # not an executor
     folder = Path(SparkFiles.getRootDirectory()) / JARS
     if folder.is_dir():
         client.use(Distribution(folder.absolute()))
 
 
 def python_of(environment: Path | None, *, near: bool) -> str:
-    """With which Python executors work.
+    """Return the Python interpreter of executors.
 
     Args:
-        environment: the packed one that is sent, if any.
-        near: whether they are on this host.
+        environment: packed environment that is sent to them, or None.
+        near: whether they run on this host.
     """
     if environment is not None:
         return f"./{ENVIRONMENT}/bin/python"
@@ -133,12 +133,12 @@ def python_of(environment: Path | None, *, near: bool) -> str:
 
 
 def send(spark: SparkSession, work: Path, environment: Path | None, *, java: bool) -> None:
-    """Sends code and clients to the executors, by Spark's own means.
+    """Send code and clients to the executors.
 
     Args:
-        spark: the session; nothing has run in it yet.
-        work: folder for what is packed.
-        environment: a packed environment, sent in place of the Python packages of clients.
+        spark: session in which no job has run yet.
+        work: folder for the packed files.
+        environment: packed environment that replaces the Python packages of the clients, or None.
         java: whether the Java producer is needed.
     """
     context = spark.sparkContext
@@ -153,20 +153,20 @@ def send(spark: SparkSession, work: Path, environment: Path | None, *, java: boo
 
 
 def _pack_installed(work: Path, packages: Sequence[str]) -> Path:
-    """Packages as they are installed here."""
+    """Pack Python packages as installed on this host; return the archive."""
     file = work / f"{CLIENTS}.zip"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
         for package in packages:
             for one in importlib.metadata.files(package) or ():
                 source = Path(str(one.locate()))
-                # scripts lie outside of the packages' folder
+                # scripts are outside the packages' folder
                 if ".." not in one.parts and source.suffix != ".pyc":
                     packed.write(source, str(one))
     return file
 
 
 def _pack_jars(work: Path) -> Path:
-    """What a Java producer needs, in folders as the built distribution has them."""
+    """Pack the jars of a Java producer in the folders of the built distribution; return the archive."""
     from pyhooks.patchset.distribution import HOOKS, Distribution
 
     built, file = Distribution.load(), work / f"{JARS}.zip"
@@ -180,10 +180,10 @@ def _pack_jars(work: Path) -> Path:
 
 
 def await_slots(spark: SparkSession, tasks: int) -> int:
-    """Waits until the executors are there, and returns how many tasks they run at a time.
+    """Wait until the executors have started; return how many tasks they run at a time.
 
     Raises:
-        RackgateError: they run fewer than ``tasks`` when no more come.
+        RackgateError: they run fewer than ``tasks`` at the end of the time limit.
     """
     context: Any = spark.sparkContext._jsc.sc()
     profile = context.resourceProfileManager().defaultResourceProfile()
@@ -209,19 +209,19 @@ def await_slots(spark: SparkSession, tasks: int) -> int:
 def survey(
     spark: SparkSession, slots: int, brokers: Mapping[int, str], *, java: bool
 ) -> tuple[list[Host], dict[str, int]]:
-    """Asks every executor what it is, and readies its Python for the load.
+    """Survey all executors, and prepare their Python for the load.
 
     Args:
         spark: the session.
-        slots: how many tasks run at a time.
-        brokers: address by id.
+        slots: number of tasks that run at a time.
+        brokers: broker id to address.
         java: whether the Java producer is needed.
 
     Returns:
-        The executors by name, and how far the clocks of their hosts are ahead of this one's, see ``clocks.distances``.
+        The executors in the order of their names, and the clock differences of their hosts, see ``clocks.distances``.
 
     Raises:
-        RackgateError: one lacks what a load needs, or does not reach a broker.
+        RackgateError: an executor lacks what a load needs, or can't reach a broker.
     """
     conf = spark.sparkContext.getConf()
     reached = str(conf.get("spark.driver.host"))
@@ -233,7 +233,7 @@ def survey(
                 yield pd.DataFrame({"told": [json.dumps(_look(brokers, address, java=java)) for _ in frame["id"]]})
 
         frame = spark.range(0, slots, 1, slots).mapInPandas(work, schema=SCHEMA, barrier=True)
-        # the first job waits for Python and pandas to load everywhere; the second one bounds what clocks are read by
+        # the first job loads Python and pandas everywhere; start and end of the second one bound the clock readings
         frame.collect()
         begun_ns = time.monotonic_ns()
         rows = [json.loads(row["told"]) for row in frame.collect()]
@@ -255,7 +255,7 @@ def survey(
 
 
 def _look(brokers: Mapping[int, str], address: tuple[str, int], *, java: bool) -> dict[str, Any]:
-    """What an executor tells of itself."""
+    """Return what this executor provides."""
     offer_client()
     versions: dict[str, str | None] = {"python": platform.python_version()}
     loaded = {"code": Path(__file__).parents[1].name}
@@ -294,7 +294,7 @@ def _look(brokers: Mapping[int, str], address: tuple[str, int], *, java: bool) -
 
 
 def _java_trouble() -> str:
-    """Why no JVM can be started here, or nothing."""
+    """Return why no JVM can be started here, or an empty text."""
     import jpype
 
     try:
@@ -305,10 +305,10 @@ def _java_trouble() -> str:
 
 
 def handshakes(address: str, number: int = HANDSHAKES) -> list[float]:
-    """What TCP's handshake with a broker takes, in milliseconds, several times.
+    """Return the durations of several TCP handshakes with a broker, in milliseconds.
 
     Raises:
-        OSError: it can't be reached.
+        OSError: the broker can't be reached.
     """
     host, _, port = address.rpartition(":")
     took = []
@@ -320,10 +320,10 @@ def handshakes(address: str, number: int = HANDSHAKES) -> list[float]:
 
 
 def _check(host: Host) -> None:
-    """Refuses an executor that can't carry load.
+    """Check that an executor can carry load.
 
     Raises:
-        RackgateError: what it lacks.
+        RackgateError: it can't; the message names what is missing.
     """
     if host.trouble:
         raise RackgateError(
@@ -335,12 +335,12 @@ def _check(host: Host) -> None:
 
 
 def round_trips(hosts: Sequence[Host]) -> list[dict[str, Any]]:
-    """The handshakes of all executors, as rows of a result's round trips."""
+    """Return the handshakes of all executors as rows of a result's round trips."""
     return [row(host.name, broker, took) for host in hosts for broker, took in host.round_trips_ms.items()]
 
 
 def row(source: str, broker: int | str, took_ms: Sequence[float]) -> dict[str, Any]:
-    """Some handshakes; of as few as there are the slowest is the 99th percentile."""
+    """Return one row of round trips; with so few handshakes the slowest one is the 99th percentile."""
     return {
         "source": source,
         "target": f"broker-{broker}",

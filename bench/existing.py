@@ -1,7 +1,7 @@
-"""The same run on a cluster that is there already, with the executors of a Spark cluster as load hosts.
+"""Benchmark run on an existing cluster, with the executors of a Spark cluster as load hosts.
 
-Nothing is done to the cluster but what a client does: topics are made, driven, read back and deleted, whatever becomes
-of the run. No fault is injected, so of a plan those cells are measured that the cluster is in the state for.
+The cluster is used only as clients use it: topics are created, driven, read back and deleted, whatever the outcome of
+the run. No fault is injected, so only those cells of a plan are measured whose state the cluster is already in.
 """
 
 from __future__ import annotations
@@ -48,32 +48,32 @@ if TYPE_CHECKING:
 
 PLACE = "existing cluster"
 ASK_S = 15.0
-# topics that a run could not delete
+# file with the topics that a run could not delete
 LEFT = "topics-left.json"
-# What was observed lies on this host, and so it is looked at here.
+# The observations are stored on this host, so they are analysed here.
 ANALYSIS_MASTER = "local[2]"
-# A load that is sent again by itself would be late, and its records would be there twice.
+# A load that Spark repeated by itself would be late, and its records would be sent twice.
 ONCE = {"spark.task.maxFailures": "1", "spark.stage.maxConsecutiveAttempts": "1", "spark.speculation": "false"}
 HIDDEN = {"spark.redaction.regex": security.REDACTED, "spark.sql.redaction.options.regex": security.REDACTED}
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line asks for.
+    """Command-line arguments of a run on an existing cluster.
 
     Attributes:
-        bootstrap: brokers, ``host:port,…``.
-        command_config: file of their security, or None.
+        bootstrap: broker addresses, ``host:port,…``.
+        command_config: properties file with security settings, or None.
         scenario: name of the plan.
-        scenario_file: in which it is.
-        master: of Spark.
+        scenario_file: file with the plan.
+        master: Spark master.
         out: folder for report and results.
-        fresh: throws away what an interrupted run has measured.
-        replicas: broker ids of every topic, the leader first; empty for a choice by racks.
-        tasks: how many Spark tasks carry the load; None for the plan's number.
-        environment: a packed environment for executors, or None.
-        conf: further settings of Spark.
-        command: as it was called, for the manifest.
+        fresh: whether to delete what an interrupted run has measured.
+        replicas: broker ids of every topic, the leader first; empty to choose them by racks.
+        tasks: number of Spark tasks that send the load; None for the plan's number.
+        environment: packed Python environment for executors, or None.
+        conf: further Spark settings.
+        command: command line, for the manifest.
     """
 
     bootstrap: str
@@ -92,14 +92,14 @@ class Asked:
 
 @dataclass
 class ClusterTarget:
-    """A cluster that is not the lab's.
+    """Existing cluster as the cluster under test, in place of a lab.
 
     Attributes:
-        bootstrap: brokers.
-        security: how clients get into it.
+        bootstrap: broker addresses.
+        security: security settings of its clients.
         run_dir: folder for the history.
-        seen: the cluster.
-        hosts: the executors, once they have been asked.
+        seen: description of the cluster.
+        hosts: the executors, once they have been surveyed.
     """
 
     bootstrap: str
@@ -110,55 +110,55 @@ class ClusterTarget:
 
     @property
     def spark_jars(self) -> tuple[Path, ...]:
-        """From the distribution."""
+        """Jars of Spark's Kafka source, from the distribution."""
         from pyhooks.patchset.distribution import Distribution
 
         return Distribution.load().spark_jars
 
     @property
     def addresses(self) -> dict[int, str]:
-        """Of the brokers that are there, by id."""
+        """Broker id to address, of the brokers that are not fenced."""
         brokers = self.seen.cluster.brokers.values()
         return {broker.broker_id: broker.address for broker in brokers if not broker.fenced}
 
     def survivors(self, rack: str) -> str:
-        """No rack is taken away."""
+        """Raise an error, because no fault is injected."""
         raise _no_faults(f"rack {rack}")
 
     def outage(self, rack: str, history: History) -> AbstractContextManager[object]:  # noqa: ARG002 - as a lab's
-        """No rack is taken away."""
+        """Raise an error, because no fault is injected."""
         raise _no_faults(f"rack {rack}")
 
     @contextmanager
     def state(self, reached: Reached, history: History) -> Iterator[None]:  # noqa: ARG002 - as a lab's
-        """The state that it is in: nothing is done to any broker."""
+        """Leave the cluster in its state; raise an error if the state requires a fault."""
         if reached.dead or reached.slow:
             raise _no_faults(f"brokers {', '.join(map(str, (*reached.dead, *reached.slow)))}")
         yield
 
     def contrary(self, reached: Reached) -> str:  # noqa: ARG002 - as a lab's
-        """Nothing beside what topics tell, since nothing is done to brokers."""
+        """Return an empty text: without faults only the topics can contradict a state."""
         return ""
 
     def without(self, brokers: Sequence[int]) -> str:
-        """All brokers, since none is away."""
+        """Return the addresses of all brokers; raise an error if some are to be left out."""
         if brokers:
             raise _no_faults(f"brokers {', '.join(map(str, brokers))}")
         return self.bootstrap
 
     def round_trips(self) -> list[dict[str, Any]]:
-        """TCP handshakes: of this host now; those of the executors are noted when they are asked what they are."""
+        """Measure TCP handshakes from this host; those from executors are measured by their survey."""
         here = []
         for broker, where in self.addresses.items():
             try:
                 took = executors.handshakes(where)
             except OSError:
-                continue  # executors reach it, which is what counts
+                continue  # only connections from executors matter, and these work
             here.append(executors.row("driver", broker, took))
         return here
 
     def manifest(self) -> Mapping[str, Any]:
-        """The cluster as it tells, and the executors."""
+        """Return the description of the cluster and of the executors."""
         answers = self.seen.enforcement.answers
         levels = dict(next(iter(answers.values())).levels) if answers else {}
         return {
@@ -175,20 +175,20 @@ def _no_faults(what: str) -> RackgateError:
 
 
 def measure(asked: Asked, console: Console) -> dict[str, Any]:
-    """Measures what is missing, and writes results and report.
+    """Measure what is missing, and write results and report.
 
     Raises:
-        RackgateError: the cluster or the executors can't do what the plan asks for, which is found out before anything
-            is made; or something went wrong later. The run's topics are deleted in any case.
+        RackgateError: the cluster or the executors do not meet the plan's requirements, which is checked before
+            anything is created; or the run failed later. The run's topics are deleted in any case.
     """
     from pyhooks.placement import cluster_query
 
-    # before the cluster is asked, which may take a while
+    # before the cluster is queried, which may take a while
     run_folder.check(asked.out.resolve(), run_folder.BENCH, keep=(run_folder.LOCK,))
     security.check_conf(asked.conf)
     if asked.command_config is not None and not in_process(asked.master):
         security.check_spark(asked.master, effective_settings(asked.conf))
-    # py4j logs the traceback of every call that an interrupt ends; what matters is raised as well
+    # py4j logs a traceback for each call that an interrupt ends; relevant errors are raised as well
     logging.getLogger().addHandler(logging.NullHandler())
     cluster_query.hush()
     own = security.read(asked.command_config)
@@ -204,7 +204,7 @@ def measure(asked: Asked, console: Console) -> dict[str, Any]:
 def _owned(
     asked: Asked, console: Console, seen: Seen, own: Security, scenario: Scenario, folder: Path
 ) -> dict[str, Any]:
-    """Measures in a folder that no other run has."""
+    """Measure in a folder that is locked by this run."""
     build = f"cluster {seen.cluster.cluster_id}, load from {asked.master}"
     store, goes_on = begin(
         folder, scenario, started=datetime.now(UTC), build=build, given=_given(asked), fresh=asked.fresh
@@ -228,10 +228,10 @@ def _owned(
 
 
 def _given(asked: Asked) -> dict[str, Any]:
-    """What a run on this cluster goes on with only if it is the same; what may be secret by its keyed hash.
+    """Return the command-line values that must be equal for a run to continue; possible secrets as keyed hashes.
 
     Raises:
-        RackgateError: there is no key, see ``conditions.user_key``.
+        RackgateError: the key is not available, see ``conditions.user_key``.
     """
     given: dict[str, Any] = {"bootstrap": asked.bootstrap, "command_config": None, "conf": {}, "environment": None}
     if asked.command_config or asked.conf or asked.environment:
@@ -239,7 +239,7 @@ def _given(asked: Asked) -> dict[str, Any]:
         if asked.command_config is not None:
             given["command_config"] = hide("command_config", asked.command_config.read_bytes())
         if asked.environment is not None:
-            # the hash of a hash, since the file may be larger than memory
+            # the hash of a hash, because the file may be larger than memory
             given["environment"] = hide("environment", sha256(asked.environment).encode())
         given["conf"] = {name: hide(f"conf.{name}", os.fsencode(value)) for name, value in asked.conf.items()}
     return given
@@ -276,9 +276,9 @@ def _measure(
                 admin=topics.admin(asked.bootstrap, own.librdkafka),
                 history=History(target.run_dir / "history.jsonl"),
                 steps=steps,
-                # of this host alone, which carries no load
+                # never started, because this host carries no load
                 sampler=Sampler(),
-                # a task that is late lets those of other hosts run in vain; this gets shorter with each load
+                # a late task makes the load of all other hosts useless; the lead time shrinks with each load
                 lead_s=SURE_LEAD_S,
                 prefix=f"rackgate-bench-{store.run_id}-{token_hex(3)}-",
                 announce=sweeper.knows,
@@ -295,26 +295,26 @@ def _measure(
 
 @contextmanager
 def _spark(asked: Asked, work: Path, target: ClusterTarget) -> Iterator[SparkSession]:
-    """A session on the cluster's master, whose executors are gone when the block is over, by Ctrl-C as well."""
+    """Open a session on the cluster's master; its executors end with the block, also after Ctrl-C."""
     python = executors.python_of(asked.environment, near=near(asked.master))
     conf = {**ONCE, **asked.conf, **HIDDEN}
     with spark_session(work, master=asked.master, jars=target.spark_jars, python=python, conf=conf) as spark:
         try:
             yield spark
         except KeyboardInterrupt:
-            # At once: without its driver Spark ends the executors, whose clients could have deleted topics made again.
+            # Kill the driver at once: Spark then ends the executors, whose clients could recreate deleted topics.
             context: Any = spark.sparkContext
-            # else the thread that Spark reports to tells on the terminal that nobody does any more
+            # otherwise the accumulator server's thread prints an error about the lost connection
             context._accumulatorServer.handle_error = lambda *_: None
             context._gateway.proc.kill()
             raise
 
 
 def fit(plan: Scenario, seen: Seen, asked: Asked) -> tuple[Scenario, list[str]]:
-    """A plan made to fit a cluster: its replicas are the cluster's, and only the states remain that it is in.
+    """Adapt a plan to a cluster: use its brokers as replicas, and keep only the cells whose state it is in.
 
     Returns:
-        The plan, and what is left out of it, a line each.
+        The adapted plan, and one line for each part that is left out.
 
     Raises:
         RackgateError: the cluster can't have the plan's topics, or nothing of the plan remains.
@@ -366,7 +366,7 @@ def fit(plan: Scenario, seen: Seen, asked: Asked) -> tuple[Scenario, list[str]]:
 
 
 def _left_out(cell: Cell, chosen: Sequence[Cell]) -> str | None:
-    """Why a cell can't be measured, if so."""
+    """Return why a cell can't be measured; None if it can."""
     try:
         reached = cell.reached
     except ValueError as error:
@@ -378,11 +378,11 @@ def _left_out(cell: Cell, chosen: Sequence[Cell]) -> str | None:
 
 
 def spread(racks: Mapping[int, str], number: int) -> tuple[int, ...]:
-    """As many brokers, from all racks in turn, those with the lowest ids first.
+    """Choose brokers from all racks in turn, those with the lowest ids first.
 
     Args:
-        racks: of brokers by id.
-        number: at most as many as there are.
+        racks: broker id to rack.
+        number: number of brokers, at most as many as there are.
     """
     left = {
         rack: sorted(broker for broker, own in racks.items() if own == rack) for rack in sorted(set(racks.values()))
@@ -417,10 +417,10 @@ def _check_placement(
 
 
 def _check_gate(where: str, arms: Sequence[Arm], replicas: Sequence[int], seen: Seen) -> None:
-    """Refuses a cluster that would not enforce what arms ask for.
+    """Check that the cluster would enforce the settings of the arms.
 
     Raises:
-        RackgateError: a broker of the replicas lacks the overlay, or the feature is not on, or it did not say.
+        RackgateError: a broker of the replicas lacks the overlay or did not report it, or the feature is not enabled.
     """
     asking = sorted({arm.id for arm in arms if arm.min_insync_racks > 1})
     said = {broker: seen.enforcement.words(seen.cluster.brokers[broker]) for broker in replicas}

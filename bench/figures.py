@@ -1,4 +1,4 @@
-"""The pictures of a report, drawn from ``results.json`` alone, in two widths and in colours that a page can swap."""
+"""Figures of a report, drawn from ``results.json`` alone, in two widths and in colours that a page can replace."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 QUANTILE_TICKS = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999)
-# Beyond this multiple of the intended rate a burst is cut and its height written out.
+# A burst above this multiple of the intended rate is cut off, and its size is written beside it.
 BURST_CUT = 2.0
-# So many numbers of blocks stand beside one another.
+# Number of block labels that fit side by side.
 MOST_TICKS = 25
 
 
-# Colours that occur nowhere else, to be replaced by CSS variables in the SVG.
+# Colours that occur nowhere else, so that CSS variables can replace them in the SVG.
 MARKED = Palette(
     ink="#010101",
     muted="#010102",
@@ -40,23 +40,23 @@ MARKED = Palette(
 
 @dataclass(frozen=True)
 class Look:
-    """How a picture is drawn.
+    """Style of a figure.
 
     Attributes:
         palette: its colours.
-        narrow: for a phone.
+        narrow: whether it is for a phone.
     """
 
     palette: Palette
     narrow: bool = False
 
     def size(self, height: float) -> tuple[float, float]:
-        """Figure size in inches."""
+        """Return the figure size in inches."""
         return (4.3, height) if self.narrow else (8.6, height)
 
 
 def colours(result: Mapping[str, Any], palette: Palette) -> dict[str, str]:
-    """The colour of each arm, the same in every picture; the control is muted."""
+    """Return the colour of each arm, the same in every figure; the control is muted."""
     order: list[str] = []
     arms = [arm for cell in result["cells"] for arm in cell["arms"]]
     control = {arm["arm"] for arm in arms if arm["role"] == "control"}
@@ -68,7 +68,7 @@ def colours(result: Mapping[str, Any], palette: Palette) -> dict[str, str]:
 
 
 def ms(value: float, _: object = None) -> str:
-    """A latency without needless digits."""
+    """Format a latency without needless digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 10 else f"{value:.2g}"
 
 
@@ -81,7 +81,7 @@ def _legend(figure: Figure, axes: Axes, palette: Palette, columns: int) -> None:
 
 
 def percentiles(result: Mapping[str, Any], cell: Mapping[str, Any], look: Look) -> Figure:
-    """A cell's latency against percentile, both on scales that show the tail, with the interval of each curve."""
+    """Plot a cell's latency against percentile, on scales that show the tail, with the interval of each curve."""
     palette = look.palette
     with mpl.rc_context(RC):
         figure = Figure(figsize=look.size(4.3 if look.narrow else 4.2), layout="constrained")
@@ -118,7 +118,7 @@ def percentiles(result: Mapping[str, Any], cell: Mapping[str, Any], look: Look) 
 
 
 def _log_ticks(axes: Axes, values: Sequence[float]) -> None:
-    """Ticks at 1, 2, 5 of each decade that the data spans."""
+    """Set ticks at 1, 2 and 5 of each decade that the data spans."""
     if not values:
         return
     low, high = min(values) / 1.08, max(values) * 1.08
@@ -130,7 +130,7 @@ def _log_ticks(axes: Axes, values: Sequence[float]) -> None:
 
 
 def blocks(result: Mapping[str, Any], cell: Mapping[str, Any], look: Look) -> Figure:
-    """Per block the ratio of each arm to the baseline, the pooled interval beside, the equivalence band behind."""
+    """Plot per block the ratio of each arm to the baseline, with the pooled interval and the equivalence band."""
     names = list(cell["bands"])
     with mpl.rc_context(RC):
         figure = Figure(figsize=look.size(6.4 if look.narrow else 6.0), layout="constrained")
@@ -210,7 +210,7 @@ def _pair(cell: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 
 
 def _ratio_ticks(highest: float) -> list[float]:
-    """Ticks of a ratio axis that ends at ``highest`` and its reciprocal; as many as have room."""
+    """Return ticks for a ratio axis from the reciprocal of ``highest`` to ``highest``, as many as fit."""
     for limit, above in ((3.0, (2, 4, 8)), (1.7, (1.5, 2, 3)), (1.25, (1.1, 1.25, 1.5)), (0.0, (1.05, 1.1, 1.2))):
         if highest >= limit:
             chosen = [mark for mark in above if mark <= highest * 1.001]
@@ -224,7 +224,7 @@ def _ratio_limits(
     order: Sequence[int],
     band: tuple[float, float],
 ) -> tuple[float, float]:
-    """Symmetric limits that show every counted block within a factor of 8 and every interval."""
+    """Return symmetric limits that show every measured block and every interval, up to a factor of 8."""
     found = [band[1] ** 1.6]
     for row in rows:
         for block in order:
@@ -238,7 +238,7 @@ def _ratio_limits(
 
 
 def timeline(result: Mapping[str, Any], look: Look) -> Figure:
-    """Acks per second and refusals of the probe, topic by topic; below each the racks in its ISR; the fault shaded."""
+    """Plot acks per second and the probe's refusals of each topic, with the racks in its ISR below; shade the fault."""
     outage, palette = result["outage"], look.palette
     topics = outage["topics"]
     with mpl.rc_context(RC):
@@ -272,7 +272,7 @@ def timeline(result: Mapping[str, Any], look: Look) -> Figure:
 
 
 def _tell_of_fault(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, look: Look) -> None:
-    """Writes once what the shading is, and what the gap at its beginning is."""
+    """Annotate the shaded outage, and the gap in acks at its start."""
     if outage["inject_s"] is None or outage["heal_s"] is None:
         return
     ink, top = look.palette.ink, outage["rate_per_s"] * BURST_CUT
@@ -325,7 +325,7 @@ def _acks(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, look:
 
 
 def _bursts(seconds: Sequence[float], acked: Sequence[float], top: float) -> list[tuple[float, float, float]]:
-    """Runs of seconds with more than ``top`` acks, as (first, last, acks in all)."""
+    """Return runs of seconds with more than ``top`` acks, as (first second, last second, total acks)."""
     runs: list[tuple[float, float, float]] = []
     for second, value in zip(seconds, acked, strict=True):
         if value <= top:
@@ -346,7 +346,7 @@ def _isr(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, colour
 
 
 def overview(result: Mapping[str, Any], look: Look) -> Figure:
-    """The ratio of each candidate, and of the control, to the baseline in every cell: interval and band."""
+    """Plot the ratio of each candidate and of the control to the baseline in every cell, with interval and band."""
     palette, tint, cells = look.palette, colours(result, look.palette), result["cells"]
     names = list(cells[0]["bands"])
     with mpl.rc_context(RC):
@@ -376,7 +376,7 @@ def _overview_panel(
     told = set()
     for at, cell in enumerate(cells):
         own = [row for row in cell["comparisons"] if row["at"] == name and row["ratio"]]
-        # those of a cell stand about its name, however many arms other cells have; the control comes first
+        # centre the ratios of a cell on its name, whatever the number of arms in other cells; the control comes first
         own.sort(key=lambda row: not row["is_control"])
         for place, row in enumerate(own):
             arm, ratio, y = row["arm"], row["ratio"], at + (place - (len(own) - 1) / 2) * 0.22
@@ -393,7 +393,7 @@ def _overview_panel(
     for at, cell in enumerate(cells):
         refusing = [arm["arm"] for arm in cell["arms"] if arm["refused"]]
         if refusing:
-            # beside the ratios of those that don't
+            # beside the ratios of the arms that don't refuse
             x, side = (span, "right") if at in measured else (1, "left")
             axes.annotate(
                 f" {who_refuse(refusing)}", (x, at), color=palette.refusal, fontsize=8.5, va="center", ha=side
@@ -418,7 +418,7 @@ CELL_PICTURES = {"percentiles": percentiles, "blocks": blocks}
 
 
 def pictures(result: Mapping[str, Any]) -> dict[str, Callable[[Look], Figure]]:
-    """The pictures of a result by name; those of cells have the cell's name behind theirs if there are several."""
+    """Return the drawing functions by figure name; with several cells, their figures' names end with the cell's."""
     found: dict[str, Callable[[Look], Figure]] = {}
     many = len(result["cells"]) > 1
     if many:

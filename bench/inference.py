@@ -1,30 +1,31 @@
-"""The words of a run and their chances of error: pure functions of the log-ratios of blocks.
+"""Verdicts of a run and their error probabilities: pure functions of the log-ratios of blocks.
 
-A *comparison* is one candidate arm against the baseline in one cell at one quantile. Its data are the log-ratios of
-the two arms' quantiles, one a block. What is said of it is about ``theta``, the (trimmed) mean of their distribution.
+A *comparison* is one candidate arm against the baseline in one cell at one quantile. Its data are the log-ratios of the
+two arms' quantiles, one per block. A verdict is about ``theta``, the (trimmed) mean of their distribution.
 
-*Interval.* Whole blocks are drawn anew (bootstrap) and the trimmed mean of each resample is taken. The middle 68.3 % of
-these means are two standard errors wide, once widened by ``sqrt(n / (n - 1))``; the interval is the trimmed mean of the
-blocks, plus and minus Student's t times that error. Degrees of freedom: the untrimmed blocks less one (Tukey and
-McLaughlin, 1963). The outer percentiles of the resamples are not used: a family of dozens needs levels below one in a
-thousand, which a score of blocks can't show, and one wild block that is drawn three times would rule them, as it would
-rule their standard deviation. Simulated (``tests/test_bench_inference.py``), it covers at least as often as it says,
-with blocks that are normal, drift, or are hit by bursts.
+*Interval.* Whole blocks are resampled (bootstrap), and the trimmed mean of each resample is taken. The central 68.3 %
+of these means span two standard errors, once widened by ``sqrt(n / (n - 1))``. The interval is the trimmed mean of the
+blocks, plus and minus Student's t times that error. The degrees of freedom are the number of untrimmed blocks less one
+(Tukey and McLaughlin, 1963). The outer percentiles of the resamples are not used. A family of dozens needs levels below
+one in a thousand, which about twenty blocks can't resolve. And a single extreme block that is drawn three times would
+dominate them, as it would dominate the standard deviation of the means. In simulations
+(``tests/test_bench_inference.py``) the interval covers at least as often as its confidence level states, with blocks
+that are normal, drift, or are hit by bursts.
 
-*Tests.* ``equivalent`` is two one-sided tests (TOST; Schuirmann, 1987): both "theta <= -log(1 + band)" and "theta >=
-log(1 + band)" are rejected, each at level a; the same as that the interval of confidence 1 - 2a lies in the band. The
-plain mean of all blocks must lie in the band too: an effect that a few blocks have, such as a burst that comes with one
-arm alone, is cut off by the trimming, and two arms of which one has it are not the same. A further condition can only
-take words away, so the level holds.
-``slower`` is the rejection of "theta <= 0", ``faster`` that of "theta >= 0".
+*Tests.* ``equivalent`` requires two one-sided tests (TOST; Schuirmann, 1987): both "theta <= -log(1 + band)" and
+"theta >= log(1 + band)" are rejected, each at level a. This is the same as an interval of confidence 1 - 2a inside the
+band. The plain mean of all blocks must lie in the band too: trimming removes an effect of few blocks, such as a burst
+that comes with one arm alone, and two arms of which one has such an effect are not equal. An additional condition can
+only remove verdicts, so the level remains valid. ``slower`` is the rejection of "theta <= 0", ``faster`` that of
+"theta >= 0".
 
-*Family.* All comparisons that the plan names, m of them, whatever came of them; what has no numbers has p = 1. Holm's
-procedure runs twice, each time with half of ``alpha``: over the m hypotheses "not equivalent", and over the 2m
-one-sided ones. So the chance that any word of a run is wrong, of either kind, is at most ``alpha``, however the
-comparisons depend on each other. Where both would be said, the word is ``equivalent``.
+*Family.* The family consists of all comparisons that the plan names, m of them, whatever their outcome; one without
+numbers has p = 1. Holm's procedure runs twice, each time with half of ``alpha``: over the m hypotheses "not
+equivalent", and over the 2m one-sided ones. So the probability that any verdict of a run is wrong, of either kind, is
+at most ``alpha``, however the comparisons depend on each other. If both verdicts apply, it is ``equivalent``.
 
-*Control.* The second arm with the baseline's settings must be equivalent by itself (no correction: the control can
-only take words away), else the cell says ``undecided`` at that quantile.
+*Control.* The second arm with the baseline's settings must be equivalent by itself, otherwise the cell is ``undecided``
+at that quantile. There is no correction for this test, because the control can only remove verdicts.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ import numpy.typing as npt
 from pyhooks.core.statistics import Interval, Word, student_t_quantile, student_t_tail
 
 Floats = npt.NDArray[np.float64]
-# Why a comparison has the word it has; ``decided`` for every word but ``undecided``.
+# Why a comparison has its verdict; ``decided`` for every verdict but ``undecided``.
 Reason = Literal[
     "decided",
     "noise",
@@ -56,23 +57,23 @@ Reason = Literal[
     "few records",
     "not judged",
 ]
-# A mean of so few blocks has no interval worth the name.
+# A mean of fewer blocks has no useful interval.
 FEWEST_BLOCKS = 4
-# One standard error below and above the middle.
+# One standard error below and above the centre.
 _MIDDLE = [NormalDist().cdf(-1.0), NormalDist().cdf(1.0)]
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of all verdicts of a run, as its plan states them.
+    """Rules of all verdicts of a run, as in its plan.
 
     Attributes:
-        alpha: bound on the chance that any word of the run is wrong.
-        power: chance with which the smallest detectable ratio is detected.
+        alpha: bound on the probability that any verdict of the run is wrong.
+        power: probability with which the smallest detectable ratio is detected.
         trim: share of the blocks that is left out at each end, so that a burst of other work does not decide.
-        min_blocks: fewer blocks carry no verdict.
-        confidence: of the intervals that are shown, each for itself.
-        resamples: bootstrap resamples.
+        min_blocks: number of blocks that a verdict needs.
+        confidence: confidence level of each single interval that is shown.
+        resamples: number of bootstrap resamples.
     """
 
     alpha: float
@@ -83,12 +84,12 @@ class Rules:
     resamples: int
 
     def tails(self, family: int) -> Tails:
-        """The strictest levels that Holm's procedure asks in a family of so many comparisons."""
+        """Return the strictest levels that Holm's procedure requires in a family of this size."""
         return Tails(self.alpha / 2 / family, self.alpha / 2 / (2 * family))
 
     @property
     def control_tails(self) -> Tails:
-        """The levels of a control, which is no member of the family."""
+        """Levels of a control, which is not part of the family."""
         return Tails(self.alpha / 2, self.alpha / 2)
 
 
@@ -97,8 +98,8 @@ class Tails:
     """Levels of one-sided tests.
 
     Attributes:
-        equivalent: of each of the two that make ``equivalent``.
-        different: of "not slower" and of "not faster".
+        equivalent: level of each of the two tests for ``equivalent``.
+        different: level of the tests of "not slower" and of "not faster".
     """
 
     equivalent: float
@@ -107,13 +108,13 @@ class Tails:
 
 @dataclass(frozen=True)
 class Effect:
-    """The estimate of a log-ratio.
+    """Estimate of a log-ratio.
 
     Attributes:
         point: trimmed mean of the blocks' log-ratios.
-        error: its standard error.
+        error: standard error of ``point``.
         freedom: degrees of freedom of Student's t.
-        blocks: how many blocks.
+        blocks: number of blocks.
         mean: plain mean of all blocks' log-ratios.
     """
 
@@ -124,38 +125,38 @@ class Effect:
     mean: float
 
     def interval(self, tail: float) -> Interval:
-        """The interval of the ratio that leaves out ``tail`` at each end."""
+        """Return the interval of the ratio that leaves out ``tail`` at each end."""
         reach = student_t_quantile(1.0 - tail, self.freedom) * self.error
         return Interval(math.exp(self.point - reach), math.exp(self.point), math.exp(self.point + reach))
 
     def against_at_most(self, log_ratio: float) -> float:
-        """The p-value of "theta is at most ``log_ratio``"."""
+        """Return the p-value of "theta is at most ``log_ratio``"."""
         if self.error == 0.0:
             return 0.0 if self.point > log_ratio else 1.0
         return student_t_tail((self.point - log_ratio) / self.error, self.freedom)
 
     def against_at_least(self, log_ratio: float) -> float:
-        """The p-value of "theta is at least ``log_ratio``"."""
+        """Return the p-value of "theta is at least ``log_ratio``"."""
         return replace(self, point=-self.point, mean=-self.mean).against_at_most(-log_ratio)
 
     def mean_inside(self, band: float) -> bool:
-        """Whether the plain mean of all blocks lies within 1/(1+band) .. 1+band."""
+        """Return whether the plain mean of all blocks lies within 1/(1+band) .. 1+band."""
         return abs(self.mean) < math.log1p(band)
 
     def against_different(self, band: float) -> float:
-        """The p-value of "the ratio lies outside of 1/(1+band) .. 1+band"; 1 if the plain mean of all blocks does."""
+        """Return the p-value of "the ratio is outside 1/(1+band) .. 1+band"; 1 if the plain mean of all blocks is."""
         if not self.mean_inside(band):
             return 1.0
         edge = math.log1p(band)
         return max(self.against_at_most(-edge), self.against_at_least(edge))
 
     def against_equal(self) -> float:
-        """The smaller one of the p-values of "not slower" and "not faster"."""
+        """Return the smaller of the p-values of "not slower" and "not faster"."""
         return min(self.against_at_most(0.0), self.against_at_least(0.0))
 
 
 def trimmed_means(values: Floats, trim: float) -> Floats:
-    """Means along the last axis without the share ``trim`` at each end."""
+    """Return the means along the last axis without the share ``trim`` at each end."""
     cut = math.floor(values.shape[-1] * trim)
     if cut:
         values = np.sort(values, axis=-1)[..., cut : values.shape[-1] - cut]
@@ -168,15 +169,15 @@ def _picks(size: int, resamples: int, seed: int) -> npt.NDArray[np.int64]:
 
 
 def effect(logs: Sequence[float] | Floats, rules: Rules, seed: int) -> Effect:
-    """The effect that the log-ratios of blocks show.
+    """Estimate the log-ratio of two arms from the log-ratios of blocks.
 
     Args:
-        logs: one a block.
-        rules: of the run.
-        seed: of the resamples.
+        logs: one log-ratio per block.
+        rules: rules of the run.
+        seed: seed of the resamples.
 
     Raises:
-        ValueError: fewer than ``FEWEST_BLOCKS`` values, or one that is not finite.
+        ValueError: there are fewer than ``FEWEST_BLOCKS`` values, or one is not finite.
     """
     sample = np.asarray(logs, dtype=np.float64)
     if sample.size < FEWEST_BLOCKS or not np.isfinite(sample).all():
@@ -190,11 +191,11 @@ def effect(logs: Sequence[float] | Floats, rules: Rules, seed: int) -> Effect:
 
 
 def holm(p_values: Sequence[float], hypotheses: int) -> list[float]:
-    """Holm's adjusted p-values: a hypothesis is rejected at any level at or above its own.
+    """Return Holm's adjusted p-values; a hypothesis is rejected at every level at or above its own.
 
     Args:
-        p_values: of some of the hypotheses, the smallest of all among them.
-        hypotheses: number of all.
+        p_values: p-values of some of the hypotheses, including the smallest of all.
+        hypotheses: number of all hypotheses.
     """
     adjusted = [1.0] * len(p_values)
     highest = 0.0
@@ -206,12 +207,12 @@ def holm(p_values: Sequence[float], hypotheses: int) -> list[float]:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the test says of one comparison, before its control is asked.
+    """Verdict of the tests on one comparison, before its control is considered.
 
     Attributes:
-        word: of the closed list.
-        p_equivalent: adjusted p-value of "not equivalent", to be held against ``alpha``.
-        p_different: adjusted p-value of "not slower" or "not faster", whichever is smaller.
+        word: the verdict.
+        p_equivalent: adjusted p-value of "not equivalent", to be compared with ``alpha``.
+        p_different: the smaller of the adjusted p-values of "not slower" and "not faster".
     """
 
     word: Word
@@ -220,12 +221,12 @@ class Decision:
 
 
 def decide(effects: Sequence[Effect | None], bands: Sequence[float], rules: Rules) -> list[Decision]:
-    """The words of a whole family.
+    """Return the verdicts of a whole family.
 
     Args:
-        effects: of each comparison that the plan names; None where there are no numbers.
-        bands: half-width of the equivalence band of each, as a fraction.
-        rules: of the run.
+        effects: effect of each comparison that the plan names; None if there are no numbers.
+        bands: half-width of the equivalence band of each comparison, as a fraction.
+        rules: rules of the run.
     """
     outside = [1.0 if one is None else one.against_different(b) for one, b in zip(effects, bands, strict=True)]
     equal = [1.0 if one is None else one.against_equal() for one in effects]
@@ -244,7 +245,7 @@ def decide(effects: Sequence[Effect | None], bands: Sequence[float], rules: Rule
 
 
 def alone(one: Effect, band: float, rules: Rules) -> Word:
-    """The word of a control: as if it were the only comparison of the run, without a correction."""
+    """Return the verdict of a control, tested without correction as if it were the only comparison of the run."""
     if one.against_different(band) <= rules.control_tails.equivalent:
         return "equivalent"
     if one.against_equal() <= rules.control_tails.different:
@@ -253,9 +254,9 @@ def alone(one: Effect, band: float, rules: Rules) -> Word:
 
 
 def _distance(tail: float, power: float, freedom: int) -> float:
-    """How many standard errors an effect needs, so that a t-test of level ``tail`` finds it with ``power``.
+    """Return how many standard errors an effect needs so that a t-test of level ``tail`` detects it with ``power``.
 
-    The inverse of the noncentral t distribution as Johnson and Welch approximate it (Biometrika 31, 1940).
+    Uses the approximation of the inverse noncentral t distribution by Johnson and Welch (Biometrika 31, 1940).
     """
     critical = student_t_quantile(1.0 - tail, freedom)
     spread = math.sqrt(1.0 + critical**2 / (2 * freedom))
@@ -263,36 +264,36 @@ def _distance(tail: float, power: float, freedom: int) -> float:
 
 
 def detectable_ratio(error: float, freedom: int, tails: Tails, power: float) -> float:
-    """The smallest ratio above 1 that the test would have told from 1.
+    """Return the smallest ratio above 1 that the test would have distinguished from 1.
 
-    Were this the true ratio, and the blocks as noisy as they are, then "not slower" would be rejected with chance
-    ``power`` at the level ``tails.different``: as if it were the first of its family. Its inverse is the same for
-    "not faster".
+    If this were the true ratio, and the blocks as noisy as they are, "not slower" would be rejected with probability
+    ``power`` at the level ``tails.different``, which is that of the first hypothesis of its family. The inverse of the
+    ratio applies to "not faster".
 
     Args:
         error: standard error of the mean log-ratio.
         freedom: its degrees of freedom.
         tails: levels of the tests.
-        power: such as 0.8.
+        power: probability of detection, such as 0.8.
     """
     return math.exp(error * _distance(tails.different, power, freedom))
 
 
 def provable_band(error: float, freedom: int, tails: Tails, power: float) -> float:
-    """The narrowest band in which two arms of ratio 1 would have been called equivalent with chance ``power``."""
-    # Both of the one-sided tests must reject, so each may miss half as often.
+    """Return the narrowest band in which two arms of ratio 1 are found equivalent with probability ``power``."""
+    # Both one-sided tests must reject, so each may miss half as often.
     return math.expm1(error * _distance(tails.equivalent, (1.0 + power) / 2, freedom))
 
 
 def blocks_needed(spread: float, band: float, tails: Tails, rules: Rules) -> int:
-    """How many blocks call two arms of ratio 1 equivalent with chance ``power``.
+    """Return how many blocks are needed to find two arms of ratio 1 equivalent with probability ``rules.power``.
 
     Args:
-        spread: standard deviation of the blocks' log-ratios (of a trimmed mean: its standard error times the root of
+        spread: standard deviation of the blocks' log-ratios (for a trimmed mean: its standard error times the root of
             the number of blocks).
         band: half-width of the equivalence band, as a fraction.
         tails: levels of the tests.
-        rules: of the run.
+        rules: rules of the run.
     """
 
     def enough(blocks: int) -> bool:

@@ -1,4 +1,4 @@
-"""The patched Java producer behind the pacer's ``Client``: its own clock tells when a record had ended."""
+"""Adapter of the patched Java producer to the pacer's ``Client``; times are those that the producer records itself."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from bench.pacer import Failure, Told
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.producer import Producer, Sent
 
-# Of what is open when the last acknowledgements have been waited for.
+# Time limit for records that are still open after the wait for the last acknowledgements.
 GIVE_UP_S = 0.5
 
 
 class JavaClient:
-    """A Java producer of this process's JVM; used from one thread.
+    """Java producer in this process's JVM; used from one thread.
 
     Args:
-        bootstrap: addresses of brokers.
-        config: the producer's, beside the addresses.
-        topics: that it will send to; it learns of them before the first record.
+        bootstrap: broker addresses.
+        config: properties of the producer, without the addresses.
+        topics: topics that it will send to; it fetches their metadata before the first record.
 
     Raises:
-        JavaError: a property is refused, or nobody tells of a topic.
+        JavaError: a property is rejected, or the metadata of a topic is not available.
     """
 
     def __init__(self, bootstrap: str, config: Mapping[str, str], topics: list[str]) -> None:
@@ -33,7 +33,7 @@ class JavaClient:
             self._producer.learn(topic)
 
     def produce(self, topic: str, value: bytes, key: bytes, *, on_delivery: Callable[..., None]) -> None:
-        """Hands over a record; ``on_delivery`` hears of its end in the producer's own thread."""
+        """Send a record; ``on_delivery`` is called with its outcome in the producer's own thread."""
         future = self._producer.send_batch(topic, [value], keys=[key])
         self._open.add(future)
         future.add_done_callback(partial(self._ended, on_delivery))
@@ -52,13 +52,13 @@ class JavaClient:
         on_delivery(None, Told(answer.partition, answer.offset, done_ns, done_ns - int(sent.sent_ns[0])))
 
     def flush(self, timeout: float) -> int:
-        """Waits at most ``timeout`` seconds for the ends of all records; returns how many are open."""
+        """Wait at most ``timeout`` seconds for the outcomes of all records; return how many are open."""
         return len(wait(self._open.copy(), timeout).not_done)
 
     def purge(self) -> None:
-        """Closes the producer: what is open ends."""
+        """Close the producer, which ends all open records."""
         self._producer.close()
 
     def close(self) -> None:
-        """Closes the producer; twice is the same as once."""
+        """Close the producer; idempotent."""
         self._producer.close()

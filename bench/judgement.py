@@ -1,8 +1,8 @@
-"""Whether a run found something wrong: the one place from which its exit status comes, with the reasons for it.
+"""Exit status of a run and the reasons for it: the only place that decides whether a run found something wrong.
 
-Wrong is what the gate or the records show: records that were acknowledged are lost, doubled or were never sent; an arm
-refuses, or goes on, otherwise than its ISR asks; R=2 lost records where it promises that they are there. What was to be
-judged and could not be is unknown, never a pass. A word about latency and a missed bar of time decide nothing here.
+A run fails by what the gate or the records show: acknowledged records are lost, duplicated or were never sent; an arm
+refuses records, or accepts them, contrary to its ISR; an arm with R=2 lost records that it promises to keep. What was
+to be judged and could not be is unknown, never a pass. Latency verdicts and a missed time target do not count.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from bench.outageplan import FAULT_WORDS
 from pyhooks.kafka import gate
 
 Word = Literal["failed", "unknown"]
-# One that failed outweighs any that are unknown.
+# A failure outweighs any number of unknowns.
 STATUSES: Mapping[Word, int] = {"failed": 1, "unknown": 2}
 EXIT_STATUS = (
     "Exit status: 0 nothing is wrong, 1 records are lost, doubled or invented, or an arm refuses or goes on otherwise"
     " than it should, 2 that is not known, or the work could not be done."
 )
-# What a client that is not Kafka's can do by itself; who sees a doubled record is to know.
+# A client other than Kafka's can duplicate records by itself; readers of a failure must know that.
 DOUBLED = (
     "Where the client is librdkafka a doubled record can be its own doing: librdkafka 4953, kip/found.md; that is not"
     " told apart here."
@@ -32,12 +32,12 @@ DOUBLED = (
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a run does not end with 0.
+    """Reason why a run does not end with 0.
 
     Attributes:
-        word: ``failed``, or ``unknown`` of what could not be judged.
-        subject: what it is about.
-        text: what was seen.
+        word: ``failed``, or ``unknown`` for what could not be judged.
+        subject: what the reason is about.
+        text: what was observed.
     """
 
     word: Word
@@ -46,23 +46,23 @@ class Reason:
 
     @property
     def sentence(self) -> dict[str, str]:
-        """As ``bench.verdict`` has its sentences."""
+        """The reason in the form of the sentences of ``bench.verdict``."""
         return {"about": "judgement", "word": self.word, "subject": self.subject, "text": self.text}
 
 
 def exit_status(reasons: Sequence[Reason]) -> int:
-    """0 without a reason, 1 if something failed, else 2."""
+    """Return 0 without a reason, 1 if something failed, else 2."""
     return min((STATUSES[reason.word] for reason in reasons), default=0)
 
 
 def conclude(reasons: Sequence[Reason], sentences: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    """What a result says in the end: ``exit_status``, and ``verdicts`` with the reasons for it first."""
+    """Return the conclusion of a result: ``exit_status``, and ``verdicts`` that begin with the reasons for it."""
     first = [reason.sentence for reason in sorted(reasons, key=lambda one: STATUSES[one.word])]
     return {"exit_status": exit_status(reasons), "verdicts": [*first, *(dict(one) for one in sentences)]}
 
 
 def of_run(result: Mapping[str, Any]) -> list[Reason]:
-    """What speaks against a result of ``rackgate bench run``; needs its numbers and its manifest."""
+    """Return the reasons against a result of ``rackgate bench run``, from its numbers and its manifest."""
     found = list(_end_to_end(result["end_to_end"]))
     for cell in result["cells"]:
         found += _of_cell(cell)
@@ -73,7 +73,7 @@ def of_run(result: Mapping[str, Any]) -> list[Reason]:
 
 
 def of_outages(result: Mapping[str, Any]) -> list[Reason]:
-    """What speaks against a result of ``rackgate bench outages``; likewise."""
+    """Return the reasons against a result of ``rackgate bench outages``, from its numbers and its manifest."""
     found = list(_end_to_end(result["end_to_end"]))
     for lab in result["labs"]:
         for one in lab["outages"]:
@@ -103,9 +103,9 @@ def _end_to_end(numbers: Mapping[str, Any]) -> Iterator[Reason]:
 
 
 def _of_cell(cell: Mapping[str, Any]) -> Iterator[Reason]:
-    """Whether its arms did in every lab what the gate should do in its state, before and after the blocks."""
+    """Check that in every lab the cell's arms did what the gate should do in its state, before and after the blocks."""
     seen = cell["seen"]
-    # in results from before there was a row for each lab the last lab's stands alone
+    # results of earlier versions have no row for each lab, only that of the last lab
     labs = cell.get("refusals") or [seen]
     where = f"cell {cell['cell']}"
     if any("refused" not in one for one in labs):
@@ -116,9 +116,9 @@ def _of_cell(cell: Mapping[str, Any]) -> Iterator[Reason]:
         subject = f"{where}: {arm['label']}"
         expected = {arm["arm"] in one["expected_to_refuse"] for one in labs}
         did = {arm["arm"] in one[when] for one in labs for when in ("refused", "refused_after") if when in one}
-        # results from before the error was looked at have one as refused whose records all timed out
+        # in results of earlier versions an arm whose records all timed out is refused, too
         refused = arm["refused"] and arm["refused_with"] in REFUSALS | REFUSAL_CODES
-        # one that got a load and was refused all of it, whatever the probes before and after it got
+        # an arm whose whole load was refused counts as refused, whatever its probes got
         did |= {True} if refused and arm["intended"] else set()
         if False in did and True in expected:
             yield Reason("failed", subject, f"Went on, and was to be refused: {isr}.")
@@ -130,7 +130,7 @@ def _of_cell(cell: Mapping[str, Any]) -> Iterator[Reason]:
 
 
 def _of_outage(where: str, outage: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Iterator[Reason]:
-    """Whether its topics did while a rack was away what the gate should do with the ISRs that were seen."""
+    """Check that the topics did during a rack's outage what the gate should do with the observed ISRs."""
     if not outage["proved"]:
         yield Reason("unknown", where, "The fault was not proved to have taken hold and lasted.")
         return
@@ -147,7 +147,7 @@ def _of_topic(
     answers = [
         gate.Answer(len(one["isr"]), frozenset(one["racks"]), limits.replicas, limits.racks) for one in _settled(topic)
     ]
-    # whenever they were sent: what had waited must not be acknowledged either
+    # whenever they were sent: records that waited must not be acknowledged either
     acked = topic.get("settled_done", topic.get("settled_acked", 0)) + topic["probe"]["settled_acked"]
     most = max((len(answer.racks) for answer in answers), default=None)
     if most is not None and most < limits.racks and limits.racks > 1 and acked:
@@ -168,16 +168,16 @@ def _of_topic(
         yield Reason(
             "failed", subject, f"{did}: {_isr(first.replicas, first.racks)}; M={limits.replicas}, R={limits.racks}."
         )
-    # of one that did nothing clear, or got no ack at all, that is said above
+    # an unknown behaviour and a topic without any ack are reported above
     if topic["behaviour"] != UNKNOWN and topic.get("acked", 0) and topic.get("first_ack_after_heal_s") is None:
         yield _of_silence(subject, topic, outage, limits)
 
 
 def _of_silence(subject: str, topic: Mapping[str, Any], outage: Mapping[str, Any], limits: gate.Limits) -> Reason:
-    """Of a topic of whose load nothing was acknowledged after the heal began.
+    """Return the reason for a topic whose load got no acknowledgement after the heal began.
 
-    It failed if it had to acknowledge: the rack is back, its ISR is enough from then on, and the load went on for at
-    least as long as an outage is given to settle. Else that is not known.
+    The topic failed if it had to acknowledge: the rack is back, the ISR is sufficient from then on, and the load went
+    on for at least the settling time of an outage. Otherwise the outcome is unknown.
     """
     told = "Nothing was acknowledged after the heal"
     if topic["probe"]["acked_after_heal"]:
@@ -199,10 +199,10 @@ def _of_silence(subject: str, topic: Mapping[str, Any], outage: Mapping[str, Any
 
 
 def _leaked(topic: Mapping[str, Any], outage: Mapping[str, Any], limits: gate.Limits) -> str | None:
-    """That something was acknowledged without the rack, though every ISR without it is short of R; else None.
+    """Return a text if records were acknowledged without the rack, but every ISR without it is short of R; else None.
 
-    That is also what waited when the ISR shrank, and is acknowledged by that: before the settled outage begins, and
-    maybe before anybody sees the new ISR.
+    This includes records that waited when the ISR shrank and were acknowledged because of that, before the settled
+    outage begins and possibly before the new ISR was observed.
     """
     if limits.racks == 1 or outage["inject_s"] is None or outage["heal_s"] is None:
         return None
@@ -219,12 +219,12 @@ def _leaked(topic: Mapping[str, Any], outage: Mapping[str, Any], limits: gate.Li
 
 
 def _acked_without_rack(topic: Mapping[str, Any]) -> int:
-    """By load (whose counts are missing where nothing of it was recorded) and probe."""
+    """Return the number from load and probe; the load's is missing if none of its records was recorded."""
     return int(topic.get("acked_without_rack", 0) + topic["probe"]["acked_without_rack"])
 
 
 def _settled(topic: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The ISRs that were seen in the settled outage; none if there was no such time."""
+    """Return the ISRs that were observed in the settled outage; none without a settled outage."""
     if topic["window_s"] is None:
         return []
     from_s, to_s = topic["window_s"]
@@ -233,7 +233,7 @@ def _settled(topic: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _contrary(topic: Mapping[str, Any]) -> str:
-    """Why nothing is said of what a topic did."""
+    """Return why the behaviour of a topic is unknown."""
     if topic["window_s"] is None:
         return "the rack was not seen to leave its ISR in time"
     probe = topic["probe"]
@@ -252,7 +252,7 @@ def _s(number: int) -> str:
 
 
 def _of_destroyed(one: Mapping[str, Any]) -> Iterator[Reason]:
-    """Whether arms with R kept what they had acknowledged."""
+    """Check that arms with R above 1 kept the records that they had acknowledged."""
     where = f"rack {one['destroyed']} destroyed while rack {one['away']} was {FAULT_WORDS[one['way']]}"
     kept = False
     for row in one["topics"]:
@@ -266,7 +266,7 @@ def _of_destroyed(one: Mapping[str, Any]) -> Iterator[Reason]:
             yield Reason("failed", subject, text)
         else:
             kept = True
-    # else it might be that nothing was destroyed
+    # without a loss it is possible that nothing was destroyed
     if kept and not any(row["lost"] for row in one["topics"] if row["min_insync_racks"] == 1):
         text = "No arm with R=1 lost anything, so nothing shows that the rack's records were gone."
         yield Reason("unknown", where, text)

@@ -1,4 +1,4 @@
-"""A load as a Spark job: each task drives all arms of the load, its share of the records of each."""
+"""Load as a Spark job: each task drives all arms of the load, with its share of the records of each."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from bench.pacing import Slot, by_arm
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Times are nanoseconds of the monotonic clock of the host that ran the task; 0 or -1 where there is none. ``load``
-# names the job that sent a record, ``host`` the executor, ``cell`` and ``state`` are those of the plan (no cell in the
-# outage phase).
+# Times are nanoseconds of the monotonic clock of the host that ran the task; 0 or -1 if there is none. ``load`` names
+# the job that sent a record, ``host`` the executor. ``cell`` and ``state`` are those of the plan; the outage phase has
+# no cell.
 SCHEMA = (
     "run_id string, load string, host string, cell string, state string, phase string, block int, arm string,"
     " topic string, task int, seq long, measured boolean, intended_ns long, sent_ns long, done_ns long, client_us long,"
     " outcome string, error string, partition int, offset long"
 )
-# librdkafka sends to one broker over one connection, and a broker answers a connection's requests in order, so
-# arms that shared a client would wait for each other.
+# librdkafka sends to one broker over one connection, and a broker answers a connection's requests in order, so arms
+# that shared a client would wait for each other.
 FIXED_CLIENT = {"acks": "all"}
-# Only what is critical: under a fault librdkafka would tell of every connection that it loses.
+# Critical messages only: under a fault librdkafka would log every connection that it loses.
 CLIENT_LOG_LEVEL = 2
-# How a load that could not keep its schedule says so; who asked for it may ask again, with more time.
+# Text that identifies the error of a late load; the caller may repeat the load with more lead time.
 LATE = "after the start of its schedule"
 
 
 def outcome_counts() -> list[Column]:
-    """Columns for ``agg``: how many records were ``intended``, and how many had each outcome, named after it."""
+    """Return columns for ``agg``: the number of ``intended`` records, and of those with each outcome, by its name."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     outcomes = (ACKED, FAILED, UNKNOWN)
@@ -45,23 +45,23 @@ def outcome_counts() -> list[Column]:
 
 @dataclass(frozen=True)
 class Load:
-    """What a task needs to know; plain values only, because Spark carries it to the executors.
+    """Input of a task; plain values only, because Spark sends it to the executors.
 
     Attributes:
         run_id: part of every record's key.
-        name: of the load, unique in the run; part of every record's key.
-        cell: of the plan, or None.
-        state: of that cell, or None.
-        bootstrap: addresses of brokers.
-        client: which producer.
-        config: its properties, beside addresses and acks.
-        record_bytes: size of a value.
-        seed: of the payload.
+        name: name of the load, unique in the run; part of every record's key.
+        cell: cell of the plan, or None.
+        state: state of that cell, or ``outage``.
+        bootstrap: broker addresses.
+        client: producer to use.
+        config: properties of the producer, without addresses and acks.
+        record_bytes: size of a record's value.
+        seed: seed of the payload.
         flush_s: bound on waiting for the last reports, in seconds.
         tasks: number of tasks.
         start_ns: start of the load on the monotonic clock of the driver.
         slots: the schedule.
-        ahead_ns: of ``bench.clocks.distances``; empty if all tasks are on the driver's host.
+        ahead_ns: result of ``bench.clocks.distances``; empty if all tasks run on the driver's host.
     """
 
     run_id: str
@@ -81,9 +81,9 @@ class Load:
 
 
 def observations(spark: SparkSession, load: Load) -> DataFrame:
-    """The raw observations of a load; computing them drives it.
+    """Return the raw observations of a load; computing them drives it.
 
-    The result must be consumed exactly once (written to Parquet): computing it again would send again.
+    The result must be consumed exactly once (written to Parquet): computing it again would send the records again.
 
     Returns:
         One row per intended record, see ``SCHEMA``.
@@ -98,11 +98,11 @@ def observations(spark: SparkSession, load: Load) -> DataFrame:
 
 
 def run_task(load: Load, task: int) -> Iterator[pd.DataFrame]:
-    """Drives one task's share of the load: a thread and a client for each arm.
+    """Drive one task's share of the load, with a thread and a client for each arm.
 
     Raises:
-        RuntimeError: the task began after the start of the load, so its schedule is void; or nothing is known of this
-            host's clock.
+        RuntimeError: the task was ready only after the start of the load, so its schedule is void; or this host's clock
+            was not compared.
     """
     executors.offer_client()
     load = replace(load, start_ns=clocks.here(load.start_ns, load.ahead_ns))

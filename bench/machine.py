@@ -1,4 +1,4 @@
-"""The machine under the run: what it is, and what its processes use while the run lasts, from /proc."""
+"""Description of the machine, and resource usage of the benchmark's processes during a run, from /proc."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ PYTHON_MODULES = {
 
 @dataclass(frozen=True)
 class Sample:
-    """One look at the processes of one kind.
+    """Resource usage of the processes of one kind at one moment.
 
     Attributes:
-        at_ns: monotonic.
-        kind: of ``kind_of``, ``machine`` for all CPUs together, or ``unknown`` for processes that could not be read:
-            each may be of any kind or of none.
-        processes: how many.
-        cpu_s: CPU seconds used since each began; None if unknown.
+        at_ns: monotonic time.
+        kind: kind of ``kind_of``, ``machine`` for all CPUs together, or ``unknown`` for processes that could not be
+            read: each may be of any kind or of none.
+        processes: number of processes.
+        cpu_s: CPU seconds used since each process started; None if unknown.
         rss_mb: resident memory, shared pages counted once per process; None if unknown.
     """
 
@@ -46,13 +46,13 @@ class Sample:
 
 
 def kind_of(words: list[str], root: Path = Path("/")) -> str | None:
-    """What a process is to the benchmark; None for processes that are nothing to it.
+    """Return the kind of a process in the benchmark; None for other processes.
 
     Args:
-        words: its command line.
-        root: the file system as it sees it.
+        words: command line of the process.
+        root: file system as the process sees it.
     """
-    # The first words only: what starts a program, and what waits for it, has that program's words further behind.
+    # Only the first arguments: a program that starts or awaits another one has the other's arguments further behind.
     program, modules = Path(words[0]).name, words[1:3]
     if program == "java" and "kafka.Kafka" in words:
         properties = root / words[-1].lstrip("/")
@@ -65,7 +65,7 @@ def kind_of(words: list[str], root: Path = Path("/")) -> str | None:
 
 
 def look(proc: Path = PROC) -> list[Sample]:
-    """All processes of the benchmark right now, summed by kind, and the machine."""
+    """Sample all processes of the benchmark, summed by kind, and the machine."""
     now = time.monotonic_ns()
     sums: dict[str, list[float]] = {}
     unread = 0
@@ -80,9 +80,9 @@ def look(proc: Path = PROC) -> list[Sample]:
             fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
             pages = int((folder / "statm").read_text().split()[1])
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended while we looked
+            continue  # it ended during the sample
         except (OSError, ValueError):
-            # another user's, or /proc hides it (hidepid); or its configuration is none that Kafka could read
+            # another user's process, hidden by /proc (hidepid), or one whose configuration Kafka can't read either
             unread += 1
             continue
         total = sums.setdefault(kind, [0, 0.0, 0.0])
@@ -95,14 +95,14 @@ def look(proc: Path = PROC) -> list[Sample]:
 
 
 class Sampler:
-    """Looks once per second from its start to its stop."""
+    """Sampler of resource usage, once per second from its start to its stop."""
 
     def __init__(self) -> None:
         self.samples: list[Sample] = []
 
     @contextmanager
     def running(self) -> Iterator[Sampler]:
-        """Samples while the block runs."""
+        """Sample while the block runs."""
         stop = threading.Event()
 
         def loop() -> None:
@@ -119,16 +119,16 @@ class Sampler:
             thread.join(timeout=10)
 
     def usage(self, from_ns: int, to_ns: int) -> list[dict[str, Any]]:
-        """Mean CPUs in use and memory per kind of process between two moments.
+        """Return the mean CPUs in use and the memory per kind of process between two moments.
 
-        A process that ended or began between two looks counts from the next look on, so steps back in the sum
-        are left out.
+        A process that ended or began between two samples counts from the next sample on: intervals in which the number
+        of processes changed, or the sum decreased, are left out.
         """
         return usage([sample for sample in self.samples if from_ns <= sample.at_ns <= to_ns])
 
 
 def usage(samples: list[Sample]) -> list[dict[str, Any]]:
-    """Mean CPUs in use, greatest memory and number of processes, per kind; None for what is unknown."""
+    """Return mean CPUs in use, greatest memory and number of processes per kind; None for unknown values."""
     rows = []
     for kind in sorted({sample.kind for sample in samples}):
         own = sorted((sample for sample in samples if sample.kind == kind), key=lambda sample: sample.at_ns)
@@ -156,7 +156,7 @@ def usage(samples: list[Sample]) -> list[dict[str, Any]]:
 
 
 def describe() -> dict[str, Any]:
-    """Kernel, CPU and memory of this machine."""
+    """Return kernel, CPU and memory of this machine."""
     cpu = next(
         (
             line.split(":", 1)[1].strip()
@@ -176,7 +176,7 @@ def describe() -> dict[str, Any]:
 
 
 def versions(java: str | None, kafka: Mapping[str, Any]) -> dict[str, str]:
-    """Versions of what measured and of what was measured."""
+    """Return the versions of the measuring software and of the Kafka under test."""
     import confluent_kafka
     import numpy
     import pyspark

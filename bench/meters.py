@@ -1,4 +1,4 @@
-"""What brokers themselves count of refusals, asked every so often while an outage lasts."""
+"""Refusals as counted by the brokers' own metrics, polled during an outage."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pyhooks.lab.metrics import Poller
 if TYPE_CHECKING:
     from pyhooks.lab.lab import Lab
 
-# Counts what a broker refuses before it is appended, topic by topic; Kafka does not count there what clients cause
-# themselves, or what another broker leads by now.
+# Counts per topic what a broker refuses before appending it. Kafka counts neither errors caused by clients nor requests
+# for partitions that another broker leads by now.
 REFUSED = "FailedProduceRequestsPerSec.Count"
 BEANS = (("kafka.server:type=BrokerTopicMetrics,name=FailedProduceRequestsPerSec,*", "Count"),)
 ANSWER_S = 1.0
@@ -24,40 +24,40 @@ ANSWER_S = 1.0
 
 @dataclass(frozen=True)
 class Meters:
-    """The meters of one broker.
+    """Refusal metrics of one broker.
 
     Attributes:
-        source: tells all of its metrics, of which few are asked for here.
+        source: source of all its metrics, of which only few are requested here.
     """
 
     source: SocketSource
 
     @property
     def broker(self) -> int:
-        """Its node id."""
+        """Node id of the broker."""
         return self.source.broker
 
     @property
     def name(self) -> str:
-        """Its name for people."""
+        """Display name of the broker."""
         return self.source.name
 
     @property
     def rack(self) -> str | None:
-        """Where it stands."""
+        """Rack of the broker."""
         return self.source.rack
 
     def read(self, timeout_s: float) -> Reading:
-        """See ``pyhooks.lab.mbeans.Source``.
+        """Read the metrics; see ``pyhooks.lab.mbeans.Source``.
 
         Raises:
-            RackgateError: no whole answer in time.
+            RackgateError: there was no complete response in time.
         """
         return self.source.ask(BEANS, timeout_s)
 
 
 def polled(lab: Lab, history: History, interval_s: float) -> Poller:
-    """Asks all brokers of a lab while a block runs; each answer is an event."""
+    """Return a poller that queries all brokers of a lab while a block runs; each response is an event."""
     brokers = {node.node_id for node in lab.brokers()}
     sources = [Meters(source) for source in lab_sources(lab) if source.broker in brokers]
     return Poller(sources, lambda one: history.append(one.event()), interval_s, ANSWER_S)
@@ -66,19 +66,20 @@ def polled(lab: Lab, history: History, interval_s: float) -> Poller:
 def first_refusal(
     events: Iterable[Event], topic: str, fault: Fault, away: Collection[int], until_ns: int
 ) -> dict[str, Any]:
-    """When the brokers that stay first counted a refusal for a topic after a fault.
+    """Return when the remaining brokers first counted a refusal for a topic after a fault.
 
     Args:
         events: the history.
-        topic: whose meter.
-        fault: when it was.
-        away: ids of the brokers that went.
-        until_ns: the end of what is looked at, monotonic.
+        topic: topic of the metric.
+        fault: times of the fault.
+        away: ids of the brokers that became unavailable.
+        until_ns: end of the period to evaluate, monotonic.
 
     Returns:
-        ``after_s``: from the fault to the first answer with a higher count than before the fault, None if there was
-        none; ``at_most_early_s``: the refusal was at most so much earlier, by the answer before that one; ``counted``:
-        refusals until the end; ``answers``: of brokers under the fault (with none of them nothing is known).
+        ``after_s``: seconds from the fault to the first response with a higher count than before the fault, None
+        without one; ``at_most_early_s``: the refusal was at most this much earlier, by the previous response;
+        ``counted``: number of refusals until the end; ``answers``: number of responses under the fault, without which
+        nothing is known.
     """
     found: dict[str, Any] = {"after_s": None, "at_most_early_s": None, "counted": 0, "answers": 0}
     if fault.inject_ns is None or fault.heal_ns is None:
@@ -87,7 +88,7 @@ def first_refusal(
     for event in events:
         if metrics.is_metric(event) and event.outcome == "ok" and event.data["broker"] not in away:
             own = event.data["topics"].get(topic, {})
-            # a meter comes to be with the first refusal that it counts
+            # a metric appears with the first refusal that it counts
             by_broker.setdefault(event.data["broker"], []).append((event.mono_ns, own.get(REFUSED) or 0))
     for answers in by_broker.values():
         _look(sorted(answers), fault.inject_ns, fault.heal_ns, until_ns, found)

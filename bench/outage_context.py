@@ -1,4 +1,4 @@
-"""What all outages of one lab share."""
+"""State that all outages of one lab share."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from pyspark.sql import SparkSession
 
-# From asking for a load to its first record; one that was late is asked for again with twice as much.
+# Seconds from the request of a load to its first record. After a late load they are doubled, up to the maximum.
 LEAD_S, MOST_LEAD_S = 4.0, 64.0
 TASKS = 1
 
 
 @dataclass
 class Here:
-    """What all outages of a lab share.
+    """State that all outages of a lab share.
 
     Attributes:
         target: the lab.
-        plan: of the run.
-        lab: of this lab.
-        folder: for what is kept of it.
-        run_id: of the run and this lab.
+        plan: plan of the run.
+        lab: plan of this lab.
+        folder: folder for its results.
+        run_id: id of the run.
         spark: the Spark session.
-        admin: for topics.
+        admin: client for topic operations.
         racks: broker id to rack.
-        lead_s: from asking for a load to its first record.
+        lead_s: seconds from the request of a load to its first record.
     """
 
     target: LabTarget
@@ -51,12 +51,12 @@ class Here:
     lead_s: float = LEAD_S
 
     def load(self, name: str, slots: tuple[pacing.Slot, ...], *, flush_s: float | None = None) -> Load:
-        """A load by librdkafka that begins soon.
+        """Return a load by librdkafka that starts after the lead time.
 
         Args:
-            name: of the load, unique in the lab.
+            name: name of the load, unique in the lab.
             slots: the schedule.
-            flush_s: bound on waiting for the last acknowledgements, if not the plan's.
+            flush_s: bound on waiting for the last acknowledgements; None for the plan's.
         """
         return Load(
             run_id=self.run_id,
@@ -75,19 +75,19 @@ class Here:
         )
 
     def more_time(self) -> None:
-        """Gives the next load twice as long to get ready.
+        """Double the lead time of the next load.
 
         Raises:
-            RackgateError: this one had ``MOST_LEAD_S``.
+            RackgateError: the lead time was ``MOST_LEAD_S`` already.
         """
         if self.lead_s >= MOST_LEAD_S:
             raise RackgateError(
                 f"a load was not ready in {self.lead_s:.0f} s: is the machine busy with something else?"
             )
         self.lead_s *= 2
-        # a worker whose task has failed is gone
+        # the worker of a failed task has ended
         warm(self.spark, TASKS)
 
     def brokers_of(self, rack: str) -> frozenset[int]:
-        """Ids of the brokers in a rack."""
+        """Return the ids of the brokers in a rack."""
         return frozenset(broker for broker, own in self.racks.items() if own == rack)

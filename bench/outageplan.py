@@ -1,4 +1,4 @@
-"""What a run of outages does, as frozen dataclasses, read from ``bench/outages.toml``."""
+"""Plan of a run of outages as frozen dataclasses, read from ``bench/outages.toml``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FAULT_WORDS = {"kill": "killed", "cut": "cut off"}
 
 @dataclass(frozen=True)
 class Settings:
-    """What an arm asks of an ISR.
+    """Settings of an arm.
 
     Attributes:
         id: short name.
-        label: for people.
-        min_insync_replicas: M.
-        min_insync_racks: R.
+        label: display name.
+        min_insync_replicas: M, ``min.insync.replicas``.
+        min_insync_racks: R, ``min.insync.racks``.
     """
 
     id: str
@@ -39,7 +39,7 @@ class Settings:
     min_insync_racks: int
 
     def on(self, placement: str, replicas: tuple[int, ...]) -> Arm:
-        """The arm on a topic of its own with these replicas."""
+        """Return the arm on a topic of its own with these replicas."""
         stem = "".join(c for c in placement.lower().replace(" ", "-") if c.isalnum() or c == "-")
         return Arm(
             id=self.id,
@@ -55,13 +55,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class LabPlan:
-    """The outages of one lab.
+    """Outages of one lab.
 
     Attributes:
-        topology: name of it.
-        rack: that goes.
-        placements: name of a placement to its replicas, broker ids; the first leads.
-        outages: fault to how often.
+        topology: name of its topology.
+        rack: rack that becomes unavailable.
+        placements: name of each placement to its replicas (broker ids); the first replica leads.
+        outages: fault to number of outages.
     """
 
     topology: str
@@ -70,7 +70,7 @@ class LabPlan:
     outages: Mapping[Fault, int]
 
     def order(self, seed: int) -> tuple[Fault, ...]:
-        """The faults of all outages in their order, drawn from a seed."""
+        """Return the faults of all outages in an order drawn from a seed."""
         every = [fault for fault, times in self.outages.items() for _ in range(times)]
         random.Random(f"{seed}/{self.topology}").shuffle(every)  # noqa: S311 - a seeded plan, not a secret
         return tuple(every)
@@ -78,15 +78,15 @@ class LabPlan:
 
 @dataclass(frozen=True)
 class DestructionPlan:
-    """How a rack is destroyed while another one is away, so that the ISR stands in it alone.
+    """Destruction of a rack that holds the whole ISR, because another rack is already unavailable.
 
     Attributes:
-        topology: of the lab; one that has outages.
-        placement: of the topics, for people.
-        replicas: of the topics.
-        away: the rack that goes first and keeps its disks.
-        destroyed: the rack whose disks are wiped while the other is away.
-        ways: faults by which the other rack leaves, one destruction each. All of them keep its disks.
+        topology: topology of the lab, one that also has outages.
+        placement: display name of the topics' placement.
+        replicas: replicas of the topics.
+        away: rack that fails first and keeps its disks.
+        destroyed: rack whose disks are wiped while the other rack is unavailable.
+        ways: faults of the first rack, one destruction for each. None of them deletes its disks.
     """
 
     topology: str
@@ -99,22 +99,22 @@ class DestructionPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A whole run of outages.
+    """Plan of a whole run of outages.
 
     Attributes:
-        name: its table in the file.
-        about: one line for people.
-        seed: of the order of outages and of the payload.
-        confidence: of intervals over outages.
-        record_bytes: size of a value.
+        name: name of its table in the file.
+        about: description in one line.
+        seed: seed of the order of outages and of the payload.
+        confidence: confidence level of intervals over outages.
+        record_bytes: size of a record's value.
         flush_s: bound on waiting for the last acknowledgements, in seconds.
         client: librdkafka properties.
-        timing: rates and times of each outage; its rack is that of the lab.
-        meter_poll_s: seconds between two questions to a broker for its meters.
-        probe_timeout_ms: bound of one attempt of a probe.
-        arms: what is compared.
-        labs: one after the other.
-        destruction: or None.
+        timing: rates and times of each outage; the rack of the lab replaces its rack.
+        meter_poll_s: seconds between two queries of a broker's metrics.
+        probe_timeout_ms: timeout of one probe attempt.
+        arms: arms to compare.
+        labs: labs to run, one after the other.
+        destruction: destruction of a rack, or None.
     """
 
     name: str
@@ -132,16 +132,16 @@ class Plan:
     destruction: DestructionPlan | None
 
     def arms_of(self, lab: LabPlan) -> tuple[Arm, ...]:
-        """All arms on all placements of a lab."""
+        """Return all arms on all placements of a lab."""
         return tuple(arm.on(name, replicas) for name, replicas in lab.placements.items() for arm in self.arms)
 
     def as_json(self) -> dict[str, Any]:
-        """As plain JSON, for the manifest."""
+        """Return the plan as plain JSON, for the manifest."""
         return asdict(self)
 
 
 def names(path: Path = SHIPPED) -> tuple[str, ...]:
-    """Names of the plans in a file.
+    """Return the names of the plans in a file.
 
     Raises:
         RackgateError: the file can't be read or is not TOML.
@@ -150,10 +150,10 @@ def names(path: Path = SHIPPED) -> tuple[str, ...]:
 
 
 def load(name: str, path: Path = SHIPPED) -> Plan:
-    """Reads one plan.
+    """Read one plan.
 
     Raises:
-        RackgateError: no such plan, or a key is missing, unknown or out of its range.
+        RackgateError: the plan does not exist, or a key is missing, unknown or out of range.
     """
     if name not in (there := names(path)):
         raise RackgateError(f"{path}: no plan {name!r}; it has {', '.join(there)}")

@@ -1,4 +1,4 @@
-"""The page about outages: from ``results.json`` alone, so that it can be made again without a cluster."""
+"""Report of outages, rendered from ``results.json`` alone, so that it can be rendered again without a cluster."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ CAPTION = CAPTIONS["timeline"]
 
 
 def render(result: Mapping[str, Any], out: Path) -> Path:
-    """Writes ``index.html``, the pictures as PNG and SVG, and ``table.md`` beside it; returns the page.
+    """Write ``index.html``, the figures as PNG and SVG, and ``table.md``; return the path of the page.
 
     Args:
-        result: of ``bench.outageresults.result``.
-        out: folder.
+        result: result of ``bench.outageresults.result``.
+        out: folder for the files.
 
     Raises:
-        RackgateError: the result is malformed; or they can't be written, and those of an earlier one are as they were.
+        RackgateError: the result is malformed; or the files can't be written, and an earlier report is unchanged.
     """
     with evaluating(out / "results.json", EXPECTED):
         contents = _contents(result, out)
@@ -53,7 +53,7 @@ def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
 
 
 def timelines(result: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """For each state the name of its picture and what is drawn: its first outage whose fault was proved, if any was."""
+    """Yield for each state the figure's name and contents: its first outage with a proved fault, if there is one."""
     labs = {lab["topology"]: lab for lab in result["labs"]}
     for number, state in enumerate(result["states"], 1):
         own = {tuple(state["replicas"])}
@@ -62,7 +62,7 @@ def timelines(result: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
             if outage["fault"] != state["fault"] or not numbers["proved"]:
                 continue
             topics = [topic for topic in numbers["topics"] if tuple(topic["replicas"]) in own]
-            # what was refused is acknowledged when the rack is back, maybe behind the last record
+            # refused records are acknowledged when the rack is back, possibly after the last record is sent
             acks_s = [point["s"] + 1 for topic in topics for point in topic["series"] if point["acked"]]
             length_s = max([numbers["length_s"], *acks_s])
             yield (
@@ -76,7 +76,7 @@ def timelines(result: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -> str:
-    """The page."""
+    """Return the page."""
     environment = pages.environment(Path(__file__).parent)
     environment.filters["count"] = lambda value: f"{value:,}"
     environment.filters["ms"] = lambda value: figures.ms(value) if value else "0"
@@ -115,7 +115,7 @@ HEAD = (
 
 
 def rows(state: Mapping[str, Any]) -> list[list[str]]:
-    """One row for each arm of a state, in the columns of ``HEAD``."""
+    """Return one row for each arm of a state, in the columns of ``HEAD``."""
     return [
         [
             arm["label"],
@@ -138,7 +138,7 @@ def _or_none(value: Mapping[str, Any] | None, words: Any) -> str:
 
 
 def _again(arm: Mapping[str, Any]) -> str:
-    """The time from heal to first ack, and in how many outages that had refused there was none."""
+    """Return the time from heal to first ack, and the number of outages with refusals in which there was none."""
     told = _or_none(arm["first_ack_after_heal_s"], outageresults.seconds)
     if never := arm.get("no_ack_after_heal"):
         return f"none in {never}" if arm["first_ack_after_heal_s"] is None else f"{told}, none in {never}"
@@ -146,7 +146,7 @@ def _again(arm: Mapping[str, Any]) -> str:
 
 
 def _refusal(arm: Mapping[str, Any], name: str) -> str:
-    """A time to the first refusal; where there was none, whether that is known."""
+    """Return the time to the first refusal; without one, whether that is known."""
     value = arm[name]
     if value is not None:
         missed = arm["proved"] - value["outages"]
@@ -157,7 +157,7 @@ def _refusal(arm: Mapping[str, Any], name: str) -> str:
 
 
 def markdown(result: Mapping[str, Any]) -> str:
-    """The tables with what is needed to read them, as Markdown."""
+    """Return the tables, with the text that explains them, as Markdown."""
     manifest = result["manifest"]
     lines = [
         f"Racks taken away with `min.insync.racks`, Kafka {manifest['versions']['kafka']}, run {manifest['run_id']}:"
@@ -181,7 +181,7 @@ def markdown(result: Mapping[str, Any]) -> str:
 
 
 def intervals(result: Mapping[str, Any]) -> str:
-    """What the intervals are."""
+    """Return the explanation of the intervals."""
     return (
         f"In brackets {result['confidence']:.0%} intervals (Student's t) over outages, each counted as one value;"
         " a single outage has none, and neither have several that all gave the same (in 3 of 3)."

@@ -1,4 +1,4 @@
-"""From what labs found to the result of a run of outages: for each arm and state the figures over all its outages."""
+"""Result of a run of outages: figures of each arm and state over all outages, from the findings of the labs."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from pyhooks.core.statistics import student_t_quantile
 from pyhooks.patchset.distribution import Distribution
 
 SCHEMA_VERSION = 1
-# An interval over fewer outages would say nothing but that it is wide.
+# An interval over fewer outages would be too wide to be useful.
 FEWEST = 2
 
 
 def spread(values: Sequence[float], *, confidence: float, most: float = float("inf")) -> dict[str, Any] | None:
-    """The mean over outages, each counted as one value, with Student's interval; None without values.
+    """Return the mean over outages, each counted as one value, with Student's t interval; None without values.
 
-    Records within an outage depend on one another, so their number says nothing about another outage. Where all values
-    are the same, what the next outage might give is not to be had from how they vary: there is no interval, and not one
-    of no width.
+    Records within an outage depend on one another, so their number is no evidence about another outage. If all values
+    are equal, their variation does not show what the next outage might give. There is no interval then, instead of one
+    of width 0.
 
     Args:
         values: one for each outage, 0 or more.
-        confidence: such as 0.95.
-        most: that a value can be.
+        confidence: confidence level, such as 0.95.
+        most: greatest possible value.
 
     Returns:
-        ``mean``, ``low`` and ``high`` (None of a single outage, and where nothing varied), ``outages``, ``values``.
+        ``mean``, ``low`` and ``high`` (None for a single outage, and for equal values), ``outages``, ``values``.
     """
     if not values:
         return None
@@ -54,7 +54,7 @@ def _varied(values: Sequence[float]) -> bool:
 
 
 def states(plan: Plan, lab: LabPlan, outages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of each placement and fault of a lab, and of each arm in it, the figures over its outages."""
+    """Return the figures over all outages for each placement, fault and arm of a lab."""
     return [
         {
             "topology": lab.topology,
@@ -89,11 +89,11 @@ def states(plan: Plan, lab: LabPlan, outages: Sequence[Mapping[str, Any]]) -> li
 
 
 def over_outages(seen: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], confidence: float) -> dict[str, Any]:
-    """The figures of one arm in one state; outages whose fault was not proved are counted and not looked at.
+    """Return the figures of one arm in one state; outages whose fault was not proved are counted, but not evaluated.
 
     Args:
-        seen: the numbers of each outage, and of those the ones of the arm's topic.
-        confidence: of the intervals.
+        seen: for each outage its numbers, and the numbers of the arm's topic.
+        confidence: confidence level of the intervals.
     """
     good = [(whole, topic) for whole, topic in seen if whole["proved"]]
     refused = [pair for pair in good if pair[1]["behaviour"] == REFUSED]
@@ -119,11 +119,11 @@ def over_outages(seen: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], co
         "acked_share": shares("acked_share"),
         "first_refusal_probe_s": times(probes),
         "first_refusal_meter_s": times([meter["after_s"] for meter in meters]),
-        # with no answer of any broker in some outage nothing is known of that one
+        # without a response of any broker nothing is known of an outage
         "meter_unknown": sum(meter["answers"] == 0 for meter in meters),
         "meter_counted": sum(meter["counted"] for meter in meters),
         "first_ack_after_heal_s": times([topic.get("first_ack_after_heal_s") for _, topic in refused]),
-        # a mean of those that came back says nothing of one that did not
+        # counted apart, because the mean covers only outages with an acknowledgement
         "no_ack_after_heal": sum(topic.get("first_ack_after_heal_s") is None for _, topic in refused),
         "isr_shrank_after_s": times([topic["left_after_s"] for _, topic in good]),
         "longest_silence_s": times([topic["longest_silence_s"] for _, topic in good]),
@@ -132,13 +132,13 @@ def over_outages(seen: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], co
 
 
 def word_of(arm: Mapping[str, Any]) -> str:
-    """What an arm did in all outages of a state, or that it is not known to have done one thing."""
+    """Return what an arm did in all outages of a state, or ``unknown`` if it did not always do the same."""
     did = list(arm["did"])
     return did[0] if len(did) == 1 else UNKNOWN
 
 
 def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The verdicts in words: of each state, of the destroyed rack, of the records read back."""
+    """Return the verdicts as sentences: of each state, of the destroyed rack, of the records read back."""
     return [
         *(row for state in result["states"] for row in _of_state(state)),
         *(_of_destroyed(row, one) for one in result["destructions"] for row in one["topics"]),
@@ -147,7 +147,7 @@ def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _of_state(state: Mapping[str, Any]) -> list[dict[str, str]]:
-    """One sentence for each arm with the gate, beside what the others did."""
+    """Return one sentence for each arm with the gate, with what the other arms did."""
     rows = []
     for arm in state["arms"]:
         if arm["min_insync_racks"] == 1:
@@ -179,21 +179,21 @@ def _when(arm: Mapping[str, Any]) -> str:
 
 
 def seconds(value: Mapping[str, Any]) -> str:
-    """``9.1 s (8.9 to 9.3)``, without interval of a single outage, and ``9.1 s in 3 of 3`` where nothing varied."""
+    """Format a time: ``9.1 s (8.9 to 9.3)``; without interval for one outage; ``9.1 s in 3 of 3`` for equal values."""
     if not _varied(value["values"]):
         return f"{value['mean']:.1f} s{_each(value)}"
     return f"{value['mean']:.1f} s ({value['low']:.1f} to {value['high']:.1f})"
 
 
 def percent(value: Mapping[str, Any]) -> str:
-    """``55 % (53 to 57)``, likewise."""
+    """Format a share likewise, such as ``55.0 % (53.0 to 57.0)``."""
     if not _varied(value["values"]):
         return f"{100 * value['mean']:.1f} %{_each(value)}"
     return f"{100 * value['mean']:.1f} % ({100 * value['low']:.1f} to {100 * value['high']:.1f})"
 
 
 def _each(value: Mapping[str, Any]) -> str:
-    """Of several outages that gave the same, in how many; a result from before has an interval there that is none."""
+    """Return in how many of several outages an equal value was observed; older results have an interval of width 0."""
     return f" in {value['outages']} of {value['outages']}" if value["outages"] > 1 else ""
 
 
@@ -218,17 +218,17 @@ def result(
     distribution: Distribution,
     took_s: float,
 ) -> dict[str, Any]:
-    """All that a run found.
+    """Return the result of a run.
 
     Args:
-        plan: of the run.
-        found: of each lab.
+        plan: plan of the run.
+        found: findings of each lab.
         run_id: name of the run.
-        started: when.
-        command: by which it can be had again.
-        master: Spark's.
-        distribution: what was measured.
-        took_s: the whole run, in seconds.
+        started: start of the run.
+        command: command that repeats the run.
+        master: Spark master.
+        distribution: distribution under test.
+        took_s: duration of the whole run, in seconds.
     """
     labs = {lab.topology: lab for lab in plan.labs}
     java = run(["java", "--version"], what="ask Java for its version").splitlines()[0]
@@ -259,15 +259,15 @@ def result(
 
 
 def write(whole: Mapping[str, Any], out: Path) -> None:
-    """Writes ``results.json``; a number that is not finite is an error here and not in the reader's browser."""
+    """Write ``results.json``; a non-finite number raises here instead of failing in the reader's browser."""
     write_json(out / "results.json", whole)
 
 
 def load(out: Path) -> dict[str, Any]:
-    """Reads ``results.json`` of a folder.
+    """Read ``results.json`` of a folder.
 
     Raises:
-        RackgateError: there is none, or it is not one.
+        RackgateError: the file is missing, or is not a result.
     """
     file = out / "results.json"
     whole = read_json(file, "run 'rackgate bench outages' first")

@@ -45,25 +45,25 @@ from pyhooks.workload.topic_observer import watched
 if TYPE_CHECKING:
     pass
 
-# A rack's followers have caught up after a heal.
+# Time limit for a rack's followers to catch up after a heal.
 SETTLED_S = 120.0
 PROBE_GRACE_S = 20.0
 START, END = "start: Spark, topics, round trips", "records read back"
-# Estimates in seconds: what an outage takes beside its load (analysis, the rack's return), and the steps around.
+# Estimates in seconds: lab start; first step; an outage beside its load (analysis, heal); read-back; destruction.
 LAB_S, START_S, EACH_S, END_S, DESTROYED_S = 22.0, 20.0, 8.0, 12.0, 40.0
 
 
 def destroyed_of(way: str) -> str:
-    """What the step of a destruction is called."""
+    """Return the display name of a destruction's step."""
     return f"a rack is destroyed while another is {FAULT_WORDS[way]}"
 
 
 def steps_of(plan: Plan, lab: LabPlan) -> dict[str, float]:
-    """What each step in a lab is expected to take, in seconds, by its name."""
+    """Return the expected duration of each step in a lab by its name, in seconds."""
     each_s = plan.timing.total_s + LEAD_S + EACH_S
     steps = {START: START_S}
     steps |= {step_of(lab, number, fault): each_s for number, fault in enumerate(lab.order(plan.seed), 1)}
-    # before a rack is destroyed, and much of what it had
+    # records are read back before a destruction deletes many of them
     steps[END] = END_S
     if plan.destruction and plan.destruction.topology == lab.topology:
         steps |= {destroyed_of(way): DESTROYED_S + plan.timing.during_s for way in plan.destruction.ways}
@@ -71,20 +71,20 @@ def steps_of(plan: Plan, lab: LabPlan) -> dict[str, float]:
 
 
 def step_of(lab: LabPlan, number: int, fault: str) -> str:
-    """What the step of an outage is called."""
+    """Return the display name of an outage's step."""
     return f"{lab.topology}: outage {number} of {sum(lab.outages.values())}, rack {lab.rack} {FAULT_WORDS[fault]}"
 
 
 def estimate_s(plan: Plan, labs: Sequence[LabPlan]) -> float:
-    """What labs are expected to take, in seconds."""
+    """Return the expected duration of all these labs, in seconds."""
     return sum(LAB_S + sum(steps_of(plan, lab).values()) for lab in labs)
 
 
 def in_lab(target: LabTarget, plan: Plan, lab: LabPlan, run_id: str, *, console: Console, master: str) -> None:
-    """Drives all outages of a lab and writes what was found to ``found.json`` in the lab's folder.
+    """Run all outages of a lab and write the findings to ``found.json`` in the lab's folder.
 
     Raises:
-        RackgateError: the cluster refused a topic, its racks do not come back, or a load did not end.
+        RackgateError: the cluster rejected a topic, its racks do not come back, or a load did not end.
     """
     steps = Steps(steps_of(plan, lab), console, estimate_s(plan, plan.labs[plan.labs.index(lab) + 1 :]))
     arms = plan.arms_of(lab)
@@ -125,10 +125,10 @@ def in_lab(target: LabTarget, plan: Plan, lab: LabPlan, run_id: str, *, console:
 
 
 def outage(here: Here, number: int, fault: str, arms: Sequence[Arm]) -> dict[str, Any]:
-    """Drives one outage, anew with more time if its load was not ready; returns its numbers.
+    """Run one outage and return its numbers; repeat it with more lead time if its load was not ready.
 
     Raises:
-        RackgateError: the racks of the outage before do not come back, or a load failed.
+        RackgateError: the racks of the previous outage do not come back, or a load failed.
     """
     topics.wait_settled(here.admin, [spec(arm) for arm in arms], timeout_s=SETTLED_S)
     while True:
@@ -136,7 +136,7 @@ def outage(here: Here, number: int, fault: str, arms: Sequence[Arm]) -> dict[str
         try:
             return _outage(here, name, number, fault, arms)
         except LateError:
-            # The rack is back if it was taken, and what was sent is not counted.
+            # A fault that was injected is healed by now, and the records sent so far are not counted.
             shutil.rmtree(here.folder / "raw" / name, ignore_errors=True)
             here.more_time()
 
@@ -153,7 +153,7 @@ def _outage(here: Here, name: str, number: int, fault: str, arms: Sequence[Arm])
         meters.polled(here.target.lab, history, here.plan.meter_poll_s),
         watched(survivors, names, here.racks, history, interval_s=plan.isr_poll_s),
     ):
-        # a client for each topic: several arms of one name would take turns at theirs
+        # one client per topic: arms on several placements have the same id and would share a client
         slots = tuple(replace(slot, arm=slot.topic) for slot in pacing.outage_slots(plan, arms))
         load = here.load(name, slots)
         with driven(here.spark, history, load, path) as done:
@@ -165,14 +165,14 @@ def _outage(here: Here, name: str, number: int, fault: str, arms: Sequence[Arm])
             except LateError:
                 raise
             except RackgateError as error:
-                # The load goes on and the outage is reported, as unknown.
+                # The load continues, and the outage is reported as unknown.
                 notes.append(f"{here.lab.topology}, outage {number}: {error}")
     events = list(history.events())
     numbers = availability.summarise(here.spark, analyse.read_raw(here.spark, path), events, plan, arms, load.start_ns)
     availability.decide(numbers)
     when, away = availability.fault_of(events, plan.rack), here.brokers_of(plan.rack)
     for topic in numbers["topics"]:
-        # until the rack is back, or to the end if it was not seen to come back
+        # until the rack is back, or until now if its return was not observed
         until_ns = when.healed_ns or time.monotonic_ns()
         topic["meter"] = meters.first_refusal(events, topic["topic"], when, away, until_ns)
     return {"number": number, "fault": fault, "numbers": numbers, "notes": notes}
@@ -180,13 +180,13 @@ def _outage(here: Here, name: str, number: int, fault: str, arms: Sequence[Arm])
 
 @contextmanager
 def probing(here: Here, names: Sequence[str], history: History, notes: list[str]) -> Iterator[None]:
-    """Runs a probe beside the block that never tries again; it has a client, so a connection, for each topic."""
+    """Run a probe without retries while the block runs; it has one client, and so one connection, per topic."""
     plan = produceplan.Plan(
         bootstrap=here.target.bootstrap,
         topics=tuple(names),
         rate_per_s=here.plan.timing.probe_rate_per_s,
         partitions=1,
-        # it is ended before; this is for one that is forgotten
+        # upper bound only: the probe is stopped earlier
         seconds=here.plan.timing.total_s + MOST_LEAD_S + here.plan.flush_s + SETTLED_S,
         record_bytes=0,
         mode="probe",
@@ -212,7 +212,7 @@ def probing(here: Here, names: Sequence[str], history: History, notes: list[str]
 
 
 class Ask(argparse.Namespace):
-    """What the command line asks for."""
+    """Command-line arguments."""
 
     plan: str
     plans: Path
@@ -237,7 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
     ask = _asked(arguments)
     console = Console(stderr=ask.on_stderr, soft_wrap=True, highlight=False)
-    # py4j logs the traceback of every call that an interrupt ends; what matters is raised as well.
+    # py4j logs a traceback for each call that an interrupt ends; relevant errors are raised as well.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
         plan = outageplan.load(ask.plan, ask.plans)
@@ -245,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         in_lab(attach(), plan, lab, ask.run_id, console=console, master=ask.master)
     except KeyboardInterrupt:
         console.print("interrupted: no report was made")
-        # Not sys.exit(), which would wait for the threads that wait for Spark. Children die with us.
+        # Not sys.exit(): it would wait for the threads that wait for Spark. Child processes end with this one.
         os._exit(130)
     except Exception as error:  # noqa: BLE001 - else Python ends with 1, which says that records are lost
         sys.exit(exit_status.tell(error, console))

@@ -1,4 +1,4 @@
-"""``rackgate bench outages``: racks killed, cut off and destroyed, in labs of its own, and the page about it."""
+"""``rackgate bench outages``: repeated rack outages and rack destructions in labs, with a report."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def outages_command(
     if page_only:
         result = outageresults.load(out)
         with evaluating(out / "results.json", outagereport.EXPECTED):
-            # a result from before there was an exit status has none
+            # results of earlier versions have no exit status
             result |= judgement.conclude(judgement.of_outages(result), outageresults.sentences(result))
         with run_folder.held(out, run_folder.OUTAGES):
             page = outagereport.render(result, out)
@@ -76,10 +76,10 @@ def outages_command(
 def _measured(
     plan: outageplan.Plan, file: Path, master: str, work: Path, command: str, *, quiet: bool
 ) -> dict[str, Any]:
-    """Runs all outages of a plan, lab after lab, in the folder ``work``, which is emptied; returns the result.
+    """Run all outages of a plan, one lab after the other, in the emptied folder ``work``; return the result.
 
     Raises:
-        RackgateError: within a lab, or in one.
+        RackgateError: this process runs inside a lab, or a lab could not be prepared or failed.
         typer.Exit: a lab ended with a status other than 0.
     """
     from bench import outageresults
@@ -98,7 +98,7 @@ def _measured(
     many = sum(times for lab in plan.labs for times in lab.outages.values())
     told = f"{many} outages in {len(plan.labs)} lab{'s' if len(plan.labs) != 1 else ''}"
     typer.echo(f"{plan.name}: {told}; about {clock(estimate_s(plan, plan.labs))} to the page", err=quiet)
-    # no old event or observation shall be taken for a new one
+    # events and observations of an earlier run must not be mistaken for new ones
     run_folder.empty(work, run_folder.OUTAGES_RUN)
     found = []
     for lab in plan.labs:

@@ -1,8 +1,8 @@
-"""Availability of each arm in each state, as one table for the page and for other documents.
+"""Availability of each arm in each state, as one table for the report and for other documents.
 
 A record counts as available if it was acknowledged before the client gave it up (``message.timeout.ms``), however long
-it waited. Times are of the probe that never tries again, one for each topic, and of the load: how soon a client that
-hides nothing is refused, and how soon the first record is acknowledged when the rack comes back.
+it waited. The first refusal is that of a topic's probe, which never retries and so hides no refusal. The first
+acknowledgement after the heal is that of the load.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ UNKNOWN, NEVER, NOT_STOPPED = "unknown", "none seen", "did not stop"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an arm did in a state.
+    """Behaviour of an arm in a state.
 
     Attributes:
-        state: in words.
-        arm: id.
-        label: of the arm.
-        intended: records that were meant to be sent.
-        acked: of those, acknowledged.
-        settled_intended: in the settled outage; None in a state without a fault in it.
-        settled_acked: of those, acknowledged in it.
-        first_refusal_s: from the fault to the probe's first refusal; None if there was none, or no fault.
-        first_ack_s: from the beginning of the heal to the load's first acknowledgement; likewise.
-        proved: whether the fault is proved, so that times count from something; None in a state without one.
-        did: in words.
+        state: display name of the state.
+        arm: id of the arm.
+        label: display name of the arm.
+        intended: number of records that were meant to be sent.
+        acked: number of these that were acknowledged.
+        settled_intended: number of records intended in the settled outage; None in a state without an outage.
+        settled_acked: number of these that were acknowledged in it.
+        first_refusal_s: seconds from the fault to the probe's first refusal; None without a refusal or a fault.
+        first_ack_s: seconds from the start of the heal to the load's first acknowledgement; likewise.
+        proved: whether the fault is proved, so that the times are valid; None in a state without an outage.
+        did: description of the behaviour.
     """
 
     state: str
@@ -58,14 +58,14 @@ class Outcome:
 
     @property
     def row(self) -> list[str]:
-        """In the columns of ``HEAD``."""
+        """Row with the columns of ``HEAD``."""
         return [
             self.state,
             self.label,
             share(self.acked, self.intended),
             NONE if self.settled_intended is None else share(self.settled_acked or 0, self.settled_intended),
             self._time(self.first_refusal_s),
-            # to one that went on the heal is nothing
+            # the heal changes nothing for an arm that went on
             NOT_STOPPED if self.proved and self.did.startswith("went on") else self._time(self.first_ack_s),
             self.did,
         ]
@@ -79,7 +79,7 @@ class Outcome:
 
 
 def share(part: int, whole: int) -> str:
-    """``99.95 % of 2,000``; what is rounded is neither all nor none."""
+    """Format a share, such as ``99.95 % of 2,000``; a rounded share is neither all nor none."""
     if not whole:
         return NONE
     if part in (0, whole):
@@ -89,7 +89,7 @@ def share(part: int, whole: int) -> str:
 
 
 def of(result: Mapping[str, Any]) -> list[Outcome]:
-    """All outcomes of a result: the outage's topics first, then each cell's arms."""
+    """Return all outcomes of a result: the outage's topics first, then each cell's arms."""
     return [*_of_outage(result["outage"] or {}), *(one for cell in result["cells"] for one in _of_cell(cell))]
 
 
@@ -113,7 +113,7 @@ def _of_outage(outage: Mapping[str, Any]) -> list[Outcome]:
 
 
 def _of_cell(cell: Mapping[str, Any]) -> list[Outcome]:
-    """A refusing arm got no load, since none of it would have been taken: what a probe was told stands there."""
+    """Return the outcomes of a cell; a refusing arm got no load, so the exception of its probe describes it."""
     return [
         Outcome(
             state=f"{cell['cell']}: {STATES[cell['state']].text}",

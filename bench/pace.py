@@ -1,4 +1,4 @@
-"""How well the pacer keeps its schedule on one core: a real client in front of a broker that is none."""
+"""Accuracy of the pacer's schedule on one core: a real client against librdkafka's mock broker."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ RATE_PER_S = 20_000.0
 SECONDS = 10.0
 RECORD_BYTES = 100
 LATE_MS = 1.0
-# Of the rate: it was held, too, if the last record was late by a moment, a twentieth of a second in ten.
+# Share of the rate that must be held: the last record may be late by 0.05 s in 10 s.
 HELD_SHARE = 0.995
-# Looks at all cores for so long, to find the one that is idlest; for the client to connect; for its last reports.
+# Sampling time of all cores, to find the idlest; time limits for the client's connection and for its last reports.
 LOOK_S, READY_S, FLUSH_S = 0.5, 10.0, 10.0
 TOPIC = "pace"
 
 
 def idlest(cores: frozenset[int]) -> int:
-    """The core that was in use least for a moment."""
+    """Return the core with the lowest use during a short sample."""
     before = {core: resource_usage.busy_s([core]) for core in cores}
-    # the length of a measurement, not a wait for anything
+    # the length of a measurement, not a wait for an event
     time.sleep(LOOK_S)
     return min(sorted(cores), key=lambda core: resource_usage.busy_s([core]) - before[core])
 
 
 @contextmanager
 def pinned(core: int) -> Iterator[None]:
-    """Keeps this thread, and those that it starts, on one core while the block runs.
+    """Pin this thread, and those that it starts, to one core while the block runs.
 
     Raises:
-        RackgateError: this process may not use it.
+        RackgateError: this process may not use the core.
     """
     allowed = os.sched_getaffinity(0)
     if core not in allowed:
@@ -57,15 +57,15 @@ def pinned(core: int) -> Iterator[None]:
 
 
 def measure(core: int, *, rate_per_s: float, seconds: float) -> dict[str, Any]:
-    """Drives the pacer as a load does, with librdkafka and its mock broker on the same core.
+    """Drive the pacer as a load does, with librdkafka and its mock broker on the same core.
 
     Args:
         core: number of the core.
         rate_per_s: intended records per second.
-        seconds: how long.
+        seconds: duration.
 
     Returns:
-        Lateness of the calls of produce() behind their intended times in ms, CPUs that the pacer and others used.
+        Lateness of the calls of produce() after their intended times in ms, and the CPUs used by the pacer and others.
 
     Raises:
         RackgateError: the client does not start, or records were not acknowledged.
@@ -85,7 +85,7 @@ def measure(core: int, *, rate_per_s: float, seconds: float) -> dict[str, Any]:
             }
         )
         try:
-            # makes the topic; a client that connects while the schedule runs would be measured instead
+            # creates the topic, so that the client does not connect during the schedule, which would be measured
             producer.list_topics(TOPIC, timeout=READY_S)
         except KafkaException as error:
             raise RackgateError(f"librdkafka's mock broker: {error.args[0].str()}") from error
@@ -115,7 +115,7 @@ def measure(core: int, *, rate_per_s: float, seconds: float) -> dict[str, Any]:
 
 
 def bars_of(found: Mapping[str, Any]) -> list[Bar]:
-    """The bars for what was measured, at whatever rate: lateness, and the rate itself."""
+    """Return the targets of a measurement at any rate: lateness, and the rate itself."""
     rate, others = found["rate_per_s"], found["others_cpus"]
     late, held = f"median lateness at {rate:,.0f} records/s on one core", f"rate held of {rate:,.0f} records/s"
     return [

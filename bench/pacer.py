@@ -1,4 +1,4 @@
-"""Drives one arm: sends each record at its intended time, come what may, and notes what became of it."""
+"""Pacer of one arm: sends each record at its intended time, whatever happens, and notes its outcome."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ POLL_S = 0.1
 
 @dataclass(frozen=True)
 class Told:
-    """An acknowledgement by a client that notes itself when it came.
+    """Acknowledgement by a client that records the time of arrival itself.
 
     Attributes:
-        partition: of the record.
-        offset: of the record.
-        done_ns: when the client had it, monotonic clock.
-        own_ns: the client's own time from taking the record until then.
+        partition: partition of the record.
+        offset: offset of the record.
+        done_ns: when the client received it, monotonic clock.
+        own_ns: nanoseconds from the client's acceptance of the record until then.
     """
 
     partition: int
@@ -39,40 +39,40 @@ class Told:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a record was not acknowledged, as ``confluent_kafka.KafkaError`` says it."""
+    """Reason why a record was not acknowledged, in the form of ``confluent_kafka.KafkaError``."""
 
     text: str
 
     def name(self) -> str:
-        """Short."""
+        """Return the name of the error."""
         return self.text
 
 
 class Client(Protocol):
-    """What the pacer needs of ``confluent_kafka.Producer``."""
+    """Interface of ``confluent_kafka.Producer`` that the pacer needs."""
 
     def produce(self, topic: str, value: bytes, key: bytes, *, on_delivery: Callable[..., None]) -> None:
-        """Queues a record; raises BufferError if the queue is full."""
+        """Queue a record; raise BufferError if the queue is full."""
 
     def flush(self, timeout: float) -> int:
-        """Waits at most ``timeout`` seconds for all reports; returns how many are open."""
+        """Wait at most ``timeout`` seconds for all reports; return how many are open."""
 
     def purge(self) -> None:
-        """Gives up all open records."""
+        """Abandon all open records."""
 
 
 @dataclass
 class Observations:
-    """What became of the records of one slot that one task sent; one element of each array per record.
+    """Outcomes of the records of one slot that one task sent; each array has one element per record.
 
     Attributes:
         slot: the slot.
         index: positions in the slot, int64.
         sent_ns: when produce() was called, monotonic clock, int64.
         done_ns: when the delivery report arrived, or 0, int64.
-        client_us: the client's own time from produce() until it had the acknowledgement, or -1, int64.
-        partition: of an acknowledged record, or -1, int32.
-        offset: of an acknowledged record, or -1, int64.
+        client_us: the client's own time from produce() to the acknowledgement, or -1, int64.
+        partition: partition of an acknowledged record, or -1, int32.
+        offset: offset of an acknowledged record, or -1, int64.
         outcome: one of acked, failed (it never left the client), unknown.
         error: name of the client's error, or None.
     """
@@ -98,7 +98,7 @@ class Observations:
         self.error = ["not-reported"] * size
 
     def report(self, clock: Callable[[], int], at: int, error: Any, message: Any) -> None:
-        """Takes the delivery report of the record at position ``at``."""
+        """Take the delivery report of the record at position ``at``."""
         if isinstance(message, Told):
             self.outcome[at], self.error[at] = ACKED, None
             self.done_ns[at], self.client_us[at] = message.done_ns, round(message.own_ns / 1000)
@@ -110,38 +110,38 @@ class Observations:
             self.partition[at], self.offset[at] = message.partition(), message.offset()
             self.client_us[at] = round(message.latency() * 1e6)
         else:
-            # It has tried several times, so a refusal may follow an attempt that was appended.
+            # The client has retried, so an earlier attempt may have been appended before the refusal.
             self.outcome[at], self.error[at] = UNKNOWN, str(error.name())
 
     def not_queued(self, clock: Callable[[], int], at: int) -> None:
-        """Notes that the record at position ``at`` never left this process."""
+        """Note that the record at position ``at`` never left this process."""
         self.done_ns[at] = clock()
         self.outcome[at], self.error[at] = FAILED, "_QUEUE_FULL"
 
 
 def record_key(run_id: str, load: str, arm: str, seq: int) -> bytes:
-    """The key by which a record is known again when the topic is read back."""
+    """Return the key that identifies a record when the topic is read back."""
     return f"{run_id}/{load}/{arm}/{seq}".encode()
 
 
 @dataclass(frozen=True)
 class Lane:
-    """One arm's way through a load, with a client of its own.
+    """All slots of one arm in a load, driven with a client of its own.
 
-    Delivery reports are served by another thread (``serving``), so that this one can sleep until the next intended
-    time, and a report is noted when it arrives and not when the next record is due.
+    Another thread serves delivery reports (``serving``). So this one can sleep until the next intended time, and a
+    report is noted when it arrives instead of when the next record is due.
 
     Attributes:
         run_id: part of every record's key.
         load: name of the load, likewise.
-        slots: in the order of time.
+        slots: slots in the order of time.
         start_ns: start of the load on the monotonic clock.
         value: value of every record.
         task: number of this task.
         tasks: number of tasks that share the schedule.
         flush_s: bound on waiting for the last reports, in seconds.
-        clock: monotonic nanoseconds.
-        sleep: sleeps for seconds.
+        clock: returns monotonic nanoseconds.
+        sleep: sleeps for a number of seconds.
     """
 
     run_id: str
@@ -156,10 +156,10 @@ class Lane:
     sleep: Callable[[float], None] = time.sleep
 
     def drive(self, client: Client) -> list[Observations]:
-        """Sends every record of the lane and waits, bounded, for what is open."""
+        """Send every record of the lane, then wait for open records for a limited time."""
         done = [self._drive_slot(client, slot) for slot in self.slots]
         if client.flush(self.flush_s) > 0:
-            # What is still open is unknown; purging makes the client say so instead of waiting on.
+            # Open records are unknown; after a purge the client reports them instead of waiting longer.
             client.purge()
             client.flush(1.0)
         return done
@@ -181,10 +181,10 @@ class Lane:
 
 @contextmanager
 def serving(poll: Callable[[float], int]) -> Iterator[None]:
-    """Serves a client's delivery reports in a thread of its own while the block runs.
+    """Serve a client's delivery reports in a thread of its own while the block runs.
 
     Args:
-        poll: serves reports for at most the given seconds, returning after the first.
+        poll: serves reports for at most the given seconds; returns after the first one.
     """
     over = threading.Event()
 
@@ -202,13 +202,13 @@ def serving(poll: Callable[[float], int]) -> Iterator[None]:
 
 
 def rows(seen: Observations, start_ns: int, same: Mapping[str, str | None], task: int) -> Iterator[tuple[str, Any]]:
-    """The columns of the raw observations, by name; see ``bench.load.SCHEMA``.
+    """Yield the columns of the raw observations by name; see ``bench.load.SCHEMA``.
 
     Args:
-        seen: of one slot.
+        seen: observations of one slot.
         start_ns: start of the load on the monotonic clock.
-        same: the columns that all rows of a load share.
-        task: which sent them.
+        same: columns with one value for all rows of a load.
+        task: number of the task that sent the records.
     """
     size, slot = len(seen.index), seen.slot
     yield from {

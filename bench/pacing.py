@@ -1,4 +1,4 @@
-"""The open-loop schedule: when each record is meant to be sent, fixed before the first one is."""
+"""Open-loop schedule: the intended time of each record, fixed before the first one is sent."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Slot:
-    """A stretch of time in which one arm is driven at a fixed rate.
+    """Period in which one arm is driven at a fixed rate.
 
     Attributes:
         phase: ``latency`` or ``outage``.
         block: number of the block; negative for warm-up.
         arm: id of the arm.
-        topic: that it is driven on.
-        start_ns: from the start of the load.
+        topic: topic of the arm in this period.
+        start_ns: start, from the start of the load.
         duration_ns: length.
-        discard_ns: records intended before this much has passed don't count.
+        discard_ns: length of the head whose records don't count.
         rate_per_s: intended records per second.
         first_seq: sequence number of its first record; unique for the arm within the load.
-        jitter: seed by which each record is moved by a share of the step; -1 for a steady beat.
+        jitter: seed of the random shift of each record within its step; -1 for no shift.
     """
 
     phase: str
@@ -51,30 +51,30 @@ class Slot:
 
     @property
     def intended(self) -> Ints:
-        """When each record is meant to be sent, from the start of the load; ascending."""
+        """Intended time of each record from the start of the load; ascending."""
         return self.start_ns + _due(self.count, self.rate_per_s, self.jitter)
 
     def intended_ns(self, index: int) -> int:
-        """When record ``index`` of the slot is meant to be sent, from the start of the load."""
+        """Return the intended time of record ``index`` of the slot from the start of the load."""
         return int(self.intended[index])
 
     @property
     def counts(self) -> npt.NDArray[np.bool_]:
-        """Whether each record counts (it is in a block and behind the discarded head)."""
+        """Whether each record counts (it is in a measured block and after the discarded head)."""
         return np.asarray((self.intended - self.start_ns >= self.discard_ns) & (self.block >= 0))
 
     def measured(self, index: int) -> bool:
-        """Whether record ``index`` counts."""
+        """Return whether record ``index`` counts."""
         return bool(self.counts[index])
 
     def share(self, task: int, tasks: int) -> range:
-        """Indices of the records that task ``task`` of ``tasks`` sends."""
+        """Return the indices of the records that task ``task`` of ``tasks`` sends."""
         return range(task, self.count, tasks)
 
 
 @lru_cache(maxsize=256)
 def _due(number: int, rate_per_s: float, jitter: int) -> Ints:
-    """Moments of a schedule from its start; a seeded share of the step is added to each, which keeps their order."""
+    """Return the times of a schedule from its start, each with a seeded shift within its step; their order is kept."""
     steps = np.array([due_ns(index, rate_per_s) for index in range(number)], dtype=np.int64)
     if jitter >= 0:
         steps += np.floor(np.random.default_rng(jitter).random(number) * NS / rate_per_s).astype(np.int64)
@@ -83,24 +83,26 @@ def _due(number: int, rate_per_s: float, jitter: int) -> Ints:
 
 
 def count(duration_ns: int, rate_per_s: float) -> int:
-    """How many records are meant to be sent in ``duration_ns``."""
+    """Return how many records are to be sent in ``duration_ns``."""
     return max(1, round(duration_ns * rate_per_s / NS))
 
 
 def rotated(arms: Sequence[Arm], topics: Sequence[str], block: int) -> dict[str, str]:
-    """On which topic each arm is in a block, by its id: in each block one further, each on each in as many blocks.
+    """Return the topic of each arm in a block, by the arm's id.
+
+    The arms move on by one topic per block. In as many blocks as there are topics, each arm is on each topic once.
 
     Args:
-        arms: as many as topics.
-        topics: names.
-        block: its number.
+        arms: as many arms as topics.
+        topics: names of the topics.
+        block: number of the block.
     """
     return {arm.id: topics[(at + block) % len(topics)] for at, arm in enumerate(arms)}
 
 
 @lru_cache(maxsize=16)
 def _williams(size: int) -> tuple[tuple[int, ...], ...]:
-    """Orders in which each of ``size`` stands in each place, and behind each other one, equally often.
+    """Return orders in which each of ``size`` items is in each position, and directly after each other, equally often.
 
     Source: E. J. Williams, Australian Journal of Scientific Research A 2 (1949), 149.
     """
@@ -111,16 +113,16 @@ def _williams(size: int) -> tuple[tuple[int, ...], ...]:
 
 
 def turns(arms: Sequence[str], number: int, seed: str) -> list[str]:
-    """The order of the arms in a round of pieces: drawn, and balanced over every few rounds.
+    """Return the order of the arms in a round of pieces: random, but balanced over every few rounds.
 
-    What an order does to an arm (a place late in the round, or behind one that leaves much to be done) it does to all
-    arms equally often, so that it can't pass for a difference between them. Drawn orders alone leave that to luck, and
-    since the seed is the plan's, each run of a plan would have the same luck.
+    An order affects an arm, for example by a late position, or by a preceding arm that leaves much work. Balanced
+    orders affect all arms equally often, so this can't pass for a difference between them. Random orders alone would
+    leave the balance to chance, and because the seed is the plan's, every run of a plan would have the same imbalance.
 
     Args:
-        arms: their ids.
-        number: of the round, counted through all blocks.
-        seed: of the draw.
+        arms: ids of the arms.
+        number: number of the round, counted through all blocks.
+        seed: seed of the order.
     """
     square = _williams(len(arms))
     chance = random.Random(f"{seed}/turns/{number // len(square)}")  # noqa: S311 - a seeded plan, not a secret
@@ -138,16 +140,16 @@ def block_slots(
     rate_per_s: float,
     seed: str,
 ) -> tuple[Slot, ...]:
-    """Blocks on end: in each an opening of every arm, and then pieces in turns, in a new order each time.
+    """Return the slots of consecutive blocks: in each an opening of every arm, then pieces in a new order each round.
 
     All arms of a block have the same rates and the same sending times within a piece.
 
     Args:
         plan: lengths and numbers.
-        topics: arm to topic; the arms that are driven.
+        topics: arm id to topic, for the arms to drive.
         blocks: numbers of the blocks, negative for warm-up.
         rate_per_s: intended records per second.
-        seed: of order and times; the block's number is added to it.
+        seed: seed of order and times; the block's number is added to it.
     """
     slots: list[Slot] = []
     start_ns, first_seq = 0, 0
@@ -180,12 +182,12 @@ def block_slots(
 
 
 def steady_slot(arm: str, topic: str, *, rate_per_s: float, seconds: float) -> Slot:
-    """One arm alone at one rate, in which everything counts."""
+    """Return the slot of one arm alone at one rate, in which every record counts."""
     return Slot("latency", 0, arm, topic, 0, round(seconds * NS), 0, rate_per_s, 0)
 
 
 def outage_slots(plan: OutagePlan, arms: Sequence[Arm]) -> tuple[Slot, ...]:
-    """The outage phase: every arm over the whole length, shifted so that they don't send together."""
+    """Return the slots of the outage phase: every arm over the whole length, shifted so that arms take turns."""
     return tuple(
         Slot(
             phase="outage",
@@ -203,12 +205,12 @@ def outage_slots(plan: OutagePlan, arms: Sequence[Arm]) -> tuple[Slot, ...]:
 
 
 def length_ns(slots: Sequence[Slot]) -> int:
-    """From the start of the load to the end of its last slot."""
+    """Return the time from the start of the load to the end of its last slot."""
     return max(slot.start_ns + slot.duration_ns for slot in slots)
 
 
 def by_arm(slots: Sequence[Slot]) -> dict[str, tuple[Slot, ...]]:
-    """The slots of each arm in their order."""
+    """Return the slots of each arm in their order."""
     found: dict[str, list[Slot]] = {}
     for slot in slots:
         found.setdefault(slot.arm, []).append(slot)

@@ -1,4 +1,4 @@
-"""Where a cell is measured: its topology, and the links between its sites."""
+"""Place of a cell: the topology of its lab and the links between its sites."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pyhooks.lab import link_emulation, memory, running_labs, topology
 from pyhooks.lab.cli import check_programs
 from pyhooks.lab.topology import Node, Topology
 
-AS_IT_IS = "as it is"  # of a cluster that is not the lab's
-# Added round trip in ms. Availability zones of one region are 0.5 to 1 ms apart.
+AS_IT_IS = "as it is"  # link of an existing cluster
+# Added round-trip time in ms. Availability zones of one region are 0.5 to 1 ms apart.
 LINKS = {"none": 0.0, "az": 1.0, "far": 20.0}
 
 
 def rtt_ms(link: str, *, netem: bool) -> float:
-    """The round trip that this machine can give a link: at least 2 ms where the kernel has no netem, or none."""
+    """Return the link's round-trip time in ms; without netem at least ``VDE_LEAST_MS``, unless it is 0."""
     asked = LINKS[link]
     return asked if netem or not asked else max(asked, link_emulation.VDE_LEAST_MS)
 
 
 def text(wanted: Topology, link: str, *, netem: bool) -> str:
-    """A topology as a file, with all of its links made alike.
+    """Return the text of a topology file in which all links are equal.
 
     Args:
         wanted: sites, nodes and their settings.
-        link: of ``LINKS``.
-        netem: whether the kernel delays packets by itself.
+        link: key of ``LINKS``.
+        netem: whether the kernel supports netem.
     """
     lines = [f'name = "{wanted.name}-{link}"']
     for site in wanted.sites:
@@ -53,24 +53,24 @@ def _ids(nodes: tuple[Node, ...], role: str) -> list[int]:
 
 
 def check_machine(topologies: Sequence[str], master: str) -> None:
-    """Check programs, namespaces and memory for labs that run one after the other, before anything is built.
+    """Check programs, namespaces and memory for labs that run one after the other.
 
     Raises:
-        RackgateError: something is missing, or there is no such topology.
+        RackgateError: something is missing, or a topology does not exist.
     """
     check_programs()
     running_labs.way()
     labs_mb = memory.of_labs([topology.load(topology.find(name)) for name in topologies], at_once=1)
-    # the driver runs beside the lab, whatever the master is
+    # the Spark driver runs beside the lab, whatever the master
     what = f"a lab of {' or '.join(topologies)} ({labs_mb} MiB) with Spark at {master} ({memory.SPARK_MB} MiB)"
     memory.require(labs_mb + memory.SPARK_MB, what, "take a topology with fewer nodes or a lower heap_mb")
 
 
 def write(name: str, link: str, folder: Path) -> Path:
-    """Writes the topology of a lab below ``folder``; returns the file.
+    """Write the topology file of a lab to ``folder`` and return its path.
 
     Raises:
-        RackgateError: there is no such topology.
+        RackgateError: the topology does not exist.
     """
     file = folder / f"{Path(name).stem}-{link}.toml"
     netem = link_emulation.has_netem(running_labs.way().words)

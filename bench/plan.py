@@ -1,4 +1,4 @@
-"""What a run does, as frozen dataclasses; ``bench.scenarios`` reads them from a file."""
+"""Plan of a run as frozen dataclasses; ``bench.scenarios`` reads it from a TOML file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pyhooks.lab import topology
 
 Role = Literal["baseline", "control", "candidate", "none"]
 ROLES: tuple[Role, ...] = ("baseline", "control", "candidate", "none")
-# More verdicts would ask more of each of them than blocks can give.
+# Each further verdict raises the evidence required of all verdicts; blocks can't support more than this.
 MOST_CELLS = 12
-# The quantiles that a verdict can be about, by the names that a plan has for them.
+# Quantiles that can be judged, by their names in a plan.
 JUDGED = {"p50": 0.5, "p99": 0.99}
 
 
@@ -28,14 +28,14 @@ class Arm:
 
     Attributes:
         id: short name for plots, such as ``A'``.
-        label: what differs, for people.
-        topic: name of its topic in the outage phase (one partition); in cells all arms go round all topics.
-        replicas: broker ids in the order of assignment; the first is the preferred leader. Those of the arms of the
-            latency phase are the same.
-        min_insync_replicas: M.
-        min_insync_racks: R; 1 is Kafka's behaviour without the gate.
-        latency: its part in the latency phase, or ``none``.
-        outage: whether it is driven in the outage phase.
+        label: display name with the settings that differ.
+        topic: name of its topic in the outage phase (one partition); in cells the arms rotate over all topics.
+        replicas: broker ids in the order of assignment; the first is the preferred leader. All arms of the latency
+            phase have the same replicas.
+        min_insync_replicas: M, ``min.insync.replicas``.
+        min_insync_racks: R, ``min.insync.racks``; 1 is Kafka's behaviour without the gate.
+        latency: role in the latency phase, or ``none``.
+        outage: whether the arm takes part in the outage phase.
     """
 
     id: str
@@ -50,26 +50,27 @@ class Arm:
 
 @dataclass(frozen=True)
 class LatencyPlan:
-    """How arms take turns in the blocks of a cell.
+    """Plan of the latency phase: how the arms of a cell take turns in blocks, and how they are compared.
 
     Attributes:
-        blocks: that count.
-        pieces: of each arm in a block; the arms take turns, in a new order in each round of pieces.
+        blocks: number of measured blocks.
+        pieces: pieces of each arm in a block; the arms take turns, in a new order in each round of pieces.
         piece_s: length of a piece in seconds.
-        discard_s: head of each piece that is discarded, in seconds, while the arm before still has records under way.
-        opening_s: first piece of each arm in a block, in which its new client connects; discarded whole.
-        warmup_blocks: before the first cell of a lab; discarded whole.
-        warmup_blocks_again: before every other cell.
-        warmup_rate_per_s: intended records per second in those.
+        discard_s: discarded head of each piece in seconds, while records of the previous arm are still in flight.
+        opening_s: length of the first piece of each arm in a block, in which its new client connects, in seconds;
+            discarded as a whole.
+        warmup_blocks: discarded blocks before the first cell of a lab.
+        warmup_blocks_again: discarded blocks before every other cell.
+        warmup_rate_per_s: intended records per second in warm-up blocks.
         quantiles: percentiles of the table, as fractions.
-        min_beyond: a percentile is given only if so many observations lie beyond it.
-        confidence: of every interval that is shown, such as 0.95.
-        resamples: bootstrap resamples.
-        alpha: bound on the chance that any word of the run is wrong; ``bench.inference`` has the test.
-        power: chance with which the smallest detectable ratio is detected.
+        min_beyond: number of observations that must lie beyond a percentile for it to be shown.
+        confidence: confidence level of every interval that is shown, such as 0.95.
+        resamples: number of bootstrap resamples.
+        alpha: bound on the probability that any verdict of the run is wrong; ``bench.inference`` describes the test.
+        power: probability with which the smallest detectable ratio is detected.
         trim: share of the blocks that is left out at each end of a mean.
-        min_blocks: fewer carry no verdict.
-        most_late_share: of an arm's latency that may be the pacer's own lateness where a word says "equivalent".
+        min_blocks: number of blocks that a verdict needs.
+        most_late_share: share of an arm's latency that may be the pacer's own lateness for the verdict "equivalent".
         band_p50: half-width of the equivalence band at p50, as a fraction.
         band_p99: the same at p99.
     """
@@ -96,7 +97,7 @@ class LatencyPlan:
 
     @property
     def rules(self) -> Rules:
-        """What a verdict asks."""
+        """Rules of the verdicts."""
         return Rules(
             alpha=self.alpha,
             power=self.power,
@@ -108,32 +109,32 @@ class LatencyPlan:
 
     @property
     def measured_s(self) -> float:
-        """What counts of an arm in a block, in seconds."""
+        """Measured time of an arm in a block, in seconds."""
         return self.pieces * (self.piece_s - self.discard_s)
 
     def block_s(self, arms: int) -> float:
-        """Length of a block of so many arms, in seconds."""
+        """Return the length of a block with this number of arms, in seconds."""
         return arms * (self.opening_s + self.pieces * self.piece_s)
 
     def band(self, quantile: float) -> float:
-        """Half-width of the equivalence band at ``quantile`` (0.5 or 0.99), as a fraction."""
+        """Return the half-width of the equivalence band at ``quantile`` (0.5 or 0.99), as a fraction."""
         return {0.5: self.band_p50, 0.99: self.band_p99}[quantile]
 
 
 @dataclass(frozen=True)
 class OutagePlan:
-    """The outage phase: all its arms at once, a rack taken away and given back.
+    """Outage phase: load on all its arms at once, while one rack is made unavailable and healed.
 
     Attributes:
-        rack: the rack that is taken away.
+        rack: rack that becomes unavailable.
         rate_per_s: intended records per second and topic.
         before_s: seconds from the start to the fault.
         during_s: seconds from the fault to the heal.
         after_s: seconds from the heal to the end of the load.
-        discard_s: head of the phase that is discarded, in seconds.
-        settle_s: seconds after the rack left a topic's ISR until the topic's behaviour is counted.
-        probe_rate_per_s: attempts per second and topic of the probe that never retries.
-        isr_poll_s: seconds between two looks at leader and ISR.
+        discard_s: discarded head of the phase, in seconds.
+        settle_s: seconds from the rack's removal from a topic's ISR until the topic's behaviour is counted.
+        probe_rate_per_s: attempts per second and topic of the probe without retries.
+        isr_poll_s: seconds between two observations of leader and ISR.
         went_on_share: share of the records intended in the settled outage that must be acknowledged in it.
     """
 
@@ -156,15 +157,15 @@ class OutagePlan:
 
 @dataclass(frozen=True)
 class Ramp:
-    """How the load that a lab sustains is found: one rate after the other, until it does not keep up.
+    """Search for the load that a lab sustains: one rate after the other, until the lab does not keep up.
 
     Attributes:
-        first_per_s: the first rate; each further one is twice the one before.
-        last_per_s: no higher one is tried.
-        step_s: length of each, in seconds.
-        most_mb_per_s: nor one of more megabytes a second.
-        slower: it keeps up as long as the median latency is at most so many times that of the first rate, and every
-            record is acknowledged.
+        first_per_s: first rate; each further rate is twice the previous one.
+        last_per_s: highest rate to try.
+        step_s: duration of each rate, in seconds.
+        most_mb_per_s: highest throughput to try, in megabytes per second.
+        slower: the lab keeps up while every record is acknowledged and the median latency is at most ``slower`` times
+            that of the first rate.
     """
 
     first_per_s: float
@@ -174,7 +175,7 @@ class Ramp:
     slower: float
 
     def rates(self, record_bytes: int) -> tuple[float, ...]:
-        """The rates that are tried with records of this size, ascending; the first one in any case."""
+        """Return the rates to try with records of this size, ascending; always at least the first one."""
         most = min(self.last_per_s, self.most_mb_per_s * 1e6 / record_bytes)
         found = [self.first_per_s]
         while found[-1] * 2 <= most:
@@ -184,18 +185,18 @@ class Ramp:
 
 @dataclass(frozen=True)
 class Cell:
-    """A situation in which all arms are compared.
+    """Cluster state and setting in which all arms are compared.
 
     Attributes:
         id: short name, the value of ``cell`` in the raw observations.
-        label: for people.
-        state: of the cluster, such as ``healthy``.
-        scenario: what is driven in it, with the cell's own blocks and pieces; its latency phase alone is read.
-        setting: in what it is measured.
-        judged: the quantiles that a word is said of; the others are shown without one.
-        topology: of its lab.
-        replicas: of each of its topics.
-        found_racks: of the brokers of a cluster that is not the lab's; None for the topology's.
+        label: display name.
+        state: state of the cluster, such as ``healthy``.
+        scenario: scenario with the cell's own blocks, pieces and roles; its outage phase is not used.
+        setting: link, load, record size, linger and client.
+        judged: quantiles that get a verdict; the others are only shown.
+        topology: topology of its lab.
+        replicas: replicas of each of its topics.
+        found_racks: broker id to rack on an existing cluster; None to read the racks from the topology.
     """
 
     id: str
@@ -210,28 +211,28 @@ class Cell:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Topology and link: cells that share them are measured in one lab."""
+        """Topology and link; cells that share them are measured in one lab."""
         return self.topology, self.setting.link
 
     @property
     def reached(self) -> states.Reached:
-        """Its state as brokers.
+        """Brokers in the ISR, killed and slowed in its state.
 
         Raises:
-            ValueError: the topology does not have it.
+            ValueError: its replicas can't be brought into that state.
         """
         return states.reach(self.state, self.replicas, self.racks)
 
     @cached_property
     def racks(self) -> dict[int, str]:
-        """Of all brokers of its topology, or of the cluster."""
+        """Broker id to rack, of all brokers of its topology or of the existing cluster."""
         if self.found_racks is not None:
             return dict(self.found_racks)
         return {node.node_id: node.site for node in topology.load(topology.find(self.topology)).brokers}
 
     @property
     def refusing(self) -> frozenset[str]:
-        """Ids of the arms whose gate should refuse in this state."""
+        """Ids of the arms that should be rejected by the gate in this state."""
         isr = self.reached.isr
         racks = gate.racks_of(isr, self.racks)
         found = set()
@@ -245,23 +246,23 @@ class Cell:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A whole run.
+    """Plan of a whole run.
 
     Attributes:
-        name: its table in the file.
-        about: one line for people.
+        name: name of its table in the file.
+        about: description in one line.
         topology: name of the lab's topology; cells in two data centres have their own.
-        seed: of every random choice: order of arms, sending times, payload, resamples.
-        tasks: Spark tasks that carry the load.
+        seed: seed of every random choice: order of arms, sending times, payload, resamples.
+        tasks: number of Spark tasks that send the load.
         flush_s: bound on waiting for the last acknowledgements, in seconds.
         client: librdkafka properties.
         java: properties of the Java producer.
         latency: how arms are compared in each cell.
-        ramp: how the load that a lab sustains is found; None if no cell asks for a share of it.
-        outage: the outage phase; None without one.
+        ramp: how to find the load that a lab sustains; None if no cell needs it.
+        outage: the outage phase, or None.
         arms: all arms.
-        cells: the cells that carry verdicts, in the order of the file.
-        bar_min: minutes that the run may take; None without a bar. Nothing is measured otherwise for it.
+        cells: cells with verdicts, in the order of the file.
+        bar_min: target duration of the run in minutes, or None. It does not affect any measurement.
     """
 
     name: str
@@ -290,17 +291,17 @@ class Scenario:
         return tuple(arm for arm in self.arms if arm.outage)
 
     def role(self, role: Role) -> Arm:
-        """The arm with this part in the latency phase (the first, if several)."""
+        """Return the arm with this role in the latency phase (the first, if several)."""
         return next(arm for arm in self.arms if arm.latency == role)
 
     @property
     def places(self) -> tuple[tuple[str, str], ...]:
-        """Topology and link of each lab that the run needs, in the order of its cells; the outage's first."""
+        """Topology and link of each lab that the run needs: the outage's first, then in the order of the cells."""
         own = ((self.topology, "az"),) if self.outage else ()
         return tuple(dict.fromkeys((*own, *(cell.place for cell in self.cells))))
 
     def as_json(self) -> dict[str, Any]:
-        """The scenario as plain JSON, for the manifest and to see whether a run can go on: without its bar of time."""
+        """Return the scenario as plain JSON for the manifest and the run's conditions, without its target duration."""
         found = asdict(dataclasses.replace(self, cells=()))
         del found["bar_min"]
         found["cells"] = [

@@ -1,4 +1,4 @@
-"""Whether topics take records: one attempt each by a Java producer, which never tries again and so hides no refusal."""
+"""Probe of topics: one record to each by a Java producer without retries, which therefore hides no refusal."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ CONFIG = {
 
 
 def answers(bootstrap: str, topics: Sequence[str], config: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What topics say to a record: the gate's exception without its package, or an empty text if they take it.
+    """Return for each topic the gate's exception without its package; an empty text if the topic accepts a record.
 
     Args:
-        bootstrap: brokers.
-        topics: names.
-        config: of the Java client, such as its security.
+        bootstrap: broker addresses.
+        topics: names of the topics.
+        config: properties of the Java client, such as security settings.
 
     Raises:
-        RackgateError: a topic neither takes it nor refuses it by its gate.
+        RackgateError: a topic neither accepts a record nor refuses it by its gate.
     """
     with Producer(bootstrap, {**(config or {}), **CONFIG}, close_timeout_s=ANSWER_S) as producer:
         return {topic: _answer(producer, topic) for topic in topics}

@@ -1,4 +1,4 @@
-"""Progress on the terminal: which step, how much of the whole, how long still, by what was planned."""
+"""Progress on the terminal: current step, share of the whole, and remaining time according to the plan."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SAY_S = 60.0
 
 
 class Steps:
-    """The steps of a run in their order.
+    """Steps of a run in their order.
 
     Args:
-        planned_s: what each step is expected to take, in seconds, in order.
-        console: where to write.
-        later_s: what is to come after these steps, in seconds.
+        planned_s: expected duration of each step in seconds, in order.
+        console: console for the output.
+        later_s: expected duration of what follows these steps, in seconds.
     """
 
     def __init__(self, planned_s: Mapping[str, float], console: Console, later_s: float = 0.0) -> None:
@@ -35,7 +35,7 @@ class Steps:
 
     @contextmanager
     def shown(self) -> Iterator[Steps]:
-        """Shows the bar while the block runs; where there is no terminal, one line a step."""
+        """Show the progress bar while the block runs; without a terminal print one line per step."""
         with Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -52,7 +52,7 @@ class Steps:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Runs the block as the step ``name``."""
+        """Run the block as the step ``name``."""
         planned_s, begun = self._planned[name], time.monotonic()
         self._name, self._begun, self._said, self._share = name, begun, begun, None
         if not self._console.is_terminal:
@@ -77,11 +77,11 @@ class Steps:
             self._show(self._before_s)
 
     def tell(self, text: str, share: float | None = None) -> None:
-        """Says what the step is about just now; without a terminal at most once a minute.
+        """Show the current activity of the step; without a terminal at most once a minute.
 
         Args:
-            text: for people.
-            share: of the step that is done, if that is known better than by the time.
+            text: description of the activity.
+            share: completed share of the step, if it is known better than by time.
         """
         self._share = share
         self._bar.update(self._task, description=text)
@@ -92,11 +92,11 @@ class Steps:
             self._console.print(f"  {text} (about {left} to the end)", highlight=False)
 
     def _done_s(self) -> float:
-        """What of the step is done, in seconds of its plan."""
+        """Return the completed part of the step, in seconds of its plan."""
         planned_s = self._planned[self._name]
         if self._share is not None:
             return planned_s * self._share
-        # A step that takes longer than planned does not run into the next one's share.
+        # A step that takes longer than planned does not use the share of the next one.
         return min(planned_s, time.monotonic() - self._begun)
 
     def _show(self, done_s: float) -> None:
@@ -104,7 +104,7 @@ class Steps:
 
 
 def clock(seconds: float | None) -> str:
-    """``2:05``; None is ``an unknown time``."""
+    """Format seconds as ``2:05``, and None as ``an unknown time``."""
     if seconds is None:
         return "an unknown time"
     whole = max(0, int(seconds))

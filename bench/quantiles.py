@@ -1,8 +1,8 @@
-"""Exact quantiles of any number of observations in two passes of Spark, whose results are small.
+"""Exact quantiles of any number of observations in two Spark passes with small results.
 
-The first pass counts observations in bins of equal ratio, which says in which bin each wanted rank lies. The second one
-takes the observations of those bins alone, about one in a thousand each, and counts equal values. So nothing is sorted
-or moved but counts, and a quantile is the one that sorting all observations would give, to the nanosecond.
+The first pass counts observations in bins of equal ratio, which shows the bin of each wanted rank. The second pass
+takes the observations of those bins alone, about one in a thousand each, and counts equal values. So only counts are
+sorted or moved, and a quantile equals that of all sorted observations, to the nanosecond.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ NS_PER_US = 1000.0
 
 
 def bin_of(value: str) -> Column:
-    """The bin of a column of nanoseconds. ``pyhooks.core.statistics.bin_value`` returns its middle in microseconds."""
+    """Return the bin of a column of nanoseconds; ``pyhooks.core.statistics.bin_value`` gives its centre in µs."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-    # All below a microsecond share bin 0.
+    # All values below a microsecond share bin 0.
     return F.floor(F.log(F.greatest(F.col(value) / NS_PER_US, F.lit(1.0))) * BINS_PER_E).cast("int")
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many observations lie in each bin.
+    """Number of observations in each bin.
 
     Attributes:
-        bins: ascending, int64.
-        counts: one per bin, int64.
+        bins: bins in ascending order, int64.
+        counts: one count per bin, int64.
     """
 
     bins: Ints
@@ -47,30 +47,30 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """All observations."""
+        """Number of all observations."""
         return int(self.counts.sum())
 
     def place(self, rank: int) -> tuple[int, int]:
-        """The bin that holds the observation of this rank (from 0), and its rank in the bin."""
+        """Return the bin of the observation with this rank (from 0), and its rank within the bin."""
         sums = self.counts.cumsum()
         at = int(np.searchsorted(sums, rank, side="right"))
         return int(self.bins[at]), rank - (int(sums[at - 1]) if at else 0)
 
 
 def ranks(quantile: float, total: int) -> tuple[int, int, float]:
-    """The two ranks between which a quantile lies, and how far it is towards the second, as numpy's ``linear``."""
+    """Return the two ranks around a quantile, and its position between them, as numpy's ``linear`` method."""
     position = quantile * (total - 1)
     low = int(position)
     return low, min(low + 1, total - 1), position - low
 
 
 def counted(frame: DataFrame, value: str, keys: Sequence[str]) -> dict[Key, Counts]:
-    """The first pass: counts by bin for each group.
+    """Count the observations of each group by bin (first pass).
 
     Args:
         frame: observations.
         value: column of whole nanoseconds.
-        keys: columns that make the groups.
+        keys: columns that define the groups.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
@@ -79,7 +79,7 @@ def counted(frame: DataFrame, value: str, keys: Sequence[str]) -> dict[Key, Coun
 
 
 def pooled(groups: Sequence[Counts]) -> Counts:
-    """The counts of several groups together."""
+    """Return the counts of several groups together."""
     bins, at = np.unique(np.concatenate([one.bins for one in groups]), return_inverse=True)
     counts = np.zeros(bins.size, dtype=np.int64)
     np.add.at(counts, at, np.concatenate([one.counts for one in groups]))
@@ -88,12 +88,12 @@ def pooled(groups: Sequence[Counts]) -> Counts:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A quantile that is asked for.
+    """Quantile to compute.
 
     Attributes:
-        groups: the groups whose observations are taken together.
-        counts: their counts.
-        quantile: as a fraction; 1 is the greatest.
+        groups: groups whose observations are pooled.
+        counts: pooled counts of these groups.
+        quantile: quantile as a fraction; 1 is the maximum.
     """
 
     groups: tuple[Key, ...]
@@ -102,13 +102,13 @@ class Wanted:
 
 
 def exact(frame: DataFrame, value: str, keys: Sequence[str], wanted: Sequence[Wanted]) -> list[float]:
-    """The second pass: the wanted quantiles, in nanoseconds and in their order.
+    """Return the wanted quantiles, in nanoseconds and in their order (second pass).
 
     Args:
         frame: the same observations as for ``counted``.
         value: the same column.
         keys: the same keys.
-        wanted: none of an empty group.
+        wanted: quantiles of groups that are not empty.
     """
     if not wanted:
         return []
@@ -122,7 +122,7 @@ def exact(frame: DataFrame, value: str, keys: Sequence[str], wanted: Sequence[Wa
 
 
 def _bins(wanted: Sequence[Wanted]) -> list[Key]:
-    """The bins to take, each as its group's key and the bin."""
+    """Return the bins to read, each as its group's key and the bin."""
     found: set[Key] = set()
     for one in wanted:
         for rank in ranks(one.quantile, one.counts.total)[:2]:
@@ -132,7 +132,7 @@ def _bins(wanted: Sequence[Wanted]) -> list[Key]:
 
 
 def _picked(frame: DataFrame, value: str, keys: Sequence[str], bins: list[Key]) -> dict[Key, tuple[Ints, Ints]]:
-    """Values and how often each occurs, for each of the bins."""
+    """Return the values, and how often each occurs, for each of the bins."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     names = [*keys, "bin"]
@@ -158,9 +158,9 @@ def _at_rank(picked: dict[Key, tuple[Ints, Ints]], one: Wanted, rank: int) -> fl
 
 
 def _grouped(table: Any, keys: Sequence[str], order: str, number: str) -> Iterator[tuple[Key, Ints, Ints]]:
-    """Of each group of an Arrow table its key and two columns, sorted by the first of them.
+    """Yield for each group of an Arrow table its key and two columns, sorted by the first of them.
 
-    By whole numbers, since there may be millions of rows and sorting texts takes many times as long.
+    Groups are sorted by whole numbers, because sorting millions of rows by text takes many times as long.
     """
     if table.num_rows == 0:
         return

@@ -26,31 +26,32 @@ EVIDENCE = paths.REPO / "kip" / "evidence"
 STORED = EVIDENCE / "bench" / "results.json"
 STORED_CELLS = EVIDENCE / "bench-full" / "results.json"
 OUTAGE, PAGE, CELLS = "outage.png", "bench-page.png", "bench-cells.png"
-# By which a picture tells of which result it is.
+# PNG field with the digest of the result that a picture shows.
 SOURCE = "Source"
 WIDTH = 1024
-# The page's head and its verdicts in words.
+# JavaScript expression of the element in the screenshot: the verdicts at the head of the page.
 HEAD = "document.querySelector('.verdicts')"
 
 
 def digest(result: Path) -> str:
-    """SHA-256 of a result."""
+    """Return the SHA-256 of a result."""
     return f"sha256:{hashlib.sha256(result.read_bytes()).hexdigest()}"
 
 
 def source_of(picture: Path) -> str:
-    """Of which result a picture is; empty if it does not say so."""
+    """Return the digest of the result that a picture shows; empty if the picture has none."""
     with Image.open(picture) as image:
         return str(image.info.get(SOURCE, ""))
 
 
 def pictures(result: Path, out: Path) -> list[Path]:
-    """Makes the pictures and keeps the result.
+    """Make the pictures, and keep the result beside them.
 
-    They are the outage's timeline, and the page's verdicts as a browser shows them; or all cells in one.
+    A result with an outage gives the outage's timeline and a screenshot of the report's verdicts; any other result
+    gives the overview of all cells.
 
     Args:
-        result: ``results.json``.
+        result: path of ``results.json``.
         out: folder for the pictures, and in it ``bench`` or ``bench-full`` for the result.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The report: a page and pictures from ``results.json`` alone, so that it can be made again without a cluster."""
+"""Report of a run, rendered from ``results.json`` alone, so that it can be rendered again without a cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PNG_DPI = 200
 PAPER = "#ffffff"
 NONE = "\N{EN DASH}"
 EXPECTED = "a result of this version of 'rackgate bench run'"
-# Read by screen readers in place of the picture, and printed under it.
+# Printed under each figure, and read by screen readers in its place.
 CAPTIONS = {
     "percentiles": (
         "Produce latency by percentile, counted from the intended send time. Shaded: the interval from resampled "
@@ -52,13 +52,13 @@ TITLES = {
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Reads a stored result.
+    """Read a stored result.
 
     Args:
-        path: ``results.json`` or the folder that holds it.
+        path: ``results.json`` or its folder.
 
     Raises:
-        RackgateError: there is none, or it is not one.
+        RackgateError: the file is missing, or is not a result of this version.
     """
     file = path / "results.json" if path.is_dir() else path
     result = read_json(file, "run 'rackgate bench run' first")
@@ -75,15 +75,15 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def render(result: Mapping[str, Any], out: Path, *, source: Path | None = None) -> Path:
-    """Writes ``index.html``, the pictures (PNG and SVG) and ``table.md`` beside it; returns the page.
+    """Write ``index.html``, the figures (PNG and SVG) and ``table.md``; return the path of the page.
 
     Args:
-        result: of ``load``.
-        out: folder.
-        source: the file of the result, for errors.
+        result: result of ``load``.
+        out: folder for the files.
+        source: path of the result, for error messages.
 
     Raises:
-        RackgateError: the result is malformed; or they can't be written, and those of an earlier one are as they were.
+        RackgateError: the result is malformed; or the files can't be written, and an earlier report is unchanged.
     """
     with evaluating(source or out / "results.json", EXPECTED):
         contents = _contents(result, out)
@@ -108,12 +108,12 @@ def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
 
 
 def kind_of(picture: str) -> str:
-    """What a picture shows, by its name: the key of its caption."""
+    """Return the kind of a figure by its name; it is the key of the caption."""
     return picture.split("-", 1)[0]
 
 
 def inline_svg(figure: Any, name: str, caption: str) -> Markup:
-    """A figure as SVG for use inside a page: its colours are CSS variables, its ids start with ``name``."""
+    """Return a figure as SVG for use inside a page: its colours are CSS variables, its ids start with ``name``."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
@@ -121,7 +121,7 @@ def inline_svg(figure: Any, name: str, caption: str) -> Markup:
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     for variable, colour in figures.MARKED.names().items():
         text = re.sub(f"{colour}\\b", f"var(--{variable})", text)
-    # Several pictures share one page, and with it one space of ids.
+    # The figures of a page share one namespace of ids.
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = text.replace('href="#', f'href="#{name}-').replace("url(#", f"url(#{name}-")
     text = re.sub(r'(<svg [^>]*?)width="[^"]*"', r"\1", text, count=1)
@@ -132,7 +132,7 @@ def inline_svg(figure: Any, name: str, caption: str) -> Markup:
 
 
 def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -> str:
-    """The page."""
+    """Return the page."""
     environment = pages.environment(Path(__file__).parent)
     environment.filters["ms"] = lambda value: _or_dash(value, figures.ms(value) if value else "0")
     environment.filters["ratio"] = verdict.ratio
@@ -160,7 +160,7 @@ def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -
 
 
 def usage_rows(usage: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """One row per kind of process, with its numbers in each phase, or None where it did not run."""
+    """Return one row per kind of process, with its usage in each phase, or None where it did not run."""
     by_phase = [{row["kind"]: row for row in rows} for rows in usage.values()]
     kinds = sorted({kind for rows in by_phase for kind in rows}, key=lambda kind: (kind == "machine", kind))
     return [
@@ -174,7 +174,7 @@ def usage_rows(usage: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[st
 
 
 def round_trip_rows(round_trips: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """One row per pair of places, with what was measured in each state, or None."""
+    """Return one row per pair of places, with the measurement in each state, or None."""
     by_state = [{(row["source"], row["target"]): row for row in rows} for rows in round_trips.values()]
     pairs = dict.fromkeys(pair for rows in by_state for pair in rows)
     return [{"source": pair[0], "target": pair[1], "states": [rows.get(pair) for rows in by_state]} for pair in pairs]
@@ -185,6 +185,6 @@ def _or_dash(value: float | None, text: str) -> str:
 
 
 def series_names(result: Mapping[str, Any]) -> dict[str, str]:
-    """The CSS variable of each arm's colour."""
+    """Return the CSS variable of each arm's colour."""
     by_colour = {colour: name for name, colour in plots.LIGHT.names().items()}
     return {arm: by_colour[colour] for arm, colour in figures.colours(result, plots.LIGHT).items()}

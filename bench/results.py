@@ -1,4 +1,4 @@
-"""From what a run kept to its result: all cells analysed together, what labs were, how the numbers came to be."""
+"""Result of a run from its stored data: the analysis of all cells, and a manifest of software, machine and labs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from bench.driving import Session
 
 SCHEMA_VERSION = 4
-# What of each lab's cell tells which arms refused, before the blocks and after them, and which were to.
+# Fields of a cell's entry for one lab: which arms refused before and after the blocks, and which were expected to.
 REFUSALS = ("session", "refused", "refused_after", "expected_to_refuse")
 
 
 def add_session(this: Session, place: tuple[str, str], racks: dict[int, str]) -> None:
-    """Keeps what a lab is, as far as its session has come."""
+    """Store the description of a lab and its session's progress so far."""
     this.store.add_session(
         this.number,
         {
@@ -36,7 +36,7 @@ def add_session(this: Session, place: tuple[str, str], racks: dict[int, str]) ->
 
 
 def analysed(spark: SparkSession, scenario: Scenario, store: Store) -> dict[str, Any]:
-    """The numbers of all cells and of the outage phase."""
+    """Return the numbers of all cells and of the outage phase."""
     seen = {cell.id: store.cell(cell.id) for cell in scenario.cells}
     refusals = {
         (cell, arm): str(why)
@@ -75,21 +75,21 @@ def analysed(spark: SparkSession, scenario: Scenario, store: Store) -> dict[str,
 
 
 def _hosts(raw: DataFrame) -> list[dict[str, Any]]:
-    """How many records each load host was to send, and how many of them were acknowledged; warm-up included."""
+    """Return the number of intended and of acknowledged records of each load host, warm-up included."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     if "host" not in raw.columns:
-        return []  # blocks that were kept before there was this column
+        return []  # blocks of earlier versions lack this column
     counts = F.count("*").alias("intended"), F.count_if(F.col("outcome") == "acked").alias("acked")
     return [row.asDict() for row in raw.groupBy("host").agg(*counts).orderBy("host").collect()]
 
 
 def _unread(raw: DataFrame, checked: set[tuple[str, int]]) -> int:
-    """Acknowledged records of blocks whose lab ended before they could be read back.
+    """Return the number of acknowledged records of blocks whose lab ended before they could be read back.
 
     Args:
         raw: all observations; the names of their loads end with the number of the session.
-        checked: the cells and sessions of which records were read back.
+        checked: cells and sessions whose records were read back.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
@@ -99,7 +99,7 @@ def _unread(raw: DataFrame, checked: set[tuple[str, int]]) -> int:
 
 
 def _told(cell: Cell, store: Store) -> list[str]:
-    """What is to be said of a cell beside its numbers."""
+    """Return the notes about a cell."""
     told = []
     thrown = list(store.thrown_away(cell.id).values())
     if thrown:
@@ -112,18 +112,18 @@ def _told(cell: Cell, store: Store) -> list[str]:
 
 
 def refusals_of(sessions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of each lab that a cell was measured in which arms refused, and which were to."""
+    """Return for each lab of a cell which arms refused, and which were expected to."""
     return [{name: lab[name] for name in REFUSALS} for lab in sessions]
 
 
 def _seen(sessions: list[dict[str, Any]]) -> dict[str, Any]:
-    """What was seen of a cell, of its last session, without what is told elsewhere."""
+    """Return the findings of a cell's last session, without those that are elsewhere in the result."""
     last = sessions[-1] if sessions else {}
     return {name: value for name, value in last.items() if name not in ("end_to_end", "usage")}
 
 
 def manifest(scenario: Scenario, store: Store, *, master: str, command: str) -> dict[str, Any]:
-    """By what, on what and how the numbers came to be."""
+    """Return the manifest of a result: software, machine, settings and labs."""
     sessions = store.sessions
     target = sessions[-1]["target"]
     java = run(["java", "--version"], what="ask Java for its version").splitlines()[0]
@@ -150,7 +150,7 @@ def manifest(scenario: Scenario, store: Store, *, master: str, command: str) -> 
         ],
         "distribution": target["distribution"],
         "links": target["links"],
-        # of a cluster that is not the lab's
+        # only for an existing cluster
         **{key: target[key] for key in ("cluster", "executors") if key in target},
         "took_s": steps | {"whole": store.took_s},
     }

@@ -39,21 +39,21 @@ from pyhooks.workload.topic_observer import watched
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Spark's way of writing a load's observations after the last record.
+# Time limit for Spark to write the observations of a load after its last record.
 WRITE_S = 60.0
 PROBE_GRACE_S = 20.0
 START, TAKEN = "start: Spark, idle round trips", "outage: a rack goes and comes back"
 ANALYSE, REPORT = "analysis of all cells", "report"
-# Estimates in seconds: a lab comes up; Spark starts in it and round trips are measured; analysis and report.
+# Estimates in seconds: lab start; Spark start and round trips; analysis, fixed part and per cell; report.
 LAB_S, START_S, ANALYSE_S, EACH_CELL_S, REPORT_S = 22.0, 14.0, 15.0, 2.5, 8.0
 
 Place = tuple[str, str]
 
 
 def planned(store: Store, scenario: Scenario, place: Place) -> dict[str, float]:
-    """What each step in a lab is expected to take, in seconds."""
+    """Return the expected duration of each step in a lab, in seconds."""
     steps, first, rates = {START: START_S}, True, set(store.rates)
-    # Before the cells: the load that goes on while a rack is away warms the brokers for what is measured then.
+    # The outage phase comes before the cells, because its load also warms up the brokers.
     if scenario.outage and store.outage_is_due(scenario, place):
         steps[TAKEN] = SURE_LEAD_S + 24 + scenario.outage.total_s
     for cell in store.pending(scenario, place):
@@ -65,19 +65,19 @@ def planned(store: Store, scenario: Scenario, place: Place) -> dict[str, float]:
 
 
 def step_of(scenario: Scenario, cell_id: str) -> str:
-    """What the step of a cell is called."""
+    """Return the display name of a cell's step."""
     number = [cell.id for cell in scenario.cells].index(cell_id)
     return f"cell {number + 1} of {len(scenario.cells)}, {cell_id}: {scenario.cells[number].label}"
 
 
 def finish_planned(scenario: Scenario) -> dict[str, float]:
-    """The same of what comes at the end."""
+    """Return the expected durations of the final steps, in seconds."""
     many = len(scenario.cells)
     return {ANALYSE: ANALYSE_S + EACH_CELL_S * many, REPORT: REPORT_S * (1 + many / 4)}
 
 
 def estimate_s(store: Store, scenario: Scenario) -> float:
-    """What all that is missing is expected to take, labs and report included, in seconds."""
+    """Return the expected duration of everything still missing, labs and report included, in seconds."""
     labs = sum(LAB_S + sum(planned(store, scenario, place).values()) for place in store.places(scenario))
     return labs + sum(finish_planned(scenario).values())
 
@@ -85,10 +85,10 @@ def estimate_s(store: Store, scenario: Scenario) -> float:
 def in_lab(
     target: LabTarget, scenario: Scenario, store: Store, place: Place, number: int, *, console: Console, ask: Ask
 ) -> dict[str, Any] | None:
-    """Measures what is missing in a place; if nothing else is missing then, returns the result that was written.
+    """Measure what is missing in a place. If that completes the run, write the report and return the result.
 
     Raises:
-        RackgateError: the cluster refused a topic, a state was not reached, or a load did not end.
+        RackgateError: the cluster rejected a topic, a state was not reached, or a load did not end.
     """
     others = [one for one in store.places(scenario) if one != place]
     later_s = sum(LAB_S + sum(planned(store, scenario, one).values()) for one in others)
@@ -120,7 +120,7 @@ def in_lab(
 
 
 class Ask(argparse.Namespace):
-    """What the command line asks for; ``finish`` needs master, command and out alone."""
+    """Command-line arguments; ``finish`` needs only ``master``, ``command`` and ``out``."""
 
     scenario: str
     scenarios: Path
@@ -136,7 +136,7 @@ class Ask(argparse.Namespace):
 
 
 def finish(spark: SparkSession, scenario: Scenario, store: Store, steps: Steps, ask: Ask) -> dict[str, Any]:
-    """Analyses all that was measured and writes results and report."""
+    """Analyse all measurements, write results and report, and return the result."""
     from bench import report
 
     with steps.step(ANALYSE):
@@ -147,7 +147,7 @@ def finish(spark: SparkSession, scenario: Scenario, store: Store, steps: Steps, 
         result["manifest"]["took_s"] |= steps.took_s
         write(result, ask.out)
         report.render(result, ask.out)
-    # the report takes its time, too
+    # the duration includes the report itself
     result["manifest"]["took_s"] |= steps.took_s | {"whole": store.took_s}
     result["bar"] = targets.of_run(scenario.bar_min, store.took_s, whole=not store.went_on)
     write(result, ask.out)
@@ -156,10 +156,10 @@ def finish(spark: SparkSession, scenario: Scenario, store: Store, steps: Steps, 
 
 
 def warm(spark: SparkSession, tasks: int) -> None:
-    """Has Spark start its Python workers, so that the load's tasks begin before their schedule."""
+    """Start Spark's Python workers, so that the load's tasks are ready before their schedule begins."""
 
     def load_client(frames: Iterator[Any]) -> Iterator[Any]:
-        # loading them is the point: seconds on a busy machine
+        # imported for the side effect: loading takes seconds on a busy machine
         import confluent_kafka  # noqa: F401
 
         import bench.load  # noqa: F401
@@ -170,7 +170,7 @@ def warm(spark: SparkSession, tasks: int) -> None:
 
 
 def outage_phase(this: Session, racks: dict[int, str], plan: OutagePlan) -> None:
-    """Drives the outage phase: load, probes and ISR watch side by side, the fault in the middle; keeps its outcome."""
+    """Run the outage phase and keep its outcome: load, probe and ISR observer in parallel, the fault in the middle."""
     topics.create(this.admin, [spec(arm) for arm in this.scenario.outage_arms])
     with_lead(SURE_LEAD_S, lambda lead_s: _outage(this, racks, plan, lead_s))
 
@@ -182,7 +182,7 @@ def _outage(this: Session, racks: dict[int, str], plan: OutagePlan, lead_s: floa
     names = [arm.topic for arm in arms]
     survivors = this.target.survivors(plan.rack)
     start_ns = time.monotonic_ns() + round(lead_s * NS)
-    # A record of a load that was given up must not be taken for one of the load that stands for it.
+    # The unique name separates these records from those of an abandoned attempt.
     load = this.load(f"{OUTAGE}-{start_ns // 1_000_000}", pacing.outage_slots(plan, arms), start_ns)
     path = this.store.unfinished(load.name)
     notes: list[str] = []
@@ -194,7 +194,7 @@ def _outage(this: Session, racks: dict[int, str], plan: OutagePlan, lead_s: floa
             with this.target.outage(plan.rack, this.history):
                 pause_until(fault_ns + round(plan.during_s * NS), done, "the time of the heal")
         except RackgateError as error:
-            # The load goes on and the phase is reported, as unknown.
+            # The load continues, and the phase is reported as unknown.
             notes.append(f"outage of rack {plan.rack}: {error}")
         wait_for(lambda: done.done() or None, what="the end of the load", timeout_s=plan.total_s + WRITE_S)
     end_ns = time.monotonic_ns()
@@ -215,7 +215,7 @@ def _outage(this: Session, racks: dict[int, str], plan: OutagePlan, lead_s: floa
 
 @contextmanager
 def probing(this: Session, plan: OutagePlan, names: list[str], start_ns: int, notes: list[str]) -> Iterator[None]:
-    """Runs the probe that never retries beside the block; it ends by itself, or is ended."""
+    """Run the probe without retries while the block runs, then wait for its end; kill it if it does not end."""
     seconds = (start_ns - time.monotonic_ns()) / NS + plan.total_s
     words = [sys.executable, "-m", "pyhooks.workload.producer", "--bootstrap", this.target.bootstrap]
     words += ["--mode", "probe", "--topics", ",".join(names), "--rate", f"{plan.probe_rate_per_s:g}"]
@@ -238,18 +238,18 @@ def probing(this: Session, plan: OutagePlan, names: list[str], start_ns: int, no
 
 
 def write(result: dict[str, Any], out: Path) -> None:
-    """Writes ``results.json``; a number that is not finite is an error here and not in the reader's browser."""
+    """Write ``results.json``; a non-finite number raises here instead of failing in the reader's browser."""
     write_json(out / "results.json", result)
 
 
 def tell(result: Mapping[str, Any], out: Path, console: Console, *, as_json: bool) -> None:
-    """The result of a run: all of it as JSON on standard output, or in lines for people.
+    """Print the result of a run: as JSON on standard output, or as lines on the console.
 
     Args:
-        result: of ``finish``.
-        out: where it was written.
-        console: for people.
-        as_json: for programs.
+        result: result of ``finish``.
+        out: folder of results and report.
+        console: console for the lines.
+        as_json: whether to print JSON instead.
     """
     if as_json:
         sys.stdout.write(json.dumps(result, indent=1, allow_nan=False) + "\n")
@@ -258,7 +258,7 @@ def tell(result: Mapping[str, Any], out: Path, console: Console, *, as_json: boo
 
 
 def last_lines(result: Mapping[str, Any], out: Path, print_line: Callable[[str], None]) -> None:
-    """What was made, where, and the verdict in words."""
+    """Print verdicts, notes, and the paths of report and results."""
     for line in summary.lines(result):
         print_line(line)
     for note in result["notes"]:
@@ -286,10 +286,10 @@ def _asked() -> Ask:
 
 
 def execute(ask: Ask, console: Console) -> dict[str, Any] | None:
-    """Does what is asked; returns the result if the run is complete.
+    """Run the requested steps; return the result if the run is complete.
 
     Raises:
-        RackgateError: as told by ``in_lab``, or this lab is none for this run.
+        RackgateError: see ``in_lab``; or no run was begun, or ``place`` does not name exactly one lab of the run.
     """
     scenario = scenarios.load(ask.scenario, ask.scenarios, ask.topology, ask.tasks)
     store = Store(ask.out / "run")
@@ -309,10 +309,10 @@ def execute(ask: Ask, console: Console) -> dict[str, Any] | None:
 
 
 def main() -> None:
-    """Entry point; ends with the exit status of the result, if this was the last of a run."""
+    """Entry point; exit with the status of the result if this process completed the run."""
     ask = _asked()
     console = Console(stderr=ask.as_json, soft_wrap=True, highlight=False)
-    # py4j logs the traceback of every call that an interrupt ends; what matters is raised as well.
+    # py4j logs a traceback for each call that an interrupt ends; relevant errors are raised as well.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
         result = execute(ask, console)
@@ -321,7 +321,7 @@ def main() -> None:
             sys.exit(result["exit_status"])
     except KeyboardInterrupt:
         console.print("interrupted: the same command goes on with the finished blocks; no report was made")
-        # Not sys.exit(), which would wait for the threads that wait for Spark. Children die with us.
+        # Not sys.exit(): it would wait for the threads that wait for Spark. Child processes end with this one.
         os._exit(130)
     except Exception as error:  # noqa: BLE001 - else Python ends with 1, which says that records are lost
         sys.exit(exit_status.tell(error, console))

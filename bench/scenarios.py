@@ -1,4 +1,4 @@
-"""Reads the plan of a run from a TOML file into frozen dataclasses; a wrong file names its key."""
+"""Scenarios read from a TOML file into frozen dataclasses; errors name the wrong key."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pyhooks.core.toml_config import Table
 
 SHIPPED = Path(__file__).parent / "scenarios.toml"
 
-# Given by the job itself; a scenario that sets them would measure something else than it says.
+# Set by the benchmark itself; a scenario that overrode them would not measure what it claims.
 RESERVED_CLIENT_KEYS = frozenset({"bootstrap.servers", "acks", "request.required.acks", "retries", "linger.ms"})
 FAR_STATE = "two-data-centres"
-# The table that all scenarios of a file begin with.
+# Table of the values that all scenarios of a file inherit.
 COMMON = "common"
 
 
 def names(path: Path = SHIPPED) -> tuple[str, ...]:
-    """Names of the scenarios in a file.
+    """Return the names of the scenarios in a file.
 
     Raises:
         RackgateError: the file can't be read or is not TOML.
@@ -33,7 +33,7 @@ def names(path: Path = SHIPPED) -> tuple[str, ...]:
 
 
 def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with what ``own`` says in place of it, table by table; lists are taken whole."""
+    """Return ``base`` overridden by ``own``, table by table; a list replaces the whole list."""
     both = dict(base)
     for key, value in own.items():
         below = both.get(key)
@@ -42,16 +42,16 @@ def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load(name: str, path: Path = SHIPPED, place: str | None = None, tasks: int | None = None) -> Scenario:
-    """Reads one scenario.
+    """Read one scenario.
 
     Args:
-        name: a table of the file.
-        path: the file; the one that comes with the project by default.
-        place: a topology other than the scenario's.
-        tasks: a number of Spark tasks other than the scenario's.
+        name: name of its table in the file.
+        path: the file; by default the one that comes with the project.
+        place: topology in place of the scenario's.
+        tasks: number of Spark tasks in place of the scenario's.
 
     Raises:
-        RackgateError: no such scenario, or a key is missing, unknown or out of its range.
+        RackgateError: the scenario does not exist, or a key is missing, unknown or out of range.
     """
     if name not in (there := names(path)):
         raise RackgateError(f"{path}: no scenario {name!r}; it has {', '.join(there)}")
@@ -73,7 +73,7 @@ def load(name: str, path: Path = SHIPPED, place: str | None = None, tasks: int |
         ramp=_ramp(table.table("ramp")) if table.has("ramp") else None,
         outage=_outage(table.table("outage")) if table.has("outage") else None,
         arms=_arms(table),
-        # for the plan as it stands
+        # the target is for the plan as it is in the file
         bar_min=bar_min if place in (None, topology_name) and tasks in (None, own_tasks) else None,
     )
     _check_arms(scenario, table)
@@ -138,9 +138,9 @@ def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | N
 
 
 def _roles(scenario: Scenario, table: Table) -> tuple[Arm, ...]:
-    """The arms with the parts that a cell gives them in place of the scenario's; those without one are left out of it.
+    """Return all arms with the roles that a cell assigns instead of the scenario's; other arms get the role ``none``.
 
-    So can be compared in a state in which the scenario's baseline refuses what is left.
+    This allows comparisons in a state in which the scenario's baseline is rejected.
     """
     ids = tuple(arm.id for arm in scenario.arms)
     roles: dict[str, Role] = {table.word("baseline", ids): "baseline"}
@@ -154,10 +154,10 @@ def _roles(scenario: Scenario, table: Table) -> tuple[Arm, ...]:
 
 
 def client_properties(table: Table) -> dict[str, str | int | float | bool]:
-    """A client's properties, as its own words have them.
+    """Read the properties of a client.
 
     Raises:
-        RackgateError: one of them is the benchmark's to set.
+        RackgateError: a property is reserved for the benchmark.
     """
     for key in table.left():
         if key in RESERVED_CLIENT_KEYS:
@@ -208,15 +208,15 @@ def _outage(table: Table) -> OutagePlan:
 
 
 def outage_plan(table: Table, rack: str, *, most_per_s: float) -> OutagePlan:
-    """The times and rates of an outage.
+    """Read the times and rates of an outage.
 
     Args:
-        table: has them.
-        rack: the one that goes away.
-        most_per_s: the greatest rate of the load, in records/s.
+        table: table with these keys.
+        rack: rack that becomes unavailable.
+        most_per_s: highest permitted rate of the load, in records/s.
 
     Raises:
-        RackgateError: a key is missing or out of its range.
+        RackgateError: a key is missing or out of range.
     """
     plan = OutagePlan(
         rack=rack,
@@ -252,7 +252,7 @@ def _arm(table: Table) -> Arm:
 
 
 def _arms(table: Table) -> tuple[Arm, ...]:
-    """The arms that the scenario uses, in its order; all if it does not say which."""
+    """Read the arms in the order of the scenario's ``uses``; all arms without it."""
     arms = tuple(_arm(arm) for arm in table.tables("arms"))
     if not table.has("uses"):
         return arms

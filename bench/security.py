@@ -1,10 +1,10 @@
-"""How clients get into a secured cluster: one file of Kafka's properties, told to librdkafka, to Java and to Spark.
+"""Security settings of clients: one file of Kafka properties, converted for librdkafka, Java and Spark.
 
-The file is what Kafka's own tools take with ``--command-config``. Key and trust stores (JKS, PKCS12, PEM) are read here
-and travel as PEM inside of the settings, since executors on other hosts have no such files and librdkafka reads no
-Java stores. What is secret is in the settings alone: not in a result, a page or a log. Spark carries them to executors
-within the code of tasks and the options of its Kafka source, which it may also write to local disks. So its cluster
-must authenticate, and encrypt both unless it is on this machine.
+The file has the format of ``--command-config`` of Kafka's own tools. Key stores and trust stores (JKS, PKCS12, PEM) are
+read here and sent as PEM inside the settings, because executors on other hosts don't have the files, and librdkafka
+can't read Java stores. Secrets are in the settings alone, never in a result, a page or a log. Spark sends them to
+executors in the code of tasks and the options of its Kafka source, and may also write them to local disks. So its
+cluster must authenticate, and encrypt connections and files unless it is on this machine.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ STORE_KEYS = tuple(f"ssl.{store}.{key}" for store in STORES for key in ("type", 
 CERTIFICATES, CHAIN, KEY = "ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key"
 ACCEPTED = frozenset({*PLAIN_KEYS, JAAS, KEY_PASSWORD, *STORE_KEYS, CERTIFICATES, CHAIN, KEY})
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-# librdkafka takes a name and a password for these; Kerberos and OAuth have no form that both kinds of client share.
+# librdkafka needs a user name and a password for these. Kerberos and OAuth have no form that both clients share.
 MECHANISMS = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
-# What Spark must not show in a plan or its log, beside what it hides by itself.
+# Options that Spark must hide in plans and in its log, in addition to those that it hides by itself.
 REDACTED = r"(?i)secret|password|passphrase|token|access[.]?key|jaas|keystore[.]key"
 
-# Settings of Spark whose values are secret, by their names; --conf would put them on command lines.
+# Names of Spark settings with secret values, which --conf would expose on command lines.
 _SECRET_SETTING = re.compile(r"(?i)(secret|password|passphrase|token|access[.]?key|secret[.]?key)$")
 
 _OPTION = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
@@ -44,11 +44,11 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE--
 
 @dataclass(frozen=True)
 class Security:
-    """The same settings as each kind of client wants them; nothing for a cluster that is open.
+    """Security settings in the form of each kind of client; empty for an open cluster.
 
     Attributes:
-        java: of Kafka's Java clients.
-        librdkafka: of confluent-kafka.
+        java: properties of Kafka's Java clients.
+        librdkafka: properties of confluent-kafka.
     """
 
     java: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -61,11 +61,11 @@ class Security:
 
 
 def read(file: Path | None) -> Security:
-    """Reads a file of properties.
+    """Read a file of properties.
 
     Raises:
-        RackgateError: it can't be read; or a key or value in it is none that all clients of a run can go by. Values
-            that may be secret are never part of the message.
+        RackgateError: it can't be read, or has a key or value that not all clients of a run support. The message never
+            contains values that may be secret.
     """
     if file is None:
         return Security()
@@ -75,21 +75,21 @@ def read(file: Path | None) -> Security:
 
 
 def check_spark(master: str, settings: Mapping[str, str]) -> None:
-    """Check that a Spark cluster keeps the secrets of ``--command-config`` from others.
+    """Check that a Spark cluster protects the secrets of ``--command-config``.
 
     Args:
-        master: of the cluster.
-        settings: the effective ones of the session.
+        master: Spark master.
+        settings: effective settings of the session.
 
     Raises:
-        RackgateError: names the settings that it lacks.
+        RackgateError: settings are missing; the message names them.
     """
 
     def on(name: str) -> bool:
         return settings.get(name, "").strip().lower() == "true"
 
     lacking = [] if on(spark.AUTHENTICATE) else [f"{spark.AUTHENTICATE}=true"]
-    # other masters give their applications a secret
+    # other cluster managers create a secret for each application
     if master.startswith("spark://") and not settings.get(spark.SECRET):
         lacking.append(f"{spark.SECRET}=…")
     if not spark.near(master):
@@ -103,10 +103,10 @@ def check_spark(master: str, settings: Mapping[str, str]) -> None:
 
 
 def check_conf(names: Iterable[str]) -> None:
-    """Check that no setting of ``--conf`` is secret.
+    """Check that ``--conf`` sets no secret.
 
     Raises:
-        RackgateError: names one that is.
+        RackgateError: a setting is secret; the message names it.
     """
     for name in names:
         if _SECRET_SETTING.search(name):
@@ -116,11 +116,11 @@ def check_conf(names: Iterable[str]) -> None:
 
 
 def told(given: Mapping[str, str], where: str) -> Security:
-    """The settings of all clients from Kafka's properties.
+    """Convert Kafka properties to the settings of all clients.
 
     Args:
-        given: by key; ``bootstrap.servers`` is not among them.
-        where: they are from, for errors.
+        given: properties by key, without ``bootstrap.servers``.
+        where: source of the properties, for error messages.
 
     Raises:
         RackgateError: see ``read``.
@@ -148,7 +148,7 @@ def told(given: Mapping[str, str], where: str) -> Security:
 
 
 def _jaas(text: str, module: str, wrong: Any) -> tuple[str, str]:
-    """Name and password of a line of JAAS."""
+    """Return user name and password from a JAAS line."""
     head, _, rest = text.strip().partition(" ")
     options = {name: _plain(a or b or c) for name, a, b, c in _OPTION.findall(rest)}
     if head != module or not {"username", "password"} <= set(options):
@@ -157,7 +157,7 @@ def _jaas(text: str, module: str, wrong: Any) -> tuple[str, str]:
 
 
 def _plain(text: str) -> str:
-    """Without the backslashes of a quoted word."""
+    """Return a quoted value without its backslashes."""
     return re.sub(r"\\(.)", r"\1", text)
 
 
@@ -180,7 +180,7 @@ def _ssl(given: Mapping[str, str], java: dict[str, str], rdkafka: dict[str, str]
 
 
 def _trusted(given: Mapping[str, str], wrong: Any) -> str | None:
-    """The certificates of the trust store as PEM; None if none is named, and each client has its own."""
+    """Return the certificates of the trust store as PEM; None without one, so that clients use their own."""
     if CERTIFICATES in given:
         return given[CERTIFICATES]
     if "ssl.truststore.location" not in given:
@@ -193,7 +193,7 @@ def _trusted(given: Mapping[str, str], wrong: Any) -> str | None:
 
 
 def _own(given: Mapping[str, str], wrong: Any) -> tuple[str, str, str] | None:
-    """Certificate chain, private key and the key's password, as PEM; None without a key store."""
+    """Return the certificate chain and the private key as PEM, and the key's password; None without a key store."""
     password = given.get(KEY_PASSWORD, "")
     if KEY in given:
         return given.get(CHAIN, ""), given[KEY], password
@@ -226,7 +226,7 @@ def _text(file: str, wrong: Any) -> str:
 
 
 def _java_store(given: Mapping[str, str], store: str, wrong: Any) -> Any:
-    """A store of Java's, read by Java, whatever its type is."""
+    """Return a Java key store of any type, loaded by Java."""
     import jpype
 
     from pyhooks.jvm.client import java_of
@@ -235,7 +235,7 @@ def _java_store(given: Mapping[str, str], store: str, wrong: Any) -> Any:
     file, password = given[f"ssl.{store}.location"], given.get(f"ssl.{store}.password")
     kind = java_of("java.security.KeyStore", lambda found, _config: found, "", {})
     try:
-        # JKS and PKCS12 are told apart by what is in the file
+        # Java detects JKS and PKCS12 by the contents of the file
         chars = _chars(password) if password is not None else None
         return kind.getInstance(jpype.JClass("java.io.File")(file), jpype.JObject(chars, jpype.JChar[:]))
     except jpype.JException as error:

@@ -1,4 +1,4 @@
-"""The Spark session of a run: nothing looked up, everything it writes below one folder.
+"""Spark session of a run, without name lookups, and with all of its files below one folder.
 
 It listens on loopback only, unless its master is on another host.
 """
@@ -32,14 +32,14 @@ def spark_session(
     python: str = sys.executable,
     conf: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
-    """Starts Spark and stops it at the end.
+    """Start Spark, and stop it at the end of the block.
 
     Args:
         work: folder for Spark's scratch files and warehouse.
-        master: such as ``local[2]``.
+        master: Spark master, such as ``local[2]``.
         jars: further jars for driver and executors (the Kafka source).
-        python: that executors work with.
-        conf: further settings of Spark.
+        python: Python interpreter of the executors.
+        conf: further Spark settings.
     """
     work.mkdir(parents=True, exist_ok=True)
     os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = python, sys.executable
@@ -49,19 +49,19 @@ def spark_session(
         **(conf or {}),
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-        # else a damaged page is read as other observations
+        # otherwise a damaged page would be read as other observations
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-        # Spark and Python connect to each other for every result; on a busy machine 15 s, the default, were too few.
+        # Spark and Python connect to each other for every result; the default of 15 s was too short on a busy machine.
         "spark.python.authenticate.socketTimeout": f"{CONNECT_S}s",
         "spark.jars": ",".join(str(jar) for jar in jars),
     }
     spark = start_session(work, master=master, name="rackgate-bench", settings=settings)
-    # PySpark's own handler talks to the JVM from within whatever call was interrupted, and fails at that.
+    # PySpark's own handler calls the JVM from within the interrupted call, and that fails.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield spark
     except KeyboardInterrupt:
-        raise  # the JVM ends with this process; stopping it first would only keep the person waiting
+        raise  # the JVM ends with this process; stopping it first would only delay the exit
     except BaseException:
         spark.stop()
         raise

@@ -1,4 +1,4 @@
-"""In what a cell is measured: state, link, load, record size, linger and client, each a word of a closed list."""
+"""Setting of a cell: cluster state, link, load, record size, linger and client."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ SIZE_WORDS = {100: "100 B", 1000: "1 kB", 10_000: "10 kB"}
 
 @dataclass(frozen=True)
 class Setting:
-    """In what all arms of a cell are measured.
+    """Setting that all arms of a cell share.
 
     Attributes:
-        state: of ``bench.states.STATES``.
-        link: between sites, of ``bench.places.LINKS``; ``bench.places.AS_IT_IS`` of a cluster that is not the lab's.
-        load_percent: of what the lab sustains with this link, size, linger and client; or None.
-        rate_per_s: a fixed rate instead; or None.
+        state: key of ``bench.states.STATES``.
+        link: link between sites, a key of ``bench.places.LINKS``; ``bench.places.AS_IT_IS`` on an existing cluster.
+        load_percent: percentage of what the lab sustains with this link, size, linger and client; None with a fixed
+            rate.
+        rate_per_s: fixed rate in records per second; None with ``load_percent``.
         record_bytes: size of a record's value.
         linger_ms: the client's ``linger.ms``.
-        client: which producer.
+        client: producer that sends the load.
     """
 
     state: str = "healthy"
@@ -42,12 +43,12 @@ class Setting:
 
     @property
     def load_text(self) -> str:
-        """``20 %`` or ``250/s``."""
+        """Load for display: ``20 % load`` or ``250 records/s``."""
         return f"{self.load_percent} % load" if self.rate_per_s is None else f"{self.rate_per_s:g} records/s"
 
     @property
     def text(self) -> str:
-        """All of it, for people."""
+        """All values in one line, for display."""
         words = (
             STATES[self.state].text,
             f"link {self.link}",
@@ -59,15 +60,15 @@ class Setting:
         return ", ".join(words)
 
     def as_json(self) -> dict[str, Any]:
-        """As plain JSON."""
+        """Return the setting as plain JSON."""
         return asdict(self)
 
 
 def read(table: Table) -> Setting:
-    """Takes a setting's keys out of a cell's table.
+    """Read a setting from the table of a cell.
 
     Raises:
-        RackgateError: a key is missing or not of its list, or there is not exactly one load.
+        RackgateError: a key is missing, a value is not in its list, or there is not exactly one load.
     """
     if table.has("load_percent") is table.has("rate_per_s"):
         raise table.wrong("load_percent", "exactly one of load_percent and rate_per_s is asked for")

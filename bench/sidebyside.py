@@ -1,4 +1,4 @@
-"""Two results set side by side: what each says of every cell, and whether they are shown to be alike, or to differ."""
+"""Comparison of two results: their verdicts on every cell, and whether they are shown to be alike or to differ."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from pyhooks.core.statistics import Interval, student_t_quantile
 from pyhooks.core.terminal import plain
 
 Said = Literal["alike", "differs", "unknown", "not judged"]
-# Why a ratio does not stand for its arms: nothing can be said of one over it.
+# Reasons for which a ratio does not represent its arms, so that it can't be compared with another ratio.
 UNFIT = frozenset({"refused", "not acknowledged", "missing", "few blocks", "few records"})
 NONE = "\N{EN DASH}"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One comparison of the plans, in both results.
+    """One comparison of the plan, in both results.
 
     Attributes:
         cell: id of the cell.
         arm: id of the candidate.
-        label: of the candidate.
+        label: display name of the candidate.
         at: name of the quantile.
-        a: the comparison in the first result, as ``results.json`` has it.
-        b: the same in the second one.
-        factor: the second ratio over the first, with the interval of that; None if one of them has no ratio.
-        said: ``alike`` if the interval of ``factor`` lies within the band of equivalence, or an arm refuses in both;
-            ``differs`` if that interval does not hold 1, or an arm refuses in one of them alone; ``unknown`` if it is
-            neither, or the control is not shown to be equal; ``not judged`` if neither plan judges that quantile.
-        why: for ``unknown``, and for refusals.
+        a: the comparison in the first result, as in ``results.json``.
+        b: the comparison in the second result.
+        factor: the second ratio over the first, with its interval; None if one of them has no ratio.
+        said: ``alike`` if the interval of ``factor`` lies within the equivalence band, or the same arms refuse in both;
+            ``differs`` if the interval does not contain 1, or different arms refuse; ``unknown`` if neither is shown,
+            or the control is not shown to be equal; ``not judged`` if neither plan judges the quantile.
+        why: reason for ``unknown`` and for refusals.
     """
 
     cell: str
@@ -57,9 +57,9 @@ class Pair:
 
 
 def factor(a: Mapping[str, Any], b: Mapping[str, Any], tail: float) -> Interval:
-    """The ratio of ``b`` over the one of ``a``, with the interval that leaves out ``tail`` at each end.
+    """Return the ratio of ``b`` over that of ``a``, with the interval that leaves out ``tail`` at each end.
 
-    The runs are independent, so the errors of the logarithms add up as squares; degrees of freedom by Welch and
+    The runs are independent, so the squared errors of the logarithms add up. The degrees of freedom are by Welch and
     Satterthwaite (Biometrics Bulletin 2, 1946).
     """
     point = math.log(b["ratio"]["point"]) - math.log(a["ratio"]["point"])
@@ -73,22 +73,22 @@ def factor(a: Mapping[str, Any], b: Mapping[str, Any], tail: float) -> Interval:
 
 
 def beside(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that two results say of the same cells.
+    """Compare two results cell by cell.
 
-    All judged comparisons with a ratio in both are one family: the intervals of their factors hold together with the
-    confidence of the first result (Bonferroni), so any word is wrong with what is left of it at most. That no
-    difference was found shows no likeness, so ``alike`` asks for an interval within the band, as ``equivalent`` does,
-    and for plain means whose ratio lies in it, too. What one lab does to an arm and another does not is in no block's
-    noise; the control shows it. A word on latency stands only where two equal arms are shown to be equal: in each
-    result by itself, and between the two.
+    All judged comparisons with a ratio in both results form one family: the intervals of their factors are
+    simultaneously valid with the confidence of the first result (Bonferroni). So the probability that any verdict is
+    wrong is at most the rest. A difference that was not found does not prove likeness. So ``alike`` requires an
+    interval within the band, as ``equivalent`` does, and a ratio of the plain means within it, too. The noise of blocks
+    does not include what one lab does to an arm and another lab does not; the control shows it. So a verdict on latency
+    requires two equal arms that are shown to be equal, in each result by itself and between the two.
 
     Args:
-        a: of ``bench.report.load``.
-        b: likewise.
+        a: result of ``bench.report.load``.
+        b: another one.
 
     Returns:
-        ``pairs``, ``only_in_a`` and ``only_in_b`` (ids of cells, or of an arm and a quantile of one), ``other_setting``
-        (ids of cells), ``conditions`` (what differs), ``confidence``, ``said`` (of all together).
+        ``pairs``, ``only_in_a`` and ``only_in_b`` (ids of cells, or an arm and a quantile of a cell), ``other_setting``
+        (ids of cells), ``conditions`` (differences), ``confidence``, ``said`` (verdict on all pairs together).
     """
     cells_a, cells_b = ({cell["cell"]: cell for cell in one["cells"]} for one in (a, b))
     shared = [name for name in cells_a if name in cells_b]
@@ -122,11 +122,11 @@ def beside(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def together(said: Sequence[Said], *, whole: bool) -> Said:
-    """One word for all: nothing compared, or something that could not be, is no agreement.
+    """Return one verdict on all pairs; missing or impossible comparisons are not an agreement.
 
     Args:
-        said: of each pair.
-        whole: whether each result has all that the other has, by the same settings.
+        said: verdict on each pair.
+        whole: whether each result has everything that the other has, with the same settings.
     """
     if "differs" in said:
         return "differs"
@@ -154,7 +154,7 @@ def _rows(
 
 
 def _lone(own: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """The judged comparisons of a cell that the other result does not have."""
+    """Return the judged comparisons of a cell that the other result does not have."""
     theirs = {(row["arm"], row["at"]) for row in other["comparisons"] if not row["is_control"]}
     return [
         f"{own['cell']}: {row['arm']} at {row['at']}"
@@ -164,7 +164,7 @@ def _lone(own: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 
 
 def _controls(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """The controls that have a ratio in both."""
+    """Yield the controls that have a ratio in both results."""
     theirs = {(row["arm"], row["at"]): row for row in b["comparisons"] if row["is_control"] and row["ratio"]}
     for row in a["comparisons"]:
         if row["is_control"] and row["ratio"] and (row["arm"], row["at"]) in theirs:
@@ -172,7 +172,7 @@ def _controls(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[Mapp
 
 
 def _fit(row: Mapping[str, Any]) -> bool:
-    """Whether a comparison has a ratio that stands for its arms."""
+    """Return whether a comparison has a ratio that represents its arms."""
     return bool(row["ratio"]) and row["reason"] not in UNFIT
 
 
@@ -185,7 +185,7 @@ def _holds_one(found: Interval) -> bool:
 
 
 def _shown_alike(a: Mapping[str, Any], b: Mapping[str, Any], tail: float) -> bool:
-    """Whether the factor is shown to lie within the narrower band of the two, and the plain means' ratio does, too."""
+    """Return whether the factor's interval, and the ratio of the plain means, lie within the narrower of both bands."""
     found, edge = factor(a, b, tail), math.log1p(min(a["band"], b["band"]))
     mean = math.log(b["mean_ratio"]) - math.log(a["mean_ratio"])
     return -edge < math.log(found.low) and math.log(found.high) < edge and abs(mean) < edge
@@ -210,7 +210,7 @@ def _pair(cell: str, label: str, a: Mapping[str, Any], b: Mapping[str, Any], tai
 
 
 def _said(a: Mapping[str, Any], b: Mapping[str, Any], tail: float, control_equal: bool) -> tuple[Said, str]:
-    """What is said of a comparison with a ratio in both, and why if it is unknown."""
+    """Return the verdict on a comparison with a ratio in both results, and the reason if it is unknown."""
     if _not_judged(a, b):
         return "not judged", ""
     if lone := [name for name, one in (("A", a), ("B", b)) if one["reason"] == "not judged"]:
@@ -218,7 +218,7 @@ def _said(a: Mapping[str, Any], b: Mapping[str, Any], tail: float, control_equal
     if not control_equal:
         return "unknown", "two equal arms are not shown to be equal"
     if _shown_alike(a, b, tail):
-        # which all arms share, and which would hide a difference
+        # all arms share the lateness, so it would hide a difference
         late = [name for name, one in (("A", a), ("B", b)) if one["reason"] == "pacer"]
         return ("unknown", f"the pacer is late in {' and '.join(late)}") if late else ("alike", "")
     return ("unknown", "noise") if _holds_one(factor(a, b, tail)) else ("differs", "")
@@ -231,12 +231,12 @@ def _word(row: Mapping[str, Any]) -> str:
 
 
 def show(found: Mapping[str, Any], names: tuple[str, str], console: Console) -> None:
-    """As a table and sentences.
+    """Print the comparison as a table and sentences.
 
     Args:
-        found: of ``beside``.
-        names: of the results, for people.
-        console: where to.
+        found: result of ``beside``.
+        names: display names of the results.
+        console: console for the output.
     """
     for mark, one in zip("AB", names, strict=True):
         console.print(plain(f"{mark}: {one}"))
@@ -279,7 +279,7 @@ def compare_command(
     first, second = report.load(a), report.load(b)
     for path, one in ((a, first), (b, second)):
         with evaluating(path, report.EXPECTED):
-            # whether it is malformed by itself
+            # compared with itself, so that an error names the malformed file
             beside(one, one)
     with evaluating(b, report.EXPECTED):
         found = beside(first, second)

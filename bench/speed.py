@@ -1,4 +1,4 @@
-"""How fast the analysis is: made-up observations of a whole run, and what it takes to analyse them."""
+"""Speed of the analysis, measured with synthetic observations of a whole run."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from pyhooks.core.targets import Bar
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# A run as the plan allows it: 12 cells with the arms A, A', B and one more candidate, 20 blocks.
+# A run as large as a plan allows: 12 cells with the arms A, A', B and one more candidate, 20 blocks.
 SIZES = (5_000_000, 50_000_000)
 CELLS = 12
 BLOCKS = 20
 SAMPLE_S = 0.5
 SEED = 1290
-# Of a record's latency: a lognormal body around 3 ms, and one record in fifty behind a pause of mean 20 ms.
+# Latency of a record: a lognormal body around 3 ms, and one record in fifty after a pause of mean 20 ms.
 MEDIAN_MS, SIGMA, PAUSED, PAUSE_MS = 3.0, 0.4, 0.02, 20.0
 WARM_UP = 200_000
-# The bars, for ``SIZES``.
+# Targets for ``SIZES``.
 MOST_S, MOST_GIB, MOST_GROWTH = 90.0, 4.0, 11.0
 
 
 def plan(blocks: int = BLOCKS) -> tuple[Cell, ...]:
-    """The cells of a made-up run: the arms of the plan "full" in as many cells as a plan can have."""
+    """Return the cells of a synthetic run: the arms of the plan "full" in as many cells as a plan can have."""
     full = scenarios.load("full")
     latency = dataclasses.replace(full.latency, blocks=blocks)
     scenario: Scenario = dataclasses.replace(full, latency=latency)
@@ -43,7 +43,7 @@ def plan(blocks: int = BLOCKS) -> tuple[Cell, ...]:
 
 
 def observations(spark: SparkSession, number: int, cells: Sequence[Cell], seed: int = SEED) -> DataFrame:
-    """Made-up raw observations, as many in every arm and block, in no order that would help."""
+    """Return synthetic raw observations, equally many per arm and block, in an order of no help to the analysis."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     arms = [arm.id for arm in cells[0].scenario.latency_arms]
@@ -56,7 +56,7 @@ def observations(spark: SparkSession, number: int, cells: Sequence[Cell], seed: 
     block = (F.floor(at / (len(arms) * len(cells))) % blocks).cast("int")
     body = MEDIAN_MS * 1e6 * F.exp(F.randn(seed) * SIGMA)
     pause = F.when(F.rand(seed + 1) < PAUSED, -F.log(1.0 - F.rand(seed + 2)) * PAUSE_MS * 1e6).otherwise(0.0)
-    # Blocks differ, as machines do; the arms are equal.
+    # Blocks differ, as on real machines; the arms are equal.
     level = 1.0 + 0.2 * F.sin(block * 1.7)
     return (
         spark.range(number)
@@ -87,7 +87,7 @@ def observations(spark: SparkSession, number: int, cells: Sequence[Cell], seed: 
 
 @contextmanager
 def peak_memory() -> Iterator[Callable[[], float]]:
-    """Samples the memory of this process and all below it; gives the greatest so far in GiB."""
+    """Sample the memory of this process and its descendants; yield a function that returns the peak so far in GiB."""
     peak = [0.0]
     over = threading.Event()
 
@@ -105,16 +105,16 @@ def peak_memory() -> Iterator[Callable[[], float]]:
 
 
 def measure(sizes: Sequence[int], work: Path, *, master: str, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Makes and analyses observations of each size in turn, in one Spark session.
+    """Create and analyse observations of each size in turn, in one Spark session.
 
     Args:
         sizes: numbers of observations, ascending.
-        work: folder for Spark and the observations, which are removed.
-        master: Spark's.
-        tell: takes a line of progress.
+        work: folder for Spark and the observations, which are deleted.
+        master: Spark master.
+        tell: called with each line of progress.
 
     Raises:
-        RackgateError: fewer observations than there are arms and blocks.
+        RackgateError: a size is smaller than the number of blocks of all arms and cells.
     """
     import shutil
 
@@ -124,7 +124,7 @@ def measure(sizes: Sequence[int], work: Path, *, master: str, tell: Callable[[st
         raise RackgateError(f"{min(sizes):,} observations: at least {slots:,} are needed, one for every arm and block")
     rows: list[dict[str, Any]] = []
     with spark_session(work / "spark", master=master) as spark, peak_memory() as memory:
-        # Compiling Spark's and Python's code is paid once a run and is shown as its own.
+        # Spark's and Python's code is compiled once per run, so the warm-up has a row of its own.
         for size in (WARM_UP, *sizes):
             folder = work / "raw"
             shutil.rmtree(folder, ignore_errors=True)
@@ -160,13 +160,13 @@ def _next_s(row: dict[str, Any], size: int, sizes: Sequence[int]) -> str:
 
 
 def growth(result: dict[str, Any]) -> float | None:
-    """How many times as long the greatest number of observations took as the least one; None for one size."""
+    """Return the ratio of the analysis times of the largest and the smallest size; None for one size."""
     rows = [row for row in result["rows"] if not row["warm_up"]]
     return rows[-1]["analysed_s"] / rows[0]["analysed_s"] if len(rows) > 1 else None
 
 
 def bars_of(result: dict[str, Any]) -> list[Bar]:
-    """The bars for what was measured: none unless it was ``SIZES``."""
+    """Return the targets of the measurement; none unless its sizes are ``SIZES``."""
     rows = [row for row in result["rows"] if not row["warm_up"]]
     if tuple(row["observations"] for row in rows) != SIZES:
         return []
@@ -174,7 +174,7 @@ def bars_of(result: dict[str, Any]) -> list[Bar]:
     name = f"analysis of {SIZES[-1]:,} observations"
     return [
         Bar(name, MOST_S, "s", last["analysed_s"], last["others_cpus"]),
-        # what others do does not make it greater
+        # work of other processes does not increase it
         Bar(f"greatest memory in the {name}", MOST_GIB, "GiB", last["peak_gib_so_far"], 0.0),
         Bar(
             f"time of {SIZES[-1]:,} over that of {SIZES[0]:,}",
@@ -188,7 +188,7 @@ def bars_of(result: dict[str, Any]) -> list[Bar]:
 
 
 def _flattered(first: dict[str, Any], last: dict[str, Any]) -> str:
-    """Why a growth below its bar says nothing: the least number might have been that much faster without others."""
+    """Return why a growth below the target proves nothing: the smallest size might be faster without other work."""
     undisturbed_s = first["analysed_s"] * max(0.0, 1.0 - first["others_cpus"])
     if last["analysed_s"] / first["analysed_s"] > MOST_GROWTH or last["analysed_s"] <= MOST_GROWTH * undisturbed_s:
         return ""
@@ -196,7 +196,7 @@ def _flattered(first: dict[str, Any], last: dict[str, Any]) -> str:
 
 
 def write(result: dict[str, Any], out: Path) -> Path:
-    """Writes ``speed.json``; returns it."""
+    """Write ``speed.json`` and return its path."""
     file = out / "speed.json"
     write_json(file, result)
     return file

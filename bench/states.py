@@ -1,7 +1,7 @@
-"""The states of a cluster in which arms are compared: a closed list, and what brings a topic into each of them.
+"""Cluster states in which arms are compared, and the brokers to kill or slow down for each of them.
 
-A topic's leader is its first replica and stays it. Followers leave the ISR by being killed; the one that is slow is
-slowed by a fixed round trip, far below what would put it out of the ISR (``replica.lag.time.max.ms``, 30 s).
+The leader of a topic is always its first replica. Followers leave the ISR because they are killed. A slow follower gets
+a fixed extra round-trip time, far too short to remove it from the ISR (``replica.lag.time.max.ms``, 30 s).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ SLOW_RTT_MS = 20.0
 
 @dataclass(frozen=True)
 class State:
-    """What is asked of a topic's replicas.
+    """Requirements on a topic's replicas.
 
     Attributes:
-        text: for people.
-        isr: size of the ISR; None stands for all replicas, -1 for all but one.
-        racks: in which the ISR is; None for any number.
-        slow: whether a follower within the ISR is slow.
+        text: display name.
+        isr: size of the ISR; None for all replicas, -1 for all but one.
+        racks: number of racks that the ISR spans; None for any number.
+        slow: whether one follower in the ISR is slow.
     """
 
     text: str
@@ -43,12 +43,12 @@ STATES: Mapping[str, State] = {
 
 @dataclass(frozen=True)
 class Reached:
-    """A state as brokers.
+    """Brokers of a topic in a state.
 
     Attributes:
-        isr: ids of those in the ISR, in the order of the replicas; the first leads.
+        isr: ids of the brokers in the ISR, in the order of the replicas; the first leads.
         dead: ids of the replicas that are killed.
-        slow: ids of those that are slowed.
+        slow: ids of the replicas that are slowed down.
     """
 
     isr: tuple[int, ...]
@@ -57,15 +57,15 @@ class Reached:
 
 
 def reach(word: str, replicas: Sequence[int], racks: Mapping[int, str]) -> Reached:
-    """What brings a topic into a state: of all ways the one that keeps the replicas that are named first.
+    """Return the brokers that bring a topic into a state; of several choices, keep the replicas that are listed first.
 
     Args:
-        word: of ``STATES``.
+        word: key of ``STATES``.
         replicas: broker ids in the order of the assignment.
-        racks: of these brokers.
+        racks: broker id to rack.
 
     Raises:
-        ValueError: these replicas can't be in it.
+        ValueError: these replicas can't be brought into the state.
     """
     state = STATES[word]
     size = len(replicas) if state.isr is None else len(replicas) - 1 if state.isr == -1 else state.isr

@@ -1,16 +1,17 @@
-"""What a run keeps while it lasts, so that one that was interrupted goes on: finished blocks, rates, what was seen.
+"""Stored data of a run, with which an interrupted run continues: finished blocks, rates and findings.
 
-    run.json                    the run's name and conditions; ``went_on`` once it was interrupted and went on, ``done``
-                                when its results are written
-    rates.json                  the load that labs were found to sustain
-    raw/CELL/BLOCK.SESSION/     observations of a finished block (``warmup.SESSION`` of the warm-up), Parquet
-    raw/outage/                 those of the outage phase
-    thrown/CELL/BLOCK.SESSION.N/  observations of blocks whose state did not last; ``_why.json`` in each says why
-    cells/CELL.SESSION.json     what else was seen of a cell in one lab; ``outage.json`` of the outage phase
-    labs/SESSION/               logs and history of a lab; ``session.json`` in it says what lab it was
-    unfinished/                 what is being written
+    run.json                    name and conditions of the run; ``went_on`` if it continued after an interruption,
+                                ``done`` when its results are written
+    rates.json                  loads that labs sustain
+    raw/CELL/BLOCK.SESSION/     observations of a finished block (``warmup.SESSION`` for the warm-up), Parquet
+    raw/outage/outage.SESSION/  observations of the outage phase
+    thrown/CELL/BLOCK.SESSION.N/  observations of blocks whose state did not last; ``_why.json`` in each has the reason
+    cells/CELL.SESSION.json     other findings on a cell in one lab
+    outage.json                 findings of the outage phase
+    labs/SESSION/               logs and history of a lab; ``session.json`` in it describes the lab
+    unfinished/                 data that is being written
 
-A *session* is one lab. A folder gets its name in ``raw`` when all of it is there.
+A *session* is one lab. A folder is moved to ``raw`` when it is complete.
 
 The folder has the marker of ``run_folder.BENCH_RUN``, the folder of results above it that of ``run_folder.BENCH``.
 """
@@ -33,7 +34,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating, read_object, write_json
 
 OUTAGE, WARM_UP = "outage", "warmup"
-# Spark passes over files whose names begin like this.
+# Spark ignores files whose names begin with an underscore.
 WHY = "_why.json"
 # Fields of run.json and their types.
 _REQUIRED = {"run_id": str, "started": str, "conditions": dict}
@@ -43,10 +44,10 @@ REMEDY = "nothing was deleted: restore the file, or delete the run and begin ane
 
 @dataclass(frozen=True)
 class Store:
-    """The folder of a run.
+    """Folder of a run's stored data.
 
     Attributes:
-        folder: of it.
+        folder: path of the folder.
     """
 
     folder: Path
@@ -58,7 +59,7 @@ class Store:
 
     @property
     def run(self) -> dict[str, Any]:
-        """``run.json``; empty if no run was begun.
+        """Contents of ``run.json``; empty if no run was begun.
 
         Raises:
             RackgateError: the file is damaged, or missing although there are finished blocks.
@@ -85,19 +86,19 @@ class Store:
 
     @property
     def rates(self) -> dict[str, Any]:
-        """What labs were found to sustain, by ``bench.sustain.key``."""
+        """Loads that labs sustain, by ``bench.sustain.key``."""
         return _read(self.folder / "rates.json")
 
     def add_rate(self, key: str, found: Mapping[str, Any]) -> None:
-        """Keeps what a lab sustains."""
+        """Store the load that a lab sustains."""
         write_json(self.folder / "rates.json", self.rates | {key: dict(found)})
 
     @property
     def took_s(self) -> float | None:
-        """Seconds since the run began; labs, and time between an interrupt and the next start, included.
+        """Seconds since the run began, including labs and the time between an interruption and the next start.
 
-        Within one boot of the machine by the monotonic clock. After a reboot by the wall clock; None if that was set
-        back behind the begin of the run.
+        Uses the monotonic clock within one boot of the machine, and the wall clock after a reboot. None if the wall
+        clock was set back to before the start of the run.
         """
         run = self.run
         with evaluating(self.folder / "run.json", "a run of this version; begin anew with --fresh"):
@@ -109,30 +110,30 @@ class Store:
 
     @property
     def went_on(self) -> bool:
-        """Whether it was interrupted and went on."""
+        """Whether the run was interrupted and continued."""
         return bool(self.run.get("went_on"))
 
     def done(self) -> None:
-        """Notes that the results are written: the next run begins anew."""
+        """Note that the results are written, so that the next run begins anew."""
         write_json(self.folder / "run.json", self.run | {"done": True})
 
     # -- blocks ---------------------------------------------------------------------------------------------------
 
     def unfinished(self, name: str) -> Path:
-        """An empty place for what is about to be written."""
+        """Return an unused path for data that is about to be written."""
         path = self.folder / "unfinished" / name
         run_folder.remove(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
     def keep(self, path: Path, *where: str) -> None:
-        """Gives what was written its place in ``raw``."""
+        """Move written data to its place in ``raw``."""
         target = self.raw.joinpath(*where)
         target.parent.mkdir(parents=True, exist_ok=True)
         path.rename(target)
 
     def throw_away(self, path: Path, cell: str, block: int, session: int, why: str) -> None:
-        """Puts the observations of a block aside that does not count, with the reason."""
+        """Put aside the observations of a block that does not count, with the reason."""
         folder = self.folder / "thrown" / cell
         number = len(list(folder.glob(f"{block:03d}.*")))
         write_json(path / WHY, {"block": block, "session": session, "why": why})
@@ -140,12 +141,12 @@ class Store:
         path.rename(folder / f"{block:03d}.{session}.{number}")
 
     def thrown_away(self, cell: str, session: int | None = None) -> dict[Path, dict[str, Any]]:
-        """The blocks of a cell that do not count, of one session or of all: folder, and block, session and why."""
+        """Return the discarded blocks of a cell, of one session or of all: folder to block, session and reason."""
         found = {path: _read(path / WHY) for path in sorted((self.folder / "thrown" / cell).glob("*.*.*"))}
         return {path: told for path, told in found.items() if session in (None, told["session"])}
 
     def kept(self, cell: str, session: int | None = None) -> dict[int, Path]:
-        """The finished blocks of a cell, of one session or of all."""
+        """Return the folders of a cell's finished blocks by number, of one session or of all."""
         found = {}
         for path in (self.raw / cell).glob("*.*"):
             block, _, own = path.name.partition(".")
@@ -154,67 +155,67 @@ class Store:
         return dict(sorted(found.items()))
 
     def warm_up(self, cell: str) -> Path | None:
-        """The warm-up of a cell that is kept, if any is."""
+        """Return the stored warm-up of a cell, or None."""
         return next(iter((self.raw / cell).glob(f"{WARM_UP}.*")), None)
 
     def missing(self, cell: Cell) -> list[int]:
-        """The blocks of a cell that are still to be measured."""
+        """Return the blocks of a cell that are still to be measured."""
         kept = self.kept(cell.id)
         return [block for block in range(cell.scenario.latency.blocks) if block not in kept]
 
-    # -- what else was seen ---------------------------------------------------------------------------------------
+    # -- findings -------------------------------------------------------------------------------------------------
 
     def add_cell(self, cell: str, session: int, seen: Mapping[str, Any]) -> None:
-        """Keeps what a session saw of a cell."""
+        """Store the findings of a session on a cell."""
         write_json(self.folder / "cells" / f"{cell}.{session}.json", seen)
 
     def cell(self, cell: str) -> list[dict[str, Any]]:
-        """What sessions saw of a cell, in their order."""
+        """Return the findings of all sessions on a cell, in their order."""
         files = (self.folder / "cells").glob(f"{cell}.*.json")
         return [_read(file) for file in sorted(files, key=lambda file: int(file.name.split(".")[1]))]
 
     @property
     def outage(self) -> dict[str, Any]:
-        """What was found in the outage phase; empty if it is still to be done."""
+        """Findings of the outage phase; empty if it is still to be run."""
         return _read(self.folder / "outage.json")
 
     def add_outage(self, found: Mapping[str, Any]) -> None:
-        """Keeps what was found in the outage phase."""
+        """Store the findings of the outage phase."""
         write_json(self.folder / "outage.json", found)
 
     # -- labs -----------------------------------------------------------------------------------------------------
 
     def next_session(self) -> int:
-        """The number of the next lab."""
+        """Return the number of the next lab."""
         return 1 + max((int(path.name) for path in (self.folder / "labs").glob("*")), default=0)
 
     def lab(self, session: int) -> Path:
-        """Folder of a lab."""
+        """Return the folder of a lab."""
         return self.folder / "labs" / str(session)
 
     def add_session(self, session: int, seen: Mapping[str, Any]) -> None:
-        """Keeps what a lab is."""
+        """Store the description of a lab."""
         write_json(self.lab(session) / "session.json", seen)
 
     @property
     def sessions(self) -> list[dict[str, Any]]:
-        """What the labs were, in their order; one that did not come up is not among them."""
+        """Descriptions of the labs in their order, without those that did not start."""
         files = sorted((self.folder / "labs").glob("*/session.json"), key=lambda file: int(file.parent.name))
         return [_read(file) for file in files]
 
-    # -- what is left ---------------------------------------------------------------------------------------------
+    # -- missing measurements -------------------------------------------------------------------------------------
 
     def pending(self, scenario: Scenario, place: tuple[str, str]) -> list[Cell]:
-        """The cells of a place of which something is still to be measured."""
+        """Return the cells of a place that are not completely measured."""
         own = [cell for cell in scenario.cells if cell.place == place]
         return [cell for cell in own if self.missing(cell) or not self.cell(cell.id)]
 
     def outage_is_due(self, scenario: Scenario, place: tuple[str, str]) -> bool:
-        """Whether the outage phase is still to be done, in a lab of this place."""
+        """Return whether the outage phase is still to be run, in a lab of this place."""
         return scenario.outage is not None and place == scenario.places[0] and not self.outage
 
     def places(self, scenario: Scenario) -> list[tuple[str, str]]:
-        """The places in which something is still to be measured, in their order."""
+        """Return the places in which something is still to be measured, in their order."""
         return [
             place for place in scenario.places if self.pending(scenario, place) or self.outage_is_due(scenario, place)
         ]
@@ -225,13 +226,13 @@ def owned(out: Path) -> Iterator[Path]:
     """Claim and lock the folder of a run's results within the block.
 
     Args:
-        out: where the run has its results, and its own folder below.
+        out: folder for the results, with the run's own folder below it.
 
     Yields:
         The run's own folder.
 
     Raises:
-        RackgateError: another run is at work there, or one of the two folders has no marker of a benchmark.
+        RackgateError: another run uses it, or one of the two folders has no marker of a benchmark.
     """
     with run_folder.held(out, run_folder.BENCH) as folder:
         run_folder.claim(folder / "run", run_folder.BENCH_RUN)
@@ -241,18 +242,18 @@ def owned(out: Path) -> Iterator[Path]:
 def begin(
     folder: Path, scenario: Scenario, *, started: datetime, build: str, given: Mapping[str, Any], fresh: bool
 ) -> tuple[Store, bool]:
-    """The store of a run that begins, or of one that was interrupted and goes on.
+    """Return the store of a new run, or of an interrupted run that continues.
 
     Args:
-        folder: of the run.
-        scenario: its plan.
-        started: now, from which a run that begins has its name.
-        build: what is measured, such as the hash of a patch series.
-        given: what else the command line gave that a run goes on with.
-        fresh: throws away what an interrupted run has left.
+        folder: folder of the run.
+        scenario: plan of the run.
+        started: current time, from which a new run gets its name.
+        build: identity of the build under test, such as the hash of a patch series.
+        given: further command-line values that must be equal for a run to continue.
+        fresh: whether to delete what an interrupted run has left.
 
     Returns:
-        The store, and whether it is that of a run that goes on.
+        The store, and whether the run continues.
 
     Raises:
         RackgateError: an interrupted run under other conditions has finished blocks; ``run.json`` is damaged; or the
@@ -261,7 +262,7 @@ def begin(
     run_folder.claim(folder, run_folder.BENCH_RUN)
     store = Store(folder)
     now = conditions.now(scenario, build, given)
-    # a damaged note is no reason to refuse to throw it away
+    # a damaged run.json must not prevent its deletion
     found = {} if fresh else store.run
     if found and not found.get("done"):
         other = conditions.differences(found["conditions"], now)
@@ -274,7 +275,7 @@ def begin(
                 f"{folder}: holds blocks of an interrupted run under other conditions ({conditions.told(other)}):"
                 " throw them away with --fresh, or give this run a folder of its own with --out"
             )
-    # no old event or observation shall be taken for a new one
+    # events and observations of an earlier run must not be mistaken for new ones
     run_folder.empty(folder, run_folder.BENCH_RUN)
     run_id = started.strftime("%Y%m%d-%H%M%S")
     begun = {"run_id": run_id, "started": started.isoformat(timespec="seconds"), "conditions": now}
@@ -284,7 +285,7 @@ def begin(
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The JSON object in a file of a run; empty if there is no file."""
+    """Return the JSON object in a file of a run; empty if there is no file."""
     return read_object(path, REMEDY) if os.path.lexists(path) else {}
 
 

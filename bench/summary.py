@@ -1,4 +1,4 @@
-"""Of a run with several cells: which words each comparison was given in how many of them, in a sentence each."""
+"""Summary of the latency verdicts of a run with several cells: the number of cells with each verdict, as sentences."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 from bench import verdict
 from bench.table import labels_of, who_refuse
 
-# What speaks against the settings being alike comes first. "no latency" is a cell in which an arm refuses.
+# Differences come first. "no latency" is for a cell in which an arm refuses.
 WORDS = ("slower", "faster", "equivalent", "undecided", "no latency")
 NO_LATENCY = "no latency"
 DIFFERENT = ("slower", "faster")
 
 
 def of(result: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The words on latency, counted over cells; nothing of a run of one cell, whose words are few.
+    """Return the latency verdicts, counted over cells; nothing for a run of one cell, which has few verdicts.
 
     Returns:
-        For each candidate, what it is compared with, and quantile that is judged somewhere: ``subject``, ``word`` such
-        as "equivalent in 7 cells, undecided in 3", ``text`` with the cells by name, and ``mark``: "slower" or "faster"
-        if that is said of any cell, else the word of all cells with a latency, or "mixed".
+        For each candidate, arm that it is compared with, and judged quantile: ``subject``, ``word`` such as "equivalent
+        in 7 cells, undecided in 3", ``text`` with the names of the cells, and ``mark``: "slower" or "faster" if any
+        cell has that verdict, else the verdict of all cells with a latency, or "mixed".
     """
     cells = result["cells"]
     if len(cells) < 2:
@@ -39,7 +39,7 @@ def of(result: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def lines(result: Mapping[str, Any]) -> list[str]:
-    """All verdicts of a result for a terminal, and in the end, of several cells, how often each word was given."""
+    """Return all verdicts of a result for a terminal; with several cells also the counts of the latency verdicts."""
     return verdict.lines([*result["verdicts"], *of(result)])
 
 
@@ -47,7 +47,7 @@ def _counted(key: tuple[str, str, str], told: Sequence[tuple[str, str, str]]) ->
     one, other, at = key
     by_word = {word: [(why, cell) for said, why, cell in told if said == word] for word in WORDS}
     with_latency = [word for word in WORDS if by_word[word] and word != NO_LATENCY]
-    # a difference in one cell is not to be overlooked beside eleven that are alike
+    # a difference in one cell must not be overlooked beside eleven cells without one
     told_apart = next((word for word in with_latency if word in DIFFERENT), None)
     counts = [(word, len(found)) for word, found in by_word.items() if found]
     unit = "cell" if counts[0][1] == 1 else "cells"

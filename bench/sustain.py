@@ -1,8 +1,8 @@
-"""What load a lab sustains: one rate after the other, each twice the one before, until it does not keep up.
+"""Search for the load that a lab sustains: each rate is twice the previous one, until the lab does not keep up.
 
 A lab keeps up with a rate if every record was acknowledged and the median latency, counted from the intended time, is
-at most some times that of the first rate (``slower`` of the plan): a queue that grows shows in it, whoever is behind,
-broker or client.
+at most ``slower`` times (see the plan) that of the first rate. This latency shows a growing queue, no matter whether
+broker or client is too slow.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Step:
-    """One rate that was tried.
+    """Result of one rate.
 
     Attributes:
         rate_per_s: intended records per second.
         acked: share of the records that were acknowledged.
-        p50_ms: median latency of the second half of them; None if none was acknowledged.
+        p50_ms: median latency of the second half of the acknowledged records; None if there are none.
         late_p50_ms: median lateness of the pacer.
     """
 
@@ -38,13 +38,13 @@ class Step:
 
 
 def key(cell: Cell) -> str:
-    """Cells that share this share what their lab sustains."""
+    """Return the key of a cell's sustained load; cells with the same key share it."""
     own: Setting = cell.setting
     return f"{cell.topology}, link {own.link}, {own.record_bytes} B, linger {own.linger_ms} ms, {own.client}"
 
 
 def step_of(rate_per_s: float, seen: pd.DataFrame) -> Step:
-    """A step from its raw observations."""
+    """Return the step of a rate from its raw observations."""
     acked = seen[seen["outcome"] == "acked"].sort_values("intended_ns")
     half = acked.iloc[len(acked) // 2 :]
     took = (half["done_ns"] - half["intended_ns"]) / 1e6
@@ -58,12 +58,12 @@ def step_of(rate_per_s: float, seen: pd.DataFrame) -> Step:
 
 
 def keeps_up(step: Step, first: Step, ramp: Ramp) -> bool:
-    """Whether the lab keeps up with a step.
+    """Return whether the lab keeps up with a step.
 
     Args:
-        step: which.
-        first: the one with the lowest rate.
-        ramp: the rule.
+        step: the step.
+        first: the step with the lowest rate.
+        ramp: rule of the plan.
     """
     if step.acked < 1 or step.p50_ms is None or first.p50_ms is None:
         return False
@@ -71,11 +71,11 @@ def keeps_up(step: Step, first: Step, ramp: Ramp) -> bool:
 
 
 def found(steps: Sequence[Step], ramp: Ramp) -> dict[str, Any]:
-    """What the steps say: the highest rate with which the lab kept up; the first one if it never did.
+    """Return the highest rate with which the lab kept up; the first one if it never did.
 
     Returns:
-        ``sustained_per_s``, ``kept_up`` (whether it did at all), ``ended`` (whether a rate was found with which it did
-        not) and ``steps``.
+        ``sustained_per_s``, ``kept_up`` (whether it kept up with any rate), ``ended`` (whether there was a rate with
+        which it did not) and ``steps``.
     """
     good = [step for step in steps if keeps_up(step, steps[0], ramp)]
     return {

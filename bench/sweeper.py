@@ -1,8 +1,8 @@
-"""Deletes the topics of a run from a cluster that is not the lab's, however the run ends, kill -9 included.
+"""Deletion of a run's topics from an existing cluster, however the run ends, kill -9 included.
 
-A process of its own, told of each topic before it is made. It waits for the end of what the run writes to it, which
-comes with the run's end whatever that is, and then deletes what is still there. Clients that outlive the run for a
-moment, on executors, may have the cluster make a topic again: it is looked for until it stays away.
+A separate process receives the name of each topic before the topic is created. It waits for the end of its input, which
+comes with the end of the run for whatever reason, and then deletes the remaining topics. Clients on executors may
+outlive the run for a moment and make the cluster create a topic again, so the process checks until all stay deleted.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ LOOK_S = 0.5
 
 
 class Sweeper:
-    """The end of the pipe that the run holds.
+    """The run's end of the pipe to the process that deletes its topics.
 
     Args:
-        pipe: to the process that sweeps.
+        pipe: input of the process.
     """
 
     def __init__(self, pipe: IO[str]) -> None:
         self._pipe = pipe
 
     def knows(self, topics: Sequence[str]) -> None:
-        """Tells it of topics that are about to be made.
+        """Send the names of topics that are about to be created.
 
         Raises:
-            RackgateError: the process that would delete them is gone.
+            RackgateError: the process that would delete them has ended.
         """
         self._tell({"topics": list(topics)})
 
     def nothing_runs(self) -> None:
-        """Tells it that no client of the run is left, so that what it deletes stays away."""
+        """Report that no client of the run is left, so that deleted topics stay deleted."""
         self._tell({"quiet_s": IN_GOOD_ORDER_S})
 
     def _tell(self, message: Mapping[str, Any]) -> None:
@@ -61,17 +61,17 @@ class Sweeper:
 
 @contextmanager
 def sweeping(bootstrap: str, config: Mapping[str, str], left: Path) -> Iterator[Sweeper]:
-    """A sweeper for the block, which has swept when the block is over.
+    """Yield a sweeper; at the end of the block its process deletes the topics.
 
     Args:
-        bootstrap: brokers.
-        config: librdkafka's, beside them; it reaches the process through the pipe alone.
-        left: file that names what could not be deleted; what an earlier run has left there is deleted with this one's.
+        bootstrap: broker addresses.
+        config: further librdkafka properties; they reach the process only through the pipe.
+        left: file with topics that could not be deleted; those that an earlier run left there are deleted, too.
 
     Raises:
         RackgateError: topics are left; the message names them.
     """
-    # of a session of its own: Ctrl-C on a terminal is for the run, and it outlives the run for as long as it sweeps
+    # in a session of its own: Ctrl-C on a terminal is for the run only, and this process must outlive it to finish
     child = subprocess.Popen(
         [sys.executable, "-m", "bench.sweeper"],
         stdin=subprocess.PIPE,
@@ -95,12 +95,12 @@ def sweeping(bootstrap: str, config: Mapping[str, str], left: Path) -> Iterator[
 
 
 def _left(file: Path, bootstrap: str) -> list[str]:
-    """The topics that an earlier run could not delete from these brokers."""
+    """Return the topics that an earlier run could not delete from these brokers."""
     return _all_left(file).get(bootstrap, [])
 
 
 def _all_left(file: Path) -> dict[str, list[str]]:
-    """By brokers."""
+    """Return all topics that are left, by broker addresses."""
     if not os.path.lexists(file):
         return {}
     found = read_object(file, "delete it, and the topics that it names from those brokers")
@@ -110,7 +110,7 @@ def _all_left(file: Path) -> dict[str, list[str]]:
 
 
 def _leave(file: Path, bootstrap: str, names: Sequence[str]) -> None:
-    """Names what these brokers still have, beside what others have; no file where nobody has anything."""
+    """Store the topics that are left on these brokers, beside those of others; delete the file if there are none."""
     found = _all_left(file) | {bootstrap: list(names)}
     found = {brokers: topics for brokers, topics in found.items() if topics}
     if found:
@@ -120,7 +120,7 @@ def _leave(file: Path, bootstrap: str, names: Sequence[str]) -> None:
 
 
 def _ended(child: subprocess.Popen[str]) -> str:
-    """Closes the pipe and waits; returns what went wrong, if anything did."""
+    """Close the pipe and wait for the process; return its error, or an empty text."""
     try:
         said, _ = child.communicate(timeout=SWEEP_S + GRACE_S)
     except subprocess.TimeoutExpired:
@@ -132,10 +132,10 @@ def _ended(child: subprocess.Popen[str]) -> str:
 
 
 def sweep(client: AdminClient, names: Sequence[str], *, quiet_s: float, timeout_s: float = SWEEP_S) -> None:
-    """Deletes what is there of these topics, until none has been seen for ``quiet_s`` seconds.
+    """Delete those of the topics that exist, until none has been observed for ``quiet_s`` seconds.
 
     Raises:
-        RackgateError: not in time.
+        RackgateError: they could not be deleted in time.
     """
     from confluent_kafka import KafkaException
 
@@ -166,7 +166,7 @@ def sweep(client: AdminClient, names: Sequence[str], *, quiet_s: float, timeout_
 
 
 def main() -> None:
-    """Entry point: reads messages until there are no more, and sweeps."""
+    """Entry point: read messages until the end of the input, then delete the topics."""
     from pyhooks.kafka import topics
 
     first = json.loads(sys.stdin.readline() or "{}")
@@ -177,7 +177,7 @@ def main() -> None:
         try:
             message = json.loads(line)
         except json.JSONDecodeError:
-            continue  # the run was killed within a line: a topic of it was not asked for yet
+            continue  # the run was killed while it wrote the line, before it created these topics
         names += message.get("topics", [])
         quiet_s = message.get("quiet_s", quiet_s)
     if not names:
@@ -185,7 +185,7 @@ def main() -> None:
     try:
         sweep(topics.admin(first["bootstrap"], first["config"]), names, quiet_s=quiet_s)
     except RackgateError as error:
-        # the run may have been killed, with whoever would have read what is printed
+        # the run that would read the output may have been killed
         _leave(left, first["bootstrap"], names)
         print(f"{error} (they are in {left}, and the same command deletes them)")  # noqa: T201 - for the run
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""The cells of a result as one table: for the page, and as Markdown that another document can take over."""
+"""Table of the cells of a result, for the report, and as Markdown for other documents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NONE = "\N{EN DASH}"
 
 
 def rows(result: Mapping[str, Any]) -> list[list[str]]:
-    """One row for each cell and candidate, in the columns of ``HEAD``."""
+    """Return one row for each cell and candidate, in the columns of ``HEAD``."""
     found = []
     for cell in result["cells"]:
         candidates = list(dict.fromkeys(row["arm"] for row in cell["comparisons"] if not row["is_control"]))
@@ -47,19 +47,19 @@ def rows(result: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _against(row: Mapping[str, Any], result: Mapping[str, Any], labels: Mapping[str, str]) -> str:
-    """With what an arm is compared, where that is not what the other cells have as their baseline."""
+    """Return the arm that a comparison is against, if it differs from that of the first cell; else an empty text."""
     usual = result["cells"][0]["comparisons"][0]["against"]
     against = row["against"]
     return "" if against == usual else f" (to {labels.get(against, against)})"
 
 
 def labels_of(cell: Mapping[str, Any]) -> dict[str, str]:
-    """What the arms of a cell are called, by their ids."""
+    """Return the labels of a cell's arms, by their ids."""
     return {arm["arm"]: arm["label"] for arm in cell["arms"]}
 
 
 def who_refuse(arms: Sequence[str]) -> str:
-    """Such as "A refuses", "A, A' and B refuse"; of no arm "nobody refuses"."""
+    """Format refusing arms, such as "A refuses" or "A, A' and B refuse"; without any "nobody refuses"."""
     if len(arms) < 2:
         return f"{arms[0] if arms else 'nobody'} refuses"
     return f"{', '.join(arms[:-1])} and {arms[-1]} refuse"
@@ -97,7 +97,7 @@ def _late(cell: Mapping[str, Any], arm: str) -> str:
 
 
 def markdown(result: Mapping[str, Any]) -> str:
-    """The table with what is needed to read it, as Markdown."""
+    """Return the table, with the text that explains it, as Markdown."""
     manifest = result["manifest"]
     lines = [
         f"Produce latency with `min.insync.racks`, Kafka {manifest['versions']['kafka']}, run {manifest['run_id']}:"

@@ -1,4 +1,4 @@
-"""What the benchmark runs against: a lab, in which racks can be taken away."""
+"""Cluster under test: its interface, and a lab as the implementation with fault injection."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ class Target(Protocol):
 
     @property
     def spark_jars(self) -> tuple[Path, ...]:
-        """The jars of Spark's Kafka source."""
+        """Jars of Spark's Kafka source."""
 
     @property
     def security(self) -> Security:
-        """How clients get into it."""
+        """Security settings of its clients."""
 
     def survivors(self, rack: str) -> str:
-        """Addresses of the brokers outside of ``rack``."""
+        """Return the addresses of the brokers outside ``rack``."""
 
     def round_trips(self) -> list[dict[str, Any]]:
-        """Measured round-trip times between places, in milliseconds."""
+        """Measure round-trip times between places, in milliseconds."""
 
     def outage(self, rack: str, history: History) -> AbstractContextManager[object]:
-        """Takes ``rack`` away for the length of the block, with proof."""
+        """Make ``rack`` unavailable while the block runs, with proof."""
 
     def state(self, reached: Reached, history: History) -> AbstractContextManager[object]:
-        """Kills and slows brokers for the length of the block, with proof."""
+        """Kill brokers and slow brokers down while the block runs, with proof."""
 
     def contrary(self, reached: Reached) -> str:
-        """What speaks against it that ``state`` is in force at this moment; empty if nothing does."""
+        """Return what contradicts that ``state`` is in force at this moment; empty if nothing does."""
 
     def without(self, brokers: Sequence[int]) -> str:
-        """Addresses of all brokers but these."""
+        """Return the addresses of all brokers except these."""
 
     def manifest(self) -> Mapping[str, Any]:
-        """What it is: artifacts, patches, topology, kind of links."""
+        """Return its description: artifacts, patches, topology, kind of links."""
 
 
 @dataclass(frozen=True)
@@ -77,26 +77,26 @@ class LabTarget:
 
     @property
     def spark_jars(self) -> tuple[Path, ...]:
-        """From the distribution."""
+        """Jars of Spark's Kafka source, from the distribution."""
         from pyhooks.patchset.distribution import Distribution
 
         return Distribution.load().spark_jars
 
     @property
     def security(self) -> Security:
-        """It is open, to who is inside of it."""
+        """Empty settings, because a lab is open to all clients inside it."""
         return Security()
 
     def survivors(self, rack: str) -> str:
-        """Addresses of the brokers outside of ``rack``."""
+        """Return the addresses of the brokers outside ``rack``."""
         return ",".join(node.address for node in self.lab.brokers() if node.site != rack)
 
     def round_trips(self) -> list[dict[str, Any]]:
-        """By ICMP echo, clients to sites and sites to sites."""
+        """Measure ICMP echo, from clients to sites and between sites."""
         return [asdict(rtt) for rtt in self.lab.rtt_matrix(PINGS)]
 
     def outage(self, rack: str, history: History) -> AbstractContextManager[object]:
-        """Kills every broker of the rack."""
+        """Kill every broker of the rack while the block runs."""
         from pyhooks.faults import registry
         from pyhooks.faults.injection import Target as Taken
 
@@ -104,7 +104,7 @@ class LabTarget:
 
     @contextmanager
     def state(self, reached: Reached, history: History) -> Iterator[None]:
-        """Kills and slows brokers one after the other, and gives them back in the opposite order."""
+        """Kill brokers and slow brokers down, one after the other; heal them in the opposite order."""
         from pyhooks.faults import registry
         from pyhooks.faults.injection import Target as Taken
 
@@ -118,7 +118,7 @@ class LabTarget:
             yield
 
     def contrary(self, reached: Reached) -> str:
-        """By the probes of its faults: dead brokers are dead, and slow ones slow."""
+        """Probe all faults again; return those that are not in force: dead brokers not dead, slow ones not slow."""
         from pyhooks.faults import registry
 
         found = registry.active()
@@ -128,11 +128,11 @@ class LabTarget:
         return "; ".join(one for one in told if one)
 
     def without(self, brokers: Sequence[int]) -> str:
-        """Addresses of all brokers but these."""
+        """Return the addresses of all brokers except these."""
         return ",".join(node.address for node in self.lab.brokers() if node.node_id not in brokers)
 
     def manifest(self) -> Mapping[str, Any]:
-        """The distribution's manifest and the lab's links."""
+        """Return the distribution's manifest and the lab's links."""
         from pyhooks.patchset.distribution import Distribution
 
         return {
@@ -143,10 +143,10 @@ class LabTarget:
 
 
 def attach() -> LabTarget:
-    """The lab in which this process runs.
+    """Return the lab in which this process runs.
 
     Raises:
-        RackgateError: not inside a lab.
+        RackgateError: this process is not inside a lab.
     """
     from pyhooks.lab.lab import Lab
 

@@ -1,4 +1,4 @@
-"""The benchmark's topics: the settings of an arm."""
+"""Topics of the benchmark, with the settings of its arms."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ DELETE_S = 10.0
 
 
 def spec(arm: Arm) -> TopicSpec:
-    """The topic of an arm in the outage phase.
+    """Return the topic of an arm in the outage phase.
 
-    ``min.insync.racks`` is left at its default where the arm does not use it, so that such an arm is what a
-    topic on an unpatched Kafka is.
+    ``min.insync.racks`` keeps its default if the arm does not use it, so that the topic is equal to one on an unpatched
+    Kafka.
     """
     config = {MIN_INSYNC_REPLICAS: str(arm.min_insync_replicas)}
     if arm.min_insync_racks > 1:
@@ -35,25 +35,25 @@ def spec(arm: Arm) -> TopicSpec:
 
 
 def of_cell(cell: Cell, session: int, prefix: str = "") -> list[TopicSpec]:
-    """The topics of a cell, as many as arms; what they ask for is set before each block."""
+    """Return the topics of a cell, as many as there are arms; their requirements are set before each block."""
     names = [f"{prefix}{cell.id}-{session}-t{number}" for number in range(1, len(cell.scenario.latency_arms) + 1)]
     return [TopicSpec(name, cell.replicas, {}) for name in names]
 
 
 def require(client: AdminClient, on: Mapping[str, str], arms: Sequence[Arm], known: dict[str, Requirement]) -> float:
-    """Gives topics the settings of arms, and waits until their brokers that are alive go by them.
+    """Give topics the settings of arms, and wait until the live brokers apply them.
 
     Args:
-        client: see ``pyhooks.kafka.topics.admin``.
-        on: arm to topic.
+        client: admin client, see ``pyhooks.kafka.topics.admin``.
+        on: arm id to topic.
         arms: all arms of ``on``.
-        known: what topics ask for already, and afterwards; those that ask for the right thing are left alone.
+        known: requirements in force on topics, updated by the call; topics with the right ones are not altered.
 
     Returns:
-        The seconds that it took.
+        Duration in seconds.
 
     Raises:
-        RackgateError: refused, or a broker does not tell the new values within ``IN_FORCE_S``.
+        RackgateError: the cluster refuses, or a broker does not report the new values within ``IN_FORCE_S``.
     """
     begun = time.monotonic()
     wanted = {on[arm.id]: Requirement(arm.min_insync_replicas, arm.min_insync_racks) for arm in arms}
@@ -73,10 +73,10 @@ def require(client: AdminClient, on: Mapping[str, str], arms: Sequence[Arm], kno
 
 
 def delete(client: AdminClient, names: Sequence[str]) -> None:
-    """Deletes topics, and does not wait until their files are gone.
+    """Delete topics, without waiting for the deletion of their files.
 
     Raises:
-        RackgateError: the cluster refuses, or does not answer.
+        RackgateError: the cluster refuses, or does not respond.
     """
     from confluent_kafka import KafkaException
 

@@ -1,4 +1,4 @@
-"""The run's verdicts in words, one sentence each, made from the numbers that the report shows."""
+"""Verdicts of a run as sentences, made from the numbers that the report shows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from bench.endtoend import KIND_WORDS, KINDS
 
 
 def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
-    """All verdicts of a result, the most important first.
+    """Return all verdicts of a result, the most important first.
 
     Returns:
-        ``about`` (latency, outage, end-to-end), ``word`` (of a closed list), ``subject`` and ``text``.
+        ``about`` (latency, outage, end-to-end), ``word`` (from a closed list), ``subject`` and ``text`` of each.
     """
     many = len(result["cells"]) > 1
     return [
@@ -24,11 +24,11 @@ def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def latency(numbers: Mapping[str, Any], *, named: bool = False) -> list[dict[str, str]]:
-    """One sentence for each candidate and judged percentile of a cell.
+    """Return one sentence for each candidate and judged percentile of a cell.
 
     Args:
-        numbers: of ``bench.analyse.cells``.
-        named: whether the cell's name is part of the subject.
+        numbers: entry of the cell in ``bench.analyse.cells``.
+        named: whether the subject includes the cell's name.
     """
     arms = {arm["arm"]: arm for arm in numbers["arms"]}
     rows = numbers["comparisons"]
@@ -94,7 +94,7 @@ def _latency_text(
 
 
 def _of_control(control: Mapping[str, Any], band: str) -> str:
-    """Why a control failed, in words."""
+    """Return why a control failed."""
     if control["reason"] == "noise":
         needed = control["blocks_needed"]
         return f"not shown to be within {band}; at this noise equal arms would need about {needed:,} blocks for that"
@@ -104,17 +104,17 @@ def _of_control(control: Mapping[str, Any], band: str) -> str:
 
 
 def spread(interval: Mapping[str, float]) -> str:
-    """``1.010 (0.980 to 1.043)``."""
+    """Format an interval, such as ``1.010 (0.980 to 1.043)``."""
     return f"{ratio(interval['point'])} ({ratio(interval['low'])} to {ratio(interval['high'])})"
 
 
 def ratio(value: float) -> str:
-    """Three digits, and all three decimals where ratios are near 1, so that what was told from 1 does not read 1."""
+    """Format a ratio: three digits, but three decimals near 1, so that a detectable difference does not read 1."""
     return f"{value:.3f}" if 0.5 < value < 2 else f"{value:.3g}"
 
 
 def outage(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
-    """One sentence for each topic."""
+    """Return one sentence for each topic."""
     return [
         {
             "about": "outage",
@@ -155,7 +155,7 @@ def _outage_text(topic: Mapping[str, Any], numbers: Mapping[str, Any]) -> str:
 
 
 def end_to_end(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
-    """One sentence for the comparison of acked records with the topics."""
+    """Return one sentence for the comparison of acknowledged records with the topics."""
     kinds = numbers["kinds"]
     wrong = [f"{kinds[kind]['count']:,} {KIND_WORDS[kind]}" for kind in KINDS if kinds[kind]["count"]]
     subject = f"{numbers['acked']:,} acknowledged records read back"
@@ -174,5 +174,5 @@ def _end(word: str, subject: str, text: str) -> dict[str, str]:
 
 
 def lines(verdicts: Sequence[Mapping[str, str]]) -> list[str]:
-    """The verdicts as lines for a terminal."""
+    """Return the verdicts as lines for a terminal."""
     return [f"{row['subject']}: {row['word'].upper()}. {row['text']}" for row in verdicts]
