@@ -130,7 +130,7 @@ def test_what_decides_the_overlay_is_what_the_builder_imports() -> None:
                 todo += [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyhooks.patchset."):
                 todo.append(str(node.module).rpartition(".")[2])
-    assert found - {"distribution", "hooks", "progress"} == workspace._BUILDING
+    assert found - {"distribution", "java_helpers", "stages"} == workspace._BUILDING
 
 
 LINE = "0" * 64 + "  g/a/1/a-1.jar"
@@ -233,7 +233,7 @@ def test_the_manifest_pins_what_maven_runs_and_agrees_with_the_recipe() -> None:
 
 def test_only_the_verified_repository_starts_maven() -> None:
     sources = {path: path.read_text(encoding="utf-8") for path in paths.REPO.glob("pyhooks/**/*.py")}
-    assert {path.name for path, text in sources.items() if "maven.maven(" in text} == {"fetch.py"}
+    assert {path.name for path, text in sources.items() if "maven.maven(" in text} == {"artifacts.py"}
     assert {path.name for path, text in sources.items() if re.search(r"[\"\']mvn[\"\']", text)} == {"maven.py"}
 
 

@@ -11,7 +11,7 @@ from pyhooks.core import paths
 from pyhooks.lab.mbeans import BROKERS_WITHOUT_RACK, OBSERVED_REFUSALS, PROPERTY_ABOVE_CLUSTER_VALUE
 
 RUNBOOK = paths.REPO / "kip" / "operations.md"
-SOURCES = sorted((paths.REPO / "pyhooks" / "check").glob("*.py"))
+SOURCES = sorted((paths.REPO / "pyhooks" / "placement").glob("*.py"))
 ROW = re.compile(r"^\| ((?:`[a-z-]+`(?:, )?)+) \| [^|]+ \| [^|]+ \|$", re.MULTILINE)
 
 

@@ -138,7 +138,7 @@ def test_the_line_names_the_place() -> None:
     assert exit_status.unforeseen(raised.value).startswith("ValueError: x (test_ending.py:")
     with pytest.raises(AttributeError) as ours:
         exit_status.tell(RackgateError("no build", detail="a log"), None)  # type: ignore[arg-type]
-    assert "(ending.py:" in exit_status.unforeseen(ours.value)
+    assert "(exit_status.py:" in exit_status.unforeseen(ours.value)
     assert exit_status.unforeseen(ValueError("never raised")) == (
         "ValueError: never raised (rackgate --debug shows the traceback)"
     )

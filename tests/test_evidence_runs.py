@@ -74,7 +74,7 @@ def test_a_run_of_system_tests_depends_on_them_and_on_what_judges_them() -> None
             files |= own
         known = {path for name in run.depends if "/" in name for path in paths.REPO.glob(name)}
         assert files <= known, (run.id, files - known)
-        assert set((paths.REPO / "pyhooks" / "checker").glob("*.py")) <= known, run.id
+        assert set((paths.REPO / "pyhooks" / "checkers").glob("*.py")) <= known, run.id
         checked += 1
     assert checked >= 3
 
