@@ -147,7 +147,7 @@ def test_two_labs_do_not_see_each_other(person: Person) -> None:
     up(person, name="two")
     assert "several labs run (one, two)" in person.tries("lab", "exec", "--", "true").stderr
     for name, other in (("one", "two"), ("two", "one")):
-        seen = person.does("lab", "exec", "--lab", name, "--", "ps", "-eo", "args")
+        seen = person.does("lab", "exec", "--lab", name, "--", "ps", "-ewwo", "args")
         assert f"--name {name}" in seen
         assert f"--name {other}" not in seen
     person.does("rack", "cut", "b", "--lab", "one")
@@ -213,7 +213,7 @@ def test_the_lab_heals_what_a_killed_command_left(person: Person) -> None:
     assert [fault["kind"] for fault in status["faults"]] == ["cut"]
     wait_for(lambda: step("healed"), what="the cut to be healed by the lab", timeout_s=60)
     # nothing of the command is left in the lab
-    assert "rack cut b" not in person.does("lab", "exec", "--", "ps", "-eo", "args")
+    assert "rack cut b" not in person.does("lab", "exec", "--", "ps", "-ewwo", "args")
     assert json.loads(person.does("lab", "status", "--json"))["faults"] == []
 
 
