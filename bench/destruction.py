@@ -9,7 +9,7 @@ from typing import Any
 
 from bench import analyse, endtoend, pacing
 from bench.driving import LateError, driven, pause_until
-from bench.outage_context import Here
+from bench.outage_context import OutageContext
 from bench.outageplan import DestructionPlan, Fault
 from bench.plan import Arm
 from bench.topics import spec
@@ -29,11 +29,11 @@ FLUSH_S = 2.0
 NAME = "destruction"
 
 
-def measure(here: Here, plan: DestructionPlan, way: Fault) -> dict[str, Any]:
+def measure(context: OutageContext, plan: DestructionPlan, way: Fault) -> dict[str, Any]:
     """Destroy a rack under load and count the records that are left.
 
     Args:
-        here: the lab.
+        context: the lab.
         plan: the racks.
         way: fault of the rack that is not destroyed.
 
@@ -49,20 +49,22 @@ def measure(here: Here, plan: DestructionPlan, way: Fault) -> dict[str, Any]:
         attempt += 1
         name = f"{NAME}-{way}" + (f"-{attempt}" if attempt > 1 else "")
         try:
-            return _measure(here, plan, way, name)
+            return _measure(context, plan, way, name)
         except LateError:
             # the next attempt uses topics of its own, because the rack may have been unavailable already
-            here.more_time()
+            context.more_time()
 
 
-def _measure(here: Here, plan: DestructionPlan, way: Fault, name: str) -> dict[str, Any]:
-    arms = tuple(replace(arm.on(f"{plan.placement} {name}", plan.replicas), label=arm.label) for arm in here.plan.arms)
-    topics.create(here.admin, [spec(arm) for arm in arms])
-    history = History(here.folder / "outages" / f"{name}.jsonl")
+def _measure(context: OutageContext, plan: DestructionPlan, way: Fault, name: str) -> dict[str, Any]:
+    arms = tuple(
+        replace(arm.on(f"{plan.placement} {name}", plan.replicas), label=arm.label) for arm in context.plan.arms
+    )
+    topics.create(context.admin, [spec(arm) for arm in arms])
+    history = History(context.folder / "outages" / f"{name}.jsonl")
     notes: list[str] = []
     proved = True
     try:
-        _drive(here, plan, way, arms, history, name)
+        _drive(context, plan, way, arms, history, name)
     except LateError:
         raise
     except RackgateError as error:
@@ -70,15 +72,15 @@ def _measure(here: Here, plan: DestructionPlan, way: Fault, name: str) -> dict[s
         proved = False
     events = list(history.events())
     seen = {arm.topic: looks(events).get((arm.topic, 0), []) for arm in arms}
-    elected = _elected(here, arms)
+    elected = _elected(context, arms)
     readable = [arm.topic for arm in arms if elected[arm.topic] is not None]
-    path = here.folder / name
+    path = context.folder / name
     counted: dict[str, dict[str, Any]] = {}
     # a load that failed has left no observations, or only some of them
     if (path / "_SUCCESS").exists() and readable:
-        raw = analyse.read_raw(here.spark, path)
-        log = endtoend.read_back(here.spark, here.target.bootstrap, readable)
-        counted = {row["topic"]: row for row in endtoend.check(raw, log, here.run_id)["topics"]}
+        raw = analyse.read_raw(context.spark, path)
+        log = endtoend.read_back(context.spark, context.target.bootstrap, readable)
+        counted = {row["topic"]: row for row in endtoend.check(raw, log, context.run_id)["topics"]}
     wiped_ns = _wiped_ns(events)
     rows = [
         row(
@@ -97,41 +99,43 @@ def _measure(here: Here, plan: DestructionPlan, way: Fault, name: str) -> dict[s
         "destroyed": plan.destroyed,
         "placement": plan.placement,
         "proved": proved,
-        "rate_per_s": here.plan.timing.rate_per_s,
+        "rate_per_s": context.plan.timing.rate_per_s,
         "topics": rows,
         "notes": notes,
     }
 
 
-def _drive(here: Here, plan: DestructionPlan, way: Fault, arms: tuple[Arm, ...], history: History, name: str) -> None:
+def _drive(
+    context: OutageContext, plan: DestructionPlan, way: Fault, arms: tuple[Arm, ...], history: History, name: str
+) -> None:
     """Run the load; one rack fails and leaves the ISRs; after the load the other rack is destroyed; heal both.
 
     Raises:
         LateError: the load was not ready in time.
         RackgateError: a fault did not take effect, last or heal, an ISR did not shrink in time, or the load failed.
     """
-    lab, timing = here.target.lab, here.plan.timing
+    lab, timing = context.target.lab, context.plan.timing
     names = [arm.topic for arm in arms]
     seconds = timing.before_s + timing.during_s
-    gone = here.brokers_of(plan.away)
+    gone = context.brokers_of(plan.away)
     left = frozenset(broker for broker in plan.replicas if broker not in gone)
     survivors = ",".join(node.address for node in lab.brokers() if node.site not in (plan.away, plan.destroyed))
-    with watched(survivors, names, here.racks, history, interval_s=timing.isr_poll_s):
+    with watched(survivors, names, context.racks, history, interval_s=timing.isr_poll_s):
         slots = tuple(
             pacing.Slot("outage", 0, arm.topic, arm.topic, 0, round(seconds * NS), 0, timing.rate_per_s, 0)
             for arm in arms
         )
-        load = here.load(name, slots, flush_s=FLUSH_S)
+        load = context.load(name, slots, flush_s=FLUSH_S)
         with ExitStack() as stack:
-            with driven(here.spark, history, load, here.folder / load.name) as done:
+            with driven(context.spark, history, load, context.folder / load.name) as done:
                 pause_until(load.start_ns + round(timing.before_s * NS), done, "the time of the fault")
                 stack.enter_context(registry.applied(lab, way, Taken.rack(lab, plan.away), history))
-                topics.wait_isrs(here.admin, dict.fromkeys(names, left), LEFT_S)
+                topics.wait_isrs(context.admin, dict.fromkeys(names, left), LEFT_S)
             with registry.applied(lab, "wipe", Taken.rack(lab, plan.destroyed), history):
                 pass
 
 
-def _elected(here: Here, arms: tuple[Arm, ...]) -> dict[str, tuple[int, bool] | None]:
+def _elected(context: OutageContext, arms: tuple[Arm, ...]) -> dict[str, tuple[int, bool] | None]:
     """Return the leader of each topic after the heals, and whether its election was unclean; None without a leader.
 
     A replica that lost its log is not eligible. If no other replica is eligible, the topic needs an unclean election.
@@ -139,9 +143,10 @@ def _elected(here: Here, arms: tuple[Arm, ...]) -> dict[str, tuple[int, bool] | 
     found: dict[str, tuple[int, bool] | None] = {}
     for arm in arms:
         try:
-            unclean = not topics.settle_leader(here.admin, spec(arm), LED_S)
-            leaders = (topics.elect_unclean if unclean else topics.leaders)(here.admin, [arm.topic], LED_S)
-            found[arm.topic] = (leaders[arm.topic], unclean)
+            if topics.settle_leader(context.admin, spec(arm), LED_S):
+                found[arm.topic] = (topics.leaders(context.admin, [arm.topic], LED_S)[arm.topic], False)
+            else:
+                found[arm.topic] = (topics.elect_unclean(context.admin, [arm.topic], LED_S)[arm.topic], True)
         except RackgateError:
             found[arm.topic] = None
     return found

@@ -25,7 +25,7 @@ TASKS = 1
 
 
 @dataclass
-class Here:
+class OutageContext:
     """State that all outages of a lab share.
 
     Attributes:

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from bench import analyse, availability, destruction, endtoend, meters, outageplan, pacing
 from bench.driving import LateError, driven, pause_until
-from bench.outage_context import LEAD_S, MOST_LEAD_S, TASKS, Here
+from bench.outage_context import LEAD_S, MOST_LEAD_S, TASKS, OutageContext
 from bench.outageplan import FAULT_WORDS, LabPlan, Plan
 from bench.plan import Arm
 from bench.progress import Steps
@@ -97,11 +97,11 @@ def in_lab(target: LabTarget, plan: Plan, lab: LabPlan, run_id: str, *, console:
             round_trips = target.round_trips()
             spark = stack.enter_context(spark_session(folder / "spark", master=master, jars=target.spark_jars))
             warm(spark, TASKS)
-            here = Here(target, plan, lab, folder, run_id, spark, admin, topics.racks_of(admin))
+            context = OutageContext(target, plan, lab, folder, run_id, spark, admin, topics.racks_of(admin))
         found = []
         for number, fault in enumerate(lab.order(plan.seed), 1):
             with steps.step(step_of(lab, number, fault)):
-                found.append(outage(here, number, fault, arms))
+                found.append(outage(context, number, fault, arms))
         with steps.step(END):
             raw = analyse.read_raw(spark, folder / "raw")
             log = endtoend.read_back(spark, target.bootstrap, [arm.topic for arm in arms])
@@ -110,10 +110,10 @@ def in_lab(target: LabTarget, plan: Plan, lab: LabPlan, run_id: str, *, console:
         if plan.destruction and plan.destruction.topology == lab.topology:
             for way in plan.destruction.ways:
                 with steps.step(destroyed_of(way)):
-                    destroyed.append(destruction.measure(here, plan.destruction, way))
+                    destroyed.append(destruction.measure(context, plan.destruction, way))
     told = {
         "topology": lab.topology,
-        "racks": {str(broker): rack for broker, rack in sorted(here.racks.items())},
+        "racks": {str(broker): rack for broker, rack in sorted(context.racks.items())},
         "round_trips": round_trips,
         "outages": found,
         "destructions": destroyed,
@@ -124,53 +124,55 @@ def in_lab(target: LabTarget, plan: Plan, lab: LabPlan, run_id: str, *, console:
     write_json(folder / "found.json", told)
 
 
-def outage(here: Here, number: int, fault: str, arms: Sequence[Arm]) -> dict[str, Any]:
+def outage(context: OutageContext, number: int, fault: str, arms: Sequence[Arm]) -> dict[str, Any]:
     """Run one outage and return its numbers; repeat it with more lead time if its load was not ready.
 
     Raises:
         RackgateError: the racks of the previous outage do not come back, or a load failed.
     """
-    topics.wait_settled(here.admin, [spec(arm) for arm in arms], timeout_s=SETTLED_S)
+    topics.wait_settled(context.admin, [spec(arm) for arm in arms], timeout_s=SETTLED_S)
     while True:
         name = f"outage-{number:02d}-{fault}-{time.monotonic_ns() // 1_000_000}"
         try:
-            return _outage(here, name, number, fault, arms)
+            return _outage(context, name, number, fault, arms)
         except LateError:
             # A fault that was injected is healed by now, and the records sent so far are not counted.
-            shutil.rmtree(here.folder / "raw" / name, ignore_errors=True)
-            here.more_time()
+            shutil.rmtree(context.folder / "raw" / name, ignore_errors=True)
+            context.more_time()
 
 
-def _outage(here: Here, name: str, number: int, fault: str, arms: Sequence[Arm]) -> dict[str, Any]:
-    plan = replace(here.plan.timing, rack=here.lab.rack)
-    history = History(here.folder / "outages" / f"{name}.jsonl")
+def _outage(context: OutageContext, name: str, number: int, fault: str, arms: Sequence[Arm]) -> dict[str, Any]:
+    plan = replace(context.plan.timing, rack=context.lab.rack)
+    history = History(context.folder / "outages" / f"{name}.jsonl")
     names = [arm.topic for arm in arms]
-    path = here.folder / "raw" / name
+    path = context.folder / "raw" / name
     notes: list[str] = []
-    survivors = here.target.survivors(plan.rack)
+    survivors = context.target.survivors(plan.rack)
     with (
-        probing(here, names, history, notes),
-        meters.polled(here.target.lab, history, here.plan.meter_poll_s),
-        watched(survivors, names, here.racks, history, interval_s=plan.isr_poll_s),
+        probing(context, names, history, notes),
+        meters.polled(context.target.lab, history, context.plan.meter_poll_s),
+        watched(survivors, names, context.racks, history, interval_s=plan.isr_poll_s),
     ):
         # one client per topic: arms on several placements have the same id and would share a client
         slots = tuple(replace(slot, arm=slot.topic) for slot in pacing.outage_slots(plan, arms))
-        load = here.load(name, slots)
-        with driven(here.spark, history, load, path) as done:
+        load = context.load(name, slots)
+        with driven(context.spark, history, load, path) as done:
             fault_ns = load.start_ns + round(plan.before_s * NS)
             pause_until(fault_ns, done, "the time of the fault")
             try:
-                with registry.applied(here.target.lab, fault, Taken.rack(here.target.lab, plan.rack), history):
+                with registry.applied(context.target.lab, fault, Taken.rack(context.target.lab, plan.rack), history):
                     pause_until(fault_ns + round(plan.during_s * NS), done, "the time of the heal")
             except LateError:
                 raise
             except RackgateError as error:
                 # The load continues, and the outage is reported as unknown.
-                notes.append(f"{here.lab.topology}, outage {number}: {error}")
+                notes.append(f"{context.lab.topology}, outage {number}: {error}")
     events = list(history.events())
-    numbers = availability.summarise(here.spark, analyse.read_raw(here.spark, path), events, plan, arms, load.start_ns)
+    numbers = availability.summarise(
+        context.spark, analyse.read_raw(context.spark, path), events, plan, arms, load.start_ns
+    )
     availability.decide(numbers)
-    when, away = availability.fault_of(events, plan.rack), here.brokers_of(plan.rack)
+    when, away = availability.fault_of(events, plan.rack), context.brokers_of(plan.rack)
     for topic in numbers["topics"]:
         # until the rack is back, or until now if its return was not observed
         until_ns = when.healed_ns or time.monotonic_ns()
@@ -179,18 +181,18 @@ def _outage(here: Here, name: str, number: int, fault: str, arms: Sequence[Arm])
 
 
 @contextmanager
-def probing(here: Here, names: Sequence[str], history: History, notes: list[str]) -> Iterator[None]:
+def probing(context: OutageContext, names: Sequence[str], history: History, notes: list[str]) -> Iterator[None]:
     """Run a probe without retries while the block runs; it has one client, and so one connection, per topic."""
     plan = produceplan.Plan(
-        bootstrap=here.target.bootstrap,
+        bootstrap=context.target.bootstrap,
         topics=tuple(names),
-        rate_per_s=here.plan.timing.probe_rate_per_s,
+        rate_per_s=context.plan.timing.probe_rate_per_s,
         partitions=1,
         # upper bound only: the probe is stopped earlier
-        seconds=here.plan.timing.total_s + MOST_LEAD_S + here.plan.flush_s + SETTLED_S,
+        seconds=context.plan.timing.total_s + MOST_LEAD_S + context.plan.flush_s + SETTLED_S,
         record_bytes=0,
         mode="probe",
-        timeout_ms=here.plan.probe_timeout_ms,
+        timeout_ms=context.plan.probe_timeout_ms,
         name=produceplan.PROBE_PROCESS,
     )
     probe = Producing(

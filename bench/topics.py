@@ -10,8 +10,8 @@ from bench.plan import Arm, Cell
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import topics
-from pyhooks.kafka.gate import Requirement
-from pyhooks.kafka.topics import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, TopicSpec
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
+from pyhooks.kafka.topics import TopicSpec
 from pyhooks.workload import requirement_changes
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from pyhooks.checkers.record_view import Records
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
-from pyhooks.kafka import topics
+from pyhooks.kafka import gate, topics
 from pyhooks.kafka.cluster_metadata import Asker, Metadata
 from pyhooks.kafka.topics import TopicSpec
 from pyhooks.workload.requirement_changes import change
@@ -48,7 +48,7 @@ BEHIND_PER_S, BEHIND_BYTES = 10.0, 16384
 AAB = (1, 2, 3)
 HOLDER, LOST = "b", "a"
 RECORDS = 100
-TWO = {topics.MIN_INSYNC_REPLICAS: "2", topics.MIN_INSYNC_RACKS: "2"}
+TWO = {gate.MIN_INSYNC_REPLICAS: "2", gate.MIN_INSYNC_RACKS: "2"}
 # Long enough for all records to be acknowledged, even on a busy machine.
 PATIENT_MS = 60_000
 
@@ -390,7 +390,7 @@ class KilledTest(_BothRacksFail):
 class BrokerPropertiesTest(_BothRacksFail):
     """Control of the inherited values of ``KilledTest``: R=2 only in the properties of brokers has no effect."""
 
-    PROPERTIES: ClassVar[Mapping[str, str]] = {topics.MIN_INSYNC_RACKS: "2"}
+    PROPERTIES: ClassVar[Mapping[str, str]] = {gate.MIN_INSYNC_RACKS: "2"}
 
     @cluster(num_nodes=9)
     def test_one_rack_acknowledges(self) -> None:

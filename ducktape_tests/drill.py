@@ -38,7 +38,7 @@ from pyhooks.faults import kinds
 from pyhooks.faults.injection import Target, applied
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.outcomes import ERRORS
-from pyhooks.kafka import topics
+from pyhooks.kafka import gate, topics
 from pyhooks.kafka.gate import Requirement
 from pyhooks.kafka.leader_agreement import wait_agreed
 from pyhooks.kafka.topics import TopicSpec
@@ -155,8 +155,8 @@ class Drill(Test):
         self.also: tuple[str, ...] = ()
         # The metadata are the only source of both, with initial values from the active controller.
         first = wanted.properties_of(wanted.controllers[0])
-        self.default_racks = int(first.get(topics.MIN_INSYNC_RACKS, 1))
-        self.default_replicas = int(first.get(topics.MIN_INSYNC_REPLICAS, 1))
+        self.default_racks = int(first.get(gate.MIN_INSYNC_RACKS, 1))
+        self.default_replicas = int(first.get(gate.MIN_INSYNC_REPLICAS, 1))
         self.silent: frozenset[str] = frozenset()
         self.left_out: list[str] = []
         # Each can be done only once.
@@ -240,8 +240,8 @@ class Drill(Test):
     def _asked(self, one: TopicSpec) -> Requirement:
         """Return what a new topic must require; brokers are not queried, because they are under test."""
         return Requirement(
-            int(one.config.get(topics.MIN_INSYNC_REPLICAS, self.default_replicas)),
-            int(one.config.get(topics.MIN_INSYNC_RACKS, self.default_racks)),
+            int(one.config.get(gate.MIN_INSYNC_REPLICAS, self.default_replicas)),
+            int(one.config.get(gate.MIN_INSYNC_RACKS, self.default_racks)),
         )
 
     def require_racks(self, racks: int) -> None:
@@ -250,7 +250,7 @@ class Drill(Test):
         Raises:
             RackgateError: the cluster refused, or does not report the value in time.
         """
-        own = [one.name for one in self.specs if topics.MIN_INSYNC_RACKS not in one.config]
+        own = [one.name for one in self.specs if gate.MIN_INSYNC_RACKS not in one.config]
 
         def request() -> None:
             require_racks(self.kafka, racks)
@@ -465,7 +465,7 @@ def must_hold(found: Sequence[Verdict]) -> None:
 
 def spec(name: str, replicas: Sequence[int], m: int, r: int | None = None, **more: str) -> TopicSpec:
     """Return a topic with M and R; without ``r``, R is not set."""
-    config: Mapping[str, str] = {topics.MIN_INSYNC_REPLICAS: str(m)} | (
-        {} if r is None else {topics.MIN_INSYNC_RACKS: str(r)}
+    config: Mapping[str, str] = {gate.MIN_INSYNC_REPLICAS: str(m)} | (
+        {} if r is None else {gate.MIN_INSYNC_RACKS: str(r)}
     )
     return TopicSpec(name, tuple(replicas), {**config, **more})

@@ -10,7 +10,7 @@ from ducktape.mark.resource import cluster
 from ducktape_tests.drill import FLOOD, SPREAD, Drill, Load, spec
 from ducktape_tests.matrix import expected
 from pyhooks.core.wait import wait_for
-from pyhooks.kafka import topics
+from pyhooks.kafka import gate, topics
 from pyhooks.kafka.topics import TopicSpec
 
 # default M and R of the topics
@@ -58,7 +58,7 @@ class FlappingTest(Drill):
         """Run a phase of each topic with the result expected for these ISRs."""
         many = {}
         for one in self.specs:
-            need = (int(one.config[topics.MIN_INSYNC_REPLICAS]), int(one.config[topics.MIN_INSYNC_RACKS]))
+            need = (int(one.config[gate.MIN_INSYNC_REPLICAS]), int(one.config[gate.MIN_INSYNC_RACKS]))
             expect = expected(isrs[one.name], self.racks, need=need, replicas=len(one.replicas))
             many[one.name] = (f"{name}: {one.name}", expect)
         self.phases(many)

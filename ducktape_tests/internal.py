@@ -14,7 +14,8 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import feature_handshake, tools
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
-from pyhooks.kafka.topics import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, TopicSpec
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
+from pyhooks.kafka.topics import TopicSpec
 from pyhooks.patchset.distribution import Distribution
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"

@@ -29,7 +29,7 @@ from pyhooks.core import process
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.outcomes import TOO_FEW_RACKS
-from pyhooks.kafka import bulk_topics, topics
+from pyhooks.kafka import bulk_topics, gate, topics
 from pyhooks.kafka.bulk_topics import Wide
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.final_reader import read_all
@@ -149,7 +149,7 @@ class LoadTest(Drill):
 
     def _begin(self, arm: str) -> None:
         """Start a new cluster with all topics; topic names contain the arm, which keeps records of arms apart."""
-        minima = {topics.MIN_INSYNC_REPLICAS: "2"} | ({topics.MIN_INSYNC_RACKS: "2"} if arm == OVERLAY else {})
+        minima = {gate.MIN_INSYNC_REPLICAS: "2"} | ({gate.MIN_INSYNC_RACKS: "2"} if arm == OVERLAY else {})
         gated = [Wide(f"{arm}-gated-{at}", bulk_topics.rotating(self.width, GATED), minima) for at in range(WIDE)]
         others = [
             Wide(f"{arm}-other-{at}", bulk_topics.rotating(OTHER_PARTITIONS, OTHERS), minima) for at in range(NARROW)
@@ -274,9 +274,9 @@ class LoadTest(Drill):
 
     def _require(self, arm: str, probes: Program) -> None:
         """Set R of all gated topics and wait until all probed topics reject, or accept, attempts."""
-        gate = arm == slowdown.GATE
+        enforced = arm == slowdown.GATE
         for topic in self.gated:
-            topics.alter(self.kafka.admin, topic, {topics.MIN_INSYNC_RACKS: "2" if gate else "1"})
+            topics.alter(self.kafka.admin, topic, {gate.MIN_INSYNC_RACKS: "2" if enforced else "1"})
         since_ns = time.monotonic_ns()
         last: dict[str, bool] = {}
 
@@ -284,11 +284,11 @@ class LoadTest(Drill):
             for event in probes.fetch():
                 if event.op == "produce" and int(event.data["sent_ns"]) >= since_ns:
                     last[str(event.data["topic"])] = (
-                        event.data.get("exception") in TOO_FEW_RACKS if gate else event.outcome == "ok"
+                        event.data.get("exception") in TOO_FEW_RACKS if enforced else event.outcome == "ok"
                     )
             return len(last) == PROBED and all(last.values())
 
-        what = f"all of {PROBED} topics to {'refuse' if gate else 'take'} what is tried"
+        what = f"all of {PROBED} topics to {'refuse' if enforced else 'take'} what is tried"
         wait_for(so, what=what, timeout_s=SETTLED_S, interval_s=0.5)
         # By then the records that were held back have been sent.
         self.go_on(STEADY_S)

@@ -15,7 +15,8 @@ from pyhooks.checkers import placement_reports
 from pyhooks.checkers.phases import OK
 from pyhooks.jvm.admin import Admin
 from pyhooks.kafka import gate, reassignments, topics
-from pyhooks.kafka.topics import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, TopicSpec
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
+from pyhooks.kafka.topics import TopicSpec
 
 # Two of three replicas in rack a.
 AAB = (1, 2, 3)

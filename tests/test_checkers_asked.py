@@ -13,14 +13,13 @@ from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.rack_spread import check_spread
 from pyhooks.history.event_log import Event
-from pyhooks.history.events import RACKS, REPLICAS
-from pyhooks.kafka.gate import Requirement
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
 
 SETTLE_NS = 2 * S
 
 
 def said(at_s: float, step: str, racks: int, outcome: Any = "ok", asked_s: float | None = None) -> Event:
-    told: dict[str, Any] = {REPLICAS: 1, RACKS: racks, "topic": "t", "step": step}
+    told: dict[str, Any] = {MIN_INSYNC_REPLICAS: 1, MIN_INSYNC_RACKS: racks, "topic": "t", "step": step}
     told |= {} if asked_s is None else {"asked_ns": round(asked_s * S)}
     return event(round(at_s * S), "x", "settings", outcome, **told)
 
@@ -114,7 +113,7 @@ def test_what_was_asked_for_is_no_stray(words: tuple[Event, ...]) -> None:
 def test_what_was_not_is_one(words: tuple[Event, ...]) -> None:
     (found,) = strays(*words)
     assert found.startswith("t: a broker tells M=1 and R=")
-    assert words[-1].data[RACKS] not in {one.racks for one in Settings(words).possible("t", 40 * S, 40 * S)}
+    assert words[-1].data[MIN_INSYNC_RACKS] not in {one.racks for one in Settings(words).possible("t", 40 * S, 40 * S)}
 
 
 def test_a_broker_that_missed_a_change_may_tell_what_was_before() -> None:

@@ -13,8 +13,7 @@ from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.recovery import check_recovery
 from pyhooks.history.event_log import Event
-from pyhooks.history.events import REPLICAS
-from pyhooks.kafka.gate import Requirement
+from pyhooks.kafka.gate import MIN_INSYNC_REPLICAS, Requirement
 
 # -- the promise ------------------------------------------------------------------------------------------------------
 
@@ -269,7 +268,7 @@ def test_what_is_required(need: Requirement, isr: tuple[int, ...], racks: dict[i
 
 def test_settings_between_two_words_may_be_either() -> None:
     def said(at: int, step: str, racks: int) -> Event:
-        told: dict[str, Any] = {REPLICAS: 1, "min.insync.racks": racks}
+        told: dict[str, Any] = {MIN_INSYNC_REPLICAS: 1, "min.insync.racks": racks}
         return event(at * S, "x", "settings", topic="t", step=step, **told)
 
     def racks(from_s: int, to_s: int, *events: Event) -> set[int]:

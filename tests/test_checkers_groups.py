@@ -10,9 +10,10 @@ from histories import S, event
 
 from pyhooks.checkers.group_latencies import figures
 from pyhooks.checkers.group_view import groups
-from pyhooks.checkers.groups import REBALANCING, TOPIC, WAITING, check_groups, java_hash, partition_of
+from pyhooks.checkers.groups import TOPIC, WAITING, check_groups, java_hash, partition_of
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.history.event_log import Event, Outcome
+from pyhooks.history.outcomes import REBALANCING
 
 RACKS = {"1": "a", "2": "a", "3": "b"}
 INJECT, HEAL, HEALED, END = 30, 60, 65, 140

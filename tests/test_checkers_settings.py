@@ -11,14 +11,13 @@ from pyhooks.checkers import cluster_view
 from pyhooks.checkers.cluster_view import Settings
 from pyhooks.checkers.progress import check_progress
 from pyhooks.history.event_log import Event, Outcome
-from pyhooks.history.events import RACKS, REPLICAS
-from pyhooks.kafka.gate import Requirement
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
 
 # -- words on settings ------------------------------------------------------------------------------------------------
 
 
 def said(at_s: float, step: str, racks: int, outcome: Any = "ok", asked_s: float | None = None) -> Event:
-    told: dict[str, Any] = {REPLICAS: 1, RACKS: racks, "topic": "t", "step": step}
+    told: dict[str, Any] = {MIN_INSYNC_REPLICAS: 1, MIN_INSYNC_RACKS: racks, "topic": "t", "step": step}
     told |= {} if asked_s is None else {"asked_ns": round(asked_s * S)}
     return event(round(at_s * S), "x", "settings", outcome, **told)
 
@@ -105,7 +104,7 @@ def test_where_settings_can_change() -> None:
 
 
 def test_what_held_before_a_change_of_which_only_the_end_is_told_is_not_known() -> None:
-    said: dict[str, Any] = {"topic": "t", "step": "settled", REPLICAS: 2, RACKS: 2}
+    said: dict[str, Any] = {"topic": "t", "step": "settled", MIN_INSYNC_REPLICAS: 2, MIN_INSYNC_RACKS: 2}
     settings = Settings([event(5 * S, "settings", "settings", **said)])
     assert settings.possible("t", 0, 4 * S) == frozenset()
     assert settings.possible("t", 6 * S, 7 * S) == {Requirement(2, 2)}
@@ -125,7 +124,7 @@ def test_a_heal_that_is_not_proved_excuses_nothing() -> None:
 
 
 def settings_event(made: Simulated, step: str, racks: int, outcome: Outcome = "ok") -> None:
-    said: dict[str, Any] = {"topic": "t", "step": step, REPLICAS: 2, RACKS: racks}
+    said: dict[str, Any] = {"topic": "t", "step": step, MIN_INSYNC_REPLICAS: 2, MIN_INSYNC_RACKS: racks}
     made.note("settings", "settings", outcome, **said)
 
 
@@ -197,7 +196,7 @@ def test_a_first_word_that_a_change_settled_counts_from_then_on() -> None:
     made = lost_and_back()
     at_ns = made.now
     busy(made, 30, refused=True)
-    said: dict[str, Any] = {"topic": "t", "step": "settled", REPLICAS: 2, RACKS: 2}
+    said: dict[str, Any] = {"topic": "t", "step": "settled", MIN_INSYNC_REPLICAS: 2, MIN_INSYNC_RACKS: 2}
     events = [one for one in made.finish() if one.op != "settings"]
     events.append(event(at_ns, "settings", "settings", **said))
     assert check_progress(sorted(events, key=lambda one: one.mono_ns)).valid == "false"

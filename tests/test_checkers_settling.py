@@ -19,7 +19,7 @@ from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.settling_times import SETTLE_S
 from pyhooks.cli import app
 from pyhooks.history.event_log import Event, History
-from pyhooks.history.events import RACKS, REPLICAS
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
 
 
 def shrunk(*, lag_s: float, every_s: float = 0.1, for_s: float = 8.0, after_s: float = 0.0) -> list[Event]:
@@ -230,7 +230,7 @@ def test_states_are_joined_only_if_the_way_between_them_is_the_same(
     first: tuple[int, ...], second: tuple[int, ...], enough: bool, spans: int
 ) -> None:
     seen = [look(at_s, first) for at_s in (1, 2, 3)] + [look(at_s, second) for at_s in (4, 5, 6)]
-    said: dict[str, Any] = {"topic": "t", "step": "seen", REPLICAS: 1, RACKS: 2}
+    said: dict[str, Any] = {"topic": "t", "step": "seen", MIN_INSYNC_REPLICAS: 1, MIN_INSYNC_RACKS: 2}
     told = event(0, "look", "settings", **said)
     found = settling_times.spans(("t", 0), seen, Settings([told]), [], 2 * S)
     assert [one.enough for one in found] == [enough] * spans

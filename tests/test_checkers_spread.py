@@ -14,7 +14,7 @@ from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.rack_spread import check_spread
 from pyhooks.history.event_log import Event
-from pyhooks.history.events import RACKS, REPLICAS
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
 
 
 def late(racks: dict[int, str] | None = None, *, op: str = "kill-rack", ends: str = "ok", **more: Any) -> Simulated:
@@ -149,9 +149,11 @@ def test_a_cut_from_some_racks_alone_is_left_out() -> None:
 def lowered(events: Sequence[Event], at_s: float, racks: int) -> list[Event]:
     """As if R had been asked for at some time after the fault was proved, and settled half a second later."""
     proved = next(one.mono_ns for one in events if one.data.get("step") == "proved")
-    told: dict[str, Any] = {"topic": "t", REPLICAS: 1}
+    told: dict[str, Any] = {"topic": "t", MIN_INSYNC_REPLICAS: 1}
     words = [
-        event(round(proved + (at_s + more) * S), "settings", "settings", **(told | {RACKS: value}), step=step)
+        event(
+            round(proved + (at_s + more) * S), "settings", "settings", **(told | {MIN_INSYNC_RACKS: value}), step=step
+        )
         for step, more, value in (("seen", -0.01, 2), ("begin", 0.0, racks), ("settled", 0.5, racks))
     ]
     return sorted([*events, *words], key=lambda one: one.mono_ns)

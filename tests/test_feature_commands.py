@@ -24,7 +24,7 @@ from loopback import Pair
 
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
-from pyhooks.kafka.topics import MIN_INSYNC_RACKS_OBSERVE
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS_OBSERVE
 from pyhooks.patchset.distribution import Distribution
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]

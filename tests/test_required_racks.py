@@ -23,7 +23,7 @@ from pyhooks.core import paths
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
 from pyhooks.jvm.jmx import Jmx
-from pyhooks.kafka.topics import MIN_INSYNC_RACKS_OBSERVE
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS_OBSERVE
 from pyhooks.lab.mbeans import BROKERS_WITHOUT_RACK, OBSERVED_REFUSALS, PROPERTY_ABOVE_CLUSTER_VALUE
 from pyhooks.patchset.distribution import Distribution
 

@@ -18,7 +18,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history import events as event_names
 from pyhooks.history.event_log import Event, History
-from pyhooks.kafka import topics
+from pyhooks.kafka import gate, topics
 from pyhooks.kafka.cluster_metadata import Metadata, Partition
 from pyhooks.workload import topic_observer
 from pyhooks.workload.topic_observer import watched
@@ -44,7 +44,7 @@ class Client:
     def describe_configs(self, resources: list[Any], request_timeout: float) -> dict[Any, Future[Any]]:
         assert request_timeout == topics.LOOK_S
         future: Future[Any] = Future()
-        values = {event_names.REPLICAS: "2", event_names.RACKS: "2"}
+        values = {gate.MIN_INSYNC_REPLICAS: "2", gate.MIN_INSYNC_RACKS: "2"}
         future.set_result({name: SimpleNamespace(value=value) for name, value in values.items()})
         return dict.fromkeys(resources, future)
 

@@ -17,8 +17,7 @@ from pyhooks.checkers.cluster_view import Settings
 from pyhooks.cli import app
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
-from pyhooks.history.events import RACKS, REPLICAS
-from pyhooks.kafka.gate import Requirement
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
 from pyhooks.lab import running_labs
 from pyhooks.lab.lab import Lab
 from pyhooks.workload.requirement_changes import change, change_default, note_made
@@ -47,7 +46,9 @@ class Client:
 
     def __init__(self, lag: dict[int, int], *, refuses: tuple[int, ...] = (), racks: bool = True) -> None:
         self.lag, self.refuses, self.fenced = dict(lag), list(refuses), set[int]()
-        self.known = {broker: {REPLICAS: "1"} | ({RACKS: "1"} if racks else {}) for broker in (1, 2, 3)}
+        self.known = {
+            broker: {MIN_INSYNC_REPLICAS: "1"} | ({MIN_INSYNC_RACKS: "1"} if racks else {}) for broker in (1, 2, 3)
+        }
         self.wanted: dict[str, str] = {}
         self.asked: list[int] = []
 
@@ -89,7 +90,7 @@ class Client:
 
 def told(history: History) -> list[tuple[str, str, int, int]]:
     return [
-        (str(one.data["step"]), one.outcome, one.data[REPLICAS], one.data[RACKS])
+        (str(one.data["step"]), one.outcome, one.data[MIN_INSYNC_REPLICAS], one.data[MIN_INSYNC_RACKS])
         for one in history.events()
         if one.op == "settings"
     ]
@@ -113,10 +114,10 @@ def test_it_has_settled_when_every_broker_concerned_tells_so(tmp_path: Path) -> 
 def test_both_at_once_and_only_what_is_asked_for(tmp_path: Path) -> None:
     client: Any = Client({})
     assert change(client, "t", History(tmp_path / "h"), min_replicas=2, min_racks=3).value == Requirement(2, 3)
-    assert client.wanted == {REPLICAS: "2", RACKS: "3"}
+    assert client.wanted == {MIN_INSYNC_REPLICAS: "2", MIN_INSYNC_RACKS: "3"}
     other: Any = Client({})
     change(other, "t", History(tmp_path / "i"), min_replicas=2)
-    assert other.wanted == {REPLICAS: "2"}
+    assert other.wanted == {MIN_INSYNC_REPLICAS: "2"}
 
 
 def test_a_stock_broker_requires_one_rack(tmp_path: Path) -> None:
@@ -194,8 +195,8 @@ def test_a_refusal_is_sure_if_a_broker_has_looked_at_the_only_request(
 
 def test_an_odd_answer_is_none(tmp_path: Path) -> None:
     client: Any = Client({})
-    client.known[2] = {RACKS: "1"}
-    client.known[3] = {REPLICAS: "many"}
+    client.known[2] = {MIN_INSYNC_RACKS: "1"}
+    client.known[3] = {MIN_INSYNC_REPLICAS: "many"}
     history = History(tmp_path / "h")
     says = "every broker .*; broker 2: an answer without a number: KeyError .*; broker 3: .*ValueError"
     with pytest.raises(RackgateError, match=says):
@@ -222,7 +223,7 @@ def test_what_cannot_be_begun_is_no_change(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match=r"is not known \(nobody tells: broker 1: "):
         change(silent, "t", history, min_racks=2)
     differing: Any = Client({})
-    differing.known[2] = {REPLICAS: "2", RACKS: "1"}
+    differing.known[2] = {MIN_INSYNC_REPLICAS: "2", MIN_INSYNC_RACKS: "1"}
     with pytest.raises(RackgateError, match=r"they differ: broker 1: min.insync.replicas=1 .*; broker 2: min"):
         change(differing, "t", history, min_racks=2)
     with pytest.raises(RackgateError, match="there is no such topic"):
@@ -265,7 +266,7 @@ def test_what_a_topic_was_made_with_holds_from_the_beginning(tmp_path: Path) -> 
 def test_a_change_of_the_cluster_settles_for_each_topic_that_goes_by_it(tmp_path: Path) -> None:
     client: Any = Client({2: 3})
     history = History(tmp_path / "h")
-    change_default(client, ["t"], history, lambda: client.wanted.update({RACKS: "2"}), min_racks=2)
+    change_default(client, ["t"], history, lambda: client.wanted.update({MIN_INSYNC_RACKS: "2"}), min_racks=2)
     assert told(history) == [("seen", "ok", 1, 1), ("begin", "ok", 1, 2), ("settled", "ok", 1, 2)]
     # nobody goes by it yet
     change_default(client, [], history, lambda: None, min_racks=1)
@@ -280,7 +281,7 @@ def test_a_change_of_the_cluster_that_does_not_come_may_hold_or_not(tmp_path: Pa
     def request() -> None:
         if fails:
             raise RackgateError("no")
-        client.wanted[RACKS] = "2"
+        client.wanted[MIN_INSYNC_RACKS] = "2"
 
     with pytest.raises(RackgateError, match="no" if fails else "every broker of topic t to tell"):
         change_default(client, ["t"], history, request, min_racks=2, timeout_s=0.2)
@@ -289,6 +290,6 @@ def test_a_change_of_the_cluster_that_does_not_come_may_hold_or_not(tmp_path: Pa
 
 def test_what_brokers_do_not_agree_on_is_not_changed(tmp_path: Path) -> None:
     client: Any = Client({})
-    client.known[2] = {REPLICAS: "1", RACKS: "3"}
+    client.known[2] = {MIN_INSYNC_REPLICAS: "1", MIN_INSYNC_RACKS: "3"}
     with pytest.raises(RackgateError, match="is not known"):
         change_default(client, ["t"], History(tmp_path / "h"), lambda: None, min_racks=2)

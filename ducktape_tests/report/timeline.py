@@ -12,7 +12,8 @@ from typing import Any
 
 from pyhooks.checkers.cluster_view import faults as faults_of
 from pyhooks.history.event_log import Event
-from pyhooks.history.events import LOOK_PROCESS, RACKS, REPLICAS
+from pyhooks.history.events import LOOK_PROCESS
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
 
 NS = 1_000_000_000
 # Topics that are shown individually; all others are summed.
@@ -157,7 +158,7 @@ class _Reading:
 
     def settings(self, event: Event) -> None:
         """Apply a settings event of a topic; these events must be in the order of time."""
-        name, value = str(event.data["topic"]), (event.data.get(REPLICAS), event.data.get(RACKS))
+        name, value = str(event.data["topic"]), (event.data.get(MIN_INSYNC_REPLICAS), event.data.get(MIN_INSYNC_RACKS))
         topic, step, before = self.topic(name), event.data.get("step"), self.values.get(name)
         topic.asks = topic.asks or f"M={value[0]}, R={value[1]}"
         if step == "refused":

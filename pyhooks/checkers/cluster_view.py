@@ -26,9 +26,9 @@ from typing import Any
 
 from pyhooks.checkers.record_view import Place
 from pyhooks.history.event_log import Event
-from pyhooks.history.events import LOOK_PROCESS, RACKS, REPLICAS
+from pyhooks.history.events import LOOK_PROCESS
 from pyhooks.kafka import gate
-from pyhooks.kafka.gate import Requirement
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
 
 INJECT, PROVED, HELD, HEAL, HEALED = "inject", "proved", "held", "heal", "healed"
 
@@ -260,7 +260,7 @@ class Settings:
         said: defaultdict[str, list[Word]] = defaultdict(list)
         for event in events:
             if event.op == "settings":
-                value = Requirement(int(event.data[REPLICAS]), int(event.data[RACKS]))
+                value = Requirement(int(event.data[MIN_INSYNC_REPLICAS]), int(event.data[MIN_INSYNC_RACKS]))
                 step = "open" if event.outcome == "unknown" else str(event.data["step"])
                 since_ns = int(event.data.get("asked_ns", event.mono_ns))
                 said[str(event.data["topic"])].append(Word(event.mono_ns, step, value, since_ns))

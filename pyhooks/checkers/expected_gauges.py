@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyhooks.history.event_log import Event
-from pyhooks.history.events import RACKS, REPLICAS
 from pyhooks.kafka import gate
+from pyhooks.kafka.features import RACKS_FEATURE
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
 
 PROCESS, OP, END = "metadata-log", "metadata", "metadata-end"
-FEATURE = "min.insync.racks.version"
 # Kafka's code for topics among the config resource types.
 _TOPIC = 2
 COUNTS = {
@@ -67,7 +67,7 @@ class _Image:
             self._partition(data)
         elif kind == "CONFIG_RECORD":
             self._config(data)
-        elif kind == "FEATURE_LEVEL_RECORD" and data["name"] == FEATURE:
+        elif kind == "FEATURE_LEVEL_RECORD" and data["name"] == RACKS_FEATURE:
             self.in_force = int(data["featureLevel"]) > 0
         elif kind == "REGISTER_BROKER_RECORD":
             self.racks[int(data["brokerId"])] = data.get("rack")
@@ -95,7 +95,7 @@ class _Image:
         )
 
     def _config(self, data: Mapping[str, Any]) -> None:
-        if data["name"] not in (REPLICAS, RACKS):
+        if data["name"] not in (MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS):
             return
         # Of the broker configs only the cluster-wide defaults count: values for a single broker are rejected.
         owner = str(data["resourceName"]) if int(data["resourceType"]) == _TOPIC else ""
@@ -125,11 +125,11 @@ class _Image:
 
     def _shown(self, topic: str, one: _Partition) -> dict[str, int]:
         """Return the gauges that the leader of a partition reports for it."""
-        racks = self._wanted(topic, RACKS) if self.in_force else 1
+        racks = self._wanted(topic, MIN_INSYNC_RACKS) if self.in_force else 1
         said = gate.ask(
             one.isr,
             self.racks,
-            min_replicas=self._wanted(topic, REPLICAS),
+            min_replicas=self._wanted(topic, MIN_INSYNC_REPLICAS),
             min_racks=racks,
             replicas=len(one.replicas),
             adding=len(one.adding),

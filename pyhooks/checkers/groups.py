@@ -24,10 +24,9 @@ from pyhooks.checkers.record_view import Place
 from pyhooks.checkers.settling_times import NEVER_NS, NS, SETTLE_S
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
-from pyhooks.history.outcomes import ERRORS
+from pyhooks.history.outcomes import CONSUMER, ERRORS, REBALANCING
 
 TOPIC = "__consumer_offsets"
-CLIENTS = "org.apache.kafka.clients.consumer"
 # Members find their coordinator again, and join again if a rebalance failed while it did not respond. A rebalance that
 # waits for all members takes as long as their heartbeats and requests take to fail.
 BOUND_S = 45.0
@@ -36,25 +35,10 @@ OVERTAKEN_S = 20.0
 # A member that an outage keeps from reading reads nothing until its end. Shorter pauses occur on a busy machine: one
 # with a load of 30 on two cores did not respond for 24 s.
 FETCH_S = 30.0
-# Errors of a member that a rebalance has overtaken; it joins again.
-REBALANCING = frozenset(
-    {
-        f"{CLIENTS}.CommitFailedException",
-        *(
-            f"{ERRORS}.{name}"
-            for name in (
-                "RebalanceInProgressException",
-                "IllegalGenerationException",
-                "UnknownMemberIdException",
-                "StaleMemberEpochException",
-            )
-        ),
-    }
-)
 # Client errors for a coordinator that does not respond, or not yet; the client turns the others into the first.
 WAITING = frozenset(
     {
-        f"{CLIENTS}.RetriableCommitFailedException",
+        f"{CONSUMER}.RetriableCommitFailedException",
         *(
             f"{ERRORS}.{name}"
             for name in (

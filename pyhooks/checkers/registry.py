@@ -42,6 +42,7 @@ from pyhooks.checkers.verdict import Verdict
 from pyhooks.checkers.visibility import check_visibility
 from pyhooks.history import log_events, process_events
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import KNOWN_ERRORS
 from pyhooks.history.outcomes import TOO_FEW
 
 Check = Callable[..., Verdict]
@@ -143,7 +144,7 @@ OF_TESTS: Mapping[str, Checker] = {
         "controllers report partitions that were moved into too few racks, and no others",
         _op(placement_reports.OP),
     ),
-    "known": Checker(check_known_errors, "clients meet errors that they know", _op("known-errors")),
+    "known": Checker(check_known_errors, "clients meet errors that they know", _op(KNOWN_ERRORS)),
     "rides": Checker(check_rides, "clients ride an outage out by their own retries", _op(client_retries.OP)),
     "metrics": Checker(
         check_metrics, "gauges of the gate are true, at most 2 s before they are asked for", _op(expected_gauges.END)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 # Process name of the observer of leaders, ISRs and topic settings.
 LOOK_PROCESS = "isr-watch"
-# Configuration names, also used as keys of ``settings`` events.
-REPLICAS, RACKS = "min.insync.replicas", "min.insync.racks"
 # Operation that lists a group's committed offsets after a run.
 COMMITTED = "committed"
 # Operation that lists the error names that a client knows.

@@ -1,4 +1,4 @@
-"""Certainty of a record's outcome, derived from the producer's result.
+"""Error names of clients, and the certainty of a record's outcome by the producer's result.
 
 A rejection is certain only if the broker or the client makes it before anything is appended. It must also be the
 result of the first and only attempt of a producer without idempotence. With retries, an earlier attempt may have timed
@@ -27,6 +27,22 @@ REFUSALS = TOO_FEW | {
     "TOPIC_AUTHORIZATION_FAILED",
     "TOPIC_EXCEPTION",
 }
+CONSUMER = "org.apache.kafka.clients.consumer"
+# Errors of a group member that a rebalance has overtaken: nothing was committed, and the member joins again.
+REBALANCING = frozenset(
+    {
+        f"{CONSUMER}.CommitFailedException",
+        *(
+            f"{ERRORS}.{name}"
+            for name in (
+                "RebalanceInProgressException",
+                "IllegalGenerationException",
+                "UnknownMemberIdException",
+                "StaleMemberEpochException",
+            )
+        ),
+    }
+)
 # Local errors: the record was never sent, whatever the number of retries.
 NEVER_SENT = frozenset({"_QUEUE_FULL"})
 

@@ -11,6 +11,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+# Configuration names, which are also keys of ``settings`` events.
+MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS = "min.insync.replicas", "min.insync.racks"
+# Reported in metrics only, never enforced.
+MIN_INSYNC_RACKS_OBSERVE = "min.insync.racks.observe"
 # Rack of a broker without one. ``racks_of`` does not count it as a rack.
 NO_RACK = ""
 
@@ -108,7 +112,7 @@ def ask(
     return limits(min_replicas, min_racks, replicas, adding).ask(isr, racks)
 
 
-class PartitionState(Protocol):
+class GateInput(Protocol):
     """State of a partition that the gate depends on."""
 
     @property
@@ -144,14 +148,14 @@ class Requirement:
     replicas: int
     racks: int
 
-    def effective(self, state: PartitionState) -> Limits:
+    def effective(self, state: GateInput) -> Limits:
         """Return the minimums as they apply to a partition in this state."""
         return limits(self.replicas, self.racks, len(state.replicas), len(state.adding))
 
-    def ask(self, state: PartitionState) -> Answer:
+    def ask(self, state: GateInput) -> Answer:
         """Return the gate's decision for the ISR of a partition in this state."""
         return self.effective(state).ask(state.isr, state.racks)
 
-    def met_by(self, state: PartitionState) -> bool:
+    def met_by(self, state: GateInput) -> bool:
         """Return whether a partition in this state acknowledges acks=all writes."""
         return state.leader >= 0 and self.ask(state).passes

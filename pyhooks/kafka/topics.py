@@ -16,10 +16,6 @@ from pyhooks.kafka.cluster_metadata import Asker
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-MIN_INSYNC_REPLICAS = "min.insync.replicas"
-MIN_INSYNC_RACKS = "min.insync.racks"
-# Reported in metrics only, never enforced.
-MIN_INSYNC_RACKS_OBSERVE = "min.insync.racks.observe"
 MINIMUM_MAX = 2**31 - 1
 _MINIMUM = re.compile("[1-9][0-9]{0,9}", re.ASCII)
 REQUEST_S = 10.0

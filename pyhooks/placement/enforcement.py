@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE, UPGRADE, level_of
-from pyhooks.kafka.topics import MIN_INSYNC_RACKS, MIN_INSYNC_RACKS_OBSERVE, MIN_INSYNC_REPLICAS, MINIMUM_MAX
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_RACKS_OBSERVE, MIN_INSYNC_REPLICAS
+from pyhooks.kafka.topics import MINIMUM_MAX
 from pyhooks.placement.findings import Finding, brokers_in_words, some
 from pyhooks.placement.gate_forecast import Broker, Need, Setting, Topic
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.kafka import feature_handshake, topics
+from pyhooks.kafka import feature_handshake, gate, topics
 from pyhooks.kafka.features import level_of
 from pyhooks.lab.mbeans import Source
 from pyhooks.lab.metrics import Poll, Poller
@@ -440,12 +440,12 @@ def _rules(values: Mapping[str, Any]) -> Rules:
     Raises:
         ValueError: ``min.insync.replicas`` is missing, or a value is not a valid number.
     """
-    replicas, racks = values.get(topics.MIN_INSYNC_REPLICAS), values.get(topics.MIN_INSYNC_RACKS)
+    replicas, racks = values.get(gate.MIN_INSYNC_REPLICAS), values.get(gate.MIN_INSYNC_RACKS)
     if replicas is None:
-        raise ValueError(f"no {topics.MIN_INSYNC_REPLICAS}")
+        raise ValueError(f"no {gate.MIN_INSYNC_REPLICAS}")
     return Rules(
-        min_replicas=_minimum(topics.MIN_INSYNC_REPLICAS, replicas.value),
-        min_racks=None if racks is None or racks.value is None else _minimum(topics.MIN_INSYNC_RACKS, racks.value),
+        min_replicas=_minimum(gate.MIN_INSYNC_REPLICAS, replicas.value),
+        min_racks=None if racks is None or racks.value is None else _minimum(gate.MIN_INSYNC_RACKS, racks.value),
     )
 
 

@@ -87,11 +87,8 @@ class Copying(Producing):
             if not messages:
                 continue
             txn, begun_ns, back = next(numbers), time.monotonic_ns(), True
-            try:
-                self._client.begin()
-            except TransactionError:
-                self._replace()
-                ready = False
+            ready = self._begun()
+            if not ready:
                 continue
             records: list[Record] = [
                 self._record(lane, lane.sent[topic], time.monotonic_ns(), txn) for _ in range(len(messages))

@@ -28,7 +28,7 @@ from typing import Any
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History, Outcome
-from pyhooks.history.outcomes import ERRORS
+from pyhooks.history.outcomes import ERRORS, REBALANCING
 from pyhooks.jvm.consumer import Partition
 from pyhooks.jvm.group_member import PROTOCOLS, GroupMember, Heard, Polled
 from pyhooks.jvm.java_exception import JavaError
@@ -40,24 +40,8 @@ FETCH_S = 0.5
 COMMIT_S = 1.0
 # pause after a failed poll
 PAUSE_S = 0.5
-CONSUMER = "org.apache.kafka.clients.consumer"
 # Errors for a member that the group does not have, or not in this generation: nothing was committed.
-REFUSED = frozenset(
-    {
-        f"{CONSUMER}.CommitFailedException",
-        *(
-            f"{ERRORS}.{name}"
-            for name in (
-                "RebalanceInProgressException",
-                "IllegalGenerationException",
-                "UnknownMemberIdException",
-                "StaleMemberEpochException",
-                "FencedInstanceIdException",
-                "FencedMemberEpochException",
-            )
-        ),
-    }
-)
+REFUSED = REBALANCING | {f"{ERRORS}.FencedInstanceIdException", f"{ERRORS}.FencedMemberEpochException"}
 
 
 @dataclass(frozen=True)

@@ -310,11 +310,8 @@ class Producing:
                 return
             asked = "abort" if choice.random() < self.plan.abort_share else "commit"
             begun_ns, first = time.monotonic_ns(), slot
-            try:
-                self._client.begin()
-            except TransactionError:
-                self._replace()
-                ready = False
+            ready = self._begun()
+            if not ready:
                 continue
             until_ns = begun_ns + self.plan.txn_ms * 1_000_000
             while (at_ns := self._next(lane, start_ns, slot)) is not None and slot - first < self.plan.txn_records:
@@ -366,6 +363,15 @@ class Producing:
         try:
             self._client.abort()
         except TransactionError:
+            return False
+        return True
+
+    def _begun(self) -> bool:
+        """Begin a transaction. If the client can no longer work, replace it and return False."""
+        try:
+            self._client.begin()
+        except TransactionError:
+            self._replace()
             return False
         return True
 

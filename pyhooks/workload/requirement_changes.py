@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History
-from pyhooks.history.events import RACKS, REPLICAS
 from pyhooks.kafka import topics
-from pyhooks.kafka.gate import Requirement
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -84,7 +83,7 @@ class Changed:
 
 def words(value: Requirement) -> str:
     """Return a requirement as text."""
-    return f"{REPLICAS}={value.replicas} and {RACKS}={value.racks}"
+    return f"{MIN_INSYNC_REPLICAS}={value.replicas} and {MIN_INSYNC_RACKS}={value.racks}"
 
 
 def ask(client: AdminClient, topic: str) -> Told:
@@ -127,8 +126,8 @@ def ask(client: AdminClient, topic: str) -> Told:
         else:
             try:
                 # Stock Kafka lacks min.insync.racks; it effectively requires one rack, since any replica is in one.
-                racks = int(values[RACKS].value) if RACKS in values else 1
-                answers[broker] = Requirement(int(values[REPLICAS].value), racks)
+                racks = int(values[MIN_INSYNC_RACKS].value) if MIN_INSYNC_RACKS in values else 1
+                answers[broker] = Requirement(int(values[MIN_INSYNC_REPLICAS].value), racks)
             except (KeyError, TypeError, ValueError) as error:
                 silent[broker] = f"an answer without a number: {type(error).__name__} {error}"
     return replace(told, answers=answers, silent=silent, fenced=tuple(sorted(concerned.difference(brokers))))
@@ -160,10 +159,10 @@ def change(
         RackgateError: there is nothing to change, the brokers report different current values or none, the
             cluster rejects the change, or not every broker reports the new values in time.
     """
-    asked = {REPLICAS: min_replicas, RACKS: min_racks}
+    asked = {MIN_INSYNC_REPLICAS: min_replicas, MIN_INSYNC_RACKS: min_racks}
     entries = {name: str(value) for name, value in asked.items() if value is not None}
     if not entries:
-        raise RackgateError(f"topic {topic}: neither {REPLICAS} nor {RACKS} is to be changed")
+        raise RackgateError(f"topic {topic}: neither {MIN_INSYNC_REPLICAS} nor {MIN_INSYNC_RACKS} is to be changed")
     first = ask(client, topic)
     values = set(first.answers.values())
     if len(values) != 1:
@@ -278,5 +277,11 @@ def _note(
     outcome: Literal["ok", "unknown"] = "ok",
     **more: Any,
 ) -> int:
-    data: dict[str, Any] = {"topic": topic, "step": step, REPLICAS: value.replicas, RACKS: value.racks, **more}
+    data: dict[str, Any] = {
+        "topic": topic,
+        "step": step,
+        MIN_INSYNC_REPLICAS: value.replicas,
+        MIN_INSYNC_RACKS: value.racks,
+        **more,
+    }
     return history.note(PROCESS, "settings", outcome, **data).mono_ns

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
-from pyhooks.history.events import LOOK_PROCESS, RACKS, REPLICAS
+from pyhooks.history.events import LOOK_PROCESS
 from pyhooks.kafka import topics
 from pyhooks.kafka.cluster_metadata import Asker
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
 from pyhooks.workload import program
 
 if TYPE_CHECKING:
@@ -211,7 +212,9 @@ class SettingsWatch:
                 self._history.note(LOOK_PROCESS, SETTINGS_LOOK, "unknown", topic=resource.name, error=str(error))
                 continue
             # Stock Kafka lacks min.insync.racks; it effectively requires one rack, since any replica is in one.
-            told: dict[str, Any] = {name: int(found[name].value) if name in found else 1 for name in (REPLICAS, RACKS)}
+            told: dict[str, Any] = {
+                name: int(found[name].value) if name in found else 1 for name in (MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS)
+            }
             told |= {"topic": resource.name, "step": "seen", "asked_ns": asked_ns}
             self._history.note(LOOK_PROCESS, "settings", "ok", **told)
 
