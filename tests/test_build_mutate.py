@@ -17,7 +17,7 @@ from toolchain import share_repository
 
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.locks import alone
+from pyhooks.core.locks import hold_lock
 from pyhooks.patchset import class_file, recipe, series
 from pyhooks.patchset.compilation import pack
 from pyhooks.patchset.distribution import Distribution
@@ -294,7 +294,7 @@ def test_results_are_kept_and_those_that_no_longer_hold_are_not(tmp_path: Path) 
 def test_two_runs_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = SimpleNamespace(manifest={"patch_hash": series.series_hash(series.load(recipe.load().path.parent))})
     monkeypatch.setattr(mutation, "_try_all", lambda *_: pytest.fail("the second run was let in"))
-    with alone(tmp_path / "lock", taken=""), pytest.raises(RackgateError, match="another run"):
+    with hold_lock(tmp_path / "lock", taken=""), pytest.raises(RackgateError, match="another run"):
         mutation.mutate(built, quiet=True, out=tmp_path)  # type: ignore[arg-type]
     assert (tmp_path / "lock").exists()
 

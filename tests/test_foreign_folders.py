@@ -19,7 +19,7 @@ from ducktape_tests import sshhosts
 from pyhooks import cli
 from pyhooks.core import run_folder
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.locks import alone
+from pyhooks.core.locks import hold_lock
 from pyhooks.core.run_folder import LOCK, Kind
 from pyhooks.formal import alloy
 from pyhooks.lab.lab import Lab
@@ -202,7 +202,7 @@ def test_a_folder_in_which_another_run_is_at_work_is_left_as_it_is(
     command, out = COMMANDS[name], tmp_path / "out"
     run_folder.claim(out, command.kind)
     (out / "part").write_text(THESIS, encoding="utf-8")
-    with alone(out / LOCK, taken=""):
+    with hold_lock(out / LOCK, taken=""):
         before = contents(out)
         assert command.run(out, monkeypatch) == 2
         assert f"{out}: another run is at work there" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from ducktape_tests import cli as system
 from pyhooks import cli
 from pyhooks.core import paths, targets
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.locks import alone
+from pyhooks.core.locks import hold_lock
 from pyhooks.evidence import runs
 from pyhooks.evidence.runs import Done
 from pyhooks.lab import memory, topology
@@ -152,7 +152,7 @@ def test_a_second_evidence_run_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(runs, "OUT", tmp_path)
-    with alone(tmp_path / ".lock", taken="it runs"):
+    with hold_lock(tmp_path / ".lock", taken="it runs"):
         status, (line,) = ended(monkeypatch, capfd, "evidence", "--judge")
         assert (status, "another `rackgate evidence` is at work" in line) == (2, True)
         # which writes nothing

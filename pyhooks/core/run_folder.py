@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.locks import alone
+from pyhooks.core.locks import hold_lock
 
 MARKER = ".rackgate-run.json"
 LOCK = ".lock"
@@ -141,7 +141,7 @@ def held(folder: Path, kind: Kind) -> Iterator[Path]:
     # check before creating the lock file, so that nothing is added to a folder that the project does not own
     check(folder, kind, keep=(LOCK,))
     taken = f"{folder}: another run is at work there; wait for it, or choose another {kind.option}"
-    with alone(folder / LOCK, taken=taken):
+    with hold_lock(folder / LOCK, taken=taken):
         claim(folder, kind, keep=(LOCK,))
         yield folder
 

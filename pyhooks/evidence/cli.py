@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.locks import alone
+from pyhooks.core.locks import hold_lock
 from pyhooks.evidence import artifacts, page, runs
 from pyhooks.evidence.artifacts import Book
 from pyhooks.evidence.claims import COSTS, Claims, Run, load
@@ -74,7 +74,7 @@ def evidence_command(
     with ExitStack() as stack:
         if not list_:
             taken = "another `rackgate evidence` is at work in this checkout: wait for it"
-            stack.enter_context(alone(runs.OUT / ".lock", taken=taken))
+            stack.enter_context(hold_lock(runs.OUT / ".lock", taken=taken))
         book = artifacts.read_book(claims)
         wanted = [name for name in _asked(claims, names or []) if not costs or claims.runs[name].cost in costs]
         failed: list[str] = []

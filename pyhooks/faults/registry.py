@@ -8,9 +8,7 @@ record is removed only after a successful heal, so that a failed or interrupted 
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -21,7 +19,7 @@ from typing import Any, Literal
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating, read_object, write_text
-from pyhooks.core.wait import wait_for
+from pyhooks.core.locks import LockTakenError, hold_lock
 from pyhooks.faults import kinds
 from pyhooks.faults.injection import Injection, Target
 from pyhooks.history.event_log import History
@@ -102,41 +100,14 @@ def active() -> tuple[Active, ...]:
     return tuple(sorted(found, key=lambda one: one.since_ns))
 
 
-class _BusyError(RackgateError):
-    """Another command holds the lock of a fault."""
-
-
-@contextmanager
-def _locked(path: Path, busy: str, patience_s: float) -> Iterator[None]:
-    """Hold a lock, which child processes do not inherit.
-
-    Raises:
-        RackgateError: another command holds it.
-    """
+def _lock(path: Path, taken: str, patience_s: float) -> AbstractContextManager[None]:
     FOLDER.mkdir(mode=0o755, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-
-    def taken() -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    try:
-        if not taken():
-            try:
-                wait_for(taken, what="the lock", timeout_s=patience_s, interval_s=0.05)
-            except RackgateError as error:
-                raise _BusyError(busy) from error
-        yield
-    finally:
-        os.close(descriptor)
+    return hold_lock(path, taken=taken, patience_s=patience_s)
 
 
 def _owned(one: Active, patience_s: float = PATIENCE_S) -> AbstractContextManager[None]:
     busy = f"{one.text}: another command injects, holds or heals it just now"
-    return _locked(one.path.with_suffix(".lock"), busy, patience_s)
+    return _lock(one.path.with_suffix(".lock"), busy, patience_s)
 
 
 @contextmanager
@@ -197,7 +168,7 @@ def injected(lab: Lab, wanted: Active, *, stays: bool, history: History | None =
     with _owned(wanted):
         # Two concurrent commands would not see each other's records.
         others = f"{wanted.resolve(lab)}: another command begins a fault just now: try again"
-        with _locked(FOLDER / "all.lock", others, PATIENCE_S):
+        with _lock(FOLDER / "all.lock", others, PATIENCE_S):
             _refuse_overlap(lab, wanted)
             wanted.write()
         with _closed_at_the_end(now, injection):
@@ -289,14 +260,14 @@ def orphans() -> tuple[Active, ...]:
     for one in active():
         over = one.until_ns is not None and time.monotonic_ns() >= one.until_ns
         if not one.failed and (over or one.phase != "in force"):
-            with suppress(_BusyError), _owned(one, 0):
+            with suppress(LockTakenError), _owned(one, 0):
                 found.append(one)
     return tuple(found)
 
 
 def give_up(one: Active, why: str, patience_s: float = PATIENCE_S) -> None:
     """Mark a fault as impossible to heal, with the reason; do nothing if it is healed already or locked."""
-    with suppress(_BusyError), _owned(one, patience_s):
+    with suppress(LockTakenError), _owned(one, patience_s):
         found = _read(one.path)
         if found is not None and found.since_ns == one.since_ns and not found.failed:
             replace(found, failed=why).write()
@@ -308,7 +279,7 @@ def heal_orphan(lab: Lab, since_ns: int) -> str:
         if one.since_ns == since_ns:
             try:
                 _heal(lab, one)
-            except _BusyError:
+            except LockTakenError:
                 break
             except Exception as error:  # noqa: BLE001 - whatever it is: the next look must not try the same again
                 why = str(error) or type(error).__name__

@@ -6,28 +6,21 @@ each command that slows or heals is a separate process.
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 
 from pyhooks.core import paths
 from pyhooks.core.files import evaluating, read_object, write_json
+from pyhooks.core.locks import hold_lock
 from pyhooks.lab import network
 from pyhooks.lab.topology import Link, Quality, Topology
 
 FILE = paths.LAB_HOME / "slow.json"
 
 
-@contextmanager
-def _alone() -> Iterator[None]:
-    descriptor = os.open(FILE.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def _lock() -> AbstractContextManager[None]:
+    return hold_lock(FILE.with_suffix(".lock"), taken="another command changes links", patience_s=math.inf)
 
 
 def _read() -> dict[str, Quality]:
@@ -61,7 +54,7 @@ def slow(topology: Topology, site: str, added: Quality) -> None:
     Raises:
         RackgateError: this machine can't emulate the quality on these links.
     """
-    with _alone():
+    with _lock():
         # written first, so that a heal can undo it even if this process is killed
         _write(_read() | {site: added})
         _shape(topology, site)
@@ -69,7 +62,7 @@ def slow(topology: Topology, site: str, added: Quality) -> None:
 
 def restore(topology: Topology, site: str) -> None:
     """Undo ``slow``; keep what other slowed sites add. Idempotent."""
-    with _alone():
+    with _lock():
         left = _read()
         left.pop(site, None)
         _write(left)

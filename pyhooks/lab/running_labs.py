@@ -13,7 +13,6 @@ it must belong to this user, have the start time of the state file, and hold the
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import select
@@ -28,6 +27,7 @@ from pathlib import Path
 
 from pyhooks.core import paths, private_files, process
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.locks import try_lock
 from pyhooks.core.toml_config import Table
 from pyhooks.core.wait import wait_for
 from pyhooks.lab.lab import DESCRIPTION, LAB_VARIABLE, Lab, in_lab
@@ -299,12 +299,9 @@ def _locked(state: Path, name: str) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(descriptor, shared=True)
     finally:
         os.close(descriptor)
-    return False
 
 
 def survey() -> tuple[tuple[Known, ...], tuple[str, ...]]:
@@ -423,10 +420,8 @@ def _taken(state: Path, name: str) -> Iterator[int]:
     while True:
         descriptor = private_files.open_file(path, os.O_RDWR | os.O_CREAT, ADVICE)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise _runs_already(name) from error
+            if not try_lock(descriptor):
+                raise _runs_already(name)
             # Taking down a lab deletes its lock file; a lock on the deleted file would exclude no other process.
             if os.fstat(descriptor).st_nlink:
                 os.fchmod(descriptor, STATE_MODE)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
+import math
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.locks import hold_lock
 from pyhooks.patchset import java_helpers, maven, series, source_tree
 from pyhooks.patchset.artifacts import RENEW, MavenRepository, Store, sha256
 from pyhooks.patchset.git import git
@@ -86,23 +86,10 @@ class Workspace:
         """Return the symbolic link to the finished distribution of a selection, given the selection's label."""
         return self.root / (f"dist-{label}" if label else "dist")
 
-    @contextmanager
-    def lock(self, tell: Callable[[str], None]) -> Iterator[None]:
-        """Lock the workspace for this process; if another process has the lock, report it to ``tell`` and wait.
-
-        The kernel releases the lock when the process ends, even if it is killed.
-        """
-        self.root.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                tell(f"another build works in {self.root}; waiting for it")
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
+    def lock(self, tell: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Lock the workspace for this process; if another process has the lock, report it to ``tell`` and wait."""
+        taken = f"another build works in {self.root}; waiting for it"
+        return hold_lock(self.root / "lock", taken=taken, patience_s=math.inf, on_wait=lambda: tell(taken))
 
     def clear_work(self) -> Path:
         """Delete what killed builds left and return a new folder for temporary files.

@@ -17,7 +17,7 @@ from rich.console import Console
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating, parse_json, read_text, write_text
-from pyhooks.core.locks import alone
+from pyhooks.core.locks import hold_lock
 from pyhooks.core.process import run
 from pyhooks.patchset import recipe
 from pyhooks.patchset.distribution import Distribution
@@ -65,7 +65,7 @@ def measure(
     key, path = _key(distribution, effort, rule), out / "forks.jsonl"
     cells, _ = plan(only)
     taken = f"another run measures into {out}; wait for it or end it"
-    with alone(out / "lock", taken=taken), jmh_runner.folders(space) as (work, scratch):
+    with hold_lock(out / "lock", taken=taken), jmh_runner.folders(space) as (work, scratch):
         heats = Heats(rule, _kept(path, key) if more else ())
         bench = jmh_runner.prepare(recipe.load(), space, distribution, console, work=work, scratch=scratch, out=out)
         write_text(path, "".join(_line(key, heat) for heat in heats.tries))

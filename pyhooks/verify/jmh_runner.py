@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.locks import try_lock
 from pyhooks.core.process import DIES_WITH_PARENT, end_until_done, exits_on_sigterm, run
 from pyhooks.patchset import maven
 from pyhooks.patchset.distribution import Distribution
@@ -224,9 +224,7 @@ def _locked(folder: Path) -> int | None:
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         # Deleted meanwhile, or of another user.
         return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(descriptor):
         os.close(descriptor)
         return None
     return descriptor

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating, read_object, write_json
-from pyhooks.core.locks import alone
+from pyhooks.core.locks import hold_lock
 from pyhooks.patchset import builder, compilation, maven, recipe, series
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.recipe import Recipe
@@ -183,7 +183,7 @@ def mutate(
     contexts = {names: _context(plan, some) for names, some in patches.items()}
     space = Workspace.of(plan)
     taken = f"another run tries mutants in {target}; wait for it or end it"
-    with alone(target / "lock", taken=taken):
+    with hold_lock(target / "lock", taken=taken):
         book = Book(target, everything, contexts, fresh=fresh)
         todo = [mutant for mutant in chosen if not book.known(mutant)]
         wanted = {mutant.opt_ins for mutant in todo}

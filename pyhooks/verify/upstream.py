@@ -25,7 +25,7 @@ from rich.console import Console
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import write_json
-from pyhooks.core.locks import alone
+from pyhooks.core.locks import hold_lock
 from pyhooks.core.process import end_processes_in, end_until_done, exits_on_sigterm
 from pyhooks.patchset import maven, recipe, series
 from pyhooks.patchset.distribution import Distribution
@@ -94,7 +94,7 @@ def upstream(
         plan.module(name)
     taken = f"Kafka's tests are running already, in {base}; wait for them"
     # SIGTERM is handled like an interruption, so that test JVMs end, too: they are Maven's children, not ours.
-    with alone(base.with_suffix(".lock"), taken=taken), exits_on_sigterm():
+    with hold_lock(base.with_suffix(".lock"), taken=taken), exits_on_sigterm():
         # Leftovers of a run that was killed.
         end_processes_in(base / WORK)
         shutil.rmtree(base / WORK, ignore_errors=True)
