@@ -12,7 +12,7 @@ from markupsafe import Markup
 from bench import figures, outageresults
 from bench.availability import UNKNOWN
 from bench.outageplan import FAULT_WORDS
-from bench.report import CAPTIONS, NONE, PAPER, PNG_DPI, inline_svg, round_trip_rows
+from bench.report import CAPTIONS, NONE, PNG_DPI, inline_svg, round_trip_rows
 from pyhooks.core.files import evaluating, write
 from pyhooks.report import pages, plots
 
@@ -41,7 +41,7 @@ def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
     drawn: dict[str, dict[str, Markup]] = {}
     for name, one in timelines(result):
         light = figures.timeline(one, figures.Look(plots.LIGHT))
-        contents |= plots.contents(light, out / name, dpi=PNG_DPI, paper=PAPER)
+        contents |= plots.images(light, out / name, dpi=PNG_DPI)
         drawn[name] = {
             width: inline_svg(figures.timeline(one, look), f"{name}-{width}", CAPTION)
             for width, look in (
@@ -77,27 +77,27 @@ def timelines(result: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
 
 def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -> str:
     """Return the page."""
-    environment = pages.environment(Path(__file__).parent)
-    environment.filters["count"] = lambda value: f"{value:,}"
-    environment.filters["ms"] = lambda value: figures.ms(value) if value else "0"
-    environment.filters["pretty"] = lambda value: json.dumps(value, indent=1, ensure_ascii=False)
     first = next((one for _, one in timelines(result)), None)
     tint = figures.colours(first, plots.LIGHT) if first else {}
     by_colour = {colour: name for name, colour in plots.LIGHT.names().items()}
-    return environment.get_template("outages.html.j2").render(
-        r=result,
-        head=HEAD,
-        tables=[rows(state) for state in result["states"]],
-        pictures=drawn,
-        drawn={name: one["outage"]["number"] for name, one in timelines(result)},
-        caption=CAPTION,
-        series={arm: by_colour[colour] for arm, colour in tint.items()},
-        light=plots.LIGHT.names(),
-        dark=plots.DARK.names(),
-        faults=FAULT_WORDS,
-        trips=[(lab["topology"], round_trip_rows({"idle": lab["round_trips"]})) for lab in result["labs"]],
-        none_=NONE,
-    )
+    values = {
+        "r": result,
+        "head": HEAD,
+        "tables": [rows(state) for state in result["states"]],
+        "pictures": drawn,
+        "drawn": {name: one["outage"]["number"] for name, one in timelines(result)},
+        "caption": CAPTION,
+        "series": {arm: by_colour[colour] for arm, colour in tint.items()},
+        "faults": FAULT_WORDS,
+        "trips": [(lab["topology"], round_trip_rows({"idle": lab["round_trips"]})) for lab in result["labs"]],
+        "none_": NONE,
+    }
+    filters = {
+        "count": lambda value: f"{value:,}",
+        "ms": lambda value: figures.ms(value) if value else "0",
+        "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
+    }
+    return pages.render(Path(__file__).with_name("outages.html.j2"), values, filters)
 
 
 HEAD = (

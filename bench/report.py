@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,6 @@ from pyhooks.core.files import evaluating, read_json, write
 from pyhooks.report import pages, plots
 
 PNG_DPI = 200
-PAPER = "#ffffff"
 NONE = "\N{EN DASH}"
 EXPECTED = "a result of this version of 'rackgate bench run'"
 # Printed under each figure, and read by screen readers in its place.
@@ -96,7 +94,7 @@ def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
     drawn = {}
     for name, draw in figures.pictures(result).items():
         figure = draw(figures.Look(plots.LIGHT))
-        contents |= plots.contents(figure, out / name, dpi=PNG_DPI, paper=PAPER)
+        contents |= plots.images(figure, out / name, dpi=PNG_DPI)
         looks = {
             "wide": figures.Look(figures.MARKED),
             "narrow": figures.Look(figures.MARKED, narrow=True),
@@ -114,9 +112,7 @@ def kind_of(picture: str) -> str:
 
 def inline_svg(figure: Any, name: str, caption: str) -> Markup:
     """Return a figure as SVG for use inside a page: its colours are CSS variables, its ids start with ``name``."""
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    text = buffer.getvalue()
+    text = plots.svg(figure, transparent=True)
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     for variable, colour in figures.MARKED.names().items():
@@ -133,30 +129,30 @@ def inline_svg(figure: Any, name: str, caption: str) -> Markup:
 
 def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -> str:
     """Return the page."""
-    environment = pages.environment(Path(__file__).parent)
-    environment.filters["ms"] = lambda value: _or_dash(value, figures.ms(value) if value else "0")
-    environment.filters["ratio"] = verdict.ratio
-    environment.filters["count"] = lambda value: f"{value:,}"
-    environment.filters["seconds"] = lambda value: _or_dash(value, f"{value or 0:.1f} s")
-    environment.filters["pretty"] = lambda value: json.dumps(value, indent=1, ensure_ascii=False)
-    return environment.get_template("report.html.j2").render(
-        r=result,
-        pictures=drawn,
-        captions=CAPTIONS,
-        many=len(result["cells"]) > 1,
-        overview=table.rows(result),
-        summary=summary.of(result),
-        head=table.HEAD,
-        outcomes=outcomes.of(result),
-        outcomes_head=outcomes.HEAD,
-        titles=TITLES,
-        light=plots.LIGHT.names(),
-        dark=plots.DARK.names(),
-        series=series_names(result),
-        usage=usage_rows(result["usage"]),
-        round_trips=round_trip_rows(result["manifest"]["round_trips"]),
-        none_=NONE,
-    )
+    values = {
+        "r": result,
+        "pictures": drawn,
+        "captions": CAPTIONS,
+        "many": len(result["cells"]) > 1,
+        "overview": table.rows(result),
+        "summary": summary.of(result),
+        "head": table.HEAD,
+        "outcomes": outcomes.of(result),
+        "outcomes_head": outcomes.HEAD,
+        "titles": TITLES,
+        "series": series_names(result),
+        "usage": usage_rows(result["usage"]),
+        "round_trips": round_trip_rows(result["manifest"]["round_trips"]),
+        "none_": NONE,
+    }
+    filters = {
+        "ms": lambda value: _or_dash(value, figures.ms(value) if value else "0"),
+        "ratio": verdict.ratio,
+        "count": lambda value: f"{value:,}",
+        "seconds": lambda value: _or_dash(value, f"{value or 0:.1f} s"),
+        "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
+    }
+    return pages.render(Path(__file__).with_name("report.html.j2"), values, filters)
 
 
 def usage_rows(usage: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,7 +13,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from ducktape_tests.report.timeline import REFUSED, Shaded, State, Timeline, Topic, fewest
-from pyhooks.report.plots import LIGHT, RC, Span, axes_style, rows, shade, spans
+from pyhooks.report import plots
+from pyhooks.report.plots import LIGHT, PAPER, RC, Span, axes_style, rows, shade, spans
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,6 @@ WIDTH, LEFT, RIGHT = 11.0, 1.15, 0.15
 ACKS, ROW, GAP, HEAD, FOOT = 1.15, 0.17, 0.34, 0.75, 0.2
 # Rows of partitions below a topic; all further partitions share one row.
 PARTITIONS = 6
-PAPER = "#ffffff"
 MARKERS = "xv^sDP*1"
 # These kinds of rejections have the same marker and colour in every picture.
 FIRST = ("NotEnoughRacks", "NotEnoughReplicas", "Timeout")
@@ -43,11 +42,7 @@ OFTEN = 5
 
 def svg(timeline: Timeline, title: str) -> str:
     """Return the picture as SVG; the same history gives the same text."""
-    with mpl.rc_context(RC):
-        figure = draw(timeline, title)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
+    return plots.svg(draw(timeline, title))
 
 
 def draw(timeline: Timeline, title: str) -> Figure:

@@ -19,7 +19,6 @@ from pyhooks.core import files, targets
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
 from pyhooks.report import pages
-from pyhooks.report.plots import DARK, LIGHT
 
 PICTURES = "pictures"
 NONE = "\N{EN DASH}"
@@ -79,22 +78,17 @@ def draw(run_dir: Path, result: Result) -> tuple[str, str]:
 
 def html(document: Mapping[str, Any]) -> str:
     """Render the page."""
-    environment = pages.environment(Path(__file__).parent)
-    environment.filters["minutes"] = minutes
-    environment.filters["value"] = value
     rows, topologies = grid(document["results"])
-    return environment.get_template("page.html.j2").render(
-        r=document,
-        rows=rows,
-        topologies=topologies,
-        outcomes=results.OUTCOMES,
-        bar_text=targets.of_run_text,
-        figures=figure_rows,
-        repeat=lambda one: f"rackgate system run {shlex.quote(one['id'])} {document['options']}",
-        light=LIGHT.names(),
-        dark=DARK.names(),
-        none_=NONE,
-    )
+    values = {
+        "r": document,
+        "rows": rows,
+        "topologies": topologies,
+        "outcomes": results.OUTCOMES,
+        "bar_text": targets.of_run_text,
+        "figures": figure_rows,
+        "repeat": lambda one: f"rackgate system run {shlex.quote(one['id'])} {document['options']}",
+    }
+    return pages.render(Path(__file__).with_name("page.html.j2"), values, {"minutes": minutes})
 
 
 def grid(found: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:

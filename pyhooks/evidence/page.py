@@ -15,8 +15,7 @@ from pyhooks.core.files import write_text
 from pyhooks.evidence.artifacts import EVIDENCE, INDEX, Book
 from pyhooks.evidence.claims import CONDITIONAL, CONFIRMED, NOT_TESTABLE, REFUTED, Claim, Claims, Run
 from pyhooks.evidence.rules import NOT_RUN, STALE, UNDECIDED
-from pyhooks.report.pages import environment
-from pyhooks.report.plots import DARK, LIGHT
+from pyhooks.report import pages
 
 STATES = (CONFIRMED, CONDITIONAL, REFUTED, UNDECIDED, STALE, NOT_RUN, NOT_TESTABLE)
 
@@ -82,22 +81,17 @@ def html(claims: Claims, book: Book, artifacts: str) -> str:
         artifacts: link to the folder of the artifacts, without a slash at its end.
     """
     rows = [row(claim, claims, book) for claim in claims.claims.values()]
-    return (
-        environment(Path(__file__).parent)
-        .get_template("page.html.j2")
-        .render(
-            light=LIGHT.names(),
-            dark=DARK.names(),
-            counts=counts(book),
-            documents=[
-                (title, [one for one in rows if one["document"] == key]) for key, title in claims.documents.items()
-            ],
-            index=INDEX,
-            artifacts=artifacts,
-            code=code,
-            again=lambda one: shlex.join(["rackgate", "evidence", "--fresh", one["id"]]),
-        )
-    )
+    values = {
+        "counts": counts(book),
+        "documents": [
+            (title, [one for one in rows if one["document"] == key]) for key, title in claims.documents.items()
+        ],
+        "index": INDEX,
+        "artifacts": artifacts,
+        "code": code,
+        "again": lambda one: shlex.join(["rackgate", "evidence", "--fresh", one["id"]]),
+    }
+    return pages.render(Path(__file__).with_name("page.html.j2"), values)
 
 
 def write(claims: Claims, book: Book, path: Path, folder: Path = EVIDENCE) -> None:

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 
-from pyhooks.core import files
-from pyhooks.report.plots import LIGHT, RC, contents
+from pyhooks.report import plots
+from pyhooks.report.plots import LIGHT, PAPER, RC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from pyhooks.formal.trace import Replica, Step
 
-PAPER = "#ffffff"
 # inches
 CELL, ROW, LEFT, HEAD, FOOT, WORDS = 1.32, 0.62, 0.95, 0.66, 0.74, 0.44
 ISR, ELR, LOST = LIGHT.series[0], LIGHT.series[1], LIGHT.refusal
@@ -42,11 +41,8 @@ def write(trace: Sequence[Step], title: str, folder: Path, name: str) -> tuple[P
     Returns:
         The paths of the SVG and the PNG file.
     """
-    with mpl.rc_context(RC):
-        drawn = contents(draw(trace, title), folder / name, dpi=_PNG_DPI, paper=PAPER)
-    files.write(drawn)
-    bitmap, vector = drawn
-    return vector, bitmap
+    png, svg = plots.write(draw(trace, title), folder / name, dpi=_PNG_DPI)
+    return svg, png
 
 
 def draw(trace: Sequence[Step], title: str) -> Figure:

@@ -10,15 +10,14 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from pyhooks.core import files
 from pyhooks.placement.choices import Advice, Choice
 from pyhooks.placement.model_report import MINUTES_A_YEAR
-from pyhooks.report.plots import LIGHT, RC, axes_style, contents
+from pyhooks.report import plots
+from pyhooks.report.plots import LIGHT, PAPER, RC, axes_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PAPER = "#ffffff"
 PNG_DPI = 160
 PANEL = (3.9, 3.3)
 COLUMNS = 3
@@ -33,11 +32,7 @@ def write(found: Sequence[Choice], given: Sequence[Advice], stem: Path) -> tuple
     Raises:
         RackgateError: they can't be written.
     """
-    with mpl.rc_context(RC):
-        drawn = contents(draw(found, given), stem, dpi=PNG_DPI, paper=PAPER)
-    files.write(drawn)
-    png, svg = drawn
-    return png, svg
+    return plots.write(draw(found, given), stem, dpi=PNG_DPI)
 
 
 def draw(found: Sequence[Choice], given: Sequence[Advice]) -> Figure:

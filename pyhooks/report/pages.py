@@ -1,21 +1,30 @@
-"""Jinja environment for result pages: templates of a folder, and the style sheet that all pages share."""
+"""Result pages: Jinja templates that extend ``base.html.j2`` and share its style sheet."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from pyhooks.report.plots import DARK, LIGHT
 
-def environment(folder: Path) -> Environment:
-    """Return an environment for the templates of a folder, which can include ``page.css.j2``.
 
-    ``page.css.j2`` needs ``light`` and ``dark``: the colours of ``pyhooks.report.plots`` by name.
+def render(template: Path, values: Mapping[str, Any], filters: Mapping[str, Callable[..., Any]] | None = None) -> str:
+    """Return a result page as HTML.
+
+    Args:
+        template: a Jinja template that extends ``base.html.j2`` and may include templates beside it.
+        values: its variables.
+        filters: its filters by name, in addition to those of Jinja.
     """
-    return Environment(
-        loader=FileSystemLoader([folder, Path(__file__).parent]),
+    environment = Environment(
+        loader=FileSystemLoader([template.parent, Path(__file__).parent]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters.update(filters or {})
+    return environment.get_template(template.name).render(values, light=LIGHT.names(), dark=DARK.names())

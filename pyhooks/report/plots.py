@@ -8,7 +8,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import matplotlib as mpl
 from matplotlib.ticker import FixedFormatter, FixedLocator
+
+from pyhooks.core import files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 # start and length in seconds
 Span = tuple[float, float]
 
+PAPER = "#ffffff"
+# Style of every figure; used while it is drawn and while it is rendered.
 RC: Any = {
     "font.family": ["DejaVu Sans"],
     "font.size": 10,
@@ -31,21 +36,46 @@ RC: Any = {
 }
 
 
-def contents(figure: Figure, stem: Path, *, dpi: int, paper: str) -> dict[Path, bytes]:
-    """Render a figure as ``stem.png`` and ``stem.svg``; equal figures give equal bytes.
+# The same for every figure, so that equal figures give equal files.
+METADATA: Mapping[str, Mapping[str, None]] = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+
+
+def _rendered(figure: Figure, suffix: str, **options: Any) -> bytes:
+    out = BytesIO()
+    with mpl.rc_context(RC):
+        figure.savefig(out, format=suffix, metadata=METADATA[suffix], **options)
+    return out.getvalue()
+
+
+def svg(figure: Figure, *, transparent: bool = False) -> str:
+    """Render a figure as SVG on white or transparent paper; equal figures give equal text."""
+    return _rendered(figure, "svg", transparent=transparent, **({} if transparent else {"facecolor": PAPER})).decode()
+
+
+def images(figure: Figure, stem: Path, *, dpi: int) -> dict[Path, bytes]:
+    """Render a figure as ``stem.png`` and ``stem.svg``, in this order; equal figures give equal bytes.
 
     Args:
         figure: the figure.
         stem: path without suffix.
         dpi: resolution of the PNG.
-        paper: colour of the background.
     """
-    found = {}
-    for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
-        out = BytesIO()
-        figure.savefig(out, format=suffix, dpi=dpi, facecolor=paper, metadata=metadata)
-        found[stem.with_name(f"{stem.name}.{suffix}")] = out.getvalue()
-    return found
+    return {
+        stem.with_name(f"{stem.name}.{suffix}"): _rendered(figure, suffix, dpi=dpi, facecolor=PAPER)
+        for suffix in METADATA
+    }
+
+
+def write(figure: Figure, stem: Path, *, dpi: int) -> tuple[Path, Path]:
+    """Write the files of ``images`` and return the paths of the PNG and the SVG file.
+
+    Raises:
+        RackgateError: they can't be written.
+    """
+    rendered = images(figure, stem, dpi=dpi)
+    files.write(rendered)
+    png, vector = rendered
+    return png, vector
 
 
 @dataclass(frozen=True)
@@ -58,7 +88,7 @@ class Palette:
         grid: lines behind the data.
         fault: shading of the outage.
         band: shading of the equivalence band.
-        refusal: marks of refused writes.
+        refusal: marks of rejected writes.
         series: one colour per arm except the control, in order; safe for colour-blind readers.
     """
 
@@ -113,9 +143,9 @@ def shade(axes: Axes, from_s: float, to_s: float, palette: Palette) -> None:
 
 
 def rows(axes: Axes, bars: Mapping[str, Sequence[Span]], colour: str, alpha: float = 0.6) -> None:
-    """Draw a row of bars for each label, from the top."""
-    for row, own in enumerate(bars.values()):
-        axes.broken_barh(own, (len(bars) - 1 - row + 0.15, 0.7), facecolors=colour, alpha=alpha, linewidth=0)
+    """Draw a row of bars for each label, from top to bottom."""
+    for row, row_spans in enumerate(bars.values()):
+        axes.broken_barh(row_spans, (len(bars) - 1 - row + 0.15, 0.7), facecolors=colour, alpha=alpha, linewidth=0)
     axes.grid(visible=False)
     axes.set_ylim(0, max(1, len(bars)))
     axes.yaxis.set_major_locator(FixedLocator([len(bars) - 0.5 - row for row in range(len(bars))]))
@@ -125,7 +155,7 @@ def rows(axes: Axes, bars: Mapping[str, Sequence[Span]], colour: str, alpha: flo
 
 
 def spans(states: Sequence[tuple[float, Collection[str]]], name: str, end_s: float) -> list[Span]:
-    """Return the spans of time in which a member was part of a set.
+    """Return the time spans in which a set has a member.
 
     Args:
         states: start time in seconds and members of the set from then on, in order of time.
@@ -133,9 +163,9 @@ def spans(states: Sequence[tuple[float, Collection[str]]], name: str, end_s: flo
         end_s: end of the last state in seconds.
     """
     found: list[Span] = []
-    for place, (start, there) in enumerate(states):
-        end = min(end_s, states[place + 1][0] if place + 1 < len(states) else end_s)
-        if name not in there or end <= start:
+    ends = [*(start for start, _ in states[1:]), end_s]
+    for (start, members), end in zip(states, (min(end_s, end) for end in ends), strict=False):
+        if name not in members or end <= start:
             continue
         if found and sum(found[-1]) >= start - 1e-9:  # the set changed, but not this member
             found[-1] = (found[-1][0], end - found[-1][0])
