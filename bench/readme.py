@@ -80,7 +80,7 @@ def pictures(result: Path, out: Path) -> list[Path]:
 
 
 def _head(index: Path) -> Path:
-    with browser.opened() as page:
+    with browser.open_browser() as page:
         page.visit(index, width=WIDTH)
         if page.errors:
             raise RackgateError(f"{index.name}: {'; '.join(page.errors)}")

@@ -285,7 +285,7 @@ def test_a_browser_shows_the_page_without_an_error_and_without_scrolling_sideway
     outagereport.render(result(), tmp_path)
     shown = """[...document.querySelectorAll('figure')].map(figure => [...figure.querySelectorAll('svg')].filter(
         svg => svg.getBoundingClientRect().width > 300 && svg.querySelectorAll('path').length > 10).length)"""
-    with browser.opened() as page:
+    with browser.open_browser() as page:
         for width, dark in ((1280, False), (390, True)):
             page.visit(tmp_path / "index.html", width=width, dark=dark)
             assert page.errors == []

@@ -43,7 +43,7 @@ def out(result: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
-    with browser.opened() as one:
+    with browser.open_browser() as one:
         yield one
 
 
@@ -89,7 +89,7 @@ def test_screenshots_and_print(page: Page, out: Path, tmp_path: Path) -> None:
     page.visit(out / "index.html", dark=True)
     dark = page.screenshot(tmp_path / "dark.png", "document.querySelector('#picture-timeline')")
     assert size(dark)[0] > 600
-    with pytest.raises(RackgateError, match="the page does not show it"):
+    with pytest.raises(RackgateError, match="not visible on the page"):
         page.screenshot(tmp_path / "none.png", "document.querySelector('#nothing')")
     printed = page.pdf(tmp_path / "page.pdf").read_bytes()
     assert printed.startswith(b"%PDF-")
@@ -115,7 +115,7 @@ def test_a_page_s_errors_are_seen(page: Page, tmp_path: Path) -> None:
 
 
 def test_a_browser_that_ends_is_told() -> None:
-    with pytest.raises(RackgateError, match="the browser ended"), browser.opened("false"):
+    with pytest.raises(RackgateError, match="the browser ended"), browser.open_browser("false"):
         pytest.fail("there is no browser")
 
 

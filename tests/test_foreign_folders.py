@@ -127,7 +127,7 @@ def _nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("pyhooks.lab.running_labs.run", started)
     monkeypatch.setattr("pyhooks.lab.running_labs.up", started)
     monkeypatch.setattr("bench.report.render", started)
-    monkeypatch.setattr("pyhooks.report.browser.opened", started)
+    monkeypatch.setattr("pyhooks.report.browser.open_browser", started)
     monkeypatch.setattr(bench_speed, "spark_session", _no_spark)
     monkeypatch.setattr(bench_speed, "observations", started)
     monkeypatch.setattr(alloy, "fetch", lambda: Path("alloy.jar"))
