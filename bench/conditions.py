@@ -9,7 +9,6 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,8 @@ from bench import machine
 from bench.plan import Scenario
 from pyhooks.core import paths, private_files
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import write_text
+from pyhooks.core.locks import hold_lock
 
 # Files that determine what is driven, how it is counted and how brokers are configured. Documents may change; plans are
 # compared separately.
@@ -34,6 +35,7 @@ ABSENT = "nothing"
 STATE_VARIABLE = "XDG_STATE_HOME"
 ADVICE = f"set {STATE_VARIABLE} to a folder of yours that nobody else can write"
 KEY_BYTES = 32
+_CREATION_S = 10.0
 # result of Key.hide: the key's id and the hash
 _HIDDEN = re.compile(r"hmac-sha256:([0-9a-f]{16}):[0-9a-f]{64}")
 
@@ -106,9 +108,12 @@ def user_key(published: Path) -> Key:
     file = private_files.make_folder(wanted.parent, ADVICE) / wanted.name
     if file.is_relative_to(published.resolve()):
         raise RackgateError(f"{file}: the key of secrets would be in the folder of results; {ADVICE}")
-    with suppress(FileExistsError):
-        if not file.exists():
-            private_files.write_file(file, secrets.token_hex(KEY_BYTES) + "\n", replace=False)
+    if not file.exists():
+        # of runs that start at the same time, one creates the key
+        taken = f"{file}: another run creates it; try again"
+        with hold_lock(file.with_suffix(".lock"), taken=taken, patience_s=_CREATION_S):
+            if not file.exists():
+                write_text(file, secrets.token_hex(KEY_BYTES) + "\n", mode=0o600)
     try:
         text = private_files.read_file(file, "delete it", forbidden=private_files.OTHERS_ANY)
     except FileNotFoundError as error:

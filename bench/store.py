@@ -31,7 +31,7 @@ from bench import clocks, conditions
 from bench.plan import Cell, Scenario
 from pyhooks.core import run_folder
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.files import evaluating, read_object, write_json
+from pyhooks.core.files import evaluating, put_in_place, read_object, write_json
 
 OUTAGE, WARM_UP = "outage", "warmup"
 # Spark ignores files whose names begin with an underscore.
@@ -128,17 +128,14 @@ class Store:
 
     def keep(self, path: Path, *where: str) -> None:
         """Move written data to its place in ``raw``."""
-        target = self.raw.joinpath(*where)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        path.rename(target)
+        put_in_place(path, self.raw.joinpath(*where))
 
     def throw_away(self, path: Path, cell: str, block: int, session: int, why: str) -> None:
         """Put aside the observations of a block that does not count, with the reason."""
         folder = self.folder / "thrown" / cell
         number = len(list(folder.glob(f"{block:03d}.*")))
         write_json(path / WHY, {"block": block, "session": session, "why": why})
-        folder.mkdir(parents=True, exist_ok=True)
-        path.rename(folder / f"{block:03d}.{session}.{number}")
+        put_in_place(path, folder / f"{block:03d}.{session}.{number}")
 
     def thrown_away(self, cell: str, session: int | None = None) -> dict[Path, dict[str, Any]]:
         """Return the discarded blocks of a cell, of one session or of all: folder to block, session and reason."""

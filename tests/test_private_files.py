@@ -11,7 +11,8 @@ import pytest
 
 from pyhooks.core import private_files
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.private_files import OTHERS_ANY, find_folder, make_folder, open_file, read_file, write_file
+from pyhooks.core.files import write_text
+from pyhooks.core.private_files import OTHERS_ANY, find_folder, make_folder, open_file, read_file
 
 ADVICE = "choose another folder"
 SOMEBODY = 65534
@@ -125,17 +126,11 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_is_written_in_one_step_with_its_mode(tmp_path: Path) -> None:
     file = tmp_path / "file"
-    write_file(file, "one")
+    write_text(file, "one", mode=0o600)
     assert (read_file(file, ADVICE), stat.S_IMODE(file.stat().st_mode)) == ("one", 0o600)
-    write_file(file, "two", mode=0o640)
+    write_text(file, "two", mode=0o640)
     assert (read_file(file, ADVICE), stat.S_IMODE(file.stat().st_mode)) == ("two", 0o640)
-    with pytest.raises(FileExistsError):
-        write_file(file, "three", replace=False)
-    assert read_file(file, ADVICE) == "two"
-    write_file(tmp_path / "new", "four", replace=False)
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "new"]
-    with pytest.raises(RackgateError, match="can't be written: No such file"):
-        write_file(tmp_path / "missing" / "file", "")
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_file_that_is_planted_is_not_opened(tmp_path: Path) -> None:
@@ -161,7 +156,7 @@ def test_a_file_that_is_planted_is_not_opened(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_a_file_s_mode_is_checked(tmp_path: Path, mode: int, forbidden: int, safe: bool) -> None:
     file = tmp_path / "file"
-    write_file(file, "text", mode=mode)
+    write_text(file, "text", mode=mode)
     if safe:
         assert read_file(file, ADVICE, forbidden=forbidden) == "text"
     else:
@@ -173,7 +168,7 @@ def test_a_file_of_another_user_is_refused_and_one_of_root_where_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "file"
-    write_file(file, "text")
+    write_text(file, "text", mode=0o600)
     os.chown(file, SOMEBODY, -1)
     refused(lambda: read_file(file, ADVICE, root_may_own=True), f"belongs to user {SOMEBODY}", file)
     os.chown(file, 0, -1)

@@ -160,10 +160,14 @@ def writing(path: Path) -> Iterator[None]:
         raise RackgateError(f"{path}: can't be written: {error.strerror or error}") from error
 
 
-def write(contents: Mapping[Path, str | bytes]) -> None:
-    """Write several files after all of their content is on disk, so that a full disk leaves the earlier files intact.
+def write(contents: Mapping[Path, str | bytes], *, mode: int | None = None) -> None:
+    """Replace several files atomically once all content is written, so that a full disk leaves the old files intact.
 
     Missing folders are created. A symbolic link stays a link; its target is replaced.
+
+    Args:
+        contents: content by file.
+        mode: permission bits of the files, or None for the default of the process.
 
     Raises:
         RackgateError: a file can't be written; the error names it and the reason.
@@ -182,7 +186,12 @@ def write(contents: Mapping[Path, str | bytes]) -> None:
                 # two processes must not write to the same temporary file
                 temporary = target.with_name(f".{target.name}.{os.getpid()}.new")
                 whole[temporary] = target
+                if mode is not None:
+                    # no other user reads the content before the file has its mode
+                    temporary.touch(0o600)
                 temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+                if mode is not None:
+                    temporary.chmod(mode)
         for temporary, target in whole.items():
             with writing(target):
                 temporary.replace(target)
@@ -192,9 +201,9 @@ def write(contents: Mapping[Path, str | bytes]) -> None:
                 temporary.unlink()
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, mode: int | None = None) -> None:
     """Write a file, as ``write`` does."""
-    write({path: text})
+    write({path: text}, mode=mode)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -205,3 +214,9 @@ def write_json(path: Path, value: Any) -> None:
 def json_text(value: Any) -> str:
     """Return a value as indented JSON that ends with a newline."""
     return json.dumps(value, indent=1, allow_nan=False) + "\n"
+
+
+def put_in_place(finished: Path, target: Path) -> None:
+    """Move a finished file or folder to its place in one step; missing folders above it are created."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    finished.replace(target)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import tempfile
 from pathlib import Path
 
 from pyhooks.core.errors import RackgateError
@@ -111,41 +110,6 @@ def read_file(path: Path, advice: str, *, forbidden: int = OTHERS_WRITE, root_ma
             return stream.read().decode("utf-8")
         except UnicodeDecodeError as error:
             raise RackgateError(f"{path}: not UTF-8; {advice}") from error
-
-
-def write_file(path: Path, text: str, *, mode: int = 0o600, replace: bool = True) -> None:
-    """Write a file atomically, so that no reader sees a part of it.
-
-    Args:
-        path: the file, in a folder returned by ``make_folder``.
-        text: its whole content.
-        mode: its permission bits.
-        replace: whether an existing file may be replaced.
-
-    Raises:
-        RackgateError: it can't be written.
-        FileExistsError: it exists and must not be replaced.
-    """
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as stream:
-            fresh = Path(stream.name)
-            try:
-                os.fchmod(stream.fileno(), mode)
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-                if replace:
-                    fresh.replace(path)
-                else:
-                    path.hardlink_to(fresh)
-            finally:
-                fresh.unlink(missing_ok=True)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        raise RackgateError(f"{path}: can't be written: {error.strerror}") from error
 
 
 def _check_owner_and_mode(

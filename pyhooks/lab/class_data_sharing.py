@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pyhooks.core import process
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import put_in_place
 from pyhooks.core.wait import wait_for
 from pyhooks.lab import kafka_process
 from pyhooks.lab.disk_format import format_disks
@@ -51,7 +52,7 @@ def ensure(archive: Path, classpath: str, private: Sequence[str]) -> str:
     with folder as work:
         made = Path(work) / archive.name
         _record(made, classpath, private)
-        made.replace(archive)
+        put_in_place(made, archive)
     return str(archive)
 
 

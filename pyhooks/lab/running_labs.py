@@ -27,6 +27,7 @@ from pathlib import Path
 
 from pyhooks.core import paths, private_files, process
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import write_text
 from pyhooks.core.locks import try_lock
 from pyhooks.core.toml_config import Table
 from pyhooks.core.wait import wait_for
@@ -177,7 +178,7 @@ class Known:
         """
         values = {key: value for key, value in asdict(self).items() if key != "state"}
         _parse(self.file, values)
-        private_files.write_file(self.file, json.dumps(values) + "\n", mode=STATE_MODE)
+        write_text(self.file, json.dumps(values) + "\n", mode=STATE_MODE)
 
 
 def _parse(file: Path, raw: object) -> Known:

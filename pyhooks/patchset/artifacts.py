@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import put_in_place, write_text
 from pyhooks.patchset import maven
 from pyhooks.patchset.recipe import Artifact, Recipe
 
@@ -97,7 +98,7 @@ def read_pins(path: Path) -> dict[str, str]:
 
 def write_pins(path: Path, pins: Mapping[str, str]) -> None:
     """Write a manifest that ``read_pins`` reads, sorted by path."""
-    path.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(pins.items())), encoding="utf-8")
+    write_text(path, "".join(f"{digest}  {name}\n" for name, digest in sorted(pins.items())))
 
 
 @dataclass(frozen=True)
@@ -186,8 +187,7 @@ class MavenRepository:
         fetched = {download.path for download in downloads}
         for name in missing:
             source = downloaded.root / name
-            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
-            (source if source in fetched else staging.root / name).replace(self.root / name)
+            put_in_place(source if source in fetched else staging.root / name, self.root / name)
         self.verify()
         return len(missing)
 
@@ -300,7 +300,6 @@ class Store:
             RackgateError: an artifact can't be downloaded or differs from its pin; the message names the artifact.
         """
         self.repository.fill(recipe, work)
-        self.root.mkdir(parents=True, exist_ok=True)
         wanted = tuple(artifacts)
         missing = tuple(artifact for artifact in wanted if not self.path(artifact).exists())
         if missing:
@@ -312,7 +311,7 @@ class Store:
             for artifact in missing:
                 self._check(artifact, target / artifact.file_name, recipe)
             for artifact in missing:
-                (target / artifact.file_name).replace(self.path(artifact))
+                put_in_place(target / artifact.file_name, self.path(artifact))
         fresh = set(missing)
         for artifact in wanted:
             if artifact not in fresh:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import put_in_place
 from pyhooks.core.locks import hold_lock
 from pyhooks.patchset import java_helpers, maven, series, source_tree
 from pyhooks.patchset.artifacts import RENEW, MavenRepository, Store, sha256
@@ -121,8 +122,7 @@ class Workspace:
         source_tree.remove(folder)
         fresh = work / "sources"
         source_tree.lay_out(recipe, self.store, fresh)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        fresh.replace(folder)
+        put_in_place(fresh, folder)
         return folder
 
     @staticmethod
@@ -146,8 +146,7 @@ class Workspace:
         """
         # Each build has its own folder: processes that run on an earlier build keep its jars, even for the same key.
         target = self.root / "dists" / f"{key[:16]}-{fresh.parent.name.removeprefix(_WORK_PREFIX)}"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        fresh.replace(target)
+        put_in_place(fresh, target)
         if link.exists() and not link.is_symlink():
             link.replace(fresh.with_name("replaced"))
         pointer = fresh.with_name("link")

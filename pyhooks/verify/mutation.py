@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.files import evaluating, read_object, write_json
+from pyhooks.core.files import evaluating, put_in_place, read_object, write_json
 from pyhooks.core.locks import hold_lock
 from pyhooks.patchset import builder, compilation, maven, recipe, series
 from pyhooks.patchset.distribution import Distribution
@@ -471,5 +471,5 @@ def _prepare(
                 shutil.rmtree(kept / old, ignore_errors=True)
             fresh = Path(tempfile.mkdtemp(dir=work))
             mutant_runner.prepare(plan, space, patches, bench(fresh), space.sources(plan, work))
-            fresh.replace(final)
+            put_in_place(fresh, final)
     return bench(final)

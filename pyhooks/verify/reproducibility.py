@@ -18,6 +18,7 @@ from typing import Any
 
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import write_json
 from pyhooks.core.process import run
 from pyhooks.patchset import maven, recipe
 from pyhooks.patchset.artifacts import sha256
@@ -163,9 +164,8 @@ def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> Verdi
         "machine": platform.machine(),
         "seconds": round(time.monotonic() - started, 1),
     }
-    target.mkdir(parents=True, exist_ok=True)
     path = target / "summary.json"
-    path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    write_json(path, summary)
     return Verdict(summary, path, not different)
 
 

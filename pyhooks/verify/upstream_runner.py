@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.files import evaluating, read_object, write_json
+from pyhooks.core.files import evaluating, put_in_place, read_object, write_json
 from pyhooks.core.process import end_processes_in
 from pyhooks.patchset import maven, series
 from pyhooks.patchset.distribution import Distribution
@@ -99,7 +99,7 @@ class Bench:
             fresh = Path(tempfile.mkdtemp(dir=self._made(self.folder / "published"), prefix="."))
             with zipfile.ZipFile(self._test_jar(module)) as archive:
                 archive.extractall(fresh)
-            fresh.replace(target)
+            put_in_place(fresh, target)
         return target
 
     def classpath(self, arm: str, module: Module) -> list[Path]:
@@ -171,8 +171,7 @@ def compile_changed(bench: Bench, patches: tuple[series.Patch, ...]) -> dict[str
         code = {name: [file for file in found if kafka_tests.is_code(file)] for name, found in changed.items()}
         answer = {name: sorted(map(kafka_tests.class_of, found)) for name, found in code.items() if found}
         shutil.rmtree(target, ignore_errors=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        output.replace(target)
+        put_in_place(output, target)
     write_json(listing, answer)
     return {name: tuple(classes) for name, classes in answer.items()}
 
