@@ -26,8 +26,8 @@ from ducktape_tests import results
 from pyhooks import cli
 from pyhooks.core import exit_status, files, paths, run_folder
 from pyhooks.evidence import artifacts, runs
-from pyhooks.evidence.rules import Judged
-from pyhooks.evidence.runs import Done
+from pyhooks.evidence.rules import ClaimJudgement
+from pyhooks.evidence.runs import FinishedCommand
 from pyhooks.history.event_log import Event, History
 from pyhooks.watch import terminal_capture
 
@@ -88,7 +88,7 @@ def evidence(folder: Path) -> Callable[[], int]:
     (folder / "input").mkdir()
     (folder / "input" / "a.txt").write_text("a", encoding="utf-8")
     claims = read_claims(folder)
-    done = Done(0, json.dumps({"n": 1, "more": "x" * 5000}))
+    done = FinishedCommand(0, json.dumps({"n": 1, "more": "x" * 5000}))
     out = Path("/dev/shm") if Path("/dev/shm").is_dir() else folder
     return lambda: function(
         lambda: runs.carry_out(claims, claims.runs["sum"], folder=folder, root=folder, out=out, execute=lambda *_: done)
@@ -97,7 +97,9 @@ def evidence(folder: Path) -> Callable[[], int]:
 
 def index(folder: Path) -> Callable[[], int]:
     claims = read_claims(folder)
-    book = artifacts.Book({}, {}, {}, {name: Judged("not run", ("x" * 5000,)) for name in claims.claims})
+    book = artifacts.EvidenceResults(
+        {}, {}, {}, {name: ClaimJudgement("not run", ("x" * 5000,)) for name in claims.claims}
+    )
     return lambda: function(lambda: artifacts.write_index(claims, book, folder))
 
 

@@ -20,7 +20,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.patchset import builder, git, maven, recipe, series, series_lint, source_tree
 from pyhooks.patchset.archive import make_archive
-from pyhooks.patchset.artifacts import Store, read_pins, sha256, write_pins
+from pyhooks.patchset.artifacts import ArtifactStore, read_pins, sha256, write_pins
 from pyhooks.patchset.compilation import read_jar, write_jar
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.series import DEFAULT, Selection
@@ -238,7 +238,7 @@ def test_a_wrong_hash_from_maven_is_not_let_in(tmp_path: Path) -> None:
     plan = recipe.load()
     good = plan.find("jopt-simple", "runtime")
     bad = recipe.Artifact(good.id, "0" * 64, good.roles)
-    store = Store(tmp_path / "store", real_repository())
+    store = ArtifactStore(tmp_path / "store", real_repository())
     with pytest.raises(RackgateError, match=f"wrong hash: artifact {good.id}"):
         store.fetch(plan, [bad], tmp_path / "work")
     assert not store.path(bad).exists()

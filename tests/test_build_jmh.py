@@ -16,7 +16,7 @@ import pytest
 from pyhooks.core.errors import RackgateError
 from pyhooks.patchset.distribution import MANIFEST, Distribution
 from pyhooks.verify import cli, jmh, jmh_plan
-from pyhooks.verify.cpu_contention import Heat, Heats, Pace, Pacer, Rule
+from pyhooks.verify.cpu_contention import ContentionRule, Heat, HeatRunner, Heats, YardstickTime
 from pyhooks.verify.jmh_statistics import LIMITS, Comparison, Fork, Interval, compare, difference, judge, worst
 
 
@@ -166,7 +166,7 @@ def test_a_round_has_every_cell_and_each_side_follows_each_other_as_often() -> N
 
 def heat(number: int, cells: tuple[str, ...], cpu_ns: Callable[[str], float], pace_s: float = 0.3) -> Heat:
     forks = tuple(Fork(cell, number, cpu_ns(cell), 1.0, 0.0, 1.0, (cpu_ns(cell),) * 30) for cell in cells)
-    return Heat(number, cells, 0, (), (Pace(pace_s / 2, pace_s / 2, pace_s),) * 2, forks)
+    return Heat(number, cells, 0, (), (YardstickTime(pace_s / 2, pace_s / 2, pace_s),) * 2, forks)
 
 
 def test_more_keeps_all_tries_but_not_those_of_another_build(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_more_makes_what_is_missing_alone() -> None:
     cells, _ = jmh_plan.plan("high watermark, ISR of")
     groups = [tuple(cell.name for cell in members) for members in jmh_plan.in_turn(cells, 1)]
     # a run that ended in its third round, and one that was asked for a part of the first group
-    heats = Heats(Rule(), [heat(number, one, lambda _: 60.0) for number in (1, 2) for one in groups])
+    heats = Heats(ContentionRule(), [heat(number, one, lambda _: 60.0) for number in (1, 2) for one in groups])
     heats.tries += [heat(3, groups[0], lambda _: 60.0), heat(4, groups[1][:2], lambda _: 60.0)]
     ran: list[tuple[int, tuple[str, ...]]] = []
 
@@ -192,7 +192,7 @@ def test_more_makes_what_is_missing_alone() -> None:
         ran.append((number, tuple(names)))
         return heat(number, tuple(names), lambda _: 60.0).forks
 
-    pacer = Pacer(heats, measure=lambda: Pace(0.15, 0.15, 0.3), forks=forked, keep=lambda _: None)
+    pacer = HeatRunner(heats, measure=lambda: YardstickTime(0.15, 0.15, 0.3), forks=forked, keep=lambda _: None)
     effort = replace(jmh_plan.QUICK, forks=4)
     said = jmh._beforehand(cells, heats, effort)
     assert said.startswith(
@@ -214,16 +214,16 @@ def test_a_heat_of_more_cells_that_never_ran_is_no_round_of_fewer() -> None:
     part, _ = jmh_plan.plan("high watermark, ISR of 7, R=1")
     began = replace(heat(1, tuple(cell.name for cell in cells), lambda _: 60.0), forks=())
     effort = replace(jmh_plan.QUICK, forks=1)
-    assert [*jmh._missing(Heats(Rule(), [began]), part, effort)] == [1]
-    assert jmh._missing(Heats(Rule(), [began]), cells, effort) == {}, "it is made again"
+    assert [*jmh._missing(Heats(ContentionRule(), [began]), part, effort)] == [1]
+    assert jmh._missing(Heats(ContentionRule(), [began]), cells, effort) == {}, "it is made again"
 
 
 def test_forks_of_another_rule_are_not_counted_together(tmp_path: Path) -> None:
     distribution = manifested(tmp_path)
-    key = jmh._key(distribution, jmh_plan.QUICK, Rule())
-    assert key == jmh._key(distribution, replace(jmh_plan.QUICK, forks=99), Rule())
-    assert key != jmh._key(distribution, jmh_plan.QUICK, Rule(within=0.25))
-    assert key != jmh._key(distribution, replace(jmh_plan.QUICK, warm_s=9.0), Rule())
+    key = jmh._key(distribution, jmh_plan.QUICK, ContentionRule())
+    assert key == jmh._key(distribution, replace(jmh_plan.QUICK, forks=99), ContentionRule())
+    assert key != jmh._key(distribution, jmh_plan.QUICK, ContentionRule(within=0.25))
+    assert key != jmh._key(distribution, replace(jmh_plan.QUICK, warm_s=9.0), ContentionRule())
 
 
 def manifested(folder: Path) -> Distribution:
@@ -244,7 +244,7 @@ def test_the_gate_is_held_against_an_append_that_stores_something(tmp_path: Path
         for number in range(1, 6)
         for members in jmh_plan.in_turn(cells, number)
     ]
-    summary = jmh.summarise(manifested(tmp_path), jmh_plan.QUICK, Heats(Rule(), tries))
+    summary = jmh.summarise(manifested(tmp_path), jmh_plan.QUICK, Heats(ContentionRule(), tries))
     gates = [
         found for found in summary["comparisons"] if found["name"].startswith("append gate") and not found["control"]
     ]
@@ -262,7 +262,7 @@ def test_disturbed_forks_are_told_with_what_they_are_compared_in(tmp_path: Path)
         heat(number, tuple(cell.name for cell in jmh_plan.in_turn(cells, number)[0]), lambda _: 60.0, pace_s)
         for number, pace_s in ((1, 0.3), (2, 0.6), (3, 0.3))
     ]
-    summary = jmh.summarise(manifested(tmp_path), jmh_plan.QUICK, Heats(Rule(tries=1), tries))
+    summary = jmh.summarise(manifested(tmp_path), jmh_plan.QUICK, Heats(ContentionRule(tries=1), tries))
     found = {one["name"]: one for one in summary["comparisons"]}
     for comparison in comparisons:
         assert (found[comparison.name]["forks"], found[comparison.name]["forks_disturbed"]) == (3, 1)
@@ -272,9 +272,11 @@ def test_disturbed_forks_are_told_with_what_they_are_compared_in(tmp_path: Path)
 
 
 def test_an_open_result_says_how_to_go_on_by_the_same_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[jmh_plan.Effort, Rule]] = []
+    asked: list[tuple[jmh_plan.Effort, ContentionRule]] = []
 
-    def measured(distribution: Distribution, effort: jmh_plan.Effort, rule: Rule, **_: object) -> dict[str, Any]:
+    def measured(
+        distribution: Distribution, effort: jmh_plan.Effort, rule: ContentionRule, **_: object
+    ) -> dict[str, Any]:
         asked.append((effort, rule))
         group = tuple(cell.name for cell in jmh_plan.plan("high watermark, ISR of 7")[0])
         return jmh.summarise(distribution, effort, Heats(rule, [heat(n, group, lambda _: 60.0) for n in range(1, 6)]))
@@ -287,18 +289,21 @@ def test_an_open_result_says_how_to_go_on_by_the_same_rule(tmp_path: Path, monke
         cli.jmh_command()
     with pytest.raises(RackgateError, match=r"`rackgate patch jmh --full --within 12.5 --more --forks N`"):
         cli.jmh_command(full=True, forks=7, within=12.5)
-    assert asked == [(jmh_plan.QUICK, Rule()), (replace(jmh_plan.FULL, forks=7), Rule(within=0.125))]
+    assert asked == [
+        (jmh_plan.QUICK, ContentionRule()),
+        (replace(jmh_plan.FULL, forks=7), ContentionRule(within=0.125)),
+    ]
 
 
 def test_the_first_estimate_is_of_all_rounds() -> None:
     cells, _ = jmh_plan.plan()
     effort = jmh_plan.Effort(forks=10, warm_s=4, iterations=10, iteration_s=0.3)
     minutes = 10 * (len(cells) * 7 + 9 * jmh._START_S) / 60
-    said = jmh._beforehand(cells, Heats(Rule()), effort)
+    said = jmh._beforehand(cells, Heats(ContentionRule()), effort)
     assert said.startswith(
         f"10 rounds of {len(cells)} forks, of which 90 heats are missing, about {math.ceil(minutes)} "
     )
-    kept = Heats(Rule(), [heat(1, ("a", "b"), lambda _: 60.0), heat(2, ("a", "b"), lambda _: 60.0, 0.6)])
+    kept = Heats(ContentionRule(), [heat(1, ("a", "b"), lambda _: 60.0), heat(2, ("a", "b"), lambda _: 60.0, 0.6)])
     assert jmh._beforehand(cells, kept, effort).startswith("2 heats kept, 1 to make again; 10 rounds")
 
 

@@ -21,10 +21,10 @@ from pyhooks.core.wait import wait_for
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.workspace import Workspace
 from pyhooks.verify import jmh_plan, jmh_runner
-from pyhooks.verify.jmh_plan import QUICK, Cell
-from pyhooks.verify.jmh_runner import Bench, Turns
+from pyhooks.verify.jmh_plan import QUICK, JmhCell
+from pyhooks.verify.jmh_runner import JmhRunner, Turns
 
-CELLS = tuple(Cell(side, "Some.benchmark", (("racks", "1"),)) for side in ("stock", "overlay", "control"))
+CELLS = tuple(JmhCell(side, "Some.benchmark", (("racks", "1"),)) for side in ("stock", "overlay", "control"))
 ITERATIONS = 5
 
 
@@ -99,12 +99,12 @@ class Jvms:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JmhRunner:
     monkeypatch.setattr(Distribution, "classpath", lambda _self, overlay: f"overlay={overlay}")
-    return Bench(tmp_path, (), Distribution(tmp_path), tmp_path, tmp_path, tmp_path)
+    return JmhRunner(tmp_path, (), Distribution(tmp_path), tmp_path, tmp_path, tmp_path)
 
 
-def test_an_iteration_of_each_in_turn(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_iteration_of_each_in_turn(bench: JmhRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     jvms = Jvms()
     monkeypatch.setattr(jmh_runner, "run", jvms.run)
     forks = bench.heat(CELLS, 3, QUICK)
@@ -116,7 +116,7 @@ def test_an_iteration_of_each_in_turn(bench: Bench, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("iteration", [0, 3])
 def test_one_that_fails_ends_the_others_and_is_the_one_told(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, iteration: int
+    bench: JmhRunner, monkeypatch: pytest.MonkeyPatch, iteration: int
 ) -> None:
     jvms = Jvms(fails_at=("overlay", iteration))
     monkeypatch.setattr(jmh_runner, "run", jvms.run)
@@ -127,7 +127,7 @@ def test_one_that_fails_ends_the_others_and_is_the_one_told(
     assert (bench.out / "failed.log").read_text() == "overlay"
 
 
-def test_an_interrupt_ends_them_all(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_ends_them_all(bench: JmhRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     jvms = Jvms()
     monkeypatch.setattr(jmh_runner, "run", jvms.run)
     monkeypatch.setattr(process, "end_processes_in", jvms.end)
@@ -198,7 +198,7 @@ def result(tmp_path: Path, fastest_ns: list[float]) -> Path:
     return path
 
 
-SCAN = Cell(jmh_plan.STOCK, "MetricScanBenchmark.scan", (("racks", "1"),), operations=10, slice_calls=20)
+SCAN = JmhCell(jmh_plan.STOCK, "MetricScanBenchmark.scan", (("racks", "1"),), operations=10, slice_calls=20)
 
 
 def test_jmhs_result_is_read(tmp_path: Path) -> None:

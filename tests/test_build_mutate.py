@@ -25,9 +25,9 @@ from pyhooks.patchset.recipe import Artifact, Module, Recipe
 from pyhooks.patchset.stages import Stages
 from pyhooks.patchset.workspace import Workspace
 from pyhooks.verify import mutants, mutation
-from pyhooks.verify.mutant_runner import JAVA, Bench, JvmRun, Line, NotCompiledError, parse_run
+from pyhooks.verify.mutant_runner import JAVA, FinishedTest, JvmRun, MutantRunner, NotCompiledError, parse_run
 from pyhooks.verify.mutants import Mutant, Selector
-from pyhooks.verify.mutation import KILLED, SURVIVED, UNKNOWN, Base, Book, judge, missing, run_base
+from pyhooks.verify.mutation import KILLED, SURVIVED, UNKNOWN, Baseline, MutantResults, judge, missing, run_base
 
 ENTRY = """
 [[mutant]]
@@ -151,10 +151,10 @@ class FakeTrier:
 def ran(*lines: str, fault: str = "") -> JvmRun:
     """Lines such as ``passed one``; the test is a method of q.GateTest."""
     words = [line.split() for line in lines]
-    return JvmRun(tuple(Line(w[0], f"id:{w[1]}", f"q.GateTest#{w[1]}", "why") for w in words), fault)
+    return JvmRun(tuple(FinishedTest(w[0], f"id:{w[1]}", f"q.GateTest#{w[1]}", "why") for w in words), fault)
 
 
-BASES = {"q.GateTest": Base("q.GateTest", ("id:one", "id:two"), "", 1.0)}
+BASES = {"q.GateTest": Baseline("q.GateTest", ("id:one", "id:two"), "", 1.0)}
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_classes_are_run_once_without_mutants_and_those_known_are_not() -> None:
 
 
 def test_further_classes_are_run_until_one_kills() -> None:
-    bases = {name: Base(name, ("id:one",), "", 1.0) for name in ("q.A", "q.B#one", "q.C")}
+    bases = {name: Baseline(name, ("id:one",), "", 1.0) for name in ("q.A", "q.B#one", "q.C")}
     trier = FakeTrier(mutated={"q.A": ran("passed one"), "q.B": ran("failed one")})
     verdict = judge(trier, mutant(tests=("q.A", "q.B#one", "q.C")), bases, "key")
     assert verdict.status == KILLED
@@ -227,7 +227,7 @@ def test_further_classes_are_run_until_one_kills() -> None:
 
 
 def test_a_doubt_in_one_class_keeps_a_mutant_from_having_survived() -> None:
-    bases = {name: Base(name, ("id:one",), "", 1.0) for name in ("q.A", "q.B")}
+    bases = {name: Baseline(name, ("id:one",), "", 1.0) for name in ("q.A", "q.B")}
     trier = FakeTrier(mutated={"q.A": ran(fault="the JVM ended"), "q.B": ran("passed one")})
     assert judge(trier, mutant(tests=("q.A", "q.B")), bases, "key").status == UNKNOWN
 
@@ -239,7 +239,7 @@ RAFT = frozenset({"raft"})
 def test_a_mutant_of_opt_in_fixes_is_tried_on_a_build_with_them(tmp_path: Path) -> None:
     listed = (mutant("a"), replace(mutant("b"), opt_ins=RAFT), mutant("c"))
     contexts = {**CONTEXTS, RAFT: "series with raft"}
-    book = Book(tmp_path / "out", listed, contexts)
+    book = MutantResults(tmp_path / "out", listed, contexts)
     prepared: list[frozenset[str]] = []
 
     class FakeBench(FakeTrier):
@@ -253,7 +253,7 @@ def test_a_mutant_of_opt_in_fixes_is_tried_on_a_build_with_them(tmp_path: Path) 
         return FakeBench(base={"q.GateTest": ran("passed one")}, mutated={"q.GateTest": ran("failed one")})
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(mutation, "OnBench", lambda bench, *_: bench)
+        patched.setattr(mutation, "JvmMutantTester", lambda bench, *_: bench)
         stages = Stages(6, None, quiet=True)
         mutation._try_all(listed, book, stages, prepare, Workspace(tmp_path))
     assert prepared == [frozenset(), RAFT], "one bench for all mutants of a build"
@@ -261,7 +261,7 @@ def test_a_mutant_of_opt_in_fixes_is_tried_on_a_build_with_them(tmp_path: Path) 
     assert {context: list(bases) for context, bases in book.bases.items()} == {
         "series": list(BASES), "series with raft": list(BASES),
     }  # fmt: skip
-    again = Book(tmp_path / "out", listed, {**contexts, RAFT: "other fixes"})
+    again = MutantResults(tmp_path / "out", listed, {**contexts, RAFT: "other fixes"})
     assert [again.known(one) for one in listed] == [True, False, True]
     assert again.bases == {"series": book.bases["series"], "other fixes": {}}
 
@@ -269,13 +269,13 @@ def test_a_mutant_of_opt_in_fixes_is_tried_on_a_build_with_them(tmp_path: Path) 
 def test_results_are_kept_and_those_that_no_longer_hold_are_not(tmp_path: Path) -> None:
     listed = (mutant("a"), mutant("b"), mutant("c"))
     trier = FakeTrier(mutated={"q.GateTest": ran("failed one")})
-    book = Book(tmp_path, listed, CONTEXTS)
+    book = MutantResults(tmp_path, listed, CONTEXTS)
     assert [v.said for v in book.verdicts()] == [mutation.NOT_RUN] * 3
     book.add_bases("series", BASES.values())
     book.add(judge(trier, listed[0], book.bases["series"], listed[0].key("series")))
     book.add(judge(FakeTrier(fault=NotCompiledError("no")), listed[1], book.bases["series"], listed[1].key("series")))
 
-    again = Book(tmp_path, listed, CONTEXTS)
+    again = MutantResults(tmp_path, listed, CONTEXTS)
     assert again.bases["series"] == BASES
     # what is unknown is tried again
     assert [again.known(m) for m in listed] == [True, False, False]
@@ -283,12 +283,12 @@ def test_results_are_kept_and_those_that_no_longer_hold_are_not(tmp_path: Path) 
     assert (summary["total"], summary["killed"], summary["survived"], summary["unknown"]) == (3, 1, 0, 2)
     assert summary["mutants"][0]["by"] == "q.GateTest#one"
 
-    assert not Book(tmp_path, listed, {frozenset(): "other series"}).known(listed[0])
-    assert Book(tmp_path, listed, {frozenset(): "other series"}).bases == {"other series": {}}
-    assert not Book(tmp_path, (replace(listed[0], new="true"),), CONTEXTS).known(listed[0])
-    assert not Book(tmp_path, listed, CONTEXTS, fresh=True).known(listed[0])
+    assert not MutantResults(tmp_path, listed, {frozenset(): "other series"}).known(listed[0])
+    assert MutantResults(tmp_path, listed, {frozenset(): "other series"}).bases == {"other series": {}}
+    assert not MutantResults(tmp_path, (replace(listed[0], new="true"),), CONTEXTS).known(listed[0])
+    assert not MutantResults(tmp_path, listed, CONTEXTS, fresh=True).known(listed[0])
     (tmp_path / "summary.json").write_text("{ cut o")
-    assert not Book(tmp_path, listed, CONTEXTS).known(listed[0])
+    assert not MutantResults(tmp_path, listed, CONTEXTS).known(listed[0])
 
 
 def test_two_runs_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,17 +300,17 @@ def test_two_runs_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_failed_run_without_mutants_is_not_kept(tmp_path: Path) -> None:
-    Book(tmp_path, [mutant()], CONTEXTS).add_bases("series", [Base("q.GateTest", (), "fails", 1.0)])
-    assert not Book(tmp_path, [mutant()], CONTEXTS).bases["series"]
+    MutantResults(tmp_path, [mutant()], CONTEXTS).add_bases("series", [Baseline("q.GateTest", (), "fails", 1.0)])
+    assert not MutantResults(tmp_path, [mutant()], CONTEXTS).bases["series"]
 
 
 def test_a_summary_passes_only_if_all_that_was_chosen_was_killed(tmp_path: Path) -> None:
     listed = (mutant("a"), mutant("b"))
-    book = Book(tmp_path, listed, CONTEXTS)
+    book = MutantResults(tmp_path, listed, CONTEXTS)
     book.add(judge(FakeTrier(mutated={"q.GateTest": ran("failed one")}), listed[0], BASES, listed[0].key("series")))
-    assert mutation.Summary(book.verdicts(), ("a",), 0, book.file, 1.0).passed
-    assert not mutation.Summary(book.verdicts(), ("a", "b"), 0, book.file, 1.0).passed
-    assert not mutation.Summary(book.verdicts(), (), 0, book.file, 1.0).passed
+    assert mutation.MutationSummary(book.verdicts(), ("a",), 0, book.file, 1.0).passed
+    assert not mutation.MutationSummary(book.verdicts(), ("a", "b"), 0, book.file, 1.0).passed
+    assert not mutation.MutationSummary(book.verdicts(), (), 0, book.file, 1.0).passed
 
 
 def test_a_run_that_did_not_write_its_end_did_not_end() -> None:
@@ -402,7 +402,7 @@ def test_the_surface_of_a_class_is_what_others_are_compiled_against(tmp_path: Pa
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantRunner]:
     """A Kafka of two classes with one test class."""
     root = tmp_path_factory.mktemp("bench")
     real = recipe.load()
@@ -427,7 +427,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     (root / "GateTest.java").write_text(GATE_TEST)
     javac(root, root / "tests", root / "GateTest.java", path=[root / "classes", *jars])
     javac(root, root / "helpers", *sorted(JAVA.glob("*.java")), path=jars)
-    yield Bench(
+    yield MutantRunner(
         plan=plan, space=space, distribution=Distribution(root / "dist"), tree=tree, tests=root / "tests",
         helpers=root / "helpers", scala=(), work=root / "work",
     )  # fmt: skip
@@ -449,11 +449,11 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         ({"old": "open"}, "refuses", UNKNOWN, "occurs 2 times"),
     ],
 )
-def test_the_whole_way(bench: Bench, changed: dict[str, Any], method: str, status: str, said: str) -> None:
+def test_the_whole_way(bench: MutantRunner, changed: dict[str, Any], method: str, status: str, said: str) -> None:
     selector = Selector("q.GateTest", method)
     one = mutant(tests=(str(selector),), **changed)
     with bench.compiler() as compiler:
-        trier = mutation.OnBench(bench, compiler, bench.work / "logs")
+        trier = mutation.JvmMutantTester(bench, compiler, bench.work / "logs")
         bases = {base.selector: base for base in run_base(trier, "q.GateTest", [method])}
         verdict = judge(trier, one, bases, "key")
     assert verdict.status == status, verdict
@@ -462,10 +462,10 @@ def test_the_whole_way(bench: Bench, changed: dict[str, Any], method: str, statu
 
 
 @pytest.mark.build
-def test_a_changed_constant_is_judged_once_its_users_are_compiled_too(bench: Bench) -> None:
+def test_a_changed_constant_is_judged_once_its_users_are_compiled_too(bench: MutantRunner) -> None:
     one = mutant(tests=("q.GateTest#limit",), old="LIMIT = 2", new="LIMIT = 3")
     with bench.compiler() as compiler:
-        trier = mutation.OnBench(bench, compiler, bench.work / "logs")
+        trier = mutation.JvmMutantTester(bench, compiler, bench.work / "logs")
         bases = {base.selector: base for base in run_base(trier, "q.GateTest", ["limit"])}
         verdict = judge(trier, replace(one, recompile=("alpha/src/main/java/p/User.java",)), bases, "key")
     assert verdict.status == KILLED
@@ -473,7 +473,7 @@ def test_a_changed_constant_is_judged_once_its_users_are_compiled_too(bench: Ben
 
 
 @pytest.mark.build
-def test_a_compiler_that_has_ended_is_told_in_one_line(bench: Bench) -> None:
+def test_a_compiler_that_has_ended_is_told_in_one_line(bench: MutantRunner) -> None:
     with bench.compiler() as compiler:
         compiler.stop()
         with pytest.raises(RackgateError, match="run the command again") as caught:

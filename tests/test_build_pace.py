@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyhooks.verify import cpu_contention, jmh
-from pyhooks.verify.cpu_contention import Heat, Heats, Pace, Pacer, Rule
+from pyhooks.verify.cpu_contention import ContentionRule, Heat, HeatRunner, Heats, YardstickTime
 from pyhooks.verify.jmh_plan import Effort, plan
 from pyhooks.verify.jmh_statistics import Fork
 
@@ -33,7 +33,7 @@ class Machine:
         self.cores: list[int] = []
         self.slept_s: list[float] = []
         self.kept: list[str] = []
-        self.pacer = Pacer(
+        self.pacer = HeatRunner(
             heats,
             measure=lambda: self.read(next(self.speeds)),
             forks=self.run,
@@ -44,8 +44,8 @@ class Machine:
         )
 
     @staticmethod
-    def read(speed: float) -> Pace:
-        return Pace(speed * 0.6, 0.0, 0.1)
+    def read(speed: float) -> YardstickTime:
+        return YardstickTime(speed * 0.6, 0.0, 0.1)
 
     def run(self, cells: Sequence[str], number: int) -> list[Fork]:
         self.forks += [(number, cell) for cell in cells]
@@ -58,7 +58,7 @@ class Machine:
 
 
 def test_a_heat_with_all_measures_near_counts_at_once() -> None:
-    machine = Machine(Heats(Rule()), [100, 148])
+    machine = Machine(Heats(ContentionRule()), [100, 148])
     machine.pacer.run(1, CELLS)
     assert machine.forks == [(1, "stock"), (1, "overlay")]
     assert machine.heats.to_make_again() == []
@@ -74,7 +74,7 @@ def test_a_heat_with_all_measures_near_counts_at_once() -> None:
 def test_each_measure_before_and_after_must_be_near(slowest: float, counts: bool, place: int) -> None:
     speeds = [100.0, 100.0]
     speeds[place] = slowest
-    heats = Heats(Rule(looks=1))
+    heats = Heats(ContentionRule(looks=1))
     machine = Machine(heats, [100, 100, *speeds])
     machine.pacer.run(1, CELLS)
     machine.pacer.run(2, CELLS)
@@ -84,7 +84,7 @@ def test_each_measure_before_and_after_must_be_near(slowest: float, counts: bool
 
 
 def test_a_slow_heat_is_made_again_on_another_core_and_only_its_last_try_is_kept() -> None:
-    heats = Heats(Rule(looks=1))
+    heats = Heats(ContentionRule(looks=1))
     machine = Machine(heats, [100, 160], results=[1.0, 2.0, 60.0, 61.0])
     machine.pacer.run(1, CELLS)
     machine.pacer.again(ALL)
@@ -99,7 +99,7 @@ def test_a_slow_heat_is_made_again_on_another_core_and_only_its_last_try_is_kept
 
 
 def test_the_third_try_runs_to_its_end_and_is_kept_and_told_as_disturbed() -> None:
-    heats = Heats(Rule(looks=1))
+    heats = Heats(ContentionRule(looks=1))
     machine = Machine(heats, [100, 100, 160, 160, 170, 180], results=[60.0, 60.0, 70.0, 71.0])
     machine.pacer.run(1, CELLS)
     machine.pacer.run(2, CELLS)
@@ -116,7 +116,7 @@ def test_the_third_try_runs_to_its_end_and_is_kept_and_told_as_disturbed() -> No
 
 
 def test_a_try_waits_for_a_fast_yardstick_but_not_for_ever() -> None:
-    machine = Machine(Heats(Rule(looks=3, pause_s=7.0)), [100, 100, 160, 160, 101, 100, 160, 160, 160])
+    machine = Machine(Heats(ContentionRule(looks=3, pause_s=7.0)), [100, 100, 160, 160, 101, 100, 160, 160, 160])
     machine.pacer.run(1, CELLS)
     machine.pacer.run(2, CELLS)
     assert machine.slept_s == [7.0, 7.0]
@@ -129,7 +129,7 @@ def test_a_try_waits_for_a_fast_yardstick_but_not_for_ever() -> None:
 
 
 def test_a_faster_measure_throws_out_what_counted_by_a_slower_one() -> None:
-    heats = Heats(Rule())
+    heats = Heats(ContentionRule())
     machine = Machine(heats, [160, 160, 160, 160, 100, 100])
     for number in (1, 2):
         machine.pacer.run(number, CELLS)
@@ -143,7 +143,7 @@ def test_a_faster_measure_throws_out_what_counted_by_a_slower_one() -> None:
 
 
 def test_a_heat_without_tries_left_is_disturbed_if_a_faster_measure_throws_it_out() -> None:
-    heats = Heats(Rule(tries=1))
+    heats = Heats(ContentionRule(tries=1))
     machine = Machine(heats, [160, 160, 100])
     machine.pacer.run(1, CELLS)
     assert heats.disturbed() == []
@@ -154,7 +154,7 @@ def test_a_heat_without_tries_left_is_disturbed_if_a_faster_measure_throws_it_ou
 
 @given(st.lists(st.floats(100, 250), min_size=40, max_size=40))
 def test_what_is_out_stays_out_whatever_comes_later(speeds: list[float]) -> None:
-    heats = Heats(Rule())
+    heats = Heats(ContentionRule())
     machine = Machine(heats, speeds)
     out: set[int] = set()
     for number in range(1, 6):
@@ -178,7 +178,7 @@ def test_what_is_out_stays_out_whatever_comes_later(speeds: list[float]) -> None
 def test_the_rule_does_not_see_what_forks_measured(speeds: list[float], results: list[float]) -> None:
     ran = []
     for each in ([], results):
-        machine = Machine(Heats(Rule()), speeds, each)
+        machine = Machine(Heats(ContentionRule()), speeds, each)
         for number in range(1, 5):
             machine.pacer.run(number, CELLS)
             machine.pacer.again(ALL)
@@ -188,7 +188,7 @@ def test_the_rule_does_not_see_what_forks_measured(speeds: list[float], results:
 
 
 def test_a_resumed_run_has_the_fastest_measure_and_the_tries_of_the_earlier() -> None:
-    first = Machine(Heats(Rule(looks=1)), [100, 100, 160, 160])
+    first = Machine(Heats(ContentionRule(looks=1)), [100, 100, 160, 160])
     first.pacer.run(1, CELLS)
     first.pacer.run(2, CELLS)
     first.pacer.again(ALL)
@@ -204,7 +204,7 @@ def test_a_resumed_run_has_the_fastest_measure_and_the_tries_of_the_earlier() ->
 
 
 def test_heats_of_other_cells_are_left_for_another_run() -> None:
-    heats = Heats(Rule(looks=1))
+    heats = Heats(ContentionRule(looks=1))
     machine = Machine(heats, [100, 100, 160])
     machine.pacer.run(1, CELLS)
     machine.pacer.run(1, ("other", "cells"))
@@ -216,7 +216,7 @@ def test_heats_of_other_cells_are_left_for_another_run() -> None:
 def test_rounds_go_on_until_no_heat_is_left_to_be_made_again() -> None:
     cells, _ = plan("high watermark, ISR of 7")
     effort = Effort(forks=3, warm_s=1, iterations=1, iteration_s=1)
-    heats = Heats(Rule(looks=1))
+    heats = Heats(ContentionRule(looks=1))
     # the last round is slow, and the first repetition too: the third try comes after all rounds
     machine = Machine(heats, [*[100] * 4, 160, 160])
     words = list(jmh._rounds(machine.pacer, heats, cells, effort))

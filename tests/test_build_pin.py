@@ -10,7 +10,7 @@ import pytest
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.patchset import pinning, recipe
-from pyhooks.patchset.artifacts import MavenRepository, Store, read_pins, sha256, write_pins
+from pyhooks.patchset.artifacts import ArtifactStore, MavenRepository, read_pins, sha256, write_pins
 from pyhooks.patchset.recipe import Recipe, Roots
 from pyhooks.verify import cli
 
@@ -86,7 +86,7 @@ def test_what_maven_runs_is_pinned_beside_the_recipe(
 def test_what_maven_got_must_be_what_the_recipe_pins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = recipe.load()
     launcher = plan.find("junit-platform-launcher", "testrun")
-    monkeypatch.setattr(Store, "fetch", lambda *_: 0)
+    monkeypatch.setattr(ArtifactStore, "fetch", lambda *_: 0)
     monkeypatch.setattr(MavenRepository, "bootstrap", lambda *_: None)
     monkeypatch.setattr(pinning, "_exercise", lambda *_: None)
     monkeypatch.setattr(MavenRepository, "files", lambda _: {launcher.repository_path: launcher.sha256})

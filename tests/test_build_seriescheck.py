@@ -15,8 +15,8 @@ from pyhooks.patchset.series import Selection
 from pyhooks.patchset.workspace import Workspace
 from pyhooks.verify import series_check
 from pyhooks.verify.series_check import Check
-from pyhooks.verify.upstream_cases import FAILED, PASSED, PATCHED, STOCK, Case, ClassResult
-from pyhooks.verify.upstream_runner import Bench
+from pyhooks.verify.upstream_cases import FAILED, PASSED, PATCHED, STOCK, CaseResult, ClassResult
+from pyhooks.verify.upstream_runner import KafkaTestRunner
 
 
 def ok_row(**other: Any) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def test_a_failure_counts_if_it_comes_back_each_time_and_only_with_the_series(
     def fake(_bench: object, arm: str, _module: object, wanted: dict[str, Any], tell: Any) -> None:
         ran.append((arm, dict(wanted)))
         status = published if arm == STOCK and published else FAILED if len(ran) == 1 else again
-        tell(ClassResult("a.ATest", 1.0, (Case("a.ATest.b", status, 0.1, "why"),)))
+        tell(ClassResult("a.ATest", 1.0, (CaseResult("a.ATest.b", status, 0.1, "why"),)))
 
     class Built:
         distribution = None
@@ -188,7 +188,7 @@ def test_a_failure_counts_if_it_comes_back_each_time_and_only_with_the_series(
     monkeypatch.setattr(series_check, "compile_changed", lambda *_: {"clients": ("a.ATest",)})
     monkeypatch.setattr(series_check, "series_tests", lambda changed, _: changed)
     monkeypatch.setattr(series_check, "run_classes", fake)
-    monkeypatch.setattr(Bench, "classes", lambda *_: tmp_path / "published")
+    monkeypatch.setattr(KafkaTestRunner, "classes", lambda *_: tmp_path / "published")
     row = series_check.run_check(recipe.load(), Workspace(tmp_path), CHECK, tmp_path / "work")
     tried = [(PATCHED, {"a.ATest": ()}), *[(PATCHED, {"a.ATest": ("b",)})] * 5]
     assert ran == tried + [(STOCK, {"a.ATest": ("b",)})] * bool(published)

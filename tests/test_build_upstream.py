@@ -23,7 +23,7 @@ from pyhooks.verify.upstream_cases import (
     PATCHED,
     SKIPPED,
     STOCK,
-    Case,
+    CaseResult,
     ClassResult,
     Runs,
     judge,
@@ -116,7 +116,9 @@ def test_the_method_of_a_case(case: str, method: str | None) -> None:
 
 def test_nested_cases_can_only_run_with_their_whole_class() -> None:
     assert method_of(f"{NAME}$Inner.a", NAME) is None
-    runs = runs_of((STOCK, ClassResult(NAME, 1, (Case(f"{NAME}$Inner.a", FAILED, 0), Case(f"{NAME}.b", FAILED, 0)))))
+    runs = runs_of(
+        (STOCK, ClassResult(NAME, 1, (CaseResult(f"{NAME}$Inner.a", FAILED, 0), CaseResult(f"{NAME}.b", FAILED, 0))))
+    )
     assert upstream.methods_of(NAME, runs, STOCK, [f"{NAME}.b"]) == ("b",)
     assert upstream.methods_of(NAME, runs, STOCK, [f"{NAME}.b", f"{NAME}$Inner.a"]) == ()
 

@@ -27,41 +27,41 @@ from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.recipe import TEST_ALL
 from pyhooks.patchset.workspace import Workspace
 from pyhooks.verify import upstream, upstream_runner
-from pyhooks.verify.upstream import Unit, Usual, plan_units
+from pyhooks.verify.upstream import Batch, ClassDurations, plan_units
 from pyhooks.verify.upstream_cases import FAILED, OVERLAY, PASSED, PATCHED, STOCK, ClassResult, judge
-from pyhooks.verify.upstream_runner import Bench, run_classes
-from pyhooks.verify.upstream_state import State
+from pyhooks.verify.upstream_runner import KafkaTestRunner, run_classes
+from pyhooks.verify.upstream_state import UpstreamProgress
 from pyhooks.verify.upstream_suite import Suite
 
 
 def test_a_run_goes_on_where_it_was_killed(tmp_path: Path) -> None:
-    state = State(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    state = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     state.add(STOCK, result(a=PASSED))
     state.add(OVERLAY, result(a=FAILED))
     with state.lines.open("a", encoding="utf-8") as file:
         file.write('{"session": "1", "arm": "stock", "cla')  # killed while it wrote
-    again = State(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    again = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     again.load()
     assert again.done == {(STOCK, NAME, 0), (OVERLAY, NAME, 0)}
     assert again.sessions == 2
     again.add(STOCK, result("x.Y", a=PASSED))
-    third = State(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    third = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     third.load()
     assert (STOCK, "x.Y", 0) in third.done
     assert third.runs.bad() == {NAME: (f"{NAME}.a",)}
 
 
 def test_a_class_that_could_not_be_loaded_is_tried_again_and_one_that_crashed_is_not(tmp_path: Path) -> None:
-    state = State(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    state = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.add(STOCK, ClassResult("x.Lacks", 0.0, (), "NoClassDefFoundError: org/apache/kafka/streams/KafkaStreams"))
     state.add(STOCK, ClassResult("x.Crashes", 0.0, (), "The forked VM terminated"))
     assert {name for _, name, _ in state.done} == {"x.Lacks", "x.Crashes"}
-    again = State(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    again = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     again.load()
     assert {name for _, name, _ in again.done} == {"x.Crashes"}
     again.add(STOCK, result("x.Lacks", a=PASSED))
-    third = State(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    third = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     third.load()
     assert third.runs.first[STOCK]["x.Lacks"].error == ""
     assert third.runs.first[STOCK]["x.Crashes"].error == "The forked VM terminated"
@@ -79,19 +79,19 @@ def test_what_only_some_classes_need_comes_last_and_leaves_the_results_of_others
     (tmp_path / "libs").mkdir()
     space = Workspace(tmp_path)
     core = plan.module("core")
-    usual = Bench(plan, space, distribution, space.root, space.root).classpath(STOCK, core)
-    longer = Bench(plan, space, distribution, space.root, space.root, last).classpath(STOCK, core)
+    usual = KafkaTestRunner(plan, space, distribution, space.root, space.root).classpath(STOCK, core)
+    longer = KafkaTestRunner(plan, space, distribution, space.root, space.root, last).classpath(STOCK, core)
     assert longer == [*usual, *map(space.store.path, last)]
 
 
 def test_what_ran_on_stock_serves_the_next_series(tmp_path: Path) -> None:
     stock = tmp_path / "stock.jsonl"
-    first = State(tmp_path / "first", stock, tmp_path / "first.jsonl")
+    first = UpstreamProgress(tmp_path / "first", stock, tmp_path / "first.jsonl")
     first.add(STOCK, result(a=PASSED))
     first.add(OVERLAY, result(a=FAILED))
     first.add(STOCK, result(a=PASSED), repeat=1)
     spent_s = first.seconds()
-    following = State(tmp_path / "second", stock, tmp_path / "second.jsonl")
+    following = UpstreamProgress(tmp_path / "second", stock, tmp_path / "second.jsonl")
     following.load()
     # Repetitions are of the cases that failed with one series, so they stay with it.
     assert following.done == {(STOCK, NAME, 0)}
@@ -100,11 +100,11 @@ def test_what_ran_on_stock_serves_the_next_series(tmp_path: Path) -> None:
 
 
 def test_a_changed_test_of_the_series_does_not_repeat_the_published_ones(tmp_path: Path) -> None:
-    first = State(tmp_path, tmp_path / "stock.jsonl", tmp_path / "first.jsonl")
+    first = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "first.jsonl")
     first.add(OVERLAY, result(a=PASSED))
     first.add(PATCHED, result(a=PASSED))
     first.add(PATCHED, result(a=PASSED), repeat=1)
-    following = State(tmp_path, tmp_path / "stock.jsonl", tmp_path / "second.jsonl")
+    following = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "second.jsonl")
     following.load()
     assert following.done == {(OVERLAY, NAME, 0)}
 
@@ -171,12 +171,12 @@ def test_an_interruption_ends_what_begins_just_then_too(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(upstream, "run_classes", fake)
     monkeypatch.setattr(process, "end_processes_in", look)
-    state = State(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    state = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     core = recipe.load().module("core")
-    units = [Unit(STOCK, core, (f"x.{name}",)) for name in ("First", "Late", "Interrupted", "Never")]
+    units = [Batch(STOCK, core, (f"x.{name}",)) for name in ("First", "Late", "Interrupted", "Never")]
     with pytest.raises(KeyboardInterrupt):
-        upstream._run_units(made, state, units, Console(quiet=True), Usual(tmp_path / "timings.json"), jobs=2)
+        upstream._run_units(made, state, units, Console(quiet=True), ClassDurations(tmp_path / "timings.json"), jobs=2)
     assert ended == [-signal.SIGKILL]
 
 
@@ -189,20 +189,20 @@ def test_finished_classes_are_not_run_again(tmp_path: Path, monkeypatch: pytest.
             tell(result(name, a=PASSED))  # type: ignore[operator]
 
     monkeypatch.setattr(upstream, "run_classes", fake)
-    state = State(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    state = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     state.add(STOCK, result("x.Done", a=PASSED))
     module = recipe.load().module("core")
-    units = [Unit(STOCK, module, ("x.Done", "x.Open")), Unit(OVERLAY, module, ("x.Done",))]
+    units = [Batch(STOCK, module, ("x.Done", "x.Open")), Batch(OVERLAY, module, ("x.Done",))]
     memory = tmp_path / "timings.json"
-    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), Usual(memory))
+    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), ClassDurations(memory))
     assert asked == [(STOCK, ["x.Open"]), (OVERLAY, ["x.Done"])]
-    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), Usual(memory))
+    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), ClassDurations(memory))
     assert len(asked) == 2
     assert json.loads(memory.read_text())[f"{STOCK} x.Open"] == 1.0
-    assert Usual(memory).of(Unit(OVERLAY, module, ("x.Open", "x.Other"))) == 8.0 + 1.0 + 4.0
+    assert ClassDurations(memory).of(Batch(OVERLAY, module, ("x.Open", "x.Other"))) == 8.0 + 1.0 + 4.0
     memory.write_text("[]")
-    assert Usual(memory).seconds == {}
+    assert ClassDurations(memory).seconds == {}
 
 
 def test_batches_run_side_by_side_once_the_first_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,12 +220,14 @@ def test_batches_run_side_by_side_once_the_first_has_ended(tmp_path: Path, monke
             tell(result(name, a=PASSED))  # type: ignore[operator]
 
     monkeypatch.setattr(upstream, "run_classes", fake)
-    state = State(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    state = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     module = recipe.load().module("core")
-    units = [Unit(arm, module, (name,)) for name in ("x.First", "x.Second", "x.Third") for arm in (STOCK, OVERLAY)]
+    units = [Batch(arm, module, (name,)) for name in ("x.First", "x.Second", "x.Third") for arm in (STOCK, OVERLAY)]
     units = [units[0], *units[2:]]
-    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), Usual(tmp_path / "timings.json"), jobs=2)
+    upstream._run_units(
+        bench(tmp_path), state, units, Console(quiet=True), ClassDurations(tmp_path / "timings.json"), jobs=2
+    )
     assert state.done == {(unit.arm, unit.classes[0], 0) for unit in units}
 
 
@@ -246,13 +248,18 @@ def test_beside_what_keeps_cores_busy_nothing_runs(tmp_path: Path, monkeypatch: 
         tell(result(name, a=PASSED))  # type: ignore[operator]
 
     monkeypatch.setattr(upstream, "run_classes", fake)
-    state = State(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    state = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     core = recipe.load().module("core")
-    lone = [Unit(STOCK, core, (f"x.{name}",), lone=True) for name in ("Spins", "Too")]
-    units = [Unit(STOCK, core, ("x.First",)), lone[0], *(Unit(STOCK, core, (f"x.{n}",)) for n in ("Second", "Third"))]
+    lone = [Batch(STOCK, core, (f"x.{name}",), lone=True) for name in ("Spins", "Too")]
+    units = [Batch(STOCK, core, ("x.First",)), lone[0], *(Batch(STOCK, core, (f"x.{n}",)) for n in ("Second", "Third"))]
     upstream._run_units(
-        bench(tmp_path), state, [*units, lone[1]], Console(quiet=True), Usual(tmp_path / "timings.json"), jobs=4
+        bench(tmp_path),
+        state,
+        [*units, lone[1]],
+        Console(quiet=True),
+        ClassDurations(tmp_path / "timings.json"),
+        jobs=4,
     )
     assert beside == {
         "x.First": set(), "x.Second": {"x.Third"}, "x.Third": {"x.Second"}, "x.Spins": set(), "x.Too": set()
@@ -261,10 +268,10 @@ def test_beside_what_keeps_cores_busy_nothing_runs(tmp_path: Path, monkeypatch: 
 
 def test_what_runs_alone_at_first_is_a_class_that_is_soon_done(tmp_path: Path) -> None:
     core = recipe.load().module("core")
-    usual = Usual(tmp_path / "timings.json", {f"{STOCK} x.Long": 900.0, f"{STOCK} x.Short": 1.0})
-    todo = [Unit(OVERLAY, core, ("x.Long", "x.Short", "x.Unknown")), Unit(STOCK, core, ("x.Other",))]
+    usual = ClassDurations(tmp_path / "timings.json", {f"{STOCK} x.Long": 900.0, f"{STOCK} x.Short": 1.0})
+    todo = [Batch(OVERLAY, core, ("x.Long", "x.Short", "x.Unknown")), Batch(STOCK, core, ("x.Other",))]
     assert upstream._lead(todo, usual) == [
-        Unit(OVERLAY, core, ("x.Short",)), Unit(OVERLAY, core, ("x.Long", "x.Unknown")), todo[1]
+        Batch(OVERLAY, core, ("x.Short",)), Batch(OVERLAY, core, ("x.Long", "x.Unknown")), todo[1]
     ]  # fmt: skip
     assert upstream._lead(todo[1:], usual) == todo[1:]
     assert upstream._lead([], usual) == []
@@ -281,12 +288,12 @@ def test_when_one_cannot_be_run_no_other_begins(tmp_path: Path, monkeypatch: pyt
         tell(result(name, a=PASSED))  # type: ignore[operator]
 
     monkeypatch.setattr(upstream, "run_classes", fake)
-    state = State(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    state = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     made = bench(tmp_path)
-    units = [Unit(STOCK, recipe.load().module("core"), (f"x.{name}",)) for name in ("Fine", "Bad", *"abcdefgh")]
+    units = [Batch(STOCK, recipe.load().module("core"), (f"x.{name}",)) for name in ("Fine", "Bad", *"abcdefgh")]
     with pytest.raises(RackgateError, match="Maven failed"):
-        upstream._run_units(made, state, units, Console(quiet=True), Usual(tmp_path / "timings.json"), jobs=1)
+        upstream._run_units(made, state, units, Console(quiet=True), ClassDurations(tmp_path / "timings.json"), jobs=1)
     assert asked[:2] == ["x.Fine", "x.Bad"]
     # the pool may have taken the next one before it was told
     assert len(asked) < len(units)
@@ -307,9 +314,9 @@ def test_what_was_ended_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert told == []
 
 
-def bench(folder: Path) -> Bench:
+def bench(folder: Path) -> KafkaTestRunner:
     plan = recipe.load()
-    return Bench(plan, Workspace(folder / "space"), None, folder / "state", folder / "out")  # type: ignore[arg-type]
+    return KafkaTestRunner(plan, Workspace(folder / "space"), None, folder / "state", folder / "out")  # type: ignore[arg-type]
 
 
 def test_what_fails_is_repeated_five_times_on_every_arm_that_has_it(
@@ -322,7 +329,7 @@ def test_what_fails_is_repeated_five_times_on_every_arm_that_has_it(
         tell(result(a=PASSED if arm == STOCK else FAILED))  # type: ignore[operator]
 
     monkeypatch.setattr(upstream, "run_classes", fake)
-    state = State(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    state = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     state.add(STOCK, result(a=PASSED, b=PASSED))
     state.add(OVERLAY, result(a=FAILED, b=PASSED))
@@ -331,7 +338,7 @@ def test_what_fails_is_repeated_five_times_on_every_arm_that_has_it(
     assert asked == [(arm, {NAME: ("a",)}) for _ in range(5) for arm in (STOCK, OVERLAY)]
     assert str(state.runs.tally(OVERLAY, f"{NAME}.a")) == "0 of 6 passed"
     assert [row["test"] for row in judge(state.runs, {})["missed"]] == [f"{NAME}.a"]
-    resumed = State(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    resumed = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     resumed.load()
     upstream._repeat(bench(tmp_path), resumed, suite, {}, Console(quiet=True))
     assert len(asked) == 10
@@ -339,9 +346,13 @@ def test_what_fails_is_repeated_five_times_on_every_arm_that_has_it(
 
 def test_single_classes_can_be_asked_for_by_a_part_of_their_name() -> None:
     core, tools = recipe.load().module("core"), recipe.load().module("tools")
-    units = [Unit(STOCK, core, ("x.A", "x.AB")), Unit(OVERLAY, tools, ("y.C",)), Unit(STOCK, core, ("x.B",), lone=True)]
+    units = [
+        Batch(STOCK, core, ("x.A", "x.AB")),
+        Batch(OVERLAY, tools, ("y.C",)),
+        Batch(STOCK, core, ("x.B",), lone=True),
+    ]
     assert upstream.narrowed(units, ()) == units
-    assert upstream.narrowed(units, ["B"]) == [Unit(STOCK, core, ("x.AB",)), units[2]]
+    assert upstream.narrowed(units, ["B"]) == [Batch(STOCK, core, ("x.AB",)), units[2]]
     assert upstream.narrowed(units, ["y.", "x.A"]) == units[:2]
     with pytest.raises(RackgateError, match=r"has 'z\.Absent' in its name"):
         upstream.narrowed(units, ["B", "z.Absent"])
@@ -413,8 +424,8 @@ def test_classes_that_cannot_be_loaded_are_left_out_and_the_others_run(
 
     monkeypatch.setattr(MavenRepository, "maven", fake)
     monkeypatch.setattr(maven, "render", render)
-    monkeypatch.setattr(Bench, "classes", lambda *_: tmp_path)
-    monkeypatch.setattr(Bench, "classpath", lambda *_: [])
+    monkeypatch.setattr(KafkaTestRunner, "classes", lambda *_: tmp_path)
+    monkeypatch.setattr(KafkaTestRunner, "classpath", lambda *_: [])
     told: list[ClassResult] = []
     wanted: dict[str, tuple[str, ...]] = dict.fromkeys(("x.Bad", "x.Fine", "x.Worse"), ())
     run_classes(bench(tmp_path), STOCK, recipe.load().module("core"), wanted, told.append)
@@ -444,7 +455,7 @@ def test_results_are_taken_while_the_tests_run(tmp_path: Path) -> None:
 def test_changed_tests_that_are_not_there_to_be_run_are_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Bench, "classes", lambda *_: tmp_path / "elsewhere")
+    monkeypatch.setattr(KafkaTestRunner, "classes", lambda *_: tmp_path / "elsewhere")
     with pytest.raises(RackgateError, match="elsewhere: no compiled tests, though the series changes 2"):
         upstream.series_tests({"core": ("a.ATest", "a.BTest")}, bench(tmp_path))
 

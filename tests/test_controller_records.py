@@ -11,29 +11,36 @@ import pytest
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.patchset.distribution import Distribution
-from pyhooks.verify.controller_records import Arm, Record, Step, bench, first_difference, parse
+from pyhooks.verify.controller_records import (
+    ControllerConfig,
+    ControllerRecord,
+    ScriptEvent,
+    compiled_script,
+    first_difference,
+    parse,
+)
 
 FIRST_SEED, SEEDS, STEPS = 1, 20, 150
 FEATURE = "FeatureLevelRecord(name='min.insync.racks.version', featureLevel=1)"
 # The controller keeps a value of the cluster, 1 included, while racks are enforced.
 CLUSTER_VALUE = "ConfigRecord(resourceType=4, resourceName='', name='min.insync.racks', value='1')"
 ELR_MEMBERS = "eligibleLeaderReplicas=["
-Run = Callable[[Arm], tuple[Step, ...]]
+Run = Callable[[ControllerConfig], tuple[ScriptEvent, ...]]
 
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[Run]:
     """Runs all scripts on an arm, once."""
-    with bench(Distribution.load()) as made:
+    with compiled_script(Distribution.load()) as made:
         yield cache(lambda arm: made.run(arm, first_seed=FIRST_SEED, seeds=SEEDS, steps=STEPS))
 
 
-def fixes_alone(elr_level: int) -> Arm:
+def fixes_alone(elr_level: int) -> ControllerConfig:
     """Published classes with the fixes that are built in, and nothing else."""
-    return Arm(overlay=False, racks_level=None, elr_level=elr_level)
+    return ControllerConfig(overlay=False, racks_level=None, elr_level=elr_level)
 
 
-def without_the_feature(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+def without_the_feature(steps: tuple[ScriptEvent, ...]) -> tuple[ScriptEvent, ...]:
     """The steps without the records of the feature, which must be where racks begin to be enforced, and nowhere else.
 
     Its own level is written once a script, at its bootstrap, and the cluster's value when ELR is enabled beside it. The
@@ -54,21 +61,24 @@ def without_the_feature(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 @pytest.mark.build
 @pytest.mark.parametrize("elr_level", [0, 1])
 def test_with_the_feature_at_0_the_records_are_those_of_stock(run: Run, elr_level: int) -> None:
-    ours = run(Arm(overlay=True, racks_level=0, elr_level=elr_level))
+    ours = run(ControllerConfig(overlay=True, racks_level=0, elr_level=elr_level))
     assert first_difference(run(fixes_alone(elr_level)), ours) == ""
 
 
 @pytest.mark.build
 @pytest.mark.parametrize("elr_level", [0, 1])
 def test_with_one_rack_required_only_the_records_of_the_feature_are_added(run: Run, elr_level: int) -> None:
-    ours = run(Arm(overlay=True, racks_level=1, elr_level=elr_level))
+    ours = run(ControllerConfig(overlay=True, racks_level=1, elr_level=elr_level))
     assert first_difference(run(fixes_alone(elr_level)), without_the_feature(ours)) == ""
 
 
 @pytest.mark.build
 def test_with_two_racks_required_replicas_become_eligible_that_stock_forgets(run: Run) -> None:
     """The control: the comparison can fail, and fails where it must."""
-    theirs, ours = run(fixes_alone(1)), without_the_feature(run(Arm(overlay=True, racks_level=1, min_insync_racks=2)))
+    theirs, ours = (
+        run(fixes_alone(1)),
+        without_the_feature(run(ControllerConfig(overlay=True, racks_level=1, min_insync_racks=2))),
+    )
     differences = []
     for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
         sides = [tuple(without_configs(step) for step in steps if step.seed == seed) for steps in (theirs, ours)]
@@ -80,7 +90,7 @@ def test_with_two_racks_required_replicas_become_eligible_that_stock_forgets(run
     assert len(only_ours) >= 3, differences
 
 
-def without_configs(step: Step) -> Step:
+def without_configs(step: ScriptEvent) -> ScriptEvent:
     """The step without what a config that is set for a topic brings along."""
     own = ("ConfigRecord", "ClearElrRecord")
     return replace(step, records=tuple(record for record in step.records if record.kind not in own))
@@ -122,8 +132,8 @@ def test_the_script_reaches_what_it_is_to_compare(run: Run) -> None:
     assert any(step.name.endswith("after a clean shutdown") for step in steps)
 
 
-def step(data: str = "00", *, name: str = "create", number: int = 0) -> Step:
-    return Step(7, number, name, (Record(data, f"TopicRecord({data})"),), "")
+def step(data: str = "00", *, name: str = "create", number: int = 0) -> ScriptEvent:
+    return ScriptEvent(7, number, name, (ControllerRecord(data, f"TopicRecord({data})"),), "")
 
 
 def test_differences_name_the_seed_and_what_was_written() -> None:
@@ -136,6 +146,6 @@ def test_differences_name_the_seed_and_what_was_written() -> None:
 
 def test_output_that_breaks_off_is_not_taken_for_a_run() -> None:
     whole = "event\t7\t0\tcreate\nrecord\t00\tTopicRecord(00)\nevent\t7\t1\tgone\nrefused\tSomeException\nend\n"
-    assert parse(whole) == (step(), Step(7, 1, "gone", (), "SomeException"))
+    assert parse(whole) == (step(), ScriptEvent(7, 1, "gone", (), "SomeException"))
     with pytest.raises(RackgateError, match="did not come to its end"):
         parse(whole.removesuffix("end\n"))

@@ -131,7 +131,7 @@ def test_what_was_not_run_is_no_verdict(tmp_path: Path) -> None:
     some = {"sum": {"n": 1}, "tests": {"cases": {"kafka.PTest#testA": "failed"}}}
     judged = rules.judge(claims.claims["two"], some, {})
     assert (judged.state, judged.because) == (NOT_RUN, ("tests.test_x#test_b has not been run",))
-    assert rules.judge(claims.claims["three"], {}, {}) == rules.Judged(NOT_TESTABLE, ("nothing to run",))
+    assert rules.judge(claims.claims["three"], {}, {}) == rules.ClaimJudgement(NOT_TESTABLE, ("nothing to run",))
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_the_claims_of_the_project_are_enough_and_their_tests_exist() -> None:
 
 def test_committed_artifacts_do_not_contradict_the_claims() -> None:
     claims = load()
-    assert artifacts.faults(claims, artifacts.read_book(claims)) == []
+    assert artifacts.faults(claims, artifacts.read_results(claims)) == []
 
 
 def test_each_deviation_names_claims_and_each_of_the_text_that_is_refuted_is_one() -> None:

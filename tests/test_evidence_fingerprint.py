@@ -17,7 +17,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.evidence import artifacts, fingerprint, runs
 from pyhooks.evidence.claims import Claims
 from pyhooks.evidence.rules import STALE
-from pyhooks.evidence.runs import Done
+from pyhooks.evidence.runs import FinishedCommand
 from pyhooks.patchset import series
 
 # -- contents ---------------------------------------------------------------------------------------------------------
@@ -409,13 +409,13 @@ def stale(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str
     made = ("input/*.py", "input/*.toml", "overlay")
     claims = claims_of(root, *made)
 
-    done = Done(0, '{"n": 1}')
+    done = FinishedCommand(0, '{"n": 1}')
     runs.carry_out(
         claims, claims.runs["sum"], folder=root / "kept", root=root, out=root / "logs", execute=lambda *_: done
     )
 
     def now(*depends: str) -> list[str]:
-        book = artifacts.read_book(claims_of(root, *(depends or made)), root / "kept", root)
+        book = artifacts.read_results(claims_of(root, *(depends or made)), root / "kept", root)
         reason = book.stale.get("sum", "")
         assert bool(reason) == (book.judged["one"].state == STALE)
         names = {"overlay": "what the patch series builds", "series": "the patch series"}

@@ -25,7 +25,7 @@ from pyhooks.core.wait import wait_for
 from pyhooks.evidence import artifacts, cli, page, runs
 from pyhooks.evidence.claims import CONFIRMED, NOT_TESTABLE, REFUTED, Claims
 from pyhooks.evidence.rules import STALE
-from pyhooks.evidence.runs import Done
+from pyhooks.evidence.runs import FinishedCommand
 
 XML = """<testsuite>
 <testcase classname="kafka.PTest" name="testA(String)[1]"/>
@@ -50,7 +50,7 @@ class Commands:
         self.asked: list[list[str]] = []
         self.status = 0
 
-    def __call__(self, words: Sequence[str], log: Path, timeout_s: float) -> Done:
+    def __call__(self, words: Sequence[str], log: Path, timeout_s: float) -> FinishedCommand:
         assert timeout_s >= 600
         self.asked.append(list(words))
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -59,17 +59,17 @@ class Commands:
             (self.root / "out").mkdir(exist_ok=True)
             text = XML.format(a=self.failing)
             (self.root / "out" / "x.xml").write_text(text, encoding="utf-8")
-        return Done(self.status, json.dumps(self.answer))
+        return FinishedCommand(self.status, json.dumps(self.answer))
 
 
-def run_all(claims: Claims, root: Path, commands: Commands) -> artifacts.Book:
+def run_all(claims: Claims, root: Path, commands: Commands) -> artifacts.EvidenceResults:
     for run in claims.runs.values():
         runs.carry_out(claims, run, folder=root / "kept", root=root, out=root / "logs", execute=commands)
     return book_of(claims, root)
 
 
-def book_of(claims: Claims, root: Path) -> artifacts.Book:
-    return artifacts.read_book(claims, root / "kept", root)
+def book_of(claims: Claims, root: Path) -> artifacts.EvidenceResults:
+    return artifacts.read_results(claims, root / "kept", root)
 
 
 # -- running and keeping ----------------------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ def test_a_report_of_before_is_not_taken(root: Path) -> None:
     old.write_text(XML.format(a=""), encoding="utf-8")
     os.utime(old, (1, 1))
 
-    def nothing(words: Sequence[str], log: Path, timeout_s: float) -> Done:
-        return Done(0, f"{words}{log}{timeout_s}")
+    def nothing(words: Sequence[str], log: Path, timeout_s: float) -> FinishedCommand:
+        return FinishedCommand(0, f"{words}{log}{timeout_s}")
 
     with pytest.raises(RackgateError, match="no report of tests"):
         runs.carry_out(claims, claims.runs["tests"], folder=root / "kept", root=root, out=root, execute=nothing)
@@ -304,14 +304,14 @@ def made(root: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     monkeypatch.setattr(cli, "load", lambda: claims)
     monkeypatch.setattr(cli, "PAGE", root / "page" / "index.html")
     monkeypatch.setattr(runs, "OUT", root / "logs")
-    real_run, real_book, real_index = runs.carry_out, artifacts.read_book, artifacts.write_index
+    real_run, real_book, real_index = runs.carry_out, artifacts.read_results, artifacts.write_index
     real_page, real_faults = page.write, artifacts.faults
 
     def carried(claims: Claims, run: Any) -> Any:
         return real_run(claims, run, folder=folder, root=root, out=root / "logs", execute=commands)
 
     monkeypatch.setattr(runs, "carry_out", carried)
-    monkeypatch.setattr(artifacts, "read_book", lambda claims: real_book(claims, folder, root))
+    monkeypatch.setattr(artifacts, "read_results", lambda claims: real_book(claims, folder, root))
     monkeypatch.setattr(artifacts, "write_index", lambda claims, book: real_index(claims, book, folder))
     monkeypatch.setattr(artifacts, "faults", lambda claims, book: real_faults(claims, book, folder))
     monkeypatch.setattr(page, "write", lambda claims, book, path: real_page(claims, book, path, folder))

@@ -34,7 +34,7 @@ from pyhooks.lab import link_quality, topology
 from pyhooks.lab.lab import LAB_VARIABLE, Lab
 from pyhooks.lab.topology import Quality
 from pyhooks.patchset import recipe, stages
-from pyhooks.patchset.artifacts import Store as Jars
+from pyhooks.patchset.artifacts import ArtifactStore
 from pyhooks.patchset.distribution import MANIFEST, Distribution
 from pyhooks.verify import mutants, upstream_suite
 
@@ -139,7 +139,7 @@ def slow_sites(path: Path) -> None:
 
 def alloy_pin(path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Jars, "fetch", lambda *_: None)
+        patch.setattr(ArtifactStore, "fetch", lambda *_: None)
         alloy.fetch(path, path.parent / "jars")
 
 
@@ -153,12 +153,16 @@ def book(path: Path) -> None:
     one = claims.Claims(
         told.documents, {run.id: run}, {key: c for key, c in told.claims.items() if c.runs == (run.id,)}
     )
-    artifacts.faults(one, artifacts.read_book(one, path.parent), path.parent)
+    artifacts.faults(one, artifacts.read_results(one, path.parent), path.parent)
 
 
 def index(path: Path) -> None:
     told = claims.load()
-    found = [one for one in artifacts.faults(told, artifacts.Book({}, {}, {}, {}), path.parent) if str(path) in one]
+    found = [
+        one
+        for one in artifacts.faults(told, artifacts.EvidenceResults({}, {}, {}, {}), path.parent)
+        if str(path) in one
+    ]
     if found:
         raise RackgateError(found[0])
 

@@ -21,7 +21,7 @@ from pyhooks.core import paths, targets
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.locks import hold_lock
 from pyhooks.evidence import runs
-from pyhooks.evidence.runs import Done
+from pyhooks.evidence.runs import FinishedCommand
 from pyhooks.lab import memory, topology
 from pyhooks.patchset.distribution import Distribution
 
@@ -208,10 +208,10 @@ def test_a_file_of_an_earlier_run_is_none_of_this_one_whatever_the_clock(
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + step_s)
 
-    def execute(*_: Any) -> Done:
+    def execute(*_: Any) -> FinishedCommand:
         if writes:
             made.write_text('{"n": 2}', encoding="utf-8")
-        return Done(0, "")
+        return FinishedCommand(0, "")
 
     def carry_out() -> dict[str, Any]:
         claims = read_claims(tmp_path)

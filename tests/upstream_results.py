@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyhooks.verify.upstream_cases import ERROR, FAILED, Case, ClassResult
+from pyhooks.verify.upstream_cases import ERROR, FAILED, CaseResult, ClassResult
 
 NAME = "kafka.cluster.PartitionTest"
 
 
 def result(name: str = NAME, error: str = "", **cases: str) -> ClassResult:
-    made = tuple(Case(f"{name}.{case}", status, 0.1, "why" if status in (FAILED, ERROR) else "")
+    made = tuple(CaseResult(f"{name}.{case}", status, 0.1, "why" if status in (FAILED, ERROR) else "")
                  for case, status in cases.items())  # fmt: skip
     return ClassResult(name, 1.0, made, error)
 

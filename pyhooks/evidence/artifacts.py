@@ -16,8 +16,8 @@ from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import read_object, write_text
 from pyhooks.evidence import fingerprint
-from pyhooks.evidence.claims import OVERLAY, SERIES, Claim, Claims, Run
-from pyhooks.evidence.rules import FAILED, NOT_RUN, PASSED, SKIPPED, STALE, Judged, judge
+from pyhooks.evidence.claims import OVERLAY, SERIES, Claim, ClaimRun, Claims
+from pyhooks.evidence.rules import FAILED, NOT_RUN, PASSED, SKIPPED, STALE, ClaimJudgement, judge
 from pyhooks.patchset import series
 
 EVIDENCE = paths.REPO / "kip" / "evidence"
@@ -49,7 +49,7 @@ class Fingerprints:
 
 
 @dataclass(frozen=True)
-class Book:
+class EvidenceResults:
     """Artifacts in a folder, and the judgements of all claims by them.
 
     Attributes:
@@ -62,10 +62,10 @@ class Book:
     artifacts: Mapping[str, Mapping[str, Any]]
     hashes: Mapping[str, str]
     stale: Mapping[str, str]
-    judged: Mapping[str, Judged]
+    judged: Mapping[str, ClaimJudgement]
 
 
-def read_book(claims: Claims, folder: Path = EVIDENCE, root: Path = paths.REPO) -> Book:
+def read_results(claims: Claims, folder: Path = EVIDENCE, root: Path = paths.REPO) -> EvidenceResults:
     """Read all artifacts and judge all claims by them, without running anything.
 
     Args:
@@ -90,7 +90,7 @@ def read_book(claims: Claims, folder: Path = EVIDENCE, root: Path = paths.REPO) 
             stale[run.id] = changed
     results = {name: artifact["result"] for name, artifact in artifacts.items()}
     judged = {claim.id: judge(claim, results, stale) for claim in claims.claims.values()}
-    return Book(artifacts, hashes, stale, judged)
+    return EvidenceResults(artifacts, hashes, stale, judged)
 
 
 def read(path: Path) -> Mapping[str, Any]:
@@ -108,7 +108,7 @@ def read(path: Path) -> Mapping[str, Any]:
     return told
 
 
-def changes(run: Run, artifact: Mapping[str, Any], now: Fingerprints) -> str:
+def changes(run: ClaimRun, artifact: Mapping[str, Any], now: Fingerprints) -> str:
     """Describe what has changed since an artifact was made; empty if it is current.
 
     Files count by content: a moved file or another pattern for the same files is no change.
@@ -131,7 +131,7 @@ def changes(run: Run, artifact: Mapping[str, Any], now: Fingerprints) -> str:
     return ", ".join(found)
 
 
-def fingerprints(runs: Iterable[Run], root: Path = paths.REPO) -> dict[str, Fingerprints]:
+def fingerprints(runs: Iterable[ClaimRun], root: Path = paths.REPO) -> dict[str, Fingerprints]:
     """Return the current fingerprints of the dependencies of runs, by run.
 
     Fingerprints of unchanged contents are read from a cache below ``out``.
@@ -269,7 +269,7 @@ def _size(value: Any) -> int:
     return len(text) + 6 * (text.count("\n") + 1)
 
 
-def index_of(claims: Claims, book: Book) -> dict[str, Any]:
+def index_of(claims: Claims, book: EvidenceResults) -> dict[str, Any]:
     """Return the index, which is committed with the artifacts: state of each claim and SHA-256 of its artifacts."""
     return {
         name: {
@@ -280,20 +280,20 @@ def index_of(claims: Claims, book: Book) -> dict[str, Any]:
     }
 
 
-def write_index(claims: Claims, book: Book, folder: Path = EVIDENCE) -> None:
+def write_index(claims: Claims, book: EvidenceResults, folder: Path = EVIDENCE) -> None:
     """Write the index."""
     text = json.dumps(index_of(claims, book), indent=1, sort_keys=True) + "\n"
     write_text(folder / INDEX, text)
 
 
-def contradiction(claim: Claim, judged: Judged) -> str:
+def contradiction(claim: Claim, judged: ClaimJudgement) -> str:
     """Describe how current artifacts contradict the expected verdict of a claim; empty if they do not."""
     if judged.state == claim.verdict or judged.state in (NOT_RUN, STALE):
         return ""
     return f"{claim.id}: claims.toml says {claim.verdict}, its artifact {judged.state}: {'; '.join(judged.because)}"
 
 
-def missing(book: Book) -> list[str]:
+def missing(book: EvidenceResults) -> list[str]:
     """Describe the claims without a current result, with the commands to run; ``--check --strict`` fails for them."""
     return [
         f"{name}: {one.state}: {'; '.join(one.because)}; run `rackgate evidence {name}`"
@@ -302,7 +302,7 @@ def missing(book: Book) -> list[str]:
     ]
 
 
-def faults(claims: Claims, book: Book, folder: Path = EVIDENCE) -> list[str]:
+def faults(claims: Claims, book: EvidenceResults, folder: Path = EVIDENCE) -> list[str]:
     """Describe faults of the committed files: contradictions of claims, and an index that does not match."""
     found = [words for name, one in book.judged.items() if (words := contradiction(claims.claims[name], one))]
     path = folder / INDEX

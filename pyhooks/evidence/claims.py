@@ -30,7 +30,7 @@ _CASE = re.compile(r"[\w.]+#\w+")
 
 
 @dataclass(frozen=True)
-class Run:
+class ClaimRun:
     """Commands whose result is kept as an artifact, and the dependencies of that result.
 
     Attributes:
@@ -116,7 +116,7 @@ class Claims:
     """
 
     documents: Mapping[str, str]
-    runs: Mapping[str, Run]
+    runs: Mapping[str, ClaimRun]
     claims: Mapping[str, Claim]
 
 
@@ -129,7 +129,7 @@ def load(path: Path = CLAIMS) -> Claims:
     top = Table(toml_config.read(path, "it lists what the KIP claims and what checks it"), path)
     titles = top.table("documents")
     documents = {key: titles.text(key) for key in titles.left()}
-    runs: dict[str, Run] = {}
+    runs: dict[str, ClaimRun] = {}
     for table in top.tables("run", ()):
         run = _run(table)
         if run.id in runs:
@@ -171,9 +171,9 @@ def _command(table: Table, key: str) -> str:
     return command
 
 
-def _run(table: Table) -> Run:
+def _run(table: Table) -> ClaimRun:
     several = table.has("commands")
-    run = Run(
+    run = ClaimRun(
         id=_id(table),
         kind=table.word("kind", KINDS),
         commands=_commands(table),
@@ -192,7 +192,7 @@ def _run(table: Table) -> Run:
     return run
 
 
-def _claim(table: Table, documents: Mapping[str, str], runs: Mapping[str, Run]) -> Claim:
+def _claim(table: Table, documents: Mapping[str, str], runs: Mapping[str, ClaimRun]) -> Claim:
     verdict = table.word("verdict", VERDICTS)
     own = (table.word("run", tuple(runs)),) if table.has("run") else table.words("runs", tuple(runs), ())
     given = [name for name in RULES if table.has(name)]
@@ -219,7 +219,7 @@ def _claim(table: Table, documents: Mapping[str, str], runs: Mapping[str, Run]) 
     return claim
 
 
-def _atom(table: Table, own: Sequence[str], runs: Mapping[str, Run]) -> Atom:
+def _atom(table: Table, own: Sequence[str], runs: Mapping[str, ClaimRun]) -> Atom:
     run = table.word("of", own, own[0])
     for key in ("passed", "failed"):
         if table.has(key):
@@ -239,7 +239,7 @@ def _atom(table: Table, own: Sequence[str], runs: Mapping[str, Run]) -> Atom:
     return Atom(run, at, compare, value, table.number("within", 0) if compare == "near" else 0.0)
 
 
-def _trouble(case: str, run: Run) -> str:
+def _trouble(case: str, run: ClaimRun) -> str:
     """Return the reason why a run can't have a result for a test; empty if it can."""
     if not _CASE.fullmatch(case):
         return "must be package.Class#method"

@@ -16,8 +16,8 @@ from rich.table import Table
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.locks import hold_lock
 from pyhooks.evidence import artifacts, page, runs
-from pyhooks.evidence.artifacts import Book
-from pyhooks.evidence.claims import COSTS, Claims, Run, load
+from pyhooks.evidence.artifacts import EvidenceResults
+from pyhooks.evidence.claims import COSTS, ClaimRun, Claims, load
 from pyhooks.patchset.stages import Stages
 
 EVIDENCE_EPILOG = (
@@ -75,13 +75,13 @@ def evidence_command(
         if not list_:
             taken = "another `rackgate evidence` is at work in this checkout: wait for it"
             stack.enter_context(hold_lock(runs.OUT / ".lock", taken=taken))
-        book = artifacts.read_book(claims)
+        book = artifacts.read_results(claims)
         wanted = [name for name in _asked(claims, names or []) if not costs or claims.runs[name].cost in costs]
         failed: list[str] = []
         if not (list_ or judge):
             todo = [claims.runs[name] for name in wanted if fresh or name not in book.hashes or name in book.stale]
             failed = _carry_out(claims, todo, quiet=as_json)
-            book = artifacts.read_book(claims)
+            book = artifacts.read_results(claims)
         if not list_:
             artifacts.write_index(claims, book)
             page.write(claims, book, PAGE)
@@ -121,7 +121,7 @@ def _runs(claims: Claims, chosen: Sequence[str]) -> list[str]:
     return [name for name in claims.runs if name in used]
 
 
-def _carry_out(claims: Claims, todo: Sequence[Run], *, quiet: bool) -> list[str]:
+def _carry_out(claims: Claims, todo: Sequence[ClaimRun], *, quiet: bool) -> list[str]:
     stages = Stages(len(todo), runs.OUT / "timings.json", quiet=quiet)
     if todo:
         stages.say(f"{len(todo)} runs, about {sum(run.minutes for run in todo):.0f} min as kip/claims.toml tells")
@@ -144,7 +144,7 @@ def _carry_out(claims: Claims, todo: Sequence[Run], *, quiet: bool) -> list[str]
 
 
 def _check(claims: Claims, *, strict: bool) -> int:
-    book = artifacts.read_book(claims)
+    book = artifacts.read_results(claims)
     faults = artifacts.faults(claims, book)
     missing = artifacts.missing(book) if strict else []
     console = Console(soft_wrap=True, markup=False, highlight=False)
@@ -155,11 +155,11 @@ def _check(claims: Claims, *, strict: bool) -> int:
     return 1 if faults or missing else 0
 
 
-def _words(book: Book) -> str:
+def _words(book: EvidenceResults) -> str:
     return ", ".join(f"{count} {state}" for state, count in page.counts(book).items() if count)
 
 
-def _tell(claims: Claims, book: Book, chosen: Sequence[str], *, as_json: bool, written: Path | None) -> None:
+def _tell(claims: Claims, book: EvidenceResults, chosen: Sequence[str], *, as_json: bool, written: Path | None) -> None:
     rows = [page.row(claims.claims[name], claims, book) for name in chosen]
     if as_json:
         told = {"counts": page.counts(book), "claims": rows, "page": str(written) if written else ""}

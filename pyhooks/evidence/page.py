@@ -12,21 +12,21 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from pyhooks.core.files import write_text
-from pyhooks.evidence.artifacts import EVIDENCE, INDEX, Book
-from pyhooks.evidence.claims import CONDITIONAL, CONFIRMED, NOT_TESTABLE, REFUTED, Claim, Claims, Run
+from pyhooks.evidence.artifacts import EVIDENCE, INDEX, EvidenceResults
+from pyhooks.evidence.claims import CONDITIONAL, CONFIRMED, NOT_TESTABLE, REFUTED, Claim, ClaimRun, Claims
 from pyhooks.evidence.rules import NOT_RUN, STALE, UNDECIDED
 from pyhooks.report import pages
 
 STATES = (CONFIRMED, CONDITIONAL, REFUTED, UNDECIDED, STALE, NOT_RUN, NOT_TESTABLE)
 
 
-def counts(book: Book) -> dict[str, int]:
+def counts(book: EvidenceResults) -> dict[str, int]:
     """Return the number of claims in each state, including 0."""
     found = Counter(one.state for one in book.judged.values())
     return {state: found[state] for state in STATES}
 
 
-def row(claim: Claim, claims: Claims, book: Book) -> dict[str, Any]:
+def row(claim: Claim, claims: Claims, book: EvidenceResults) -> dict[str, Any]:
     """Return the data of a claim for the page and JSON.
 
     Returns:
@@ -51,7 +51,7 @@ def row(claim: Claim, claims: Claims, book: Book) -> dict[str, Any]:
     }
 
 
-def _check(run: Run, book: Book) -> dict[str, Any]:
+def _check(run: ClaimRun, book: EvidenceResults) -> dict[str, Any]:
     artifact: Mapping[str, Any] = book.artifacts.get(run.id, {})
     return {
         "run": run.id,
@@ -72,7 +72,7 @@ def code(text: str) -> Markup:
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
 
 
-def html(claims: Claims, book: Book, artifacts: str) -> str:
+def html(claims: Claims, book: EvidenceResults, artifacts: str) -> str:
     """Return the page.
 
     Args:
@@ -94,7 +94,7 @@ def html(claims: Claims, book: Book, artifacts: str) -> str:
     return pages.render(Path(__file__).with_name("page.html.j2"), values)
 
 
-def write(claims: Claims, book: Book, path: Path, folder: Path = EVIDENCE) -> None:
+def write(claims: Claims, book: EvidenceResults, path: Path, folder: Path = EVIDENCE) -> None:
     """Write the page; its links to artifacts are relative to it."""
     up = folder.resolve()
     beside = path.parent.resolve()

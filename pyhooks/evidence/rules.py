@@ -21,7 +21,7 @@ class AbsentError(LookupError):
 
 
 @dataclass(frozen=True)
-class Judged:
+class ClaimJudgement:
     """Judgement of a claim.
 
     Attributes:
@@ -36,7 +36,7 @@ class Judged:
     was: str = ""
 
 
-def judge(claim: Claim, results: Mapping[str, Any], stale: Mapping[str, str]) -> Judged:
+def judge(claim: Claim, results: Mapping[str, Any], stale: Mapping[str, str]) -> ClaimJudgement:
     """Judge a claim by the existing artifacts.
 
     Args:
@@ -45,14 +45,14 @@ def judge(claim: Claim, results: Mapping[str, Any], stale: Mapping[str, str]) ->
         stale: description of the changes since a stale artifact was made, by run.
     """
     if claim.verdict == NOT_TESTABLE:
-        return Judged(NOT_TESTABLE, (claim.why,))
+        return ClaimJudgement(NOT_TESTABLE, (claim.why,))
     if absent := [run for run in claim.runs if run not in results]:
-        return Judged(NOT_RUN, tuple(f"{run} has not been run" for run in absent))
+        return ClaimJudgement(NOT_RUN, tuple(f"{run} has not been run" for run in absent))
     if unasked := _unasked(claim, results):
-        return Judged(NOT_RUN, tuple(f"{case} has not been run" for case in unasked))
+        return ClaimJudgement(NOT_RUN, tuple(f"{case} has not been run" for case in unasked))
     found = by_rules(claim.rules, results)
     if old := [f"{run}: {stale[run]}" for run in claim.runs if run in stale]:
-        return Judged(STALE, tuple(old), found.state)
+        return ClaimJudgement(STALE, tuple(old), found.state)
     return found
 
 
@@ -62,7 +62,7 @@ def _unasked(claim: Claim, results: Mapping[str, Any]) -> list[str]:
     return sorted({case for atom in atoms for case in atom.cases if case not in results[atom.run]["cases"]})
 
 
-def by_rules(rules: Mapping[str, Sequence[Atom]], results: Mapping[str, Any]) -> Judged:
+def by_rules(rules: Mapping[str, Sequence[Atom]], results: Mapping[str, Any]) -> ClaimJudgement:
     """Return the only verdict whose conditions are all true, or ``undecided`` with the reasons."""
     reasons: list[str] = []
     given: dict[str, list[str]] = {}
@@ -74,10 +74,10 @@ def by_rules(rules: Mapping[str, Sequence[Atom]], results: Mapping[str, Any]) ->
             reasons += [f"not {verdict}: {words}" for holds, words in told if not holds]
     if len(given) == 1:
         ((verdict, words),) = given.items()
-        return Judged(verdict, tuple(words))
+        return ClaimJudgement(verdict, tuple(words))
     if given:
-        return Judged(UNDECIDED, (f"the rules say {' and '.join(given)} at once",))
-    return Judged(UNDECIDED, tuple(dict.fromkeys(reasons)))
+        return ClaimJudgement(UNDECIDED, (f"the rules say {' and '.join(given)} at once",))
+    return ClaimJudgement(UNDECIDED, tuple(dict.fromkeys(reasons)))
 
 
 def _holds(atom: Atom, result: Any) -> tuple[bool, str]:

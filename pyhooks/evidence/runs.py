@@ -19,7 +19,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import parse_json, read_text, write_text
 from pyhooks.core.process import DIES_WITH_PARENT, exits_on_sigterm
 from pyhooks.evidence import artifacts, rules
-from pyhooks.evidence.claims import OVERLAY, SERIES, Claims, Run
+from pyhooks.evidence.claims import OVERLAY, SERIES, ClaimRun, Claims
 from pyhooks.patchset import recipe, series
 from pyhooks.patchset.distribution import Distribution
 
@@ -31,7 +31,7 @@ _END_S = 120.0
 
 
 @dataclass(frozen=True)
-class Done:
+class FinishedCommand:
     """Result of a finished command.
 
     Attributes:
@@ -43,10 +43,10 @@ class Done:
     output: str
 
 
-Execute = Callable[[Sequence[str], Path, float], Done]
+Execute = Callable[[Sequence[str], Path, float], FinishedCommand]
 
 
-def execute(words: Sequence[str], log: Path, timeout_s: float) -> Done:
+def execute(words: Sequence[str], log: Path, timeout_s: float) -> FinishedCommand:
     """Run one command of the project in the root of the checkout.
 
     The command ends with this process. On a timeout or an interruption it gets SIGTERM first, so that it can clean up.
@@ -81,12 +81,12 @@ def execute(words: Sequence[str], log: Path, timeout_s: float) -> Done:
             if isinstance(error, subprocess.TimeoutExpired):
                 raise RackgateError(f"{shlex.join(words)}: not ready after {timeout_s:.0f} s; see {log}") from error
             raise
-    return Done(process.returncode, output)
+    return FinishedCommand(process.returncode, output)
 
 
 def carry_out(
     claims: Claims,
-    run: Run,
+    run: ClaimRun,
     *,
     folder: Path = artifacts.EVIDENCE,
     root: Path = paths.REPO,
@@ -162,7 +162,7 @@ def _fits(root: Path) -> None:
         raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
 
 
-def _marks(run: Run, root: Path) -> dict[Path, tuple[int, ...]]:
+def _marks(run: ClaimRun, root: Path) -> dict[Path, tuple[int, ...]]:
     """Return the files that a run reads, with attributes that change when a file is written.
 
     They are compared for equality only: modification times can't be compared with the clock, which may be set back.
@@ -171,7 +171,9 @@ def _marks(run: Run, root: Path) -> dict[Path, tuple[int, ...]]:
     return {path: (own.st_ino, own.st_size, own.st_mtime_ns, own.st_ctime_ns) for path, own in found.items()}
 
 
-def _result(claims: Claims, run: Run, done: Done, root: Path, before: Mapping[Path, tuple[int, ...]]) -> Any:
+def _result(
+    claims: Claims, run: ClaimRun, done: FinishedCommand, root: Path, before: Mapping[Path, tuple[int, ...]]
+) -> Any:
     # ignore reports of earlier runs
     written = sorted(path for path, mark in _marks(run, root).items() if before.get(path) != mark)
     if run.kind == "junit":
@@ -192,7 +194,7 @@ def _result(claims: Claims, run: Run, done: Done, root: Path, before: Mapping[Pa
     return _kept(told, run)
 
 
-def _kept(told: Any, run: Run) -> Any:
+def _kept(told: Any, run: ClaimRun) -> Any:
     if not run.keep:
         return told
     try:

@@ -13,7 +13,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import run
 from pyhooks.formal.model_source import Command
 from pyhooks.patchset import maven, recipe
-from pyhooks.patchset.artifacts import Store
+from pyhooks.patchset.artifacts import ArtifactStore
 from pyhooks.patchset.workspace import Workspace
 
 PIN = paths.REPO / "kip" / "formal" / "alloy.toml"
@@ -80,7 +80,7 @@ def fetch(pin: Path = PIN, base: Path | None = None) -> Path:
         raise table.wrong("id", f"must be group:artifact:version, is {artifact.id!r:.60}")
     plan = recipe.load()
     space = Workspace.of(plan)
-    store = Store(base or paths.BUILD / "alloy", space.repository)
+    store = ArtifactStore(base or paths.BUILD / "alloy", space.repository)
     with space.lock(lambda _: None), tempfile.TemporaryDirectory(prefix="rackgate-alloy-") as work:
         store.fetch(replace(plan, path=pin), [artifact], Path(work))
     return store.path(artifact)

@@ -269,7 +269,7 @@ def _download(recipe: Recipe, downloads: Sequence[Download], repository: Path, w
     maven.maven(pom, ["initialize"], repository=repository, online=True, what="fetch artifacts", log=log)
 
 
-class Store:
+class ArtifactStore:
     """A folder of verified jars under their Maven file names.
 
     Attributes:

@@ -18,7 +18,7 @@ from pathlib import Path
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import run
 from pyhooks.patchset import git, maven
-from pyhooks.patchset.artifacts import MavenRepository, Store
+from pyhooks.patchset.artifacts import ArtifactStore, MavenRepository
 from pyhooks.patchset.recipe import Artifact, Module, Recipe
 
 # Increase it when this module or a template changes results in a way that the keys below do not cover.
@@ -54,7 +54,7 @@ class Compiler:
     """
 
     recipe: Recipe
-    store: Store
+    store: ArtifactStore
     cache: Path
 
     def keys(self, sources: Sources, affected: Sequence[Module]) -> dict[str, str]:

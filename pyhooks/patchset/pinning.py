@@ -14,7 +14,7 @@ from pathlib import Path
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import write_text
 from pyhooks.patchset import compilation, maven
-from pyhooks.patchset.artifacts import MavenRepository, Store, sha256
+from pyhooks.patchset.artifacts import ArtifactStore, MavenRepository, sha256
 from pyhooks.patchset.recipe import Artifact, Module, Recipe, Roots, load, render_artifacts
 
 # Role, on the command line, of Maven's own plugins and their dependencies.
@@ -96,7 +96,7 @@ def record(recipe: Recipe, artifacts: Path, work: Path) -> dict[str, str]:
         RackgateError: a file can't be downloaded, the example fails, or a file differs from the pin in ``kafka.toml``
             for the same coordinates.
     """
-    store = Store(artifacts, MavenRepository(work / "resolved", None))
+    store = ArtifactStore(artifacts, MavenRepository(work / "resolved", None))
     libraries = [recipe.find("scala-library", "runtime")]
     running = recipe.with_role("testrun")
     store.fetch(recipe, [*libraries, *running], work)
@@ -115,7 +115,7 @@ def record(recipe: Recipe, artifacts: Path, work: Path) -> dict[str, str]:
     return pins
 
 
-def _exercise(recipe: Recipe, store: Store, repository: MavenRepository, work: Path) -> None:
+def _exercise(recipe: Recipe, store: ArtifactStore, repository: MavenRepository, work: Path) -> None:
     """Run every Maven goal that the project uses on an example of two classes and two tests."""
     for name, text in (
         ("main/java/example/Java.java", _JAVA), ("main/scala/example/Scala.scala", _SCALA),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.patchset.artifacts import Store
+from pyhooks.patchset.artifacts import ArtifactStore
 from pyhooks.patchset.git import commit_all, git
 from pyhooks.patchset.recipe import Module, Recipe
 
@@ -45,7 +45,7 @@ def destination(module: Module, kind: str, name: str, head: bytes) -> str | None
     return f"{module.path}/src/{kind}/{folder}/{name}"
 
 
-def lay_out(recipe: Recipe, store: Store, folder: Path) -> str:
+def lay_out(recipe: Recipe, store: ArtifactStore, folder: Path) -> str:
     """Write the sources of all modules to ``folder`` and commit them.
 
     Args:
@@ -78,7 +78,7 @@ def lay_out(recipe: Recipe, store: Store, folder: Path) -> str:
     return commit
 
 
-def _files(recipe: Recipe, store: Store, module: Module) -> Iterator[tuple[str, bytes]]:
+def _files(recipe: Recipe, store: ArtifactStore, module: Module) -> Iterator[tuple[str, bytes]]:
     for role, kind in (("sources", "main"), ("test-sources", "test")):
         if kind == "test" and not module.tests:
             continue

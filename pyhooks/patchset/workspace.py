@@ -18,7 +18,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import put_in_place
 from pyhooks.core.locks import hold_lock
 from pyhooks.patchset import java_helpers, maven, series, source_tree
-from pyhooks.patchset.artifacts import RENEW, MavenRepository, Store, sha256
+from pyhooks.patchset.artifacts import RENEW, ArtifactStore, MavenRepository, sha256
 from pyhooks.patchset.git import git
 from pyhooks.patchset.recipe import Module, Recipe
 
@@ -57,9 +57,9 @@ class Workspace:
         return Workspace((base or paths.BUILD) / f"kafka-{recipe.version}", recipe.path.with_name(MAVEN_MANIFEST))
 
     @property
-    def store(self) -> Store:
+    def store(self) -> ArtifactStore:
         """The pinned jars."""
-        return Store(self.root / "artifacts", self.repository)
+        return ArtifactStore(self.root / "artifacts", self.repository)
 
     @property
     def repository(self) -> MavenRepository:

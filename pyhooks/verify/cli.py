@@ -25,7 +25,7 @@ from pyhooks.patchset.series_facts import facts
 from pyhooks.patchset.stages import Stages
 from pyhooks.patchset.workspace import Workspace
 from pyhooks.verify import mutants, mutation
-from pyhooks.verify.cpu_contention import Rule
+from pyhooks.verify.cpu_contention import ContentionRule
 from pyhooks.verify.jmh import measure, pace_words
 from pyhooks.verify.jmh_plan import FULL, QUICK
 from pyhooks.verify.kafka_tests import run_tests
@@ -406,7 +406,7 @@ def jmh_command(
     ] = False,
     within: Annotated[
         float, typer.Option("--within", min=1, help="Percent by which the yardstick around a heat may be slow.")
-    ] = Rule().within * 100,
+    ] = ContentionRule().within * 100,
     json_: Json = False,
 ) -> None:
     """Measures what the gate costs with JMH, stock against overlay, an iteration of each in turn; writes out/jmh.
@@ -427,7 +427,7 @@ def jmh_command(
     summary = measure(
         Distribution.load(),
         replace(effort, forks=forks) if forks else effort,
-        Rule(within=within / 100),
+        ContentionRule(within=within / 100),
         only=only,
         more=more,
         quiet=json_,
@@ -450,7 +450,7 @@ def jmh_command(
                 "which more forks do not mend: see iterations_ns in out/jmh/forks.jsonl"
             )
         words = f"rackgate patch jmh{' --full' if full else ''}"
-        if within != Rule().within * 100:
+        if within != ContentionRule().within * 100:
             words += f" --within {within:g}"
         raise RackgateError(
             f"{len(open_)} comparisons are not settled, {absent} of them not measured at all; about "

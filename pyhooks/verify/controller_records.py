@@ -29,7 +29,7 @@ _TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
-class Record:
+class ControllerRecord:
     """A record that a controller wrote.
 
     Attributes:
@@ -47,7 +47,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Step:
+class ScriptEvent:
     """An event and its result.
 
     Attributes:
@@ -61,12 +61,12 @@ class Step:
     seed: int
     number: int
     name: str
-    records: tuple[Record, ...]
+    records: tuple[ControllerRecord, ...]
     refused: str
 
 
 @dataclass(frozen=True)
-class Arm:
+class ControllerConfig:
     """Configuration of a controller that runs the script.
 
     Attributes:
@@ -83,7 +83,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class ScriptBench:
+class ControllerScript:
     """The compiled script, ready to run.
 
     Attributes:
@@ -100,7 +100,7 @@ class ScriptBench:
     fixes: Distribution
     work: Path
 
-    def run(self, arm: Arm, *, first_seed: int, seeds: int, steps: int) -> tuple[Step, ...]:
+    def run(self, arm: ControllerConfig, *, first_seed: int, seeds: int, steps: int) -> tuple[ScriptEvent, ...]:
         """Run scripts, one for each seed.
 
         Args:
@@ -127,7 +127,7 @@ class ScriptBench:
 
 
 @contextmanager
-def bench(distribution: Distribution) -> Iterator[ScriptBench]:
+def compiled_script(distribution: Distribution) -> Iterator[ControllerScript]:
     """Compile the script against the published classes; delete all its files at the end.
 
     Builds the fixes alone if needed. If the series has no fix, that build has an empty overlay.
@@ -149,38 +149,38 @@ def bench(distribution: Distribution) -> Iterator[ScriptBench]:
         words: list[str | Path] = [maven.java_home() / "bin" / "javac"]
         words += ["-nowarn", "-proc:none", "--release", "17", "-cp", path]
         run([*words, "-d", classes, SOURCE], what="compile the controller's script")
-        yield ScriptBench(classes, harness, distribution, fixes, work)
+        yield ControllerScript(classes, harness, distribution, fixes, work)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def parse(text: str) -> tuple[Step, ...]:
+def parse(text: str) -> tuple[ScriptEvent, ...]:
     """Parse the output of ``ControllerScript.java``.
 
     Raises:
         RackgateError: the output is incomplete.
     """
-    steps: list[Step] = []
+    steps: list[ScriptEvent] = []
     lines = text.splitlines()
     if not lines or lines[-1] != "end":
         raise RackgateError("the controller's script did not come to its end")
     seed, number, name, refused = 0, -1, "", ""
-    records: list[Record] = []
+    records: list[ControllerRecord] = []
     for line in lines:
         kind, *words = line.split("\t")
         if kind == "record":
-            records.append(Record(words[0], words[1]))
+            records.append(ControllerRecord(words[0], words[1]))
         elif kind == "refused":
             refused = words[0]
         else:
             if number >= 0:
-                steps.append(Step(seed, number, name, tuple(records), refused))
+                steps.append(ScriptEvent(seed, number, name, tuple(records), refused))
             if kind == "event":
                 seed, number, name, refused, records = int(words[0]), int(words[1]), words[2], "", []
     return tuple(steps)
 
 
-def first_difference(one: Sequence[Step], other: Sequence[Step]) -> str:
+def first_difference(one: Sequence[ScriptEvent], other: Sequence[ScriptEvent]) -> str:
     """Describe the first difference between two runs, with its seed; empty if they are identical byte for byte."""
     for left, right in zip(one, other, strict=False):
         if left != right:

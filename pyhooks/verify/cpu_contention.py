@@ -48,7 +48,7 @@ _SEED = 1290
 
 
 @dataclass(frozen=True)
-class Pace:
+class YardstickTime:
     """One measurement of the yardstick.
 
     The rule uses wall-clock time, though forks are measured by CPU time: a fork warms up for a fixed wall-clock time,
@@ -79,12 +79,12 @@ class Yardstick:
         self._start = drawn.integers(0, _TABLE, size=_LOOKUPS)
         self._work(1, 1)
 
-    def measure(self) -> Pace:
+    def measure(self) -> YardstickTime:
         """Run the workload once, after a short warm-up that loads its data into the caches."""
         self._work(_HASHINGS // 50, 2)
         return self._work(_HASHINGS, _WALKS)
 
-    def _work(self, hashings: int, walks: int) -> Pace:
+    def _work(self, hashings: int, walks: int) -> YardstickTime:
         began, cpu = time.perf_counter(), time.thread_time()
         digest = hashlib.sha256()
         for _ in range(hashings):
@@ -96,7 +96,7 @@ class Yardstick:
             # With mode "clip", NumPy writes to ``there`` directly, without a buffer; no index is out of range.
             np.take(self._table, here, out=there, mode="clip")
             here, there = there, here
-        return Pace(hashed - began, time.perf_counter() - hashed, time.thread_time() - cpu)
+        return YardstickTime(hashed - began, time.perf_counter() - hashed, time.thread_time() - cpu)
 
 
 def identity() -> str:
@@ -118,7 +118,7 @@ def on_core(core: int) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Rule:
+class ContentionRule:
     """Rule that decides whether a heat counts.
 
     Attributes:
@@ -150,8 +150,8 @@ class Heat:
     round_: int
     cells: tuple[str, ...]
     core: int
-    waited: tuple[Pace, ...]
-    paces: tuple[Pace, ...]
+    waited: tuple[YardstickTime, ...]
+    paces: tuple[YardstickTime, ...]
     forks: tuple[Fork, ...]
 
     @property
@@ -176,8 +176,8 @@ class Heat:
             plain["round_"],
             tuple(plain["cells"]),
             plain["core"],
-            tuple(Pace(**pace) for pace in plain["waited"]),
-            tuple(Pace(**pace) for pace in plain["paces"]),
+            tuple(YardstickTime(**pace) for pace in plain["waited"]),
+            tuple(YardstickTime(**pace) for pace in plain["paces"]),
             tuple(Fork.of(fork) for fork in plain["forks"]),
         )
 
@@ -190,16 +190,16 @@ class Heats:
         tries: tries of earlier runs.
     """
 
-    def __init__(self, rule: Rule, tries: Sequence[Heat] = ()) -> None:
+    def __init__(self, rule: ContentionRule, tries: Sequence[Heat] = ()) -> None:
         self.rule = rule
         self.tries = list(tries)
 
     @property
-    def measures(self) -> list[Pace]:
+    def measures(self) -> list[YardstickTime]:
         """All measurements of the yardstick."""
         return [pace for one in self.tries for pace in (*one.waited, *one.paces)]
 
-    def limit_s(self, also: Sequence[Pace] = ()) -> float:
+    def limit_s(self, also: Sequence[YardstickTime] = ()) -> float:
         """Return the upper limit of a measurement in seconds, given all measurements so far and ``also``."""
         return min(pace.total_s for pace in (*self.measures, *also)) * (1 + self.rule.within)
 
@@ -249,7 +249,7 @@ class Heats:
         }
 
 
-class Pacer:
+class HeatRunner:
     """Runner of heats, which applies the rule.
 
     Args:
@@ -266,7 +266,7 @@ class Pacer:
         self,
         heats: Heats,
         *,
-        measure: Callable[[], Pace],
+        measure: Callable[[], YardstickTime],
         forks: Callable[[Sequence[str], int], Sequence[Fork]],
         keep: Callable[[Heat], None],
         cores: Sequence[int] = (),
@@ -291,7 +291,7 @@ class Pacer:
         self._keep(heat)
 
     def _try(self, round_: int, cells: tuple[str, ...], core: int, *, last: bool) -> Heat:
-        rule, waited = self._heats.rule, list[Pace]()
+        rule, waited = self._heats.rule, list[YardstickTime]()
         paces, forks = [self._measure()], list[Fork]()
         while len(waited) + 1 < rule.looks and self._slow(paces, waited):
             waited += paces
@@ -302,7 +302,7 @@ class Pacer:
             paces.append(self._measure())
         return Heat(round_, cells, core, tuple(waited), tuple(paces), tuple(forks))
 
-    def _slow(self, paces: Sequence[Pace], waited: Sequence[Pace]) -> bool:
+    def _slow(self, paces: Sequence[YardstickTime], waited: Sequence[YardstickTime]) -> bool:
         return max(pace.total_s for pace in paces) > self._heats.limit_s((*paces, *waited))
 
     def again(self, cells: frozenset[str]) -> None:

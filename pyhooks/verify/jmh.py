@@ -23,8 +23,8 @@ from pyhooks.patchset import recipe
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.workspace import Workspace
 from pyhooks.verify import jmh_runner
-from pyhooks.verify.cpu_contention import Heat, Heats, Pacer, Rule, Yardstick, identity
-from pyhooks.verify.jmh_plan import SCALE, Cell, Effort, in_turn, plan
+from pyhooks.verify.cpu_contention import ContentionRule, Heat, HeatRunner, Heats, Yardstick, identity
+from pyhooks.verify.jmh_plan import SCALE, Effort, JmhCell, in_turn, plan
 from pyhooks.verify.jmh_statistics import FEWEST_FORKS, Fork, compare, worst
 
 _START_S = 5.0  # overhead of a heat: start of JMH and its JVMs, setup, yardstick; used only for the first estimate
@@ -33,7 +33,7 @@ _START_S = 5.0  # overhead of a heat: start of JMH and its JVMs, setup, yardstic
 def measure(
     distribution: Distribution,
     effort: Effort,
-    rule: Rule,
+    rule: ContentionRule,
     *,
     only: str = "",
     more: bool = False,
@@ -80,7 +80,7 @@ def measure(
                 return bench.heat([by_name[name] for name in names], number, effort)
 
             by_name = {cell.name: cell for cell in plan()[0]}
-            pacer = Pacer(heats, measure=Yardstick().measure, forks=forks, keep=keep)
+            pacer = HeatRunner(heats, measure=Yardstick().measure, forks=forks, keep=keep)
             console.print(_beforehand(cells, heats, effort), soft_wrap=True)
             for words in _rounds(pacer, heats, cells, effort):
                 console.print(words, soft_wrap=True)
@@ -89,7 +89,7 @@ def measure(
     return summary
 
 
-def _rounds(pacer: Pacer, heats: Heats, cells: Sequence[Cell], effort: Effort) -> Iterator[str]:
+def _rounds(pacer: HeatRunner, heats: Heats, cells: Sequence[JmhCell], effort: Effort) -> Iterator[str]:
     """Run the missing heats, repeat heats while the rule requires it, and yield progress after each round.
 
     A heat that must be repeated gets one more try after each round: contention may have ended by then.
@@ -116,7 +116,7 @@ def _rounds(pacer: Pacer, heats: Heats, cells: Sequence[Cell], effort: Effort) -
         yield f"{effort.forks} rounds are there already; {pace_words(heats.told())}"
 
 
-def _missing(heats: Heats, cells: Sequence[Cell], effort: Effort) -> dict[int, list[list[Cell]]]:
+def _missing(heats: Heats, cells: Sequence[JmhCell], effort: Effort) -> dict[int, list[list[JmhCell]]]:
     """Return the missing heats of the requested rounds, by round number, which determines the order of the sides."""
     names = {cell.name for cell in cells}
     rounds = {
@@ -136,7 +136,7 @@ def _missing(heats: Heats, cells: Sequence[Cell], effort: Effort) -> dict[int, l
     return {number: groups for number, groups in rounds.items() if groups}
 
 
-def _beforehand(cells: Sequence[Cell], heats: Heats, effort: Effort) -> str:
+def _beforehand(cells: Sequence[JmhCell], heats: Heats, effort: Effort) -> str:
     """Describe the work ahead, with an estimate that uses no measurement of this machine."""
     fork_s = effort.warm_s + effort.iterations * effort.iteration_s
     missing = [members for groups in _missing(heats, cells, effort).values() for members in groups]
@@ -196,7 +196,7 @@ def summarise(distribution: Distribution, effort: Effort, heats: Heats) -> dict[
     }
 
 
-def _key(distribution: Distribution, effort: Effort, rule: Rule) -> str:
+def _key(distribution: Distribution, effort: Effort, rule: ContentionRule) -> str:
     """Return a hash of all that combined forks must have in common: build, effort, rule, code, JDK and machine."""
     digest = hashlib.sha256(distribution.manifest["patch_hash"].encode())
     digest.update(json.dumps([effort.warm_s, effort.iterations, effort.iteration_s]).encode())

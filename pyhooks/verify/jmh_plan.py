@@ -42,7 +42,7 @@ FULL = replace(QUICK, forks=18)
 
 
 @dataclass(frozen=True)
-class Cell:
+class JmhCell:
     """One benchmark with its parameters on one side.
 
     Attributes:
@@ -65,7 +65,7 @@ class Cell:
         return f"{self.side} {self.benchmark} {' '.join(f'{key}={value}' for key, value in self.parameters)}"
 
 
-def plan(only: str = "") -> tuple[tuple[Cell, ...], tuple[Comparison, ...]]:
+def plan(only: str = "") -> tuple[tuple[JmhCell, ...], tuple[Comparison, ...]]:
     """Return all cells and comparisons.
 
     Args:
@@ -74,13 +74,13 @@ def plan(only: str = "") -> tuple[tuple[Cell, ...], tuple[Comparison, ...]]:
     Raises:
         RackgateError: no name contains it.
     """
-    cells: list[Cell] = []
+    cells: list[JmhCell] = []
     comparisons: list[Comparison] = []
 
     def group(title: str, benchmark: str, fixed: dict[str, str], gauge: str = "", operations: int = 1) -> None:
-        def cell(side: str, racks: int, **more: str) -> Cell:
+        def cell(side: str, racks: int, **more: str) -> JmhCell:
             parameters = tuple({**fixed, "racks": str(racks), **more}.items())
-            return Cell(side, benchmark, parameters, operations, max(1, _OPERATIONS_IN_SLICE // operations))
+            return JmhCell(side, benchmark, parameters, operations, max(1, _OPERATIONS_IN_SLICE // operations))
 
         base = {"gauge": gauge} if gauge else {}
         ours = {"gauge": SCANNED[gauge]} if gauge else {}
@@ -97,7 +97,7 @@ def plan(only: str = "") -> tuple[tuple[Cell, ...], tuple[Comparison, ...]]:
         group(f"append gate, ISR of {isr}", "AppendBenchmark.append", {"isr": isr, "log": "stub"})
     # An append that writes to a file, for scale. It has no target: its forks differ by a third.
     on_file = (("isr", "3"), ("log", "file"), ("racks", "1"))
-    stock, control = (Cell(side, "AppendBenchmark.append", on_file, 1, 128) for side in (STOCK, CONTROL))
+    stock, control = (JmhCell(side, "AppendBenchmark.append", on_file, 1, 128) for side in (STOCK, CONTROL))
     cells.extend([stock, control])
     comparisons.append(Comparison(SCALE, stock.name, control.name, control=True))
     for isr in ("3", "5", "7"):
@@ -112,13 +112,13 @@ def plan(only: str = "") -> tuple[tuple[Cell, ...], tuple[Comparison, ...]]:
     return tuple(cell for cell in cells if cell.name in used), wanted
 
 
-def in_turn(cells: Sequence[Cell], number: int) -> list[list[Cell]]:
+def in_turn(cells: Sequence[JmhCell], number: int) -> list[list[JmhCell]]:
     """Return the heats of round ``number`` in planned order, each with its sides in the order of their turns.
 
     A JVM's turn is affected by the cache content that the previous JVM left. So rounds cycle through all cyclic orders,
     in which each side follows each other side equally often, and the side that begins alternates as well.
     """
-    groups: dict[tuple[str, str], list[Cell]] = {}
+    groups: dict[tuple[str, str], list[JmhCell]] = {}
     for cell in cells:
         fixed = dict(cell.parameters)
         place = fixed.get("isr", "") + fixed.get("log", "") + fixed.get("gauge", "").replace("Rack", "")

@@ -24,7 +24,7 @@ from pyhooks.patchset import maven
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.recipe import Recipe
 from pyhooks.patchset.workspace import Workspace
-from pyhooks.verify.jmh_plan import OVERLAY, Cell, Effort
+from pyhooks.verify.jmh_plan import OVERLAY, Effort, JmhCell
 from pyhooks.verify.jmh_statistics import Fork
 
 SOURCES = maven.JMH / "java"
@@ -80,7 +80,7 @@ class Turns:
 
 
 @dataclass(frozen=True)
-class Bench:
+class JmhRunner:
     """Compiled benchmarks, ready to run.
 
     Attributes:
@@ -99,7 +99,7 @@ class Bench:
     scratch: Path
     out: Path
 
-    def heat(self, cells: Sequence[Cell], number: int, effort: Effort) -> tuple[Fork, ...]:
+    def heat(self, cells: Sequence[JmhCell], number: int, effort: Effort) -> tuple[Fork, ...]:
         """Run one fork of each cell, all at the same time, with alternating iterations.
 
         Args:
@@ -127,7 +127,7 @@ class Bench:
     def _log(self, place: int) -> Path:
         return self.work / f"jmh-{place}.log"
 
-    def _told(self, error: BaseException, cell: Cell, log: Path) -> BaseException:
+    def _told(self, error: BaseException, cell: JmhCell, log: Path) -> BaseException:
         """Copy the log to ``out`` and return an error that names the copy."""
         if not isinstance(error, RackgateError) or not log.exists():
             return error
@@ -135,7 +135,7 @@ class Bench:
         shutil.copyfile(log, kept)
         return RackgateError(f"benchmark {cell.name} failed, see {kept}", detail=error.detail)
 
-    def _fork(self, cell: Cell, number: int, effort: Effort, place: int, turn: str) -> Fork:
+    def _fork(self, cell: JmhCell, number: int, effort: Effort, place: int, turn: str) -> Fork:
         overlay = cell.side == OVERLAY
         classpath = ":".join([str(self.classes), *map(str, self.harness), self.distribution.classpath(overlay)])
         result = self.work / f"result-{place}.json"
@@ -155,7 +155,7 @@ class Bench:
         return read(result, cell, number)
 
 
-def read(result: Path, cell: Cell, number: int) -> Fork:
+def read(result: Path, cell: JmhCell, number: int) -> Fork:
     """Parse JMH's result of one fork; its CPU time is that of the fastest slice.
 
     Disturbances only make slices slower and can affect nearly all of a fork, and so every quantile of its iterations.
@@ -239,7 +239,7 @@ def prepare(
     work: Path,
     scratch: Path,
     out: Path,
-) -> Bench:
+) -> JmhRunner:
     """Compile the benchmarks against the published jars.
 
     Raises:
@@ -262,4 +262,4 @@ def prepare(
     java = work / "java"
     java.write_text(f'#!/bin/sh\nexec {" ".join(DIES_WITH_PARENT)} java "$@"\n', encoding="utf-8")
     java.chmod(0o755)
-    return Bench(classes, jars, distribution, work, scratch, out)
+    return JmhRunner(classes, jars, distribution, work, scratch, out)

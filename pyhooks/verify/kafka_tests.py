@@ -32,7 +32,7 @@ TIMEOUT_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class KafkaTestRun:
     """Result of a test run.
 
     Attributes:
@@ -70,7 +70,7 @@ def run_tests(
     stock: bool = False,
     quiet: bool = False,
     reports: Path | None = None,
-) -> Outcome:
+) -> KafkaTestRun:
     """Run test classes of Kafka.
 
     Args:
@@ -137,12 +137,12 @@ def run_tests(
     return outcome
 
 
-def read_reports(folder: Path, shown: Path, seconds: float) -> Outcome:
+def read_reports(folder: Path, shown: Path, seconds: float) -> KafkaTestRun:
     """Summarize the JUnit XML in ``folder``.
 
     Args:
         folder: contains ``TEST-*.xml`` files.
-        shown: the value of ``Outcome.reports``.
+        shown: the value of ``KafkaTestRun.reports``.
         seconds: duration of the run.
 
     Raises:
@@ -166,7 +166,7 @@ def read_reports(folder: Path, shown: Path, seconds: float) -> Outcome:
                 failed += 1
                 message = (fault.get("message") or fault.get("type") or "").splitlines()
                 failures.append(f"{case.get('classname')}.{case.get('name')}: {message[0] if message else ''}")
-    return Outcome(tests, failed, skipped, tuple(failures), shown, seconds)
+    return KafkaTestRun(tests, failed, skipped, tuple(failures), shown, seconds)
 
 
 def changed_tests(plan: Recipe, sources: Path, patches: tuple[series.Patch, ...], work: Path) -> dict[str, list[Path]]:

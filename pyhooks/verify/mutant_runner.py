@@ -42,7 +42,7 @@ class NotCompiledError(RackgateError):
 
 
 @dataclass(frozen=True)
-class Line:
+class FinishedTest:
     """One finished test.
 
     Attributes:
@@ -67,7 +67,7 @@ class JvmRun:
         fault: why the run did not complete, or empty.
     """
 
-    lines: tuple[Line, ...]
+    lines: tuple[FinishedTest, ...]
     fault: str = ""
 
 
@@ -123,7 +123,7 @@ class CompileServer:
 
 
 @dataclass(frozen=True)
-class Bench:
+class MutantRunner:
     """Inputs and folders that all mutants share.
 
     Attributes:
@@ -346,11 +346,13 @@ def parse_run(text: str, fault: str = "") -> JvmRun:
         if words == ["end"]:
             ended = True
         elif len(words) >= 3:
-            lines.append(Line(words[0], words[1], words[2], words[3] if len(words) > 3 else ""))
+            lines.append(FinishedTest(words[0], words[1], words[2], words[3] if len(words) > 3 else ""))
     return JvmRun(tuple(lines), "" if ended else fault or "the JVM ended before its tests did")
 
 
-def prepare(plan: Recipe, space: Workspace, patches: Sequence[series.Patch], bench: Bench, sources: Path) -> None:
+def prepare(
+    plan: Recipe, space: Workspace, patches: Sequence[series.Patch], bench: MutantRunner, sources: Path
+) -> None:
     """Fill ``bench.tree``, ``bench.helpers`` and ``bench.tests``.
 
     Args:

@@ -26,7 +26,7 @@ from pyhooks.patchset.series import DEFAULT, Patch, Selection
 from pyhooks.patchset.stages import Stages
 from pyhooks.patchset.workspace import Workspace
 from pyhooks.verify import mutant_runner
-from pyhooks.verify.mutant_runner import Bench, CompileServer, JvmRun, NotCompiledError
+from pyhooks.verify.mutant_runner import CompileServer, JvmRun, MutantRunner, NotCompiledError
 from pyhooks.verify.mutants import Mutant, Selector, choose, load
 
 LIST = "mutants.toml"
@@ -41,7 +41,7 @@ NOT_RUN = "not run yet"
 
 
 @dataclass(frozen=True)
-class Base:
+class Baseline:
     """Baseline: the results of a selector's tests without a mutant.
 
     Attributes:
@@ -58,7 +58,7 @@ class Base:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class MutantVerdict:
     """Verdict on one mutant.
 
     Attributes:
@@ -79,7 +79,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Summary:
+class MutationSummary:
     """Summary of all verdicts.
 
     Attributes:
@@ -90,7 +90,7 @@ class Summary:
         seconds: duration of the command.
     """
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[MutantVerdict, ...]
     chosen: tuple[str, ...]
     reused: int
     file: Path
@@ -106,8 +106,8 @@ class Summary:
         return self.count(KILLED) == len(self.chosen) > 0
 
 
-class Trier(Protocol):
-    """Interface that compiles mutants and runs tests: ``OnBench``, or a fake in tests."""
+class MutantTester(Protocol):
+    """Interface that compiles mutants and runs tests: ``JvmMutantTester``, or a fake in tests."""
 
     def compile(self, mutant: Mutant) -> Path:
         """Compile a mutant; return the folder of its classes."""
@@ -117,8 +117,8 @@ class Trier(Protocol):
 
 
 @dataclass(frozen=True)
-class OnBench:
-    """``Trier`` that compiles and runs on a bench.
+class JvmMutantTester:
+    """``MutantTester`` that compiles and runs on a bench.
 
     Attributes:
         bench: the bench.
@@ -126,7 +126,7 @@ class OnBench:
         logs: folder for the output of each class's last test run.
     """
 
-    bench: Bench
+    bench: MutantRunner
     compiler: CompileServer
     logs: Path
 
@@ -154,7 +154,7 @@ def listed() -> tuple[Mutant, ...]:
 def mutate(
     distribution: Distribution, only: Iterable[str] = (), *, fresh: bool = False, quiet: bool = False,
     out: Path | None = None,
-) -> Summary:  # fmt: skip
+) -> MutationSummary:  # fmt: skip
     """Run the selected mutants that have no stored verdict.
 
     A mutant of opt-in fixes is run on a build with these fixes, which is built if needed.
@@ -184,7 +184,7 @@ def mutate(
     space = Workspace.of(plan)
     taken = f"another run tries mutants in {target}; wait for it or end it"
     with hold_lock(target / "lock", taken=taken):
-        book = Book(target, everything, contexts, fresh=fresh)
+        book = MutantResults(target, everything, contexts, fresh=fresh)
         todo = [mutant for mutant in chosen if not book.known(mutant)]
         wanted = {mutant.opt_ins for mutant in todo}
         built = {
@@ -193,12 +193,12 @@ def mutate(
         }
         stages = Stages(3 * len(wanted), space.root / "timings-mutate.json", quiet=quiet)
 
-        def prepare(names: frozenset[str], work: Path) -> Bench:
+        def prepare(names: frozenset[str], work: Path) -> MutantRunner:
             return _prepare(plan, patches[names], space, built[names], contexts, work, stages)
 
         _try_all(todo, book, stages, prepare, space)
     names = tuple(mutant.name for mutant in chosen)
-    return Summary(book.verdicts(), names, len(chosen) - len(todo), book.file, time.monotonic() - started)
+    return MutationSummary(book.verdicts(), names, len(chosen) - len(todo), book.file, time.monotonic() - started)
 
 
 def _sorted(groups: Iterable[frozenset[str]]) -> list[frozenset[str]]:
@@ -208,9 +208,9 @@ def _sorted(groups: Iterable[frozenset[str]]) -> list[frozenset[str]]:
 
 def _try_all(
     todo: Sequence[Mutant],
-    book: Book,
+    book: MutantResults,
     stages: Stages,
-    prepare: Callable[[frozenset[str], Path], Bench],
+    prepare: Callable[[frozenset[str], Path], MutantRunner],
     space: Workspace,
 ) -> None:
     for names in _sorted(mutant.opt_ins for mutant in todo):
@@ -220,14 +220,14 @@ def _try_all(
             with stages.stage(" ".join(["prepare", *sorted(names)])):
                 bench = prepare(names, work)
             with bench.compiler() as compiler:
-                _run(some, OnBench(bench, compiler, book.file.parent / "logs"), book, stages)
+                _run(some, JvmMutantTester(bench, compiler, book.file.parent / "logs"), book, stages)
         finally:
             shutil.rmtree(work, ignore_errors=True)
         stages.remember()
     book.save()
 
 
-def _run(todo: Sequence[Mutant], trier: Trier, book: Book, stages: Stages) -> None:
+def _run(todo: Sequence[Mutant], trier: MutantTester, book: MutantResults, stages: Stages) -> None:
     """Run mutants of one build."""
     context = book.contexts[todo[0].opt_ins]
     bases = book.bases[context]
@@ -248,7 +248,7 @@ def _run(todo: Sequence[Mutant], trier: Trier, book: Book, stages: Stages) -> No
             progress.console.print(f"{line}{ending}{estimate}", soft_wrap=True, markup=False, highlight=False)
 
 
-def missing(mutants: Iterable[Mutant], bases: Mapping[str, Base]) -> list[tuple[str, tuple[str, ...]]]:
+def missing(mutants: Iterable[Mutant], bases: Mapping[str, Baseline]) -> list[tuple[str, tuple[str, ...]]]:
     """Return the test classes without a baseline, each with its methods; an empty name stands for the whole class."""
     wanted: dict[str, list[str]] = {}
     for test in (test for mutant in mutants for test in mutant.tests):
@@ -257,7 +257,7 @@ def missing(mutants: Iterable[Mutant], bases: Mapping[str, Base]) -> list[tuple[
     return [(name, tuple(methods)) for name, methods in sorted(wanted.items()) if methods]
 
 
-def run_base(trier: Trier, class_name: str, methods: Sequence[str]) -> list[Base]:
+def run_base(trier: MutantTester, class_name: str, methods: Sequence[str]) -> list[Baseline]:
     """Run a class's tests without a mutant, in one JVM.
 
     Args:
@@ -284,11 +284,11 @@ def run_base(trier: Trier, class_name: str, methods: Sequence[str]) -> list[Base
             fault = f"did not come to its end without a mutant: {done.fault}"
         elif not passed:
             fault = "no test ran without a mutant"
-        bases.append(Base(str(selector), passed, fault, seconds))
+        bases.append(Baseline(str(selector), passed, fault, seconds))
     return bases
 
 
-def judge(trier: Trier, mutant: Mutant, bases: Mapping[str, Base], key: str) -> Verdict:
+def judge(trier: MutantTester, mutant: Mutant, bases: Mapping[str, Baseline], key: str) -> MutantVerdict:
     """Run one mutant and return the verdict.
 
     Args:
@@ -299,10 +299,10 @@ def judge(trier: Trier, mutant: Mutant, bases: Mapping[str, Base], key: str) -> 
     """
     started = time.monotonic()
     status, by, said = _judge(trier, mutant, bases)
-    return Verdict(mutant.name, status, by, said, round(time.monotonic() - started, 2), key)
+    return MutantVerdict(mutant.name, status, by, said, round(time.monotonic() - started, 2), key)
 
 
-def _judge(trier: Trier, mutant: Mutant, bases: Mapping[str, Base]) -> tuple[str, str, str]:
+def _judge(trier: MutantTester, mutant: Mutant, bases: Mapping[str, Baseline]) -> tuple[str, str, str]:
     for test in mutant.tests:
         if fault := bases[str(test)].fault:
             return UNKNOWN, "", f"{test}: {fault}"
@@ -335,7 +335,7 @@ def _doubts(name: str, done: JvmRun, expected: set[str]) -> list[str]:
     return [f"{name}: {len(left_out)} of {len(expected)} tests did not run"] if left_out else []
 
 
-class Book:
+class MutantResults:
     """Stored results in files, with which an interrupted run is resumed.
 
     Args:
@@ -356,23 +356,23 @@ class Book:
         folder.mkdir(parents=True, exist_ok=True)
         self.file = folder / "summary.json"
         self.contexts = contexts
-        self.bases: dict[str, dict[str, Base]] = {context: {} for context in contexts.values()}
+        self.bases: dict[str, dict[str, Baseline]] = {context: {} for context in contexts.values()}
         self._base_file = folder / "base.json"
         self._mutants = tuple(mutants)
-        self._verdicts: dict[str, Verdict] = {}
+        self._verdicts: dict[str, MutantVerdict] = {}
         if fresh:
             return
         with evaluating(self._base_file, "results of tests, delete it"):
             kept = _read(self._base_file).get("contexts", {})
             for context, bases in self.bases.items():
                 for entry in kept.get(context, ()):
-                    base = Base(**{**entry, "passed": tuple(entry["passed"])})
+                    base = Baseline(**{**entry, "passed": tuple(entry["passed"])})
                     if not base.fault:
                         bases[base.selector] = base
         keys = {mutant.name: self._key(mutant) for mutant in mutants}
         with evaluating(self.file, "verdicts on mutants, delete it"):
             for entry in _read(self.file).get("mutants", ()):
-                verdict = Verdict(**{field: entry[field] for field in Verdict.__dataclass_fields__})
+                verdict = MutantVerdict(**{field: entry[field] for field in MutantVerdict.__dataclass_fields__})
                 if verdict.key == keys.get(verdict.name):
                     self._verdicts[verdict.name] = verdict
 
@@ -383,21 +383,21 @@ class Book:
         """Return whether there is a verdict other than unknown; unknown mutants are run again."""
         return mutant.name in self._verdicts and self._verdicts[mutant.name].status != UNKNOWN
 
-    def add_bases(self, context: str, bases: Iterable[Base]) -> None:
+    def add_bases(self, context: str, bases: Iterable[Baseline]) -> None:
         """Store baselines."""
         self.bases[context].update((base.selector, base) for base in bases)
         tests = {name: [asdict(base) for base in some.values()] for name, some in self.bases.items()}
         write_json(self._base_file, {"contexts": tests})
 
-    def add(self, verdict: Verdict) -> None:
+    def add(self, verdict: MutantVerdict) -> None:
         """Store a verdict."""
         self._verdicts[verdict.name] = verdict
         self.save()
 
-    def verdicts(self) -> tuple[Verdict, ...]:
+    def verdicts(self) -> tuple[MutantVerdict, ...]:
         """Return one verdict for each mutant of the list; mutants that were not run are unknown."""
         return tuple(
-            self._verdicts.get(m.name) or Verdict(m.name, UNKNOWN, "", NOT_RUN, 0.0, self._key(m))
+            self._verdicts.get(m.name) or MutantVerdict(m.name, UNKNOWN, "", NOT_RUN, 0.0, self._key(m))
             for m in self._mutants
         )
 
@@ -446,7 +446,7 @@ def _context(plan: Recipe, patches: tuple[Patch, ...]) -> str:
 def _prepare(
     plan: Recipe, patches: tuple[Patch, ...], space: Workspace, distribution: Distribution,
     contexts: Mapping[frozenset[str], str], work: Path, stages: Stages,
-) -> Bench:  # fmt: skip
+) -> MutantRunner:  # fmt: skip
     """Create the patched tree and compile its tests, unless an earlier run did.
 
     Files of other series are deleted; ``contexts`` are those of the current series.
@@ -454,8 +454,8 @@ def _prepare(
     kept = space.root / "mutate"
     final = kept / contexts[distribution.opt_ins][:16]
 
-    def bench(root: Path) -> Bench:
-        return Bench(
+    def bench(root: Path) -> MutantRunner:
+        return MutantRunner(
             plan=plan, space=space, distribution=distribution, tree=root / "tree", tests=root / "tests",
             helpers=root / "helpers", scala=scala, work=work,
         )  # fmt: skip

@@ -27,7 +27,7 @@ from pyhooks.patchset.git import git
 from pyhooks.patchset.recipe import TEST_ALL
 from pyhooks.patchset.stages import Stages
 from pyhooks.patchset.workspace import Workspace
-from pyhooks.verify.verdict import Verdict
+from pyhooks.verify.verdict import CheckResult
 
 _TIMEOUT_S = 1800.0
 _NOBODY = "65534"
@@ -123,7 +123,7 @@ class _Made:
     files: dict[str, Path] = field(default_factory=dict)
 
 
-def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> Verdict:
+def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> CheckResult:
     """Build twice from only the sources and pinned files, and compare overlay, helpers, manifest and archive.
 
     Args:
@@ -166,7 +166,7 @@ def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> Verdi
     }
     path = target / "summary.json"
     write_json(path, summary)
-    return Verdict(summary, path, not different)
+    return CheckResult(summary, path, not different)
 
 
 def differences(first: Mapping[str, Path], second: Mapping[str, Path]) -> list[str]:

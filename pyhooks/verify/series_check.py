@@ -29,8 +29,8 @@ from pyhooks.patchset.stages import Stages, durations
 from pyhooks.patchset.workspace import Workspace, home, overlay_key
 from pyhooks.verify.upstream import REPEATS, methods_of, series_tests
 from pyhooks.verify.upstream_cases import PATCHED, STOCK, ClassResult, Runs, totals
-from pyhooks.verify.upstream_runner import Bench, compile_changed, run_classes
-from pyhooks.verify.verdict import Verdict
+from pyhooks.verify.upstream_runner import KafkaTestRunner, compile_changed, run_classes
+from pyhooks.verify.verdict import CheckResult
 
 _FORMAT = 4
 _KEPT_ROWS = 200
@@ -115,7 +115,7 @@ def series_check(
     all_tests: bool = False,
     fresh: bool = False,
     quiet: bool = False,
-) -> Verdict:
+) -> CheckResult:
     """Check the prefixes of the series, each fix alone, and the series with its opt-in fixes.
 
     If ``start`` or ``end`` is given, only prefixes are checked.
@@ -162,7 +162,7 @@ def series_check(
         write(rows, prefixes, len(patches), time.monotonic() - started)
     _prune(kept)
     summary, path = write(rows, prefixes, len(patches), time.monotonic() - started)
-    return Verdict(summary, path, met=not summary["failed"])
+    return CheckResult(summary, path, met=not summary["failed"])
 
 
 def run_check(plan: Recipe, space: Workspace, check: Check, folder: Path) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def run_check(plan: Recipe, space: Workspace, check: Check, folder: Path) -> dic
     try:
         built = builder.build(selection=check.selection, quiet=True)
         lap("build")
-        bench = Bench(plan, space, built.distribution, folder, folder / "reports")
+        bench = KafkaTestRunner(plan, space, built.distribution, folder, folder / "reports")
         changed = compile_changed(bench, check.patches)
         lap("compile tests")
         tests = series_tests(changed, bench)
@@ -236,7 +236,7 @@ def _teller(runs: Runs, arm: str) -> Callable[[ClassResult], None]:
     return tell
 
 
-def repeat(bench: Bench, runs: Runs, wanted: Mapping[str, Sequence[str]]) -> None:
+def repeat(bench: KafkaTestRunner, runs: Runs, wanted: Mapping[str, Sequence[str]]) -> None:
     """Repeat failed tests ``REPEATS`` times to detect flakes; run tests that never pass without the series as well."""
     bad = runs.bad()
     for _ in range(REPEATS if bad else 0):

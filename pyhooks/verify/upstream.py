@@ -34,10 +34,10 @@ from pyhooks.patchset.stages import durations
 from pyhooks.patchset.workspace import Workspace
 from pyhooks.verify import upstream_suite
 from pyhooks.verify.upstream_cases import ARMS, OVERLAY, PATCHED, STOCK, ClassResult, Runs, judge, method_of, totals
-from pyhooks.verify.upstream_runner import WORK, Bench, compile_changed, run_classes, scratch
-from pyhooks.verify.upstream_state import State
+from pyhooks.verify.upstream_runner import WORK, KafkaTestRunner, compile_changed, run_classes, scratch
+from pyhooks.verify.upstream_state import UpstreamProgress
 from pyhooks.verify.upstream_suite import Suite
-from pyhooks.verify.verdict import Verdict
+from pyhooks.verify.verdict import CheckResult
 
 REPEATS = 5
 _FORMAT = 2
@@ -50,7 +50,7 @@ JOBS = 2
 
 
 @dataclass(frozen=True)
-class Unit:
+class Batch:
     """One batch: classes of one module on one arm. ``lone``: no other batch may run at the same time."""
 
     arm: str
@@ -67,7 +67,7 @@ def upstream(
     modules: Sequence[str] = (),
     only: Sequence[str] = (),
     jobs: int = JOBS,
-) -> Verdict:
+) -> CheckResult:
     """Run the listed test classes, or all classes of the touched modules, on every arm, and compare the results.
 
     Args:
@@ -107,10 +107,10 @@ def upstream(
             suite = upstream_suite.everything(plan, space.store, touched, suite)
         folder = base / suite.name
         last = plan.only_for(TEST_ALL) if every else ()
-        bench = Bench(plan, space, distribution, base, report, last)
+        bench = KafkaTestRunner(plan, space, distribution, base, report, last)
         finished = folder / f"finished-{bench.series}"
         stock = space.root / "upstream" / f"stock-{suite.name}-{_key(plan)[:16]}.jsonl"
-        state = State(folder, stock, folder / f"patched-{bench.series}.jsonl")
+        state = UpstreamProgress(folder, stock, folder / f"patched-{bench.series}.jsonl")
         if fresh or (finished.exists() and not every):
             for old in (folder, *(report / arm for arm in ARMS)):
                 shutil.rmtree(old, ignore_errors=True)
@@ -122,7 +122,7 @@ def upstream(
         changed = compile_changed(bench, patches)
         ours = series_tests(changed, bench)
         units = narrowed([u for u in plan_units(plan, suite, ours) if not modules or u.module.name in modules], only)
-        _run_units(bench, state, units, screen, Usual(space.root / "timings-upstream.json"), jobs)
+        _run_units(bench, state, units, screen, ClassDurations(space.root / "timings-upstream.json"), jobs)
         _repeat(bench, state, suite, ours, screen)
         if not modules and not only:
             finished.touch()
@@ -130,7 +130,7 @@ def upstream(
     summary = summarise(state, suite, units, distribution)
     path = report / "summary.json"
     write_json(path, summary)
-    return Verdict(summary, path, met=not summary["missed"])
+    return CheckResult(summary, path, met=not summary["missed"])
 
 
 def _key(plan: recipe.Recipe, distribution: Distribution | None = None) -> str:
@@ -167,7 +167,7 @@ def _prune(folder: Path) -> None:
 
 def plan_units(
     plan: recipe.Recipe, suite: Suite, ours: Mapping[str, tuple[str, ...]], batch: int = _BATCH
-) -> list[Unit]:
+) -> list[Batch]:
     """Return the batches in order: by module, then by group of classes, alternating between stock and overlay.
 
     Args:
@@ -176,21 +176,21 @@ def plan_units(
         ours: the series' test classes by module, the third arm.
         batch: maximum number of classes in one JVM.
     """
-    units: list[Unit] = []
+    units: list[Batch] = []
     for module in plan.modules:
         published = suite.classes.get(module.name, ())
         shared = [name for name in published if name not in suite.alone | suite.apart]
         chunks = [tuple(shared[start : start + batch]) for start in range(0, len(shared), batch)]
         chunks += [(name,) for name in published if name in suite.apart - suite.alone]
-        units += [Unit(arm, module, chunk) for chunk in chunks for arm in (STOCK, OVERLAY)]
+        units += [Batch(arm, module, chunk) for chunk in chunks for arm in (STOCK, OVERLAY)]
         lone = [name for name in published if name in suite.alone]
-        units += [Unit(arm, module, (name,), lone=True) for name in lone for arm in (STOCK, OVERLAY)]
+        units += [Batch(arm, module, (name,), lone=True) for name in lone for arm in (STOCK, OVERLAY)]
         if ours.get(module.name):
-            units.append(Unit(PATCHED, module, ours[module.name]))
+            units.append(Batch(PATCHED, module, ours[module.name]))
     return units
 
 
-def narrowed(units: Sequence[Unit], only: Sequence[str]) -> list[Unit]:
+def narrowed(units: Sequence[Batch], only: Sequence[str]) -> list[Batch]:
     """Return the batches reduced to classes whose full name contains a text of ``only``; all if it is empty.
 
     Raises:
@@ -205,7 +205,7 @@ def narrowed(units: Sequence[Unit], only: Sequence[str]) -> list[Unit]:
     return [unit for unit in cut if unit.classes]
 
 
-def series_tests(changed: Mapping[str, tuple[str, ...]], bench: Bench) -> dict[str, tuple[str, ...]]:
+def series_tests(changed: Mapping[str, tuple[str, ...]], bench: KafkaTestRunner) -> dict[str, tuple[str, ...]]:
     """Return the test classes among the series' compiled test sources, without helpers, by module.
 
     A source may define test classes that are not named after it. Such a class is assigned to the module of another
@@ -241,7 +241,7 @@ def by_module(changed: Mapping[str, Sequence[str]], tests: Sequence[str]) -> dic
 
 
 @dataclass
-class Usual:
+class ClassDurations:
     """Previous durations of test classes, for estimates.
 
     Attributes:
@@ -255,7 +255,7 @@ class Usual:
     def __post_init__(self) -> None:
         self.seconds |= durations(self.memory)
 
-    def of(self, unit: Unit) -> float:
+    def of(self, unit: Batch) -> float:
         """Estimate the duration of a unit's JVM in seconds."""
         known = [self.seconds.get(f"{unit.arm} {n}", self.seconds.get(f"{STOCK} {n}")) for n in unit.classes]
         return _START_S + sum(_UNKNOWN_CLASS_S if seconds is None else seconds for seconds in known)
@@ -265,7 +265,7 @@ class Usual:
         write_json(self.memory, self.seconds)
 
 
-def _lead(todo: Sequence[Unit], usual: Usual) -> list[Unit]:
+def _lead(todo: Sequence[Batch], usual: ClassDurations) -> list[Batch]:
     """Split the first unit, so that its fastest class is a unit of its own at the start."""
     if not todo or len(todo[0].classes) == 1:
         return list(todo)
@@ -275,7 +275,12 @@ def _lead(todo: Sequence[Unit], usual: Usual) -> list[Unit]:
 
 
 def _run_units(
-    bench: Bench, state: State, units: Sequence[Unit], screen: Console, usual: Usual, jobs: int = JOBS
+    bench: KafkaTestRunner,
+    state: UpstreamProgress,
+    units: Sequence[Batch],
+    screen: Console,
+    usual: ClassDurations,
+    jobs: int = JOBS,
 ) -> None:
     """Run the classes without a result, ``jobs`` units in parallel; run ``lone`` units at the end, serially.
 
@@ -336,7 +341,9 @@ def _run_units(
             work(number)
 
 
-def _repeat(bench: Bench, state: State, suite: Suite, ours: Mapping[str, tuple[str, ...]], screen: Console) -> None:
+def _repeat(
+    bench: KafkaTestRunner, state: UpstreamProgress, suite: Suite, ours: Mapping[str, tuple[str, ...]], screen: Console
+) -> None:
     """Repeat every case that failed on any arm ``REPEATS`` times on all arms that have it."""
     bad = state.runs.bad()
     if not bad:
@@ -375,7 +382,9 @@ def methods_of(name: str, runs: Runs, arm: str, cases: Sequence[str]) -> tuple[s
     return () if None in methods else tuple(sorted({method for method in methods if method}))
 
 
-def summarise(state: State, suite: Suite, units: Sequence[Unit], distribution: Distribution) -> dict[str, Any]:
+def summarise(
+    state: UpstreamProgress, suite: Suite, units: Sequence[Batch], distribution: Distribution
+) -> dict[str, Any]:
     """Return the content of ``summary.json``."""
     runs = state.runs
     rows: dict[str, dict[str, Any]] = {}

@@ -23,7 +23,7 @@ UNLOADABLE = "NoClassDefFoundError"
 
 
 @dataclass(frozen=True)
-class Case:
+class CaseResult:
     """One test case of a run.
 
     Attributes:
@@ -57,7 +57,7 @@ class ClassResult:
 
     name: str
     seconds: float
-    cases: tuple[Case, ...]
+    cases: tuple[CaseResult, ...]
     error: str = ""
 
     @property
@@ -88,7 +88,9 @@ class ClassResult:
     @staticmethod
     def parse(raw: Mapping[str, Any]) -> ClassResult:
         """Parse the output of ``as_dict``."""
-        return ClassResult(raw["class"], raw["seconds"], tuple(Case(*case) for case in raw["cases"]), raw["error"])
+        return ClassResult(
+            raw["class"], raw["seconds"], tuple(CaseResult(*case) for case in raw["cases"]), raw["error"]
+        )
 
 
 def read_class(name: str, reports: Path) -> ClassResult:
@@ -105,7 +107,7 @@ def read_class(name: str, reports: Path) -> ClassResult:
     files = [file for file in files if file.exists()]
     if not files:
         raise RackgateError(f"{name}: no report in {reports}")
-    cases: list[Case] = []
+    cases: list[CaseResult] = []
     seconds = 0.0
     seen: Counter[str] = Counter()
     for file in files:
@@ -118,7 +120,7 @@ def read_class(name: str, reports: Path) -> ClassResult:
     return ClassResult(name, seconds, tuple(cases))
 
 
-def _case(node: ElementTree.Element, owner: str, seen: Counter[str]) -> Case:
+def _case(node: ElementTree.Element, owner: str, seen: Counter[str]) -> CaseResult:
     # A failure before any test (in @BeforeAll) has no name.
     words = [node.get("classname") or owner, node.get("name") or "(class)"]
     name = _ADDRESS.sub("@", ".".join(words))
@@ -130,8 +132,8 @@ def _case(node: ElementTree.Element, owner: str, seen: Counter[str]) -> Case:
         found = node.find(tag)
         if found is not None:
             lines = (found.get("message") or found.get("type") or "").strip().splitlines()
-            return Case(name, status, seconds, lines[0][:_MESSAGE_CHARACTERS] if lines else "")
-    return Case(name, PASSED, seconds)
+            return CaseResult(name, status, seconds, lines[0][:_MESSAGE_CHARACTERS] if lines else "")
+    return CaseResult(name, PASSED, seconds)
 
 
 def method_of(case: str, owner: str) -> str | None:

@@ -57,7 +57,7 @@ Wanted = Mapping[str, Sequence[str]]  # methods to run by class; empty for all o
 
 
 @dataclass(frozen=True)
-class Bench:
+class KafkaTestRunner:
     """Inputs and folders that all batches share.
 
     Attributes:
@@ -126,7 +126,7 @@ class Bench:
         return folder
 
 
-def compile_changed(bench: Bench, patches: tuple[series.Patch, ...]) -> dict[str, tuple[str, ...]]:
+def compile_changed(bench: KafkaTestRunner, patches: tuple[series.Patch, ...]) -> dict[str, tuple[str, ...]]:
     """Compile the test sources that a series changes, against its overlay, unless they are compiled already.
 
     Args:
@@ -189,7 +189,9 @@ def scratch(folder: Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def run_classes(bench: Bench, arm: str, module: Module, wanted: Wanted, tell: Callable[[ClassResult], None]) -> None:
+def run_classes(
+    bench: KafkaTestRunner, arm: str, module: Module, wanted: Wanted, tell: Callable[[ClassResult], None]
+) -> None:
     """Run test classes, or some of their methods, and report the result of each class.
 
     If a class kills or blocks the JVM, the remaining classes of the batch are run again, each in its own JVM. A class
@@ -221,7 +223,11 @@ def run_classes(bench: Bench, arm: str, module: Module, wanted: Wanted, tell: Ca
 
 
 def _batch(
-    bench: Bench, arm: str, module: Module, left: dict[str, Sequence[str]], tell: Callable[[ClassResult], None]
+    bench: KafkaTestRunner,
+    arm: str,
+    module: Module,
+    left: dict[str, Sequence[str]],
+    tell: Callable[[ClassResult], None],
 ) -> _Crash:
     """Run one JVM, remove the classes that have a result from ``left``, and return the crash, if any."""
     with scratch(bench.folder) as work:

@@ -15,7 +15,7 @@ from pyhooks.verify.upstream_cases import PATCHED, STOCK, ClassResult, Runs
 
 
 @dataclass
-class State:
+class UpstreamProgress:
     """Results obtained so far.
 
     Results are stored in three files. First runs on the published jars do not depend on the series, so other series

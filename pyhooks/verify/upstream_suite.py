@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyhooks.core import paths, toml_config
 from pyhooks.core.errors import RackgateError
-from pyhooks.patchset.artifacts import Store
+from pyhooks.patchset.artifacts import ArtifactStore
 from pyhooks.patchset.recipe import Module, Recipe
 from pyhooks.patchset.workspace import home
 
@@ -84,7 +84,7 @@ def load(plan: Recipe, path: Path | None = None) -> Suite:
     return Suite("list", classes, allowed, alone, apart)
 
 
-def everything(plan: Recipe, store: Store, modules: Sequence[Module], listed: Suite) -> Suite:
+def everything(plan: Recipe, store: ArtifactStore, modules: Sequence[Module], listed: Suite) -> Suite:
     """Return a suite of all test classes in the published test jars of ``modules``.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckResult:
     """Result of a check.
 
     Attributes:
