@@ -65,7 +65,7 @@ readme-pictures: $(VENV)/ready
 # A cluster that is there already: three brokers with SASL, a Spark master and two workers, all on loopback.
 .PHONY: bench-existing
 bench-existing: build
-	@exec $(BIN)/pytest -s -m long tests/test_bench_existing_live.py
+	@exec $(BIN)/pytest -s -m long tests/live/bench/test_existing_cluster_live.py
 
 # The analysis alone, on made-up observations, 5 and 50 million; needs no cluster.
 .PHONY: bench-speed
@@ -170,16 +170,16 @@ jmh-full: build
 
 .PHONY: lab-rounds
 lab-rounds: build
-	@exec $(BIN)/pytest -s -m long tests/test_lab_rounds.py
+	@exec $(BIN)/pytest -s -m long tests/live/lab/test_random_faults.py
 
 .PHONY: acks
 acks: build
-	@exec $(BIN)/pytest -s -m long tests/test_acks.py
+	@exec $(BIN)/pytest -s -m long tests/live/workload/test_acks_and_rack_loss.py
 
 # Every step of kip/operations.md, in a lab, and those of maintenance on brokers of this host (some minutes).
 .PHONY: runbook
 runbook: build
-	@exec $(BIN)/pytest -s -m long tests/test_operations.py tests/test_maintenance.py
+	@exec $(BIN)/pytest -s -m long tests/live/documents/test_operations.py tests/live/documents/test_maintenance.py
 
 # One piece of the series is taken out after another, and a test of Kafka must fail each time. Can be interrupted.
 .PHONY: mutate

@@ -9,8 +9,8 @@ blocks, plus and minus Student's t times that error. The degrees of freedom are 
 (Tukey and McLaughlin, 1963). The outer percentiles of the resamples are not used. A family of dozens needs levels below
 one in a thousand, which about twenty blocks can't resolve. And a single extreme block that is drawn three times would
 dominate them, as it would dominate the standard deviation of the means. In simulations
-(``tests/test_bench_inference.py``) the interval covers at least as often as its confidence level states, with blocks
-that are normal, drift, or are hit by bursts.
+(``tests/unit/bench/test_inference.py``) the interval covers at least as often as its confidence level states, with
+blocks that are normal, drift, or are hit by bursts.
 
 *Tests.* ``equivalent`` requires two one-sided tests (TOST; Schuirmann, 1987): both "theta <= -log(1 + band)" and
 "theta >= log(1 + band)" are rejected, each at level a. This is the same as an interval of confidence 1 - 2a inside the

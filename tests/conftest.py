@@ -1,6 +1,6 @@
 """Property tests draw the same examples in each run, so that a change is to blame for what a run finds.
 
-``pytest tests/test_checkers_random.py --hypothesis-profile=hunt`` draws others each time, and more of them.
+``pytest tests/property/checkers/test_random_histories.py --hypothesis-profile=hunt`` draws more, others each time.
 """
 
 from hypothesis import settings

@@ -39,7 +39,7 @@ Limits of the model
 - No wait for a member of the last ISR. After all replicas were unavailable, those that return first may not belong to
   it and must wait for a member. With 2 M > RF there is no such wait. Otherwise its share of time would have to be added
   to "no leader": RF - 1 times as much with M = 1; as much with R = 1 where the outages of two racks overlap; almost
-  none with R = 2 there (``tests/test_model_chain.py`` solves the Markov chain).
+  none with R = 2 there (``tests/unit/placement/test_event_chain.py`` solves the Markov chain).
 - No unclean leader election (disabled by default), no acks=0 or 1, no R lowered during an outage, no controllers.
 - No correlated failures other than those of a rack.
 """

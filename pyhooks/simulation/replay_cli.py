@@ -22,7 +22,8 @@ from pyhooks.simulation.replay import AGREES, CONTRADICTS, UNKNOWN, Stretch, cou
 
 WIDTH = 120  # columns, where there is no terminal
 REPLAY_EPILOG = (
-    "Examples: rackgate model replay tests/lab_histories/lowered_during_the_outage.jsonl · rackgate model replay"
+    "Examples: "
+    "rackgate model replay tests/support/lab_histories/lowered_during_the_outage.jsonl · rackgate model replay"
     " --json out/system/tests/*/results/*/*/*/*/history.jsonl"
 )
 replay_app = typer.Typer()

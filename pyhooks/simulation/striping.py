@@ -3,7 +3,8 @@
 Written from what Kafka documents of ``org.apache.kafka.metadata.placement.StripedReplicaPlacer`` (4.3.1): a topic's
 partitions take racks in turn, each partition beginning one rack further than the one before; within a rack brokers are
 taken in turn, beginning one further for each partition; both begin at random for each topic, and all are shuffled when
-as many partitions were placed as there are brokers. All brokers are taken to be there. ``tests/test_model_placing.py``
+as many partitions were placed as there are brokers. All brokers are taken to be there.
+``tests/live/simulation/test_placement_by_kafka.py``
 holds it against the class itself.
 """
 

@@ -3,7 +3,8 @@
 Replications are independent. Intervals are of 95 %: of shares of time, of partitions that lost records and of
 differences by a bootstrap over replications (``pyhooks.core.statistics.mean_interval``), of events exactly for a
 Poisson count (Garwood). A bootstrap knows nothing of losses that were not seen: with 2 events it covers 7 times of 10,
-with ``LEAST`` or more, in ``LEAST_REPLICATIONS`` or more, 9 times of 10 (``tests/test_model_figures.py``). So
+with ``LEAST`` or more, in ``LEAST_REPLICATIONS`` or more, 9 times of 10
+(``tests/unit/simulation/test_simulation_figures.py``). So
 partitions that lost records have none with fewer; that of the events, which holds for any number of them, none too,
 tells how often they may happen. Where losses weigh differently (``rare``), it is their effective sample size that must
 be ``LEAST``, and where none was drawn nothing is told.

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from loopback import Brokers
-
+from loopback_brokers import Brokers
 from pyhooks.core.process import DIES_WITH_PARENT
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin

@@ -1,4 +1,4 @@
-"""``python tests/on_full_disk.py CASE KIND FOLDER``: one writer on a disk that is full or read-only, for tests.
+"""Run one writer on a full or read-only disk: ``python tests/support/full_disk_writers.py CASE KIND FOLDER``.
 
 KIND is ``full`` or ``read-only``. FOLDER is on a file system of a few MiB that holds nothing else. Prints JSON: the
 exit status, what was written to standard error, and whether the earlier results are as they were.
@@ -15,13 +15,12 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 
-from bench_results import made_up
 from matplotlib.figure import Figure
 from rich.console import Console
-from test_bench_outages import result as outages_result
-from written_claims import read as read_claims
+from test_outage_benchmark import result as outages_result
 
 from bench import figures, outageresults, run
+from bench_results import made_up
 from ducktape_tests import results
 from pyhooks import cli
 from pyhooks.core import exit_status, files, paths, run_folder
@@ -30,6 +29,7 @@ from pyhooks.evidence.rules import ClaimJudgement
 from pyhooks.evidence.runs import FinishedCommand
 from pyhooks.history.event_log import Event, History
 from pyhooks.watch import terminal_capture
+from written_claims import read as read_claims
 
 BALLAST = "ballast"
 

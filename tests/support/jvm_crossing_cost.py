@@ -1,6 +1,6 @@
 """How fast records cross between Python and the Java client in this process, and what CPU time that takes.
 
-``taskset -c 1 python tests/crossing.py BOOTSTRAP TOPIC [RECORDS]`` prints one line of JSON about one core.
+``taskset -c 1 python tests/support/jvm_crossing_cost.py BOOTSTRAP TOPIC [RECORDS]`` prints one line of JSON.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Run inside a lab: clients in JVMs within nodes, and what of them the lab's network and processes show.
 
-``python tests/node_gateways.py`` prints one line of JSON; with ``hold`` it prints the JVM's PID and waits to be killed.
+``python tests/support/node_gateways.py`` prints one line of JSON; with ``hold`` it prints the JVM's PID and waits.
 """
 
 from __future__ import annotations

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from histories import MS, REFUSED, TIMEOUT, TOO_FEW, S, chunks, event
-from randomparts import STAGES, Outage, Part, Sent
-
 from pyhooks.history.event_log import Event, Outcome
 from pyhooks.history.record_format import key_of
 from pyhooks.kafka import gate
+from random_cluster_parts import STAGES, Outage, Part, Sent
+from written_histories import MS, REFUSED, TIMEOUT, TOO_FEW, S, chunks, event
 
 AFTER_APPEND = "org.apache.kafka.common.errors.NotEnoughReplicasAfterAppendException"
 BYTES = 40

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from histories import S
 from hypothesis import strategies as st
-from randomcluster import Cluster
-from randomparts import STAGES, Outage, Part, Sent
 
 from pyhooks.history.event_log import Event
+from random_cluster import Cluster
+from random_cluster_parts import STAGES, Outage, Part, Sent
+from written_histories import S
 
 MODES = ("plain", "idempotent", "transactional")
 # Racks of brokers 1, 2, ..., and replicas of partitions; brokers without a partition are where replicas can move to.

@@ -1,6 +1,6 @@
-"""Makes the histories in tests/lab_histories from those of the system tests: what a replay reads, and less of it.
+"""Make the histories in tests/support/lab_histories from those of the system tests, reduced to what a replay reads.
 
-python tests/thin_history.py HISTORY.jsonl >tests/lab_histories/NAME.jsonl
+python tests/support/thin_history.py HISTORY.jsonl >tests/support/lab_histories/NAME.jsonl
 
 Kept are looks (one in two seconds while nothing changes), settings, the steps of faults, what each producer said of
 itself first, and of its records one a second for each outcome. Nothing is changed but that what a replay does not read

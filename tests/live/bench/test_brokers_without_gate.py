@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from loopback import Brokers
 
+from loopback_brokers import Brokers
 from pyhooks.kafka import topics
 from pyhooks.patchset.distribution import Distribution
 

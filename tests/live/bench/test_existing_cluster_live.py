@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import Brokers
 
 from bench import report, scenarios
 from bench.security import told
+from loopback_brokers import Brokers
 from pyhooks.core import paths
 from pyhooks.core.spark import ENCRYPT, ENCRYPT_FILES
 from pyhooks.core.wait import wait_for

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from listening import Listener, listening_sockets, process_tree
 
+from listening_sockets import Listener, listening_sockets, process_tree
 from pyhooks.core import paths
 from pyhooks.core.process import DIES_WITH_PARENT
 from pyhooks.core.wait import wait_for

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_results import made_up
 
 from bench import figures, outcomes, readme, report, table, verdict
+from bench_results import made_up
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.report import browser, plots

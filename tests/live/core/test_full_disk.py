@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from on_full_disk import CASES
 
+from full_disk_writers import CASES
 from pyhooks.core import paths
 from pyhooks.history.event_log import MARK, Event, History
 
@@ -21,6 +21,8 @@ OWN_MOUNTS = (
     ("unshare", "--mount"),
     ("unshare", "--user", "--map-root-user", "--mount"),
 )
+SUPPORT = paths.REPO / "tests/support"
+MODULES = (paths.REPO, SUPPORT, paths.REPO / "tests/unit/bench")
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def private() -> tuple[str, ...]:
 
 def on_full_disk(private: tuple[str, ...], case: str, kind: str, folder: Path) -> dict[str, Any]:
     mount = f'mount -t tmpfs -o size={SIZE} none "$1" && exec "$2" "$3" "$4" "$5" "$1"'
-    program = str(Path(__file__).with_name("on_full_disk.py"))
+    program = str(SUPPORT / "full_disk_writers.py")
     done = subprocess.run(
         [*private, "sh", "-c", mount, "sh", str(folder), sys.executable, program, case, kind],
         capture_output=True,
@@ -43,7 +45,7 @@ def on_full_disk(private: tuple[str, ...], case: str, kind: str, folder: Path) -
         check=False,
         timeout=PATIENCE_S,
         cwd=paths.REPO,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(paths.REPO), str(Path(__file__).parent)])},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, MODULES))},
     )
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)

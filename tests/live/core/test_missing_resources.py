@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_claims import read as read_claims
 
 from bench import clocks, progress, scenarios, store
 from ducktape_tests import cli as system
@@ -24,6 +23,7 @@ from pyhooks.evidence import runs
 from pyhooks.evidence.runs import FinishedCommand
 from pyhooks.lab import memory, topology
 from pyhooks.patchset.distribution import Distribution
+from written_claims import read as read_claims
 
 AZ3 = topology.load(topology.find("az3-outside"))
 NEEDED_MB = 5 * (384 + 64) + 3 * (256 + 64)

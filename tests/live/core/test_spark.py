@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from listening import PROC, Listener, listening_sockets, parse_address, process_tree, refusal
-from loopback import free_ports
 
+from listening_sockets import PROC, Listener, listening_sockets, parse_address, process_tree, refusal
+from loopback_brokers import free_ports
 from pyhooks.core import paths, spark
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import DIES_WITH_PARENT

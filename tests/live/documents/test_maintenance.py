@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from loopback import Brokers
 from test_operations import shown
 
+from loopback_brokers import Brokers
 from pyhooks.core.process import DIES_WITH_PARENT
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from features import ELR_FEATURE, RACKS_FEATURE
-from person import Person, visiting
 
+from feature_tools import ELR_FEATURE, RACKS_FEATURE
 from pyhooks.core import paths
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka.tools import TOOLS
 from pyhooks.lab.node import NODE_DISK
 from pyhooks.lab.topology import find
+from terminal_user import Person, visiting
 
 RUNBOOK = paths.REPO / "kip" / "operations.md"
 STEPS = (

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from person import Person, visiting
+
+from terminal_user import Person, visiting
 
 pytestmark = pytest.mark.lab
 

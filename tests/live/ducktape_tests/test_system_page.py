@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from histories import REFUSED, TIMEOUT, Simulated, event
 
 from ducktape_tests import results
 from ducktape_tests.report import drawing, page, timeline
@@ -16,6 +15,7 @@ from ducktape_tests.results import Planned, Result
 from pyhooks.core import files
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
+from written_histories import REFUSED, TIMEOUT, Simulated, event
 
 S = 1_000_000_000
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from leading import produced
-from loopback import Exchange, Pair, Wire, produce_error, refused_attempt
 
+from fake_leader import produced
+from loopback_brokers import Exchange, Pair, Wire, produce_error, refused_attempt
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for

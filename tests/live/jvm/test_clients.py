@@ -9,11 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from loopback import HOST, Brokers
 
+from loopback_brokers import HOST, Brokers
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import run
@@ -331,7 +330,7 @@ def test_a_producer_that_nobody_closed_does_not_keep_the_process(brokers: Broker
 
 def test_fifty_thousand_records_take_little_of_a_core(brokers: Brokers, topic: str) -> None:
     # CPU time, not time: other work on the machine slows the clock, not the count.
-    words = ["taskset", "-c", "0", sys.executable, str(Path(__file__).with_name("crossing.py"))]
+    words = ["taskset", "-c", "0", sys.executable, str(paths.REPO / "tests/support/jvm_crossing_cost.py")]
     told = json.loads(run([*words, brokers.bootstrap, topic, "50000"], what="crossing", cwd=paths.REPO, timeout_s=200))
     assert told["send"]["cpu_s_per_50000"] < CPU_S_PER_50000, told
     assert told["poll"]["cpu_s_per_50000"] < CPU_S_PER_50000, told

@@ -17,7 +17,7 @@ from pyhooks.core.network_namespace import network_of
 
 pytestmark = pytest.mark.lab
 RACKGATE = Path(sys.executable).with_name("rackgate")
-SCRIPT = str(Path(__file__).with_name("node_gateways.py"))
+SCRIPT = str(paths.REPO / "tests/support/node_gateways.py")
 
 
 def in_lab(tmp_path: Path, *command: str) -> subprocess.CompletedProcess[str]:

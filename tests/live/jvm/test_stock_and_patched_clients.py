@@ -11,8 +11,8 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from loopback import free_ports, refused_attempt
 
+from loopback_brokers import free_ports, refused_attempt
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import DIES_WITH_PARENT, run
 from pyhooks.core.wait import wait_for

@@ -8,8 +8,8 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from leading import TOPIC, leader
 
+from fake_leader import TOPIC, leader
 from pyhooks.core import paths
 from pyhooks.jvm.gateway import Gateway
 from pyhooks.jvm.producer import Producer

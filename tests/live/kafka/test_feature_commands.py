@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from features import (
+
+from feature_tools import (
     ELR_FEATURE,
     RACKS,
     RACKS_FEATURE,
@@ -20,8 +21,7 @@ from features import (
     produce,
     tool,
 )
-from loopback import Pair
-
+from loopback_brokers import Pair
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS_OBSERVE

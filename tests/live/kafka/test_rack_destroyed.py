@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from features import TOPICS, tool
-from loopback import Brokers
 
+from feature_tools import TOPICS, tool
+from loopback_brokers import Brokers
 from pyhooks.checkers.delivery import check_delivery
 from pyhooks.checkers.succession import AWAY, BACK, DESTROYED, WRITTEN, check_succession
 from pyhooks.core.wait import wait_for

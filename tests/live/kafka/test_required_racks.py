@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from features import RACKS, RACKS_REFUSED, TOPIC, configs, create_topic, produce
-from loopback import HOST, Brokers
 
+from feature_tools import RACKS, RACKS_REFUSED, TOPIC, configs, create_topic, produce
+from loopback_brokers import HOST, Brokers
 from pyhooks.core import paths
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from loopback import Pair
 
+from loopback_brokers import Pair
 from pyhooks.core.process import run
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from features import RACKS, RACKS_REFUSED, TOPIC, configs, create_topic, produce
-from loopback import Brokers
 
+from feature_tools import RACKS, RACKS_REFUSED, TOPIC, configs, create_topic, produce
+from loopback_brokers import Brokers
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
 from pyhooks.patchset.distribution import Distribution

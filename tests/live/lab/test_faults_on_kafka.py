@@ -9,11 +9,11 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from person import Person, visiting
-from traces import processor_s
 
+from lab_leftovers import processor_s
 from pyhooks.checkers.faults import check_faults
 from pyhooks.history.event_log import History
+from terminal_user import Person, visiting
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 TOPOLOGY = """

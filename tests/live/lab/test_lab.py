@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from person import PATIENCE_S, Person, said, visiting
-from traces import marked, traces
 
+from lab_leftovers import marked, traces
 from pyhooks.checkers.faults import check_faults
+from pyhooks.core import paths
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event, History
+from terminal_user import PATIENCE_S, Person, said, visiting
 
 pytestmark = pytest.mark.lab
 
@@ -269,7 +270,7 @@ def test_no_lab_outlives_a_test_that_is_killed(tmp_path: Path) -> None:
     script = """
 import sys
 from pathlib import Path
-from person import visiting
+from terminal_user import visiting
 with visiting(Path(sys.argv[1])) as person:
     for name in ("one", "two"):
         person.does("lab", "up", "--bare", "--name", name, "--run-dir", sys.argv[1] + "/" + name)
@@ -281,7 +282,7 @@ with visiting(Path(sys.argv[1])) as person:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+        env=os.environ | {"PYTHONPATH": str(paths.REPO / "tests/support")},
     ) as killed:
         assert killed.stdout is not None
         assert killed.stdout.readline() == "up\n"

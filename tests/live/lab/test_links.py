@@ -9,9 +9,9 @@ from math import exp, log
 from pathlib import Path
 
 import pytest
-from person import Person, visiting
 
 from pyhooks.lab.topology import Quality
+from terminal_user import Person, visiting
 
 pytestmark = pytest.mark.lab
 ASKED = {

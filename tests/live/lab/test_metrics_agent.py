@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from agent import agent_jar, compile_java
 
+from metrics_agent_jar import agent_jar, compile_java
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import DIES_WITH_PARENT
 from pyhooks.core.wait import wait_for

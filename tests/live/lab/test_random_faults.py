@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 import pytest
-from person import Person
-from traces import marked, traces
 
+from lab_leftovers import marked, traces
 from pyhooks.core.wait import wait_for
+from terminal_user import Person
 
 ROUNDS = int(os.environ.get("RACKGATE_ROUNDS", "50"))
 SEED = int(os.environ.get("RACKGATE_SEED", "1"))

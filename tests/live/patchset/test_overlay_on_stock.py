@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from features import ELR_FEATURE, RACKS_FEATURE, Said, features
-from loopback import Pair, lay_out_release, run_class_classpath
 
+from feature_tools import ELR_FEATURE, RACKS_FEATURE, Said, features
+from loopback_brokers import Pair, lay_out_release, run_class_classpath
 from pyhooks.core import paths
 from pyhooks.core.process import run
 from pyhooks.core.wait import wait_for

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from toolchain import share_repository
 
+from maven_toolchain import share_repository
 from pyhooks.core import paths
 from pyhooks.patchset import builder, series, source_tree
 from pyhooks.patchset.git import git

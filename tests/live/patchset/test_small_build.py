@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from toolchain import real_repository, replace_file, share_repository
 
+from maven_toolchain import real_repository, replace_file, share_repository
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for

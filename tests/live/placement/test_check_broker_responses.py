@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answering import dead
-from fake_cluster import BLANK, CLOSE, SILENT, FakeCluster, Odd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fake_cluster import BLANK, CLOSE, SILENT, FakeCluster, Odd
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.placement import cluster_query
@@ -28,6 +27,7 @@ from pyhooks.placement.check_report import as_json
 from pyhooks.placement.cluster_query import Seen
 from pyhooks.placement.gate_forecast import Setting
 from pyhooks.placement.reassignment_plan import plan
+from silent_brokers import dead
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(300)]
 RACKS = {1: "[red]", 2: "[/x]", 3: "b\x1b[31m\n‮"}

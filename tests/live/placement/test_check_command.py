@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from features import ELR_FEATURE, RACKS, RACKS_FEATURE, tool
-from loopback import Brokers, free_ports
 
+from feature_tools import ELR_FEATURE, RACKS, RACKS_FEATURE, tool
+from loopback_brokers import Brokers, free_ports
 from pyhooks.core import paths
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from loopback import Brokers
-from test_check_answers import CPU_S, MEMORY_MB, check
-from test_check_live import unfenced
+from test_check_broker_responses import CPU_S, MEMORY_MB, check
+from test_check_command import unfenced
 
+from loopback_brokers import Brokers
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
 from pyhooks.kafka.cluster_metadata import Asker

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from loopback import HOST, Brokers, free_ports
-from test_check_live import check
+from test_check_command import check
 
+from loopback_brokers import HOST, Brokers, free_ports
 from pyhooks.patchset.distribution import Distribution
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(300)]

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from model_plans import made
 
+from model_plans import made
 from pyhooks.core.spark import pack
 from pyhooks.placement.exact_model import Weighed, weigh
 from pyhooks.placement.failure_rates import YEAR_S, Chances

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from loopback import HOST, Brokers
 
+from loopback_brokers import HOST, Brokers
 from pyhooks.core.process import DIES_WITH_PARENT
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.jmx import Jmx

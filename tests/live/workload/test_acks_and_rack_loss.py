@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
-from loopback import Brokers
 
+from loopback_brokers import Brokers
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm import kafka_errors
 from pyhooks.jvm.admin import Admin

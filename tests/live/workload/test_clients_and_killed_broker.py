@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import Brokers
 
+from loopback_brokers import Brokers
 from pyhooks.checkers.judgement import judge
 from pyhooks.checkers.record_view import Records
 from pyhooks.checkers.registry import CHECKERS

@@ -8,8 +8,8 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from loopback import Brokers
 
+from loopback_brokers import Brokers
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from agent import agent_jar, compile_java
 
 from ducktape_tests.services.host_folder import HostFolder
 from ducktape_tests.services.hosts import Hosts
+from metrics_agent_jar import agent_jar, compile_java
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import DIES_WITH_PARENT
 from pyhooks.core.wait import wait_for

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from person import Person
 
 from pyhooks.checkers.record_view import Records
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History
 from pyhooks.lab.lab import Lab
 from pyhooks.workload.processes import Workload, producing
+from terminal_user import Person
 
 pytestmark = pytest.mark.lab
 # Nobody answers there: what counts is where it runs and how it ends.

@@ -6,12 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from histories import S, changed, drop, is_
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from randomcluster import BYTES, STEP_NS
-from randomparts import Sent
-from randomruns import Run, excused, known, runs, settled
 
 from pyhooks.checkers.delivery import check_delivery
 from pyhooks.checkers.faults import check_faults
@@ -25,6 +21,10 @@ from pyhooks.checkers.transactions import check_transactions
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.record_format import key_of
+from random_cluster import BYTES, STEP_NS
+from random_cluster_parts import Sent
+from random_runs import Run, excused, known, runs, settled
+from written_histories import S, changed, drop, is_
 
 # The cluster takes up to 6 s from the begin of a heal until all is well.
 BOUND_S = 12.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 
 import pytest
-from answering import broker, framed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.kafka import wire_protocol
 from pyhooks.kafka.feature_handshake import finalized, levels, request
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
+from silent_brokers import broker, framed
 
 HEAD = "0000000100000300000003000e000012000000040000000000"
 SUPPORTED = "001702116d657461646174612e76657273696f6e0007001d00"

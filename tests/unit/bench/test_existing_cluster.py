@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import free_ports
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -23,6 +22,7 @@ from bench.clocks import Clock, Reading
 from bench.existing import Asked, fit, spread
 from bench.plan import Scenario
 from bench.security import Security
+from loopback_brokers import free_ports
 from pyhooks.cli import app
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from test_bench_pipeline import OUTAGE, SCENARIO, START_NS, outage_history, outage_rows
+from test_pipeline import OUTAGE, SCENARIO, START_NS, outage_history, outage_rows
 
 from bench import analyse, availability, endtoend, judgement
 from bench.load import SCHEMA

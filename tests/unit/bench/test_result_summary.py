@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_results import made_up
 
 from bench import figures, report, summary, table, verdict
+from bench_results import made_up
 
 
 @pytest.fixture

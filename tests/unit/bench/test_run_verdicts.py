@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import typer
-from bench_results import made_up, unacknowledged
 from rich.console import Console
 from typer.testing import CliRunner
 
 from bench import cli, endtoend, judgement, run, scenarios, store, verdict
 from bench.cli import bench_app
+from bench_results import made_up, unacknowledged
 from pyhooks.core import files, paths, run_folder, targets
 from pyhooks.lab import cli as cluster_cli
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from histories import MS, TIMEOUT, S, Simulated
 
 from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.record_view import Records
 from pyhooks.history.event_log import Event
 from pyhooks.history.record_format import key_of
+from written_histories import MS, TIMEOUT, S, Simulated
 
 
 def ran_out(message: str | None, *, acknowledged: bool = True, quiet_s: float = 2.5, age_s: float = 0.1) -> list[Event]:

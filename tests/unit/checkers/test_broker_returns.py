@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from histories import S, Simulated, event
 
 from pyhooks.checkers.broker_returns import Return, returns
 from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.server_log_view import logged
 from pyhooks.history.event_log import Event
+from written_histories import S, Simulated, event
 
 HEAD = "[QuorumController id=101] Registering a new incarnation of broker"
 ANEW = "Previous incarnation ID was RQS4uK86RbmhYRWhnpVE0Q; new incarnation ID is flnd3vprRKe6BLAlhfVUQQ."

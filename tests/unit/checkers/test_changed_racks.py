@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from histories import Simulated
 
 from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.promise import check_promise
 from pyhooks.history.event_log import Event
+from written_histories import Simulated
 
 
 def walked(*, before: str, after: str, leaves: bool = True, looks_s: float = 4) -> Simulated:

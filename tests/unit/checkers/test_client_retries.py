@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from histories import REFUSED, TIMEOUT, Simulated, changed, event, is_, outage, without
 
 from pyhooks.checkers.client_retries import check_rides, known
 from pyhooks.history.event_log import Event
+from written_histories import REFUSED, TIMEOUT, Simulated, changed, event, is_, outage, without
 
 CLIENT = "patched"
 

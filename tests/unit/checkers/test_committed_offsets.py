@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from histories import event
-from test_checkers_groups import OVERTAKEN, RETRIABLE, at, has, member
+from test_groups import OVERTAKEN, RETRIABLE, at, has, member
 
 from pyhooks.checkers.group_commits import check_commits, left
 from pyhooks.checkers.group_view import groups
 from pyhooks.checkers.groups import acknowledged, check_groups
 from pyhooks.history.event_log import Event, Outcome
+from written_histories import event
 
 D = "d-0"
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from histories import S, chunks, event
 
 from pyhooks.checkers.copied_records import check_copied
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.history.event_log import Event, Outcome
 from pyhooks.history.record_format import key_of
+from written_histories import S, chunks, event
 
 INJECT, HEAL, HEALED, READ = 30, 60, 65, 200
 

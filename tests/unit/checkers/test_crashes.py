@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from histories import event
 
 from pyhooks.checkers.crashes import check_crashes
 from pyhooks.checkers.judgement import judge
@@ -16,6 +15,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.history import process_events
 from pyhooks.history.event_log import Event, History
 from pyhooks.lab import kafka_process
+from written_histories import event
 
 AT = "[2026-11-23 02:41:24,219]"
 FATAL = f"{AT} FATAL Exiting Kafka due to fatal exception during startup. (kafka.Kafka$)"

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from histories import REFUSED, TIMEOUT, S, Simulated, event
 
 from pyhooks.checkers.default_producer import check_defaults
 from pyhooks.checkers.judgement import judge
 from pyhooks.history.event_log import Event, Outcome
+from written_histories import REFUSED, TIMEOUT, S, Simulated, event
 
 
 def defaults(exception: str | None, latency_ms: float, timeout_ms: int | None = 8000, sent: int = 0) -> Event:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from histories import Simulated
 
 from pyhooks.checkers.delivery import check_delivery
 from pyhooks.checkers.offsets import check_offsets
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from written_histories import Simulated
 
 CLIENT = "confluent"
 

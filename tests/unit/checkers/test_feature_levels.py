@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from histories import S, event
 
 from pyhooks.checkers.feature_levels import CASES, check_levels
 from pyhooks.checkers.placement_reports import check_warned
 from pyhooks.checkers.request_versions import check_versions
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from written_histories import S, event
 
 # ---------------------------------------------------------------------------------------------------------- levels
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from histories import REFUSED, TIMEOUT, S, changed, event, is_
 
 from pyhooks.checkers.expected_gauges import Truth
 from pyhooks.checkers.gauges import BEHIND_S, COMES_S, METER, QUICK_S, check_meter, check_metrics, figures
@@ -16,6 +15,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.record_format import key_of
 from pyhooks.lab import metadata_records
+from written_histories import REFUSED, TIMEOUT, S, changed, event, is_
 
 RACKS = {1: "a", 2: "a", 3: "b", 4: "c"}
 LOST_NS, BACK_NS = 20 * S, 30 * S

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from histories import S, event
 
 from pyhooks.checkers.group_comparison import SLOWER_S, check_alike
 from pyhooks.checkers.groups import TOPIC
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.history.event_log import Event, Outcome
+from written_histories import S, event
 
 RACKS = {"1": "a", "2": "a", "3": "b"}
 RETRIABLE = "org.apache.kafka.clients.consumer.RetriableCommitFailedException"

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from histories import S, event
 
 from pyhooks.checkers.group_latencies import figures
 from pyhooks.checkers.group_view import groups
@@ -14,6 +13,7 @@ from pyhooks.checkers.groups import TOPIC, WAITING, check_groups, java_hash, par
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.history.event_log import Event, Outcome
 from pyhooks.history.outcomes import REBALANCING
+from written_histories import S, event
 
 RACKS = {"1": "a", "2": "a", "3": "b"}
 INJECT, HEAL, HEALED, END = 30, 60, 65, 140

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from histories import S, Simulated
 
 from pyhooks.checkers.progress import check_progress
+from written_histories import S, Simulated
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["nobody produces", "a producer that sends nothing"])

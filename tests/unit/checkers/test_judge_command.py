@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from histories import changed, outage
 from typer.testing import CliRunner
 
 from pyhooks.checkers.judgement import judge
@@ -14,6 +13,7 @@ from pyhooks.checkers.registry import CHECKERS, GENERAL
 from pyhooks.cli import app
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
+from written_histories import changed, outage
 
 GOOD = outage().finish()
 WRONG = changed(GOOD, lambda event: event.op == "produce" and event.outcome == "ok", outcome="fail")

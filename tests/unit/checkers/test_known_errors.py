@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from histories import REFUSED, TIMEOUT, TOO_FEW, Simulated, changed, event, is_, without
 
 from pyhooks.checkers.judgement import judge
 from pyhooks.checkers.known_errors import check_known_errors
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
 from pyhooks.workload.known_errors import names_of
+from written_histories import REFUSED, TIMEOUT, TOO_FEW, Simulated, changed, event, is_, without
 
 KNOWN = [TOO_FEW, TIMEOUT]
 

@@ -7,11 +7,11 @@ from operator import itemgetter
 from typing import Any
 
 import pytest
-from histories import MS, REFUSED, TOO_FEW, S, Simulated, event
 
 from pyhooks.checkers.judgement import judge
 from pyhooks.checkers.log_flood import REPEATS, check_flood, masked, shortages
 from pyhooks.history.event_log import Event
+from written_histories import MS, REFUSED, TOO_FEW, S, Simulated, event
 
 PARTITION, MANAGER, STATE = "kafka.cluster.Partition", "kafka.server.ReplicaManager", "state.change.logger"
 COORDINATOR = "kafka.coordinator.transaction.TransactionCoordinator"

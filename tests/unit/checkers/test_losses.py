@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal, cast
 
 import pytest
-from histories import MS, TIMEOUT, Log, S, Simulated, back_again, changed, drop, event, is_, key, outage, without
 
 from pyhooks.checkers.delivery import check_delivery
 from pyhooks.checkers.offsets import check_offsets
@@ -14,6 +13,21 @@ from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.recovery import check_recovery
 from pyhooks.checkers.transactions import check_transactions
 from pyhooks.history.event_log import Event
+from written_histories import (
+    MS,
+    TIMEOUT,
+    Log,
+    S,
+    Simulated,
+    back_again,
+    changed,
+    drop,
+    event,
+    is_,
+    key,
+    outage,
+    without,
+)
 
 # -- the final read ---------------------------------------------------------------------------------------------------
 

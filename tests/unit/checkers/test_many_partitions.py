@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from histories import REFUSED, TIMEOUT, TOO_FEW, S, changed, event, is_, probe, without
 
 from pyhooks.checkers.many_partitions import check_stops, figures
 from pyhooks.history.event_log import Event
 from pyhooks.kafka import bulk_topics
 from pyhooks.kafka.bulk_topics import Wide
+from written_histories import REFUSED, TIMEOUT, TOO_FEW, S, changed, event, is_, probe, without
 
 CYCLES = 2
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from histories import MS, S, Simulated, event
 
 from pyhooks.checkers import cluster_view
 from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.verdict import Verdict
+from written_histories import MS, S, Simulated, event
 
 # rack b is cut off from rack a
 LED_FROM_B = {1: "b", 2: "b", 3: "a"}

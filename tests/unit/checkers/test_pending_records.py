@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from histories import S, event, without
 
 from pyhooks.checkers.idle_topics import check_idle
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.history.event_log import Event
+from written_histories import S, event, without
 
 TOPIC = "t"
 LEFT, BEGUN, SETTLED = 20.0, 21.0, 21.2

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from histories import REFUSED, S, Simulated, back_again, changed, event, is_, key, outage
 
 from pyhooks.checkers.cluster_view import Settings, faults, looks
 from pyhooks.checkers.progress import check_progress
@@ -14,6 +13,7 @@ from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.recovery import check_recovery
 from pyhooks.history.event_log import Event
 from pyhooks.kafka.gate import MIN_INSYNC_REPLICAS, Requirement
+from written_histories import REFUSED, S, Simulated, back_again, changed, event, is_, key, outage
 
 # -- the promise ------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from histories import S, Simulated, changed, event, is_, key, outage, without
 
 from pyhooks.checkers.judgement import judge
 from pyhooks.checkers.progress import check_progress
@@ -15,6 +14,7 @@ from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.rack_spread import check_spread
 from pyhooks.history.event_log import Event
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
+from written_histories import S, Simulated, changed, event, is_, key, outage, without
 
 
 def late(racks: dict[int, str] | None = None, *, op: str = "kill-rack", ends: str = "ok", **more: Any) -> Simulated:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from histories import S, event
 
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.checkers.transaction_recovery import check_unstuck, followed, held_up_s
 from pyhooks.history.event_log import Event, Outcome
+from written_histories import S, event
 
 HEAL = 50
 BOUND = 20.0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from histories import REFUSED, TOO_FEW, Simulated, changed, event, is_
 
 from pyhooks.checkers.refusals import check_refusals
 from pyhooks.history.event_log import Event
+from written_histories import REFUSED, TOO_FEW, Simulated, changed, event, is_
 
 
 def refused(need_replicas: int, need_racks: int, client: str | None = "patched") -> list[Event]:

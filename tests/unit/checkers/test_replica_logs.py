@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from histories import Simulated
 
 from pyhooks.checkers.offsets import check_offsets
 from pyhooks.history.event_log import Event
+from written_histories import Simulated
 
 
 def stopped(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from histories import S, Simulated, event
 
 from pyhooks.checkers import cluster_view
 from pyhooks.checkers.cluster_view import Settings
@@ -14,6 +13,7 @@ from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.rack_spread import check_spread
 from pyhooks.history.event_log import Event
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
+from written_histories import S, Simulated, event
 
 SETTLE_NS = 2 * S
 

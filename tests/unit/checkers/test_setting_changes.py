@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from histories import Log, S, Simulated, busy, event, outage
 
 from pyhooks.checkers import cluster_view
 from pyhooks.checkers.cluster_view import Settings
 from pyhooks.checkers.progress import check_progress
 from pyhooks.history.event_log import Event, Outcome
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
+from written_histories import Log, S, Simulated, busy, event, outage
 
 # -- words on settings ------------------------------------------------------------------------------------------------
 
@@ -47,7 +47,7 @@ def test_until_all_tell_it_one_broker_that_does_is_not_enough() -> None:
 def test_an_answer_to_an_older_question_does_not_undo_what_settled() -> None:
     asked = (said(10, "seen", 2), said(20, "begin", 1), said(30, "settled", 1))
     assert racks(50, *asked, said(31, "seen", 2, asked_s=29)) == {1}
-    # nor does one to a later question: see test_checkers_asked.py
+    # nor does one to a later question: see test_required_values.py
     assert racks(50, *asked, said(31, "seen", 2, asked_s=30.5)) == {1}
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from histories import TIMEOUT, S, Simulated, busy, changed, event, is_, outage
 from typer.testing import CliRunner
 
 from pyhooks.checkers import settling_times
@@ -20,6 +19,7 @@ from pyhooks.checkers.settling_times import SETTLE_S
 from pyhooks.cli import app
 from pyhooks.history.event_log import Event, History
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
+from written_histories import TIMEOUT, S, Simulated, busy, changed, event, is_, outage
 
 
 def shrunk(*, lag_s: float, every_s: float = 0.1, for_s: float = 8.0, after_s: float = 0.0) -> list[Event]:

@@ -6,11 +6,11 @@ import random
 from typing import Any
 
 import pytest
-from histories import MS, REFUSED, TOO_FEW, S, changed, event, is_, probe, without
 
 from pyhooks.checkers.slowdown import ARMS, PROBES_MIN, check_slowdown, figures
 from pyhooks.history.event_log import Event
 from pyhooks.history.record_format import key_of
+from written_histories import MS, REFUSED, TOO_FEW, S, changed, event, is_, probe, without
 
 ROUNDS, RECORDS = 8, 30
 

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
-from histories import REFUSED, S, chunks, event, without
 
 from pyhooks.checkers.delivery import check_delivery
 from pyhooks.checkers.offsets import check_offsets
@@ -27,6 +26,7 @@ from pyhooks.history.event_log import Event, History
 from pyhooks.history.record_format import key_of
 from pyhooks.workload import visibility_reader
 from pyhooks.workload.visibility_reader import Viewer, view
+from written_histories import REFUSED, S, chunks, event, without
 
 RUN = "producer-1"
 AWAY_S, BACK_S, END_S = 10.0, 25.0, 40.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from histories import Simulated, Where, changed, drop, event, is_, key, outage, random_run, without
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from pyhooks.checkers.transactions import check_transactions
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.record_format import key_of
+from written_histories import Simulated, Where, changed, drop, event, is_, key, outage, random_run, without
 
 MODES = ("plain", "idempotent", "transactional")
 

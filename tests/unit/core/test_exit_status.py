@@ -135,7 +135,7 @@ def test_the_line_names_the_place() -> None:
     with pytest.raises(ValueError, match="x") as raised:
         fails(ValueError("x"))()
     # none is of a room of ours, so it is where it was raised
-    assert exit_status.unforeseen(raised.value).startswith("ValueError: x (test_ending.py:")
+    assert exit_status.unforeseen(raised.value).startswith("ValueError: x (test_exit_status.py:")
     with pytest.raises(AttributeError) as ours:
         exit_status.tell(RackgateError("no build", detail="a log"), None)  # type: ignore[arg-type]
     assert "(exit_status.py:" in exit_status.unforeseen(ours.value)

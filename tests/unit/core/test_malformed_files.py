@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_results import made_up
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
-from test_bench_outages import result
+from test_outage_benchmark import result
 
 from bench import figures, outageplan, outagereport, report, scenarios, sweeper
 from bench.store import Store
+from bench_results import made_up
 from ducktape_tests import matrix, plan, results
 from pyhooks import cli
 from pyhooks.core import exit_status, files, paths, run_folder
@@ -87,7 +87,7 @@ def run_of_system_tests() -> str:
 
 
 def history() -> str:
-    return (paths.REPO / "tests/lab_histories/restored.jsonl").read_text(encoding="utf-8")
+    return (paths.REPO / "tests/support/lab_histories/restored.jsonl").read_text(encoding="utf-8")
 
 
 def committed(*parts: str) -> Callable[[], str]:
@@ -446,7 +446,7 @@ def test_a_file_that_is_cut_short_is_refused_or_read(folder: Path, reader: Reade
 
 
 def test_a_history_that_is_cut_short_has_no_other_events(tmp_path: Path) -> None:
-    whole = (paths.REPO / "tests/lab_histories/restored.jsonl").read_bytes()
+    whole = (paths.REPO / "tests/support/lab_histories/restored.jsonl").read_bytes()
     path = tmp_path / "h.jsonl"
     path.write_bytes(whole)
     every = list(History(path).events())

@@ -9,10 +9,10 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 
 import pytest
-from person import RACKGATE, visiting
 
 from pyhooks.core import paths
 from pyhooks.lab import topology
+from terminal_user import RACKGATE, visiting
 
 FOUND = (*paths.REPO.glob("*.md"), *paths.REPO.glob("*/README.md"), *paths.REPO.glob("kip/*.md"))
 DOCUMENTS = sorted({path for path in FOUND if path.is_file()})

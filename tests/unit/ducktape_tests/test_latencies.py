@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from histories import S, drop, event, is_, key, outage
 
 from ducktape_tests.latencies import AFTER, BEFORE, CATCHING_UP, OUTAGE, RETURNING, Latency, backlog, latencies, of
 from pyhooks.checkers.delivery import losses
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
 from pyhooks.history.record_format import key_of
+from written_histories import S, drop, event, is_, key, outage
 
 INJECT_S, HEAL_S, WHOLE_S, SHOWN_S, END_S = 20.0, 40.0, 42.0, 46.0, 56.0
 

@@ -181,7 +181,7 @@ def test_on_hosts_a_second_interrupt_kills_at_once(tmp_path: Path, monkeypatch: 
 
 def test_what_runs_is_killed_with_the_runner(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    # the lab's own processes die with the first one in the same way; see tests/test_lab.py
+    # the lab's own processes die with the first one in the same way; see tests/live/lab/test_lab.py
     script = f"setpriv --pdeathsig KILL -- sleep 300 & echo $! > {pid}; wait"
     code = (
         "import sys; sys.path.insert(0, 'tests'); from pathlib import Path\n"

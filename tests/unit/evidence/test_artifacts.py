@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 from typer.testing import CliRunner
-from written_claims import GOOD, read
 
 from pyhooks.cli import app
 from pyhooks.core.errors import RackgateError
@@ -26,6 +25,7 @@ from pyhooks.evidence import artifacts, cli, page, runs
 from pyhooks.evidence.claims import CONFIRMED, NOT_TESTABLE, REFUTED, Claims
 from pyhooks.evidence.rules import STALE
 from pyhooks.evidence.runs import FinishedCommand
+from written_claims import GOOD, read
 
 XML = """<testsuite>
 <testcase classname="kafka.PTest" name="testA(String)[1]"/>

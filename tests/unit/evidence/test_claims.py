@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_claims import GOOD, read
 
 from ducktape_tests import plan
 from pyhooks.core import paths
@@ -16,6 +15,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.evidence import artifacts, rules
 from pyhooks.evidence.claims import CONDITIONAL, CONFIRMED, NOT_TESTABLE, REFUTED, Atom, load
 from pyhooks.evidence.rules import NOT_RUN, STALE, UNDECIDED, AbsentError, find
+from written_claims import GOOD, read
 
 # -- reading ----------------------------------------------------------------------------------------------------------
 

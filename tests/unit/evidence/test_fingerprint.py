@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from written_claims import GOOD, read
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.evidence import artifacts, fingerprint, runs
@@ -19,6 +18,7 @@ from pyhooks.evidence.claims import Claims
 from pyhooks.evidence.rules import STALE
 from pyhooks.evidence.runs import FinishedCommand
 from pyhooks.patchset import series
+from written_claims import GOOD, read
 
 # -- contents ---------------------------------------------------------------------------------------------------------
 

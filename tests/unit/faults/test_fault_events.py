@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_fault import AZ3, CLUSTER, Fault, run
+from test_injection import AZ3, CLUSTER, Fault, run
 
 from pyhooks.faults import kinds
 from pyhooks.faults.injection import Target

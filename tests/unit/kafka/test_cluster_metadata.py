@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from answering import broker, dead, framed
 from confluent_kafka import KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka import cluster_metadata, topics
 from pyhooks.kafka.cluster_metadata import Asker, Metadata, Partition, parse, request
+from silent_brokers import broker, dead, framed
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

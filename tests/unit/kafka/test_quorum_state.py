@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 
 import pytest
-from answering import broker, dead, framed
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka import quorum_state
 from pyhooks.kafka.quorum_state import Member, Quorum
+from silent_brokers import broker, dead, framed
 
 IDS = {101: "AAAAAAAAAAAAAAAAAAAAAA", 102: "_____________________w", 103: "AQIDBAUGBwgJCgsMDQ4PEA"}
 RAW = {101: bytes(16), 102: b"\xff" * 16, 103: bytes(range(1, 17))}

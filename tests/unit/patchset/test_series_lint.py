@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_build_series import GOOD
+from test_series import GOOD
 from typer.testing import CliRunner
 
 from pyhooks.core import paths

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from model_plans import made
 
+from model_plans import made
 from pyhooks.placement.failure_rates import YEAR_S
 from pyhooks.simulation.bursts import Law
 from pyhooks.simulation.failures import Bursts, Faults, Spells

@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 import pytest
-from model_plans import made
 from typer.testing import CliRunner
 
+from model_plans import made
 from pyhooks.cli import app
 from pyhooks.placement.failure_rates import YEAR_S
 from pyhooks.simulation import failures as fl

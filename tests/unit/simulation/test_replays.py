@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pyhooks.cli import app
+from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
 from pyhooks.simulation import replay as recorded
@@ -32,7 +33,7 @@ from pyhooks.simulation.machine_script import (
 from pyhooks.simulation.partition_machine import run
 from pyhooks.simulation.replay import AGREES, CONTRADICTS, ONE_RACK_ALONE, UNKNOWN, WORDS
 
-TABLE = Path(__file__).with_name("lab_outcomes.toml")
+TABLE = paths.REPO / "tests/support/lab_outcomes.toml"
 RUNS: list[dict[str, Any]] = tomllib.loads(TABLE.read_text(encoding="utf-8"))["run"]
 # as in the lab, where little is written between the faults
 TIMING = Timing(session_s=9.0, lag_s=30.0, flush_s=30.0, catch_up=0.05, copy_s=5.0)
@@ -239,8 +240,8 @@ def test_sets_of_replicas() -> None:
     assert first.tolist() == [-1, 0, 1, 0, 2, 0, 1, 0]
 
 
-HISTORIES = sorted(Path(__file__).with_name("lab_histories").glob("*.jsonl"))
-OUTAGE = Path(__file__).with_name("lab_histories") / "whole_rack_shut_down.jsonl"
+HISTORIES = sorted((paths.REPO / "tests/support/lab_histories").glob("*.jsonl"))
+OUTAGE = paths.REPO / "tests/support/lab_histories/whole_rack_shut_down.jsonl"
 R = "min.insync.racks"
 
 

@@ -7,9 +7,9 @@ import re
 from dataclasses import replace
 
 import pytest
-from model_plans import made
 from typer.testing import CliRunner
 
+from model_plans import made
 from pyhooks.cli import app
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError

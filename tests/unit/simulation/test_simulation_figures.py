@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from model_plans import made
 
+from model_plans import made
 from pyhooks.simulation.machine_script import Cause, Status
 from pyhooks.simulation.replication import Found, play
 from pyhooks.simulation.summary import LEAST, LEAST_REPLICATIONS, Figure, figure, poisson_interval, summarise

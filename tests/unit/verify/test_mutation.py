@@ -13,8 +13,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from toolchain import share_repository
 
+from maven_toolchain import share_repository
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.locks import hold_lock

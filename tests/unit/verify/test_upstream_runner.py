@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from upstream_results import NAME, result, write_report
 
 from pyhooks.core import process
 from pyhooks.core.errors import RackgateError
@@ -32,6 +31,7 @@ from pyhooks.verify.upstream_cases import FAILED, OVERLAY, PASSED, PATCHED, STOC
 from pyhooks.verify.upstream_runner import KafkaTestRunner, run_classes
 from pyhooks.verify.upstream_state import UpstreamProgress
 from pyhooks.verify.upstream_suite import Suite
+from upstream_results import NAME, result, write_report
 
 
 def test_a_run_goes_on_where_it_was_killed(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from upstream_results import NAME, result, write_report
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.patchset import recipe
@@ -33,6 +32,7 @@ from pyhooks.verify.upstream_cases import (
     totals,
 )
 from pyhooks.verify.upstream_suite import test_classes
+from upstream_results import NAME, result, write_report
 
 # Section 3 of the notes on Kafka 4.3.1.
 REGRESSION = [

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from watching import SECOND, at, blind
 
 from pyhooks.lab.running_cluster import ProcessState
 from pyhooks.watch.document import as_json, document
 from pyhooks.watch.observation import ANY_PARTITION, BrokerMetrics, FaultSeen, Observation, Produced, Rules
 from pyhooks.watch.snapshot import snapshot
 from pyhooks.watch.states import Outcomes, PartitionState, Snapshot
+from watch_observations import SECOND, at, blind
 
 
 def chain(*observations: Observation) -> Snapshot:

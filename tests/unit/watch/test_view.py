@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
-from watching import at, blind
 
 from pyhooks.watch.observation import FaultSeen, Rules
 from pyhooks.watch.snapshot import snapshot
 from pyhooks.watch.states import Snapshot
 from pyhooks.watch.view import number, rack_tags, render, span
+from watch_observations import at, blind
 
 SIZES = [(80, 24), (100, 30), (160, 50), (60, 20)]
 
