@@ -34,7 +34,6 @@ help:
 	@echo "make jmh     what the gate costs: JMH, stock against overlay; jmh-full takes three times as long and settles the bars"
 	@echo "make mutate  take one piece of the series out after another; a test of Kafka must fail each time"
 	@echo "make formal  the formal model in kip/formal: what holds, and the counter-examples without a piece of the patch (minutes)"
-	@echo "make model-speed   1,000 simulated years of 100 brokers and 10,000 partitions, on a core, on two, on two workers"
 	@echo "make runbook       every step of kip/operations.md, in a lab"
 	@echo "make acks          what acks=0 and acks=1 risk while a rack is away (a minute)"
 	@echo "make lab-rounds    fifty labs with a random fault each; nothing of them stays behind (half an hour)"
@@ -77,10 +76,6 @@ bench-speed: $(VENV)/ready
 bench-pacer: $(VENV)/ready
 	@exec $(BIN)/rackgate bench pacer
 
-# The simulation alone: needs no Kafka.
-.PHONY: model-speed
-model-speed: $(VENV)/ready
-	@exec $(BIN)/rackgate model speed
 
 build: $(VENV)/ready
 	@exec $(BIN)/rackgate build

@@ -32,7 +32,7 @@ from pyhooks.core.spark import ENCRYPT, ENCRYPT_FILES
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import topics
 from pyhooks.patchset.distribution import Distribution
-from pyhooks.simulation.speed import standalone
+from spark_cluster import standalone
 
 pytestmark = [pytest.mark.build, pytest.mark.long, pytest.mark.timeout(1500)]
 RACKGATE = Path(sys.executable).with_name("rackgate")

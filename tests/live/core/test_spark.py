@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import spark_cluster
 from listening_sockets import PROC, Listener, listening_sockets, parse_address, process_tree, refusal
 from loopback_brokers import free_ports
 from pyhooks.core import paths, spark
@@ -29,16 +30,18 @@ SESSION = """
 import contextlib, json, os, sys
 from pathlib import Path
 from bench.session import spark_session
-from pyhooks.simulation.speed import STANDALONE, standalone
+from spark_cluster import standalone
 with contextlib.ExitStack() as stack:
     work, master = Path(sys.argv[1]), sys.argv[2]
-    if master == STANDALONE:
+    if master == "standalone":
         master = stack.enter_context(standalone(1))
     spark = stack.enter_context(spark_session(work, master=master))
     frame = spark.range(0, 4, 1, 2).mapInPandas(lambda frames: frames, schema="id long")
     print(json.dumps({"rows": frame.count(), "master": master, "conf": os.environ.get("SPARK_CONF_DIR")}), flush=True)
     sys.stdin.read()
 """
+# folder of spark_cluster.py
+HELPERS = (str(Path(spark_cluster.__file__).parent),)
 START_S = 180.0
 SOON_S = 90.0
 # Sockets that are not shown to refuse such a client, by the first argument of their process, and why.
@@ -56,7 +59,7 @@ BARE_HOST = (
 def environment(**more: str) -> dict[str, str]:
     """Environment of a child process: nothing of Spark's but what is given."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
-    return {**own, "PYTHONPATH": str(paths.REPO), **more}
+    return {**own, "PYTHONPATH": os.pathsep.join((str(paths.REPO), *HELPERS)), **more}
 
 
 @contextlib.contextmanager

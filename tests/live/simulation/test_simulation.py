@@ -15,12 +15,12 @@ from pyhooks.core.spark import pack
 from pyhooks.placement.exact_model import Weighed, weigh
 from pyhooks.placement.failure_rates import YEAR_S, Chances
 from pyhooks.placement.replica_placement import placement
-from pyhooks.simulation import speed
 from pyhooks.simulation.cli import rarely
 from pyhooks.simulation.machine_script import ALONE, LOWERED, STATUSES, Cause, Status
 from pyhooks.simulation.outage_history import draw
 from pyhooks.simulation.replication import Found, Plan, layout, play
 from pyhooks.simulation.spark_replications import here, simulate
+from spark_cluster import standalone
 
 
 def of(found: Sequence[Found], setting: int, column: int) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -271,5 +271,5 @@ def test_it_is_the_same_on_any_number_of_tasks_and_executors() -> None:
     expected = here(one, 7, lambda _done, _of: None).found
     for slices in (1, 7):
         same(simulate(one, 7, master="local[2]", tell=lambda _done, _of: None, slices=slices).found, expected)
-    with speed.standalone() as master:
+    with standalone() as master:
         same(simulate(one, 7, master=master, tell=lambda _done, _of: None).found, expected)

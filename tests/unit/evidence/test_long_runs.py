@@ -17,7 +17,6 @@ from pyhooks.core import paths
 from pyhooks.evidence import artifacts, rules, runs
 from pyhooks.evidence.claims import CONFIRMED, REFUTED, Atom, load
 from pyhooks.evidence.rules import UNDECIDED, find
-from pyhooks.simulation import speed
 
 # -- what is kept -----------------------------------------------------------------------------------------------------
 
@@ -101,36 +100,6 @@ def judged_by(run: str, told: Any) -> dict[str, str]:
     kept = runs._kept(told, claims.runs[run])
     own = [claim for claim in claims.claims.values() if claim.runs == (run,)]
     return {claim.id: rules.judge(claim, {run: kept}, {}).state for claim in own}
-
-
-@pytest.mark.parametrize(
-    ("wall_s", "others", "measures", "states"),
-    [
-        ((90.0, 58.0, 79.0), 0.0, 3, (CONFIRMED, CONFIRMED, CONFIRMED)),
-        # on two cores, or two workers, it is as slow as on one
-        ((90.0, 89.0, 79.0), 0.0, 3, (CONFIRMED, REFUTED, CONFIRMED)),
-        ((90.0, 58.0, 89.0), 0.0, 3, (CONFIRMED, CONFIRMED, REFUTED)),
-        ((450.0, 301.0, 400.0), 0.0, 3, (REFUTED, CONFIRMED, CONFIRMED)),
-        # others were at work: what can but worsen a figure is no matter to the time, and decides nothing about scaling
-        ((90.0, 58.0, 79.0), 0.5, 3, (CONFIRMED, UNDECIDED, UNDECIDED)),
-        ((450.0, 301.0, 400.0), 0.5, 3, (UNDECIDED, UNDECIDED, UNDECIDED)),
-        # nothing to compare with
-        ((90.0, 58.0, 79.0), 0.0, 2, (UNDECIDED, UNDECIDED, UNDECIDED)),
-    ],
-)
-def test_the_claims_of_the_model_s_speed_go_by_its_bars(
-    monkeypatch: pytest.MonkeyPatch,
-    wall_s: tuple[float, float, float],
-    others: float,
-    measures: int,
-    states: tuple[str, str, str],
-) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    every = [
-        speed.Measure(on, 1000, took, 9.0, 0.1, "1f", others) for on, took in zip(speed.MASTERS, wall_s, strict=True)
-    ]
-    names = ("model-is-fast", "model-scales-with-cores", "model-scales-with-workers")
-    assert judged_by("model-speed", speed.told(every[-measures:])) == dict(zip(names, states, strict=True))
 
 
 @pytest.mark.parametrize(
