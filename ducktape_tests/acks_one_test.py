@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import NEEDS, Drill, Load, must_hold, spec
 from ducktape_tests.latencies import backlog, latencies
+from ducktape_tests.scenario import NEEDS, LoadSpec, RackScenario, must_hold, spec
 from ducktape_tests.services.clients import Program
 from pyhooks.checkers.record_view import Records
 from pyhooks.core.wait import wait_for
@@ -30,7 +30,7 @@ SHOWN_S = 120.0
 TIMEOUT_MS = 20_000
 
 
-class AcksOneTest(Drill):
+class AcksOneTest(RackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside; rack b is killed and returns."""
 
     @cluster(num_nodes=9)
@@ -48,8 +48,8 @@ class AcksOneTest(Drill):
         alone = ("--acks", "1", "--record-bytes", str(RECORD_BYTES), "--linger-ms", str(LINGER_MS))
         bounded = ("--timeout-ms", str(TIMEOUT_MS))
         loads = [
-            Load(TOPIC, rate_per_s=RATE_PER_S, more=(*alone, *bounded)),
-            Load(TOPIC, rate_per_s=50, more=bounded),
+            LoadSpec(TOPIC, rate_per_s=RATE_PER_S, more=(*alone, *bounded)),
+            LoadSpec(TOPIC, rate_per_s=50, more=bounded),
         ]
         own = spec(TOPIC, AAB, 2, 2)
         words = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", TOPIC]

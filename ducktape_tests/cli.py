@@ -20,7 +20,7 @@ from rich.table import Table
 from ducktape_tests import plan, results
 from ducktape_tests.report.display import Display, table
 from ducktape_tests.services import host_folder
-from ducktape_tests.session import LEFT, Place, Session, planned
+from ducktape_tests.session import LEFT, RunEnvironment, SuiteSession, planned
 from pyhooks import __version__
 from pyhooks.core import files, paths, process, run_folder, targets
 from pyhooks.core.errors import RackgateError
@@ -96,7 +96,9 @@ def run_command(
     jobs = 1 if cluster_file is not None else jobs
     console = _console(stderr=as_json)
     python = PYTHON.absolute()
-    place = Place(python, cluster_file and cluster_file.resolve(), run_dir.resolve(), {**extra, "seed": drawn, **root})
+    place = RunEnvironment(
+        python, cluster_file and cluster_file.resolve(), run_dir.resolve(), {**extra, "seed": drawn, **root}
+    )
     run = {
         "schema": results.SCHEMA,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -121,7 +123,7 @@ def run_command(
         console.print(f"{len(chosen)} tests, {jobs} at a time, about {expected:.0f} min; seed {drawn}", markup=False)
         begun = time.monotonic()
         display = Display(console, chosen, jobs)
-        session = Session(place, chosen, jobs, display)
+        session = SuiteSession(place, chosen, jobs, display)
         try:
             with display.shown():
                 session.run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import GO_ON_S, NEEDS, NOT_ENOUGH_RACKS, STEADY_S, Drill, Load, spec
+from ducktape_tests.scenario import GO_ON_S, NEEDS, NOT_ENOUGH_RACKS, STEADY_S, LoadSpec, RackScenario, spec
 from pyhooks.checkers import client_retries
 from pyhooks.history.events import CONFLUENT, PATCHED
 from pyhooks.kafka import topics
@@ -21,7 +21,7 @@ CROWDED_S = 300.0
 OUTAGE_S = 40.0
 
 
-class ClientsTest(Drill):
+class ClientsTest(RackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside; rack b fails and returns."""
 
     @cluster(num_nodes=9)
@@ -34,9 +34,11 @@ class ClientsTest(Drill):
         validate: idempotent producers have every record acknowledged, once, some after a wait; producers without
             retries get the error that they know; no error is unknown to any; all checkers.
         """
-        riding = [Load(f"client-{at}", "idempotent", one, 5, patient_ms=PATIENCE_MS) for at, one in enumerate(CLIENTS)]
+        riding = [
+            LoadSpec(f"client-{at}", "idempotent", one, 5, patient_ms=PATIENCE_MS) for at, one in enumerate(CLIENTS)
+        ]
         trying = [
-            Load(f"client-{at}", "plain", one, 2, ("--timeout-ms", str(FIRST_MS))) for at, one in enumerate(CLIENTS)
+            LoadSpec(f"client-{at}", "plain", one, 2, ("--timeout-ms", str(FIRST_MS))) for at, one in enumerate(CLIENTS)
         ]
         specs = [spec(load.topic, AAB, 2, 2) for load in riding]
         with self.driven(specs, [*riding, *trying]):

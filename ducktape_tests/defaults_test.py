@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import NEEDS, NOT_ENOUGH_RACKS, Drill, Load, spec
+from ducktape_tests.scenario import NEEDS, NOT_ENOUGH_RACKS, LoadSpec, RackScenario, spec
 from pyhooks.kafka import topics
 
 # Two of three replicas in rack a: without rack b, M=2 is met and R=2 is not.
@@ -13,7 +13,7 @@ LOST = "b"
 DELIVERY_TIMEOUT_MS = 8000
 
 
-class DefaultsTest(Drill):
+class DefaultsTest(RackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside; rack b fails and returns."""
 
     @cluster(num_nodes=9)
@@ -26,7 +26,7 @@ class DefaultsTest(Drill):
         validate: NotEnoughRacksException with the log's size unchanged, TimeoutException after that time, and no such
             record is read later unless it was acknowledged; acknowledged again; all checkers.
         """
-        with self.driven([spec("plain", AAB, 2, 2)], [Load("plain")]):
+        with self.driven([spec("plain", AAB, 2, 2)], [LoadSpec("plain")]):
             self.phase("all racks", "plain")
             with self.fault("kill", rack=LOST):
                 topics.wait_isr(self.kafka.admin, "plain", frozenset({1, 2}))

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from ducktape.mark.resource import cluster
 
 from ducktape_tests import internal
-from ducktape_tests.destruction import Round, behind_seed, draw, goes_on_s, seeds
-from ducktape_tests.drill import (
+from ducktape_tests.destruction_plan import DestructionRound, behind_seed, draw, goes_on_s, seeds
+from ducktape_tests.scenario import (
     CRASHES,
     GO_ON_S,
     NEEDS,
@@ -21,8 +21,8 @@ from ducktape_tests.drill import (
     NOT_ENOUGH_RACKS,
     SPREAD,
     STEADY_S,
-    Drill,
-    Load,
+    LoadSpec,
+    RackScenario,
     must_hold,
     spec,
 )
@@ -53,7 +53,7 @@ TWO = {gate.MIN_INSYNC_REPLICAS: "2", gate.MIN_INSYNC_RACKS: "2"}
 PATIENT_MS = 60_000
 
 
-class _Destroyed(Drill):
+class _Destroyed(RackScenario):
     """Common parts of the tests on destroyed racks."""
 
     def whole(self, specs: Sequence[TopicSpec]) -> None:
@@ -143,11 +143,11 @@ class DestroyedTest(_Destroyed):
         with self.driven([spec(one.topic, one.replicas, one.min_replicas, 2) for one in drawn], []):
             for one in drawn:
                 self.logger.info("seed %d of a round: %s; again: --set round_seeds=[%d]", one.seed, one.text, one.seed)
-                plain = Load(one.topic, rate_per_s=RATE_PER_S, more=NIMBLE)
-                idempotent = Load(one.topic, "idempotent", rate_per_s=RATE_PER_S, more=NIMBLE)
+                plain = LoadSpec(one.topic, rate_per_s=RATE_PER_S, more=NIMBLE)
+                idempotent = LoadSpec(one.topic, "idempotent", rate_per_s=RATE_PER_S, more=NIMBLE)
                 # With acks=1 the leader waits for no other replica, and its records may be lost.
                 size = ("--acks", "1", "--record-bytes", str(BEHIND_BYTES))
-                behind = [Load(one.topic, rate_per_s=BEHIND_PER_S, more=(*NIMBLE, *size))] if one.behind else []
+                behind = [LoadSpec(one.topic, rate_per_s=BEHIND_PER_S, more=(*NIMBLE, *size))] if one.behind else []
                 with self.loaded([plain, idempotent, *behind]):
                     self.history.note("test", "round", "info", seed=one.seed, text=one.text)
                     self._round(one)
@@ -156,7 +156,7 @@ class DestroyedTest(_Destroyed):
         assert found.keys() == {one.topic for one in drawn}, "a topic had no acknowledged record"
         must_hold(self.verdicts((*NEEDS, SPREAD, "faults", "recovery")))
 
-    def _round(self, one: Round) -> None:
+    def _round(self, one: DestructionRound) -> None:
         with ExitStack() as away, ExitStack() as destroyed:
             if one.behind:
                 away.enter_context(self.fault("cut", rack=one.leaves, peers=(one.wiped,)))
@@ -174,7 +174,7 @@ class DestroyedTest(_Destroyed):
         # The next round may destroy the only copies of records that other replicas still lack.
         self.recovered(self.specs)
 
-    def _comes_back(self, one: Round) -> None:
+    def _comes_back(self, one: DestructionRound) -> None:
         """Let a rack that is cut off from the other one leave, and return during the cut.
 
         The cut guarantees that it stays behind. A slow link or a quota would not: the high watermark stays at what both
@@ -211,7 +211,7 @@ class OneRackTest(_Destroyed):
             proved.
         """
         own = spec("alone", AAB, 2, 1)
-        with self.driven([own], [Load("alone", rate_per_s=50)]):
+        with self.driven([own], [LoadSpec("alone", rate_per_s=50)]):
             with self.fault("cut", rack=HOLDER):
                 topics.wait_isr(self.kafka.admin, own.name, frozenset({1, 2}))
                 self.go_on()
@@ -421,7 +421,7 @@ class UnknownRackTest(_Destroyed):
             acknowledged when R is 1; with R=1 always acknowledged; all checkers.
         """
         specs = [spec("gated", AAB, 2, 2), spec("free", AAB, 2, 1)]
-        with self.driven(specs, [Load("gated"), Load("free")]):
+        with self.driven(specs, [LoadSpec("gated"), LoadSpec("free")]):
             self._phase("all racks", OK)
             self._restart("")
             self._phase("broker 2 without a rack", OK)

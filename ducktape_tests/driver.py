@@ -21,7 +21,7 @@ from pyhooks.core.files import write_json
 EXPECTED = "expected.json"
 
 
-class Telling(TestLoader):
+class RecordingLoader(TestLoader):
     """Test loader that records the tests it finds."""
 
     __test__ = False
@@ -49,7 +49,7 @@ def main() -> None:
     notes = Path(sys.argv.pop(1)).resolve() / "ducktape"
     ConsoleDefaults.METADATA_DIR = str(notes)
     ConsoleDefaults.SESSION_ID_FILE = str(notes / "session_id")
-    command.TestLoader = Telling
+    command.TestLoader = RecordingLoader
     command.main()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import CRASHES, Drill, must_hold
+from ducktape_tests.scenario import CRASHES, RackScenario, must_hold
 from pyhooks.checkers.judgement import judge
 
 RACK, BROKER = "b", 3
@@ -21,7 +21,7 @@ RACK_FAULTS: tuple[tuple[str, dict[str, Any]], ...] = (
 BROKER_FAULTS: tuple[tuple[str, dict[str, Any]], ...] = (("cut", {}), ("slow", {"rtt_ms": 40.0}), ("wipe", {}))
 
 
-class FaultsTest(Drill):
+class FaultsTest(RackScenario):
     """Five brokers in racks a, a, b, b, c with a controller in each rack; every kind of fault hits rack b."""
 
     TOPOLOGY = "az3"

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import FLOOD, SPREAD, Drill, Load, spec
 from ducktape_tests.matrix import expected
+from ducktape_tests.scenario import FLOOD, SPREAD, LoadSpec, RackScenario, spec
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import gate, topics
 from pyhooks.kafka.topics import TopicSpec
@@ -45,7 +45,7 @@ def pause(seconds: float, what: str) -> None:
     wait_for(lambda: time.monotonic() >= until, what=what, timeout_s=seconds + 5)
 
 
-class FlappingTest(Drill):
+class FlappingTest(RackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside."""
 
     # On a busy machine the proofs of a dozen outages take long.
@@ -91,7 +91,9 @@ class FlappingTest(Drill):
     def _flaps(self, kind: str, *needs: str) -> None:
         specs = [spec(name, AAB if name.startswith("aab") else ABC, *NEED) for name in ("aab", "aab-i", "abc", "abc-i")]
         # One producer per topic: a topic that stops would delay others of its producer.
-        loads = [Load(one.name, "idempotent" if one.name.endswith("-i") else "plain", more=PATIENT) for one in specs]
+        loads = [
+            LoadSpec(one.name, "idempotent" if one.name.endswith("-i") else "plain", more=PATIENT) for one in specs
+        ]
         whole = {one.name: frozenset(one.replicas) for one in specs}
         left = {one.name: self._isr(one, LOST) for one in specs}
         outages: list[dict[str, float | bool]] = []
@@ -147,7 +149,10 @@ class FlappingTest(Drill):
         whole = {one.name: frozenset(one.replicas) for one in specs}
         led = {one.name: one.replicas[0] for one in specs}
         # A topic that stops would delay others of its producer.
-        loads = [Load("aab,bba,ab", rate_per_s=10, more=PATIENT), Load("abc,cab", rate_per_s=10, more=PATIENT)]
+        loads = [
+            LoadSpec("aab,bba,ab", rate_per_s=10, more=PATIENT),
+            LoadSpec("abc,cab", rate_per_s=10, more=PATIENT),
+        ]
         with self.driven(specs, loads):
             self._phases("before", whole)
             with self.fault("cut", rack=LOST, peers=["a"]):

@@ -10,8 +10,8 @@ from typing import ClassVar
 from ducktape.mark import matrix
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import FLOOD, NEEDS, PATIENT_MS, Drill, Load, must_hold, spec
 from ducktape_tests.internal import OFFSETS, SINGLE_PARTITIONS, offsets_topic
+from ducktape_tests.scenario import FLOOD, NEEDS, PATIENT_MS, LoadSpec, RackScenario, must_hold, spec
 from ducktape_tests.services.clients import Program
 from pyhooks.checkers import group_comparison
 from pyhooks.checkers.group_latencies import figures
@@ -37,7 +37,7 @@ REQUIRED = (2, 1)
 PATIENCE_S = BOUND_S + 60
 
 
-class GroupsTest(Drill):
+class GroupsTest(RackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside; rack b fails and returns."""
 
     PROPERTIES: ClassVar[Mapping[str, str]] = SINGLE_PARTITIONS
@@ -58,7 +58,7 @@ class GroupsTest(Drill):
         topics.create(self.kafka.admin, [offsets_topic(PLACES[replicas])])
         self.kafka.wait_log(OFFSETS, PLACES[replicas])
         specs = [spec(name, placed, 2) for name, placed in DATA.items()]
-        load = Load(",".join(DATA), "idempotent", "confluent", rate_per_s=5, patient_ms=PATIENT_MS)
+        load = LoadSpec(",".join(DATA), "idempotent", "confluent", rate_per_s=5, patient_ms=PATIENT_MS)
         with self.driven(specs, [load], also=[OFFSETS]):
             pairs = [[_group(protocol, racks) for racks in REQUIRED] for protocol in PROTOCOLS]
             self.history.note("test", group_comparison.OP, "info", pairs=pairs)

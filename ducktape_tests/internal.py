@@ -38,7 +38,7 @@ def transactions_topic(replicas: Sequence[int], m: int) -> TopicSpec:
 
 
 def require_racks(kafka: RackKafka, racks: int) -> None:
-    """Set ``min.insync.racks`` of the cluster; ``Drill.require_racks`` also records it in the history.
+    """Set ``min.insync.racks`` of the cluster; ``RackScenario.require_racks`` also records it in the history.
 
     Raises:
         RackgateError: the cluster refused.

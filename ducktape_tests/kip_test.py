@@ -8,7 +8,16 @@ import shlex
 from ducktape.mark.resource import cluster
 
 from ducktape_tests import internal
-from ducktape_tests.drill import FLOOD, NEEDS, NOT_ENOUGH_RACKS, NOT_ENOUGH_REPLICAS, SPREAD, Drill, Load, spec
+from ducktape_tests.scenario import (
+    FLOOD,
+    NEEDS,
+    NOT_ENOUGH_RACKS,
+    NOT_ENOUGH_REPLICAS,
+    SPREAD,
+    LoadSpec,
+    RackScenario,
+    spec,
+)
 from pyhooks.checkers import idle_topics, request_versions
 from pyhooks.checkers.phases import OK
 from pyhooks.kafka import tools, topics
@@ -21,7 +30,7 @@ LOST = "b"
 USABLE = re.compile(r"^\s*(\w+)\((\d+)\):.*\[usable: (\d+)\]", re.MULTILINE)
 
 
-class KipTest(Drill):
+class KipTest(RackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside; rack b or one broker fails and returns."""
 
     @cluster(num_nodes=9)
@@ -73,7 +82,7 @@ class KipTest(Drill):
         """
         words = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", "idle"]
         with (
-            self.driven([spec("plain", AAB, 2, 2), spec("idle", AAB, 2, 2)], [Load("plain")]),
+            self.driven([spec("plain", AAB, 2, 2), spec("idle", AAB, 2, 2)], [LoadSpec("plain")]),
             self.clients.running("visibility_reader", [words], self.history),
         ):
             before = self._processes()
@@ -103,7 +112,7 @@ class KipTest(Drill):
         drive: kill rack b; lower R to 1; heal; set R to 2; produce; kill rack b once more.
         validate: acknowledged once all is restored, rejected in the second outage; all checkers.
         """
-        with self.driven([spec("plain", AAB, 2, 2)], [Load("plain")]):
+        with self.driven([spec("plain", AAB, 2, 2)], [LoadSpec("plain")]):
             with self.fault("kill", rack=LOST):
                 topics.wait_isr(self.kafka.admin, "plain", frozenset({1, 2}))
                 change(self.kafka.admin, "plain", self.history, min_racks=1)
@@ -132,7 +141,7 @@ class KipTest(Drill):
             "m2r1": (2, 1, OK),
         }
         specs = [spec(name, AAB, m, r) for name, (m, r, _) in wanted.items()]
-        with self.driven(specs, [Load(name, rate_per_s=10) for name in wanted]):
+        with self.driven(specs, [LoadSpec(name, rate_per_s=10) for name in wanted]):
             with self.fault("kill", rack=LOST):
                 for name in wanted:
                     topics.wait_isr(self.kafka.admin, name, frozenset({1, 2}))
@@ -150,7 +159,7 @@ class KipTest(Drill):
         return {name: pid for name, pid in found.items() if pid is not None}
 
 
-class WithoutTest(Drill):
+class WithoutTest(RackScenario):
     """Stock Kafka, then patched Kafka on the same disks with its feature disabled and enabled, always with R=1."""
 
     OVERLAY = False
@@ -166,7 +175,7 @@ class WithoutTest(Drill):
             checkers.
         """
         specs = [spec("m2", AAB, 2), spec("m3", AAB, 3)]
-        with self.driven(specs, [Load("m2"), Load("m3")]):
+        with self.driven(specs, [LoadSpec("m2"), LoadSpec("m3")]):
             self._outage("stock")
         for node in self.kafka.topology.nodes:
             self.kafka.kill_kafka(node)
@@ -182,7 +191,7 @@ class WithoutTest(Drill):
             if level:
                 internal.change_level(self.kafka, "upgrade", level)
             assert internal.level(self.kafka) == level, f"the feature is not at level {level}"
-            with self.driven(specs, [Load("m2"), Load("m3")]):
+            with self.driven(specs, [LoadSpec("m2"), LoadSpec("m3")]):
                 self._outage(f"patched, level {level}")
         self.judge((*NEEDS, "versions"))
 
@@ -210,6 +219,6 @@ class WithoutTest(Drill):
         )
 
 
-def _plain_and_idempotent() -> list[Load]:
+def _plain_and_idempotent() -> list[LoadSpec]:
     # A longer timeout than that of the other one: after a timeout, an idempotent producer first has to start anew.
-    return [Load("plain"), Load("idem", "idempotent", more=("--timeout-ms", "10000"))]
+    return [LoadSpec("plain"), LoadSpec("idem", "idempotent", more=("--timeout-ms", "10000"))]

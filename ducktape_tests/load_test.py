@@ -19,7 +19,7 @@ from typing import Any
 from ducktape.mark.resource import cluster
 from ducktape.tests.test_context import TestContext
 
-from ducktape_tests.drill import CRASHES, START_S, STEADY_S, Drill, Load, must_hold
+from ducktape_tests.scenario import CRASHES, START_S, STEADY_S, LoadSpec, RackScenario, must_hold
 from ducktape_tests.services.clients import Program
 from pyhooks.checkers import many_partitions, slowdown
 from pyhooks.checkers.judgement import judge
@@ -64,7 +64,7 @@ READERS = 8
 UTIME, STIME = 11, 12
 
 
-class LoadTest(Drill):
+class LoadTest(RackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside; rack b fails and returns."""
 
     TOPOLOGY = "az3-load"
@@ -181,9 +181,9 @@ class LoadTest(Drill):
         """
         bootstrap = self.kafka.topology.bootstrap
         loads = [
-            Load(",".join(self.others), "plain", CLIENT, others_per_s, ("--timeout-ms", FIRST_MS)),
-            Load(",".join(self.probed), "probe", "patched", 2, ("--name", "producer", "--timeout-ms", PROBE_MS)),
-            Load(",".join(self.waiting), "idempotent", CLIENT, driven_per_s, patient_ms=PATIENCE_MS),
+            LoadSpec(",".join(self.others), "plain", CLIENT, others_per_s, ("--timeout-ms", FIRST_MS)),
+            LoadSpec(",".join(self.probed), "probe", "patched", 2, ("--name", "producer", "--timeout-ms", PROBE_MS)),
+            LoadSpec(",".join(self.waiting), "idempotent", CLIENT, driven_per_s, patient_ms=PATIENCE_MS),
         ]
         words = [load.arguments(bootstrap, self.SECONDS) for load in loads]
         follower = ["--bootstrap", bootstrap, "--topics", ",".join(self.others)]

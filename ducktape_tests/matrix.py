@@ -45,7 +45,7 @@ Pair = frozenset[tuple[str, Any]]
 
 
 @dataclass(frozen=True, order=True)
-class Run:
+class MatrixOutage:
     """One outage.
 
     Attributes:
@@ -60,7 +60,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Case:
+class OutageCase:
     """One topic in one outage.
 
     Attributes:
@@ -69,7 +69,7 @@ class Case:
         need: M and R of the topic.
     """
 
-    run: Run
+    run: MatrixOutage
     shape: str
     need: tuple[int, int]
 
@@ -87,7 +87,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Topic:
+class MatrixTopic:
     """One topic of a topology.
 
     Attributes:
@@ -139,7 +139,7 @@ def may_be_taken(target: str, on: Topology, shapes: Iterable[str] = SHAPES) -> t
     return tuple(by_letter[letter] for letter in common if (letter in led) is (target == LEADER))
 
 
-def impossible(case: Case, on: Topology) -> str:
+def impossible(case: OutageCase, on: Topology) -> str:
     """Return why a case is impossible; empty if it is possible.
 
     * The placement must fit into the topology, and the target must be in a rack.
@@ -164,12 +164,12 @@ def impossible(case: Case, on: Topology) -> str:
     return ""
 
 
-def possible(names: Sequence[str] = TOPOLOGIES) -> Iterator[Case]:
+def possible(names: Sequence[str] = TOPOLOGIES) -> Iterator[OutageCase]:
     """Yield all possible cases."""
     for name in names:
         on = topology.load(topology.find(name))
         for fault, target, shape, need in product(FAULTS, TARGETS, SHAPES, NEEDS):
-            case = Case(Run(name, fault, target), shape, need)
+            case = OutageCase(MatrixOutage(name, fault, target), shape, need)
             if not impossible(case, on):
                 yield case
 
@@ -177,7 +177,7 @@ def possible(names: Sequence[str] = TOPOLOGIES) -> Iterator[Case]:
 # -- selected runs ----------------------------------------------------------------------------------------------------
 
 
-def choose(cases: Iterable[Case], seed: int = SEED, tries: int = TRIES) -> tuple[Run, ...]:
+def choose(cases: Iterable[OutageCase], seed: int = SEED, tries: int = TRIES) -> tuple[MatrixOutage, ...]:
     """Return few runs that cover every pair of values of the cases: the shortest of several greedy selections.
 
     The same seed gives the same runs.
@@ -187,7 +187,7 @@ def choose(cases: Iterable[Case], seed: int = SEED, tries: int = TRIES) -> tuple
         seed: decides between runs with equally many new pairs.
         tries: number of greedy selections.
     """
-    brings: dict[Run, frozenset[Pair]] = {}
+    brings: dict[MatrixOutage, frozenset[Pair]] = {}
     for case in cases:
         brings[case.run] = brings.get(case.run, frozenset()) | case.pairs
     rng = random.Random(seed)  # noqa: S311 - no secret
@@ -195,9 +195,9 @@ def choose(cases: Iterable[Case], seed: int = SEED, tries: int = TRIES) -> tuple
     return tuple(sorted(found, key=lambda run: (run.topology, FAULTS.index(run.fault), TARGETS.index(run.target))))
 
 
-def _greedy(brings: Mapping[Run, frozenset[Pair]], rng: random.Random) -> list[Run]:
+def _greedy(brings: Mapping[MatrixOutage, frozenset[Pair]], rng: random.Random) -> list[MatrixOutage]:
     wanted = frozenset[Pair]().union(*brings.values())
-    chosen: list[Run] = []
+    chosen: list[MatrixOutage] = []
     while wanted:
         most = max(len(pairs & wanted) for pairs in brings.values())
         chosen.append(rng.choice([run for run, pairs in sorted(brings.items()) if len(pairs & wanted) == most]))
@@ -205,7 +205,7 @@ def _greedy(brings: Mapping[Run, frozenset[Pair]], rng: random.Random) -> list[R
     return chosen
 
 
-def text(runs: Sequence[Run]) -> str:
+def text(runs: Sequence[MatrixOutage]) -> str:
     """Return the content of the file that lists the runs."""
     tables = [
         f'\n[[run]]\ntopology = "{run.topology}"\nfault = "{run.fault}"\ntarget = "{run.target}"\n' for run in runs
@@ -213,7 +213,7 @@ def text(runs: Sequence[Run]) -> str:
     return HEAD + "".join(tables)
 
 
-def listed(path: Path = FILE) -> tuple[Run, ...]:
+def listed(path: Path = FILE) -> tuple[MatrixOutage, ...]:
     """Return the runs that the file lists.
 
     Raises:
@@ -221,7 +221,7 @@ def listed(path: Path = FILE) -> tuple[Run, ...]:
     """
     top = toml_config.Table(toml_config.read(path, "it lists the outages of the matrix"), path)
     runs = tuple(
-        Run(one.word("topology", TOPOLOGIES), one.word("fault", FAULTS), one.word("target", TARGETS))
+        MatrixOutage(one.word("topology", TOPOLOGIES), one.word("fault", FAULTS), one.word("target", TARGETS))
         for one in top.tables("run")
     )
     top.done()
@@ -231,10 +231,10 @@ def listed(path: Path = FILE) -> tuple[Run, ...]:
 # -- topics and expected results --------------------------------------------------------------------------------------
 
 
-def topics_of(on: Topology) -> tuple[Topic, ...]:
+def topics_of(on: Topology) -> tuple[MatrixTopic, ...]:
     """Return all topics of a topology: each placement that fits with each pair of M and R."""
     return tuple(
-        Topic(f"{shape}-m{m}-r{r}", replicas, (m, r))
+        MatrixTopic(f"{shape}-m{m}-r{r}", replicas, (m, r))
         for shape in SHAPES
         if (replicas := placed(shape, on))
         for m, r in NEEDS
@@ -269,7 +269,7 @@ def expected(
     return OK if answer.enough_racks else f"{names}.NotEnoughRacksException"
 
 
-def together(on: Topology) -> tuple[tuple[Topic, ...], ...]:
+def together(on: Topology) -> tuple[tuple[MatrixTopic, ...], ...]:
     """Group the topics of a topology by whether they continue, wait or stop in the outage of each rack.
 
     The topics of a group can share a producer. A broker responds to a request when all partitions in it are done, and
@@ -278,7 +278,7 @@ def together(on: Topology) -> tuple[tuple[Topic, ...], ...]:
     the ISR.
     """
     racks = racks_of(on)
-    groups: dict[tuple[tuple[bool, bool], ...], list[Topic]] = {}
+    groups: dict[tuple[tuple[bool, bool], ...], list[MatrixTopic]] = {}
     for topic in topics_of(on):
         left = [surviving(topic.replicas, racks, "kill", rack.name) for rack in on.racks]
         ends = [expected(isr, racks, need=topic.need, replicas=len(topic.replicas)) for isr in left]

@@ -9,8 +9,8 @@ from typing import Any
 from ducktape.mark.resource import cluster
 
 from ducktape_tests import matrix
-from ducktape_tests.drill import NIMBLE, SPREAD, Drill, Load, spec
-from ducktape_tests.matrix import CONTROLLER, LEADER, Run, Topic
+from ducktape_tests.matrix import CONTROLLER, LEADER, MatrixOutage, MatrixTopic
+from ducktape_tests.scenario import NIMBLE, SPREAD, LoadSpec, RackScenario, spec
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import topics
@@ -24,19 +24,19 @@ LEADER_S = 60.0
 CHECKED = ("delivery", "offsets", "promise", SPREAD, "progress", "phases", "faults", "recovery", "refusals")
 
 
-class _Matrix(Drill):
+class _Matrix(RackScenario):
     """All outages of the matrix for a topology, one after the other, with a topic of each kind."""
 
     SECONDS = 1500.0
 
     def outages(self) -> None:
-        """Run all outages under load on all topics, and judge."""
+        """MatrixOutage all outages under load on all topics, and judge."""
         made = {one.name: one for one in matrix.topics_of(self.kafka.topology)}
         specs = [spec(one.name, one.replicas, *one.need) for one in made.values()]
         whole = {one.name: frozenset(one.replicas) for one in made.values()}
         took: dict[str, float] = {}
         groups = [",".join(one.name for one in group) for group in matrix.together(self.kafka.topology)]
-        with self.driven(specs, [Load(names, rate_per_s=RATE_PER_S, more=NIMBLE) for names in groups]):
+        with self.driven(specs, [LoadSpec(names, rate_per_s=RATE_PER_S, more=NIMBLE) for names in groups]):
             self._phases("at first", made, whole)
             for run in [run for run in matrix.listed() if run.topology == self.TOPOLOGY]:
                 if not self.can(run.fault, f"{run.fault} rack of the {run.target}"):
@@ -56,7 +56,7 @@ class _Matrix(Drill):
         self.figures(topics=len(made), seconds=took)
         self.judge(CHECKED)
 
-    def _phases(self, name: str, made: Mapping[str, Topic], isrs: Mapping[str, frozenset[int]]) -> None:
+    def _phases(self, name: str, made: Mapping[str, MatrixTopic], isrs: Mapping[str, frozenset[int]]) -> None:
         self.phases(
             {
                 topic: (
@@ -67,7 +67,7 @@ class _Matrix(Drill):
             }
         )
 
-    def _settings(self, run: Run, rack: str) -> dict[str, Any]:
+    def _settings(self, run: MatrixOutage, rack: str) -> dict[str, Any]:
         if run.fault == "slow":
             return {"rtt_ms": matrix.SLOW_RTT_MS}
         # Controllers in the rack lose their disks, too.
@@ -75,7 +75,7 @@ class _Matrix(Drill):
 
     # -- target racks -------------------------------------------------------------------------------------------------
 
-    def _rack(self, run: Run, made: Mapping[str, Topic]) -> str:
+    def _rack(self, run: MatrixOutage, made: Mapping[str, MatrixTopic]) -> str:
         """Return the rack of a target, as the cluster currently reports it."""
         if run.target == CONTROLLER:
             return self._rack_of_controller()

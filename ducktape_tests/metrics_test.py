@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import NOT_ENOUGH_RACKS, START_S, Drill, Load, must_hold, spec
+from ducktape_tests.scenario import NOT_ENOUGH_RACKS, START_S, LoadSpec, RackScenario, must_hold, spec
 from ducktape_tests.services.clients import Program
 from pyhooks.checkers import gauges
 from pyhooks.checkers.phases import OK
@@ -39,7 +39,7 @@ SPECS = (
 PROBED = {"under": NOT_ENOUGH_RACKS, "at": OK, "all": NOT_ENOUGH_RACKS}
 
 
-class MetricsTest(Drill):
+class MetricsTest(RackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside; rack b fails and returns."""
 
     def setUp(self) -> None:
@@ -89,7 +89,7 @@ class MetricsTest(Drill):
 
     def _load(self) -> list[str]:
         """Return the arguments of a producer with one record per request and no retries."""
-        load = Load(",".join(PROBED), "probe", rate_per_s=3, more=("--name", "producer", "--timeout-ms", FIRST_MS))
+        load = LoadSpec(",".join(PROBED), "probe", rate_per_s=3, more=("--name", "producer", "--timeout-ms", FIRST_MS))
         return load.arguments(self.kafka.topology.bootstrap, self.SECONDS)
 
     @contextmanager

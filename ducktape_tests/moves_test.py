@@ -10,7 +10,15 @@ from typing import Any
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import NOT_ENOUGH_RACKS, NOT_ENOUGH_REPLICAS, PATIENT_MS, SPREAD, Drill, Load, spec
+from ducktape_tests.scenario import (
+    NOT_ENOUGH_RACKS,
+    NOT_ENOUGH_REPLICAS,
+    PATIENT_MS,
+    SPREAD,
+    LoadSpec,
+    RackScenario,
+    spec,
+)
 from pyhooks.checkers import placement_reports
 from pyhooks.checkers.phases import OK
 from pyhooks.jvm.admin import Admin
@@ -29,12 +37,12 @@ BOTH = ("plain", "idem")
 # Short timeouts: if a record waits while brokers change racks, the rack at its acknowledgement is unknown. After a
 # record timed out, an idempotent producer may need as much time again (kip/found.md), in total no more than a change
 # may take.
-LOAD = (Load("plain"), Load("idem", "idempotent", more=("--timeout-ms", "2000")))
+LOAD = (LoadSpec("plain"), LoadSpec("idem", "idempotent", more=("--timeout-ms", "2000")))
 # Long timeouts: no record times out.
-RIDING = (Load("plain"), Load("idem", "idempotent", patient_ms=PATIENT_MS))
+RIDING = (LoadSpec("plain"), LoadSpec("idem", "idempotent", patient_ms=PATIENT_MS))
 
 
-class MovesTest(Drill):
+class MovesTest(RackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside."""
 
     # -- brokers ------------------------------------------------------------------------------------------------------
@@ -134,7 +142,7 @@ class MovesTest(Drill):
         """
         specs = [spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2), spec("free", AAB, 2, 1)]
         names = [one.name for one in specs]
-        with self.driven(specs, [*RIDING, Load("free", "idempotent")]):
+        with self.driven(specs, [*RIDING, LoadSpec("free", "idempotent")]):
             with self.fault("kill", rack=LOST):
                 for name in names:
                     topics.wait_isr(self.kafka.admin, name, frozenset({1, 2}))

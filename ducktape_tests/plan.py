@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ducktape_tests.finding import TESTS, Found, find
+from ducktape_tests.discovery import TESTS, DiscoveredTest, find
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.core import toml_config
 from pyhooks.core.errors import RackgateError
@@ -32,7 +32,7 @@ _PART = re.compile(r"\w+_test\.py(::\w+)?")
 
 
 @dataclass(frozen=True)
-class Listed:
+class SuiteTest:
     """A test of the suite.
 
     Attributes:
@@ -72,7 +72,7 @@ class Listed:
         return f"{name[:LONGEST_NAME]}.{hashlib.sha256(self.id.encode()).hexdigest()[:8]}"
 
 
-def read(path: Path = SUITE) -> tuple[Listed, ...]:
+def read(path: Path = SUITE) -> tuple[SuiteTest, ...]:
     """Read the tests of a suite, in the order of the file.
 
     Raises:
@@ -90,8 +90,8 @@ def read(path: Path = SUITE) -> tuple[Listed, ...]:
     return found
 
 
-def _listed(table: Table) -> Listed:
-    one = Listed(
+def _listed(table: Table) -> SuiteTest:
+    one = SuiteTest(
         id=table.text("id"),
         topology=table.text("topology"),
         minutes=table.number("minutes", 0.01),
@@ -124,7 +124,7 @@ def _parameters(test_id: str) -> None:
         raise RackgateError(f"{test_id}: what follows @ is not JSON: {error}") from error
 
 
-def check(suite: Sequence[Listed], found: Sequence[Found], path: Path = SUITE) -> None:
+def check(suite: Sequence[SuiteTest], found: Sequence[DiscoveredTest], path: Path = SUITE) -> None:
     """Check that the list and the existing tests agree.
 
     Raises:
@@ -141,7 +141,7 @@ def check(suite: Sequence[Listed], found: Sequence[Found], path: Path = SUITE) -
         raise RackgateError(f"{path}: {unlisted[0]} is not listed; add a [[test]] for it")
 
 
-def load(path: Path = SUITE, tests: Path = TESTS) -> tuple[Listed, ...]:
+def load(path: Path = SUITE, tests: Path = TESTS) -> tuple[SuiteTest, ...]:
     """Read the suite and check it against the existing tests.
 
     Raises:
@@ -152,7 +152,7 @@ def load(path: Path = SUITE, tests: Path = TESTS) -> tuple[Listed, ...]:
     return suite
 
 
-def select(suite: Sequence[Listed], words: Sequence[str]) -> tuple[Listed, ...]:
+def select(suite: Sequence[SuiteTest], words: Sequence[str]) -> tuple[SuiteTest, ...]:
     """Return the selected tests, each once, in the order of the suite.
 
     Args:
@@ -163,7 +163,7 @@ def select(suite: Sequence[Listed], words: Sequence[str]) -> tuple[Listed, ...]:
     Raises:
         RackgateError: a word matches neither a selection nor a test.
     """
-    chosen: dict[str, Listed] = {}
+    chosen: dict[str, SuiteTest] = {}
     for word in words:
         meant = {one.id: one for one in reversed(list(_meant(suite, word)))}
         if not meant and word in SELECTIONS:
@@ -177,7 +177,7 @@ def select(suite: Sequence[Listed], words: Sequence[str]) -> tuple[Listed, ...]:
     return tuple(sorted(chosen.values(), key=lambda one: (places[one.name], one.id)))
 
 
-def _meant(suite: Sequence[Listed], word: str) -> Iterator[Listed]:
+def _meant(suite: Sequence[SuiteTest], word: str) -> Iterator[SuiteTest]:
     part = _PART.fullmatch(word) is not None
     whole = _ID.fullmatch(word)
     for one in suite:
@@ -203,7 +203,7 @@ def bar_min(words: Sequence[str], jobs: int) -> float | None:
     return BARS_MIN.get(words[0]) if len(words) == 1 and jobs == JOBS_OF_BARS else None
 
 
-def next_up(waiting: Sequence[Listed], running: Sequence[Listed], jobs: int) -> Listed | None:
+def next_up(waiting: Sequence[SuiteTest], running: Sequence[SuiteTest], jobs: int) -> SuiteTest | None:
     """Return the test to start now: the longest one. Tests that must run alone come last, one by one."""
     if len(running) >= jobs or any(one.alone for one in running):
         return None
@@ -214,7 +214,7 @@ def next_up(waiting: Sequence[Listed], running: Sequence[Listed], jobs: int) -> 
     return max(alone, key=lambda one: one.minutes) if alone and not running else None
 
 
-def estimate(tests: Sequence[Listed], jobs: int, running: Mapping[Listed, float] | None = None) -> float:
+def estimate(tests: Sequence[SuiteTest], jobs: int, running: Mapping[SuiteTest, float] | None = None) -> float:
     """Estimate the time that tests will take, in minutes.
 
     Args:

@@ -36,7 +36,7 @@ REASONS = 20
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedTest:
     """A test as planned by the run.
 
     Attributes:
@@ -104,13 +104,13 @@ def read_json(path: Path) -> Any:
     return files.read_json(path, "'rackgate system run' writes it", constants=str)
 
 
-def planned(run: Mapping[str, Any]) -> tuple[Planned, ...]:
+def planned(run: Mapping[str, Any]) -> tuple[PlannedTest, ...]:
     """Return the tests of ``run.json``.
 
     Raises:
         TypeError: an entry does not have the format of a run.
     """
-    found = tuple(Planned(**one) for one in run["tests"])
+    found = tuple(PlannedTest(**one) for one in run["tests"])
     for one in found:
         texts = (one.id, one.topology, one.folder, *one.finds)
         if not all(isinstance(text, str) for text in texts) or type(one.minutes) not in (int, float):
@@ -118,12 +118,12 @@ def planned(run: Mapping[str, Any]) -> tuple[Planned, ...]:
     return found
 
 
-def judge(run_dir: Path, tests: Sequence[Planned]) -> tuple[Result, ...]:
+def judge(run_dir: Path, tests: Sequence[PlannedTest]) -> tuple[Result, ...]:
     """Return the results of the tests of a run, at least one for each."""
     return tuple(result for one in tests for result in judge_one(run_dir, one))
 
 
-def judge_one(run_dir: Path, test: Planned) -> tuple[Result, ...]:
+def judge_one(run_dir: Path, test: PlannedTest) -> tuple[Result, ...]:
     """Return the results of one test of the suite: one for each set of its parameters.
 
     Args:
@@ -164,7 +164,7 @@ def _last_lines(own: Path) -> tuple[str, ...]:
 
 
 def _session(
-    run_dir: Path, test: Planned, session: Path, ended: Mapping[str, Any], told: Mapping[str, Any]
+    run_dir: Path, test: PlannedTest, session: Path, ended: Mapping[str, Any], told: Mapping[str, Any]
 ) -> tuple[Result, ...]:
     page = session / "report.html"
     told = {**told, "report": _relative(run_dir, page) if page.is_file() else ""}
@@ -211,7 +211,7 @@ def _with_parameters(test_id: str, parameters: Mapping[str, Any] | None) -> str:
 
 
 def _result(
-    run_dir: Path, test: Planned, test_id: str, session: Path, row: Mapping[str, Any], told: Mapping[str, Any]
+    run_dir: Path, test: PlannedTest, test_id: str, session: Path, row: Mapping[str, Any], told: Mapping[str, Any]
 ) -> Result:
     folder = session / str(row["relative_results_dir"])
     verdicts: list[dict[str, Any]] = []

@@ -10,7 +10,7 @@ from typing import Any
 from ducktape.mark.resource import cluster
 
 from ducktape_tests import internal
-from ducktape_tests.drill import NEEDS, NOT_ENOUGH_RACKS, Drill, Load, spec
+from ducktape_tests.scenario import NEEDS, NOT_ENOUGH_RACKS, LoadSpec, RackScenario, spec
 from pyhooks.checkers import feature_levels
 from pyhooks.checkers.phases import OK
 from pyhooks.core.errors import RackgateError
@@ -46,7 +46,7 @@ EPOCH = re.compile(rf"{re.escape(RACKS_FEATURE)}\s.*FinalizedVersionLevel: 0\s.*
 CHECKPOINT = re.compile(r"(\d+)-\d+\.checkpoint")
 
 
-class RollingTest(Drill):
+class RollingTest(RackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside, formatted and started by stock Kafka."""
 
     OVERLAY = False
@@ -72,9 +72,9 @@ class RollingTest(Drill):
         self._software = {node.name: "stock" for node in self.kafka.topology.nodes}
         specs = [spec(name, AAB, 2) for name in ("stock", "patched", "rdkafka")]
         loads = [
-            Load("stock", "idempotent", STOCK_CLIENT, 10, LONG),
-            Load("patched", "idempotent", "patched", 10, LONG),
-            Load("rdkafka", "idempotent", "confluent", 10, LONGER),
+            LoadSpec("stock", "idempotent", STOCK_CLIENT, 10, LONG),
+            LoadSpec("patched", "idempotent", "patched", 10, LONG),
+            LoadSpec("rdkafka", "idempotent", "confluent", 10, LONGER),
         ]
         note_known(self.history, [STOCK_CLIENT, "confluent"])
         with self.driven(specs, loads):

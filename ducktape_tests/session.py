@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ducktape_tests import results
-from ducktape_tests.plan import Listed, next_up
+from ducktape_tests.plan import SuiteTest, next_up
 from pyhooks.core import files, paths, process, run_folder
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
@@ -40,7 +40,7 @@ PATIENCE, GRACE_MIN = 3.0, 5.0
 
 
 @dataclass(frozen=True)
-class Place:
+class RunEnvironment:
     """Environment in which tests run.
 
     Attributes:
@@ -55,7 +55,7 @@ class Place:
     run_dir: Path
     settings: Mapping[str, Any]
 
-    def folder(self, test: Listed) -> Path:
+    def folder(self, test: SuiteTest) -> Path:
         """Return the folder of a test."""
         return self.run_dir / "tests" / test.folder
 
@@ -64,7 +64,7 @@ class Place:
         """Whether processes started by a test would outlive its local process."""
         return self.cluster_file is not None
 
-    def words(self, test: Listed) -> list[str]:
+    def words(self, test: SuiteTest) -> list[str]:
         """Return the command line that runs a test."""
         folder = self.folder(test)
         told = json.dumps({**test.settings, **self.settings})
@@ -77,21 +77,21 @@ class Place:
         return [*lab, "--run-dir", str(folder), "--", *words, "--cluster", LAB_CLUSTER, test_id]
 
 
-class Audience(Protocol):
+class ProgressListener(Protocol):
     """Receiver of the progress of a run."""
 
-    def begun(self, test: Listed) -> None:
+    def begun(self, test: SuiteTest) -> None:
         """Report that a test has started."""
 
-    def ended(self, test: Listed, found: Sequence[results.Result]) -> None:
+    def ended(self, test: SuiteTest, found: Sequence[results.Result]) -> None:
         """Report that a test has ended."""
 
-    def tick(self, running: Mapping[Listed, float]) -> None:
+    def tick(self, running: Mapping[SuiteTest, float]) -> None:
         """Report the running tests, with the seconds since each has started; called periodically."""
 
 
 @dataclass(frozen=True)
-class _Begun:
+class _RunningTest:
     """A running test.
 
     Attributes:
@@ -101,18 +101,18 @@ class _Begun:
         since: start time in monotonic seconds.
     """
 
-    test: Listed
+    test: SuiteTest
     child: subprocess.Popen[bytes]
     handle: int
     since: float
 
 
-def limit_s(test: Listed) -> float:
+def limit_s(test: SuiteTest) -> float:
     """Return the time limit of a test in seconds."""
     return 60 * (PATIENCE * test.minutes + GRACE_MIN)
 
 
-class Session:
+class SuiteSession:
     """A run of tests.
 
     Args:
@@ -125,10 +125,12 @@ class Session:
         left: ids of tests that may have left processes on hosts.
     """
 
-    def __init__(self, place: Place, tests: Sequence[Listed], jobs: int, audience: Audience) -> None:
+    def __init__(
+        self, place: RunEnvironment, tests: Sequence[SuiteTest], jobs: int, audience: ProgressListener
+    ) -> None:
         self._place, self._jobs, self._audience = place, jobs, audience
         self._waiting = list(tests)
-        self._running: list[_Begun] = []
+        self._running: list[_RunningTest] = []
         self.left: list[str] = []
 
     def run(self) -> None:
@@ -146,7 +148,7 @@ class Session:
             for one in list(self._running):
                 self._end(one, "it was interrupted")
 
-    def _begin(self, test: Listed) -> None:
+    def _begin(self, test: SuiteTest) -> None:
         folder = self._place.folder(test)
         # Created here because it receives the log first; the test's lab then takes the folder over.
         run_folder.claim(folder, run_folder.LAB)
@@ -168,7 +170,7 @@ class Session:
                 start_new_session=True,
             )
         self._waiting.remove(test)
-        self._running.append(_Begun(test, child, os.pidfd_open(child.pid), time.monotonic()))
+        self._running.append(_RunningTest(test, child, os.pidfd_open(child.pid), time.monotonic()))
         self._audience.begun(test)
 
     def _look(self) -> None:
@@ -184,7 +186,7 @@ class Session:
                 )
         self._audience.tick({one.test: time.monotonic() - one.since for one in self._running})
 
-    def _end(self, one: _Begun, why: str) -> None:
+    def _end(self, one: _RunningTest, why: str) -> None:
         """Record how a test ended; if it still runs, end it first: cleanly if possible on hosts, at once in a lab."""
         hurry: KeyboardInterrupt | None = None
         if why:
@@ -237,6 +239,6 @@ def _in_session(leader: int) -> list[int]:
     return found
 
 
-def planned(test: Listed) -> results.Planned:
+def planned(test: SuiteTest) -> results.PlannedTest:
     """Return a test in the format of ``run.json``."""
-    return results.Planned(test.id, test.topology, test.minutes, test.folder, test.finds)
+    return results.PlannedTest(test.id, test.topology, test.minutes, test.folder, test.finds)

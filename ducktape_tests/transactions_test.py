@@ -8,13 +8,22 @@ from typing import Any, ClassVar
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.drill import FLOOD, NEEDS, NOT_ENOUGH_RACKS, PATIENT_MS, Drill, Load, must_hold, spec
 from ducktape_tests.internal import (
     OFFSETS,
     SINGLE_PARTITIONS,
     TRANSACTIONS,
     offsets_topic,
     transactions_topic,
+)
+from ducktape_tests.scenario import (
+    FLOOD,
+    NEEDS,
+    NOT_ENOUGH_RACKS,
+    PATIENT_MS,
+    LoadSpec,
+    RackScenario,
+    must_hold,
+    spec,
 )
 from ducktape_tests.services.clients import Program
 from pyhooks.checkers import cluster_view as told
@@ -37,19 +46,19 @@ COPIED, COPIES = "abc", "copies"
 PATIENCE_S = BOUND_S + 60
 
 
-def _loads() -> list[Load]:
+def _loads() -> list[LoadSpec]:
     aborting = ("--abort-share", "0.1")
     return [
-        Load(BOTH, "idempotent", patient_ms=PATIENT_MS),
-        Load(BOTH, "idempotent", "confluent", patient_ms=PATIENT_MS),
-        Load(BOTH, "transactional", more=aborting, patient_ms=PATIENT_MS),
-        Load(BOTH, "transactional", "confluent", more=aborting, patient_ms=PATIENT_MS),
+        LoadSpec(BOTH, "idempotent", patient_ms=PATIENT_MS),
+        LoadSpec(BOTH, "idempotent", "confluent", patient_ms=PATIENT_MS),
+        LoadSpec(BOTH, "transactional", more=aborting, patient_ms=PATIENT_MS),
+        LoadSpec(BOTH, "transactional", "confluent", more=aborting, patient_ms=PATIENT_MS),
         # Only to the topic that rejects: in the other one its records would fail with the transaction.
-        Load("aab", "transactional", more=("--timeout-ms", str(SHORT_MS), *aborting)),
+        LoadSpec("aab", "transactional", more=("--timeout-ms", str(SHORT_MS), *aborting)),
     ]
 
 
-class TransactionsTest(Drill):
+class TransactionsTest(RackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside; rack b fails and returns."""
 
     PROPERTIES: ClassVar[Mapping[str, str]] = SINGLE_PARTITIONS

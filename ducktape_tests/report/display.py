@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ducktape_tests.plan import Listed, estimate
+from ducktape_tests.plan import SuiteTest, estimate
 from ducktape_tests.results import Outcome, Result
 from pyhooks.core.terminal import plain
 
@@ -33,7 +33,7 @@ class Display:
         jobs: tests at a time.
     """
 
-    def __init__(self, console: Console, tests: Sequence[Listed], jobs: int) -> None:
+    def __init__(self, console: Console, tests: Sequence[SuiteTest], jobs: int) -> None:
         self._console, self._jobs = console, jobs
         self._waiting, self._count = list(tests), len(tests)
         self._total = sum(one.minutes for one in tests)
@@ -57,13 +57,13 @@ class Display:
             self._task = bar.add_task("", total=self._total, **told)
             yield self
 
-    def begun(self, test: Listed) -> None:
+    def begun(self, test: SuiteTest) -> None:
         """Print a line, unless there is a progress bar."""
         self._waiting.remove(test)
         if not self._console.is_terminal:
             self._say(f"begun   {test.id} on {test.topology} (about {test.minutes:g} min)")
 
-    def ended(self, test: Listed, found: Sequence[Result]) -> None:
+    def ended(self, test: SuiteTest, found: Sequence[Result]) -> None:
         """Print a line for each result."""
         self._over += 1
         for one in found:
@@ -78,7 +78,7 @@ class Display:
                 for reason in one.reasons[:REASONS]:
                     self._say(f"        {reason}")
 
-    def tick(self, running: Mapping[Listed, float]) -> None:
+    def tick(self, running: Mapping[SuiteTest, float]) -> None:
         """Advance the bar by planned time; a test that takes longer does not use the share of other tests."""
         if not self._console.is_terminal:
             return
@@ -87,7 +87,7 @@ class Display:
         names = ", ".join(one.id.partition("::")[2] for one in running)
         self._bar.update(self._task, completed=done, description=names, over=self._over, left=self._left(running))
 
-    def _left(self, running: Mapping[Listed, float]) -> str:
+    def _left(self, running: Mapping[SuiteTest, float]) -> str:
         still = {one: max(0.1, one.minutes - seconds / 60) for one, seconds in running.items()}
         return f"{estimate(self._waiting, self._jobs, still):.0f} min"
 

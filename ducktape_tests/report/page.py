@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ducktape_tests import results
-from ducktape_tests.report import drawing, timeline
+from ducktape_tests.report import timeline, timeline_picture
 from ducktape_tests.report.display import minutes
 from ducktape_tests.results import Result
 from pyhooks.core import files, targets
@@ -65,14 +65,14 @@ def draw(run_dir: Path, result: Result) -> tuple[str, str]:
     if not result.folder or not history.is_file():
         return "", "no history"
     picture = run_dir / PICTURES / f"{result.folder.replace('/', '.')}.svg"
-    sources = (history, Path(timeline.__file__), Path(drawing.__file__))
+    sources = (history, Path(timeline.__file__), Path(timeline_picture.__file__))
     if not picture.is_file() or picture.stat().st_mtime < max(one.stat().st_mtime for one in sources):
         try:
             with files.evaluating(history, "a history that can be drawn"):
                 seen = timeline.read(History(history).events())
         except RackgateError as error:
             return "", f"its history can't be read: {error}"
-        files.write_text(picture, drawing.svg(seen, result.id))
+        files.write_text(picture, timeline_picture.svg(seen, result.id))
     return picture.relative_to(run_dir).as_posix(), ""
 
 

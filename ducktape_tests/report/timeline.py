@@ -25,7 +25,7 @@ BROKEN = (KeyError, TypeError, ValueError, AttributeError)
 
 
 @dataclass(frozen=True)
-class Shaded:
+class FaultSpan:
     """A fault, in seconds since the start.
 
     Attributes:
@@ -40,8 +40,8 @@ class Shaded:
 
 
 @dataclass(frozen=True)
-class State:
-    """State of a partition from a point in time.
+class IsrState:
+    """IsrState of a partition from a point in time.
 
     Attributes:
         at_s: seconds since the start.
@@ -55,7 +55,7 @@ class State:
 
 
 @dataclass
-class Topic:
+class TopicTimeline:
     """Results of a topic's records, and states of its partitions.
 
     Attributes:
@@ -70,7 +70,7 @@ class Topic:
     name: str
     acked: Counter[int] = field(default_factory=Counter)
     refused: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
-    partitions: dict[int, list[State]] = field(default_factory=lambda: defaultdict(list))
+    partitions: dict[int, list[IsrState]] = field(default_factory=lambda: defaultdict(list))
     changes: list[tuple[float, str]] = field(default_factory=list)
     asks: str = ""
 
@@ -92,17 +92,17 @@ class Timeline:
     """
 
     length_s: float
-    faults: tuple[Shaded, ...]
-    topics: tuple[Topic, ...]
+    faults: tuple[FaultSpan, ...]
+    topics: tuple[TopicTimeline, ...]
     looked_s: float
 
 
-class _Reading:
+class _TimelineBuilder:
     """Collector that builds a timeline from events."""
 
     def __init__(self) -> None:
         self.start_ns: int | None = None
-        self.topics: dict[str, Topic] = {}
+        self.topics: dict[str, TopicTimeline] = {}
         self.faults: list[Event] = []
         self.racks: dict[int, str] = {}
         self.last_s = self.looked_s = 0.0
@@ -116,8 +116,8 @@ class _Reading:
     def seconds(self, at_ns: int) -> float:
         return max(0.0, (at_ns - (self.start_ns or 0)) / NS)
 
-    def topic(self, name: str) -> Topic:
-        return self.topics.setdefault(name, Topic(name))
+    def topic(self, name: str) -> TopicTimeline:
+        return self.topics.setdefault(name, TopicTimeline(name))
 
     def take(self, event: Event) -> None:
         # An incomplete line has no time.
@@ -154,7 +154,7 @@ class _Reading:
             topic, _, number = str(name).rpartition("-")
             leader = self.racks.get(int(state["leader"]), NAMELESS) if int(state["leader"]) >= 0 else ""
             racks = tuple(sorted({self.racks.get(int(one), NAMELESS) for one in state["isr"]}))
-            self.topic(topic).partitions[int(number)].append(State(at_s, racks, leader))
+            self.topic(topic).partitions[int(number)].append(IsrState(at_s, racks, leader))
 
     def settings(self, event: Event) -> None:
         """Apply a settings event of a topic; these events must be in the order of time."""
@@ -193,7 +193,7 @@ def read(events: Iterable[Event], topics: int = TOPICS) -> Timeline:
         events: a whole history; it is read once, and not kept.
         topics: number of topics to show individually.
     """
-    reading = _Reading()
+    reading = _TimelineBuilder()
     for event in events:
         try:
             reading.take(event)
@@ -210,7 +210,7 @@ def read(events: Iterable[Event], topics: int = TOPICS) -> Timeline:
     except BROKEN:
         injected = []
     shaded = [
-        Shaded(
+        FaultSpan(
             f"{one.op.partition('-')[0]} {f'rack {one.rack}' if one.broker is None else f'broker {one.broker}'}",
             reading.seconds(one.inject_ns),
             length_s if (end := one.healed_ns or one.heal_ns) is None else reading.seconds(end),
@@ -224,9 +224,9 @@ def read(events: Iterable[Event], topics: int = TOPICS) -> Timeline:
     return Timeline(length_s, tuple(shaded), tuple(shown), reading.looked_s)
 
 
-def _sum(many: list[Topic]) -> Topic:
+def _sum(many: list[TopicTimeline]) -> TopicTimeline:
     """Sum all topics that are not shown individually; of their partitions, keep the fewest racks of any."""
-    whole = Topic(f"{len(many)} other topics together")
+    whole = TopicTimeline(f"{len(many)} other topics together")
     for one in many:
         whole.acked.update(one.acked)
         for kind, seconds in one.refused.items():
@@ -236,12 +236,12 @@ def _sum(many: list[Topic]) -> Topic:
     return whole
 
 
-def fewest(places: Iterable[list[State]]) -> list[State]:
+def fewest(places: Iterable[list[IsrState]]) -> list[IsrState]:
     """Return over time the racks of the partition whose ISR spans the fewest, of many; without a leader if any is."""
     now: dict[int, tuple[tuple[str, ...], str]] = {}
     # Nearly all of thousands of partitions are in one of a few states.
     counts: Counter[tuple[tuple[str, ...], str]] = Counter()
-    found: list[State] = []
+    found: list[IsrState] = []
     changes = sorted(((state.at_s, place, state) for place, states in enumerate(places) for state in states),
                      key=lambda one: one[:2])  # fmt: skip
     for at_s, place, state in changes:
@@ -255,7 +255,7 @@ def fewest(places: Iterable[list[State]]) -> list[State]:
             continue
         if found and found[-1].at_s == at_s:
             found.pop()
-        found.append(State(at_s, racks, leader))
+        found.append(IsrState(at_s, racks, leader))
     return found
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from ducktape.services.service import Service
 
 from ducktape_tests.cluster import LabAccount
-from ducktape_tests.services.clock import Clock, compare
+from ducktape_tests.services.clock import HostClock, compare
 from ducktape_tests.services.host_folder import CLIENTS, DELETE, PIDS, HostFolder, host_root
 from ducktape_tests.services.hosts import run_command
 from pyhooks.core import paths
@@ -33,7 +33,7 @@ PIECE_BYTES = 8_000_000
 
 
 @dataclass(frozen=True)
-class Place:
+class ClientHost:
     """A host that runs client programs.
 
     Attributes:
@@ -47,13 +47,13 @@ class Place:
     python: str = sys.executable
 
     @cached_property
-    def clock(self) -> Clock:
-        """Clock of the host, compared with the local one at first use."""
+    def clock(self) -> HostClock:
+        """HostClock of the host, compared with the local one at first use."""
         words = [self.python, "-c", "import time; print(time.monotonic_ns())"]
         return compare(lambda: int(self.account.ssh_output(shlex.join(words))))
 
 
-class Process:
+class RemoteProcess:
     """A client program on a host.
 
     Args:
@@ -63,7 +63,7 @@ class Process:
         before: shell command to run on the host first.
     """
 
-    def __init__(self, place: Place, words: Sequence[str], log: str, before: str) -> None:
+    def __init__(self, place: ClientHost, words: Sequence[str], log: str, before: str) -> None:
         self._place, self._log = place, shlex.quote(log)
         # Record the PID: if this run is killed, the next run ends the process by it.
         known = f"echo $! >> {shlex.quote(f'{place.scratch}/{PIDS}')}; echo $!"
@@ -87,7 +87,7 @@ class Process:
         wait_for(lambda: not self.runs, what=f"the end of process {self.pid}", timeout_s=GRACE_S)
 
 
-class Program(Process):
+class Program(RemoteProcess):
     """A running ``pyhooks.workload.<workload>`` on a host; ``fetch`` copies its events into the history.
 
     Args:
@@ -97,7 +97,7 @@ class Program(Process):
         history: receives its events.
     """
 
-    def __init__(self, place: Place, workload: str, arguments: Sequence[str], history: History) -> None:
+    def __init__(self, place: ClientHost, workload: str, arguments: Sequence[str], history: History) -> None:
         self.workload = workload
         self.run_id = f"run-{uuid.uuid4().hex[:8]}"
         self._history = history
@@ -159,9 +159,9 @@ class Clients(Service):
         account = self.nodes[0].account
         root = str(paths.LAB_HOME) if isinstance(account, LabAccount) else host_root(context.globals)
         self._folder = HostFolder(root, CLIENTS)
-        self.place = Place(account, self._folder.path, python)
-        self._begun: list[Process] = []
-        self._standing: Process | None = None
+        self.place = ClientHost(account, self._folder.path, python)
+        self._begun: list[RemoteProcess] = []
+        self._standing: RemoteProcess | None = None
         self._plans = 0
 
     def start_node(self, node: Any, **_: Any) -> None:
@@ -217,16 +217,16 @@ class Clients(Service):
         history.extend(events)
         return events
 
-    def _stand_by(self) -> Process:
+    def _stand_by(self) -> RemoteProcess:
         scratch = self.place.scratch
         words = [self.place.python, "-m", "pyhooks.workload.standby_producer", "--folder", scratch]
         pipes = shlex.join(["mkfifo", f"{scratch}/{ASKED}", f"{scratch}/{TOLD}"])
-        self._begun.append(Process(self.place, words, f"{scratch}/standing.log", pipes))
+        self._begun.append(RemoteProcess(self.place, words, f"{scratch}/standing.log", pipes))
         return self._begun[-1]
 
     @contextmanager
     def running(
-        self, workload: str, many: Sequence[Sequence[str]], history: History, places: Sequence[Place] = ()
+        self, workload: str, many: Sequence[Sequence[str]], history: History, places: Sequence[ClientHost] = ()
     ) -> Iterator[list[Program]]:
         """Run programs during the block; stop them cleanly after it, or kill them if it fails.
 
@@ -243,7 +243,7 @@ class Clients(Service):
         with ending(self._begin(place, workload, arguments, history) for place, arguments in pairs) as started:
             yield started
 
-    def _begin(self, place: Place, workload: str, arguments: Sequence[str], history: History) -> Program:
+    def _begin(self, place: ClientHost, workload: str, arguments: Sequence[str], history: History) -> Program:
         started = Program(place, workload, arguments, history)
         self._begun.append(started)
         return started

@@ -17,7 +17,7 @@ ERROR_MS = 200.0
 
 
 @dataclass(frozen=True)
-class Clock:
+class HostClock:
     """Monotonic clock of a host, relative to the local one.
 
     Attributes:
@@ -36,7 +36,7 @@ class Clock:
         return replace(event, mono_ns=event.mono_ns - self.ahead_ns, data={**event.data, **moments})
 
 
-def compare(ask: Callable[[], int]) -> Clock:
+def compare(ask: Callable[[], int]) -> HostClock:
     """Compare a clock with the local one; of several readings the most precise one counts.
 
     Args:
@@ -45,7 +45,7 @@ def compare(ask: Callable[[], int]) -> Clock:
     Raises:
         RackgateError: no reading was fast enough.
     """
-    best: Clock | None = None
+    best: HostClock | None = None
     for _ in range(QUESTIONS):
         before_ns = time.monotonic_ns()
         there_ns = ask()
@@ -53,7 +53,7 @@ def compare(ask: Callable[[], int]) -> Clock:
         # A host that shares our kernel has our clock: the reading then lies between our own two, and the difference is
         # 0.
         ahead_ns = 0 if before_ns <= there_ns <= after_ns else there_ns - (before_ns + after_ns) // 2
-        found = Clock(ahead_ns, 0 if ahead_ns == 0 else (after_ns - before_ns) // 2)
+        found = HostClock(ahead_ns, 0 if ahead_ns == 0 else (after_ns - before_ns) // 2)
         best = found if best is None or found.error_ns < best.error_ns else best
     assert best is not None
     if best.error_ns > ERROR_MS * 1_000_000:

@@ -11,10 +11,10 @@ from typing import Any
 from ducktape.services.service import Service
 
 from ducktape_tests.cluster import LabAccount
-from ducktape_tests.services.clients import Place
+from ducktape_tests.services.clients import ClientHost
 from ducktape_tests.services.host_folder import DELETE, HostFolder, host_root
+from ducktape_tests.services.host_network import HostNetwork, of_lab
 from ducktape_tests.services.hosts import Hosts
-from ducktape_tests.services.ways import HostWays, of_lab
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import reassignments, tools
 from pyhooks.kafka.bulk_topics import Wide
@@ -51,7 +51,7 @@ class RackKafka(Hosts, Service):
         in_lab = all(isinstance(account, LabAccount) for account in self.accounts.values())
         self.folder = HostFolder(str(NODE_DISK.resolve()) if in_lab else host_root(context.globals))
         self._claimed: set[str] = set()
-        self.ways: Ways = of_lab(self.topology) if in_lab else HostWays(self.topology, self.run_on)
+        self.ways: Ways = of_lab(self.topology) if in_lab else HostNetwork(self.topology, self.run_on)
         # ducktape collects these files after the test.
         self.logs = {"server_log": {"path": self.log, "collect_default": True}}
 
@@ -95,7 +95,7 @@ class RackKafka(Hosts, Service):
     def clean_node(self, node: Any, **_: Any) -> None:
         """End processes that a killed run left on a host, delete the folder, and remove the host's network cuts."""
         self.run_in_folder(self._node(node), DELETE)
-        if isinstance(self.ways, HostWays):
+        if isinstance(self.ways, HostNetwork):
             self.ways.forget(self._node(node))
 
     # -- queries and actions for tests -------------------------------------------------------------------------------
@@ -161,9 +161,9 @@ class RackKafka(Hosts, Service):
 
     # -- files and processes ----------------------------------------------------------------------------------------
 
-    def place(self, node: Node) -> Place:
+    def place(self, node: Node) -> ClientHost:
         """Return where programs of ``pyhooks.workload`` run on the host of a node: in the folder of its Kafka."""
-        return Place(self.accounts[node.name], self.home)
+        return ClientHost(self.accounts[node.name], self.home)
 
     def configure(self, node: Node, other: Mapping[str, str] | None = None) -> None:
         """Write the properties of a node, which apply from its next start.

@@ -17,8 +17,8 @@ SCRIPT = """
 import json, os, socket, subprocess, sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from ducktape_tests.services import ways
-from ducktape_tests.services.ways import HostWays
+from ducktape_tests.services import host_network
+from ducktape_tests.services.host_network import HostNetwork
 from pyhooks.lab.lab import Lab
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
@@ -35,7 +35,7 @@ def run(node, command):
     return done.stdout
 
 
-hosts = HostWays(lab.topology, run)
+hosts = HostNetwork(lab.topology, run)
 first, far = lab.brokers("a")[0], lab.brokers("c")[0]
 cut, mate = lab.brokers("b")
 ASKED = {"clients": (cut, None), "a": (cut, first), "to a": (first, cut), "c": (cut, far), "mate": (cut, mate)}
@@ -78,7 +78,7 @@ found["unplugged"] = seen()
 for node in (cut, mate):
     hosts.forget(node)
 found["forgotten"] = seen()
-ways.LASTS_S = 4
+host_network.LASTS_S = 4
 hosts.cut("b")
 found["cut again"] = lab.answers(cut, first)
 wait_for(lambda: len(seen()) == len(ASKED), what="the end of the cut by itself", timeout_s=20)

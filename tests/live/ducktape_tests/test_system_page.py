@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ducktape_tests import results
-from ducktape_tests.report import drawing, page, timeline
-from ducktape_tests.report.timeline import Shaded, State
-from ducktape_tests.results import Planned, Result
+from ducktape_tests.report import page, timeline, timeline_picture
+from ducktape_tests.report.timeline import FaultSpan, IsrState
+from ducktape_tests.results import PlannedTest, Result
 from pyhooks.core import files
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
@@ -81,7 +81,7 @@ def test_what_is_not_known_or_broken_is_passed_over() -> None:
     assert [one.acked for one in with_odd.topics] == [one.acked for one in without.topics]
     nothing = timeline.read([])
     assert (nothing.topics, nothing.faults, nothing.length_s) == ((), (), 0.0)
-    assert "no topic was driven" in drawing.svg(nothing, "nothing")
+    assert "no topic was driven" in timeline_picture.svg(nothing, "nothing")
 
 
 def test_a_fault_that_was_not_healed_lasts_to_the_end() -> None:
@@ -90,7 +90,7 @@ def test_a_fault_that_was_not_healed_lasts_to_the_end() -> None:
         event(2 * S, "fault", "cut-broker", "info", "b", step="inject", broker=3),
         event(9 * S, "producer", "produce", topic="t"),
     ]
-    assert timeline.read(events).faults == (Shaded("cut broker 3", 1.0, 8.0),)
+    assert timeline.read(events).faults == (FaultSpan("cut broker 3", 1.0, 8.0),)
 
 
 def test_of_many_topics_the_busiest_are_shown_and_the_rest_is_summed() -> None:
@@ -106,8 +106,8 @@ def test_of_many_topics_the_busiest_are_shown_and_the_rest_is_summed() -> None:
     assert rest.acked.total() == 1 + 2 + 3 + 4
     assert rest.refused["Timeout"].total() == 1
     # the one in the fewest racks of all, and without a leader as soon as one is
-    assert rest.partitions[0] == [State(0.0, ("a", "b"), "b"), State(3.0, (), "")]
-    assert "4 other topics together" in drawing.svg(found, "many")
+    assert rest.partitions[0] == [IsrState(0.0, ("a", "b"), "b"), IsrState(3.0, (), "")]
+    assert "4 other topics together" in timeline_picture.svg(found, "many")
 
 
 def settings(at_s: float, step: str, racks: int, replicas: int = 2) -> Event:
@@ -120,7 +120,7 @@ def test_a_change_of_settings_is_marked() -> None:
     told = [settings(1, "seen", 2), settings(5, "begin", 1), settings(5.5, "seen", 2), settings(6, "settled", 1)]
     found = timeline.read(told)
     assert (found.topics[0].asks, found.topics[0].changes) == ("M=2, R=2", [(4.0, "R=1")])
-    assert "R=1" in drawing.svg(found, "x")
+    assert "R=1" in timeline_picture.svg(found, "x")
     # a default of the cluster: nobody tells that it begins to change
     found = timeline.read([*told, settings(9, "seen", 1), settings(10, "seen", 3, 1)])
     assert found.topics[0].changes == [(4.0, "R=1"), (9.0, "M=1, R=3")]
@@ -140,14 +140,14 @@ def test_a_change_that_was_refused_is_drawn_as_none_and_the_order_is_that_of_tim
 
 def test_what_a_topic_asks_for_is_written_side_by_side() -> None:
     many = [(at_s, f"R={number % 2 + 1}") for number, at_s in enumerate(50 + 0.5 * place for place in range(20))]
-    placed = drawing._labels([*many, (150.0, "R=3"), (199.0, "R=2 refused")], 200)
+    placed = timeline_picture._labels([*many, (150.0, "R=3"), (199.0, "R=2 refused")], 200)
     assert placed[-2:] == [(150.0, 0, "R=3", "left"), (199.0, 0, "R=2 refused", "right")]
-    assert len({line for _, line, _, _ in placed}) == drawing.LINES
+    assert len({line for _, line, _, _ in placed}) == timeline_picture.LINES
     # none is left out
     assert sum(text.count("R=") for _, _, text, _ in placed) == len(many) + 2
-    per_s = (drawing.WIDTH - drawing.LEFT - drawing.RIGHT) / 200
-    for line in range(drawing.LINES):
-        own = [(at_s * per_s, len(text) * drawing.SMALL) for at_s, number, text, _ in placed if number == line]
+    per_s = (timeline_picture.WIDTH - timeline_picture.LEFT - timeline_picture.RIGHT) / 200
+    for line in range(timeline_picture.LINES):
+        own = [(at_s * per_s, len(text) * timeline_picture.SMALL) for at_s, number, text, _ in placed if number == line]
         assert all(at + wide < after for (at, wide), (after, _) in itertools.pairwise(own))
 
 
@@ -166,7 +166,7 @@ def test_a_picture_tells_of_faults_refusals_and_racks() -> None:
         look(30 + number, **{f"t_{place}": (-1 if number == place else 2, [2]) for place in range(1, 9)})
         for number in range(4)
     ]
-    drawn = drawing.svg(timeline.read(events), "x_test.py::A.test_one")
+    drawn = timeline_picture.svg(timeline.read(events), "x_test.py::A.test_one")
     for text in (
         "kill rack b",
         "NotEnoughRacks (10)",
@@ -176,28 +176,28 @@ def test_a_picture_tells_of_faults_refusals_and_racks() -> None:
         "t (M=2, R=2): 40 acknowledged, 10 not",
     ):
         assert text in drawn
-    assert drawn == drawing.svg(timeline.read(events), "x_test.py::A.test_one")
+    assert drawn == timeline_picture.svg(timeline.read(events), "x_test.py::A.test_one")
 
 
 def test_names_of_faults_do_not_lie_over_each_other() -> None:
-    flapping = [Shaded("pause rack b", 3.0 * number, 3.0 * number + 1) for number in range(60)]
-    often, lanes = drawing._names([*flapping[:15], Shaded("cut broker 3", 50, 60)], 180)
+    flapping = [FaultSpan("pause rack b", 3.0 * number, 3.0 * number + 1) for number in range(60)]
+    often, lanes = timeline_picture._names([*flapping[:15], FaultSpan("cut broker 3", 50, 60)], 180)
     assert (often, lanes) == ([(0.0, 0, "pause rack b \N{MULTIPLICATION SIGN}15"), (50, 0, "cut broker 3")], 1)
-    many = [Shaded(f"pause rack {number % 30}", 3.0 * number, 3.0 * number + 1) for number in range(60)]
-    placed, lanes = drawing._names(many, 180)
-    assert lanes == drawing.LINES
+    many = [FaultSpan(f"pause rack {number % 30}", 3.0 * number, 3.0 * number + 1) for number in range(60)]
+    placed, lanes = timeline_picture._names(many, 180)
+    assert lanes == timeline_picture.LINES
     for line in range(lanes):
         own = [at for at, lane, _ in placed if lane == line]
         assert all(later - earlier > 10 for earlier, later in itertools.pairwise(own))
-    one, lanes = drawing._names([Shaded("kill rack b", 3, 5)], 60)
+    one, lanes = timeline_picture._names([FaultSpan("kill rack b", 3, 5)], 60)
     assert (one, lanes) == ([(3, 0, "kill rack b")], 1)
 
 
 def run_of(run_dir: Path) -> dict[str, Any]:
     tests = [
-        Planned("x_test.py::A.test_a_rack_goes", "az3", 2, "x.A.test_a_rack_goes"),
-        Planned("x_test.py::B.test_a_rack_goes", "stretch2", 2, "x.B.test_a_rack_goes"),
-        Planned("y_test.py::C.test_other", "az3", 2, "y.C.test_other"),
+        PlannedTest("x_test.py::A.test_a_rack_goes", "az3", 2, "x.A.test_a_rack_goes"),
+        PlannedTest("x_test.py::B.test_a_rack_goes", "stretch2", 2, "x.B.test_a_rack_goes"),
+        PlannedTest("y_test.py::C.test_other", "az3", 2, "y.C.test_other"),
     ]
     session = run_dir / "tests" / tests[0].folder / "results" / "1"
     own = session / "A" / "1"
@@ -296,9 +296,9 @@ def test_what_is_cut_off_is_told_in_words_that_do_not_lie_on_each_other() -> Non
     # its words would lie on those of the former, which so have it
     values[520] = 400
     values[900] = 1500
-    assert drawing.bursts(values, 80, 1000) == [
+    assert timeline_picture.bursts(values, 80, 1000) == [
         (102, "300, 200"),
         (521, "101 to 400 in 11 s"),
         (901, "1,500"),
     ]
-    assert drawing.bursts([20] * 1000, 80, 1000) == []
+    assert timeline_picture.bursts([20] * 1000, 80, 1000) == []

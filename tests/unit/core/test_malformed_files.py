@@ -77,7 +77,7 @@ class Reader:
 
 
 def run_of_system_tests() -> str:
-    test = results.Planned("x_test.py::A.test", "az3", 2, "x")
+    test = results.PlannedTest("x_test.py::A.test", "az3", 2, "x")
     run = {
         "schema": results.SCHEMA, "started": "2026-01-01T00:00:00+0000", "words": ["system"], "seed": 1290, "jobs": 2,
         "settings": {}, "command": "rackgate system run", "options": "", "cluster_file": "", "took_s": 95.0,

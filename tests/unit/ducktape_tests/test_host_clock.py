@@ -7,14 +7,14 @@ import time
 import pytest
 
 from ducktape_tests.services import clock
-from ducktape_tests.services.clock import Clock, compare
+from ducktape_tests.services.clock import HostClock, compare
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event
 
 
 def test_the_clock_of_this_machine_is_ours() -> None:
-    assert compare(time.monotonic_ns) == Clock(0, 0)
+    assert compare(time.monotonic_ns) == HostClock(0, 0)
 
 
 @pytest.mark.parametrize("ahead_s", [-7200, -3, 5, 86400])
@@ -41,7 +41,7 @@ def test_the_quickest_answer_counts_and_one_is_needed(monkeypatch: pytest.Monkey
 def test_all_moments_of_an_event_are_moved() -> None:
     data = {"sent_ns": 50, "intended_ns": 40, "begun_ns": None, "latency_ms": 3.5, "seq": 7}
     there = Event(100, 5, "producer", "produce", "ok", "a", data)
-    assert Clock(0, 0).here(there) is there
-    here = Clock(30, 1).here(there)
+    assert HostClock(0, 0).here(there) is there
+    here = HostClock(30, 1).here(there)
     assert (here.mono_ns, here.wall_ms, here.rack) == (70, 5, "a")
     assert here.data == {**data, "sent_ns": 20, "intended_ns": 10}

@@ -17,8 +17,8 @@ import pytest
 
 from ducktape_tests.services import lives
 from ducktape_tests.services.host_folder import HostFolder
+from ducktape_tests.services.host_network import HostNetwork, dropping
 from ducktape_tests.services.hosts import SESSIONS, Hosts
-from ducktape_tests.services.ways import HostWays, dropping
 from pyhooks.checkers.crashes import check_crashes
 from pyhooks.core import process
 from pyhooks.core.errors import RackgateError
@@ -97,7 +97,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosts]:
         (programs / name).chmod(0o755)
     made = Hosts()
     made.topology, made.classpath, made.cluster_id, made.directory_ids = AZ3, "x", "c", {101: "d", 102: "e", 103: "f"}
-    made.ways = HostWays(AZ3, made.run_on)
+    made.ways = HostNetwork(AZ3, made.run_on)
     made.folder = HostFolder(str(tmp_path / "home"))
     made.accounts = {node.name: Account(tmp_path, node.name) for node in (BROKER, OTHER, VOTER)}
     for node in (BROKER, OTHER, VOTER):
@@ -387,7 +387,7 @@ def test_a_host_that_cannot_be_cut_off_says_what_it_needs(filtered: Hosts, tmp_p
 
 def test_a_host_is_cleared_of_what_was_left_and_needs_nothing_else(filtered: Hosts, tmp_path: Path) -> None:
     ways = filtered.ways
-    assert isinstance(ways, HostWays)
+    assert isinstance(ways, HostNetwork)
     ways.forget(BROKER)
     (tmp_path / BROKER.name / "left").write_text("table inet rackgate_rack\n", encoding="utf-8")
     with pytest.raises(RackgateError, match="not permitted"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ducktape_tests import matrix
-from ducktape_tests.matrix import FAULTS, NEEDS, SHAPES, TARGETS, TOPOLOGIES, Case, Run
+from ducktape_tests.matrix import FAULTS, NEEDS, SHAPES, TARGETS, TOPOLOGIES, MatrixOutage, OutageCase
 from pyhooks.checkers.phases import OK
 from pyhooks.core.errors import RackgateError
 from pyhooks.lab import topology
@@ -24,10 +24,10 @@ def on(name: str) -> Topology:
     return topology.load(topology.find(name))
 
 
-def cases_of(runs: tuple[Run, ...]) -> list[Case]:
+def cases_of(runs: tuple[MatrixOutage, ...]) -> list[OutageCase]:
     """As a test makes them: each run with all topics of its topology."""
     return [
-        Case(run, shape, need)
+        OutageCase(run, shape, need)
         for run in runs
         for shape in SHAPES
         if matrix.placed(shape, on(run.topology))
@@ -63,7 +63,7 @@ def test_every_possible_pair_is_covered_and_nothing_impossible_is_listed() -> No
 
 def test_what_is_impossible_is_so_by_rule() -> None:
     every = {
-        Case(Run(name, fault, target), shape, need)
+        OutageCase(MatrixOutage(name, fault, target), shape, need)
         for name, fault, target, shape, need in product(TOPOLOGIES, FAULTS, TARGETS, SHAPES, NEEDS)
     }
     missing = every - set(matrix.possible())
@@ -91,7 +91,7 @@ def test_a_rack_with_most_voters_is_never_taken_and_may_be_slow() -> None:
     }
     two = topology.parse(raw, source="two")
     for fault, target in product(FAULTS, TARGETS):
-        why = matrix.impossible(Case(Run("two", fault, target), "aab", (2, 2)), two)
+        why = matrix.impossible(OutageCase(MatrixOutage("two", fault, target), "aab", (2, 2)), two)
         # the follower's rack is b; the controller's may be a
         assert bool(why) is (fault != "slow" and target != "follower"), why
         assert not why or why == "without rack a the voters of two are no majority"
@@ -99,7 +99,7 @@ def test_a_rack_with_most_voters_is_never_taken_and_may_be_slow() -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_placement_in_one_rack_has_nobody_left(fault: str) -> None:
-    why = matrix.impossible(Case(Run("az3-outside", fault, "leader"), "aa", (2, 1)), on("az3-outside"))
+    why = matrix.impossible(OutageCase(MatrixOutage("az3-outside", fault, "leader"), "aa", (2, 1)), on("az3-outside"))
     assert why == ("" if fault == "slow" else "without rack a nobody is left of aa")
 
 
@@ -214,6 +214,6 @@ def test_a_list_that_is_not_there_is_told(tmp_path: Path) -> None:
 )
 def test_a_list_of_something_else_is_told(tmp_path: Path, old: str, new: str, says: str) -> None:
     path = tmp_path / "matrix.toml"
-    path.write_text(matrix.text([Run("az3", "kill", "leader")]).replace(old, new), encoding="utf-8")
+    path.write_text(matrix.text([MatrixOutage("az3", "kill", "leader")]).replace(old, new), encoding="utf-8")
     with pytest.raises(RackgateError, match=says):
         matrix.listed(path)

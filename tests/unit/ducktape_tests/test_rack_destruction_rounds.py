@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from ducktape_tests.destruction import (
+from ducktape_tests.destruction_plan import (
     KEEPING_DISKS,
     LEAST_BEHIND_S,
     MOST_AWAY_S,
     MOST_DOWN_S,
-    Round,
+    DestructionRound,
     behind_seed,
     draw,
     goes_on_s,
@@ -46,7 +46,7 @@ def test_each_round_takes_no_more_than_one_rack_of_what_two_racks_have() -> None
         takes_one_rack(one)
 
 
-def takes_one_rack(one: Round) -> None:
+def takes_one_rack(one: DestructionRound) -> None:
     own = {RACK_OF[broker] for broker in one.replicas}
     assert len(one.replicas) == len(set(one.replicas)) <= 3
     assert len(own) >= 2

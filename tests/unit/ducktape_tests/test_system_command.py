@@ -12,27 +12,27 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ducktape_tests import cli, plan, results
-from ducktape_tests.plan import Listed
+from ducktape_tests.plan import SuiteTest
 from ducktape_tests.report.display import Display
-from ducktape_tests.session import Place
+from ducktape_tests.session import RunEnvironment
 from pyhooks.core import files
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.run_folder import LOCK, MARKER
 
-ONE = Listed("x_test.py::A.test_one", "az3", 2, ("smoke", "system"))
-TWO = Listed("x_test.py::A.test_two", "az3", 2, ("system",))
-BAD = Listed("y_test.py::B.test_bad", "single", 1, ("long",))
+ONE = SuiteTest("x_test.py::A.test_one", "az3", 2, ("smoke", "system"))
+TWO = SuiteTest("x_test.py::A.test_two", "az3", 2, ("system",))
+BAD = SuiteTest("y_test.py::B.test_bad", "single", 1, ("long",))
 
 
 class Made:
     """In place of a session: writes what ducktape and the runner would."""
 
-    places: list[tuple[Place, int]]
+    places: list[tuple[RunEnvironment, int]]
     stops = False
     left: Sequence[str] = ()
     left_out: Sequence[str] = ()
 
-    def __init__(self, place: Place, tests: Sequence[Listed], jobs: int, audience: Display) -> None:
+    def __init__(self, place: RunEnvironment, tests: Sequence[SuiteTest], jobs: int, audience: Display) -> None:
         self.place, self.tests, self.audience = place, tests, audience
         Made.places.append((place, jobs))
 
@@ -52,14 +52,14 @@ class Made:
             row = {"test_id": "n", "test_status": "PASS", "summary": "", "run_time_seconds": 60.0}
             files.write_json(folder / "report.json", {"results": [{**row, "relative_results_dir": "."}]})
             files.write_json(self.place.folder(test) / "ended.json", {"status": 0, "seconds": 60.0, "why": ""})
-            planned = results.Planned(test.id, test.topology, test.minutes, test.folder)
+            planned = results.PlannedTest(test.id, test.topology, test.minutes, test.folder)
             self.audience.ended(test, results.judge_one(self.place.run_dir, planned))
 
 
 @pytest.fixture(autouse=True)
 def _made(monkeypatch: pytest.MonkeyPatch) -> None:
     Made.places, Made.stops = [], False
-    monkeypatch.setattr(cli, "Session", Made)
+    monkeypatch.setattr(cli, "SuiteSession", Made)
     monkeypatch.setattr(cli, "_check", lambda _: None)
     monkeypatch.setattr(cli, "_versions", lambda _: {"kafka": "4.3.1"})
     monkeypatch.setattr(plan, "load", lambda: (ONE, TWO, BAD))

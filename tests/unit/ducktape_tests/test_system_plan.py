@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ducktape_tests import plan
-from ducktape_tests.finding import Found, find
-from ducktape_tests.plan import Listed
+from ducktape_tests.discovery import DiscoveredTest, find
+from ducktape_tests.plan import SuiteTest
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 
@@ -20,11 +20,11 @@ minutes = 2
 selections = ["smoke", "system"]
 """
 SOURCE = """
-from ducktape_tests.drill import Drill
+from ducktape_tests.scenario import RackScenario
 from ducktape_tests.base import Base as Foundation
 
 
-class Common(Drill):
+class Common(RackScenario):
     TOPOLOGY = "az3"
 
     def test_shared(self):
@@ -54,8 +54,8 @@ def write(folder: Path, text: str) -> Path:
     return file
 
 
-def listed(name: str, minutes: float = 1, **more: Any) -> Listed:
-    return Listed(f"x_test.py::A.test_{name}", "az3", minutes, ("system",), **more)
+def listed(name: str, minutes: float = 1, **more: Any) -> SuiteTest:
+    return SuiteTest(f"x_test.py::A.test_{name}", "az3", minutes, ("system",), **more)
 
 
 def test_the_shipped_list_is_that_of_the_tests_that_there_are() -> None:
@@ -71,7 +71,7 @@ def test_a_list_becomes_tests(tmp_path: Path) -> None:
     more += '[[test]]\nid = "y_test.py::B.test_m@{\\"k\\": 1}"\n'
     more += 'topology = "single"\nminutes = 0.5\nselections = ["long"]\n'
     first, second = plan.read(write(tmp_path, TEST + more))
-    assert first == Listed(
+    assert first == SuiteTest(
         "x_test.py::A.test_one",
         "az3",
         2.0,
@@ -125,7 +125,7 @@ def test_a_wrong_list_says_where(tmp_path: Path, change: tuple[str, str], says: 
 
 
 def test_what_is_listed_exists_and_what_exists_is_listed() -> None:
-    there = [Found("x_test.py::A.test_one", "az3"), Found("x_test.py::A.test_two", None)]
+    there = [DiscoveredTest("x_test.py::A.test_one", "az3"), DiscoveredTest("x_test.py::A.test_two", None)]
     plan.check([listed("one"), listed("two")], there)
     with pytest.raises(RackgateError, match=r"A\.test_three: there is no such test"):
         plan.check([listed("one"), listed("two"), listed("three")], there)
@@ -137,12 +137,12 @@ def test_what_is_listed_exists_and_what_exists_is_listed() -> None:
 
 def test_tests_are_found_by_their_source(tmp_path: Path) -> None:
     (tmp_path / "x_test.py").write_text(SOURCE, encoding="utf-8")
-    (tmp_path / "base.py").write_text("class Base(Drill):\n    def test_far(self): ...\n", encoding="utf-8")
+    (tmp_path / "base.py").write_text("class Base(RackScenario):\n    def test_far(self): ...\n", encoding="utf-8")
     assert find(tmp_path) == (
-        Found("x_test.py::One.test_shared", "stretch2"),
-        Found("x_test.py::Three.test_far", None),
-        Found("x_test.py::Two.test_own", "az3"),
-        Found("x_test.py::Two.test_shared", "az3"),
+        DiscoveredTest("x_test.py::One.test_shared", "stretch2"),
+        DiscoveredTest("x_test.py::Three.test_far", None),
+        DiscoveredTest("x_test.py::Two.test_own", "az3"),
+        DiscoveredTest("x_test.py::Two.test_shared", "az3"),
     )
 
 
@@ -162,9 +162,9 @@ def test_bars_are_for_whole_selections_two_labs_at_a_time() -> None:
 
 
 def test_words_name_tests() -> None:
-    first = Listed("x_test.py::A.test_one", "az3", 1, ("smoke", "system"), settings={"seeds": 3})
+    first = SuiteTest("x_test.py::A.test_one", "az3", 1, ("smoke", "system"), settings={"seeds": 3})
     again = replace(first, selections=("long",), settings={"seeds": 20})
-    other = Listed("y_test.py::B.test_one", "az3", 1, ("system",))
+    other = SuiteTest("y_test.py::B.test_one", "az3", 1, ("system",))
     suite = [first, again, other]
     assert plan.select(suite, ["smoke"]) == (first,)
     assert plan.select(suite, ["system"]) == (first, other)

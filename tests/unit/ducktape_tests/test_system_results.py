@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from ducktape_tests import results
-from ducktape_tests.results import Planned, Result
+from ducktape_tests.results import PlannedTest, Result
 from pyhooks.core import files, targets
 
-TEST = Planned("x_test.py::A.test_one", "az3", 2, "x.A.test_one")
+TEST = PlannedTest("x_test.py::A.test_one", "az3", 2, "x.A.test_one")
 NAME = "ducktape_tests.x_test.A.test_one"
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from ducktape_tests import results, session
-from ducktape_tests.plan import Listed
+from ducktape_tests.plan import SuiteTest
 from ducktape_tests.results import Result
-from ducktape_tests.session import Place, Session
+from ducktape_tests.session import RunEnvironment, SuiteSession
 from pyhooks.core import paths, process
 from pyhooks.core.wait import wait_for
 
@@ -26,12 +26,12 @@ STAYS = "sleep 300 & echo $! > {}; wait"
 
 
 @dataclass(frozen=True)
-class Made(Place):
+class Made(RunEnvironment):
     """Shell scripts instead of labs; a test's name is its script."""
 
     scripts: Mapping[str, str]
 
-    def words(self, test: Listed) -> list[str]:
+    def words(self, test: SuiteTest) -> list[str]:
         return ["sh", "-c", self.scripts[test.id]]
 
 
@@ -41,20 +41,20 @@ class Heard:
         self.most = self.ticks = 0
         self.stop_after = stop_after
 
-    def begun(self, test: Listed) -> None:
+    def begun(self, test: SuiteTest) -> None:
         self.said.append(f"begun {test.id}")
 
-    def ended(self, test: Listed, found: Sequence[Result]) -> None:
+    def ended(self, test: SuiteTest, found: Sequence[Result]) -> None:
         self.said.append(f"ended {test.id}: {', '.join(one.outcome for one in found)}")
 
-    def tick(self, running: Mapping[Listed, float]) -> None:
+    def tick(self, running: Mapping[SuiteTest, float]) -> None:
         self.most, self.ticks = max(self.most, len(running)), self.ticks + 1
         if self.ticks > self.stop_after:
             raise KeyboardInterrupt
 
 
-def listed(name: str, minutes: float = 1, **more: Any) -> Listed:
-    return Listed(name, "az3", minutes, ("system",), **more)
+def listed(name: str, minutes: float = 1, **more: Any) -> SuiteTest:
+    return SuiteTest(name, "az3", minutes, ("system",), **more)
 
 
 def made(run_dir: Path, **scripts: str) -> Made:
@@ -71,7 +71,7 @@ def test_tests_run_some_at_a_time_the_longest_first(tmp_path: Path) -> None:
     place = made(tmp_path, **dict.fromkeys(names, "sleep 0.3; echo done; exit 3"))
     tests = [listed("a", 1), listed("b", 3), listed("c", 2), listed("d", 9, alone=True)]
     heard = Heard()
-    Session(place, tests, 2, heard).run()
+    SuiteSession(place, tests, 2, heard).run()
     assert [line for line in heard.said if line.startswith("begun")] == ["begun b", "begun c", "begun a", "begun d"]
     # d has waited for the others
     assert heard.said[-2:] == ["begun d", "ended d: unknown"]
@@ -86,7 +86,9 @@ def test_a_test_that_takes_far_too_long_is_given_up(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(session, "limit_s", lambda test: 0.4 if test.id == "stays" else 60.0)
     pid = tmp_path / "pid"
     heard = Heard()
-    Session(made(tmp_path, stays=STAYS.format(pid), ends="true"), [listed("stays"), listed("ends")], 2, heard).run()
+    SuiteSession(
+        made(tmp_path, stays=STAYS.format(pid), ends="true"), [listed("stays"), listed("ends")], 2, heard
+    ).run()
     told = results.read_json(tmp_path / "tests" / "stays" / "ended.json")
     assert told["status"] == -signal.SIGKILL
     assert "given up" in told["why"]
@@ -99,7 +101,7 @@ def test_after_an_interrupt_nothing_is_left(tmp_path: Path) -> None:
     place = made(tmp_path, a=STAYS.format(pids[0]), b=STAYS.format(pids[1]), c="true")
     heard = Heard(stop_after=3)
     with pytest.raises(KeyboardInterrupt):
-        Session(place, [listed("a", 3), listed("b", 2), listed("c", 1)], 2, heard).run()
+        SuiteSession(place, [listed("a", 3), listed("b", 2), listed("c", 1)], 2, heard).run()
     assert not any(map(runs, pids))
     assert results.read_json(tmp_path / "tests" / "a" / "ended.json")["why"] == "it was interrupted"
     assert not (tmp_path / "tests" / "c").exists()
@@ -129,7 +131,7 @@ class Stops(Heard):
         super().__init__()
         self.file = file
 
-    def tick(self, running: Mapping[Listed, float]) -> None:
+    def tick(self, running: Mapping[SuiteTest, float]) -> None:
         assert running
         if self.file.exists():
             raise KeyboardInterrupt
@@ -140,7 +142,7 @@ def test_on_hosts_a_test_may_end_in_good_order(tmp_path: Path) -> None:
     # whoever runs in the background has this signal ignored
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        made = Session(on_hosts(tmp_path, ENDS_ON_HOSTS.format(ended, begun)), [listed("a")], 1, Stops(begun))
+        made = SuiteSession(on_hosts(tmp_path, ENDS_ON_HOSTS.format(ended, begun)), [listed("a")], 1, Stops(begun))
         with pytest.raises(KeyboardInterrupt):
             made.run()
     finally:
@@ -155,7 +157,7 @@ def test_on_hosts_one_that_does_not_end_is_killed_and_told(tmp_path: Path, monke
     monkeypatch.setattr(session, "ENDS_S", 0.5)
     monkeypatch.setattr(session, "limit_s", lambda _: 0.5)
     script = "trap '' INT; while :; do sleep 0.1; done"
-    made = Session(on_hosts(tmp_path, script), [listed("a")], 1, Heard())
+    made = SuiteSession(on_hosts(tmp_path, script), [listed("a")], 1, Heard())
     made.run()
     assert made.left == ["a"]
     told = results.read_json(tmp_path / "tests" / "a" / "ended.json")
@@ -171,7 +173,7 @@ def test_on_hosts_a_second_interrupt_kills_at_once(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(session, "_ends", impatient)
     pid = tmp_path / "pid"
-    made = Session(on_hosts(tmp_path, STAYS.format(pid)), [listed("a")], 1, Stops(pid))
+    made = SuiteSession(on_hosts(tmp_path, STAYS.format(pid)), [listed("a")], 1, Stops(pid))
     with pytest.raises(KeyboardInterrupt):
         made.run()
     assert made.left == ["a"]
@@ -185,8 +187,8 @@ def test_what_runs_is_killed_with_the_runner(tmp_path: Path) -> None:
     script = f"setpriv --pdeathsig KILL -- sleep 300 & echo $! > {pid}; wait"
     code = (
         "import sys; sys.path.insert(0, 'tests'); from pathlib import Path\n"
-        "from test_system_session import Heard, Session, listed, made\n"
-        f"Session(made(Path({str(tmp_path)!r}), a={script!r}), [listed('a')], 1, Heard()).run()\n"
+        "from test_system_session import Heard, SuiteSession, listed, made\n"
+        f"SuiteSession(made(Path({str(tmp_path)!r}), a={script!r}), [listed('a')], 1, Heard()).run()\n"
     )
     runner = subprocess.Popen([sys.executable, "-c", code], cwd=paths.REPO)
     try:
@@ -199,8 +201,8 @@ def test_what_runs_is_killed_with_the_runner(tmp_path: Path) -> None:
 
 
 def test_the_words_of_a_lab_and_of_hosts(tmp_path: Path) -> None:
-    test = Listed("x_test.py::A.test_m", "az3x2", 2, ("system",), settings={"seeds": 3, "k": 1})
-    place = Place(Path("python"), None, tmp_path, {"seed": 7, "k": 2})
+    test = SuiteTest("x_test.py::A.test_m", "az3x2", 2, ("system",), settings={"seeds": 3, "k": 1})
+    place = RunEnvironment(Path("python"), None, tmp_path, {"seed": 7, "k": 2})
     words = place.words(test)
     folder = str(tmp_path / "tests" / "x.A.test_m")
     assert words[1:9] == ["-m", "pyhooks.cli", "lab", "run", "--bare", "--topology", "az3x2", "--run-dir"]
@@ -208,9 +210,9 @@ def test_the_words_of_a_lab_and_of_hosts(tmp_path: Path) -> None:
     # what a person says goes before what the list says
     assert words[words.index("--globals") + 1] == '{"seeds": 3, "k": 2, "seed": 7}'
     assert words[-3:] == ["--cluster", "ducktape_tests.cluster.LabCluster", "ducktape_tests/x_test.py::A.test_m"]
-    hosts = Place(Path("python"), Path("hosts.json"), tmp_path, {}).words(test)
+    hosts = RunEnvironment(Path("python"), Path("hosts.json"), tmp_path, {}).words(test)
     assert hosts[:2] == ["python", "-m"]
-    assert (place.on_hosts, Place(Path("python"), Path("hosts.json"), tmp_path, {}).on_hosts) == (False, True)
+    assert (place.on_hosts, RunEnvironment(Path("python"), Path("hosts.json"), tmp_path, {}).on_hosts) == (False, True)
     assert hosts[-5:-1] == ["--cluster", "ducktape.cluster.json.JsonCluster", "--cluster-file", "hosts.json"]
     assert session.limit_s(test) == 660
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ducktape_tests.services.ways import HostWays
+from ducktape_tests.services.host_network import HostNetwork
 from pyhooks.faults import kinds
 from pyhooks.faults.injection import Target
 from pyhooks.lab import topology
@@ -21,7 +21,7 @@ OUTSIDE = topology.load(topology.find("az3-outside"))
     ("ways", "far"),
     [
         (LabWays, {"a": [1], "c": [5], "outside": [101]}),
-        (HostWays, {"a": [1, 2], "c": [5], "outside": [101, 102, 103]}),
+        (HostNetwork, {"a": [1, 2], "c": [5], "outside": [101, 102, 103]}),
     ],
 )
 def test_where_sites_are_not_cut_off_as_a_whole_all_their_nodes_are_asked(

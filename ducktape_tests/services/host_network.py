@@ -48,7 +48,7 @@ def of_lab(topology: Topology) -> LabWays:
     return lab.ways
 
 
-class HostWays:
+class HostNetwork:
     """Network faults between hosts: nftables rules on a host drop its IPv4 traffic with other hosts, except SSH.
 
     Attributes:
@@ -202,5 +202,5 @@ def _checked(address: str) -> None:
 
 if TYPE_CHECKING:
 
-    def _all_that_faults_need(ways: HostWays) -> Ways:
+    def _all_that_faults_need(ways: HostNetwork) -> Ways:
         return ways

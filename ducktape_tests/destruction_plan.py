@@ -27,7 +27,7 @@ SEEDS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Round:
+class DestructionRound:
     """One topic, and the faults of its racks.
 
     Attributes:
@@ -108,7 +108,7 @@ def behind_seed(seed: int) -> int:
     return SEEDS + random.Random(f"catching up {seed}").randrange(SEEDS)  # noqa: S311 - no secret
 
 
-def draw(seed: int, racks: Mapping[str, Sequence[int]]) -> Round:
+def draw(seed: int, racks: Mapping[str, Sequence[int]]) -> DestructionRound:
     """Return the round that belongs to a seed.
 
     Args:
@@ -133,16 +133,18 @@ def draw(seed: int, racks: Mapping[str, Sequence[int]]) -> Round:
     if seed >= SEEDS:
         # A paused leader stops leading; one that is cut off would lead on although it reaches no other broker.
         away_s = choice.uniform(LEAST_BEHIND_S, MOST_AWAY_S)
-        return Round(seed, replicas, min_replicas, wiped, down_s, leaves, "pause", away_s, behind=True)
+        return DestructionRound(seed, replicas, min_replicas, wiped, down_s, leaves, "pause", away_s, behind=True)
     what = choice.random()
     if what < OVERLAPPING:
         how = choice.choice(KEEPING_DISKS)
-        return Round(seed, replicas, min_replicas, wiped, down_s, leaves, how, away_s, True, first_back)
+        return DestructionRound(seed, replicas, min_replicas, wiped, down_s, leaves, how, away_s, True, first_back)
     if what < AFTERWARDS:
         # It is in sync again before the next fault, so both faults may hit the same rack.
         leaves = choice.choice(own)
-        return Round(seed, replicas, min_replicas, wiped, down_s, leaves, choice.choice(KEEPING_DISKS), away_s)
-    return Round(seed, replicas, min_replicas, wiped, down_s)
+        return DestructionRound(
+            seed, replicas, min_replicas, wiped, down_s, leaves, choice.choice(KEEPING_DISKS), away_s
+        )
+    return DestructionRound(seed, replicas, min_replicas, wiped, down_s)
 
 
 def _placed(choice: random.Random, racks: Mapping[str, Sequence[int]]) -> tuple[int, ...]:

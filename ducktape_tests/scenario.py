@@ -86,7 +86,7 @@ NIMBLE = (
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadSpec:
     """A producer that runs beside a test.
 
     Attributes:
@@ -114,7 +114,7 @@ class Load:
         return [*words, *self.more]
 
 
-class Drill(Test):
+class RackScenario(Test):
     """A test on a cluster with racks.
 
     Attributes:
@@ -208,7 +208,9 @@ class Drill(Test):
         return {node.node_id: node.site for node in self.kafka.brokers()}
 
     @contextmanager
-    def driven(self, specs: Sequence[TopicSpec], loads: Sequence[Load], *, also: Sequence[str] = ()) -> Iterator[None]:
+    def driven(
+        self, specs: Sequence[TopicSpec], loads: Sequence[LoadSpec], *, also: Sequence[str] = ()
+    ) -> Iterator[None]:
         """Produce to topics and observe them during the block; before the load ends, all replicas are in sync.
 
         Args:
@@ -259,7 +261,7 @@ class Drill(Test):
         self.default_racks = racks
 
     @contextmanager
-    def loaded(self, loads: Sequence[Load]) -> Iterator[None]:
+    def loaded(self, loads: Sequence[LoadSpec]) -> Iterator[None]:
         """Produce during the block, and some seconds longer, to topics that are observed."""
         before = self.producers, self.patient
         programs = [load.arguments(self.kafka.topology.bootstrap, self.SECONDS) for load in loads]

@@ -16,7 +16,7 @@ TOPOLOGY = "TOPOLOGY"
 
 
 @dataclass(frozen=True)
-class Found:
+class DiscoveredTest:
     """A test found in the source.
 
     Attributes:
@@ -29,7 +29,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class _Class:
+class _SourceClass:
     """A class as written in the source.
 
     Attributes:
@@ -47,19 +47,19 @@ class _Class:
     topology: str | None
 
 
-def find(folder: Path = TESTS) -> tuple[Found, ...]:
+def find(folder: Path = TESTS) -> tuple[DiscoveredTest, ...]:
     """Return all tests of a folder, sorted by id."""
     trees = {path.stem: ast.parse(path.read_text(encoding="utf-8"), str(path)) for path in sorted(folder.glob("*.py"))}
     classes = {(one.module, one.name): one for module, tree in trees.items() for one in _classes(module, tree)}
     names = {module: _names(tree) for module, tree in trees.items()}
 
-    def bases(one: _Class) -> Iterator[_Class]:
+    def bases(one: _SourceClass) -> Iterator[_SourceClass]:
         for name in one.bases:
             own = classes.get((one.module, name)) or classes.get(names[one.module].get(name, ("", "")))
             if own is not None:
                 yield own
 
-    def line(one: _Class) -> Iterator[_Class]:
+    def line(one: _SourceClass) -> Iterator[_SourceClass]:
         yield one
         for base in bases(one):
             yield from line(base)
@@ -72,18 +72,18 @@ def find(folder: Path = TESTS) -> tuple[Found, ...]:
         ancestors = list(line(one))
         place = next((each.topology for each in ancestors if each.topology is not None), None)
         found += [
-            Found(f"{one.module}.py::{one.name}.{test}", place)
+            DiscoveredTest(f"{one.module}.py::{one.name}.{test}", place)
             for test in {test for each in ancestors for test in each.tests}
         ]
     return tuple(sorted(found, key=lambda each: each.id))
 
 
-def _classes(module: str, tree: ast.Module) -> Iterator[_Class]:
+def _classes(module: str, tree: ast.Module) -> Iterator[_SourceClass]:
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             bases = tuple(base.id for base in node.bases if isinstance(base, ast.Name))
             names = (one.name for one in node.body if isinstance(one, ast.FunctionDef))
-            yield _Class(
+            yield _SourceClass(
                 module, node.name, bases, tuple(one for one in names if one.startswith("test")), _topology(node)
             )
 

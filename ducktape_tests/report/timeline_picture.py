@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from ducktape_tests.report.timeline import REFUSED, Shaded, State, Timeline, Topic, fewest
+from ducktape_tests.report.timeline import REFUSED, FaultSpan, IsrState, Timeline, TopicTimeline, fewest
 from pyhooks.report import plots
 from pyhooks.report.plots import LIGHT, PAPER, RC, Span, axes_style, rows, shade, spans
 
@@ -94,7 +94,7 @@ def _axes(figure: Figure, timeline: Timeline, height: float, top: float, tall: f
     return axes
 
 
-def _kinds(topics: Sequence[Topic]) -> dict[str, tuple[str, str, int]]:
+def _kinds(topics: Sequence[TopicTimeline]) -> dict[str, tuple[str, str, int]]:
     """Return marker, colour and count of each kind of rejection: the fixed kinds first, then the most frequent."""
     counts: Counter[str] = Counter()
     for topic in topics:
@@ -124,7 +124,7 @@ def _legend(figure: Figure, timeline: Timeline, kinds: dict[str, tuple[str, str,
     )  # fmt: skip
 
 
-def _acks(axes: Axes, topic: Topic, kinds: dict[str, tuple[str, str, int]], timeline: Timeline) -> None:
+def _acks(axes: Axes, topic: TopicTimeline, kinds: dict[str, tuple[str, str, int]], timeline: Timeline) -> None:
     end = int(timeline.length_s) + 1
     values = [topic.acked[second] for second in range(end)]
     usual = sorted(value for value in values if value)
@@ -164,7 +164,7 @@ def _acks(axes: Axes, topic: Topic, kinds: dict[str, tuple[str, str, int]], time
     )
 
 
-def _rows(topic: Topic, timeline: Timeline) -> dict[str, list[Span]]:
+def _rows(topic: TopicTimeline, timeline: Timeline) -> dict[str, list[Span]]:
     """Return the rows below a topic: of a single partition one per rack, else one per partition, without spans."""
     if not topic.partitions:
         return {}
@@ -176,7 +176,7 @@ def _rows(topic: Topic, timeline: Timeline) -> dict[str, list[Span]]:
     return {name: [] for name in _places(topic)}
 
 
-def _places(topic: Topic) -> dict[str, list[State]]:
+def _places(topic: TopicTimeline) -> dict[str, list[IsrState]]:
     """Return the states of the first partitions by number, and all others merged to those with the fewest racks."""
     ordered = sorted(topic.partitions)
     shown = {str(number): topic.partitions[number] for number in ordered[:PARTITIONS]}
@@ -185,7 +185,7 @@ def _places(topic: Topic) -> dict[str, list[State]]:
     return shown
 
 
-def _isr(axes: Axes, topic: Topic, own: dict[str, list[Span]], timeline: Timeline) -> None:
+def _isr(axes: Axes, topic: TopicTimeline, own: dict[str, list[Span]], timeline: Timeline) -> None:
     if not own:
         axes.set_yticks([])
         # Inside the axes: beside them, two lines would overlap the axes above.
@@ -212,11 +212,11 @@ def _isr(axes: Axes, topic: Topic, own: dict[str, list[Span]], timeline: Timelin
     axes.set_ylabel(f"racks of\npartition\n(of {most})", fontsize=7.5, rotation=0, ha="right", va="center", labelpad=6)
 
 
-def _leaderless(states: Sequence[State], end_s: float) -> list[Span]:
+def _leaderless(states: Sequence[IsrState], end_s: float) -> list[Span]:
     return spans([(state.at_s, () if state.leader else ("x",)) for state in states], "x", end_s)
 
 
-def _names(faults: Sequence[Shaded], length_s: float) -> tuple[list[tuple[float, int, str]], int]:
+def _names(faults: Sequence[FaultSpan], length_s: float) -> tuple[list[tuple[float, int, str]], int]:
     """Return time, line and text of the names of faults without overlap, and the number of lines.
 
     A frequent fault is named once.
