@@ -23,6 +23,8 @@ from pyhooks.core.errors import RackgateError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# Version of the structure of results.json.
+SCHEMA_VERSION = 4
 CURVE_RESAMPLES = 1000
 # From the median to 99.99 %, evenly spaced on the axis of the plot.
 CURVE_POINTS_PER_DECADE = 16

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from bench import inference
-from bench.inference import Decision, Effect, Reason, Rules, Tails
+from bench.inference import Decision, Effect, Reason
 from bench.plan import MOST_CELLS, Arm, Cell
+from bench.verdict_rules import FEWEST_BLOCKS, Rules, Tails
 from pyhooks.core import statistics
 
 COMPARED = (0.5, 0.99)
@@ -167,7 +168,7 @@ def _pair(one: Measured, arm: Arm, quantile: float) -> _Pair:
     if all((block, each) in at for block in blocks for each in (arm.id, base)):
         logs = tuple(math.log(at[block, arm.id] / at[block, base]) for block in blocks)
     effect = None
-    if logs is not None and len(logs) >= inference.FEWEST_BLOCKS:
+    if logs is not None and len(logs) >= FEWEST_BLOCKS:
         effect = inference.effect(logs, plan.rules, scenario.seed)
     reason: Reason = "decided"
     if one.refused([arm.id, base]):

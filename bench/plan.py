@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from bench import states
-from bench.inference import Rules
 from bench.settings import Setting
+from bench.verdict_rules import Rules
 from pyhooks.kafka import gate
 from pyhooks.lab import topology
 

@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from bench import figures, outcomes, summary, table, verdict
-from bench.results import SCHEMA_VERSION
+from bench.analyse import SCHEMA_VERSION
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating, read_json, write
 from pyhooks.report import pages, plots

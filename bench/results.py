@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench import analyse, endtoend, machine
+from bench.analyse import SCHEMA_VERSION
 from bench.plan import Cell, Scenario
 from bench.store import OUTAGE, Store
 from pyhooks.core.process import run
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from bench.driving import Session
 
-SCHEMA_VERSION = 4
 # Fields of a cell's entry for one lab: which arms refused before and after the blocks, and which were expected to.
 REFUSALS = ("session", "refused", "refused_after", "expected_to_refuse")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import settings
-from bench.inference import FEWEST_BLOCKS
 from bench.plan import JUDGED, MOST_CELLS, ROLES, Arm, Cell, LatencyPlan, OutagePlan, Ramp, Role, Scenario
+from bench.verdict_rules import FEWEST_BLOCKS
 from pyhooks.core import toml_config
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.toml_config import Table

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from bench import analyse, availability, judgement, scenarios, verdict
+from bench.analyse import SCHEMA_VERSION
 from bench.comparisons import Measured, compare, family_size
 from bench.endtoend import KINDS
 from bench.plan import Cell
 from bench.quantiles import Counts
-from bench.results import SCHEMA_VERSION
 from pyhooks.core.statistics import BINS_PER_E
 
 FULL = scenarios.load("full")

@@ -17,11 +17,11 @@ import pytest
 
 from bench import analyse, availability, endtoend, figures, judgement, report, table, verdict
 from bench import scenarios as plans
+from bench.analyse import SCHEMA_VERSION
 from bench.comparisons import Measured, compare
 from bench.load import SCHEMA
 from bench.pacer import record_key
 from bench.pacing import Slot, block_slots, outage_slots
-from bench.results import SCHEMA_VERSION
 from bench.run import write
 from bench.session import spark_session
 from pyhooks.core.errors import RackgateError

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import inference, scenarios
-from bench.inference import Effect, Rules
+from bench.inference import Effect
+from bench.verdict_rules import Rules
 
 RULES = dataclasses.replace(scenarios.load("quick").latency.rules, resamples=1000)
 BLOCKS = 20

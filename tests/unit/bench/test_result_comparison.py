@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bench import inference, scenarios, sidebyside
+from bench.analyse import SCHEMA_VERSION
 from bench.cli import bench_app
-from bench.results import SCHEMA_VERSION
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 
