@@ -59,7 +59,7 @@ bench-outages: $(VENV)/ready
 # The README's pictures, from the stored result, or from RESULT, which is stored then.
 .PHONY: readme-pictures
 readme-pictures: $(VENV)/ready
-	@exec $(BIN)/python -m bench.readme $(if $(RESULT),--result $(RESULT))
+	@exec $(BIN)/python -m bench.report.document_pictures $(if $(RESULT),--result $(RESULT))
 
 # A cluster that is there already: three brokers with SASL, a Spark master and two workers, all on loopback.
 .PHONY: bench-existing

@@ -14,10 +14,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from bench import outagescli, pace, scenarios, sidebyside
-from bench.judgement import EXIT_STATUS
-from bench.plan import Scenario
-from bench.store import Store, begin, owned
+from bench.analysis.exit_reasons import EXIT_STATUS
+from bench.load import pacer_accuracy
+from bench.outages import cli
+from bench.plan import scenarios
+from bench.plan.scenario import Scenario
+from bench.report import result_comparison
+from bench.run.run_store import Store, begin, owned
 from pyhooks.core import paths, run_folder, spark, targets
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating
@@ -151,8 +154,8 @@ def _existing(
     """Run a scenario on an existing cluster and exit with the status of the result."""
     from rich.console import Console
 
-    from bench import existing
-    from bench.run import tell
+    from bench.run import existing_cluster
+    from bench.run.lab_run import tell
 
     try:
         ids = tuple(int(one) for one in replicas.split(",")) if replicas else ()
@@ -171,7 +174,7 @@ def _existing(
     command += ["--environment", str(environment)] if environment else []
     # only the names, because the values may be secret
     command += [word for one in conf for word in ("--conf", f"{one.split('=', 1)[0]}=…")]
-    asked = existing.Asked(
+    asked = existing_cluster.Asked(
         bootstrap=bootstrap,
         command_config=command_config,
         scenario=scenario,
@@ -187,7 +190,7 @@ def _existing(
     )
     console = Console(stderr=as_json, soft_wrap=True, highlight=False)
     try:
-        result = existing.measure(asked, console)
+        result = existing_cluster.measure(asked, console)
     except KeyboardInterrupt:
         console.print("interrupted: the run's topics are deleted; the same command goes on with the finished blocks")
         raise
@@ -207,9 +210,9 @@ def _lab(
     as_json: bool,
 ) -> None:
     """Run a scenario in labs, or in the current lab if this process runs inside one."""
-    from bench.places import check_machine
+    from bench.plan.lab_topology import check_machine
     from bench.progress import clock
-    from bench.run import estimate_s
+    from bench.run.lab_run import estimate_s
 
     plan = scenarios.load(scenario, scenario_file, topology, tasks)
     if (cores := spark.slots(master)) is not None and plan.tasks > cores:
@@ -223,7 +226,15 @@ def _lab(
     command += ["--topology", topology] if topology else []
     command += ["--tasks", str(tasks)] if tasks else []
     command += ["--scenario-file", str(scenario_file)] if scenario_file != scenarios.SHIPPED else []
-    words = [sys.executable, "-m", "bench.run", "--scenario", scenario, "--scenarios", str(scenario_file.resolve())]
+    words = [
+        sys.executable,
+        "-m",
+        "bench.run.lab_run",
+        "--scenario",
+        scenario,
+        "--scenarios",
+        str(scenario_file.resolve()),
+    ]
     words += ["--topology", topology] if topology else []
     words += ["--tasks", str(tasks)] if tasks else []
     words += ["--master", master, "--out", str(out.resolve()), "--command", shlex.join(command)]
@@ -254,12 +265,12 @@ def _lab(
 
 def _in_labs(store: Store, plan: Scenario, words: list[str]) -> None:
     """Start one lab after the other until nothing is missing; the last one writes the report."""
-    from bench import places
+    from bench.plan import lab_topology
     from pyhooks.lab.cli import within
 
     while missing := store.places(plan):
         place, number = missing[0], store.next_session()
-        file = places.write(*place, store.folder / "topologies")
+        file = lab_topology.write(*place, store.folder / "topologies")
         own = [*words, "--place", "/".join(place), "--session", str(number)]
         status = within(str(file), store.lab(number), own, bare=False, stock=False)
         if status:
@@ -271,9 +282,9 @@ def _in_labs(store: Store, plan: Scenario, words: list[str]) -> None:
         raise typer.Exit(subprocess.run([*DIES_WITH_PARENT, *words, "--finish"], check=False).returncode)
 
 
-bench_app.command("outages", epilog=outagescli.EPILOG)(outagescli.outages_command)
-bench_app.command("pacer", epilog=pace.EPILOG)(pace.pacer_command)
-bench_app.command("compare", epilog=sidebyside.EPILOG)(sidebyside.compare_command)
+bench_app.command("outages", epilog=cli.EPILOG)(cli.outages_command)
+bench_app.command("pacer", epilog=pacer_accuracy.EPILOG)(pacer_accuracy.pacer_command)
+bench_app.command("compare", epilog=result_comparison.EPILOG)(result_comparison.compare_command)
 
 
 @bench_app.command(
@@ -289,16 +300,17 @@ def report_command(
     """Makes page and pictures again from a stored result; needs no cluster."""
     from rich.console import Console
 
-    from bench import judgement, report, summary, verdict
+    from bench.analysis import exit_reasons, verdicts
+    from bench.report import run_page, verdict_counts
 
-    stored = report.load(result)
-    with evaluating(result, report.EXPECTED):
+    stored = run_page.load(result)
+    with evaluating(result, run_page.EXPECTED):
         # results of earlier versions have no exit status
-        stored |= judgement.conclude(judgement.of_run(stored), verdict.sentences(stored))
-        lines = summary.lines(stored)
+        stored |= exit_reasons.conclude(exit_reasons.of_run(stored), verdicts.sentences(stored))
+        lines = verdict_counts.lines(stored)
     folder = out or (result if result.is_dir() else result.parent)
     with run_folder.held(folder, run_folder.BENCH):
-        page = report.render(stored, folder, source=result)
+        page = run_page.render(stored, folder, source=result)
     if as_json:
         typer.echo(json.dumps(stored, indent=1, allow_nan=False))
         raise typer.Exit(stored["exit_status"])
@@ -329,19 +341,19 @@ def speed_command(
     50 million, and at most 11 times the time of 5 million; the command ends with 1 if one is missed, and with 2 if
     that can't be told since others used the machine.
     """
-    from bench import speed
+    from bench.analysis import analysis_speed
 
-    sizes = sorted(observations or speed.SIZES)
+    sizes = sorted(observations or analysis_speed.SIZES)
     with run_folder.held(out, run_folder.SPEED) as folder:
         work = folder / "work"
         run_folder.empty(work, run_folder.SPEED_WORK)
-        result = speed.measure(sizes, work, master=master, tell=lambda line: typer.echo(line, err=as_json))
-        held = speed.bars_of(result)
-        file = speed.write(result | {"bars": [bar.as_json() for bar in held]}, out)
+        result = analysis_speed.measure(sizes, work, master=master, tell=lambda line: typer.echo(line, err=as_json))
+        held = analysis_speed.bars_of(result)
+        file = analysis_speed.write(result | {"bars": [bar.as_json() for bar in held]}, out)
     if as_json:
         typer.echo(file.read_text(encoding="utf-8").rstrip())
         raise typer.Exit(targets.status(held))
-    grown = speed.growth(result)
+    grown = analysis_speed.growth(result)
     typer.echo(f"greatest memory: {result['rows'][-1]['peak_gib_so_far']:.1f} GiB, Python and Spark together")
     if grown is not None:
         typer.echo(f"{sizes[-1] / sizes[0]:.3g} times the observations took {grown:.1f} times as long")

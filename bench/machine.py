@@ -21,7 +21,7 @@ LINK_PROGRAMS = frozenset({"vde_switch", "vde_plug", "wirefilter", "dpipe"})
 PYTHON_MODULES = {
     "pyspark.daemon": "Spark load tasks",
     "pyhooks.workload.producer": "probe",
-    "bench.run": "driver",
+    "bench.run.lab_run": "driver",
 }
 
 

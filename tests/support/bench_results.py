@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from bench import analyse, availability, judgement, scenarios, verdict
-from bench.analyse import SCHEMA_VERSION
-from bench.comparisons import Measured, compare, family_size
-from bench.endtoend import KINDS
-from bench.plan import Cell
-from bench.quantiles import Counts
+from bench.analysis import availability, exit_reasons, latency_analysis, verdicts
+from bench.analysis.comparisons import Measured, compare, family_size
+from bench.analysis.latency_analysis import SCHEMA_VERSION
+from bench.analysis.quantiles import Counts
+from bench.analysis.record_check import KINDS
+from bench.plan import scenarios
+from bench.plan.scenario import Cell
 from pyhooks.core.statistics import BINS_PER_E
 
 FULL = scenarios.load("full")
@@ -32,7 +33,7 @@ def _cell(name: str, random: np.random.Generator) -> tuple[Cell, Measured]:
     summary: dict[str, dict[str, Any]] = {}
     for arm in FULL.latency_arms:
         if arm.id in refusing:
-            summary[arm.id] = analyse._refusing(cell, arm, "NotEnoughReplicasException")
+            summary[arm.id] = latency_analysis._refusing(cell, arm, "NotEnoughReplicasException")
             continue
         blocks: dict[int, Counts] = {}
         pooled = []
@@ -50,7 +51,9 @@ def _cell(name: str, random: np.random.Generator) -> tuple[Cell, Measured]:
         late = {0.5: 0.1, 0.99: 0.9, 1.0: 4.0}
         key = (cell.id, arm.id)
         found = {"latency": {key: quantiles}, "client": {key: quantiles}, "late": {key: late}}
-        summary[arm.id] = analyse._arm(cell, arm, counted, found, None) | {"curve": analyse._curve(blocks, FULL)}
+        summary[arm.id] = latency_analysis._arm(cell, arm, counted, found, None) | {
+            "curve": latency_analysis._curve(blocks, FULL)
+        }
     return cell, Measured(cell, rounds, summary)
 
 
@@ -61,7 +64,7 @@ def unacknowledged(cell_id: str, arm_id: str, error: str) -> dict[str, Any]:
     late = {0.5: 0.1, 0.99: 0.9, 1.0: 4.0}
     counted = {"intended": 1200, "acked": 0, "failed": 0, "unknown": 1200}
     found: dict[str, Any] = {"latency": {}, "client": {}, "late": {(cell_id, arm_id): late}}
-    return analyse._arm(cell, arm, counted, found, error) | {"curve": None}
+    return latency_analysis._arm(cell, arm, counted, found, error) | {"curve": None}
 
 
 def _outage() -> dict[str, Any]:
@@ -119,7 +122,7 @@ def made_up() -> dict[str, Any]:
     run = [_cell(name, random) for name in ("healthy", "isr-2-in-2")]
     family = family_size([cell for cell, _ in run])
     numbers = [
-        analyse._numbers(one, rows, family)
+        latency_analysis._numbers(one, rows, family)
         for (_, one), rows in zip(run, compare([one for _, one in run]), strict=True)
     ]
     seen = {"rate_per_s": 500.0, "isr": [1, 3], "isr_racks": ["a", "b"], "slow": []}
@@ -157,5 +160,5 @@ def made_up() -> dict[str, Any]:
         },
     }  # fmt: skip
     whole["cells"][0]["thrown_away"] = [{"block": 3, "session": 1, "why": "broker-4 is not slow"}]
-    whole |= judgement.conclude(judgement.of_run(whole), verdict.sentences(whole))
+    whole |= exit_reasons.conclude(exit_reasons.of_run(whole), verdicts.sentences(whole))
     return dict(json.loads(json.dumps(whole)))

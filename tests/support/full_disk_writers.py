@@ -19,7 +19,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from test_outage_benchmark import result as outages_result
 
-from bench import figures, outageresults, run
+from bench.outages import outage_results
+from bench.report import figures
+from bench.run import lab_run
 from bench_results import made_up
 from ducktape_tests import results
 from pyhooks import cli
@@ -67,11 +69,11 @@ def report(folder: Path) -> Callable[[], int]:
 
 
 def bench_results(folder: Path) -> Callable[[], int]:
-    return lambda: function(lambda: run.write(made_up(), folder))
+    return lambda: function(lambda: lab_run.write(made_up(), folder))
 
 
 def outages_results(folder: Path) -> Callable[[], int]:
-    return lambda: function(lambda: outageresults.write(outages_result(), folder))
+    return lambda: function(lambda: outage_results.write(outages_result(), folder))
 
 
 def page_only(folder: Path) -> Callable[[], int]:

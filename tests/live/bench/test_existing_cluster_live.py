@@ -24,8 +24,9 @@ from typing import Any
 
 import pytest
 
-from bench import report, scenarios
-from bench.security import told
+from bench.plan import scenarios
+from bench.report import run_page
+from bench.run.client_security import told
 from loopback_brokers import Brokers
 from pyhooks.core import paths
 from pyhooks.core.spark import ENCRYPT, ENCRYPT_FILES
@@ -152,7 +153,7 @@ def whole(place: Place) -> tuple[dict[str, Any], str]:
     """A run to its end: its results, and what it said."""
     done = subprocess.run(place.words(2), capture_output=True, text=True, check=False, timeout=600, env=env())
     assert done.returncode == 0, done.stdout + done.stderr
-    return report.load(place.folder / "out-2"), done.stdout
+    return run_page.load(place.folder / "out-2"), done.stdout
 
 
 def test_every_acknowledged_record_is_there_and_each_worker_has_sent_its_share(

@@ -15,15 +15,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench import analyse, availability, endtoend, figures, judgement, report, table, verdict
-from bench import scenarios as plans
-from bench.analyse import SCHEMA_VERSION
-from bench.comparisons import Measured, compare
-from bench.load import SCHEMA
-from bench.pacer import record_key
-from bench.pacing import Slot, block_slots, outage_slots
-from bench.run import write
-from bench.session import spark_session
+from bench.analysis import availability, exit_reasons, latency_analysis, record_check, verdicts
+from bench.analysis.comparisons import Measured, compare
+from bench.analysis.latency_analysis import SCHEMA_VERSION
+from bench.load.pacer import record_key
+from bench.load.schedule import Slot, block_slots, outage_slots
+from bench.load.spark_load import SCHEMA
+from bench.plan import scenarios as plans
+from bench.report import cell_table, figures, run_page
+from bench.run.lab_run import write
+from bench.spark_session import spark_session
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
 from pyhooks.workload.pacing import NS
@@ -139,11 +140,11 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
     rows = pd.concat([latency_rows(), outage_rows()])
     with spark_session(folder / "spark", master="local[2]") as spark:
         spark.createDataFrame(rows, SCHEMA).write.parquet(str(folder / "raw"))
-        raw = analyse.read_raw(spark, folder / "raw")
+        raw = latency_analysis.read_raw(spark, folder / "raw")
         outage = availability.summarise(spark, raw, outage_history(), OUTAGE, SCENARIO.outage_arms, START_NS)
         availability.decide(outage)
         yield {
-            "latency": analyse.cells(raw, SCENARIO.cells)[0],
+            "latency": latency_analysis.cells(raw, SCENARIO.cells)[0],
             "outage": outage,
             "checked": checked(spark, rows),
             "rows": rows,
@@ -164,13 +165,13 @@ def checked(spark: Any, rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
     schema = "topic string, partition int, offset long, key string"
     raw = spark.createDataFrame(sent, SCHEMA)
     logs = {"whole": pd.concat([log, others]), "broken": pd.concat([broken, more])}
-    found = {name: endtoend.check(raw, spark.createDataFrame(one, schema), "r") for name, one in logs.items()}
+    found = {name: record_check.check(raw, spark.createDataFrame(one, schema), "r") for name, one in logs.items()}
     # records in pairs that have changed places, as clients of two tasks may send them, but not one alone
     swapped = log.assign(offset=log["offset"] ^ 1)
     for name, tasks in (("one task", 1), ("two tasks", 2)):
         shared = sent.assign(offset=sent["offset"] ^ 1, task=(sent["seq"] % tasks).astype("int32"))
         own = spark.createDataFrame(shared, SCHEMA)
-        found[name] = endtoend.check(own, spark.createDataFrame(swapped, schema), "r")
+        found[name] = record_check.check(own, spark.createDataFrame(swapped, schema), "r")
     return found
 
 
@@ -215,7 +216,7 @@ def result(outcome: dict[str, Any]) -> dict[str, Any]:
             "took_s": {"whole": 200.0},
         },
     }
-    return whole | judgement.conclude(judgement.of_run(whole), verdict.sentences(whole))
+    return whole | exit_reasons.conclude(exit_reasons.of_run(whole), verdicts.sentences(whole))
 
 
 def test_percentiles_are_exact_and_end_where_the_sample_does(outcome: dict[str, Any]) -> None:
@@ -290,7 +291,7 @@ def test_the_outage_is_decided_topic_by_topic(outcome: dict[str, Any]) -> None:
 
 def test_a_faithful_log_is_whole_and_the_probes_records_are_told_apart(outcome: dict[str, Any]) -> None:
     found = outcome["checked"]["whole"]
-    assert {kind: one["count"] for kind, one in found["kinds"].items()} == dict.fromkeys(endtoend.KINDS, 0)
+    assert {kind: one["count"] for kind, one in found["kinds"].items()} == dict.fromkeys(record_check.KINDS, 0)
     (topic,) = found["topics"]
     assert topic["acked"] == topic["read"] > 1000
     assert topic["of_others"] == 2
@@ -312,7 +313,7 @@ def test_records_of_several_clients_have_no_order_among_each_other(outcome: dict
 
 def test_the_verdict_speaks_of_what_was_found(result: dict[str, Any]) -> None:
     assert result["exit_status"] == 0
-    lines = verdict.lines(result["verdicts"])
+    lines = verdicts.lines(result["verdicts"])
     assert len(lines) == 4 + 2 + 1
     refused = next(line for line in lines if "WAS REFUSED" in line)
     assert "rf3-m2r2" in refused
@@ -324,11 +325,11 @@ def test_the_verdict_speaks_of_what_was_found(result: dict[str, Any]) -> None:
 def test_an_ack_under_the_gate_is_told_in_the_verdict(result: dict[str, Any]) -> None:
     leaky = json.loads(json.dumps(result))
     leaky["outage"]["topics"][2]["acked_without_rack"] = 5
-    told = verdict.outage(leaky["outage"])[2]
+    told = verdicts.outage(leaky["outage"])[2]
     # what it did in the settled outage, by which the run does not end well
     assert told["word"] == "was refused"
     assert "yet 5 records that waited" in told["text"]
-    (reason,) = judgement.of_run(leaky)
+    (reason,) = exit_reasons.of_run(leaky)
     assert (reason.word, reason.subject) == ("failed", "rack b away: RF=3, M=2, R=2 (rf3-m2r2)")
 
 
@@ -336,7 +337,7 @@ def test_a_failed_control_is_named_as_the_reason(result: dict[str, Any]) -> None
     changed = json.loads(json.dumps(result["cells"][0]))
     for row in changed["comparisons"]:
         row["word"], row["reason"] = "undecided", "noise" if row["is_control"] else "control"
-    texts = [row["text"] for row in verdict.latency(changed)]
+    texts = [row["text"] for row in verdicts.latency(changed)]
     assert all("no ratio would have been, because the control failed" in text for text in texts)
     assert not any("would have been told from 1" in text for text in texts)
 
@@ -353,7 +354,7 @@ def numbers_of(value: Any) -> Iterator[float]:
 
 def test_the_report_is_made_from_the_stored_result_alone_and_whole(result: dict[str, Any], tmp_path: Path) -> None:
     write(result, tmp_path)
-    page = report.render(report.load(tmp_path), tmp_path).read_text(encoding="utf-8")
+    page = run_page.render(run_page.load(tmp_path), tmp_path).read_text(encoding="utf-8")
     assert set(figures.pictures(result)) == {"percentiles", "blocks", "timeline"}
     for name in figures.pictures(result):
         data = (tmp_path / f"{name}.png").read_bytes()
@@ -397,7 +398,7 @@ def several(result: dict[str, Any]) -> dict[str, Any]:
         "az3-outside": {"sustained_per_s": 500.0, "kept_up": True, "ended": True,
                         "steps": [{"rate_per_s": 500.0, "p50_ms": 3.0}, {"rate_per_s": 1000.0, "p50_ms": None}]}
     }  # fmt: skip
-    whole["verdicts"] = verdict.sentences(whole)
+    whole["verdicts"] = verdicts.sentences(whole)
     return whole
 
 
@@ -405,7 +406,7 @@ def test_a_result_of_several_cells_has_each_cell_s_pictures_and_one_table(
     result: dict[str, Any], tmp_path: Path
 ) -> None:
     both = several(result)
-    page = report.render(both, tmp_path).read_text(encoding="utf-8")
+    page = run_page.render(both, tmp_path).read_text(encoding="utf-8")
     names = {"overview", "percentiles-healthy", "blocks-healthy", "percentiles-isr-2", "blocks-isr-2"}
     assert {path.stem for path in tmp_path.glob("*.png")} == names == set(figures.pictures(both))
     assert all(page.count(f'id="picture-{name}"') == 1 for name in names)
@@ -418,9 +419,9 @@ def test_a_result_of_several_cells_has_each_cell_s_pictures_and_one_table(
     assert "refuses (NotEnoughReplicasException), no latency" in page
     told = next(row for row in both["verdicts"] if row["subject"].startswith("isr-2"))
     assert told["text"].startswith("Records are refused by M=3 (NotEnoughReplicasException)")
-    rows = [line for line in table.markdown(both).split("Availability")[0].splitlines() if line.startswith("| ")]
+    rows = [line for line in cell_table.markdown(both).split("Availability")[0].splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + 2
-    assert all(line.count("|") == len(table.HEAD) + 1 for line in rows)
+    assert all(line.count("|") == len(cell_table.HEAD) + 1 for line in rows)
     assert "slower" in rows[1]
     assert "no latency: M=3 refuses" in rows[2]
 
@@ -429,7 +430,7 @@ def test_a_cell_with_a_baseline_of_its_own_says_so(result: dict[str, Any]) -> No
     both = several(result)
     for row in both["cells"][1]["comparisons"]:
         row["against"] = "B" if row["arm"] != "B" else "A'"
-    rows = [line for line in table.markdown(both).splitlines() if line.startswith("| ")]
+    rows = [line for line in cell_table.markdown(both).splitlines() if line.startswith("| ")]
     assert "(to " not in rows[1]
     assert "M=2, R=2 (to M=3 again (control))" in rows[2]
     figure = figures.overview(both, figures.Look(figures.MARKED))
@@ -444,30 +445,30 @@ def test_a_result_that_holds_no_outage_still_makes_a_report(result: dict[str, An
         topic.update(
             window_s=None, isr=[], looked_until_s=None, left_after_s=None, fewest_racks=None, behaviour="unknown"
         )
-    empty["verdicts"] = verdict.sentences(empty)
+    empty["verdicts"] = verdicts.sentences(empty)
     # as of a cluster that is there already
     own = {"ahead_ms": 1.25, "error_ms": 0.06, "how": "connection", "same": False}
     executor = {"host": "here", "cpus": 3, "versions": {"python": "3.11.2"}, "clock": own}
     empty["manifest"]["executors"], empty["usage"] = [executor, {**executor, "host": "idle"}], {"healthy": []}
-    page = report.render(empty, tmp_path).read_text(encoding="utf-8")
+    page = run_page.render(empty, tmp_path).read_text(encoding="utf-8")
     assert page.count("The fault was not proved to have taken hold") == 4
     assert "2 load hosts, 200 s" in page
     assert "<td>here</td><td>3</td><td>9</td><td>9</td>\n<td>+1.250 ± 0.060</td>" in page
-    assert f"<td>idle</td><td>3</td><td>{report.NONE}</td><td>{report.NONE}</td>" in page
+    assert f"<td>idle</td><td>3</td><td>{run_page.NONE}</td><td>{run_page.NONE}</td>" in page
     assert "The machine under it" not in page
 
 
 def test_what_is_not_a_result_is_told(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="run 'rackgate bench run' first"):
-        report.load(tmp_path)
+        run_page.load(tmp_path)
     for text in ("[]", "{}", '{"schema": 4}', '{"schema": "x", "cells": []}'):
         (tmp_path / "results.json").write_text(text, encoding="utf-8")
         with pytest.raises(RackgateError, match="not a result of the benchmark"):
-            report.load(tmp_path)
+            run_page.load(tmp_path)
     for schema, age in ((SCHEMA_VERSION - 1, "an old"), (SCHEMA_VERSION + 1, "a later")):
         (tmp_path / "results.json").write_text(json.dumps({"schema": schema, "cells": []}), encoding="utf-8")
         with pytest.raises(RackgateError, match=f"a result of {age} schema, {schema}, and this version reads"):
-            report.load(tmp_path)
+            run_page.load(tmp_path)
 
 
 def test_a_number_that_is_not_finite_is_never_written(result: dict[str, Any], tmp_path: Path) -> None:

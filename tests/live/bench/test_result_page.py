@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bench import figures, outcomes, readme, report, table, verdict
+from bench.analysis import verdicts
+from bench.report import availability_table, cell_table, document_pictures, figures, run_page
 from bench_results import made_up
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
@@ -37,7 +38,7 @@ def result() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def out(result: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
-    report.render(result, folder)
+    run_page.render(result, folder)
     return folder
 
 
@@ -125,8 +126,8 @@ def test_the_availability_of_each_arm_and_state_is_on_the_page_and_in_the_table(
     page.visit(out / "index.html")
     script = "[...document.querySelectorAll('#outcomes tr')].map(row => [...row.cells].map(cell => cell.innerText))"
     head, *rows = page.evaluate(script)
-    found = outcomes.of(result)
-    assert [word.strip() for word in head] == list(outcomes.HEAD)
+    found = availability_table.of(result)
+    assert [word.strip() for word in head] == list(availability_table.HEAD)
     assert [[word.strip() for word in row] for row in rows] == [one.row for one in found]
     assert len(found) == 4 + 2 * 4
     refused = next(one for one in found if one.arm == "D")
@@ -134,7 +135,7 @@ def test_the_availability_of_each_arm_and_state_is_on_the_page_and_in_the_table(
         "all of 2,440", "none of 740", "9.9 s", "1.6 s", "was refused",
     ]  # fmt: skip
     assert next(one for one in found if one.arm == "A").row[4:6] == ["none seen", "did not stop"]
-    markdown = table.markdown(result)
+    markdown = cell_table.markdown(result)
     for one in found:
         assert "| " + " | ".join(one.row) + " |" in markdown
 
@@ -142,12 +143,12 @@ def test_the_availability_of_each_arm_and_state_is_on_the_page_and_in_the_table(
 def test_an_unproved_fault_has_no_times_and_nearly_all_is_not_all(result: dict[str, Any]) -> None:
     other = json.loads(json.dumps(result))
     other["outage"]["proved"] = False
-    row = outcomes.of(other)[2].row
+    row = availability_table.of(other)[2].row
     assert row[4:6] == ["unknown", "unknown"]
-    assert outcomes.share(99_999, 100_000) == "99.99 % of 100,000"
-    assert outcomes.share(1, 100_000) == "0.01 % of 100,000"
-    assert outcomes.share(0, 0) == "\N{EN DASH}"
-    assert outcomes.share(1, 3) == "33.33 % of 3"
+    assert availability_table.share(99_999, 100_000) == "99.99 % of 100,000"
+    assert availability_table.share(1, 100_000) == "0.01 % of 100,000"
+    assert availability_table.share(0, 0) == "\N{EN DASH}"
+    assert availability_table.share(1, 3) == "33.33 % of 3"
 
 
 def test_arms_have_colours_of_their_own(result: dict[str, Any]) -> None:
@@ -161,19 +162,19 @@ def test_the_readme_s_pictures_are_made_from_a_result_and_say_from_which(
 ) -> None:
     stored = tmp_path / "results.json"
     stored.write_text(json.dumps(result), encoding="utf-8")
-    assert readme.main(["--result", str(stored), "--out", str(tmp_path / "out")]) == 0
+    assert document_pictures.main(["--result", str(stored), "--out", str(tmp_path / "out")]) == 0
     made = [Path(line) for line in capsys.readouterr().out.splitlines()]
-    assert [picture.name for picture in made] == [readme.OUTAGE, readme.PAGE]
+    assert [picture.name for picture in made] == [document_pictures.OUTAGE, document_pictures.PAGE]
     kept = tmp_path / "out" / "bench" / "results.json"
     assert kept.read_bytes() == stored.read_bytes()
     for picture in made:
-        assert readme.source_of(picture) == readme.digest(kept)
+        assert document_pictures.source_of(picture) == document_pictures.digest(kept)
         assert min(size(picture)) > 200
     # again from what was kept, as "make readme-pictures" does it
-    assert readme.main(["--result", str(kept), "--out", str(tmp_path / "out")]) == 0
+    assert document_pictures.main(["--result", str(kept), "--out", str(tmp_path / "out")]) == 0
     capsys.readouterr()
     stored.write_text(json.dumps(result | {"outage": None, "cells": result["cells"][:1]}), encoding="utf-8")
-    assert readme.main(["--result", str(stored), "--out", str(tmp_path / "out")]) == 2
+    assert document_pictures.main(["--result", str(stored), "--out", str(tmp_path / "out")]) == 2
     assert "has neither an outage nor several cells to show" in capsys.readouterr().err
 
 
@@ -183,20 +184,20 @@ def test_the_picture_of_all_cells_is_made_from_a_result_without_an_outage(
     stored = tmp_path / "results.json"
     other = {**result["cells"][0], "cell": "again"}
     stored.write_text(json.dumps({**result, "cells": [result["cells"][0], other], "outage": None}), encoding="utf-8")
-    assert readme.main(["--result", str(stored), "--out", str(tmp_path / "out")]) == 0
-    made = tmp_path / "out" / readme.CELLS
+    assert document_pictures.main(["--result", str(stored), "--out", str(tmp_path / "out")]) == 0
+    made = tmp_path / "out" / document_pictures.CELLS
     assert capsys.readouterr().out.splitlines() == [str(made)]
     kept = tmp_path / "out" / "bench-full" / "results.json"
     assert kept.read_bytes() == stored.read_bytes()
-    assert readme.source_of(made) == readme.digest(kept)
+    assert document_pictures.source_of(made) == document_pictures.digest(kept)
     assert min(size(made)) > 200
 
 
 def test_what_is_said_of_twelve_cells_is_what_the_stored_result_says() -> None:
-    assert readme.source_of(readme.EVIDENCE / readme.CELLS) == readme.digest(readme.STORED_CELLS), (
-        "make readme-pictures"
-    )
-    stored = report.load(readme.STORED_CELLS)
+    assert document_pictures.source_of(
+        document_pictures.EVIDENCE / document_pictures.CELLS
+    ) == document_pictures.digest(document_pictures.STORED_CELLS), "make readme-pictures"
+    stored = run_page.load(document_pictures.STORED_CELLS)
     text = (paths.REPO / "bench" / "README.md").read_text(encoding="utf-8")
     text = text.split("## What twelve cells came to")[1].split("## ")[0]
     rows = {line.split("`")[1]: line for line in text.splitlines() if line.startswith("| `")}
@@ -209,16 +210,18 @@ def test_what_is_said_of_twelve_cells_is_what_the_stored_result_says() -> None:
     ]
     assert {cell["cell"] for _, cell in compared} == set(rows)
     for row, cell in compared:
-        said = f"{verdict.spread(row['ratio'])}, {row['word']}" if row["ratio"] else "both refuse"
+        said = f"{verdicts.spread(row['ratio'])}, {row['word']}" if row["ratio"] else "both refuse"
         assert said in rows[cell["cell"]], f"{cell['cell']}: {said}"
     assert f"{stored['end_to_end']['acked']:,} acknowledged records" in text
     assert f"{stored['bar']['took_min']:.1f} minutes" in text
 
 
 def test_the_readme_shows_the_stored_result_and_says_what_it_says() -> None:
-    for name in (readme.OUTAGE, readme.PAGE):
-        assert readme.source_of(readme.EVIDENCE / name) == readme.digest(readme.STORED), f"make readme-pictures: {name}"
-    stored = json.loads(readme.STORED.read_text(encoding="utf-8"))
+    for name in (document_pictures.OUTAGE, document_pictures.PAGE):
+        assert document_pictures.source_of(document_pictures.EVIDENCE / name) == document_pictures.digest(
+            document_pictures.STORED
+        ), f"make readme-pictures: {name}"
+    stored = json.loads(document_pictures.STORED.read_text(encoding="utf-8"))
     words = {(one["arm"], one["at"]): one["word"] for one in stored["cells"][0]["comparisons"] if one["arm"] == "B"}
     said = "the sentence below the picture in README.md"
     assert words == {("B", "p50"): "equivalent", ("B", "p99"): "undecided"}, said

@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 
-from bench import clocks, progress, scenarios, store
+from bench import progress
+from bench.load import clock_offsets
+from bench.plan import scenarios
+from bench.run import run_store
 from ducktape_tests import cli as system
 from pyhooks import cli
 from pyhooks.core import paths, targets
@@ -159,9 +162,9 @@ def test_a_second_evidence_run_is_refused(
         assert ended(monkeypatch, capfd, "evidence", "--list", "parent-class")[0] in (0, 1)
 
 
-def begun(folder: Path) -> store.Store:
+def begun(folder: Path) -> run_store.Store:
     plan, started = scenarios.load("quick"), datetime.now(UTC)
-    return store.begin(folder, plan, started=started, build="b", given={}, fresh=False)[0]
+    return run_store.begin(folder, plan, started=started, build="b", given={}, fresh=False)[0]
 
 
 @pytest.mark.parametrize("step_s", [-1e6, 1e6])
@@ -180,7 +183,7 @@ def test_after_a_reboot_a_clock_that_was_set_back_tells_no_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float, known: bool
 ) -> None:
     one = begun(tmp_path)
-    monkeypatch.setattr(clocks, "boot_id", lambda: "another")
+    monkeypatch.setattr(clock_offsets, "boot_id", lambda: "another")
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + step_s)
     assert one.took_s == (pytest.approx(step_s, abs=60) if known else None)
@@ -227,7 +230,7 @@ def test_a_file_of_an_earlier_run_is_none_of_this_one_whatever_the_clock(
 def test_no_duration_or_deadline_goes_by_the_wall_clock() -> None:
     """Where the wall clock is read it is written down, or compared after a reboot only."""
     allowed = {
-        "bench/store.py": "after a reboot, where no other clock is left",
+        "bench/run/run_store.py": "after a reboot, where no other clock is left",
         "ducktape_tests/cli.py": "a seed",
         "pyhooks/verify/reproducibility.py": "what a build sees as the date, which is set",
         "pyhooks/patchset/workspace.py": "the age of folders that killed tests left",

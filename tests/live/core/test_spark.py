@@ -29,7 +29,7 @@ from pyhooks.core.wait import wait_for
 SESSION = """
 import contextlib, json, os, sys
 from pathlib import Path
-from bench.session import spark_session
+from bench.spark_session import spark_session
 from spark_cluster import standalone
 with contextlib.ExitStack() as stack:
     work, master = Path(sys.argv[1]), sys.argv[2]

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from bench import availability, scenarios
-from bench.availability import NS, Fault, Window, behaviour
+from bench.analysis import availability
+from bench.analysis.availability import NS, Fault, Window, behaviour
+from bench.plan import scenarios
 from pyhooks.checkers.cluster_view import Look
 from pyhooks.history.event_log import Event
 

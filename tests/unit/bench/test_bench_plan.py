@@ -14,11 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import pacer, pacing, places, run, scenarios, states
-from bench.pacer import Lane, record_key
-from bench.pacing import Slot
-from bench.states import STATES, Reached
-from bench.store import Store
+from bench.load import pacer, schedule
+from bench.load.pacer import Lane, record_key
+from bench.load.schedule import Slot
+from bench.plan import cluster_states, lab_topology, scenarios
+from bench.plan.cluster_states import STATES, Reached
+from bench.run import lab_run
+from bench.run.run_store import Store
 from pyhooks.core.errors import RackgateError
 from pyhooks.lab import topology
 from pyhooks.lab.topology import Quality
@@ -47,7 +49,7 @@ def test_the_quick_plan_is_as_the_issue_asks(tmp_path: Path) -> None:
     assert quick.outage is not None
     assert len(quick.places) == len(quick.cells) == 1
     assert quick.bar_min == 6
-    assert run.estimate_s(Store(tmp_path), quick) < 350  # its lab included
+    assert lab_run.estimate_s(Store(tmp_path), quick) < 350  # its lab included
     # a bar is for the plan as it stands
     assert scenarios.load("quick", place=quick.topology).bar_min == 6
     assert scenarios.load("quick", place="az3-load").bar_min is None
@@ -85,7 +87,7 @@ def test_the_full_plan_has_the_cells_of_the_issue_and_fits_into_an_hour(tmp_path
         assert cell.reached.isr[0] == 1 == cell.replicas[0]
     far = next(cell for cell in full.cells if cell.state == "two-data-centres")
     assert len(far.replicas) == 4
-    assert run.estimate_s(Store(tmp_path), full) <= 3600
+    assert lab_run.estimate_s(Store(tmp_path), full) <= 3600
 
 
 @pytest.mark.parametrize(
@@ -190,7 +192,7 @@ def test_a_state_that_the_racks_do_not_have_is_refused(tmp_path: Path) -> None:
 def test_a_state_keeps_the_leader_and_the_replicas_that_come_first() -> None:
     racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
     replicas = (1, 3, 5, 2, 4)
-    found = {word: states.reach(word, replicas, racks) for word in STATES if word != "two-data-centres"}
+    found = {word: cluster_states.reach(word, replicas, racks) for word in STATES if word != "two-data-centres"}
     assert found["healthy"] == Reached(replicas)
     assert found["slow-follower"] == Reached(replicas, (), (4,))
     assert found["broker-gone"] == Reached((1, 3, 5, 2), (4,))
@@ -198,20 +200,20 @@ def test_a_state_keeps_the_leader_and_the_replicas_that_come_first() -> None:
     assert found["isr-2-in-2-racks"] == Reached((1, 3), (5, 2, 4))
     assert found["isr-2-in-1-rack"] == Reached((1, 2), (3, 5, 4))
     with pytest.raises(ValueError, match="two data centres"):
-        states.reach("two-data-centres", replicas, racks)
+        cluster_states.reach("two-data-centres", replicas, racks)
 
 
 def test_a_lab_s_topology_has_the_cell_s_link_and_all_else_as_before() -> None:
     for name in ("az3-outside", "stretch2-outside", "az3-load", "single"):
         shipped = topology.load(topology.find(name))
-        text = places.text(shipped, "far", netem=False)
+        text = lab_topology.text(shipped, "far", netem=False)
         made = topology.parse(tomllib.loads(text), source=name)
         assert [site.nodes for site in made.sites] == [site.nodes for site in shipped.sites]
         assert made.client_site.name == shipped.client_site.name
         assert (made.broker_heap_mb, made.controller_heap_mb) == (shipped.broker_heap_mb, shipped.controller_heap_mb)
         assert {link.quality for link in made.links} <= {Quality(20.0)}
-    assert [places.rtt_ms(link, netem=False) for link in places.LINKS] == [0, 2, 20]
-    assert [places.rtt_ms(link, netem=True) for link in places.LINKS] == [0, 1, 20]
+    assert [lab_topology.rtt_ms(link, netem=False) for link in lab_topology.LINKS] == [0, 2, 20]
+    assert [lab_topology.rtt_ms(link, netem=True) for link in lab_topology.LINKS] == [0, 1, 20]
 
 
 PLAN = scenarios.load("full").latency
@@ -220,7 +222,7 @@ TOPICS = ["t1", "t2", "t3", "t4"]
 
 def a_block(block: int, seed: str = "s") -> tuple[Slot, ...]:
     arms = scenarios.load("full").latency_arms
-    return pacing.block_slots(PLAN, pacing.rotated(arms, TOPICS, block), [block], rate_per_s=200, seed=seed)
+    return schedule.block_slots(PLAN, schedule.rotated(arms, TOPICS, block), [block], rate_per_s=200, seed=seed)
 
 
 def test_arms_take_turns_in_a_new_order_each_time_and_without_a_gap() -> None:
@@ -232,8 +234,8 @@ def test_arms_take_turns_in_a_new_order_each_time_and_without_a_gap() -> None:
     assert all({slot.arm for slot in own} == {"A", "A'", "B", "C"} for own in rounds)
     assert len({tuple(slot.arm for slot in own) for own in rounds}) > 2
     assert all(a.start_ns + a.duration_ns == b.start_ns for a, b in pairwise(slots))
-    assert pacing.length_ns(slots) == round(PLAN.block_s(4) * NS)
-    for own in pacing.by_arm(slots).values():
+    assert schedule.length_ns(slots) == round(PLAN.block_s(4) * NS)
+    for own in schedule.by_arm(slots).values():
         numbers = [s for one in own for s in range(one.first_seq, one.first_seq + one.count)]
         assert numbers == list(range(len(numbers)))
 
@@ -261,7 +263,7 @@ def test_all_arms_of_a_block_have_the_same_jittered_times() -> None:
 
 def test_each_topic_has_each_arm_in_as_many_blocks() -> None:
     arms = scenarios.load("full").latency_arms
-    on = [pacing.rotated(arms, TOPICS, block) for block in range(20)]
+    on = [schedule.rotated(arms, TOPICS, block) for block in range(20)]
     for arm in arms:
         assert {topic: sum(own[arm.id] == topic for own in on) for topic in TOPICS} == dict.fromkeys(TOPICS, 5)
     assert all(len(set(own.values())) == 4 for own in on)
@@ -286,7 +288,7 @@ def test_the_schedule_keeps_its_rate_and_tasks_share_it_without_overlap(rate: fl
 def test_turns_are_balanced_so_that_an_order_s_effect_is_no_arm_s(size: int) -> None:
     """Truth: equal arms; a late place in a round costs 10 %, and so does a place behind the second arm."""
     arms = [f"arm-{number}" for number in range(size)]
-    rounds = [pacing.turns(arms, number, "seed") for number in range(60)]
+    rounds = [schedule.turns(arms, number, "seed") for number in range(60)]
     cost = dict.fromkeys(arms, 0.0)
     for order in rounds:
         assert sorted(order) == arms
@@ -296,7 +298,7 @@ def test_turns_are_balanced_so_that_an_order_s_effect_is_no_arm_s(size: int) -> 
     suffering = [cost[arm] for arm in arms if arm != arms[1]]
     assert suffering == pytest.approx([suffering[0]] * len(suffering))
     assert len({tuple(order) for order in rounds}) > size // 2
-    assert rounds != [pacing.turns(arms, number, "another") for number in range(60)]
+    assert rounds != [schedule.turns(arms, number, "another") for number in range(60)]
 
 
 def test_the_head_of_a_slot_does_not_count() -> None:

@@ -13,11 +13,14 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from bench import cells, conditions, endtoend, results, run, scenarios, store, sustain
-from bench.plan import Scenario
+from bench import run_conditions
+from bench.analysis import record_check
+from bench.plan import scenarios
+from bench.plan.scenario import Scenario
 from bench.progress import Steps
-from bench.store import Store
-from bench.sustain import Step
+from bench.run import cell_measurement, lab_run, run_result, run_store, sustained_rate
+from bench.run.run_store import Store
+from bench.run.sustained_rate import Step
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.run_folder import MARKER
 
@@ -34,7 +37,7 @@ def begun(
     given: dict[str, str] | None = None,
     fresh: bool = False,
 ) -> tuple[Store, bool]:
-    return store.begin(folder, plan, started=NOW, build=build, given=given or {"master": "m"}, fresh=fresh)
+    return run_store.begin(folder, plan, started=NOW, build=build, given=given or {"master": "m"}, fresh=fresh)
 
 
 def block(one: Store, cell: str, number: int, session: int = 1) -> None:
@@ -63,12 +66,12 @@ def test_a_block_counts_when_it_is_whole_and_an_interrupted_run_goes_on(tmp_path
 
 def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
     with (
-        store.owned(tmp_path),
+        run_store.owned(tmp_path),
         pytest.raises(RackgateError, match="another run is at work there"),
-        store.owned(tmp_path),
+        run_store.owned(tmp_path),
     ):
         pass
-    with store.owned(tmp_path):
+    with run_store.owned(tmp_path):
         pass
 
 
@@ -76,7 +79,7 @@ def test_the_warm_up_is_no_block(tmp_path: Path) -> None:
     one, _ = begun(tmp_path)
     path = one.unfinished("w")
     path.mkdir()
-    one.keep(path, "healthy", f"{store.WARM_UP}.1")
+    one.keep(path, "healthy", f"{run_store.WARM_UP}.1")
     assert one.kept("healthy") == {}
     assert one.warm_up("healthy") is not None
     assert one.warm_up("far") is None
@@ -113,7 +116,7 @@ def test_a_run_does_not_go_on_with_other_code_or_on_another_machine(
     one, _ = begun(tmp_path)
     block(one, "healthy", 0)
     assert begun(tmp_path) == (one, True)
-    monkeypatch.setattr(f"bench.conditions.{name}", value)
+    monkeypatch.setattr(f"bench.run_conditions.{name}", value)
     with pytest.raises(RackgateError, match=told):
         begun(tmp_path)
     assert one.kept("healthy"), "they are not lost"
@@ -125,20 +128,20 @@ def test_the_code_s_hash_is_that_of_its_files_and_names(tmp_path: Path) -> None:
     file = tmp_path / "bench" / "a.py"
     file.write_text("x = 1\n", encoding="utf-8")
     (tmp_path / "bench" / "README.md").write_text("text", encoding="utf-8")
-    first = conditions.code_hash(tmp_path)
+    first = run_conditions.code_hash(tmp_path)
     (tmp_path / "bench" / "README.md").write_text("other text", encoding="utf-8")
-    assert conditions.code_hash(tmp_path) == first
+    assert run_conditions.code_hash(tmp_path) == first
     file.rename(tmp_path / "bench" / "b.py")
-    assert conditions.code_hash(tmp_path) != first
+    assert run_conditions.code_hash(tmp_path) != first
 
 
 def test_differences_are_named_by_their_way_into_the_whole() -> None:
     before = {"plan": {"cells": [{"id": "near", "blocks": 20}, {"id": "far", "blocks": 20}], "seed": 1}, "gone": 1}
     after = {"plan": {"cells": [{"id": "near", "blocks": 20}, {"id": "far", "blocks": 3}], "seed": 1}, "new": [1, 2]}
-    found = conditions.differences(before, after)
+    found = run_conditions.differences(before, after)
     assert found == ["gone: 1, now nothing", "new: nothing, now [1, 2]", "plan.cells.far.blocks: 20, now 3"]
-    assert conditions.differences(before, before) == []
-    assert conditions.told([f"n{number}" for number in range(6)]) == "n0; n1; n2; n3 and 2 more"
+    assert run_conditions.differences(before, before) == []
+    assert run_conditions.told([f"n{number}" for number in range(6)]) == "n0; n1; n2; n3 and 2 more"
 
 
 def test_a_bar_of_time_is_none_of_the_conditions_under_which_blocks_are_kept(tmp_path: Path) -> None:
@@ -180,20 +183,20 @@ def test_the_bar_of_a_run_counts_its_report_and_decides_no_status(
         begun(tmp_path / "run", plan)
     took_s = iter([310.0, 330.0, 330.0])
     monkeypatch.setattr(Store, "took_s", property(lambda _: next(took_s)))
-    kinds = {kind: {"count": 0, "examples": []} for kind in endtoend.KINDS}
+    kinds = {kind: {"count": 0, "examples": []} for kind in record_check.KINDS}
     numbers: dict[str, Any] = {"cells": [], "outage": None, "end_to_end": {"kinds": kinds, "acked": 1}, "notes": []}
-    monkeypatch.setattr(results, "analysed", lambda *_: dict(numbers))
-    monkeypatch.setattr(results, "manifest", lambda *_, **__: {"took_s": {"whole": one.took_s}})
-    monkeypatch.setattr("bench.report.render", lambda *_: None)
-    steps = Steps(run.finish_planned(plan), Console(file=io.StringIO()))
+    monkeypatch.setattr(run_result, "analysed", lambda *_: dict(numbers))
+    monkeypatch.setattr(run_result, "manifest", lambda *_, **__: {"took_s": {"whole": one.took_s}})
+    monkeypatch.setattr("bench.report.run_page.render", lambda *_: None)
+    steps = Steps(lab_run.finish_planned(plan), Console(file=io.StringIO()))
     with steps.shown():
-        result = run.finish(None, plan, one, steps, run.Ask(master="m", command="c", out=tmp_path))
+        result = lab_run.finish(None, plan, one, steps, lab_run.Ask(master="m", command="c", out=tmp_path))
     assert json.loads((tmp_path / "results.json").read_text(encoding="utf-8")) == result
     assert result["manifest"]["took_s"]["whole"] == 330
     assert result["exit_status"] == 0
     assert one.run["done"] is True
     lines: list[str] = []
-    run.last_lines(result, tmp_path, lines.append)
+    lab_run.last_lines(result, tmp_path, lines.append)
     assert (lines[-1] if bar else None) == bar
     assert "(took 5:30)" in lines[-2 if bar else -1]
 
@@ -312,22 +315,22 @@ def test_the_outage_is_due_in_the_first_place_until_it_was_kept(tmp_path: Path) 
     one, _ = begun(tmp_path, quick)
     place = quick.places[0]
     assert one.outage_is_due(quick, place)
-    before = run.planned(one, quick, place)
+    before = lab_run.planned(one, quick, place)
     one.add_outage({"numbers": {}})
     assert not one.outage_is_due(quick, place)
-    assert set(before) - set(run.planned(one, quick, place)) == {run.TAKEN}
+    assert set(before) - set(lab_run.planned(one, quick, place)) == {lab_run.TAKEN}
 
 
 def test_what_is_kept_is_not_planned_again(tmp_path: Path) -> None:
     one, _ = begun(tmp_path)
-    whole = run.estimate_s(one, FULL)
+    whole = lab_run.estimate_s(one, FULL)
     for number in range(10):
         block(one, "healthy", number)
     healthy = FULL.cells[0]
-    saved = whole - run.estimate_s(one, FULL)
-    assert saved == pytest.approx(10 * (healthy.scenario.latency.block_s(4) + cells.BLOCK_S))
-    one.add_rate(sustain.key(healthy), {"sustained_per_s": 1000.0})
-    assert run.estimate_s(one, FULL) < whole - saved
+    saved = whole - lab_run.estimate_s(one, FULL)
+    assert saved == pytest.approx(10 * (healthy.scenario.latency.block_s(4) + cell_measurement.BLOCK_S))
+    one.add_rate(sustained_rate.key(healthy), {"sustained_per_s": 1000.0})
+    assert lab_run.estimate_s(one, FULL) < whole - saved
 
 
 def test_sessions_are_told_in_their_order(tmp_path: Path) -> None:
@@ -349,21 +352,21 @@ def seen(took_ms: list[float], outcome: str = "acked") -> pd.DataFrame:
 
 
 def test_a_step_is_what_its_second_half_took() -> None:
-    step = sustain.step_of(1000, seen([1.0] * 50 + [9.0] * 50))
+    step = sustained_rate.step_of(1000, seen([1.0] * 50 + [9.0] * 50))
     assert (step.p50_ms, step.acked, step.late_p50_ms) == (9.0, 1.0, 0.05)
-    assert sustain.step_of(10, seen([1.0] * 4, "unknown")) == Step(10, 0.0, None, 0.05)
+    assert sustained_rate.step_of(10, seen([1.0] * 4, "unknown")) == Step(10, 0.0, None, 0.05)
 
 
 def test_a_lab_sustains_the_last_rate_at_which_no_queue_grew() -> None:
     ramp = FULL.ramp
     assert ramp is not None
     steps = [Step(250, 1, 2.0, 0), Step(500, 1, 2.5, 0), Step(1000, 1, 6.0, 0), Step(2000, 1, 6.1, 0)]
-    found = sustain.found(steps, ramp)
+    found = sustained_rate.found(steps, ramp)
     assert (found["sustained_per_s"], found["kept_up"], found["ended"]) == (1000, True, True)
-    assert not sustain.found(steps[:3], ramp)["ended"]
+    assert not sustained_rate.found(steps[:3], ramp)["ended"]
     lossy = [steps[0], dataclasses.replace(steps[1], acked=0.99)]
-    assert sustain.found(lossy, ramp)["sustained_per_s"] == 250
-    none = sustain.found([Step(250, 0.5, None, 0)], ramp)
+    assert sustained_rate.found(lossy, ramp)["sustained_per_s"] == 250
+    none = sustained_rate.found([Step(250, 0.5, None, 0)], ramp)
     assert (none["sustained_per_s"], none["kept_up"]) == (250, False)
     assert json.dumps(found)
 
@@ -378,12 +381,12 @@ def test_a_ramp_tries_no_rate_above_what_disks_are_spared() -> None:
 
 def test_checks_of_several_labs_add_up() -> None:
     def found(lost: int) -> dict[str, object]:
-        kinds = {kind: {"count": 0, "examples": []} for kind in endtoend.KINDS}
+        kinds = {kind: {"count": 0, "examples": []} for kind in record_check.KINDS}
         kinds["lost"] = {"count": lost, "examples": ["t: k"] * min(lost, 5)}
         topics = [{"topic": "t", "acked": 10, "read": 10 - lost, "lost": lost}]
         return {"kinds": kinds, "topics": topics, "acked": 10, "read": 10 - lost}
 
-    both = endtoend.together([found(2), found(4)], "r")
+    both = record_check.together([found(2), found(4)], "r")
     assert both["kinds"]["lost"] == {"count": 6, "examples": ["t: k"] * 5}
     assert both["topics"] == [{"topic": "t", "acked": 20, "read": 14, "lost": 6}]
     assert (both["acked"], both["read"]) == (20, 14)

@@ -15,27 +15,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench import (
-    cells,
-    endtoend,
-    javaclient,
-    judgement,
-    load,
-    pacer,
-    pacing,
-    probing,
-    results,
-    scenarios,
-    store,
-    sustain,
-    topics,
-)
-from bench.driving import MOST_LEAD_S, LateError, Session
-from bench.javaclient import JavaClient
-from bench.pacing import Slot
-from bench.plan import Cell, Scenario
-from bench.security import Security
-from bench.states import Reached
+from bench.analysis import exit_reasons, record_check
+from bench.load import arm_topics, java_client, pacer, schedule, spark_load
+from bench.load.java_client import JavaClient
+from bench.load.schedule import Slot
+from bench.plan import scenarios
+from bench.plan.cluster_states import Reached
+from bench.plan.scenario import Cell, Scenario
+from bench.run import cell_measurement, refusal_probe, run_result, run_store, sustained_rate
+from bench.run.client_security import Security
+from bench.run.lab_session import MOST_LEAD_S, LateError, Session
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
 from pyhooks.jvm.java_exception import JavaError
@@ -93,11 +82,11 @@ class FakeSession(Session):
 @pytest.fixture
 def this(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSession:
     """A session on a cluster whose gate does what it should."""
-    kept, _ = store.begin(
+    kept, _ = run_store.begin(
         tmp_path / "run", FULL, started=datetime(2026, 1, 1, tzinfo=UTC), build="b", given={}, fresh=False
     )
     for cell in FULL.cells:
-        kept.add_rate(sustain.key(cell), {"sustained_per_s": 1000.0})
+        kept.add_rate(sustained_rate.key(cell), {"sustained_per_s": 1000.0})
     session = FakeSession(
         target=FakeTarget(),  # type: ignore[arg-type]
         scenario=FULL,
@@ -137,37 +126,37 @@ def this(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSession:
     monkeypatch.setattr(cluster_topics, "create", lambda *_: None)
     monkeypatch.setattr(cluster_topics, "wait_isrs", lambda *_: None)
     monkeypatch.setattr(cluster_topics, "look", look)
-    monkeypatch.setattr(topics, "require", require)
-    monkeypatch.setattr(topics, "delete", lambda *_: None)
-    monkeypatch.setattr(probing, "answers", answers)
-    monkeypatch.setattr(endtoend, "read_back", lambda *_: None)
-    monkeypatch.setattr(endtoend, "check", lambda *_: {"acked": 1})
+    monkeypatch.setattr(arm_topics, "require", require)
+    monkeypatch.setattr(arm_topics, "delete", lambda *_: None)
+    monkeypatch.setattr(refusal_probe, "answers", answers)
+    monkeypatch.setattr(record_check, "read_back", lambda *_: None)
+    monkeypatch.setattr(record_check, "check", lambda *_: {"acked": 1})
     session.spark = SimpleNamespace(read=SimpleNamespace(parquet=lambda *paths: paths))
     return session
 
 
 def test_a_cell_is_measured_block_by_block_in_its_state(this: FakeSession) -> None:
     cell = cell_of("isr-3-in-2")
-    cells.measure(this, cell)
+    cell_measurement.measure(this, cell)
     assert this.store.missing(cell) == []
     assert this.store.warm_up(cell.id) is not None
     assert this.target.states == [Reached((1, 3, 2), (5, 4)), "healed"]  # type: ignore[attr-defined]
     (seen,) = this.store.cell(cell.id)
     assert (seen["refused"], seen["rate_per_s"], seen["isr_racks"]) == ({}, 200.0, ["a", "b"])
     assert this.notes == []
-    assert this.round_trips == {cells.UNDER_LOAD: [{"source": "clients"}]}
+    assert this.round_trips == {cell_measurement.UNDER_LOAD: [{"source": "clients"}]}
     names = [name for name, _, _ in this.driven_slots]
     assert names == ["isr-3-in-2-warmup", *(f"isr-3-in-2-{block:03d}" for block in range(20))]
     assert {bootstrap for _, _, bootstrap in this.driven_slots} == {"without [4, 5]"}
     for at, (_, slots, _) in enumerate(this.driven_slots[1:]):
-        on = pacing.rotated(cell.scenario.latency_arms, [f"isr-3-in-2-1-t{n}" for n in (1, 2, 3, 4)], at)
+        on = schedule.rotated(cell.scenario.latency_arms, [f"isr-3-in-2-1-t{n}" for n in (1, 2, 3, 4)], at)
         assert {(slot.arm, slot.topic) for slot in slots} == set(on.items())
         assert {slot.block for slot in slots} == {at}
 
 
 def test_an_arm_that_refuses_gets_no_load_and_is_told(this: FakeSession) -> None:
     cell = cell_of("isr-2-in-1")
-    cells.measure(this, cell)
+    cell_measurement.measure(this, cell)
     (seen,) = this.store.cell(cell.id)
     assert seen["refused"] == {
         "A": "NotEnoughReplicasException",
@@ -190,12 +179,12 @@ def test_an_arm_that_goes_on_where_it_is_to_be_refused_ends_the_run_with_1(
             # C is on the last of them and is to go on; B is on the one before it
             return dict(zip(names, ("NotEnoughReplicasException",) * 2 + (said, ""), strict=True))
 
-        monkeypatch.setattr(probing, "answers", answers)
-        cells.measure(this, cell)
+        monkeypatch.setattr(refusal_probe, "answers", answers)
+        cell_measurement.measure(this, cell)
         seen = this.store.cell(cell.id)
         arms = [{"arm": arm.id, "label": arm.label, "refused": False, "acked": 1} for arm in cell.scenario.latency_arms]
-        found = {"cell": cell.id, "seen": seen[-1], "refusals": results.refusals_of(seen), "arms": arms}
-        told = [(reason.word, reason.subject) for reason in judgement._of_cell(found)]
+        found = {"cell": cell.id, "seen": seen[-1], "refusals": run_result.refusals_of(seen), "arms": arms}
+        told = [(reason.word, reason.subject) for reason in exit_reasons._of_cell(found)]
         assert told == ([] if said else [("failed", "cell isr-2-in-1: M=2, R=2")])
 
 
@@ -205,20 +194,20 @@ def test_only_what_is_missing_is_measured_and_later_cells_warm_up_less(this: Fak
         path = this.store.unfinished("x")
         path.mkdir()
         this.store.keep(path, cell.id, f"{block:03d}.0")
-    cells.measure(this, cell)
+    cell_measurement.measure(this, cell)
     names = [name for name, _, _ in this.driven_slots]
     assert names == ["healthy-warmup", *(f"healthy-{block:03d}" for block in range(2, 19))]
     warm = cell.scenario.latency
     assert {slot.block for slot in this.driven_slots[0][1]} == set(range(-warm.warmup_blocks, 0))
-    cells.measure(this, cell_of("large-50"))
+    cell_measurement.measure(this, cell_of("large-50"))
     again = next(slots for name, slots, _ in this.driven_slots if name == "large-50-warmup")
     assert {slot.block for slot in again} == set(range(-warm.warmup_blocks_again, 0))
 
 
 def test_a_state_that_did_not_last_is_noted(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
     said = iter([{}, {1: "NotEnoughReplicasException"}])
-    monkeypatch.setattr(cells, "_probed", lambda *_: next(said))
-    cells.measure(this, cell_of("healthy"))
+    monkeypatch.setattr(cell_measurement, "_probed", lambda *_: next(said))
+    cell_measurement.measure(this, cell_of("healthy"))
     assert "probes got {} before the blocks and" in this.notes[0]
 
 
@@ -227,7 +216,7 @@ def test_a_block_whose_state_did_not_last_is_thrown_away_counted_and_driven_agai
     said = ["", ""] * 2 + ["", "slow-broker: not slow"] * 2 + ["", ""]
     this.target.against = iter(said)  # type: ignore[attr-defined]
     cell = cell_of("slow-follower")
-    cells.measure(this, cell)
+    cell_measurement.measure(this, cell)
     assert this.store.missing(cell) == []
     found = this.store.thrown_away(cell.id)
     assert [(one["block"], one["why"]) for one in found.values()] == [(2, "slow-broker: not slow")] * 2
@@ -235,7 +224,7 @@ def test_a_block_whose_state_did_not_last_is_thrown_away_counted_and_driven_agai
     driven = [name for name, _, _ in this.driven_slots if name.startswith(f"{cell.id}-0")]
     assert driven.count(f"{cell.id}-002") == 3
     assert len(driven) == cell.scenario.latency.blocks + 2
-    assert any("2 blocks thrown away" in told for told in results._told(cell, this.store))
+    assert any("2 blocks thrown away" in told for told in run_result._told(cell, this.store))
     # what was acknowledged in them is read back as well
     assert set(found) == set(this.store.thrown_away(cell.id, this.number))
     assert this.store.thrown_away(cell.id, this.number + 1) == {}
@@ -254,44 +243,46 @@ def test_a_state_that_never_lasts_ends_the_run(this: FakeSession, monkeypatch: p
     with pytest.raises(
         RackgateError, match=r"cell healthy: state healthy did not last through block 1: .*ISR \[1, 2\]"
     ):
-        cells.measure(this, cell_of("healthy"))
-    assert len(this.store.thrown_away("healthy")) == cells.MOST_THROWN_AWAY
+        cell_measurement.measure(this, cell_of("healthy"))
+    assert len(this.store.thrown_away("healthy")) == cell_measurement.MOST_THROWN_AWAY
 
 
 def test_a_state_that_nobody_can_tell_is_no_proof(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_topics, "look", lambda *_: {})
     with pytest.raises(RackgateError, match=r"the state before block 1 is not healthy: .*unknown"):
-        cells.measure(this, cell_of("healthy"))
+        cell_measurement.measure(this, cell_of("healthy"))
 
 
 def test_a_cell_in_which_every_arm_refuses_ends_the_run(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "answers", lambda _, names, __: dict.fromkeys(names, "NotEnoughReplicasException"))
+    monkeypatch.setattr(
+        refusal_probe, "answers", lambda _, names, __: dict.fromkeys(names, "NotEnoughReplicasException")
+    )
     with pytest.raises(RackgateError, match="cell healthy: every arm refuses"):
-        cells.measure(this, cell_of("healthy"))
+        cell_measurement.measure(this, cell_of("healthy"))
 
 
 def test_what_a_lab_sustains_is_found_once_and_kept(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
     cell = cell_of("large-50")
     (this.store.folder / "rates.json").unlink()
     took = {250: 2.0, 500: 3.0, 1000: 30.0}
-    monkeypatch.setattr(sustain, "step_of", lambda rate, _: sustain.Step(rate, 1.0, took[rate], 0.0))
+    monkeypatch.setattr(sustained_rate, "step_of", lambda rate, _: sustained_rate.Step(rate, 1.0, took[rate], 0.0))
     frame = SimpleNamespace(toPandas=pd.DataFrame)
     this.spark = SimpleNamespace(read=SimpleNamespace(parquet=lambda *_: frame))
-    assert cells.rate_of(this, cell) == 250.0
+    assert cell_measurement.rate_of(this, cell) == 250.0
     # brokers that are still compiling sustain less
     warm_up, *tried = [slots[0] for _, slots, _ in this.driven_slots]
     plan = cell.scenario.latency
     assert warm_up.rate_per_s == plan.warmup_rate_per_s
     assert warm_up.duration_ns == round(plan.warmup_blocks * plan.block_s(4) * 1e9)
     assert [slot.rate_per_s for slot in tried] == [250, 500, 1000]
-    assert cells.rate_of(this, cell) == 250.0
+    assert cell_measurement.rate_of(this, cell) == 250.0
     assert len(this.driven_slots) == 4
     (found,) = this.store.rates.values()
     assert [step["p50_ms"] for step in found["steps"]] == [2.0, 3.0, 30.0]
     assert not list(this.store.unfinished("none").parent.glob("*"))
     took |= {2000: 30.0}
     this.driven_slots.clear()
-    cells.rate_of(this, cell_of("healthy"))
+    cell_measurement.rate_of(this, cell_of("healthy"))
     assert this.driven_slots[0][0] == "ramp-healthy-250"
 
 
@@ -310,7 +301,7 @@ def test_a_load_that_was_late_is_sent_again_with_more_time(this: FakeSession, mo
     late = 2
 
     @contextlib.contextmanager
-    def driven(_: Session, one: load.Load, path: Path) -> Iterator[None]:
+    def driven(_: Session, one: spark_load.Load, path: Path) -> Iterator[None]:
         names.append(one.name)
         path.mkdir()
         yield
@@ -318,7 +309,7 @@ def test_a_load_that_was_late_is_sent_again_with_more_time(this: FakeSession, mo
             raise LateError("late")
 
     monkeypatch.setattr(Session, "driven", driven)
-    slot = pacing.steady_slot("A", "t", rate_per_s=10, seconds=1)
+    slot = schedule.steady_slot("A", "t", rate_per_s=10, seconds=1)
     begun = this.lead_s
     one, path = Session.drive(this, "x", (slot,), cell=cell_of("healthy"))
     assert this.lead_s == 4 * begun
@@ -354,11 +345,11 @@ def test_settings_are_changed_where_they_differ_and_waited_for(monkeypatch: pyte
     monkeypatch.setattr(requirement_changes, "ask", ask)
     names = ["t1", "t2", "t3", "t4"]
     known: dict[str, Requirement] = {}
-    topics.require(None, pacing.rotated(arms, names, 0), arms, known)
+    arm_topics.require(None, schedule.rotated(arms, names, 0), arms, known)
     assert sorted(altered) == names
     assert all(asked.count(name) == 2 for name in names)
     altered.clear()
-    topics.require(None, pacing.rotated(arms, names, 1), arms, known)
+    arm_topics.require(None, schedule.rotated(arms, names, 1), arms, known)
     # A has moved to where A' was, which asks for the same.
     assert len(altered) == 3
     assert known == {
@@ -367,12 +358,12 @@ def test_settings_are_changed_where_they_differ_and_waited_for(monkeypatch: pyte
 
 
 def test_a_change_that_does_not_come_into_force_ends_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "IN_FORCE_S", 0.2)
+    monkeypatch.setattr(arm_topics, "IN_FORCE_S", 0.2)
     monkeypatch.setattr(cluster_topics, "alter", lambda *_: None)
     monkeypatch.setattr(requirement_changes, "ask", lambda *_: Told(0, answers={1: Requirement(1, 1)}))
     arm = FULL.role("baseline")
     with pytest.raises(RackgateError, match="the brokers of t to go by"):
-        topics.require(None, {"A": "t"}, [arm], {})
+        arm_topics.require(None, {"A": "t"}, [arm], {})
 
 
 class FakeProducer:
@@ -405,7 +396,7 @@ def sent(error: JavaError | None = None) -> Sent:
 
 
 def test_the_java_producer_s_own_clock_tells_when_a_record_had_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(javaclient, "Producer", FakeProducer)
+    monkeypatch.setattr(java_client, "Producer", FakeProducer)
     client = JavaClient("b", {}, ["t"])
     fake: Any = client._producer
     told: list[tuple[Any, Any]] = []
@@ -439,22 +430,22 @@ def test_a_probe_tells_acks_from_refusals_and_from_neither(monkeypatch: pytest.M
                 future.set_result(answers[topic])
             return future
 
-    monkeypatch.setattr(probing, "Producer", Probe)
-    monkeypatch.setattr(probing, "ANSWER_S", 0.01)
-    assert probing.answers("b", ["open", "shut"]) == {"open": "", "shut": "NotEnoughRacksException"}
+    monkeypatch.setattr(refusal_probe, "Producer", Probe)
+    monkeypatch.setattr(refusal_probe, "ANSWER_S", 0.01)
+    assert refusal_probe.answers("b", ["open", "shut"]) == {"open": "", "shut": "NotEnoughRacksException"}
     with pytest.raises(RackgateError, match="topic lost got TimeoutException 3 times"):
-        probing.answers("b", ["lost"])
+        refusal_probe.answers("b", ["lost"])
     with pytest.raises(RackgateError, match="topic silent got no answer within 0 s 3 times"):
-        probing.answers("b", ["silent"])
+        refusal_probe.answers("b", ["silent"])
 
 
 def test_a_task_that_is_ready_too_late_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     plan: Scenario = FULL
-    one = load.Load(
+    one = spark_load.Load(
         run_id="r", name="x", cell=None, state=None, bootstrap="127.0.0.1:1", client="confluent", config={},
         record_bytes=1, seed=1, flush_s=0.1, tasks=1, start_ns=1,
-        slots=(pacing.steady_slot("A", "t", rate_per_s=10, seconds=0.1),),
+        slots=(schedule.steady_slot("A", "t", rate_per_s=10, seconds=0.1),),
     )  # fmt: skip
     monkeypatch.setattr(pacer.Lane, "drive", lambda *_: pytest.fail("it was driven"))
-    with pytest.raises(RuntimeError, match=load.LATE):
-        list(load.run_task(dataclasses.replace(one, tasks=plan.tasks), 0))
+    with pytest.raises(RuntimeError, match=spark_load.LATE):
+        list(spark_load.run_task(dataclasses.replace(one, tasks=plan.tasks), 0))

@@ -13,12 +13,13 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from bench import analyse, comparisons, judgement, outcomes, quantiles, speed, verdict
-from bench import scenarios as plans
-from bench.comparisons import Measured, compare
-from bench.plan import Cell
-from bench.quantiles import Counts, Wanted
-from bench.session import spark_session
+from bench.analysis import analysis_speed, comparisons, exit_reasons, latency_analysis, quantiles, verdicts
+from bench.analysis.comparisons import Measured, compare
+from bench.analysis.quantiles import Counts, Wanted
+from bench.plan import scenarios as plans
+from bench.plan.scenario import Cell
+from bench.report import availability_table
+from bench.spark_session import spark_session
 from pyhooks.core.errors import RackgateError
 
 QUICK = plans.load("quick")
@@ -172,23 +173,23 @@ BLOCKS = 4
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """A made-up run of twelve cells, analysed; in two of them an arm refuses, and one latency is many."""
     folder = tmp_path_factory.mktemp("cells")
-    planned = speed.plan(BLOCKS)
+    planned = analysis_speed.plan(BLOCKS)
     latency = dataclasses.replace(planned[0].scenario.latency, min_blocks=4, resamples=200)
     planned = tuple(
         dataclasses.replace(cell, scenario=dataclasses.replace(cell.scenario, latency=latency)) for cell in planned
     )
     with spark_session(folder / "spark", master="local[2]") as spark:
-        rows = speed.observations(spark, SIZE, planned).toPandas()
+        rows = analysis_speed.observations(spark, SIZE, planned).toPandas()
         rows.loc[rows["cell"] == "cell-3", "done_ns"] = rows["intended_ns"] + 5_000_000
         gone = (rows["cell"] == "cell-1") & (rows["arm"] == "B") | (rows["cell"] == "cell-2") & (rows["arm"] == "A")
         rows.loc[gone, ["outcome", "error"]] = ["unknown", "NOT_ENOUGH_REPLICAS"]
         timed_out = (rows["cell"] == "cell-4") & (rows["arm"] == "B")
         rows.loc[timed_out, ["outcome", "error"]] = ["unknown", "_MSG_TIMED_OUT"]
         spark.createDataFrame(rows).write.parquet(str(folder / "raw"))
-        raw = analyse.read_raw(spark, folder / "raw")
+        raw = latency_analysis.read_raw(spark, folder / "raw")
         with pytest.raises(ValueError, match="need a column 'cell'"):
-            analyse.cells(raw.drop("cell"), planned)
-        yield {"rows": rows, "numbers": {one["cell"]: one for one in analyse.cells(raw, planned)}}
+            latency_analysis.cells(raw.drop("cell"), planned)
+        yield {"rows": rows, "numbers": {one["cell"]: one for one in latency_analysis.cells(raw, planned)}}
 
 
 def test_every_quantile_is_the_one_of_sorting(made: dict[str, Any]) -> None:
@@ -226,7 +227,7 @@ def test_an_arm_that_refuses_has_no_latency_and_its_comparisons_say_so(made: dic
     said = {row["arm"]: row["reason"] for row in numbers["comparisons"] if row["at"] == "p50"}
     assert said["B"] == "refused"
     assert said["C"] != "refused"
-    told = next(one for one in verdict.latency(numbers) if one["subject"].startswith("M=2, R=2"))
+    told = next(one for one in verdicts.latency(numbers) if one["subject"].startswith("M=2, R=2"))
     assert told["word"] == "undecided"
     assert told["text"].startswith("Records are refused by M=2, R=2 (NOT_ENOUGH_REPLICAS)")
     # Where the baseline refuses, nobody is compared, the control neither.
@@ -244,9 +245,9 @@ def test_an_arm_whose_records_all_timed_out_is_not_one_that_was_refused(made: di
     said = {row["arm"]: row["reason"] for row in numbers["comparisons"] if row["at"] == "p50"}
     assert said["B"] == "not acknowledged"
     seen = {"isr": [1, 3, 5, 2, 4], "isr_racks": ["a", "b", "c"], "refused": {}, "expected_to_refuse": []}
-    (reason,) = judgement._of_cell(numbers | {"seen": seen})
+    (reason,) = exit_reasons._of_cell(numbers | {"seen": seen})
     assert (reason.word, reason.text) == ("unknown", "Nothing was acknowledged: _MSG_TIMED_OUT.")
-    did = {one.arm: one.did for one in outcomes.of({"cells": [numbers], "outage": None})}
+    did = {one.arm: one.did for one in availability_table.of({"cells": [numbers], "outage": None})}
     assert did["B"] == "unknown: nothing acknowledged (_MSG_TIMED_OUT)"
     assert did["C"] == "went on"
 
@@ -264,13 +265,13 @@ def test_wanting_nothing_asks_spark_nothing() -> None:
 
 def test_too_few_observations_for_the_speed_are_told(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="10 observations: at least 960"):
-        speed.measure([10], tmp_path, master="local[1]", tell=print)
+        analysis_speed.measure([10], tmp_path, master="local[1]", tell=print)
 
 
 def test_growth_leaves_the_warm_up_out() -> None:
     rows = [{"warm_up": n == 0, "analysed_s": s} for n, s in enumerate((9.0, 2.0, 16.0))]
-    assert speed.growth({"rows": rows}) == 8.0
-    assert speed.growth({"rows": rows[:2]}) is None
+    assert analysis_speed.growth({"rows": rows}) == 8.0
+    assert analysis_speed.growth({"rows": rows[:2]}) is None
 
 
 @pytest.mark.parametrize(
@@ -287,12 +288,12 @@ def test_growth_leaves_the_warm_up_out() -> None:
 )
 def test_the_bars_of_the_speed(took_s: float, gib: float, others_cpus: float, outcomes: list[str]) -> None:
     rows = [
-        {"observations": size, "warm_up": size == speed.WARM_UP, "analysed_s": s, "peak_gib_so_far": gib,
+        {"observations": size, "warm_up": size == analysis_speed.WARM_UP, "analysed_s": s, "peak_gib_so_far": gib,
          "others_cpus": others_cpus}
-        for size, s in ((speed.WARM_UP, 5.0), (speed.SIZES[0], 10.0), (speed.SIZES[1], took_s))
+        for size, s in zip((analysis_speed.WARM_UP, *analysis_speed.SIZES), (5.0, 10.0, took_s), strict=True)
     ]  # fmt: skip
-    assert [bar.outcome for bar in speed.bars_of({"rows": rows})] == outcomes
-    assert speed.bars_of({"rows": rows[:2]}) == []
+    assert [bar.outcome for bar in analysis_speed.bars_of({"rows": rows})] == outcomes
+    assert analysis_speed.bars_of({"rows": rows[:2]}) == []
 
 
 def test_help_of_speed_shows_an_example() -> None:

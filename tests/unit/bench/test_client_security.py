@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import security
+from bench.run import client_security
 from pyhooks.core.errors import RackgateError
 
 PLAIN = {
@@ -25,7 +25,7 @@ SCRAM = {
 
 
 def test_a_name_and_its_password_are_told_to_each_client() -> None:
-    found = security.told(PLAIN, "f")
+    found = client_security.told(PLAIN, "f")
     assert found.librdkafka == {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
@@ -34,7 +34,7 @@ def test_a_name_and_its_password_are_told_to_each_client() -> None:
     }
     assert found.java == PLAIN
     assert found.spark == {f"kafka.{key}": value for key, value in PLAIN.items()}
-    other = security.told(SCRAM | {"ssl.endpoint.identification.algorithm": ""}, "f")
+    other = client_security.told(SCRAM | {"ssl.endpoint.identification.algorithm": ""}, "f")
     assert other.librdkafka == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
@@ -46,9 +46,9 @@ def test_a_name_and_its_password_are_told_to_each_client() -> None:
 
 
 def test_an_open_cluster_needs_nothing() -> None:
-    none = security.read(None)
+    none = client_security.read(None)
     assert (none.java, none.librdkafka, none.spark) == ({}, {}, {})
-    assert security.told({}, "f").librdkafka == {"security.protocol": "PLAINTEXT"}
+    assert client_security.told({}, "f").librdkafka == {"security.protocol": "PLAINTEXT"}
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ def test_an_open_cluster_needs_nothing() -> None:
 )
 def test_what_not_every_client_can_go_by_is_refused_in_a_line(given: dict[str, str], told: str) -> None:
     with pytest.raises(RackgateError, match=told) as caught:
-        security.told(given, "client.properties")
+        client_security.told(given, "client.properties")
     assert str(caught.value).startswith("--command-config client.properties: ")
     assert "\n" not in str(caught.value)
     assert "hidden" not in str(caught.value)
 
 
 def test_secrets_are_in_no_text_of_the_settings() -> None:
-    assert "cr=et" not in repr(security.told(PLAIN, "f"))
+    assert "cr=et" not in repr(client_security.told(PLAIN, "f"))
 
 
 SAFE = {
@@ -107,7 +107,7 @@ def test_a_spark_cluster_that_would_not_protect_the_secrets_is_refused(
     master: str, changed: dict[str, str], missing: list[str]
 ) -> None:
     with pytest.raises(RackgateError, match=f"^--master {master}: ") as caught:
-        security.check_spark(master, SAFE | changed)
+        client_security.check_spark(master, SAFE | changed)
     assert re.findall(r"spark[.][\w.]+=\S+?(?=,| in )", str(caught.value)) == missing
     assert "\n" not in str(caught.value)
     assert "abc-7" not in str(caught.value)
@@ -124,7 +124,7 @@ def test_a_spark_cluster_that_would_not_protect_the_secrets_is_refused(
     ],
 )
 def test_a_spark_cluster_that_protects_the_secrets_is_taken(master: str, settings: dict[str, str]) -> None:
-    security.check_spark(master, settings)
+    client_security.check_spark(master, settings)
 
 
 @pytest.mark.parametrize(
@@ -132,11 +132,11 @@ def test_a_spark_cluster_that_protects_the_secrets_is_taken(master: str, setting
     ["spark.authenticate.secret", "spark.ssl.keyPassword", "spark.hadoop.fs.s3a.secret.key", "spark.x.oauthToken"],
 )
 def test_no_secret_is_a_setting_of_the_command_line(name: str) -> None:
-    security.check_conf(
+    client_security.check_conf(
         ["spark.authenticate.secretBitLength", "spark.authenticate.secret.file", "spark.executor.memory"]
     )
     with pytest.raises(RackgateError, match=f"^--conf {name}: other users can read command lines: "):
-        security.check_conf(["spark.executor.memory", name])
+        client_security.check_conf(["spark.executor.memory", name])
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def test_java_s_stores_travel_as_pem(stores: Path, kind: str) -> None:
         "ssl.keystore.password": "changeit",
         "ssl.key.password": "changeit",
     }
-    found = security.told(given, "f")
+    found = client_security.told(given, "f")
     expected = "".join((stores / f"{kind}.pem").read_text(encoding="ascii").split())
     for key in ("ssl.ca.pem", "ssl.certificate.pem"):
         assert "".join(found.librdkafka[key].split()) == expected
@@ -199,7 +199,7 @@ def test_java_s_stores_travel_as_pem(stores: Path, kind: str) -> None:
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(whole),
     }
-    again = security.told(in_pem, "f")
+    again = client_security.told(in_pem, "f")
     for key, value in found.java.items():
         assert "".join(again.java[key].split()) == "".join(value.split()), key
 
@@ -212,5 +212,5 @@ def test_a_wrong_password_of_a_store_is_told_in_a_line(stores: Path) -> None:
         "ssl.truststore.password": "guessed",
     }
     with pytest.raises(RackgateError, match=r"trust\.PKCS12: .*password") as caught:
-        security.told(given, "f")
+        client_security.told(given, "f")
     assert "guessed" not in str(caught.value)

@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 
-from bench import conditions, existing, scenarios, store
-from bench.existing import Asked
+from bench import run_conditions
+from bench.plan import scenarios
+from bench.run import existing_cluster, run_store
+from bench.run.existing_cluster import Asked
 from pyhooks.core import run_folder
 from pyhooks.core.errors import RackgateError
 
@@ -48,8 +50,8 @@ def asked(tmp_path: Path) -> Asked:
 
 def begin(asked: Asked) -> bool:
     """Begins the run; whether it goes on."""
-    given = existing._given(asked)
-    _, goes_on = store.begin(
+    given = existing_cluster._given(asked)
+    _, goes_on = run_store.begin(
         asked.out / "run", PLAN, started=NOW, build="b", given=given, fresh=asked.fresh
     )  # fmt: skip
     return goes_on
@@ -97,7 +99,7 @@ def test_what_is_published_lets_nobody_check_a_guess(state: Path, asked: Asked) 
     for secret in (SECRET.encode(), CONFIG.encode(), hashlib.sha256(SECRET.encode()).hexdigest().encode()):
         assert not {guess for guess in guesses(secret, published) if guess in text}
     # with the key it could be checked
-    assert conditions.Key(bytes.fromhex(key)).hide(f"conf.{NAME}", SECRET.encode()) in text
+    assert run_conditions.Key(bytes.fromhex(key)).hide(f"conf.{NAME}", SECRET.encode()) in text
 
 
 def test_a_plain_hash_would_be_found_by_these_guesses() -> None:
@@ -108,11 +110,14 @@ def test_a_plain_hash_would_be_found_by_these_guesses() -> None:
 
 @pytest.mark.usefixtures("state")
 def test_the_same_secret_is_equal_in_two_runs_of_a_user_and_another_is_not(asked: Asked) -> None:
-    first, second = existing._given(asked), existing._given(dataclasses.replace(asked, out=asked.out / "other"))
+    first, second = (
+        existing_cluster._given(asked),
+        existing_cluster._given(dataclasses.replace(asked, out=asked.out / "other")),
+    )
     assert first == second
-    assert conditions.differences(first, second) == []
-    other = existing._given(dataclasses.replace(asked, conf={**asked.conf, NAME: "hunter3"}))
-    assert conditions.differences(first, other) == [f"conf.{NAME}: has another value"]
+    assert run_conditions.differences(first, second) == []
+    other = existing_cluster._given(dataclasses.replace(asked, conf={**asked.conf, NAME: "hunter3"}))
+    assert run_conditions.differences(first, other) == [f"conf.{NAME}: has another value"]
     # nor do two settings show that they have the same secret
     assert len(set(first["conf"].values())) == 3
 
@@ -123,9 +128,9 @@ def test_another_key_gives_another_hash_and_a_run_does_not_go_on(
     assert not begin(asked)
     keep_a_block(asked)
     assert begin(asked)
-    before = existing._given(asked)
+    before = existing_cluster._given(asked)
     monkeypatch.setenv("XDG_STATE_HOME", str(state.with_name("of another user")))
-    after = existing._given(asked)
+    after = existing_cluster._given(asked)
     assert not set(before["conf"].values()) & set(after["conf"].values())
     with pytest.raises(RackgateError, match=r"given\.command_config: can't be compared, .*with --fresh") as caught:
         begin(asked)
@@ -160,25 +165,25 @@ def test_a_run_of_before_with_a_plain_hash_does_not_go_on(state: Path, asked: As
 
 
 def test_the_key_is_random_and_for_this_user_alone(state: Path, tmp_path: Path) -> None:
-    key = conditions.user_key(tmp_path / "out")
+    key = run_conditions.user_key(tmp_path / "out")
     file = state / "rackgate" / "secrets.key"
     assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(file.parent.stat().st_mode)) == (0o600, 0o700)
     assert len(key.value) == 32
-    assert conditions.user_key(tmp_path / "out") == key
+    assert run_conditions.user_key(tmp_path / "out") == key
     assert key.value.hex() not in repr(key) + key.id
     file.unlink()
-    assert conditions.user_key(tmp_path / "out") != key
+    assert run_conditions.user_key(tmp_path / "out") != key
 
 
 def test_the_key_is_in_the_user_s_home_if_nothing_else_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert conditions.key_file() == tmp_path / ".local" / "state" / "rackgate" / "secrets.key"
+    assert run_conditions.key_file() == tmp_path / ".local" / "state" / "rackgate" / "secrets.key"
 
 
 @pytest.mark.parametrize("how", ["readable", "link", "empty", "short", "folder"])
 def test_a_key_that_another_user_could_have_read_or_planted_is_refused(state: Path, tmp_path: Path, how: str) -> None:
-    conditions.user_key(tmp_path / "out")
+    run_conditions.user_key(tmp_path / "out")
     file = state / "rackgate" / "secrets.key"
     if how == "readable":
         file.chmod(0o640)
@@ -190,26 +195,26 @@ def test_a_key_that_another_user_could_have_read_or_planted_is_refused(state: Pa
     else:
         file.write_text("" if how == "empty" else "0" * 63 + "\n", encoding="ascii")
     with pytest.raises(RackgateError, match=r"secrets\.key|/rackgate: its mode") as caught:
-        conditions.user_key(tmp_path / "out")
+        run_conditions.user_key(tmp_path / "out")
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")
 def test_a_key_of_another_user_is_refused(state: Path, tmp_path: Path) -> None:
-    conditions.user_key(tmp_path / "out")
+    run_conditions.user_key(tmp_path / "out")
     os.chown(state / "rackgate" / "secrets.key", 65534, -1)
     with pytest.raises(RackgateError, match="belongs to user 65534"):
-        conditions.user_key(tmp_path / "out")
+        run_conditions.user_key(tmp_path / "out")
 
 
 def test_the_key_is_not_made_in_the_folder_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "out" / "state"))
     with pytest.raises(RackgateError, match="would be in the folder of results; set XDG_STATE_HOME"):
-        conditions.user_key(tmp_path / "out")
+        run_conditions.user_key(tmp_path / "out")
     assert not list((tmp_path / "out").rglob("*.key"))
 
 
 def test_a_run_without_secrets_needs_no_key(state: Path, asked: Asked) -> None:
-    given = existing._given(dataclasses.replace(asked, command_config=None, environment=None, conf={}))
+    given = existing_cluster._given(dataclasses.replace(asked, command_config=None, environment=None, conf={}))
     assert given == {"bootstrap": "k:1", "command_config": None, "conf": {}, "environment": None}
     assert not state.exists()

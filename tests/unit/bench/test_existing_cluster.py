@@ -17,11 +17,13 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from bench import clocks, executors, existing, scenarios, sweeper, topics
-from bench.clocks import Clock, Reading
-from bench.existing import Asked, fit, spread
-from bench.plan import Scenario
-from bench.security import Security
+from bench.load import arm_topics, clock_offsets, executors
+from bench.load.clock_offsets import Clock, Reading
+from bench.plan import scenarios
+from bench.plan.scenario import Scenario
+from bench.run import existing_cluster, topic_cleanup
+from bench.run.client_security import Security
+from bench.run.existing_cluster import Asked, fit, spread
 from loopback_brokers import free_ports
 from pyhooks.cli import app
 from pyhooks.core import paths
@@ -119,7 +121,7 @@ def test_a_plan_without_a_state_of_the_cluster_s_is_refused() -> None:
 
 def test_a_cluster_is_not_broken() -> None:
     made: Scenario = fit(PLAN, seen(FIVE), ASKED)[0]
-    target = existing.ClusterTarget("k:1", Security(), Path(), seen(FIVE))
+    target = existing_cluster.ClusterTarget("k:1", Security(), Path(), seen(FIVE))
     with target.state(made.cells[0].reached, None):  # type: ignore[arg-type]
         assert target.without(()) == "k:1"
     dead = dataclasses.replace(made.cells[0].reached, dead=(4,))
@@ -134,23 +136,23 @@ def test_a_cluster_is_not_broken() -> None:
 
 
 def test_a_clock_is_read_over_a_connection_within_its_bound() -> None:
-    with clocks.answering("127.0.0.1") as address:
-        reading = clocks.read(address)
+    with clock_offsets.answering("127.0.0.1") as address:
+        reading = clock_offsets.read(address)
     assert reading.ahead_ns is not None
     assert reading.error_ns is not None
     # the same clock: its true distance is nothing
     assert abs(reading.ahead_ns) <= reading.error_ns < 1_000_000_000
-    assert reading.boot_id == clocks.boot_id()
-    clock = clocks.compared(reading, clocks.boot_id(), 0, 1)
+    assert reading.boot_id == clock_offsets.boot_id()
+    clock = clock_offsets.compared(reading, clock_offsets.boot_id(), 0, 1)
     assert (clock.how, clock.same) == ("connection", True)
     assert clock.text.endswith(" ms (the same clock)")
 
 
 @pytest.mark.parametrize("host", ["::1", "[::1]"])
 def test_a_clock_is_read_over_ipv6(host: str) -> None:
-    with clocks.answering(host) as (_, port):
+    with clock_offsets.answering(host) as (_, port):
         # as Spark has the driver's address, or a person
-        readings = [clocks.read((one, port)) for one in ("::1", "[::1]")]
+        readings = [clock_offsets.read((one, port)) for one in ("::1", "[::1]")]
     for reading in readings:
         assert reading.ahead_ns is not None
         assert reading.error_ns is not None
@@ -162,10 +164,10 @@ def test_a_name_of_both_kinds_of_address_is_listened_on_by_ipv4(monkeypatch: pyt
              (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]  # fmt: skip
     with monkeypatch.context() as patch:
         patch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-        answers = clocks.answering("both")
+        answers = clock_offsets.answering("both")
         _, port = answers.__enter__()
     try:
-        assert clocks.read(("127.0.0.1", port)).ahead_ns is not None
+        assert clock_offsets.read(("127.0.0.1", port)).ahead_ns is not None
     finally:
         answers.__exit__(None, None, None)
 
@@ -174,16 +176,16 @@ def test_a_name_of_both_kinds_of_address_is_listened_on_by_ipv4(monkeypatch: pyt
 @pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1", "a" * 70 + ".b", "a..b"])
 def test_an_address_that_is_not_this_host_s_is_told_in_a_line(host: str) -> None:
     with pytest.raises(RackgateError, match=r"spark\.driver\.host .*: can't listen there: .*--conf") as caught:
-        clocks.answering(host).__enter__()
+        clock_offsets.answering(host).__enter__()
     assert "\n" not in str(caught.value)
 
 
 def test_where_the_driver_does_not_answer_the_job_bounds_the_clock() -> None:
     (nobody,) = free_ports(1)
-    reading = clocks.read(("127.0.0.1", nobody))
+    reading = clock_offsets.read(("127.0.0.1", nobody))
     assert (reading.ahead_ns, reading.error_ns) == (None, None)
     far = Reading("far", 5_000_000_000, None, None)
-    found = clocks.compared(far, "own", 1_000_000_000, 1_040_000_000)
+    found = clock_offsets.compared(far, "own", 1_000_000_000, 1_040_000_000)
     assert found == Clock(3980.0, 20.0, "job", same=False)
     assert found.text == "+3.98e+03 ± 20 ms"
 
@@ -195,15 +197,15 @@ def test_the_start_of_a_load_is_told_on_each_host_s_clock(monkeypatch: pytest.Mo
         (far, Clock(2000.0, 30.0, "job", same=False)),
         (far, Clock(1990.0, 0.1, "connection", same=False)),
     ]
-    ahead = clocks.distances(pairs)
+    ahead = clock_offsets.distances(pairs)
     assert ahead == {"near": 0, "far": 1_990_000_000}
     for boot, start in (("near", 100), ("far", 1_990_000_100)):
-        monkeypatch.setattr(clocks, "boot_id", lambda boot=boot: boot)
-        assert clocks.here(100, ahead) == start
-    monkeypatch.setattr(clocks, "boot_id", lambda: "new")
-    assert clocks.here(100, {}) == 100
+        monkeypatch.setattr(clock_offsets, "boot_id", lambda boot=boot: boot)
+        assert clock_offsets.here(100, ahead) == start
+    monkeypatch.setattr(clock_offsets, "boot_id", lambda: "new")
+    assert clock_offsets.here(100, {}) == 100
     with pytest.raises(RuntimeError, match="came after the clocks had been compared"):
-        clocks.here(100, ahead)
+        clock_offsets.here(100, ahead)
 
 
 # Executors.
@@ -270,42 +272,42 @@ class FakeAdmin:
 
 
 def test_topics_are_looked_for_until_they_stay_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeper, "LOOK_S", 0.01)
+    monkeypatch.setattr(topic_cleanup, "LOOK_S", 0.01)
     admin = FakeAdmin({"ours-1", "ours-2", "theirs"}, again=2)
-    monkeypatch.setattr(topics, "delete", admin.delete)
+    monkeypatch.setattr(arm_topics, "delete", admin.delete)
     begun = time.monotonic()
-    sweeper.sweep(admin, ["ours-1", "ours-2", "never-made"], quiet_s=0.2)
+    topic_cleanup.sweep(admin, ["ours-1", "ours-2", "never-made"], quiet_s=0.2)
     assert admin.topics == {"theirs"}
     assert time.monotonic() - begun >= 0.2
 
 
 def test_topics_that_can_not_be_deleted_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeper, "LOOK_S", 0.01)
+    monkeypatch.setattr(topic_cleanup, "LOOK_S", 0.01)
     admin = FakeAdmin({"ours"}, again=10_000)
-    monkeypatch.setattr(topics, "delete", admin.delete)
+    monkeypatch.setattr(arm_topics, "delete", admin.delete)
     with pytest.raises(RackgateError, match=r"still there\); delete them by hand: ours$"):
-        sweeper.sweep(admin, ["ours", "gone"], quiet_s=0, timeout_s=0.1)
+        topic_cleanup.sweep(admin, ["ours", "gone"], quiet_s=0, timeout_s=0.1)
 
 
 def test_the_sweeper_hears_of_topics_and_a_line_that_was_cut_off_is_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pipe = io.StringIO()
-    teller = sweeper.Sweeper(pipe)
+    teller = topic_cleanup.Sweeper(pipe)
     teller._tell({"bootstrap": "k:1", "config": {"a": "b"}, "left": str(tmp_path / "left")})
     teller.knows(["t1"])
     teller.knows(["t2", "t3"])
     told: list[Any] = []
     monkeypatch.setattr("pyhooks.kafka.topics.admin", lambda *given: given)
-    monkeypatch.setattr(sweeper, "sweep", lambda *given, **more: told.append((given, more)))
-    for rest, quiet_s in (('{"topics": ["t4', sweeper.QUIET_S), ('{"quiet_s": 0}\n', 0)):
+    monkeypatch.setattr(topic_cleanup, "sweep", lambda *given, **more: told.append((given, more)))
+    for rest, quiet_s in (('{"topics": ["t4', topic_cleanup.QUIET_S), ('{"quiet_s": 0}\n', 0)):
         monkeypatch.setattr(sys, "stdin", io.StringIO(pipe.getvalue() + rest))
-        sweeper.main()
+        topic_cleanup.main()
         assert told.pop() == ((("k:1", {"a": "b"}), ["t1", "t2", "t3"]), {"quiet_s": quiet_s})
 
 
 def test_a_run_without_topics_leaves_nothing_to_sweep(tmp_path: Path) -> None:
-    with sweeper.sweeping("127.0.0.1:1", {"security.protocol": "PLAINTEXT"}, tmp_path / "left"):
+    with topic_cleanup.sweeping("127.0.0.1:1", {"security.protocol": "PLAINTEXT"}, tmp_path / "left"):
         pass
     assert not (tmp_path / "left").exists()
 
@@ -320,24 +322,24 @@ def test_what_could_not_be_deleted_is_named_in_a_file_and_deleted_by_the_next_ru
     def fails(*_: Any, **__: Any) -> None:
         raise RackgateError("the cluster does not answer")
 
-    monkeypatch.setattr(sweeper, "sweep", fails)
+    monkeypatch.setattr(topic_cleanup, "sweep", fails)
     monkeypatch.setattr(sys, "stdin", io.StringIO(f'{given}\n{{"topics": ["t1", "t2"]}}\n'))
     with pytest.raises(SystemExit):
-        sweeper.main()
+        topic_cleanup.main()
     assert f"they are in {left}" in capsys.readouterr().out
-    assert sweeper._left(left, "k:1") == ["t1", "t2"]
-    assert sweeper._left(left, "elsewhere:1") == []
+    assert topic_cleanup._left(left, "k:1") == ["t1", "t2"]
+    assert topic_cleanup._left(left, "elsewhere:1") == []
     elsewhere = given.replace("k:1", "elsewhere:1")
     monkeypatch.setattr(sys, "stdin", io.StringIO(f'{elsewhere}\n{{"topics": ["t3"]}}\n'))
     with pytest.raises(SystemExit):
-        sweeper.main()
-    monkeypatch.setattr(sweeper, "sweep", lambda *_, **__: None)
+        topic_cleanup.main()
+    monkeypatch.setattr(topic_cleanup, "sweep", lambda *_, **__: None)
     monkeypatch.setattr(sys, "stdin", io.StringIO(f'{given}\n{{"topics": ["t1", "t2"]}}\n'))
-    sweeper.main()
+    topic_cleanup.main()
     # what other brokers still have stays named
-    assert (sweeper._left(left, "k:1"), sweeper._left(left, "elsewhere:1")) == ([], ["t3"])
+    assert (topic_cleanup._left(left, "k:1"), topic_cleanup._left(left, "elsewhere:1")) == ([], ["t3"])
     monkeypatch.setattr(sys, "stdin", io.StringIO(f'{elsewhere}\n{{"topics": ["t3"]}}\n'))
-    sweeper.main()
+    topic_cleanup.main()
     assert not left.exists()
 
 
@@ -375,7 +377,7 @@ def test_a_run_on_a_cluster_that_is_there_ends_with_its_status_and_tells_it_as_j
         console.print("progress")
         return {"exit_status": 1}
 
-    monkeypatch.setattr(existing, "measure", measure)
+    monkeypatch.setattr(existing_cluster, "measure", measure)
     done = CliRunner().invoke(app, ["bench", "run", "--bootstrap", "k:1", "--json"])
     assert done.exit_code == 1
     assert json.loads(done.stdout) == {"exit_status": 1}

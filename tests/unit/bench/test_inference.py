@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import inference, scenarios
-from bench.inference import Effect
-from bench.verdict_rules import Rules
+from bench.analysis import inference
+from bench.analysis.inference import Effect
+from bench.plan import scenarios
+from bench.plan.verdict_rules import Rules
 
 RULES = dataclasses.replace(scenarios.load("quick").latency.rules, resamples=1000)
 BLOCKS = 20

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from test_pipeline import OUTAGE, SCENARIO, START_NS, outage_history, outage_rows
 
-from bench import analyse, availability, endtoend, judgement
-from bench.load import SCHEMA
-from bench.session import spark_session
+from bench.analysis import availability, exit_reasons, latency_analysis, record_check
+from bench.load.spark_load import SCHEMA
+from bench.spark_session import spark_session
 from pyhooks.workload.pacing import NS
 
 
@@ -27,7 +27,7 @@ def test_what_is_acknowledged_when_the_isr_shrinks_is_told_from_what_was_on_its_
         rows.loc[chosen, "done_ns"] = START_NS + round(done_s * NS)
     with spark_session(tmp_path / "spark", master="local[1]") as spark:
         spark.createDataFrame(rows, SCHEMA).write.parquet(str(tmp_path / "raw"))
-        raw = analyse.read_raw(spark, tmp_path / "raw")
+        raw = latency_analysis.read_raw(spark, tmp_path / "raw")
         found = availability.summarise(spark, raw, outage_history(), OUTAGE, [arm], START_NS)
     availability.decide(found)
     (topic,) = found["topics"]
@@ -37,10 +37,10 @@ def test_what_is_acknowledged_when_the_isr_shrinks_is_told_from_what_was_on_its_
     assert topic["acked_while_away"] == early.sum() + topic["acked_without_rack"]
     assert topic["acked_without_rack"] == pytest.approx(freed, abs=2)
     own = {"arms": [dataclasses.asdict(arm)]}
-    empty = {"kinds": {kind: {"count": 0, "examples": []} for kind in endtoend.KINDS}, "acked": 1}
+    empty = {"kinds": {kind: {"count": 0, "examples": []} for kind in record_check.KINDS}, "acked": 1}
     whole = {"end_to_end": empty, "cells": [], "outage": found, "manifest": {"scenario": own}}
-    (reason,) = judgement.of_run(whole)
+    (reason,) = exit_reasons.of_run(whole)
     assert reason.word == "failed"
     assert reason.text.startswith(f"Acknowledged {topic['acked_without_rack']} records without rack b, ")
     topic["acked_without_rack"] = 0
-    assert judgement.of_run(whole) == []
+    assert exit_reasons.of_run(whole) == []

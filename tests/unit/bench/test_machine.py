@@ -25,9 +25,9 @@ def test_processes_are_told_apart_by_their_own_words_and_not_by_those_of_what_th
     properties.write_text("process.roles=controller\n", encoding="utf-8")
     assert machine.kind_of(words, tmp_path) == "controllers"
     assert machine.kind_of(["sh", "-c", "exec", *words], tmp_path) is None
-    assert machine.kind_of([sys.executable, "-m", "bench.run", "--scenario", "quick"]) == "driver"
+    assert machine.kind_of([sys.executable, "-m", "bench.run.lab_run", "--scenario", "quick"]) == "driver"
     assert machine.kind_of(["/usr/bin/wirefilter", "-d", "0.5"]) == "link emulation"
-    assert machine.kind_of([sys.executable, "-m", "other", "--", "-m", "bench.run"]) is None
+    assert machine.kind_of([sys.executable, "-m", "other", "--", "-m", "bench.run.lab_run"]) is None
 
 
 def sample(at_s: float, processes: int, cpu_s: float, rss_mb: float = 10.0) -> Sample:
@@ -67,7 +67,7 @@ def fake_proc(folder: Path, commands: dict[int, str]) -> Path:
     return folder
 
 
-DRIVER = f"{sys.executable} -m bench.run"
+DRIVER = f"{sys.executable} -m bench.run.lab_run"
 KAFKA = "java kafka.Kafka /server.properties"
 
 

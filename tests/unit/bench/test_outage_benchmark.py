@@ -10,21 +10,23 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bench import destruction, judgement, meters, outageplan, outagereport, outageresults
-from bench.availability import NS, REFUSED, UNKNOWN, UNPROTECTED, WENT_ON, Fault
+from bench.analysis import exit_reasons
+from bench.analysis.availability import NS, REFUSED, UNKNOWN, UNPROTECTED, WENT_ON, Fault
 from bench.cli import bench_app
+from bench.outages import destruction, outage_page, outage_results, refusal_metrics
+from bench.plan import outage_plan
 from pyhooks.core import run_folder
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
 from pyhooks.report import browser
 
-PLAN = outageplan.load("full")
+PLAN = outage_plan.load("full")
 FAULT = Fault(inject_ns=10 * NS, heal_ns=30 * NS, healed_ns=34 * NS, proved_ns=11 * NS, proved=True)
 
 
-@pytest.mark.parametrize("name", outageplan.names())
+@pytest.mark.parametrize("name", outage_plan.names())
 def test_the_plans_compare_the_same_arms_on_each_placement(name: str) -> None:
-    plan = outageplan.load(name)
+    plan = outage_plan.load(name)
     assert {(arm.min_insync_replicas, arm.min_insync_racks) for arm in plan.arms} == {(3, 1), (2, 2), (2, 1)}
     for lab in plan.labs:
         arms = plan.arms_of(lab)
@@ -35,7 +37,7 @@ def test_the_plans_compare_the_same_arms_on_each_placement(name: str) -> None:
 
 
 def test_the_whole_run_has_what_intervals_need_and_both_topologies() -> None:
-    assert all(times >= outageresults.FEWEST for lab in PLAN.labs for times in lab.outages.values())
+    assert all(times >= outage_results.FEWEST for lab in PLAN.labs for times in lab.outages.values())
     assert {lab.topology for lab in PLAN.labs} == {"az3-outside", "stretch2-outside"}
     assert PLAN.destruction is not None
 
@@ -53,28 +55,28 @@ def test_the_whole_run_has_what_intervals_need_and_both_topologies() -> None:
     ],
 )
 def test_a_wrong_plan_names_its_key(tmp_path: Path, old: str, new: str, told: str) -> None:
-    text = outageplan.SHIPPED.read_text(encoding="utf-8")
+    text = outage_plan.SHIPPED.read_text(encoding="utf-8")
     assert old in text
     file = tmp_path / "outages.toml"
     file.write_text(text.replace(old, new), encoding="utf-8")
     with pytest.raises(RackgateError, match=told):
-        outageplan.load("full", file)
+        outage_plan.load("full", file)
 
 
 def poll(at_s: float, broker: int, count: int | None, *, answered: bool = True) -> Event:
-    topics = {} if count is None else {"t": {meters.REFUSED: count}}
+    topics = {} if count is None else {"t": {refusal_metrics.REFUSED: count}}
     data: dict[str, Any] = {"broker": broker, "topics": topics}
     return Event(round(at_s * NS), 0, "metrics", "metric", "ok" if answered else "unknown", None, data)
 
 
 def test_a_meter_tells_of_the_first_refusal_within_its_last_answer_before() -> None:
     events = [poll(9.5, 1, 7), poll(9.9, 3, 0), poll(12, 3, 50), poll(18, 1, 7), poll(18.5, 1, 9), poll(25, 1, 20)]
-    found = meters.first_refusal(events, "t", FAULT, away={3, 4}, until_ns=34 * NS)
+    found = refusal_metrics.first_refusal(events, "t", FAULT, away={3, 4}, until_ns=34 * NS)
     assert found == {"after_s": 8.5, "at_most_early_s": 0.5, "counted": 13, "answers": 3}
 
 
 def test_a_meter_that_comes_to_be_with_its_first_refusal_began_at_none() -> None:
-    found = meters.first_refusal([poll(9, 1, None), poll(20, 1, 1)], "t", FAULT, away=(), until_ns=34 * NS)
+    found = refusal_metrics.first_refusal([poll(9, 1, None), poll(20, 1, 1)], "t", FAULT, away=(), until_ns=34 * NS)
     assert found == {"after_s": 10.0, "at_most_early_s": 10.0, "counted": 1, "answers": 1}
 
 
@@ -84,36 +86,36 @@ def test_a_meter_that_comes_to_be_with_its_first_refusal_began_at_none() -> None
     ids=["nobody asked", "no answer under the fault", "no answer before it"],
 )
 def test_without_answers_a_meter_tells_nothing(events: list[Event]) -> None:
-    found = meters.first_refusal(events, "t", FAULT, away=(), until_ns=34 * NS)
+    found = refusal_metrics.first_refusal(events, "t", FAULT, away=(), until_ns=34 * NS)
     assert (found["after_s"], found["answers"]) == (None, 0)
 
 
 def test_several_outages_give_an_interval_and_one_gives_none() -> None:
-    one = outageresults.spread([9.0], confidence=0.95)
+    one = outage_results.spread([9.0], confidence=0.95)
     assert one == {"mean": 9.0, "low": None, "high": None, "outages": 1, "values": [9.0]}
-    assert outageresults.seconds(one) == "9.0 s"
-    three = outageresults.spread([8.0, 9.0, 10.0], confidence=0.95)
+    assert outage_results.seconds(one) == "9.0 s"
+    three = outage_results.spread([8.0, 9.0, 10.0], confidence=0.95)
     assert three is not None
     # Student's t with two degrees of freedom: 4.303 standard errors of 1/sqrt(3)
     assert (three["low"], three["high"]) == pytest.approx((9 - 2.484, 9 + 2.484), abs=1e-3)
-    shares = outageresults.spread([0.9, 1.0], confidence=0.95, most=1.0)
+    shares = outage_results.spread([0.9, 1.0], confidence=0.95, most=1.0)
     # 12.7 standard errors of 0.05; a share is no more than 1
     assert shares is not None
     assert (shares["low"], shares["high"]) == pytest.approx((0.3147, 1.0), abs=1e-3)
-    assert outageresults.spread([], confidence=0.95) is None
+    assert outage_results.spread([], confidence=0.95) is None
 
 
 @pytest.mark.parametrize(("value", "share", "time"), [(0.0, "0.0 %", "0.0 s"), (1.0, "100.0 %", "1.0 s")])
 def test_outages_that_all_gave_the_same_have_no_interval(value: float, share: str, time: str) -> None:
-    same = outageresults.spread([value] * 3, confidence=0.95, most=1.0)
+    same = outage_results.spread([value] * 3, confidence=0.95, most=1.0)
     assert same == {"mean": value, "low": None, "high": None, "outages": 3, "values": [value] * 3}
-    assert outageresults.percent(same) == f"{share} in 3 of 3"
-    assert outageresults.seconds(same) == f"{time} in 3 of 3"
+    assert outage_results.percent(same) == f"{share} in 3 of 3"
+    assert outage_results.seconds(same) == f"{time} in 3 of 3"
     # as in results from before
-    assert outageresults.percent(same | {"low": value, "high": value}) == f"{share} in 3 of 3"
-    single = outageresults.spread([value], confidence=0.95)
+    assert outage_results.percent(same | {"low": value, "high": value}) == f"{share} in 3 of 3"
+    single = outage_results.spread([value], confidence=0.95)
     assert single is not None
-    assert outageresults.percent(single) == share
+    assert outage_results.percent(single) == share
 
 
 def topic(arm: str, replicas: tuple[int, ...], placement: str, behaviour: str, **more: Any) -> dict[str, Any]:
@@ -171,20 +173,20 @@ OUTAGES = [outage("kill", 1), outage("kill", 2), outage("kill", 3, proved=False)
 
 
 def test_an_outage_that_was_not_proved_counts_as_unknown_and_is_left_out() -> None:
-    found = {state["text"]: state for state in outageresults.states(PLAN, LAB, OUTAGES)}
+    found = {state["text"]: state for state in outage_results.states(PLAN, LAB, OUTAGES)}
     assert set(found) == {
         f"{placement}, rack b {how}" for placement in ("a,a,b", "a,b,c") for how in ("killed", "cut off")
     }
     killed, cut = (found[f"a,a,b, rack b {how}"]["arms"][1] for how in ("killed", "cut off"))
     assert killed["did"] == {"was refused": 2, "unknown": 1}
     assert (killed["outages"], killed["proved"], killed["fault_share"]["outages"]) == (3, 2, 2)
-    assert outageresults.word_of(killed) == "unknown"
-    assert outageresults.word_of(cut) == "was refused"
+    assert outage_results.word_of(killed) == "unknown"
+    assert outage_results.word_of(cut) == "was refused"
     assert cut["first_refusal_probe_s"]["low"] is None
 
 
 def test_the_time_from_heal_to_first_ack_is_told_of_refused_topics_alone() -> None:
-    arms = outageresults.states(PLAN, LAB, [outage("cut", 1)])[3]["arms"]
+    arms = outage_results.states(PLAN, LAB, [outage("cut", 1)])[3]["arms"]
     assert [arm["first_ack_after_heal_s"] is None for arm in arms] == [False, True, True]
 
 
@@ -193,17 +195,17 @@ def test_outages_after_which_nothing_was_acknowledged_are_counted_and_in_no_mean
     outages = copy.deepcopy(outages)
     for one in outages[:2]:
         one["numbers"]["topics"][1]["first_ack_after_heal_s"] = None
-    state = outageresults.states(PLAN, LAB, outages)[1]
+    state = outage_results.states(PLAN, LAB, outages)[1]
     arm = state["arms"][1]
     assert (arm["first_ack_after_heal_s"]["values"], arm["no_ack_after_heal"]) == ([5.0], 2)
     assert [one["no_ack_after_heal"] for one in state["arms"]] == [0, 2, 0]
-    column = outagereport.HEAD.index("heal to first ack")
-    assert [row[column] for row in outagereport.rows(state)][1:] == ["5.0 s, none in 2", "\N{EN DASH}"]
-    (told,) = outageresults._of_state(state)
+    column = outage_page.HEAD.index("heal to first ack")
+    assert [row[column] for row in outage_page.rows(state)][1:] == ["5.0 s, none in 2", "\N{EN DASH}"]
+    (told,) = outage_results._of_state(state)
     assert "acknowledged again 5.0 s after the heal began, not seen to acknowledge again in 2;" in told["text"]
     outages[2]["numbers"]["topics"][1]["first_ack_after_heal_s"] = None
-    state = outageresults.states(PLAN, LAB, outages)[1]
-    assert outagereport.rows(state)[1][column] == "none in 3"
+    state = outage_results.states(PLAN, LAB, outages)[1]
+    assert outage_page.rows(state)[1][column] == "none in 3"
 
 
 ARM, WITHOUT = (PLAN.arms[arm].on("a,a,b", (1, 2, 3)) for arm in (1, 2))
@@ -240,8 +242,8 @@ def result() -> dict[str, Any]:
     }  # fmt: skip
     kinds = {kind: {"count": 0, "examples": []} for kind in ("lost", "duplicated", "invented", "out_of_order", "moved")}
     whole: dict[str, Any] = {
-        "schema": outageresults.SCHEMA_VERSION,
-        "states": outageresults.states(PLAN, LAB, OUTAGES),
+        "schema": outage_results.SCHEMA_VERSION,
+        "states": outage_results.states(PLAN, LAB, OUTAGES),
         "labs": [{"topology": LAB.topology, "round_trips": round_trips, "outages": OUTAGES}],
         "destructions": [destroyed],
         "end_to_end": {"kinds": kinds, "acked": 9000, "read": 9000, "topics": []},
@@ -253,7 +255,7 @@ def result() -> dict[str, Any]:
             "distribution": {},
         },
     }  # fmt: skip
-    return whole | judgement.conclude(judgement.of_outages(whole), outageresults.sentences(whole))
+    return whole | exit_reasons.conclude(exit_reasons.of_outages(whole), outage_results.sentences(whole))
 
 
 def test_the_verdicts_say_what_the_gate_did_beside_the_others_and_what_was_lost() -> None:
@@ -268,8 +270,8 @@ def test_the_verdicts_say_what_the_gate_did_beside_the_others_and_what_was_lost(
 
 
 def test_the_page_has_a_picture_of_each_state_and_can_be_made_again(tmp_path: Path) -> None:
-    outageresults.write(result(), tmp_path)
-    page = outagereport.render(outageresults.load(tmp_path), tmp_path).read_text(encoding="utf-8")
+    outage_results.write(result(), tmp_path)
+    page = outage_page.render(outage_results.load(tmp_path), tmp_path).read_text(encoding="utf-8")
     for number in range(1, 5):
         assert f'id="picture-timeline-{number}"' in page
         for suffix in ("png", "svg"):
@@ -282,7 +284,7 @@ def test_the_page_has_a_picture_of_each_state_and_can_be_made_again(tmp_path: Pa
 
 
 def test_a_browser_shows_the_page_without_an_error_and_without_scrolling_sideways(tmp_path: Path) -> None:
-    outagereport.render(result(), tmp_path)
+    outage_page.render(result(), tmp_path)
     shown = """[...document.querySelectorAll('figure')].map(figure => [...figure.querySelectorAll('svg')].filter(
         svg => svg.getBoundingClientRect().width > 300 && svg.querySelectorAll('path').length > 10).length)"""
     with browser.open_browser() as page:
@@ -296,17 +298,17 @@ def test_a_browser_shows_the_page_without_an_error_and_without_scrolling_sideway
 
 def test_a_result_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="rackgate bench outages"):
-        outageresults.load(tmp_path)
+        outage_results.load(tmp_path)
     (tmp_path / "results.json").write_text('{"schema": 3, "cells": []}', encoding="utf-8")
     with pytest.raises(RackgateError, match="not a result"):
-        outageresults.load(tmp_path)
+        outage_results.load(tmp_path)
 
 
 def judged(whole: dict[str, Any]) -> list[tuple[str, str]]:
     """Words and subjects of what speaks against a result, and that its words begin with them."""
-    reasons = judgement.of_outages(whole)
-    concluded = judgement.conclude(reasons, [])
-    assert concluded["exit_status"] == min((judgement.STATUSES[one.word] for one in reasons), default=0)
+    reasons = exit_reasons.of_outages(whole)
+    concluded = exit_reasons.conclude(reasons, [])
+    assert concluded["exit_status"] == min((exit_reasons.STATUSES[one.word] for one in reasons), default=0)
     return [(one["word"], one["subject"]) for one in concluded["verdicts"]]
 
 
@@ -352,7 +354,7 @@ def test_a_topic_that_does_otherwise_than_its_isr_asks_is_a_reason(
     topic |= changes
     subject = f"az3-outside, outage 1, rack b killed: {topic['label']} ({topic['topic']})"
     assert judged(whole) == [(word, subject)]
-    (reason,) = judgement.of_outages(whole)
+    (reason,) = exit_reasons.of_outages(whole)
     assert text in reason.text
 
 
@@ -383,7 +385,7 @@ def test_a_topic_that_does_not_acknowledge_again_is_a_reason(
     topic = numbers["topics"][at]
     changes = changes | {"probe": topic["probe"] | {"acked_after_heal": 0} | changes.get("probe", {})}
     topic |= {"first_ack_after_heal_s": None, "back_after_s": 4.0, "isr": [*topic["isr"], *isr], **changes}
-    (reason,) = judgement.of_outages(whole)
+    (reason,) = exit_reasons.of_outages(whole)
     assert (reason.word, reason.text.startswith("Nothing was acknowledged after the heal")) == (word, True)
     assert text in reason.text
 
@@ -431,7 +433,7 @@ def test_the_command_ends_with_what_the_run_found_and_tells_the_reason_first(
     # as of a run from before there was a status
     del whole["exit_status"]
     run_folder.claim(tmp_path, run_folder.OUTAGES)
-    outageresults.write(whole, tmp_path)
+    outage_results.write(whole, tmp_path)
     words = ["outages", "--page-only", "--out", str(tmp_path), *(["--json"] if as_json else [])]
     done = CliRunner().invoke(bench_app, words)
     assert done.exit_code == status
@@ -448,7 +450,7 @@ def test_the_command_ends_with_what_the_run_found_and_tells_the_reason_first(
 
 
 def test_a_page_is_not_written_over_the_files_of_a_folder_that_is_none_of_a_run(tmp_path: Path) -> None:
-    outageresults.write(sound(), tmp_path)
+    outage_results.write(sound(), tmp_path)
     (tmp_path / "index.html").write_text("thesis", encoding="utf-8")
     before = sorted(path.name for path in tmp_path.iterdir())
     done = CliRunner().invoke(bench_app, ["outages", "--page-only", "--out", str(tmp_path)])

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from bench import analyse
-from bench.session import spark_session
+from bench.analysis import latency_analysis
+from bench.spark_session import spark_session
 from pyhooks.core import exit_status
 from pyhooks.core.errors import RackgateError
 
@@ -30,7 +30,7 @@ def rows() -> pd.DataFrame:
 
 def refused(raw: Path) -> str:
     with pytest.raises(RackgateError) as caught:
-        analyse.read_raw(None, raw)
+        latency_analysis.read_raw(None, raw)
     assert caught.value.exit_status == 2
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -66,7 +66,7 @@ def as_type(name: str, kind: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        *((without(name), f"column {name} is missing") for name in sorted(analyse.REQUIRED)),
+        *((without(name), f"column {name} is missing") for name in sorted(latency_analysis.REQUIRED)),
         (as_type("done_ns", "float64"), "column done_ns is of type double"),
         (as_type("sent_ns", "str"), "column sent_ns is of type (large_)?string"),
         (as_type("arm", "category"), "column arm is of type dictionary"),
@@ -97,7 +97,7 @@ def test_what_is_no_file_is_named(tmp_path: Path, kind: str) -> None:
 
 def test_columns_may_be_left_out_that_are_not_needed(tmp_path: Path) -> None:
     rows().assign(block=np.int32(1), error=None).to_parquet(tmp_path / "a.parquet")
-    analyse._check_files(tmp_path)
+    latency_analysis._check_files(tmp_path)
 
 
 def test_a_damaged_page_is_not_read_as_other_observations(tmp_path: Path) -> None:
@@ -109,9 +109,9 @@ def test_a_damaged_page_is_not_read_as_other_observations(tmp_path: Path) -> Non
     # in the middle of the columns, whatever the layout
     middle = len(content) // 4
     with spark_session(tmp_path / "spark", master="local[1]") as spark:
-        assert analyse.read_raw(spark, raw).agg({"latency_us": "max"}).collect()[0][0] == 0
+        assert latency_analysis.read_raw(spark, raw).agg({"latency_us": "max"}).collect()[0][0] == 0
         path.write_bytes(content[:middle] + b"\xff" * 64 + content[middle + 64 :])
         spark.catalog.clearCache()
         with pytest.raises((PySparkException, Py4JJavaError)) as caught:
-            analyse.read_raw(spark, raw).select(*TIMES, "arm", "outcome").collect()
+            latency_analysis.read_raw(spark, raw).select(*TIMES, "arm", "outcome").collect()
     assert "carried.parquet" in exit_status.unforeseen(caught.value)

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bench import inference, scenarios, sidebyside
-from bench.analyse import SCHEMA_VERSION
+from bench.analysis import inference
+from bench.analysis.latency_analysis import SCHEMA_VERSION
 from bench.cli import bench_app
+from bench.plan import scenarios
+from bench.report import result_comparison
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 
@@ -63,7 +65,7 @@ def result(
 def test_runs_of_the_same_truth_differ_no_more_often_than_stated() -> None:
     random = np.random.default_rng(1)
     runs = 300
-    said = [sidebyside.beside(result(random), result(random))["said"] for _ in range(runs)]
+    said = [result_comparison.beside(result(random), result(random))["said"] for _ in range(runs)]
     assert said.count("differs") / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
     assert said.count("alike") / runs > 0.8
 
@@ -71,17 +73,19 @@ def test_runs_of_the_same_truth_differ_no_more_often_than_stated() -> None:
 def test_runs_whose_truth_is_at_the_edge_of_the_band_are_alike_no_more_often_than_stated() -> None:
     random = np.random.default_rng(8)
     runs, edge = 300, 1 + BAND
-    said = [sidebyside.beside(result(random, cells=1), result(random, edge, cells=1))["said"] for _ in range(runs)]
+    said = [
+        result_comparison.beside(result(random, cells=1), result(random, edge, cells=1))["said"] for _ in range(runs)
+    ]
     assert said.count("alike") / runs <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / runs)
 
 
 def test_noise_shows_no_likeness() -> None:
     random = np.random.default_rng(9)
-    noisy = sidebyside.beside(result(random, spread=0.2), result(random, spread=0.2))
+    noisy = result_comparison.beside(result(random, spread=0.2), result(random, spread=0.2))
     assert noisy["said"] == "unknown"
     assert {(pair["said"], pair["why"]) for pair in noisy["pairs"]} == {("unknown", "noise")}
     # a difference within the band that is known is none that counts
-    tiny = sidebyside.beside(result(random, spread=0.001), result(random, 1.01, spread=0.001))
+    tiny = result_comparison.beside(result(random, spread=0.001), result(random, 1.01, spread=0.001))
     assert tiny["pairs"][0]["factor"]["low"] > 1
     assert tiny["said"] == "alike"
 
@@ -90,8 +94,8 @@ def test_what_few_blocks_have_and_the_trimming_cuts_off_is_no_likeness() -> None
     random = np.random.default_rng(10)
     plain, burst = result(random, cells=1), result(random, cells=1)
     burst["cells"][0]["comparisons"][0]["mean_ratio"] = 1.2
-    assert sidebyside.beside(plain, plain)["said"] == "alike"
-    assert sidebyside.beside(plain, burst)["said"] == "unknown"
+    assert result_comparison.beside(plain, plain)["said"] == "alike"
+    assert result_comparison.beside(plain, burst)["said"] == "unknown"
 
 
 def test_a_quantile_that_the_plan_does_not_judge_takes_no_part() -> None:
@@ -106,28 +110,30 @@ def test_a_quantile_that_the_plan_does_not_judge_takes_no_part() -> None:
         ]
         return whole
 
-    found = sidebyside.beside(with_p99("not judged", 1.0), with_p99("not judged", 2.0))
+    found = result_comparison.beside(with_p99("not judged", 1.0), with_p99("not judged", 2.0))
     assert found["said"] == "alike"
     assert [(pair["at"], pair["said"]) for pair in found["pairs"]] == [("p50", "alike"), ("p99", "not judged")]
     # it makes the others' intervals no wider
-    alone = sidebyside.beside(result(np.random.default_rng(11), cells=1), result(np.random.default_rng(11), cells=1))
+    alone = result_comparison.beside(
+        result(np.random.default_rng(11), cells=1), result(np.random.default_rng(11), cells=1)
+    )
     assert found["pairs"][0]["factor"] == alone["pairs"][0]["factor"]
-    assert sidebyside.beside(with_p99("noise", 1.0), with_p99("noise", 2.0))["said"] == "differs"
-    one = sidebyside.beside(with_p99("noise", 1.0), with_p99("not judged", 1.0))
+    assert result_comparison.beside(with_p99("noise", 1.0), with_p99("noise", 2.0))["said"] == "differs"
+    one = result_comparison.beside(with_p99("noise", 1.0), with_p99("not judged", 1.0))
     assert (one["said"], one["pairs"][1]["why"]) == ("unknown", "not judged in B")
-    everything = sidebyside.together(["not judged"], whole=True)
+    everything = result_comparison.together(["not judged"], whole=True)
     assert everything == "unknown"
 
 
 def test_a_change_beyond_both_noises_is_told_and_measured() -> None:
     random = np.random.default_rng(2)
-    found = sidebyside.beside(result(random), result(random, ratio=1.3))
+    found = result_comparison.beside(result(random), result(random, ratio=1.3))
     assert found["said"] == "differs"
     assert {pair["said"] for pair in found["pairs"]} == {"differs"}
     for pair in found["pairs"]:
         assert pair["factor"]["low"] < 1.3 < pair["factor"]["high"]
     # two overlapping intervals may differ all the same, and of two ratios far apart nothing is known, if they are noise
-    noisy = sidebyside.beside(result(random, spread=0.9), result(random, 1.3, spread=0.9))
+    noisy = result_comparison.beside(result(random, spread=0.9), result(random, 1.3, spread=0.9))
     assert noisy["said"] == "unknown"
 
 
@@ -142,8 +148,8 @@ def test_where_two_equal_arms_are_not_shown_to_be_equal_nothing_is_said() -> Non
     none = lab(1.0)
     del none["cells"][0]["comparisons"][1]
     undecided: dict[str, Any] = {"word": "undecided", "reason": "noise"}
-    assert sidebyside.beside(lab(1.0), lab(1.3))["said"] == "differs"
-    assert sidebyside.beside(lab(1.0), lab(1.0))["said"] == "alike"
+    assert result_comparison.beside(lab(1.0), lab(1.3))["said"] == "differs"
+    assert result_comparison.beside(lab(1.0), lab(1.0))["said"] == "alike"
     for a, b in (
         (lab(1.0), lab(1.3, 1.3)),
         (lab(1.0), lab(1.0, 1.3)),
@@ -157,7 +163,7 @@ def test_where_two_equal_arms_are_not_shown_to_be_equal_nothing_is_said() -> Non
         (none, none),
         (lab(1.0), none),
     ):
-        found = sidebyside.beside(a, b)
+        found = result_comparison.beside(a, b)
         why = "two equal arms are not shown to be equal"
         assert [(pair["said"], pair["why"]) for pair in found["pairs"]] == [("unknown", why)]
         assert found["said"] == "unknown"
@@ -165,7 +171,7 @@ def test_where_two_equal_arms_are_not_shown_to_be_equal_nothing_is_said() -> Non
 
 def test_of_a_run_that_could_not_tell_its_p99_nothing_is_said_at_p99_not_even_beside_itself() -> None:
     stored = json.loads((paths.REPO / "kip" / "evidence" / "bench" / "results.json").read_text(encoding="utf-8"))
-    found = sidebyside.beside(stored, stored)
+    found = result_comparison.beside(stored, stored)
     assert [(pair["at"], pair["said"]) for pair in found["pairs"]] == [("p50", "alike"), ("p99", "unknown")]
     assert found["said"] == "unknown"
 
@@ -173,12 +179,12 @@ def test_of_a_run_that_could_not_tell_its_p99_nothing_is_said_at_p99_not_even_be
 def test_the_interval_of_the_difference_is_welch_s() -> None:
     a = {"ratio": {"point": 1.0}, "error": 0.03, "freedom": 11}
     b = {"ratio": {"point": 1.2}, "error": 0.04, "freedom": 15}
-    found = sidebyside.factor(a, b, 0.025)
+    found = result_comparison.factor(a, b, 0.025)
     # freedom (0.0025^2) / (0.03^4 / 11 + 0.04^4 / 15) = 25.6; t(0.975, 25) = 2.0595
     assert found.point == pytest.approx(1.2)
     assert math.log(found.high / found.point) == pytest.approx(0.05 * 2.0595, rel=1e-4)
     certain = {"ratio": {"point": 1.0}, "error": 0.0, "freedom": 11}
-    assert sidebyside.factor(certain, certain, 0.025).low == 1.0
+    assert result_comparison.factor(certain, certain, 0.025).low == 1.0
 
 
 def test_refusals_and_missing_numbers_are_no_agreement() -> None:
@@ -192,17 +198,17 @@ def test_refusals_and_missing_numbers_are_no_agreement() -> None:
 
     refusing = with_row(refused=["A"], ratio=None, reason="refused")
     missing = with_row(ratio=None, reason="missing")
-    assert sidebyside.beside(refusing, refusing)["said"] == "alike"
-    one_alone = sidebyside.beside(plain, refusing)
+    assert result_comparison.beside(refusing, refusing)["said"] == "alike"
+    one_alone = result_comparison.beside(plain, refusing)
     assert one_alone["said"] == "differs"
     assert one_alone["pairs"][0]["why"] == "nobody refuses in A and A refuses in B"
-    unknown = sidebyside.beside(plain, missing)
+    unknown = result_comparison.beside(plain, missing)
     assert (unknown["said"], unknown["pairs"][0]["why"]) == ("unknown", "no ratio in B: missing")
     # there are ratios that stand for nothing
     for reason in ("not acknowledged", "few blocks", "few records"):
-        unfit = sidebyside.beside(plain, with_row(reason=reason))
+        unfit = result_comparison.beside(plain, with_row(reason=reason))
         assert (unfit["said"], unfit["pairs"][0]["why"]) == ("unknown", f"no ratio in B: {reason}")
-    late = sidebyside.beside(plain, with_row(reason="pacer"))
+    late = result_comparison.beside(plain, with_row(reason="pacer"))
     assert (late["said"], late["pairs"][0]["why"]) == ("unknown", "the pacer is late in B")
 
 
@@ -211,23 +217,23 @@ def test_cells_of_one_result_alone_or_of_another_setting_are_named_and_not_compa
     a, b = result(random, cells=2), result(random, cells=3)
     b["cells"][1]["setting"] = {"link": "far"}
     b["manifest"]["conditions"]["machine"]["cpus"] = 8
-    found = sidebyside.beside(a, b)
+    found = result_comparison.beside(a, b)
     assert (found["only_in_a"], found["only_in_b"], found["other_setting"]) == ([], ["c2"], ["c1"])
     assert [pair["cell"] for pair in found["pairs"]] == ["c0"]
     assert found["conditions"] == ["machine.cpus: 2, now 8"]
     # what is in one alone is no agreement, and hides no difference
     assert (found["said"], found["pairs"][0]["said"]) == ("unknown", "alike")
     b["cells"][0]["comparisons"][0] = comparison(random.normal(math.log(1.3), QUIET, 20))
-    assert sidebyside.beside(a, b)["said"] == "differs"
+    assert result_comparison.beside(a, b)["said"] == "differs"
     for left, right in ((1, 2), (2, 1)):
-        fewer = sidebyside.beside(result(random, cells=left), result(random, cells=right))
+        fewer = result_comparison.beside(result(random, cells=left), result(random, cells=right))
         assert (fewer["said"], {pair["said"] for pair in fewer["pairs"]}) == ("unknown", {"alike"})
     # an arm, too
     more = result(random, cells=1)
     more["cells"][0]["comparisons"].append(comparison(random.normal(0, QUIET, 20), arm="C"))
-    found = sidebyside.beside(result(random, cells=1), more)
+    found = result_comparison.beside(result(random, cells=1), more)
     assert (found["said"], found["only_in_a"], found["only_in_b"]) == ("unknown", [], ["c0: C at p50"])
-    found = sidebyside.beside(more, result(random, cells=1))
+    found = result_comparison.beside(more, result(random, cells=1))
     assert (found["said"], found["only_in_a"], found["only_in_b"]) == ("unknown", ["c0: C at p50"], [])
 
 

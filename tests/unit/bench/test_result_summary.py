@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from bench import figures, report, summary, table, verdict
+from bench.analysis import verdicts
+from bench.report import cell_table, figures, run_page, verdict_counts
 from bench_results import made_up
 
 
@@ -16,12 +17,12 @@ from bench_results import made_up
 def result() -> dict[str, Any]:
     """Two cells; M=3 refuses in the second one."""
     whole: dict[str, Any] = json.loads(json.dumps(made_up()))
-    whole["verdicts"] = verdict.sentences(whole)
+    whole["verdicts"] = verdicts.sentences(whole)
     return whole
 
 
 def test_each_word_is_counted_with_its_cells(result: dict[str, Any]) -> None:
-    assert summary.of(result) == [
+    assert verdict_counts.of(result) == [
         {
             "subject": "M=2, R=2 against M=3, p50",
             "word": "slower in 1 cell, no latency in 1",
@@ -35,17 +36,17 @@ def test_each_word_is_counted_with_its_cells(result: dict[str, Any]) -> None:
             "mark": "equivalent",
         },
     ]
-    assert summary.lines(result)[-1] == (
+    assert verdict_counts.lines(result)[-1] == (
         "M=2 against M=3, p50: EQUIVALENT IN 1 CELL, NO LATENCY IN 1."
         " Equivalent: healthy. No latency: isr-2-in-2 (M=3 refuses)."
     )
-    assert summary.lines(result)[:-2] == verdict.lines(result["verdicts"])
+    assert verdict_counts.lines(result)[:-2] == verdicts.lines(result["verdicts"])
 
 
 def test_words_that_differ_are_mixed_and_undecided_ones_say_why(result: dict[str, Any]) -> None:
     for row in result["cells"][1]["comparisons"]:
         row["reason"], row["word"] = "noise", "undecided"
-    first, second = summary.of(result)
+    first, second = verdict_counts.of(result)
     assert first["word"] == "slower in 1 cell, undecided in 1"
     assert first["text"] == "Slower: healthy. Undecided: isr-2-in-2 (noise)."
     assert first["mark"] == "slower", "a difference is marked wherever it is"
@@ -54,12 +55,12 @@ def test_words_that_differ_are_mixed_and_undecided_ones_say_why(result: dict[str
 
 def test_the_words_of_a_single_cell_need_no_count(result: dict[str, Any]) -> None:
     one = {**result, "cells": result["cells"][:1]}
-    assert summary.of(one) == []
-    assert summary.lines(one) == verdict.lines(result["verdicts"])
+    assert verdict_counts.of(one) == []
+    assert verdict_counts.lines(one) == verdicts.lines(result["verdicts"])
 
 
 def test_a_page_of_several_cells_begins_with_the_count(result: dict[str, Any], tmp_path: Path) -> None:
-    page = report.render(result, tmp_path).read_text(encoding="utf-8")
+    page = run_page.render(result, tmp_path).read_text(encoding="utf-8")
     begin = page[page.index('<ul class="verdicts">') : page.index("</ul>")]
     others = [row for row in result["verdicts"] if row["about"] != "latency"]
     assert begin.count("<li") == len(others) + 2
@@ -93,4 +94,4 @@ def test_what_a_cell_has_stands_about_its_name_whatever_arms_other_cells_have(re
     ],
 )
 def test_who_refuses_is_told_in_words(arms: list[str], said: str) -> None:
-    assert table.who_refuse(arms) == said
+    assert cell_table.who_refuse(arms) == said

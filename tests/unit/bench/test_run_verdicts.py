@@ -15,8 +15,11 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from bench import cli, endtoend, judgement, run, scenarios, store, verdict
+from bench import cli
+from bench.analysis import exit_reasons, record_check, verdicts
 from bench.cli import bench_app
+from bench.plan import scenarios
+from bench.run import lab_run, run_store
 from bench_results import made_up, unacknowledged
 from pyhooks.core import files, paths, run_folder, targets
 from pyhooks.lab import cli as cluster_cli
@@ -35,8 +38,8 @@ def result(sound: dict[str, Any]) -> dict[str, Any]:
 
 def judged(result: dict[str, Any]) -> tuple[int, list[str]]:
     """The exit status, and the lines that a terminal gets for it."""
-    found = judgement.conclude(judgement.of_run(result), [])
-    return found["exit_status"], verdict.lines(found["verdicts"])
+    found = exit_reasons.conclude(exit_reasons.of_run(result), [])
+    return found["exit_status"], verdicts.lines(found["verdicts"])
 
 
 def test_nothing_speaks_against_a_sound_result_nor_against_the_stored_one(result: dict[str, Any]) -> None:
@@ -46,12 +49,12 @@ def test_nothing_speaks_against_a_sound_result_nor_against_the_stored_one(result
     assert judged(json.loads(stored.read_text(encoding="utf-8"))) == (0, [])
 
 
-@pytest.mark.parametrize("kind", endtoend.KINDS)
+@pytest.mark.parametrize("kind", record_check.KINDS)
 def test_a_record_that_is_not_where_it_should_be_is_a_failure(result: dict[str, Any], kind: str) -> None:
     result["end_to_end"]["kinds"][kind] = {"count": 2, "examples": ["t: r/l/A/7", "t: r/l/A/8"]}
     status, (line,) = judged(result)
     assert status == 1
-    told = f"FAILED. 2 {endtoend.KIND_WORDS[kind]} of 9,000 acknowledged records, such as t: r/l/A/7."
+    told = f"FAILED. 2 {record_check.KIND_WORDS[kind]} of 9,000 acknowledged records, such as t: r/l/A/7."
     assert line.startswith(f"records read back: {told}")
     assert ("librdkafka 4953" in line) is (kind == "duplicated")
 
@@ -74,7 +77,7 @@ def test_what_could_not_be_read_back_is_unknown_and_does_not_hide_a_failure(resu
         1,
         ["records read back: FAILED", "records read back: UNKNOWN"],
     )
-    assert verdict.end_to_end(numbers)[0]["word"] == "broken"
+    assert verdicts.end_to_end(numbers)[0]["word"] == "broken"
 
 
 GATE = {"A": "NotEnoughReplicasException", "A'": "NotEnoughReplicasException"}
@@ -188,7 +191,7 @@ def test_a_topic_that_was_refused_must_acknowledge_again_when_the_rack_is_back(r
         status, (line,) = judged(whole)
         told = "FAILED. Nothing was acknowledged after the heal, though rack b was back in its ISR after"
         assert (status, f"(rf3-m2r2): {told}" in line) == (1, True)
-        assert "; no ack after the heal began" in verdict.outage(whole["outage"])[2]["text"]
+        assert "; no ack after the heal began" in verdicts.outage(whole["outage"])[2]["text"]
         topic["back_after_s"] = None
         assert judged(whole)[0] == 2
 
@@ -213,7 +216,7 @@ def test_a_report_that_is_made_again_ends_as_its_run_and_begins_with_the_reason(
     del result["exit_status"]
     result["bar"] = targets.of_run(6.0, 384.0)
     run_folder.claim(tmp_path, run_folder.BENCH)
-    run.write(result, tmp_path)
+    lab_run.write(result, tmp_path)
     done = CliRunner().invoke(bench_app, ["report", str(tmp_path)])
     assert done.exit_code == status
     assert done.stdout.splitlines()[-1] == "bar of 6 minutes: missed, it took 6.4"
@@ -224,7 +227,7 @@ def test_a_report_that_is_made_again_ends_as_its_run_and_begins_with_the_reason(
 
 def test_a_report_as_json_is_the_result_with_its_status(result: dict[str, Any], tmp_path: Path) -> None:
     run_folder.claim(tmp_path, run_folder.BENCH)
-    run.write(broken(result), tmp_path)
+    lab_run.write(broken(result), tmp_path)
     done = CliRunner().invoke(bench_app, ["report", str(tmp_path), "--json"])
     assert done.exit_code == 1
     told = json.loads(done.stdout)
@@ -239,10 +242,10 @@ def test_a_run_as_json_has_nothing_else_on_standard_output(
         console.print("progress")
         return {"exit_status": 2}
 
-    monkeypatch.setattr(run, "execute", execute)
-    monkeypatch.setattr("sys.argv", ["bench.run", "--out", "out", "--json"])
+    monkeypatch.setattr(lab_run, "execute", execute)
+    monkeypatch.setattr("sys.argv", ["bench.run.lab_run", "--out", "out", "--json"])
     with pytest.raises(SystemExit) as ended:
-        run.main()
+        lab_run.main()
     told = capsys.readouterr()
     assert ended.value.code == 2
     assert json.loads(told.out) == {"exit_status": 2}
@@ -297,16 +300,16 @@ def test_a_run_inside_a_lab_has_its_folder_locked_until_it_ends(
 @pytest.mark.parametrize("status", [0, 1, 2])
 def test_who_writes_the_result_of_a_run_ends_with_its_status(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     told: list[Any] = []
-    monkeypatch.setattr(run, "_asked", lambda: SimpleNamespace(out=Path("out"), as_json=False))
-    monkeypatch.setattr(run, "execute", lambda *_: {"exit_status": status})
-    monkeypatch.setattr(run, "last_lines", lambda *words: told.append(words))
+    monkeypatch.setattr(lab_run, "_asked", lambda: SimpleNamespace(out=Path("out"), as_json=False))
+    monkeypatch.setattr(lab_run, "execute", lambda *_: {"exit_status": status})
+    monkeypatch.setattr(lab_run, "last_lines", lambda *words: told.append(words))
     with pytest.raises(SystemExit) as ended:
-        run.main()
+        lab_run.main()
     assert ended.value.code == status
     assert told, "the reasons are told before"
     # a lab that is not the last of its run judges nothing
-    monkeypatch.setattr(run, "execute", lambda *_: None)
-    run.main()
+    monkeypatch.setattr(lab_run, "execute", lambda *_: None)
+    lab_run.main()
 
 
 @pytest.mark.parametrize("status", [1, 2])
@@ -314,7 +317,9 @@ def test_the_status_of_the_last_lab_is_that_of_the_command_and_its_blocks_stay(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int
 ) -> None:
     plan = scenarios.load("quick")
-    kept, _ = store.begin(tmp_path, plan, started=datetime(2026, 1, 2, tzinfo=UTC), build="b", given={}, fresh=False)
+    kept, _ = run_store.begin(
+        tmp_path, plan, started=datetime(2026, 1, 2, tzinfo=UTC), build="b", given={}, fresh=False
+    )
 
     def within(*_: Any, **__: Any) -> int:
         for cell in plan.cells:
@@ -350,5 +355,5 @@ def test_help_tells_the_statuses() -> None:
     [(1.0046, "1.005"), (0.98722, "0.987"), (1.0, "1.000"), (2.5, "2.5"), (0.0312, "0.0312"), (12.34, "12.3")],
 )
 def test_a_ratio_near_1_is_not_told_as_1(value: float, text: str) -> None:
-    assert verdict.ratio(value) == text
-    assert verdict.spread({"point": value, "low": value, "high": value}) == f"{text} ({text} to {text})"
+    assert verdicts.ratio(value) == text
+    assert verdicts.spread({"point": value, "low": value, "high": value}) == f"{text} ({text} to {text})"

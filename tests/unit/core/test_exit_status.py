@@ -12,7 +12,8 @@ import pytest
 from pyspark.errors import PySparkException, PythonException
 from rich.console import Console
 
-from bench import outages, run
+from bench.outages import outage_run
+from bench.run import lab_run
 from pyhooks import cli
 from pyhooks.core import exit_status
 from pyhooks.core.errors import RackgateError
@@ -34,14 +35,14 @@ def fails(error: BaseException) -> Any:
 
 
 def in_a_run(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    monkeypatch.setattr(run, "_asked", lambda: argparse.Namespace(out=Path("out"), as_json=False))
-    monkeypatch.setattr(run, "execute", fails(error))
-    run.main()
+    monkeypatch.setattr(lab_run, "_asked", lambda: argparse.Namespace(out=Path("out"), as_json=False))
+    monkeypatch.setattr(lab_run, "execute", fails(error))
+    lab_run.main()
 
 
 def in_outages(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    monkeypatch.setattr(outages, "attach", fails(error))
-    outages.main(["--plan", "quick", "--lab", "az3-outside", "--run-id", "r"])
+    monkeypatch.setattr(outage_run, "attach", fails(error))
+    outage_run.main(["--plan", "quick", "--lab", "az3-outside", "--run-id", "r"])
 
 
 def in_the_command(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

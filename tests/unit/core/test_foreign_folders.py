@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from bench import readme
-from bench import speed as bench_speed
+from bench.analysis import analysis_speed as bench_speed
+from bench.report import document_pictures
 from ducktape_tests import cli as system_cli
 from ducktape_tests import sshhosts
 from pyhooks import cli
@@ -79,7 +79,10 @@ COMMANDS: Mapping[str, Command] = {
         ("bench", "run", "--bootstrap", "127.0.0.1:1", "--out", "OUT"), run_folder.BENCH, file="results.json"
     ),
     "bench report": Command(
-        ("bench", "report", str(readme.STORED), "--out", "OUT"), run_folder.BENCH, locks=True, file="index.html"
+        ("bench", "report", str(document_pictures.STORED), "--out", "OUT"),
+        run_folder.BENCH,
+        locks=True,
+        file="index.html",
     ),
     "bench outages": Command(("bench", "outages", "--out", "OUT"), run_folder.OUTAGES, locks=True, file="results.json"),
     "bench outages, its run": Command(
@@ -89,11 +92,11 @@ COMMANDS: Mapping[str, Command] = {
     "bench speed, its work": Command(
         ("bench", "speed", "--out", "OUT"), run_folder.SPEED_WORK, "work", run_folder.SPEED, file="raw/thesis.txt"
     ),
-    "bench.readme": Command(
-        ("--result", str(readme.STORED), "--out", "OUT"),
+    "bench.report.document_pictures": Command(
+        ("--result", str(document_pictures.STORED), "--out", "OUT"),
         run_folder.README_PICTURES,
         file="bench/results.json",
-        start=readme.main,
+        start=document_pictures.main,
     ),
     "system run": Command(("system", "run", "smoke", "--run-dir", "OUT"), run_folder.SYSTEM, locks=True),
     # a benchmark's folder has one
@@ -126,7 +129,7 @@ def _nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("pyhooks.placement.cluster_query.look_at_brokers", started)
     monkeypatch.setattr("pyhooks.lab.running_labs.run", started)
     monkeypatch.setattr("pyhooks.lab.running_labs.up", started)
-    monkeypatch.setattr("bench.report.render", started)
+    monkeypatch.setattr("bench.report.run_page.render", started)
     monkeypatch.setattr("pyhooks.report.browser.open_browser", started)
     monkeypatch.setattr(bench_speed, "spark_session", _no_spark)
     monkeypatch.setattr(bench_speed, "observations", started)

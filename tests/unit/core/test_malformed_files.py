@@ -19,8 +19,11 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from test_outage_benchmark import result
 
-from bench import figures, outageplan, outagereport, report, scenarios, sweeper
-from bench.store import Store
+from bench.outages import outage_page
+from bench.plan import outage_plan, scenarios
+from bench.report import figures, run_page
+from bench.run import topic_cleanup
+from bench.run.run_store import Store
 from bench_results import made_up
 from ducktape_tests import matrix, plan, results
 from pyhooks import cli
@@ -171,14 +174,14 @@ def drawn(path: Path) -> None:
     # drawing takes seconds
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "pictures", names_of_pictures(figures.pictures))
-        patch.setattr(report, "inline_svg", lambda *_: "")
+        patch.setattr(run_page, "inline_svg", lambda *_: "")
         runs("bench", "report", "FILE", "--out", str(path.parent / "page"))(path)
 
 
 def drawn_outages(path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "timeline", lambda *_: Figure((1, 1)))
-        patch.setattr(outagereport, "inline_svg", lambda *_: "")
+        patch.setattr(outage_page, "inline_svg", lambda *_: "")
         runs("bench", "outages", "--page-only", "--out", "FOLDER")(path)
 
 
@@ -188,7 +191,7 @@ def names_of_pictures(pictures: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 TOML = [
     Reader("scenarios.toml", committed("bench/scenarios.toml"), lambda path: scenarios.load("full", path)),
-    Reader("outages.toml", committed("bench/outages.toml"), lambda path: outageplan.load("full", path)),
+    Reader("outages.toml", committed("bench/outages.toml"), lambda path: outage_plan.load("full", path)),
     Reader("claims.toml", committed("kip/claims.toml"), claims.load),
     Reader("kafka.toml", committed("patch/4.3.1/kafka.toml"), recipe.load),
     Reader("mutants.toml", committed("patch/4.3.1/mutants.toml"), lambda path: mutants.load(path, recipe.load())),
@@ -213,7 +216,7 @@ JSON = [
         stored("took_s"),
     ),
     Reader("rates.json", lambda: '{"k": {"rate": 1.0}}', stored("rates")),
-    Reader("left.json", lambda: '{"b:9092": ["t"]}', lambda path: sweeper._left(path, "b:9092")),
+    Reader("left.json", lambda: '{"b:9092": ["t"]}', lambda path: topic_cleanup._left(path, "b:9092")),
     Reader(
         MANIFEST,
         lambda: '{"files": {"a": "b"}, "kafka_version": "4", "patch_hash": "h", "overlay": [], "patches": []}',

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bench import pace
 from bench.cli import bench_app
+from bench.load import pacer_accuracy
 from pyhooks.core import resource_usage, targets
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.targets import Bar
@@ -116,16 +116,16 @@ def test_others_are_seen_at_work() -> None:
 
 
 def test_the_pacer_is_measured_with_a_real_client_on_one_core() -> None:
-    core = pace.idlest(frozenset(os.sched_getaffinity(0)))
+    core = pacer_accuracy.idlest(frozenset(os.sched_getaffinity(0)))
     before = os.sched_getaffinity(0)
-    found = pace.measure(core, rate_per_s=500, seconds=1.0)
+    found = pacer_accuracy.measure(core, rate_per_s=500, seconds=1.0)
     assert os.sched_getaffinity(0) == before
     assert found["records"] == 500
     assert 0 <= found["late_ms"]["p50"] <= found["late_ms"]["p99"] <= found["late_ms"]["max"]
     # on a busy machine less, and never more: the last record is due a step before the end
     assert 0 < found["held_per_s"] <= 500 * 500 / 499 + 1e-6
     with pytest.raises(RackgateError, match="--core 4096: this process may use"):
-        pace.measure(4096, rate_per_s=500, seconds=1.0)
+        pacer_accuracy.measure(4096, rate_per_s=500, seconds=1.0)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_the_command_ends_with_what_became_of_its_bars(
         "own_cpus": 0.4,
         "others_cpus": others,
     }
-    monkeypatch.setattr(pace, "measure", lambda *_, **__: found)
+    monkeypatch.setattr(pacer_accuracy, "measure", lambda *_, **__: found)
     done = RUNNER.invoke(bench_app, ["pacer", "--core", "0"])
     assert done.exit_code == status
     assert f"0.40 by it, {others:.2f} by others" in done.output

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from bench import outageplan, outageresults
-from bench.destruction import row
-from bench.plan import Arm
+from bench.outages import outage_results
+from bench.outages.destruction import row
+from bench.plan import outage_plan
+from bench.plan.scenario import Arm
 from ducktape_tests import plan
 from pyhooks.core import paths
 from pyhooks.evidence import artifacts, rules, runs
@@ -116,7 +117,7 @@ def judged_by(run: str, told: Any) -> dict[str, str]:
 def test_the_claims_of_a_destroyed_rack_go_by_the_benchmark(
     lost: dict[str, dict[str, int | None]], states: tuple[str, str]
 ) -> None:
-    arms = {one.id: one for one in outageplan.load("full").arms}
+    arms = {one.id: one for one in outage_plan.load("full").arms}
     told = [
         {
             "way": way,
@@ -138,11 +139,11 @@ def outage_states(
     *, aab_b: float | None = 0.0, abc_b: float = 0.98, refused_s: float | None = 8.5
 ) -> list[dict[str, Any]]:
     """The states of ``rackgate bench outages``, with what arm B did; A stops in each, and C goes on."""
-    whole = outageplan.load("full")
-    states = outageresults.states(whole, whole.labs[0], [])
+    whole = outage_plan.load("full")
+    states = outage_results.states(whole, whole.labs[0], [])
 
     def each(value: float | None) -> dict[str, Any] | None:
-        return None if value is None else outageresults.spread([value] * 3, confidence=0.95)
+        return None if value is None else outage_results.spread([value] * 3, confidence=0.95)
 
     for state in states:
         a, b, c = state["arms"]

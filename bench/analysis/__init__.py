@@ -1,0 +1,1 @@
+"""Analysis: from raw observations to numbers, verdicts and exit status."""

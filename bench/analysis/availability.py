@@ -1,0 +1,420 @@
+"""Outage phase: behaviour of each topic while a rack is unavailable, from the history and the observations."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from bench.load.spark_load import outcome_counts
+from bench.plan.scenario import Arm, OutagePlan
+from pyhooks.checkers.cluster_view import Look, looks
+from pyhooks.history.event_log import Event
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NS = 1_000_000_000
+Behaviour = Literal["went on", "was refused", "went on unprotected", "unknown"]
+WENT_ON: Behaviour = "went on"
+REFUSED: Behaviour = "was refused"
+UNPROTECTED: Behaviour = "went on unprotected"
+UNKNOWN: Behaviour = "unknown"
+# Exceptions of the gate; any other exception of the probe is an error, not a refusal.
+REFUSALS = frozenset(
+    {
+        "NotEnoughRacksException",
+        "NotEnoughReplicasException",
+        "NotEnoughRacksAfterAppendException",
+        "NotEnoughReplicasAfterAppendException",
+    }
+)
+# The same errors as named by librdkafka. It knows no codes for racks, so brokers send it these instead.
+REFUSAL_CODES = frozenset({"NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"})
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Times of a rack's outage on the monotonic clock; None if the history does not contain them.
+
+    Attributes:
+        inject_ns: the injection began.
+        heal_ns: the heal began.
+        healed_ns: the heal was proved.
+        proved_ns: the fault was proved.
+        proved: whether the fault took effect and lasted until the heal.
+    """
+
+    inject_ns: int | None
+    heal_ns: int | None
+    healed_ns: int | None
+    proved_ns: int | None
+    proved: bool
+
+
+@dataclass(frozen=True)
+class Window:
+    """Settled outage of one topic: from a settling time after the rack left its ISR until the heal begins.
+
+    Attributes:
+        topic: name of the topic.
+        left_ns: first observation of an ISR without the rack.
+        from_ns: start.
+        to_ns: end.
+    """
+
+    topic: str
+    left_ns: int
+    from_ns: int
+    to_ns: int
+
+
+def fault_of(events: Iterable[Event], rack: str) -> Fault:
+    """Return the fault of ``rack`` in the history (the last one, if several)."""
+    at: dict[str, int] = {}
+    outcomes: dict[str, str] = {}
+    for event in events:
+        if event.process == "fault" and event.rack == rack:
+            step = str(event.data.get("step"))
+            if step == "inject":
+                at, outcomes = {}, {}
+            at[step], outcomes[step] = event.mono_ns, event.outcome
+    proved = outcomes.get("proved") == "ok" and outcomes.get("held", "ok") == "ok"
+    return Fault(at.get("inject"), at.get("heal"), at.get("healed"), at.get("proved"), proved)
+
+
+def looks_of(events: Iterable[Event], topic: str) -> Sequence[Look]:
+    """Return all observations of the only partition of ``topic``, in the order of time."""
+    return looks(events).get((topic, 0), [])
+
+
+def window_of(topic: str, looks: Sequence[Look], fault: Fault, plan: OutagePlan) -> Window | None:
+    """Return the settled outage of a topic; None if the rack was not observed to leave its ISR in time."""
+    if fault.inject_ns is None or fault.heal_ns is None:
+        return None
+    for look in looks:
+        if fault.inject_ns < look.at_ns < fault.heal_ns and plan.rack not in look.isr_racks:
+            start_ns = look.at_ns + round(plan.settle_s * NS)
+            return Window(topic, look.at_ns, start_ns, fault.heal_ns) if start_ns < fault.heal_ns else None
+    return None
+
+
+def had_until(looks: Sequence[Look], fault: Fault, rack: str) -> int | None:
+    """Return the time until which the rack was at least in the ISR, under the fault.
+
+    It is the request time of the last observation with the rack before the first one without it. None if the rack was
+    not observed to leave the ISR, or not observed in it before.
+    """
+    if fault.inject_ns is None or fault.heal_ns is None:
+        return None
+    until_ns = None
+    for look in looks:
+        if look.at_ns >= fault.heal_ns:
+            break
+        if rack in look.isr_racks:
+            until_ns = look.since_ns
+        elif look.at_ns > fault.inject_ns:
+            return until_ns
+    return None
+
+
+def without_rack(sent: Any, done: Any, fault: Fault, had_ns: Any) -> Any:
+    """Return whether a record was acknowledged without the rack having it; for numbers and for Spark columns.
+
+    A record that the rack replicated may be acknowledged after the rack has failed: the acknowledgement was on its way
+    when the fault was proved. Two conditions must be true for that. The record was sent before the proof, because no
+    later record could reach the rack. And the acknowledgement arrived while the rack was still in the ISR: until then a
+    leader acknowledges only what all of the ISR have, so everything that the rack has is acknowledged by then. Records
+    that the ISR change itself releases are not on the rack. So there is no grace period: an acknowledgement that
+    violates one of the conditions was given without the rack.
+
+    Args:
+        sent: time at which the record was sent.
+        done: time of its acknowledgement, before the heal began.
+        fault: the outage.
+        had_ns: result of ``had_until``; None, or null, if it is unknown.
+    """
+    after_proof = sent >= (fault.proved_ns or fault.heal_ns or 0)
+    return after_proof if had_ns is None else after_proof | (done > had_ns)
+
+
+def probe_of(events: Iterable[Event], topic: str) -> list[Event]:
+    """Return all attempts of the probe at ``topic``."""
+    return [
+        event
+        for event in events
+        if event.process == "probe" and event.op == "produce" and event.data.get("topic") == topic
+    ]
+
+
+def exception_name(event: Event) -> str:
+    """Return the exception of a failed attempt without its package; empty if there is none."""
+    return str(event.data.get("exception") or "").rsplit(".", 1)[-1]
+
+
+def is_refusal(event: Event) -> bool:
+    """Return whether a gate refused this attempt."""
+    return event.outcome in ("fail", "unknown") and exception_name(event) in REFUSALS
+
+
+def behaviour(
+    *,
+    proved: bool,
+    window: Window | None,
+    intended: int,
+    acked: int,
+    probe_acked: int,
+    probe_refused: int,
+    fewest_racks: int | None,
+    went_on_share: float,
+) -> Behaviour:
+    """Return what a topic did in its settled outage.
+
+    Args:
+        proved: whether the fault took effect and lasted.
+        window: the settled outage, or None.
+        intended: number of records intended in it.
+        acked: number of these that were acknowledged in it.
+        probe_acked: number of acknowledged probe attempts in it.
+        probe_refused: number of probe attempts in it that a gate refused.
+        fewest_racks: smallest observed number of racks in the ISR in it; None without an observation.
+        went_on_share: share of the intended records that "went on" requires.
+    """
+    if not proved or window is None or intended == 0 or fewest_racks is None:
+        return UNKNOWN
+    if acked == 0 and probe_acked == 0 and probe_refused > 0:
+        return REFUSED
+    # The load's client retries refused records silently: only a probe that got acks shows that none was refused.
+    if acked >= went_on_share * intended and probe_acked > 0 and probe_refused == 0:
+        return WENT_ON if fewest_racks >= 2 else UNPROTECTED
+    return UNKNOWN
+
+
+def summarise(
+    spark: SparkSession,
+    raw: DataFrame,
+    events: Sequence[Event],
+    plan: OutagePlan,
+    arms: Sequence[Arm],
+    start_ns: int,
+) -> dict[str, Any]:
+    """Return the numbers of the outage phase.
+
+    Args:
+        spark: the session.
+        raw: observations of ``bench.analysis.latency_analysis.read_raw``; rows of other phases are ignored.
+        events: the history.
+        plan: plan of the phase.
+        arms: arms of the phase.
+        start_ns: start of the phase. Times in the result are seconds from it, except those named ``…after…``, which
+            count from the fault or the heal.
+    """
+    fault = fault_of(events, plan.rack)
+    seen = {arm.topic: looks_of(events, arm.topic) for arm in arms}
+    windows = {arm.topic: window_of(arm.topic, seen[arm.topic], fault, plan) for arm in arms}
+    frame = raw.where("phase = 'outage'")
+    had = {arm.topic: had_until(seen[arm.topic], fault, plan.rack) for arm in arms}
+    counts = _counts(spark, frame, fault, windows, had)
+    series = _series(frame, start_ns)
+    silences = _silences(frame)
+
+    def seconds(at_ns: int | None) -> float | None:
+        return None if at_ns is None else (at_ns - start_ns) / NS
+
+    return {
+        "rack": plan.rack,
+        "proved": fault.proved,
+        "inject_s": seconds(fault.inject_ns),
+        "heal_s": seconds(fault.heal_ns),
+        "healed_s": seconds(fault.healed_ns),
+        "length_s": plan.total_s,
+        "rate_per_s": plan.rate_per_s,
+        "probe_rate_per_s": plan.probe_rate_per_s,
+        "settle_s": plan.settle_s,
+        "went_on_share": plan.went_on_share,
+        "topics": [
+            _topic(arm, fault, windows[arm.topic], seen[arm.topic], plan, start_ns)
+            | {"probe": _probe(probe_of(events, arm.topic), fault, windows[arm.topic], had[arm.topic], start_ns)}
+            | counts.get(arm.topic, {})
+            | {"series": series.get(arm.topic, []), "longest_silence_s": silences.get(arm.topic)}
+            for arm in arms
+        ],
+    }
+
+
+def decide(outage: dict[str, Any]) -> None:
+    """Add to each topic in the result of ``summarise`` what it did, as ``behaviour``."""
+    for topic in outage["topics"]:
+        window = topic["window_s"]
+        topic["behaviour"] = behaviour(
+            proved=outage["proved"],
+            window=None if window is None else Window(topic["topic"], 0, 0, 0),
+            intended=topic.get("settled_intended", 0),
+            acked=topic.get("settled_acked", 0),
+            probe_acked=topic["probe"]["settled_acked"],
+            probe_refused=topic["probe"]["settled_refused"],
+            fewest_racks=topic["fewest_racks"],
+            went_on_share=outage["went_on_share"],
+        )
+
+
+def _topic(
+    arm: Arm,
+    fault: Fault,
+    window: Window | None,
+    looks: Sequence[Look],
+    plan: OutagePlan,
+    start_ns: int,
+) -> dict[str, Any]:
+    def seconds(at_ns: int | None, since_ns: int | None = start_ns) -> float | None:
+        return None if at_ns is None or since_ns is None else (at_ns - since_ns) / NS
+
+    settled = [look for look in looks if window and window.from_ns <= look.at_ns < window.to_ns]
+    heal_ns = fault.heal_ns
+    back_ns = next((x.at_ns for x in looks if heal_ns and x.at_ns > heal_ns and plan.rack in x.isr_racks), None)
+    changes = [
+        look
+        for number, look in enumerate(looks)
+        if number == 0 or (look.leader, look.isr) != (looks[number - 1].leader, looks[number - 1].isr)
+    ]
+    return {
+        "arm": arm.id,
+        "label": arm.label,
+        "topic": arm.topic,
+        "replicas": list(arm.replicas),
+        "window_s": None if window is None else [seconds(window.from_ns), seconds(window.to_ns)],
+        "left_after_s": seconds(window.left_ns, fault.inject_ns) if window else None,
+        "back_after_s": seconds(back_ns, fault.heal_ns),
+        "fewest_racks": min((len(look.isr_racks) for look in settled), default=None),
+        "isr": [
+            {"at_s": seconds(x.at_ns), "leader": x.leader, "isr": list(x.isr), "racks": list(x.isr_racks)}
+            for x in changes
+        ],
+        "looked_until_s": seconds(looks[-1].at_ns) if looks else None,
+    }
+
+
+def _probe(
+    probe: Sequence[Event], fault: Fault, window: Window | None, had_ns: int | None, start_ns: int
+) -> dict[str, Any]:
+    refused = [event for event in probe if is_refusal(event)]
+    settled = [event for event in probe if window and window.from_ns <= event.mono_ns < window.to_ns]
+    before_heal = [event for event in probe if event.outcome == "ok" and event.mono_ns < (fault.heal_ns or 0)]
+    # a refusal after the heal is not an effect of the fault
+    over_ns = fault.heal_ns or math.inf
+    first_ns = next((e.mono_ns for e in refused if fault.inject_ns and fault.inject_ns < e.mono_ns < over_ns), None)
+    return {
+        "attempts": len(probe),
+        "acked": sum(event.outcome == "ok" for event in probe),
+        "refused": len(refused),
+        "other": sum(event.outcome != "ok" and not is_refusal(event) for event in probe),
+        "exceptions": dict(Counter(exception_name(event) for event in probe if event.outcome != "ok")),
+        "settled_attempts": len(settled),
+        "settled_acked": sum(event.outcome == "ok" for event in settled),
+        "settled_refused": sum(is_refusal(event) for event in settled),
+        "acked_after_heal": sum(event.outcome == "ok" and event.mono_ns >= fault.heal_ns for event in probe)
+        if fault.heal_ns
+        else 0,
+        "acked_without_rack": sum(
+            bool(without_rack(event.data.get("sent_ns", event.mono_ns), event.mono_ns, fault, had_ns))
+            for event in before_heal
+        ),
+        "refused_at_s": [(event.mono_ns - start_ns) / NS for event in refused],
+        "first_refusal_after_s": (
+            None if first_ns is None or fault.inject_ns is None else (first_ns - fault.inject_ns) / NS
+        ),
+        "message": next((str(event.data.get("message")) for event in refused), None),
+    }
+
+
+def _counts(
+    spark: SparkSession,
+    frame: DataFrame,
+    fault: Fault,
+    windows: Mapping[str, Window | None],
+    had: Mapping[str, int | None],
+) -> dict[str, dict[str, Any]]:
+    """Count the outcomes of the measured records of each topic, in total and in the settled outage."""
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    rows = [
+        (topic, window and window.from_ns, window and window.to_ns, had[topic]) for topic, window in windows.items()
+    ]
+    settled = spark.createDataFrame(rows, "topic string, from_ns long, to_ns long, had_ns long")
+    # Without a fault in the history no record counts as sent under it.
+    inject_ns, heal_ns = (fault.inject_ns or 0, fault.heal_ns or 0) if fault.heal_ns else (0, 0)
+    acked = F.col("outcome") == "acked"
+    inside = F.col("intended_ns").between(F.col("from_ns"), F.col("to_ns") - 1)
+    sent_in_fault = (F.col("intended_ns") >= inject_ns) & (F.col("intended_ns") < heal_ns)
+    in_fault = acked & sent_in_fault
+    late = acked & (F.col("done_ns") >= heal_ns) & F.lit(heal_ns > 0)
+    away = acked & (F.col("done_ns") >= (fault.proved_ns or heal_ns)) & (F.col("done_ns") < heal_ns)
+    without = without_rack(F.col("sent_ns"), F.col("done_ns"), fault, F.col("had_ns"))
+    found = (
+        frame.where("measured")
+        .join(F.broadcast(settled), "topic", "left")
+        .withColumn("held_ms", F.when(in_fault, F.col("latency_us") / 1000))
+        .groupBy("topic")
+        .agg(
+            *outcome_counts(),
+            F.count_if(inside).alias("settled_intended"),
+            F.count_if(inside & acked & (F.col("done_ns") < F.col("to_ns"))).alias("settled_acked"),
+            F.count_if(acked & F.col("done_ns").between(F.col("from_ns"), F.col("to_ns") - 1)).alias("settled_done"),
+            F.count_if(sent_in_fault).alias("fault_intended"),
+            F.count_if(in_fault & (F.col("done_ns") < heal_ns)).alias("fault_acked"),
+            F.count_if(in_fault & (F.col("done_ns") >= heal_ns)).alias("acked_only_after_heal"),
+            F.count_if(away).alias("acked_while_away"),
+            F.count_if(acked & (F.col("done_ns") < heal_ns) & without).alias("acked_without_rack"),
+            F.expr("percentile(held_ms, array(0.5, 0.99, 1.0))").alias("held"),
+            (F.min(F.when(late, F.col("done_ns"))) - heal_ns).alias("first_ack_ns"),
+        )
+    )
+    summary: dict[str, dict[str, Any]] = {}
+    for row in found.collect():
+        numbers = row.asDict()
+        held, first_ack_ns = numbers.pop("held"), numbers.pop("first_ack_ns")
+        summary[numbers.pop("topic")] = numbers | {
+            "acked_share": numbers["acked"] / numbers["intended"],
+            "settled_share": _share(numbers["settled_acked"], numbers["settled_intended"]),
+            "fault_share": _share(numbers["fault_acked"], numbers["fault_intended"]),
+            "first_ack_after_heal_s": None if first_ack_ns is None else first_ack_ns / NS,
+            "sent_under_fault_ms": None if not held else dict(zip(("p50", "p99", "max"), held, strict=True)),
+        }
+    return summary
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _silences(frame: DataFrame) -> dict[str, float]:
+    """Return the longest time between two acknowledgements of each topic, in seconds."""
+    from pyspark.sql import Window as Over
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    before = F.lag("done_ns").over(Over.partitionBy("topic").orderBy("done_ns"))
+    gaps = frame.where("outcome = 'acked'").withColumn("gap_ns", F.col("done_ns") - before)
+    rows = gaps.groupBy("topic").agg(F.max("gap_ns").alias("gap_ns")).where("gap_ns is not null").collect()
+    return {row["topic"]: row["gap_ns"] / NS for row in rows}
+
+
+def _series(frame: DataFrame, start_ns: int) -> dict[str, list[dict[str, Any]]]:
+    """Return per topic and second the records intended in it and the acknowledgements that arrived in it."""
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    def per_second(column: str, rows: DataFrame) -> dict[tuple[str, int], int]:
+        second = F.floor((F.col(column) - start_ns) / NS).alias("second")
+        return {(row["topic"], row["second"]): row["n"] for row in _counted(rows, second)}
+
+    def _counted(rows: DataFrame, second: Any) -> list[Any]:
+        return list(rows.groupBy("topic", second).agg(F.count("*").alias("n")).collect())
+
+    intended = per_second("intended_ns", frame)
+    acked = per_second("done_ns", frame.where("outcome = 'acked'"))
+    series: dict[str, list[dict[str, Any]]] = {}
+    for topic, second in sorted(intended.keys() | acked.keys()):
+        point = {"s": second, "intended": intended.get((topic, second), 0), "acked": acked.get((topic, second), 0)}
+        series.setdefault(topic, []).append(point)
+    return series

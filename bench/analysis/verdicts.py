@@ -1,0 +1,178 @@
+"""Verdicts of a run as sentences, made from the numbers that the report shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.analysis.availability import REFUSED
+from bench.analysis.record_check import KIND_WORDS, KINDS
+
+
+def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return all verdicts of a result, the most important first.
+
+    Returns:
+        ``about`` (latency, outage, end-to-end), ``word`` (from a closed list), ``subject`` and ``text`` of each.
+    """
+    many = len(result["cells"]) > 1
+    return [
+        *(outage(result["outage"]) if result["outage"] else []),
+        *(row for cell in result["cells"] for row in latency(cell, named=many)),
+        *end_to_end(result["end_to_end"]),
+    ]
+
+
+def latency(numbers: Mapping[str, Any], *, named: bool = False) -> list[dict[str, str]]:
+    """Return one sentence for each candidate and judged percentile of a cell.
+
+    Args:
+        numbers: entry of the cell in ``bench.analysis.latency_analysis.cells``.
+        named: whether the subject includes the cell's name.
+    """
+    arms = {arm["arm"]: arm for arm in numbers["arms"]}
+    rows = numbers["comparisons"]
+    controls = {row["at"]: row for row in rows if row["is_control"]}
+    where = f"{numbers['cell']}: " if named else ""
+    return [
+        {
+            "about": "latency",
+            "word": row["word"],
+            "subject": f"{where}{_label(arms, row['arm'])} against {_label(arms, row['against'])}, {row['at']}",
+            "text": _latency_text(row, controls[row["at"]], arms, numbers["confidence"]),
+        }
+        for row in rows
+        if not row["is_control"] and row["at"] in numbers["judged"]
+    ]
+
+
+def _label(arms: Mapping[str, Mapping[str, Any]], arm: str) -> str:
+    return str(arms[arm]["label"]) if arm in arms else arm
+
+
+def _latency_text(
+    row: Mapping[str, Any], control: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]], confidence: float
+) -> str:
+    if row["reason"] == "refused":
+        told = [f"{_label(arms, arm)} ({arms[arm]['refused_with']})" for arm in row["refused"]]
+        return f"Records are refused by {' and '.join(told)}, so there is no latency to compare."
+    if row["reason"] == "not acknowledged":
+        return f"{row['not_acked']:,} measured records were not acknowledged, so the percentiles do not compare."
+    if row["reason"] == "missing":
+        return "A block lacks one of its arms."
+    band = f"±{row['band']:.0%}"
+    if row["ratio"] is None:
+        return f"{row['blocks']} blocks, {row['min_blocks']} are asked for."
+    text = f"Ratio {spread(row['ratio'])} ({confidence:.0%} interval over {row['blocks']} blocks), band {band}. "
+    if row["reason"] != "control":
+        text += f"A ratio of {ratio(row['detectable_ratio'])} would have been told from 1. "
+    if row["reason"] == "few records":
+        return f"{text}Nothing is decided: a block has too few records for this percentile."
+    if row["reason"] == "few blocks":
+        return f"{text}Nothing is decided: {row['min_blocks']} blocks are asked for."
+    if control["ratio"] is None:
+        return f"{text}Nothing is decided, because the control has no numbers."
+    same = f"two equal arms came out at {spread(control['ratio'])}"
+    if row["reason"] == "control":
+        failed = f"{same}, {_of_control(control, band)}"
+        return f"{text}Nothing is decided, and no ratio would have been, because the control failed: {failed}."
+    if row["reason"] == "pacer":
+        return (
+            f"{text}Nothing is decided: {row['late_share']:.0%} of the latency is the pacer's own lateness, which all"
+            " arms share and which would hide a difference."
+        )
+    if row["reason"] == "mean":
+        return (
+            f"{text}Nothing is decided: the plain mean of all blocks, {ratio(row['mean_ratio'])}, lies outside of the"
+            f" band; control: {same}."
+        )
+    if row["reason"] == "noise":
+        return (
+            f"{text}Too noisy for a word: equal arms would need about {row['blocks_needed']:,} blocks; control: {same}."
+        )
+    return f"{text}Control: {same}."
+
+
+def _of_control(control: Mapping[str, Any], band: str) -> str:
+    """Return why a control failed."""
+    if control["reason"] == "noise":
+        needed = control["blocks_needed"]
+        return f"not shown to be within {band}; at this noise equal arms would need about {needed:,} blocks for that"
+    if control["reason"] == "decided":
+        return f"{control['word']} than itself"
+    return f"{control['reason']}"
+
+
+def spread(interval: Mapping[str, float]) -> str:
+    """Format an interval, such as ``1.010 (0.980 to 1.043)``."""
+    return f"{ratio(interval['point'])} ({ratio(interval['low'])} to {ratio(interval['high'])})"
+
+
+def ratio(value: float) -> str:
+    """Format a ratio: three digits, but three decimals near 1, so that a detectable difference does not read 1."""
+    return f"{value:.3f}" if 0.5 < value < 2 else f"{value:.3g}"
+
+
+def outage(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return one sentence for each topic."""
+    return [
+        {
+            "about": "outage",
+            "word": topic["behaviour"],
+            "subject": f"{topic['label']} ({topic['topic']}), rack {numbers['rack']} away",
+            "text": _outage_text(topic, numbers),
+        }
+        for topic in numbers["topics"]
+    ]
+
+
+def _outage_text(topic: Mapping[str, Any], numbers: Mapping[str, Any]) -> str:
+    if not numbers["proved"]:
+        return "The fault was not proved to have taken hold, so nothing is said."
+    if topic["window_s"] is None:
+        return f"Rack {numbers['rack']} was not seen to leave the ISR in time."
+    probe = topic["probe"]
+    length_s = topic["window_s"][1] - topic["window_s"][0]
+    counts = f"{topic['settled_acked']:,} of {topic['settled_intended']:,} records"
+    text = f"{counts} acknowledged in {length_s:.0f} s of settled outage"
+    racks = topic["fewest_racks"]
+    if racks is not None:
+        text += f", with {racks} rack{'s' if racks != 1 else ''} in the ISR"
+    text += f"; the probe without retries got {probe['settled_acked']} acks and {probe['settled_refused']} refusals"
+    if probe["exceptions"] and topic["behaviour"] == REFUSED:
+        name = max(probe["exceptions"], key=lambda one: probe["exceptions"][one])
+        text += f" ({name}"
+        text += f", the first {probe['first_refusal_after_s']:.1f} s after the fault)" if probe["refused"] else ")"
+        if topic["first_ack_after_heal_s"] is not None:
+            text += f"; first ack {topic['first_ack_after_heal_s']:.1f} s after the heal began"
+        else:
+            text += "; no ack after the heal began"
+        if leaked := topic["acked_without_rack"]:
+            one = leaked == 1
+            text += f"; yet {leaked:,} record{'' if one else 's'} that waited when the rack left the"
+            text += f" ISR {'was' if one else 'were'} acknowledged while it was away"
+    return text + "."
+
+
+def end_to_end(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return one sentence for the comparison of acknowledged records with the topics."""
+    kinds = numbers["kinds"]
+    wrong = [f"{kinds[kind]['count']:,} {KIND_WORDS[kind]}" for kind in KINDS if kinds[kind]["count"]]
+    subject = f"{numbers['acked']:,} acknowledged records read back"
+    if wrong:
+        return [_end("broken", subject, f"{', '.join(wrong)}.")]
+    if numbers["acked"] == 0:
+        return [_end("unknown", subject, "Nothing was acknowledged, so nothing was checked.")]
+    none = ", ".join(KIND_WORDS[kind] for kind in KINDS)
+    unread = numbers.get("unread", 0)
+    rest = f" {unread:,} more could not be read back, since the run was interrupted." if unread else ""
+    return [_end("whole", subject, f"None {none}.{rest}")]
+
+
+def _end(word: str, subject: str, text: str) -> dict[str, str]:
+    return {"about": "end-to-end", "word": word, "subject": subject, "text": text}
+
+
+def lines(verdicts: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the verdicts as lines for a terminal."""
+    return [f"{row['subject']}: {row['word'].upper()}. {row['text']}" for row in verdicts]

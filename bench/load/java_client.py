@@ -1,0 +1,64 @@
+"""Adapter of the patched Java producer to the pacer's ``Client``; times are those that the producer records itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from functools import partial
+
+from bench.load.pacer import Failure, Told
+from pyhooks.jvm.java_exception import JavaError
+from pyhooks.jvm.producer import Producer, Sent
+
+# Time limit for records that are still open after the wait for the last acknowledgements.
+GIVE_UP_S = 0.5
+
+
+class JavaClient:
+    """Java producer in this process's JVM; used from one thread.
+
+    Args:
+        bootstrap: broker addresses.
+        config: properties of the producer, without the addresses.
+        topics: topics that it will send to; it fetches their metadata before the first record.
+
+    Raises:
+        JavaError: a property is rejected, or the metadata of a topic is not available.
+    """
+
+    def __init__(self, bootstrap: str, config: Mapping[str, str], topics: list[str]) -> None:
+        self._producer = Producer(bootstrap, config, close_timeout_s=GIVE_UP_S)
+        self._open: set[Future[Sent]] = set()
+        for topic in topics:
+            self._producer.learn(topic)
+
+    def produce(self, topic: str, value: bytes, key: bytes, *, on_delivery: Callable[..., None]) -> None:
+        """Send a record; ``on_delivery`` is called with its outcome in the producer's own thread."""
+        future = self._producer.send_batch(topic, [value], keys=[key])
+        self._open.add(future)
+        future.add_done_callback(partial(self._ended, on_delivery))
+
+    def _ended(self, on_delivery: Callable[..., None], future: Future[Sent]) -> None:
+        self._open.discard(future)
+        if (lost := future.exception()) is not None:
+            on_delivery(Failure(type(lost).__name__), None)
+            return
+        sent = future.result()
+        answer = sent.answer(0)
+        if isinstance(answer, JavaError):
+            on_delivery(Failure(answer.java_class.rsplit(".", 1)[-1]), None)
+            return
+        done_ns = int(sent.done_ns[0])
+        on_delivery(None, Told(answer.partition, answer.offset, done_ns, done_ns - int(sent.sent_ns[0])))
+
+    def flush(self, timeout: float) -> int:
+        """Wait at most ``timeout`` seconds for the outcomes of all records; return how many are open."""
+        return len(wait(self._open.copy(), timeout).not_done)
+
+    def purge(self) -> None:
+        """Close the producer, which ends all open records."""
+        self._producer.close()
+
+    def close(self) -> None:
+        """Close the producer; idempotent."""
+        self._producer.close()

@@ -1,0 +1,231 @@
+"""Pacer of one arm: sends each record at its intended time, whatever happens, and notes its outcome."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.load.schedule import Slot
+from pyhooks.workload.pacing import wait_until
+
+ACKED, FAILED, UNKNOWN = "acked", "failed", "unknown"
+POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Told:
+    """Acknowledgement by a client that records the time of arrival itself.
+
+    Attributes:
+        partition: partition of the record.
+        offset: offset of the record.
+        done_ns: when the client received it, monotonic clock.
+        own_ns: nanoseconds from the client's acceptance of the record until then.
+    """
+
+    partition: int
+    offset: int
+    done_ns: int
+    own_ns: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Reason why a record was not acknowledged, in the form of ``confluent_kafka.KafkaError``."""
+
+    text: str
+
+    def name(self) -> str:
+        """Return the name of the error."""
+        return self.text
+
+
+class Client(Protocol):
+    """Interface of ``confluent_kafka.Producer`` that the pacer needs."""
+
+    def produce(self, topic: str, value: bytes, key: bytes, *, on_delivery: Callable[..., None]) -> None:
+        """Queue a record; raise BufferError if the queue is full."""
+
+    def flush(self, timeout: float) -> int:
+        """Wait at most ``timeout`` seconds for all reports; return how many are open."""
+
+    def purge(self) -> None:
+        """Abandon all open records."""
+
+
+@dataclass
+class Observations:
+    """Outcomes of the records of one slot that one task sent; each array has one element per record.
+
+    Attributes:
+        slot: the slot.
+        index: positions in the slot, int64.
+        sent_ns: when produce() was called, monotonic clock, int64.
+        done_ns: when the delivery report arrived, or 0, int64.
+        client_us: the client's own time from produce() to the acknowledgement, or -1, int64.
+        partition: partition of an acknowledged record, or -1, int32.
+        offset: offset of an acknowledged record, or -1, int64.
+        outcome: one of acked, failed (it never left the client), unknown.
+        error: name of the client's error, or None.
+    """
+
+    slot: Slot
+    index: npt.NDArray[np.int64]
+    sent_ns: npt.NDArray[np.int64] = field(init=False)
+    done_ns: npt.NDArray[np.int64] = field(init=False)
+    client_us: npt.NDArray[np.int64] = field(init=False)
+    partition: npt.NDArray[np.int32] = field(init=False)
+    offset: npt.NDArray[np.int64] = field(init=False)
+    outcome: list[str] = field(init=False)
+    error: list[str | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        size = len(self.index)
+        self.sent_ns = np.zeros(size, dtype=np.int64)
+        self.done_ns = np.zeros(size, dtype=np.int64)
+        self.client_us = np.full(size, -1, dtype=np.int64)
+        self.partition = np.full(size, -1, dtype=np.int32)
+        self.offset = np.full(size, -1, dtype=np.int64)
+        self.outcome = [UNKNOWN] * size
+        self.error = ["not-reported"] * size
+
+    def report(self, clock: Callable[[], int], at: int, error: Any, message: Any) -> None:
+        """Take the delivery report of the record at position ``at``."""
+        if isinstance(message, Told):
+            self.outcome[at], self.error[at] = ACKED, None
+            self.done_ns[at], self.client_us[at] = message.done_ns, round(message.own_ns / 1000)
+            self.partition[at], self.offset[at] = message.partition, message.offset
+            return
+        self.done_ns[at] = clock()
+        if error is None:
+            self.outcome[at], self.error[at] = ACKED, None
+            self.partition[at], self.offset[at] = message.partition(), message.offset()
+            self.client_us[at] = round(message.latency() * 1e6)
+        else:
+            # The client has retried, so an earlier attempt may have been appended before the refusal.
+            self.outcome[at], self.error[at] = UNKNOWN, str(error.name())
+
+    def not_queued(self, clock: Callable[[], int], at: int) -> None:
+        """Note that the record at position ``at`` never left this process."""
+        self.done_ns[at] = clock()
+        self.outcome[at], self.error[at] = FAILED, "_QUEUE_FULL"
+
+
+def record_key(run_id: str, load: str, arm: str, seq: int) -> bytes:
+    """Return the key that identifies a record when the topic is read back."""
+    return f"{run_id}/{load}/{arm}/{seq}".encode()
+
+
+@dataclass(frozen=True)
+class Lane:
+    """All slots of one arm in a load, driven with a client of its own.
+
+    Another thread serves delivery reports (``serving``). So this one can sleep until the next intended time, and a
+    report is noted when it arrives instead of when the next record is due.
+
+    Attributes:
+        run_id: part of every record's key.
+        load: name of the load, likewise.
+        slots: slots in the order of time.
+        start_ns: start of the load on the monotonic clock.
+        value: value of every record.
+        task: number of this task.
+        tasks: number of tasks that share the schedule.
+        flush_s: bound on waiting for the last reports, in seconds.
+        clock: returns monotonic nanoseconds.
+        sleep: sleeps for a number of seconds.
+    """
+
+    run_id: str
+    load: str
+    slots: Sequence[Slot]
+    start_ns: int
+    value: bytes
+    task: int
+    tasks: int
+    flush_s: float
+    clock: Callable[[], int] = time.monotonic_ns
+    sleep: Callable[[float], None] = time.sleep
+
+    def drive(self, client: Client) -> list[Observations]:
+        """Send every record of the lane, then wait for open records for a limited time."""
+        done = [self._drive_slot(client, slot) for slot in self.slots]
+        if client.flush(self.flush_s) > 0:
+            # Open records are unknown; after a purge the client reports them instead of waiting longer.
+            client.purge()
+            client.flush(1.0)
+        return done
+
+    def _drive_slot(self, client: Client, slot: Slot) -> Observations:
+        share = slot.share(self.task, self.tasks)
+        seen = Observations(slot, np.arange(share.start, share.stop, share.step, dtype=np.int64))
+        due = (self.start_ns + slot.intended[seen.index]).tolist()
+        for at, index in enumerate(share):
+            wait_until(due[at], clock=self.clock, sleep=self.sleep)
+            key = record_key(self.run_id, self.load, slot.arm, slot.first_seq + index)
+            seen.sent_ns[at] = self.clock()
+            try:
+                client.produce(slot.topic, self.value, key, on_delivery=partial(seen.report, self.clock, at))
+            except BufferError:
+                seen.not_queued(self.clock, at)
+        return seen
+
+
+@contextmanager
+def serving(poll: Callable[[float], int]) -> Iterator[None]:
+    """Serve a client's delivery reports in a thread of its own while the block runs.
+
+    Args:
+        poll: serves reports for at most the given seconds; returns after the first one.
+    """
+    over = threading.Event()
+
+    def serve() -> None:
+        while not over.is_set():
+            poll(POLL_S)
+
+    thread = threading.Thread(target=serve, name="delivery-reports", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=10 * POLL_S)
+
+
+def rows(seen: Observations, start_ns: int, same: Mapping[str, str | None], task: int) -> Iterator[tuple[str, Any]]:
+    """Yield the columns of the raw observations by name; see ``bench.load.spark_load.SCHEMA``.
+
+    Args:
+        seen: observations of one slot.
+        start_ns: start of the load on the monotonic clock.
+        same: columns with one value for all rows of a load.
+        task: number of the task that sent the records.
+    """
+    size, slot = len(seen.index), seen.slot
+    yield from {
+        **{name: [value] * size for name, value in same.items()},
+        "phase": [slot.phase] * size,
+        "block": np.full(size, slot.block, dtype=np.int32),
+        "arm": [slot.arm] * size,
+        "topic": [slot.topic] * size,
+        "task": np.full(size, task, dtype=np.int32),
+        "seq": slot.first_seq + seen.index,
+        "measured": slot.counts[seen.index],
+        "intended_ns": start_ns + slot.intended[seen.index],
+        "sent_ns": seen.sent_ns,
+        "done_ns": seen.done_ns,
+        "client_us": seen.client_us,
+        "outcome": seen.outcome,
+        "error": seen.error,
+        "partition": seen.partition,
+        "offset": seen.offset,
+    }.items()

@@ -1,0 +1,217 @@
+"""Open-loop schedule: the intended time of each record, fixed before the first one is sent."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.plan.scenario import Arm, LatencyPlan, OutagePlan
+from pyhooks.workload.pacing import NS, due_ns
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Period in which one arm is driven at a fixed rate.
+
+    Attributes:
+        phase: ``latency`` or ``outage``.
+        block: number of the block; negative for warm-up.
+        arm: id of the arm.
+        topic: topic of the arm in this period.
+        start_ns: start, from the start of the load.
+        duration_ns: length.
+        discard_ns: length of the head whose records don't count.
+        rate_per_s: intended records per second.
+        first_seq: sequence number of its first record; unique for the arm within the load.
+        jitter: seed of the random shift of each record within its step; -1 for no shift.
+    """
+
+    phase: str
+    block: int
+    arm: str
+    topic: str
+    start_ns: int
+    duration_ns: int
+    discard_ns: int
+    rate_per_s: float
+    first_seq: int
+    jitter: int = -1
+
+    @property
+    def count(self) -> int:
+        """Number of intended records."""
+        return count(self.duration_ns, self.rate_per_s)
+
+    @property
+    def intended(self) -> Ints:
+        """Intended time of each record from the start of the load; ascending."""
+        return self.start_ns + _due(self.count, self.rate_per_s, self.jitter)
+
+    def intended_ns(self, index: int) -> int:
+        """Return the intended time of record ``index`` of the slot from the start of the load."""
+        return int(self.intended[index])
+
+    @property
+    def counts(self) -> npt.NDArray[np.bool_]:
+        """Whether each record counts (it is in a measured block and after the discarded head)."""
+        return np.asarray((self.intended - self.start_ns >= self.discard_ns) & (self.block >= 0))
+
+    def measured(self, index: int) -> bool:
+        """Return whether record ``index`` counts."""
+        return bool(self.counts[index])
+
+    def share(self, task: int, tasks: int) -> range:
+        """Return the indices of the records that task ``task`` of ``tasks`` sends."""
+        return range(task, self.count, tasks)
+
+
+@lru_cache(maxsize=256)
+def _due(number: int, rate_per_s: float, jitter: int) -> Ints:
+    """Return the times of a schedule from its start, each with a seeded shift within its step; their order is kept."""
+    steps = np.array([due_ns(index, rate_per_s) for index in range(number)], dtype=np.int64)
+    if jitter >= 0:
+        steps += np.floor(np.random.default_rng(jitter).random(number) * NS / rate_per_s).astype(np.int64)
+    steps.flags.writeable = False
+    return steps
+
+
+def count(duration_ns: int, rate_per_s: float) -> int:
+    """Return how many records are to be sent in ``duration_ns``."""
+    return max(1, round(duration_ns * rate_per_s / NS))
+
+
+def rotated(arms: Sequence[Arm], topics: Sequence[str], block: int) -> dict[str, str]:
+    """Return the topic of each arm in a block, by the arm's id.
+
+    The arms move on by one topic per block. In as many blocks as there are topics, each arm is on each topic once.
+
+    Args:
+        arms: as many arms as topics.
+        topics: names of the topics.
+        block: number of the block.
+    """
+    return {arm.id: topics[(at + block) % len(topics)] for at, arm in enumerate(arms)}
+
+
+@lru_cache(maxsize=16)
+def _williams(size: int) -> tuple[tuple[int, ...], ...]:
+    """Return orders in which each of ``size`` items is in each position, and directly after each other, equally often.
+
+    Source: E. J. Williams, Australian Journal of Scientific Research A 2 (1949), 149.
+    """
+    ups, downs = range(1, size), range(size - 1, 0, -1)
+    first = [0, *(at for pair in zip(ups, downs, strict=True) for at in pair)][:size]
+    rows = [tuple((at + shift) % size for at in first) for shift in range(size)]
+    return tuple(rows if size % 2 == 0 else rows + [row[::-1] for row in rows])
+
+
+def turns(arms: Sequence[str], number: int, seed: str) -> list[str]:
+    """Return the order of the arms in a round of pieces: random, but balanced over every few rounds.
+
+    An order affects an arm, for example by a late position, or by a preceding arm that leaves much work. Balanced
+    orders affect all arms equally often, so this can't pass for a difference between them. Random orders alone would
+    leave the balance to chance, and because the seed is the plan's, every run of a plan would have the same imbalance.
+
+    Args:
+        arms: ids of the arms.
+        number: number of the round, counted through all blocks.
+        seed: seed of the order.
+    """
+    square = _williams(len(arms))
+    chance = random.Random(f"{seed}/turns/{number // len(square)}")  # noqa: S311 - a seeded plan, not a secret
+    names, rows = list(arms), list(square)
+    chance.shuffle(names)
+    chance.shuffle(rows)
+    return [names[at] for at in rows[number % len(square)]]
+
+
+def block_slots(
+    plan: LatencyPlan,
+    topics: Mapping[str, str],
+    blocks: Sequence[int],
+    *,
+    rate_per_s: float,
+    seed: str,
+) -> tuple[Slot, ...]:
+    """Return the slots of consecutive blocks: in each an opening of every arm, then pieces in a new order each round.
+
+    All arms of a block have the same rates and the same sending times within a piece.
+
+    Args:
+        plan: lengths and numbers.
+        topics: arm id to topic, for the arms to drive.
+        blocks: numbers of the blocks, negative for warm-up.
+        rate_per_s: intended records per second.
+        seed: seed of order and times; the block's number is added to it.
+    """
+    slots: list[Slot] = []
+    start_ns, first_seq = 0, 0
+    for block in blocks:
+        chance = random.Random(f"{seed}/{block}")  # noqa: S311 - a seeded plan, not a secret
+        for piece in range(-1, plan.pieces):
+            order, jitter = list(topics), chance.getrandbits(62)
+            chance.shuffle(order)
+            if piece >= 0:
+                order = turns(list(topics), block * plan.pieces + piece, seed)
+            length_ns = round((plan.opening_s if piece < 0 else plan.piece_s) * NS)
+            for arm in order:
+                slots.append(
+                    Slot(
+                        phase="latency",
+                        block=block,
+                        arm=arm,
+                        topic=topics[arm],
+                        start_ns=start_ns,
+                        duration_ns=length_ns,
+                        discard_ns=length_ns + NS if piece < 0 else round(plan.discard_s * NS),
+                        rate_per_s=rate_per_s,
+                        first_seq=first_seq,
+                        jitter=jitter,
+                    )
+                )
+                start_ns += length_ns
+            first_seq += count(length_ns, rate_per_s)
+    return tuple(slots)
+
+
+def steady_slot(arm: str, topic: str, *, rate_per_s: float, seconds: float) -> Slot:
+    """Return the slot of one arm alone at one rate, in which every record counts."""
+    return Slot("latency", 0, arm, topic, 0, round(seconds * NS), 0, rate_per_s, 0)
+
+
+def outage_slots(plan: OutagePlan, arms: Sequence[Arm]) -> tuple[Slot, ...]:
+    """Return the slots of the outage phase: every arm over the whole length, shifted so that arms take turns."""
+    return tuple(
+        Slot(
+            phase="outage",
+            block=0,
+            arm=arm.id,
+            topic=arm.topic,
+            start_ns=round(number * NS / plan.rate_per_s / len(arms)),
+            duration_ns=round(plan.total_s * NS),
+            discard_ns=round(plan.discard_s * NS),
+            rate_per_s=plan.rate_per_s,
+            first_seq=0,
+        )
+        for number, arm in enumerate(arms)
+    )
+
+
+def length_ns(slots: Sequence[Slot]) -> int:
+    """Return the time from the start of the load to the end of its last slot."""
+    return max(slot.start_ns + slot.duration_ns for slot in slots)
+
+
+def by_arm(slots: Sequence[Slot]) -> dict[str, tuple[Slot, ...]]:
+    """Return the slots of each arm in their order."""
+    found: dict[str, list[Slot]] = {}
+    for slot in slots:
+        found.setdefault(slot.arm, []).append(slot)
+    return {arm: tuple(own) for arm, own in found.items()}

@@ -1,0 +1,170 @@
+"""Load as a Spark job: each task drives all arms of the load, with its share of the records of each."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from bench.load import clock_offsets, executors
+from bench.load.pacer import ACKED, FAILED, UNKNOWN, Lane, Observations, rows, serving
+from bench.load.schedule import Slot, by_arm
+from bench.plan import cell_setting
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# Times are nanoseconds of the monotonic clock of the host that ran the task; 0 or -1 if there is none. ``load`` names
+# the job that sent a record, ``host`` the executor. ``cell`` and ``state`` are those of the plan; the outage phase has
+# no cell.
+SCHEMA = (
+    "run_id string, load string, host string, cell string, state string, phase string, block int, arm string,"
+    " topic string, task int, seq long, measured boolean, intended_ns long, sent_ns long, done_ns long, client_us long,"
+    " outcome string, error string, partition int, offset long"
+)
+# librdkafka sends to one broker over one connection, and a broker answers a connection's requests in order, so arms
+# that shared a client would wait for each other.
+FIXED_CLIENT = {"acks": "all"}
+# Critical messages only: under a fault librdkafka would log every connection that it loses.
+CLIENT_LOG_LEVEL = 2
+# Text that identifies the error of a late load; the caller may repeat the load with more lead time.
+LATE = "after the start of its schedule"
+
+
+def outcome_counts() -> list[Column]:
+    """Return columns for ``agg``: the number of ``intended`` records, and of those with each outcome, by its name."""
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    outcomes = (ACKED, FAILED, UNKNOWN)
+    return [F.count("*").alias("intended"), *(F.count_if(F.col("outcome") == one).alias(one) for one in outcomes)]
+
+
+@dataclass(frozen=True)
+class Load:
+    """Input of a task; plain values only, because Spark sends it to the executors.
+
+    Attributes:
+        run_id: part of every record's key.
+        name: name of the load, unique in the run; part of every record's key.
+        cell: cell of the plan, or None.
+        state: state of that cell, or ``outage``.
+        bootstrap: broker addresses.
+        client: producer to use.
+        config: properties of the producer, without addresses and acks.
+        record_bytes: size of a record's value.
+        seed: seed of the payload.
+        flush_s: bound on waiting for the last reports, in seconds.
+        tasks: number of tasks.
+        start_ns: start of the load on the monotonic clock of the driver.
+        slots: the schedule.
+        ahead_ns: result of ``bench.load.clock_offsets.distances``; empty if all tasks run on the driver's host.
+    """
+
+    run_id: str
+    name: str
+    cell: str | None
+    state: str | None
+    bootstrap: str
+    client: cell_setting.Client
+    config: Mapping[str, str | int | float | bool] = field(repr=False)  # passwords may be in it
+    record_bytes: int
+    seed: int
+    flush_s: float
+    tasks: int
+    start_ns: int
+    slots: tuple[Slot, ...]
+    ahead_ns: Mapping[str, int] = field(default_factory=dict)
+
+
+def observations(spark: SparkSession, load: Load) -> DataFrame:
+    """Return the raw observations of a load; computing them drives it.
+
+    The result must be consumed exactly once (written to Parquet): computing it again would send the records again.
+
+    Returns:
+        One row per intended record, see ``SCHEMA``.
+    """
+
+    def work(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for frame in frames:
+            for task in frame["id"]:
+                yield from run_task(load, int(task))
+
+    return spark.range(0, load.tasks, 1, load.tasks).mapInPandas(work, schema=SCHEMA)
+
+
+def run_task(load: Load, task: int) -> Iterator[pd.DataFrame]:
+    """Drive one task's share of the load, with a thread and a client for each arm.
+
+    Raises:
+        RuntimeError: the task was ready only after the start of the load, so its schedule is void; or this host's clock
+            was not compared.
+    """
+    executors.offer_client()
+    load = replace(load, start_ns=clock_offsets.here(load.start_ns, load.ahead_ns))
+    value = random.Random(load.seed).randbytes(load.record_bytes)  # noqa: S311 - payload, not a secret
+    lanes = [
+        Lane(
+            run_id=load.run_id,
+            load=load.name,
+            slots=slots,
+            start_ns=load.start_ns,
+            value=value,
+            task=task,
+            tasks=load.tasks,
+            flush_s=load.flush_s,
+        )
+        for slots in by_arm(load.slots).values()
+    ]
+    drive = _drive
+    if load.client == "java":
+        executors.offer_jars()
+        drive = _drive_java
+    with ThreadPoolExecutor(max_workers=len(lanes)) as pool:
+        for done in [pool.submit(drive, load, lane) for lane in lanes]:
+            yield pd.concat([_frame(load, task, seen) for seen in done.result()], ignore_index=True)
+
+
+def _check_start(load: Load, task: int) -> None:
+    late_ns = time.monotonic_ns() - load.start_ns
+    if late_ns > 0:
+        raise RuntimeError(f"load task {task} was ready {late_ns / 1e9:.1f} s {LATE}")
+
+
+def _drive(load: Load, lane: Lane) -> list[Observations]:
+    from confluent_kafka import Producer
+
+    config: dict[str, Any] = {
+        **load.config,
+        **FIXED_CLIENT,
+        "bootstrap.servers": load.bootstrap,
+        "log_level": CLIENT_LOG_LEVEL,
+        "client.id": f"rackgate-{lane.slots[0].arm}-{lane.task}",
+    }
+    producer = Producer(config)
+    _check_start(load, lane.task)
+    with serving(producer.poll):
+        return lane.drive(producer)
+
+
+def _drive_java(load: Load, lane: Lane) -> list[Observations]:
+    from bench.load.java_client import JavaClient
+
+    words = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in load.config.items()}
+    topics = sorted({slot.topic for slot in lane.slots})
+    client = JavaClient(load.bootstrap, {**words, **FIXED_CLIENT}, topics)
+    try:
+        _check_start(load, lane.task)
+        return lane.drive(client)
+    finally:
+        client.close()
+
+
+def _frame(load: Load, task: int, seen: Observations) -> pd.DataFrame:
+    same = {"run_id": load.run_id, "load": load.name, "host": executors.name(), "cell": load.cell, "state": load.state}
+    return pd.DataFrame(dict(rows(seen, load.start_ns, same, task)))

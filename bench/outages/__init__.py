@@ -1,0 +1,1 @@
+"""Outages: racks killed, cut off and destroyed repeatedly."""

@@ -1,0 +1,123 @@
+"""``rackgate bench outages``: repeated rack outages and rack destructions in labs, with a report."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bench.analysis.exit_reasons import EXIT_STATUS
+from bench.plan import outage_plan
+from pyhooks.core import paths, run_folder
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import evaluating, read_object
+
+DEFAULT_OUT = paths.OUT / "bench-outages"
+EPILOG = (
+    "Examples: rackgate bench outages · rackgate bench outages --plan quick --out out/bench-outages-quick ·"
+    " rackgate bench outages --page-only. "
+    f"{EXIT_STATUS} With --page-only that of the run."
+)
+
+
+def outages_command(
+    plan: Annotated[str, typer.Option(help="A table of bench/outages.toml.")] = "full",
+    plan_file: Annotated[Path, typer.Option(help="Another file with plans.")] = outage_plan.SHIPPED,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[2]",
+    out: Annotated[Path, typer.Option(help="Folder for page and results.")] = DEFAULT_OUT,
+    page_only: Annotated[
+        bool, typer.Option("--page-only", help="Make the page again from results.json; needs no cluster.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Takes racks away again and again and counts what was acknowledged; writes index.html and results.json.
+
+    For each arm and state: the share of the intended records that was acknowledged, the times from fault to first
+    refusal and from heal to first acknowledgement; and what is lost when a rack is destroyed.
+    """
+    from bench.analysis import exit_reasons
+    from bench.outages import outage_page, outage_results
+
+    if page_only:
+        result = outage_results.load(out)
+        with evaluating(out / "results.json", outage_page.EXPECTED):
+            # results of earlier versions have no exit status
+            result |= exit_reasons.conclude(exit_reasons.of_outages(result), outage_results.sentences(result))
+        with run_folder.held(out, run_folder.OUTAGES):
+            page = outage_page.render(result, out)
+    else:
+        wanted = outage_plan.load(plan, plan_file)
+        words = ["rackgate", "bench", "outages", "--plan", plan, "--master", master]
+        words += ["--plan-file", str(plan_file)] if plan_file != outage_plan.SHIPPED else []
+        with run_folder.held(out, run_folder.OUTAGES) as folder:
+            work = folder / "run"
+            run_folder.claim(work, run_folder.OUTAGES_RUN)
+            result = _measured(wanted, plan_file.resolve(), master, work, shlex.join(words), quiet=as_json)
+            outage_results.write(result, out)
+            page = outage_page.render(result, out)
+    if as_json:
+        typer.echo(json.dumps(result, indent=1))
+        raise typer.Exit(result["exit_status"])
+    for row in result["verdicts"]:
+        typer.echo(f"{row['subject']}: {row['word'].upper()}. {row['text']}")
+    for note in result["notes"]:
+        typer.echo(f"note: {note}")
+    typer.echo(f"report:  {page}")
+    typer.echo(f"numbers: {out / 'results.json'}")
+    raise typer.Exit(result["exit_status"])
+
+
+def _measured(
+    plan: outage_plan.Plan, file: Path, master: str, work: Path, command: str, *, quiet: bool
+) -> dict[str, Any]:
+    """Run all outages of a plan, one lab after the other, in the emptied folder ``work``; return the result.
+
+    Raises:
+        RackgateError: this process runs inside a lab, or a lab could not be prepared or failed.
+        typer.Exit: a lab ended with a status other than 0.
+    """
+    from bench.outages import outage_results
+    from bench.outages.outage_run import estimate_s
+    from bench.plan.lab_topology import check_machine
+    from bench.progress import clock
+    from pyhooks.lab.cli import within
+    from pyhooks.patchset import builder
+
+    if os.environ.get("RACKGATE_LAB"):
+        raise RackgateError("rackgate bench outages makes labs of its own: run it outside of a lab")
+    check_machine([lab.topology for lab in plan.labs], master)
+    made = builder.build(force=False, quiet=quiet)
+    started, begun = datetime.now(UTC), time.monotonic()
+    run_id = started.strftime("%Y%m%d-%H%M%S")
+    many = sum(times for lab in plan.labs for times in lab.outages.values())
+    told = f"{many} outages in {len(plan.labs)} lab{'s' if len(plan.labs) != 1 else ''}"
+    typer.echo(f"{plan.name}: {told}; about {clock(estimate_s(plan, plan.labs))} to the page", err=quiet)
+    # events and observations of an earlier run must not be mistaken for new ones
+    run_folder.empty(work, run_folder.OUTAGES_RUN)
+    found = []
+    for lab in plan.labs:
+        folder = work / lab.topology
+        words = [sys.executable, "-m", "bench.outages.outage_run", "--plan", plan.name, "--plans", str(file)]
+        words += ["--lab", lab.topology, "--run-id", run_id, "--master", master]
+        words += ["--on-stderr"] if quiet else []
+        status = within(lab.topology, folder, words, bare=False, stock=False)
+        if status:
+            raise typer.Exit(status)
+        found.append(read_object(folder / "found.json", "the lab's run writes it"))
+    return outage_results.result(
+        plan,
+        found,
+        run_id=run_id,
+        started=started,
+        command=command,
+        master=master,
+        distribution=made.distribution,
+        took_s=time.monotonic() - begun,
+    )

@@ -1,0 +1,209 @@
+"""Destruction of the only rack in the ISR, and how many of the acknowledged records can be read afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from bench.analysis import latency_analysis, record_check
+from bench.load import schedule
+from bench.load.arm_topics import spec
+from bench.outages.outage_context import OutageContext
+from bench.plan.outage_plan import DestructionPlan, Fault
+from bench.plan.scenario import Arm
+from bench.run.lab_session import LateError, driven, pause_until
+from pyhooks.checkers.cluster_view import Look, looks
+from pyhooks.core.errors import RackgateError
+from pyhooks.faults import registry
+from pyhooks.faults.injection import Target as Taken
+from pyhooks.history.event_log import Event, History
+from pyhooks.kafka import topics
+from pyhooks.workload.pacing import NS
+from pyhooks.workload.topic_observer import watched
+
+LEFT_S = 40.0
+LED_S = 60.0
+# Refused records stay open; a record that is not acknowledged by then was not promised to the client.
+FLUSH_S = 2.0
+NAME = "destruction"
+
+
+def measure(context: OutageContext, plan: DestructionPlan, way: Fault) -> dict[str, Any]:
+    """Destroy a rack under load and count the records that are left.
+
+    Args:
+        context: the lab.
+        plan: the racks.
+        way: fault of the rack that is not destroyed.
+
+    Returns:
+        ``proved``: whether both faults took effect and lasted; ``topics``: for each arm how many records were
+        acknowledged and how many of these are ``lost``, or None with the reason in ``unknown``; ``notes``: errors.
+
+    Raises:
+        RackgateError: the cluster rejected a topic, or a load was late even with the longest lead time.
+    """
+    attempt = 0
+    while True:
+        attempt += 1
+        name = f"{NAME}-{way}" + (f"-{attempt}" if attempt > 1 else "")
+        try:
+            return _measure(context, plan, way, name)
+        except LateError:
+            # the next attempt uses topics of its own, because the rack may have been unavailable already
+            context.more_time()
+
+
+def _measure(context: OutageContext, plan: DestructionPlan, way: Fault, name: str) -> dict[str, Any]:
+    arms = tuple(
+        replace(arm.on(f"{plan.placement} {name}", plan.replicas), label=arm.label) for arm in context.plan.arms
+    )
+    topics.create(context.admin, [spec(arm) for arm in arms])
+    history = History(context.folder / "outages" / f"{name}.jsonl")
+    notes: list[str] = []
+    proved = True
+    try:
+        _drive(context, plan, way, arms, history, name)
+    except LateError:
+        raise
+    except RackgateError as error:
+        notes.append(f"{name}: {error}")
+        proved = False
+    events = list(history.events())
+    seen = {arm.topic: looks(events).get((arm.topic, 0), []) for arm in arms}
+    elected = _elected(context, arms)
+    readable = [arm.topic for arm in arms if elected[arm.topic] is not None]
+    path = context.folder / name
+    counted: dict[str, dict[str, Any]] = {}
+    # a load that failed has left no observations, or only some of them
+    if (path / "_SUCCESS").exists() and readable:
+        raw = latency_analysis.read_raw(context.spark, path)
+        log = record_check.read_back(context.spark, context.target.bootstrap, readable)
+        counted = {row["topic"]: row for row in record_check.check(raw, log, context.run_id)["topics"]}
+    wiped_ns = _wiped_ns(events)
+    rows = [
+        row(
+            arm,
+            counted.get(arm.topic),
+            elected[arm.topic],
+            _stood_in(seen[arm.topic], wiped_ns),
+            plan.destroyed,
+            proved=proved,
+        )
+        for arm in arms
+    ]
+    return {
+        "away": plan.away,
+        "way": way,
+        "destroyed": plan.destroyed,
+        "placement": plan.placement,
+        "proved": proved,
+        "rate_per_s": context.plan.timing.rate_per_s,
+        "topics": rows,
+        "notes": notes,
+    }
+
+
+def _drive(
+    context: OutageContext, plan: DestructionPlan, way: Fault, arms: tuple[Arm, ...], history: History, name: str
+) -> None:
+    """Run the load; one rack fails and leaves the ISRs; after the load the other rack is destroyed; heal both.
+
+    Raises:
+        LateError: the load was not ready in time.
+        RackgateError: a fault did not take effect, last or heal, an ISR did not shrink in time, or the load failed.
+    """
+    lab, timing = context.target.lab, context.plan.timing
+    names = [arm.topic for arm in arms]
+    seconds = timing.before_s + timing.during_s
+    gone = context.brokers_of(plan.away)
+    left = frozenset(broker for broker in plan.replicas if broker not in gone)
+    survivors = ",".join(node.address for node in lab.brokers() if node.site not in (plan.away, plan.destroyed))
+    with watched(survivors, names, context.racks, history, interval_s=timing.isr_poll_s):
+        slots = tuple(
+            schedule.Slot("outage", 0, arm.topic, arm.topic, 0, round(seconds * NS), 0, timing.rate_per_s, 0)
+            for arm in arms
+        )
+        load = context.load(name, slots, flush_s=FLUSH_S)
+        with ExitStack() as stack:
+            with driven(context.spark, history, load, context.folder / load.name) as done:
+                pause_until(load.start_ns + round(timing.before_s * NS), done, "the time of the fault")
+                stack.enter_context(registry.applied(lab, way, Taken.rack(lab, plan.away), history))
+                topics.wait_isrs(context.admin, dict.fromkeys(names, left), LEFT_S)
+            with registry.applied(lab, "wipe", Taken.rack(lab, plan.destroyed), history):
+                pass
+
+
+def _elected(context: OutageContext, arms: tuple[Arm, ...]) -> dict[str, tuple[int, bool] | None]:
+    """Return the leader of each topic after the heals, and whether its election was unclean; None without a leader.
+
+    A replica that lost its log is not eligible. If no other replica is eligible, the topic needs an unclean election.
+    """
+    found: dict[str, tuple[int, bool] | None] = {}
+    for arm in arms:
+        try:
+            if topics.settle_leader(context.admin, spec(arm), LED_S):
+                found[arm.topic] = (topics.leaders(context.admin, [arm.topic], LED_S)[arm.topic], False)
+            else:
+                found[arm.topic] = (topics.elect_unclean(context.admin, [arm.topic], LED_S)[arm.topic], True)
+        except RackgateError:
+            found[arm.topic] = None
+    return found
+
+
+def _wiped_ns(events: Sequence[Event]) -> int | None:
+    """Return the monotonic time at which the deletion of the rack's disks began."""
+    steps = (one for one in events if one.process == "fault" and one.op == "wipe-rack")
+    return next((one.mono_ns for one in steps if one.data.get("step") == "inject"), None)
+
+
+def _stood_in(seen: Sequence[Look], wiped_ns: int | None) -> tuple[str, ...] | None:
+    """Return the racks of the ISR in the last observation before the rack was destroyed; None without one."""
+    before = [look for look in seen if wiped_ns is not None and look.at_ns <= wiped_ns]
+    return before[-1].isr_racks if before else None
+
+
+def row(
+    arm: Arm,
+    counted: Mapping[str, Any] | None,
+    elected: tuple[int, bool] | None,
+    stood_in: tuple[str, ...] | None,
+    destroyed: str,
+    *,
+    proved: bool,
+) -> dict[str, Any]:
+    """Return the outcome of one arm's records.
+
+    Args:
+        arm: the arm.
+        counted: counts of ``bench.analysis.record_check.check``, or None if the topic could not be read.
+        elected: final leader of the topic and whether its election was unclean, or None.
+        stood_in: racks of the topic's ISR when the rack was destroyed, or None.
+        destroyed: the rack that was destroyed.
+        proved: whether the faults took effect and lasted.
+    """
+    why = ""
+    if not proved:
+        why = "a fault was not proved"
+    elif stood_in != (destroyed,):
+        where = "nobody looked at the ISR" if stood_in is None else f"the ISR stood in {', '.join(stood_in)}"
+        why = f"{where} when rack {destroyed} was destroyed"
+    elif elected is None:
+        why = "it has no leader afterwards, so nothing can be read"
+    elif counted is None or not counted["acked"]:
+        why = "nothing was acknowledged"
+    return {
+        "arm": arm.id,
+        "label": arm.label,
+        "topic": arm.topic,
+        "min_insync_racks": arm.min_insync_racks,
+        "leader": elected[0] if elected else None,
+        "unclean": elected[1] if elected else None,
+        "isr_racks": None if stood_in is None else list(stood_in),
+        "acked": counted["acked"] if counted else None,
+        "read": counted["read"] if counted else None,
+        "lost": None if why or counted is None else counted["lost"],
+        "unknown": why,
+    }

@@ -1,0 +1,114 @@
+"""Refusals as counted by the brokers' own metrics, polled during an outage."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bench.analysis.availability import NS, Fault
+from pyhooks.history.event_log import Event, History
+from pyhooks.lab import metrics
+from pyhooks.lab.mbeans import Reading, SocketSource, lab_sources
+from pyhooks.lab.metrics import Poller
+
+if TYPE_CHECKING:
+    from pyhooks.lab.lab import Lab
+
+# Counts per topic what a broker refuses before appending it. Kafka counts neither errors caused by clients nor requests
+# for partitions that another broker leads by now.
+REFUSED = "FailedProduceRequestsPerSec.Count"
+BEANS = (("kafka.server:type=BrokerTopicMetrics,name=FailedProduceRequestsPerSec,*", "Count"),)
+ANSWER_S = 1.0
+
+
+@dataclass(frozen=True)
+class Meters:
+    """Refusal metrics of one broker.
+
+    Attributes:
+        source: source of all its metrics, of which only few are requested here.
+    """
+
+    source: SocketSource
+
+    @property
+    def broker(self) -> int:
+        """Node id of the broker."""
+        return self.source.broker
+
+    @property
+    def name(self) -> str:
+        """Display name of the broker."""
+        return self.source.name
+
+    @property
+    def rack(self) -> str | None:
+        """Rack of the broker."""
+        return self.source.rack
+
+    def read(self, timeout_s: float) -> Reading:
+        """Read the metrics; see ``pyhooks.lab.mbeans.Source``.
+
+        Raises:
+            RackgateError: there was no complete response in time.
+        """
+        return self.source.ask(BEANS, timeout_s)
+
+
+def polled(lab: Lab, history: History, interval_s: float) -> Poller:
+    """Return a poller that queries all brokers of a lab while a block runs; each response is an event."""
+    brokers = {node.node_id for node in lab.brokers()}
+    sources = [Meters(source) for source in lab_sources(lab) if source.broker in brokers]
+    return Poller(sources, lambda one: history.append(one.event()), interval_s, ANSWER_S)
+
+
+def first_refusal(
+    events: Iterable[Event], topic: str, fault: Fault, away: Collection[int], until_ns: int
+) -> dict[str, Any]:
+    """Return when the remaining brokers first counted a refusal for a topic after a fault.
+
+    Args:
+        events: the history.
+        topic: topic of the metric.
+        fault: times of the fault.
+        away: ids of the brokers that became unavailable.
+        until_ns: end of the period to evaluate, monotonic.
+
+    Returns:
+        ``after_s``: seconds from the fault to the first response with a higher count than before the fault, None
+        without one; ``at_most_early_s``: the refusal was at most this much earlier, by the previous response;
+        ``counted``: number of refusals until the end; ``answers``: number of responses under the fault, without which
+        nothing is known.
+    """
+    found: dict[str, Any] = {"after_s": None, "at_most_early_s": None, "counted": 0, "answers": 0}
+    if fault.inject_ns is None or fault.heal_ns is None:
+        return found
+    by_broker: dict[int, list[tuple[int, float]]] = {}
+    for event in events:
+        if metrics.is_metric(event) and event.outcome == "ok" and event.data["broker"] not in away:
+            own = event.data["topics"].get(topic, {})
+            # a metric appears with the first refusal that it counts
+            by_broker.setdefault(event.data["broker"], []).append((event.mono_ns, own.get(REFUSED) or 0))
+    for answers in by_broker.values():
+        _look(sorted(answers), fault.inject_ns, fault.heal_ns, until_ns, found)
+    return found
+
+
+def _look(
+    answers: Sequence[tuple[int, float]], inject_ns: int, heal_ns: int, until_ns: int, found: dict[str, Any]
+) -> None:
+    before = [answer for answer in answers if answer[0] <= inject_ns]
+    if not before:
+        return
+    last_ns, base = before[-1]
+    after = [answer for answer in answers if inject_ns < answer[0] <= until_ns]
+    found["answers"] += sum(at_ns < heal_ns for at_ns, _ in after)
+    found["counted"] += int(max((count for _, count in after), default=base) - base)
+    for at_ns, count in after:
+        if count > base:
+            after_s = (at_ns - inject_ns) / NS
+            if found["after_s"] is None or after_s < found["after_s"]:
+                found["after_s"], found["at_most_early_s"] = after_s, (at_ns - max(last_ns, inject_ns)) / NS
+            return
+        last_ns = at_ns

@@ -1,0 +1,84 @@
+"""Setting of a cell: cluster state, link, load, record size, linger and client."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from bench.plan.cluster_states import STATES
+from bench.plan.lab_topology import LINKS
+from pyhooks.core.toml_config import Table
+
+LOADS_PERCENT = (20, 50, 80)
+SIZES_BYTES = (100, 1000, 10_000)
+LINGERS_MS = (0, 5)
+Client = Literal["confluent", "java"]
+CLIENTS: tuple[Client, ...] = ("confluent", "java")
+CLIENT_WORDS = {"confluent": "confluent-kafka", "java": "Java producer"}
+SIZE_WORDS = {100: "100 B", 1000: "1 kB", 10_000: "10 kB"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Setting that all arms of a cell share.
+
+    Attributes:
+        state: key of ``bench.plan.cluster_states.STATES``.
+        link: key of ``bench.plan.lab_topology.LINKS``, or ``AS_IT_IS`` on an existing cluster.
+        load_percent: percentage of what the lab sustains with this link, size, linger and client; None with a fixed
+            rate.
+        rate_per_s: fixed rate in records per second; None with ``load_percent``.
+        record_bytes: size of a record's value.
+        linger_ms: the client's ``linger.ms``.
+        client: producer that sends the load.
+    """
+
+    state: str = "healthy"
+    link: str = "az"
+    load_percent: int | None = None
+    rate_per_s: float | None = 250.0
+    record_bytes: int = 1000
+    linger_ms: int = 0
+    client: Client = "confluent"
+
+    @property
+    def load_text(self) -> str:
+        """Load for display: ``20 % load`` or ``250 records/s``."""
+        return f"{self.load_percent} % load" if self.rate_per_s is None else f"{self.rate_per_s:g} records/s"
+
+    @property
+    def text(self) -> str:
+        """All values in one line, for display."""
+        words = (
+            STATES[self.state].text,
+            f"link {self.link}",
+            self.load_text,
+            SIZE_WORDS[self.record_bytes],
+            f"linger {self.linger_ms} ms",
+            CLIENT_WORDS[self.client],
+        )
+        return ", ".join(words)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the setting as plain JSON."""
+        return asdict(self)
+
+
+def read(table: Table) -> Setting:
+    """Read a setting from the table of a cell.
+
+    Raises:
+        RackgateError: a key is missing, a value is not in its list, or there is not exactly one load.
+    """
+    if table.has("load_percent") is table.has("rate_per_s"):
+        raise table.wrong("load_percent", "exactly one of load_percent and rate_per_s is asked for")
+    share = table.has("load_percent")
+    return Setting(
+        state=table.word("state", tuple(STATES)),
+        link=table.word("link", tuple(LINKS)),
+        load_percent=table.word("load_percent", LOADS_PERCENT) if share else None,
+        rate_per_s=None if share else table.number("rate_per_s", 1, 20_000),
+        record_bytes=table.word("record_bytes", SIZES_BYTES),
+        linger_ms=table.word("linger_ms", LINGERS_MS),
+        client=table.word("client", CLIENTS),
+    )

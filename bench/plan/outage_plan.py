@@ -1,0 +1,238 @@
+"""Plan of a run of outages as frozen dataclasses, read from ``bench/outages.toml``."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from bench.plan.scenario import Arm, OutagePlan
+from bench.plan.scenarios import client_properties, merged, outage_plan
+from pyhooks.core import toml_config
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.toml_config import Table
+from pyhooks.lab import topology
+
+SHIPPED = Path(__file__).parents[1] / "outages.toml"
+COMMON = "common"
+Fault = Literal["kill", "cut"]
+FAULTS: tuple[Fault, ...] = ("kill", "cut")
+FAULT_WORDS = {"kill": "killed", "cut": "cut off"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of an arm.
+
+    Attributes:
+        id: short name.
+        label: display name.
+        min_insync_replicas: M, ``min.insync.replicas``.
+        min_insync_racks: R, ``min.insync.racks``.
+    """
+
+    id: str
+    label: str
+    min_insync_replicas: int
+    min_insync_racks: int
+
+    def on(self, placement: str, replicas: tuple[int, ...]) -> Arm:
+        """Return the arm on a topic of its own with these replicas."""
+        stem = "".join(c for c in placement.lower().replace(" ", "-") if c.isalnum() or c == "-")
+        return Arm(
+            id=self.id,
+            label=f"{placement}: {self.label}",
+            topic=f"{stem}-{self.id.lower()}",
+            replicas=replicas,
+            min_insync_replicas=self.min_insync_replicas,
+            min_insync_racks=self.min_insync_racks,
+            latency="none",
+            outage=True,
+        )
+
+
+@dataclass(frozen=True)
+class LabPlan:
+    """Outages of one lab.
+
+    Attributes:
+        topology: name of its topology.
+        rack: rack that becomes unavailable.
+        placements: name of each placement to its replicas (broker ids); the first replica leads.
+        outages: fault to number of outages.
+    """
+
+    topology: str
+    rack: str
+    placements: Mapping[str, tuple[int, ...]]
+    outages: Mapping[Fault, int]
+
+    def order(self, seed: int) -> tuple[Fault, ...]:
+        """Return the faults of all outages in an order drawn from a seed."""
+        every = [fault for fault, times in self.outages.items() for _ in range(times)]
+        random.Random(f"{seed}/{self.topology}").shuffle(every)  # noqa: S311 - a seeded plan, not a secret
+        return tuple(every)
+
+
+@dataclass(frozen=True)
+class DestructionPlan:
+    """Destruction of a rack that holds the whole ISR, because another rack is already unavailable.
+
+    Attributes:
+        topology: topology of the lab, one that also has outages.
+        placement: display name of the topics' placement.
+        replicas: replicas of the topics.
+        away: rack that fails first and keeps its disks.
+        destroyed: rack whose disks are wiped while the other rack is unavailable.
+        ways: faults of the first rack, one destruction for each. None of them deletes its disks.
+    """
+
+    topology: str
+    placement: str
+    replicas: tuple[int, ...]
+    away: str
+    destroyed: str
+    ways: tuple[Fault, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Plan of a whole run of outages.
+
+    Attributes:
+        name: name of its table in the file.
+        about: description in one line.
+        seed: seed of the order of outages and of the payload.
+        confidence: confidence level of intervals over outages.
+        record_bytes: size of a record's value.
+        flush_s: bound on waiting for the last acknowledgements, in seconds.
+        client: librdkafka properties.
+        timing: rates and times of each outage; the rack of the lab replaces its rack.
+        meter_poll_s: seconds between two queries of a broker's metrics.
+        probe_timeout_ms: timeout of one probe attempt.
+        arms: arms to compare.
+        labs: labs to run, one after the other.
+        destruction: destruction of a rack, or None.
+    """
+
+    name: str
+    about: str
+    seed: int
+    confidence: float
+    record_bytes: int
+    flush_s: float
+    client: Mapping[str, str | int | float | bool]
+    timing: OutagePlan
+    meter_poll_s: float
+    probe_timeout_ms: int
+    arms: tuple[Settings, ...]
+    labs: tuple[LabPlan, ...]
+    destruction: DestructionPlan | None
+
+    def arms_of(self, lab: LabPlan) -> tuple[Arm, ...]:
+        """Return all arms on all placements of a lab."""
+        return tuple(arm.on(name, replicas) for name, replicas in lab.placements.items() for arm in self.arms)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the plan as plain JSON, for the manifest."""
+        return asdict(self)
+
+
+def names(path: Path = SHIPPED) -> tuple[str, ...]:
+    """Return the names of the plans in a file.
+
+    Raises:
+        RackgateError: the file can't be read or is not TOML.
+    """
+    return tuple(name for name in toml_config.read(path, "it describes outages") if name != COMMON)
+
+
+def load(name: str, path: Path = SHIPPED) -> Plan:
+    """Read one plan.
+
+    Raises:
+        RackgateError: the plan does not exist, or a key is missing, unknown or out of range.
+    """
+    if name not in (there := names(path)):
+        raise RackgateError(f"{path}: no plan {name!r}; it has {', '.join(there)}")
+    file = Table(toml_config.read(path, "it describes outages"), path)
+    table = Table(merged(file.table(COMMON, {}).rest(), file.table(name).rest()), path, f"{name}.")
+    arms = tuple(_settings(one) for one in table.tables("arms"))
+    labs = tuple(_lab(one) for one in table.tables("labs"))
+    if len({arm.id.lower() for arm in arms}) < len(arms):
+        raise table.wrong("arms", "two arms have the same id")
+    if len({lab.topology for lab in labs}) < len(labs):
+        raise table.wrong("labs", "two labs have the same topology")
+    plan = Plan(
+        name=name,
+        about=table.text("about"),
+        seed=table.whole("seed", 0),
+        confidence=table.number("confidence", 0.5, 0.999),
+        record_bytes=table.whole("record_bytes", 1, 1_000_000),
+        flush_s=table.number("flush_s", 0.1, 600),
+        client=client_properties(table.table("client")),
+        timing=outage_plan(table, labs[0].rack, most_per_s=10_000),
+        meter_poll_s=table.number("meter_poll_s", 0.05, 10),
+        probe_timeout_ms=table.whole("probe_timeout_ms", 100, 60_000),
+        arms=arms,
+        labs=labs,
+        destruction=_destruction(table.table("destruction"), labs) if table.has("destruction") else None,
+    )
+    table.done()
+    return plan
+
+
+def _settings(table: Table) -> Settings:
+    return Settings(
+        id=table.text("id"),
+        label=table.text("label"),
+        min_insync_replicas=table.whole("min_insync_replicas", 1),
+        min_insync_racks=table.whole("min_insync_racks", 1),
+    )
+
+
+def _lab(table: Table) -> LabPlan:
+    name, rack = table.text("topology"), table.text("rack")
+    _check_racks(table, name, {"rack": rack})
+    topics, outages = table.tables("topics"), table.tables("outages")
+    placements = {one.text("placement"): _replicas(one, name) for one in topics}
+    if len(placements) < len(topics):
+        raise table.wrong("topics", "two of them have the same placement")
+    faults = {one.word("fault", FAULTS): one.whole("times", 1, 100) for one in outages}
+    if len(faults) < len(outages):
+        raise table.wrong("outages", "two of them have the same fault")
+    return LabPlan(name, rack, placements, faults)
+
+
+def _destruction(table: Table, labs: Sequence[LabPlan]) -> DestructionPlan:
+    name, away, destroyed = table.text("topology"), table.text("away"), table.text("destroyed")
+    if name not in [lab.topology for lab in labs]:
+        raise table.wrong("topology", f"no lab of the plan has {name!r}")
+    _check_racks(table, name, {"away": away, "destroyed": destroyed})
+    if away == destroyed:
+        raise table.wrong("destroyed", "must be another rack than away")
+    return DestructionPlan(
+        topology=name,
+        placement=table.text("placement"),
+        replicas=_replicas(table, name),
+        away=away,
+        destroyed=destroyed,
+        ways=table.words("ways", FAULTS),
+    )
+
+
+def _check_racks(table: Table, name: str, chosen: Mapping[str, str]) -> None:
+    racks = [site.name for site in topology.load(topology.find(name)).racks]
+    for key, rack in chosen.items():
+        if rack not in racks:
+            raise table.wrong(key, f"topology {name} has no rack {rack!r}, but {', '.join(racks)}")
+
+
+def _replicas(table: Table, name: str) -> tuple[int, ...]:
+    found = table.wholes("replicas")
+    brokers = [node.node_id for node in topology.load(topology.find(name)).brokers]
+    if unknown := [broker for broker in found if broker not in brokers]:
+        raise table.wrong("replicas", f"topology {name} has no broker {unknown[0]}")
+    return found

@@ -1,0 +1,320 @@
+"""Plan of a run as frozen dataclasses; ``bench.plan.scenarios`` reads it from a TOML file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from bench.plan import cluster_states
+from bench.plan.cell_setting import Setting
+from bench.plan.verdict_rules import Rules
+from pyhooks.kafka import gate
+from pyhooks.lab import topology
+
+Role = Literal["baseline", "control", "candidate", "none"]
+ROLES: tuple[Role, ...] = ("baseline", "control", "candidate", "none")
+# Each further verdict raises the evidence required of all verdicts; blocks can't support more than this.
+MOST_CELLS = 12
+# Quantiles that can be judged, by their names in a plan.
+JUDGED = {"p50": 0.5, "p99": 0.99}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One configuration under comparison.
+
+    Attributes:
+        id: short name for plots, such as ``A'``.
+        label: display name with the settings that differ.
+        topic: name of its topic in the outage phase (one partition); in cells the arms rotate over all topics.
+        replicas: broker ids in the order of assignment; the first is the preferred leader. All arms of the latency
+            phase have the same replicas.
+        min_insync_replicas: M, ``min.insync.replicas``.
+        min_insync_racks: R, ``min.insync.racks``; 1 is Kafka's behaviour without the gate.
+        latency: role in the latency phase, or ``none``.
+        outage: whether the arm takes part in the outage phase.
+    """
+
+    id: str
+    label: str
+    topic: str
+    replicas: tuple[int, ...]
+    min_insync_replicas: int
+    min_insync_racks: int
+    latency: Role
+    outage: bool
+
+
+@dataclass(frozen=True)
+class LatencyPlan:
+    """Plan of the latency phase: how the arms of a cell take turns in blocks, and how they are compared.
+
+    Attributes:
+        blocks: number of measured blocks.
+        pieces: pieces of each arm in a block; the arms take turns, in a new order in each round of pieces.
+        piece_s: length of a piece in seconds.
+        discard_s: discarded head of each piece in seconds, while records of the previous arm are still in flight.
+        opening_s: length of the first piece of each arm in a block, in which its new client connects, in seconds;
+            discarded as a whole.
+        warmup_blocks: discarded blocks before the first cell of a lab.
+        warmup_blocks_again: discarded blocks before every other cell.
+        warmup_rate_per_s: intended records per second in warm-up blocks.
+        quantiles: percentiles of the table, as fractions.
+        min_beyond: number of observations that must lie beyond a percentile for it to be shown.
+        confidence: confidence level of every interval that is shown, such as 0.95.
+        resamples: number of bootstrap resamples.
+        alpha: bound on the probability that any verdict of the run is wrong, see ``bench.analysis.inference``.
+        power: probability with which the smallest detectable ratio is detected.
+        trim: share of the blocks that is left out at each end of a mean.
+        min_blocks: number of blocks that a verdict needs.
+        most_late_share: share of an arm's latency that may be the pacer's own lateness for the verdict "equivalent".
+        band_p50: half-width of the equivalence band at p50, as a fraction.
+        band_p99: the same at p99.
+    """
+
+    blocks: int
+    pieces: int
+    piece_s: float
+    discard_s: float
+    opening_s: float
+    warmup_blocks: int
+    warmup_blocks_again: int
+    warmup_rate_per_s: float
+    quantiles: tuple[float, ...]
+    min_beyond: int
+    confidence: float
+    resamples: int
+    alpha: float
+    power: float
+    trim: float
+    min_blocks: int
+    most_late_share: float
+    band_p50: float
+    band_p99: float
+
+    @property
+    def rules(self) -> Rules:
+        """Rules of the verdicts."""
+        return Rules(
+            alpha=self.alpha,
+            power=self.power,
+            trim=self.trim,
+            min_blocks=self.min_blocks,
+            confidence=self.confidence,
+            resamples=self.resamples,
+        )
+
+    @property
+    def measured_s(self) -> float:
+        """Measured time of an arm in a block, in seconds."""
+        return self.pieces * (self.piece_s - self.discard_s)
+
+    def block_s(self, arms: int) -> float:
+        """Return the length of a block with this number of arms, in seconds."""
+        return arms * (self.opening_s + self.pieces * self.piece_s)
+
+    def band(self, quantile: float) -> float:
+        """Return the half-width of the equivalence band at ``quantile`` (0.5 or 0.99), as a fraction."""
+        return {0.5: self.band_p50, 0.99: self.band_p99}[quantile]
+
+
+@dataclass(frozen=True)
+class OutagePlan:
+    """Outage phase: load on all its arms at once, while one rack is made unavailable and healed.
+
+    Attributes:
+        rack: rack that becomes unavailable.
+        rate_per_s: intended records per second and topic.
+        before_s: seconds from the start to the fault.
+        during_s: seconds from the fault to the heal.
+        after_s: seconds from the heal to the end of the load.
+        discard_s: discarded head of the phase, in seconds.
+        settle_s: seconds from the rack's removal from a topic's ISR until the topic's behaviour is counted.
+        probe_rate_per_s: attempts per second and topic of the probe without retries.
+        isr_poll_s: seconds between two observations of leader and ISR.
+        went_on_share: share of the records intended in the settled outage that must be acknowledged in it.
+    """
+
+    rack: str
+    rate_per_s: float
+    before_s: float
+    during_s: float
+    after_s: float
+    discard_s: float
+    settle_s: float
+    probe_rate_per_s: float
+    isr_poll_s: float
+    went_on_share: float
+
+    @property
+    def total_s(self) -> float:
+        """Length of the load in seconds."""
+        return self.before_s + self.during_s + self.after_s
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """Search for the load that a lab sustains: one rate after the other, until the lab does not keep up.
+
+    Attributes:
+        first_per_s: first rate; each further rate is twice the previous one.
+        last_per_s: highest rate to try.
+        step_s: duration of each rate, in seconds.
+        most_mb_per_s: highest throughput to try, in megabytes per second.
+        slower: the lab keeps up while every record is acknowledged and the median latency is at most ``slower`` times
+            that of the first rate.
+    """
+
+    first_per_s: float
+    last_per_s: float
+    step_s: float
+    most_mb_per_s: float
+    slower: float
+
+    def rates(self, record_bytes: int) -> tuple[float, ...]:
+        """Return the rates to try with records of this size, ascending; always at least the first one."""
+        most = min(self.last_per_s, self.most_mb_per_s * 1e6 / record_bytes)
+        found = [self.first_per_s]
+        while found[-1] * 2 <= most:
+            found.append(found[-1] * 2)
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Cluster state and setting in which all arms are compared.
+
+    Attributes:
+        id: short name, the value of ``cell`` in the raw observations.
+        label: display name.
+        state: state of the cluster, such as ``healthy``.
+        scenario: scenario with the cell's own blocks, pieces and roles; its outage phase is not used.
+        setting: link, load, record size, linger and client.
+        judged: quantiles that get a verdict; the others are only shown.
+        topology: topology of its lab.
+        replicas: replicas of each of its topics.
+        found_racks: broker id to rack on an existing cluster; None to read the racks from the topology.
+    """
+
+    id: str
+    label: str
+    state: str
+    scenario: Scenario
+    setting: Setting = field(default_factory=Setting)
+    judged: tuple[float, ...] = (0.5, 0.99)
+    topology: str = "az3-outside"
+    replicas: tuple[int, ...] = ()
+    found_racks: Mapping[int, str] | None = None
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Topology and link; cells that share them are measured in one lab."""
+        return self.topology, self.setting.link
+
+    @property
+    def reached(self) -> cluster_states.Reached:
+        """Brokers in the ISR, killed and slowed in its state.
+
+        Raises:
+            ValueError: its replicas can't be brought into that state.
+        """
+        return cluster_states.reach(self.state, self.replicas, self.racks)
+
+    @cached_property
+    def racks(self) -> dict[int, str]:
+        """Broker id to rack, of all brokers of its topology or of the existing cluster."""
+        if self.found_racks is not None:
+            return dict(self.found_racks)
+        return {node.node_id: node.site for node in topology.load(topology.find(self.topology)).brokers}
+
+    @property
+    def refusing(self) -> frozenset[str]:
+        """Ids of the arms that should be rejected by the gate in this state."""
+        isr = self.reached.isr
+        racks = gate.racks_of(isr, self.racks)
+        found = set()
+        for arm in self.scenario.latency_arms:
+            needs = (arm.min_insync_replicas, arm.min_insync_racks)
+            replicas, racks_needed = (gate.capped(need, len(self.replicas)) for need in needs)
+            if not gate.Answer(len(isr), racks, replicas, racks_needed).passes:
+                found.add(arm.id)
+        return frozenset(found)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Plan of a whole run.
+
+    Attributes:
+        name: name of its table in the file.
+        about: description in one line.
+        topology: name of the lab's topology; cells in two data centres have their own.
+        seed: seed of every random choice: order of arms, sending times, payload, resamples.
+        tasks: number of Spark tasks that send the load.
+        flush_s: bound on waiting for the last acknowledgements, in seconds.
+        client: librdkafka properties.
+        java: properties of the Java producer.
+        latency: how arms are compared in each cell.
+        ramp: how to find the load that a lab sustains; None if no cell needs it.
+        outage: the outage phase, or None.
+        arms: all arms.
+        cells: cells with verdicts, in the order of the file.
+        bar_min: target duration of the run in minutes, or None. It does not affect any measurement.
+    """
+
+    name: str
+    about: str
+    topology: str
+    seed: int
+    tasks: int
+    flush_s: float
+    client: Mapping[str, str | int | float | bool]
+    java: Mapping[str, str | int | float | bool]
+    latency: LatencyPlan
+    ramp: Ramp | None
+    outage: OutagePlan | None
+    arms: tuple[Arm, ...]
+    cells: tuple[Cell, ...] = ()
+    bar_min: float | None = None
+
+    @property
+    def latency_arms(self) -> tuple[Arm, ...]:
+        """Baseline, control and candidates, in the order of the file."""
+        return tuple(arm for arm in self.arms if arm.latency != "none")
+
+    @property
+    def outage_arms(self) -> tuple[Arm, ...]:
+        """The arms of the outage phase, in the order of the file."""
+        return tuple(arm for arm in self.arms if arm.outage)
+
+    def role(self, role: Role) -> Arm:
+        """Return the arm with this role in the latency phase (the first, if several)."""
+        return next(arm for arm in self.arms if arm.latency == role)
+
+    @property
+    def places(self) -> tuple[tuple[str, str], ...]:
+        """Topology and link of each lab that the run needs: the outage's first, then in the order of the cells."""
+        own = ((self.topology, "az"),) if self.outage else ()
+        return tuple(dict.fromkeys((*own, *(cell.place for cell in self.cells))))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the scenario as plain JSON for the manifest and the run's conditions, without its target duration."""
+        found = asdict(dataclasses.replace(self, cells=()))
+        del found["bar_min"]
+        found["cells"] = [
+            {
+                "id": cell.id,
+                **cell.setting.as_json(),
+                "topology": cell.topology,
+                "replicas": list(cell.replicas),
+                "blocks": cell.scenario.latency.blocks,
+                "pieces": cell.scenario.latency.pieces,
+                "roles": {arm.id: arm.latency for arm in cell.scenario.latency_arms},
+                "judged": [name for name, quantile in JUDGED.items() if quantile in cell.judged],
+            }
+            for cell in self.cells
+        ]
+        return found

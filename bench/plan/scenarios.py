@@ -1,0 +1,278 @@
+"""Scenarios read from a TOML file into frozen dataclasses; errors name the wrong key."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.plan import cell_setting
+from bench.plan.scenario import JUDGED, MOST_CELLS, ROLES, Arm, Cell, LatencyPlan, OutagePlan, Ramp, Role, Scenario
+from bench.plan.verdict_rules import FEWEST_BLOCKS
+from pyhooks.core import toml_config
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.toml_config import Table
+
+SHIPPED = Path(__file__).parents[1] / "scenarios.toml"
+
+# Set by the benchmark itself; a scenario that overrode them would not measure what it claims.
+RESERVED_CLIENT_KEYS = frozenset({"bootstrap.servers", "acks", "request.required.acks", "retries", "linger.ms"})
+FAR_STATE = "two-data-centres"
+# Table of the values that all scenarios of a file inherit.
+COMMON = "common"
+
+
+def names(path: Path = SHIPPED) -> tuple[str, ...]:
+    """Return the names of the scenarios in a file.
+
+    Raises:
+        RackgateError: the file can't be read or is not TOML.
+    """
+    return tuple(name for name in toml_config.read(path, "it describes the scenarios") if name != COMMON)
+
+
+def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` overridden by ``own``, table by table; a list replaces the whole list."""
+    both = dict(base)
+    for key, value in own.items():
+        below = both.get(key)
+        both[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return both
+
+
+def load(name: str, path: Path = SHIPPED, place: str | None = None, tasks: int | None = None) -> Scenario:
+    """Read one scenario.
+
+    Args:
+        name: name of its table in the file.
+        path: the file; by default the one that comes with the project.
+        place: topology in place of the scenario's.
+        tasks: number of Spark tasks in place of the scenario's.
+
+    Raises:
+        RackgateError: the scenario does not exist, or a key is missing, unknown or out of range.
+    """
+    if name not in (there := names(path)):
+        raise RackgateError(f"{path}: no scenario {name!r}; it has {', '.join(there)}")
+    file = Table(toml_config.read(path, "it describes the scenarios"), path)
+    table = Table(merged(file.table(COMMON, {}).rest(), file.table(name).rest()), path, f"{name}.")
+    topology_name = table.text("topology")
+    own_tasks = table.whole("tasks", 1)
+    bar_min = table.number("bar_min", 0.1) if table.has("bar_min") else None
+    scenario = Scenario(
+        name=name,
+        about=table.text("about"),
+        topology=place or topology_name,
+        seed=table.whole("seed", 0),
+        tasks=tasks or own_tasks,
+        flush_s=table.number("flush_s", 0.1, 600),
+        client=client_properties(table.table("client")),
+        java=client_properties(table.table("java", {})),
+        latency=_latency(table.table("latency")),
+        ramp=_ramp(table.table("ramp")) if table.has("ramp") else None,
+        outage=_outage(table.table("outage")) if table.has("outage") else None,
+        arms=_arms(table),
+        # the target is for the plan as it is in the file
+        bar_min=bar_min if place in (None, topology_name) and tasks in (None, own_tasks) else None,
+    )
+    _check_arms(scenario, table)
+    found = dataclasses.replace(scenario, cells=_cells(scenario, table))
+    table.done()
+    return found
+
+
+def _cells(scenario: Scenario, table: Table) -> tuple[Cell, ...]:
+    far = table.table("two_data_centres") if table.has("two_data_centres") else None
+    place = (far.text("topology"), far.wholes("replicas")) if far else None
+    tables = table.tables("cells")
+    if len(tables) > MOST_CELLS:
+        raise table.wrong(
+            "cells", f"{len(tables)} of them: at most {MOST_CELLS}, since each further verdict asks more of all others"
+        )
+    found = tuple(_cell(scenario, one, place) for one in tables)
+    if len({cell.id for cell in found}) != len(found):
+        raise table.wrong("cells", "two cells have the same id")
+    if scenario.ramp is None and any(cell.setting.load_percent for cell in found):
+        raise table.wrong("ramp", "is missing, and a cell asks for a share of what the lab sustains")
+    return found
+
+
+def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | None) -> Cell:
+    cell_id = table.text("id")
+    if not cell_id.replace("-", "").isalnum() or not cell_id.isascii() or cell_id != cell_id.lower():
+        raise table.wrong("id", f"must be small letters, digits and dashes, is {cell_id!r}")
+    setting = cell_setting.read(table)
+    if setting.state == FAR_STATE and far is None:
+        raise table.wrong("state", f"{FAR_STATE!r} needs [{scenario.name}.two_data_centres]")
+    place, replicas = (scenario.topology, scenario.role("baseline").replicas)
+    if setting.state == FAR_STATE and far is not None:
+        place, replicas = far
+    judged = table.words("judged", tuple(JUDGED)) if table.has("judged") else tuple(JUDGED)
+    plan = scenario.latency
+    own = dataclasses.replace(
+        plan,
+        blocks=table.whole("blocks", 2, default=plan.blocks),
+        pieces=table.whole("pieces", 1, default=plan.pieces),
+    )
+    arms = _roles(scenario, table) if table.has("baseline") else scenario.arms
+    cell = Cell(
+        id=cell_id,
+        label=setting.text,
+        state=setting.state,
+        scenario=dataclasses.replace(scenario, latency=own, arms=arms),
+        setting=setting,
+        judged=tuple(JUDGED[name] for name in JUDGED if name in judged),
+        topology=place,
+        replicas=replicas,
+    )
+    if unknown := [broker for broker in replicas if broker not in cell.racks]:
+        raise table.wrong("state", f"topology {place} has no broker {unknown[0]}")
+    try:
+        refusing = cell.refusing
+    except ValueError as error:
+        raise table.wrong("state", str(error)) from error
+    if len(refusing) == len(cell.scenario.latency_arms):
+        raise table.wrong("state", "every arm refuses in it, so there is nothing to measure")
+    return cell
+
+
+def _roles(scenario: Scenario, table: Table) -> tuple[Arm, ...]:
+    """Return all arms with the roles that a cell assigns instead of the scenario's; other arms get the role ``none``.
+
+    This allows comparisons in a state in which the scenario's baseline is rejected.
+    """
+    ids = tuple(arm.id for arm in scenario.arms)
+    roles: dict[str, Role] = {table.word("baseline", ids): "baseline"}
+    for arm_id in (table.word("control", ids), *(candidates := table.words("candidates", ids))):
+        if arm_id in roles:
+            raise table.wrong("candidates", f"{arm_id!r} has two parts")
+        roles[arm_id] = "candidate" if arm_id in candidates else "control"
+    if len({arm.replicas for arm in scenario.arms if arm.id in roles}) > 1:
+        raise table.wrong("candidates", "arms that are compared must have the same replicas")
+    return tuple(dataclasses.replace(arm, latency=roles.get(arm.id, "none")) for arm in scenario.arms)
+
+
+def client_properties(table: Table) -> dict[str, str | int | float | bool]:
+    """Read the properties of a client.
+
+    Raises:
+        RackgateError: a property is reserved for the benchmark.
+    """
+    for key in table.left():
+        if key in RESERVED_CLIENT_KEYS:
+            raise table.wrong(key, "is set by the benchmark itself")
+    return {key: table.scalar(key) for key in table.left()}
+
+
+def _latency(table: Table) -> LatencyPlan:
+    bands = table.table("bands")
+    plan = LatencyPlan(
+        blocks=table.whole("blocks", 2),
+        pieces=table.whole("pieces", 1),
+        piece_s=table.number("piece_s", 0.05),
+        discard_s=table.number("discard_s", 0),
+        opening_s=table.number("opening_s", 0.05),
+        warmup_blocks=table.whole("warmup_blocks", 0),
+        warmup_blocks_again=table.whole("warmup_blocks_again", 0),
+        warmup_rate_per_s=table.number("warmup_rate_per_s", 0.1, 20_000),
+        quantiles=table.numbers("quantiles", 0, 1),
+        min_beyond=table.whole("min_beyond", 1),
+        confidence=table.number("confidence", 0.5, 0.999),
+        resamples=table.whole("resamples", 100),
+        alpha=table.number("alpha", 0.001, 0.5),
+        power=table.number("power", 0.5, 0.999),
+        trim=table.number("trim", 0, 0.25),
+        min_blocks=table.whole("min_blocks", FEWEST_BLOCKS),
+        most_late_share=table.number("most_late_share", 0.01, 1),
+        band_p50=bands.number("p50", 0.001, 1),
+        band_p99=bands.number("p99", 0.001, 1),
+    )
+    if plan.discard_s >= plan.piece_s:
+        raise table.wrong("discard_s", f"must be below piece_s = {plan.piece_s:g}")
+    return plan
+
+
+def _ramp(table: Table) -> Ramp:
+    return Ramp(
+        first_per_s=table.number("first_per_s", 1),
+        last_per_s=table.number("last_per_s", 1, 20_000),
+        step_s=table.number("step_s", 0.2),
+        most_mb_per_s=table.number("most_mb_per_s", 0.1),
+        slower=table.number("slower", 1.1),
+    )
+
+
+def _outage(table: Table) -> OutagePlan:
+    return outage_plan(table, table.text("rack"), most_per_s=1_000_000)
+
+
+def outage_plan(table: Table, rack: str, *, most_per_s: float) -> OutagePlan:
+    """Read the times and rates of an outage.
+
+    Args:
+        table: table with these keys.
+        rack: rack that becomes unavailable.
+        most_per_s: highest permitted rate of the load, in records/s.
+
+    Raises:
+        RackgateError: a key is missing or out of range.
+    """
+    plan = OutagePlan(
+        rack=rack,
+        rate_per_s=table.number("rate_per_s", 0.1, most_per_s),
+        before_s=table.number("before_s", 1),
+        during_s=table.number("during_s", 1),
+        after_s=table.number("after_s", 1),
+        discard_s=table.number("discard_s", 0),
+        settle_s=table.number("settle_s", 0),
+        probe_rate_per_s=table.number("probe_rate_per_s", 0.1, 100),
+        isr_poll_s=table.number("isr_poll_s", 0.05, 10),
+        went_on_share=table.number("went_on_share", 0.01, 1),
+    )
+    if plan.discard_s >= plan.before_s:
+        raise table.wrong("discard_s", f"must be below before_s = {plan.before_s:g}")
+    return plan
+
+
+def _arm(table: Table) -> Arm:
+    arm = Arm(
+        id=table.text("id"),
+        label=table.text("label"),
+        topic=table.text("topic"),
+        replicas=table.wholes("replicas"),
+        min_insync_replicas=table.whole("min_insync_replicas", 1),
+        min_insync_racks=table.whole("min_insync_racks", 1),
+        latency=table.word("latency", ROLES),
+        outage=table.flag("outage"),
+    )
+    if arm.min_insync_replicas > len(arm.replicas):
+        raise table.wrong("min_insync_replicas", f"is above the {len(arm.replicas)} replicas")
+    return arm
+
+
+def _arms(table: Table) -> tuple[Arm, ...]:
+    """Read the arms in the order of the scenario's ``uses``; all arms without it."""
+    arms = tuple(_arm(arm) for arm in table.tables("arms"))
+    if not table.has("uses"):
+        return arms
+    by_id = {arm.id: arm for arm in arms}
+    return tuple(by_id[one] for one in table.words("uses", tuple(by_id)))
+
+
+def _check_arms(scenario: Scenario, table: Table) -> None:
+    for what in ("id", "topic"):
+        seen = [getattr(arm, what) for arm in scenario.arms]
+        if len(set(seen)) != len(seen):
+            raise table.wrong("arms", f"two arms have the same {what}")
+    roles = [str(arm.latency) for arm in scenario.latency_arms]
+    for role in ("baseline", "control"):
+        if roles.count(role) != 1:
+            raise table.wrong("arms", f"exactly one arm must be the {role} of the latency phase")
+    if "candidate" not in roles:
+        raise table.wrong("arms", "at least one arm must be a candidate of the latency phase")
+    placements = {arm.replicas for arm in scenario.latency_arms}
+    if len(placements) != 1:
+        raise table.wrong("arms", "the arms of the latency phase must have the same replicas")
+    if scenario.outage and not scenario.outage_arms:
+        raise table.wrong("arms", "at least one arm must take part in the outage phase")

@@ -1,0 +1,1 @@
+"""Reports: figures, tables and pages from stored results."""

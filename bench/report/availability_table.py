@@ -1,0 +1,140 @@
+"""Availability of each arm in each state, as one table for the report and for other documents.
+
+A record counts as available if it was acknowledged before the client gave it up (``message.timeout.ms``), however long
+it waited. The first refusal is that of a topic's probe, which never retries and so hides no refusal. The first
+acknowledgement after the heal is that of the load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bench.plan.cluster_states import STATES
+
+HEAD = (
+    "state",
+    "arm",
+    "acked of intended",
+    "acked in settled outage",
+    "first refusal after fault",
+    "first ack after heal",
+    "what it did",
+)
+NONE = "\N{EN DASH}"
+UNKNOWN, NEVER, NOT_STOPPED = "unknown", "none seen", "did not stop"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Behaviour of an arm in a state.
+
+    Attributes:
+        state: display name of the state.
+        arm: id of the arm.
+        label: display name of the arm.
+        intended: number of records that were meant to be sent.
+        acked: number of these that were acknowledged.
+        settled_intended: number of records intended in the settled outage; None in a state without an outage.
+        settled_acked: number of these that were acknowledged in it.
+        first_refusal_s: seconds from the fault to the probe's first refusal; None without a refusal or a fault.
+        first_ack_s: seconds from the start of the heal to the load's first acknowledgement; likewise.
+        proved: whether the fault is proved, so that the times are valid; None in a state without an outage.
+        did: description of the behaviour.
+    """
+
+    state: str
+    arm: str
+    label: str
+    intended: int
+    acked: int
+    settled_intended: int | None
+    settled_acked: int | None
+    first_refusal_s: float | None
+    first_ack_s: float | None
+    proved: bool | None
+    did: str
+
+    @property
+    def row(self) -> list[str]:
+        """Row with the columns of ``HEAD``."""
+        return [
+            self.state,
+            self.label,
+            share(self.acked, self.intended),
+            NONE if self.settled_intended is None else share(self.settled_acked or 0, self.settled_intended),
+            self._time(self.first_refusal_s),
+            # the heal changes nothing for an arm that went on
+            NOT_STOPPED if self.proved and self.did.startswith("went on") else self._time(self.first_ack_s),
+            self.did,
+        ]
+
+    def _time(self, value: float | None) -> str:
+        if self.proved is None:
+            return NONE
+        if not self.proved:
+            return UNKNOWN
+        return NEVER if value is None else f"{value:.1f} s"
+
+
+def share(part: int, whole: int) -> str:
+    """Format a share, such as ``99.95 % of 2,000``; a rounded share is neither all nor none."""
+    if not whole:
+        return NONE
+    if part in (0, whole):
+        return f"{'all' if part else 'none'} of {whole:,}"
+    percent = min(99.99, max(0.01, 100 * part / whole))
+    return f"{percent:.2f} % of {whole:,}"
+
+
+def of(result: Mapping[str, Any]) -> list[Outcome]:
+    """Return all outcomes of a result: the outage's topics first, then each cell's arms."""
+    return [*_of_outage(result["outage"] or {}), *(one for cell in result["cells"] for one in _of_cell(cell))]
+
+
+def _of_outage(outage: Mapping[str, Any]) -> list[Outcome]:
+    return [
+        Outcome(
+            state=f"rack {outage['rack']} away and back",
+            arm=topic["arm"],
+            label=topic["label"],
+            intended=topic.get("intended", 0),
+            acked=topic.get("acked", 0),
+            settled_intended=topic.get("settled_intended", 0),
+            settled_acked=topic.get("settled_acked", 0),
+            first_refusal_s=topic["probe"]["first_refusal_after_s"],
+            first_ack_s=topic.get("first_ack_after_heal_s"),
+            proved=bool(outage["proved"]),
+            did=topic["behaviour"],
+        )
+        for topic in outage.get("topics", ())
+    ]
+
+
+def _of_cell(cell: Mapping[str, Any]) -> list[Outcome]:
+    """Return the outcomes of a cell; a refusing arm got no load, so the exception of its probe describes it."""
+    return [
+        Outcome(
+            state=f"{cell['cell']}: {STATES[cell['state']].text}",
+            arm=arm["arm"],
+            label=arm["label"],
+            intended=arm["intended"],
+            acked=arm["acked"],
+            settled_intended=None,
+            settled_acked=None,
+            first_refusal_s=None,
+            first_ack_s=None,
+            proved=None,
+            did=_did(arm),
+        )
+        for arm in cell["arms"]
+    ]
+
+
+def _did(arm: Mapping[str, Any]) -> str:
+    if arm["refused"]:
+        return f"was refused: {arm['refused_with']}"
+    if arm["acked"]:
+        return "went on"
+    return f"{UNKNOWN}: nothing acknowledged" + (f" ({arm['error']})" if arm.get("error") else "")

@@ -1,0 +1,129 @@
+"""Table of the cells of a result, for the report, and as Markdown for other documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.analysis.verdicts import ratio, spread
+from bench.plan.cell_setting import CLIENT_WORDS, SIZE_WORDS
+from bench.plan.cluster_states import STATES
+from bench.report import availability_table
+
+HEAD = (
+    "cell",
+    "state",
+    "link",
+    "load",
+    "record, linger, client",
+    "against M=3",
+    "p50: ratio, word",
+    "p99: ratio, word",
+    "told from 1 at p50 / p99",
+    "median pacer lateness",
+)
+NONE = "\N{EN DASH}"
+
+
+def rows(result: Mapping[str, Any]) -> list[list[str]]:
+    """Return one row for each cell and candidate, in the columns of ``HEAD``."""
+    found = []
+    for cell in result["cells"]:
+        candidates = list(dict.fromkeys(row["arm"] for row in cell["comparisons"] if not row["is_control"]))
+        labels = labels_of(cell)
+        for arm in candidates:
+            by_name = {row["at"]: row for row in cell["comparisons"] if row["arm"] == arm}
+            found.append(
+                [
+                    *_where(cell),
+                    labels.get(arm, arm) + _against(by_name["p50"], result, labels),
+                    _word(by_name["p50"], cell),
+                    _word(by_name["p99"], cell),
+                    " / ".join(_detectable(by_name[name]) for name in ("p50", "p99")),
+                    _late(cell, arm),
+                ]
+            )
+    return found
+
+
+def _against(row: Mapping[str, Any], result: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+    """Return the arm that a comparison is against, if it differs from that of the first cell; else an empty text."""
+    usual = result["cells"][0]["comparisons"][0]["against"]
+    against = row["against"]
+    return "" if against == usual else f" (to {labels.get(against, against)})"
+
+
+def labels_of(cell: Mapping[str, Any]) -> dict[str, str]:
+    """Return the labels of a cell's arms, by their ids."""
+    return {arm["arm"]: arm["label"] for arm in cell["arms"]}
+
+
+def who_refuse(arms: Sequence[str]) -> str:
+    """Format refusing arms, such as "A refuses" or "A, A' and B refuse"; without any "nobody refuses"."""
+    if len(arms) < 2:
+        return f"{arms[0] if arms else 'nobody'} refuses"
+    return f"{', '.join(arms[:-1])} and {arms[-1]} refuse"
+
+
+def _where(cell: Mapping[str, Any]) -> list[str]:
+    setting, seen = cell["setting"], cell.get("seen", {})
+    rate = seen.get("rate_per_s")
+    load = f"{rate:,.0f}/s" if rate else ""
+    if setting["load_percent"]:
+        load = f"{setting['load_percent']} %" + (f" = {load}" if load else "")
+    client = CLIENT_WORDS[setting["client"]]
+    what = f"{SIZE_WORDS[setting['record_bytes']]}, {setting['linger_ms']} ms, {client}"
+    return [cell["cell"], STATES[cell["state"]].text, setting["link"], load or NONE, what]
+
+
+def _word(row: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
+    if row["refused"]:
+        labels = labels_of(cell)
+        return f"no latency: {who_refuse([labels.get(arm, arm) for arm in row['refused']])}"
+    if row["ratio"] is None:
+        return f"undecided ({row['reason']})"
+    word = "not judged" if row["reason"] == "not judged" else row["word"]
+    why = f" ({row['reason']})" if word == "undecided" else ""
+    return f"{spread(row['ratio'])}, {word}{why}"
+
+
+def _detectable(row: Mapping[str, Any]) -> str:
+    return NONE if row["detectable_ratio"] is None else ratio(row["detectable_ratio"])
+
+
+def _late(cell: Mapping[str, Any], arm: str) -> str:
+    late = next((one["pacer_late_ms"] for one in cell["arms"] if one["arm"] == arm), None)
+    return NONE if late is None else f"{late['p50']:.2g} ms"
+
+
+def markdown(result: Mapping[str, Any]) -> str:
+    """Return the table, with the text that explains it, as Markdown."""
+    manifest = result["manifest"]
+    lines = [
+        f"Produce latency with `min.insync.racks`, Kafka {manifest['versions']['kafka']}, run {manifest['run_id']}:"
+        f" `{manifest['command']}`.",
+        "",
+        *_table(HEAD, rows(result)),
+    ]
+    first = result["cells"][0]
+    bands = ", ".join(f"±{band:.0%} at {name}" for name, band in first["bands"].items())
+    lines += [
+        f"Ratios to M=3 with {first['confidence']:.0%} intervals over blocks; equivalent within {bands}; all words of"
+        f" the run are one family of {first['family']} comparisons. `told from 1`: the smallest ratio that would have"
+        " been told from 1. A word stands only where two equal arms, the control, came out equivalent.",
+        "",
+        "Availability: records that were acknowledged before the client gave them up, however long they had waited."
+        " The first refusal is that of a probe which never tries again, one for each topic.",
+        "",
+        *_table(availability_table.HEAD, [one.row for one in availability_table.of(result)]),
+    ]
+    return "\n".join(lines)
+
+
+def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    return [
+        "| " + " | ".join(head) + " |",
+        "|" + "---|" * len(head),
+        *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in body),
+        "",
+    ]

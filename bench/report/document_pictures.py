@@ -1,0 +1,115 @@
+"""``python -m bench.report.document_pictures``: pictures for documents, made from a result that is kept beside them.
+
+A result with an outage gives those of the README, one of several cells without any that of ``bench/README.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import tempfile
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+from rich.console import Console
+
+from bench.report import run_page
+from pyhooks.core import exit_status, files, paths, run_folder
+from pyhooks.core.errors import RackgateError
+from pyhooks.report import browser
+
+EVIDENCE = paths.REPO / "kip" / "evidence"
+STORED = EVIDENCE / "bench" / "results.json"
+STORED_CELLS = EVIDENCE / "bench-full" / "results.json"
+OUTAGE, PAGE, CELLS = "outage.png", "bench-page.png", "bench-cells.png"
+# PNG field with the digest of the result that a picture shows.
+SOURCE = "Source"
+WIDTH = 1024
+# JavaScript expression of the element in the screenshot: the verdicts at the head of the page.
+HEAD = "document.querySelector('.verdicts')"
+
+
+def digest(result: Path) -> str:
+    """Return the SHA-256 of a result."""
+    return f"sha256:{hashlib.sha256(result.read_bytes()).hexdigest()}"
+
+
+def source_of(picture: Path) -> str:
+    """Return the digest of the result that a picture shows; empty if the picture has none."""
+    with Image.open(picture) as image:
+        return str(image.info.get(SOURCE, ""))
+
+
+def pictures(result: Path, out: Path) -> list[Path]:
+    """Make the pictures, and keep the result beside them.
+
+    A result with an outage gives the outage's timeline and a screenshot of the report's verdicts; any other result
+    gives the overview of all cells.
+
+    Args:
+        result: path of ``results.json``.
+        out: folder for the pictures, and in it ``bench`` or ``bench-full`` for the result.
+
+    Raises:
+        RackgateError: there is no such result, it has neither an outage nor several cells, there is no browser, or the
+            folder is neither ``EVIDENCE`` nor one of earlier pictures.
+    """
+    stored = run_page.load(result)
+    if not stored.get("outage") and len(stored["cells"]) < 2:
+        raise RackgateError(
+            f"{result}: has neither an outage nor several cells to show; 'rackgate bench run' with the scenario quick"
+            " or full has"
+        )
+    if out.resolve() != EVIDENCE:
+        run_folder.claim(out.resolve(), run_folder.README_PICTURES)
+    kept = out / (STORED if stored.get("outage") else STORED_CELLS).relative_to(EVIDENCE)
+    if not (kept.exists() and kept.samefile(result)):
+        files.write({kept: result.read_bytes()})
+    with tempfile.TemporaryDirectory(prefix="rackgate-readme-") as name:
+        folder = Path(name)
+        index = run_page.render(stored, folder, source=result)
+        if stored.get("outage"):
+            made = {OUTAGE: folder / "timeline.png", PAGE: _head(index)}
+        else:
+            made = {CELLS: folder / "overview.png"}
+        return [_signed(drawn, out / file, digest(kept)) for file, drawn in made.items()]
+
+
+def _head(index: Path) -> Path:
+    with browser.open_browser() as page:
+        page.visit(index, width=WIDTH)
+        if page.errors:
+            raise RackgateError(f"{index.name}: {'; '.join(page.errors)}")
+        return page.screenshot(index.parent / PAGE, HEAD)
+
+
+def _signed(drawn: Path, target: Path, source: str) -> Path:
+    text = PngInfo()
+    text.add_text(SOURCE, source)
+    out = BytesIO()
+    with Image.open(drawn) as image:
+        image.save(out, format="png", pnginfo=text, optimize=True)
+    files.write({target: out.getvalue()})
+    return target
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m bench.report.document_pictures", description=__doc__)
+    parser.add_argument("--result", type=Path, default=STORED, help="results.json [default: the stored one]")
+    parser.add_argument("--out", type=Path, default=EVIDENCE, help="folder for pictures and result")
+    asked = parser.parse_args(arguments)
+    try:
+        for picture in pictures(asked.result, asked.out):
+            print(picture)  # noqa: T201 - what it made
+    except Exception as error:  # noqa: BLE001 - else Python ends with 1, which says that something was found wrong
+        return exit_status.tell(error, Console(stderr=True, soft_wrap=True))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

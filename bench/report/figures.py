@@ -1,0 +1,431 @@
+"""Figures of a report, drawn from ``results.json`` alone, in two widths and in colours that a page can replace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+
+from bench.report.cell_table import who_refuse
+from pyhooks.core.statistics import band_ends
+from pyhooks.report.plots import RC, Palette, axes_style, rows, shade, spans
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+QUANTILE_TICKS = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999)
+# A burst above this multiple of the intended rate is cut off, and its size is written beside it.
+BURST_CUT = 2.0
+# Number of block labels that fit side by side.
+MOST_TICKS = 25
+
+
+# Colours that occur nowhere else, so that CSS variables can replace them in the SVG.
+MARKED = Palette(
+    ink="#010101",
+    muted="#010102",
+    grid="#010103",
+    fault="#010104",
+    band="#010105",
+    refusal="#010106",
+    series=("#010107", "#010108", "#010109", "#01010a", "#01010b", "#01010c"),
+)
+
+
+@dataclass(frozen=True)
+class Look:
+    """Style of a figure.
+
+    Attributes:
+        palette: its colours.
+        narrow: whether it is for a phone.
+    """
+
+    palette: Palette
+    narrow: bool = False
+
+    def size(self, height: float) -> tuple[float, float]:
+        """Return the figure size in inches."""
+        return (4.3, height) if self.narrow else (8.6, height)
+
+
+def colours(result: Mapping[str, Any], palette: Palette) -> dict[str, str]:
+    """Return the colour of each arm, the same in every figure; the control is muted."""
+    order: list[str] = []
+    arms = [arm for cell in result["cells"] for arm in cell["arms"]]
+    control = {arm["arm"] for arm in arms if arm["role"] == "control"}
+    for arm in [*arms, *(result["outage"]["topics"] if result["outage"] else [])]:
+        if arm["arm"] not in order and arm["arm"] not in control:
+            order.append(arm["arm"])
+    found = {arm: palette.series[number % len(palette.series)] for number, arm in enumerate(order)}
+    return found | dict.fromkeys(control, palette.muted)
+
+
+def ms(value: float, _: object = None) -> str:
+    """Format a latency without needless digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 10 else f"{value:.2g}"
+
+
+def _legend(figure: Figure, axes: Axes, palette: Palette, columns: int) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside upper left", ncols=columns, labelcolor=palette.ink, handlelength=1.6,
+        columnspacing=1.4,
+    )  # fmt: skip
+
+
+def percentiles(result: Mapping[str, Any], cell: Mapping[str, Any], look: Look) -> Figure:
+    """Plot a cell's latency against percentile, on scales that show the tail, with the interval of each curve."""
+    palette = look.palette
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=look.size(4.3 if look.narrow else 4.2), layout="constrained")
+        axes = figure.subplots()
+        tint = colours(result, palette)
+        highest, values = 0.9, []
+        for arm in cell["arms"]:
+            curve = arm.get("curve")
+            if not curve or not curve["quantiles"]:
+                continue
+            control = arm["role"] == "control"
+            x = [1 - q for q in curve["quantiles"]]
+            colour = tint[arm["arm"]]
+            axes.fill_between(x, curve["low_ms"], curve["high_ms"], color=colour, alpha=0.16, linewidth=0)
+            axes.plot(
+                x, curve["latency_ms"], color=colour, label=f"{arm['arm']}: {arm['label']}",
+                linewidth=1.6 if control else 2.2, linestyle=(0, (4, 2)) if control else "-",
+            )  # fmt: skip
+            highest = max(highest, curve["quantiles"][-1])
+            values += [*curve["low_ms"], *curve["high_ms"]]
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlim(0.5, 0.9 * (1 - highest))
+        ticks = [q for q in QUANTILE_TICKS if q <= highest + 1e-12]
+        axes.xaxis.set_major_locator(FixedLocator([1 - q for q in ticks]))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"p{(1 - x) * 100:.6g}"))
+        axes.xaxis.set_minor_locator(NullLocator())
+        _log_ticks(axes, values)
+        axes.set_xlabel("percentile")
+        axes.set_ylabel("produce latency, ms")
+        axes_style(axes, palette)
+        _legend(figure, axes, palette, 1 if look.narrow else 3)
+    return figure
+
+
+def _log_ticks(axes: Axes, values: Sequence[float]) -> None:
+    """Set ticks at 1, 2 and 5 of each decade that the data spans."""
+    if not values:
+        return
+    low, high = min(values) / 1.08, max(values) * 1.08
+    marks = [m * 10.0**e for e in range(-4, 7) for m in (1, 2, 5)]
+    axes.set_ylim(low, high)
+    axes.yaxis.set_major_locator(FixedLocator([m for m in marks if low <= m <= high]))
+    axes.yaxis.set_major_formatter(FuncFormatter(ms))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def blocks(result: Mapping[str, Any], cell: Mapping[str, Any], look: Look) -> Figure:
+    """Plot per block the ratio of each arm to the baseline, with the pooled interval and the equivalence band."""
+    names = list(cell["bands"])
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=look.size(6.4 if look.narrow else 6.0), layout="constrained")
+        panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, name in zip(panels, names, strict=True):
+            _ratio_panel(result, cell, look, axes, name)
+        panels[-1].set_xlabel("block, in the order of time (negative: warm-up rounds, discarded)")
+        if look.narrow:
+            panels[-1].set_xlabel("block (negative: warm-up, discarded)")
+        _legend(figure, panels[0], look.palette, 1 if look.narrow else 3)
+    return figure
+
+
+def _ratio_panel(result: Mapping[str, Any], cell: Mapping[str, Any], look: Look, axes: Axes, name: str) -> None:
+    palette, latency = look.palette, cell
+    rows = [row for row in latency["comparisons"] if row["at"] == name]
+    tint = colours(result, palette)
+    at = {(row["block"], row["arm"]): row[f"{name}_ms"] for row in latency["rounds"]}
+    order = sorted({row["block"] for row in latency["rounds"]})
+    last = max(order, default=0)
+    low, high = band_ends(latency["bands"][name])
+    shown = _ratio_limits(rows, at, order, (low, high))
+    axes.set_yscale("log")
+    axes.axhspan(low, high, color=palette.band, linewidth=0, label="equivalence band")
+    axes.axhline(1, color=palette.muted, linewidth=1)
+    for number, row in enumerate(sorted(rows, key=lambda one: not one["is_control"])):
+        colour = tint[row["arm"]]
+        x0 = (number - (len(rows) - 1) / 2) * 0.22
+        pairs = [(b, at[b, row["arm"]] / at[b, row["against"]]) for b in order
+                 if (b, row["arm"]) in at and (b, row["against"]) in at]  # fmt: skip
+        for warm, label in ((False, _pair(cell, row)), (True, None)):
+            own = [(b + x0, ratio) for b, ratio in pairs if (b < 0) is warm]
+            inside = [(x, r) for x, r in own if shown[0] <= r <= shown[1]]
+            axes.plot(
+                [x for x, _ in inside], [r for _, r in inside], linestyle="none", color=colour, label=label,
+                marker="s" if row["is_control"] else "o", markersize=5.5, markeredgewidth=1.3,
+                markerfacecolor="none" if warm else colour,
+            )  # fmt: skip
+            for x, ratio in own:
+                if not shown[0] <= ratio <= shown[1]:
+                    above = ratio > shown[1]
+                    axes.plot(
+                        [x], [shown[1] if above else shown[0]], marker="^" if above else "v", markersize=7,
+                        color=colour, clip_on=False, markerfacecolor="none" if warm else colour,
+                    )  # fmt: skip
+        if row["ratio"]:
+            ratio = row["ratio"]
+            x = last + 1.6 + number * 0.7
+            ends = [[ratio["point"] - ratio["low"]], [ratio["high"] - ratio["point"]]]
+            axes.errorbar(
+                [x], [ratio["point"]], yerr=ends, color=colour, linewidth=2.2, capsize=4, capthick=2,
+                marker="s" if row["is_control"] else "o", markersize=7,
+            )  # fmt: skip
+    if order and order[0] < 0:
+        axes.axvspan(order[0] - 0.5, -0.5, color=palette.grid, alpha=0.6, linewidth=0, zorder=0)
+    axes.axvline(last + 0.9, color=palette.grid, linewidth=1)
+    axes.set_xlim((order[0] if order else 0) - 0.6, last + 1.4 + 0.9 * len(rows))
+    axes.set_ylim(*shown)
+    step = 3 if look.narrow else 2 if len(order) > MOST_TICKS else 1
+    axes.xaxis.set_major_locator(FixedLocator([b for b in order if b % step == 0]))
+    axes.yaxis.set_major_locator(FixedLocator(_ratio_ticks(shown[1])))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.3g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylabel("latency ratio")
+    title = f"{name}, band ±{latency['bands'][name]:.0%}" + ("" if name in latency["judged"] else ", not judged")
+    right = "" if look.narrow else f"; at the right all blocks with the {latency['confidence']:.0%} interval"
+    axes.set_title(title + right, color=palette.ink)
+    axes_style(axes, palette)
+
+
+def _pair(cell: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    labels = {arm["arm"]: arm["label"] for arm in cell["arms"]}
+    if row["is_control"]:
+        return f"{row['arm']} / {row['against']}: two equal arms"
+    return f"{row['arm']} / {row['against']}: {labels[row['arm']]} against {labels[row['against']]}"
+
+
+def _ratio_ticks(highest: float) -> list[float]:
+    """Return ticks for a ratio axis from the reciprocal of ``highest`` to ``highest``, as many as fit."""
+    for limit, above in ((3.0, (2, 4, 8)), (1.7, (1.5, 2, 3)), (1.25, (1.1, 1.25, 1.5)), (0.0, (1.05, 1.1, 1.2))):
+        if highest >= limit:
+            chosen = [mark for mark in above if mark <= highest * 1.001]
+            return [*(1 / mark for mark in reversed(chosen)), 1.0, *chosen]
+    raise AssertionError("the last limit is 0")
+
+
+def _ratio_limits(
+    rows: Sequence[Mapping[str, Any]],
+    at: Mapping[tuple[int, str], float],
+    order: Sequence[int],
+    band: tuple[float, float],
+) -> tuple[float, float]:
+    """Return symmetric limits that show every measured block and every interval, up to a factor of 8."""
+    found = [band[1] ** 1.6]
+    for row in rows:
+        for block in order:
+            if block >= 0 and (block, row["arm"]) in at and (block, row["against"]) in at:
+                ratio = at[block, row["arm"]] / at[block, row["against"]]
+                found.append(max(ratio, 1 / ratio) * 1.06)
+        if row["ratio"]:
+            found.append(max(row["ratio"]["high"], 1 / row["ratio"]["low"]) * 1.06)
+    span = min(8.0, max(found))
+    return 1 / span, span
+
+
+def timeline(result: Mapping[str, Any], look: Look) -> Figure:
+    """Plot acks per second and the probe's refusals of each topic, with the racks in its ISR below; shade the fault."""
+    outage, palette = result["outage"], look.palette
+    topics = outage["topics"]
+    with mpl.rc_context(RC):
+        height = 1.95 * len(topics) + 0.9
+        figure = Figure(figsize=look.size(height))
+        left = 0.7 if look.narrow else 0.75
+        grid = figure.add_gridspec(
+            3 * len(topics), 1, height_ratios=[3.0, 0.9, 0.75] * len(topics), hspace=0.1,
+            left=left / look.size(height)[0], right=0.985, top=1 - 0.42 / height, bottom=0.18 / height,
+        )  # fmt: skip
+        tint = colours(result, palette)
+        for number, topic in enumerate(topics):
+            upper = figure.add_subplot(grid[3 * number])
+            lower = figure.add_subplot(grid[3 * number + 1])
+            for axes in (upper, lower):
+                axes_style(axes, palette)
+                if outage["inject_s"] is not None and outage["heal_s"] is not None:
+                    shade(axes, outage["inject_s"], outage["heal_s"], palette)
+                axes.set_xlim(0, outage["length_s"])
+                axes.xaxis.set_major_locator(MaxNLocator(5 if look.narrow else 9))
+            _acks(outage, topic, upper, look, tint[topic["arm"]])
+            _isr(outage, topic, lower, tint[topic["arm"]])
+            last = number == len(topics) - 1
+            upper.tick_params(labelbottom=False)
+            lower.tick_params(labelbottom=last)
+            if last:
+                lower.set_xlabel("seconds from the start of the phase")
+            if number == 0:
+                _tell_of_fault(outage, topic, upper, look)
+    return figure
+
+
+def _tell_of_fault(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, look: Look) -> None:
+    """Annotate the shaded outage, and the gap in acks at its start."""
+    if outage["inject_s"] is None or outage["heal_s"] is None:
+        return
+    ink, top = look.palette.ink, outage["rate_per_s"] * BURST_CUT
+    middle = (outage["inject_s"] + (topic["left_after_s"] or 0.0) + outage["heal_s"]) / 2
+    axes.annotate(
+        f"rack {outage['rack']} is away", (middle, top * 0.93), ha="center", va="top", color=ink, fontsize=9.5
+    )
+    wait_s = topic["left_after_s"]
+    if wait_s is not None and wait_s > outage["length_s"] / 12 and not look.narrow:
+        axes.annotate(
+            f"acks=all\nwaits for\nrack {outage['rack']}", (outage["inject_s"] + 0.5, top * 0.42),
+            ha="left", va="top", color=ink, fontsize=8.5,
+        )  # fmt: skip
+
+
+def _acks(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, look: Look, colour: str) -> None:
+    palette, rate = look.palette, outage["rate_per_s"]
+    top = rate * BURST_CUT
+    seconds = np.array([point["s"] for point in topic["series"]], dtype=float)
+    acked = np.array([point["acked"] for point in topic["series"]], dtype=float)
+    axes.stairs(
+        np.minimum(acked, top),
+        [*seconds, seconds[-1] + 1] if len(seconds) else [0],
+        fill=True,
+        color=colour,
+        alpha=0.85,
+    )
+    for first, last, total in _bursts(seconds.tolist(), acked.tolist(), top):
+        late = last > 0.85 * outage["length_s"]
+        text = f"{total:,.0f}" if first == last else f"{total:,.0f} in {last - first + 1:.0f} s"
+        axes.annotate(
+            text, (first - 0.4 if late else last + 1.4, top * 0.97), color=palette.ink, fontsize=8.5, va="top",
+            ha="right" if late else "left",
+        )  # fmt: skip
+    axes.axhline(rate, color=palette.muted, linewidth=1, linestyle=(0, (3, 3)))
+    refusals = topic["probe"]["refused_at_s"]
+    if refusals:
+        axes.plot(
+            refusals, [rate * 0.42] * len(refusals), linestyle="none", marker="x", markersize=4 if look.narrow else 5,
+            markeredgewidth=1.3, color=palette.refusal,
+        )  # fmt: skip
+        axes.annotate(
+            f"{len(refusals)} refusals of the probe", (np.mean(refusals), rate * 0.58), color=palette.refusal,
+            fontsize=9.5, ha="center", va="bottom",
+        )  # fmt: skip
+    axes.set_ylim(0, top)
+    axes.yaxis.set_major_locator(FixedLocator([0, rate]))
+    axes.set_ylabel("acks/s")
+    axes.set_title(f"{topic['label']}: {topic['behaviour']}", fontweight="bold", color=palette.ink)
+
+
+def _bursts(seconds: Sequence[float], acked: Sequence[float], top: float) -> list[tuple[float, float, float]]:
+    """Return runs of seconds with more than ``top`` acks, as (first second, last second, total acks)."""
+    runs: list[tuple[float, float, float]] = []
+    for second, value in zip(seconds, acked, strict=True):
+        if value <= top:
+            continue
+        if runs and runs[-1][1] == second - 1:
+            runs[-1] = (runs[-1][0], second, runs[-1][2] + value)
+        else:
+            runs.append((second, second, value))
+    return runs
+
+
+def _isr(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, colour: str) -> None:
+    states = [(max(0.0, state["at_s"]), state["racks"]) for state in topic["isr"]]
+    end_s = min(outage["length_s"], topic["looked_until_s"] or 0.0)
+    racks = sorted({rack for _, own in states for rack in own})
+    rows(axes, {rack: spans(states, rack, end_s) for rack in racks}, colour)
+    axes.set_ylabel("ISR in\nracks", fontsize=8, rotation=0, ha="right", va="center", labelpad=3)
+
+
+def overview(result: Mapping[str, Any], look: Look) -> Figure:
+    """Plot the ratio of each candidate and of the control to the baseline in every cell, with interval and band."""
+    palette, tint, cells = look.palette, colours(result, look.palette), result["cells"]
+    names = list(cells[0]["bands"])
+    with mpl.rc_context(RC):
+        columns = 1 if look.narrow else len(names)
+        size = look.size((0.42 * len(cells) + 1.0) * (len(names) if look.narrow else 1))
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(len(names) // columns, columns, sharey=not look.narrow, squeeze=False).ravel()
+        for axes, name in zip(panels, names, strict=True):
+            _overview_panel(cells, tint, look, axes, name)
+        if not look.narrow:
+            for axes in panels[1:]:
+                axes.tick_params(labelleft=False)
+        _legend(figure, panels[0], palette, 1 if look.narrow else 4)
+    return figure
+
+
+def _overview_panel(
+    cells: Sequence[Mapping[str, Any]], tint: Mapping[str, str], look: Look, axes: Axes, name: str
+) -> None:
+    palette = look.palette
+    low, high = band_ends(cells[0]["bands"][name])
+    found = [high**1.6]
+    axes.axvspan(low, high, color=palette.band, linewidth=0)
+    axes.axvline(1, color=palette.muted, linewidth=1)
+    usual = cells[0]["comparisons"][0]["against"]
+    measured = {at for at, cell in enumerate(cells) if any(row["ratio"] for row in cell["comparisons"])}
+    told = set()
+    for at, cell in enumerate(cells):
+        own = [row for row in cell["comparisons"] if row["at"] == name and row["ratio"]]
+        # centre the ratios of a cell on its name, whatever the number of arms in other cells; the control comes first
+        own.sort(key=lambda row: not row["is_control"])
+        for place, row in enumerate(own):
+            arm, ratio, y = row["arm"], row["ratio"], at + (place - (len(own) - 1) / 2) * 0.22
+            label = None if arm in told else f"{arm} / {row['against']}"
+            told.add(arm)
+            ends = [[ratio["point"] - ratio["low"]], [ratio["high"] - ratio["point"]]]
+            axes.errorbar(
+                [ratio["point"]], [y], xerr=ends, color=tint[arm], linewidth=1.8, capsize=2.5, label=label,
+                marker="s" if row["is_control"] else "o", markersize=5,
+                markerfacecolor=tint[arm] if name in cell["judged"] else "none",
+            )  # fmt: skip
+            found.append(max(ratio["high"], 1 / ratio["low"]) * 1.06)
+    span = min(4.0, max(found))
+    for at, cell in enumerate(cells):
+        refusing = [arm["arm"] for arm in cell["arms"] if arm["refused"]]
+        if refusing:
+            # beside the ratios of the arms that don't refuse
+            x, side = (span, "right") if at in measured else (1, "left")
+            axes.annotate(
+                f" {who_refuse(refusing)}", (x, at), color=palette.refusal, fontsize=8.5, va="center", ha=side
+            )  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_xlim(1 / span, span)
+    axes.set_ylim(len(cells) - 0.5, -0.5)
+    axes.yaxis.set_major_locator(FixedLocator(range(len(cells))))
+    named = [
+        cell["cell"] + ("" if (own := cell["comparisons"][0]["against"]) == usual else f" (to {own})") for cell in cells
+    ]
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: named[round(y)] if y < len(named) else ""))
+    axes.xaxis.set_major_locator(FixedLocator(_ratio_ticks(span)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.3g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_title(f"{name}, band ±{cells[0]['bands'][name]:.0%}", color=palette.ink)
+    axes_style(axes, palette)
+
+
+CELL_PICTURES = {"percentiles": percentiles, "blocks": blocks}
+
+
+def pictures(result: Mapping[str, Any]) -> dict[str, Callable[[Look], Figure]]:
+    """Return the drawing functions by figure name; with several cells, their figures' names end with the cell's."""
+    found: dict[str, Callable[[Look], Figure]] = {}
+    many = len(result["cells"]) > 1
+    if many:
+        found["overview"] = partial(overview, result)
+    if result["outage"]:
+        found["timeline"] = partial(timeline, result)
+    for cell in result["cells"]:
+        for name, draw in CELL_PICTURES.items():
+            found[f"{name}-{cell['cell']}" if many else name] = partial(draw, result, cell)
+    return found

@@ -1,0 +1,187 @@
+"""Report of a run, rendered from ``results.json`` alone, so that it can be rendered again without a cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from bench.analysis import verdicts
+from bench.analysis.latency_analysis import SCHEMA_VERSION
+from bench.report import availability_table, cell_table, figures, verdict_counts
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import evaluating, read_json, write
+from pyhooks.report import pages, plots
+
+PNG_DPI = 200
+NONE = "\N{EN DASH}"
+EXPECTED = "a result of this version of 'rackgate bench run'"
+# Printed under each figure, and read by screen readers in its place.
+CAPTIONS = {
+    "percentiles": (
+        "Produce latency by percentile, counted from the intended send time. Shaded: the interval from resampled "
+        "blocks. Curves end where too few observations lie beyond."
+    ),
+    "blocks": (
+        "Latency of each arm divided by the baseline's of the same block. The control compares two topics with the "
+        "same settings: what it shows is noise. Triangles lie outside of the picture."
+    ),
+    "overview": (
+        "Latency of each arm divided by the baseline's, cell by cell, with its interval; behind it the equivalence"
+        " band. "
+        "Hollow: a quantile that the plan does not judge in this cell. Squares: the control, two equal arms."
+    ),
+    "timeline": (
+        "Acknowledgements per second. Grey: the rack is away. Dashed: the intended rate. Crosses: refusals that the "
+        "probe without retries got. Below each: which racks the topic's ISR reached into."
+    ),
+}
+TITLES = {
+    "overview": "All cells",
+    "words": "Each word with its numbers",
+    "timeline": "A rack goes and comes back",
+    "outcomes": "Availability",
+    "percentiles": "Produce latency",
+    "blocks": "Block by block",
+}
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read a stored result.
+
+    Args:
+        path: ``results.json`` or its folder.
+
+    Raises:
+        RackgateError: the file is missing, or is not a result of this version.
+    """
+    file = path / "results.json" if path.is_dir() else path
+    result = read_json(file, "run 'rackgate bench run' first")
+    schema = result.get("schema") if isinstance(result, dict) else None
+    if type(schema) is not int or not isinstance(result.get("cells"), list):
+        raise RackgateError(f"{file}: not a result of the benchmark")
+    if schema != SCHEMA_VERSION:
+        age = "an old" if schema < SCHEMA_VERSION else "a later"
+        raise RackgateError(
+            f"{file}: a result of {age} schema, {schema}, and this version reads {SCHEMA_VERSION}: measure again with"
+            " 'rackgate bench run', or use the version that wrote it"
+        )
+    return dict(result)
+
+
+def render(result: Mapping[str, Any], out: Path, *, source: Path | None = None) -> Path:
+    """Write ``index.html``, the figures (PNG and SVG) and ``table.md``; return the path of the page.
+
+    Args:
+        result: result of ``load``.
+        out: folder for the files.
+        source: path of the result, for error messages.
+
+    Raises:
+        RackgateError: the result is malformed; or the files can't be written, and an earlier report is unchanged.
+    """
+    with evaluating(source or out / "results.json", EXPECTED):
+        contents = _contents(result, out)
+    write(contents)
+    return out / "index.html"
+
+
+def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
+    contents: dict[Path, str | bytes] = {}
+    drawn = {}
+    for name, draw in figures.pictures(result).items():
+        figure = draw(figures.Look(plots.LIGHT))
+        contents |= plots.images(figure, out / name, dpi=PNG_DPI)
+        looks = {
+            "wide": figures.Look(figures.MARKED),
+            "narrow": figures.Look(figures.MARKED, narrow=True),
+        }
+        drawn[name] = {
+            width: inline_svg(draw(look), f"{name}-{width}", CAPTIONS[kind_of(name)]) for width, look in looks.items()
+        }
+    return {**contents, out / "table.md": cell_table.markdown(result), out / "index.html": html(result, drawn)}
+
+
+def kind_of(picture: str) -> str:
+    """Return the kind of a figure by its name; it is the key of the caption."""
+    return picture.split("-", 1)[0]
+
+
+def inline_svg(figure: Any, name: str, caption: str) -> Markup:
+    """Return a figure as SVG for use inside a page: its colours are CSS variables, its ids start with ``name``."""
+    text = plots.svg(figure, transparent=True)
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    for variable, colour in figures.MARKED.names().items():
+        text = re.sub(f"{colour}\\b", f"var(--{variable})", text)
+    # The figures of a page share one namespace of ids.
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = text.replace('href="#', f'href="#{name}-').replace("url(#", f"url(#{name}-")
+    text = re.sub(r'(<svg [^>]*?)width="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg [^>]*?)height="[^"]*"', r"\1", text, count=1)
+    text = re.sub("'?DejaVu Sans'?", "system-ui, sans-serif", text)
+    label = caption.replace('"', "")
+    return Markup(text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1))  # noqa: S704 - drawn by us
+
+
+def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -> str:
+    """Return the page."""
+    values = {
+        "r": result,
+        "pictures": drawn,
+        "captions": CAPTIONS,
+        "many": len(result["cells"]) > 1,
+        "overview": cell_table.rows(result),
+        "summary": verdict_counts.of(result),
+        "head": cell_table.HEAD,
+        "outcomes": availability_table.of(result),
+        "outcomes_head": availability_table.HEAD,
+        "titles": TITLES,
+        "series": series_names(result),
+        "usage": usage_rows(result["usage"]),
+        "round_trips": round_trip_rows(result["manifest"]["round_trips"]),
+        "none_": NONE,
+    }
+    filters = {
+        "ms": lambda value: _or_dash(value, figures.ms(value) if value else "0"),
+        "ratio": verdicts.ratio,
+        "count": lambda value: f"{value:,}",
+        "seconds": lambda value: _or_dash(value, f"{value or 0:.1f} s"),
+        "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
+    }
+    return pages.render(Path(__file__).with_name("run.html.j2"), values, filters)
+
+
+def usage_rows(usage: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Return one row per kind of process, with its usage in each phase, or None where it did not run."""
+    by_phase = [{row["kind"]: row for row in rows} for rows in usage.values()]
+    kinds = sorted({kind for rows in by_phase for kind in rows}, key=lambda kind: (kind == "machine", kind))
+    return [
+        {
+            "kind": kind,
+            "processes": max(rows[kind]["processes"] for rows in by_phase if kind in rows),
+            "phases": [rows.get(kind) for rows in by_phase],
+        }
+        for kind in kinds
+    ]
+
+
+def round_trip_rows(round_trips: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Return one row per pair of places, with the measurement in each state, or None."""
+    by_state = [{(row["source"], row["target"]): row for row in rows} for rows in round_trips.values()]
+    pairs = dict.fromkeys(pair for rows in by_state for pair in rows)
+    return [{"source": pair[0], "target": pair[1], "states": [rows.get(pair) for rows in by_state]} for pair in pairs]
+
+
+def _or_dash(value: float | None, text: str) -> str:
+    return NONE if value is None else text
+
+
+def series_names(result: Mapping[str, Any]) -> dict[str, str]:
+    """Return the CSS variable of each arm's colour."""
+    by_colour = {colour: name for name, colour in plots.LIGHT.names().items()}
+    return {arm: by_colour[colour] for arm, colour in figures.colours(result, plots.LIGHT).items()}

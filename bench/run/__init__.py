@@ -1,0 +1,1 @@
+"""Runs: labs or an existing cluster, the cells measured in them, stored data."""

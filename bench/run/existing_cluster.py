@@ -1,0 +1,437 @@
+"""Benchmark run on an existing cluster, with the executors of a Spark cluster as load hosts.
+
+The cluster is used only as clients use it: topics are created, driven, read back and deleted, whatever the outcome of
+the run. No fault is injected, so only those cells of a plan are measured whose state the cluster is already in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from bench.load import executors
+from bench.load.executors import Host
+from bench.machine import Sampler
+from bench.plan import scenarios
+from bench.plan.cluster_states import Reached
+from bench.plan.lab_topology import AS_IT_IS
+from bench.plan.scenario import Arm, Cell, Scenario
+from bench.progress import Steps, clock
+from bench.run import cell_measurement, client_security, lab_run, run_result
+from bench.run.client_security import Security
+from bench.run.lab_session import SURE_LEAD_S, Session
+from bench.run.run_store import Store, begin, owned
+from bench.run.topic_cleanup import Sweeper, sweeping
+from bench.run_conditions import user_key
+from bench.spark_session import spark_session
+from pyhooks.core import run_folder
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.spark import effective_settings, in_process, near
+from pyhooks.core.terminal import plain
+from pyhooks.history.event_log import History
+from pyhooks.kafka import topics
+from pyhooks.kafka.gate import NO_RACK
+from pyhooks.patchset.artifacts import sha256
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pyhooks.placement.cluster_query import Seen
+
+PLACE = "existing cluster"
+ASK_S = 15.0
+# file with the topics that a run could not delete
+LEFT = "topics-left.json"
+# The observations are stored on this host, so they are analysed here.
+ANALYSIS_MASTER = "local[2]"
+# A load that Spark repeated by itself would be late, and its records would be sent twice.
+ONCE = {"spark.task.maxFailures": "1", "spark.stage.maxConsecutiveAttempts": "1", "spark.speculation": "false"}
+HIDDEN = {
+    "spark.redaction.regex": client_security.REDACTED,
+    "spark.sql.redaction.options.regex": client_security.REDACTED,
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Command-line arguments of a run on an existing cluster.
+
+    Attributes:
+        bootstrap: broker addresses, ``host:port,…``.
+        command_config: properties file with security settings, or None.
+        scenario: name of the plan.
+        scenario_file: file with the plan.
+        master: Spark master.
+        out: folder for report and results.
+        fresh: whether to delete what an interrupted run has measured.
+        replicas: broker ids of every topic, the leader first; empty to choose them by racks.
+        tasks: number of Spark tasks that send the load; None for the plan's number.
+        environment: packed Python environment for executors, or None.
+        conf: further Spark settings.
+        command: command line, for the manifest.
+    """
+
+    bootstrap: str
+    command_config: Path | None
+    scenario: str
+    scenario_file: Path
+    master: str
+    out: Path
+    fresh: bool
+    replicas: tuple[int, ...]
+    tasks: int | None
+    environment: Path | None
+    conf: Mapping[str, str]
+    command: str
+
+
+@dataclass
+class ClusterTarget:
+    """Existing cluster as the cluster under test, in place of a lab.
+
+    Attributes:
+        bootstrap: broker addresses.
+        security: security settings of its clients.
+        run_dir: folder for the history.
+        seen: description of the cluster.
+        hosts: the executors, once they have been surveyed.
+    """
+
+    bootstrap: str
+    security: Security
+    run_dir: Path
+    seen: Seen
+    hosts: list[Host] = field(default_factory=list)
+
+    @property
+    def spark_jars(self) -> tuple[Path, ...]:
+        """Jars of Spark's Kafka source, from the distribution."""
+        from pyhooks.patchset.distribution import Distribution
+
+        return Distribution.load().spark_jars
+
+    @property
+    def addresses(self) -> dict[int, str]:
+        """Broker id to address, of the brokers that are not fenced."""
+        brokers = self.seen.cluster.brokers.values()
+        return {broker.broker_id: broker.address for broker in brokers if not broker.fenced}
+
+    def survivors(self, rack: str) -> str:
+        """Raise an error, because no fault is injected."""
+        raise _no_faults(f"rack {rack}")
+
+    def outage(self, rack: str, history: History) -> AbstractContextManager[object]:  # noqa: ARG002 - as a lab's
+        """Raise an error, because no fault is injected."""
+        raise _no_faults(f"rack {rack}")
+
+    @contextmanager
+    def state(self, reached: Reached, history: History) -> Iterator[None]:  # noqa: ARG002 - as a lab's
+        """Leave the cluster in its state; raise an error if the state requires a fault."""
+        if reached.dead or reached.slow:
+            raise _no_faults(f"brokers {', '.join(map(str, (*reached.dead, *reached.slow)))}")
+        yield
+
+    def contrary(self, reached: Reached) -> str:  # noqa: ARG002 - as a lab's
+        """Return an empty text: without faults only the topics can contradict a state."""
+        return ""
+
+    def without(self, brokers: Sequence[int]) -> str:
+        """Return the addresses of all brokers; raise an error if some are to be left out."""
+        if brokers:
+            raise _no_faults(f"brokers {', '.join(map(str, brokers))}")
+        return self.bootstrap
+
+    def round_trips(self) -> list[dict[str, Any]]:
+        """Measure TCP handshakes from this host; those from executors are measured by their survey."""
+        here = []
+        for broker, where in self.addresses.items():
+            try:
+                took = executors.handshakes(where)
+            except OSError:
+                continue  # only connections from executors matter, and these work
+            here.append(executors.row("driver", broker, took))
+        return here
+
+    def manifest(self) -> Mapping[str, Any]:
+        """Return the description of the cluster and of the executors."""
+        answers = self.seen.enforcement.answers
+        levels = dict(next(iter(answers.values())).levels) if answers else {}
+        return {
+            "distribution": {"kafka_version": f"with metadata.version {levels.get('metadata.version', 'unknown')}"},
+            "topology": PLACE,
+            "links": {},
+            "cluster": {"id": self.seen.cluster.cluster_id, "bootstrap": self.bootstrap, "features": levels},
+            "executors": [host.as_json() for host in self.hosts],
+        }
+
+
+def _no_faults(what: str) -> RackgateError:
+    return RackgateError(f"{what}: no faults are injected into a cluster that is not the lab's")
+
+
+def measure(asked: Asked, console: Console) -> dict[str, Any]:
+    """Measure what is missing, and write results and report.
+
+    Raises:
+        RackgateError: the cluster or the executors do not meet the plan's requirements, which is checked before
+            anything is created; or the run failed later. The run's topics are deleted in any case.
+    """
+    from pyhooks.placement import cluster_query
+
+    # before the cluster is queried, which may take a while
+    run_folder.check(asked.out.resolve(), run_folder.BENCH, keep=(run_folder.LOCK,))
+    client_security.check_conf(asked.conf)
+    if asked.command_config is not None and not in_process(asked.master):
+        client_security.check_spark(asked.master, effective_settings(asked.conf))
+    # py4j logs a traceback for each call that an interrupt ends; relevant errors are raised as well
+    logging.getLogger().addHandler(logging.NullHandler())
+    cluster_query.hush()
+    own = client_security.read(asked.command_config)
+    seen = cluster_query.look_at_brokers(asked.bootstrap, own.java, timeout_s=ASK_S)
+    plan = scenarios.load(asked.scenario, asked.scenario_file, tasks=asked.tasks)
+    scenario, left_out = fit(plan, seen, asked)
+    for line in left_out:
+        console.print(plain(line))
+    with owned(asked.out) as folder:
+        return _owned(asked, console, seen, own, scenario, folder)
+
+
+def _owned(
+    asked: Asked, console: Console, seen: Seen, own: Security, scenario: Scenario, folder: Path
+) -> dict[str, Any]:
+    """Measure in a folder that is locked by this run."""
+    build = f"cluster {seen.cluster.cluster_id}, load from {asked.master}"
+    store, goes_on = begin(
+        folder, scenario, started=datetime.now(UTC), build=build, given=_given(asked), fresh=asked.fresh
+    )
+    blocks = sum(cell.scenario.latency.blocks for cell in scenario.cells)
+    missing = sum(len(store.missing(cell)) for cell in scenario.cells)
+    kept = f"goes on: {blocks - missing} of {blocks} blocks are kept" if goes_on else f"{blocks} blocks"
+    places = ", ".join(f"{broker} ({seen.cluster.brokers[broker].rack})" for broker in scenario.cells[0].replicas)
+    console.print(plain(f"{scenario.name}: {kept}; replicas on brokers {places}"))
+    planned = lab_run.planned(store, scenario, scenario.places[0]) | lab_run.finish_planned(scenario)
+    console.print(f"about {clock(sum(planned.values()))} to the report", markup=False)
+    steps = Steps(planned, console)
+    with steps.shown():
+        if store.places(scenario):
+            with sweeping(asked.bootstrap, own.librdkafka, asked.out.resolve() / LEFT) as sweeper:
+                _measure(asked, scenario, store, seen, own, steps, sweeper, console)
+                sweeper.nothing_runs()
+        with spark_session(folder / "spark", master=ANALYSIS_MASTER) as spark:
+            told = lab_run.Ask(master=asked.master, command=asked.command, out=asked.out.resolve())
+            return lab_run.finish(spark, scenario, store, steps, told)
+
+
+def _given(asked: Asked) -> dict[str, Any]:
+    """Return the command-line values that must be equal for a run to continue; possible secrets as keyed hashes.
+
+    Raises:
+        RackgateError: the key is not available, see ``conditions.user_key``.
+    """
+    given: dict[str, Any] = {"bootstrap": asked.bootstrap, "command_config": None, "conf": {}, "environment": None}
+    if asked.command_config or asked.conf or asked.environment:
+        hide = user_key(asked.out).hide
+        if asked.command_config is not None:
+            given["command_config"] = hide("command_config", asked.command_config.read_bytes())
+        if asked.environment is not None:
+            # the hash of a hash, because the file may be larger than memory
+            given["environment"] = hide("environment", sha256(asked.environment).encode())
+        given["conf"] = {name: hide(f"conf.{name}", os.fsencode(value)) for name, value in asked.conf.items()}
+    return given
+
+
+def _measure(
+    asked: Asked,
+    scenario: Scenario,
+    store: Store,
+    seen: Seen,
+    own: Security,
+    steps: Steps,
+    sweeper: Sweeper,
+    console: Console,
+) -> None:
+    number = store.next_session()
+    target = ClusterTarget(asked.bootstrap, own, store.lab(number), seen)
+    place, work = scenario.places[0], store.lab(number) / "spark"
+    with ExitStack() as stack:
+        with steps.step(lab_run.START):
+            spark = stack.enter_context(_spark(asked, work, target))
+            java = any(cell.setting.client == "java" for cell in scenario.cells)
+            executors.send(spark, work, asked.environment, java=java)
+            slots = executors.await_slots(spark, scenario.tasks)
+            target.hosts, ahead_ns = executors.survey(spark, slots, target.addresses, java=java)
+            for host in target.hosts:
+                console.print(plain(f"load host {host.name}: {host.cpus} CPUs, clock {host.clock.text}"))
+            this = Session(
+                target=target,
+                scenario=scenario,
+                store=store,
+                number=number,
+                spark=spark,
+                admin=topics.admin(asked.bootstrap, own.librdkafka),
+                history=History(target.run_dir / "history.jsonl"),
+                steps=steps,
+                # never started, because this host carries no load
+                sampler=Sampler(),
+                # a late task makes the load of all other hosts useless; the lead time shrinks with each load
+                lead_s=SURE_LEAD_S,
+                prefix=f"rackgate-bench-{store.run_id}-{token_hex(3)}-",
+                announce=sweeper.knows,
+                ahead_ns=ahead_ns,
+                carried=True,
+            )
+            this.round_trips["idle"] = executors.round_trips(target.hosts) + target.round_trips()
+        for cell in store.pending(scenario, place):
+            with steps.step(lab_run.step_of(scenario, cell.id)):
+                cell_measurement.measure(this, cell)
+            racks = {broker.broker_id: broker.rack for broker in seen.cluster.brokers.values()}
+            run_result.add_session(this, place, racks)
+
+
+@contextmanager
+def _spark(asked: Asked, work: Path, target: ClusterTarget) -> Iterator[SparkSession]:
+    """Open a session on the cluster's master; its executors end with the block, also after Ctrl-C."""
+    python = executors.python_of(asked.environment, near=near(asked.master))
+    conf = {**ONCE, **asked.conf, **HIDDEN}
+    with spark_session(work, master=asked.master, jars=target.spark_jars, python=python, conf=conf) as spark:
+        try:
+            yield spark
+        except KeyboardInterrupt:
+            # Kill the driver at once: Spark then ends the executors, whose clients could recreate deleted topics.
+            context: Any = spark.sparkContext
+            # otherwise the accumulator server's thread prints an error about the lost connection
+            context._accumulatorServer.handle_error = lambda *_: None
+            context._gateway.proc.kill()
+            raise
+
+
+def fit(plan: Scenario, seen: Seen, asked: Asked) -> tuple[Scenario, list[str]]:
+    """Adapt a plan to a cluster: use its brokers as replicas, and keep only the cells whose state it is in.
+
+    Returns:
+        The adapted plan, and one line for each part that is left out.
+
+    Raises:
+        RackgateError: the cluster can't have the plan's topics, or nothing of the plan remains.
+    """
+    racks = {
+        broker.broker_id: broker.rack
+        for broker in seen.cluster.brokers.values()
+        if not broker.fenced and broker.rack != NO_RACK
+    }
+    where = f"cluster {asked.bootstrap}"
+    replicas = asked.replicas or spread(racks, min(len(plan.role("baseline").replicas), len(racks)))
+    every = (*plan.latency_arms, *(arm for cell in plan.cells for arm in cell.scenario.latency_arms))
+    _check_placement(where, every, replicas, racks, chosen=bool(asked.replicas))
+    _check_gate(where, every, replicas, seen)
+
+    def placed(arms: Sequence[Arm]) -> tuple[Arm, ...]:
+        return tuple(dataclasses.replace(arm, replicas=replicas, outage=False) for arm in arms)
+
+    whole = dataclasses.replace(
+        plan,
+        topology=PLACE,
+        outage=None,
+        arms=placed(plan.latency_arms),
+        cells=(),
+        bar_min=None,
+    )
+    chosen: list[Cell] = []
+    told = [f"{plan.name}: no rack is taken away from {where}"] if plan.outage else []
+    for cell in plan.cells:
+        setting = dataclasses.replace(cell.setting, link=AS_IT_IS)
+        arms = placed(cell.scenario.latency_arms)
+        compared = dataclasses.replace(whole, latency=cell.scenario.latency, arms=arms)
+        own = dataclasses.replace(
+            cell,
+            label=setting.text,
+            scenario=compared,
+            setting=setting,
+            topology=PLACE,
+            replicas=replicas,
+            found_racks=racks,
+        )
+        if (why := _left_out(own, chosen)) is not None:
+            told.append(f"cell {cell.id} is left out: {why}")
+        else:
+            chosen.append(own)
+    if not chosen:
+        raise RackgateError(f"{where}: no cell of scenario {plan.name} is in a state that the cluster is in")
+    return dataclasses.replace(whole, cells=tuple(chosen)), told
+
+
+def _left_out(cell: Cell, chosen: Sequence[Cell]) -> str | None:
+    """Return why a cell can't be measured; None if it can."""
+    try:
+        reached = cell.reached
+    except ValueError as error:
+        return str(error)
+    if reached.dead or reached.slow:
+        return f"{cell.state}: no faults are injected into a cluster that is not the lab's"
+    same = [one.id for one in chosen if one.setting == cell.setting]
+    return f"the same as {same[0]}, since links are as they are" if same else None
+
+
+def spread(racks: Mapping[int, str], number: int) -> tuple[int, ...]:
+    """Choose brokers from all racks in turn, those with the lowest ids first.
+
+    Args:
+        racks: broker id to rack.
+        number: number of brokers, at most as many as there are.
+    """
+    left = {
+        rack: sorted(broker for broker, own in racks.items() if own == rack) for rack in sorted(set(racks.values()))
+    }
+    found: list[int] = []
+    while len(found) < number:
+        found += [brokers.pop(0) for brokers in left.values() if brokers]
+    return tuple(found[:number])
+
+
+def _check_placement(
+    where: str, arms: Sequence[Arm], replicas: Sequence[int], racks: Mapping[int, str], *, chosen: bool
+) -> None:
+    if unknown := [broker for broker in replicas if broker not in racks]:
+        raise RackgateError(f"--replicas {unknown[0]}: {where} has no such broker with a rack that is alive")
+    if len(set(replicas)) != len(replicas):
+        raise RackgateError(f"--replicas {','.join(map(str, replicas))}: a broker is named twice")
+    most = max(arms, key=lambda arm: arm.min_insync_replicas)
+    advice = "name more with --replicas" if chosen else "brokers need broker.rack and have to be alive"
+    if len(replicas) < most.min_insync_replicas:
+        raise RackgateError(
+            f"{where}: {len(replicas)} brokers with a rack are too few for arm {most.id}, {most.label}, which needs"
+            f" {most.min_insync_replicas}; {advice}"
+        )
+    widest = max(arms, key=lambda arm: arm.min_insync_racks)
+    there = sorted({racks[broker] for broker in replicas})
+    if len(there) < widest.min_insync_racks:
+        raise RackgateError(
+            f"{where}: {len(there)} racks ({', '.join(there)}) are too few for arm {widest.id}, {widest.label}, which"
+            f" needs {widest.min_insync_racks}; {advice}"
+        )
+
+
+def _check_gate(where: str, arms: Sequence[Arm], replicas: Sequence[int], seen: Seen) -> None:
+    """Check that the cluster would enforce the settings of the arms.
+
+    Raises:
+        RackgateError: a broker of the replicas lacks the overlay or did not report it, or the feature is not enabled.
+    """
+    asking = sorted({arm.id for arm in arms if arm.min_insync_racks > 1})
+    said = {broker: seen.enforcement.words(seen.cluster.brokers[broker]) for broker in replicas}
+    lacking = [f"broker {broker}: {words}" for broker, words in said.items() if words != "yes"]
+    if asking and lacking:
+        raise RackgateError(
+            f"{where} can't have arm {', '.join(asking)} (min.insync.racks), since not all brokers enforce it"
+            f" ({'; '.join(lacking)}); README.md, 'On your own Kafka', tells how they come to"
+        )

@@ -1,0 +1,50 @@
+"""Probe of topics: one record to each by a Java producer without retries, which therefore hides no refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bench.analysis.availability import REFUSALS
+from pyhooks.core.errors import RackgateError
+from pyhooks.jvm.producer import Producer
+
+ANSWER_S = 60.0
+TRIES = 3
+CONFIG = {
+    "acks": "all",
+    "retries": "0",
+    "enable.idempotence": "false",
+    "linger.ms": "0",
+    "request.timeout.ms": "8000",
+    "delivery.timeout.ms": "9000",
+    "max.block.ms": "9000",
+}
+
+
+def answers(bootstrap: str, topics: Sequence[str], config: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return for each topic the gate's exception without its package; an empty text if the topic accepts a record.
+
+    Args:
+        bootstrap: broker addresses.
+        topics: names of the topics.
+        config: properties of the Java client, such as security settings.
+
+    Raises:
+        RackgateError: a topic neither accepts a record nor refuses it by its gate.
+    """
+    with Producer(bootstrap, {**(config or {}), **CONFIG}, close_timeout_s=ANSWER_S) as producer:
+        return {topic: _answer(producer, topic) for topic in topics}
+
+
+def _answer(producer: Producer, topic: str) -> str:
+    said = ""
+    for _ in range(TRIES):
+        try:
+            sent = producer.send_batch(topic, [b"probe"], keys=[b"probe"]).result(timeout=ANSWER_S)
+        except TimeoutError:
+            said = f"no answer within {ANSWER_S:.0f} s"
+            continue
+        said = sent.errors[0].java_class.rsplit(".", 1)[-1] if sent.errors else ""
+        if not said or said in REFUSALS:
+            return said
+    raise RackgateError(f"a probe of topic {topic} got {said} {TRIES} times, which is neither an ack nor a refusal")

@@ -1,0 +1,157 @@
+"""Result of a run from its stored data: the analysis of all cells, and a manifest of software, machine and labs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bench import machine
+from bench.analysis import latency_analysis, record_check
+from bench.analysis.latency_analysis import SCHEMA_VERSION
+from bench.plan.scenario import Cell, Scenario
+from bench.run.run_store import OUTAGE, Store
+from pyhooks.core.process import run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bench.run.lab_session import Session
+
+# Fields of a cell's entry for one lab: which arms refused before and after the blocks, and which were expected to.
+REFUSALS = ("session", "refused", "refused_after", "expected_to_refuse")
+
+
+def add_session(this: Session, place: tuple[str, str], racks: dict[int, str]) -> None:
+    """Store the description of a lab and its session's progress so far."""
+    this.store.add_session(
+        this.number,
+        {
+            "place": "/".join(place),
+            "racks": {str(broker): rack for broker, rack in sorted(racks.items())},
+            "round_trips": this.round_trips,
+            "notes": this.notes,
+            "took_s": this.steps.took_s,
+            "target": dict(this.target.manifest()),
+        },
+    )
+
+
+def analysed(spark: SparkSession, scenario: Scenario, store: Store) -> dict[str, Any]:
+    """Return the numbers of all cells and of the outage phase."""
+    seen = {cell.id: store.cell(cell.id) for cell in scenario.cells}
+    refusals = {
+        (cell, arm): str(why)
+        for cell, sessions in seen.items()
+        for one in sessions
+        for arm, why in one["refused"].items()
+    }
+    raw = latency_analysis.read_raw(spark, store.raw)
+    numbers = latency_analysis.cells(raw, scenario.cells, refusals)
+    outage = store.outage
+    checks = [one["end_to_end"] for sessions in seen.values() for one in sessions if one["end_to_end"]]
+    checks += [outage["end_to_end"]] if outage else []
+    together = record_check.together(checks, store.run_id)
+    together["unread"] = _unread(raw, {(cell, one["session"]) for cell in seen for one in seen[cell]})
+    notes = [note for session in store.sessions for note in session["notes"]] + (outage["notes"] if outage else [])
+    for cell in scenario.cells:
+        notes += _told(cell, store)
+    usage = {cell: sessions[-1]["usage"] for cell, sessions in seen.items() if sessions}
+    return {
+        "schema": SCHEMA_VERSION,
+        "cells": [
+            one
+            | {
+                "seen": _seen(seen[one["cell"]]),
+                "refusals": refusals_of(seen[one["cell"]]),
+                "thrown_away": list(store.thrown_away(one["cell"]).values()),
+            }
+            for one in numbers
+        ],
+        "outage": outage["numbers"] if outage else None,
+        "end_to_end": together,
+        "usage": usage | ({OUTAGE: outage["usage"]} if outage else {}),
+        "hosts": _hosts(raw),
+        "notes": notes,
+    }
+
+
+def _hosts(raw: DataFrame) -> list[dict[str, Any]]:
+    """Return the number of intended and of acknowledged records of each load host, warm-up included."""
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    if "host" not in raw.columns:
+        return []  # blocks of earlier versions lack this column
+    counts = F.count("*").alias("intended"), F.count_if(F.col("outcome") == "acked").alias("acked")
+    return [row.asDict() for row in raw.groupBy("host").agg(*counts).orderBy("host").collect()]
+
+
+def _unread(raw: DataFrame, checked: set[tuple[str, int]]) -> int:
+    """Return the number of acknowledged records of blocks whose lab ended before they could be read back.
+
+    Args:
+        raw: all observations; the names of their loads end with the number of the session.
+        checked: cells and sessions whose records were read back.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    session = F.element_at(F.split("load", r"\."), -1).cast("int").alias("session")
+    rows = raw.where("cell is not null and outcome = 'acked'").groupBy("cell", session).agg(F.count("*").alias("n"))
+    return sum(row["n"] for row in rows.collect() if (row["cell"], row["session"]) not in checked)
+
+
+def _told(cell: Cell, store: Store) -> list[str]:
+    """Return the notes about a cell."""
+    told = []
+    thrown = list(store.thrown_away(cell.id).values())
+    if thrown:
+        blocks = f"{len(thrown)} block{'s' if len(thrown) > 1 else ''}"
+        told.append(f"cell {cell.id}: {blocks} thrown away, since the state had not lasted: {thrown[-1]['why']}")
+    measured = {int(path.name.split(".")[1]) for path in store.kept(cell.id).values()}
+    if len(measured) > 1:
+        told.append(f"cell {cell.id}: its blocks were measured in {len(measured)} labs, since the run was interrupted")
+    return told
+
+
+def refusals_of(sessions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return for each lab of a cell which arms refused, and which were expected to."""
+    return [{name: lab[name] for name in REFUSALS} for lab in sessions]
+
+
+def _seen(sessions: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the findings of a cell's last session, without those that are elsewhere in the result."""
+    last = sessions[-1] if sessions else {}
+    return {name: value for name, value in last.items() if name not in ("end_to_end", "usage")}
+
+
+def manifest(scenario: Scenario, store: Store, *, master: str, command: str) -> dict[str, Any]:
+    """Return the manifest of a result: software, machine, settings and labs."""
+    sessions = store.sessions
+    target = sessions[-1]["target"]
+    java = run(["java", "--version"], what="ask Java for its version").splitlines()[0]
+    round_trips = {f"{one['place']}, {state}": rows for one in sessions for state, rows in one["round_trips"].items()}
+    steps: dict[str, float] = {}
+    for one in sessions:
+        for name, seconds in one["took_s"].items():
+            steps[name] = steps.get(name, 0.0) + seconds
+    return {
+        "run_id": store.run_id,
+        "started": store.run["started"],
+        "command": command,
+        "master": master,
+        "conditions": store.run["conditions"],
+        "machine": machine.describe(),
+        "versions": machine.versions(java, target.get("distribution", {})),
+        "racks": sessions[0]["racks"],
+        "round_trips": round_trips,
+        "rates": store.rates,
+        "scenario": scenario.as_json(),
+        "labs": [
+            {"place": one["place"], "links": one["target"]["links"], "topology": one["target"]["topology"]}
+            for one in sessions
+        ],
+        "distribution": target["distribution"],
+        "links": target["links"],
+        # only for an existing cluster
+        **{key: target[key] for key in ("cluster", "executors") if key in target},
+        "took_s": steps | {"whole": store.took_s},
+    }
