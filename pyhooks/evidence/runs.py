@@ -109,7 +109,7 @@ def carry_out(
     """
     present = artifacts.fingerprints([run], root)[run.id]
     if {SERIES, OVERLAY} & set(run.depends):
-        _fits(root)
+        _check_build(root)
     begun, clock = time.time(), time.monotonic()
     before = _marks(run, root)
     results: dict[str, Any] = {}
@@ -156,10 +156,9 @@ def versions() -> dict[str, str]:
     }
 
 
-def _fits(root: Path) -> None:
+def _check_build(root: Path) -> None:
     patches = series.load(root / paths.PATCH.relative_to(paths.REPO))
-    if Distribution.load().manifest["patch_hash"] != series.series_hash(patches):
-        raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
+    series.check_build(Distribution.load().manifest, patches)
 
 
 def _marks(run: ClaimRun, root: Path) -> dict[Path, tuple[int, ...]]:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import put_in_place, write_text
 from pyhooks.patchset import maven
-from pyhooks.patchset.recipe import Artifact, Recipe
+from pyhooks.patchset.recipe import Artifact, Module, Recipe
 
 # Maven's own records. They are not pinned: Maven treats a file without a record as installed locally.
 _RECORDS = frozenset({"_remote.repositories", "resolver-status.properties"})
@@ -284,6 +284,11 @@ class ArtifactStore:
     def path(self, artifact: Artifact) -> Path:
         """Return the path of the jar, whether fetched or not."""
         return self.root / artifact.file_name
+
+    def test_jars(self, recipe: Recipe, first: Module | None = None) -> list[Path]:
+        """Return the published test jars of all modules; the one of module ``first`` leads."""
+        modules = sorted((module for module in recipe.modules if module.tests), key=lambda module: module != first)
+        return [self.path(recipe.find(module.artifact, "test")) for module in modules]
 
     def fetch(self, recipe: Recipe, artifacts: Iterable[Artifact], work: Path) -> int:
         """Download missing artifacts and Maven files, and verify the SHA-256 of all of them.

@@ -1,8 +1,9 @@
-"""Parser of Java class files: the parts that other classes are compiled against, and the superclass."""
+"""Parser of Java class files: name, superclass, and the parts that other classes are compiled against."""
 
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 
 _PRIVATE, _SYNTHETIC = 0x0002, 0x1000
 # Number of bytes after each constant pool tag; UTF-8 entries (tag 1) have variable length.
@@ -10,14 +11,40 @@ _SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 
 _TWO_SLOTS = frozenset({5, 6})
 
 
+@dataclass(frozen=True)
+class ClassHeader:
+    """Header of a class file.
+
+    Attributes:
+        name: full name, as a path.
+        parent: the superclass, as a path; empty for java.lang.Object, which has none.
+        flags: access flags.
+        texts: all UTF-8 constants, among them the descriptors of annotations.
+    """
+
+    name: str
+    parent: str
+    flags: int
+    texts: frozenset[bytes]
+
+
+def header(content: bytes) -> ClassHeader:
+    """Parse the header of a class file.
+
+    Raises:
+        ValueError: not a class file.
+    """
+    pool, at = _pool(content)
+    flags, this, parent = struct.unpack_from(">3H", content, at)
+    texts = frozenset(value for value in pool.values() if isinstance(value, bytes))
+    return ClassHeader(_class(pool, this), _class(pool, parent), flags, texts)
+
+
 def surface(content: bytes) -> frozenset[str]:
     """Return the parts of a class that are visible to other classes, one string each.
 
     These are its flags, its supertypes, and its fields and methods that are neither private nor synthetic, with
     descriptors, flags and the values of constants, which compilers copy into other classes. Format: JVMS chapter 4.
-
-    Args:
-        content: a class file.
 
     Raises:
         ValueError: not a class file.
@@ -52,17 +79,8 @@ def surface(content: bytes) -> frozenset[str]:
 
 
 def parent(content: bytes) -> str:
-    """Return the full name of a class's superclass, with dots; empty for java.lang.Object, which has none.
-
-    Args:
-        content: a class file.
-
-    Raises:
-        ValueError: not a class file.
-    """
-    pool, at = _pool(content)
-    (index,) = struct.unpack_from(">H", content, at + 4)
-    return _class(pool, index).replace("/", ".")
+    """Return the full name of a class's superclass, with dots; see ``header``."""
+    return header(content).parent.replace("/", ".")
 
 
 def _pool(content: bytes) -> tuple[dict[int, bytes | int], int]:

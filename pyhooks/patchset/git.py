@@ -43,17 +43,9 @@ def git(folder: Path, *words: str, what: str, stdin: str | None = None) -> str:
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",
     }
-    settings = (
-        "-c",
-        "core.autocrlf=false",
-        "-c",
-        "core.fileMode=false",
-        "-c",
-        "gc.auto=0",
-        "-c",
-        "advice.detachedHead=false",
-    )
-    return run(["git", "-C", folder, *settings, *words], what=what, env=environment, stdin=stdin).rstrip("\n")
+    settings = ("core.autocrlf=false", "core.fileMode=false", "gc.auto=0", "advice.detachedHead=false")
+    options = [word for setting in settings for word in ("-c", setting)]
+    return run(["git", "-C", folder, *options, *words], what=what, env=environment, stdin=stdin).rstrip("\n")
 
 
 def commit_all(folder: Path, message: str) -> str:
@@ -65,8 +57,8 @@ def commit_all(folder: Path, message: str) -> str:
     git(folder, "add", "--all", "--force", what=what)
     tree = git(folder, "write-tree", what=what)
     seconds = int(datetime.fromisoformat(BASELINE_DATE).timestamp())
-    who = f"{IDENTITY} <{EMAIL}> {seconds} +0000"
-    text = f"tree {tree}\nauthor {who}\ncommitter {who}\n\n{message}\n"
+    author = f"{IDENTITY} <{EMAIL}> {seconds} +0000"
+    text = f"tree {tree}\nauthor {author}\ncommitter {author}\n\n{message}\n"
     commit = git(folder, "hash-object", "-t", "commit", "-w", "--stdin", what=what, stdin=text)
     git(folder, "update-ref", "HEAD", commit, what=what)
     return commit
@@ -85,9 +77,5 @@ def changed_files(folder: Path, old: str, new: str) -> tuple[str, ...]:
 
 
 def commit_of(folder: Path, ref: str) -> str:
-    """Return the commit of ``ref``, or empty if there is no such ref."""
-    return (
-        git(folder, "for-each-ref", "--format=%(objectname)", ref, what=f"look up {ref}")
-        if ref != "HEAD"
-        else git(folder, "rev-parse", "HEAD", what="look up HEAD")
-    )
+    """Return the commit of a full ref such as ``refs/heads/gate``, or empty if there is no such ref."""
+    return git(folder, "for-each-ref", "--format=%(objectname)", ref, what=f"look up {ref}")

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.patchset.git import commit_of, git
@@ -289,6 +290,20 @@ def series_hash(patches: Sequence[Patch]) -> str:
     for patch in patches:
         digest.update(f"{patch.name} {patch.sha256}\n".encode())
     return digest.hexdigest()
+
+
+def check_build(manifest: Mapping[str, Any], patches: Sequence[Patch]) -> None:
+    """Check that a distribution was built from these patches.
+
+    Args:
+        manifest: the distribution's manifest.
+        patches: the patches that it should contain.
+
+    Raises:
+        RackgateError: it was built from others.
+    """
+    if manifest["patch_hash"] != series_hash(patches):
+        raise RackgateError("the build does not match the current series; run `rackgate build` first")
 
 
 def apply(tree: Path, patches: Sequence[Patch]) -> str:

@@ -49,8 +49,7 @@ def facts(distribution: Distribution, series_: Sequence[series.Patch]) -> dict[s
         RackgateError: the build is of another series.
     """
     patches = series.Selection(opt_ins=distribution.opt_ins).choose(series_)
-    if distribution.manifest["patch_hash"] != series.series_hash(patches):
-        raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
+    series.check_build(distribution.manifest, patches)
     plan = recipe.load()
     files = sorted({file for patch in patches for file in patch.files})
     main: dict[str, list[str]] = {}

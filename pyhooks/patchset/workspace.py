@@ -8,8 +8,8 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,14 +101,19 @@ class Workspace:
         self.work.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix=_WORK_PREFIX, dir=self.work))
 
-    def test_work(self) -> Path:
-        """Return a new folder for one test run, which holds no lock; delete folders older than a day."""
+    @contextmanager
+    def test_work(self) -> Iterator[Path]:
+        """Create a folder for one test run, which holds no lock, and delete it at the end, and others after a day."""
         base = self.root / "tests"
         base.mkdir(parents=True, exist_ok=True)
         for old in base.iterdir():
             if time.time() - old.stat().st_mtime > _STALE_TESTS_S:
                 shutil.rmtree(old, ignore_errors=True)
-        return Path(tempfile.mkdtemp(dir=base))
+        work = Path(tempfile.mkdtemp(dir=base))
+        try:
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
 
     def sources(self, recipe: Recipe, work: Path) -> Path:
         """Return the git repository of the published sources; create it if it is missing or was modified."""

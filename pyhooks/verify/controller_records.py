@@ -7,7 +7,6 @@ One controller runs with the whole overlay, the other with only the part ``fixes
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -138,8 +137,7 @@ def compiled_script(distribution: Distribution) -> Iterator[ControllerScript]:
     plan = recipe.load()
     fixes = builder.build(selection=Selection(distribution.opt_ins, last_part=FIXES), quiet=True).distribution
     space = Workspace.of(plan)
-    work = space.test_work()
-    try:
+    with space.test_work() as work:
         wanted = [*(plan.find(name, "test") for name in _TESTS), *plan.with_role("testrun")]
         with space.lock(lambda _: None):
             space.store.fetch(plan, wanted, work)
@@ -150,8 +148,6 @@ def compiled_script(distribution: Distribution) -> Iterator[ControllerScript]:
         words += ["-nowarn", "-proc:none", "--release", "17", "-cp", path]
         run([*words, "-d", classes, SOURCE], what="compile the controller's script")
         yield ControllerScript(classes, harness, distribution, fixes, work)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def parse(text: str) -> tuple[ScriptEvent, ...]:

@@ -188,21 +188,19 @@ def read(result: Path, cell: JmhCell, number: int) -> Fork:
 @contextmanager
 def folders(space: Workspace) -> Iterator[tuple[Path, Path]]:
     """Create a work folder, and a scratch folder in memory if possible, so that no disk affects the measurement."""
-    work = space.test_work()
     for old in _SHM.glob(f"{_SCRATCH}*"):
         # A folder whose lock is free was left by a killed run.
         if (lock := _locked(old)) is not None:
             shutil.rmtree(old, ignore_errors=True)
             os.close(lock)
-    scratch, lock = _scratch(_SHM if os.access(_SHM, os.W_OK) else work)
-    with exits_on_sigterm():
+    with exits_on_sigterm(), space.test_work() as work:
+        scratch, lock = _scratch(_SHM if os.access(_SHM, os.W_OK) else work)
         try:
             yield work, scratch
         finally:
             # A second SIGTERM must not interrupt the cleanup.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             shutil.rmtree(scratch, ignore_errors=True)
-            shutil.rmtree(work, ignore_errors=True)
             os.close(lock)
 
 

@@ -24,6 +24,7 @@ from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.overlay import nest
 from pyhooks.patchset.recipe import Module, Recipe
 from pyhooks.patchset.workspace import Workspace, home
+from pyhooks.verify.changed_tests import is_code, test_files
 from pyhooks.verify.mutants import Mutant
 
 JAVA = paths.REPO / "pyhooks" / "jvm" / "java"
@@ -180,7 +181,7 @@ class MutantRunner:
         Scala is compiled first, as in the build: scalac can read Java sources, but javac needs the Scala classes.
         """
         target.mkdir(parents=True, exist_ok=True)
-        path = _joined([target, *self.main_path, *self._test_jars(), *self._running()])
+        path = _joined([target, *self.main_path, *self.space.store.test_jars(self.plan), *self._running()])
         java = [file for file in files if file.suffix == ".java"]
         scala = [file for file in files if file.suffix == ".scala"]
         options: list[str | Path] = ["-cp", path, "-d", target]
@@ -251,13 +252,13 @@ class MutantRunner:
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "tmp").mkdir(parents=True)
         lines = folder / "lines"
-        own = self._test_jars(class_name)
+        tests = self.space.store.test_jars(self.plan, _owner(self.plan, self.tree, class_name))
         path = [
             *filter(None, [mutated]),
             self.tests,
-            *own[:1],
+            *tests[:1],
             *self.main_path,
-            *own[1:],
+            *tests[1:],
             *self._running(),
             self.helpers,
         ]
@@ -317,17 +318,6 @@ class MutantRunner:
                     f"({name.removesuffix('.class')}: {min(old ^ new)}); list the files that use it under `recompile`"
                 )
 
-    def _test_jars(self, first: str = "") -> list[Path]:
-        """Return the published test jars of all modules; the jar of the module with test class ``first`` leads."""
-        jars = [
-            self.space.store.path(self.plan.find(module.artifact, "test"))
-            for module in self.plan.modules
-            if module.tests
-        ]
-        owner = _owner(self.plan, self.tree, first) if first else None
-        own = self.space.store.path(self.plan.find(owner.artifact, "test")) if owner else None
-        return [*filter(None, [own]), *(jar for jar in jars if jar != own)]
-
     def _running(self) -> list[Path]:
         return [self.space.store.path(artifact) for artifact in self.plan.with_role("testrun")]
 
@@ -375,14 +365,11 @@ def prepare(
     )  # fmt: skip
     code: list[Path] = []
     bench.tests.mkdir(parents=True)
-    for file in git.changed_files(bench.tree, source_tree.BASELINE, head):
-        module, source = home(plan, file), bench.tree / file
-        if module is None or not file.startswith(f"{module.path}/src/test/") or not source.exists():
-            continue
-        if source.suffix in {".java", ".scala"}:
+    for module, kind, name in test_files(plan, bench.tree, git.changed_files(bench.tree, source_tree.BASELINE, head)):
+        source = bench.tree / module.path / "src/test" / kind / name
+        if is_code(source):
             code.append(source)
         else:
-            name = file.removeprefix(f"{module.path}/src/test/").partition("/")[2]
             (bench.tests / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, bench.tests / name)
     with bench.compiler() as compiler:

@@ -172,8 +172,7 @@ def mutate(
     started = time.monotonic()
     plan = recipe.load()
     every_patch = series.load_all(plan.path.parent)
-    if distribution.manifest["patch_hash"] != series.series_hash(DEFAULT.choose(every_patch)):
-        raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
+    series.check_build(distribution.manifest, DEFAULT.choose(every_patch))
     everything = load(plan.path.parent / LIST, plan)
     chosen = choose(everything, only)
     target = out or paths.OUT / "mutate"
@@ -215,14 +214,11 @@ def _try_all(
 ) -> None:
     for names in _sorted(mutant.opt_ins for mutant in todo):
         some = [mutant for mutant in todo if mutant.opt_ins == names]
-        work = space.test_work()
-        try:
+        with space.test_work() as work:
             with stages.stage(" ".join(["prepare", *sorted(names)])):
-                bench = prepare(names, work)
-            with bench.compiler() as compiler:
-                _run(some, JvmMutantTester(bench, compiler, book.file.parent / "logs"), book, stages)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+                runner = prepare(names, work)
+            with runner.compiler() as compiler:
+                _run(some, JvmMutantTester(runner, compiler, book.file.parent / "logs"), book, stages)
         stages.remember()
     book.save()
 

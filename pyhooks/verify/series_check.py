@@ -27,9 +27,10 @@ from pyhooks.patchset.recipe import Recipe
 from pyhooks.patchset.series import DEFAULT, FIXES, Patch, Selection, opt_ins
 from pyhooks.patchset.stages import Stages, durations
 from pyhooks.patchset.workspace import Workspace, home, overlay_key
+from pyhooks.verify.changed_tests import compile_changed
 from pyhooks.verify.upstream import REPEATS, methods_of, series_tests
 from pyhooks.verify.upstream_cases import PATCHED, STOCK, ClassResult, Runs, totals
-from pyhooks.verify.upstream_runner import KafkaTestRunner, compile_changed, run_classes
+from pyhooks.verify.upstream_runner import KafkaTestRunner, run_classes
 from pyhooks.verify.verdict import CheckResult
 
 _FORMAT = 4
@@ -198,14 +199,14 @@ def run_check(plan: Recipe, space: Workspace, check: Check, folder: Path) -> dic
     try:
         built = builder.build(selection=check.selection, quiet=True)
         lap("build")
-        bench = KafkaTestRunner(plan, space, built.distribution, folder, folder / "reports")
-        changed = compile_changed(bench, check.patches)
+        runner = KafkaTestRunner(plan, space, built.distribution, folder, folder / "reports")
+        changed = compile_changed(runner, check.patches)
         lap("compile tests")
-        tests = series_tests(changed, bench)
+        tests = series_tests(changed, runner)
         wanted = tests if check.changed is None else only(plan, tests, check.changed)
         for module in (m for m in plan.modules if wanted.get(m.name)):
-            run_classes(bench, PATCHED, module, dict.fromkeys(wanted[module.name], ()), _teller(runs, PATCHED))
-        repeat(bench, runs, wanted)
+            run_classes(runner, PATCHED, module, dict.fromkeys(wanted[module.name], ()), _teller(runs, PATCHED))
+        repeat(runner, runs, wanted)
         lap("run tests")
     except RackgateError as error:
         if not _OF_THE_PREFIX.search(str(error)):
@@ -236,23 +237,23 @@ def _teller(runs: Runs, arm: str) -> Callable[[ClassResult], None]:
     return tell
 
 
-def repeat(bench: KafkaTestRunner, runs: Runs, wanted: Mapping[str, Sequence[str]]) -> None:
+def repeat(runner: KafkaTestRunner, runs: Runs, wanted: Mapping[str, Sequence[str]]) -> None:
     """Repeat failed tests ``REPEATS`` times to detect flakes; run tests that never pass without the series as well."""
     bad = runs.bad()
     for _ in range(REPEATS if bad else 0):
-        for module in (m for m in bench.plan.modules if wanted.get(m.name)):
+        for module in (m for m in runner.plan.modules if wanted.get(m.name)):
             again = {name: methods_of(name, runs, PATCHED, bad[name]) for name in wanted[module.name] if name in bad}
             if again:
-                run_classes(bench, PATCHED, module, again, _teller(runs, PATCHED))
-    for module in (m for m in bench.plan.modules if wanted.get(m.name)):
+                run_classes(runner, PATCHED, module, again, _teller(runs, PATCHED))
+    for module in (m for m in runner.plan.modules if wanted.get(m.name)):
         published = {
             name: methods_of(name, runs, PATCHED, always)
             for name in wanted[module.name]
             if (always := [case for case in bad.get(name, ()) if runs.never(PATCHED, case)])
-            and (bench.classes(STOCK, module) / f"{name.replace('.', '/')}.class").exists()
+            and (runner.classes(STOCK, module) / f"{name.replace('.', '/')}.class").exists()
         }
         if published:
-            run_classes(bench, STOCK, module, published, _teller(runs, STOCK))
+            run_classes(runner, STOCK, module, published, _teller(runs, STOCK))
 
 
 def only(plan: Recipe, tests: Mapping[str, Sequence[str]], files: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -33,8 +33,9 @@ from pyhooks.patchset.recipe import TEST_ALL, Module
 from pyhooks.patchset.stages import durations
 from pyhooks.patchset.workspace import Workspace
 from pyhooks.verify import upstream_suite
+from pyhooks.verify.changed_tests import compile_changed
 from pyhooks.verify.upstream_cases import ARMS, OVERLAY, PATCHED, STOCK, ClassResult, Runs, judge, method_of, totals
-from pyhooks.verify.upstream_runner import WORK, KafkaTestRunner, compile_changed, run_classes, scratch
+from pyhooks.verify.upstream_runner import WORK, KafkaTestRunner, run_classes, scratch
 from pyhooks.verify.upstream_state import UpstreamProgress
 from pyhooks.verify.upstream_suite import Suite
 from pyhooks.verify.verdict import CheckResult
@@ -84,8 +85,7 @@ def upstream(
     plan = recipe.load()
     patches = series.load(plan.path.parent)
     distribution = Distribution.load()
-    if distribution.manifest["patch_hash"] != series.series_hash(patches):
-        raise RackgateError("the built overlay is not of the present series; run `rackgate build` first")
+    series.check_build(distribution.manifest, patches)
     space = Workspace.of(plan)
     screen = Console(stderr=True, quiet=quiet)
     report = paths.OUT / ("upstream-all" if every else "upstream")
@@ -107,10 +107,10 @@ def upstream(
             suite = upstream_suite.everything(plan, space.store, touched, suite)
         folder = base / suite.name
         last = plan.only_for(TEST_ALL) if every else ()
-        bench = KafkaTestRunner(plan, space, distribution, base, report, last)
-        finished = folder / f"finished-{bench.series}"
+        runner = KafkaTestRunner(plan, space, distribution, base, report, last)
+        finished = folder / f"finished-{runner.series}"
         stock = space.root / "upstream" / f"stock-{suite.name}-{_key(plan)[:16]}.jsonl"
-        state = UpstreamProgress(folder, stock, folder / f"patched-{bench.series}.jsonl")
+        state = UpstreamProgress(folder, stock, folder / f"patched-{runner.series}.jsonl")
         if fresh or (finished.exists() and not every):
             for old in (folder, *(report / arm for arm in ARMS)):
                 shutil.rmtree(old, ignore_errors=True)
@@ -119,11 +119,11 @@ def upstream(
         if state.done:
             screen.print(f"going on: {len(state.done)} results are there already", highlight=False)
         screen.print("compiling the test sources of the series", highlight=False)
-        changed = compile_changed(bench, patches)
-        ours = series_tests(changed, bench)
+        changed = compile_changed(runner, patches)
+        ours = series_tests(changed, runner)
         units = narrowed([u for u in plan_units(plan, suite, ours) if not modules or u.module.name in modules], only)
-        _run_units(bench, state, units, screen, ClassDurations(space.root / "timings-upstream.json"), jobs)
-        _repeat(bench, state, suite, ours, screen)
+        _run_units(runner, state, units, screen, ClassDurations(space.root / "timings-upstream.json"), jobs)
+        _repeat(runner, state, suite, ours, screen)
         if not modules and not only:
             finished.touch()
     _prune(base)
@@ -205,7 +205,7 @@ def narrowed(units: Sequence[Batch], only: Sequence[str]) -> list[Batch]:
     return [unit for unit in cut if unit.classes]
 
 
-def series_tests(changed: Mapping[str, tuple[str, ...]], bench: KafkaTestRunner) -> dict[str, tuple[str, ...]]:
+def series_tests(changed: Mapping[str, tuple[str, ...]], runner: KafkaTestRunner) -> dict[str, tuple[str, ...]]:
     """Return the test classes among the series' compiled test sources, without helpers, by module.
 
     A source may define test classes that are not named after it. Such a class is assigned to the module of another
@@ -214,13 +214,13 @@ def series_tests(changed: Mapping[str, tuple[str, ...]], bench: KafkaTestRunner)
     Raises:
         RackgateError: test sources changed, but no compiled classes exist.
     """
-    folder = bench.classes(PATCHED, bench.plan.modules[0])
+    folder = runner.classes(PATCHED, runner.plan.modules[0])
     parsed = [upstream_suite.parse_class(path.read_bytes()) for path in folder.rglob("*.class")]
     if changed and not parsed:
         raise RackgateError(f"{folder}: no compiled tests, though the series changes {sum(map(len, changed.values()))}")
     known = {}
-    for module in (m for m in bench.plan.modules if m.tests):
-        known.update(upstream_suite.read_classes(bench.space.store.path(bench.plan.find(module.artifact, "test"))))
+    for module in (m for m in runner.plan.modules if m.tests):
+        known.update(upstream_suite.read_classes(runner.space.store.path(runner.plan.find(module.artifact, "test"))))
     known.update({entry.name: entry for entry in parsed})
     return by_module(changed, upstream_suite.test_classes([entry.name for entry in parsed], known))
 
@@ -275,7 +275,7 @@ def _lead(todo: Sequence[Batch], usual: ClassDurations) -> list[Batch]:
 
 
 def _run_units(
-    bench: KafkaTestRunner,
+    runner: KafkaTestRunner,
     state: UpstreamProgress,
     units: Sequence[Batch],
     screen: Console,
@@ -316,7 +316,7 @@ def _run_units(
             with guard:
                 usual.seconds[f"{unit.arm} {result.name}"] = round(result.seconds, 2)
 
-        run_classes(bench, unit.arm, unit.module, dict.fromkeys(unit.classes, ()), tell)
+        run_classes(runner, unit.arm, unit.module, dict.fromkeys(unit.classes, ()), tell)
         screen.print(f"{head}: {count} classes in {time.monotonic() - started:.1f} s", highlight=False)
         with guard:
             del waiting[number]
@@ -330,11 +330,11 @@ def _run_units(
             for future in as_completed(futures):
                 future.result()
         except BaseException as error:
-            bench.ended.set()
+            runner.ended.set()
             pool.shutdown(wait=False, cancel_futures=True)
             if not isinstance(error, Exception):
                 # Interrupted: kill running JVMs, and those that a running Maven is about to start.
-                end_until_done(bench.folder / WORK, futures)
+                end_until_done(runner.folder / WORK, futures)
             raise
     for number in range(1, len(todo)):
         if todo[number].lone:
@@ -342,7 +342,7 @@ def _run_units(
 
 
 def _repeat(
-    bench: KafkaTestRunner, state: UpstreamProgress, suite: Suite, ours: Mapping[str, tuple[str, ...]], screen: Console
+    runner: KafkaTestRunner, state: UpstreamProgress, suite: Suite, ours: Mapping[str, tuple[str, ...]], screen: Console
 ) -> None:
     """Repeat every case that failed on any arm ``REPEATS`` times on all arms that have it."""
     bad = state.runs.bad()
@@ -370,7 +370,7 @@ def _repeat(
                 def tell(result: ClassResult, arm: str = arm, repeat: int = repeat) -> None:
                     state.add(arm, result, repeat)
 
-                run_classes(bench, arm, bench.plan.module(module), wanted, tell)
+                run_classes(runner, arm, runner.plan.module(module), wanted, tell)
                 took_s = time.monotonic() - started
                 screen.print(f"  repetition {repeat}, {module} on {arm}: {took_s:.1f} s", highlight=False)
 

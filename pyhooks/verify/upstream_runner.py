@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.files import evaluating, put_in_place, read_object, write_json
+from pyhooks.core.files import put_in_place, write_text
 from pyhooks.core.process import end_processes_in
-from pyhooks.patchset import maven, series
+from pyhooks.patchset import maven
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.recipe import Artifact, Module, Recipe
 from pyhooks.patchset.workspace import Workspace
-from pyhooks.verify import kafka_tests
 from pyhooks.verify.upstream_cases import PATCHED, STOCK, UNLOADABLE, ClassResult, read_class
 
 METHOD_TIMEOUT_S = 900
@@ -27,7 +26,7 @@ _CLASS_TIMEOUT_S = 1800.0
 _POLL_S = 1.0
 # Parallel batches share a module's unpacked classes.
 _UNPACKING = threading.Lock()
-WORK = "work"  # below a bench's folder; its content is a leftover of a killed run when no run is active
+WORK = "work"  # below a runner's folder; its content is a leftover of a killed run when no run is active
 # Surefire's messages when the test JVM failed, not Maven.
 _CRASH = re.compile(
     r"forked VM terminated|There was a timeout|failed to discover tests|Error occurred in starting fork"
@@ -96,8 +95,9 @@ class KafkaTestRunner:
         with _UNPACKING:
             if target.exists():
                 return target
-            fresh = Path(tempfile.mkdtemp(dir=self._made(self.folder / "published"), prefix="."))
-            with zipfile.ZipFile(self._test_jar(module)) as archive:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            fresh = Path(tempfile.mkdtemp(dir=target.parent, prefix="."))
+            with zipfile.ZipFile(self.space.store.test_jars(self.plan, module)[0]) as archive:
                 archive.extractall(fresh)
             put_in_place(fresh, target)
         return target
@@ -106,9 +106,8 @@ class KafkaTestRunner:
         """Return the class path of an arm's JVM, without the folder of test classes at its front."""
         root = self.distribution.root
         overlay = [] if arm == STOCK else sorted((root / "overlay").glob("*.jar"))
-        others = [m for m in self.plan.modules if m.tests and m.name != module.name]
         # The module's own test jar first: each contains a log4j2.yaml, and some tests check what is logged.
-        tests = map(self._test_jar, [module, *others])
+        tests = self.space.store.test_jars(self.plan, module)
         last = map(self.space.store.path, self.last)
         return [*overlay, *sorted((root / "libs").glob("*.jar")), *tests, *last]
 
@@ -116,64 +115,6 @@ class KafkaTestRunner:
     def running(self) -> list[tuple[Artifact, Path]]:
         """The artifacts that run the tests, such as JUnit, with the paths of their jars."""
         return [(artifact, self.space.store.path(artifact)) for artifact in self.plan.with_role("testrun")]
-
-    def _test_jar(self, module: Module) -> Path:
-        return self.space.store.path(self.plan.find(module.artifact, "test"))
-
-    @staticmethod
-    def _made(folder: Path) -> Path:
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-
-
-def compile_changed(bench: KafkaTestRunner, patches: tuple[series.Patch, ...]) -> dict[str, tuple[str, ...]]:
-    """Compile the test sources that a series changes, against its overlay, unless they are compiled already.
-
-    Args:
-        bench: the bench with the overlay of the same patches; the classes are written to ``bench.patched``.
-        patches: the series.
-
-    Returns:
-        By module name, the classes after which the changed sources are named.
-
-    Raises:
-        RackgateError: a test source does not compile; the message names file and line as in Kafka's repository.
-    """
-    plan, space, target = bench.plan, bench.space, bench.patched
-    listing = target.with_suffix(".json")
-    if listing.exists() and target.exists():
-        found = read_object(listing, "it lists the series' test classes; delete it")
-        with evaluating(listing, "a list of test classes, delete it"):
-            return {name: tuple(classes) for name, classes in found.items()}
-    with scratch(target.parent) as work:
-        with space.lock(lambda _: None):
-            sources = space.sources(plan, work)
-        changed = kafka_tests.changed_tests(plan, sources, patches, work)
-        output = work / "classes"
-        output.mkdir()
-        files = [file for found in changed.values() for file in found]
-        if any(map(kafka_tests.is_code, files)):
-            tests = [space.store.path(plan.find(m.artifact, "test")) for m in plan.modules if m.tests]
-            maven.render(
-                "jvmtest.xml.j2", work / "compile" / "pom.xml",
-                recipe=plan, name="compile", running=bench.running, output=output,
-                classpath=[*kafka_tests.merged(plan, bench.distribution, work / "merged"), *tests],
-                classes=(), reports=work, sources=work / "sources",
-                scala=any(file.suffix == ".scala" for file in files),
-            )  # fmt: skip
-            pom = maven.render("reactor.xml.j2", work / "pom.xml", names=["compile"])
-            try:
-                space.repository.maven(
-                    pom, ["test-compile"], what="compile the series' tests", log=work / "compile.log"
-                )
-            except RackgateError as error:
-                raise kafka_tests.located(error, work) from None
-        code = {name: [file for file in found if kafka_tests.is_code(file)] for name, found in changed.items()}
-        answer = {name: sorted(map(kafka_tests.class_of, found)) for name, found in code.items() if found}
-        shutil.rmtree(target, ignore_errors=True)
-        put_in_place(output, target)
-    write_json(listing, answer)
-    return {name: tuple(classes) for name, classes in answer.items()}
 
 
 @contextmanager
@@ -190,7 +131,7 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 
 def run_classes(
-    bench: KafkaTestRunner, arm: str, module: Module, wanted: Wanted, tell: Callable[[ClassResult], None]
+    runner: KafkaTestRunner, arm: str, module: Module, wanted: Wanted, tell: Callable[[ClassResult], None]
 ) -> None:
     """Run test classes, or some of their methods, and report the result of each class.
 
@@ -198,7 +139,7 @@ def run_classes(
     that still has no result is reported with an error.
 
     Args:
-        bench: the bench.
+        runner: the build under test and the folders.
         arm: ``stock``, ``overlay`` or ``patched``.
         module: the module of the classes.
         wanted: methods to run by class; no methods means all.
@@ -208,51 +149,50 @@ def run_classes(
         RackgateError: Maven could not run the tests at all, or the run was interrupted.
     """
     left = dict(wanted)
-    crash = _batch(bench, arm, module, left, tell)
-    if left and bench.ended.is_set():
+    crash = _batch(runner, arm, module, left, tell)
+    if left and runner.ended.is_set():
         raise RackgateError(f"{len(left)} classes of {module.name} on {arm} were ended before they had a result")
     lost = list(left) if len(wanted) == 1 else [name for name in left if name in crash.unloadable]
     for name in lost:
         del left[name]
         tell(ClassResult(name, 0.0, (), crash.why or "has no test that could run"))
     if lost and left:
-        run_classes(bench, arm, module, left, tell)
+        run_classes(runner, arm, module, left, tell)
         return
     for name, methods in left.items():
-        run_classes(bench, arm, module, {name: methods}, tell)
+        run_classes(runner, arm, module, {name: methods}, tell)
 
 
 def _batch(
-    bench: KafkaTestRunner,
+    runner: KafkaTestRunner,
     arm: str,
     module: Module,
     left: dict[str, Sequence[str]],
     tell: Callable[[ClassResult], None],
 ) -> _Crash:
     """Run one JVM, remove the classes that have a result from ``left``, and return the crash, if any."""
-    with scratch(bench.folder) as work:
+    with scratch(runner.folder) as work:
         (work / "tmp").mkdir()
         raw = work / "reports"
         whole = not any(left.values())
         pom = maven.render(
             "upstream.xml.j2", work / "pom.xml",
-            recipe=bench.plan, work=work, classes=bench.classes(arm, module), reports=raw,
-            classpath=bench.classpath(arm, module), running=bench.running,
+            recipe=runner.plan, work=work, classes=runner.classes(arm, module), reports=raw,
+            classpath=runner.classpath(arm, module), running=runner.running,
             wanted=list(left), methods=[] if whole else [_selector(*item) for item in left.items()],
             method_timeout_s=METHOD_TIMEOUT_S,
         )  # fmt: skip
         log = work / "maven.log"
-        with _harvest(raw, left, bench.reports / arm if whole else None, tell):
+        with _harvest(raw, left, runner.reports / arm if whole else None, tell):
             try:
                 timeout_s = 300.0 + _CLASS_TIMEOUT_S * len(left)
-                bench.space.repository.maven(pom, ["test"], what="Kafka's tests", log=log, timeout_s=timeout_s)
+                runner.space.repository.maven(pom, ["test"], what="Kafka's tests", log=log, timeout_s=timeout_s)
                 return _Crash("")
             except RackgateError as error:
                 text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+                kept = runner.reports / f"maven-{arm}-{module.name}.log"
+                write_text(kept, text)
                 if not (_CRASH.search(text) or "did not end within" in str(error)):
-                    kept = bench.reports / f"maven-{arm}-{module.name}.log"
-                    kept.parent.mkdir(parents=True, exist_ok=True)
-                    kept.write_text(text, encoding="utf-8")
                     raise RackgateError(str(error).replace(str(log), str(kept)), detail=error.detail) from None
                 found = _CRASH_LINE.search(text)
                 return _Crash(found[0].strip() if found else str(error), tuple(_UNRESOLVED.findall(text)))

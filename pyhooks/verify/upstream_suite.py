@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,12 +9,13 @@ from pathlib import Path
 
 from pyhooks.core import paths, toml_config
 from pyhooks.core.errors import RackgateError
+from pyhooks.patchset import class_file
 from pyhooks.patchset.artifacts import ArtifactStore
 from pyhooks.patchset.recipe import Module, Recipe
 from pyhooks.patchset.workspace import home
 
 # Descriptors of the annotations that mark a method as a test.
-_MARKS = tuple(
+_MARKS = frozenset(
     f"L{name};".encode()
     for name in (
         "org/junit/jupiter/api/Test",
@@ -29,8 +29,6 @@ _MARKS = tuple(
     )
 )
 _ABSTRACT_OR_INTERFACE = 0x0400 | 0x0200
-# Sizes of constant pool entries without the tag, by tag. Tag 1 (UTF-8) has variable length; 5 and 6 take two slots.
-_SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ def everything(plan: Recipe, store: ArtifactStore, modules: Sequence[Module], li
     Raises:
         RackgateError: a class in ``alone`` or ``apart`` is in no test jar.
     """
-    known: dict[str, _Class] = {}
+    known: dict[str, TestClassFile] = {}
     owned: dict[str, list[str]] = {}
     for module in (m for m in plan.modules if m.tests):
         found = read_classes(store.path(plan.find(module.artifact, "test")))
@@ -117,16 +115,17 @@ def touched(plan: Recipe, files: Sequence[str]) -> tuple[Module, ...]:
 
 
 @dataclass(frozen=True)
-class _Class:
+class TestClassFile:
     """Parts of a class file: name and superclass as paths, whether it has test methods, and whether it is concrete."""
 
+    __test__ = False  # pytest must not collect it
     name: str
     parent: str
     marked: bool
     concrete: bool
 
 
-def read_classes(jar: Path) -> dict[str, _Class]:
+def read_classes(jar: Path) -> dict[str, TestClassFile]:
     """Parse the class files of a jar; return the classes by name (as a path)."""
     with zipfile.ZipFile(jar) as archive:
         files = (archive.read(name) for name in archive.namelist() if name.endswith(".class"))
@@ -134,41 +133,21 @@ def read_classes(jar: Path) -> dict[str, _Class]:
         return {entry.name: entry for entry in found}
 
 
-def parse_class(content: bytes) -> _Class:
+def parse_class(content: bytes) -> TestClassFile:
     """Parse name, superclass, flags and test annotations of a class file.
 
     Raises:
         RackgateError: not a class file.
     """
-    if content[:4] != b"\xca\xfe\xba\xbe":
-        raise RackgateError("not a class file")
-    texts: dict[int, bytes] = {}
-    references: dict[int, int] = {}
-    count = struct.unpack_from(">H", content, 8)[0]
-    at, index = 10, 1
-    while index < count:
-        tag = content[at]
-        if tag == 1:
-            length = struct.unpack_from(">H", content, at + 1)[0]
-            texts[index] = content[at + 3 : at + 3 + length]
-            at += 3 + length
-        else:
-            if tag == 7:
-                references[index] = struct.unpack_from(">H", content, at + 1)[0]
-            at += 1 + _SIZES[tag]
-            index += tag in (5, 6)
-        index += 1
-    flags, this, parent = struct.unpack_from(">HHH", content, at)
-    values = set(texts.values())
-    return _Class(
-        texts[references[this]].decode(),
-        texts[references[parent]].decode() if parent else "",
-        any(mark in values for mark in _MARKS),
-        not flags & _ABSTRACT_OR_INTERFACE,
-    )
+    try:
+        header = class_file.header(content)
+    except ValueError as error:
+        raise RackgateError(str(error)) from error
+    marked = not header.texts.isdisjoint(_MARKS)
+    return TestClassFile(header.name, header.parent, marked, not header.flags & _ABSTRACT_OR_INTERFACE)
 
 
-def test_classes(names: Sequence[str], known: Mapping[str, _Class]) -> tuple[str, ...]:
+def test_classes(names: Sequence[str], known: Mapping[str, TestClassFile]) -> tuple[str, ...]:
     """Return the test classes among ``names``: top-level, not abstract, with own, inherited or nested tests.
 
     Args:

@@ -405,7 +405,7 @@ def claims_of(root: Path, *depends: str) -> Claims:
 @pytest.fixture
 def stale(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Make an artifact; return a function that returns the dependencies which make it stale now."""
-    monkeypatch.setattr(runs, "_fits", lambda _: None)
+    monkeypatch.setattr(runs, "_check_build", lambda _: None)
     made = ("input/*.py", "input/*.toml", "overlay")
     claims = claims_of(root, *made)
 

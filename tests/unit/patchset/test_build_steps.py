@@ -19,7 +19,7 @@ from pyhooks.patchset.artifacts import sha256
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.recipe import Artifact, Messages, Module
 from pyhooks.patchset.workspace import Workspace, touched_modules
-from pyhooks.verify import kafka_tests
+from pyhooks.verify import changed_tests
 
 JAVA = Module("clients", "kafka-clients", "clients", 11, messages=Messages("common/message", "o.m", ("T",), ("M",)))
 SCALA = Module("core", "kafka_2.13", "core", 17, scala=True)
@@ -329,32 +329,7 @@ def test_distribution(tmp_path: Path) -> None:
     assert made.damage() == "hooks/other.jar is not of this build"
 
 
-REPORT = """<testsuite name="T" tests="3">
-<testcase name="good" classname="p.T"/>
-<testcase name="skip" classname="p.T"><skipped/></testcase>
-{more}
-</testsuite>"""
-
-
-def test_reports(tmp_path: Path) -> None:
-    with pytest.raises(RackgateError, match="no test ran"):
-        kafka_tests.read_reports(tmp_path, tmp_path, 1.0)
-    report = tmp_path / "TEST-p.T.xml"
-    report.write_text(REPORT.format(more=""))
-    outcome = kafka_tests.read_reports(tmp_path, tmp_path, 1.0)
-    assert (outcome.tests, outcome.failed, outcome.skipped, outcome.passed) == (2, 0, 1, True)
-    report.write_text(REPORT.format(more='<testcase name="bad" classname="p.T"><failure message="1 is 2"/></testcase>'))
-    outcome = kafka_tests.read_reports(tmp_path, tmp_path, 1.0)
-    assert (outcome.tests, outcome.failed, outcome.passed) == (3, 1, False)
-    assert outcome.failures == ("p.T.bad: 1 is 2",)
-
-
-def test_a_run_in_which_all_is_skipped_is_not_a_pass(tmp_path: Path) -> None:
-    (tmp_path / "TEST-p.T.xml").write_text('<testsuite><testcase name="a"><skipped/></testcase></testsuite>')
-    assert not kafka_tests.read_reports(tmp_path, tmp_path, 1.0).passed
-
-
-def test_tests_of_a_changed_abstract_parent_are_found(tmp_path: Path) -> None:
+def test_finds_subclasses_of_changed_abstract_tests(tmp_path: Path) -> None:
     folder = tmp_path / "core/src/test/scala"
     folder.mkdir(parents=True)
     (folder / "AbstractATest.scala").write_text("abstract class AbstractATest\n")
@@ -363,4 +338,4 @@ def test_tests_of_a_changed_abstract_parent_are_found(tmp_path: Path) -> None:
     (folder / "OtherTest.scala").write_text("class OtherTest extends AbstractATestBase // AbstractATest\n")
     where = "core/src/test/scala"
     files = [f"{where}/AbstractATest.scala", f"{where}/BTest.scala", "core/src/main/scala/AbstractA.scala"]
-    assert kafka_tests._heirs(tmp_path, files) == [f"{where}/ATest.scala"]
+    assert changed_tests._subclasses(tmp_path, files) == [f"{where}/ATest.scala"]

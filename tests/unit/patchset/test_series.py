@@ -90,7 +90,7 @@ def test_export_and_import_give_no_difference(tree: Path, tmp_path: Path) -> Non
     assert series.export(again, second) == names
     assert content(first) == content(second)
     third = copy_of(tree, tmp_path / "third")
-    head = git.commit_of(again, "HEAD")
+    head = git.git(again, "rev-parse", "HEAD", what="read the head")
     assert head == series.apply(third, series.load(first)), "am is not reproducible"
     patch = series.load(first)[1]
     assert (patch.subject, patch.reason) == (LONG, "For a reason, and ä.")

@@ -7,7 +7,6 @@ import json
 import os
 import select
 import signal
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -147,18 +146,17 @@ def test_an_interrupt_ends_them_all(bench: JmhRunner, monkeypatch: pytest.Monkey
 
 def test_what_a_killed_run_left_in_memory_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jmh_runner, "_SHM", tmp_path)
-    monkeypatch.setattr(Workspace, "test_work", lambda _: Path(tempfile.mkdtemp(dir=tmp_path)))
     left, other = tmp_path / "rackgate-jmh-left", tmp_path / "rackgate-jmh-other"
     left.mkdir()
     other.mkdir()
     (tmp_path / "rackgate-jmh-file").touch()
     held = os.open(other, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
-    with jmh_runner.folders(Workspace(tmp_path)) as (work, scratch):
+    with jmh_runner.folders(Workspace(tmp_path / "build")) as (work, scratch):
         assert scratch.parent == tmp_path
         assert not left.exists()
         assert other.exists()
-        with jmh_runner.folders(Workspace(tmp_path)) as (_, second):
+        with jmh_runner.folders(Workspace(tmp_path / "build")) as (_, second):
             assert second != scratch
             assert scratch.exists(), "a run beside this one took its folder away"
     os.close(held)
@@ -167,18 +165,20 @@ def test_what_a_killed_run_left_in_memory_goes(tmp_path: Path, monkeypatch: pyte
 
 def test_who_is_told_to_end_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jmh_runner, "_SHM", tmp_path)
-    monkeypatch.setattr(Workspace, "test_work", lambda _: Path(tempfile.mkdtemp(dir=tmp_path)))
     before = signal.getsignal(signal.SIGTERM)
 
+    def left() -> list[Path]:
+        return [*tmp_path.glob("rackgate-jmh-*"), *tmp_path.glob("build/tests/*")]
+
     def told() -> None:
-        with jmh_runner.folders(Workspace(tmp_path)):
-            assert len([*tmp_path.iterdir()]) == 2
+        with jmh_runner.folders(Workspace(tmp_path / "build")):
+            assert len(left()) == 2
             signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(SystemExit) as ended:
         told()
     assert ended.value.code == 143
-    assert [*tmp_path.iterdir()] == []
+    assert left() == []
     assert signal.getsignal(signal.SIGTERM) is before
 
 

@@ -12,7 +12,7 @@ import pytest
 from pyhooks.core.errors import RackgateError
 from pyhooks.patchset import recipe
 from pyhooks.patchset.maven import java_home
-from pyhooks.verify import kafka_tests, upstream, upstream_suite
+from pyhooks.verify import changed_tests, kafka_tests, upstream, upstream_suite
 from pyhooks.verify.upstream_cases import (
     ARMS,
     ERROR,
@@ -265,12 +265,25 @@ def test_test_classes_are_found_by_their_annotations_and_those_of_parents_and_ne
     assert test_classes(list(known), known) == ("x.Heir", "x.Outer", "x.Own")
 
 
+def test_sums_of_a_run(tmp_path: Path) -> None:
+    run = kafka_tests.summarise_results([result("p.T", good=PASSED, skip=SKIPPED)], tmp_path, 1.0)
+    assert (run.tests, run.failed, run.skipped, run.passed) == (2, 0, 1, True)
+    run = kafka_tests.summarise_results([result("p.T", good=PASSED), result("p.U", bad=FAILED)], tmp_path, 1.0)
+    assert (run.tests, run.failed, run.passed) == (2, 1, False)
+    assert run.failures == ("p.U.bad: why",)
+
+
+@pytest.mark.parametrize("results", [[], [result(skip=SKIPPED)], [result(good=PASSED), result("p.U", error="crash")]])
+def test_only_a_complete_run_with_a_passed_test_passes(tmp_path: Path, results: list[ClassResult]) -> None:
+    assert not kafka_tests.summarise_results(results, tmp_path, 1.0).passed
+
+
 def test_a_source_is_named_after_its_package_and_file(tmp_path: Path) -> None:
     source = tmp_path / "ATest.scala"
     source.write_text("/** package x */\npackage kafka.server\n\nclass ATest\n", encoding="utf-8")
-    assert kafka_tests.class_of(source) == "kafka.server.ATest"
+    assert changed_tests.class_of(source) == "kafka.server.ATest"
     source.write_text("package org.a.b;\nclass ATest {}\n", encoding="utf-8")
-    assert kafka_tests.class_of(source) == "org.a.b.ATest"
+    assert changed_tests.class_of(source) == "org.a.b.ATest"
 
 
 def test_a_file_that_is_no_class_is_refused() -> None:
