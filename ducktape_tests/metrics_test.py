@@ -13,6 +13,7 @@ from ducktape_tests.services.clients import Program
 from pyhooks.checkers import gauges
 from pyhooks.checkers.phases import OK
 from pyhooks.core.wait import wait_for
+from pyhooks.history.events import MetricsDetails
 from pyhooks.kafka import topics
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.requirement_changes import change
@@ -109,9 +110,9 @@ class MetricsTest(RackScenario):
         waits = {node.node_id for node in self.kafka.brokers()}
 
         def all_have() -> bool:
-            for event in (event for meter in meters for event in meter.fetch()):
-                if event.outcome == "ok" and event.mono_ns > since_ns:
-                    waits.discard(int(event.data["broker"]))
+            for event, response in MetricsDetails.each(event for meter in meters for event in meter.fetch()):
+                if event.mono_ns > since_ns:
+                    waits.discard(response.broker)
             return not waits
 
         wait_for(all_have, what=f"metrics of brokers {sorted(waits)}", timeout_s=START_S, interval_s=0.5)

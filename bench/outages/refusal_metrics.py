@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.analysis.availability import NS, Fault
 from pyhooks.history.event_log import Event, History
-from pyhooks.lab import metrics
+from pyhooks.history.events import MetricsDetails
 from pyhooks.lab.mbeans import Reading, SocketSource, lab_sources
 from pyhooks.lab.metrics import Poller
 
@@ -85,11 +85,11 @@ def first_refusal(
     if fault.inject_ns is None or fault.heal_ns is None:
         return found
     by_broker: dict[int, list[tuple[int, float]]] = {}
-    for event in events:
-        if metrics.is_metric(event) and event.outcome == "ok" and event.data["broker"] not in away:
-            own = event.data["topics"].get(topic, {})
+    for event, response in MetricsDetails.each(events):
+        if response.broker not in away:
+            own = response.topics.get(topic, {})
             # a metric appears with the first refusal that it counts
-            by_broker.setdefault(event.data["broker"], []).append((event.mono_ns, own.get(REFUSED) or 0))
+            by_broker.setdefault(response.broker, []).append((event.mono_ns, own.get(REFUSED) or 0))
     for answers in by_broker.values():
         _look(sorted(answers), fault.inject_ns, fault.heal_ns, until_ns, found)
     return found

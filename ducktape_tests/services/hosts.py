@@ -24,8 +24,9 @@ from ducktape_tests.services.host_folder import HostFolder
 from pyhooks.core import process
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
-from pyhooks.history import log_events, process_events
+from pyhooks.history import log_events
 from pyhooks.history.event_log import History
+from pyhooks.history.events import LoggingNodesDetails, NodeEndDetails, NodeStartDetails
 from pyhooks.kafka import quorum_state, tools, topics
 from pyhooks.kafka.quorum_state import Quorum
 from pyhooks.lab import echo, kafka_process, metadata_records, quorum_changes
@@ -218,25 +219,22 @@ class Hosts:
             self.accounts[node.name].signal(pid, number, allow_fail=True)
         return True
 
-    def _note(self, op: str, node: Node, **more: Any) -> None:
-        if self.notes is not None:
-            self.notes.note(process_events.PROCESS, op, "info", node=node.node_id, **more)
-
     def _end(self, node: Node, number: signal.Signals, op: str) -> bool:
         """Record that Kafka is about to be ended, send the signal, and return whether there was a process."""
         ran = self.kafka_pid(node) is not None
         # Recorded first: after an interrupt in between, checkers must not take the end for a crash.
-        self._note(op, node, ran=ran)
+        if self.notes is not None:
+            self.notes.add(NodeEndDetails(node=node.node_id, ran=ran), op=op)
         return ran and self._signal(node, number)
 
     def kill_kafka(self, node: Node) -> None:
         """Kill the node's Kafka process and wait until it has ended; do nothing if it does not run."""
-        if self._end(node, signal.SIGKILL, process_events.KILL):
+        if self._end(node, signal.SIGKILL, "kill"):
             wait_for(lambda: self.kafka_pid(node) is None, what=f"{node.name} to end", timeout_s=20)
 
     def stop_kafka(self, node: Node) -> None:
         """Stop the node's Kafka process with SIGTERM and wait until it has ended; do nothing if it does not run."""
-        if self._end(node, signal.SIGTERM, process_events.STOP):
+        if self._end(node, signal.SIGTERM, "stop"):
             wait_for(
                 lambda: self.kafka_pid(node) is None, what=f"{node.name} to end in good order", timeout_s=STOP_TIMEOUT_S
             )
@@ -271,7 +269,8 @@ class Hosts:
         script = f"echo $$ > {shlex.quote(self.home)}/{host_folder.PID} && {before} && exec {shlex.join(command)}"
         self.run_on(node, f"setsid sh -c {shlex.quote(script)} >> {shlex.quote(self.log)} 2>&1 < /dev/null &")
         wait_for(lambda: self.kafka_pid(node) is not None, what=f"a process on {node.name}", timeout_s=20)
-        self._note(process_events.START, node)
+        if self.notes is not None:
+            self.notes.add(NodeStartDetails(node=node.node_id))
 
     def java_options(self, node: Node) -> list[str]:
         """Return JVM options for the Kafka process of a node, in addition to those of every Kafka process."""
@@ -400,14 +399,14 @@ class Hosts:
 
     def server_logs(self, nodes: Sequence[Node], history: History) -> None:
         """Write the server logs of nodes into a history, or that a log can't be read."""
-        history.note(log_events.PROCESS, log_events.EXPECTED, "info", nodes=[node.node_id for node in nodes])
+        history.add(LoggingNodesDetails(nodes=tuple(node.node_id for node in nodes)))
         for node in nodes:
             try:
                 zone = self.run_on(node, "date +%z").strip()
                 entries = list(log_events.parse(self.run_on(node, f"cat {shlex.quote(self.log)}").splitlines(), zone))
                 ahead_ns, error_ns = self._wall_clock(node)
             except RackgateError as error:
-                log_events.unread(history, node.node_id, str(error))
+                log_events.note_unread(history, node.node_id, str(error))
             else:
                 log_events.note(entries, history, node=node.node_id, ahead_ns=ahead_ns, error_ns=error_ns)
 

@@ -11,6 +11,7 @@ from ducktape_tests.services.hosts import Hosts
 from pyhooks.core.errors import RackgateError
 from pyhooks.history import process_events
 from pyhooks.history.event_log import History
+from pyhooks.history.events import NodeStateDetails, NodeStateFailureDetails
 from pyhooks.lab.topology import Node
 
 
@@ -20,17 +21,17 @@ def note_states(hosts: Hosts, nodes: Sequence[Node], history: History) -> None:
         try:
             state = hosts.process_state(node)
         except RackgateError as error:
-            history.note(process_events.PROCESS, process_events.STATE, "unknown", node=node.node_id, error=str(error))
+            history.add(NodeStateFailureDetails(node=node.node_id, error=str(error)), "unknown")
         else:
-            history.note(process_events.PROCESS, process_events.STATE, "ok", node=node.node_id, state=state)
+            history.add(NodeStateDetails(node=node.node_id, state=state), "ok")
 
 
 def note_faults(hosts: Hosts, nodes: Sequence[Node], history: History) -> None:
     """Record the faults in the log of each node's Kafka, or that the log can't be read."""
     for node in nodes:
         try:
-            answer = hosts.run_on(node, process_events.question(hosts.log))
+            output = hosts.run_on(node, process_events.fault_query(hosts.log))
         except RackgateError as error:
             process_events.note_unread(history, node.node_id, str(error))
         else:
-            process_events.note_logged(history, node.node_id, answer)
+            process_events.note_logged(history, node.node_id, output)

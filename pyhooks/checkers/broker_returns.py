@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pyhooks.checkers import cluster_view
 from pyhooks.checkers.cluster_view import Look, Settings
 from pyhooks.checkers.record_view import Attempt
-from pyhooks.checkers.server_log_view import Line
+from pyhooks.checkers.server_log_view import LogLine
 from pyhooks.checkers.settling_times import LAG_NS
 from pyhooks.history.outcomes import TOO_FEW
 
@@ -34,7 +34,7 @@ class Return:
     broker: int
 
 
-def returns(lines: Iterable[Line]) -> list[Return]:
+def returns(lines: Iterable[LogLine]) -> list[Return]:
     """Return all logged returns, in the order of the lines."""
     return [Return(line.at_ns, int(found[1])) for line in lines if (found := _REGISTERS.search(line.text))]
 

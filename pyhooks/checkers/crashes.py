@@ -10,22 +10,32 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from pyhooks.checkers.verdict import Verdict
-from pyhooks.history import process_events
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import (
+    ExcuseDetails,
+    LoggedFaultsDetails,
+    NodeDetails,
+    NodeEndDetails,
+    NodeStartDetails,
+    NodeStateDetails,
+    NodeStateFailureDetails,
+    UnreadLogDetails,
+)
+from pyhooks.history.process_events import EXCUSES
 
 
-class _Life:
+class _ProcessLife:
     """State of a node's process so far.
 
     Attributes:
         runs: whether it should run: it was started, and the test has not ended it since.
-        looked: whether its state was ever queried.
+        queried: whether its state was ever queried.
         excused: whether it may end by itself.
         reasons: all reasons for which it was excused.
     """
 
     def __init__(self) -> None:
-        self.runs = self.looked = self.excused = False
+        self.runs = self.queried = self.excused = False
         self.reasons: set[str] = set()
 
     def fell(self) -> bool:
@@ -40,7 +50,7 @@ def check_crashes(events: Iterable[Event]) -> Verdict:
 
     Wrong: a node that does not run when it is queried, ended or started again, though it was started and not ended
     since; a line of its log that is fatal or comes from one of Kafka's fault handlers. Other errors are not judged.
-    What a test excuses, with a reason of ``process_events.EXCUSES``, is a note.
+    What a test excuses, with a reason of ``EXCUSES``, is a note.
 
     Unknown if a node was never queried, if a query failed, or if the log of a node was not read after its last query.
 
@@ -50,49 +60,48 @@ def check_crashes(events: Iterable[Event]) -> Verdict:
     wrong: list[str] = []
     missing: list[str] = []
     notes: list[str] = []
-    lives: defaultdict[int, _Life] = defaultdict(_Life)
+    lives: defaultdict[int, _ProcessLife] = defaultdict(_ProcessLife)
     read = 0
     unread: set[int] = set()
-    for event in events:
-        if event.process != process_events.PROCESS:
-            continue
-        node = int(event.data["node"])
+    for event, of_node in NodeDetails.each(events):
+        node = of_node.node
         life = lives[node]
-        if event.op == process_events.START:
+        if NodeStartDetails.of(event):
             if life.fell():
                 wrong.append(f"node {node} had ended by itself before it was started again")
             life.runs, life.excused = True, False
-        elif event.op in (process_events.KILL, process_events.STOP):
-            if not event.data["ran"] and life.fell():
+        elif end := NodeEndDetails.of(event):
+            if not end.ran and life.fell():
                 wrong.append(f"node {node} had ended by itself before it was to be ended ({event.op})")
             life.runs = False
-        elif event.op == process_events.EXCUSED:
+        elif excuse := ExcuseDetails.of(event):
             life.excused = True
-            life.reasons.add(str(event.data["reason"]))
-            notes.append(f"node {node} is excused: {event.data['reason']}")
-        elif event.op == process_events.STATE:
-            life.looked = True
+            life.reasons.add(excuse.reason)
+            notes.append(f"node {node} is excused: {excuse.reason}")
+        elif state := NodeStateDetails.of(event):
+            life.queried = True
             unread.add(node)
-            if event.outcome != "ok":
-                missing.append(f"node {node} can't be asked whether it runs: {event.data.get('error')}")
-            elif event.data["state"] == "down" and life.fell():
+            if state.state == "down" and life.fell():
                 wrong.append(f"node {node} has ended by itself")
-        elif event.op == process_events.LOGGED:
+        elif failure := NodeStateFailureDetails.of(event):
+            life.queried = True
+            unread.add(node)
+            missing.append(f"the state of node {node} can't be queried: {failure.error}")
+        elif logged := LoggedFaultsDetails.of(event):
             unread.discard(node)
             read += 1
-            if event.outcome != "ok":
-                missing.append(f"the log of node {node} can't be read: {event.data.get('error')}")
-                continue
-            wrong += [f"node {node} logged: {line}" for line in event.data["found"] if not _excused(line, life)]
+            wrong += [f"node {node} logged: {line}" for line in logged.found if not _excused(line, life)]
+        elif unread_log := UnreadLogDetails.of(event):
+            unread.discard(node)
+            read += 1
+            missing.append(f"the log of node {node} can't be read: {unread_log.error}")
     if not lives:
-        missing.append("nobody has looked whether any node runs")
-    missing += [f"nobody has looked whether node {node} runs" for node, one in sorted(lives.items()) if not one.looked]
+        missing.append("no node's state was queried")
+    missing += [f"the state of node {node} was never queried" for node, one in sorted(lives.items()) if not one.queried]
     missing += [f"the log of node {node} was not read" for node in sorted(unread)]
     notes.append(f"{len(lives)} nodes, {read} logs")
     return Verdict.of("crashes", wrong=wrong, missing=missing, notes=notes)
 
 
-def _excused(line: str, life: _Life) -> bool:
-    return any(
-        process_events.EXCUSES[reason].search(line) for reason in life.reasons if reason in process_events.EXCUSES
-    )
+def _excused(line: str, life: _ProcessLife) -> bool:
+    return any(EXCUSES[reason].search(line) for reason in life.reasons if reason in EXCUSES)

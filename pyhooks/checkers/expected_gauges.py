@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import MetadataDetails, MetadataEndDetails
 from pyhooks.kafka import gate
 from pyhooks.kafka.features import RACKS_FEATURE
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
 
-PROCESS, OP, END = "metadata-log", "metadata", "metadata-end"
 # Kafka's code for topics among the config resource types.
 _TOPIC = 2
 COUNTS = {
@@ -37,7 +37,7 @@ Key = tuple[int, str | None, int | None, str]
 
 
 @dataclass
-class _Partition:
+class _PartitionImage:
     leader: int
     isr: tuple[int, ...]
     replicas: tuple[int, ...]
@@ -51,7 +51,7 @@ class _Image:
     racks: dict[int, str | None] = field(default_factory=dict)
     fenced: set[int] = field(default_factory=set)
     topics: dict[str, str] = field(default_factory=dict)
-    partitions: dict[tuple[str, int], _Partition] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], _PartitionImage] = field(default_factory=dict)
     configs: dict[tuple[str, str], int] = field(default_factory=dict)
     in_force: bool = False
 
@@ -83,11 +83,11 @@ class _Image:
 
     def _partition(self, data: Mapping[str, Any]) -> None:
         place = str(data["topicId"]), int(data["partitionId"])
-        before = self.partitions.get(place, _Partition(-1, (), ()))
+        before = self.partitions.get(place, _PartitionImage(-1, (), ()))
         # A change omits unchanged fields; -2 is Kafka's code for an unchanged leader.
         leader = int(data.get("leader", -2))
         isr, replicas, adding = data.get("isr"), data.get("replicas"), data.get("addingReplicas")
-        self.partitions[place] = _Partition(
+        self.partitions[place] = _PartitionImage(
             before.leader if leader == -2 else leader,
             before.isr if isr is None else tuple(map(int, isr)),
             before.replicas if replicas is None else tuple(map(int, replicas)),
@@ -123,7 +123,7 @@ class _Image:
                     counts[one.leader, None, None, count] += shown[name]
         return {**found, **counts}
 
-    def _shown(self, topic: str, one: _Partition) -> dict[str, int]:
+    def _shown(self, topic: str, one: _PartitionImage) -> dict[str, int]:
         """Return the gauges that the leader of a partition reports for it."""
         racks = self._wanted(topic, MIN_INSYNC_RACKS) if self.in_force else 1
         said = gate.ask(
@@ -145,7 +145,7 @@ class _Image:
 
 
 @dataclass
-class _Line:
+class _Timeline:
     """A value over time: each applies from its moment until the next one."""
 
     moments: list[int] = field(default_factory=list)
@@ -178,32 +178,32 @@ class Truth:
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
-        own = sorted((event for event in events if event.process == PROCESS), key=lambda event: event.mono_ns)
-        ends = [event for event in own if event.op == END]
-        batches = [event for event in own if event.op == OP]
-        self.missing = [f"the metadata log: {event.data.get('error')}" for event in ends if event.outcome != "ok"]
+        own = sorted(events, key=lambda event: event.mono_ns)
+        ends = list(MetadataEndDetails.each(own))
+        batches = list(MetadataDetails.each(own))
+        self.missing = [f"the metadata log: {end.error}" for event, end in ends if event.outcome != "ok"]
         if len(ends) != 1:
             self.missing.append(f"the metadata log was read {len(ends)} times, once is needed")
-        self.from_ns = batches[0].mono_ns if batches and not self.missing else None
-        self.to_ns = ends[0].mono_ns if ends else 0
-        self.error_ns = int(ends[0].data.get("error_ns", 0)) if ends else 0
-        self._lines: dict[Key, _Line] = {}
-        self._registered: dict[int, _Line] = {}
+        self.from_ns = batches[0][0].mono_ns if batches and not self.missing else None
+        self.to_ns = ends[0][0].mono_ns if ends else 0
+        self.error_ns = ends[0][1].error_ns or 0 if ends else 0
+        self._lines: dict[Key, _Timeline] = {}
+        self._registered: dict[int, _Timeline] = {}
         self.racks: dict[int, str] = {}
         image = _Image()
-        for event in batches:
-            for kind, data in event.data["records"]:
-                image.replay(str(kind), data)
+        for event, batch in batches:
+            for kind, fields in batch.records:
+                image.replay(kind, fields)
             self._add(event.mono_ns, image)
 
     def _add(self, at_ns: int, image: _Image) -> None:
         now = image.gauges()
         self.racks |= {broker: rack or "" for broker, rack in image.racks.items()}
         for key in now.keys() | self._lines.keys():
-            self._lines.setdefault(key, _Line()).set(at_ns, now.get(key))
+            self._lines.setdefault(key, _Timeline()).set(at_ns, now.get(key))
         for broker in image.racks.keys() | self._registered.keys():
             up = int(broker in image.racks and broker not in image.fenced)
-            self._registered.setdefault(broker, _Line()).set(at_ns, up)
+            self._registered.setdefault(broker, _Timeline()).set(at_ns, up)
 
     @property
     def keys(self) -> Iterable[Key]:

@@ -19,6 +19,7 @@ from pyhooks.checkers.record_view import Records
 from pyhooks.checkers.refusals import KNOWS_RACKS
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import IntendDetails, MetricsDetails
 from pyhooks.history.outcomes import ERRORS
 
 NS = 1_000_000_000
@@ -39,7 +40,7 @@ SHOWN_MAX = 12
 
 
 @dataclass(frozen=True)
-class Sample:
+class GaugeSample:
     """Response of one broker to a poll, with values from some moment of an interval.
 
     Attributes:
@@ -60,26 +61,25 @@ class Sample:
         return self.to_ns - self.from_ns <= QUICK_S * NS
 
 
-def samples(events: Sequence[Event]) -> dict[int, list[Sample]]:
+def samples(events: Sequence[Event]) -> dict[int, list[GaugeSample]]:
     """Return the polls with a response, by broker and in order of time."""
-    found: defaultdict[int, list[Sample]] = defaultdict(list)
-    for event in events:
-        if (event.process, event.op, event.outcome) == ("metrics", "metric", "ok"):
-            broker = int(event.data["broker"])
-            to_ns = event.mono_ns + round(float(event.data["took_ms"]) * 1e6)
-            found[broker].append(Sample(broker, event.mono_ns, to_ns, dict(_values(event))))
+    found: defaultdict[int, list[GaugeSample]] = defaultdict(list)
+    for event, response in MetricsDetails.each(events):
+        to_ns = event.mono_ns + round(response.took_ms * 1e6)
+        values = dict(_values(response))
+        found[response.broker].append(GaugeSample(response.broker, event.mono_ns, to_ns, values))
     return {broker: sorted(own, key=lambda one: one.from_ns) for broker, own in found.items()}
 
 
-def _values(event: Event) -> Iterator[tuple[tuple[str | None, int | None, str], float]]:
-    for name, value in event.data["values"].items():
+def _values(response: MetricsDetails) -> Iterator[tuple[tuple[str | None, int | None, str], float]]:
+    for name, value in response.values.items():
         if value is not None:
-            yield (None, None, str(name)), float(value)
-    for key, cells in event.data["partitions"].items():
-        topic, _, number = str(key).rpartition("-")
-        for name, value in zip(event.data["columns"], cells, strict=True):
+            yield (None, None, name), float(value)
+    for key, cells in response.partitions.items():
+        topic, _, number = key.rpartition("-")
+        for name, value in zip(response.columns, cells, strict=True):
             if value is not None:
-                yield (topic, int(number), str(name)), float(value)
+                yield (topic, int(number), name), float(value)
 
 
 def check_metrics(events: Sequence[Event]) -> Verdict:
@@ -151,19 +151,21 @@ def figures(events: Sequence[Event]) -> dict[str, Any]:
     return {"polls": len(judged), "late_s": {name: round(late, 3) for name, late in sorted(latest.items())}}
 
 
-def _telling(truth: Truth, polled: Mapping[int, Sequence[Sample]]) -> dict[int, list[Sample]]:
+def _telling(truth: Truth, polled: Mapping[int, Sequence[GaugeSample]]) -> dict[int, list[GaugeSample]]:
     """Return samples that were quick, or taken while nothing changed, so that the time of reading does not matter."""
 
-    def unchanged(one: Sample) -> bool:
+    def unchanged(one: GaugeSample) -> bool:
         window = round(one.from_ns - BEHIND_S * NS), one.to_ns + truth.error_ns
         return all(len(truth.within(key, *window)) == 1 for key in truth.keys if key[0] == one.broker)
 
     return {broker: [one for one in own if one.quick or unchanged(one)] for broker, own in polled.items()}
 
 
-def _compare(truth: Truth, polled: Mapping[int, Sequence[Sample]]) -> tuple[list[Sample], list[str], dict[str, float]]:
+def _compare(
+    truth: Truth, polled: Mapping[int, Sequence[GaugeSample]]
+) -> tuple[list[GaugeSample], list[str], dict[str, float]]:
     """Return the samples that can be judged, what is wrong with them, and the maximum lateness of gauges in seconds."""
-    judged: list[Sample] = []
+    judged: list[GaugeSample] = []
     wrong: list[str] = []
     latest: dict[str, float] = {}
     keys: defaultdict[int, list[Key]] = defaultdict(list)
@@ -180,7 +182,7 @@ def _compare(truth: Truth, polled: Mapping[int, Sequence[Sample]]) -> tuple[list
     return judged, wrong, latest
 
 
-def _untrue(truth: Truth, sample: Sample, key: Key, latest: dict[str, float]) -> Iterator[str]:
+def _untrue(truth: Truth, sample: GaugeSample, key: Key, latest: dict[str, float]) -> Iterator[str]:
     """Yield what is wrong with a gauge in a sample; store its maximum lateness in ``latest``."""
     broker, topic, number, name = key
     # If the clock of the truth is behind, a value may be shown before it is recorded as true.
@@ -212,7 +214,7 @@ def _untrue(truth: Truth, sample: Sample, key: Key, latest: dict[str, float]) ->
 
 
 def _silences(
-    truth: Truth, fault: Fault, faults: Sequence[Fault], polled: Mapping[int, Sequence[Sample]]
+    truth: Truth, fault: Fault, faults: Sequence[Fault], polled: Mapping[int, Sequence[GaugeSample]]
 ) -> Iterator[str]:
     """Describe silences of more than ``SILENT_S`` of unfenced brokers under no fault, during one fault."""
     from_ns, to_ns = fault.inject_ns, fault.heal_ns or fault.inject_ns
@@ -252,7 +254,7 @@ def check_meter(events: Sequence[Event]) -> Verdict:
     records = Records(events)
     missing = [
         f"run {run} does not count refusals: not one record a request, once, by name"
-        for run in sorted({str(event.data["run"]) for event in events if event.op == "intend" and not _counts(event)})
+        for run in sorted({str(intend.run) for _, intend in IntendDetails.each(events) if not _counts(intend)})
     ]
     told = sum(attempt.exception in REFUSED for attempt in records.attempts)
     lost = sum(attempt.outcome == "unknown" and attempt.exception not in REFUSED for attempt in records.attempts)
@@ -284,7 +286,6 @@ def check_meter(events: Sequence[Event]) -> Verdict:
     return Verdict.of("meter", wrong=[said], notes=notes)
 
 
-def _counts(intend: Event) -> bool:
+def _counts(intend: IntendDetails) -> bool:
     """Return whether each rejection of a run is one request with one record, with the error that the meter counts."""
-    data = intend.data
-    return bool(data["first_only"]) and data["mode"] == "probe" and data["client"] in KNOWS_RACKS
+    return intend.first_only and intend.mode == "probe" and intend.client in KNOWS_RACKS

@@ -17,11 +17,11 @@ from pyhooks.checkers import cluster_view
 from pyhooks.checkers.cluster_view import Settings
 from pyhooks.checkers.progress import windows
 from pyhooks.checkers.record_view import Place
-from pyhooks.checkers.server_log_view import Line, logged
+from pyhooks.checkers.server_log_view import LogLine, logged
 from pyhooks.checkers.settling_times import BLIND_S, NS, SETTLE_S
 from pyhooks.checkers.verdict import Verdict
-from pyhooks.history import log_events
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import LogEndDetails, LoggingNodesDetails
 
 # Messages of the leader when it begins to reject due to too few racks, and when that ends.
 BEGINS = "Rejecting writes with acks=all"
@@ -135,20 +135,18 @@ def _unread(events: Iterable[Event]) -> Iterator[str]:
     expected: set[int] = set()
     read: set[int] = set()
     for event in events:
-        if event.process != log_events.PROCESS:
-            continue
-        if event.op == log_events.EXPECTED:
-            expected |= set(map(int, event.data["nodes"]))
-        elif event.op == log_events.END and event.outcome == "ok":
-            read.add(int(event.data["node"]))
-        elif event.op == log_events.END:
-            yield f"the log of node {event.data['node']} can't be read: {event.data.get('error')}"
+        if (logging := LoggingNodesDetails.of(event)) is not None:
+            expected.update(logging.nodes)
+        elif (end := LogEndDetails.of(event)) is not None and event.outcome == "ok":
+            read.add(end.node)
+        elif end is not None:
+            yield f"the log of node {end.node} can't be read: {end.error}"
     if not expected:
         yield "nobody has read a log"
     yield from (f"the log of node {node} was not read" for node in sorted(expected - read))
 
 
-def _traced(lines: Sequence[Line], short: Mapping[Place, Sequence[Shortage]]) -> Iterator[str]:
+def _traced(lines: Sequence[LogLine], short: Mapping[Place, Sequence[Shortage]]) -> Iterator[str]:
     found: Counter[tuple[int, str, str]] = Counter()
     for line in lines:
         names = [one for one in line.traced if RACKS.search(one)]
@@ -160,7 +158,7 @@ def _traced(lines: Sequence[Line], short: Mapping[Place, Sequence[Shortage]]) ->
         yield f"node {node}: {count} stack traces of {name}: {text}"
 
 
-def _transitions(lines: Sequence[Line]) -> Iterator[str]:
+def _transitions(lines: Sequence[LogLine]) -> Iterator[str]:
     """Describe unnecessary messages of leaders about the start and the end of a shortage."""
     last: dict[tuple[int, Place], str] = {}
     changed: dict[tuple[int, Place], bool] = {}
@@ -187,14 +185,14 @@ def _transitions(lines: Sequence[Line]) -> Iterator[str]:
         last[key], changed[key] = kind, False
 
 
-def _lets_change(line: Line, place: Place) -> bool:
+def _lets_change(line: LogLine, place: Place) -> bool:
     if _STARTED.match(line.text) or _SET.search(line.text):
         return True
     return _CHANGED.search(line.text) is not None and _names(line.text, place)
 
 
 def _repeated(
-    lines: Sequence[Line], short: Mapping[Place, Sequence[Shortage]], places: Sequence[Place]
+    lines: Sequence[LogLine], short: Mapping[Place, Sequence[Shortage]], places: Sequence[Place]
 ) -> Iterator[str]:
     """Describe lines that are repeated too often in a shortage."""
     for shortage in _joined([one for own in short.values() for one in own]):
@@ -220,7 +218,7 @@ def _repeated(
                 yield f"node {node}: {count} times in {lasted:.0f} s, {most} at most: {level} {text}"
 
 
-def _at(lines: Sequence[Line], at_ns: int) -> int:
+def _at(lines: Sequence[LogLine], at_ns: int) -> int:
     return bisect_left(lines, at_ns, key=lambda one: one.at_ns)
 
 

@@ -8,7 +8,6 @@ from functools import partial
 
 from pyhooks.checkers import (
     client_retries,
-    expected_gauges,
     feature_levels,
     group_comparison,
     idle_topics,
@@ -40,9 +39,15 @@ from pyhooks.checkers.transaction_recovery import check_unstuck
 from pyhooks.checkers.transactions import check_transactions
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.checkers.visibility import check_visibility
-from pyhooks.history import log_events, process_events
-from pyhooks.history.event_log import Event
-from pyhooks.history.events import KNOWN_ERRORS
+from pyhooks.history.event_log import Details, Event
+from pyhooks.history.events import (
+    KNOWN_ERRORS,
+    LogEndDetails,
+    LoggingNodesDetails,
+    LogLinesDetails,
+    MetadataEndDetails,
+    NodeDetails,
+)
 from pyhooks.history.outcomes import TOO_FEW
 
 Check = Callable[..., Verdict]
@@ -67,6 +72,10 @@ class Checker:
 
 def _op(*names: str) -> Callable[[Event], bool]:
     return lambda event: event.op in names
+
+
+def _kind(*kinds: type[Details]) -> Callable[[Event], bool]:
+    return lambda event: any(kind.describes(event) for kind in kinds)
 
 
 def _fault(event: Event) -> bool:
@@ -147,19 +156,19 @@ OF_TESTS: Mapping[str, Checker] = {
     "known": Checker(check_known_errors, "clients meet errors that they know", _op(KNOWN_ERRORS)),
     "rides": Checker(check_rides, "clients ride an outage out by their own retries", _op(client_retries.OP)),
     "metrics": Checker(
-        check_metrics, "gauges of the gate are true, at most 2 s before they are asked for", _op(expected_gauges.END)
+        check_metrics, "gauges of the gate are true, at most 2 s before they are asked for", _kind(MetadataEndDetails)
     ),
-    "meter": Checker(check_meter, "the meter counts what clients were refused", _op(expected_gauges.END)),
+    "meter": Checker(check_meter, "the meter counts what clients were refused", _kind(MetadataEndDetails)),
     "flood": Checker(
         check_flood,
         "brokers' logs tell of a rack shortage once, and not of each refusal",
-        lambda event: event.process == log_events.PROCESS,
+        _kind(LoggingNodesDetails, LogLinesDetails, LogEndDetails),
         settles=True,
     ),
     "crashes": Checker(
         check_crashes,
         "no node ended by itself or met a fault of Kafka's own",
-        lambda event: event.process == process_events.PROCESS,
+        _kind(NodeDetails),
     ),
     "slowdown": Checker(
         slowdown.check_slowdown, "refusals slow other topics no more than taking the records does", _op(slowdown.BLOCK)

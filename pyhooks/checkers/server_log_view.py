@@ -1,4 +1,4 @@
-"""View of the nodes' log lines in a history (``pyhooks.history.log_events``)."""
+"""View of the nodes' log lines in a history."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pyhooks.checkers.record_view import Place
-from pyhooks.history import log_events
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import LogLinesDetails
 
 _OF_PARTITION = re.compile(r"^\[Partition (\S+)-(\d+) broker=\d+\] ")
 
 
 @dataclass(frozen=True)
-class Line:
+class LogLine:
     """One log entry of a node.
 
     Attributes:
@@ -40,12 +40,11 @@ class Line:
         return (found[1], int(found[2])) if found else None
 
 
-def logged(events: Iterable[Event]) -> list[Line]:
+def logged(events: Iterable[Event]) -> list[LogLine]:
     """Return the entries of all nodes in order of time; entries of one node with equal times keep their order."""
     found = [
-        Line(event.mono_ns + int(ms) * 1_000_000, int(event.data["node"]), level, logger, text, tuple(traced))
-        for event in events
-        if (event.process, event.op) == (log_events.PROCESS, log_events.OP)
-        for ms, level, logger, text, traced in event.data["entries"]
+        LogLine(event.mono_ns + after_ms * 1_000_000, lines.node, level, logger, text, traced)
+        for event, lines in LogLinesDetails.each(events)
+        for after_ms, level, logger, text, traced in lines.entries
     ]
     return sorted(found, key=lambda one: one.at_ns)

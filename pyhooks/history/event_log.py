@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import unique_keys, writing
@@ -35,7 +37,8 @@ class Event:
         op: operation, such as ``produce``, ``kill-rack`` or ``probe-link``.
         outcome: ``ok`` and ``fail`` are certain; ``unknown`` may be either; ``info`` marks a step without a result.
         rack: affected rack, if any.
-        data: details as plain JSON.
+        data: details as plain JSON; read them through a subclass of ``Details``.
+        line_number: number of its line in the history, or 0.
     """
 
     mono_ns: int
@@ -45,6 +48,8 @@ class Event:
     outcome: Outcome
     rack: str | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
+    line_number: int = field(default=0, init=False, repr=False, compare=False)
+    _details: Details | None = field(default=None, init=False, repr=False, compare=False)
 
     @staticmethod
     def now(process: str, op: str, outcome: Outcome, *, rack: str | None = None, **data: Any) -> Event:
@@ -53,7 +58,7 @@ class Event:
 
     def line(self) -> str:
         """Return the event as one line of JSON, newline included."""
-        return json.dumps(self.__dict__, separators=(",", ":"), sort_keys=False) + "\n"
+        return json.dumps({name: getattr(self, name) for name in _TYPES}, separators=(",", ":")) + "\n"
 
     @staticmethod
     def parse(line: str) -> Event:
@@ -87,6 +92,94 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "rack": (str, type(None)),
     "data": (dict,),
 }
+
+
+T = TypeVar("T")
+# Field that is left out of the stored event if it is None.
+Omittable = Annotated[T | None, Field(exclude_if=lambda value: value is None)]
+
+
+class Details:
+    """Base class of the typed details of events; each subclass is a frozen dataclass for one kind of event.
+
+    The fields are the keys of ``Event.data``, or have them as aliases. A subclass states its kind as class arguments:
+    ``op``, one operation or several, and where needed ``process`` and ``outcomes``.
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ()
+    process: ClassVar[str] = ""
+    outcomes: ClassVar[frozenset[str]] = OUTCOMES
+    _adapter: ClassVar[TypeAdapter[Any]]
+
+    def __init_subclass__(
+        cls, *, op: str | tuple[str, ...] = (), process: str = "", outcomes: Iterable[Outcome] = ()
+    ) -> None:
+        cls.ops = ((op,) if isinstance(op, str) else op) or cls.ops
+        cls.process = process or cls.process
+        cls.outcomes = frozenset(outcomes) or cls.outcomes
+
+    @classmethod
+    def describes(cls, event: Event) -> bool:
+        """Return whether an event is of this kind."""
+        return (
+            (not cls.ops or event.op in cls.ops)
+            and (not cls.process or event.process == cls.process)
+            and event.outcome in cls.outcomes
+        )
+
+    @classmethod
+    def of(cls, event: Event) -> Self | None:
+        """Return the details of an event, or None if the event is of another kind.
+
+        Raises:
+            ValueError: a required field is missing, or a field has the wrong type.
+        """
+        if not cls.describes(event):
+            return None
+        found = event._details
+        if not isinstance(found, cls):
+            try:
+                found = cls._codec().validate_python(event.data)
+            except ValidationError as error:
+                first = error.errors()[0]
+                where = f"line {event.line_number}: " if event.line_number else ""
+                place = ".".join(map(str, first["loc"]))
+                raise ValueError(f"{where}{event.op} event: {place}: {first['msg']}") from error
+            object.__setattr__(event, "_details", found)
+        return found
+
+    @classmethod
+    def _codec(cls) -> TypeAdapter[Self]:
+        if "_adapter" not in cls.__dict__:
+            cls._adapter = TypeAdapter(cls)
+        return cls._adapter
+
+    @classmethod
+    def each(cls, events: Iterable[Event]) -> Iterator[tuple[Event, Self]]:
+        """Yield the events of this kind with their details."""
+        for event in events:
+            if (found := cls.of(event)) is not None:
+                yield event, found
+
+    def event(self, outcome: Outcome, *, process: str = "", op: str = "", rack: str | None = None) -> Event:
+        """Return an event with these details and the current time.
+
+        Args:
+            outcome: outcome of the event.
+            process: writer; by default that of the kind.
+            op: operation; by default the only one of the kind.
+            rack: affected rack, if any.
+        """
+        return self.event_at(
+            time.monotonic_ns(), time.time_ns() // 1_000_000, outcome, process=process, op=op, rack=rack
+        )
+
+    def event_at(
+        self, mono_ns: int, wall_ms: int, outcome: Outcome, *, process: str = "", op: str = "", rack: str | None = None
+    ) -> Event:
+        """Return an event with these details and the given times; see ``event``."""
+        data = self._codec().dump_python(self, mode="json", by_alias=True)
+        return Event(mono_ns, wall_ms, process or self.process, op or self.ops[0], outcome, rack, data)
 
 
 class History:
@@ -148,6 +241,12 @@ class History:
         """Append an event with the current time."""
         return self.append(Event.now(process, op, outcome, rack=rack, **data))
 
+    def add(
+        self, details: Details, outcome: Outcome = "info", *, process: str = "", op: str = "", rack: str | None = None
+    ) -> Event:
+        """Append an event with typed details and the current time; see ``Details.event``."""
+        return self.append(details.event(outcome, process=process, op=op, rack=rack))
+
     def events(self) -> Iterator[Event]:
         """Yield all events in the order in which they were written; none if the file does not exist.
 
@@ -161,7 +260,9 @@ class History:
             with self.path.open("rb") as lines:
                 for number, line in enumerate(lines, start=1):
                     if line != b"\n":
-                        yield from self._parsed(number, line)
+                        for event in self._parsed(number, line):
+                            object.__setattr__(event, "line_number", number)
+                            yield event
                     if not line.endswith(b"\n"):
                         # The writer may still be writing. Stop here, or its second half would be read as a line.
                         return

@@ -1,14 +1,4 @@
-"""Server logs of a cluster's Kafka processes as history events.
-
-Events of process ``server-log``:
-
-- op ``logs``: ``data`` ``{nodes}``, the ids of the nodes whose logs are expected;
-- op ``lines``, one event for all entries of a node within a second: ``data`` ``{node, entries}``. Each
-  entry is ``[ms, level, logger, text, traced]``: milliseconds since the event's time, log level, logger,
-  first line of the message (truncated), and the classes of the exceptions in the stack traces below it;
-- op ``log-end``: ``data`` ``{node, entries, error_ns}``, the number of entries and the possible error of
-  all their times. It is ``unknown``, with ``error``, if the log cannot be read.
-"""
+"""Parser of the server logs of Kafka processes, and writer of their history events (``LogLinesDetails``)."""
 
 from __future__ import annotations
 
@@ -20,9 +10,8 @@ from itertools import groupby
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
+from pyhooks.history.events import LogEndDetails, LogLinesDetails
 
-PROCESS = "server-log"
-OP, EXPECTED, END = "lines", "logs", "log-end"
 # Maximum length of a message. Its beginning is enough to distinguish entries.
 LONGEST = 320
 # pattern of pyhooks/lab/log4j2.properties: [time] LEVEL message (logger)
@@ -106,17 +95,17 @@ def note(entries: Iterable[Entry], history: History, *, node: int, ahead_ns: int
     for _, group in groupby(entries, key=lambda one: one.at_ms // 1000):
         same = list(group)
         begin_ms = min(one.at_ms for one in same)
-        told = [[one.at_ms - begin_ms, one.level, one.logger, one.text, list(one.traced)] for one in same]
-        moment_ns = begin_ms * 1_000_000 - ahead_ns
-        events.append(Event(moment_ns, begin_ms, PROCESS, OP, "info", None, {"node": node, "entries": told}))
+        rows = tuple((one.at_ms - begin_ms, one.level, one.logger, one.text, one.traced) for one in same)
+        lines = LogLinesDetails(node=node, entries=rows)
+        events.append(lines.event_at(begin_ms * 1_000_000 - ahead_ns, begin_ms, "info"))
         count, last_ms = count + len(same), max(last_ms, same[-1].at_ms)
     if not count:
-        unread(history, node, "there is no line of Kafka in it")
+        note_unread(history, node, "it has no log entry")
         return
-    end = {"node": node, "entries": count, "error_ns": error_ns}
-    history.extend([*events, Event(last_ms * 1_000_000 - ahead_ns, last_ms, PROCESS, END, "ok", None, end)])
+    end = LogEndDetails(node=node, entries=count, error_ns=error_ns)
+    history.extend([*events, end.event_at(last_ms * 1_000_000 - ahead_ns, last_ms, "ok")])
 
 
-def unread(history: History, node: int, why: str) -> None:
-    """Note in a history that the log of a node cannot be read."""
-    history.note(PROCESS, END, "unknown", node=node, error=why)
+def note_unread(history: History, node: int, reason: str) -> None:
+    """Record in a history that the log of a node cannot be read."""
+    history.add(LogEndDetails(node=node, error=reason), "unknown")

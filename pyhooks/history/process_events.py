@@ -1,16 +1,4 @@
-"""Lifecycle of a cluster's Kafka processes as history events.
-
-Events of process ``node``, each with ``data.node``, the node's id:
-
-- ops ``start``, ``kill`` and ``stop``: a test or a fault did this. For ``kill`` and ``stop``, ``data.ran``
-  is whether there was a process at all;
-- op ``state``: an observed process state, ``data.state`` as in ``pyhooks.lab.running_cluster``;
-  ``unknown``, with ``error``, if the node does not respond;
-- op ``faults-logged``: the node's log was read, ``data`` ``{entries, found}``, the number of entries and
-  the lines that report an internal fault of Kafka; ``unknown``, with ``error``, if the log cannot be read;
-- op ``excused``: ``data.reason``, a key of ``EXCUSES``. Until its next start the node may exit by itself,
-  and its log may contain the lines of that reason.
-"""
+"""Faults logged by Kafka processes, and excuses for them, as history events (subclasses of ``NodeDetails``)."""
 
 from __future__ import annotations
 
@@ -20,9 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
+from pyhooks.history.events import ExcuseDetails, LoggedFaultsDetails, UnreadLogDetails
 
-PROCESS = "node"
-START, KILL, STOP, STATE, LOGGED, EXCUSED = "start", "kill", "stop", "state", "faults-logged", "excused"
 # Start of a log entry in pyhooks/lab/log4j2.properties. The patterns are also extended regular expressions for grep.
 ENTRY = r"^\[[0-9: ,-]{23}\] [A-Z]+ "
 # Messages of Kafka's fault handlers (org.apache.kafka.server.fault), FATAL entries, and the message of a crashing JVM.
@@ -40,7 +27,7 @@ EXCUSES: Mapping[str, re.Pattern[str]] = {
 }
 
 
-def question(log: str) -> str:
+def fault_query(log: str) -> str:
     """Return the shell command that prints the number of entries in a log, then its lines that report a fault."""
     file = shlex.quote(log)
     # grep's status 1 means no match; higher ones mean that the file cannot be read
@@ -49,29 +36,29 @@ def question(log: str) -> str:
     return f"{{ {entries}; }} && {{ {faults}; }}"
 
 
-def note_logged(history: History, node: int, answer: str) -> None:
-    """Write the output of the ``question`` command to a history.
+def note_logged(history: History, node: int, output: str) -> None:
+    """Write the output of the ``fault_query`` command to a history.
 
     Args:
         history: history to append to.
         node: id of the node that wrote the log.
-        answer: output of the command.
+        output: output of the command.
     """
-    count, *lines = answer.splitlines() or [""]
+    count, *lines = output.splitlines() or [""]
     if not count.isdigit() or not int(count):
-        note_unread(history, node, "there is no line of Kafka in it")
+        note_unread(history, node, "it has no log entry")
         return
-    found = [line[:LONGEST] for line in lines if line]
-    history.note(PROCESS, LOGGED, "ok", node=node, entries=int(count), found=found)
+    found = tuple(line[:LONGEST] for line in lines if line)
+    history.add(LoggedFaultsDetails(node=node, entries=int(count), found=found), "ok")
 
 
-def note_unread(history: History, node: int, why: str) -> None:
-    """Note in a history that the log of a node cannot be read."""
-    history.note(PROCESS, LOGGED, "unknown", node=node, error=why)
+def note_unread(history: History, node: int, reason: str) -> None:
+    """Record in a history that the log of a node cannot be read."""
+    history.add(UnreadLogDetails(node=node, error=reason), "unknown")
 
 
 def excuse(history: History, nodes: Sequence[int], reason: str) -> None:
-    """Note in a history that nodes may exit by themselves until their next start.
+    """Record in a history that nodes may exit by themselves until their next start.
 
     Raises:
         RackgateError: the reason is not in ``EXCUSES``.
@@ -79,4 +66,4 @@ def excuse(history: History, nodes: Sequence[int], reason: str) -> None:
     if reason not in EXCUSES:
         raise RackgateError(f"nothing can be excused because of {reason!r}")
     for node in nodes:
-        history.note(PROCESS, EXCUSED, "info", node=node, reason=reason)
+        history.add(ExcuseDetails(node=node, reason=reason))

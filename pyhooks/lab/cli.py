@@ -24,6 +24,7 @@ from pyhooks.core.durations import seconds
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.terminal import plain, step_line, visible
 from pyhooks.history.event_log import History
+from pyhooks.history.events import PollDetails, PollFailureDetails
 from pyhooks.kafka import tools
 from pyhooks.lab import class_data_sharing, disks, link_emulation, mbeans, memory, metrics, running_labs, topology
 from pyhooks.lab.lab import Lab
@@ -373,16 +374,16 @@ def metrics_command(
 def _polled(history: History, begin_ns: int) -> list[dict[str, Any]]:
     """Summarize each node's polls in the history since ``begin_ns``, with the node-level metrics of the gate."""
     found: dict[str, dict[str, Any]] = {}
-    for event in history.events():
-        if not metrics.is_metric(event) or event.mono_ns < begin_ns:
+    for event, poll in PollDetails.each(history.events()):
+        if event.mono_ns < begin_ns:
             continue
-        node = str(event.data["node"])
         row = found.setdefault(
-            node, {"node": node, "rack": event.rack, "polls": 0, "answered": 0, "problem": "", "gate": {}}
+            poll.node, {"node": poll.node, "rack": event.rack, "polls": 0, "answered": 0, "problem": "", "gate": {}}
         )
         row["polls"] += 1
         row["answered"] += event.outcome == "ok"
-        row["problem"] = event.data.get("problem", row["problem"])
+        if (failure := PollFailureDetails.of(event)) is not None:
+            row["problem"] = failure.problem
         for one in metrics.rows(event):
             if one.topic is None and one.name in GATE_METRICS and one.value is not None:
                 seen = row["gate"].setdefault(one.name, {"first": one.value, "max": one.value, "last": one.value})

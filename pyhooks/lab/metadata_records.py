@@ -1,10 +1,8 @@
 """Events from a cluster's metadata log, read from a stopped controller's disk with Kafka's own tool.
 
-The events have process ``metadata-log`` and the time at which the controller appended the records, converted to the
-monotonic clock of this process. Op ``metadata``, ``data`` ``{offset, records}``: all records appended at that time
-about brokers, partitions and topics' requirements, each as ``[type, data]``. Op ``metadata-end``, ``data``
-``{controller, low, next, error_ns}``, has the time of the last batch; all times may be off by ``error_ns``. Its outcome
-is ``unknown``, with ``error``, if the log is empty or records are missing.
+The events (``MetadataDetails``) have the time at which the controller appended the records, converted to the monotonic
+clock of this process, and its records about brokers, partitions and topics' requirements. ``MetadataEndDetails`` has
+the time of the last batch.
 
 An idle controller appends a record twice a second (``metadata.max.idle.interval.ms``), so the end of the log shows
 until when the metadata is known.
@@ -20,10 +18,9 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.history.event_log import Event, History, Outcome
+from pyhooks.history.event_log import Event, History
+from pyhooks.history.events import MetadataDetails, MetadataEndDetails
 
-PROCESS = "metadata-log"
-OP, END = "metadata", "metadata-end"
 TOPIC = "__cluster_metadata-0"
 KINDS = frozenset(
     {
@@ -101,19 +98,19 @@ def note(records: Iterable[Record], history: History, *, controller: int, ahead_
     for at_ms, group in groupby(found, key=lambda one: one.at_ms):
         same = [one for one in group if one.kind in KINDS]
         if same:
-            told = {"offset": same[0].offset, "records": [[one.kind, one.data] for one in same]}
-            events.append(_event(at_ms, ahead_ns, OP, told))
+            batch = MetadataDetails(offset=same[0].offset, records=tuple((one.kind, one.data) for one in same))
+            events.append(batch.event_at(at_ms * 1_000_000 - ahead_ns, at_ms, "ok"))
     if not found:
-        history.note(PROCESS, END, "unknown", controller=controller, error="the log holds nothing")
+        history.add(MetadataEndDetails(controller=controller, error="the log is empty"), "unknown")
         return
-    last: dict[str, Any] = {"controller": controller, "low": found[0].offset, "next": found[-1].offset + 1}
-    last["error_ns"] = error_ns
     gaps = [later.offset for one, later in pairwise(found) if later.offset != one.offset + 1]
-    if found[0].offset or gaps:
-        last["error"] = f"records are missing before offset {found[0].offset or gaps[0]}"
-    history.extend([*events, _event(found[-1].at_ms, ahead_ns, END, last)])
-
-
-def _event(at_ms: int, ahead_ns: int, op: str, data: dict[str, Any]) -> Event:
-    outcome: Outcome = "unknown" if "error" in data else "ok"
-    return Event(at_ms * 1_000_000 - ahead_ns, at_ms, PROCESS, op, outcome, None, data)
+    missing = found[0].offset or (gaps[0] if gaps else 0)
+    end = MetadataEndDetails(
+        controller=controller,
+        low=found[0].offset,
+        next=found[-1].offset + 1,
+        error_ns=error_ns,
+        error=f"records are missing before offset {missing}" if missing else None,
+    )
+    last_ms = found[-1].at_ms
+    history.extend([*events, end.event_at(last_ms * 1_000_000 - ahead_ns, last_ms, "unknown" if missing else "ok")])

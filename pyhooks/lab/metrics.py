@@ -13,14 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
+from pyhooks.history.events import MetricsDetails, Number, PollFailureDetails
 from pyhooks.lab.mbeans import Reading, Source
 
-PROCESS = "metrics"
-OP = "metric"
 # Maximum number of a JVM's read errors that a poll keeps.
 ERRORS_KEPT = 3
 _PROPERTY = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*"|[^,]*)')
@@ -118,9 +116,21 @@ class Poll:
 
     def event(self) -> Event:
         """Return the poll as one compact event; ``rows`` is the inverse."""
-        values: dict[str, float | None] = {}
-        topics: dict[str, dict[str, float | None]] = {}
-        partitions: dict[str, dict[str, float | None]] = {}
+        errors = self.errors or None
+        late_ms, took_ms = round((self.mono_ns - self.due_ns) / 1e6, 3), round(self.took_ms, 3)
+        if self.problem:
+            failure = PollFailureDetails(
+                broker=self.broker,
+                node=self.node,
+                late_ms=late_ms,
+                took_ms=took_ms,
+                problem=self.problem,
+                errors=errors,
+            )
+            return failure.event_at(self.mono_ns, self.wall_ms, "unknown", rack=self.rack)
+        values: dict[str, Number | None] = {}
+        topics: dict[str, dict[str, Number | None]] = {}
+        partitions: dict[str, dict[str, Number | None]] = {}
         for one in self.metrics:
             if one.topic is None:
                 values[one.name] = one.value
@@ -129,20 +139,19 @@ class Poll:
             else:
                 partitions.setdefault(f"{one.topic}-{one.partition}", {})[one.name] = one.value
         columns = sorted({name for row in partitions.values() for name in row})
-        data: dict[str, Any] = {
-            "broker": self.broker,
-            "node": self.node,
-            "late_ms": round((self.mono_ns - self.due_ns) / 1e6, 3),
-            "took_ms": round(self.took_ms, 3),
-        }
-        if self.problem:
-            data["problem"] = self.problem
-        else:
-            data |= {"bytes": self.size, "values": values, "topics": topics, "columns": columns}
-            data["partitions"] = {key: [row.get(name) for name in columns] for key, row in partitions.items()}
-        if self.errors:
-            data["errors"] = list(self.errors)
-        return Event(self.mono_ns, self.wall_ms, PROCESS, OP, "unknown" if self.problem else "ok", self.rack, data)
+        response = MetricsDetails(
+            broker=self.broker,
+            node=self.node,
+            late_ms=late_ms,
+            took_ms=took_ms,
+            errors=errors,
+            size_bytes=self.size,
+            values=values,
+            topics=topics,
+            columns=tuple(columns),
+            partitions={key: tuple(row.get(name) for name in columns) for key, row in partitions.items()},
+        )
+        return response.event_at(self.mono_ns, self.wall_ms, "ok", rack=self.rack)
 
 
 def rows(event: Event) -> Iterator[Metric]:
@@ -150,26 +159,24 @@ def rows(event: Event) -> Iterator[Metric]:
 
     Missing values (of a gauge that some partitions have and this one has not) are left out.
     """
-    data = event.data
+    found = MetricsDetails.of(event)
+    if found is None:
+        return
+    broker = found.broker
 
     def row(topic: str | None, partition: int | None, name: str, value: float | None) -> Metric:
-        return Metric(int(data["broker"]), topic, partition, name, value, event.mono_ns, event.wall_ms)
+        return Metric(broker, topic, partition, name, value, event.mono_ns, event.wall_ms)
 
-    for name, value in data.get("values", {}).items():
+    for name, value in found.values.items():
         yield row(None, None, name, value)
-    for topic, named in data.get("topics", {}).items():
+    for topic, named in found.topics.items():
         for name, value in named.items():
             yield row(topic, None, name, value)
-    for key, cells in data.get("partitions", {}).items():
+    for key, cells in found.partitions.items():
         topic, _, number = key.rpartition("-")
-        for name, value in zip(data["columns"], cells, strict=True):
+        for name, value in zip(found.columns, cells, strict=True):
             if value is not None:
                 yield row(topic, int(number), name, value)
-
-
-def is_metric(event: Event) -> bool:
-    """Return whether an event is a poll."""
-    return (event.process, event.op) == (PROCESS, OP)
 
 
 def poll(source: Source, timeout_s: float, due_ns: int | None = None) -> Poll:

@@ -123,13 +123,13 @@ def test_an_excuse_of_one_node_is_none_of_another() -> None:
 @pytest.mark.parametrize(
     ("own", "says"),
     [
-        (["start", KILLED, LOG], "nobody has looked whether node 1 runs"),
+        (["start", KILLED, LOG], "the state of node 1 was never queried"),
         (["start", UP, KILLED], "the log of node 1 was not read"),
         (["start", UP, KILLED, LOG, "start", UP], "the log of node 1 was not read"),
         (["start", UP, ("faults-logged", {"outcome": "unknown", "error": "gone"})], "can't be read: gone"),
         (
             ["start", ("state", {"outcome": "unknown", "error": "no way"}), LOG],
-            "can't be asked whether it runs: no way",
+            "state of node 1 can't be queried: no way",
         ),
     ],
 )
@@ -137,12 +137,12 @@ def test_what_is_not_known_is_unknown(own: list[Any], says: str) -> None:
     found = check_crashes(life(1, *own))
     assert found.valid == "unknown"
     assert says in "; ".join(found.because)
-    assert check_crashes([]).because == ("nobody has looked whether any node runs",)
+    assert check_crashes([]).because == ("no node's state was queried",)
 
 
 def test_a_node_that_nobody_looked_at_is_unknown() -> None:
     found = check_crashes([*life(1, "start", UP, LOG), *life(2, "start", KILLED, LOG)])
-    assert (found.valid, found.because) == ("unknown", ("nobody has looked whether node 2 runs",))
+    assert (found.valid, found.because) == ("unknown", ("the state of node 2 was never queried",))
 
 
 def test_it_applies_where_somebody_kept_watch() -> None:
@@ -152,7 +152,9 @@ def test_it_applies_where_somebody_kept_watch() -> None:
 
 
 def asked(log: Path) -> str:
-    done = subprocess.run(["sh", "-c", process_events.question(str(log))], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["sh", "-c", process_events.fault_query(str(log))], capture_output=True, text=True, check=True
+    )
     return done.stdout
 
 

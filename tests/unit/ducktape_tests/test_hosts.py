@@ -142,7 +142,7 @@ def test_what_becomes_of_processes_is_written_down(hosts: Hosts, tmp_path: Path)
     # the java that is made up logs nothing
     assert (found.valid, found.because) == (
         "unknown",
-        (f"the log of node {BROKER.node_id} can't be read: there is no line of Kafka in it",),
+        (f"the log of node {BROKER.node_id} can't be read: it has no log entry",),
     )
 
 

@@ -65,7 +65,7 @@ def test_in_a_history_by_our_clock(tmp_path: Path) -> None:
     assert (one.mono_ns, one.wall_ms) == (219_000_000, AT_MS + 219)
     assert [entry[0] for entry in one.data["entries"]] == [0, 1]
     assert (two.mono_ns, len(two.data["entries"])) == (1_001_000_000, 2)
-    assert (end.op, end.outcome, end.data) == (log_events.END, "ok", {"node": 5, "entries": 4, "error_ns": 7})
+    assert (end.op, end.outcome, end.data) == ("log-end", "ok", {"node": 5, "entries": 4, "error_ns": 7})
 
 
 def test_a_log_without_a_line_of_kafka_is_unknown(tmp_path: Path) -> None:
@@ -74,4 +74,4 @@ def test_a_log_without_a_line_of_kafka_is_unknown(tmp_path: Path) -> None:
         parse(["Error: Could not find or load main class"], "+0000"), history, node=5, ahead_ns=0, error_ns=0
     )
     (only,) = history.events()
-    assert (only.op, only.outcome) == (log_events.END, "unknown")
+    assert (only.op, only.outcome) == ("log-end", "unknown")

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event, History
+from pyhooks.history.events import PollDetails
 from pyhooks.lab.mbeans import BEANS, QuerySource, Reading, SocketSource, parse
-from pyhooks.lab.metrics import Metric, Poll, Poller, is_metric, metrics_of, poll, recorded, rows
+from pyhooks.lab.metrics import Metric, Poll, Poller, metrics_of, poll, recorded, rows
 
 PARTITION = "kafka.cluster:type=Partition,name=IsrRackCount,topic=or-ders.x,partition=7"
 
@@ -60,7 +61,7 @@ VALUES = st.one_of(st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allo
 def test_a_poll_comes_back_from_its_event(cells: dict[tuple[str | None, int | None, str], float], mono_ns: int) -> None:
     metrics = tuple(Metric(3, *key, value, mono_ns, 77) for key, value in cells.items())
     event = Poll(3, "broker-3", "b", mono_ns, mono_ns, 77, 1.5, 99, metrics).event()
-    assert is_metric(event)
+    assert PollDetails.describes(event)
     assert set(rows(Event.parse(event.line()))) == set(metrics)
 
 
@@ -200,7 +201,7 @@ def test_polls_go_into_a_history(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
     with recorded([Slow([0.0], timeout_s=1)], history, interval_s=0.05):
         wait_for(lambda: len(list(history.events())) >= 3, what="events", timeout_s=10, interval_s=0.01)
-    events = [event for event in history.events() if is_metric(event)]
+    events = [event for event in history.events() if PollDetails.describes(event)]
     assert [event.outcome for event in events[:3]] == ["ok", "unknown", "unknown"]
     assert [(one.topic, one.partition, one.name, one.value) for one in rows(events[0])] == [
         ("or-ders.x", 7, "IsrRackCount", 2)
