@@ -55,7 +55,6 @@ VERBS = {
         (
             "pyhooks.placement.model_cli:model_app",
             "pyhooks.simulation.cli:simulate_app",
-            "pyhooks.simulation.replay_cli:replay_app",
         ),
     ),
 }

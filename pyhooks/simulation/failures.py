@@ -1,7 +1,7 @@
-"""What fails in a cluster, how often and for how long: what the simulation is fed with, and from where.
+"""Failure rates of a simulated cluster, their command-line options and the sources of the defaults.
 
-All arrive independently of each other and of what is already away, at the same rate all the time (Poisson), and last
-for times that are drawn from exponential distributions. What hits the same broker while it is away prolongs that.
+Faults arrive independently of each other, at constant rates (Poisson), and last for exponentially distributed times. A
+fault of a broker that is already unavailable prolongs its outage.
 """
 
 from __future__ import annotations
@@ -14,33 +14,29 @@ from pyhooks.core.durations import seconds
 from pyhooks.core.errors import RackgateError
 from pyhooks.placement import failure_rates
 from pyhooks.placement.failure_rates import YEAR_S, Default
+from pyhooks.simulation.partition_machine import Timing
 
 _SPELLS = re.compile(r"(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)x(\S+)")
-MOST_A_YEAR = 10_000.0
+MAX_PER_YEAR = 10_000.0
 
 
 @dataclass(frozen=True)
-class Spells:
-    """Something that comes again and again, to each broker or each rack.
-
-    Attributes:
-        per_year: how often, to each.
-        mean_s: how long it lasts on average, in seconds.
-    """
+class SpellRate:
+    """Rate and mean duration of a fault of each broker or rack."""
 
     per_year: float
     mean_s: float
 
 
 @dataclass(frozen=True)
-class Bursts:
-    """Failures that come together.
+class BurstRates:
+    """Failures of brokers that come together.
 
     Attributes:
-        share: of all failures of brokers.
-        size: how many brokers they take on average, at least 2, where there are so many.
-        one_rack: the share of bursts that stay in one rack; the others take brokers from anywhere.
-        spread_s: they begin within so many seconds.
+        share: fraction of all failures of brokers.
+        size: mean number of brokers in a burst, at least 2, if there are as many.
+        one_rack: fraction of bursts within one rack; the others take brokers from anywhere.
+        spread_s: time within which the failures of a burst begin.
     """
 
     share: float
@@ -50,29 +46,29 @@ class Bursts:
 
 
 @dataclass(frozen=True)
-class Faults:
-    """All that fails.
+class FaultRates:
+    """All faults of a cluster.
 
     Attributes:
-        broker: failures of brokers, those in bursts included.
+        broker: failures of brokers, including those in bursts.
         stop: clean restarts.
         lag: spells in which a broker does not keep up as a follower.
-        disk: losses of a broker's disk, until there is another one; then all is copied.
+        disk: losses of a broker's disk, until it is replaced; then everything is copied.
         rack: outages of racks.
-        rack_disks: racks that are destroyed, in the same way.
-        power: the share of failures of brokers, and of outages of racks, that lose what is not flushed. Of the others
-            a broker's process crashes, and a rack is cut off.
-        bursts: which failures of brokers come together.
+        rack_disks: destroyed racks, until the disks are replaced.
+        power: fraction of failures of brokers and outages of racks that lose unflushed data. In the others the process
+            crashes, or the rack is partitioned.
+        bursts: failures of brokers that come together.
     """
 
-    broker: Spells
-    stop: Spells
-    lag: Spells
-    disk: Spells
-    rack: Spells
-    rack_disks: Spells
+    broker: SpellRate
+    stop: SpellRate
+    lag: SpellRate
+    disk: SpellRate
+    rack: SpellRate
+    rack_disks: SpellRate
     power: float
-    bursts: Bursts
+    bursts: BurstRates
 
 
 BROKER = Default("--broker-failure", failure_rates.BROKER_AWAY.value, "as `--broker-away` of `rackgate model exact`")
@@ -85,7 +81,7 @@ POWER = Default("--power-share", "0.1", "assumed: most failures end a process or
 BURST_SHARE = Default(
     "--burst-share",
     "0.37",
-    "so many failures are part of a burst (Ford et al., OSDI 2010, by anantjain.dev)",
+    "fraction of failures that are part of a burst (Ford et al., OSDI 2010, by anantjain.dev)",
 )
 BURST_SIZE = Default("--burst-size", "3", "assumed: most bursts are small; 2 is the least")
 BURST_ONE_RACK = Default(
@@ -93,11 +89,9 @@ BURST_ONE_RACK = Default(
 )
 BURST_SPREAD = Default("--burst-spread", "2m", "assumed")
 SESSION = Default("--session", "9s", "broker.session.timeout.ms of Kafka")
-LAG_MAX = Default("--lag-max", "30s", "replica.lag.time.max.ms of Kafka, which looks each half of it")
+LAG_MAX = Default("--lag-max", "30s", "replica.lag.time.max.ms of Kafka, which checks each half of it")
 FLUSH = Default("--flush", "30s", "vm.dirty_expire_centisecs of Linux 6; Kafka leaves flushing to the kernel")
-CATCH_UP = Default(
-    "--catch-up", "0.1", "assumed, of the time that it was away: copying is ten times as fast as writing"
-)
+CATCH_UP = Default("--catch-up", "0.1", "assumed: copying is ten times as fast as writing")
 COPY = Default("--copy", "4h", "assumed: 1.5 TB at 100 MB/s")
 DEFAULTS = (
     BROKER, STOP, LAG, DISK, RACK, RACK_DISKS, POWER, BURST_SHARE, BURST_SIZE, BURST_ONE_RACK, BURST_SPREAD, SESSION,
@@ -105,40 +99,56 @@ DEFAULTS = (
 )  # fmt: skip
 
 
-def spells(text: str, option: str) -> Spells:
-    """As a person writes it: ``4x1h`` is four times a year, an hour each on average; ``0`` is never.
+def parse_faults(given: Mapping[str, str]) -> tuple[FaultRates, Timing]:
+    """Parse the values of the options.
+
+    Args:
+        given: value by option, such as ``--lag``; missing ones have their defaults.
 
     Raises:
-        RackgateError: not of that form, or too often.
+        RackgateError: a value is invalid.
     """
+
+    def value(default: Default) -> tuple[str, str]:
+        return given.get(default.option, default.value), default.option
+
+    def duration(default: Default) -> float:
+        return seconds(*value(default), most_s=YEAR_S / 12)
+
+    faults = FaultRates(
+        broker=_spell_rate(*value(BROKER)),
+        stop=_spell_rate(*value(STOP)),
+        lag=_spell_rate(*value(LAG)),
+        disk=_spell_rate(*value(DISK)),
+        rack=_spell_rate(*value(RACK)),
+        rack_disks=_spell_rate(*value(RACK_DISKS)),
+        power=_number(*value(POWER), 0.0, 1.0),
+        bursts=BurstRates(
+            share=_number(*value(BURST_SHARE), 0.0, 1.0),
+            size=_number(*value(BURST_SIZE), 2.0, 1000.0),
+            one_rack=_number(*value(BURST_ONE_RACK), 0.0, 1.0),
+            spread_s=seconds(*value(BURST_SPREAD)),
+        ),
+    )
+    catch_up = _number(*value(CATCH_UP), 0.0, 10.0)
+    return faults, Timing(duration(SESSION), duration(LAG_MAX), duration(FLUSH), catch_up, duration(COPY))
+
+
+def _spell_rate(text: str, option: str) -> SpellRate:
+    """Parse ``4x1h`` (four times a year, an hour each on average), or ``0`` for never."""
     if text.strip() == "0":
-        return Spells(0.0, 1.0)
+        return SpellRate(0.0, 1.0)
     found = _SPELLS.fullmatch(text.strip())
     if found is None:
         raise RackgateError(
             f"{option} {text}: expected 4x1h (four times a year, an hour each on average), or 0 for never"
         )
-    often = float(found[1])
-    if often > MOST_A_YEAR:
-        raise RackgateError(f"{option} {text}: at most {MOST_A_YEAR:g} times a year")
-    return Spells(often, seconds(found[2], f"{option} {text}: in it,", most_s=YEAR_S / 12))
+    if float(found[1]) > MAX_PER_YEAR:
+        raise RackgateError(f"{option} {text}: at most {MAX_PER_YEAR:g} times a year")
+    return SpellRate(float(found[1]), seconds(found[2], f"{option} {text}: in it,", most_s=YEAR_S / 12))
 
 
-def share(text: str, option: str) -> float:
-    """A part of a whole, from 0 to 1.
-
-    Raises:
-        RackgateError: it is none.
-    """
-    return number(text, option, 0.0, 1.0)
-
-
-def number(text: str, option: str, least: float, most: float) -> float:
-    """A number within bounds.
-
-    Raises:
-        RackgateError: it is none, or not within them.
-    """
+def _number(text: str, option: str, least: float, most: float) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -146,35 +156,3 @@ def number(text: str, option: str, least: float, most: float) -> float:
     if not least <= value <= most:
         raise RackgateError(f"{option} {text}: expected a number from {least:g} to {most:g}")
     return value
-
-
-def faults(given: Mapping[str, str]) -> Faults:
-    """From what a person writes.
-
-    Args:
-        given: options, as ``--lag``, to what is written; those that are missing are as by default.
-
-    Raises:
-        RackgateError: one of them is not well written.
-    """
-
-    def of(default: Default) -> tuple[str, str]:
-        return given.get(default.option, default.value), default.option
-
-    spread, option = of(BURST_SPREAD)
-    size, size_option = of(BURST_SIZE)
-    return Faults(
-        broker=spells(*of(BROKER)),
-        stop=spells(*of(STOP)),
-        lag=spells(*of(LAG)),
-        disk=spells(*of(DISK)),
-        rack=spells(*of(RACK)),
-        rack_disks=spells(*of(RACK_DISKS)),
-        power=share(*of(POWER)),
-        bursts=Bursts(
-            share(*of(BURST_SHARE)),
-            number(size, size_option, 2.0, 1000.0),
-            share(*of(BURST_ONE_RACK)),
-            seconds(spread, option),
-        ),
-    )

@@ -1,253 +1,359 @@
-"""The life of partitions while some of their brokers are disturbed, many of them in lockstep: ISR, ELR, leader, data.
+"""State machine of partitions under faults: ISR, ELR, leader and acknowledged records of many partitions in lockstep.
 
-A *script* is what happens to the replicas of one partition from the moment at which one of them is disturbed to the one
-at which all are in the ISR again. The machine runs each script under each setting and tells how long acks=all was taken
-or refused and why, and which acknowledged records were lost. It is a state machine of kip/KIP-1290.md and KIP-966:
+A *script* is the sequence of events of the replicas of one partition, from the first disturbance until all replicas are
+in the ISR again. The machine runs each script under each setting by the rules of kip/KIP-1290.md and KIP-966:
 
-- A broker that goes away is fenced after its session (at once where it stops cleanly); then it leaves the ISR. So does
-  a follower that has not caught up for ``replica.lag.time.max.ms`` when its leader looks next, which is each half of
-  that time (``isr-expiration`` of ReplicaManager): after 1 to 1.5 times the limit. Until then writes wait for it. All
-  leaders look at the same moments: since partitions that live the same are played once, they can't each have their own.
-  Spells begin at random moments, so how long each partition waits is as if they had; that those of different leaders
-  wait equally long makes intervals wider, if anything.
-- Who leaves an ISR that is not enough by M (and by R, with ``elr="racks"``) is eligible: in the ELR. An ISR that is
-  enough again clears it. Who comes back from an unclean end is taken out of ISR and ELR.
-- The leader is a member of the ISR; of an empty ISR, one of the ELR; if that is empty too, the last known leader. With
-  ``elr="off"`` the last member stays in the ISR and leads when it is back, whatever it has lost.
-- Where R is above 1, with ``elr="racks"``, replicas that left the ISR or the ELR after an unclean end are remembered in
-  the last known ELR, the last leader first, until the ISR is enough again. Where ISR and ELR are empty, the first of
-  them is awaited and elected. A replica whose disk was replaced is forgotten when it is back, unless there is no other
-  one to wait for. When R is lowered to 1 and nobody leads, the first of them stays.
-- Who is back, or fast again, joins the ISR when it has caught up with a leader.
-- An operator lowers R to 1 when a partition has refused for want of racks for the reaction time, which clears its ELR
-  if the ISR is enough then, and restores R the same time after all replicas are in the ISR.
+- An unavailable broker is fenced after its session, at once if it stops cleanly, and then leaves the ISR. A follower
+  that has lagged for ``replica.lag.time.max.ms`` leaves at the next check of its leader (``isr-expiration`` of
+  ReplicaManager, each half of that time), so after 1 to 1.5 times the limit. Writes wait until then. All leaders
+  check at the same moments; spells begin at random moments, so the mean wait is right.
+- A replica that leaves an ISR that is then too small for M (and R, with ``elr="racks"``) joins the ELR. A sufficient
+  ISR clears the ELR. A replica that returns from an unclean end leaves ISR and ELR.
+- The leader is a member of the ISR; if the ISR is empty, of the ELR; if that is empty too, the last known leader. With
+  ``elr="off"`` the last member stays in the ISR and leads when it returns, whatever it has lost.
+- With R above 1 and ``elr="racks"``, replicas that left ISR or ELR after an unclean end are in the last known ELR, the
+  last leader first, until the ISR is sufficient. If ISR and ELR are empty, the first of them is awaited and elected. A
+  replica with a replaced disk is removed when it returns, unless no other one is left. When R is lowered to 1 and
+  there is no leader, only the first one stays.
+- A replica that returns, or no longer lags, joins the ISR when it has caught up with a leader.
+- An operator lowers R to 1 when writes have been refused for missing racks for the reaction time, which clears the ELR
+  of a sufficient ISR, and restores R the same time after all replicas are in the ISR.
 
-Acknowledged records: each replica is known to have everything that was acknowledged until some moment. A member of the
-ISR has everything up to now, since acks=all waits for all of them; who left, up to then; after a loss of power what was
-flushed; after its disk is destroyed, nothing. Records are lost when a leader serves that lacks some.
+Each replica has all acknowledged records up to some moment: an ISR member up to now, since acks=all waits for the whole
+ISR; others up to when they left; after a power loss what was flushed; after the loss of a disk none. Records are lost
+when a leader serves that lacks some.
 
-Left out: topics (the operator acts on single partitions), M and R that change otherwise, reassignments, unclean
-elections that a person asks for, preferred leader elections while a script lasts, controllers that are away, acks=1.
+Not modelled: topics (the operator acts on single partitions), other changes of M and R, reassignments, unclean
+elections by an operator, preferred leader elections, unavailable controllers, acks=1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from pyhooks.kafka import gate
-from pyhooks.simulation.machine_script import (
-    ALONE,
-    COLUMNS,
-    LOWERED,
-    NEVER,
-    Cause,
-    Code,
-    Floats,
-    Ints,
-    Losses,
-    Outcome,
-    Scripts,
-    Seen,
-    Setting,
-    Status,
-    Timing,
-    met,
-    racks_of_sets,
-    tables,
-)
+from pyhooks.placement.exact_model import Elr
 
-_COMPACT = 0.7  # of the rows still run: then the others are put away
-# row, moment, seconds and cause of what was lost
-_Lost = tuple[Ints, Floats, Floats, Ints]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+NEVER = math.inf
+
+
+class Code(IntEnum):
+    """Event of the brokers of some replicas. Codes up to ``RACK_DISKS`` make them unavailable."""
+
+    CUT = 0  # partitioned from all others, and still running
+    STOP = 1  # stopped cleanly
+    CRASH = 2  # process killed; written data stays
+    POWER = 3  # power loss; unflushed data is lost
+    DISK = 4  # disk destroyed
+    RACK_DISKS = 5  # disk destroyed with all others of the rack
+    BACK = 6
+    SLOW = 7  # no longer keeps up as a follower
+    FAST = 8
+
+
+class Status(IntEnum):
+    """What acks=all meets; without a leader, what the available replicas would meet if one of them led."""
+
+    TAKEN = 0
+    WAITS = 1  # for an unavailable or slow leader or ISR member that is not fenced or removed yet
+    NOBODY = 2  # no replica is available
+    HOLDER = 3  # enough replicas are available, but none that may lead
+    REPLICAS = 4  # too few replicas
+    RACKS = 5  # too few racks
+
+
+STATUSES = len(Status)
+ALONE, LOWERED = STATUSES, STATUSES + 1  # further columns: taken by one rack alone; R is lowered
+COLUMNS = STATUSES + 2
+
+
+class Cause(IntEnum):
+    """Cause of a loss of acknowledged records."""
+
+    BROKERS = 0  # individual disks were destroyed
+    ONE_RACK = 1  # a rack was destroyed, and perhaps individual disks elsewhere
+    MORE_RACKS = 2
+    UNFLUSHED = 3  # nothing was destroyed, but unflushed data was lost
+    FORGOTTEN = 4  # a replica has the records, and another was elected
+
+
+@dataclass(frozen=True)
+class GateSetting:
+    """Setting to simulate.
+
+    Attributes:
+        min_replicas: M as configured.
+        min_racks: R as configured.
+        elr: which replicas are eligible leaders, as in ``pyhooks.placement.exact_model``.
+        lower_s: time from the first refusal because of missing racks until the operator lowers R; ``NEVER`` if not.
+    """
+
+    min_replicas: int
+    min_racks: int
+    elr: Elr = "racks"
+    lower_s: float = NEVER
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Durations in seconds.
+
+    Attributes:
+        session_s: until an unavailable broker is fenced.
+        lag_s: maximum lag; the leader removes a slower follower from the ISR at its next check.
+        flush_s: age at which written data has been flushed.
+        catch_up: time to catch up, as a fraction of the time that a replica was unavailable or slow.
+        copy_s: time to fill an empty disk.
+    """
+
+    session_s: float
+    lag_s: float
+    flush_s: float
+    catch_up: float
+    copy_s: float
+
+    def next_check_s(self, after_s: Floats) -> Floats:
+        """Return the times of the next lag checks of leaders, which are half of ``lag_s`` apart."""
+        checks: Floats = (np.floor(after_s / (self.lag_s / 2)) + 1) * (self.lag_s / 2)
+        return checks
+
+
+@dataclass(frozen=True)
+class Scripts:
+    """Events of partitions, by script and then by time; each script has at least one event.
+
+    Attributes:
+        first: index of the first event of each script, then the number of events.
+        at_s: time of each event.
+        code: ``Code`` of each event.
+        replicas: its replicas, as bits.
+        pattern: racks of the replicas of each script, as an index into the patterns.
+    """
+
+    first: Ints
+    at_s: Floats
+    code: Ints
+    replicas: Ints
+    pattern: Ints
+
+    @property
+    def number(self) -> int:
+        """Number of scripts."""
+        return len(self.pattern)
+
+
+@dataclass(frozen=True)
+class MachineResult:
+    """Result of a run of the machine.
+
+    Attributes:
+        spent_s: seconds in each status, of shape (scripts, settings, ``COLUMNS``).
+        ended_s: time at which each script had ended under all settings, with R restored.
+        losses: elections that lost acknowledged records, by script and time: ``script``, index of the ``setting``,
+            ``at_s``, ``seconds`` of acknowledged writes that were lost (infinite if all were), ``cause``.
+    """
+
+    spent_s: Floats
+    ended_s: Floats
+    losses: pd.DataFrame
+
+
+@lru_cache
+def replica_sets(replicas: int) -> tuple[Bools, Ints, Ints]:
+    """Return for each set of replicas its members, their number, and the first of them (-1 if empty)."""
+    sets = np.arange(1 << replicas, dtype=np.int64)
+    members = (sets[:, None] >> np.arange(replicas)) & 1 == 1
+    first = np.where(sets > 0, members.argmax(axis=1), -1)
+    return members, members.sum(axis=1).astype(np.int64), first.astype(np.int64)
+
+
+def racks_of_sets(patterns: Sequence[Sequence[int]]) -> Ints:
+    """Return the number of racks of each set of replicas, of shape (patterns, sets).
+
+    Args:
+        patterns: for each, the rack of each replica; all of the same length.
+    """
+    members, _, _ = replica_sets(len(patterns[0]))
+    racks = np.zeros((len(patterns), len(members)), dtype=np.int64)
+    for row, pattern in enumerate(patterns):
+        for rack in set(pattern):
+            racks[row] += members[:, [one == rack for one in pattern]].any(axis=1)
+    return racks
+
+
+def bit_of(replica: Ints) -> Ints:
+    """Return the set of one replica; the empty set for -1."""
+    return np.where(replica >= 0, np.left_shift(1, np.maximum(replica, 0)), 0)
+
+
+def healthy_status(patterns: Sequence[Sequence[int]], settings: Sequence[GateSetting]) -> Ints:
+    """Return the status while all replicas are in the ISR, of shape (patterns, settings)."""
+    need = [gate.limits(one.min_replicas, one.min_racks, len(patterns[0])).racks for one in settings]
+    racks = np.array([len(set(pattern)) for pattern in patterns])
+    return np.where(racks[:, None] >= np.array(need), int(Status.TAKEN), int(Status.RACKS))
 
 
 def run(
     scripts: Scripts,
     patterns: Sequence[Sequence[int]],
-    settings: Sequence[Setting],
+    settings: Sequence[GateSetting],
     timing: Timing,
     *,
     end_s: float,
     begin_s: float = 0.0,
-    seen: list[Seen] | None = None,
-) -> Outcome:
-    """Runs each script under each setting until all is well again.
+    observe: Callable[[_Rows, Floats], None] | None = None,
+) -> MachineResult:
+    """Run each script under each setting until all replicas are in the ISR again.
 
     Args:
-        scripts: what happens.
-        patterns: for each, the rack of each replica, as small numbers.
-        settings: to judge.
-        timing: how long things take.
-        end_s: nothing counts from then on.
-        begin_s: nothing counts until then.
-        seen: if given, each stretch of time is appended; slow.
+        scripts: events of the partitions.
+        patterns: rack of each replica, as small numbers.
+        settings: settings to simulate.
+        timing: durations.
+        end_s: end of the horizon; times and losses count only within it.
+        begin_s: begin of the horizon.
+        observe: called with the rows and the next moment of each before each step.
 
     Raises:
-        RuntimeError: a script ends and a partition is not well again: a broker never came back.
+        RuntimeError: a script ends before all replicas are in the ISR.
     """
-    members, _, _ = tables(len(patterns[0]))
     rows = _Rows(scripts, patterns, settings, timing)
     spent = np.zeros((scripts.number * len(settings), COLUMNS))
     ended = np.zeros(scripts.number * len(settings))
-    lost: list[_Lost] = []
-    while rows.size:
-        until = rows.next()
-        done = np.isinf(until)
-        if done.any():
-            if (rows.isr[done] != len(members) - 1).any() or (rows.leader[done] < 0).any():
+    losses: list[pd.DataFrame] = []
+    while len(rows.row):
+        until = rows.next_moment()
+        if (done := np.isinf(until)).any():
+            if (rows.isr[done] != rows.full).any() or (rows.leader[done] < 0).any():
                 raise RuntimeError("a script ends before all replicas are back")
             ended[rows.row[done]] = rows.now[done]
-            if done.mean() > 1 - _COMPACT or done.all():
-                rows.keep(~done)
-                until = until[~done]
-                if not rows.size:
-                    break
-        counted = np.clip(until, begin_s, end_s) - np.clip(rows.now, begin_s, end_s)
-        counted[np.isinf(until)] = 0.0
-        spent[rows.row, rows.status] += counted
-        spent[rows.row, ALONE] += counted * (rows.alone & (rows.status == Status.TAKEN))
-        spent[rows.row, LOWERED] += counted * rows.lowered
-        if seen is not None:
-            rows.tell(until, len(settings), seen)
-        lost += rows.step(until)
-    return Outcome(
+            rows.keep(~done)
+            continue
+        seconds = np.clip(until, begin_s, end_s) - np.clip(rows.now, begin_s, end_s)
+        spent[rows.row, rows.status] += seconds
+        spent[rows.row, ALONE] += seconds * (rows.alone & (rows.status == Status.TAKEN))
+        spent[rows.row, LOWERED] += seconds * rows.lowered
+        if observe is not None:
+            observe(rows, until)
+        losses += rows.step(until)
+    lost = pd.concat(losses or [_losses(*(np.zeros(0, dtype=np.int64),) * 4)])
+    lost = lost[(lost.at_s >= begin_s) & (lost.at_s < end_s)].sort_values(["row", "at_s"])
+    lost.insert(0, "script", lost.row // len(settings))
+    lost.insert(1, "setting", lost.row % len(settings))
+    return MachineResult(
         spent.reshape(scripts.number, len(settings), COLUMNS),
         ended.reshape(scripts.number, len(settings)).max(axis=1, initial=-NEVER),
-        _losses(lost, len(settings), begin_s, end_s),
+        lost.drop(columns="row"),
     )
 
 
-def _losses(found: list[_Lost], settings: int, begin_s: float, end_s: float) -> Losses:
-    if not found:
-        none, zero = np.zeros(0, dtype=np.int64), np.zeros(0)
-        return Losses(none, none, zero, zero, none)
-    rows, at, seconds, causes = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    inside = (at >= begin_s) & (at < end_s)
-    order = np.lexsort((at[inside], rows[inside]))
-    rows, at, seconds, causes = (part[inside][order] for part in (rows, at, seconds, causes))
-    return Losses(rows // settings, rows % settings, at, seconds, causes)
+def _losses(row: Ints, at_s: Any, seconds: Any, cause: Ints) -> pd.DataFrame:
+    return pd.DataFrame({"row": row, "at_s": at_s, "seconds": seconds, "cause": cause})
 
 
 class _Rows:
-    """The rows that still run, one for each script and setting; arrays with one entry, or one of each replica, a row.
+    """Rows still running, one for each script and setting: arrays with one entry, or one entry of each replica, a row.
 
-    Sets of replicas are bits. ``has_until`` is the moment until which a replica has all that was acknowledged, and
-    ``acked`` the last moment at which anything was. ``turn`` is the place of each replica in the last known ELR, the
-    lowest first, ``NEVER`` if it is not in it. ``replaced`` are replicas with a new disk that are not back yet.
+    Sets of replicas are bits. ``has_until`` is the moment until which a replica has all acknowledged records, ``acked``
+    that of the last acknowledgement. ``turn`` is the place of each replica in the last known ELR, the lowest first,
+    ``NEVER`` if it is not in it. ``replaced`` are replicas with a new disk that are not back yet.
     """
 
-    _EACH = (
-        "row", "now", "at", "last_event", "pattern", "need_m", "need_r", "wants_r", "elr_mode", "lower", "operator",
-        "up", "slow", "isr", "elr", "unclean", "replaced", "leader", "turn", "acked", "status", "alone", "lowered",
-        "has_until", "fence", "ready", "copy", "behind", "gone", "timer", "event",
-    )  # fmt: skip
-
-    now: Floats
-    lower: Floats
-    operator: Floats
-    acked: Floats
-    timer: Floats
-    event: Floats
-    need_m: Ints
-    need_r: Ints
-    elr_mode: Ints
-
     def __init__(
-        self, scripts: Scripts, patterns: Sequence[Sequence[int]], settings: Sequence[Setting], timing: Timing
+        self, scripts: Scripts, patterns: Sequence[Sequence[int]], settings: Sequence[GateSetting], timing: Timing
     ) -> None:
-        replicas = len(patterns[0])
+        replicas, number = len(patterns[0]), len(settings)
         self.timing, self.events = timing, scripts
-        self.members, self.count, self.first = tables(replicas)
-        self.racks = racks_of_sets(patterns)
-        self.rack_ids = np.array(patterns, dtype=np.int64)
-        self.full = (1 << replicas) - 1
-        number, every = len(settings), scripts.number * len(settings)
+        self.members, self.count, self.first = replica_sets(replicas)
+        self.racks, self.rack_ids = racks_of_sets(patterns), np.array(patterns, dtype=np.int64)
+        self.bits, self.full = np.left_shift(1, np.arange(replicas)), (1 << replicas) - 1
+        self.served: list[Ints] = []
+        shared = set(vars(self))
+        rows = scripts.number * number
         limits = [gate.limits(one.min_replicas, one.min_racks, replicas) for one in settings]
 
-        def each(values: Sequence[Any], dtype: type) -> npt.NDArray[Any]:
+        def of_setting(values: Sequence[Any], dtype: type) -> npt.NDArray[Any]:
             return np.tile(np.array(values, dtype=dtype), scripts.number)
 
         def filled(value: Any, dtype: type = np.int64) -> npt.NDArray[Any]:
-            return np.full(every, value, dtype=dtype)
+            return np.full(rows, value, dtype=dtype)
 
-        self.row = np.arange(every)
-        self.at = np.repeat(scripts.first[:-1], number)
-        self.last_event = np.repeat(scripts.first[1:], number)
-        self.now = scripts.at_s[self.at] if every else np.zeros(0)
+        self.row = np.arange(rows)
+        self.at, self.last_event = np.repeat(scripts.first[:-1], number), np.repeat(scripts.first[1:], number)
+        self.now: Floats = scripts.at_s[self.at] if rows else np.zeros(0)
         self.pattern = np.repeat(scripts.pattern, number)
-        self.need_m, self.need_r = (each([getattr(one, of) for one in limits], int) for of in ("replicas", "racks"))
-        self.wants_r = self.need_r.copy()
-        self.elr_mode = each([{"off": 0, "replicas": 1, "racks": 2}[one.elr] for one in settings], int)
-        self.lower = each([one.lower_s for one in settings], float)
-        self.operator = filled(NEVER, float)
+        self.need_m: Ints = of_setting([one.replicas for one in limits], int)
+        self.need_r: Ints = of_setting([one.racks for one in limits], int)
+        self.configured_r = self.need_r.copy()
+        self.elr_mode: Ints = of_setting([{"off": 0, "replicas": 1, "racks": 2}[one.elr] for one in settings], int)
+        self.lower: Floats = of_setting([one.lower_s for one in settings], float)
+        self.operator: Floats = filled(NEVER, float)
         self.up, self.isr = filled(self.full), filled(self.full)
-        self.slow, self.elr, self.unclean = filled(0), filled(0), filled(0)
-        self.replaced, self.leader = filled(0), filled(0)
-        self.lowered = filled(False, bool)
-        self.alone = self.racks[self.pattern, self.isr] == 1
-        self.status = np.where(self.racks[self.pattern, self.isr] >= self.need_r, Status.TAKEN, Status.RACKS)
-        self.acked = np.where(self.status == Status.TAKEN, self.now, -NEVER)
-        self.has_until = np.repeat(self.now[:, None], replicas, axis=1)
-        self.fence, self.ready, self.turn = (np.full((every, replicas), NEVER) for _ in range(3))
-        self.copy, self.behind = (np.zeros((every, replicas)) for _ in range(2))
-        self.gone = np.zeros((every, replicas), dtype=np.int8)
-        self.timer, self.event = filled(NEVER, float), filled(NEVER, float)
+        self.slow, self.elr, self.unclean, self.replaced, self.leader = (filled(0) for _ in range(5))
+        self.lowered: Bools = filled(False, bool)
+        self.alone: Bools = self.racks[self.pattern, self.isr] == 1
+        self.status: Ints = healthy_status(patterns, settings)[scripts.pattern].ravel()
+        self.acked: Floats = np.where(self.status == Status.TAKEN, self.now, -NEVER)
+        self.has_until: Floats = np.repeat(self.now[:, None], replicas, axis=1)
+        self.fence, self.ready, self.turn = (np.full((rows, replicas), NEVER) for _ in range(3))
+        self.copy, self.behind = (np.zeros((rows, replicas)) for _ in range(2))
+        self.destroyed = np.zeros((rows, replicas), dtype=np.int8)
+        self.timer: Floats = filled(NEVER, float)
+        self.event: Floats = filled(NEVER, float)
+        self.per_row = set(vars(self)) - shared
 
-    @property
-    def size(self) -> int:
-        """How many rows still run."""
-        return len(self.row)
-
-    def keep(self, which: npt.NDArray[np.bool_]) -> None:
-        """Puts the others away."""
-        for name in self._EACH:
+    def keep(self, which: Bools) -> None:
+        """Remove all other rows."""
+        for name in self.per_row:
             setattr(self, name, getattr(self, name)[which])
 
-    def next(self) -> Floats:
-        """When something happens next, of each row."""
+    def next_moment(self) -> Floats:
+        """Return when the next event or timer of each row is due."""
         self.timer = np.minimum(np.minimum(self.fence.min(axis=1), self.ready.min(axis=1)), self.operator)
         left = self.at < self.last_event
         self.event = np.where(left, self.events.at_s[np.where(left, self.at, 0)], NEVER)
-        earliest: Floats = np.minimum(self.timer, self.event)
-        return earliest
+        return np.minimum(self.timer, self.event)
 
-    def step(self, until: Floats) -> list[_Lost]:
-        """To the next moment of each row, and what happens then; returns what was lost by it."""
-        runs = np.isfinite(until)
-        taken = runs & (self.status == Status.TAKEN)
+    def step(self, until: Floats) -> list[pd.DataFrame]:
+        """Advance each row to its next moment, apply what happens then, and return the losses."""
+        taken = self.status == Status.TAKEN
         self.acked[taken] = until[taken]
-        live = self.members[self.isr & self.up] & runs[:, None]
-        self.has_until = np.where(live, np.where(runs, until, 0.0)[:, None], self.has_until)
-        self.now = np.where(runs, until, self.now)
-        self.served: list[Ints] = []
-        happens = runs & (self.event <= self.timer)
-        self._happen(np.flatnonzero(happens))
-        self._ring(np.flatnonzero(runs & ~happens))
-        lost = self._lose(np.unique(np.concatenate(self.served))) if self.served else []
-        self._judge(np.flatnonzero(runs))
-        return lost
+        self.has_until = np.where(self.members[self.isr & self.up], until[:, None], self.has_until)
+        self.now = until
+        self.served = []
+        events = self.event <= self.timer
+        self._apply_events(np.flatnonzero(events))
+        self._apply_timers(np.flatnonzero(~events))
+        losses = self._lose(np.unique(np.concatenate(self.served))) if self.served else []
+        self._update_status()
+        return losses
 
-    # -- what happens to brokers --------------------------------------------------------------------------------------
+    # -- events of brokers --------------------------------------------------------------------------------------------
 
-    def _happen(self, rows: Ints) -> None:
+    def _apply_events(self, rows: Ints) -> None:
         codes, sets = self.events.code[self.at[rows]], self.events.replicas[self.at[rows]]
         self.at[rows] += 1
+        apply = {Code.BACK: self._return, Code.SLOW: self._slow_down, Code.FAST: self._speed_up}
         for code in np.unique(codes):
             some = codes == code
             if code <= Code.RACK_DISKS:
-                self._hit(rows[some], sets[some], Code(code))
-            elif code == Code.BACK:
-                self._back(rows[some], sets[some])
-            elif code == Code.SLOW:
-                self._slow(rows[some], sets[some])
+                self._fail(rows[some], sets[some], Code(code))
             else:
-                self._fast(rows[some], sets[some])
+                apply[Code(code)](rows[some], sets[some])
 
-    def _hit(self, rows: Ints, sets: Ints, code: Code) -> None:
+    def _fail(self, rows: Ints, sets: Ints, code: Code) -> None:
         now, hit = self.now[rows, None], self.members[sets]
         if code >= Code.CRASH:
             self.unclean[rows] |= sets
@@ -258,72 +364,69 @@ class _Rows:
             self.has_until[rows] = np.where(hit, -NEVER, self.has_until[rows])
             self.replaced[rows] |= sets
             worse = 2 if code == Code.RACK_DISKS else 1
-            self.gone[rows] = np.where(hit, np.maximum(self.gone[rows], worse), self.gone[rows])
-        goes = sets & self.up[rows]
+            self.destroyed[rows] = np.where(hit, np.maximum(self.destroyed[rows], worse), self.destroyed[rows])
+        failed = sets & self.up[rows]
         self.up[rows] &= ~sets
-        left, fence = self.members[goes & self.isr[rows]], self.fence[rows]
-        # who was about to leave already, since it was slow, is behind since then
-        self.behind[rows] = np.where(left & (fence == NEVER), now, self.behind[rows])
+        failed_members, fence = self.members[failed & self.isr[rows]], self.fence[rows]
+        # a slow member that was about to leave already has been behind since then
+        self.behind[rows] = np.where(failed_members & (fence == NEVER), now, self.behind[rows])
         wait = 0.0 if code == Code.STOP else self.timing.session_s
-        self.fence[rows] = np.where(left, np.minimum(fence, now + wait), fence)
+        self.fence[rows] = np.where(failed_members, np.minimum(fence, now + wait), fence)
         self.ready[rows] = np.where(hit, NEVER, self.ready[rows])
 
-    def _back(self, rows: Ints, sets: Ints) -> None:
+    def _return(self, rows: Ints, sets: Ints) -> None:
         now, back = self.now[rows, None], self.members[sets]
         self.up[rows] |= sets
-        dirty = sets & self.unclean[rows]
+        unclean, replaced = sets & self.unclean[rows], sets & self.replaced[rows]
         self.unclean[rows] &= ~sets
-        lost = sets & self.replaced[rows]
         self.replaced[rows] &= ~sets
-        # one that is back before its session ended and is still slow is behind as before
+        # a member that returns before its session ended and is still slow is behind as before
         slow = back & self.members[self.slow[rows] & self.isr[rows]]
-        looks = self.timing.looks_s(np.maximum(now, self.behind[rows] + self.timing.lag_s))
-        self.fence[rows] = np.where(back, np.where(slow, looks, NEVER), self.fence[rows])
-        self._remember_copy(rows, back)
-        some = dirty > 0
-        self._leave(rows[some], dirty[some], eligible=False, lost=lost[some])
-        # a leader that was not missed serves again, with what it has
-        same = self.members[sets][np.arange(len(rows)), self.leader[rows]] & (self.leader[rows] >= 0)
+        check = self.timing.next_check_s(np.maximum(now, self.behind[rows] + self.timing.lag_s))
+        self.fence[rows] = np.where(back, np.where(slow, check, NEVER), self.fence[rows])
+        self._set_copy_time(rows, back)
+        some = unclean > 0
+        self._leave(rows[some], unclean[some], eligible=False, replaced=replaced[some])
+        # a leader that was not fenced serves again, with what it has
+        same = back[np.arange(len(rows)), self.leader[rows]] & (self.leader[rows] >= 0)
         self.served.append(rows[same])
         self._elect(rows[self.leader[rows] < 0])
-        self._prepare(rows, back)
+        self._start_catching_up(rows, back)
 
-    def _slow(self, rows: Ints, sets: Ints) -> None:
+    def _slow_down(self, rows: Ints, sets: Ints) -> None:
         now = self.now[rows, None]
         self.slow[rows] |= sets
-        followers = sets & self.up[rows] & self.isr[rows] & ~self._leader_bit(rows)
-        late = self.members[followers]
-        looks = self.timing.looks_s(now + self.timing.lag_s)
-        self.fence[rows] = np.where(late, np.minimum(self.fence[rows], looks), self.fence[rows])
+        late = self.members[sets & self.up[rows] & self.isr[rows] & ~bit_of(self.leader[rows])]
+        check = self.timing.next_check_s(now + self.timing.lag_s)
+        self.fence[rows] = np.where(late, np.minimum(self.fence[rows], check), self.fence[rows])
         self.behind[rows] = np.where(late, now, self.behind[rows])
         self.ready[rows] = np.where(self.members[sets], NEVER, self.ready[rows])
 
-    def _fast(self, rows: Ints, sets: Ints) -> None:
+    def _speed_up(self, rows: Ints, sets: Ints) -> None:
         self.slow[rows] &= ~sets
         fast = self.members[sets & self.up[rows]]
         self.fence[rows] = np.where(fast, NEVER, self.fence[rows])
-        self._remember_copy(rows, fast)
-        self._prepare(rows, fast)
+        self._set_copy_time(rows, fast)
+        self._start_catching_up(rows, fast)
 
-    def _remember_copy(self, rows: Ints, which: npt.NDArray[np.bool_]) -> None:
-        """How long those will take to catch up."""
+    def _set_copy_time(self, rows: Ints, which: Bools) -> None:
         missed = self.timing.catch_up * (self.now[rows, None] - self.behind[rows])
-        copy = np.where(self.gone[rows] > 0, self.timing.copy_s, missed)
+        copy = np.where(self.destroyed[rows] > 0, self.timing.copy_s, missed)
         self.copy[rows] = np.where(which, copy, self.copy[rows])
 
-    def _prepare(self, rows: Ints, which: npt.NDArray[np.bool_]) -> None:
-        """Those that are there and not in the ISR begin to catch up, where there is a leader."""
+    def _start_catching_up(self, rows: Ints, which: Bools) -> None:
+        """Start catching up of available replicas outside the ISR where there is a leader."""
         follow = self.members[self.up[rows] & ~self.slow[rows] & ~self.isr[rows]] & which
         follow &= (self.leader[rows] >= 0)[:, None]
         self.ready[rows] = np.where(follow, self.now[rows, None] + self.copy[rows], self.ready[rows])
 
-    # -- what timers bring about --------------------------------------------------------------------------------------
+    # -- timers -------------------------------------------------------------------------------------------------------
 
-    def _ring(self, rows: Ints) -> None:
-        """One at a time, those that leave first: the controller fences one broker after the other."""
+    def _apply_timers(self, rows: Ints) -> None:
+        """Apply one due timer of each row; fencing first, as the controller fences one broker after the other."""
         now = self.now[rows, None]
-        due: npt.NDArray[np.bool_] = self.fence[rows] <= now
-        leaves: npt.NDArray[np.bool_] = np.asarray(due.any(axis=1))
+        due = self.fence[rows] <= now
+        leaves: Bools = np.asarray(due.any(axis=1))
         some, slot = rows[leaves], due[leaves].argmax(axis=1)
         self.fence[some, slot] = NEVER
         self._leave(some, np.left_shift(1, slot), eligible=True)
@@ -333,14 +436,14 @@ class _Rows:
         acts = rows[~leaves & ~joins]
         self._lower_or_restore(acts[self.operator[acts] <= self.now[acts]])
 
-    def _leave(self, rows: Ints, sets: Ints, *, eligible: bool, lost: Ints | int = 0) -> None:
-        """Out of the ISR; and into the ELR if the ISR is not enough then, or out of it.
+    def _leave(self, rows: Ints, sets: Ints, *, eligible: bool, replaced: Ints | int = 0) -> None:
+        """Remove replicas from the ISR, and add them to the ELR of a too small ISR or remove them from it.
 
         Args:
-            rows: of which partitions.
-            sets: the replicas that leave.
+            rows: rows to change.
+            sets: replicas to remove.
             eligible: they did not end uncleanly.
-            lost: replicas whose disks were replaced.
+            replaced: replicas with replaced disks.
         """
         before, elr_before = self.isr[rows], self.elr[rows]
         after = before & ~sets
@@ -352,171 +455,147 @@ class _Rows:
         if not eligible:
             elr &= ~sets
         self.elr[rows] = np.where(off | self._enough(rows), 0, elr)
-        leaving = self._leader_bit(rows) & sets
-        self._remember(rows, leaving, (before | elr_before) & ~after & ~elr, sets & lost)
+        leaving = bit_of(self.leader[rows]) & sets
+        self._update_last_known_elr(rows, leaving, (before | elr_before) & ~after & ~elr, sets & replaced)
         some = rows[leaving > 0]
         self.leader[some] = -1
         self._elect(some)
 
-    def _remember(self, rows: Ints, leader: Ints, others: Ints, lost: Ints) -> None:
-        """Updates the last known ELR (PartitionChangeBuilder.populateTargetLastKnownElr).
+    def _update_last_known_elr(self, rows: Ints, leader: Ints, others: Ints, replaced: Ints) -> None:
+        """Do what PartitionChangeBuilder.populateTargetLastKnownElr does.
 
         Args:
-            rows: of which partitions.
+            rows: rows to change.
             leader: the leader, if it leaves; it comes first.
-            others: members that left the ISR and the ELR; they come last.
-            lost: replicas whose disks were replaced.
+            others: members that left ISR and ELR; they come last.
+            replaced: replicas with replaced disks.
         """
-        turn, remembers = self.turn[rows], self._remembers(rows)
+        turn = self.turn[rows]
         known = np.isfinite(turn)
-        # where racks do not matter: who led before stays known, the first time that there is no leader
+        # without the last known ELR only the last leader is known
         single = np.where(self.members[leader] & ~known.any(axis=1)[:, None], 0.0, turn)
         lowest = turn.min(axis=1, initial=0.0, where=known)[:, None]
         highest = turn.max(axis=1, initial=0.0, where=known)[:, None]
         turn = np.where(self.members[others] & ~known, highest + 1 + np.arange(turn.shape[1]), turn)
         turn = np.where(self.members[leader], lowest - 1, turn)
         candidates = np.isfinite(turn) & ~self.members[self.isr[rows]]
-        kept = candidates & ~self.members[lost]
+        kept = candidates & ~self.members[replaced]
         sole = (self.isr[rows] == 0) & (self.elr[rows] == 0) & ~kept.any(axis=1)
         kept = np.where(sole[:, None], candidates, kept) & ~self._enough(rows)[:, None]
-        self.turn[rows] = np.where(remembers[:, None], np.where(kept, turn, NEVER), single)
+        self.turn[rows] = np.where(self._has_last_known_elr(rows)[:, None], np.where(kept, turn, NEVER), single)
 
-    def _remembers(self, rows: Ints) -> npt.NDArray[np.bool_]:
-        remembers: npt.NDArray[np.bool_] = (self.elr_mode[rows] == 2) & (self.need_r[rows] > 1)
-        return remembers
+    def _has_last_known_elr(self, rows: Ints) -> Bools:
+        return np.asarray((self.elr_mode[rows] == 2) & (self.need_r[rows] > 1))
 
-    def _last(self, rows: Ints) -> Ints:
-        """The first of the last known ELR, -1 if it is empty."""
+    def _last_known_leader(self, rows: Ints) -> Ints:
+        """Return the first of the last known ELR, -1 if it is empty."""
         turn = self.turn[rows]
-        last: Ints = np.where(np.isfinite(turn).any(axis=1), turn.argmin(axis=1), -1)
-        return last
+        return np.where(np.isfinite(turn).any(axis=1), turn.argmin(axis=1), -1)
 
-    def _enough(self, rows: Ints) -> npt.NDArray[np.bool_]:
+    def _enough(self, rows: Ints) -> Bools:
+        """Return whether the ISR is sufficient for the controller."""
         isr = self.isr[rows]
         racks = self.racks[self.pattern[rows], isr] >= self.need_r[rows]
-        enough: npt.NDArray[np.bool_] = (self.count[isr] >= self.need_m[rows]) & (racks | (self.elr_mode[rows] < 2))
-        return enough
+        return np.asarray((self.count[isr] >= self.need_m[rows]) & (racks | (self.elr_mode[rows] < 2)))
 
     def _elect(self, rows: Ints) -> None:
-        """Of the ISR also who is away and not fenced: the controller does not know."""
+        """Elect leaders; from the ISR also an unavailable broker that is not fenced yet."""
         if not len(rows):
             return
         isr, elr, up = self.isr[rows], self.elr[rows], self.up[rows]
-        unknown = (self.fence[rows] < NEVER) @ np.left_shift(1, np.arange(self.fence.shape[1]))
-        leader = self.first[isr & (up | unknown)]
+        not_fenced = (self.fence[rows] < NEVER) @ self.bits
+        leader = self.first[isr & (up | not_fenced)]
         from_elr = np.where((isr == 0) & (leader < 0), self.first[elr & up], -1)
-        last = self._last(rows)
+        last = self._last_known_leader(rows)
         known = (isr == 0) & (elr == 0) & (self.elr_mode[rows] > 0) & (last >= 0) & (leader < 0)
-        known &= (np.right_shift(up, np.maximum(last, 0)) & 1) == 1
-        found = np.where(leader >= 0, leader, np.where(from_elr >= 0, from_elr, np.where(known, last, -1)))
-        alone = (from_elr >= 0) | known
-        bit = np.where(found >= 0, np.left_shift(1, np.maximum(found, 0)), 0)
-        self.isr[rows] = np.where(alone, bit, isr)
+        known &= (bit_of(last) & up) > 0
+        elected = np.where(leader >= 0, leader, np.where(from_elr >= 0, from_elr, np.where(known, last, -1)))
+        bit = bit_of(elected)
+        self.isr[rows] = np.where((from_elr >= 0) | known, bit, isr)
         self.elr[rows] = elr & ~bit
-        self.leader[rows] = found
-        none, some = rows[found < 0], rows[found >= 0]
+        self.leader[rows] = elected
+        none, some = rows[elected < 0], rows[elected >= 0]
         self.ready[none] = NEVER
-        # elsewhere there is only a last known leader
-        members = self.members[self.isr[some] | self.elr[some]] | ~self._remembers(some)[:, None]
+        members = self.members[self.isr[some] | self.elr[some]] | ~self._has_last_known_elr(some)[:, None]
         self.turn[some] = np.where(members, NEVER, self.turn[some])
-        # a leader lags behind nobody
+        # a leader never lags
         up_leader = (up & bit) > 0
-        leads, slot = rows[up_leader], found[up_leader]
+        leads, slot = rows[up_leader], elected[up_leader]
         self.fence[leads, slot] = NEVER
         self.ready[leads, slot] = NEVER
         self.served.append(leads)
-        begins = self.ready[some] == NEVER
-        self._prepare(some, begins)
+        self._start_catching_up(some, self.ready[some] == NEVER)
 
-    def _join(self, rows: Ints, which: npt.NDArray[np.bool_]) -> None:
-        sets = which @ np.left_shift(1, np.arange(which.shape[1]))
+    def _join(self, rows: Ints, which: Bools) -> None:
+        sets = which @ self.bits
         self.ready[rows] = np.where(which, NEVER, self.ready[rows])
         self.isr[rows] |= sets
         self.has_until[rows] = np.where(which, self.now[rows, None], self.has_until[rows])
-        self.gone[rows] = np.where(which, 0, self.gone[rows])
+        self.destroyed[rows] = np.where(which, 0, self.destroyed[rows])
         enough = self._enough(rows)
         self.elr[rows] = np.where(enough, 0, self.elr[rows] & ~sets)
-        self.turn[rows] = np.where(which | (enough & self._remembers(rows))[:, None], NEVER, self.turn[rows])
+        forgets = which | (enough & self._has_last_known_elr(rows))[:, None]
+        self.turn[rows] = np.where(forgets, NEVER, self.turn[rows])
 
     def _lower_or_restore(self, rows: Ints) -> None:
         self.operator[rows] = NEVER
         restores, lowers = rows[self.lowered[rows]], rows[~self.lowered[rows]]
         self.lowered[restores], self.lowered[lowers] = False, True
-        self.need_r[restores] = self.wants_r[restores]
+        self.need_r[restores] = self.configured_r[restores]
         self.need_r[lowers] = 1
-        isr, elr, last = self.isr[lowers], self.elr[lowers], self._last(lowers)
-        # nobody leads: one of each stays, the last leader if it can be
+        isr, elr, last = self.isr[lowers], self.elr[lowers], self._last_known_leader(lowers)
+        # without a leader, one of each stays, the last leader if possible
         turn = np.where(self.members[elr], self.turn[lowers], NEVER)
         one = np.where(np.isfinite(turn).any(axis=1), turn.argmin(axis=1), self.first[elr])
-        only = np.where(elr > 0, np.left_shift(1, np.maximum(one, 0)), 0)
-        kept = np.where(isr == 0, only, np.where(self._enough(lowers), 0, elr))
+        kept = np.where(isr == 0, bit_of(one), np.where(self._enough(lowers), 0, elr))
         racks = self.elr_mode[lowers] == 2
         self.elr[lowers] = np.where(racks, kept, elr)
         stays = (np.arange(turn.shape[1]) == last[:, None]) & (isr == 0)[:, None]
         self.turn[lowers] = np.where(stays | ~racks[:, None], self.turn[lowers], NEVER)
 
-    # -- what it comes to ---------------------------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------------------------------
 
-    def _leader_bit(self, rows: Ints) -> Ints:
-        leader = self.leader[rows]
-        return np.where(leader >= 0, np.left_shift(1, np.maximum(leader, 0)), 0)
-
-    def _lose(self, rows: Ints) -> list[_Lost]:
-        """Where a leader serves that lacks what was acknowledged, that is lost, and the others truncate it."""
+    def _lose(self, rows: Ints) -> list[pd.DataFrame]:
+        """Return the losses where a serving leader lacks acknowledged records; the other replicas truncate them."""
         rows = rows[self.leader[rows] >= 0]
         has = self.has_until[rows, self.leader[rows]]
-        less = (has < self.acked[rows]) & ((self.up[rows] & self._leader_bit(rows)) > 0)
+        less = (has < self.acked[rows]) & ((self.up[rows] & bit_of(self.leader[rows])) > 0)
         rows, has = rows[less], has[less]
         if not len(rows):
             return []
-        lost = (self.row[rows], self.now[rows], self.acked[rows] - has, self._cause(rows))
+        losses = _losses(self.row[rows], self.now[rows], self.acked[rows] - has, self._cause(rows))
         self.acked[rows] = has
         self.has_until[rows] = np.minimum(self.has_until[rows], has[:, None])
-        return [lost]
+        return [losses]
 
     def _cause(self, rows: Ints) -> Ints:
-        gone = self.gone[rows]
-        rack_ids = self.rack_ids[self.pattern[rows]]
-        racks = np.zeros(len(rows), dtype=np.int64)
-        for rack in range(int(rack_ids.max()) + 1):
-            racks += ((gone == 2) & (rack_ids == rack)).any(axis=1)
-        destroyed = np.where(racks == 0, Cause.BROKERS, np.where(racks == 1, Cause.ONE_RACK, Cause.MORE_RACKS))
-        cause = np.where((gone > 0).any(axis=1), destroyed, Cause.UNFLUSHED)
+        destroyed, rack_ids = self.destroyed[rows], self.rack_ids[self.pattern[rows]]
+        racks = sum(
+            ((destroyed == 2) & (rack_ids == rack)).any(axis=1).astype(np.int64)
+            for rack in range(self.rack_ids.max() + 1)
+        )
+        by_racks = np.where(racks == 0, Cause.BROKERS, np.where(racks == 1, Cause.ONE_RACK, Cause.MORE_RACKS))
+        cause = np.where((destroyed > 0).any(axis=1), by_racks, Cause.UNFLUSHED)
         kept = self.has_until[rows].max(axis=1) >= self.acked[rows]
         return np.where(kept, Cause.FORGOTTEN, cause).astype(np.int64)
 
-    def _judge(self, rows: Ints) -> None:
-        isr, pattern = self.isr[rows], self.pattern[rows]
-        status = met(
-            leader=self.leader[rows],
-            isr=isr,
-            up=self.up[rows],
-            slow=self.slow[rows],
-            pattern=pattern,
-            need_m=self.need_m[rows],
-            need_r=self.need_r[rows],
-            count=self.count,
-            racks=self.racks,
-        )
-        self.status[rows] = status
-        self.alone[rows] = self.racks[pattern, isr] == 1
-        self._operate(rows)
-
-    def _operate(self, rows: Ints) -> None:
-        """The operator's clock: begins with refusals for want of racks, or when all is well and R lowered."""
-        lowered, clock, led = self.lowered[rows], self.operator[rows], self.leader[rows] >= 0
-        short = self.racks[self.pattern[rows], self.isr[rows]] < self.need_r[rows]
-        begins = np.where(lowered, self.isr[rows] == self.full, (self.status[rows] == Status.RACKS) & led)
-        # no failure brought it about, so nobody is called: the placement cannot meet R
-        begins &= lowered | (self.racks[self.pattern[rows], self.full] >= self.wants_r[rows])
-        goes_on = np.where(lowered, self.isr[rows] == self.full, short | ~led)
-        clock = np.where(goes_on, clock, NEVER)
-        self.operator[rows] = np.where(begins, np.minimum(clock, self.now[rows] + self.lower[rows]), clock)
-
-    def tell(self, until: Floats, settings: int, seen: list[Seen]) -> None:
-        """What there is from now to the next moment."""
-        for index in np.flatnonzero(np.isfinite(until) & (until > self.now)):
-            row = int(self.row[index])
-            stretch = float(self.now[index]), float(until[index])
-            state = (int(part[index]) for part in (self.leader, self.isr, self.elr))
-            seen.append(Seen(row // settings, row % settings, *stretch, Status(self.status[index]), *state))
+    def _update_status(self) -> None:
+        led, bit = self.leader >= 0, bit_of(self.leader)
+        counted = np.where(led, self.isr, self.up)
+        silent = self.isr & (~self.up | (self.slow & ~bit))
+        status = np.where(led & (silent == 0), Status.TAKEN, np.where(led, Status.WAITS, Status.HOLDER))
+        status[self.racks[self.pattern, counted] < self.need_r] = Status.RACKS
+        status[self.count[counted] < self.need_m] = Status.REPLICAS
+        status[led & ((bit & self.up) == 0)] = Status.WAITS
+        status[~led & (self.up == 0)] = Status.NOBODY
+        self.status = status.astype(np.int64)
+        racks = self.racks[self.pattern, self.isr]
+        self.alone = racks == 1
+        # the operator's clock starts with refusals for missing racks, or when R is lowered and all replicas are in sync
+        full = self.isr == self.full
+        starts = np.where(self.lowered, full, (self.status == Status.RACKS) & led)
+        # an operator is not called if no failure caused the refusals: the placement cannot meet R
+        starts &= self.lowered | (self.racks[self.pattern, self.full] >= self.configured_r)
+        continues = np.where(self.lowered, full, (racks < self.need_r) | ~led)
+        clock = np.where(continues, self.operator, NEVER)
+        self.operator = np.where(starts, np.minimum(clock, self.now + self.lower), clock)

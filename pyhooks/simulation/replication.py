@@ -1,4 +1,9 @@
-"""Replications of a cluster's life: independent of each other, each from a seed of its own, whoever runs them."""
+"""Replications of a cluster's life, independent of each other; each has its own random seed.
+
+An *episode* of a partition lasts from the first disturbance of one of its replicas until all are in the ISR again.
+Episodes of partitions with replicas in the same racks and the same disturbances are the same, so the machine runs each
+only once.
+"""
 
 from __future__ import annotations
 
@@ -7,50 +12,45 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
+import pandas as pd
 
-from pyhooks.simulation import partition_machine, rare_losses
-from pyhooks.simulation.episodes import alike, clumps, entries, episodes, lone_scripts, scripts
-from pyhooks.simulation.failures import Faults
-from pyhooks.simulation.machine_script import (
+from pyhooks.simulation.failures import FaultRates
+from pyhooks.simulation.fault_history import FaultHistory, SimulatedBrokers, draw, starts_apart, warm_up_s
+from pyhooks.simulation.partition_machine import (
     ALONE,
-    CAUSES,
     COLUMNS,
-    NEVER,
     STATUSES,
+    Cause,
     Floats,
+    GateSetting,
     Ints,
-    Losses,
     Scripts,
-    Setting,
     Status,
     Timing,
-    whole,
+    healthy_status,
+    run,
 )
-from pyhooks.simulation.outage_history import Biased, Cluster, Stretch, draw, warm_up_s
-from pyhooks.simulation.partition_layout import Layout
-from pyhooks.simulation.striping import place
+from pyhooks.simulation.striped_placement import place
 
-# losses of one cluster that are no further apart than this are one event
+# losses of one cluster that are at most this far apart are one event
 EVENT_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is simulated.
+class SimulationPlan:
+    """What to simulate.
 
     Attributes:
-        racks: how many brokers each has.
-        topics: how many.
-        partitions: of all of them.
-        factor: the replication factor.
-        placements: where replicas are, as brokers of each partition in turn; empty to have Kafka place them.
-        settings: to judge, all on the same histories.
-        faults: what fails.
-        timing: how long things take.
-        counts_s: the length of a replication, in seconds.
-        seed: of all that is drawn.
-        biased: what is drawn more often than it happens; None for what happens.
+        racks: number of brokers of each rack.
+        topics: number of topics.
+        partitions: number of partitions of all topics.
+        factor: replication factor.
+        placements: brokers of the replicas of each partition in turn; empty for Kafka's placement.
+        settings: settings to simulate, all on the same histories.
+        faults: failure rates.
+        timing: durations.
+        counted_s: length of a replication in seconds.
+        seed: random seed.
     """
 
     racks: tuple[int, ...]
@@ -58,34 +58,46 @@ class Plan:
     partitions: int
     factor: int
     placements: tuple[tuple[int, ...], ...]
-    settings: tuple[Setting, ...]
-    faults: Faults
+    settings: tuple[GateSetting, ...]
+    faults: FaultRates
     timing: Timing
-    counts_s: float
+    counted_s: float
     seed: int
-    biased: Biased | None = None
 
     @property
-    def stretch(self) -> Stretch:
-        """The time of each replication."""
-        return Stretch(warm_up_s(self.faults, self.timing.copy_s), self.counts_s)
+    def warm_s(self) -> float:
+        """Length of the history before the counted time."""
+        return warm_up_s(self.faults, self.timing.copy_s)
 
 
 @dataclass(frozen=True)
-class Found:
-    """What one replication gives for one setting; it is the same wherever it is run.
+class ReplicaLayout:
+    """Placement of the replicas of all partitions.
+
+    Attributes:
+        replicas: brokers, the preferred leader first, of shape (partitions, replication factor).
+        pattern: index into ``patterns`` of each partition.
+        patterns: racks of the replicas, numbered in the order in which they occur.
+    """
+
+    replicas: Ints
+    pattern: Ints
+    patterns: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class ReplicationResult:
+    """Result of one replication for one setting.
 
     Attributes:
         replication: its number.
-        setting: its index.
-        shares: of partition-time, by ``script.Status`` and then ``script.ALONE`` and ``script.LOWERED``.
-        lost: partitions that lost acknowledged records, by ``script.Cause``; with what is drawn more often, each by
-            its weight.
-        events: how many times any did, losses within an hour of each other counted once; 0 with what is drawn more
-            often, since events have no weight.
-        by_cause: the same, of each ``script.Cause`` alone.
-        tail_s: how many seconds of acknowledged writes they lost, where that was not everything.
-        with_tail: how many partitions of ``lost`` that was.
+        setting: index of the setting.
+        shares: fractions of partition-time, by ``Status``, then ``ALONE`` and ``LOWERED``.
+        lost: partitions that lost acknowledged records, by ``Cause``.
+        events: losses, those within an hour of each other counted once.
+        by_cause: the same for each ``Cause``.
+        tail_s: seconds of acknowledged writes lost by partitions that did not lose all of them.
+        with_tail: number of these partitions.
     """
 
     replication: int
@@ -99,176 +111,150 @@ class Found:
 
 
 @lru_cache(maxsize=4)
-def layout(plan: Plan) -> tuple[Cluster, Layout]:
-    """The cluster, and its partitions as Kafka places them."""
-    cluster = Cluster.of(list(plan.racks))
+def layout(plan: SimulationPlan) -> tuple[SimulatedBrokers, ReplicaLayout]:
+    """Return the brokers, and the placement of partitions on them."""
+    brokers = SimulatedBrokers.of(plan.racks)
     if plan.placements:
         placed = [list(plan.placements[number % len(plan.placements)]) for number in range(plan.partitions)]
     else:
-        racks = [cluster.members(rack).tolist() for rack in range(cluster.racks)]
+        racks = [brokers.members(rack).tolist() for rack in range(len(plan.racks))]
         placed = place(racks, topics=plan.topics, partitions=plan.partitions, replicas=plan.factor, seed=plan.seed)
-    return cluster, Layout.of(placed, cluster)
+    known: dict[tuple[int, ...], int] = {}
+    pattern = []
+    for racks_of in brokers.rack[np.array(placed)].tolist():
+        order = list(dict.fromkeys(racks_of))
+        pattern.append(known.setdefault(tuple(order.index(rack) for rack in racks_of), len(known)))
+    return brokers, ReplicaLayout(np.array(placed, dtype=np.int64), np.array(pattern, dtype=np.int64), tuple(known))
 
 
-class _Replication:
-    """One replication on its way: what is to be played, what that came to, and which partitions played it.
+class _Episodes:
+    """Episodes of all partitions in one history, by partition and then by time.
 
-    What is played is numbered: first what lone clumps bring, then kinds of episodes, as they are found.
+    Each interval of the history that disturbs a replica is an *entry*: ``partition``, ``slot`` (which of its replicas)
+    and ``interval``. ``first`` is the first entry of each episode, ``script`` the script that it is an instance of, -1
+    if it has not been run.
     """
 
-    def __init__(self, plan: Plan, number: int) -> None:
-        self.plan, self.number = plan, number
-        self.cluster, self.layout = layout(plan)
-        random = np.random.default_rng(np.random.SeedSequence(plan.seed, spawn_key=(number,)))
-        self.history = draw(self.cluster, plan.faults, plan.stretch, random, plan.biased)
-        self.done = not self.history.number
-        if not self.done:
-            slack_s = max([one.lower_s for one in plan.settings if one.lower_s < NEVER], default=0.0)
-            self.clumps = clumps(self.history, plan.timing, slack_s)
-            self._begin(self.clumps.lone)
+    def __init__(self, history: FaultHistory, placed: ReplicaLayout, timing: Timing) -> None:
+        self.history, self.placed = history, placed
+        order = np.lexsort((history.from_s, history.broker))
+        number = np.bincount(history.broker, minlength=int(placed.replicas.max()) + 1)
+        replicas = placed.replicas.ravel()
+        interval = order[_ranges((np.cumsum(number) - number)[replicas], number[replicas])]
+        partition, slot = np.divmod(np.repeat(np.arange(len(replicas)), number[replicas]), placed.replicas.shape[1])
+        by_time = np.lexsort((history.from_s[interval], partition))
+        self.partition, self.slot, self.interval = partition[by_time], slot[by_time], interval[by_time]
+        # replicas have caught up then if there is a leader all the time; otherwise the machine returns a later time
+        ends = history.to_s + np.where(history.copies, timing.copy_s, timing.catch_up * (history.to_s - history.from_s))
+        apart = starts_apart(self.partition, history.from_s[self.interval], ends[self.interval])
+        self.first = np.flatnonzero(apart)
+        self.script = np.full(len(self.first), -1)
+        # random words: equal episodes have the same sum of words, different ones almost certainly another
+        random, shape = np.random.default_rng(0), (int(history.name.max(initial=0)) + 1, placed.replicas.shape[1])
+        self.words = random.integers(0, 2**64, shape, dtype=np.uint64)
+        self.pattern_words = random.integers(0, 2**64, len(placed.patterns), dtype=np.uint64)
 
-    def _begin(self, lone: npt.NDArray[np.bool_]) -> None:
-        """With these clumps as lone ones, and nothing played yet."""
-        self.lone = lone
-        self.pattern, self.clump = (np.zeros(0, dtype=np.int64) for _ in range(2))
-        self.spent, self.ended = np.zeros((0, len(self.plan.settings), COLUMNS)), np.zeros(0)
-        self.losses: list[Losses] = []
-        first, self.group, clump = lone_scripts(self.clumps, np.flatnonzero(lone), self.history, self.layout)
-        self.entries = entries(self.layout, self.history, np.flatnonzero(~lone[self.clumps.of]))
-        self.episodes = episodes(self.entries, self.history, self.plan.timing)
-        self.played = np.full(self.episodes.number, -1)
-        self._next([first], clump, len(self.group))
+    def scripts(self, which: Ints) -> tuple[Scripts, Ints]:
+        """Return the different scripts of some episodes, and which of them each episode is an instance of."""
+        entry, sizes = self._entries(which)
+        words = self.words[self.history.name[self.interval[entry]], self.slot[entry]]
+        pattern = self.placed.pattern[self.partition[self.first[which]]]
+        sums = np.add.reduceat(words, np.cumsum(sizes) - sizes) + self.pattern_words[pattern]
+        _, example, kind = np.unique(sums, return_index=True, return_inverse=True)
+        entry, sizes = self._entries(which[example])
+        interval, first_event = self.interval[entry], self.history.first_event
+        events = first_event[interval + 1] - first_event[interval]
+        event = _ranges(first_event[interval], events)
+        script = np.repeat(np.repeat(np.arange(len(example)), sizes), events)
+        bit = np.repeat(np.left_shift(1, self.slot[entry]), events)
+        at_s, code = self.history.event_s[event], self.history.event_code[event]
+        order = np.lexsort((code, at_s, script))
+        script, at_s, code, bit = script[order], at_s[order], code[order], bit[order]
+        # the same event of several replicas at the same moment is one event
+        new = np.append(True, (np.diff(script) != 0) | (np.diff(at_s) != 0) | (np.diff(code) != 0))
+        first = np.flatnonzero(new)
+        firsts = np.concatenate([[0], np.cumsum(np.bincount(script[first], minlength=len(example)))])
+        sets = np.bitwise_or.reduceat(bit, first)
+        return Scripts(firsts, at_s[first], code[first], sets, pattern[example]), kind
 
-    def _next(self, before: list[Scripts], clump: Ints, offset: int) -> None:
-        """Adds the episodes that have not been played to what is to be played next."""
-        which = np.flatnonzero(self.played < 0)
-        example, kind = alike(self.episodes, which, self.entries, self.history, self.layout)
-        self.played[which] = offset + kind
-        last = self.entries.interval[self.episodes.first[example + 1] - 1]
-        self.pending = Scripts.joined(
-            [*before, scripts(self.episodes, example, self.entries, self.history, self.layout)]
-        )
-        self.pattern = np.concatenate([self.pattern, self.pending.pattern])
-        self.clump = np.concatenate([self.clump, clump, self.clumps.of[last]])
+    def _entries(self, which: Ints) -> tuple[Ints, Ints]:
+        """Return the entries of some episodes, and how many each has."""
+        sizes = np.append(self.first, len(self.partition))[which + 1] - self.first[which]
+        return _ranges(self.first[which], sizes), sizes
 
-    def take(self, spent: Floats, ended: Floats, losses: Losses) -> None:
-        """What that came to; if it reaches into what was to be apart from it, there is more to play."""
-        offset = len(self.ended)
-        self.spent, self.ended = np.concatenate([self.spent, spent]), np.concatenate([self.ended, ended])
-        self.losses.append(Losses(losses.script + offset, losses.setting, losses.at_s, losses.seconds, losses.cause))
-        lone = self._still_lone()
-        if (lone != self.lone).any():
-            self._begin(lone)
-            return
-        overtaken = self.episodes.overtaken(self.ended[self.played])
-        self.done = not overtaken.any()
-        if not self.done:
-            self.episodes, kept = self.episodes.joined(overtaken)
-            self.played = np.where(overtaken, -1, self.played)[kept]
-            self._next([], np.zeros(0, dtype=np.int64), len(self.ended))
-
-    def _still_lone(self) -> npt.NDArray[np.bool_]:
-        """Which clumps do not reach into others, nor others into them."""
-        number = len(self.lone)
-        ended = np.full(number, -NEVER)
-        np.maximum.at(ended, self.clump, self.ended)
-        # as far as any clump before it reaches
-        reached = np.maximum.accumulate(ended)
-        late = reached[:-1] >= self.clumps.from_s[1:]
-        lone = self.lone.copy()
-        lone[:-1] &= ~late
-        lone[1:] &= ~late
-        return lone
-
-    def _weights(self) -> Floats:
-        """How many partitions played each."""
-        number = np.bincount(self.played, minlength=len(self.ended)).astype(np.float64)
-        number[: len(self.group)] = [len(self.layout.groups.members[one]) for one in self.group]
-        return number
-
-    def _partitions(self, played: int) -> Ints:
-        """Which partitions played it."""
-        if played < len(self.group):
-            return self.layout.groups.members[int(self.group[played])]
-        partitions: Ints = self.episodes.partition[self.played == played]
-        return partitions
-
-    def found(self) -> list[Found]:
-        """For each setting."""
-        plan, patterns = self.plan, self.layout.patterns
-        total = np.zeros((len(plan.settings), COLUMNS))
-        whole_s = np.repeat(plan.counts_s * np.bincount(self.layout.pattern)[:, None], len(plan.settings), axis=1)
-        if self.history.number:
-            spent = self.spent * self._weights()[:, None, None]
-            total += spent.sum(axis=0)
-            np.subtract.at(whole_s, self.pattern, spent[:, :, :STATUSES].sum(axis=2))
-        status = whole(patterns, plan.settings)
-        alone = np.array([len(set(one)) == 1 for one in patterns])
-        shares = []
-        for setting in range(len(plan.settings)):
-            np.add.at(total[setting], status[:, setting], whole_s[:, setting])
-            taken = alone & (status[:, setting] == Status.TAKEN)
-            total[setting, ALONE] += whole_s[taken, setting].sum()
-            shares.append(total[setting] / (plan.counts_s * self.layout.partitions))
-        return [Found(self.number, setting, one, *self._lost(setting)) for setting, one in enumerate(shares)]
-
-    def _lost(self, setting: int) -> tuple[Floats, int, Ints, float, float]:
-        lost, tail_s, with_tail = np.zeros(CAUSES), 0.0, 0.0
-        times: list[tuple[float, int]] = []
-        for part in self.losses if self.history.number else ():
-            for index in np.flatnonzero(part.setting == setting):
-                at, seconds, cause = float(part.at_s[index]), float(part.seconds[index]), int(part.cause[index])
-                partitions = self._partitions(int(part.script[index]))
-                # what was played and then found to reach into something else does not count
-                if not len(partitions):
-                    continue
-                weight = self._weight(partitions, at)
-                lost[cause] += weight
-                if np.isfinite(seconds):
-                    tail_s += weight * seconds
-                    with_tail += weight
-                times.append((at, cause))
-        if self.plan.biased is not None:
-            times = []
-        by_cause = [_events([at for at, of in times if of == cause]) for cause in range(CAUSES)]
-        return lost, _events([at for at, _ in times]), np.array(by_cause), tail_s, with_tail
-
-    def _weight(self, partitions: Ints, at_s: float) -> float:
-        plan = self.plan
-        if plan.biased is None:
-            return float(len(partitions))
-        replicas = self.layout.replicas[partitions]
-        weights = rare_losses.weights(
-            plan.faults, plan.stretch, plan.biased, self.history, self.cluster, replicas, at_s
-        )
-        return float(weights.sum())
+    def merge_overlapping(self, ended_s: Floats) -> None:
+        """Merge each episode with the next one of its partition if its script ended after the start of that."""
+        owner, from_s = self.partition[self.first], self.history.from_s[self.interval[self.first]]
+        overlaps = (owner[1:] == owner[:-1]) & (ended_s[self.script[:-1]] >= from_s[1:])
+        self.script[:-1][overlaps] = -1
+        kept = np.append(True, ~overlaps)
+        self.first, self.script = self.first[kept], self.script[kept]
 
 
-def _events(times: Sequence[float]) -> int:
-    """How many there are at these moments, those that are close to each other counted once."""
-    return 1 + int((np.diff(np.sort(times)) > EVENT_S).sum()) if times else 0
+def _ranges(first: Ints, sizes: Ints) -> Ints:
+    """Return ``first[0], first[0] + 1, …``, ``sizes[0]`` numbers, then those of the next, and so on."""
+    return np.repeat(first - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum()))
 
 
-def play(plan: Plan, numbers: Sequence[int]) -> list[Found]:
-    """Runs some replications; what each gives does not depend on which others are run with it.
+def play(plan: SimulationPlan, numbers: Sequence[int]) -> list[ReplicationResult]:
+    """Run replications with these numbers; the result of each depends on nothing but the plan and its number."""
+    return [result for number in numbers for result in _replicate(plan, number)]
 
-    Args:
-        plan: what.
-        numbers: which.
-    """
-    every = [_Replication(plan, number) for number in numbers]
-    while left := [one for one in every if not one.done]:
-        parts = [one.pending for one in left]
-        patterns = left[0].layout.patterns
-        outcome = partition_machine.run(
-            Scripts.joined(parts), patterns, plan.settings, plan.timing, end_s=plan.counts_s
-        )
-        first = np.cumsum([0, *(part.number for part in parts)])
-        lost = outcome.losses
-        for one, begin, end in zip(left, first[:-1], first[1:], strict=True):
-            own = (lost.script >= begin) & (lost.script < end)
-            losses = Losses(
-                lost.script[own] - begin, lost.setting[own], lost.at_s[own], lost.seconds[own], lost.cause[own]
-            )
-            one.take(outcome.spent_s[begin:end], outcome.ended_s[begin:end], losses)
-    return [found for one in every for found in one.found()]
+
+def _replicate(plan: SimulationPlan, number: int) -> list[ReplicationResult]:
+    brokers, placed = layout(plan)
+    random = np.random.default_rng(np.random.SeedSequence(plan.seed, spawn_key=(number,)))
+    episodes = _Episodes(draw(brokers, plan.faults, plan.warm_s, plan.counted_s, random), placed, plan.timing)
+    spent, ended = np.zeros((0, len(plan.settings), COLUMNS)), np.zeros(0)
+    pattern, losses = np.zeros(0, dtype=np.int64), []
+    while len(which := np.flatnonzero(episodes.script < 0)):
+        scripts, kind = episodes.scripts(which)
+        result = run(scripts, placed.patterns, plan.settings, plan.timing, end_s=plan.counted_s)
+        episodes.script[which] = len(ended) + kind
+        losses.append(result.losses.assign(script=len(ended) + result.losses.script))
+        spent, ended = np.concatenate([spent, result.spent_s]), np.concatenate([ended, result.ended_s])
+        pattern = np.concatenate([pattern, scripts.pattern])
+        episodes.merge_overlapping(ended)
+    # the partitions that had each script; none if it overlapped with the next one
+    partitions = np.bincount(episodes.script, minlength=len(ended))
+    shares = _shares(plan, placed, spent * partitions[:, None, None], pattern)
+    lost = pd.concat(losses) if losses else pd.DataFrame(columns=["script", "setting", "at_s", "seconds", "cause"])
+    lost["partitions"] = partitions[lost.script.to_numpy(dtype=np.int64)]
+    lost = lost[lost.partitions > 0]
+    return [
+        _result(number, setting, shares[setting], lost[lost.setting == setting])
+        for setting in range(len(plan.settings))
+    ]
+
+
+def _shares(plan: SimulationPlan, placed: ReplicaLayout, spent: Floats, pattern: Ints) -> Floats:
+    """Return the fractions of partition-time, of shape (settings, ``COLUMNS``); all replicas are in sync otherwise."""
+    total = spent.sum(axis=0)
+    healthy = np.repeat(plan.counted_s * np.bincount(placed.pattern)[:, None], len(plan.settings), axis=1)
+    np.subtract.at(healthy, pattern, spent[:, :, :STATUSES].sum(axis=2))
+    status = healthy_status(placed.patterns, plan.settings)
+    for row, racks in enumerate(placed.patterns):
+        for setting, seconds in enumerate(healthy[row]):
+            total[setting, status[row, setting]] += seconds
+            total[setting, ALONE] += seconds * (len(set(racks)) == 1 and status[row, setting] == Status.TAKEN)
+    shares: Floats = total / (plan.counted_s * len(placed.replicas))
+    return shares
+
+
+def _result(number: int, setting: int, shares: Floats, lost: pd.DataFrame) -> ReplicationResult:
+    tails = lost[np.isfinite(lost.seconds.astype(float))]
+    return ReplicationResult(
+        replication=number,
+        setting=setting,
+        shares=shares,
+        lost=np.array([float(lost.partitions[lost.cause == cause].sum()) for cause in Cause]),
+        events=_events(lost),
+        by_cause=np.array([_events(lost[lost.cause == cause]) for cause in Cause]),
+        tail_s=float((tails.seconds * tails.partitions).sum()),
+        with_tail=float(tails.partitions.sum()),
+    )
+
+
+def _events(lost: pd.DataFrame) -> int:
+    """Return the number of losses, those close to each other counted once."""
+    return int((np.diff(np.sort(lost.at_s), prepend=-np.inf) > EVENT_S).sum())

@@ -1,13 +1,10 @@
-"""From replications to figures with intervals: what each setting gives, and how it differs from the first one.
+"""Figures with intervals from the results of replications, for each setting and against the first one.
 
-Replications are independent. Intervals are of 95 %: of shares of time, of partitions that lost records and of
+Replications are independent. Intervals are of 95 %: of fractions of time, of partitions that lost records and of
 differences by a bootstrap over replications (``pyhooks.core.statistics.mean_interval``), of events exactly for a
-Poisson count (Garwood). A bootstrap knows nothing of losses that were not seen: with 2 events it covers 7 times of 10,
-with ``LEAST`` or more, in ``LEAST_REPLICATIONS`` or more, 9 times of 10
-(``tests/unit/simulation/test_simulation_figures.py``). So
-partitions that lost records have none with fewer; that of the events, which holds for any number of them, none too,
-tells how often they may happen. Where losses weigh differently (``rare``), it is their effective sample size that must
-be ``LEAST``, and where none was drawn nothing is told.
+Poisson count (Garwood 1936). A bootstrap covers too rarely if few losses were seen: with 2 events 7 times of 10, with
+``MIN_EVENTS`` or more in ``MIN_REPLICATIONS`` or more 9 times of 10 (``tests/unit/simulation``). So partitions that
+lost records have no interval below that; the exact one of the events is always given.
 """
 
 from __future__ import annotations
@@ -20,29 +17,25 @@ import numpy as np
 
 from pyhooks.core.statistics import Interval, mean_interval
 from pyhooks.placement.failure_rates import YEAR_S
-from pyhooks.simulation.machine_script import ALONE, LOWERED, Cause, Floats, Setting, Status
-from pyhooks.simulation.rare_losses import effective
-from pyhooks.simulation.replication import Found, Plan
+from pyhooks.simulation.partition_machine import ALONE, LOWERED, Cause, Floats, GateSetting, Status
+from pyhooks.simulation.replication import ReplicationResult, SimulationPlan
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
-# events, and replications, that it takes for an interval of how many partitions lost records
-LEAST, LEAST_REPLICATIONS = 20, 5
-# replications beyond this are averaged in groups, which are independent too: ``mean_interval`` takes some 300
-_MOST_BLOCKS = 300
+MIN_EVENTS, MIN_REPLICATIONS = 20, 5
+# more replications are averaged in groups, which are independent too: ``mean_interval`` takes some 300 values
+_MAX_GROUPS = 300
 REFUSED = tuple(one for one in Status if one is not Status.TAKEN)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A mean over replications.
+    """Mean over replications.
 
     Attributes:
         value: the mean.
-        interval: of 95 %; None if it was the same in all replications, if there is one only, or if ``number`` is too
-            small to tell.
-        number: of events that it is told from; of differences, in how many replications there are any; with what is
-            drawn more often than it happens, the effective sample size; None of what has no events.
+        interval: interval of 95 %; None if all replications are equal, or there are too few events or replications.
+        number: number of events behind it; of differences, of replications with one; None of times.
     """
 
     value: float
@@ -51,116 +44,95 @@ class Figure:
 
     @property
     def too_few(self) -> bool:
-        """Whether something was seen, and too little of it for an interval."""
+        """Whether there were events, but too few for an interval."""
         return bool(self.number) and self.interval is None
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What a setting gives.
+class SettingSummary:
+    """Figures of a setting.
 
     Attributes:
-        setting: which.
-        refused: the share of partition-time in which acks=all is not taken.
-        by_status: of each status that refuses.
-        alone: the share in which one rack acknowledges alone.
-        lowered: the share in which the operator has R lowered.
-        lost: partitions that lose acknowledged records, in a year of the cluster.
-        by_cause: of each cause.
-        events: how often in a year of the cluster any do; None with what is drawn more often than it happens.
-        tail_s: seconds of acknowledged writes that a partition loses where it does not lose all, on average; None if
-            that never happened.
-        refused_less: by how much less is refused than with the first setting.
-        lost_less: how many partitions less lose records in a year.
+        setting: the setting.
+        refused: fraction of partition-time in which acks=all is not taken.
+        by_status: the same for each status.
+        alone: fraction in which one rack acknowledges alone.
+        lowered: fraction in which the operator has lowered R.
+        lost: partitions that lose acknowledged records in a year of the cluster.
+        by_cause: the same for each cause.
+        events: losses in a year of the cluster, of any number of partitions.
+        tail_s: mean seconds of acknowledged writes lost by partitions that do not lose all; None without such losses.
+        refused_less: how much less is refused than with the first setting.
+        lost_less: how many partitions fewer lose records in a year.
     """
 
-    setting: Setting
+    setting: GateSetting
     refused: Figure
     by_status: dict[Status, Figure]
     alone: Figure
     lowered: Figure
     lost: Figure
     by_cause: dict[Cause, Figure]
-    events: Figure | None
+    events: Figure
     tail_s: float | None
     refused_less: Figure
     lost_less: Figure
 
 
-def summarise(found: Sequence[Found], plan: Plan) -> list[Judged]:
-    """For each setting.
-
-    Args:
-        found: of all replications.
-        plan: that they are of.
-    """
-    years = plan.counts_s / YEAR_S
-    ordered = sorted(found, key=lambda one: (one.setting, one.replication))
-    by_setting = [[one for one in ordered if one.setting == setting] for setting in range(len(plan.settings))]
-
-    def weigh(values: Floats, number: int) -> float:
-        return number if plan.biased is None else effective(values)
-
-    judged: list[Judged] = []
+def summarise(results: Sequence[ReplicationResult], plan: SimulationPlan) -> list[SettingSummary]:
+    """Return the figures of each setting of a plan."""
+    years = plan.counted_s / YEAR_S
+    ordered = sorted(results, key=lambda one: one.replication)
+    summaries: list[SettingSummary] = []
     first: tuple[Floats, Floats] | None = None
-    for setting, ones in zip(plan.settings, by_setting, strict=True):
-        shares = np.array([one.shares for one in ones])
-        lost = np.array([one.lost for one in ones]) / years
-        refused = shares[:, list(REFUSED)].sum(axis=1)
-        first = first or (refused, lost.sum(axis=1))
-        total, less = lost.sum(axis=1), first[1] - lost.sum(axis=1)
-        events, by_cause = sum(one.events for one in ones), np.sum([one.by_cause for one in ones], axis=0)
-        tails = sum(one.tail_s for one in ones)
-        with_tail = sum(one.with_tail for one in ones)
-        judged.append(
-            Judged(
+    for index, setting in enumerate(plan.settings):
+        own = [one for one in ordered if one.setting == index]
+        shares, lost = np.array([one.shares for one in own]), np.array([one.lost for one in own]) / years
+        refused, total = shares[:, list(REFUSED)].sum(axis=1), lost.sum(axis=1)
+        first = first or (refused, total)
+        less = first[1] - total
+        events, by_cause = sum(one.events for one in own), np.sum([one.by_cause for one in own], axis=0)
+        with_tail, low_high = sum(one.with_tail for one in own), poisson_interval(events, CONFIDENCE)
+        low, rate, high = (number / years / len(own) for number in (low_high[0], events, low_high[1]))
+        summaries.append(
+            SettingSummary(
                 setting=setting,
                 refused=figure(refused),
                 by_status={one: figure(shares[:, one]) for one in REFUSED},
                 alone=figure(shares[:, ALONE]),
                 lowered=figure(shares[:, LOWERED]),
-                lost=figure(total, weigh(total, events)),
-                by_cause={one: figure(lost[:, one], weigh(lost[:, one], int(by_cause[one]))) for one in Cause},
-                events=None if plan.biased else _events(events, years * len(ones)),
-                tail_s=tails / with_tail if with_tail else None,
+                lost=figure(total, events),
+                by_cause={one: figure(lost[:, one], int(by_cause[one])) for one in Cause},
+                events=Figure(rate, Interval(low, rate, high)),
+                tail_s=sum(one.tail_s for one in own) / with_tail if with_tail else None,
                 refused_less=figure(first[0] - refused),
-                lost_less=figure(less, weigh(less, int(np.count_nonzero(less)))),
+                lost_less=figure(less, int(np.count_nonzero(less))),
             )
         )
-    return judged
+    return summaries
 
 
 def figure(values: Floats, number: float | None = None) -> Figure:
-    """The mean of what replications gave.
-
-    Args:
-        values: of each.
-        number: of events in all of them.
-    """
+    """Return the mean of the values of replications, and its interval if there are enough events."""
     mean = float(values.mean())
-    too_few = number is not None and (number < LEAST or len(values) < LEAST_REPLICATIONS)
+    too_few = number is not None and (number < MIN_EVENTS or len(values) < MIN_REPLICATIONS)
     if len(values) < 2 or (values == values[0]).all() or too_few:
         return Figure(mean, None, number)
-    size = math.ceil(len(values) / _MOST_BLOCKS)
-    whole = values[: len(values) // size * size].reshape(-1, size).mean(axis=1)
-    found = mean_interval(whole.tolist(), confidence=CONFIDENCE, resamples=RESAMPLES, seed=len(values))
+    size = math.ceil(len(values) / _MAX_GROUPS)
+    groups = values[: len(values) // size * size].reshape(-1, size).mean(axis=1)
+    found = mean_interval(groups.tolist(), confidence=CONFIDENCE, resamples=RESAMPLES, seed=len(values))
     return Figure(mean, Interval(found.low, mean, found.high), number)
 
 
-def _events(number: int, years: float) -> Figure:
-    low, high = poisson_interval(number, CONFIDENCE)
-    return Figure(number / years, Interval(low / years, number / years, high / years))
-
-
 def poisson_interval(number: int, confidence: float) -> tuple[float, float]:
-    """The exact interval of the mean of a Poisson distribution of which ``number`` was seen (Garwood 1936)."""
+    """Return the exact interval of the mean of a Poisson distribution of which ``number`` was drawn (Garwood 1936)."""
     tail = (1 - confidence) / 2
-    low = 0.0 if number == 0 else _mean_where(lambda mean: 1 - _at_most(number - 1, mean) >= tail)
-    return low, _mean_where(lambda mean: _at_most(number, mean) <= tail)
+    low = 0.0 if number == 0 else _smallest_mean(lambda mean: 1 - _at_most(number - 1, mean) >= tail)
+    return low, _smallest_mean(lambda mean: _at_most(number, mean) <= tail)
 
 
-def _mean_where(reached: Callable[[float], bool]) -> float:
-    """The least mean for which it holds, if it does for all above."""
+def _smallest_mean(reached: Callable[[float], bool]) -> float:
+    """Return the smallest mean for which a condition is true that is true for all larger ones."""
     low, high = 0.0, 1.0
     while not reached(high):
         low, high = high, high * 2
@@ -171,7 +143,7 @@ def _mean_where(reached: Callable[[float], bool]) -> float:
 
 
 def _at_most(number: int, mean: float) -> float:
-    """The chance of at most so many."""
+    """Return the probability of at most ``number`` events."""
     terms = np.arange(number + 1)
     logs = terms * math.log(mean) - mean - np.cumsum(np.log(np.maximum(terms, 1)))
     return float(np.exp(logs).sum())

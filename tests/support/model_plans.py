@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from pyhooks.placement.failure_rates import YEAR_S
-from pyhooks.simulation.cli import plan
-from pyhooks.simulation.replication import Plan
+from pyhooks.simulation.cli import make_plan
+from pyhooks.simulation.replication import SimulationPlan
 
 # nothing but what is asked for, at once
 PLAIN = {
@@ -18,9 +18,8 @@ PLAIN = {
 }  # fmt: skip
 
 
-def made(racks: str, settings: Sequence[str], **more: Any) -> Plan:
+def made(racks: str, settings: Sequence[str], **more: Any) -> SimulationPlan:
     given = PLAIN | {f"--{option.replace('_', '-')}": text for option, text in more.pop("given", {}).items()}
     years = more.pop("years", 1.0)
-    found, _ = plan(racks, settings=list(settings), given=given, **more)
-    assert isinstance(found, Plan)
-    return replace(found, counts_s=years * YEAR_S)
+    plan, _ = make_plan(racks, settings=list(settings), given=given, **more)
+    return replace(plan, counted_s=years * YEAR_S)

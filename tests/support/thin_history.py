@@ -1,10 +1,10 @@
-"""Make the histories in tests/support/lab_histories from those of the system tests, reduced to what a replay reads.
+"""Make the histories in tests/support/lab_histories from those of the system tests, reduced to a few events.
 
 python tests/support/thin_history.py HISTORY.jsonl >tests/support/lab_histories/NAME.jsonl
 
 Kept are looks (one in two seconds while nothing changes), settings, the steps of faults, what each producer said of
-itself first, and of its records one a second for each outcome. Nothing is changed but that what a replay does not read
-is left out. A stretch without the kept records could only become unknown.
+itself first, and of its records one a second for each outcome. Kept events are unchanged. Where events are missing, a
+checker's verdict can only become unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PRODUCE = ("run", "topic", "key", "seq", "partition", "sent_ns", "latency_ms", "
 
 
 def thinned(events: list[Event]) -> Iterator[Event]:
-    """Those that a replay needs."""
+    """Return the events to keep."""
     last: Event | None = None
     held: Event | None = None
     kept: set[tuple[object, ...]] = set()

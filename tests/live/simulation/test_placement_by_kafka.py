@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhooks.jvm.client import InProcess
-from pyhooks.simulation.striping import JavaRandom, place, place_topic
+from pyhooks.simulation.striped_placement import JavaRandom, place, place_topic
 
 SHAPES = [(2, 2, 1), (1, 1, 1), (4, 3, 3), (5, 1), (3,), (2, 2, 2, 2)]
 

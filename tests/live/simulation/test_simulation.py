@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from model_plans import made
 from pyhooks.core.spark import pack
 from pyhooks.placement.exact_model import Weighed, weigh
 from pyhooks.placement.failure_rates import YEAR_S, Chances
 from pyhooks.placement.replica_placement import placement
-from pyhooks.simulation.cli import rarely
-from pyhooks.simulation.machine_script import ALONE, LOWERED, STATUSES, Cause, Status
-from pyhooks.simulation.outage_history import draw
-from pyhooks.simulation.replication import Found, Plan, layout, play
-from pyhooks.simulation.spark_replications import here, simulate
+from pyhooks.simulation.fault_history import draw
+from pyhooks.simulation.partition_machine import ALONE, LOWERED, STATUSES, Cause, Status
+from pyhooks.simulation.replication import ReplicationResult, SimulationPlan, layout, play
+from pyhooks.simulation.spark_replications import simulate
 from spark_cluster import standalone
 
 
-def of(found: Sequence[Found], setting: int, column: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+def of(found: Sequence[ReplicationResult], setting: int, column: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.array([one.shares[column] for one in found if one.setting == setting])
 
 
@@ -134,7 +134,7 @@ BUSY = {"broker_failure": "8x4h", "broker_restart": "6x5m", "lag": "6x10m", "dis
 SETTINGS = ("2,1", "2,2", "3,1", "2,2,lower=30m", "2,2,elr=replicas", "1,1,elr=off")
 
 
-def one_by_one(one: Plan, number: int) -> list[tuple[np.ndarray[Any, np.dtype[np.float64]], float]]:
+def one_by_one(one: SimulationPlan, number: int) -> list[tuple[np.ndarray[Any, np.dtype[np.float64]], float]]:
     """Each partition as a cluster of its own, on the same history: nothing is shared that might be shared wrongly."""
     where = layout(one)[1]
     found = []
@@ -188,47 +188,25 @@ def test_nothing_happens_where_nothing_fails() -> None:
 
 def test_what_overlaps_at_a_broker_is_one_interval_with_all_that_happens() -> None:
     one = made("a:2,b:2,c:2", ["2,1"], given=BUSY | {"broker_failure": "200x60h"})
-    cluster, _ = layout(one)
-    history = draw(cluster, one.faults, one.stretch, np.random.default_rng(1))
-    for broker in range(cluster.brokers):
+    brokers, _ = layout(one)
+    history = draw(brokers, one.faults, one.warm_s, one.counted_s, np.random.default_rng(1))
+    for broker in range(brokers.number):
         own = np.flatnonzero(history.broker == broker)
         slow = history.event_code[history.first_event[own]] == 7
         for kind in (slow, ~slow):
             begins, ends = history.from_s[own[kind]], history.to_s[own[kind]]
             order = np.argsort(begins)
             assert (begins[order][1:] > ends[order][:-1]).all()
-    for number in range(history.number):
+    for number in range(len(history.broker)):
         events = slice(history.first_event[number], history.first_event[number + 1])
         assert history.event_s[events][0] == history.from_s[number]
         assert history.event_s[events][-1] == history.to_s[number]
         assert history.event_code[events][-1] in (6, 8)
 
 
-# Rare losses.
-
-
-def test_rare_losses_are_told_better_for_the_same_work() -> None:
-    """Both disks of a, b: by the closed form once in 740,000 years. The work is that of as many disks that are lost."""
-    d, window = 0.0157, 24 / (YEAR_S / 3600)
-    one = made("a:1,b:1", ["1,1"], rf=2, partitions=1, given={"disk_loss": f"{d}x1ms", "copy": "24h"})
-    second = -math.expm1(-d * window)
-    expected = second / (1 / (2 * d) + second / d)
-    assert 1 / expected == pytest.approx(740_000, rel=0.01)
-    rare = rarely(one)
-    assert rare.biased is not None
-    found = [each for first in range(0, 1500, 500) for each in play(rare, range(first, first + 500))]
-    weighed = np.array([each.lost.sum() / (rare.counts_s / YEAR_S) for each in found])
-    agrees(weighed, expected, "rare")
-    error = float(weighed.std(ddof=1)) / math.sqrt(len(weighed)) / expected
-    disks = len(found) * 2 * d * rare.biased.disk * rare.stretch.total_s / YEAR_S
-    plain_years = disks / (2 * d)
-    # of a Poisson number of losses, if any is seen
-    plain_error = 1 / math.sqrt(expected * plain_years)
-    assert error < 0.25
-    assert plain_error > 10 * error
-
-
 # On Spark.
+
+CONSOLE = Console(stderr=True)
 
 
 def test_the_code_for_executors_has_what_they_import(tmp_path: Any) -> None:
@@ -240,7 +218,7 @@ def test_the_code_for_executors_has_what_they_import(tmp_path: Any) -> None:
     assert not any(name.endswith((".jar", ".toml")) for name in names)
 
 
-def same(found: Sequence[Found], expected: Sequence[Found]) -> None:
+def same(found: Sequence[ReplicationResult], expected: Sequence[ReplicationResult]) -> None:
     """To the last bit, in whatever order."""
     ordered = sorted(found, key=lambda each: (each.replication, each.setting))
     assert len(ordered) == len(expected)
@@ -255,11 +233,9 @@ def same(found: Sequence[Found], expected: Sequence[Found]) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_on_spark_it_is_the_same() -> None:
     one = made("a:2,b:2,c:1", ["2,1", "2,2"], partitions=10, given=BUSY)
-    told: list[tuple[int, int]] = []
-    done = simulate(one, 7, master="local[2]", tell=lambda *now: told.append(now), slices=3)
-    same(done.found, here(one, 7, lambda _done, _of: None).found)
-    assert done.cpu_s > 0
-    assert told[-1] == (7, 7)
+    results, cpu_s = simulate(one, 7, master="local[2]", console=CONSOLE, tasks=3)
+    same(results, play(one, range(7)))
+    assert cpu_s > 0
 
 
 @pytest.mark.slow
@@ -268,8 +244,8 @@ def test_on_spark_it_is_the_same() -> None:
 def test_it_is_the_same_on_any_number_of_tasks_and_executors() -> None:
     """A master with two workers gets its code from the driver alone."""
     one = made("a:2,b:2,c:1", ["2,1", "2,2"], partitions=10, given=BUSY)
-    expected = here(one, 7, lambda _done, _of: None).found
+    expected = play(one, range(7))
     for slices in (1, 7):
-        same(simulate(one, 7, master="local[2]", tell=lambda _done, _of: None, slices=slices).found, expected)
+        same(simulate(one, 7, master="local[2]", console=CONSOLE, tasks=slices)[0], expected)
     with standalone() as master:
-        same(simulate(one, 7, master=master, tell=lambda _done, _of: None).found, expected)
+        same(simulate(one, 7, master=master, console=CONSOLE)[0], expected)

@@ -13,7 +13,7 @@ from pyhooks.cli import app
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.simulation import failures as fl
-from pyhooks.simulation.machine_script import Setting
+from pyhooks.simulation.partition_machine import GateSetting
 
 RUNNER = CliRunner()
 TOOK = {"took_s": 0.0, "cpu_s": 0.0}
@@ -56,18 +56,6 @@ def test_beside_each_loss_is_how_often_it_was_seen() -> None:
     assert "0 to 0.74" in none
 
 
-def test_the_command_for_rare_losses() -> None:
-    words = ["--racks", "a:1,b:1,c:1", "--partitions", "3", "--years", "0.2", "--rare"]
-    told = json.loads(runs(*words, "--json"))
-    assert told["plan"]["rare"] is True
-    drawn = told["plan"]["drawn_more_often"]
-    assert drawn["rack_disks"] > 100
-    assert drawn["burst"] > 10
-    assert told["settings"][0]["refused"] is None
-    assert told["settings"][0]["lost"]["value"] >= 0
-    assert "each loss weighs less in return" in runs(*words)
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -98,7 +86,7 @@ def test_bad_values_are_told_in_one_line(words: list[str], said: str) -> None:
 
 def test_settings_of_a_plan() -> None:
     one = made("a:2,b:1", ["2,2,lower=30m,elr=replicas"])
-    assert one.settings == (Setting(2, 2, "replicas", 1800.0),)
+    assert one.settings == (GateSetting(2, 2, "replicas", 1800.0),)
 
 
 def test_the_defaults_of_the_document_are_those_of_the_command() -> None:

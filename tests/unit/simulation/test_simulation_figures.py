@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from model_plans import made
-from pyhooks.simulation.machine_script import Cause, Status
-from pyhooks.simulation.replication import Found, play
-from pyhooks.simulation.summary import LEAST, LEAST_REPLICATIONS, Figure, figure, poisson_interval, summarise
+from pyhooks.simulation.partition_machine import Cause, Status
+from pyhooks.simulation.replication import ReplicationResult, play
+from pyhooks.simulation.summary import MIN_EVENTS, MIN_REPLICATIONS, Figure, figure, poisson_interval, summarise
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,9 @@ def test_the_tail_is_of_those_that_did_not_lose_everything() -> None:
     assert told.tail_s == sum(each.tail_s for each in found) / sum(each.with_tail for each in found)
     shares, lost = found[0].shares, np.array([2.0, 0.0, 0.0, 1.0, 3.0])
     by_cause = np.array([1, 0, 0, 1, 1])
-    (told,) = summarise([Found(0, 0, shares, lost, 1, by_cause, 40.0, 4.0)], one)
+    (told,) = summarise([ReplicationResult(0, 0, shares, lost, 1, by_cause, 40.0, 4.0)], one)
     assert told.tail_s == 10.0
-    (told,) = summarise([Found(0, 0, shares, lost, 1, by_cause, 0.0, 0.0)], one)
+    (told,) = summarise([ReplicationResult(0, 0, shares, lost, 1, by_cause, 0.0, 0.0)], one)
     assert told.tail_s is None
 
 
@@ -85,7 +85,7 @@ MEAN_SIZE = 5.0
 
 @pytest.mark.parametrize("sizes", ["alike", "geometric"])
 @pytest.mark.parametrize("events", [25.0, 60.0])
-@pytest.mark.parametrize("replications", [LEAST_REPLICATIONS, 1000])
+@pytest.mark.parametrize("replications", [MIN_REPLICATIONS, 1000])
 def test_intervals_of_losses_cover(replications: int, events: float, sizes: str) -> None:
     """Nine times of ten or more, where there is one at all."""
     random, mean = np.random.default_rng(3), events / replications * (1.0 if sizes == "alike" else MEAN_SIZE)
@@ -103,7 +103,7 @@ def test_few_losses_have_no_interval_and_their_events_have() -> None:
     # why: a bootstrap of two events or so
     assert np.mean([one.low <= 2.0 / 1000 * MEAN_SIZE <= one.high for one in poor if one is not None]) < 0.85
     number, lost = drawn(random, 2.0, "geometric")
-    assert 0 < number < LEAST
+    assert 0 < number < MIN_EVENTS
     assert figure(lost, number) == Figure(lost.mean(), None, number)
     assert figure(lost, number).too_few
     assert figure(np.array([30.0, 40.0, 50.0]), 120).too_few
@@ -124,6 +124,6 @@ def test_events_are_told_of_each_cause() -> None:
         for cause, each in told.by_cause.items():
             assert each.number == sum(int(other.by_cause[cause]) for other in own)
             assert (each.number > 0) == (each.value > 0)
-            assert (each.interval is None) == (each.number < LEAST)
+            assert (each.interval is None) == (each.number < MIN_EVENTS)
         # one that is of several causes counts once in all
         assert told.lost.number <= sum(each.number or 0 for each in told.by_cause.values())

@@ -1,0 +1,222 @@
+"""Random history of faults of a cluster in one replication: outages and slow spells of its brokers.
+
+All settings are simulated on the same history. It begins ``warm_s`` before the simulated time with all brokers
+available, so that the simulated time is a random part of the cluster's life.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyhooks.placement.failure_rates import YEAR_S
+from pyhooks.simulation.failures import BurstRates, FaultRates, SpellRate
+from pyhooks.simulation.partition_machine import Bools, Code, Floats, Ints
+
+# multiple of the mean of an exponential distribution beyond which almost nothing of it is left
+_WARM_MEANS = 8.0
+_MIN_WARM_S = 3600.0
+
+
+@dataclass(frozen=True)
+class SimulatedBrokers:
+    """Brokers, numbered rack by rack.
+
+    Attributes:
+        sizes: number of brokers of each rack.
+        rack: rack of each broker, as an index.
+    """
+
+    sizes: tuple[int, ...]
+    rack: Ints
+
+    @staticmethod
+    def of(sizes: tuple[int, ...]) -> SimulatedBrokers:
+        """Return the brokers of racks of these sizes."""
+        return SimulatedBrokers(sizes, np.repeat(np.arange(len(sizes)), sizes))
+
+    @property
+    def number(self) -> int:
+        """Number of brokers."""
+        return len(self.rack)
+
+    def members(self, rack: int) -> Ints:
+        """Return the brokers of a rack."""
+        return np.flatnonzero(self.rack == rack)
+
+
+@dataclass(frozen=True)
+class FaultHistory:
+    """Intervals in which brokers are disturbed; those of a broker do not overlap.
+
+    Slow spells are intervals of their own and may overlap with others.
+
+    Attributes:
+        broker: broker of each interval.
+        from_s: its start.
+        to_s: its end, without catching up.
+        copies: whether a disk has to be filled after it.
+        name: equal for intervals with the same events: those of the brokers of a rack in an outage of the rack.
+        first_event: index of the first event of each interval, then the number of events.
+        event_s: time of each event.
+        event_code: its ``Code``.
+    """
+
+    broker: Ints
+    from_s: Floats
+    to_s: Floats
+    copies: Bools
+    name: Ints
+    first_event: Ints
+    event_s: Floats
+    event_code: Ints
+
+
+def warm_up_s(faults: FaultRates, copy_s: float) -> float:
+    """Return the time until the initial state no longer matters."""
+    spells = (faults.broker, faults.stop, faults.lag, faults.disk, faults.rack, faults.rack_disks)
+    longest = max([spell.mean_s for spell in spells if spell.per_year > 0], default=0.0)
+    return max(_MIN_WARM_S, _WARM_MEANS * longest + copy_s)
+
+
+def draw(
+    brokers: SimulatedBrokers, faults: FaultRates, warm_s: float, counted_s: float, random: np.random.Generator
+) -> FaultHistory:
+    """Draw a history from ``-warm_s`` to ``counted_s``; the same generator state gives the same one."""
+    outages: list[tuple[npt.NDArray[Any], ...]] = []
+    names = 0
+
+    def times(spell: SpellRate, things: int) -> tuple[Ints, Floats, Floats]:
+        number = random.poisson(spell.per_year * things * (warm_s + counted_s) / YEAR_S)
+        at = np.sort(random.uniform(-warm_s, counted_s, number))
+        return random.integers(0, things, number), at, at + random.exponential(spell.mean_s, number)
+
+    def codes(number: int, code: Code, *, power: bool = False) -> Ints:
+        if power:
+            return np.where(random.random(number) < faults.power, Code.POWER, code).astype(np.int64)
+        return np.full(number, code, dtype=np.int64)
+
+    def add(broker: Ints, from_s: Floats, to_s: Floats, code: Ints) -> None:
+        nonlocal names
+        outages.append((broker, from_s, to_s, code, names + np.arange(len(broker))))
+        names += len(broker)
+
+    def add_racks(rack: Ints, from_s: Floats, to_s: Floats, code: Ints) -> None:
+        nonlocal names
+        sizes = np.array(brokers.sizes, dtype=np.int64)[rack]
+        members = np.concatenate([np.zeros(0, dtype=np.int64), *(brokers.members(one) for one in rack)])
+        parts = (from_s, to_s, code, names + np.arange(len(rack)))
+        begins, ends, kinds, named = (np.repeat(part, sizes) for part in parts)
+        outages.append((members, begins, ends, kinds, named))
+        names += len(rack)
+
+    single = SpellRate(faults.broker.per_year * (1 - faults.bursts.share), faults.broker.mean_s)
+    for spell, code, power in (
+        (single, Code.CRASH, True), (faults.stop, Code.STOP, False), (faults.disk, Code.DISK, False)
+    ):  # fmt: skip
+        drawn = times(spell, brokers.number)
+        add(*drawn, codes(len(drawn[0]), code, power=power))
+    for spell, code, power in ((faults.rack, Code.CUT, True), (faults.rack_disks, Code.RACK_DISKS, False)):
+        drawn = times(spell, len(brokers.sizes))
+        add_racks(*drawn, codes(len(drawn[0]), code, power=power))
+    bursts = BurstSizes.of(faults, brokers.sizes)
+    for _ in range(random.poisson(bursts.per_s * (warm_s + counted_s))):
+        begins, taken = random.uniform(-warm_s, counted_s), bursts.draw(random)
+        at = begins + random.uniform(0, faults.bursts.spread_s, len(taken))
+        kinds = codes(len(taken), Code.CRASH, power=True)
+        add(taken, at, at + random.exponential(faults.broker.mean_s, len(taken)), kinds)
+    columns = [np.concatenate(part) for part in zip(*outages, strict=True)]
+    return _merged(columns, names, times(faults.lag, brokers.number))
+
+
+def _merged(outages: list[npt.NDArray[Any]], names: int, lag: tuple[Ints, Floats, Floats]) -> FaultHistory:
+    """Merge overlapping outages of a broker to one interval with an event for each of them and one at its end."""
+    order = np.lexsort((outages[3], outages[1], outages[0]))
+    broker, from_s, to_s, code, name = (column[order] for column in outages)
+    first, ends = _unions(broker, from_s, to_s)
+    slow_order = np.lexsort((lag[1], lag[0]))
+    slow_broker, slow_from, slow_to = lag[0][slow_order], lag[1][slow_order], lag[2][slow_order]
+    slow_first, slow_ends = _unions(slow_broker, slow_from, slow_to)
+    fails, slow = len(first), len(slow_first)
+    number = np.diff(np.append(first, len(broker)))
+    # one event for each outage and one at the end, and two for each slow spell
+    interval = np.concatenate([np.repeat(np.arange(fails), number), np.arange(fails + slow), fails + np.arange(slow)])
+    event_s = np.concatenate([from_s, ends, slow_from[slow_first], slow_ends])
+    codes = [code, np.full(fails, Code.BACK), np.full(slow, Code.SLOW), np.full(slow, Code.FAST)]
+    by_interval = np.lexsort((event_s, interval))
+    copies = np.logical_or.reduceat(code >= Code.DISK, first) if fails else np.zeros(0, dtype=bool)
+    # an interval of a single outage keeps the name that it shares with other brokers
+    named = np.where(number == 1, name[first], names + np.arange(fails))
+    return FaultHistory(
+        broker=np.concatenate([broker[first], slow_broker[slow_first]]),
+        from_s=np.concatenate([from_s[first], slow_from[slow_first]]),
+        to_s=np.concatenate([ends, slow_ends]),
+        copies=np.concatenate([copies, np.zeros(slow, dtype=bool)]),
+        name=np.concatenate([named, names + fails + np.arange(slow)]),
+        first_event=np.concatenate([[0], np.cumsum(np.bincount(interval, minlength=fails + slow))]),
+        event_s=event_s[by_interval],
+        event_code=np.concatenate(codes).astype(np.int64)[by_interval],
+    )
+
+
+def _unions(owner: Ints, from_s: Floats, to_s: Floats) -> tuple[Ints, Floats]:
+    """Return the first interval of each union of overlapping ones, and its end; arguments as of ``starts_apart``."""
+    first = np.flatnonzero(starts_apart(owner, from_s, to_s))
+    return first, np.maximum.reduceat(to_s, first) if len(first) else np.zeros(0)
+
+
+def starts_apart(owner: Ints, from_s: Floats, to_s: Floats) -> Bools:
+    """Return which intervals start after all earlier ones of the same owner; sorted by owner and start."""
+    if not len(owner):
+        return np.zeros(0, dtype=bool)
+    # offset owners so far that no interval of one reaches into the next one's
+    far = float(to_s.max() - from_s.min()) + 1.0
+    ends = np.maximum.accumulate(to_s + owner * far)
+    apart = np.ones(len(owner), dtype=bool)
+    apart[1:] = from_s[1:] + owner[1:] * far > ends[:-1]
+    return apart
+
+
+@dataclass(frozen=True)
+class BurstSizes:
+    """Bursts of broker failures: how many come, and which brokers each takes.
+
+    A burst takes two or more brokers, geometrically distributed, at most all brokers of its rack or of the cluster.
+    Racks are chosen so that each broker is equally likely to be taken.
+
+    Attributes:
+        bursts: parameters.
+        sizes: number of brokers of each rack.
+        per_s: bursts in a second, so that brokers fail as often as configured.
+        of_rack: probability of each rack, for a burst within one rack.
+    """
+
+    bursts: BurstRates
+    sizes: tuple[int, ...]
+    per_s: float
+    of_rack: Floats
+
+    @staticmethod
+    def of(faults: FaultRates, sizes: tuple[int, ...]) -> BurstSizes:
+        """Return the bursts of a cluster with racks of these sizes."""
+        bursts, brokers = faults.bursts, sum(sizes)
+
+        def mean_size(most: int) -> float:
+            return float(((1 - 1 / (bursts.size - 1)) ** np.maximum(np.arange(most) - 1.0, 0.0)).sum())
+
+        means = np.array([mean_size(size) for size in sizes])
+        of_rack = np.array(sizes) / means / (np.array(sizes) / means).sum()
+        taken = bursts.one_rack * float(of_rack @ means) + (1 - bursts.one_rack) * mean_size(brokers)
+        return BurstSizes(bursts, sizes, faults.broker.per_year * bursts.share * brokers / taken / YEAR_S, of_rack)
+
+    def draw(self, random: np.random.Generator) -> Ints:
+        """Draw the brokers of a burst."""
+        size = 1 + int(random.geometric(1 / (self.bursts.size - 1)))
+        first, most = 0, sum(self.sizes)
+        if random.random() < self.bursts.one_rack:
+            rack = int(random.choice(len(self.sizes), p=self.of_rack))
+            first, most = sum(self.sizes[:rack]), self.sizes[rack]
+        return first + random.choice(most, size=min(size, most), replace=False).astype(np.int64)
