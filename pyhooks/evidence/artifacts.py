@@ -66,12 +66,7 @@ class EvidenceResults:
 
 
 def read_results(claims: Claims, folder: Path = EVIDENCE, root: Path = paths.REPO) -> EvidenceResults:
-    """Read all artifacts and judge all claims by them, without running anything.
-
-    Args:
-        claims: claims to judge.
-        folder: folder of the artifacts.
-        root: root of the files that runs depend on.
+    """Read all artifacts in ``folder`` and judge all claims by them, without running anything.
 
     Raises:
         RackgateError: an artifact is invalid, a pattern matches no file, or a file can't be parsed.
@@ -100,33 +95,29 @@ def read(path: Path) -> Mapping[str, Any]:
         RackgateError: the file is not an artifact of this schema and of the run that its name gives.
     """
     again = f"run `rackgate evidence --fresh {path.stem}`"
-    told = read_object(path, again)
-    if told.get("schema") != SCHEMA or told.keys() != _FIELDS or told["run"] != path.stem:
+    content = read_object(path, again)
+    if content.get("schema") != SCHEMA or content.keys() != _FIELDS or content["run"] != path.stem:
         raise RackgateError(f"{path}: no artifact of {path.stem}; {again}")
-    if odd := [name for name in ("commands", "depends") if not isinstance(told[name], dict)]:
-        raise RackgateError(f"{path}: no artifact of {path.stem}, {odd[0]} is {told[odd[0]]!r:.60}; {again}")
-    return told
+    if invalid := [name for name in ("commands", "depends") if not isinstance(content[name], dict)]:
+        raise RackgateError(f"{path}: no artifact of {path.stem}, {invalid[0]} is {content[invalid[0]]!r:.60}; {again}")
+    return content
 
 
 def changes(run: ClaimRun, artifact: Mapping[str, Any], now: Fingerprints) -> str:
     """Describe what has changed since an artifact was made; empty if it is current.
 
-    Files count by content: a moved file or another pattern for the same files is no change.
-
-    Args:
-        run: the run of the artifact.
-        artifact: the artifact.
-        now: current fingerprints of the run's dependencies.
+    Files count by content: a moved file or another pattern for the same files is no change. ``now`` has the current
+    fingerprints of the run's dependencies.
     """
     found = [] if artifact["commands"] == dict(run.commands) else ["the command has changed"]
     then = artifact["depends"]
-    words = {SERIES: "the patch series", OVERLAY: "what the patch series builds"}
+    labels = {SERIES: "the patch series", OVERLAY: "what the patch series builds"}
     same_files = artifact["files"] == now.files
     differing = [
-        name for name, value in now.depends.items() if then.get(name) != value and (name in words or not same_files)
+        name for name, value in now.depends.items() if then.get(name) != value and (name in labels or not same_files)
     ]
-    found += [f"{words.get(name, name)} has changed" for name in differing if name in then]
-    unknown = [words.get(name, name) for name in differing if name not in then]
+    found += [f"{labels.get(name, name)} has changed" for name in differing if name in then]
+    unknown = [labels.get(name, name) for name in differing if name not in then]
     found += [f"nothing was noted of {', '.join(unknown)}"] if unknown else []
     return ", ".join(found)
 
@@ -198,7 +189,7 @@ def text_of(artifact: Mapping[str, Any]) -> str:
     return text
 
 
-def asked(claims: Claims, run: str) -> tuple[str, ...]:
+def required_tests(claims: Claims, run: str) -> tuple[str, ...]:
     """Return the tests of a run that rules require."""
     atoms = (atom for claim in claims.claims.values() for rule in claim.rules.values() for atom in rule)
     return tuple(sorted({case for atom in atoms if atom.run == run for case in atom.cases}))
@@ -242,24 +233,26 @@ def of_system(document: Mapping[str, Any]) -> dict[str, Any]:
     """
     names = ("outcome", "reasons", "seconds", "verdicts", "figures")
     tests = {one["id"]: {name: one[name] for name in names} for one in document["results"]}
-    figures = {(test, name): value for test, told in tests.items() for name, value in brief(told["figures"]).items()}
+    figures = {
+        (test, name): value for test, content in tests.items() for name, value in shorten(content["figures"]).items()
+    }
     room = FIGURES_BYTES
     # smallest first, so that a test with large figures leaves space for the others
     for (test, name), value in sorted(figures.items(), key=lambda one: (_size(one[1]), one[0])):
         room -= _size(value)
         if room < 0:
             figures[test, name] = f"left out: {_size(value)} bytes"
-    for test, told in tests.items():
-        told["figures"] = {name: value for (own, name), value in figures.items() if own == test}
+    for test, content in tests.items():
+        content["figures"] = {name: value for (own, name), value in figures.items() if own == test}
     return {"seed": document["seed"], "counts": document["counts"], "tests": tests}
 
 
-def brief(value: Any) -> Any:
+def shorten(value: Any) -> Any:
     """Return figures with each long list replaced by a text with its length."""
     if isinstance(value, Mapping):
-        return {str(name): brief(one) for name, one in value.items()}
+        return {str(name): shorten(one) for name, one in value.items()}
     if isinstance(value, list):
-        return [brief(one) for one in value] if len(value) <= FEW else f"left out: {len(value)} values"
+        return [shorten(one) for one in value] if len(value) <= FEW else f"left out: {len(value)} values"
     return value
 
 
@@ -304,26 +297,26 @@ def missing(book: EvidenceResults) -> list[str]:
 
 def faults(claims: Claims, book: EvidenceResults, folder: Path = EVIDENCE) -> list[str]:
     """Describe faults of the committed files: contradictions of claims, and an index that does not match."""
-    found = [words for name, one in book.judged.items() if (words := contradiction(claims.claims[name], one))]
+    found = [labels for name, one in book.judged.items() if (labels := contradiction(claims.claims[name], one))]
     path = folder / INDEX
     try:
         index = read_object(path, "it is the index") if os.path.lexists(path) else {}
-        if odd := [
+        if invalid := [
             name
-            for name, told in index.items()
-            if name in claims.claims and not (isinstance(told, dict) and {"state", "artifacts"} <= set(told))
+            for name, content in index.items()
+            if name in claims.claims and not (isinstance(content, dict) and {"state", "artifacts"} <= set(content))
         ]:
-            raise RackgateError(f"{path}: {odd[0]}: not an entry of the index")
+            raise RackgateError(f"{path}: {invalid[0]}: not an entry of the index")
     except RackgateError as error:
         return [*found, f"{error}; run `rackgate evidence --judge`"]
     for name, entry in index_of(claims, book).items():
-        told = index.get(name, {"state": NOT_RUN, "artifacts": {}})
-        if told["artifacts"] != entry["artifacts"]:
+        content = index.get(name, {"state": NOT_RUN, "artifacts": {}})
+        if content["artifacts"] != entry["artifacts"]:
             found.append(f"{name}: {INDEX} has other hashes of its artifacts; run `rackgate evidence --judge`")
         # a state that became stale by a later change is no fault of the index
-        elif told["state"] != entry["state"] and entry["state"] != STALE and claims.claims[name].runs:
+        elif content["state"] != entry["state"] and entry["state"] != STALE and claims.claims[name].runs:
             found.append(
-                f"{name}: {INDEX} says {told['state']}, and it is {entry['state']}; run `rackgate evidence --judge`"
+                f"{name}: {INDEX} says {content['state']}, and it is {entry['state']}; run `rackgate evidence --judge`"
             )
     found += [f"{name}: {INDEX} has it, and claims.toml has not" for name in index.keys() - claims.claims.keys()]
     return found

@@ -143,8 +143,8 @@ def load(path: Path = CLAIMS) -> Claims:
         claims[claim.id] = claim
     top.done()
     used = {run for claim in claims.values() for run in claim.runs}
-    for idle in runs.keys() - used:
-        raise RackgateError(f"{path}: run {idle}: no claim is checked by it")
+    for unused in runs.keys() - used:
+        raise RackgateError(f"{path}: run {unused}: no claim is checked by it")
     return Claims(documents, runs, claims)
 
 
@@ -225,8 +225,8 @@ def _atom(table: Table, own: Sequence[str], runs: Mapping[str, ClaimRun]) -> Ato
         if table.has(key):
             cases = table.texts(key)
             for case in cases:
-                if trouble := _trouble(case, runs[run]):
-                    raise table.wrong(key, f"{case}: {trouble}")
+                if fault := _case_fault(case, runs[run]):
+                    raise table.wrong(key, f"{case}: {fault}")
             return Atom(run, "", key, cases=cases)
     compares = [name for name in _COMPARES if table.has(name)]
     if len(compares) != 1:
@@ -239,7 +239,7 @@ def _atom(table: Table, own: Sequence[str], runs: Mapping[str, ClaimRun]) -> Ato
     return Atom(run, at, compare, value, table.number("within", 0) if compare == "near" else 0.0)
 
 
-def _trouble(case: str, run: ClaimRun) -> str:
+def _case_fault(case: str, run: ClaimRun) -> str:
     """Return the reason why a run can't have a result for a test; empty if it can."""
     if not _CASE.fullmatch(case):
         return "must be package.Class#method"

@@ -67,16 +67,16 @@ def evidence_command(
     if check:
         raise typer.Exit(_check(claims, strict=strict))
     costs = {"seconds"} if cheap else set()
-    for word in cost or []:
-        if word not in COSTS:
-            raise RackgateError(f"--cost {word}: expected one of {', '.join(COSTS)}")
-        costs.add(word)
+    for name in cost or []:
+        if name not in COSTS:
+            raise RackgateError(f"--cost {name}: expected one of {', '.join(COSTS)}")
+        costs.add(name)
     with ExitStack() as stack:
         if not list_:
             taken = "another `rackgate evidence` is at work in this checkout: wait for it"
             stack.enter_context(hold_lock(runs.OUT / ".lock", taken=taken))
         book = artifacts.read_results(claims)
-        wanted = [name for name in _asked(claims, names or []) if not costs or claims.runs[name].cost in costs]
+        wanted = [name for name in _selected_runs(claims, names or []) if not costs or claims.runs[name].cost in costs]
         failed: list[str] = []
         if not (list_ or judge):
             todo = [claims.runs[name] for name in wanted if fresh or name not in book.hashes or name in book.stale]
@@ -89,7 +89,7 @@ def evidence_command(
     present = {*wanted, *(book.hashes.keys() - book.stale.keys())}
     if costs or names:
         chosen = [name for name in chosen if name in (names or []) or set(claims.claims[name].runs) <= present]
-    _tell(claims, book, chosen, as_json=as_json, written=None if list_ else PAGE)
+    _print_results(claims, book, chosen, as_json=as_json, written=None if list_ else PAGE)
     if failed:
         raise RackgateError(f"{len(failed)} runs could not be carried out: {', '.join(failed)}")
     if not list_ and not all(book.judged[name].state == claims.claims[name].verdict for name in chosen):
@@ -109,7 +109,7 @@ def choose(claims: Claims, names: Sequence[str]) -> list[str]:
     return [claim.id for claim in claims.claims.values() if not wanted or wanted & {claim.id, *claim.runs}]
 
 
-def _asked(claims: Claims, names: Sequence[str]) -> list[str]:
+def _selected_runs(claims: Claims, names: Sequence[str]) -> list[str]:
     """Return the runs selected by names of runs or claims; all if there are no names."""
     own = [name for name in names if name in claims.claims] if names else list(claims.claims)
     used = {*names, *_runs(claims, own)}
@@ -151,19 +151,21 @@ def _check(claims: Claims, *, strict: bool) -> int:
     for fault in (*faults, *missing):
         console.print(f"error: {fault}")
     without = f", {len(missing)} without a result of the present" if strict else ""
-    console.print(f"{len(claims.claims)} claims: {_words(book)}; {len(faults)} contradictions{without}")
+    console.print(f"{len(claims.claims)} claims: {_format_counts(book)}; {len(faults)} contradictions{without}")
     return 1 if faults or missing else 0
 
 
-def _words(book: EvidenceResults) -> str:
+def _format_counts(book: EvidenceResults) -> str:
     return ", ".join(f"{count} {state}" for state, count in page.counts(book).items() if count)
 
 
-def _tell(claims: Claims, book: EvidenceResults, chosen: Sequence[str], *, as_json: bool, written: Path | None) -> None:
+def _print_results(
+    claims: Claims, book: EvidenceResults, chosen: Sequence[str], *, as_json: bool, written: Path | None
+) -> None:
     rows = [page.row(claims.claims[name], claims, book) for name in chosen]
     if as_json:
-        told = {"counts": page.counts(book), "claims": rows, "page": str(written) if written else ""}
-        sys.stdout.write(json.dumps(told, indent=1) + "\n")
+        document = {"counts": page.counts(book), "claims": rows, "page": str(written) if written else ""}
+        sys.stdout.write(json.dumps(document, indent=1) + "\n")
         return
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
@@ -185,6 +187,6 @@ def _tell(claims: Claims, book: EvidenceResults, chosen: Sequence[str], *, as_js
             console.print(f"to run ({cost}, about {sum(run.minutes for run in own):.0f} min):", soft_wrap=True)
             for run in own:
                 console.print(f"  rackgate evidence {run.id}: needs {run.needs}", soft_wrap=True)
-    console.print(f"{len(claims.claims)} claims: {_words(book)}", soft_wrap=True)
+    console.print(f"{len(claims.claims)} claims: {_format_counts(book)}", soft_wrap=True)
     if written:
         console.print(str(written), soft_wrap=True)

@@ -21,9 +21,8 @@ from pathlib import Path
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import parse_json, read_object, write_text
-from pyhooks.patchset.series import Patch, is_test
+from pyhooks.patchset.series import Patch, file_diffs, is_test
 
-_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 # maximum number of cached fingerprints
 CACHED = 2_000
 # If a hunk has only lines with a leading asterisk, at least so many (a changed line and its context), they are part of
@@ -100,11 +99,8 @@ Token = tuple[str, int, int]
 def of_file(path: Path, content: bytes) -> str:
     """Return the SHA-256 of a file's suffix and its content without text. The rest of the path does not count.
 
-    The syntax tree of Python depends on the minor version of Python, which ``pyproject.toml`` fixes.
-
-    Args:
-        path: path of the file; its suffix selects the language, and errors name it.
-        content: content of the file.
+    The suffix selects the language. The syntax tree of Python depends on the minor version of Python, which
+    ``pyproject.toml`` fixes.
 
     Raises:
         RackgateError: the content can't be parsed.
@@ -312,21 +308,6 @@ def _code_lines(text: str, language: Language, *, part: bool = False, inside: bo
 # -- patches ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Section:
-    """Changes of one file in a patch.
-
-    Attributes:
-        file: its path in Kafka's repository.
-        header: lines that create, delete or rename it, or change its mode.
-        hunks: lines of each hunk, each with its first character.
-    """
-
-    file: str
-    header: list[str]
-    hunks: list[list[str]]
-
-
 def of_patches(patches: Sequence[Patch], *, main_only: bool) -> str:
     """Return the SHA-256 of the code changes of patches, without comments.
 
@@ -340,14 +321,14 @@ def of_patches(patches: Sequence[Patch], *, main_only: bool) -> str:
     """
     changes: dict[tuple[str, str, str], Counter[tuple[str, str]]] = {}
     for patch in patches:
-        for section in _sections(patch.text):
-            if main_only and is_test(section.file):
+        for diff in file_diffs(patch.text):
+            if main_only and is_test(diff.file):
                 continue
             part = ("", "") if main_only else (patch.part, patch.opt_in)
-            changed = changes.setdefault((*part, section.file), Counter())
-            changed.update(("", line) for line in section.header)
-            for hunk in section.hunks:
-                old, new = _sides(hunk, section.file)
+            changed = changes.setdefault((*part, diff.file), Counter())
+            changed.update(("", line) for line in diff.header)
+            for hunk in diff.hunks:
+                old, new = _sides(hunk, diff.file)
                 changed.update(_pairs(new))
                 changed.subtract(_pairs(old))
     found = [
@@ -356,31 +337,6 @@ def of_patches(patches: Sequence[Patch], *, main_only: bool) -> str:
         if any(changed.values())
     ]
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()
-
-
-def _sections(text: str) -> Iterator[Section]:
-    section: Section | None = None
-    old = new = 0
-    for line in text.split("\n"):
-        if section and (old > 0 or new > 0):
-            old -= line[:1] in (" ", "-", "")
-            new -= line[:1] in (" ", "+", "")
-            if not line.startswith("\\"):
-                section.hunks[-1].append(line)
-        elif line.startswith("diff --git "):
-            if section:
-                yield section
-            section = Section(line.rpartition(" b/")[2], [], [])
-        elif section and (match := _HUNK.match(line)):
-            old, new = (1 if count is None else int(count) for count in match.groups())
-            section.hunks.append([])
-        elif line == "-- ":
-            # the signature with git's version follows
-            break
-        elif section and line and not line.startswith(("index ", "--- ", "+++ ", "\\")):
-            section.header.append(line)
-    if section:
-        yield section
 
 
 def _sides(hunk: Iterable[str], file: str) -> tuple[list[str], list[str]]:

@@ -37,26 +37,20 @@ class ClaimJudgement:
 
 
 def judge(claim: Claim, results: Mapping[str, Any], stale: Mapping[str, str]) -> ClaimJudgement:
-    """Judge a claim by the existing artifacts.
-
-    Args:
-        claim: claim to judge.
-        results: results of the runs that have an artifact, by run.
-        stale: description of the changes since a stale artifact was made, by run.
-    """
+    """Judge a claim by the results of the runs with an artifact; ``stale`` describes changes since then, by run."""
     if claim.verdict == NOT_TESTABLE:
         return ClaimJudgement(NOT_TESTABLE, (claim.why,))
     if absent := [run for run in claim.runs if run not in results]:
         return ClaimJudgement(NOT_RUN, tuple(f"{run} has not been run" for run in absent))
-    if unasked := _unasked(claim, results):
-        return ClaimJudgement(NOT_RUN, tuple(f"{case} has not been run" for case in unasked))
+    if missing := _missing_tests(claim, results):
+        return ClaimJudgement(NOT_RUN, tuple(f"{case} has not been run" for case in missing))
     found = by_rules(claim.rules, results)
     if old := [f"{run}: {stale[run]}" for run in claim.runs if run in stale]:
         return ClaimJudgement(STALE, tuple(old), found.state)
     return found
 
 
-def _unasked(claim: Claim, results: Mapping[str, Any]) -> list[str]:
+def _missing_tests(claim: Claim, results: Mapping[str, Any]) -> list[str]:
     """Return tests missing in the artifacts because no rule required them when the run was made."""
     atoms = [atom for rule in claim.rules.values() for atom in rule]
     return sorted({case for atom in atoms for case in atom.cases if case not in results[atom.run]["cases"]})
@@ -67,20 +61,20 @@ def by_rules(rules: Mapping[str, Sequence[Atom]], results: Mapping[str, Any]) ->
     reasons: list[str] = []
     given: dict[str, list[str]] = {}
     for verdict, atoms in rules.items():
-        told = [_holds(atom, results[atom.run]) for atom in atoms]
-        if all(holds for holds, _ in told):
-            given[verdict] = [words for _, words in told]
+        evaluated = [_evaluate(atom, results[atom.run]) for atom in atoms]
+        if all(met for met, _ in evaluated):
+            given[verdict] = [reason for _, reason in evaluated]
         else:
-            reasons += [f"not {verdict}: {words}" for holds, words in told if not holds]
+            reasons += [f"not {verdict}: {reason}" for met, reason in evaluated if not met]
     if len(given) == 1:
-        ((verdict, words),) = given.items()
-        return ClaimJudgement(verdict, tuple(words))
+        ((verdict, reason),) = given.items()
+        return ClaimJudgement(verdict, tuple(reason))
     if given:
         return ClaimJudgement(UNDECIDED, (f"the rules say {' and '.join(given)} at once",))
     return ClaimJudgement(UNDECIDED, tuple(dict.fromkeys(reasons)))
 
 
-def _holds(atom: Atom, result: Any) -> tuple[bool, str]:
+def _evaluate(atom: Atom, result: Any) -> tuple[bool, str]:
     if atom.cases:
         return _cases(atom, result)
     try:
@@ -94,12 +88,12 @@ def _holds(atom: Atom, result: Any) -> tuple[bool, str]:
 def _cases(atom: Atom, result: Any) -> tuple[bool, str]:
     cases: Mapping[str, str] = result["cases"]
     wanted = PASSED if atom.compare == "passed" else FAILED
-    of_them = [cases.get(case, "not run") == wanted for case in atom.cases]
-    holds = all(of_them) if wanted == PASSED else any(of_them)
-    odd = [case for case in atom.cases if cases.get(case) != PASSED] if wanted == PASSED else list(atom.cases)
-    shown = (odd or atom.cases)[:4]
-    more = "" if len(odd or atom.cases) <= 4 else f" and {len(odd or atom.cases) - 4} others"
-    return holds, ", ".join(f"{case.rpartition('.')[2]} {cases.get(case, 'not run')}" for case in shown) + more
+    outcomes = [cases.get(case, "not run") == wanted for case in atom.cases]
+    met = all(outcomes) if wanted == PASSED else any(outcomes)
+    failing = [case for case in atom.cases if cases.get(case) != PASSED] if wanted == PASSED else list(atom.cases)
+    shown = (failing or atom.cases)[:4]
+    more = "" if len(failing or atom.cases) <= 4 else f" and {len(failing or atom.cases) - 4} others"
+    return met, ", ".join(f"{case.rpartition('.')[2]} {cases.get(case, 'not run')}" for case in shown) + more
 
 
 def compare(atom: Atom, value: Any) -> bool:

@@ -46,13 +46,13 @@ class FinishedCommand:
 Execute = Callable[[Sequence[str], Path, float], FinishedCommand]
 
 
-def execute(words: Sequence[str], log: Path, timeout_s: float) -> FinishedCommand:
+def execute(command: Sequence[str], log: Path, timeout_s: float) -> FinishedCommand:
     """Run one command of the project in the root of the checkout.
 
     The command ends with this process. On a timeout or an interruption it gets SIGTERM first, so that it can clean up.
 
     Args:
-        words: command line of ``rackgate`` or ``pytest``; the interpreter of this process runs it.
+        command: command line of ``rackgate`` or ``pytest``; the interpreter of this process runs it.
         log: file for its standard error.
         timeout_s: timeout in seconds.
 
@@ -60,7 +60,7 @@ def execute(words: Sequence[str], log: Path, timeout_s: float) -> FinishedComman
         RackgateError: the command did not end in time and was terminated.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [*DIES_WITH_PARENT, sys.executable, "-m", MODULES[words[0]], *words[1:]]
+    command = [*DIES_WITH_PARENT, sys.executable, "-m", MODULES[command[0]], *command[1:]]
     environment = {**os.environ, "PYTHONPATH": str(paths.REPO), "COLUMNS": "120"}
     with (
         exits_on_sigterm(),
@@ -79,7 +79,7 @@ def execute(words: Sequence[str], log: Path, timeout_s: float) -> FinishedComman
             except subprocess.TimeoutExpired:
                 process.kill()
             if isinstance(error, subprocess.TimeoutExpired):
-                raise RackgateError(f"{shlex.join(words)}: not ready after {timeout_s:.0f} s; see {log}") from error
+                raise RackgateError(f"{shlex.join(command)}: not ready after {timeout_s:.0f} s; see {log}") from error
             raise
     return FinishedCommand(process.returncode, output)
 
@@ -107,11 +107,11 @@ def carry_out(
         RackgateError: a command ended with an unexpected status or wrote no valid result, a dependency changed
             meanwhile, the built overlay does not match the current series, or the artifact is too large.
     """
-    present = artifacts.fingerprints([run], root)[run.id]
+    current = artifacts.fingerprints([run], root)[run.id]
     if {SERIES, OVERLAY} & set(run.depends):
         _check_build(root)
-    begun, clock = time.time(), time.monotonic()
-    before = _marks(run, root)
+    started, clock = time.time(), time.monotonic()
+    before = _file_states(run, root)
     results: dict[str, Any] = {}
     statuses: dict[str, int] = {}
     for number, (label, command) in enumerate(run.commands.items()):
@@ -120,21 +120,21 @@ def carry_out(
         done = execute(words, log, max(_LEAST_S, run.minutes * 60 * _PATIENCE))
         if done.status not in run.statuses:
             tail = log.read_text(encoding="utf-8", errors="replace")[-1500:] if log.is_file() else ""
-            said = tail.strip() or done.output[-1500:].strip()
-            raise RackgateError(f"{command}: ended with status {done.status}; see {log}", detail=said)
+            output_tail = tail.strip() or done.output[-1500:].strip()
+            raise RackgateError(f"{command}: ended with status {done.status}; see {log}", detail=output_tail)
         statuses[label], results[label] = done.status, _result(claims, run, done, root, before)
     seconds = time.monotonic() - clock
-    if artifacts.fingerprints([run], root)[run.id] != present:
+    if artifacts.fingerprints([run], root)[run.id] != current:
         raise RackgateError(f"run {run.id}: what it depends on has changed meanwhile; run it again")
     artifact = {
         "schema": artifacts.SCHEMA,
         "run": run.id,
         "commands": dict(run.commands),
         "statuses": statuses,
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(begun)),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "seconds": round(seconds, 1),
-        "depends": dict(present.depends),
-        "files": present.files,
+        "depends": dict(current.depends),
+        "files": current.files,
         "versions": versions(),
         "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "load": round(os.getloadavg()[0], 1)},
         "result": results.get("", results),
@@ -161,7 +161,7 @@ def _check_build(root: Path) -> None:
     series.check_build(Distribution.load().manifest, patches)
 
 
-def _marks(run: ClaimRun, root: Path) -> dict[Path, tuple[int, ...]]:
+def _file_states(run: ClaimRun, root: Path) -> dict[Path, tuple[int, ...]]:
     """Return the files that a run reads, with attributes that change when a file is written.
 
     They are compared for equality only: modification times can't be compared with the clock, which may be set back.
@@ -174,9 +174,9 @@ def _result(
     claims: Claims, run: ClaimRun, done: FinishedCommand, root: Path, before: Mapping[Path, tuple[int, ...]]
 ) -> Any:
     # ignore reports of earlier runs
-    written = sorted(path for path, mark in _marks(run, root).items() if before.get(path) != mark)
+    written = sorted(path for path, state in _file_states(run, root).items() if before.get(path) != state)
     if run.kind == "junit":
-        return artifacts.of_junit(written, artifacts.asked(claims, run.id))
+        return artifacts.of_junit(written, artifacts.required_tests(claims, run.id))
     if run.reads:
         path = root / run.reads
         if path not in written:
@@ -185,18 +185,18 @@ def _result(
     else:
         text = done.output
     try:
-        told = parse_json(text, constants=str)
+        parsed = parse_json(text, constants=str)
     except ValueError as error:
         raise RackgateError(f"run {run.id}: what it wrote is not JSON: {error}") from error
     if run.kind == "system":
-        return artifacts.of_system(told)
-    return _kept(told, run)
+        return artifacts.of_system(parsed)
+    return _kept(parsed, run)
 
 
-def _kept(told: Any, run: ClaimRun) -> Any:
+def _kept(parsed: Any, run: ClaimRun) -> Any:
     if not run.keep:
-        return told
+        return parsed
     try:
-        return {name: rules.find(told, name if name.startswith("/") else f"/{name}") for name in run.keep}
+        return {name: rules.find(parsed, name if name.startswith("/") else f"/{name}") for name in run.keep}
     except rules.AbsentError as error:
         raise RackgateError(f"run {run.id}: keep of kip/claims.toml does not fit its result: {error}") from error

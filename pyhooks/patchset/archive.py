@@ -26,7 +26,7 @@ SUMS = "SHA256SUMS"
 # 1980-01-01, as in the jars: some tools reject earlier times, and the time of the build must not affect the bytes.
 _MTIME_S = 315_532_800
 # Keys of the distribution's manifest about the overlay; the others are about jars that are not in the archive.
-_TOLD = (
+_MANIFEST_KEYS = (
     "kafka_version", "scala_version", "javac_version", "tree_commit", "patch_hash", "opt_ins", "patches", "overlay",
 )  # fmt: skip
 
@@ -63,7 +63,7 @@ def make_archive(distribution: Distribution, folder: Path | None = None) -> Arch
         raise RackgateError(f"{distribution.root}: {fault}; run `rackgate build --force` before packing it")
     if not manifest["overlay"]:
         raise RackgateError("the overlay is empty, there is nothing to pack: the series changes no class")
-    top = "-".join([f"kafka-rackgate-{manifest['kafka_version']}-overlay", *_opt_in_words(distribution)])
+    top = "-".join([f"kafka-rackgate-{manifest['kafka_version']}-overlay", *_opt_in_suffix(distribution)])
     files = _contents(distribution, top)
     files[SUMS] = "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files)).encode()
     folder = folder or paths.BUILD / f"kafka-{manifest['kafka_version']}"
@@ -75,7 +75,7 @@ def make_archive(distribution: Distribution, folder: Path | None = None) -> Arch
     return Archive(path, digest, len(content), tuple(sorted(files)))
 
 
-def _opt_in_words(distribution: Distribution) -> list[str]:
+def _opt_in_suffix(distribution: Distribution) -> list[str]:
     """Return the part of the file name that identifies an overlay with opt-in fixes; empty for the default."""
     return ["with", *sorted(distribution.opt_ins)] if distribution.opt_ins else []
 
@@ -113,12 +113,12 @@ def pack(top: str, files: Mapping[str, bytes]) -> bytes:
 
 def _contents(distribution: Distribution, top: str) -> dict[str, bytes]:
     manifest = distribution.manifest
-    told = {key: manifest[key] for key in _TOLD}
+    summary = {key: manifest[key] for key in _MANIFEST_KEYS}
     files = {
         f"overlay/{jar['jar']}": (distribution.root / "overlay" / jar["jar"]).read_bytes()
         for jar in manifest["overlay"]
     }
-    files[MANIFEST] = (json.dumps(told, indent=1, sort_keys=True) + "\n").encode()
+    files[MANIFEST] = (json.dumps(summary, indent=1, sort_keys=True) + "\n").encode()
     files["INSTALL.md"] = _note(manifest, top).encode()
     # All overlay jars contain the same licence and notice.
     first = read_jar(distribution.root / "overlay" / manifest["overlay"][0]["jar"])

@@ -56,14 +56,10 @@ class Download:
 
     @staticmethod
     def parse(path: str, root: Path) -> Download:
-        """Return the download of a file, given its path in a Maven repository.
-
-        Args:
-            path: ``group/as/folders/name/version/name-version[-classifier].type``.
-            root: target folder; the path below it stays the same.
+        """Return the download of a file to ``root``, given its path in a Maven repository.
 
         Raises:
-            RackgateError: the path is not of that form.
+            RackgateError: the path is not of the form ``group/as/folders/name/version/name-version[-classifier].type``.
         """
         *group, name, version, file = PurePosixPath(path).parts
         tail = re.fullmatch(re.escape(f"{name}-{version}") + r"(?:-(?P<classifier>[^/]+))?\.(?P<type>[a-z0-9]+)", file)
@@ -73,13 +69,10 @@ class Download:
 
 
 def read_pins(path: Path) -> dict[str, str]:
-    """Read a manifest of SHA-256 hashes: one line for each file, in the format of ``sha256sum``.
-
-    Returns:
-        SHA-256 by path in the Maven repository.
+    """Read a file in the format of ``sha256sum``; return the SHA-256 by path in the Maven repository.
 
     Raises:
-        RackgateError: the manifest is missing, or a line is malformed, repeats a path or leaves the repository.
+        RackgateError: the file is missing, or a line is malformed, repeats a path or leaves the repository.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -122,20 +115,12 @@ class MavenRepository:
     def maven(
         self, pom: Path, goals: Sequence[str], *, what: str, log: Path, timeout_s: float = maven.TIMEOUT_S
     ) -> None:
-        """Verify every file of the repository, then run Maven offline on ``pom``.
+        """Verify all files of the repository, then run Maven offline; without a manifest, run it online and unverified.
 
-        Without a manifest, skip the verification and run Maven online.
-
-        Args:
-            pom: the pom file.
-            goals: goals, phases and further options.
-            what: description of the work, for error messages.
-            log: file for all of Maven's output.
-            timeout_s: timeout in seconds.
+        See ``maven.maven`` for the arguments.
 
         Raises:
-            RackgateError: a file differs from its pin, or Maven failed; the message names the artifact, or the source
-                file and line.
+            RackgateError: a file differs from its pin, or Maven failed.
         """
         online = self.manifest is None
         if not online:
@@ -154,17 +139,10 @@ class MavenRepository:
             raise RackgateError(f"{self.root / missing[0]} is missing: run `rackgate build --force`, which fetches it")
 
     def fill(self, recipe: Recipe, work: Path) -> int:
-        """Download the missing pinned files, and verify all files.
+        """Download the missing pinned files, verify all files, and return the number of downloads.
 
         No downloaded code runs before its hash is verified: Maven first downloads the plugin that copies artifacts,
-        without loading it. The verified plugin then downloads everything else.
-
-        Args:
-            recipe: defines the plugin's version.
-            work: a folder for temporary files.
-
-        Returns:
-            Number of downloaded files.
+        without loading it. The verified plugin then downloads everything else. ``work`` is for temporary files.
 
         Raises:
             RackgateError: a file can't be downloaded or differs from its pin; the message names the file.
@@ -192,12 +170,7 @@ class MavenRepository:
         return len(missing)
 
     def download(self, recipe: Recipe, downloads: Sequence[Download], work: Path) -> None:
-        """Download files with the verified plugin; the caller verifies them.
-
-        Args:
-            recipe: defines the plugin's version.
-            downloads: the files.
-            work: a folder for temporary files, including Maven's own copies.
+        """Download files with the verified plugin; the caller verifies them. ``work`` is for temporary files.
 
         Raises:
             RackgateError: a file can't be downloaded.
@@ -214,10 +187,6 @@ class MavenRepository:
         """Download the plugin that copies artifacts, and its dependencies, without loading any of them.
 
         The pom adds a dependency that does not exist. Maven downloads all others and fails before it loads one.
-
-        Args:
-            recipe: defines the plugin's version.
-            work: a folder for temporary files.
 
         Raises:
             RackgateError: a file can't be downloaded, or Maven loaded the plugin.
@@ -291,15 +260,7 @@ class ArtifactStore:
         return [self.path(recipe.find(module.artifact, "test")) for module in modules]
 
     def fetch(self, recipe: Recipe, artifacts: Iterable[Artifact], work: Path) -> int:
-        """Download missing artifacts and Maven files, and verify the SHA-256 of all of them.
-
-        Args:
-            recipe: defines the plugin versions.
-            artifacts: the requested artifacts.
-            work: a folder for temporary files.
-
-        Returns:
-            Number of downloaded jars.
+        """Download missing artifacts and Maven files, verify all of them, and return the number of downloaded jars.
 
         Raises:
             RackgateError: an artifact can't be downloaded or differs from its pin; the message names the artifact.

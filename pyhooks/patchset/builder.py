@@ -106,7 +106,11 @@ def _build(
             # In parallel: each compilation on its own leaves a core idle for much of the time.
             jobs = [
                 pool.submit(
-                    compiler.compile, state, affected, work / state.name, lambda words: stages.tell(progress, words)
+                    compiler.compile,
+                    state,
+                    affected,
+                    work / state.name,
+                    lambda activity: stages.tell(progress, activity),
                 )
                 for state in (patched, published)
             ]
@@ -184,9 +188,6 @@ def import_tree(
         base: the folder to build in, by default ``build/``.
         force: discard commits and changes in the tree that were not exported.
         quiet: show no progress.
-
-    Returns:
-        The tree.
 
     Raises:
         RackgateError: the tree has changes that were not exported, or a patch does not apply.

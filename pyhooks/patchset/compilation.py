@@ -58,12 +58,7 @@ class Compiler:
     cache: Path
 
     def keys(self, sources: Sources, affected: Sequence[Module]) -> dict[str, str]:
-        """Return the cache key of each affected module: a hash of all inputs of its compilation.
-
-        Args:
-            sources: the state of the sources.
-            affected: the modules to compile, in order; for other modules the published jars are used.
-        """
+        """Return the cache key of each affected module: a hash of all inputs of its compilation."""
         base = self._base_key()
         keys: dict[str, str] = {}
         for module in affected:
@@ -78,7 +73,7 @@ class Compiler:
         return self.cache / "classes" / f"{module.name}-{key[:32]}.jar"
 
     def compile(
-        self, sources: Sources, affected: Sequence[Module], work: Path, tell: Callable[[str], None]
+        self, sources: Sources, affected: Sequence[Module], work: Path, on_activity: Callable[[str], None]
     ) -> dict[str, Path]:
         """Compile the modules that are not in the cache.
 
@@ -86,7 +81,7 @@ class Compiler:
             sources: the state of the sources.
             affected: the modules to compile, in order.
             work: an empty folder for this state's output and logs.
-            tell: called with a short description of the current activity.
+            on_activity: called with a short description of the current activity.
 
         Returns:
             The jar with the classes, by module name.
@@ -106,7 +101,7 @@ class Compiler:
         places = {**jars, **{module.name: work / "jars" / f"{module.name}.jar" for module in missing}}
         for folder in outputs.values():
             folder.mkdir(parents=True)
-        tell(f"generate message classes, {sources.name}")
+        on_activity(f"generate message classes, {sources.name}")
         generated = self._generate(sources, missing, work)
         pom = maven.render("reactor.xml.j2", work / "pom.xml", names=[m.name for m in missing])
         for module in missing:
@@ -116,7 +111,7 @@ class Compiler:
                 output=outputs[module.name], jar=places[module.name],
                 sources=sources.tree / module.path / "src" / "main", classpath=self.classpath(module, places),
             )  # fmt: skip
-        tell(f"compile {len(missing)} modules, {sources.name}")
+        on_activity(f"compile {len(missing)} modules, {sources.name}")
         log = work / "maven.log"
         try:
             self.store.repository.maven(pom, ["compile"], what=f"compile {sources.name} sources", log=log)
@@ -164,10 +159,10 @@ class Compiler:
 
     def _generate(self, sources: Sources, modules: Sequence[Module], work: Path) -> dict[str, Path]:
         """Generate the message classes of all modules that have any, with one JVM for each in parallel."""
-        speaking = [module for module in modules if module.messages]
+        with_messages = [module for module in modules if module.messages]
         with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-            folders = pool.map(lambda module: self.generate_messages(sources, module, work), speaking)
-            return {module.name: folder for module, folder in zip(speaking, folders, strict=True)}
+            folders = pool.map(lambda module: self.generate_messages(sources, module, work), with_messages)
+            return {module.name: folder for module, folder in zip(with_messages, folders, strict=True)}
 
     def generate_messages(self, sources: Sources, module: Module, work: Path) -> Path:
         """Generate the message classes of a module that has any below ``work``; return the folder of sources."""
@@ -231,4 +226,4 @@ def scala_compiler(plan: Recipe, repository: MavenRepository, work: Path) -> tup
         pom, [goal, f"-Dmdep.outputFile={listing}", "-Dmdep.includeScope=runtime"],
         what="find the Scala compiler", log=work / "scalac.log",
     )  # fmt: skip
-    return tuple(Path(word) for word in listing.read_text(encoding="utf-8").strip().split(os.pathsep))
+    return tuple(Path(entry) for entry in listing.read_text(encoding="utf-8").strip().split(os.pathsep))

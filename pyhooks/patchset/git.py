@@ -14,12 +14,12 @@ EMAIL = "rackgate@localhost"
 BASELINE_DATE = "2026-06-17T00:00:00+00:00"
 
 
-def git(folder: Path, *words: str, what: str, stdin: str | None = None) -> str:
+def git(folder: Path, *arguments: str, what: str, stdin: str | None = None) -> str:
     """Run git in ``folder`` with a fixed identity and without system or user configuration.
 
     Args:
         folder: a repository, or the folder of a new one.
-        words: arguments of git.
+        arguments: arguments of git.
         what: description of the work, for error messages.
         stdin: text for standard input.
 
@@ -44,8 +44,8 @@ def git(folder: Path, *words: str, what: str, stdin: str | None = None) -> str:
         "TZ": "UTC",
     }
     settings = ("core.autocrlf=false", "core.fileMode=false", "gc.auto=0", "advice.detachedHead=false")
-    options = [word for setting in settings for word in ("-c", setting)]
-    return run(["git", "-C", folder, *options, *words], what=what, env=environment, stdin=stdin).rstrip("\n")
+    options = [option for setting in settings for option in ("-c", setting)]
+    return run(["git", "-C", folder, *options, *arguments], what=what, env=environment, stdin=stdin).rstrip("\n")
 
 
 def commit_all(folder: Path, message: str) -> str:

@@ -52,17 +52,9 @@ def make_jar(
     recipe: Recipe, hooks: Hooks, *, repository: MavenRepository,
     overlay: Sequence[Path], libs: Sequence[Path], cache: Path, work: Path, target: Path,
 ) -> None:  # fmt: skip
-    """Write the helpers' jar; the same sources and jars give the same bytes.
+    """Write the helpers' jar to ``target``; the same sources and jars give the same bytes.
 
-    Args:
-        recipe: defines plugin versions and compiler options.
-        hooks: the helpers.
-        repository: contains the compiler plugins.
-        overlay: jars at the front of the class path.
-        libs: the stock jars.
-        cache: folder of cached results.
-        work: an empty folder for temporary files.
-        target: the jar to write.
+    The class path is ``overlay``, then the stock jars ``libs``. ``cache`` keeps results; ``work`` is an empty folder.
 
     Raises:
         RackgateError: a compile error; the message names file and line.
@@ -111,8 +103,8 @@ def _compile(
     try:
         repository.maven(pom, ["compile"], what="compile the hooks", log=work / "maven.log")
     except maven.MavenError as error:
-        seen = f"{copied}/java/", f"{hooks.sources}/"
-        raise RackgateError(str(error).replace(*seen), detail=error.detail.replace(*seen)) from None
+        prefixes = f"{copied}/java/", f"{hooks.sources}/"
+        raise RackgateError(str(error).replace(*prefixes), detail=error.detail.replace(*prefixes)) from None
     classes = {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*.class")}
     lines = {"Manifest-Version": "1.0", **({"Premain-Class": hooks.agent} if hooks.agent else {})}
     head = "".join(f"{key}: {value}\r\n" for key, value in lines.items()) + "\r\n"

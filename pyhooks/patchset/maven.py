@@ -77,8 +77,8 @@ def javac_version() -> str:
     Raises:
         RackgateError: there is no JDK, or it is older than 17.
     """
-    words = run([java_home() / "bin" / "javac", "-version"], what="ask javac for its version").split()
-    version = words[-1] if words else ""
+    command = run([java_home() / "bin" / "javac", "-version"], what="ask javac for its version").split()
+    version = command[-1] if command else ""
     major = version.split(".")[0]
     if not major.isdigit() or int(major) < 17:
         raise RackgateError(f"javac {version or '?'} in {java_home()} is too old: Kafka 4 needs a JDK 17 or later")
@@ -107,16 +107,18 @@ def maven(
     """
     if not shutil.which("mvn"):
         raise RackgateError(f"{what}: mvn is not installed; install the package maven")
-    words: list[str | Path] = ["mvn", "-B", "-ntp", "-Dstyle.color=never", f"-Dmaven.repo.local={repository}"]
+    command: list[str | Path] = ["mvn", "-B", "-ntp", "-Dstyle.color=never", f"-Dmaven.repo.local={repository}"]
     # -U: Maven must retry artifacts that it failed to find earlier.
-    words += ["--strict-checksums", "-U"] if online else ["--offline"]
+    command += ["--strict-checksums", "-U"] if online else ["--offline"]
     environment: Mapping[str, str] = {
         **os.environ,
         "JAVA_HOME": str(java_home()),
         "MAVEN_OPTS": f"{' '.join((_MAVEN_OPTS, *LANGUAGE))} {os.environ.get('MAVEN_OPTS', '')}".strip(),
     }
     try:
-        run([*words, "-f", pom.name, *goals], what=what, cwd=pom.parent, env=environment, log=log, timeout_s=timeout_s)
+        run(
+            [*command, "-f", pom.name, *goals], what=what, cwd=pom.parent, env=environment, log=log, timeout_s=timeout_s
+        )
     except RackgateError:
         if not log.exists():
             raise

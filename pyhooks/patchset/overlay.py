@@ -81,10 +81,10 @@ def changed_nests(
             package, so the overlay cannot contain it.
     """
     old, new = classes_of(before), classes_of(after)
-    gone = sorted(set(old) - set(new) - set(module.may_vanish))
-    if gone:
+    missing = sorted(set(old) - set(new) - set(module.may_vanish))
+    if missing:
         raise RackgateError(
-            f"{module.name}: class {gone[0]} is gone from the patched module, but the published jar still has it; "
+            f"{module.name}: class {missing[0]} is gone from the patched module, but the published jar still has it; "
             f"restore it, or list it in may_vanish of [[module]] {module.name} in kafka.toml"
         )
     changed = {name: files for name, files in new.items() if files != old.get(name)}
@@ -113,7 +113,7 @@ def make_jar(
     module: Module, nests: Mapping[str, Mapping[str, bytes]], resources: Mapping[str, bytes], *,
     published: Path, coordinates: str, folder: Path, manifest: Sequence[tuple[str, str]],
 ) -> OverlayJar | None:  # fmt: skip
-    """Write ``<module>-rackgate.jar``.
+    """Write ``<module>-rackgate.jar`` to ``folder``, unless it would be empty.
 
     Args:
         module: the module.
@@ -124,9 +124,6 @@ def make_jar(
         folder: target folder.
         manifest: further lines for the jar's manifest.
 
-    Returns:
-        The jar, or None if it would be empty.
-
     Raises:
         RackgateError: the published jar has no licence or notice.
     """
@@ -135,7 +132,7 @@ def make_jar(
         return None
     original = read_jar(published)
     stock = classes_of(original)
-    behind = [name for key in nests for name in stock.get(key, {}) if name not in files]
+    left_behind = [name for key in nests for name in stock.get(key, {}) if name not in files]
     changes = f"classes of {coordinates}, changed by the patches of kafka-rackgate; see {NOTICE}"
     lines = [("Manifest-Version", "1.0"), ("Rackgate-Changes", changes), *manifest]
     head = {_MANIFEST: manifest_text(lines), **_legal(original, published)}
@@ -147,7 +144,7 @@ def make_jar(
         sha256=sha256(jar),
         classes=tuple(sorted(name.removesuffix(_CLASS) for name in files)),
         resources=tuple(sorted(resources)),
-        left_behind=tuple(sorted(name.removesuffix(_CLASS) for name in behind)),
+        left_behind=tuple(sorted(name.removesuffix(_CLASS) for name in left_behind)),
         published=coordinates,
     )
 

@@ -49,7 +49,7 @@ def pin(path: Path, work: Path, only: Sequence[str] = ()) -> tuple[Artifact, ...
             list.
     """
     recipe = load(path)
-    wanted = dict(_wanted(recipe))
+    wanted = dict(_roots_by_role(recipe))
     for role in only:
         if role not in wanted:
             raise RackgateError(f"{path}: nothing is resolved for a role {role!r}; there are {', '.join(wanted)}")
@@ -73,7 +73,7 @@ def pin(path: Path, work: Path, only: Sequence[str] = ()) -> tuple[Artifact, ...
     return load(path).artifacts
 
 
-def _wanted(recipe: Recipe) -> Iterator[tuple[str, Roots]]:
+def _roots_by_role(recipe: Recipe) -> Iterator[tuple[str, Roots]]:
     yield from recipe.roots.items()
     for role in ("sources", "test", "test-sources"):
         modules = [m for m in recipe.modules if m.tests or role == "sources"]
@@ -93,8 +93,7 @@ def record(recipe: Recipe, artifacts: Path, work: Path) -> dict[str, str]:
         SHA-256 of each file by its path in the repository.
 
     Raises:
-        RackgateError: a file can't be downloaded, the example fails, or a file differs from the pin in ``kafka.toml``
-            for the same coordinates.
+        RackgateError: a file can't be downloaded, the example fails, or a file differs from its pin in ``kafka.toml``.
     """
     store = ArtifactStore(artifacts, MavenRepository(work / "resolved", None))
     libraries = [recipe.find("scala-library", "runtime")]
@@ -177,8 +176,8 @@ def _resolve(
     found = []
     for line in listing.read_text(encoding="utf-8").splitlines():
         if match := _LISTED.match(line):
-            words = [match["group"], match["name"], match["version"], *filter(None, [match["classifier"]])]
-            found.append((":".join(words), Path(match["path"])))
+            parts = [match["group"], match["name"], match["version"], *filter(None, [match["classifier"]])]
+            found.append((":".join(parts), Path(match["path"])))
     missing = set(roots.artifacts) - {coordinates for coordinates, _ in found}
     if missing:
         raise RackgateError(f"resolve the {role} artifacts: Maven did not list {sorted(missing)[0]}, see {listing}")

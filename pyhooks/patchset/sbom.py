@@ -133,5 +133,5 @@ def _hashes(digest: str) -> list[dict[str, str]]:
 
 def _purl(group: str, name: str, version: str, classifier: str, type_: str) -> str:
     qualifiers = f"classifier={quote(classifier, safe='')}&" if classifier else ""
-    words = (quote(word, safe="") for word in (group, name))
-    return f"pkg:maven/{'/'.join(words)}@{quote(version, safe='')}?{qualifiers}type={type_}"
+    parts = (quote(part, safe="") for part in (group, name))
+    return f"pkg:maven/{'/'.join(parts)}@{quote(version, safe='')}?{qualifiers}type={type_}"

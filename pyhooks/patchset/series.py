@@ -11,7 +11,7 @@ import email.parser
 import hashlib
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,19 +89,50 @@ class Patch:
 
     def added_lines(self) -> tuple[int, int]:
         """Count the lines it adds to Kafka's main code, and to Kafka's tests and their common helpers."""
-        main = test = old = new = 0
-        of_test = False
-        for line in self.text.split("\n"):
-            if old > 0 or new > 0:
-                old -= line[:1] in {" ", "-", ""}
-                new -= line[:1] in {" ", "+", ""}
-                if line.startswith("+"):
-                    main, test = (main, test + 1) if of_test else (main + 1, test)
-            elif match := _HUNK.match(line):
-                old, new = (1 if count is None else int(count) for count in match.groups())
-            elif line.startswith("diff --git "):
-                of_test = is_test(line.rpartition(" b/")[2])
-        return main, test
+        counts = {False: 0, True: 0}
+        for diff in file_diffs(self.text):
+            counts[is_test(diff.file)] += sum(line.startswith("+") for hunk in diff.hunks for line in hunk)
+        return counts[False], counts[True]
+
+
+@dataclass(frozen=True)
+class FileDiff:
+    """Changes of one file in a patch.
+
+    Attributes:
+        file: its path in Kafka's repository.
+        header: lines that create, delete or rename it, or change its mode.
+        hunks: lines of each hunk, each with its first character.
+    """
+
+    file: str
+    header: list[str]
+    hunks: list[list[str]]
+
+
+def file_diffs(text: str) -> Iterator[FileDiff]:
+    """Parse the changes of each file in the text of a patch."""
+    diff: FileDiff | None = None
+    old = new = 0
+    for line in text.split("\n"):
+        if diff and (old > 0 or new > 0):
+            old -= line[:1] in (" ", "-", "")
+            new -= line[:1] in (" ", "+", "")
+            if not line.startswith("\\"):
+                diff.hunks[-1].append(line)
+        elif line.startswith("diff --git "):
+            if diff:
+                yield diff
+            diff = FileDiff(line.rpartition(" b/")[2], [], [])
+        elif diff and (match := _HUNK.match(line)):
+            old, new = (1 if count is None else int(count) for count in match.groups())
+            diff.hunks.append([])
+        elif line == "-- ":
+            break  # the signature with git's version follows
+        elif diff and line and not line.startswith(("index ", "--- ", "+++ ", "\\")):
+            diff.header.append(line)
+    if diff:
+        yield diff
 
 
 def is_test(file: str) -> bool:
@@ -128,10 +159,10 @@ class Selection:
     @property
     def label(self) -> str:
         """Suffix that identifies the selection in file names; empty for the default."""
-        words = [f"fix-{self.fix:04}"] if self.fix is not None else []
-        words += [self.last_part] if self.last_part else []
-        words += [str(self.first)] if self.first is not None else []
-        return "-".join([*words, *(["with", *sorted(self.opt_ins)] if self.opt_ins else [])])
+        parts = [f"fix-{self.fix:04}"] if self.fix is not None else []
+        parts += [self.last_part] if self.last_part else []
+        parts += [str(self.first)] if self.first is not None else []
+        return "-".join([*parts, *(["with", *sorted(self.opt_ins)] if self.opt_ins else [])])
 
     def choose(self, patches: Sequence[Patch]) -> tuple[Patch, ...]:
         """Return the selected patches in order, given all patches of a series.
@@ -202,11 +233,7 @@ def names(folder: Path) -> tuple[str, ...]:
 
 
 def parse(folder: Path, name: str) -> Patch:
-    """Parse one patch in git's mail format.
-
-    Args:
-        folder: the folder of the series.
-        name: the path of the patch below it.
+    """Parse the patch ``name`` in the folder of the series, in git's mail format.
 
     Raises:
         RackgateError: the name is not of the form ``PART/NNNN-Subject.patch``, or the file is missing, not UTF-8,
@@ -260,10 +287,7 @@ def _number(name: str) -> int:
 
 
 def load_all(folder: Path) -> tuple[Patch, ...]:
-    """Parse the whole series, including opt-in fixes.
-
-    Args:
-        folder: contains ``series`` and the folders of the parts.
+    """Parse the whole series in ``folder``, including opt-in fixes.
 
     Raises:
         RackgateError: a patch is missing or unreadable.
@@ -272,11 +296,7 @@ def load_all(folder: Path) -> tuple[Patch, ...]:
 
 
 def load(folder: Path, selection: Selection = DEFAULT) -> tuple[Patch, ...]:
-    """Parse the series and return the patches that a build applies.
-
-    Args:
-        folder: contains ``series`` and the folders of the parts.
-        selection: the patches to return; by default all that are not opt-in.
+    """Parse the series in ``folder`` and return the selected patches; by default all that are not opt-in.
 
     Raises:
         RackgateError: a patch is missing or unreadable, or the selection is invalid.
@@ -293,11 +313,7 @@ def series_hash(patches: Sequence[Patch]) -> str:
 
 
 def check_build(manifest: Mapping[str, Any], patches: Sequence[Patch]) -> None:
-    """Check that a distribution was built from these patches.
-
-    Args:
-        manifest: the distribution's manifest.
-        patches: the patches that it should contain.
+    """Check that a distribution with this manifest was built from these patches.
 
     Raises:
         RackgateError: it was built from others.
@@ -340,14 +356,11 @@ class Trial:
         self._folder = folder
 
     def apply(self, patches: Sequence[Patch], where: str = "") -> tuple[str, ...]:
-        """Apply patches in order to the baseline.
+        """Apply patches in order to the baseline; return all files that then differ from it.
 
         Args:
             patches: the patches.
             where: description of the combination, for the error message.
-
-        Returns:
-            All files that differ from the baseline after the last patch.
 
         Raises:
             RackgateError: a patch does not apply; the message names the patch and the file.
@@ -433,20 +446,20 @@ def part_commits(tree: Path) -> dict[str, list[str]]:
                 f"`git branch {part} COMMIT` ({below} if the part is empty)"
             )
         if not _contains(tree, part, below):
-            way = (
+            remedy = (
                 f"move it up (`git branch -f {part} {below}`) or {below} down"
                 if _contains(tree, below, part)
                 else f"rebase it (`git rebase {below} {part}`), and the branches after it likewise"
             )
-            raise RackgateError(f"{tree}: branch {part} must contain branch {below}; {way}")
+            raise RackgateError(f"{tree}: branch {part} must contain branch {below}; {remedy}")
         below = part
     if not _contains(tree, TOP, "HEAD"):
-        way = (
+        remedy = (
             f"`git branch -f {TOP} HEAD` makes them a part of {TOP}"
             if _contains(tree, "HEAD", TOP)
             else f"rebase them onto {TOP} (`git rebase {TOP}`), then `git branch -f {TOP} HEAD`"
         )
-        raise RackgateError(f"{tree}: HEAD has commits above branch {TOP}; {way}")
+        raise RackgateError(f"{tree}: HEAD has commits above branch {TOP}; {remedy}")
     if git(tree, "rev-list", "--merges", f"{BASELINE}..{TOP}", what=what):
         raise RackgateError(f"{tree}: a merge on top of {BASELINE}; a series is a straight line (git rebase)")
     ranges = zip((BASELINE, *PARTS), PARTS, strict=False)
@@ -482,20 +495,22 @@ def export(tree: Path, folder: Path, *, renumber: bool = False) -> tuple[str, ..
     texts: dict[str, str] = {}
     subjects: set[str] = set()
     for part, commits in parts.items():
-        titles = [git(tree, "log", "-1", "--format=%s", commit, what=f"export {commit[:12]}") for commit in commits]
-        taken = {_number(kept[part, title]) for title in titles if (part, title) in kept}
+        subjects_of_part = [
+            git(tree, "log", "-1", "--format=%s", commit, what=f"export {commit[:12]}") for commit in commits
+        ]
+        used_numbers = {_number(kept[part, title]) for title in subjects_of_part if (part, title) in kept}
         last = 0
-        for commit, subject in zip(commits, titles, strict=True):
+        for commit, subject in zip(commits, subjects_of_part, strict=True):
             if subject in subjects:
                 raise RackgateError(f"{tree}: two commits are called {subject!r}; tell them apart")
             subjects.add(subject)
             name = kept.get((part, subject))
             if name is None:
-                number = last + 1 if last + 1 not in taken else max(taken) + 1
+                number = last + 1 if last + 1 not in used_numbers else max(used_numbers) + 1
                 slug = re.sub(r"[^A-Za-z0-9]+", "-", subject).strip("-")[:60].strip("-")
                 name = f"{part}/{number:04}-{slug}.patch"
             last = _number(name)
-            taken.add(last)
+            used_numbers.add(last)
             text = git(
                 tree, "format-patch", "-1", "--stdout", "--zero-commit", "--no-signature", "--no-stat",
                 "--no-numbered", "--full-index", "--no-renames", "--diff-algorithm=myers", "--unified=3",

@@ -120,11 +120,11 @@ class Jar:
         RackgateError: the jar can't be read.
     """
 
-    def __init__(self, path: Path, behind: Jar | None = None) -> None:
-        self._behind = behind
+    def __init__(self, path: Path, fallback: Jar | None = None) -> None:
+        self._fallback = fallback
         try:
             with zipfile.ZipFile(path) as archive:
-                self._content = {name: archive.read(name) for name in archive.namelist() if _wanted(name)}
+                self._content = {name: archive.read(name) for name in archive.namelist() if _is_relevant(name)}
         except (OSError, zipfile.BadZipFile) as error:
             raise RackgateError(f"{path}: can't be read: {error}; run `rackgate build --force`") from error
 
@@ -132,7 +132,7 @@ class Jar:
         """Return the content of an entry, or None."""
         if name in self._content:
             return self._content[name]
-        return self._behind.read(name) if self._behind else None
+        return self._fallback.read(name) if self._fallback else None
 
     def parents(self, name: str) -> list[str]:
         """Return simple names of a class's superclasses, nearest first, until one is outside the jars' entries.
@@ -157,7 +157,7 @@ class Jar:
         return [found[side] for side in ("LOWEST", "HIGHEST") if side in found]
 
 
-def _wanted(name: str) -> bool:
+def _is_relevant(name: str) -> bool:
     if name.startswith("common/message/"):
         return name.endswith(".json")
     return name.endswith(".class") and name.startswith((_ERROR_PACKAGE, _DATA_PACKAGE))
@@ -184,8 +184,8 @@ def _message(stock: Jar, overlay: Jar, file: str) -> dict[str, Any]:
 def _definition(content: bytes) -> Mapping[str, Any]:
     """Parse a message definition, which is JSON with whole-line comments."""
     lines = (line for line in content.decode("utf-8").splitlines() if not line.lstrip().startswith("//"))
-    told: Mapping[str, Any] = json.loads("\n".join(lines))
-    return told
+    parsed: Mapping[str, Any] = json.loads("\n".join(lines))
+    return parsed
 
 
 def _fields(definition: Mapping[str, Any]) -> Any:

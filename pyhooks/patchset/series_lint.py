@@ -63,11 +63,7 @@ def lint(folder: Path) -> tuple[str, ...]:
 
 
 def lint_patches(patches: Sequence[Patch]) -> tuple[str, ...]:
-    """Return faults of individual patches: subject, text, trailers and size.
-
-    Args:
-        patches: the whole series.
-    """
+    """Return faults of the patches of a whole series: subject, text, trailers and size."""
     return tuple(
         f"{patch.name}: {fault}" for patch in patches for fault in (*_message(patch), *_trailers(patch, patches))
     )
@@ -100,9 +96,9 @@ def _trailers(patch: Patch, patches: Sequence[Patch]) -> Iterator[str]:
             if patch.values(key):
                 yield f"{key}: is only for patches in {FIXES}/; remove the trailer"
         return
-    marks = patch.values("Opt-in")
-    if len(marks) > 1 or any(not _OPT_IN.fullmatch(mark) for mark in marks):
-        yield f"Opt-in: {', '.join(marks)!r} is not one name of lower-case letters and digits; correct it"
+    opt_in_names = patch.values("Opt-in")
+    if len(opt_in_names) > 1 or any(not _OPT_IN.fullmatch(mark) for mark in opt_in_names):
+        yield f"Opt-in: {', '.join(opt_in_names)!r} is not one name of lower-case letters and digits; correct it"
     if "" in patch.values("Depends"):
         yield "has an empty Depends: trailer; name a fix, or remove it"
     for text in filter(None, patch.depends):
@@ -119,12 +115,7 @@ def lint_application(plan: Recipe, folder: Path, base: Path | None = None) -> tu
     """Return faults found when applying the patches, in each combination that can be built.
 
     The combinations are: the default series, the series with each opt-in name, the series with all of them, and each
-    fix alone on the published sources with the fixes that it depends on.
-
-    Args:
-        plan: the recipe.
-        folder: the folder of the series.
-        base: the folder that contains the builds, by default ``build/``.
+    fix alone on the published sources with the fixes that it depends on. The builds are below ``base``.
 
     Returns:
         The faults, or None if there is no git repository of the published sources yet.
@@ -148,11 +139,11 @@ def lint_application(plan: Recipe, folder: Path, base: Path | None = None) -> tu
 def _combinations(patches: Sequence[Patch]) -> Iterator[tuple[tuple[Patch, ...], str]]:
     """Yield patches that must apply together, with a description for error messages."""
     yield DEFAULT.choose(patches), ""
-    marks = opt_ins(patches)
-    for chosen in dict.fromkeys([*(frozenset({mark}) for mark in marks), frozenset(marks)]):
+    opt_in_names = opt_ins(patches)
+    for chosen in dict.fromkeys([*(frozenset({mark}) for mark in opt_in_names), frozenset(opt_in_names)]):
         if chosen:
-            words = ", ".join(sorted(chosen))
-            yield Selection(opt_ins=chosen).choose(patches), f" with the opt-in fixes {words}"
+            listed_names = ", ".join(sorted(chosen))
+            yield Selection(opt_ins=chosen).choose(patches), f" with the opt-in fixes {listed_names}"
     for fix in (patch for patch in patches if patch.part == FIXES):
         try:
             needed = with_dependencies(patches, fix)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -18,16 +17,13 @@ _SKIPPED = frozenset({"META-INF/MANIFEST.MF", "LICENSE", "NOTICE"})
 
 
 def destination(module: Module, kind: str, name: str, head: bytes) -> str | None:
-    """Return the path in Kafka's repository of an entry of a sources jar.
+    """Return the path in Kafka's repository of an entry of a sources jar, or None for generated files.
 
     Args:
         module: the module of the jar.
         kind: ``main`` or ``test``.
         name: the entry's name.
         head: the first bytes of its content, enough to include a licence header.
-
-    Returns:
-        The path from the root of the repository, or None for files that upstream's build generates.
     """
     if name.endswith("/") or name in _SKIPPED:
         return None
@@ -46,12 +42,7 @@ def destination(module: Module, kind: str, name: str, head: bytes) -> str | None
 
 
 def lay_out(recipe: Recipe, store: ArtifactStore, folder: Path) -> str:
-    """Write the sources of all modules to ``folder`` and commit them.
-
-    Args:
-        recipe: lists the modules and their source jars.
-        store: contains the jars.
-        folder: created here; must not exist.
+    """Write the sources of all modules to ``folder``, which must not exist, and commit them.
 
     Returns:
         The hash of the only commit, which depends only on the jars.
@@ -97,11 +88,3 @@ def clone(source: Path, folder: Path) -> None:
     commit = git(source, "rev-parse", BASELINE, what="copy the tree")
     git(folder, "tag", BASELINE, commit, what="copy the tree")
     git(folder, "remote", "remove", "origin", what="copy the tree")
-
-
-def remove(folder: Path) -> None:
-    """Delete a folder, file or symbolic link if it exists."""
-    if folder.is_symlink() or folder.is_file():
-        folder.unlink()
-    elif folder.exists():
-        shutil.rmtree(folder)

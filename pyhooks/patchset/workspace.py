@@ -87,10 +87,10 @@ class Workspace:
         """Return the symbolic link to the finished distribution of a selection, given the selection's label."""
         return self.root / (f"dist-{label}" if label else "dist")
 
-    def lock(self, tell: Callable[[str], None]) -> AbstractContextManager[None]:
-        """Lock the workspace for this process; if another process has the lock, report it to ``tell`` and wait."""
+    def lock(self, on_wait: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Lock the workspace for this process; if another process has the lock, report it to ``on_wait`` and wait."""
         taken = f"another build works in {self.root}; waiting for it"
-        return hold_lock(self.root / "lock", taken=taken, patience_s=math.inf, on_wait=lambda: tell(taken))
+        return hold_lock(self.root / "lock", taken=taken, patience_s=math.inf, on_wait=lambda: on_wait(taken))
 
     def clear_work(self) -> Path:
         """Delete what killed builds left and return a new folder for temporary files.
@@ -124,7 +124,7 @@ class Workspace:
         folder = self.root / "sources" / key
         if folder.exists() and self._as_laid_out(folder):
             return folder
-        source_tree.remove(folder)
+        _remove(folder)
         fresh = work / "sources"
         source_tree.lay_out(recipe, self.store, fresh)
         put_in_place(fresh, folder)
@@ -138,17 +138,8 @@ class Workspace:
         except RackgateError:
             return False  # any damage: the caller creates the repository anew
 
-    def publish(self, fresh: Path, key: str, link: Path) -> Path:
-        """Move a finished distribution to its final folder and point the link to it atomically.
-
-        Args:
-            fresh: the finished folder, in a folder of temporary files.
-            key: the build's key.
-            link: the symbolic link to replace.
-
-        Returns:
-            The final folder.
-        """
+    def publish(self, fresh: Path, key: str, link: Path) -> None:
+        """Move a finished distribution from its work folder to its final one, and point the link to it atomically."""
         # Each build has its own folder: processes that run on an earlier build keep its jars, even for the same key.
         target = self.root / "dists" / f"{key[:16]}-{fresh.parent.name.removeprefix(_WORK_PREFIX)}"
         put_in_place(fresh, target)
@@ -157,28 +148,31 @@ class Workspace:
         pointer = fresh.with_name("link")
         pointer.symlink_to(Path("dists") / target.name)
         pointer.replace(link)
-        return target
 
     def prune(self) -> None:
         """Delete old sources, Maven repositories and compilation results, and old distributions without a link."""
         used = {link.resolve() for link in self.root.glob("dist*") if link.is_symlink()}
-        dists = self._newest_first(self.root / "dists")
-        for folder in [d for d in dists if d.resolve() not in used][_KEPT_DISTRIBUTIONS:]:
-            source_tree.remove(folder)
-        for folder in self._newest_first(self.root / "sources")[_KEPT_SOURCES:]:
-            source_tree.remove(folder)
-        current = self.repository.root
-        repositories = [path for path in self._newest_first(self.root / "maven") if path != current]
-        for folder in repositories[_KEPT_REPOSITORIES - 1 :]:
-            source_tree.remove(folder)
-        for name, kept in (("classes", _KEPT_CLASS_JARS), ("hooks", _KEPT_HOOKS)):
-            for jar in self._newest_first(self.cache / name)[kept:]:
-                source_tree.remove(jar)
+        used.add(self.repository.root.resolve())
+        for folder, kept in (
+            (self.root / "dists", _KEPT_DISTRIBUTIONS), (self.root / "sources", _KEPT_SOURCES),
+            (self.root / "maven", _KEPT_REPOSITORIES - 1),
+            (self.cache / "classes", _KEPT_CLASS_JARS), (self.cache / "hooks", _KEPT_HOOKS),
+        ):  # fmt: skip
+            for path in [path for path in self._newest_first(folder) if path.resolve() not in used][kept:]:
+                _remove(path)
 
     @staticmethod
     def _newest_first(folder: Path) -> list[Path]:
         entries = folder.iterdir() if folder.exists() else iter(())
         return sorted(entries, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+
+
+def _remove(path: Path) -> None:
+    """Delete a folder, file or symbolic link if it exists."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)
 
 
 def build_key(recipe: Recipe, patches: Sequence[series.Patch]) -> str:

@@ -26,7 +26,7 @@ from pyhooks.patchset.stages import Stages
 from pyhooks.patchset.workspace import Workspace
 from pyhooks.verify import mutants, mutation
 from pyhooks.verify.cpu_contention import ContentionRule
-from pyhooks.verify.jmh import measure, pace_words
+from pyhooks.verify.jmh import format_pace, measure
 from pyhooks.verify.jmh_plan import FULL, QUICK
 from pyhooks.verify.kafka_tests import run_tests
 from pyhooks.verify.reproducibility import check_reproducible
@@ -322,8 +322,8 @@ def upstream_command(
             )
         for kind in ("allowed", "flakes", "fails_everywhere", "did_not_run", "missed"):
             for row in summary[kind]:
-                told = ", ".join(f"{key} {value}" for key, value in row.items() if key != "test")
-                say(f"{kind.replace('_', ' ')}: {row['test']}: {told}")
+                pace = ", ".join(f"{key} {value}" for key, value in row.items() if key != "test")
+                say(f"{kind.replace('_', ' ')}: {row['test']}: {pace}")
         met = "met" if verdict.met else "MISSED"
         say(f"bar {met}, in {summary['seconds']:.0f} s and {summary['sessions']} session(s); see {verdict.path}")
     if not verdict.met:
@@ -440,7 +440,7 @@ def jmh_command(
         say(
             f"{summary['forks']} forks a side, load {summary['load']['lowest']:.1f} to {summary['load']['highest']:.1f}"
         )
-        say(pace_words(summary["pace"]))
+        say(format_pace(summary["pace"]))
     if summary["verdict"] == "unknown":
         open_ = [r for r in summary["comparisons"] if r["verdict"] == "unknown" and not r["control"]]
         absent = sum(not result["forks"] for result in open_)

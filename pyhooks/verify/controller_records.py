@@ -100,13 +100,7 @@ class ControllerScript:
     work: Path
 
     def run(self, arm: ControllerConfig, *, first_seed: int, seeds: int, steps: int) -> tuple[ScriptEvent, ...]:
-        """Run scripts, one for each seed.
-
-        Args:
-            arm: the controller's configuration.
-            first_seed: seed of the first script.
-            seeds: number of scripts.
-            steps: length of each script; a step is one or more events.
+        """Run scripts of ``steps`` steps with the seeds ``first_seed`` and following; a step is one or more events.
 
         Raises:
             RackgateError: a script did not complete.
@@ -116,12 +110,20 @@ class ControllerScript:
         level = "-" if arm.racks_level is None else str(arm.racks_level)
         kafka = self.distribution if arm.overlay else self.fixes
         path = os.pathsep.join([str(self.classes), kafka.classpath(), *map(str, self.harness)])
-        words: list[str | Path] = [maven.java_home() / "bin" / "java"]
-        words += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command: list[str | Path] = [maven.java_home() / "bin" / "java"]
+        command += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         # No log: the controller logs every record, and the requests for missing objects that the script makes.
-        words += [f"-Dlog4j2.configurationFile={LOG4J}", "-Drackgate.log.level=OFF", "-cp", path, MAIN]
-        words += [output, level, str(arm.elr_level), str(arm.min_insync_racks), str(first_seed), str(seeds), str(steps)]
-        run(words, what=f"run the controller's script from seed {first_seed} on", timeout_s=_TIMEOUT_S)
+        command += [f"-Dlog4j2.configurationFile={LOG4J}", "-Drackgate.log.level=OFF", "-cp", path, MAIN]
+        command += [
+            output,
+            level,
+            str(arm.elr_level),
+            str(arm.min_insync_racks),
+            str(first_seed),
+            str(seeds),
+            str(steps),
+        ]
+        run(command, what=f"run the controller's script from seed {first_seed} on", timeout_s=_TIMEOUT_S)
         return parse(output.read_text(encoding="utf-8"))
 
 
@@ -144,9 +146,9 @@ def compiled_script(distribution: Distribution) -> Iterator[ControllerScript]:
         harness = tuple(space.store.path(artifact) for artifact in wanted)
         classes = work / "classes"
         path = os.pathsep.join([distribution.classpath(overlay=False), *map(str, harness)])
-        words: list[str | Path] = [maven.java_home() / "bin" / "javac"]
-        words += ["-nowarn", "-proc:none", "--release", "17", "-cp", path]
-        run([*words, "-d", classes, SOURCE], what="compile the controller's script")
+        command: list[str | Path] = [maven.java_home() / "bin" / "javac"]
+        command += ["-nowarn", "-proc:none", "--release", "17", "-cp", path]
+        run([*command, "-d", classes, SOURCE], what="compile the controller's script")
         yield ControllerScript(classes, harness, distribution, fixes, work)
 
 
@@ -163,16 +165,16 @@ def parse(text: str) -> tuple[ScriptEvent, ...]:
     seed, number, name, refused = 0, -1, "", ""
     records: list[ControllerRecord] = []
     for line in lines:
-        kind, *words = line.split("\t")
+        kind, *command = line.split("\t")
         if kind == "record":
-            records.append(ControllerRecord(words[0], words[1]))
+            records.append(ControllerRecord(command[0], command[1]))
         elif kind == "refused":
-            refused = words[0]
+            refused = command[0]
         else:
             if number >= 0:
                 steps.append(ScriptEvent(seed, number, name, tuple(records), refused))
             if kind == "event":
-                seed, number, name, refused, records = int(words[0]), int(words[1]), words[2], "", []
+                seed, number, name, refused, records = int(command[0]), int(command[1]), command[2], "", []
     return tuple(steps)
 
 
@@ -183,6 +185,6 @@ def first_difference(one: Sequence[ScriptEvent], other: Sequence[ScriptEvent]) -
             where = f"seed {left.seed}, event {left.number}, {left.name!r}"
             if (left.seed, left.number, left.name) != (right.seed, right.number, right.name):
                 return f"{where}: the other has seed {right.seed}, event {right.number}, {right.name!r}"
-            said = [[record.text for record in step.records] + [step.refused] for step in (left, right)]
-            return f"{where}: {said[0]} against {said[1]}"
+            results = [[record.text for record in step.records] + [step.refused] for step in (left, right)]
+            return f"{where}: {results[0]} against {results[1]}"
     return "" if len(one) == len(other) else f"{len(one)} events against {len(other)}"

@@ -91,11 +91,11 @@ class Yardstick:
             digest.update(_HASHED)
         digest.digest()
         hashed = time.perf_counter()
-        here, there = self._start.copy(), np.empty_like(self._start)
+        current, following = self._start.copy(), np.empty_like(self._start)
         for _ in range(walks):
-            # With mode "clip", NumPy writes to ``there`` directly, without a buffer; no index is out of range.
-            np.take(self._table, here, out=there, mode="clip")
-            here, there = there, here
+            # With mode "clip", NumPy writes to ``following`` directly, without a buffer; no index is out of range.
+            np.take(self._table, current, out=following, mode="clip")
+            current, following = following, current
         return YardstickTime(hashed - began, time.perf_counter() - hashed, time.thread_time() - cpu)
 
 
@@ -130,7 +130,7 @@ class ContentionRule:
 
     within: float = 0.5
     tries: int = 3
-    looks: int = 4
+    measurements: int = 4
     pause_s: float = 3.0
 
 
@@ -213,7 +213,7 @@ class Heats:
         limit_s = self.limit_s() if kept else 0.0
         return [one for one in kept if one.slowest_s > limit_s]
 
-    def tried(self, name: tuple[int, tuple[str, ...]]) -> int:
+    def tries_of(self, name: tuple[int, tuple[str, ...]]) -> int:
         """Return the number of tries of a heat so far."""
         return sum(one.name == name for one in self.tries)
 
@@ -221,9 +221,9 @@ class Heats:
         """Return the heats that do not count and have tries left, in the order of their first tries."""
         names = dict.fromkeys(one.name for one in self.tries)
         settled = {one.name for one in self.kept()} - {one.name for one in self.disturbed()}
-        return [name for name in names if name not in settled and self.tried(name) < self.rule.tries]
+        return [name for name in names if name not in settled and self.tries_of(name) < self.rule.tries]
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """Return the rule and its results as plain JSON."""
         kept, disturbed, totals = self.kept(), self.disturbed(), np.asarray([pace.total_s for pace in self.measures])
         result: dict[str, Any] = {
@@ -244,7 +244,7 @@ class Heats:
             **result,
             "fastest_ms": round(float(totals.min()) * 1000, 1),
             "slower_by_percent": {
-                word: round(float(value), 1) for word, value in zip(("median", "p90", "most"), slower, strict=True)
+                name: round(float(value), 1) for name, value in zip(("median", "p90", "most"), slower, strict=True)
             },
         }
 
@@ -283,29 +283,29 @@ class HeatRunner:
 
     def run(self, round_: int, cells: Sequence[str]) -> None:
         """Run one try of a heat."""
-        tried = self._heats.tried((round_, tuple(cells)))
-        core = self._cores[(round_ + tried) % len(self._cores)]
+        tries_of = self._heats.tries_of((round_, tuple(cells)))
+        core = self._cores[(round_ + tries_of) % len(self._cores)]
         with self._pin(core):
-            heat = self._try(round_, tuple(cells), core, last=tried + 1 >= self._heats.rule.tries)
+            heat = self._try(round_, tuple(cells), core, last=tries_of + 1 >= self._heats.rule.tries)
         self._heats.tries.append(heat)
         self._keep(heat)
 
     def _try(self, round_: int, cells: tuple[str, ...], core: int, *, last: bool) -> Heat:
         rule, waited = self._heats.rule, list[YardstickTime]()
         paces, forks = [self._measure()], list[Fork]()
-        while len(waited) + 1 < rule.looks and self._slow(paces, waited):
+        while len(waited) + 1 < rule.measurements and self._is_slow(paces, waited):
             waited += paces
             self._sleep(rule.pause_s)
             paces = [self._measure()]
-        if last or not self._slow(paces, waited):
+        if last or not self._is_slow(paces, waited):
             forks += self._forks(cells, round_)
             paces.append(self._measure())
         return Heat(round_, cells, core, tuple(waited), tuple(paces), tuple(forks))
 
-    def _slow(self, paces: Sequence[YardstickTime], waited: Sequence[YardstickTime]) -> bool:
+    def _is_slow(self, paces: Sequence[YardstickTime], waited: Sequence[YardstickTime]) -> bool:
         return max(pace.total_s for pace in paces) > self._heats.limit_s((*paces, *waited))
 
-    def again(self, cells: frozenset[str]) -> None:
+    def repeat(self, cells: frozenset[str]) -> None:
         """Run one more try of each heat in ``open``."""
         for name in self.open(cells):
             self.run(*name)

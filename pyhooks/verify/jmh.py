@@ -67,7 +67,7 @@ def measure(
     taken = f"another run measures into {out}; wait for it or end it"
     with hold_lock(out / "lock", taken=taken), jmh_runner.folders(space) as (work, scratch):
         heats = Heats(rule, _kept(path, key) if more else ())
-        bench = jmh_runner.prepare(recipe.load(), space, distribution, console, work=work, scratch=scratch, out=out)
+        runner = jmh_runner.prepare(recipe.load(), space, distribution, console, work=work, scratch=scratch, out=out)
         write_text(path, "".join(_line(key, heat) for heat in heats.tries))
         with path.open("a", encoding="utf-8") as stream, console.status("") as status:
 
@@ -77,7 +77,7 @@ def measure(
 
             def forks(names: Sequence[str], number: int) -> Sequence[Fork]:
                 status.update(f"round {number}: {names[0]} and {len(names) - 1} more in turn")
-                return bench.heat([by_name[name] for name in names], number, effort)
+                return runner.heat([by_name[name] for name in names], number, effort)
 
             by_name = {cell.name: cell for cell in plan()[0]}
             pacer = HeatRunner(heats, measure=Yardstick().measure, forks=forks, keep=keep)
@@ -101,19 +101,19 @@ def _rounds(pacer: HeatRunner, heats: Heats, cells: Sequence[JmhCell], effort: E
     for done, (number, groups) in enumerate(missing.items(), 1):
         for members in groups:
             pacer.run(number, [cell.name for cell in members])
-        pacer.again(names)
+        pacer.repeat(names)
         heats_left -= len(groups)
         spent_s = time.monotonic() - started
         left_s = spent_s / (len(heats.tries) - tries_before) * (heats_left + len(pacer.open(names)))
         yield (
             f"round {done}/{len(missing)}: {sum(map(len, groups))} forks, {spent_s / done:.0f} s a round, about "
-            f"{left_s / 60:.0f} min left, load {os.getloadavg()[0]:.1f}; {pace_words(heats.told())}"
+            f"{left_s / 60:.0f} min left, load {os.getloadavg()[0]:.1f}; {format_pace(heats.summary())}"
         )
     while waiting := pacer.open(names):
-        pacer.again(names)
-        yield f"after the last round, heats made again: {len(waiting)}; {pace_words(heats.told())}"
+        pacer.repeat(names)
+        yield f"after the last round, heats made again: {len(waiting)}; {format_pace(heats.summary())}"
     if len(heats.tries) == tries_before:
-        yield f"{effort.forks} rounds are there already; {pace_words(heats.told())}"
+        yield f"{effort.forks} rounds are there already; {format_pace(heats.summary())}"
 
 
 def _missing(heats: Heats, cells: Sequence[JmhCell], effort: Effort) -> dict[int, list[list[JmhCell]]]:
@@ -148,13 +148,13 @@ def _beforehand(cells: Sequence[JmhCell], heats: Heats, effort: Effort) -> str:
     )
 
 
-def pace_words(told: Mapping[str, Any]) -> str:
+def format_pace(pace: Mapping[str, Any]) -> str:
     """Format the results of the rule in one line."""
-    slower, open_ = told["slower_by_percent"], told["heats_to_make_again"]
+    slower, unsettled = pace["slower_by_percent"], pace["heats_to_make_again"]
     return (
-        f"{told['forks_made_again']} forks made again, {told['forks_disturbed']} of {told['forks_kept']} disturbed, "
-        + (f"{open_} heats to make again, " if open_ else "")
-        + f"yardstick {told['fastest_ms']:.0f} ms (median +{slower['median']:.1f} %, "
+        f"{pace['forks_made_again']} forks repeated, {pace['forks_disturbed']} of {pace['forks_kept']} disturbed, "
+        + (f"{unsettled} heats to repeat, " if unsettled else "")
+        + f"yardstick {pace['fastest_ms']:.0f} ms (median +{slower['median']:.1f} %, "
         f"9 of 10 within +{slower['p90']:.1f} %, all within +{slower['most']:.1f} %)"
     )
 
@@ -185,7 +185,7 @@ def summarise(distribution: Distribution, effort: Effort, heats: Heats) -> dict[
         "intervals": "95 %, by bootstrap across forks, paired by round, of a mean without the highest and lowest fifth",
         "effort": asdict(effort),
         "jvm": jmh_runner.STEADY,
-        "pace": heats.told(),
+        "pace": heats.summary(),
         "forks": min((r["forks"] for r in real), default=0),
         "forks_needed": max(max((bar["forks_needed"] for bar in r["bars"]), default=FEWEST_FORKS) for r in real),
         "cores": os.cpu_count(),

@@ -100,12 +100,7 @@ class JmhRunner:
     out: Path
 
     def heat(self, cells: Sequence[JmhCell], number: int, effort: Effort) -> tuple[Fork, ...]:
-        """Run one fork of each cell, all at the same time, with alternating iterations.
-
-        Args:
-            cells: the cells in the order of their turns.
-            number: number of the round.
-            effort: length of the measurements, the same for all.
+        """Run one fork of each cell in round ``number``, all at the same time, with alternating iterations.
 
         Raises:
             RackgateError: a fork failed; its log is kept, and the other forks are killed.
@@ -118,7 +113,7 @@ class JmhRunner:
                 for job in as_completed(jobs):
                     if error := job.exception():
                         # Report the first failure: the other JVMs wait for a turn that never comes.
-                        raise self._told(error, cells[jobs[job]], self._log(jobs[job]))
+                        raise self._with_log(error, cells[jobs[job]], self._log(jobs[job]))
                 return tuple(job.result() for job in jobs)
             except BaseException:
                 end_until_done(self.work, jobs)
@@ -127,7 +122,7 @@ class JmhRunner:
     def _log(self, place: int) -> Path:
         return self.work / f"jmh-{place}.log"
 
-    def _told(self, error: BaseException, cell: JmhCell, log: Path) -> BaseException:
+    def _with_log(self, error: BaseException, cell: JmhCell, log: Path) -> BaseException:
         """Copy the log to ``out`` and return an error that names the copy."""
         if not isinstance(error, RackgateError) or not log.exists():
             return error
@@ -142,16 +137,16 @@ class JmhRunner:
         warm = max(1, round(effort.warm_s / WARM_ITERATION_S))
         options = f"{STEADY} -Drackgate.overlay={str(overlay).lower()} {turn}"
         options += f" -Drackgate.slice.calls={cell.slice_calls}"
-        words = ["java", "-Xmx128m", "-Djmh.ignoreLock=true", "-cp", classpath, "org.openjdk.jmh.Main"]
-        words += [f"rackgate.jmh.{cell.benchmark}$", "-f", "1", "-foe", "true", "-prof", "gc"]
-        words += ["-jvm", str(self.work / "java")]
-        words += ["-wi", str(warm), "-w", f"{WARM_ITERATION_S * 1000:.0f}ms", "-i", str(effort.iterations)]
-        words += ["-r", f"{effort.iteration_s * 1000:.0f}ms", "-rf", "json", "-rff", str(result)]
-        words += ["-jvmArgs", f"{options} -Djava.io.tmpdir={self.scratch}"]
+        command = ["java", "-Xmx128m", "-Djmh.ignoreLock=true", "-cp", classpath, "org.openjdk.jmh.Main"]
+        command += [f"rackgate.jmh.{cell.benchmark}$", "-f", "1", "-foe", "true", "-prof", "gc"]
+        command += ["-jvm", str(self.work / "java")]
+        command += ["-wi", str(warm), "-w", f"{WARM_ITERATION_S * 1000:.0f}ms", "-i", str(effort.iterations)]
+        command += ["-r", f"{effort.iteration_s * 1000:.0f}ms", "-rf", "json", "-rff", str(result)]
+        command += ["-jvmArgs", f"{options} -Djava.io.tmpdir={self.scratch}"]
         for name, value in cell.parameters:
-            words += ["-p", f"{name}={value}"]
+            command += ["-p", f"{name}={value}"]
         result.unlink(missing_ok=True)
-        run(words, what=f"benchmark {cell.name}", cwd=self.work, log=self._log(place), timeout_s=_HEAT_TIMEOUT_S)
+        run(command, what=f"benchmark {cell.name}", cwd=self.work, log=self._log(place), timeout_s=_HEAT_TIMEOUT_S)
         return read(result, cell, number)
 
 

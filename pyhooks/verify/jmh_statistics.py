@@ -79,7 +79,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Bar:
+class TargetResult:
     """A target for a difference, with its verdict.
 
     Attributes:
@@ -149,17 +149,17 @@ def difference(
     return Interval(estimate, estimate - (estimate - float(low)) * wider, estimate + (float(high) - estimate) * wider)
 
 
-def judge(name: str, measured: Interval, forks: int) -> Bar:
+def judge(name: str, measured: Interval, forks: int) -> TargetResult:
     """Compare a difference with its limit."""
     limit = LIMITS[name]
     if measured.high < limit:
-        return Bar(name, limit, measured, "met", 0)
+        return TargetResult(name, limit, measured, "met", 0)
     if measured.low > limit:
-        return Bar(name, limit, measured, "not met", 0)
+        return TargetResult(name, limit, measured, "not met", 0)
     margin = abs(limit - measured.estimate)
     reach = measured.high - measured.estimate if measured.estimate < limit else measured.estimate - measured.low
     needed = math.ceil(forks * (reach / margin) ** 2) if margin > 0 else 0
-    return Bar(name, limit, measured, "unknown", max(needed, forks + 1))
+    return TargetResult(name, limit, measured, "unknown", max(needed, forks + 1))
 
 
 @dataclass(frozen=True)
@@ -199,9 +199,9 @@ def compare(comparison: Comparison, forks: Sequence[Fork]) -> dict[str, Any]:
         for name, side in (("stock", stock), ("other", other))
     }
     result["cold"] = max(result["warming"].values()) >= _WARMING_SHARE
-    bars = [
-        replace(bar, verdict="unknown", forks_needed=0) if result["cold"] and bar.name != "bytes" else bar
-        for bar in (judge(name, interval, len(rounds)) for name, interval in measured.items())
+    targets = [
+        replace(target, verdict="unknown", forks_needed=0) if result["cold"] and target.name != "bytes" else target
+        for target in (judge(name, interval, len(rounds)) for name, interval in measured.items())
     ]
     result["stock_ns"], result["other_ns"] = (round(float(trimmed_mean(np.asarray(side))), 3) for side in cpu)
     result["stock_bytes"] = round(float(np.median([f.bytes_ for f in stock])), 3)
@@ -214,7 +214,11 @@ def compare(comparison: Comparison, forks: Sequence[Fork]) -> dict[str, Any]:
     }
     result["untrimmed"] = {name: asdict(interval) for name, interval in untrimmed.items()}
     result["wall_ns_difference"] = asdict(difference([f.wall_ns for f in stock], [f.wall_ns for f in other]))
-    return {**result, "bars": [asdict(bar) for bar in bars], "verdict": worst([bar.verdict for bar in bars])}
+    return {
+        **result,
+        "bars": [asdict(target) for target in targets],
+        "verdict": worst([target.verdict for target in targets]),
+    }
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:

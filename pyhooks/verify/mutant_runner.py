@@ -102,19 +102,19 @@ class CompileServer:
         self._count += 1
         file = self._work / f"compile-{self._count}.args"
         file.write_text("".join(f"{argument}\n" for argument in arguments), encoding="utf-8")
-        requests, answers = self._process.stdin, self._process.stdout
-        if requests is None or answers is None:
+        requests, responses = self._process.stdin, self._process.stdout
+        if requests is None or responses is None:
             raise ValueError("the compiler's JVM has no pipes")
         try:
             requests.write(f"{tool}\t{file}\n")
             requests.flush()
         except BrokenPipeError:
             raise RackgateError("the compiler's JVM has ended; run the command again") from None
-        ready, _, _ = select.select([answers], [], [], COMPILE_TIMEOUT_S)
-        answer = answers.readline() if ready else ""
-        if not answer:
+        ready, _, _ = select.select([responses], [], [], COMPILE_TIMEOUT_S)
+        response = responses.readline() if ready else ""
+        if not response:
             raise RackgateError(f"{tool} did not answer within {COMPILE_TIMEOUT_S:.0f} s; run the command again")
-        state, _, encoded = answer.strip().partition("\t")
+        state, _, encoded = response.strip().partition("\t")
         if state != "ok":
             said = base64.b64decode(encoded).decode("utf-8", errors="replace")
             for folder in self._hidden:
@@ -158,14 +158,14 @@ class MutantRunner:
     @contextmanager
     def compiler(self) -> Iterator[CompileServer]:
         """Start the resident compiler; kill it at the end."""
-        words = [
+        command = [
             *DIES_WITH_PARENT, maven.java_home() / "bin" / "java", "-Xss4m", "-Xmx2g", "-XX:+UseSerialGC",
             "-cp", _joined([self.helpers, *self.scala]), "rackgate.CompileServer",
         ]  # fmt: skip
         log = self.work / "compiler.log"
         with log.open("w", encoding="utf-8") as errors:
             process = subprocess.Popen(
-                [str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+                [str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
             )
         server = CompileServer(process, self.work, hidden=(self.tree, self.work))
         try:
@@ -209,7 +209,7 @@ class MutantRunner:
         file = self.tree / mutant.file
         if not file.is_file():
             raise RackgateError(f"mutant {mutant.name}: {mutant.file} is not in the patched tree")
-        module = _home(self.plan, mutant.file)
+        module = _main_module(self.plan, mutant.file)
         try:
             text = mutant.apply(file.read_text(encoding="utf-8"))
         except RackgateError as error:
@@ -252,7 +252,7 @@ class MutantRunner:
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "tmp").mkdir(parents=True)
         lines = folder / "lines"
-        tests = self.space.store.test_jars(self.plan, _owner(self.plan, self.tree, class_name))
+        tests = self.space.store.test_jars(self.plan, _module_of_test(self.plan, self.tree, class_name))
         path = [
             *filter(None, [mutated]),
             self.tests,
@@ -262,14 +262,14 @@ class MutantRunner:
             *self._running(),
             self.helpers,
         ]
-        words = [
+        command = [
             maven.java_home() / "bin" / "java", *_test_options(), *_SHORT_RUN, f"-Djava.io.tmpdir={folder / 'tmp'}",
             "-cp", _joined(path), "rackgate.TestRunner", lines, "first" if mutated else "all", class_name, *methods,
         ]  # fmt: skip
         log.parent.mkdir(parents=True, exist_ok=True)
         fault = ""
         try:
-            run(words, what=f"run {class_name}", cwd=folder, log=log, timeout_s=timeout_s)
+            run(command, what=f"run {class_name}", cwd=folder, log=log, timeout_s=timeout_s)
         except RackgateError as error:
             fault = str(error)
         return parse_run(lines.read_text(encoding="utf-8") if lines.exists() else "", fault)
@@ -323,67 +323,57 @@ class MutantRunner:
 
 
 def parse_run(text: str, fault: str = "") -> JvmRun:
-    """Parse the output of ``TestRunner.java``.
-
-    Args:
-        text: the output.
-        fault: why the JVM failed, if known.
-    """
+    """Parse the output of ``TestRunner.java``; ``fault`` is why the JVM failed, if known."""
     lines = []
     ended = False
     for line in text.splitlines():
-        words = line.split("\t")
-        if words == ["end"]:
+        command = line.split("\t")
+        if command == ["end"]:
             ended = True
-        elif len(words) >= 3:
-            lines.append(FinishedTest(words[0], words[1], words[2], words[3] if len(words) > 3 else ""))
+        elif len(command) >= 3:
+            lines.append(FinishedTest(command[0], command[1], command[2], command[3] if len(command) > 3 else ""))
     return JvmRun(tuple(lines), "" if ended else fault or "the JVM ended before its tests did")
 
 
 def prepare(
-    plan: Recipe, space: Workspace, patches: Sequence[series.Patch], bench: MutantRunner, sources: Path
+    plan: Recipe, space: Workspace, patches: Sequence[series.Patch], runner: MutantRunner, sources: Path
 ) -> None:
-    """Fill ``bench.tree``, ``bench.helpers`` and ``bench.tests``.
+    """Fill ``runner.tree``, ``runner.helpers`` and ``runner.tests``, which must not exist.
 
-    Args:
-        plan: the recipe.
-        space: the workspace.
-        patches: the series.
-        bench: defines the folders, which must not exist.
-        sources: the git repository of the published sources.
+    ``sources`` is the git repository of the published sources.
     """
-    source_tree.clone(sources, bench.tree)
-    head = series.apply(bench.tree, patches)
-    bench.helpers.mkdir(parents=True)
+    source_tree.clone(sources, runner.tree)
+    head = series.apply(runner.tree, patches)
+    runner.helpers.mkdir(parents=True)
     launcher = _joined(space.store.path(artifact) for artifact in plan.with_role("testrun"))
     run(
         [
-            maven.java_home() / "bin" / "javac", "-nowarn", "--release", "17", "-cp", launcher, "-d", bench.helpers,
+            maven.java_home() / "bin" / "javac", "-nowarn", "--release", "17", "-cp", launcher, "-d", runner.helpers,
             *sorted(JAVA.glob("*.java")),
         ],
         what="compile the test runner",
     )  # fmt: skip
     code: list[Path] = []
-    bench.tests.mkdir(parents=True)
-    for module, kind, name in test_files(plan, bench.tree, git.changed_files(bench.tree, source_tree.BASELINE, head)):
-        source = bench.tree / module.path / "src/test" / kind / name
+    runner.tests.mkdir(parents=True)
+    for module, kind, name in test_files(plan, runner.tree, git.changed_files(runner.tree, source_tree.BASELINE, head)):
+        source = runner.tree / module.path / "src/test" / kind / name
         if is_code(source):
             code.append(source)
         else:
-            (bench.tests / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, bench.tests / name)
-    with bench.compiler() as compiler:
-        bench.compile_tests(compiler, code, bench.tests)
+            (runner.tests / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, runner.tests / name)
+    with runner.compiler() as compiler:
+        runner.compile_tests(compiler, code, runner.tests)
 
 
-def _home(plan: Recipe, file: str) -> Module:
+def _main_module(plan: Recipe, file: str) -> Module:
     module = home(plan, file)
     if module is None:
         raise RackgateError(f"{file} is in src/main of no [[module]] in {plan.path.name}")
     return module
 
 
-def _owner(plan: Recipe, tree: Path, class_name: str) -> Module | None:
+def _module_of_test(plan: Recipe, tree: Path, class_name: str) -> Module | None:
     """Return the module that contains the test class's source, or None."""
     place = class_name.split("$")[0].replace(".", "/")
     for module in plan.modules:

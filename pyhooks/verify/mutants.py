@@ -70,11 +70,7 @@ class Mutant:
     opt_ins: frozenset[str] = frozenset()
 
     def key(self, context: str) -> str:
-        """Return a hash of all inputs of the mutant's result.
-
-        Args:
-            context: hash of the build's patches and of all other inputs that mutants of the build share.
-        """
+        """Return a hash of all inputs of the mutant's result; ``context`` is the hash of those that mutants share."""
         parts = [context, self.file, self.old, self.new, [str(test) for test in self.tests], list(self.recompile)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -91,11 +87,7 @@ class Mutant:
 
 
 def load(path: Path, recipe: Recipe) -> tuple[Mutant, ...]:
-    """Parse and validate the list of mutants.
-
-    Args:
-        path: a ``mutants.toml``.
-        recipe: defines the modules of the files.
+    """Parse and validate a ``mutants.toml``.
 
     Raises:
         RackgateError: the file is missing or not TOML, or an entry is invalid; the message names the entry.

@@ -183,8 +183,8 @@ def mutate(
     space = Workspace.of(plan)
     taken = f"another run tries mutants in {target}; wait for it or end it"
     with hold_lock(target / "lock", taken=taken):
-        book = MutantResults(target, everything, contexts, fresh=fresh)
-        todo = [mutant for mutant in chosen if not book.known(mutant)]
+        results = MutantResults(target, everything, contexts, fresh=fresh)
+        todo = [mutant for mutant in chosen if not results.known(mutant)]
         wanted = {mutant.opt_ins for mutant in todo}
         built = {
             names: builder.build(selection=Selection(names), quiet=quiet).distribution if names else distribution
@@ -195,9 +195,9 @@ def mutate(
         def prepare(names: frozenset[str], work: Path) -> MutantRunner:
             return _prepare(plan, patches[names], space, built[names], contexts, work, stages)
 
-        _try_all(todo, book, stages, prepare, space)
+        _try_all(todo, results, stages, prepare, space)
     names = tuple(mutant.name for mutant in chosen)
-    return MutationSummary(book.verdicts(), names, len(chosen) - len(todo), book.file, time.monotonic() - started)
+    return MutationSummary(results.verdicts(), names, len(chosen) - len(todo), results.file, time.monotonic() - started)
 
 
 def _sorted(groups: Iterable[frozenset[str]]) -> list[frozenset[str]]:
@@ -207,7 +207,7 @@ def _sorted(groups: Iterable[frozenset[str]]) -> list[frozenset[str]]:
 
 def _try_all(
     todo: Sequence[Mutant],
-    book: MutantResults,
+    results: MutantResults,
     stages: Stages,
     prepare: Callable[[frozenset[str], Path], MutantRunner],
     space: Workspace,
@@ -218,27 +218,27 @@ def _try_all(
             with stages.stage(" ".join(["prepare", *sorted(names)])):
                 runner = prepare(names, work)
             with runner.compiler() as compiler:
-                _run(some, JvmMutantTester(runner, compiler, book.file.parent / "logs"), book, stages)
+                _run(some, JvmMutantTester(runner, compiler, results.file.parent / "logs"), results, stages)
         stages.remember()
-    book.save()
+    results.save()
 
 
-def _run(todo: Sequence[Mutant], trier: MutantTester, book: MutantResults, stages: Stages) -> None:
+def _run(todo: Sequence[Mutant], tester: MutantTester, results: MutantResults, stages: Stages) -> None:
     """Run mutants of one build."""
-    context = book.contexts[todo[0].opt_ins]
-    bases = book.bases[context]
+    context = results.contexts[todo[0].opt_ins]
+    bases = results.bases[context]
     with stages.stage("run the tests without a mutant") as progress:
         for class_name, methods in missing(todo, bases):
             stages.tell(progress, class_name.rpartition(".")[2])
-            book.add_bases(context, run_base(trier, class_name, methods))
+            results.add_bases(context, run_base(tester, class_name, methods))
     with stages.stage(f"{len(todo)} mutants") as progress:
         began = time.monotonic()
         for done, mutant in enumerate(todo):
             left_s = (time.monotonic() - began) / done * (len(todo) - done) if done else 0.0
             estimate = f", about {left_s:.0f} s left" if done else ""
             stages.tell(progress, f"{done + 1} of {len(todo)}, {mutant.name}{estimate}")
-            verdict = judge(trier, mutant, bases, mutant.key(context))
-            book.add(verdict)
+            verdict = judge(tester, mutant, bases, mutant.key(context))
+            results.add(verdict)
             line = f"  {done + 1}/{len(todo)} {verdict.status} {verdict.name} ({verdict.seconds:.1f} s): "
             ending = verdict.by or verdict.said
             progress.console.print(f"{line}{ending}{estimate}", soft_wrap=True, markup=False, highlight=False)
@@ -253,11 +253,11 @@ def missing(mutants: Iterable[Mutant], bases: Mapping[str, Baseline]) -> list[tu
     return [(name, tuple(methods)) for name, methods in sorted(wanted.items()) if methods]
 
 
-def run_base(trier: MutantTester, class_name: str, methods: Sequence[str]) -> list[Baseline]:
+def run_base(tester: MutantTester, class_name: str, methods: Sequence[str]) -> list[Baseline]:
     """Run a class's tests without a mutant, in one JVM.
 
     Args:
-        trier: runs the tests.
+        tester: runs the tests.
         class_name: the class.
         methods: names of methods; an empty name stands for the whole class.
 
@@ -265,7 +265,7 @@ def run_base(trier: MutantTester, class_name: str, methods: Sequence[str]) -> li
         One baseline for each name.
     """
     started = time.monotonic()
-    done = trier.run(class_name, () if "" in methods else methods, None, _BASE_TIMEOUT_S)
+    done = tester.run(class_name, () if "" in methods else methods, None, _BASE_TIMEOUT_S)
     seconds = time.monotonic() - started
     bases = []
     for method in methods:
@@ -284,26 +284,22 @@ def run_base(trier: MutantTester, class_name: str, methods: Sequence[str]) -> li
     return bases
 
 
-def judge(trier: MutantTester, mutant: Mutant, bases: Mapping[str, Baseline], key: str) -> MutantVerdict:
+def judge(tester: MutantTester, mutant: Mutant, bases: Mapping[str, Baseline], key: str) -> MutantVerdict:
     """Run one mutant and return the verdict.
 
-    Args:
-        trier: compiles the mutant and runs the tests.
-        mutant: the mutant.
-        bases: baselines of its tests, by selector.
-        key: hash of all inputs, stored in the verdict.
+    ``bases`` are the baselines of its tests by selector; ``key`` is the hash of all inputs, stored in the verdict.
     """
     started = time.monotonic()
-    status, by, said = _judge(trier, mutant, bases)
+    status, by, said = _judge(tester, mutant, bases)
     return MutantVerdict(mutant.name, status, by, said, round(time.monotonic() - started, 2), key)
 
 
-def _judge(trier: MutantTester, mutant: Mutant, bases: Mapping[str, Baseline]) -> tuple[str, str, str]:
+def _judge(tester: MutantTester, mutant: Mutant, bases: Mapping[str, Baseline]) -> tuple[str, str, str]:
     for test in mutant.tests:
         if fault := bases[str(test)].fault:
             return UNKNOWN, "", f"{test}: {fault}"
     try:
-        classes = trier.compile(mutant)
+        classes = tester.compile(mutant)
     except NotCompiledError as error:
         return UNKNOWN, "", str(error)
     doubts = []
@@ -312,7 +308,7 @@ def _judge(trier: MutantTester, mutant: Mutant, bases: Mapping[str, Baseline]) -
         methods = [] if any(not test.method for test in selectors) else [test.method for test in selectors]
         expected = {id_ for test in selectors for id_ in bases[str(test)].passed}
         usual_s = max(bases[str(test)].seconds for test in selectors)
-        done = trier.run(name, methods, classes, max(_LEAST_TIMEOUT_S, _SLOWER * usual_s))
+        done = tester.run(name, methods, classes, max(_LEAST_TIMEOUT_S, _SLOWER * usual_s))
         for line in done.lines:
             if line.status == "failed" and line.id in expected:
                 return KILLED, line.place, line.said
@@ -324,9 +320,9 @@ def _doubts(name: str, done: JvmRun, expected: set[str]) -> list[str]:
     """Return reasons why a run that did not kill the mutant does not show that all its tests pass."""
     if done.fault:
         return [f"{name}: {done.fault}"]
-    odd = next((line for line in done.lines if line.status in {"failed", "broken"}), None)
-    if odd:
-        return [f"{name}: {odd.place or odd.id} says nothing about the mutant: {odd.said}"]
+    other = next((line for line in done.lines if line.status in {"failed", "broken"}), None)
+    if other:
+        return [f"{name}: {other.place or other.id} says nothing about the mutant: {other.said}"]
     left_out = expected - {line.id for line in done.lines if line.status == "passed"}
     return [f"{name}: {len(left_out)} of {len(expected)} tests did not run"] if left_out else []
 

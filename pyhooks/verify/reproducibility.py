@@ -115,7 +115,7 @@ BUILDS = (
 
 
 @dataclass
-class _Made:
+class FinishedBuild:
     """One build: its conditions, duration and files."""
 
     conditions: dict[str, Any]
@@ -146,20 +146,20 @@ def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> Check
             # Copied before the first build, so that an edit during the check makes no difference.
             for conditions in BUILDS:
                 _copy_sources(folder / conditions.name, conditions.source_times_s)
-        made: list[_Made] = []
+        builds: list[FinishedBuild] = []
         for conditions in BUILDS:
-            with stages.stage(f"build under conditions {len(made) + 1}"):
-                made.append(_build(conditions, space, folder))
+            with stages.stage(f"build under conditions {len(builds) + 1}"):
+                builds.append(_build(conditions, space, folder))
         files = {
-            name: [sha256(one.files[name]) if name in one.files else None for one in made] for name in _names(made)
+            name: [sha256(one.files[name]) if name in one.files else None for one in builds] for name in _names(builds)
         }
-        different = differences(made[0].files, made[1].files)
+        different = differences(builds[0].files, builds[1].files)
     stages.remember()
     summary = {
         "verdict": "different" if different else "same",
         "differences": different,
         "files": files,
-        "builds": [{**one.conditions, "seconds": round(one.seconds, 1)} for one in made],
+        "builds": [{**one.conditions, "seconds": round(one.seconds, 1)} for one in builds],
         "javac_version": maven.javac_version(),
         "machine": platform.machine(),
         "seconds": round(time.monotonic() - started, 1),
@@ -170,12 +170,7 @@ def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> Check
 
 
 def differences(first: Mapping[str, Path], second: Mapping[str, Path]) -> list[str]:
-    """Return the files, and the entries of archives, in which two builds differ; empty if all bytes are equal.
-
-    Args:
-        first: files of the first build by name.
-        second: files of the second build by name.
-    """
+    """Return the files, and the entries of archives, in which two builds differ; empty if all bytes are equal."""
     found = []
     for name in sorted({*first, *second}):
         if name not in first or name not in second:
@@ -209,11 +204,11 @@ def _entries(path: Path) -> Iterator[tuple[str, Any]]:
         yield from json.loads(path.read_text(encoding="utf-8")).items()
 
 
-def _names(made: Sequence[_Made]) -> list[str]:
-    return sorted({name for one in made for name in one.files})
+def _names(builds: Sequence[FinishedBuild]) -> list[str]:
+    return sorted({name for one in builds for name in one.files})
 
 
-def _build(conditions: Conditions, space: Workspace, folder: Path) -> _Made:
+def _build(conditions: Conditions, space: Workspace, folder: Path) -> FinishedBuild:
     """Build in the folder of the conditions, which contains the sources, using only pinned files."""
     root = folder / conditions.name
     build = root / "build" / space.root.name
@@ -233,15 +228,15 @@ def _build(conditions: Conditions, space: Workspace, folder: Path) -> _Made:
     started = time.monotonic()
     mask = ("sh", "-c", f'umask {conditions.umask:03o}; exec "$@"', "sh")
     _run([*prefix, *mask, sys.executable, "-c", _BUILD], "build", environment, root)
-    made = _Made({**asdict(conditions), "run_by": list(prefix)}, time.monotonic() - started)
+    builds = FinishedBuild({**asdict(conditions), "run_by": list(prefix)}, time.monotonic() - started)
     # The other user's umask does not block reading here: this process is root, or the same user to the file system.
     dist = (build / "dist").resolve()
-    made.files = {path.relative_to(dist).as_posix(): path for path in dist.glob("*/rackgate-hooks.jar")}
-    made.files |= {f"overlay/{path.name}": path for path in (dist / "overlay").iterdir()}
-    made.files |= {MANIFEST: dist / MANIFEST, **{path.name: path for path in build.glob("*.tar.gz")}}
-    if len(made.files) < 4:
-        raise RackgateError(f"build {conditions.name}: it made only {', '.join(sorted(made.files))}")
-    return made
+    builds.files = {path.relative_to(dist).as_posix(): path for path in dist.glob("*/rackgate-hooks.jar")}
+    builds.files |= {f"overlay/{path.name}": path for path in (dist / "overlay").iterdir()}
+    builds.files |= {MANIFEST: dist / MANIFEST, **{path.name: path for path in build.glob("*.tar.gz")}}
+    if len(builds.files) < 4:
+        raise RackgateError(f"build {conditions.name}: it made only {', '.join(sorted(builds.files))}")
+    return builds
 
 
 def _copy_sources(root: Path, time_s: int) -> None:
@@ -274,8 +269,17 @@ def _clock_library(days: int, folder: Path) -> Path:
     source = folder / "clock.c"
     source.write_text(_CLOCK_LIBRARY, encoding="utf-8")
     library = folder / "clock.so"
-    words: list[str | Path] = ["gcc", "-shared", "-fPIC", f"-DSHIFT_S={days * 86_400}L", "-o", library, source, "-ldl"]
-    run(words, what="compile the library that moves the clock")
+    command: list[str | Path] = [
+        "gcc",
+        "-shared",
+        "-fPIC",
+        f"-DSHIFT_S={days * 86_400}L",
+        "-o",
+        library,
+        source,
+        "-ldl",
+    ]
+    run(command, what="compile the library that moves the clock")
     library.chmod(0o755)
     return library
 
@@ -289,14 +293,14 @@ def _check_clock(conditions: Conditions, prefix: Sequence[str], environment: Map
     program = folder / "Clock.java"
     program.write_text(_JAVA_CLOCK, encoding="utf-8")
     program.chmod(0o644)
-    for words in ([sys.executable, "-c", _PYTHON_CLOCK], [str(maven.java_home() / "bin" / "java"), str(program)]):
-        shown = int(_run([*prefix, *words], "read the clock", environment, folder))
-        if abs(shown - time.time() - conditions.clock_shift_days * 86_400) > 3_600:
+    for command in ([sys.executable, "-c", _PYTHON_CLOCK], [str(maven.java_home() / "bin" / "java"), str(program)]):
+        clock_s = int(_run([*prefix, *command], "read the clock", environment, folder))
+        if abs(clock_s - time.time() - conditions.clock_shift_days * 86_400) > 3_600:
             raise RackgateError(
-                f"build {conditions.name}: {Path(words[0]).name} does not see a clock that is "
+                f"build {conditions.name}: {Path(command[0]).name} does not see a clock that is "
                 f"{conditions.clock_shift_days} days ahead, so builds of different days can't be compared here"
             )
 
 
-def _run(words: Sequence[str], what: str, environment: Mapping[str, str], folder: Path) -> str:
-    return run(words, what=what, cwd=folder, env=environment, timeout_s=_TIMEOUT_S)
+def _run(command: Sequence[str], what: str, environment: Mapping[str, str], folder: Path) -> str:
+    return run(command, what=what, cwd=folder, env=environment, timeout_s=_TIMEOUT_S)

@@ -142,26 +142,26 @@ def series_check(
     if start is None and end is None:
         checks += fix_checks(patches)
     space = Workspace.of(plan)
-    kept = space.root / "series-check"
-    kept.mkdir(parents=True, exist_ok=True)
-    stages = Stages(len(checks), kept / "timings.json", quiet=quiet)
+    folder = space.root / "series-check"
+    folder.mkdir(parents=True, exist_ok=True)
+    stages = Stages(len(checks), folder / "timings.json", quiet=quiet)
     rows: list[dict[str, Any]] = []
     for position, check in enumerate(checks, 1):
-        file = kept / f"{check.key(plan)[:32]}.json"
+        file = folder / f"{check.key(plan)[:32]}.json"
         with stages.stage(check.name):
             if file.exists() and not fresh:
                 row = {**read_object(file, "it is the result of a prefix; delete it"), "kept": True}
             else:
-                row = {**run_check(plan, space, check, kept / f"{file.stem}-work"), "kept": False}
+                row = {**run_check(plan, space, check, folder / f"{file.stem}-work"), "kept": False}
                 write_json(file, row)
         stages.remember()
         # A cached row may have been stored under another name, for the same patches.
         rows.append({"check": check.name, **row})
-        left = [usual for other in checks[position:] if (usual := stages_usual(kept, other.name)) is not None]
+        left = [usual for other in checks[position:] if (usual := stages_usual(folder, other.name)) is not None]
         about = f"; about {sum(left) / 60:.0f} min left" if left else ""
-        stages.say(f"  {words(row)}{about}")
+        stages.say(f"  {format_row(row)}{about}")
         write(rows, prefixes, len(patches), time.monotonic() - started)
-    _prune(kept)
+    _prune(folder)
     summary, path = write(rows, prefixes, len(patches), time.monotonic() - started)
     return CheckResult(summary, path, met=not summary["failed"])
 
@@ -205,7 +205,7 @@ def run_check(plan: Recipe, space: Workspace, check: Check, folder: Path) -> dic
         tests = series_tests(changed, runner)
         wanted = tests if check.changed is None else only(plan, tests, check.changed)
         for module in (m for m in plan.modules if wanted.get(m.name)):
-            run_classes(runner, PATCHED, module, dict.fromkeys(wanted[module.name], ()), _teller(runs, PATCHED))
+            run_classes(runner, PATCHED, module, dict.fromkeys(wanted[module.name], ()), _collector(runs, PATCHED))
         repeat(runner, runs, wanted)
         lap("run tests")
     except RackgateError as error:
@@ -230,11 +230,11 @@ def run_check(plan: Recipe, space: Workspace, check: Check, folder: Path) -> dic
     return row
 
 
-def _teller(runs: Runs, arm: str) -> Callable[[ClassResult], None]:
-    def tell(result: ClassResult) -> None:
+def _collector(runs: Runs, arm: str) -> Callable[[ClassResult], None]:
+    def collect(result: ClassResult) -> None:
         runs.add(arm, result)
 
-    return tell
+    return collect
 
 
 def repeat(runner: KafkaTestRunner, runs: Runs, wanted: Mapping[str, Sequence[str]]) -> None:
@@ -244,7 +244,7 @@ def repeat(runner: KafkaTestRunner, runs: Runs, wanted: Mapping[str, Sequence[st
         for module in (m for m in runner.plan.modules if wanted.get(m.name)):
             again = {name: methods_of(name, runs, PATCHED, bad[name]) for name in wanted[module.name] if name in bad}
             if again:
-                run_classes(runner, PATCHED, module, again, _teller(runs, PATCHED))
+                run_classes(runner, PATCHED, module, again, _collector(runs, PATCHED))
     for module in (m for m in runner.plan.modules if wanted.get(m.name)):
         published = {
             name: methods_of(name, runs, PATCHED, always)
@@ -253,7 +253,7 @@ def repeat(runner: KafkaTestRunner, runs: Runs, wanted: Mapping[str, Sequence[st
             and (runner.classes(STOCK, module) / f"{name.replace('.', '/')}.class").exists()
         }
         if published:
-            run_classes(runner, STOCK, module, published, _teller(runs, STOCK))
+            run_classes(runner, STOCK, module, published, _collector(runs, STOCK))
 
 
 def only(plan: Recipe, tests: Mapping[str, Sequence[str]], files: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -265,7 +265,7 @@ def only(plan: Recipe, tests: Mapping[str, Sequence[str]], files: Sequence[str])
     }
 
 
-def words(row: Mapping[str, Any]) -> str:
+def format_row(row: Mapping[str, Any]) -> str:
     """Format a result in one line."""
     if row["error"]:
         return f"FAILED: {row['error']}"
@@ -277,22 +277,15 @@ def words(row: Mapping[str, Any]) -> str:
     return f"{'ok' if row['ok'] else 'FAILED'}: compiles, {ran}{' (known before)' if row['kept'] else ''}"
 
 
-def stages_usual(kept: Path, check: str) -> float | None:
+def stages_usual(folder: Path, check: str) -> float | None:
     """Return the previous duration of a check in seconds, if known."""
-    return durations(kept / "timings.json").get(check)
+    return durations(folder / "timings.json").get(check)
 
 
 def write(
     rows: Sequence[Mapping[str, Any]], prefixes: int, patches: int, seconds: float
 ) -> tuple[dict[str, Any], Path]:
-    """Write the results so far to ``summary.json``; return its content and its path.
-
-    Args:
-        rows: the results, those of prefixes first.
-        prefixes: number of prefixes to check.
-        patches: number of patches in the series.
-        seconds: elapsed time.
-    """
+    """Write the results so far, those of ``prefixes`` prefixes first, to ``summary.json``; return content and path."""
     path = paths.OUT / "series-check" / "summary.json"
     summary = {
         "patches": patches,
@@ -306,7 +299,7 @@ def write(
     return summary, path
 
 
-def _prune(kept: Path) -> None:
-    rows = [path for path in kept.glob("*.json") if path.name != "timings.json"]
+def _prune(folder: Path) -> None:
+    rows = [path for path in folder.glob("*.json") if path.name != "timings.json"]
     for old in sorted(rows, key=lambda path: path.stat().st_mtime_ns, reverse=True)[_KEPT_ROWS:]:
         old.unlink()

@@ -52,12 +52,12 @@ JOBS = 2
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch: classes of one module on one arm. ``lone``: no other batch may run at the same time."""
+    """One batch: classes of one module on one arm. ``serial``: no other batch may run at the same time."""
 
     arm: str
     module: Module
     classes: tuple[str, ...]
-    lone: bool = False
+    serial: bool = False
 
 
 def upstream(
@@ -110,24 +110,26 @@ def upstream(
         runner = KafkaTestRunner(plan, space, distribution, base, report, last)
         finished = folder / f"finished-{runner.series}"
         stock = space.root / "upstream" / f"stock-{suite.name}-{_key(plan)[:16]}.jsonl"
-        state = UpstreamProgress(folder, stock, folder / f"patched-{runner.series}.jsonl")
+        progress = UpstreamProgress(folder, stock, folder / f"patched-{runner.series}.jsonl")
         if fresh or (finished.exists() and not every):
             for old in (folder, *(report / arm for arm in ARMS)):
                 shutil.rmtree(old, ignore_errors=True)
-            state.stock.unlink(missing_ok=True)
-        state.load()
-        if state.done:
-            screen.print(f"going on: {len(state.done)} results are there already", highlight=False)
+            progress.stock.unlink(missing_ok=True)
+        progress.load()
+        if progress.done:
+            screen.print(f"going on: {len(progress.done)} results are there already", highlight=False)
         screen.print("compiling the test sources of the series", highlight=False)
         changed = compile_changed(runner, patches)
-        ours = series_tests(changed, runner)
-        units = narrowed([u for u in plan_units(plan, suite, ours) if not modules or u.module.name in modules], only)
-        _run_units(runner, state, units, screen, ClassDurations(space.root / "timings-upstream.json"), jobs)
-        _repeat(runner, state, suite, ours, screen)
+        own_tests = series_tests(changed, runner)
+        units = narrowed(
+            [u for u in plan_units(plan, suite, own_tests) if not modules or u.module.name in modules], only
+        )
+        _run_units(runner, progress, units, screen, ClassDurations(space.root / "timings-upstream.json"), jobs)
+        _repeat(runner, progress, suite, own_tests, screen)
         if not modules and not only:
             finished.touch()
     _prune(base)
-    summary = summarise(state, suite, units, distribution)
+    summary = summarise(progress, suite, units, distribution)
     path = report / "summary.json"
     write_json(path, summary)
     return CheckResult(summary, path, met=not summary["missed"])
@@ -166,15 +168,11 @@ def _prune(folder: Path) -> None:
 
 
 def plan_units(
-    plan: recipe.Recipe, suite: Suite, ours: Mapping[str, tuple[str, ...]], batch: int = _BATCH
+    plan: recipe.Recipe, suite: Suite, own_tests: Mapping[str, tuple[str, ...]], batch: int = _BATCH
 ) -> list[Batch]:
     """Return the batches in order: by module, then by group of classes, alternating between stock and overlay.
 
-    Args:
-        plan: the recipe.
-        suite: the published classes.
-        ours: the series' test classes by module, the third arm.
-        batch: maximum number of classes in one JVM.
+    ``own_tests`` has the series' test classes by module, the third arm. A JVM runs at most ``batch`` classes.
     """
     units: list[Batch] = []
     for module in plan.modules:
@@ -183,10 +181,10 @@ def plan_units(
         chunks = [tuple(shared[start : start + batch]) for start in range(0, len(shared), batch)]
         chunks += [(name,) for name in published if name in suite.apart - suite.alone]
         units += [Batch(arm, module, chunk) for chunk in chunks for arm in (STOCK, OVERLAY)]
-        lone = [name for name in published if name in suite.alone]
-        units += [Batch(arm, module, (name,), lone=True) for name in lone for arm in (STOCK, OVERLAY)]
-        if ours.get(module.name):
-            units.append(Batch(PATCHED, module, ours[module.name]))
+        serial = [name for name in published if name in suite.alone]
+        units += [Batch(arm, module, (name,), serial=True) for name in serial for arm in (STOCK, OVERLAY)]
+        if own_tests.get(module.name):
+            units.append(Batch(PATCHED, module, own_tests[module.name]))
     return units
 
 
@@ -197,9 +195,9 @@ def narrowed(units: Sequence[Batch], only: Sequence[str]) -> list[Batch]:
         RackgateError: a text of ``only`` matches no class.
     """
     names = {name for unit in units for name in unit.classes}
-    strange = [text for text in only if not any(text in name for name in names)]
-    if strange:
-        raise RackgateError(f"no test class of these modules has {strange[0]!r} in its name; --all knows the most")
+    unmatched = [text for text in only if not any(text in name for name in names)]
+    if unmatched:
+        raise RackgateError(f"no test class of these modules has {unmatched[0]!r} in its name; --all knows the most")
     chosen = {name for name in names if not only or any(text in name for text in only)}
     cut = [replace(unit, classes=tuple(name for name in unit.classes if name in chosen)) for unit in units]
     return [unit for unit in cut if unit.classes]
@@ -226,12 +224,7 @@ def series_tests(changed: Mapping[str, tuple[str, ...]], runner: KafkaTestRunner
 
 
 def by_module(changed: Mapping[str, Sequence[str]], tests: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Group test classes by module.
-
-    Args:
-        changed: by module, the classes after which its changed sources are named.
-        tests: all test classes in the changed sources.
-    """
+    """Group the test classes of changed sources by module; ``changed`` has the classes the sources are named after."""
     own = {test: name for name, classes in changed.items() for test in classes}
     near = {test.rpartition(".")[0]: name for test, name in own.items()}
     found: dict[str, list[str]] = {name: [] for name in changed}
@@ -265,24 +258,24 @@ class ClassDurations:
         write_json(self.memory, self.seconds)
 
 
-def _lead(todo: Sequence[Batch], usual: ClassDurations) -> list[Batch]:
+def _lead(todo: Sequence[Batch], usual_durations: ClassDurations) -> list[Batch]:
     """Split the first unit, so that its fastest class is a unit of its own at the start."""
     if not todo or len(todo[0].classes) == 1:
         return list(todo)
     parts = [replace(todo[0], classes=(name,)) for name in todo[0].classes]
-    first = min(parts, key=usual.of)
+    first = min(parts, key=usual_durations.of)
     return [first, replace(todo[0], classes=tuple(c for c in todo[0].classes if c not in first.classes)), *todo[1:]]
 
 
 def _run_units(
     runner: KafkaTestRunner,
-    state: UpstreamProgress,
+    progress: UpstreamProgress,
     units: Sequence[Batch],
     screen: Console,
-    usual: ClassDurations,
+    usual_durations: ClassDurations,
     jobs: int = JOBS,
 ) -> None:
-    """Run the classes without a result, ``jobs`` units in parallel; run ``lone`` units at the end, serially.
+    """Run the classes without a result, ``jobs`` units in parallel; run ``serial`` units at the end, serially.
 
     A fast class runs first, with no other in parallel: it lets Maven complete its local repository, which two
     processes must not do at the same time. If a unit can't be run, no further unit starts; running ones complete.
@@ -290,42 +283,42 @@ def _run_units(
     Raises:
         RackgateError: Maven could not run the tests at all.
     """
-    rest = [replace(u, classes=tuple(c for c in u.classes if (u.arm, c, 0) not in state.done)) for u in units]
-    todo = _lead([unit for unit in rest if unit.classes], usual)
+    rest = [replace(u, classes=tuple(c for c in u.classes if (u.arm, c, 0) not in progress.done)) for u in units]
+    todo = _lead([unit for unit in rest if unit.classes], usual_durations)
     guard = threading.Lock()
     waiting = dict(enumerate(todo))
 
     def work(number: int) -> None:
         unit = todo[number]
         with guard:
-            left_s = sum(map(usual.of, waiting.values())) / jobs
+            left_s = sum(map(usual_durations.of, waiting.values())) / jobs
         head = f"{number + 1}/{len(todo)} {unit.module.name} on {unit.arm}"
         about = f"about {max(left_s / 60, 1):.0f} min left in all"
         screen.print(f"{head}: {len(unit.classes)} classes; {about}", highlight=False)
         started = time.monotonic()
         count = 0
 
-        def tell(result: ClassResult) -> None:
+        def report(result: ClassResult) -> None:
             nonlocal count
             count += 1
-            state.add(unit.arm, result)
+            progress.add(unit.arm, result)
             bad = sum(case.bad for case in result.cases)
             if screen.is_terminal or bad or result.error:
-                said = result.error or f"{len(result.cases)} tests, {bad} failed, {result.seconds:.1f} s"
-                screen.print(f"  {result.name} on {unit.arm}: {said}", highlight=False)
+                outcome = result.error or f"{len(result.cases)} tests, {bad} failed, {result.seconds:.1f} s"
+                screen.print(f"  {result.name} on {unit.arm}: {outcome}", highlight=False)
             with guard:
-                usual.seconds[f"{unit.arm} {result.name}"] = round(result.seconds, 2)
+                usual_durations.seconds[f"{unit.arm} {result.name}"] = round(result.seconds, 2)
 
-        run_classes(runner, unit.arm, unit.module, dict.fromkeys(unit.classes, ()), tell)
+        run_classes(runner, unit.arm, unit.module, dict.fromkeys(unit.classes, ()), report)
         screen.print(f"{head}: {count} classes in {time.monotonic() - started:.1f} s", highlight=False)
         with guard:
             del waiting[number]
-            usual.keep()
+            usual_durations.keep()
 
     if todo:
         work(0)
     with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(work, number) for number in range(1, len(todo)) if not todo[number].lone]
+        futures = [pool.submit(work, number) for number in range(1, len(todo)) if not todo[number].serial]
         try:
             for future in as_completed(futures):
                 future.result()
@@ -337,18 +330,22 @@ def _run_units(
                 end_until_done(runner.folder / WORK, futures)
             raise
     for number in range(1, len(todo)):
-        if todo[number].lone:
+        if todo[number].serial:
             work(number)
 
 
 def _repeat(
-    runner: KafkaTestRunner, state: UpstreamProgress, suite: Suite, ours: Mapping[str, tuple[str, ...]], screen: Console
+    runner: KafkaTestRunner,
+    progress: UpstreamProgress,
+    suite: Suite,
+    own_tests: Mapping[str, tuple[str, ...]],
+    screen: Console,
 ) -> None:
     """Repeat every case that failed on any arm ``REPEATS`` times on all arms that have it."""
-    bad = state.runs.bad()
+    bad = progress.runs.bad()
     if not bad:
         return
-    where = {name: module for group in (ours, suite.classes) for module, names in group.items() for name in names}
+    where = {name: module for group in (own_tests, suite.classes) for module, names in group.items() for name in names}
     modules = sorted({where[name] for name in bad})
     screen.print(
         f"{sum(map(len, bad.values()))} cases failed; {REPEATS} repetitions on every arm that has them", highlight=False
@@ -357,20 +354,20 @@ def _repeat(
         for module in modules:
             for arm in ARMS:
                 wanted = {
-                    name: methods_of(name, state.runs, arm, cases)
+                    name: methods_of(name, progress.runs, arm, cases)
                     for name, cases in bad.items()
                     if where[name] == module
-                    and (arm, name, repeat) not in state.done
-                    and any(state.runs.has(arm, case) for case in cases)
+                    and (arm, name, repeat) not in progress.done
+                    and any(progress.runs.has(arm, case) for case in cases)
                 }
                 if not wanted:
                     continue
                 started = time.monotonic()
 
-                def tell(result: ClassResult, arm: str = arm, repeat: int = repeat) -> None:
-                    state.add(arm, result, repeat)
+                def report(result: ClassResult, arm: str = arm, repeat: int = repeat) -> None:
+                    progress.add(arm, result, repeat)
 
-                run_classes(runner, arm, runner.plan.module(module), wanted, tell)
+                run_classes(runner, arm, runner.plan.module(module), wanted, report)
                 took_s = time.monotonic() - started
                 screen.print(f"  repetition {repeat}, {module} on {arm}: {took_s:.1f} s", highlight=False)
 
@@ -383,10 +380,10 @@ def methods_of(name: str, runs: Runs, arm: str, cases: Sequence[str]) -> tuple[s
 
 
 def summarise(
-    state: UpstreamProgress, suite: Suite, units: Sequence[Batch], distribution: Distribution
+    progress: UpstreamProgress, suite: Suite, units: Sequence[Batch], distribution: Distribution
 ) -> dict[str, Any]:
     """Return the content of ``summary.json``."""
-    runs = state.runs
+    runs = progress.runs
     rows: dict[str, dict[str, Any]] = {}
     for unit in units:
         for name in unit.classes:
@@ -400,8 +397,8 @@ def summarise(
         "kafka_version": distribution.manifest["kafka_version"],
         "patch_hash": distribution.manifest["patch_hash"],
         "bar_met": not verdict["missed"],
-        "seconds": round(state.seconds(), 1),
-        "sessions": state.sessions,
+        "seconds": round(progress.seconds(), 1),
+        "sessions": progress.sessions,
         "totals": {arm: totals(runs.first[arm].values()) for arm in ARMS},
         **verdict,
         "classes": dict(sorted(rows.items())),

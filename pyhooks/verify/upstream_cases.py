@@ -122,16 +122,16 @@ def read_class(name: str, reports: Path) -> ClassResult:
 
 def _case(node: ElementTree.Element, owner: str, seen: Counter[str]) -> CaseResult:
     # A failure before any test (in @BeforeAll) has no name.
-    words = [node.get("classname") or owner, node.get("name") or "(class)"]
-    name = _ADDRESS.sub("@", ".".join(words))
+    parts = [node.get("classname") or owner, node.get("name") or "(class)"]
+    name = _ADDRESS.sub("@", ".".join(parts))
     seen[name] += 1
     if seen[name] > 1:  # parameters with the same text
         name = f"{name} #{seen[name]}"
     seconds = float((node.get("time") or "0").replace(",", ""))
     for tag, status in (("failure", FAILED), ("error", ERROR), ("skipped", SKIPPED)):
-        found = node.find(tag)
-        if found is not None:
-            lines = (found.get("message") or found.get("type") or "").strip().splitlines()
+        reports = node.find(tag)
+        if reports is not None:
+            lines = (reports.get("message") or reports.get("type") or "").strip().splitlines()
             return CaseResult(name, status, seconds, lines[0][:_MESSAGE_CHARACTERS] if lines else "")
     return CaseResult(name, PASSED, seconds)
 
@@ -139,8 +139,8 @@ def _case(node: ElementTree.Element, owner: str, seen: Counter[str]) -> CaseResu
 def method_of(case: str, owner: str) -> str | None:
     """Return the method of a case of class ``owner``, or None if only the whole class can be run again."""
     rest = case.removeprefix(f"{owner}.")
-    found = _METHOD.match(rest)
-    return found[0] if rest != case and found else None
+    reports = _METHOD.match(rest)
+    return reports[0] if rest != case and reports else None
 
 
 def plain(case: str) -> str:
@@ -193,13 +193,13 @@ class Runs:
 
     def bad(self) -> dict[str, tuple[str, ...]]:
         """Return, by class name, the cases that failed in the first run on any arm."""
-        found: dict[str, dict[str, None]] = {}
+        reports: dict[str, dict[str, None]] = {}
         for arm in ARMS:
             for name, result in self.first[arm].items():
                 for case in result.cases:
                     if case.bad:
-                        found.setdefault(name, {})[case.name] = None
-        return {name: tuple(cases) for name, cases in found.items()}
+                        reports.setdefault(name, {})[case.name] = None
+        return {name: tuple(cases) for name, cases in reports.items()}
 
     def never(self, arm: str, case: str) -> bool:
         """Return whether the case ran on the arm and never passed."""

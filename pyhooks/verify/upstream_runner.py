@@ -131,7 +131,7 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 
 def run_classes(
-    runner: KafkaTestRunner, arm: str, module: Module, wanted: Wanted, tell: Callable[[ClassResult], None]
+    runner: KafkaTestRunner, arm: str, module: Module, wanted: Wanted, report: Callable[[ClassResult], None]
 ) -> None:
     """Run test classes, or some of their methods, and report the result of each class.
 
@@ -143,24 +143,24 @@ def run_classes(
         arm: ``stock``, ``overlay`` or ``patched``.
         module: the module of the classes.
         wanted: methods to run by class; no methods means all.
-        tell: called once for each class with its result, possibly from another thread.
+        report: called once for each class with its result, possibly from another thread.
 
     Raises:
         RackgateError: Maven could not run the tests at all, or the run was interrupted.
     """
     left = dict(wanted)
-    crash = _batch(runner, arm, module, left, tell)
+    crash = _batch(runner, arm, module, left, report)
     if left and runner.ended.is_set():
         raise RackgateError(f"{len(left)} classes of {module.name} on {arm} were ended before they had a result")
     lost = list(left) if len(wanted) == 1 else [name for name in left if name in crash.unloadable]
     for name in lost:
         del left[name]
-        tell(ClassResult(name, 0.0, (), crash.why or "has no test that could run"))
+        report(ClassResult(name, 0.0, (), crash.why or "has no test that could run"))
     if lost and left:
-        run_classes(runner, arm, module, left, tell)
+        run_classes(runner, arm, module, left, report)
         return
     for name, methods in left.items():
-        run_classes(runner, arm, module, {name: methods}, tell)
+        run_classes(runner, arm, module, {name: methods}, report)
 
 
 def _batch(
@@ -168,7 +168,7 @@ def _batch(
     arm: str,
     module: Module,
     left: dict[str, Sequence[str]],
-    tell: Callable[[ClassResult], None],
+    report: Callable[[ClassResult], None],
 ) -> _Crash:
     """Run one JVM, remove the classes that have a result from ``left``, and return the crash, if any."""
     with scratch(runner.folder) as work:
@@ -183,7 +183,7 @@ def _batch(
             method_timeout_s=METHOD_TIMEOUT_S,
         )  # fmt: skip
         log = work / "maven.log"
-        with _harvest(raw, left, runner.reports / arm if whole else None, tell):
+        with _harvest(raw, left, runner.reports / arm if whole else None, report):
             try:
                 timeout_s = 300.0 + _CLASS_TIMEOUT_S * len(left)
                 runner.space.repository.maven(pom, ["test"], what="Kafka's tests", log=log, timeout_s=timeout_s)
@@ -205,7 +205,7 @@ def _selector(name: str, methods: Sequence[str]) -> str:
 
 @contextmanager
 def _harvest(
-    raw: Path, left: dict[str, Sequence[str]], keep: Path | None, tell: Callable[[ClassResult], None]
+    raw: Path, left: dict[str, Sequence[str]], keep: Path | None, report: Callable[[ClassResult], None]
 ) -> Iterator[None]:
     """Report results from ``raw`` while the body runs and at its end; remove their classes from ``left``.
 
@@ -225,7 +225,7 @@ def _harvest(
             if keep:
                 _keep(raw, name, keep, output=any(case.bad for case in result.cases))
             del left[name]
-            tell(result)
+            report(result)
 
     def watch() -> None:
         while not done.wait(_POLL_S):

@@ -76,20 +76,16 @@ def load(plan: Recipe, path: Path | None = None) -> Suite:
     twice = sorted({name for name in every if every.count(name) > 1})
     if twice:
         raise RackgateError(f"{path}: {twice[0]} is listed twice")
-    bare = sorted(test for test in allowed if "." not in test)
-    if bare:
-        raise RackgateError(f"{path}: {bare[0]!r} needs a class and a method")
+    incomplete = sorted(test for test in allowed if "." not in test)
+    if incomplete:
+        raise RackgateError(f"{path}: {incomplete[0]!r} needs a class and a method")
     return Suite("list", classes, allowed, alone, apart)
 
 
 def everything(plan: Recipe, store: ArtifactStore, modules: Sequence[Module], listed: Suite) -> Suite:
     """Return a suite of all test classes in the published test jars of ``modules``.
 
-    Args:
-        plan: the recipe, which defines the jars.
-        store: contains the jars.
-        modules: the modules to include.
-        listed: the suite from ``load``, source of ``allowed``, ``alone`` and ``apart``.
+    ``listed``, the suite from ``load``, is the source of ``allowed``, ``alone`` and ``apart``.
 
     Raises:
         RackgateError: a class in ``alone`` or ``apart`` is in no test jar.
@@ -101,9 +97,9 @@ def everything(plan: Recipe, store: ArtifactStore, modules: Sequence[Module], li
         known.update(found)
         owned[module.name] = list(found)
     tests = {name: test_classes(found, known) for name, found in owned.items()}
-    strange = sorted((listed.alone | listed.apart).difference(*tests.values()))
-    if strange:
-        raise RackgateError(f"upstream.toml: no test jar has {strange[0]}, which is listed in alone or apart")
+    unknown = sorted((listed.alone | listed.apart).difference(*tests.values()))
+    if unknown:
+        raise RackgateError(f"upstream.toml: no test jar has {unknown[0]}, which is listed in alone or apart")
     classes = {module.name: tests[module.name] for module in modules if module.tests}
     return replace(listed, name="all", classes={name: found for name, found in classes.items() if found})
 
@@ -159,9 +155,9 @@ def test_classes(names: Sequence[str], known: Mapping[str, TestClassFile]) -> tu
     """
 
     def has_tests(name: str) -> bool:
-        seen: set[str] = set()
-        while name in known and name not in seen:
-            seen.add(name)
+        visited: set[str] = set()
+        while name in known and name not in visited:
+            visited.add(name)
             if known[name].marked:
                 return True
             name = known[name].parent

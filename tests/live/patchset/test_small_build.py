@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -461,7 +462,7 @@ def test_a_jar_of_the_cache_is_whole_or_absent(fake: Fake) -> None:
 def test_kill_nine_leaves_no_half_made_build(fake: Fake, moment: str) -> None:
     # A short moment can be missed; only a build that was killed in it says anything.
     for _ in range(10):
-        source_tree.remove(fake.root / "cache")
+        shutil.rmtree(fake.root / "cache")
         (fake.root / "dist").unlink(missing_ok=True)
         process = subprocess.Popen(fake.command(), cwd=paths.REPO, start_new_session=True, stdout=subprocess.DEVNULL)
         wait_for(

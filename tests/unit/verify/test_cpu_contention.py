@@ -63,10 +63,15 @@ def test_a_heat_with_all_measures_near_counts_at_once() -> None:
     assert machine.forks == [(1, "stock"), (1, "overlay")]
     assert machine.heats.to_make_again() == []
     assert [len(heat.paces) for heat in machine.heats.kept()] == [2]
-    told = machine.heats.told()
-    assert (told["forks_kept"], told["forks_made_again"], told["forks_disturbed"], told["measures"]) == (2, 0, 0, 2)
-    assert told["fastest_ms"] == 60_000
-    assert told["slower_by_percent"] == {"median": 24.0, "p90": 43.2, "most": 48.0}
+    summary = machine.heats.summary()
+    assert (summary["forks_kept"], summary["forks_made_again"], summary["forks_disturbed"], summary["measures"]) == (
+        2,
+        0,
+        0,
+        2,
+    )
+    assert summary["fastest_ms"] == 60_000
+    assert summary["slower_by_percent"] == {"median": 24.0, "p90": 43.2, "most": 48.0}
 
 
 @pytest.mark.parametrize(("slowest", "counts"), [(149.9, True), (150.1, False)])
@@ -74,7 +79,7 @@ def test_a_heat_with_all_measures_near_counts_at_once() -> None:
 def test_each_measure_before_and_after_must_be_near(slowest: float, counts: bool, place: int) -> None:
     speeds = [100.0, 100.0]
     speeds[place] = slowest
-    heats = Heats(ContentionRule(looks=1))
+    heats = Heats(ContentionRule(measurements=1))
     machine = Machine(heats, [100, 100, *speeds])
     machine.pacer.run(1, CELLS)
     machine.pacer.run(2, CELLS)
@@ -84,39 +89,39 @@ def test_each_measure_before_and_after_must_be_near(slowest: float, counts: bool
 
 
 def test_a_slow_heat_is_made_again_on_another_core_and_only_its_last_try_is_kept() -> None:
-    heats = Heats(ContentionRule(looks=1))
+    heats = Heats(ContentionRule(measurements=1))
     machine = Machine(heats, [100, 160], results=[1.0, 2.0, 60.0, 61.0])
     machine.pacer.run(1, CELLS)
-    machine.pacer.again(ALL)
+    machine.pacer.repeat(ALL)
     assert machine.forks == [(1, "stock"), (1, "overlay")] * 2
     assert machine.cores == [5, 3]
     (kept,) = heats.kept()
     assert [fork.cpu_ns for fork in kept.forks] == [60.0, 61.0]
-    told = heats.told()
-    assert (told["forks_kept"], told["forks_made_again"], told["forks_disturbed"]) == (2, 2, 0)
+    summary = heats.summary()
+    assert (summary["forks_kept"], summary["forks_made_again"], summary["forks_disturbed"]) == (2, 2, 0)
     # what did not count is written down all the same
     assert [len(json.loads(line)["forks"]) for line in machine.kept] == [2, 2]
 
 
 def test_the_third_try_runs_to_its_end_and_is_kept_and_told_as_disturbed() -> None:
-    heats = Heats(ContentionRule(looks=1))
+    heats = Heats(ContentionRule(measurements=1))
     machine = Machine(heats, [100, 100, 160, 160, 170, 180], results=[60.0, 60.0, 70.0, 71.0])
     machine.pacer.run(1, CELLS)
     machine.pacer.run(2, CELLS)
     assert [fork.round_ for heat in heats.kept() for fork in heat.forks] == [1, 1]
-    machine.pacer.again(ALL)
+    machine.pacer.repeat(ALL)
     assert heats.to_make_again() == [(2, CELLS)]
-    machine.pacer.again(ALL)
+    machine.pacer.repeat(ALL)
     assert heats.to_make_again() == []
     assert [fork.cpu_ns for heat in heats.disturbed() for fork in heat.forks] == [70.0, 71.0]
-    told = heats.told()
-    assert (told["forks_kept"], told["forks_made_again"], told["forks_disturbed"]) == (4, 0, 2)
-    machine.pacer.again(ALL)
-    assert heats.tried((2, CELLS)) == 3
+    summary = heats.summary()
+    assert (summary["forks_kept"], summary["forks_made_again"], summary["forks_disturbed"]) == (4, 0, 2)
+    machine.pacer.repeat(ALL)
+    assert heats.tries_of((2, CELLS)) == 3
 
 
 def test_a_try_waits_for_a_fast_yardstick_but_not_for_ever() -> None:
-    machine = Machine(Heats(ContentionRule(looks=3, pause_s=7.0)), [100, 100, 160, 160, 101, 100, 160, 160, 160])
+    machine = Machine(Heats(ContentionRule(measurements=3, pause_s=7.0)), [100, 100, 160, 160, 101, 100, 160, 160, 160])
     machine.pacer.run(1, CELLS)
     machine.pacer.run(2, CELLS)
     assert machine.slept_s == [7.0, 7.0]
@@ -125,7 +130,7 @@ def test_a_try_waits_for_a_fast_yardstick_but_not_for_ever() -> None:
     assert machine.slept_s == [7.0] * 4
     assert machine.heats.tries[-1].forks == ()
     # measures taken while waiting count as measures
-    assert machine.heats.told()["slower_by_percent"]["most"] == 60.0
+    assert machine.heats.summary()["slower_by_percent"]["most"] == 60.0
 
 
 def test_a_faster_measure_throws_out_what_counted_by_a_slower_one() -> None:
@@ -136,9 +141,9 @@ def test_a_faster_measure_throws_out_what_counted_by_a_slower_one() -> None:
     assert heats.to_make_again() == []
     machine.pacer.run(3, CELLS)
     assert heats.to_make_again() == [(1, CELLS), (2, CELLS)]
-    machine.pacer.again(ALL)
+    machine.pacer.repeat(ALL)
     assert heats.to_make_again() == []
-    assert heats.told()["forks_made_again"] == 4
+    assert heats.summary()["forks_made_again"] == 4
     assert [heat.round_ for heat in heats.kept()] == [1, 2, 3]
 
 
@@ -159,13 +164,13 @@ def test_what_is_out_stays_out_whatever_comes_later(speeds: list[float]) -> None
     out: set[int] = set()
     for number in range(1, 6):
         machine.pacer.run(number, CELLS)
-        machine.pacer.again(ALL)
+        machine.pacer.repeat(ALL)
         counting = {id(heat) for heat in heats.kept()} - {id(heat) for heat in heats.disturbed()}
         assert not out & counting
         out |= {id(heat) for heat in heats.tries} - counting
     while heats.to_make_again():
-        machine.pacer.again(ALL)
-    assert max(heats.tried(heat.name) for heat in heats.tries) <= 3
+        machine.pacer.repeat(ALL)
+    assert max(heats.tries_of(heat.name) for heat in heats.tries) <= 3
     # in the end each heat is there once, and all but the disturbed are within the share of the fastest of all
     assert sorted(heat.round_ for heat in heats.kept()) == [1, 2, 3, 4, 5]
     fastest_s = min(measure.total_s for measure in heats.measures)
@@ -181,34 +186,34 @@ def test_the_rule_does_not_see_what_forks_measured(speeds: list[float], results:
         machine = Machine(Heats(ContentionRule()), speeds, each)
         for number in range(1, 5):
             machine.pacer.run(number, CELLS)
-            machine.pacer.again(ALL)
+            machine.pacer.repeat(ALL)
         kept = [machine.heats.tries.index(heat) for heat in machine.heats.kept()]
-        ran.append((machine.forks, machine.cores, kept, machine.heats.told()))
+        ran.append((machine.forks, machine.cores, kept, machine.heats.summary()))
     assert ran[0] == ran[1]
 
 
 def test_a_resumed_run_has_the_fastest_measure_and_the_tries_of_the_earlier() -> None:
-    first = Machine(Heats(ContentionRule(looks=1)), [100, 100, 160, 160])
+    first = Machine(Heats(ContentionRule(measurements=1)), [100, 100, 160, 160])
     first.pacer.run(1, CELLS)
     first.pacer.run(2, CELLS)
-    first.pacer.again(ALL)
+    first.pacer.repeat(ALL)
     heats = Heats(first.heats.rule, [Heat.of(json.loads(line)) for line in first.kept])
     assert heats.tries == first.heats.tries
-    assert heats.told() == first.heats.told()
+    assert heats.summary() == first.heats.summary()
     # 155 is the fastest that the second run sees itself
     second = Machine(heats, [155] * 20)
-    second.pacer.again(ALL)
+    second.pacer.repeat(ALL)
     assert [fork.round_ for heat in heats.disturbed() for fork in heat.forks] == [2, 2]
     second.pacer.run(3, CELLS)
     assert (3, CELLS) in heats.to_make_again()
 
 
 def test_heats_of_other_cells_are_left_for_another_run() -> None:
-    heats = Heats(ContentionRule(looks=1))
+    heats = Heats(ContentionRule(measurements=1))
     machine = Machine(heats, [100, 100, 160])
     machine.pacer.run(1, CELLS)
     machine.pacer.run(1, ("other", "cells"))
-    machine.pacer.again(ALL)
+    machine.pacer.repeat(ALL)
     assert heats.to_make_again() == [(1, ("other", "cells"))]
     assert machine.pacer.open(ALL) == []
 
@@ -216,7 +221,7 @@ def test_heats_of_other_cells_are_left_for_another_run() -> None:
 def test_rounds_go_on_until_no_heat_is_left_to_be_made_again() -> None:
     cells, _ = plan("high watermark, ISR of 7")
     effort = Effort(forks=3, warm_s=1, iterations=1, iteration_s=1)
-    heats = Heats(ContentionRule(looks=1))
+    heats = Heats(ContentionRule(measurements=1))
     # the last round is slow, and the first repetition too: the third try comes after all rounds
     machine = Machine(heats, [*[100] * 4, 160, 160])
     words = list(jmh._rounds(machine.pacer, heats, cells, effort))

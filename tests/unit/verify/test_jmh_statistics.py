@@ -268,7 +268,7 @@ def test_disturbed_forks_are_told_with_what_they_are_compared_in(tmp_path: Path)
         assert (found[comparison.name]["forks"], found[comparison.name]["forks_disturbed"]) == (3, 1)
         assert cli._line(found[comparison.name]).endswith("; 1 of 3 forks disturbed")
     assert found["append gate, ISR of 3, R=1"]["forks_disturbed"] == 0
-    assert jmh.pace_words(summary["pace"]).startswith("0 forks made again, 3 of 9 disturbed, yardstick 300 ms")
+    assert jmh.format_pace(summary["pace"]).startswith("0 forks repeated, 3 of 9 disturbed, yardstick 300 ms")
 
 
 def test_an_open_result_says_how_to_go_on_by_the_same_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

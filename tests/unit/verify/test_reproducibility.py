@@ -79,10 +79,10 @@ def test_archives_and_manifests_name_the_entry(tmp_path: Path) -> None:
 def test_the_result_is_kept_and_a_difference_is_not_met(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same: bool
 ) -> None:
-    def build(conditions: Any, _space: object, folder: Path) -> reproducibility._Made:
+    def build(conditions: Any, _space: object, folder: Path) -> reproducibility.FinishedBuild:
         content = b"b" if same or conditions is BUILDS[0] else b"c"
         path = jar(folder / conditions.name / "a.jar", {"p/A.class": content})
-        return reproducibility._Made({"umask": conditions.umask}, 1.0, {"overlay/a.jar": path})
+        return reproducibility.FinishedBuild({"umask": conditions.umask}, 1.0, {"overlay/a.jar": path})
 
     monkeypatch.setattr(reproducibility, "_build", build)
     store = SimpleNamespace(fetch=lambda *_: 0)

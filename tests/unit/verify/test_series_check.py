@@ -156,7 +156,7 @@ def test_a_prefix_that_does_not_compile_is_found_wrong(tmp_path: Path, monkeypat
     row = prefix_of(tmp_path, monkeypatch, error)
     assert row["ok"] is False
     assert "Partition.scala:12" in row["error"]
-    assert series_check.words({**row, "kept": False}).startswith("FAILED: compile patched")
+    assert series_check.format_row({**row, "kept": False}).startswith("FAILED: compile patched")
 
 
 def test_a_machine_that_cannot_build_is_no_fault_of_a_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,5 +195,5 @@ def test_a_failure_counts_if_it_comes_back_each_time_and_only_with_the_series(
     assert row["ok"] is ok
     assert bool(row["flakes"]) is (again == PASSED)
     assert row["published_fail"] == (["a.ATest.b"] if published == FAILED else [])
-    assert ("fail without the series too" in series_check.words({**row, "kept": False})) is (published == FAILED)
+    assert ("fail without the series too" in series_check.format_row({**row, "kept": False})) is (published == FAILED)
     assert row["totals"]["tests"] == 1

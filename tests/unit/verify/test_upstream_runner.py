@@ -251,12 +251,16 @@ def test_beside_what_keeps_cores_busy_nothing_runs(tmp_path: Path, monkeypatch: 
     state = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     core = recipe.load().module("core")
-    lone = [Batch(STOCK, core, (f"x.{name}",), lone=True) for name in ("Spins", "Too")]
-    units = [Batch(STOCK, core, ("x.First",)), lone[0], *(Batch(STOCK, core, (f"x.{n}",)) for n in ("Second", "Third"))]
+    serial = [Batch(STOCK, core, (f"x.{name}",), serial=True) for name in ("Spins", "Too")]
+    units = [
+        Batch(STOCK, core, ("x.First",)),
+        serial[0],
+        *(Batch(STOCK, core, (f"x.{n}",)) for n in ("Second", "Third")),
+    ]
     upstream._run_units(
         bench(tmp_path),
         state,
-        [*units, lone[1]],
+        [*units, serial[1]],
         Console(quiet=True),
         ClassDurations(tmp_path / "timings.json"),
         jobs=4,
@@ -349,7 +353,7 @@ def test_single_classes_can_be_asked_for_by_a_part_of_their_name() -> None:
     units = [
         Batch(STOCK, core, ("x.A", "x.AB")),
         Batch(OVERLAY, tools, ("y.C",)),
-        Batch(STOCK, core, ("x.B",), lone=True),
+        Batch(STOCK, core, ("x.B",), serial=True),
     ]
     assert upstream.narrowed(units, ()) == units
     assert upstream.narrowed(units, ["B"]) == [Batch(STOCK, core, ("x.AB",)), units[2]]
@@ -371,7 +375,7 @@ def test_batches_take_turns_between_the_arms() -> None:
         ("core", STOCK, ("a.X",)), ("core", OVERLAY, ("a.X",)),
         ("core", PATCHED, ("a.A",)),
     ]  # fmt: skip
-    assert {unit.classes for unit in units if unit.lone} == {("a.X",)}
+    assert {unit.classes for unit in units if unit.serial} == {("a.X",)}
 
 
 def test_a_class_that_crashes_the_jvm_does_not_take_the_others_results(
