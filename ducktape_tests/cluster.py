@@ -18,6 +18,7 @@ from ducktape.cluster.linux_remoteaccount import LinuxRemoteAccount
 from ducktape.cluster.remoteaccount import RemoteCommandError, SSHOutputIter
 
 from pyhooks.core.namespace_machine import NamespaceMachine
+from pyhooks.core.process import start
 from pyhooks.lab.lab import Lab
 
 CLIENTS = "clients"
@@ -120,9 +121,9 @@ class LabAccount(LinuxRemoteAccount):
     ) -> SSHOutputIter:
         """Start a command and return its lines as they arrive; see RemoteAccount.ssh_capture."""
         self._log(10, f"Running: {cmd}")
-        process = subprocess.Popen(
+        process = start(
             self._words(cmd),
-            stdin=subprocess.DEVNULL,
+            outlives=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if combine_stderr else subprocess.DEVNULL,
             text=True,

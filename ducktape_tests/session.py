@@ -155,20 +155,16 @@ class SuiteSession:
         # Use the code of this checkout instead of an installed version, and ignore a lab that this process runs in.
         env = {key: value for key, value in os.environ.items() if key not in (LAB_VARIABLE, RUN_DIR_VARIABLE)}
         env["PYTHONPATH"] = os.pathsep.join([str(paths.REPO), *([env["PYTHONPATH"]] if env.get("PYTHONPATH") else [])])
-        with (folder / "session.log").open("wb") as log:
-            child = subprocess.Popen(
-                # In the background of a shell, SIGINT is ignored and children inherit that; tests on hosts need it to
-                # stop.
-                [*process.DIES_WITH_PARENT, "env", "--default-signal=INT", *self._place.words(test)],
-                cwd=paths.REPO,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                # Ctrl-C must reach only this process: ducktape would take it as a request to stop cleanly, which takes
-                # time.
-                start_new_session=True,
-            )
+        child = process.start(
+            # In the background of a shell, SIGINT is ignored and children inherit that; tests on hosts need it to stop.
+            ["env", "--default-signal=INT", *self._place.words(test)],
+            log=folder / "session.log",
+            cwd=paths.REPO,
+            env=env,
+            # Ctrl-C must reach only this process: ducktape would take it as a request to stop cleanly, which takes
+            # time.
+            start_new_session=True,
+        )
         self._waiting.remove(test)
         self._running.append(_RunningTest(test, child, os.pidfd_open(child.pid), time.monotonic()))
         self._audience.begun(test)

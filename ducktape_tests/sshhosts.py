@@ -101,7 +101,7 @@ def serve(lab: Lab, folder: Path) -> list[dict[str, Any]]:
         file.write_text(config(ip, host_key, identity.with_suffix(".pub")), encoding="ascii")
         words = [SSHD, "-D", "-f", str(file), "-E", str(log)]
         if pid is None:
-            subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+            process.start(words, outlives=True, start_new_session=True)
         else:
             NamespaceMachine(name, pid).popen(words)
         wait_for(partial(_listens, ip), what=f"sshd of {name} at {ip}:{PORT} (see {log})", timeout_s=READY_S)

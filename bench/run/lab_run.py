@@ -33,7 +33,7 @@ from bench.spark_session import spark_session
 from pyhooks.core import exit_status, run_folder, targets
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import write_json
-from pyhooks.core.process import DIES_WITH_PARENT
+from pyhooks.core.process import supervised
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History
 from pyhooks.kafka import topics
@@ -227,17 +227,12 @@ def probing(this: Session, plan: OutagePlan, names: list[str], start_ns: int, no
     words += ["--mode", "probe", "--topics", ",".join(names), "--rate", f"{plan.probe_rate_per_s:g}"]
     words += ["--seconds", f"{seconds:.0f}", "--history", str(this.history.path)]
     log = this.target.run_dir / "probe.log"
-    with log.open("w", encoding="utf-8") as out:
-        child = subprocess.Popen([*DIES_WITH_PARENT, *words], stdout=out, stderr=subprocess.STDOUT)
+    with supervised(words, log=log) as child:
+        yield
         try:
-            yield
             child.wait(timeout=PROBE_GRACE_S)
         except subprocess.TimeoutExpired:
             notes.append(f"the probe did not end within {PROBE_GRACE_S:.0f} s and was ended")
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
     if child.returncode not in (0, -9):
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         notes.append(f"the probe ended with status {child.returncode}: {''.join(last)}")

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from pyhooks.core import process
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import read_object, write_json
 from pyhooks.core.wait import wait_for
@@ -72,8 +73,9 @@ def sweeping(bootstrap: str, config: Mapping[str, str], left: Path) -> Iterator[
         RackgateError: topics are left; the message names them.
     """
     # in a session of its own: Ctrl-C on a terminal is for the run only, and this process must outlive it to finish
-    child = subprocess.Popen(
+    child = process.start(
         [sys.executable, "-m", "bench.run.topic_cleanup"],
+        outlives=True,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

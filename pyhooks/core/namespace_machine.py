@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,17 +45,7 @@ class NamespaceMachine:
         self, argv: Sequence[str], *, log: Path | None = None, env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
         """Start a program that outlives the call; see ``pyhooks.lab.node.Machine.popen``."""
-        out = log.open("ab") if log is not None else None
-        try:
-            return subprocess.Popen(
-                self.enter(argv),
-                stdin=subprocess.DEVNULL,
-                stdout=out or subprocess.DEVNULL,
-                stderr=subprocess.STDOUT,
-                env=dict(env) if env is not None else None,
-                # Ctrl-C must end only the command that runs in the lab, not programs on its machines.
-                start_new_session=True,
-            )
-        finally:
-            if out is not None:
-                out.close()
+        # Ctrl-C must end only the command that runs in the lab, not programs on its machines.
+        return process.start(
+            self.enter(argv), log=log or Path(os.devnull), append=True, outlives=True, env=env, start_new_session=True
+        )

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,76 @@ def parse_stat(text: str) -> list[str]:
     return text.rpartition(")")[2].split()
 
 
+def start(
+    argv: Sequence[str | Path],
+    *,
+    what: str = "",
+    log: Path | None = None,
+    append: bool = False,
+    outlives: bool = False,
+    **options: Any,
+) -> subprocess.Popen[Any]:
+    """Start a program; it ends with the thread that starts it, however that ends.
+
+    Args:
+        argv: program and arguments; no shell is involved.
+        what: description of the work for the error message; by default the program's name.
+        log: if given, standard output and error go to this file.
+        append: whether to keep what is in the log already.
+        outlives: whether the program may outlive this process.
+        **options: further arguments of ``subprocess.Popen``; without ``stdin`` standard input is /dev/null.
+
+    Raises:
+        RackgateError: the program is missing.
+    """
+    command = [*(() if outlives else DIES_WITH_PARENT), *map(str, argv)]
+    options = {"stdin": subprocess.DEVNULL, **options}
+    with log.open("ab" if append else "wb") if log is not None else nullcontext() as out:
+        if out is not None:
+            options |= {"stdout": out, "stderr": subprocess.STDOUT}
+        try:
+            return subprocess.Popen(command, **options)
+        except FileNotFoundError as error:
+            work = what or f"start {Path(argv[0]).name}"
+            raise RackgateError(f"{work}: program {error.filename!r} is not installed") from error
+
+
+def end(child: subprocess.Popen[Any], *, grace_s: float = 0.0, first: signal.Signals | None = None) -> int:
+    """End a child process, close its pipes and return its status.
+
+    Args:
+        child: the process, which may have ended already.
+        grace_s: how long it may take to end before it is killed.
+        first: signal that asks it to end; None for a program that ends when its standard input is closed.
+    """
+    if first is not None:
+        child.send_signal(first)
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            # closes standard input, and reads the output that the program may still write while it ends
+            child.communicate(timeout=grace_s)
+    finally:
+        child.kill()
+        child.wait()
+        for stream in (child.stdin, child.stdout, child.stderr):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+    return child.returncode
+
+
+@contextmanager
+def supervised(
+    argv: Sequence[str | Path], *, grace_s: float = 0.0, first: signal.Signals | None = None, **options: Any
+) -> Iterator[subprocess.Popen[Any]]:
+    """Start a program as ``start`` does, and end it as ``end`` does when the block ends."""
+    child = start(argv, **options)
+    try:
+        yield child
+    finally:
+        end(child, grace_s=grace_s, first=first)
+
+
 def run(
     argv: Sequence[str | Path],
     *,
@@ -77,47 +147,26 @@ def run(
     Raises:
         RackgateError: the program is missing, did not end in time or ended with a status other than 0.
     """
-    words = [*DIES_WITH_PARENT, *map(str, argv)]
-    out = log.open("w", encoding="utf-8") if log is not None else subprocess.PIPE
-    try:
-        done = subprocess.run(
-            words,
-            cwd=cwd,
-            env=dict(env) if env is not None else None,
-            stdout=out,
-            stderr=subprocess.STDOUT if log is not None else subprocess.PIPE,
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise RackgateError(f"{what}: program {error.filename!r} is not installed") from error
-    except subprocess.TimeoutExpired as error:
-        raise RackgateError(f"{what}: {argv[0]} did not end within {timeout_s:.0f} s") from error
-    finally:
-        if log is not None and not isinstance(out, int):
-            out.close()
-    if done.returncode != 0:
-        text = log.read_text(encoding="utf-8", errors="replace") if log else f"{done.stdout}{done.stderr}"
+    pipes: dict[str, Any] = {} if log is not None else {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    source = subprocess.DEVNULL if stdin is None else subprocess.PIPE
+    with supervised(argv, what=what, log=log, cwd=cwd, env=env, text=True, stdin=source, **pipes) as child:
+        try:
+            out, errors = child.communicate(stdin, timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise RackgateError(f"{what}: {argv[0]} did not end within {timeout_s:.0f} s") from error
+    if child.returncode != 0:
+        text = log.read_text(encoding="utf-8", errors="replace") if log else f"{out}{errors}"
         where = f", see {log}" if log else ""
         raise RackgateError(
-            f"{what}: {Path(str(argv[0])).name} ended with status {done.returncode}{where}",
+            f"{what}: {Path(argv[0]).name} ended with status {child.returncode}{where}",
             detail="\n".join(text.splitlines()[-tail_lines:]),
         )
-    return done.stdout or ""
+    return out or ""
 
 
-def close_input_and_wait(child: subprocess.Popen[Any], timeout_s: float) -> None:
-    """Close a child's standard input, on which it exits, and wait for its end; kill it after ``timeout_s`` seconds."""
-    if child.stdin is not None:
-        child.stdin.close()
-    try:
-        child.wait(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
+def children(pid: int) -> list[int]:
+    """Return the child processes that the first thread of a process has started."""
+    return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()))
 
 
 def end_processes_in(folder: Path) -> int:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.process import close_input_and_wait
+from pyhooks.core.process import end
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,7 +150,7 @@ def end_jvm() -> None:
 
 def _end_gateway(gateway: Any) -> None:
     gateway.shutdown()
-    close_input_and_wait(gateway.proc, _END_S)
+    end(gateway.proc, grace_s=_END_S)
 
 
 def effective_settings(settings: Mapping[str, str]) -> dict[str, str]:

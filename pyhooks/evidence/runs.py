@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from pyhooks import __version__
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import parse_json, read_text, write_text
-from pyhooks.core.process import DIES_WITH_PARENT, exits_on_sigterm
+from pyhooks.core.process import exits_on_sigterm, supervised
 from pyhooks.evidence import artifacts, rules
 from pyhooks.evidence.claims import OVERLAY, SERIES, ClaimRun, Claims
 from pyhooks.patchset import recipe, series
@@ -60,27 +61,21 @@ def execute(command: Sequence[str], log: Path, timeout_s: float) -> FinishedComm
         RackgateError: the command did not end in time and was terminated.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [*DIES_WITH_PARENT, sys.executable, "-m", MODULES[command[0]], *command[1:]]
+    program = [sys.executable, "-m", MODULES[command[0]], *command[1:]]
     environment = {**os.environ, "PYTHONPATH": str(paths.REPO), "COLUMNS": "120"}
     with (
         exits_on_sigterm(),
         log.open("w", encoding="utf-8") as errors,
-        subprocess.Popen(
-            command, cwd=paths.REPO, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+        # SIGTERM first: the command may have to shut down labs or brokers
+        supervised(
+            program, grace_s=_END_S, first=signal.SIGTERM,
+            cwd=paths.REPO, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True,
         ) as process,
-    ):
+    ):  # fmt: skip
         try:
             output, _ = process.communicate(timeout=timeout_s)
-        except BaseException as error:
-            # SIGTERM first: the command may have to shut down labs or brokers
-            process.terminate()
-            try:
-                process.communicate(timeout=_END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise RackgateError(f"{shlex.join(command)}: not ready after {timeout_s:.0f} s; see {log}") from error
-            raise
+        except subprocess.TimeoutExpired as error:
+            raise RackgateError(f"{shlex.join(command)}: not ready after {timeout_s:.0f} s; see {log}") from error
     return FinishedCommand(process.returncode, output)
 
 

@@ -59,12 +59,9 @@ class Healer:
         if tried and min(tried)[0] < MOST_TRIES:
             since_ns = min(tried)[1]
             self._tries[since_ns] += 1
-            self.child = subprocess.Popen(
-                [*process.DIES_WITH_PARENT, *WORDS, str(since_ns)],
-                stdin=subprocess.DEVNULL,
-                env=os.environ | self._lab.variables,
-                # Ctrl-C is meant for the command that runs in the lab
-                start_new_session=True,
+            # Ctrl-C is meant for the command that runs in the lab
+            self.child = process.start(
+                [*WORDS, str(since_ns)], env=os.environ | self._lab.variables, start_new_session=True
             )
 
 

@@ -20,7 +20,7 @@ from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway, Jav
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.namespace_machine import NamespaceMachine
 from pyhooks.core.network_namespace import network_of
-from pyhooks.core.process import DIES_WITH_PARENT, close_input_and_wait
+from pyhooks.core.process import DIES_WITH_PARENT, children, end, start
 from pyhooks.jvm.client import java_errors
 from pyhooks.jvm.in_process import LOG4J
 
@@ -115,20 +115,12 @@ class Gateway(AbstractContextManager["Gateway"]):
         words = ["java", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         # disables a file in /tmp named by PID: nodes share /tmp, and their JVMs can have the same PID
         words += ["-XX:-UsePerfData", f"-Dlog4j2.configurationFile={LOG4J}", "-cp", f"{jar}:{classpath}"]
-        words = [*DIES_WITH_PARENT, *words, "py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
+        words += ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
         if self._machine is not None:
             # Entering a node takes an extra process, which must not leave the JVM behind either.
-            words = [*DIES_WITH_PARENT, *self._machine.enter(words)]
-        try:
-            return subprocess.Popen(
-                words,
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-            )
-        except FileNotFoundError as error:
-            raise RackgateError(f"start a JVM: program {error.filename!r} is not installed") from error
+            words = self._machine.enter([*DIES_WITH_PARENT, *words])
+        pipe = subprocess.PIPE
+        return start(words, what="start a JVM", bufsize=0, stdin=pipe, stdout=pipe, stderr=self._errors)
 
     def _line(self, timeout_s: float) -> str:
         """Return the next line of the JVM's standard output: first its port, then its token."""
@@ -153,8 +145,7 @@ class Gateway(AbstractContextManager["Gateway"]):
         """Process id of the JVM in this process's PID namespace."""
         if self._machine is None:
             return self._process.pid
-        own = self._process.pid
-        return int(Path(f"/proc/{own}/task/{own}/children").read_text(encoding="ascii").split()[0])
+        return children(self._process.pid)[0]
 
     @property
     def jvm(self) -> Any:
@@ -200,9 +191,7 @@ class Gateway(AbstractContextManager["Gateway"]):
         self._end()
 
     def _end(self) -> None:
-        close_input_and_wait(self._process, STOP_S)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        end(self._process, grace_s=STOP_S)
         self._errors.close()
 
     def __exit__(

@@ -73,24 +73,14 @@ def _record(made: Path, classpath: str, private: Sequence[str]) -> None:
     # The shell is the init process of its namespace and forwards the signal. It waits twice, because the signal
     # interrupts the first wait.
     script = 'ip link set lo up; "$@" & child=$!; trap "kill -TERM $child" TERM; wait $child; wait $child'
-    with log.open("wb") as out:
-        running = subprocess.Popen(
-            [*process.DIES_WITH_PARENT, *private, "sh", "-c", script, "sh", *command],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-    try:
+    words = [*private, "sh", "-c", script, "sh", *command]
+    with process.supervised(words, log=log, start_new_session=True) as running:
         wait_for(
             lambda: running.poll() is not None or STARTED in log.read_text(encoding="utf-8", errors="replace"),
             what="a Kafka whose classes are archived",
             timeout_s=START_S,
         )
         _end(running)
-    finally:
-        running.kill()
-        running.wait()
     if not made.exists():
         tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
         raise RackgateError("archive Kafka's classes: Java wrote no archive", detail=tail)
@@ -98,9 +88,8 @@ def _record(made: Path, classpath: str, private: Sequence[str]) -> None:
 
 def _end(running: subprocess.Popen[bytes]) -> None:
     """Send SIGTERM to the shell inside, which ends Kafka, and wait until it has ended."""
-    children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text(encoding="ascii").split()
-    for child in children:
-        os.kill(int(child), signal.SIGTERM)
+    for child in process.children(running.pid):
+        os.kill(child, signal.SIGTERM)
     try:
         running.wait(timeout=STOP_S)
     except subprocess.TimeoutExpired as error:

@@ -117,7 +117,7 @@ def _run_command(command: Sequence[str], lab: Lab) -> int:
     if shutil.which(command[0]) is None:
         raise RackgateError(f"can't run {command[0]!r} in the lab: no such program")
     healer = import_module(HEALER).Healer(lab)
-    child = subprocess.Popen([*process.DIES_WITH_PARENT, *command], env=os.environ | lab.variables)
+    child = process.start(command, env=os.environ | lab.variables, stdin=None)
     interrupted: list[float] = []
 
     def interrupt(*_: object) -> None:

@@ -51,20 +51,13 @@ def create(name: str, disk: Path) -> tuple[NamespaceMachine, subprocess.Popen[by
     disk.mkdir(parents=True, exist_ok=True)
     words = ["unshare", "--net", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"]
     words += [sys.executable, "-I", "-S", namespace_holder.__file__]
-    starter = subprocess.Popen(
-        [*process.DIES_WITH_PARENT, *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    starter = process.start(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     if starter.stdout is None or starter.stderr is None:
         raise AssertionError("both are pipes")
     if starter.stdout.readline() != b"ready\n":
         raise RackgateError(f"{name}: no namespaces: {starter.stderr.read().decode().strip()}")
     starter.stdout.close()
-    children = Path(f"/proc/{starter.pid}/task/{starter.pid}/children").read_text(encoding="ascii")
-    machine = NamespaceMachine(name, int(children.split()[0]))
+    machine = NamespaceMachine(name, process.children(starter.pid)[0])
     machine.run(["hostname", name])
     machine.run(["mount", "--bind", str(disk), str(NODE_DISK)])
     machine.run(["ip", "link", "set", "lo", "up"])

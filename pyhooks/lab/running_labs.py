@@ -458,18 +458,17 @@ def up(plan: Plan, tell: Callable[[str, float], None]) -> Known:
     reading, writing = os.pipe()
     with (
         _taken(state, plan.name) as lock,
-        (run_dir / "lab.log").open("ab") as log,
         os.fdopen(reading, "rb", buffering=0) as said,
     ):
         # left over from a lab with this name that has ended
         file = state / f"{plan.name}.json"
         file.unlink(missing_ok=True)
         words = [*chosen.words, *plan.words, "--serve", str(writing), "--lock", str(lock)]
-        starter = subprocess.Popen(
+        starter = process.start(
             words,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+            log=run_dir / "lab.log",
+            append=True,
+            outlives=True,
             pass_fds=(writing, lock),
             start_new_session=True,
         )
@@ -490,8 +489,7 @@ def up(plan: Plan, tell: Callable[[str, float], None]) -> Known:
             lab.save()
             _listen(said.fileno(), lab, tell)
         except BaseException:
-            starter.kill()
-            starter.wait()
+            process.end(starter)
             file.unlink(missing_ok=True)
             raise
         # The lab outlives this process: set a return code to avoid a ResourceWarning about a running child.
@@ -513,7 +511,7 @@ def run(plan: Plan, command: Sequence[str], *, user: bool = True) -> int:
         RackgateError: no namespaces are available, or the lab's init process does not start.
     """
     plan.run_dir.mkdir(parents=True, exist_ok=True)
-    starter = subprocess.Popen([*process.DIES_WITH_PARENT, *way(user=user).words, *plan.words, "--", *command])
+    starter = process.start([*way(user=user).words, *plan.words, "--", *command], stdin=None)
     first: list[int] = []
 
     def end(*_: object) -> None:
@@ -535,14 +533,12 @@ def run(plan: Plan, command: Sequence[str], *, user: bool = True) -> int:
 
 
 def _first_child(starter: subprocess.Popen[bytes]) -> int:
-    path = Path(f"/proc/{starter.pid}/task/{starter.pid}/children")
-
-    def born() -> list[str]:
+    def born() -> list[int]:
         if starter.poll() is not None:
             raise RackgateError(f"the lab's first process did not start: unshare ended with {starter.returncode}")
-        return path.read_text(encoding="ascii").split()
+        return process.children(starter.pid)
 
-    return int(wait_for(born, what="the lab's first process", timeout_s=20, interval_s=0.01)[0])
+    return wait_for(born, what="the lab's first process", timeout_s=20, interval_s=0.01)[0]
 
 
 def _listen(descriptor: int, lab: Known, tell: Callable[[str, float], None]) -> None:

@@ -8,17 +8,16 @@ import json
 import os
 import queue
 import shutil
-import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.process import DIES_WITH_PARENT
+from pyhooks.core.process import supervised
 
 # names of the program in Debian, Ubuntu and Google's package
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
@@ -167,24 +166,16 @@ def _started(command: list[str], folder: Path) -> Iterator[_Pipe]:
     child_in, own_out = _new_pipe()
     own_in, child_out = _new_pipe()
     log = folder / "log"
-    with log.open("wb") as output:
-        child = subprocess.Popen(
-            [*DIES_WITH_PARENT, *REDIRECTED, str(child_in), str(child_out), *command],
-            pass_fds=(child_in, child_out), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            env={**os.environ, "HOME": str(folder)},
-        )  # fmt: skip
-    os.close(child_in)
-    os.close(child_out)
-    pipe = _Pipe(own_out, own_in, log)
-    try:
+    command = [*REDIRECTED, str(child_in), str(child_out), *command]
+    with (
+        closing(_Pipe(own_out, own_in, log)) as pipe,
+        supervised(command, log=log, pass_fds=(child_in, child_out), env={**os.environ, "HOME": str(folder)}) as child,
+    ):
+        os.close(child_in)
+        os.close(child_out)
         yield pipe
         pipe.request("Browser.close", {})
         child.wait(timeout=RESPONSE_S)
-    finally:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
-        pipe.close()
 
 
 def _new_pipe() -> tuple[int, int]:

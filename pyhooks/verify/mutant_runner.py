@@ -13,11 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.process import DIES_WITH_PARENT, run
+from pyhooks.core.process import run, supervised
 from pyhooks.patchset import class_file, git, maven, series, source_tree
 from pyhooks.patchset.compilation import Compiler, Sources, read_jar
 from pyhooks.patchset.distribution import Distribution
@@ -87,11 +86,6 @@ class CompileServer:
         self._work = work
         self._count = 0
 
-    def stop(self) -> None:
-        """Kill the JVM."""
-        self._process.kill()
-        self._process.wait()
-
     def compile(self, tool: str, arguments: Sequence[str | Path]) -> None:
         """Run ``javac`` or ``scalac``.
 
@@ -158,22 +152,17 @@ class MutantRunner:
     @contextmanager
     def compiler(self) -> Iterator[CompileServer]:
         """Start the resident compiler; kill it at the end."""
-        command = [
-            *DIES_WITH_PARENT, maven.java_home() / "bin" / "java", "-Xss4m", "-Xmx2g", "-XX:+UseSerialGC",
+        command: list[str | Path] = [
+            maven.java_home() / "bin" / "java", "-Xss4m", "-Xmx2g", "-XX:+UseSerialGC",
             "-cp", _joined([self.helpers, *self.scala]), "rackgate.CompileServer",
         ]  # fmt: skip
         log = self.work / "compiler.log"
-        with log.open("w", encoding="utf-8") as errors:
-            process = subprocess.Popen(
-                [str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
-            )
-        server = CompileServer(process, self.work, hidden=(self.tree, self.work))
-        try:
-            yield server
-        finally:
-            server.stop()
-            _close(process.stdin)
-            _close(process.stdout)
+        pipe = subprocess.PIPE
+        with (
+            log.open("w", encoding="utf-8") as errors,
+            supervised(command, stdin=pipe, stdout=pipe, stderr=errors, text=True) as process,
+        ):
+            yield CompileServer(process, self.work, hidden=(self.tree, self.work))
 
     def compile_tests(self, compiler: CompileServer, files: Sequence[Path], target: Path) -> None:
         """Compile test sources of the series against the patched classes and the published tests.
@@ -262,7 +251,7 @@ class MutantRunner:
             *self._running(),
             self.helpers,
         ]
-        command = [
+        command: list[str | Path] = [
             maven.java_home() / "bin" / "java", *_test_options(), *_SHORT_RUN, f"-Djava.io.tmpdir={folder / 'tmp'}",
             "-cp", _joined(path), "rackgate.TestRunner", lines, "first" if mutated else "all", class_name, *methods,
         ]  # fmt: skip
@@ -394,11 +383,3 @@ def _test_options() -> list[str]:
 
 def _joined(path: Iterable[Path]) -> str:
     return os.pathsep.join(str(entry) for entry in path)
-
-
-def _close(pipe: IO[str] | None) -> None:
-    if pipe is not None:
-        try:
-            pipe.close()
-        except BrokenPipeError:
-            return  # the JVM was killed with a request still in the pipe's buffer

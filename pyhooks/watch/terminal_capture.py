@@ -147,14 +147,11 @@ def _terminal(plan: Plan) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     environment |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
     # Ctrl-C needs a session with this controlling terminal, and SIGINT not ignored: a shell's background commands and
     # their descendants ignore it.
-    words = [*process.DIES_WITH_PARENT, "env", "--default-signal=INT,QUIT", "setsid", "--ctty", *plan.command]
+    words = ["env", "--default-signal=INT,QUIT", "setsid", "--ctty", *plan.command]
     try:
-        with subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, env=environment) as running:
+        with process.supervised(words, stdin=slave, stdout=slave, stderr=slave, env=environment) as running:
             os.close(slave)
-            try:
-                yield running, master
-            finally:
-                running.kill()
+            yield running, master
     finally:
         os.close(master)
 

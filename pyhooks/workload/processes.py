@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.process import DIES_WITH_PARENT
+from pyhooks.core.process import start
 from pyhooks.history.event_log import History
 
 GRACE_S = 60.0
@@ -37,15 +37,9 @@ class Workload:
         self.log = log
         self._history = history
         inside = [] if node_pid is None else ["nsenter", f"--target={node_pid}", "--net", "--uts", "--"]
-        words = [*DIES_WITH_PARENT, *inside, sys.executable, "-m", "pyhooks.workload.producer", *arguments]
+        words = [*inside, sys.executable, "-m", "pyhooks.workload.producer", *arguments]
         words += ["--history", str(history.path), "--run", self.run_id]
-        with log.open("wb") as out:
-            try:
-                self._process = subprocess.Popen(
-                    words, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
-                )
-            except FileNotFoundError as error:
-                raise RackgateError(f"start a producer: program {error.filename!r} is not installed") from error
+        self._process = start(words, what="start a producer", log=log, start_new_session=True)
 
     @property
     def pid(self) -> int:

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from pyhooks.core.process import exits_on_sigterm
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.process import DIES_WITH_PARENT, exits_on_sigterm, run, start, supervised
+
+# Writes more than fits into a pipe before it ends.
+ENDS_LOUDLY = """
+import signal, sys
+def end(*_):
+    sys.stdout.write("x" * 1_000_000)
+    sys.exit(7)
+signal.signal(signal.SIGTERM, end)
+print("ready", flush=True)
+signal.pause()
+"""
 
 
 def test_a_sigterm_ends_the_body_like_an_interruption() -> None:
@@ -15,3 +30,46 @@ def test_a_sigterm_ends_the_body_like_an_interruption() -> None:
         signal.raise_signal(signal.SIGTERM)
     assert ended.value.code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_supervised_program_may_write_while_it_ends() -> None:
+    command = [sys.executable, "-c", ENDS_LOUDLY]
+    with supervised(command, grace_s=60, first=signal.SIGTERM, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+    assert child.returncode == 7
+    assert child.stdout.closed
+
+
+@pytest.mark.parametrize("first", [None, signal.SIGTERM])
+def test_a_supervised_program_that_does_not_end_is_killed(first: signal.Signals | None) -> None:
+    command = ["env", "--ignore-signal=TERM", "sleep", "60"]
+    with pytest.raises(ZeroDivisionError), supervised(command, grace_s=0.2, first=first) as child:
+        raise ZeroDivisionError
+    assert child.returncode == -signal.SIGKILL
+
+
+def test_a_supervised_program_ends_with_its_input() -> None:
+    with supervised(["cat"], grace_s=60, stdin=subprocess.PIPE) as child:
+        assert child.poll() is None
+    assert child.returncode == 0
+
+
+def test_a_log_is_replaced_or_kept(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    for append, text in ((False, "a"), (True, "b"), (False, "c")):
+        assert start(["echo", text], log=log, append=append).wait() == 0
+        assert log.read_text(encoding="utf-8").split() == (["a", "b"] if append else [text])
+
+
+def test_a_missing_program_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RackgateError, match=rf"^draw: program '{DIES_WITH_PARENT[0]}' is not installed$"):
+        run(["true"], what="draw")
+    with pytest.raises(RackgateError, match=r"^start true: program 'true' is not installed$"):
+        start(["true"], outlives=True)
+
+
+def test_a_program_that_takes_too_long_is_an_error() -> None:
+    with pytest.raises(RackgateError, match="sleep did not end within 0 s"):
+        run(["sleep", "60"], what="wait", timeout_s=0.2)

@@ -475,7 +475,8 @@ def test_a_changed_constant_is_judged_once_its_users_are_compiled_too(bench: Mut
 @pytest.mark.build
 def test_a_compiler_that_has_ended_is_told_in_one_line(bench: MutantRunner) -> None:
     with bench.compiler() as compiler:
-        compiler.stop()
+        compiler._process.kill()
+        compiler._process.wait()
         with pytest.raises(RackgateError, match="run the command again") as caught:
             compiler.compile("javac", ["-version"])
     assert "\n" not in str(caught.value)
