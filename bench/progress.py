@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from pyhooks.core.terminal import show_progress
 
 TICK_S = 0.25
 SAY_S = 60.0
@@ -36,18 +37,7 @@ class Steps:
     @contextmanager
     def shown(self) -> Iterator[Steps]:
         """Show the progress bar while the block runs; without a terminal print one line per step."""
-        with Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            TextColumn("about {task.fields[left]} left"),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
-        ) as bar:
-            self._bar = bar
-            self._task = bar.add_task("", total=self._total_s, left=clock(self._total_s))
+        with show_progress(self._console, "", self._total_s, estimate=_left(self._total_s)) as self._update:
             yield self
 
     @contextmanager
@@ -58,7 +48,7 @@ class Steps:
         if not self._console.is_terminal:
             left = clock(self._total_s - self._before_s)
             self._console.print(f"{name} (about {planned_s:.0f} s; about {left} to the end)", highlight=False)
-        self._bar.update(self._task, description=name)
+        self._update(description=name)
         over = threading.Event()
 
         def tick() -> None:
@@ -84,7 +74,7 @@ class Steps:
             share: completed share of the step, if it is known better than by time.
         """
         self._share = share
-        self._bar.update(self._task, description=text)
+        self._update(description=text)
         now = time.monotonic()
         if not self._console.is_terminal and now - self._said >= SAY_S:
             self._said = now
@@ -100,7 +90,11 @@ class Steps:
         return min(planned_s, time.monotonic() - self._begun)
 
     def _show(self, done_s: float) -> None:
-        self._bar.update(self._task, completed=done_s, left=clock(self._total_s - done_s))
+        self._update(completed=done_s, estimate=_left(self._total_s - done_s))
+
+
+def _left(seconds: float) -> str:
+    return f"about {clock(seconds)} left"
 
 
 def clock(seconds: float | None) -> str:

@@ -8,12 +8,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ducktape_tests.plan import SuiteTest, estimate
 from ducktape_tests.results import Outcome, Result
-from pyhooks.core.terminal import plain
+from pyhooks.core.terminal import plain, show_progress
 
 COLOURS: Mapping[Outcome, str] = {
     "pass": "green",
@@ -42,19 +41,7 @@ class Display:
     @contextmanager
     def shown(self) -> Iterator[Display]:
         """Show the progress bar during the block, if there is a terminal."""
-        with Progress(
-            SpinnerColumn(),
-            TextColumn("{task.fields[over]} of {task.fields[count]} tests"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            TextColumn("about {task.fields[left]} left  [dim]{task.description}[/dim]"),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
-        ) as bar:
-            self._bar = bar
-            told: dict[str, Any] = {"over": 0, "count": self._count, "left": self._left({})}
-            self._task = bar.add_task("", total=self._total, **told)
+        with show_progress(self._console, self._done(), self._total, estimate=self._left({})) as self._update:
             yield self
 
     def begun(self, test: SuiteTest) -> None:
@@ -84,12 +71,15 @@ class Display:
             return
         done = self._total - sum(one.minutes for one in [*self._waiting, *running])
         done += sum(min(one.minutes, seconds / 60) for one, seconds in running.items())
-        names = ", ".join(one.id.partition("::")[2] for one in running)
-        self._bar.update(self._task, completed=done, description=names, over=self._over, left=self._left(running))
+        self._update(completed=done, description=self._done(), estimate=self._left(running))
+
+    def _done(self) -> str:
+        return f"{self._over} of {self._count} tests"
 
     def _left(self, running: Mapping[SuiteTest, float]) -> str:
         still = {one: max(0.1, one.minutes - seconds / 60) for one, seconds in running.items()}
-        return f"{estimate(self._waiting, self._jobs, still):.0f} min"
+        names = ", ".join(one.id.partition("::")[2] for one in running)
+        return f"about {estimate(self._waiting, self._jobs, still):.0f} min left  [dim]{names}[/dim]"
 
     def _say(self, text: str) -> None:
         for line in text.split("\n"):

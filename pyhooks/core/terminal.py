@@ -1,18 +1,22 @@
-"""Safe terminal output of external text: rack, topic and host names, configuration values, broker errors.
+"""Terminal output: progress, and external text such as rack, topic and host names or broker errors.
 
-Such text may contain rich markup, or control characters that move the cursor or change the colour or order of text.
+External text may contain rich markup, or control characters that move the cursor or change the colour or order of text.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
 
+from rich.console import Console
 from rich.text import Text
 
 LENGTH_MAX = 2000
+T = TypeVar("T")
 
 
 def visible(text: str, *, length_max: int = LENGTH_MAX) -> str:
@@ -36,6 +40,40 @@ def plain(text: str, style: str = "", *, length_max: int = LENGTH_MAX) -> Text:
 def step_line(text: str, seconds: float) -> Text:
     """Return the output line of a finished step: its text and duration."""
     return Text.assemble("  ", plain(text), (f" {seconds:.1f} s", "dim"))
+
+
+@contextmanager
+def show_progress(
+    console: Console, description: str, total: float | None = None, *, estimate: str | None = None
+) -> Iterator[Callable[..., None]]:
+    """Show a progress bar while the block runs; without a terminal nothing is shown.
+
+    Args:
+        console: console to show it on.
+        description: what is being done.
+        total: amount of work, or None if unknown.
+        estimate: expected remaining or total time as text; None derives the remaining time from the speed so far.
+
+    Yields:
+        Function that updates ``completed``, ``description`` or ``estimate``, given by keyword.
+    """
+    # imported late because most commands show no progress
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    left = TimeRemainingColumn() if estimate is None else TextColumn("{task.fields[estimate]}")
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), left)
+    live = console.is_terminal and not console.quiet
+    with Progress(*columns, console=console, transient=True, disable=not live) as bar:
+        task = bar.add_task(description, total=total, estimate=estimate)
+        yield partial(bar.update, task)
+
+
+def track_progress(items: Sequence[T], console: Console, description: str) -> Iterator[T]:
+    """Return an iterator over ``items`` that shows a progress bar on a terminal."""
+    with show_progress(console, description, len(items)) as update:
+        for number, item in enumerate(items, 1):
+            yield item
+            update(completed=number)
 
 
 @contextmanager

@@ -11,12 +11,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from pyhooks.core import paths, run_folder
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import MALFORMED, json_text, read_json, write_json
+from pyhooks.core.terminal import show_progress
 from pyhooks.formal import alloy
 from pyhooks.formal.alloy import Outcome
 from pyhooks.formal.model_source import MODEL, Command, choose, commands
@@ -113,15 +113,10 @@ def run_all(
     usual = _usual(folder)
     jar = alloy.fetch()
     done: dict[str, Outcome] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True, quiet=quiet, highlight=False)
     estimate_s = sum(usual.get(command.name, 0.0) for command in chosen) / jobs
-    about = f" of about {estimate_s:.0f} s" if estimate_s else ""
-    with (
-        Progress(*columns, console=console, transient=True, disable=quiet) as progress,
-        ThreadPoolExecutor(jobs) as pool,
-    ):
-        task = progress.add_task(f"Alloy{about}", total=len(chosen))
+    about = f"of about {estimate_s:.0f} s" if estimate_s else ""
+    with show_progress(console, "Alloy", len(chosen), estimate=about) as update, ThreadPoolExecutor(jobs) as pool:
         # longest first, so that the shorter ones run in parallel with it
         order = sorted(chosen, key=lambda command: (command.kind != "check", -usual.get(command.name, 0.0)))
         futures = []
@@ -132,7 +127,7 @@ def run_all(
         for future in as_completed(futures):
             outcome = future.result()
             done[outcome.command.name] = outcome
-            progress.advance(task)
+            update(completed=len(done), description=f"Alloy: {len(done)} of {len(chosen)} commands")
             console.print(f"{outcome.command.name}: {_word(outcome)}, {outcome.seconds:.1f} s", markup=False)
     return tuple(done[command.name] for command in chosen)
 

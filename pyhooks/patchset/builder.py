@@ -100,18 +100,12 @@ def _build(
         patched = Sources("patched", tree, series.apply(tree, patches))
         files = git.changed_files(tree, source_tree.BASELINE, patched.commit)
         affected = plan.affected_by(touched_modules(plan, files, patches))
-    with stages.stage(STAGES[3]) as progress:
+    with stages.stage(STAGES[3]) as show:
         compiler = Compiler(plan, space.store, space.cache)
         with ThreadPoolExecutor(max_workers=2) as pool:
             # In parallel: each compilation on its own leaves a core idle for much of the time.
             jobs = [
-                pool.submit(
-                    compiler.compile,
-                    state,
-                    affected,
-                    work / state.name,
-                    lambda activity: stages.tell(progress, activity),
-                )
+                pool.submit(compiler.compile, state, affected, work / state.name, show)
                 for state in (patched, published)
             ]
             after, before = (job.result() for job in jobs)

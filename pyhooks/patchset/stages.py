@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import read_object, write_json
+from pyhooks.core.terminal import show_progress
 
 
 class Stages:
@@ -32,31 +32,22 @@ class Stages:
         self._now: dict[str, float] = {}
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[Progress]:
-        """Run the body as the next stage; pass the yielded progress display to ``tell``."""
+    def stage(self, name: str) -> Iterator[Callable[[str], None]]:
+        """Run the body as the next stage; call the yielded function with the current activity to show it."""
         self._number += 1
         usual_s = self._before.get(name)
         estimate = f"of about {usual_s:.0f} s" if usual_s and usual_s > 2 else ""
         label = f"{self._number}/{self._count} {name}"
         started = time.monotonic()
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), TextColumn(estimate))
-        live = self._console.is_terminal and not self._console.quiet
-        with Progress(*columns, console=self._console, transient=True, disable=not live) as progress:
-            progress.add_task(label)
-            yield progress
+        with show_progress(self._console, label, estimate=estimate) as update:
+            yield lambda activity: update(description=f"{label}: {activity}")
         took_s = time.monotonic() - started
         self._now[name] = took_s
         self._console.print(f"{label}: {took_s:.1f} s", highlight=False)
 
-    def tell(self, progress: Progress, words: str) -> None:
-        """Show the current activity within the stage."""
-        for task in progress.tasks:
-            head = task.description.split(":")[0]
-            progress.update(task.id, description=f"{head}: {words}")
-
     def say(self, words: str) -> None:
-        """Print a line between stages."""
-        self._console.print(words, highlight=False)
+        """Print a line."""
+        self._console.print(words, highlight=False, markup=False, soft_wrap=True)
 
     def remember(self) -> None:
         """Store the durations of a successful command; the next run shows them as estimates."""

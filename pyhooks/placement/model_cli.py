@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import track
 
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.terminal import track_progress
 from pyhooks.placement import failure_rates as ch
 from pyhooks.placement.exact_model import ELRS, Elr, weigh
 from pyhooks.placement.replica_placement import MAX_REPLICAS, Placement, parse, placement, shapes
@@ -143,15 +143,8 @@ def plan_command(
     from pyhooks.placement import model_report
     from pyhooks.placement.choices import advice, choices
 
-    err = Console(stderr=True)
     found = choices(
-        track(
-            _placements(room, rf or [], where or []),
-            description="weighing placements",
-            console=err,
-            transient=True,
-            disable=not err.is_terminal,
-        ),
+        track_progress(_placements(room, rf or [], where or []), Console(stderr=True), "weighing placements"),
         numbers,
     )
     given = advice(found)

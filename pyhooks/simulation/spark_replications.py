@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.spark import pack, start_session
+from pyhooks.core.terminal import show_progress
 from pyhooks.simulation.replication import ReplicationResult, SimulationPlan, play
 
 if TYPE_CHECKING:
@@ -49,15 +49,17 @@ def simulate(
     Raises:
         RackgateError: Spark does not start, or a task failed.
     """
-    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("", total=replications)
+    with show_progress(console, "simulating", replications) as update:
+
+        def show(done: int) -> None:
+            update(completed=done, description=f"simulating: {done} of {replications}")
+
         if master != HERE:
-            return _simulate_on_spark(plan, replications, master, tasks, lambda n: progress.update(bar, completed=n))
+            return _simulate_on_spark(plan, replications, master, tasks, show)
         began, results = time.process_time(), []
         for number in range(replications):
             results += play(plan, [number])
-            progress.advance(bar)
+            show(number + 1)
         return results, time.process_time() - began
 
 

@@ -227,21 +227,21 @@ def _run(todo: Sequence[Mutant], tester: MutantTester, results: MutantResults, s
     """Run mutants of one build."""
     context = results.contexts[todo[0].opt_ins]
     bases = results.bases[context]
-    with stages.stage("run the tests without a mutant") as progress:
+    with stages.stage("run the tests without a mutant") as show:
         for class_name, methods in missing(todo, bases):
-            stages.tell(progress, class_name.rpartition(".")[2])
+            show(class_name.rpartition(".")[2])
             results.add_bases(context, run_base(tester, class_name, methods))
-    with stages.stage(f"{len(todo)} mutants") as progress:
+    with stages.stage(f"{len(todo)} mutants") as show:
         began = time.monotonic()
         for done, mutant in enumerate(todo):
             left_s = (time.monotonic() - began) / done * (len(todo) - done) if done else 0.0
             estimate = f", about {left_s:.0f} s left" if done else ""
-            stages.tell(progress, f"{done + 1} of {len(todo)}, {mutant.name}{estimate}")
+            show(f"{done + 1} of {len(todo)}, {mutant.name}{estimate}")
             verdict = judge(tester, mutant, bases, mutant.key(context))
             results.add(verdict)
             line = f"  {done + 1}/{len(todo)} {verdict.status} {verdict.name} ({verdict.seconds:.1f} s): "
             ending = verdict.by or verdict.said
-            progress.console.print(f"{line}{ending}{estimate}", soft_wrap=True, markup=False, highlight=False)
+            stages.say(f"{line}{ending}{estimate}")
 
 
 def missing(mutants: Iterable[Mutant], bases: Mapping[str, Baseline]) -> list[tuple[str, tuple[str, ...]]]:

@@ -1,0 +1,29 @@
+"""Progress on the terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from pyhooks.core.terminal import show_progress, track_progress
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_for_terminals_only(terminal: bool) -> None:
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=terminal, width=100)
+    with show_progress(console, "compile", 4, estimate="of about 30 s") as update:
+        update(completed=1, description="compile: core", estimate="of about 40 s")
+    for part in ("compile: core", "of about 40 s"):
+        assert (part in shown.getvalue()) == terminal
+    assert list(track_progress([3, 1, 2], console, "weigh")) == [3, 1, 2]
+    assert ("weigh" in shown.getvalue()) == terminal
+
+
+def test_quiet_progress_shows_nothing() -> None:
+    shown = io.StringIO()
+    with show_progress(Console(file=shown, force_terminal=True, quiet=True), "compile") as update:
+        update(description="compile: core")
+    assert shown.getvalue() == ""
