@@ -113,13 +113,19 @@ def away(text: str, option: str) -> float:
     Raises:
         RackgateError: the text has neither form, or the share is above 1.
     """
-    found = _AWAY.fullmatch(text.strip())
-    if found is None:
+    rate = outage_rate(text, option, most_s=YEAR_S)
+    if rate is None:
         return _probability(text, option, "4x1h (four times a year, an hour each)")
-    share = float(found[1]) * seconds(found[2], f"{option} {text}: in it,", most_s=YEAR_S) / YEAR_S
+    share = rate[0] * rate[1] / YEAR_S
     if share > 1:
         raise RackgateError(f"{option} {text}: that is more than a year in each year")
     return share
+
+
+def outage_rate(text: str, option: str, *, most_s: float) -> tuple[float, float] | None:
+    """Parse ``4x1h`` and return the number of outages a year and their duration in seconds; None for another form."""
+    found = _AWAY.fullmatch(text.strip())
+    return (float(found[1]), seconds(found[2], f"{option} {text}: in it,", most_s=most_s)) if found else None
 
 
 def destroyed(text: str, option: str, window_s: float) -> float:

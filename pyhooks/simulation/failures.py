@@ -6,7 +6,6 @@ fault of a broker that is already unavailable prolongs its outage.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,7 +15,6 @@ from pyhooks.placement import failure_rates
 from pyhooks.placement.failure_rates import YEAR_S, Default
 from pyhooks.simulation.partition_machine import Timing
 
-_SPELLS = re.compile(r"(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)x(\S+)")
 MAX_PER_YEAR = 10_000.0
 
 
@@ -30,43 +28,28 @@ class SpellRate:
 
 @dataclass(frozen=True)
 class BurstRates:
-    """Failures of brokers that come together.
+    """Failures of brokers that come together."""
 
-    Attributes:
-        share: fraction of all failures of brokers.
-        size: mean number of brokers in a burst, at least 2, if there are as many.
-        one_rack: fraction of bursts within one rack; the others take brokers from anywhere.
-        spread_s: time within which the failures of a burst begin.
-    """
-
-    share: float
-    size: float
-    one_rack: float
-    spread_s: float
+    share: float  # fraction of all failures of brokers
+    size: float  # mean number of brokers in a burst, at least 2, if there are as many
+    one_rack: float  # fraction of bursts within one rack; the others take brokers from anywhere
+    spread_s: float  # time within which the failures of a burst begin
 
 
 @dataclass(frozen=True)
 class FaultRates:
     """All faults of a cluster.
 
-    Attributes:
-        broker: failures of brokers, including those in bursts.
-        stop: clean restarts.
-        lag: spells in which a broker does not keep up as a follower.
-        disk: losses of a broker's disk, until it is replaced; then everything is copied.
-        rack: outages of racks.
-        rack_disks: destroyed racks, until the disks are replaced.
-        power: fraction of failures of brokers and outages of racks that lose unflushed data. In the others the process
-            crashes, or the rack is partitioned.
-        bursts: failures of brokers that come together.
+    ``power`` is the fraction of failures of brokers and outages of racks that lose unflushed data. In the others the
+    process crashes, or the rack is partitioned.
     """
 
-    broker: SpellRate
-    stop: SpellRate
-    lag: SpellRate
-    disk: SpellRate
+    broker: SpellRate  # including failures in bursts
+    stop: SpellRate  # clean restarts
+    lag: SpellRate  # slow as a follower
+    disk: SpellRate  # until the disk is replaced; then everything is copied
     rack: SpellRate
-    rack_disks: SpellRate
+    rack_disks: SpellRate  # all disks of a rack
     power: float
     bursts: BurstRates
 
@@ -79,9 +62,7 @@ RACK = Default("--rack-outage", failure_rates.RACK_AWAY.value, "as `--rack-away`
 RACK_DISKS = Default("--rack-loss", "0.001x20h", "assumed, as `--rack-destroyed` of `rackgate model exact`")
 POWER = Default("--power-share", "0.1", "assumed: most failures end a process or a link, not the power")
 BURST_SHARE = Default(
-    "--burst-share",
-    "0.37",
-    "fraction of failures that are part of a burst (Ford et al., OSDI 2010, by anantjain.dev)",
+    "--burst-share", "0.37", "fraction of failures that are part of a burst (Ford et al., OSDI 2010, by anantjain.dev)"
 )
 BURST_SIZE = Default("--burst-size", "3", "assumed: most bursts are small; 2 is the least")
 BURST_ONE_RACK = Default(
@@ -100,10 +81,7 @@ DEFAULTS = (
 
 
 def parse_faults(given: Mapping[str, str]) -> tuple[FaultRates, Timing]:
-    """Parse the values of the options.
-
-    Args:
-        given: value by option, such as ``--lag``; missing ones have their defaults.
+    """Parse the values of the options, by option such as ``--lag``; missing ones have their defaults.
 
     Raises:
         RackgateError: a value is invalid.
@@ -138,14 +116,14 @@ def _spell_rate(text: str, option: str) -> SpellRate:
     """Parse ``4x1h`` (four times a year, an hour each on average), or ``0`` for never."""
     if text.strip() == "0":
         return SpellRate(0.0, 1.0)
-    found = _SPELLS.fullmatch(text.strip())
-    if found is None:
+    rate = failure_rates.outage_rate(text, option, most_s=YEAR_S / 12)
+    if rate is None:
         raise RackgateError(
             f"{option} {text}: expected 4x1h (four times a year, an hour each on average), or 0 for never"
         )
-    if float(found[1]) > MAX_PER_YEAR:
+    if rate[0] > MAX_PER_YEAR:
         raise RackgateError(f"{option} {text}: at most {MAX_PER_YEAR:g} times a year")
-    return SpellRate(float(found[1]), seconds(found[2], f"{option} {text}: in it,", most_s=YEAR_S / 12))
+    return SpellRate(*rate)
 
 
 def _number(text: str, option: str, least: float, most: float) -> float:

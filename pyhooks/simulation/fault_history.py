@@ -22,55 +22,19 @@ _MIN_WARM_S = 3600.0
 
 
 @dataclass(frozen=True)
-class SimulatedBrokers:
-    """Brokers, numbered rack by rack.
-
-    Attributes:
-        sizes: number of brokers of each rack.
-        rack: rack of each broker, as an index.
-    """
-
-    sizes: tuple[int, ...]
-    rack: Ints
-
-    @staticmethod
-    def of(sizes: tuple[int, ...]) -> SimulatedBrokers:
-        """Return the brokers of racks of these sizes."""
-        return SimulatedBrokers(sizes, np.repeat(np.arange(len(sizes)), sizes))
-
-    @property
-    def number(self) -> int:
-        """Number of brokers."""
-        return len(self.rack)
-
-    def members(self, rack: int) -> Ints:
-        """Return the brokers of a rack."""
-        return np.flatnonzero(self.rack == rack)
-
-
-@dataclass(frozen=True)
 class FaultHistory:
     """Intervals in which brokers are disturbed; those of a broker do not overlap.
 
-    Slow spells are intervals of their own and may overlap with others.
-
-    Attributes:
-        broker: broker of each interval.
-        from_s: its start.
-        to_s: its end, without catching up.
-        copies: whether a disk has to be filled after it.
-        name: equal for intervals with the same events: those of the brokers of a rack in an outage of the rack.
-        first_event: index of the first event of each interval, then the number of events.
-        event_s: time of each event.
-        event_code: its ``Code``.
+    Slow spells are intervals of their own and may overlap with others. Intervals with the same events, those of the
+    brokers of a rack in an outage of the rack, have the same ``name``.
     """
 
     broker: Ints
     from_s: Floats
-    to_s: Floats
-    copies: Bools
+    to_s: Floats  # without catching up
+    copies: Bools  # whether a disk has to be filled afterwards
     name: Ints
-    first_event: Ints
+    first_event: Ints  # of each interval, then the number of events
     event_s: Floats
     event_code: Ints
 
@@ -83,9 +47,10 @@ def warm_up_s(faults: FaultRates, copy_s: float) -> float:
 
 
 def draw(
-    brokers: SimulatedBrokers, faults: FaultRates, warm_s: float, counted_s: float, random: np.random.Generator
+    racks: tuple[int, ...], faults: FaultRates, warm_s: float, counted_s: float, random: np.random.Generator
 ) -> FaultHistory:
-    """Draw a history from ``-warm_s`` to ``counted_s``; the same generator state gives the same one."""
+    """Draw a history from ``-warm_s`` to ``counted_s`` of racks with these numbers of brokers."""
+    sizes = np.array(racks, dtype=np.int64)
     outages: list[tuple[npt.NDArray[Any], ...]] = []
     names = 0
 
@@ -106,10 +71,9 @@ def draw(
 
     def add_racks(rack: Ints, from_s: Floats, to_s: Floats, code: Ints) -> None:
         nonlocal names
-        sizes = np.array(brokers.sizes, dtype=np.int64)[rack]
-        members = np.concatenate([np.zeros(0, dtype=np.int64), *(brokers.members(one) for one in rack)])
         parts = (from_s, to_s, code, names + np.arange(len(rack)))
-        begins, ends, kinds, named = (np.repeat(part, sizes) for part in parts)
+        begins, ends, kinds, named = (np.repeat(part, sizes[rack]) for part in parts)
+        members = ranges((np.cumsum(sizes) - sizes)[rack], sizes[rack])
         outages.append((members, begins, ends, kinds, named))
         names += len(rack)
 
@@ -117,19 +81,19 @@ def draw(
     for spell, code, power in (
         (single, Code.CRASH, True), (faults.stop, Code.STOP, False), (faults.disk, Code.DISK, False)
     ):  # fmt: skip
-        drawn = times(spell, brokers.number)
+        drawn = times(spell, sum(racks))
         add(*drawn, codes(len(drawn[0]), code, power=power))
     for spell, code, power in ((faults.rack, Code.CUT, True), (faults.rack_disks, Code.RACK_DISKS, False)):
-        drawn = times(spell, len(brokers.sizes))
+        drawn = times(spell, len(racks))
         add_racks(*drawn, codes(len(drawn[0]), code, power=power))
-    bursts = BurstSizes.of(faults, brokers.sizes)
-    for _ in range(random.poisson(bursts.per_s * (warm_s + counted_s))):
-        begins, taken = random.uniform(-warm_s, counted_s), bursts.draw(random)
+    per_s, of_rack = _burst_rates(faults, racks)
+    for _ in range(random.poisson(per_s * (warm_s + counted_s))):
+        begins, taken = random.uniform(-warm_s, counted_s), _draw_burst(faults.bursts, racks, of_rack, random)
         at = begins + random.uniform(0, faults.bursts.spread_s, len(taken))
         kinds = codes(len(taken), Code.CRASH, power=True)
         add(taken, at, at + random.exponential(faults.broker.mean_s, len(taken)), kinds)
     columns = [np.concatenate(part) for part in zip(*outages, strict=True)]
-    return _merged(columns, names, times(faults.lag, brokers.number))
+    return _merged(columns, names, times(faults.lag, sum(racks)))
 
 
 def _merged(outages: list[npt.NDArray[Any]], names: int, lag: tuple[Ints, Floats, Floats]) -> FaultHistory:
@@ -180,43 +144,34 @@ def starts_apart(owner: Ints, from_s: Floats, to_s: Floats) -> Bools:
     return apart
 
 
-@dataclass(frozen=True)
-class BurstSizes:
-    """Bursts of broker failures: how many come, and which brokers each takes.
+def ranges(first: Ints, sizes: Ints) -> Ints:
+    """Return ``first[0], first[0] + 1, …``, ``sizes[0]`` numbers, then those of the next, and so on."""
+    return np.repeat(first - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum()))
+
+
+def _burst_rates(faults: FaultRates, racks: tuple[int, ...]) -> tuple[float, Floats]:
+    """Return the bursts in a second, and the probability of each rack for a burst within one rack.
 
     A burst takes two or more brokers, geometrically distributed, at most all brokers of its rack or of the cluster.
-    Racks are chosen so that each broker is equally likely to be taken.
-
-    Attributes:
-        bursts: parameters.
-        sizes: number of brokers of each rack.
-        per_s: bursts in a second, so that brokers fail as often as configured.
-        of_rack: probability of each rack, for a burst within one rack.
+    Brokers fail as often as configured and are equally likely to be taken.
     """
+    bursts, brokers = faults.bursts, sum(racks)
 
-    bursts: BurstRates
-    sizes: tuple[int, ...]
-    per_s: float
-    of_rack: Floats
+    def mean_size(most: int) -> float:
+        return float(((1 - 1 / (bursts.size - 1)) ** np.maximum(np.arange(most) - 1.0, 0.0)).sum())
 
-    @staticmethod
-    def of(faults: FaultRates, sizes: tuple[int, ...]) -> BurstSizes:
-        """Return the bursts of a cluster with racks of these sizes."""
-        bursts, brokers = faults.bursts, sum(sizes)
+    means = np.array([mean_size(size) for size in racks])
+    of_rack = np.array(racks) / means
+    of_rack /= of_rack.sum()
+    taken = bursts.one_rack * float(of_rack @ means) + (1 - bursts.one_rack) * mean_size(brokers)
+    return faults.broker.per_year * bursts.share * brokers / taken / YEAR_S, of_rack
 
-        def mean_size(most: int) -> float:
-            return float(((1 - 1 / (bursts.size - 1)) ** np.maximum(np.arange(most) - 1.0, 0.0)).sum())
 
-        means = np.array([mean_size(size) for size in sizes])
-        of_rack = np.array(sizes) / means / (np.array(sizes) / means).sum()
-        taken = bursts.one_rack * float(of_rack @ means) + (1 - bursts.one_rack) * mean_size(brokers)
-        return BurstSizes(bursts, sizes, faults.broker.per_year * bursts.share * brokers / taken / YEAR_S, of_rack)
-
-    def draw(self, random: np.random.Generator) -> Ints:
-        """Draw the brokers of a burst."""
-        size = 1 + int(random.geometric(1 / (self.bursts.size - 1)))
-        first, most = 0, sum(self.sizes)
-        if random.random() < self.bursts.one_rack:
-            rack = int(random.choice(len(self.sizes), p=self.of_rack))
-            first, most = sum(self.sizes[:rack]), self.sizes[rack]
-        return first + random.choice(most, size=min(size, most), replace=False).astype(np.int64)
+def _draw_burst(bursts: BurstRates, racks: tuple[int, ...], of_rack: Floats, random: np.random.Generator) -> Ints:
+    """Draw the brokers of a burst."""
+    size = 1 + int(random.geometric(1 / (bursts.size - 1)))
+    first, most = 0, sum(racks)
+    if random.random() < bursts.one_rack:
+        rack = int(random.choice(len(racks), p=of_rack))
+        first, most = sum(racks[:rack]), racks[rack]
+    return first + random.choice(most, size=min(size, most), replace=False).astype(np.int64)

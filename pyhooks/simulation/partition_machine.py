@@ -91,38 +91,23 @@ class Cause(IntEnum):
 
 @dataclass(frozen=True)
 class GateSetting:
-    """Setting to simulate.
-
-    Attributes:
-        min_replicas: M as configured.
-        min_racks: R as configured.
-        elr: which replicas are eligible leaders, as in ``pyhooks.placement.exact_model``.
-        lower_s: time from the first refusal because of missing racks until the operator lowers R; ``NEVER`` if not.
-    """
+    """Setting to simulate: M and R as configured, and which replicas are eligible leaders."""
 
     min_replicas: int
     min_racks: int
     elr: Elr = "racks"
-    lower_s: float = NEVER
+    lower_s: float = NEVER  # from the first refusal for missing racks until the operator lowers R
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Durations in seconds.
+    """Durations in seconds."""
 
-    Attributes:
-        session_s: until an unavailable broker is fenced.
-        lag_s: maximum lag; the leader removes a slower follower from the ISR at its next check.
-        flush_s: age at which written data has been flushed.
-        catch_up: time to catch up, as a fraction of the time that a replica was unavailable or slow.
-        copy_s: time to fill an empty disk.
-    """
-
-    session_s: float
-    lag_s: float
-    flush_s: float
-    catch_up: float
-    copy_s: float
+    session_s: float  # until an unavailable broker is fenced
+    lag_s: float  # maximum lag; the leader removes a slower follower from the ISR at its next check
+    flush_s: float  # age at which written data has been flushed
+    catch_up: float  # time to catch up, as a fraction of the time that a replica was unavailable or slow
+    copy_s: float  # to fill an empty disk
 
     def next_check_s(self, after_s: Floats) -> Floats:
         """Return the times of the next lag checks of leaders, which are half of ``lag_s`` apart."""
@@ -132,41 +117,25 @@ class Timing:
 
 @dataclass(frozen=True)
 class Scripts:
-    """Events of partitions, by script and then by time; each script has at least one event.
+    """Events of partitions, by script and then by time; each script has at least one event."""
 
-    Attributes:
-        first: index of the first event of each script, then the number of events.
-        at_s: time of each event.
-        code: ``Code`` of each event.
-        replicas: its replicas, as bits.
-        pattern: racks of the replicas of each script, as an index into the patterns.
-    """
-
-    first: Ints
+    first: Ints  # index of the first event of each script, then the number of events
     at_s: Floats
     code: Ints
-    replicas: Ints
-    pattern: Ints
-
-    @property
-    def number(self) -> int:
-        """Number of scripts."""
-        return len(self.pattern)
+    replicas: Ints  # of each event, as bits
+    pattern: Ints  # index into the patterns of each script
 
 
 @dataclass(frozen=True)
 class MachineResult:
     """Result of a run of the machine.
 
-    Attributes:
-        spent_s: seconds in each status, of shape (scripts, settings, ``COLUMNS``).
-        ended_s: time at which each script had ended under all settings, with R restored.
-        losses: elections that lost acknowledged records, by script and time: ``script``, index of the ``setting``,
-            ``at_s``, ``seconds`` of acknowledged writes that were lost (infinite if all were), ``cause``.
+    ``losses`` are the elections that lost acknowledged records: ``script``, index of the ``setting``, ``at_s``,
+    ``seconds`` of acknowledged writes that were lost (infinite if all were), ``cause``.
     """
 
-    spent_s: Floats
-    ended_s: Floats
+    spent_s: Floats  # in each status, of shape (scripts, settings, ``COLUMNS``)
+    ended_s: Floats  # when each script had ended under all settings, with R restored
     losses: pd.DataFrame
 
 
@@ -180,11 +149,7 @@ def replica_sets(replicas: int) -> tuple[Bools, Ints, Ints]:
 
 
 def racks_of_sets(patterns: Sequence[Sequence[int]]) -> Ints:
-    """Return the number of racks of each set of replicas, of shape (patterns, sets).
-
-    Args:
-        patterns: for each, the rack of each replica; all of the same length.
-    """
+    """Return the number of racks of each set of replicas, of shape (patterns, sets)."""
     members, _, _ = replica_sets(len(patterns[0]))
     racks = np.zeros((len(patterns), len(members)), dtype=np.int64)
     for row, pattern in enumerate(patterns):
@@ -219,7 +184,7 @@ def run(
 
     Args:
         scripts: events of the partitions.
-        patterns: rack of each replica, as small numbers.
+        patterns: the rack of each replica, as small numbers.
         settings: settings to simulate.
         timing: durations.
         end_s: end of the horizon; times and losses count only within it.
@@ -230,8 +195,8 @@ def run(
         RuntimeError: a script ends before all replicas are in the ISR.
     """
     rows = _Rows(scripts, patterns, settings, timing)
-    spent = np.zeros((scripts.number * len(settings), COLUMNS))
-    ended = np.zeros(scripts.number * len(settings))
+    shape = (len(scripts.pattern), len(settings))
+    spent, ended = np.zeros((len(rows.row), COLUMNS)), np.zeros(len(rows.row))
     losses: list[pd.DataFrame] = []
     while len(rows.row):
         until = rows.next_moment()
@@ -252,11 +217,8 @@ def run(
     lost = lost[(lost.at_s >= begin_s) & (lost.at_s < end_s)].sort_values(["row", "at_s"])
     lost.insert(0, "script", lost.row // len(settings))
     lost.insert(1, "setting", lost.row % len(settings))
-    return MachineResult(
-        spent.reshape(scripts.number, len(settings), COLUMNS),
-        ended.reshape(scripts.number, len(settings)).max(axis=1, initial=-NEVER),
-        lost.drop(columns="row"),
-    )
+    ended_s = ended.reshape(shape).max(axis=1, initial=-NEVER)
+    return MachineResult(spent.reshape(*shape, COLUMNS), ended_s, lost.drop(columns="row"))
 
 
 def _losses(row: Ints, at_s: Any, seconds: Any, cause: Ints) -> pd.DataFrame:
@@ -281,11 +243,11 @@ class _Rows:
         self.bits, self.full = np.left_shift(1, np.arange(replicas)), (1 << replicas) - 1
         self.served: list[Ints] = []
         shared = set(vars(self))
-        rows = scripts.number * number
+        rows = len(scripts.pattern) * number
         limits = [gate.limits(one.min_replicas, one.min_racks, replicas) for one in settings]
 
         def of_setting(values: Sequence[Any], dtype: type) -> npt.NDArray[Any]:
-            return np.tile(np.array(values, dtype=dtype), scripts.number)
+            return np.tile(np.array(values, dtype=dtype), len(scripts.pattern))
 
         def filled(value: Any, dtype: type = np.int64) -> npt.NDArray[Any]:
             return np.full(rows, value, dtype=dtype)
@@ -339,8 +301,6 @@ class _Rows:
         losses = self._lose(np.unique(np.concatenate(self.served))) if self.served else []
         self._update_status()
         return losses
-
-    # -- events of brokers --------------------------------------------------------------------------------------------
 
     def _apply_events(self, rows: Ints) -> None:
         codes, sets = self.events.code[self.at[rows]], self.events.replicas[self.at[rows]]
@@ -420,8 +380,6 @@ class _Rows:
         follow &= (self.leader[rows] >= 0)[:, None]
         self.ready[rows] = np.where(follow, self.now[rows, None] + self.copy[rows], self.ready[rows])
 
-    # -- timers -------------------------------------------------------------------------------------------------------
-
     def _apply_timers(self, rows: Ints) -> None:
         """Apply one due timer of each row; fencing first, as the controller fences one broker after the other."""
         now = self.now[rows, None]
@@ -437,14 +395,7 @@ class _Rows:
         self._lower_or_restore(acts[self.operator[acts] <= self.now[acts]])
 
     def _leave(self, rows: Ints, sets: Ints, *, eligible: bool, replaced: Ints | int = 0) -> None:
-        """Remove replicas from the ISR, and add them to the ELR of a too small ISR or remove them from it.
-
-        Args:
-            rows: rows to change.
-            sets: replicas to remove.
-            eligible: they did not end uncleanly.
-            replaced: replicas with replaced disks.
-        """
+        """Remove replicas from the ISR, and add them to the ELR of a too small ISR, or remove them if not eligible."""
         before, elr_before = self.isr[rows], self.elr[rows]
         after = before & ~sets
         off = self.elr_mode[rows] == 0
@@ -462,14 +413,7 @@ class _Rows:
         self._elect(some)
 
     def _update_last_known_elr(self, rows: Ints, leader: Ints, others: Ints, replaced: Ints) -> None:
-        """Do what PartitionChangeBuilder.populateTargetLastKnownElr does.
-
-        Args:
-            rows: rows to change.
-            leader: the leader, if it leaves; it comes first.
-            others: members that left ISR and ELR; they come last.
-            replaced: replicas with replaced disks.
-        """
+        """Update as PartitionChangeBuilder.populateTargetLastKnownElr: a leaving leader first, other members last."""
         turn = self.turn[rows]
         known = np.isfinite(turn)
         # without the last known ELR only the last leader is known
@@ -552,8 +496,6 @@ class _Rows:
         self.elr[lowers] = np.where(racks, kept, elr)
         stays = (np.arange(turn.shape[1]) == last[:, None]) & (isr == 0)[:, None]
         self.turn[lowers] = np.where(stays | ~racks[:, None], self.turn[lowers], NEVER)
-
-    # -- results ------------------------------------------------------------------------------------------------------
 
     def _lose(self, rows: Ints) -> list[pd.DataFrame]:
         """Return the losses where a serving leader lacks acknowledged records; the other replicas truncate them."""

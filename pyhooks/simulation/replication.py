@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from pyhooks.simulation.failures import FaultRates
-from pyhooks.simulation.fault_history import FaultHistory, SimulatedBrokers, draw, starts_apart, warm_up_s
+from pyhooks.simulation.fault_history import FaultHistory, draw, ranges, starts_apart, warm_up_s
 from pyhooks.simulation.partition_machine import (
     ALONE,
     COLUMNS,
@@ -38,30 +38,17 @@ EVENT_S = 3600.0
 
 @dataclass(frozen=True)
 class SimulationPlan:
-    """What to simulate.
+    """What to simulate; all settings on the same histories of faults."""
 
-    Attributes:
-        racks: number of brokers of each rack.
-        topics: number of topics.
-        partitions: number of partitions of all topics.
-        factor: replication factor.
-        placements: brokers of the replicas of each partition in turn; empty for Kafka's placement.
-        settings: settings to simulate, all on the same histories.
-        faults: failure rates.
-        timing: durations.
-        counted_s: length of a replication in seconds.
-        seed: random seed.
-    """
-
-    racks: tuple[int, ...]
+    racks: tuple[int, ...]  # number of brokers of each
     topics: int
-    partitions: int
-    factor: int
-    placements: tuple[tuple[int, ...], ...]
+    partitions: int  # of all topics
+    factor: int  # replication factor
+    placements: tuple[tuple[int, ...], ...]  # brokers of each partition in turn; empty for Kafka's placement
     settings: tuple[GateSetting, ...]
     faults: FaultRates
     timing: Timing
-    counted_s: float
+    counted_s: float  # length of a replication
     seed: int
 
     @property
@@ -72,59 +59,42 @@ class SimulationPlan:
 
 @dataclass(frozen=True)
 class ReplicaLayout:
-    """Placement of the replicas of all partitions.
+    """Placement of the replicas of all partitions."""
 
-    Attributes:
-        replicas: brokers, the preferred leader first, of shape (partitions, replication factor).
-        pattern: index into ``patterns`` of each partition.
-        patterns: racks of the replicas, numbered in the order in which they occur.
-    """
-
-    replicas: Ints
-    pattern: Ints
-    patterns: tuple[tuple[int, ...], ...]
+    replicas: Ints  # brokers, the preferred leader first, of shape (partitions, replication factor)
+    pattern: Ints  # index into ``patterns`` of each partition
+    patterns: tuple[tuple[int, ...], ...]  # racks of the replicas, numbered in the order in which they occur
 
 
 @dataclass(frozen=True)
 class ReplicationResult:
-    """Result of one replication for one setting.
-
-    Attributes:
-        replication: its number.
-        setting: index of the setting.
-        shares: fractions of partition-time, by ``Status``, then ``ALONE`` and ``LOWERED``.
-        lost: partitions that lost acknowledged records, by ``Cause``.
-        events: losses, those within an hour of each other counted once.
-        by_cause: the same for each ``Cause``.
-        tail_s: seconds of acknowledged writes lost by partitions that did not lose all of them.
-        with_tail: number of these partitions.
-    """
+    """Result of one replication for one setting."""
 
     replication: int
     setting: int
-    shares: Floats
-    lost: Floats
-    events: int
-    by_cause: Ints
-    tail_s: float
-    with_tail: float
+    shares: Floats  # fractions of partition-time, by ``Status``, then ``ALONE`` and ``LOWERED``
+    lost: Floats  # partitions that lost acknowledged records, by ``Cause``
+    events: int  # losses, those within an hour of each other counted once
+    by_cause: Ints  # the same for each ``Cause``
+    tail_s: float  # seconds of acknowledged writes lost by partitions that did not lose all of them
+    with_tail: float  # number of these partitions
 
 
 @lru_cache(maxsize=4)
-def layout(plan: SimulationPlan) -> tuple[SimulatedBrokers, ReplicaLayout]:
-    """Return the brokers, and the placement of partitions on them."""
-    brokers = SimulatedBrokers.of(plan.racks)
+def layout(plan: SimulationPlan) -> ReplicaLayout:
+    """Return the placement of partitions on brokers, which are numbered rack by rack."""
+    rack = np.repeat(np.arange(len(plan.racks)), plan.racks)
     if plan.placements:
         placed = [list(plan.placements[number % len(plan.placements)]) for number in range(plan.partitions)]
     else:
-        racks = [brokers.members(rack).tolist() for rack in range(len(plan.racks))]
+        racks = [np.flatnonzero(rack == number).tolist() for number in range(len(plan.racks))]
         placed = place(racks, topics=plan.topics, partitions=plan.partitions, replicas=plan.factor, seed=plan.seed)
     known: dict[tuple[int, ...], int] = {}
     pattern = []
-    for racks_of in brokers.rack[np.array(placed)].tolist():
+    for racks_of in rack[np.array(placed)].tolist():
         order = list(dict.fromkeys(racks_of))
-        pattern.append(known.setdefault(tuple(order.index(rack) for rack in racks_of), len(known)))
-    return brokers, ReplicaLayout(np.array(placed, dtype=np.int64), np.array(pattern, dtype=np.int64), tuple(known))
+        pattern.append(known.setdefault(tuple(order.index(one) for one in racks_of), len(known)))
+    return ReplicaLayout(np.array(placed, dtype=np.int64), np.array(pattern, dtype=np.int64), tuple(known))
 
 
 class _Episodes:
@@ -140,7 +110,7 @@ class _Episodes:
         order = np.lexsort((history.from_s, history.broker))
         number = np.bincount(history.broker, minlength=int(placed.replicas.max()) + 1)
         replicas = placed.replicas.ravel()
-        interval = order[_ranges((np.cumsum(number) - number)[replicas], number[replicas])]
+        interval = order[ranges((np.cumsum(number) - number)[replicas], number[replicas])]
         partition, slot = np.divmod(np.repeat(np.arange(len(replicas)), number[replicas]), placed.replicas.shape[1])
         by_time = np.lexsort((history.from_s[interval], partition))
         self.partition, self.slot, self.interval = partition[by_time], slot[by_time], interval[by_time]
@@ -164,7 +134,7 @@ class _Episodes:
         entry, sizes = self._entries(which[example])
         interval, first_event = self.interval[entry], self.history.first_event
         events = first_event[interval + 1] - first_event[interval]
-        event = _ranges(first_event[interval], events)
+        event = ranges(first_event[interval], events)
         script = np.repeat(np.repeat(np.arange(len(example)), sizes), events)
         bit = np.repeat(np.left_shift(1, self.slot[entry]), events)
         at_s, code = self.history.event_s[event], self.history.event_code[event]
@@ -180,7 +150,7 @@ class _Episodes:
     def _entries(self, which: Ints) -> tuple[Ints, Ints]:
         """Return the entries of some episodes, and how many each has."""
         sizes = np.append(self.first, len(self.partition))[which + 1] - self.first[which]
-        return _ranges(self.first[which], sizes), sizes
+        return ranges(self.first[which], sizes), sizes
 
     def merge_overlapping(self, ended_s: Floats) -> None:
         """Merge each episode with the next one of its partition if its script ended after the start of that."""
@@ -191,20 +161,15 @@ class _Episodes:
         self.first, self.script = self.first[kept], self.script[kept]
 
 
-def _ranges(first: Ints, sizes: Ints) -> Ints:
-    """Return ``first[0], first[0] + 1, …``, ``sizes[0]`` numbers, then those of the next, and so on."""
-    return np.repeat(first - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum()))
-
-
 def play(plan: SimulationPlan, numbers: Sequence[int]) -> list[ReplicationResult]:
     """Run replications with these numbers; the result of each depends on nothing but the plan and its number."""
     return [result for number in numbers for result in _replicate(plan, number)]
 
 
 def _replicate(plan: SimulationPlan, number: int) -> list[ReplicationResult]:
-    brokers, placed = layout(plan)
+    placed = layout(plan)
     random = np.random.default_rng(np.random.SeedSequence(plan.seed, spawn_key=(number,)))
-    episodes = _Episodes(draw(brokers, plan.faults, plan.warm_s, plan.counted_s, random), placed, plan.timing)
+    episodes = _Episodes(draw(plan.racks, plan.faults, plan.warm_s, plan.counted_s, random), placed, plan.timing)
     spent, ended = np.zeros((0, len(plan.settings), COLUMNS)), np.zeros(0)
     pattern, losses = np.zeros(0, dtype=np.int64), []
     while len(which := np.flatnonzero(episodes.script < 0)):

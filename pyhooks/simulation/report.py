@@ -90,7 +90,7 @@ def simulation_json(
 
 
 def _placements(plan: SimulationPlan) -> dict[str, int]:
-    placed = layout(plan)[1]
+    placed = layout(plan)
     number = Counter(placed.pattern.tolist())
     letters = string.ascii_lowercase
     return {" ".join(letters[rack] for rack in racks): number[index] for index, racks in enumerate(placed.patterns)}
@@ -174,4 +174,4 @@ def _count(value: float) -> str:
 
 
 def _signed_time(value: float) -> str:
-    return "0" if value == 0 else of_a_year(value) if value > 0 else f"-{of_a_year(-value)}"
+    return f"-{of_a_year(-value)}" if value < 0 else of_a_year(value) if value else "0"

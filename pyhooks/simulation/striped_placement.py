@@ -59,16 +59,10 @@ class _RackTurn:
 
 
 def place_topic(racks: Sequence[Sequence[int]], partitions: int, replicas: int, random: JavaRandom) -> list[list[int]]:
-    """Place a topic.
+    """Return the replicas of each partition of a new topic, the preferred leader first.
 
-    Args:
-        racks: brokers of each rack, in the order of the racks' names; none empty.
-        partitions: number of partitions.
-        replicas: replication factor, at most the number of brokers.
-        random: source of random numbers.
-
-    Returns:
-        The replicas of each partition, the preferred leader first.
+    ``racks`` has the brokers of each rack, none of them empty, in the order of the racks' names. ``replicas`` is at
+    most the number of brokers.
     """
     named = [_RackTurn(rack, random) for rack in racks]
     turns, brokers = list(named), sum(len(rack) for rack in racks)
@@ -93,7 +87,7 @@ def place_topic(racks: Sequence[Sequence[int]], partitions: int, replicas: int, 
 
 
 def place(racks: Sequence[Sequence[int]], *, topics: int, partitions: int, replicas: int, seed: int) -> list[list[int]]:
-    """Place topics that share at least as many partitions evenly; other arguments are as of ``place_topic``."""
+    """Place topics that share at least as many partitions evenly; other arguments as of ``place_topic``."""
     random = JavaRandom(seed)
     sizes = [partitions // topics + (topic < partitions % topics) for topic in range(topics)]
     return [replica for size in sizes for replica in place_topic(racks, size, replicas, random)]

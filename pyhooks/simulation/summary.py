@@ -32,10 +32,8 @@ REFUSED = tuple(one for one in Status if one is not Status.TAKEN)
 class Figure:
     """Mean over replications.
 
-    Attributes:
-        value: the mean.
-        interval: interval of 95 %; None if all replications are equal, or there are too few events or replications.
-        number: number of events behind it; of differences, of replications with one; None of times.
+    ``interval`` is None if all replications are equal, or there are too few events or replications. ``number`` counts
+    the events behind the figure, or for differences the replications with one; None for times.
     """
 
     value: float
@@ -50,33 +48,19 @@ class Figure:
 
 @dataclass(frozen=True)
 class SettingSummary:
-    """Figures of a setting.
-
-    Attributes:
-        setting: the setting.
-        refused: fraction of partition-time in which acks=all is not taken.
-        by_status: the same for each status.
-        alone: fraction in which one rack acknowledges alone.
-        lowered: fraction in which the operator has lowered R.
-        lost: partitions that lose acknowledged records in a year of the cluster.
-        by_cause: the same for each cause.
-        events: losses in a year of the cluster, of any number of partitions.
-        tail_s: mean seconds of acknowledged writes lost by partitions that do not lose all; None without such losses.
-        refused_less: how much less is refused than with the first setting.
-        lost_less: how many partitions fewer lose records in a year.
-    """
+    """Figures of a setting."""
 
     setting: GateSetting
-    refused: Figure
+    refused: Figure  # fraction of partition-time in which acks=all is not taken
     by_status: dict[Status, Figure]
-    alone: Figure
-    lowered: Figure
-    lost: Figure
+    alone: Figure  # fraction in which one rack acknowledges alone
+    lowered: Figure  # fraction in which the operator has lowered R
+    lost: Figure  # partitions that lose acknowledged records in a year of the cluster
     by_cause: dict[Cause, Figure]
-    events: Figure
-    tail_s: float | None
-    refused_less: Figure
-    lost_less: Figure
+    events: Figure  # losses of any number of partitions in a year of the cluster
+    tail_s: float | None  # mean seconds of acknowledged writes lost by partitions that do not lose all; None if none
+    refused_less: Figure  # how much less is refused than with the first setting
+    lost_less: Figure  # how many partitions fewer lose records in a year
 
 
 def summarise(results: Sequence[ReplicationResult], plan: SimulationPlan) -> list[SettingSummary]:

@@ -136,7 +136,7 @@ SETTINGS = ("2,1", "2,2", "3,1", "2,2,lower=30m", "2,2,elr=replicas", "1,1,elr=o
 
 def one_by_one(one: SimulationPlan, number: int) -> list[tuple[np.ndarray[Any, np.dtype[np.float64]], float]]:
     """Each partition as a cluster of its own, on the same history: nothing is shared that might be shared wrongly."""
-    where = layout(one)[1]
+    where = layout(one)
     found = []
     for replicas in where.replicas.tolist():
         alone = replace(one, placements=(tuple(replicas),), partitions=1)
@@ -188,9 +188,8 @@ def test_nothing_happens_where_nothing_fails() -> None:
 
 def test_what_overlaps_at_a_broker_is_one_interval_with_all_that_happens() -> None:
     one = made("a:2,b:2,c:2", ["2,1"], given=BUSY | {"broker_failure": "200x60h"})
-    brokers, _ = layout(one)
-    history = draw(brokers, one.faults, one.warm_s, one.counted_s, np.random.default_rng(1))
-    for broker in range(brokers.number):
+    history = draw(one.racks, one.faults, one.warm_s, one.counted_s, np.random.default_rng(1))
+    for broker in range(sum(one.racks)):
         own = np.flatnonzero(history.broker == broker)
         slow = history.event_code[history.first_event[own]] == 7
         for kind in (slow, ~slow):
