@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import read_object, write_text
+from pyhooks.core.junit import read_report
 from pyhooks.evidence import fingerprint
 from pyhooks.evidence.claims import OVERLAY, SERIES, Claim, ClaimRun, Claims
 from pyhooks.evidence.rules import FAILED, NOT_RUN, PASSED, SKIPPED, STALE, ClaimJudgement, judge
@@ -206,17 +206,11 @@ def of_junit(files: Iterable[Path], wanted: Sequence[str]) -> dict[str, Any]:
     cases: dict[str, set[str]] = {}
     totals = dict.fromkeys((PASSED, FAILED, SKIPPED), 0)
     files = list(files)
-    for file in files:
-        try:
-            found = list(ElementTree.parse(file).getroot().iter("testcase"))  # noqa: S314 - written by the run just now
-        except ElementTree.ParseError as error:
-            raise RackgateError(f"{file}: {error}") from error
-        for case in found:
-            kinds = {node.tag for node in case}
-            outcome = FAILED if kinds & {"failure", "error"} else SKIPPED if "skipped" in kinds else PASSED
-            totals[outcome] += 1
-            method = _METHOD.match(case.get("name", ""))
-            cases.setdefault(f"{case.get('classname')}#{method.group() if method else ''}", set()).add(outcome)
+    for case in (case for file in files for case in read_report(file).cases):
+        outcome = FAILED if case.status == "error" else case.status
+        totals[outcome] += 1
+        method = _METHOD.match(case.name)
+        cases.setdefault(f"{case.owner}#{method.group() if method else ''}", set()).add(outcome)
     if not files:
         raise RackgateError("no report of tests was written")
     return {"cases": {name: _together(cases.get(name, set())) for name in wanted}, "totals": totals}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.junit import JUnitCase, read_report
 
 PASSED, FAILED, ERROR, SKIPPED = "passed", "failed", "error", "skipped"
 STOCK, OVERLAY, PATCHED = "stock", "overlay", "patched"
@@ -111,29 +111,19 @@ def read_class(name: str, reports: Path) -> ClassResult:
     seconds = 0.0
     seen: Counter[str] = Counter()
     for file in files:
-        try:
-            root = ElementTree.parse(file).getroot()  # noqa: S314 - written by Surefire just now
-        except ElementTree.ParseError as error:
-            raise RackgateError(f"{file}: {error}") from error
-        seconds += float((root.get("time") or "0").replace(",", ""))
-        cases.extend(_case(node, name, seen) for node in root.findall("testcase"))
+        report = read_report(file)
+        seconds += report.seconds
+        cases.extend(_case(case, name, seen) for case in report.cases)
     return ClassResult(name, seconds, tuple(cases))
 
 
-def _case(node: ElementTree.Element, owner: str, seen: Counter[str]) -> CaseResult:
+def _case(case: JUnitCase, owner: str, seen: Counter[str]) -> CaseResult:
     # A failure before any test (in @BeforeAll) has no name.
-    parts = [node.get("classname") or owner, node.get("name") or "(class)"]
-    name = _ADDRESS.sub("@", ".".join(parts))
+    name = _ADDRESS.sub("@", f"{case.owner or owner}.{case.name or '(class)'}")
     seen[name] += 1
     if seen[name] > 1:  # parameters with the same text
         name = f"{name} #{seen[name]}"
-    seconds = float((node.get("time") or "0").replace(",", ""))
-    for tag, status in (("failure", FAILED), ("error", ERROR), ("skipped", SKIPPED)):
-        reports = node.find(tag)
-        if reports is not None:
-            lines = (reports.get("message") or reports.get("type") or "").strip().splitlines()
-            return CaseResult(name, status, seconds, lines[0][:_MESSAGE_CHARACTERS] if lines else "")
-    return CaseResult(name, PASSED, seconds)
+    return CaseResult(name, case.status, case.seconds, case.message[:_MESSAGE_CHARACTERS])
 
 
 def method_of(case: str, owner: str) -> str | None:
