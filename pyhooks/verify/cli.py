@@ -1,10 +1,10 @@
-"""The commands ``rackgate build`` and ``rackgate patch …``."""
+"""Commands ``rackgate build`` and ``rackgate patch``."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,41 +33,54 @@ from pyhooks.verify.reproducibility import check_reproducible
 from pyhooks.verify.series_check import series_check
 from pyhooks.verify.upstream import JOBS as UPSTREAM_JOBS
 from pyhooks.verify.upstream import upstream
+from pyhooks.verify.verdict import CheckResult
 
 build_app = typer.Typer()
 patch_app = typer.Typer(
     name="patch",
-    help="The patch series: lay out its tree, write it back, check it, test it, pin what it is built from.",
+    help="Edit, check and test the patch series, and pin the artifacts that it is built from.",
     no_args_is_help=True,
 )
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and no progress.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, without progress.")]
 With = Annotated[
     list[str] | None,
-    typer.Option("--with", help="Build the opt-in fixes of this name in, such as raft; may be repeated."),
+    typer.Option("--with", help="Include the opt-in fixes of this name, such as raft; can be repeated."),
 ]
 
 
-def say(text: str = "") -> None:
+def print_line(text: str) -> None:
     """Print a line of the result."""
     Console(soft_wrap=True, markup=False, highlight=False).print(text)
+
+
+def print_result(result: CheckResult, lines: Iterable[str], *, as_json: bool) -> None:
+    """Print the result of a check as JSON or as lines; exit with status 1 if it did not pass."""
+    if as_json:
+        typer.echo(json.dumps(result.summary, indent=1))
+    else:
+        for line in lines:
+            print_line(line)
+    if not result.met:
+        raise typer.Exit(1)
 
 
 @build_app.command("build")
 def build_command(
     patches: Annotated[
-        int | None, typer.Option("--patches", min=0, help="Apply only the first N patches, into a folder of their own.")
+        int | None,
+        typer.Option("--patches", min=0, help="Apply only the first N patches; the build has its own folder."),
     ] = None,
     part: Annotated[
-        str, typer.Option("--part", help="Apply only the parts up to this one, into a folder of their own.")
+        str, typer.Option("--part", help="Apply only the parts up to this one; the build has its own folder.")
     ] = "",
     with_: With = None,
     force: Annotated[bool, typer.Option("--force", help="Build even if nothing changed.")] = False,
     archive: Annotated[
-        bool, typer.Option("--archive", help="Pack the overlay with an install note and checksums, too.")
+        bool, typer.Option("--archive", help="Also pack the overlay with instructions and checksums.")
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Builds the patched Kafka: stock jars untouched, and small overlay jars that go before them.
+    """Build the patched Kafka: unmodified stock jars, and small overlay jars that precede them.
 
     Examples:
       rackgate build
@@ -100,17 +113,17 @@ def build_command(
     count = len(manifest["patches"])
     state = "built" if made.fresh else "up to date"
     names = f", opt-in fixes {', '.join(manifest['opt_ins'])}" if manifest["opt_ins"] else ""
-    say(f"Kafka {manifest['kafka_version']} with {count} patches{names}: {state} in {made.seconds:.1f} s")
-    say(f"  {made.distribution.root}")
+    print_line(f"Kafka {manifest['kafka_version']} with {count} patches{names}: {state} in {made.seconds:.1f} s")
+    print_line(f"  {made.distribution.root}")
     for jar in manifest["overlay"]:
-        say(f"  overlay/{jar['jar']}: {len(jar['classes'])} classes, {len(jar['resources'])} other files")
+        print_line(f"  overlay/{jar['jar']}: {len(jar['classes'])} classes, {len(jar['resources'])} other files")
     if not classes:
-        say("  the overlay is empty: the series changes no class")
+        print_line("  the overlay is empty: the series changes no class")
         return
-    say("To use the overlay on a Kafka of your own of the same version, before its start scripts:")
-    say(f"  export CLASSPATH={made.distribution.overlay_classpath}")
+    print_line("To use the overlay on another installation of the same Kafka version, set before its start scripts:")
+    print_line(f"  export CLASSPATH={made.distribution.overlay_classpath}")
     if packed:
-        say(f"{packed.path}: {len(packed.names)} files, {packed.size / 1024:.0f} KiB, sha256 {packed.sha256}")
+        print_line(f"{packed.path}: {len(packed.names)} files, {packed.size / 1024:.0f} KiB, sha256 {packed.sha256}")
 
 
 def _beside(made: builder.Built, selection: Selection) -> Path | None:
@@ -120,13 +133,14 @@ def _beside(made: builder.Built, selection: Selection) -> Path | None:
 
 @patch_app.command("pin")
 def pin_command(
-    role: Annotated[list[str] | None, typer.Option("--role", help="Only this role; may be repeated.")] = None,
+    role: Annotated[list[str] | None, typer.Option("--role", help="Only this role; can be repeated.")] = None,
 ) -> None:
-    """Resolves every artifact through Maven and writes the list with SHA-256 into kafka.toml.
+    """Resolve every artifact with Maven and write the list with SHA-256 to kafka.toml.
 
-    What Maven itself runs, its plugins and everything that they load, goes into maven.sha256; its role is "maven".
+    Maven's own plugins and their dependencies are written to maven.sha256; their role is "maven".
 
-    To move to another Kafka: change the versions at the top of kafka.toml, run this, look at the difference.
+    To move to another Kafka version: change the versions at the top of kafka.toml, run this command, and review the
+    difference.
 
     Examples:
       rackgate patch pin
@@ -145,7 +159,7 @@ def pin_command(
                 artifacts = pin_artifacts(path, work, roles)
             _report(path, *({a.id: a.sha256 for a in some} for some in (before.artifacts, artifacts)))
         if not role or MAVEN in role:
-            with stages.stage("record what Maven runs"):
+            with stages.stage("record the files that Maven needs"):
                 pins = record(recipe.load(path), space.root / "artifacts", work)
             manifest = space.manifest
             old = read_pins(manifest) if manifest.exists() else {}
@@ -157,21 +171,20 @@ def pin_command(
 
 def _report(path: Path, before: Mapping[str, str], after: Mapping[str, str]) -> None:
     """Print the changes of the pins."""
-    say(
-        f"{path}: {len(after)} files, {len(after.keys() - before.keys())} new, {len(before.keys() - after.keys())} gone"
-    )
+    new, removed = len(after.keys() - before.keys()), len(before.keys() - after.keys())
+    print_line(f"{path}: {len(after)} files, {new} new, {removed} removed")
     for name in sorted(name for name in before.keys() & after.keys() if before[name] != after[name]):
-        say(f"  same coordinates, OTHER CONTENT than pinned before: {name}")
+        print_line(f"  same coordinates, DIFFERENT CONTENT than the previous pin: {name}")
 
 
 @patch_app.command("import")
 def import_command(
-    force: Annotated[bool, typer.Option("--force", help="Throw away what was not exported.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Discard changes that were not exported.")] = False,
 ) -> None:
-    """Lays out Kafka's sources as a git repository with the series as commits on top, to work on.
+    """Create a git repository with Kafka's sources and the series as commits on top, for editing.
 
     The branches fixes, gate, elr and observe are at the last commit of each part; observe is checked out. Opt-in fixes
-    are included. `git rebase -i published` moves the branches along.
+    are included. `git rebase -i published` updates the branches.
 
     Examples:
       rackgate patch import
@@ -179,19 +192,19 @@ def import_command(
     """
     tree = builder.import_tree(force=force)
     log = git.git(tree, "log", "--oneline", "--decorate=short", what="list the commits")
-    say(log)
-    say(f"{tree}: change, commit, then `rackgate patch export`")
+    print_line(log)
+    print_line(f"{tree}: edit and commit, then run `rackgate patch export`")
 
 
 @patch_app.command("export")
 def export_command(
     renumber: Annotated[
-        bool, typer.Option("--renumber", help="Name all files anew, numbered from 1 in each part.")
+        bool, typer.Option("--renumber", help="Rename all files, numbered from 1 in each part.")
     ] = False,
 ) -> None:
-    """Writes the tree's commits back to the series, each part from its branch.
+    """Write the tree's commits to the series, each part from its branch.
 
-    A patch keeps its file name as long as its subject and part stay.
+    A patch keeps its file name while its subject and part are unchanged.
 
     Examples:
       rackgate patch export && git diff patch/
@@ -200,18 +213,18 @@ def export_command(
     plan = recipe.load()
     space = Workspace.of(plan)
     if not space.tree.exists():
-        raise RackgateError(f"{space.tree} is not there; run `rackgate patch import` first")
-    with space.lock(say):
+        raise RackgateError(f"{space.tree} is missing; run `rackgate patch import` first")
+    with space.lock(print_line):
         names = series.export(space.tree, plan.path.parent, renumber=renumber)
         series.mark_saved(space.tree)
-    say(f"{plan.path.parent}: {len(names)} patches")
+    print_line(f"{plan.path.parent}: {len(names)} patches")
 
 
 @patch_app.command("check")
 def check_command() -> None:
-    """Checks the series: files, commit messages, trailers and sizes of the patches, and that they apply.
+    """Check the series: files, commit messages, trailers and sizes of the patches, and that they apply.
 
-    They must apply without the opt-in fixes, with each and with all of them, and each fix alone on the published
+    They must apply without the opt-in fixes, with each and with all of them. Each fix must apply alone to the published
     sources with the fixes that it depends on.
     """
     plan = recipe.load()
@@ -223,16 +236,16 @@ def check_command() -> None:
         applied = series_lint.lint_application(plan, folder)
         faults = (*series_lint.lint_patches(patches), *(applied or ()))
     for fault in faults:
-        say(f"error: {fault}")
+        print_line(f"error: {fault}")
     if faults:
         raise typer.Exit(1)
-    ending = "NOT TRIED whether they apply: no sources yet, run `rackgate build` once"
-    say(f"{len(patches)} patches are in order, {'and they apply' if applied is not None else ending}")
+    ending = "NOT CHECKED whether they apply: no sources yet, run `rackgate build` once"
+    print_line(f"{len(patches)} patches are in order, {'and they apply' if applied is not None else ending}")
 
 
 @patch_app.command("facts")
 def facts_command(json_: Json = False) -> None:
-    """Reports the size of each part, and what the series touches: files, messages and versions, parents of the errors.
+    """Report the size of each part, and the files, messages, versions and error classes that the series changes.
 
     Examples:
       rackgate patch facts
@@ -242,20 +255,22 @@ def facts_command(json_: Json = False) -> None:
     if json_:
         typer.echo(json.dumps(found, indent=1))
         return
-    say(f"{'part':24} {'patches':>8} {'main added':>11} {'test added':>11}")
+    print_line(f"{'part':24} {'patches':>8} {'main added':>11} {'test added':>11}")
     for row in found["parts"]:
         name = f"{row['part']}, opt-in {row['opt_in']}" if row["opt_in"] else row["part"]
-        say(f"{name:24} {row['patches']:8} {row['main_added']:11} {row['test_added']:11}")
-    say(f"{found['patches']} patches: {found['main_files']} files of Kafka's code, {found['test_files']} of its tests")
+        print_line(f"{name:24} {row['patches']:8} {row['main_added']:11} {row['test_added']:11}")
+    print_line(
+        f"{found['patches']} patches: {found['main_files']} files of Kafka's code, {found['test_files']} of its tests"
+    )
     for module, files in found["main"].items():
-        say(f"  {module}: {', '.join(files)}")
+        print_line(f"  {module}: {', '.join(files)}")
     for name, message in found["messages"].items():
         fields = "other fields" if message["fields_changed"] else "the same fields"
-        say(f"{name}: versions {message['versions']}, before {message['was']}, {fields}")
+        print_line(f"{name}: versions {message['versions']}, previously {message['was']}, {fields}")
     for side, parents in found["parents"].items():
         for name, above in parents.items():
-            say(f"{name}, {side}: {' < '.join(above) if above else 'absent'}")
-    say(f"{found['deprecations']} deprecations")
+            print_line(f"{name}, {side}: {' < '.join(above) if above else 'absent'}")
+    print_line(f"{found['deprecations']} deprecations")
 
 
 @patch_app.command("test")
@@ -265,7 +280,7 @@ def jvm_test_command(
     with_: With = None,
     json_: Json = False,
 ) -> None:
-    """Runs Kafka's own tests on the overlay; those that the series changes are compiled from it.
+    """Run Kafka's own tests on the overlay; those that the series changes are compiled from it.
 
     Examples:
       rackgate patch test kafka.cluster.PartitionTest
@@ -279,8 +294,8 @@ def jvm_test_command(
         typer.echo(json.dumps(outcome.as_dict(), indent=1))
     else:
         for failure in outcome.failures:
-            say(f"failed: {failure}")
-        say(
+            print_line(f"failed: {failure}")
+        print_line(
             f"{outcome.tests} tests, {outcome.failed} failed, {outcome.skipped} skipped, in {outcome.seconds:.1f} s, "
             f"{'on the published jars' if stock else 'on the overlay'}; reports in {outcome.reports}"
         )
@@ -291,18 +306,18 @@ def jvm_test_command(
 @patch_app.command("upstream")
 def upstream_command(
     every: Annotated[
-        bool, typer.Option("--all", help="Every test class of the touched modules, which takes hours; resumable.")
+        bool, typer.Option("--all", help="Run every test class of the touched modules (hours; can be resumed).")
     ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Do not go on where an earlier run stopped.")] = False,
-    module: Annotated[list[str] | None, typer.Option("--module", help="Only this module; may be repeated.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Discard the results of an interrupted run.")] = False,
+    module: Annotated[list[str] | None, typer.Option("--module", help="Only this module; can be repeated.")] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help="Only classes whose full name has this in it; may be repeated."),
+        typer.Option("--only", help="Only classes whose full name contains this text; can be repeated."),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="JVMs of tests at the same time.")] = UPSTREAM_JOBS,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of test JVMs in parallel.")] = UPSTREAM_JOBS,
     json_: Json = False,
 ) -> None:
-    """Runs Kafka's published tests on the published jars and on the overlay, and compares them case by case.
+    """Run Kafka's published tests on the published jars and on the overlay, and compare the results by test case.
 
     Examples:
       rackgate patch upstream
@@ -310,41 +325,35 @@ def upstream_command(
       rackgate patch upstream --all --jobs 4
       rackgate patch upstream --all --only MirrorConnectors --only StreamsGroup
     """
-    verdict = upstream(every=every, fresh=fresh, quiet=json_, modules=module or (), only=only or (), jobs=jobs)
-    summary = verdict.summary
-    if json_:
-        typer.echo(json.dumps(summary, indent=1))
-    else:
-        for arm, row in summary["totals"].items():
-            say(
-                f"{arm}: {row['classes']} classes, {row['tests']} tests, {row['failures']} failed, {row['errors']} "
-                f"errors, {row['skipped']} skipped, {row['seconds']:.0f} s"
-            )
-        for kind in ("allowed", "flakes", "fails_everywhere", "did_not_run", "missed"):
-            for row in summary[kind]:
-                pace = ", ".join(f"{key} {value}" for key, value in row.items() if key != "test")
-                say(f"{kind.replace('_', ' ')}: {row['test']}: {pace}")
-        met = "met" if verdict.met else "MISSED"
-        say(f"bar {met}, in {summary['seconds']:.0f} s and {summary['sessions']} session(s); see {verdict.path}")
-    if not verdict.met:
-        raise typer.Exit(1)
+    result = upstream(every=every, fresh=fresh, quiet=json_, modules=module or (), only=only or (), jobs=jobs)
+    summary = result.summary
+    lines = [
+        f"{arm}: {row['classes']} classes, {row['tests']} tests, {row['failures']} failed, {row['errors']} "
+        f"errors, {row['skipped']} skipped, {row['seconds']:.0f} s"
+        for arm, row in summary["totals"].items()
+    ]
+    for kind in ("allowed", "flakes", "fails_everywhere", "did_not_run", "missed"):
+        for row in summary[kind]:
+            details = ", ".join(f"{key} {value}" for key, value in row.items() if key != "test")
+            lines.append(f"{kind.replace('_', ' ')}: {row['test']}: {details}")
+    target, seconds = "met" if result.met else "MISSED", summary["seconds"]
+    lines.append(f"target {target}, in {seconds:.0f} s and {summary['sessions']} session(s); see {result.path}")
+    print_result(result, lines, as_json=json_)
 
 
 @patch_app.command("series-check")
 def series_check_command(
-    start: Annotated[
-        int | None, typer.Option("--from", min=1, help="Begin with the prefix of so many patches.")
-    ] = None,
-    end: Annotated[int | None, typer.Option("--to", min=1, help="End with the prefix of so many patches.")] = None,
+    start: Annotated[int | None, typer.Option("--from", min=1, help="Number of patches of the first prefix.")] = None,
+    end: Annotated[int | None, typer.Option("--to", min=1, help="Number of patches of the last prefix.")] = None,
     all_tests: Annotated[
         bool,
-        typer.Option("--all-tests", help="Run all tests of each prefix, and not only those of its last patch (hours)."),
+        typer.Option("--all-tests", help="Run all tests of each prefix, not only those of its last patch (hours)."),
     ] = False,
     fixes: Annotated[bool, typer.Option("--fixes", help="Check only the fixes alone and the opt-in fixes.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Check again what is known already.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Ignore cached results.")] = False,
     json_: Json = False,
 ) -> None:
-    """Checks that every prefix of the series, and each fix alone, compiles and passes the tests that it contains.
+    """Check that every prefix of the series, and each fix alone, compiles and passes the tests that it contains.
 
     Prefixes are those of the default series, without the opt-in fixes. Each fix is checked on the published sources
     with the fixes that it depends on, and the whole series with all opt-in fixes. --from or --to checks only prefixes.
@@ -355,66 +364,55 @@ def series_check_command(
       rackgate patch series-check --from 8 --to 9
       rackgate patch series-check --fixes
     """
-    verdict = series_check(start=start, end=end, fixes=fixes, all_tests=all_tests, fresh=fresh, quiet=json_)
-    if json_:
-        typer.echo(json.dumps(verdict.summary, indent=1))
-    else:
-        for row in (*verdict.summary["prefixes"], *verdict.summary["fixes"]):
-            for failure in row["failures"]:
-                say(f"{row['check']}: failed: {failure['test']}: {failure['message']}")
-            if row["error"]:
-                say(f"{row['check']}: {row['error']}")
-        say(
-            f"{verdict.summary['checked']} checks, {len(verdict.summary['failed'])} failed, "
-            f"in {verdict.summary['seconds']:.0f} s; see {verdict.path}"
-        )
-    if not verdict.met:
-        raise typer.Exit(1)
+    result = series_check(start=start, end=end, fixes=fixes, all_tests=all_tests, fresh=fresh, quiet=json_)
+    summary = result.summary
+    lines: list[str] = []
+    for row in (*summary["prefixes"], *summary["fixes"]):
+        lines += [f"{row['check']}: failed: {one['test']}: {one['message']}" for one in row["failures"]]
+        lines += [f"{row['check']}: {row['error']}"] if row["error"] else []
+    failed, seconds = len(summary["failed"]), summary["seconds"]
+    lines.append(f"{summary['checked']} checks, {failed} failed, in {seconds:.0f} s; see {result.path}")
+    print_result(result, lines, as_json=json_)
 
 
 @patch_app.command("check-reproducible")
 def check_reproducible_command(json_: Json = False) -> None:
-    """Builds twice from nothing, in other folders, as other users, on other days, and compares the bytes.
+    """Build twice from scratch, in different folders, as different users, on different days, and compare the bytes.
 
     Exit status 1 if a file differs; out/reproducible/summary.json has the SHA-256 of each file and the conditions.
 
     Examples:
       rackgate patch check-reproducible
     """
-    verdict = check_reproducible(quiet=json_)
-    if json_:
-        typer.echo(json.dumps(verdict.summary, indent=1))
-    else:
-        for difference in verdict.summary["differences"]:
-            say(f"differs: {difference}")
-        seconds = ", ".join(f"{build['seconds']:.0f} s" for build in verdict.summary["builds"])
-        say(
-            f"{len(verdict.summary['files'])} files of two builds ({seconds}): {verdict.summary['verdict']}; "
-            f"see {verdict.path}"
-        )
-    if not verdict.met:
-        raise typer.Exit(1)
+    result = check_reproducible(quiet=json_)
+    summary = result.summary
+    seconds = ", ".join(f"{build['seconds']:.0f} s" for build in summary["builds"])
+    lines = [f"differs: {difference}" for difference in summary["differences"]]
+    lines.append(f"{len(summary['files'])} files of two builds ({seconds}): {summary['verdict']}; see {result.path}")
+    print_result(result, lines, as_json=json_)
 
 
 @patch_app.command("jmh")
 def jmh_command(
-    full: Annotated[bool, typer.Option("--full", help="Forks enough to settle the bars on a quiet machine.")] = False,
-    forks: Annotated[int | None, typer.Option("--forks", min=1, help="JVMs for each benchmark and side.")] = None,
-    only: Annotated[str, typer.Option("--only", help="Comparisons alone whose name has this in it.")] = "",
+    full: Annotated[bool, typer.Option("--full", help="Enough forks for a verdict on an idle machine.")] = False,
+    forks: Annotated[
+        int | None, typer.Option("--forks", min=1, help="Number of JVMs for each benchmark and side.")
+    ] = None,
+    only: Annotated[str, typer.Option("--only", help="Only comparisons whose name contains this text.")] = "",
     more: Annotated[
-        bool, typer.Option("--more", help="Keep the forks of earlier runs of the same build, and make what is missing.")
+        bool, typer.Option("--more", help="Keep the forks of earlier runs of the same build, and run the missing ones.")
     ] = False,
     within: Annotated[
-        float, typer.Option("--within", min=1, help="Percent by which the yardstick around a heat may be slow.")
+        float, typer.Option("--within", min=1, help="Maximum slowdown of the yardstick around a heat, in percent.")
     ] = ContentionRule().within * 100,
     json_: Json = False,
 ) -> None:
-    """Measures what the gate costs with JMH, stock against overlay, an iteration of each in turn; writes out/jmh.
+    """Measure the cost of the gate with JMH, stock against overlay with alternating iterations; write out/jmh.
 
-    Forks count if a yardstick of fixed work, measured before and after them, is at most half slower than it ever was in
-    this run; else they are made again, twice at most.
+    Forks count if a calibration workload, the yardstick, is at most 50 % slower before and after them than at its
+    fastest in this run. Otherwise they are repeated, at most twice.
 
-    Exit status 1 if a bar is not met, 2 if the intervals are too wide to tell.
+    Exit status 1 if a target is missed, 2 if the intervals are too wide for a verdict.
 
     Examples:
       rackgate patch jmh
@@ -436,26 +434,26 @@ def jmh_command(
         typer.echo(json.dumps(summary, indent=1))
     else:
         for result in summary["comparisons"]:
-            say(_line(result))
-        say(
+            print_line(_line(result))
+        print_line(
             f"{summary['forks']} forks a side, load {summary['load']['lowest']:.1f} to {summary['load']['highest']:.1f}"
         )
-        say(format_pace(summary["pace"]))
+        print_line(format_pace(summary["pace"]))
     if summary["verdict"] == "unknown":
-        open_ = [r for r in summary["comparisons"] if r["verdict"] == "unknown" and not r["control"]]
-        absent = sum(not result["forks"] for result in open_)
-        if cold := sum(result["cold"] for result in open_):
+        unsettled = [r for r in summary["comparisons"] if r["verdict"] == "unknown" and not r["control"]]
+        absent = sum(not result["forks"] for result in unsettled)
+        if cold := sum(result["cold"] for result in unsettled):
             raise RackgateError(
-                f"{cold} of {len(open_)} comparisons that are not settled were measured before their JVMs were warm, "
-                "which more forks do not mend: see iterations_ns in out/jmh/forks.jsonl"
+                f"{cold} of {len(unsettled)} comparisons without a verdict were measured before their JVMs were warm, "
+                "so more forks do not help: see iterations_ns in out/jmh/forks.jsonl"
             )
-        words = f"rackgate patch jmh{' --full' if full else ''}"
+        command = f"rackgate patch jmh{' --full' if full else ''}"
         if within != ContentionRule().within * 100:
-            words += f" --within {within:g}"
+            command += f" --within {within:g}"
         raise RackgateError(
-            f"{len(open_)} comparisons are not settled, {absent} of them not measured at all; about "
-            f"{summary['forks_needed']} forks of each side would do, with a machine as busy as now: "
-            f"`{words} --more --forks N`"
+            f"{len(unsettled)} comparisons have no verdict, {absent} of them no measurement; about "
+            f"{summary['forks_needed']} forks of each side are needed at the current load: "
+            f"`{command} --more --forks N`"
         )
     if summary["verdict"] == "not met":
         raise typer.Exit(1)
@@ -473,7 +471,7 @@ def _line(result: dict[str, Any]) -> str:
     ]
     if any(result["warming"].values()):
         side = max(result["warming"], key=result["warming"].__getitem__)
-        parts.append(f"{result['warming'][side]:.0%} of a side's forks got faster while they were measured")
+        parts.append(f"{result['warming'][side]:.0%} of a side's forks became faster while they were measured")
     if result["forks_disturbed"]:
         parts.append(f"{result['forks_disturbed']} of {result['forks']} forks disturbed")
     return f"{result['name']}: stock {result['stock_ns']:.1f} ns; " + "; ".join(parts)
@@ -482,15 +480,15 @@ def _line(result: dict[str, Any]) -> str:
 @patch_app.command("mutate")
 def mutate_command(
     only: Annotated[
-        list[str] | None, typer.Option("--only", help="Only the mutant of this name; may be repeated.")
+        list[str] | None, typer.Option("--only", help="Only the mutant of this name; can be repeated.")
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the mutants and run nothing.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget earlier results.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Discard earlier results.")] = False,
     json_: Json = False,
 ) -> None:
-    """Takes one piece of the series out after another; each time a test must fail.
+    """Remove one piece of the series at a time and check that a test fails.
 
-    Goes on where an interrupted run stopped. Status 1 if a mutant survived or could not be judged.
+    An interrupted run is resumed. Exit status 1 if a mutant survived or could not be judged.
 
     Examples:
       rackgate patch mutate
@@ -502,7 +500,7 @@ def mutate_command(
             if json_:
                 typer.echo(json.dumps({"name": mutant.name, "what": mutant.what, "stands_for": mutant.stands_for}))
             else:
-                say(f"{mutant.name}: {mutant.what} [{mutant.stands_for}]")
+                print_line(f"{mutant.name}: {mutant.what} [{mutant.stands_for}]")
         return
     summary = mutation.mutate(Distribution.load(), only or (), fresh=fresh, quiet=json_)
     if json_:
@@ -510,11 +508,11 @@ def mutate_command(
     else:
         for verdict in summary.verdicts:
             if verdict.name in summary.chosen and verdict.status != mutation.KILLED:
-                say(f"{verdict.status}: {verdict.name}: {verdict.said}")
-        say(
+                print_line(f"{verdict.status}: {verdict.name}: {verdict.said}")
+        print_line(
             f"{len(summary.chosen)} mutants: {summary.count(mutation.KILLED)} killed, "
             f"{summary.count(mutation.SURVIVED)} survived, {summary.count(mutation.UNKNOWN)} unknown; "
-            f"{summary.reused} known from before; {summary.seconds:.1f} s; {summary.file}"
+            f"{summary.reused} of earlier runs; {summary.seconds:.1f} s; {summary.file}"
         )
     if not summary.passed:
         raise typer.Exit(1)

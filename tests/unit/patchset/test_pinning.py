@@ -80,7 +80,7 @@ def test_what_maven_runs_is_pinned_beside_the_recipe(
     assert read_pins(manifest) == pins
     lines = capsys.readouterr().out.splitlines()
     assert "3 files, 1 new, 1 gone" in lines[-2]
-    assert lines[-1].endswith(f"OTHER CONTENT than pinned before: {changed}")
+    assert lines[-1].endswith(f"DIFFERENT CONTENT than the previous pin: {changed}")
 
 
 def test_what_maven_got_must_be_what_the_recipe_pins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

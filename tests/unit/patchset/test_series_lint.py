@@ -242,7 +242,7 @@ def test_without_sources_nothing_is_tried(tmp_path: Path) -> None:
             "gate/0002-a.patch\n",
             ["error: gate/0001-a.patch: not listed", "error: gate/0002-a.patch: listed in"],
         ),
-        ("One", "gate/0001-a.patch\n", ["1 patches are in order, NOT TRIED"]),
+        ("One", "gate/0001-a.patch\n", ["1 patches are in order, NOT CHECKED"]),
     ],
 )
 def test_the_command_prints_a_line_for_each_fault(
