@@ -111,14 +111,14 @@ def changes(run: ClaimRun, artifact: Mapping[str, Any], now: Fingerprints) -> st
     """
     found = [] if artifact["commands"] == dict(run.commands) else ["the command has changed"]
     then = artifact["depends"]
-    labels = {SERIES: "the patch series", OVERLAY: "what the patch series builds"}
+    labels = {SERIES: "the patch series", OVERLAY: "the build of the patch series"}
     same_files = artifact["files"] == now.files
     differing = [
         name for name, value in now.depends.items() if then.get(name) != value and (name in labels or not same_files)
     ]
     found += [f"{labels.get(name, name)} has changed" for name in differing if name in then]
     unknown = [labels.get(name, name) for name in differing if name not in then]
-    found += [f"nothing was noted of {', '.join(unknown)}"] if unknown else []
+    found += [f"no fingerprint is stored of {', '.join(unknown)}"] if unknown else []
     return ", ".join(found)
 
 
@@ -157,7 +157,7 @@ def fingerprints(runs: Iterable[ClaimRun], root: Path = paths.REPO) -> dict[str,
 def _matches(pattern: str, root: Path) -> list[Path]:
     files = [path for path in root.glob(pattern) if path.is_file()]
     if not files:
-        raise RackgateError(f"kip/claims.toml: a run depends on {pattern}, and there is no such file")
+        raise RackgateError(f"kip/claims.toml: a run depends on {pattern}, which matches no file")
     return files
 
 
@@ -183,8 +183,8 @@ def text_of(artifact: Mapping[str, Any]) -> str:
     text = json.dumps(artifact, indent=1, sort_keys=True) + "\n"
     if len(text.encode()) > MAX_BYTES:
         raise RackgateError(
-            f"run {artifact['run']}: its result has {len(text.encode())} bytes, more than {MAX_BYTES}: name in `keep` "
-            "of kip/claims.toml what is needed of it"
+            f"run {artifact['run']}: its result has {len(text.encode())} bytes, more than {MAX_BYTES}: list the "
+            "needed values in `keep` of kip/claims.toml"
         )
     return text
 
@@ -277,7 +277,8 @@ def contradiction(claim: Claim, judged: ClaimJudgement) -> str:
     """Describe how current artifacts contradict the expected verdict of a claim; empty if they do not."""
     if judged.state == claim.verdict or judged.state in (NOT_RUN, STALE):
         return ""
-    return f"{claim.id}: claims.toml says {claim.verdict}, its artifact {judged.state}: {'; '.join(judged.because)}"
+    reasons = "; ".join(judged.because)
+    return f"{claim.id}: claims.toml expects {claim.verdict}, the artifact gives {judged.state}: {reasons}"
 
 
 def missing(book: EvidenceResults) -> list[str]:
@@ -294,7 +295,7 @@ def faults(claims: Claims, book: EvidenceResults, folder: Path = EVIDENCE) -> li
     found = [labels for name, one in book.judged.items() if (labels := contradiction(claims.claims[name], one))]
     path = folder / INDEX
     try:
-        index = read_object(path, "it is the index") if os.path.lexists(path) else {}
+        index = read_object(path, "`rackgate evidence --judge` writes it") if os.path.lexists(path) else {}
         if invalid := [
             name
             for name, content in index.items()
@@ -310,7 +311,8 @@ def faults(claims: Claims, book: EvidenceResults, folder: Path = EVIDENCE) -> li
         # a state that became stale by a later change is no fault of the index
         elif content["state"] != entry["state"] and entry["state"] != STALE and claims.claims[name].runs:
             found.append(
-                f"{name}: {INDEX} says {content['state']}, and it is {entry['state']}; run `rackgate evidence --judge`"
+                f"{name}: {INDEX} has state {content['state']}, which is now {entry['state']}; "
+                "run `rackgate evidence --judge`"
             )
-    found += [f"{name}: {INDEX} has it, and claims.toml has not" for name in index.keys() - claims.claims.keys()]
+    found += [f"{name}: listed in {INDEX}, but not in claims.toml" for name in index.keys() - claims.claims.keys()]
     return found

@@ -126,25 +126,25 @@ def load(path: Path = CLAIMS) -> Claims:
     Raises:
         RackgateError: it can't be read, or an entry is invalid; the error names the entry and the reason.
     """
-    top = Table(toml_config.read(path, "it lists what the KIP claims and what checks it"), path)
+    top = Table(toml_config.read(path, "it lists the claims of the KIP and their checks"), path)
     titles = top.table("documents")
     documents = {key: titles.text(key) for key in titles.left()}
     runs: dict[str, ClaimRun] = {}
     for table in top.tables("run", ()):
         run = _run(table)
         if run.id in runs:
-            raise table.wrong("id", "there are two of it")
+            raise table.wrong("id", "is used twice")
         runs[run.id] = run
     claims: dict[str, Claim] = {}
     for table in top.tables("claim"):
         claim = _claim(table, documents, runs)
         if claim.id in claims or claim.id in runs:
-            raise table.wrong("id", "there are two of it")
+            raise table.wrong("id", "is used twice")
         claims[claim.id] = claim
     top.done()
     used = {run for claim in claims.values() for run in claim.runs}
     for unused in runs.keys() - used:
-        raise RackgateError(f"{path}: run {unused}: no claim is checked by it")
+        raise RackgateError(f"{path}: run {unused}: checks no claim")
     return Claims(documents, runs, claims)
 
 
@@ -157,7 +157,7 @@ def _id(table: Table) -> str:
 
 def _commands(table: Table) -> dict[str, str]:
     if table.has("command") is table.has("commands"):
-        raise table.wrong("command", "exactly one of command and commands is asked for")
+        raise table.wrong("command", "exactly one of command and commands must be given")
     if table.has("command"):
         return {"": _command(table, "command")}
     labelled = table.table("commands")
@@ -186,7 +186,7 @@ def _run(table: Table) -> ClaimRun:
         statuses=table.wholes("statuses", (0,)),
     )
     if several and (run.kind != "json" or run.reads):
-        raise table.wrong("commands", "several are possible for JSON that is printed alone")
+        raise table.wrong("commands", "several commands are possible only for JSON on standard output")
     if run.kind != "json" and not run.reads:
         raise table.wrong("reads", f"is missing: of kind {run.kind}, the files that the command writes")
     return run
@@ -197,7 +197,7 @@ def _claim(table: Table, documents: Mapping[str, str], runs: Mapping[str, ClaimR
     own = (table.word("run", tuple(runs)),) if table.has("run") else table.words("runs", tuple(runs), ())
     given = [name for name in RULES if table.has(name)]
     if verdict == NOT_TESTABLE and (own or given):
-        raise table.wrong("verdict", "not testable, yet it has a run or a rule")
+        raise table.wrong("verdict", "is not testable, but has a run or a rule")
     if verdict != NOT_TESTABLE and not own:
         raise table.wrong("run", "is missing, so nothing checks it")
     claim = Claim(
@@ -213,9 +213,9 @@ def _claim(table: Table, documents: Mapping[str, str], runs: Mapping[str, ClaimR
     if verdict != CONFIRMED and not claim.why:
         raise table.wrong("why", f"is missing, and the verdict is {verdict}")
     if verdict != NOT_TESTABLE and verdict not in claim.rules:
-        raise table.wrong("verdict", f"no rule tells when it is {verdict}")
+        raise table.wrong("verdict", f"no rule for {verdict}")
     for name in set(own) - {atom.run for atoms in claim.rules.values() for atom in atoms}:
-        raise table.wrong("run", f"no rule asks for the result of {name}")
+        raise table.wrong("run", f"no rule uses the result of {name}")
     return claim
 
 
@@ -249,4 +249,4 @@ def _case_fault(case: str, run: ClaimRun) -> str:
     words = [word for command in run.commands.values() for word in shlex.split(command)]
     if {name, name.replace(".", "/") + ".py"} & {word.partition("::")[0] for word in words}:
         return ""
-    return f"{name} is not among what run {run.id} runs"
+    return f"{name} is not run by {run.id}"

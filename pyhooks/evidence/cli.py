@@ -33,25 +33,28 @@ evidence_app = typer.Typer()
 @evidence_app.command("evidence", epilog=EVIDENCE_EPILOG)
 def evidence_command(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Claims or runs of kip/claims.toml; all if left out.", metavar="ID")
+        list[str] | None, typer.Argument(help="Claims or runs of kip/claims.toml; all by default.", metavar="ID")
     ] = None,
     cost: Annotated[
         list[str] | None,
         typer.Option(help=f"Only runs of this cost ({', '.join(COSTS)}); can be repeated.", metavar="COST"),
     ] = None,
-    cheap: Annotated[bool, typer.Option("--cheap", help="Only what takes seconds, as --cost seconds.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has an artifact of the present, too.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="Run nothing and write nothing: show what is known.")] = False,
+    cheap: Annotated[bool, typer.Option("--cheap", help="Only runs of seconds, as --cost seconds.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Also run again what has a current artifact.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Show the current state; run and write nothing.")] = False,
     judge: Annotated[
-        bool, typer.Option("--judge", help="Run nothing: judge the artifacts, write claims.json and the page.")
+        bool, typer.Option("--judge", help="Run nothing; judge the artifacts and write claims.json and the page.")
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Read files alone, as `make check`: 1 if one contradicts another.")
+        bool,
+        typer.Option(
+            "--check", help="Only compare the stored files, as `make check`; exit status 1 on a contradiction."
+        ),
     ] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="With --check: a claim that is stale or was not run is a fault, too.")
+        bool, typer.Option("--strict", help="With --check: also fail for a claim that is stale or was not run.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what is known as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Checks what KIP-1290 and its background claim: runs the commands, judges their results, writes a matrix.
 
@@ -61,9 +64,9 @@ def evidence_command(
     claims = load()
     chosen = choose(claims, names or [])
     if sum((list_, judge, check)) > 1:
-        raise RackgateError("--list, --judge and --check: give one of them")
+        raise RackgateError("--list, --judge and --check exclude each other")
     if strict and not check:
-        raise RackgateError("--strict: it is about --check, which runs nothing")
+        raise RackgateError("--strict is an option of --check")
     if check:
         raise typer.Exit(_check(claims, strict=strict))
     costs = {"seconds"} if cheap else set()
@@ -73,7 +76,7 @@ def evidence_command(
         costs.add(name)
     with ExitStack() as stack:
         if not list_:
-            taken = "another `rackgate evidence` is at work in this checkout: wait for it"
+            taken = "another `rackgate evidence` runs in this checkout; wait for it"
             stack.enter_context(hold_lock(runs.OUT / ".lock", taken=taken))
         book = artifacts.read_results(claims)
         wanted = [name for name in _selected_runs(claims, names or []) if not costs or claims.runs[name].cost in costs]
@@ -91,7 +94,7 @@ def evidence_command(
         chosen = [name for name in chosen if name in (names or []) or set(claims.claims[name].runs) <= present]
     _print_results(claims, book, chosen, as_json=as_json, written=None if list_ else PAGE)
     if failed:
-        raise RackgateError(f"{len(failed)} runs could not be carried out: {', '.join(failed)}")
+        raise RackgateError(f"{len(failed)} runs failed: {', '.join(failed)}")
     if not list_ and not all(book.judged[name].state == claims.claims[name].verdict for name in chosen):
         raise typer.Exit(1)
 
@@ -104,7 +107,7 @@ def choose(claims: Claims, names: Sequence[str]) -> list[str]:
     """
     for name in names:
         if name not in claims.claims and name not in claims.runs:
-            raise RackgateError(f"{name}: no claim or run of kip/claims.toml; `rackgate evidence --list` shows them")
+            raise RackgateError(f"{name}: no claim or run of kip/claims.toml; `rackgate evidence --list` lists them")
     wanted = set(names)
     return [claim.id for claim in claims.claims.values() if not wanted or wanted & {claim.id, *claim.runs}]
 
@@ -124,7 +127,7 @@ def _runs(claims: Claims, chosen: Sequence[str]) -> list[str]:
 def _carry_out(claims: Claims, todo: Sequence[ClaimRun], *, quiet: bool) -> list[str]:
     stages = Stages(len(todo), runs.OUT / "timings.json", quiet=quiet)
     if todo:
-        stages.say(f"{len(todo)} runs, about {sum(run.minutes for run in todo):.0f} min as kip/claims.toml tells")
+        stages.say(f"{len(todo)} runs, about {sum(run.minutes for run in todo):.0f} min according to kip/claims.toml")
     failed = []
     for run in todo:
         try:
@@ -150,7 +153,7 @@ def _check(claims: Claims, *, strict: bool) -> int:
     console = Console(soft_wrap=True, markup=False, highlight=False)
     for fault in (*faults, *missing):
         console.print(f"error: {fault}")
-    without = f", {len(missing)} without a result of the present" if strict else ""
+    without = f", {len(missing)} without a current result" if strict else ""
     console.print(f"{len(claims.claims)} claims: {_format_counts(book)}; {len(faults)} contradictions{without}")
     return 1 if faults or missing else 0
 
@@ -178,7 +181,7 @@ def _print_results(
     for one in rows:
         verdict = f"{one['state']}, was {one['was']}" if one["was"] else one["state"]
         if one["agrees"] is False:
-            verdict += f"; claims.toml says {one['expected']}"
+            verdict += f"; claims.toml expects {one['expected']}"
         table.add_row(one["id"], verdict, ", ".join(check["run"] for check in one["checks"]), one["says"])
     console.print(table)
     missing = [claims.runs[name] for name in _runs(claims, chosen) if name not in book.hashes or name in book.stale]

@@ -70,7 +70,7 @@ def by_rules(rules: Mapping[str, Sequence[Atom]], results: Mapping[str, Any]) ->
         ((verdict, reason),) = given.items()
         return ClaimJudgement(verdict, tuple(reason))
     if given:
-        return ClaimJudgement(UNDECIDED, (f"the rules say {' and '.join(given)} at once",))
+        return ClaimJudgement(UNDECIDED, (f"the rules for {' and '.join(given)} are all met",))
     return ClaimJudgement(UNDECIDED, tuple(dict.fromkeys(reasons)))
 
 

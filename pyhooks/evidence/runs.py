@@ -75,7 +75,7 @@ def execute(command: Sequence[str], log: Path, timeout_s: float) -> FinishedComm
         try:
             output, _ = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
-            raise RackgateError(f"{shlex.join(command)}: not ready after {timeout_s:.0f} s; see {log}") from error
+            raise RackgateError(f"{shlex.join(command)}: did not end within {timeout_s:.0f} s; see {log}") from error
     return FinishedCommand(process.returncode, output)
 
 
@@ -120,7 +120,7 @@ def carry_out(
         statuses[label], results[label] = done.status, _result(claims, run, done, root, before)
     seconds = time.monotonic() - clock
     if artifacts.fingerprints([run], root)[run.id] != current:
-        raise RackgateError(f"run {run.id}: what it depends on has changed meanwhile; run it again")
+        raise RackgateError(f"run {run.id}: a dependency has changed meanwhile; run it again")
     artifact = {
         "schema": artifacts.SCHEMA,
         "run": run.id,
@@ -182,7 +182,7 @@ def _result(
     try:
         parsed = parse_json(text, constants=str)
     except ValueError as error:
-        raise RackgateError(f"run {run.id}: what it wrote is not JSON: {error}") from error
+        raise RackgateError(f"run {run.id}: its output is not JSON: {error}") from error
     if run.kind == "system":
         return artifacts.of_system(parsed)
     return _kept(parsed, run)
@@ -194,4 +194,4 @@ def _kept(parsed: Any, run: ClaimRun) -> Any:
     try:
         return {name: rules.find(parsed, name if name.startswith("/") else f"/{name}") for name in run.keep}
     except rules.AbsentError as error:
-        raise RackgateError(f"run {run.id}: keep of kip/claims.toml does not fit its result: {error}") from error
+        raise RackgateError(f"run {run.id}: `keep` in kip/claims.toml does not match its result: {error}") from error

@@ -60,9 +60,9 @@ def make_archive(distribution: Distribution, folder: Path | None = None) -> Arch
     """
     manifest = distribution.manifest
     if fault := distribution.damage():
-        raise RackgateError(f"{distribution.root}: {fault}; run `rackgate build --force` before packing it")
+        raise RackgateError(f"{distribution.root}: {fault}; run `rackgate build --force` first")
     if not manifest["overlay"]:
-        raise RackgateError("the overlay is empty, there is nothing to pack: the series changes no class")
+        raise RackgateError("the overlay is empty because the series changes no class; there is nothing to pack")
     top = "-".join([f"kafka-rackgate-{manifest['kafka_version']}-overlay", *_opt_in_suffix(distribution)])
     files = _contents(distribution, top)
     files[SUMS] = "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files)).encode()

@@ -24,7 +24,7 @@ _LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<path>[^\s/]+(?:/[^\s/]+){3,})
 _ABSENT = "rackgate:absent"
 # Advice for a file whose hash differs from its pin: one in the repository, and one that was just downloaded.
 _KEPT = "delete it and run `rackgate build`, which fetches it again"
-_SERVED = "the registry that Maven is set up with serves another file; find out why before anything else"
+_SERVED = "Maven's registry serves a different file; find the reason before you continue"
 RENEW = "rackgate patch pin --role maven"
 
 
@@ -82,7 +82,7 @@ def read_pins(path: Path) -> dict[str, str]:
     for number, line in enumerate(lines, start=1):
         match = _LINE.fullmatch(line)
         if not match:
-            raise RackgateError(f"{path}:{number}: is not a SHA-256, two spaces and the path of a file")
+            raise RackgateError(f"{path}:{number}: must be a SHA-256, two spaces and the path of a file")
         if ".." in match["path"].split("/") or match["path"] in pins:
             raise RackgateError(f"{path}:{number}: {match['path']} is listed twice or leaves the repository")
         pins[match["path"]] = match["sha256"]

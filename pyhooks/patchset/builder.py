@@ -193,7 +193,7 @@ def import_tree(
     with space.lock(stages.say):
         if space.tree.exists() and not force and (work_in_tree := series.unexported(space.tree)):
             raise RackgateError(
-                f"{space.tree}: {work_in_tree}; `rackgate patch export` keeps it, --force throws it away"
+                f"{space.tree}: {work_in_tree}; `rackgate patch export` keeps them, --force discards them"
             )
         work = space.clear_work()
         with stages.stage(STAGES[0]):

@@ -112,7 +112,7 @@ class Distribution:
             if path.is_file()
         }
         if stray := sorted(set(present) - set(expected)):
-            return f"{stray[0]} is not of this build"
+            return f"{stray[0]} does not belong to this build"
         for name, digest in expected.items():
             if name not in present:
                 return f"{name} is missing"

@@ -77,7 +77,7 @@ def javac_version() -> str:
     Raises:
         RackgateError: there is no JDK, or it is older than 17.
     """
-    command = run([java_home() / "bin" / "javac", "-version"], what="ask javac for its version").split()
+    command = run([java_home() / "bin" / "javac", "-version"], what="query the version of javac").split()
     version = command[-1] if command else ""
     major = version.split(".")[0]
     if not major.isdigit() or int(major) < 17:
@@ -149,7 +149,7 @@ def explain(what: str, text: str, log: Path) -> MavenError:
     elif corrupt := _CORRUPT.search(text):
         message = f"{what}: artifact {corrupt['artifact']} does not have the checksum that its repository states"
     elif missing := _MISSING_FILE.search(text):
-        message = f"{what}: artifact {missing['artifact']} cannot be had; is the network up?"
+        message = f"{what}: artifact {missing['artifact']} can't be downloaded; is the network available?"
     else:
         message = f"{what}: Maven failed, see {log}"
     error = MavenError(message, detail=detail[:_DETAIL_CHARACTERS])

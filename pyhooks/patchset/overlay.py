@@ -84,7 +84,7 @@ def changed_nests(
     missing = sorted(set(old) - set(new) - set(module.may_vanish))
     if missing:
         raise RackgateError(
-            f"{module.name}: class {missing[0]} is gone from the patched module, but the published jar still has it; "
+            f"{module.name}: class {missing[0]} is missing from the patched module, but is in the published jar; "
             f"restore it, or list it in may_vanish of [[module]] {module.name} in kafka.toml"
         )
     changed = {name: files for name, files in new.items() if files != old.get(name)}
@@ -94,7 +94,7 @@ def changed_nests(
                 if prefix.encode() in content:
                     raise RackgateError(
                         f"{module.name}: class {name} changed, but it uses {prefix}, which upstream relocates in the "
-                        f"published jar; the overlay cannot carry it"
+                        f"published jar; the overlay cannot contain it"
                     )
     return changed
 
@@ -167,7 +167,7 @@ def _legal(original: Mapping[str, bytes], published: Path) -> dict[str, bytes]:
     for name, target in (("LICENSE", LICENSE), ("NOTICE", NOTICE)):
         content = original.get(target, original.get(name))
         if content is None:
-            raise RackgateError(f"{published}: has no {name}; an overlay jar must carry it on")
+            raise RackgateError(f"{published}: has no {name}; an overlay jar must include it")
         found[target] = content
     found[NOTICE] = paths.NOTICE.read_bytes() + b"\n" + b"=" * 80 + b"\n\n" + found[NOTICE]
     return found

@@ -52,11 +52,11 @@ def pin(path: Path, work: Path, only: Sequence[str] = ()) -> tuple[Artifact, ...
     wanted = dict(_roots_by_role(recipe))
     for role in only:
         if role not in wanted:
-            raise RackgateError(f"{path}: nothing is resolved for a role {role!r}; there are {', '.join(wanted)}")
+            raise RackgateError(f"{path}: no artifact is resolved for role {role!r}; the roles are {', '.join(wanted)}")
     text = path.read_text(encoding="utf-8")
     marker = MARKER.search(text)
     if not marker:
-        raise RackgateError(f"{path}: no line `# --- written by `rackgate patch pin``; the list goes below it")
+        raise RackgateError(f"{path}: no line `# --- written by `rackgate patch pin``; which precedes the list")
     todo = dict.fromkeys(only or wanted)
     repository = MavenRepository(work / "resolved", None)
     kept = {artifact: left for artifact in recipe.artifacts if (left := set(artifact.roles) - todo.keys())}

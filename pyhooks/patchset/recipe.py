@@ -243,7 +243,7 @@ def load(path: Path | None = None) -> Recipe:
         RackgateError: the file is missing or not TOML, or a value is invalid; the message names the place.
     """
     path = path or paths.PATCH / "kafka.toml"
-    top = Table(toml_config.read(path, "it says what is built"), path)
+    top = Table(toml_config.read(path, "it defines the build"), path)
     kafka, plugins, options, resolve = map(top.table, ("kafka", "plugins", "compile", "resolve"))
     recipe = Recipe(
         path=path,
@@ -307,7 +307,7 @@ def _check(recipe: Recipe) -> None:
         if late:
             raise RackgateError(f"{recipe.path}: module {module.name} needs {late[0]}, which must come before it")
         if module.name in seen:
-            raise RackgateError(f"{recipe.path}: module {module.name} is there twice")
+            raise RackgateError(f"{recipe.path}: module {module.name} is listed twice")
         seen.append(module.name)
     files: dict[str, str] = {}
     for artifact in recipe.artifacts:

@@ -179,7 +179,7 @@ class Selection:
         if unknown := sorted(self.opt_ins - set(known)):
             raise RackgateError(f"no fix is opt-in as {unknown[0]}; the series has: {', '.join(known) or 'none'}")
         if self.last_part and self.last_part not in PARTS:
-            raise RackgateError(f"{self.last_part} is no part of the series; its parts are {', '.join(PARTS)}")
+            raise RackgateError(f"{self.last_part} is not a part of the series; the parts are {', '.join(PARTS)}")
         parts = PARTS[: PARTS.index(self.last_part or TOP) + 1]
         chosen = [p for p in patches if p.part in parts and (not p.opt_in or p.opt_in in self.opt_ins)]
         if self.first is not None and not 0 <= self.first <= len(chosen):
@@ -208,7 +208,7 @@ def with_dependencies(patches: Sequence[Patch], fix: Patch) -> tuple[Patch, ...]
         for text in patch.depends:
             other = find_fix(patches, text)
             if other is None:
-                raise RackgateError(f"{patch.name}: depends on {text!r}, which is no fix of the series")
+                raise RackgateError(f"{patch.name}: depends on {text!r}, which is not a fix of the series")
             if other.name not in needed:
                 needed.add(other.name)
                 waiting.append(other)
@@ -245,7 +245,7 @@ def parse(folder: Path, name: str) -> Patch:
     try:
         text = path.read_bytes().decode("utf-8")
     except FileNotFoundError as error:
-        raise RackgateError(f"{name}: listed in {folder / 'series'} but not there") from error
+        raise RackgateError(f"{name}: listed in {folder / 'series'}, but missing") from error
     except UnicodeDecodeError as error:
         raise RackgateError(f"{name}: not UTF-8 at byte {error.start}") from error
     mail = email.parser.Parser().parsestr(text[text.find("\n") + 1 :] if text.startswith("From ") else text)
@@ -336,7 +336,7 @@ def apply(tree: Path, patches: Sequence[Patch]) -> str:
                 str(patch.path.resolve()), what=f"apply {patch.name}",
             )  # fmt: skip
         except RackgateError as error:
-            git(tree, "am", "--abort", what="give the patch up")
+            git(tree, "am", "--abort", what="abort the patch")
             raise RackgateError(
                 f"patch {patch.name} does not apply: {_why(error.detail)}", detail=error.detail
             ) from None
@@ -415,7 +415,7 @@ def mark_saved(tree: Path) -> None:
 
 def unexported(tree: Path) -> str:
     """Describe the changes in a working tree since the last import or export; empty if there are none."""
-    if git(tree, "status", "--porcelain", what="look at the tree"):
+    if git(tree, "status", "--porcelain", what="read the state of the tree"):
         return "has uncommitted changes"
     branches = [[commit_of(tree, f"{space}/{part}") for space in ("refs/heads", _SAVED)] for part in PARTS]
     if any(now != saved or not saved for now, saved in branches) or not _contains(tree, TOP, "HEAD"):
@@ -435,7 +435,7 @@ def part_commits(tree: Path) -> dict[str, list[str]]:
         RackgateError: uncommitted changes, a merge, a branch that is missing or not on top of the previous part's,
             or commits that no branch of a part contains.
     """
-    what = "look at the tree"
+    what = "read the state of the tree"
     if git(tree, "status", "--porcelain", what=what):
         raise RackgateError(f"{tree}: uncommitted changes; commit them (git commit, or --amend), then export")
     below = BASELINE
@@ -449,7 +449,7 @@ def part_commits(tree: Path) -> dict[str, list[str]]:
             remedy = (
                 f"move it up (`git branch -f {part} {below}`) or {below} down"
                 if _contains(tree, below, part)
-                else f"rebase it (`git rebase {below} {part}`), and the branches after it likewise"
+                else f"rebase it (`git rebase {below} {part}`), and then the later branches"
             )
             raise RackgateError(f"{tree}: branch {part} must contain branch {below}; {remedy}")
         below = part
@@ -461,7 +461,7 @@ def part_commits(tree: Path) -> dict[str, list[str]]:
         )
         raise RackgateError(f"{tree}: HEAD has commits above branch {TOP}; {remedy}")
     if git(tree, "rev-list", "--merges", f"{BASELINE}..{TOP}", what=what):
-        raise RackgateError(f"{tree}: a merge on top of {BASELINE}; a series is a straight line (git rebase)")
+        raise RackgateError(f"{tree}: a merge on top of {BASELINE}; a series must be linear (git rebase)")
     ranges = zip((BASELINE, *PARTS), PARTS, strict=False)
     return {
         part: git(tree, "rev-list", "--reverse", f"{start}..{part}", what="list the commits").split()
@@ -502,7 +502,7 @@ def export(tree: Path, folder: Path, *, renumber: bool = False) -> tuple[str, ..
         last = 0
         for commit, subject in zip(commits, subjects_of_part, strict=True):
             if subject in subjects:
-                raise RackgateError(f"{tree}: two commits are called {subject!r}; tell them apart")
+                raise RackgateError(f"{tree}: two commits have the subject {subject!r}; rename one")
             subjects.add(subject)
             name = kept.get((part, subject))
             if name is None:

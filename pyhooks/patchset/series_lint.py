@@ -55,10 +55,10 @@ def lint(folder: Path) -> tuple[str, ...]:
         last = patch
         other = subjects.setdefault(patch.subject, name)
         if other != name:
-            faults.append(f"{name}: same subject as {other}; tell them apart")
+            faults.append(f"{name}: same subject as {other}; rename one")
         other = numbers.setdefault((patch.part, patch.number), name)
         if other != name:
-            faults.append(f"{name}: same number as {other}; `rackgate patch export --renumber` numbers them anew")
+            faults.append(f"{name}: same number as {other}; `rackgate patch export --renumber` renumbers them")
     return tuple(faults)
 
 
@@ -98,13 +98,13 @@ def _trailers(patch: Patch, patches: Sequence[Patch]) -> Iterator[str]:
         return
     opt_in_names = patch.values("Opt-in")
     if len(opt_in_names) > 1 or any(not _OPT_IN.fullmatch(mark) for mark in opt_in_names):
-        yield f"Opt-in: {', '.join(opt_in_names)!r} is not one name of lower-case letters and digits; correct it"
+        yield f"Opt-in: {', '.join(opt_in_names)!r} must be one name of lower-case letters and digits"
     if "" in patch.values("Depends"):
         yield "has an empty Depends: trailer; name a fix, or remove it"
     for text in filter(None, patch.depends):
         other = find_fix(patches, text)
         if other is None:
-            yield f"depends on {text!r}, which is the subject or number of no fix; correct it"
+            yield f"depends on {text!r}, which is not the subject or number of a fix; correct it"
         elif patches.index(other) >= patches.index(patch):
             yield f"depends on {other.name}, which does not come before it; move it up"
         elif other.opt_in not in {"", patch.opt_in}:

@@ -58,7 +58,7 @@ class Stages:
 def durations(memory: Path) -> dict[str, float]:
     """Return the stored durations in seconds by name, or nothing if the file is unreadable: they are only estimates."""
     try:
-        found = read_object(memory, "it keeps durations")
+        found = read_object(memory, "it stores durations")
     except RackgateError:
         return {}
     return {name: float(value) for name, value in found.items() if type(value) in (int, float)}

@@ -133,8 +133,10 @@ class Workspace:
     @staticmethod
     def _as_laid_out(folder: Path) -> bool:
         try:
-            head = git(folder, "rev-parse", "HEAD", source_tree.BASELINE, what="look at the sources").split()
-            return len(set(head)) == 1 and not git(folder, "status", "--porcelain", what="look at the sources")
+            head = git(folder, "rev-parse", "HEAD", source_tree.BASELINE, what="read the state of the sources").split()
+            return len(set(head)) == 1 and not git(
+                folder, "status", "--porcelain", what="read the state of the sources"
+            )
         except RackgateError:
             return False  # any damage: the caller creates the repository anew
 

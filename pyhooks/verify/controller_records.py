@@ -161,7 +161,7 @@ def parse(text: str) -> tuple[ScriptEvent, ...]:
     steps: list[ScriptEvent] = []
     lines = text.splitlines()
     if not lines or lines[-1] != "end":
-        raise RackgateError("the controller's script did not come to its end")
+        raise RackgateError("the controller's script did not complete")
     seed, number, name, refused = 0, -1, "", ""
     records: list[ControllerRecord] = []
     for line in lines:

@@ -64,7 +64,7 @@ def measure(
     space = Workspace.of(recipe.load())
     key, path = _key(distribution, effort, rule), out / "forks.jsonl"
     cells, _ = plan(only)
-    taken = f"another run measures into {out}; wait for it or end it"
+    taken = f"another run writes to {out}; wait for it or stop it"
     with hold_lock(out / "lock", taken=taken), jmh_runner.folders(space) as (work, scratch):
         heats = Heats(rule, _kept(path, key) if more else ())
         runner = jmh_runner.prepare(recipe.load(), space, distribution, console, work=work, scratch=scratch, out=out)
@@ -76,7 +76,7 @@ def measure(
                 stream.flush()
 
             def forks(names: Sequence[str], number: int) -> Sequence[Fork]:
-                status.update(f"round {number}: {names[0]} and {len(names) - 1} more in turn")
+                status.update(f"round {number}: {names[0]} and {len(names) - 1} others, alternating")
                 return runner.heat([by_name[name] for name in names], number, effort)
 
             by_name = {cell.name: cell for cell in plan()[0]}
@@ -111,9 +111,9 @@ def _rounds(pacer: HeatRunner, heats: Heats, cells: Sequence[JmhCell], effort: E
         )
     while waiting := pacer.open(names):
         pacer.repeat(names)
-        yield f"after the last round, heats made again: {len(waiting)}; {format_pace(heats.summary())}"
+        yield f"after the last round, heats repeated: {len(waiting)}; {format_pace(heats.summary())}"
     if len(heats.tries) == tries_before:
-        yield f"{effort.forks} rounds are there already; {format_pace(heats.summary())}"
+        yield f"{effort.forks} rounds are complete already; {format_pace(heats.summary())}"
 
 
 def _missing(heats: Heats, cells: Sequence[JmhCell], effort: Effort) -> dict[int, list[list[JmhCell]]]:
@@ -141,10 +141,10 @@ def _beforehand(cells: Sequence[JmhCell], heats: Heats, effort: Effort) -> str:
     fork_s = effort.warm_s + effort.iterations * effort.iteration_s
     missing = [members for groups in _missing(heats, cells, effort).values() for members in groups]
     left_s = fork_s * sum(map(len, missing)) + _START_S * len(missing)
-    kept = f"{len(heats.kept())} heats kept, {len(heats.to_make_again())} to make again; " if heats.tries else ""
+    kept = f"{len(heats.kept())} heats kept, {len(heats.to_make_again())} to repeat; " if heats.tries else ""
     return (
         f"{kept}{effort.forks} rounds of {len(cells)} forks, of which {len(missing)} heats are missing, about "
-        f"{math.ceil(left_s / 60)} min if none has to be made again"
+        f"{math.ceil(left_s / 60)} min if none is repeated"
     )
 
 
@@ -200,7 +200,7 @@ def _key(distribution: Distribution, effort: Effort, rule: ContentionRule) -> st
     """Return a hash of all that combined forks must have in common: build, effort, rule, code, JDK and machine."""
     digest = hashlib.sha256(distribution.manifest["patch_hash"].encode())
     digest.update(json.dumps([effort.warm_s, effort.iterations, effort.iteration_s]).encode())
-    java = run(["java", "--version"], what="ask java for its version")
+    java = run(["java", "--version"], what="query the version of java")
     digest.update(json.dumps([asdict(rule), identity(), java]).encode())
     here = Path(__file__).parent
     for path in sorted([*jmh_runner.SOURCES.rglob("*.java"), *here.glob("jmh*.py"), here / "cpu_contention.py"]):
@@ -221,15 +221,15 @@ def _kept(path: Path, key: str) -> list[Heat]:
     if not path.exists():
         return []
     # A killed run may have left an incomplete last line.
-    whole = [line for line in read_text(path, "it keeps forks").splitlines(keepends=True) if line.endswith("\n")]
-    expected = "forks of an earlier run; leave --more away to begin anew"
+    whole = [line for line in read_text(path, "it stores forks").splitlines(keepends=True) if line.endswith("\n")]
+    expected = "forks of an earlier run; omit --more to start anew"
     with evaluating(path, expected):
         lines: list[Mapping[str, Any]] = [parse_json(line) for line in whole]
         other = any(line["key"] != key for line in lines)
     if other:
         raise RackgateError(
-            f"{path} has forks of another build, effort (--full), rule (--within) or machine, and these must not be "
-            "counted together: say the same as then, or leave --more away to begin anew"
+            f"{path} has forks of another build, effort (--full), rule (--within) or machine, which must not be "
+            "combined: use the same options, or omit --more to start anew"
         )
     with evaluating(path, expected):
         return [Heat.of(line) for line in lines]

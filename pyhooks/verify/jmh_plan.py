@@ -107,7 +107,7 @@ def plan(only: str = "") -> tuple[tuple[JmhCell, ...], tuple[Comparison, ...]]:
     wanted = tuple(comparison for comparison in comparisons if only in comparison.name)
     if not wanted:
         names = ", ".join(comparison.name for comparison in comparisons)
-        raise RackgateError(f"no comparison has {only!r} in its name; there are: {names}")
+        raise RackgateError(f"no comparison has {only!r} in its name; the names are: {names}")
     used = {name for comparison in wanted for name in (comparison.stock, comparison.other)}
     return tuple(cell for cell in cells if cell.name in used), wanted
 

@@ -165,7 +165,9 @@ def read(result: Path, cell: JmhCell, number: int) -> Fork:
         # Rolling a log file can take a whole iteration, which then has no complete slice.
         each = [ns / (cell.slice_calls * cell.operations) for ns in fastest if ns]
         if len(each) < _MEASURED * len(fastest):
-            raise ValueError(f"{len(each)} of {len(fastest)} iterations have a whole slice of {cell.slice_calls} calls")
+            raise ValueError(
+                f"{len(each)} of {len(fastest)} iterations have a complete slice of {cell.slice_calls} calls"
+            )
         (bytes_,) = second["gc.alloc.rate.norm"]["rawData"]
         return Fork(
             cell=cell.name,
@@ -177,7 +179,7 @@ def read(result: Path, cell: JmhCell, number: int) -> Fork:
             iterations_ns=tuple(each),
         )
     except (OSError, ValueError, KeyError, IndexError, ZeroDivisionError) as error:
-        raise RackgateError(f"benchmark {cell.name}: JMH's result {result} is not understood: {error!r}") from error
+        raise RackgateError(f"benchmark {cell.name}: JMH's result {result} is malformed: {error!r}") from error
 
 
 @contextmanager

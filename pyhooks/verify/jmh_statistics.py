@@ -134,7 +134,7 @@ def difference(
         ValueError: the sides differ in length, or there are fewer than ``FEWEST_FORKS`` rounds.
     """
     if len(before) != len(after) or len(before) < FEWEST_FORKS:
-        raise ValueError(f"{len(before)} and {len(after)} forks; {FEWEST_FORKS} of each at least")
+        raise ValueError(f"{len(before)} and {len(after)} forks; at least {FEWEST_FORKS} of each are needed")
     one, two = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
     count = len(one)
     drawn = np.random.default_rng(_SEED).integers(0, count, size=(RESAMPLES, count))

@@ -107,7 +107,7 @@ class CompileServer:
         ready, _, _ = select.select([responses], [], [], COMPILE_TIMEOUT_S)
         response = responses.readline() if ready else ""
         if not response:
-            raise RackgateError(f"{tool} did not answer within {COMPILE_TIMEOUT_S:.0f} s; run the command again")
+            raise RackgateError(f"{tool} did not respond within {COMPILE_TIMEOUT_S:.0f} s; run the command again")
         state, _, encoded = response.strip().partition("\t")
         if state != "ok":
             said = base64.b64decode(encoded).decode("utf-8", errors="replace")
@@ -268,7 +268,7 @@ class MutantRunner:
         messages = module.messages
         definitions = f"{module.path}/src/main/resources/{messages.path if messages else '?'}/"
         if not mutant.file.startswith(definitions):
-            raise RackgateError(f"mutant {mutant.name}: {mutant.file} is no message definition of {module.name}")
+            raise RackgateError(f"mutant {mutant.name}: {mutant.file} is not a message definition of {module.name}")
         tree = folder / "tree"
         shutil.copytree(self.tree / definitions, tree / definitions)
         (tree / mutant.file).write_text(text, encoding="utf-8")

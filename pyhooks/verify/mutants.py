@@ -98,7 +98,7 @@ def load(path: Path, recipe: Recipe) -> tuple[Mutant, ...]:
     names = [mutant.name for mutant in mutants]
     for mutant in mutants:
         if names.count(mutant.name) > 1:
-            raise RackgateError(f"{path}: mutant {mutant.name} is there twice")
+            raise RackgateError(f"{path}: mutant {mutant.name} is listed twice")
         for file in (mutant.file, *mutant.recompile):
             module = home(recipe, file)
             if module is None or not file.startswith(f"{module.path}/src/main/"):
@@ -139,5 +139,5 @@ def choose(mutants: tuple[Mutant, ...], names: Iterable[str]) -> tuple[Mutant, .
     known = {mutant.name for mutant in mutants}
     for name in wanted:
         if name not in known:
-            raise RackgateError(f"no mutant is named {name}; `rackgate patch mutate --list` shows them")
+            raise RackgateError(f"no mutant is named {name}; `rackgate patch mutate --list` lists them")
     return tuple(mutant for mutant in mutants if not wanted or mutant.name in wanted)

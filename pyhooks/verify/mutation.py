@@ -181,7 +181,7 @@ def mutate(
     }
     contexts = {names: _context(plan, some) for names, some in patches.items()}
     space = Workspace.of(plan)
-    taken = f"another run tries mutants in {target}; wait for it or end it"
+    taken = f"another run tests mutants in {target}; wait for it or stop it"
     with hold_lock(target / "lock", taken=taken):
         results = MutantResults(target, everything, contexts, fresh=fresh)
         todo = [mutant for mutant in chosen if not results.known(mutant)]
@@ -277,7 +277,7 @@ def run_base(tester: MutantTester, class_name: str, methods: Sequence[str]) -> l
         if bad:
             fault = f"fails without a mutant: {bad.place or bad.id}: {bad.said}"
         elif done.fault:
-            fault = f"did not come to its end without a mutant: {done.fault}"
+            fault = f"did not complete without a mutant: {done.fault}"
         elif not passed:
             fault = "no test ran without a mutant"
         bases.append(Baseline(str(selector), passed, fault, seconds))
@@ -322,7 +322,7 @@ def _doubts(name: str, done: JvmRun, expected: set[str]) -> list[str]:
         return [f"{name}: {done.fault}"]
     other = next((line for line in done.lines if line.status in {"failed", "broken"}), None)
     if other:
-        return [f"{name}: {other.place or other.id} says nothing about the mutant: {other.said}"]
+        return [f"{name}: {other.place or other.id} does not judge the mutant: {other.said}"]
     left_out = expected - {line.id for line in done.lines if line.status == "passed"}
     return [f"{name}: {len(left_out)} of {len(expected)} tests did not run"] if left_out else []
 
@@ -423,7 +423,7 @@ class MutantResults:
 def _read(file: Path) -> dict[str, Any]:
     """Return the content of a stored file, or nothing if it is unreadable: everything is then run again."""
     try:
-        return read_object(file, "it keeps verdicts")
+        return read_object(file, "it stores verdicts")
     except RackgateError:
         return {}
 

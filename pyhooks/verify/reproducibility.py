@@ -235,7 +235,7 @@ def _build(conditions: Conditions, space: Workspace, folder: Path) -> FinishedBu
     builds.files |= {f"overlay/{path.name}": path for path in (dist / "overlay").iterdir()}
     builds.files |= {MANIFEST: dist / MANIFEST, **{path.name: path for path in build.glob("*.tar.gz")}}
     if len(builds.files) < 4:
-        raise RackgateError(f"build {conditions.name}: it made only {', '.join(sorted(builds.files))}")
+        raise RackgateError(f"build {conditions.name}: its only files are {', '.join(sorted(builds.files))}")
     return builds
 
 
@@ -262,7 +262,7 @@ def _other_user(root: Path) -> tuple[str, ...]:
             for path in (root, *root.rglob("*")):
                 os.chown(path, int(_NOBODY), int(_NOBODY), follow_symlinks=False)
         return prefix
-    raise RackgateError("a build by another user can't be made: neither setpriv nor a user namespace gives one here")
+    raise RackgateError("a build by another user is not possible: neither setpriv nor a user namespace works here")
 
 
 def _clock_library(days: int, folder: Path) -> Path:
@@ -279,7 +279,7 @@ def _clock_library(days: int, folder: Path) -> Path:
         source,
         "-ldl",
     ]
-    run(command, what="compile the library that moves the clock")
+    run(command, what="compile the library that shifts the clock")
     library.chmod(0o755)
     return library
 

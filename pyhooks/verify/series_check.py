@@ -36,7 +36,9 @@ from pyhooks.verify.verdict import CheckResult
 _FORMAT = 4
 _KEPT_ROWS = 200
 # An error caused by the prefix, not by the environment: a compile error, or a patch that does not apply.
-_OF_THE_PREFIX = re.compile(r"\.(java|scala):\d+|does not apply|is in src/main or src/test of no|is relocated")
+_OF_THE_PREFIX = re.compile(
+    r"\.(java|scala):\d+|does not apply|is in src/main or src/test of no|upstream relocates|is missing from the patched"
+)
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ def series_check(
     plan = recipe.load()
     patches = series.load_all(plan.path.parent)
     if fixes and (start or end):
-        raise RackgateError("series-check: --fixes checks no prefixes; leave --from and --to out")
+        raise RackgateError("series-check: --fixes checks no prefixes; omit --from and --to")
     checks = [] if fixes else prefix_checks(patches, start, end, all_tests=all_tests)
     prefixes = len(checks)
     if start is None and end is None:
@@ -150,7 +152,7 @@ def series_check(
         file = folder / f"{check.key(plan)[:32]}.json"
         with stages.stage(check.name):
             if file.exists() and not fresh:
-                row = {**read_object(file, "it is the result of a prefix; delete it"), "kept": True}
+                row = {**read_object(file, "it stores the result of a prefix; delete it"), "kept": True}
             else:
                 row = {**run_check(plan, space, check, folder / f"{file.stem}-work"), "kept": False}
                 write_json(file, row)
@@ -273,8 +275,8 @@ def format_row(row: Mapping[str, Any]) -> str:
     flakes = f", {len(row['flakes'])} flakes" if row["flakes"] else ""
     ran = f"{figures['tests']} tests of {figures['classes']} classes, {len(row['failures'])} failed{flakes}"
     if row["published_fail"]:
-        ran += f", {len(row['published_fail'])} fail without the series too"
-    return f"{'ok' if row['ok'] else 'FAILED'}: compiles, {ran}{' (known before)' if row['kept'] else ''}"
+        ran += f", {len(row['published_fail'])} also fail without the series"
+    return f"{'ok' if row['ok'] else 'FAILED'}: compiles, {ran}{' (cached)' if row['kept'] else ''}"
 
 
 def stages_usual(folder: Path, check: str) -> float | None:

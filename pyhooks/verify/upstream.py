@@ -92,7 +92,7 @@ def upstream(
     base = space.root / "upstream" / _key(plan, distribution)[:16]
     for name in modules:
         plan.module(name)
-    taken = f"Kafka's tests are running already, in {base}; wait for them"
+    taken = f"another run of Kafka's tests uses {base}; wait for it"
     # SIGTERM is handled like an interruption, so that test JVMs end, too: they are Maven's children, not ours.
     with hold_lock(base.with_suffix(".lock"), taken=taken), exits_on_sigterm():
         # Leftovers of a run that was killed.
@@ -117,7 +117,7 @@ def upstream(
             progress.stock.unlink(missing_ok=True)
         progress.load()
         if progress.done:
-            screen.print(f"going on: {len(progress.done)} results are there already", highlight=False)
+            screen.print(f"resuming: {len(progress.done)} results exist", highlight=False)
         screen.print("compiling the test sources of the series", highlight=False)
         changed = compile_changed(runner, patches)
         own_tests = series_tests(changed, runner)
@@ -197,7 +197,9 @@ def narrowed(units: Sequence[Batch], only: Sequence[str]) -> list[Batch]:
     names = {name for unit in units for name in unit.classes}
     unmatched = [text for text in only if not any(text in name for name in names)]
     if unmatched:
-        raise RackgateError(f"no test class of these modules has {unmatched[0]!r} in its name; --all knows the most")
+        raise RackgateError(
+            f"no test class of these modules has {unmatched[0]!r} in its name; --all includes the most classes"
+        )
     chosen = {name for name in names if not only or any(text in name for text in only)}
     cut = [replace(unit, classes=tuple(name for name in unit.classes if name in chosen)) for unit in units]
     return [unit for unit in cut if unit.classes]
@@ -293,7 +295,7 @@ def _run_units(
         with guard:
             left_s = sum(map(usual_durations.of, waiting.values())) / jobs
         head = f"{number + 1}/{len(todo)} {unit.module.name} on {unit.arm}"
-        about = f"about {max(left_s / 60, 1):.0f} min left in all"
+        about = f"about {max(left_s / 60, 1):.0f} min left in total"
         screen.print(f"{head}: {len(unit.classes)} classes; {about}", highlight=False)
         started = time.monotonic()
         count = 0

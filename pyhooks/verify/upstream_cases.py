@@ -231,13 +231,13 @@ def judge(runs: Runs, allowed: Mapping[str, str]) -> dict[str, Any]:
         if reason is None:
             missed.append({**row, "why": "passes on stock, not on the overlay"})
         elif not runs.ever(PATCHED, case) or runs.flaky(PATCHED, case):
-            missed.append({**row, "why": "is excused, but the form that the series gives it does not pass"})
+            missed.append({**row, "why": "is allowed to fail, but the version in the series does not pass"})
         else:
             excused.append({**row, "reason": reason})
     for case in _cases(runs, PATCHED):
         if runs.never(PATCHED, case) and (runs.ever(STOCK, case) or not runs.has(STOCK, case)):
             row = {"test": case, "patched": str(runs.tally(PATCHED, case)), "message": runs.message(PATCHED, case)}
-            missed.append({**row, "why": "fails in the form that the series gives it"})
+            missed.append({**row, "why": "the version in the series fails"})
     silent = _did_not_run(runs)
     missed += [{**row, "why": f"ran on {STOCK} but not here"} for row in silent if row["ran_on_stock"] == "yes"]
     missed += [{**row, "why": "a test class of the series did not run"} for row in silent if row["ran_on_stock"] == "-"]

@@ -151,7 +151,7 @@ def run_classes(
     left = dict(wanted)
     crash = _batch(runner, arm, module, left, report)
     if left and runner.ended.is_set():
-        raise RackgateError(f"{len(left)} classes of {module.name} on {arm} were ended before they had a result")
+        raise RackgateError(f"{len(left)} classes of {module.name} on {arm} were stopped before they had a result")
     lost = list(left) if len(wanted) == 1 else [name for name in left if name in crash.unloadable]
     for name in lost:
         del left[name]

@@ -56,7 +56,7 @@ class UpstreamProgress:
         A class that could not be loaded does not count as done: the class path may be complete now.
         """
         for path in (self.stock, self.lines, self.patched):
-            text = read_text(path, "it keeps results") if path.exists() else ""
+            text = read_text(path, "it stores results") if path.exists() else ""
             whole = text[: text.rfind("\n") + 1]
             if whole != text:
                 write_text(path, whole)

@@ -69,7 +69,7 @@ def load(plan: Recipe, path: Path | None = None) -> Suite:
     top.done()
     for name in classes:
         if name not in {module.name for module in plan.modules}:
-            raise RackgateError(f"{path}: module {name}: there is none in {plan.path.name}")
+            raise RackgateError(f"{path}: module {name}: not defined in {plan.path.name}")
         if not plan.module(name).tests:
             raise RackgateError(f"{path}: no test jar of module {name} is published")
     every = [name for names in classes.values() for name in names]
@@ -99,7 +99,7 @@ def everything(plan: Recipe, store: ArtifactStore, modules: Sequence[Module], li
     tests = {name: test_classes(found, known) for name, found in owned.items()}
     unknown = sorted((listed.alone | listed.apart).difference(*tests.values()))
     if unknown:
-        raise RackgateError(f"upstream.toml: no test jar has {unknown[0]}, which is listed in alone or apart")
+        raise RackgateError(f"upstream.toml: no test jar has {unknown[0]}, which alone or apart lists")
     classes = {module.name: tests[module.name] for module in modules if module.tests}
     return replace(listed, name="all", classes={name: found for name, found in classes.items() if found})
 

@@ -45,7 +45,7 @@ def test_import_and_export_of_the_series_change_nothing(tree: Path, tmp_path: Pa
     assert len(commits) == len(patches) > 0
     for part, of_part in series.part_commits(tree).items():
         assert len(of_part) == sum(patch.part == part for patch in patches)
-    assert git(tree, "status", "--porcelain", what="look at the tree") == ""
+    assert git(tree, "status", "--porcelain", what="read the state of the tree") == ""
 
     folder = tmp_path / "series"
     shutil.copytree(paths.PATCH, folder)

@@ -115,7 +115,7 @@ def test_what_nothing_was_noted_of_makes_it_stale(root: Path) -> None:
     (root / "more.py").write_text("", encoding="utf-8")
     (root / "input" / "a.txt").write_text("b", encoding="utf-8")
     more = read(root, GOOD.replace('depends = ["input/*.txt"]', 'depends = ["input/*.txt", "more.py", "*.py"]', 1))
-    assert book_of(more, root).stale["sum"] == "input/*.txt has changed, nothing was noted of more.py, *.py"
+    assert book_of(more, root).stale["sum"] == "input/*.txt has changed, no fingerprint is stored of more.py, *.py"
 
 
 def test_an_artifact_that_says_otherwise_is_a_fault(root: Path) -> None:
@@ -123,7 +123,7 @@ def test_an_artifact_that_says_otherwise_is_a_fault(root: Path) -> None:
     book = run_all(claims, root, Commands(root, {"n": 5}))
     artifacts.write_index(claims, book, root / "kept")
     told = artifacts.faults(claims, book, root / "kept")
-    assert told[0].startswith("one: claims.toml says confirmed, its artifact refuted")
+    assert told[0].startswith("one: claims.toml expects confirmed, the artifact gives refuted")
     assert [line.partition(":")[0] for line in told] == ["one", "two"]
 
 
@@ -156,7 +156,7 @@ def test_a_command_is_one_of_the_project(tmp_path: Path) -> None:
     wrong = runs.execute(["rackgate", "evidence", "nothing-of-that-name"], tmp_path / "log", 60)
     assert wrong.status == 2
     assert "no claim or run" in (tmp_path / "log").read_text(encoding="utf-8")
-    with pytest.raises(RackgateError, match="rackgate version: not ready after 0 s"):
+    with pytest.raises(RackgateError, match="rackgate version: did not end within 0 s"):
         runs.execute(["rackgate", "version"], tmp_path / "log", 0.01)
 
 
@@ -338,7 +338,7 @@ def test_the_command_runs_what_is_missing(made: Commands) -> None:
     assert runner.invoke(app, ["evidence", "one", "--fresh"]).exit_code == 1
     checked = runner.invoke(app, ["evidence", "--check"])
     assert checked.exit_code == 1
-    assert "one: claims.toml says confirmed, its artifact refuted" in checked.stdout
+    assert "one: claims.toml expects confirmed, the artifact gives refuted" in checked.stdout
     assert (made.root / "page" / "index.html").is_file()
 
 
@@ -348,7 +348,7 @@ def test_a_strict_check_wants_results_of_the_present(made: Commands) -> None:
     strict = runner.invoke(app, ["evidence", "--check", "--strict"])
     assert strict.exit_code == 1
     assert "one: not run yet: sum has not been run; run `rackgate evidence one`" in strict.stdout
-    assert "0 contradictions, 2 without a result of the present" in strict.stdout
+    assert "0 contradictions, 2 without a current result" in strict.stdout
     assert runner.invoke(app, ["evidence"]).exit_code == 0
     # what can't be tested needs none
     assert runner.invoke(app, ["evidence", "--check", "--strict"]).exit_code == 0
@@ -370,4 +370,4 @@ def test_the_command_tells_what_it_cannot_do(made: Commands) -> None:
         assert isinstance(runner.invoke(app, ["evidence", *words]).exception, RackgateError)
     made.status = 3
     failed = runner.invoke(app, ["evidence"])
-    assert "2 runs could not be carried out: sum, tests" in str(failed.exception)
+    assert "2 runs failed: sum, tests" in str(failed.exception)

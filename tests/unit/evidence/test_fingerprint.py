@@ -418,7 +418,7 @@ def stale(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str
         book = artifacts.read_results(claims_of(root, *(depends or made)), root / "kept", root)
         reason = book.stale.get("sum", "")
         assert bool(reason) == (book.judged["one"].state == STALE)
-        names = {"overlay": "what the patch series builds", "series": "the patch series"}
+        names = {"overlay": "the build of the patch series", "series": "the patch series"}
         return [name for name in (depends or made) if names.get(name, name) in reason]
 
     return now

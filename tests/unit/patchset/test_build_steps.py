@@ -101,7 +101,7 @@ ARTIFACT = '[[artifact]]\nid = "{id}"\nsha256 = "{sha}"\nroles = ["{role}"]\n'
         (RECIPE.replace("[resolve]", "[resolve]\nruntime = 1"), "resolve.runtime: must be a table, is 1"),
         ("x = 1\n" + RECIPE, "x: is not known; known here: kafka, plugins, compile, resolve, module, artifact, hooks"),
         (RECIPE + 'needs = ["b"]\n', "needs b, which must come before it"),
-        (RECIPE + RECIPE[RECIPE.index("[[module]]") :], "module a is there twice"),
+        (RECIPE + RECIPE[RECIPE.index("[[module]]") :], "module a is listed twice"),
         (RECIPE + ARTIFACT.format(id="g:a", sha="0" * 64, role="test"), "artifact g:a: id: must be group:"),
         (RECIPE + ARTIFACT.format(id="g:a:1", sha="0" * 63, role="test"), "artifact g:a:1: sha256: must be 64 hex"),
         (RECIPE + ARTIFACT.format(id="g:a:1", sha="0" * 64, role="fun"), "g:a:1: roles: must be a list of some of"),
@@ -140,11 +140,11 @@ LINE = "0" * 64 + "  g/a/1/a-1.jar"
     ("text", "fault"),
     [
         (f"{LINE}\n{LINE}\n", ":2: g/a/1/a-1.jar is listed twice"),
-        (f"{LINE}\n\n", ":2: is not a SHA-256"),
-        (LINE.replace("  ", " "), ":1: is not a SHA-256"),
-        (LINE[1:], ":1: is not a SHA-256"),
+        (f"{LINE}\n\n", ":2: must be a SHA-256"),
+        (LINE.replace("  ", " "), ":1: must be a SHA-256"),
+        (LINE[1:], ":1: must be a SHA-256"),
         ("0" * 64 + "  g/../../a-1.jar", "leaves the repository"),
-        ("0" * 64 + "  /g/a/1/a-1.jar", ":1: is not a SHA-256"),
+        ("0" * 64 + "  /g/a/1/a-1.jar", ":1: must be a SHA-256"),
         ("\udcff", "utf-8"),
     ],
 )
@@ -285,7 +285,7 @@ MISSING = "[ERROR] Failed to execute goal on project x: Could not find artifact 
     [
         (JAVAC, "compile: /w/tree/clients/src/main/java/org/A.java:12: cannot find symbol", "clients"),
         (SCALAC, "compile: /w/tree/core/src/main/scala/kafka/P.scala:40: not found: value x", "core"),
-        (MISSING, "compile: artifact g:a:jar:1 cannot be had; is the network up?", ""),
+        (MISSING, "compile: artifact g:a:jar:1 can't be downloaded; is the network available?", ""),
         (
             UNPINNED,
             "compile: Maven needs g:a:jar:1, which has no pin in maven.sha256; run `rackgate patch pin --role maven`",
@@ -326,7 +326,7 @@ def test_distribution(tmp_path: Path) -> None:
     assert made.damage() == "libs/l.jar has changed"
     (tmp_path / "libs/l.jar").write_text("l.jar")
     (tmp_path / "hooks/other.jar").write_text("")
-    assert made.damage() == "hooks/other.jar is not of this build"
+    assert made.damage() == "hooks/other.jar does not belong to this build"
 
 
 def test_finds_subclasses_of_changed_abstract_tests(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_a_nested_class_that_vanished_changes_its_nest() -> None:
 
 def test_a_class_that_vanished_is_an_error_unless_stated() -> None:
     assert overlay.changed_nests(MODULE, {"p/Goes.class": b"g"}, {}) == {}
-    with pytest.raises(RackgateError, match="class p/Stays is gone"):
+    with pytest.raises(RackgateError, match="class p/Stays is missing"):
         overlay.changed_nests(MODULE, {"p/Stays.class": b"s"}, {})
 
 

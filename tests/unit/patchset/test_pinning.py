@@ -59,7 +59,7 @@ def test_all_roles_are_resolved_unless_some_are_named(
 
 
 def test_a_role_that_nothing_is_resolved_for_is_named_before_anything_is(copy: Path, tmp_path: Path) -> None:
-    with pytest.raises(RackgateError, match="nothing is resolved for a role 'tests'"):
+    with pytest.raises(RackgateError, match="no artifact is resolved for role 'tests'"):
         pinning.pin(copy, tmp_path, ["tests"])
     assert copy.read_text(encoding="utf-8") == (paths.PATCH / "kafka.toml").read_text(encoding="utf-8")
 
@@ -79,7 +79,7 @@ def test_what_maven_runs_is_pinned_beside_the_recipe(
     assert copy.read_bytes() == before
     assert read_pins(manifest) == pins
     lines = capsys.readouterr().out.splitlines()
-    assert "3 files, 1 new, 1 gone" in lines[-2]
+    assert "3 files, 1 new, 1 removed" in lines[-2]
     assert lines[-1].endswith(f"DIFFERENT CONTENT than the previous pin: {changed}")
 
 

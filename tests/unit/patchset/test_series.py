@@ -262,7 +262,7 @@ def test_a_merge_is_refused(tree: Path, tmp_path: Path) -> None:
 def test_two_commits_of_one_subject_are_refused(tree: Path, tmp_path: Path) -> None:
     commit_to(tree, "fixes", B, "class B { }\n", "One\n\nReason.")
     commit_to(tree, "elr", C, "class C { }\n", "One\n\nReason.")
-    with pytest.raises(RackgateError, match="two commits are called 'One'"):
+    with pytest.raises(RackgateError, match="two commits have the subject 'One'"):
         series.export(tree, tmp_path)
 
 
@@ -353,7 +353,7 @@ def test_a_build_applies_what_it_selects(
     ("selection", "fault"),
     [
         (Selection(frozenset({"rift"})), "no fix is opt-in as rift; the series has: clients, raft"),
-        (Selection(last_part="gates"), "gates is no part of the series"),
+        (Selection(last_part="gates"), "gates is not a part of the series"),
         (Selection(first=5), "--patches 5: the series has 4 patches"),
         (Selection(fix=6), "the series has no fix 0006"),
     ],
@@ -367,7 +367,7 @@ def test_what_is_not_there_cannot_be_selected(
 
 def test_a_dependency_on_no_fix_is_named(tmp_path: Path) -> None:
     write(tmp_path, ("fixes/0001-one.patch", "Depends: another"), ("gate/0001-another.patch", ""))
-    with pytest.raises(RackgateError, match=r"fixes/0001-one\.patch: depends on 'another', which is no fix"):
+    with pytest.raises(RackgateError, match=r"fixes/0001-one\.patch: depends on 'another', which is not a fix"):
         Selection(fix=1).choose(series.load_all(tmp_path))
 
 

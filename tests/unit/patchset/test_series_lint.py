@@ -117,10 +117,10 @@ def test_a_patch_within_the_limits_has_no_fault(one: series.Patch) -> None:
         (patch(text=added(MAIN, 401)), "adds 401 lines"),
         (patch(trailers=f"{BOTH}\nDepends: none"), "Depends: is only for patches in fixes/"),
         (patch(trailers=f"{BOTH}\nOpt-in: raft"), "Opt-in: is only for patches in fixes/"),
-        (patch("fixes/0001-a.patch", trailers=f"{BOTH}\nOpt-in: Raft"), "is not one name"),
-        (patch("fixes/0001-a.patch", trailers=f"{BOTH}\nOpt-in: raft\nOpt-in: clients"), "is not one name"),
+        (patch("fixes/0001-a.patch", trailers=f"{BOTH}\nOpt-in: Raft"), "must be one name"),
+        (patch("fixes/0001-a.patch", trailers=f"{BOTH}\nOpt-in: raft\nOpt-in: clients"), "must be one name"),
         (patch("fixes/0001-a.patch", trailers=f"{BOTH}\nDepends:"), "an empty Depends: trailer"),
-        (patch("fixes/0001-a.patch", trailers=f"{BOTH}\nDepends: 0002"), "the subject or number of no fix"),
+        (patch("fixes/0001-a.patch", trailers=f"{BOTH}\nDepends: 0002"), "not the subject or number of a fix"),
     ],
 )
 def test_each_rule_of_a_patch_is_kept(one: series.Patch, fault: str) -> None:

@@ -227,7 +227,7 @@ def test_rounds_go_on_until_no_heat_is_left_to_be_made_again() -> None:
     words = list(jmh._rounds(machine.pacer, heats, cells, effort))
     assert [line.split(":")[0] for line in words[:3]] == ["round 1/3", "round 2/3", "round 3/3"]
     assert len(words) == 4
-    assert "heats made again: 1;" in words[3]
+    assert "heats repeated: 1;" in words[3]
     assert "0 of 9 disturbed" in words[3]
     assert "all within +60.0 %" in words[3]
     assert heats.to_make_again() == []

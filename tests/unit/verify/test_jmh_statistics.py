@@ -176,7 +176,7 @@ def test_more_keeps_all_tries_but_not_those_of_another_build(tmp_path: Path) -> 
     path.write_text("".join(jmh._line("k", one) for one in written) + '{"key": "k", "ce')
     assert jmh._kept(path, "k") == written
     assert jmh._kept(tmp_path / "absent", "k") == []
-    with pytest.raises(RackgateError, match="leave --more away"):
+    with pytest.raises(RackgateError, match="omit --more"):
         jmh._kept(path, "another")
 
 
@@ -195,9 +195,7 @@ def test_more_makes_what_is_missing_alone() -> None:
     pacer = HeatRunner(heats, measure=lambda: YardstickTime(0.15, 0.15, 0.3), forks=forked, keep=lambda _: None)
     effort = replace(jmh_plan.QUICK, forks=4)
     said = jmh._beforehand(cells, heats, effort)
-    assert said.startswith(
-        f"8 heats kept, 0 to make again; 4 rounds of {len(cells)} forks, of which 5 heats are missing"
-    )
+    assert said.startswith(f"8 heats kept, 0 to repeat; 4 rounds of {len(cells)} forks, of which 5 heats are missing")
     words = list(jmh._rounds(pacer, heats, cells, effort))
     assert [one[:11] for one in words] == ["round 1/2: ", "round 2/2: "]
     # each round in its own order, whenever it is made
@@ -205,7 +203,7 @@ def test_more_makes_what_is_missing_alone() -> None:
         number: [tuple(cell.name for cell in one) for one in jmh_plan.in_turn(cells, number)] for number in (3, 4)
     }
     assert ran == [(3, one) for one in orders[3][1:]] + [(4, one) for one in orders[4]]
-    assert next(iter(jmh._rounds(pacer, heats, cells, effort))).startswith("4 rounds are there already")
+    assert next(iter(jmh._rounds(pacer, heats, cells, effort))).startswith("4 rounds are complete already")
     assert len(ran) == 5
 
 
@@ -304,7 +302,7 @@ def test_the_first_estimate_is_of_all_rounds() -> None:
         f"10 rounds of {len(cells)} forks, of which 90 heats are missing, about {math.ceil(minutes)} "
     )
     kept = Heats(ContentionRule(), [heat(1, ("a", "b"), lambda _: 60.0), heat(2, ("a", "b"), lambda _: 60.0, 0.6)])
-    assert jmh._beforehand(cells, kept, effort).startswith("2 heats kept, 1 to make again; 10 rounds")
+    assert jmh._beforehand(cells, kept, effort).startswith("2 heats kept, 1 to repeat; 10 rounds")
 
 
 def test_what_befalls_few_forks_is_told_beside_the_trimmed_mean() -> None:

@@ -133,7 +133,7 @@ def test_a_sigterm_ends_a_run_like_an_interruption_and_a_second_run_is_refused(
     monkeypatch.setattr(upstream, "_key", lambda *_: "jars")
 
     def first_thing(_: Path) -> int:
-        with pytest.raises(RackgateError, match="running already"):
+        with pytest.raises(RackgateError, match="another run of Kafka's tests"):
             upstream.upstream(quiet=True)
         signal.raise_signal(signal.SIGTERM)
         pytest.fail("went on")
@@ -313,7 +313,7 @@ def test_what_was_ended_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(upstream_runner, "_batch", fake)
     told: list[ClassResult] = []
-    with pytest.raises(RackgateError, match="1 classes of core on stock were ended"):
+    with pytest.raises(RackgateError, match="1 classes of core on stock were stopped"):
         run_classes(made, STOCK, recipe.load().module("core"), {"x.A": ()}, told.append)
     assert told == []
 
