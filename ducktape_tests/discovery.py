@@ -47,34 +47,32 @@ class _SourceClass:
     topology: str | None
 
 
-def find(folder: Path = TESTS) -> tuple[DiscoveredTest, ...]:
+def discover(folder: Path = TESTS) -> tuple[DiscoveredTest, ...]:
     """Return all tests of a folder, sorted by id."""
     trees = {path.stem: ast.parse(path.read_text(encoding="utf-8"), str(path)) for path in sorted(folder.glob("*.py"))}
     classes = {(one.module, one.name): one for module, tree in trees.items() for one in _classes(module, tree)}
-    names = {module: _names(tree) for module, tree in trees.items()}
+    imports = {module: _imports(tree) for module, tree in trees.items()}
 
     def bases(one: _SourceClass) -> Iterator[_SourceClass]:
         for name in one.bases:
-            own = classes.get((one.module, name)) or classes.get(names[one.module].get(name, ("", "")))
-            if own is not None:
-                yield own
+            base = classes.get((one.module, name)) or classes.get(imports[one.module].get(name, ("", "")))
+            if base is not None:
+                yield base
 
-    def line(one: _SourceClass) -> Iterator[_SourceClass]:
+    def ancestors(one: _SourceClass) -> Iterator[_SourceClass]:
         yield one
         for base in bases(one):
-            yield from line(base)
+            yield from ancestors(base)
 
-    derived_from = {base for one in classes.values() for base in bases(one)}
+    base_classes = {base for one in classes.values() for base in bases(one)}
     found = []
     for one in classes.values():
-        if one in derived_from or not (folder / f"{one.module}.py").match(PATTERN):
+        if one in base_classes or not (folder / f"{one.module}.py").match(PATTERN):
             continue
-        ancestors = list(line(one))
-        place = next((each.topology for each in ancestors if each.topology is not None), None)
-        found += [
-            DiscoveredTest(f"{one.module}.py::{one.name}.{test}", place)
-            for test in {test for each in ancestors for test in each.tests}
-        ]
+        line = list(ancestors(one))
+        topology = next((each.topology for each in line if each.topology is not None), None)
+        tests = {test for each in line for test in each.tests}
+        found += [DiscoveredTest(f"{one.module}.py::{one.name}.{test}", topology) for test in tests]
     return tuple(sorted(found, key=lambda each: each.id))
 
 
@@ -82,10 +80,9 @@ def _classes(module: str, tree: ast.Module) -> Iterator[_SourceClass]:
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             bases = tuple(base.id for base in node.bases if isinstance(base, ast.Name))
-            names = (one.name for one in node.body if isinstance(one, ast.FunctionDef))
-            yield _SourceClass(
-                module, node.name, bases, tuple(one for one in names if one.startswith("test")), _topology(node)
-            )
+            methods = (one.name for one in node.body if isinstance(one, ast.FunctionDef))
+            tests = tuple(name for name in methods if name.startswith("test"))
+            yield _SourceClass(module, node.name, bases, tests, _topology(node))
 
 
 def _topology(node: ast.ClassDef) -> str | None:
@@ -97,7 +94,7 @@ def _topology(node: ast.ClassDef) -> str | None:
     return None
 
 
-def _names(tree: ast.Module) -> Mapping[str, tuple[str, str]]:
+def _imports(tree: ast.Module) -> Mapping[str, tuple[str, str]]:
     """Return the names that a module imports: local name to module and name there."""
     return {
         alias.asname or alias.name: (str(node.module).rpartition(".")[2], alias.name)

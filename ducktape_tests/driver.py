@@ -1,9 +1,8 @@
 """Entry point of ducktape for ``rackgate system run``.
 
-Usage: ``python -m ducktape_tests.driver FOLDER ARGUMENTS…``, with the arguments of the command ``ducktape``. It differs
-from that command in two points. ducktape's metadata are written to FOLDER, because two runs in one working directory
-would corrupt each other's. The tests that it found are written to ``expected.json`` beside its report before any test
-runs, so that missing results are detected.
+Usage: ``python -m ducktape_tests.driver FOLDER ARGUMENTS…``, with the arguments of the command ``ducktape``. ducktape
+writes its metadata to FOLDER, because runs in one working directory would overwrite each other's. Before any test runs,
+the tests that it found are written to ``expected.json`` beside its report, so that missing results are detected.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class RecordingLoader(TestLoader):
     def load(self, symbols: list[str], excluded_test_symbols: Any = None) -> Any:
         """Find tests and record them; see TestLoader.load."""
         found = super().load(symbols, excluded_test_symbols=excluded_test_symbols)
-        told = [
+        expected = [
             {
                 "test_id": one.test_id,
                 "cls_name": one.cls_name,
@@ -39,16 +38,15 @@ class RecordingLoader(TestLoader):
             }
             for one in found
         ]
-        file = Path(self.session_context.results_dir) / EXPECTED
-        write_json(file, told)
+        write_json(Path(self.session_context.results_dir) / EXPECTED, expected)
         return found
 
 
 def main() -> None:
     """Run ducktape with the arguments after the first."""
-    notes = Path(sys.argv.pop(1)).resolve() / "ducktape"
-    ConsoleDefaults.METADATA_DIR = str(notes)
-    ConsoleDefaults.SESSION_ID_FILE = str(notes / "session_id")
+    metadata = Path(sys.argv.pop(1)).resolve() / "ducktape"
+    ConsoleDefaults.METADATA_DIR = str(metadata)
+    ConsoleDefaults.SESSION_ID_FILE = str(metadata / "session_id")
     command.TestLoader = RecordingLoader
     command.main()
 

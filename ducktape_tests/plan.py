@@ -1,4 +1,4 @@
-"""The list of system tests in ``suite.toml``: selections, topologies and expected times; and the order to run them.
+"""List of system tests in ``suite.toml``: selections, topologies and expected times; and the order to run them.
 
 Every listed test must exist and every existing test must be listed, so that none is forgotten.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ducktape_tests.discovery import TESTS, DiscoveredTest, find
+from ducktape_tests.discovery import TESTS, DiscoveredTest, discover
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.core import toml_config
 from pyhooks.core.errors import RackgateError
@@ -22,11 +23,11 @@ from pyhooks.lab import topology
 
 SUITE = Path(__file__).parent / "suite.toml"
 # of a folder; file systems allow 255
-LONGEST_NAME = 120
+MAX_NAME = 120
 SELECTIONS = ("smoke", "system", "long", "load")
 # Target time of a selection in minutes, on 2 cores with two labs at a time; a run reports whether it met the target.
-BARS_MIN: Mapping[str, float] = {"smoke": 8, "system": 40}
-JOBS_OF_BARS = 2
+TARGETS_MIN: Mapping[str, float] = {"smoke": 8, "system": 40}
+TARGET_JOBS = 2
 _ID = re.compile(r"(?P<name>\w+_test\.py::\w+\.\w+)(?:@(?P<args>\{.*\}))?")
 _PART = re.compile(r"\w+_test\.py(::\w+)?")
 
@@ -67,9 +68,9 @@ class SuiteTest:
     def folder(self) -> str:
         """Folder name for its files, unique within a run."""
         name = re.sub(r"[^\w=.-]+", ".", self.id.replace("_test.py::", ".").replace('"', "")).strip(".")
-        if len(name) <= LONGEST_NAME:
+        if len(name) <= MAX_NAME:
             return name
-        return f"{name[:LONGEST_NAME]}.{hashlib.sha256(self.id.encode()).hexdigest()[:8]}"
+        return f"{name[:MAX_NAME]}.{hashlib.sha256(self.id.encode()).hexdigest()[:8]}"
 
 
 def read(path: Path = SUITE) -> tuple[SuiteTest, ...]:
@@ -79,18 +80,16 @@ def read(path: Path = SUITE) -> tuple[SuiteTest, ...]:
         RackgateError: names the invalid table and the reason.
     """
     top = Table(toml_config.read(path, "it lists the system tests"), path)
-    found = tuple(map(_listed, top.tables("test")))
+    suite = tuple(map(_parse, top.tables("test")))
     top.done()
-    taken: set[tuple[str, str]] = set()
-    for one in found:
-        for selection in one.selections:
-            if (one.id, selection) in taken:
-                raise RackgateError(f"{path}: {one.id} is listed twice in {selection}")
-            taken.add((one.id, selection))
-    return found
+    entries = Counter((one.id, selection) for one in suite for selection in one.selections)
+    for (test_id, selection), count in entries.items():
+        if count > 1:
+            raise RackgateError(f"{path}: {test_id} is listed {count} times in {selection}")
+    return suite
 
 
-def _listed(table: Table) -> SuiteTest:
+def _parse(table: Table) -> SuiteTest:
     one = SuiteTest(
         id=table.text("id"),
         topology=table.text("topology"),
@@ -102,7 +101,7 @@ def _listed(table: Table) -> SuiteTest:
     )
     if not _ID.fullmatch(one.id):
         raise table.wrong("id", "must be file_test.py::Class.method")
-    _parameters(one.id)
+    _check_parameters(one.id)
     try:
         topology.find(one.topology)
     except RackgateError as error:
@@ -110,7 +109,7 @@ def _listed(table: Table) -> SuiteTest:
     return one
 
 
-def _parameters(test_id: str) -> None:
+def _check_parameters(test_id: str) -> None:
     """Check that the parameters of a test id are JSON.
 
     Raises:
@@ -121,7 +120,7 @@ def _parameters(test_id: str) -> None:
         if text:
             json.loads(text)
     except ValueError as error:
-        raise RackgateError(f"{test_id}: what follows @ is not JSON: {error}") from error
+        raise RackgateError(f"{test_id}: the parameters after @ are not JSON: {error}") from error
 
 
 def check(suite: Sequence[SuiteTest], found: Sequence[DiscoveredTest], path: Path = SUITE) -> None:
@@ -132,11 +131,11 @@ def check(suite: Sequence[SuiteTest], found: Sequence[DiscoveredTest], path: Pat
     """
     by_name = {one.id: one for one in found}
     for listed in suite:
-        own = by_name.get(listed.name)
-        if own is None:
-            raise RackgateError(f"{path}: {listed.name}: there is no such test")
-        if own.topology is not None and own.topology != listed.topology:
-            raise RackgateError(f"{path}: {listed.name}: runs on {own.topology}, and not on {listed.topology}")
+        test = by_name.get(listed.name)
+        if test is None:
+            raise RackgateError(f"{path}: {listed.name}: no such test")
+        if test.topology is not None and test.topology != listed.topology:
+            raise RackgateError(f"{path}: {listed.name}: runs on {test.topology}, not on {listed.topology}")
     if unlisted := sorted(set(by_name) - {one.name for one in suite}):
         raise RackgateError(f"{path}: {unlisted[0]} is not listed; add a [[test]] for it")
 
@@ -147,8 +146,8 @@ def load(path: Path = SUITE, tests: Path = TESTS) -> tuple[SuiteTest, ...]:
     Raises:
         RackgateError: they do not agree, or the list is invalid.
     """
-    suite, found = read(path), find(tests)
-    check(suite, found, path)
+    suite = read(path)
+    check(suite, discover(tests), path)
     return suite
 
 
@@ -165,42 +164,42 @@ def select(suite: Sequence[SuiteTest], words: Sequence[str]) -> tuple[SuiteTest,
     """
     chosen: dict[str, SuiteTest] = {}
     for word in words:
-        meant = {one.id: one for one in reversed(list(_meant(suite, word)))}
-        if not meant and word in SELECTIONS:
-            raise RackgateError(f"selection {word!r}: no test belongs to it")
-        if not meant:
+        matching = {one.id: one for one in reversed(list(_matching(suite, word)))}
+        if not matching and word in SELECTIONS:
+            raise RackgateError(f"selection {word!r}: contains no test")
+        if not matching:
             raise RackgateError(
                 f"{word!r}: neither a selection ({', '.join(SELECTIONS)}) nor a test; 'rackgate system list' shows all"
             )
-        chosen = {**meant, **chosen}
-    places = {one.name: place for place, one in reversed(list(enumerate(suite)))}
-    return tuple(sorted(chosen.values(), key=lambda one: (places[one.name], one.id)))
+        chosen = {**matching, **chosen}
+    positions = {one.name: position for position, one in reversed(list(enumerate(suite)))}
+    return tuple(sorted(chosen.values(), key=lambda one: (positions[one.name], one.id)))
 
 
-def _meant(suite: Sequence[SuiteTest], word: str) -> Iterator[SuiteTest]:
-    part = _PART.fullmatch(word) is not None
-    whole = _ID.fullmatch(word)
+def _matching(suite: Sequence[SuiteTest], word: str) -> Iterator[SuiteTest]:
+    file_or_class = _PART.fullmatch(word) is not None
+    test_id = _ID.fullmatch(word)
     for one in suite:
         if (
             word in one.selections
             or word == one.id
-            or (part and (one.file == word or one.name.startswith(f"{word}.")))
-            or (whole and not whole["args"] and one.name == word)
+            or (file_or_class and (one.file == word or one.name.startswith(f"{word}.")))
+            or (test_id and not test_id["args"] and one.name == word)
         ):
             yield one
-        elif whole and whole["args"] and one.id == whole["name"]:
-            _parameters(word)
+        elif test_id and test_id["args"] and one.id == test_id["name"]:
+            _check_parameters(word)
             yield replace(one, id=word)
 
 
-def bar_min(words: Sequence[str], jobs: int) -> float | None:
+def target_min(words: Sequence[str], jobs: int) -> float | None:
     """Return the target time of a run in minutes; None if it has no target.
 
     Args:
         words: the arguments that select the tests.
         jobs: tests at a time.
     """
-    return BARS_MIN.get(words[0]) if len(words) == 1 and jobs == JOBS_OF_BARS else None
+    return TARGETS_MIN.get(words[0]) if len(words) == 1 and jobs == TARGET_JOBS else None
 
 
 def next_up(waiting: Sequence[SuiteTest], running: Sequence[SuiteTest], jobs: int) -> SuiteTest | None:

@@ -24,20 +24,20 @@ OUTCOMES: tuple[Outcome, ...] = ("pass", "fail", "unknown", "not run")
 SCHEMA = 3
 RUN, RESULTS, ENDED = "run.json", "results.json", "ended.json"
 VERDICTS = "verdicts.json"
-# Checkers that must return true even in a control; otherwise its other verdicts prove nothing.
-STRICT = ("faults", "crashes")
+# Checkers that must return true even for a control; otherwise its other verdicts prove nothing.
+REQUIRED = ("faults", "crashes")
 # start of ducktape's summary of a failed assertion
-ASSERTED = "AssertionError("
+ASSERTION = "AssertionError("
 # steps of a test that are not possible on its cluster
 LEFT_OUT = "left-out.json"
 # log lines to show of a lab that left no report
-LAST_LINES = 8
-REASONS = 20
+LOG_LINES = 8
+MAX_REASONS = 20
 
 
 @dataclass(frozen=True)
 class PlannedTest:
-    """A test as planned by the run.
+    """Test of a run as listed in ``run.json``.
 
     Attributes:
         id: of the suite.
@@ -56,7 +56,7 @@ class PlannedTest:
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a test with one set of its parameters.
+    """Result of a test with one set of parameters.
 
     Attributes:
         id: of the suite, with parameters if there are any; the test can be run again by it.
@@ -87,11 +87,6 @@ class Result:
     folder: str = ""
     report: str = ""
     log: str = ""
-
-    @property
-    def name(self) -> str:
-        """Name for its files; empty without a folder."""
-        return Path(self.folder).as_posix().replace("/", ".") if self.folder else ""
 
 
 def read_json(path: Path) -> Any:
@@ -132,77 +127,67 @@ def judge_one(run_dir: Path, test: PlannedTest) -> tuple[Result, ...]:
     """
     own = run_dir / "tests" / test.folder
     if not own.is_dir():
-        return (Result(test.id, test.topology, "not run", reasons=("it was not begun",)),)
+        return (Result(test.id, test.topology, "not run", reasons=("not started",)),)
     log = own / "session.log"
-    told: dict[str, Any] = {"log": _relative(run_dir, log) if log.is_file() else ""}
+    links: dict[str, Any] = {"log": _relative(run_dir, log) if log.is_file() else ""}
     try:
         ended = read_json(own / ENDED) if (own / ENDED).is_file() else None
         sessions = sorted(path for path in own.glob("results/*") if path.is_dir() and not path.is_symlink())
-        if len(sessions) != 1 or ended is None:
-            return (Result(test.id, test.topology, *_no_session(own, ended, len(sessions)), **told),)
-        return _session(run_dir, test, sessions[0], ended, told)
+        if len(sessions) == 1 and ended is not None:
+            return _session_results(run_dir, test, sessions[0], ended, links)
+        seconds: float | None = None
+        reasons: tuple[str, ...] = ("started, but there is no record of its end",)
+        if ended is not None:
+            why = ended["why"] or f"the lab ended with status {ended['status']}"
+            seconds, reasons = ended["seconds"], (f"{why}; ducktape sessions: {len(sessions)}", *_last_lines(own))
     except (RackgateError, *files.MALFORMED) as error:
         why = str(error) if isinstance(error, RackgateError) else f"{type(error).__name__}: {error}"
-        reason = f"its results are not as they should be: {why}"
-        return (Result(test.id, test.topology, "unknown", None, (reason,), **told),)
-
-
-def _no_session(
-    own: Path, ended: Mapping[str, Any] | None, sessions: int
-) -> tuple[Outcome, float | None, tuple[str, ...]]:
-    """Return outcome, seconds and reasons of a test that does not have exactly one session with an end."""
-    if ended is None:
-        return "unknown", None, ("it was begun, and nothing tells how it ended",)
-    why = ended["why"] or f"the lab ended with status {ended['status']}"
-    return "unknown", ended["seconds"], (f"{why}; there are {sessions} sessions of ducktape", *_last_lines(own))
+        seconds, reasons = None, (f"malformed results: {why}",)
+    return (Result(test.id, test.topology, "unknown", seconds, reasons, **links),)
 
 
 def _last_lines(own: Path) -> tuple[str, ...]:
     log = own / "session.log"
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
-    return tuple(line for line in lines if line.strip())[-LAST_LINES:]
+    return tuple(line for line in lines if line.strip())[-LOG_LINES:]
 
 
-def _session(
-    run_dir: Path, test: PlannedTest, session: Path, ended: Mapping[str, Any], told: Mapping[str, Any]
+def _session_results(
+    run_dir: Path, test: PlannedTest, session: Path, ended: Mapping[str, Any], links: Mapping[str, Any]
 ) -> tuple[Result, ...]:
     page = session / "report.html"
-    told = {**told, "report": _relative(run_dir, page) if page.is_file() else ""}
+    links = {**links, "report": _relative(run_dir, page) if page.is_file() else ""}
     expected_file, report_file = session / "expected.json", session / "report.json"
     expected: list[dict[str, Any]] = read_json(expected_file) if expected_file.is_file() else []
     report: dict[str, Any] = read_json(report_file) if report_file.is_file() else {"results": []}
     rows: list[dict[str, Any]] = report["results"]
+
+    def unknown(test_id: str, seconds: float | None, *reasons: str) -> Result:
+        return Result(test_id, test.topology, "unknown", seconds, reasons, **links)
+
     if not expected:
-        lines = _last_lines(session.parent.parent)
-        return (
-            Result(test.id, test.topology, "unknown", ended["seconds"], ("ducktape found no test", *lines), **told),
-        )
-    count = Counter(str(row["test_id"]) for row in rows)
+        return (unknown(test.id, ended["seconds"], "ducktape found no test", *_last_lines(session.parent.parent)),)
+    counts = Counter(str(row["test_id"]) for row in rows)
     by_id = {str(row["test_id"]): row for row in rows}
     found = []
     for one in expected:
-        name, own = str(one["test_id"]), _with_parameters(test.id, one["injected_args"])
-        if count[name] == 1:
-            found.append(_result(run_dir, test, own, session, by_id[name], told))
+        name, test_id = str(one["test_id"]), _with_parameters(test.id, one["injected_args"])
+        if counts[name] == 1:
+            found.append(_result(run_dir, test, test_id, session, by_id[name], links))
         else:
             why = ended["why"] or f"ducktape ended with status {ended['status']}"
-            reason = f"{count[name]} results of it, and there must be one: {why}"
-            found.append(Result(own, test.topology, "unknown", ended["seconds"], (reason,), **told))
+            found.append(unknown(test_id, ended["seconds"], f"{counts[name]} results instead of one: {why}"))
     # An unplanned test makes the other results doubtful, too.
-    strangers = sorted(set(by_id) - {str(one["test_id"]) for one in expected})
-    found += [
-        Result(f"{test.id} ({name})", test.topology, "unknown", None, ("it ran, and nobody asked for it",), **told)
-        for name in strangers
-    ]
-    return tuple(found)
+    unplanned = sorted(set(by_id) - {str(one["test_id"]) for one in expected})
+    return (*found, *(unknown(f"{test.id} ({name})", None, "it ran, but was not selected") for name in unplanned))
 
 
-def _as_wanted(checker: str, valid: str, finds: Sequence[str]) -> bool:
+def _as_required(checker: str, valid: str, finds: Sequence[str]) -> bool:
     """Return whether a verdict is the required one, for a test or for a control that must find something wrong."""
     if checker in finds:
         return valid == "false"
     # A control shows that loss is detected; its faults may be too short for other checkers to reach a verdict.
-    return valid == "true" or (valid == "unknown" and bool(finds) and checker not in STRICT)
+    return valid == "true" or (valid == "unknown" and bool(finds) and checker not in REQUIRED)
 
 
 def _with_parameters(test_id: str, parameters: Mapping[str, Any] | None) -> str:
@@ -211,34 +196,33 @@ def _with_parameters(test_id: str, parameters: Mapping[str, Any] | None) -> str:
 
 
 def _result(
-    run_dir: Path, test: PlannedTest, test_id: str, session: Path, row: Mapping[str, Any], told: Mapping[str, Any]
+    run_dir: Path, test: PlannedTest, test_id: str, session: Path, row: Mapping[str, Any], links: Mapping[str, Any]
 ) -> Result:
     folder = session / str(row["relative_results_dir"])
-    verdicts: list[dict[str, Any]] = []
-    if (folder / VERDICTS).is_file():
-        verdicts = read_json(folder / VERDICTS)
+    verdicts: list[dict[str, Any]] = read_json(folder / VERDICTS) if (folder / VERDICTS).is_file() else []
     status, summary = str(row["test_status"]).lower(), _first_line(str(row["summary"]))
-    others = [one for one in verdicts if not _as_wanted(str(one["checker"]), str(one["valid"]), test.finds)]
-    said = {str(one["checker"]) for one in verdicts}
+    wrong = [one for one in verdicts if not _as_required(str(one["checker"]), str(one["valid"]), test.finds)]
+    checkers = {str(one["checker"]) for one in verdicts}
     reasons = [
         f"{one['checker']} is {one['valid']}: {reason}"
-        for one in others
-        for reason in list(one["because"])[:REASONS] or ["without a reason"]
+        for one in wrong
+        for reason in list(one["because"])[:MAX_REASONS] or ["no reason given"]
     ]
-    reasons += [f"{name} has said nothing, and was to find something wrong" for name in test.finds if name not in said]
-    sure = any(one["valid"] != "unknown" for one in others)
+    reasons += [f"{name}: no verdict, false is required" for name in test.finds if name not in checkers]
     outcome: Outcome = "unknown"
     if status == "pass" and verdicts and not reasons:
         outcome = "pass"
     elif status == "pass" and not verdicts:
-        reasons.append("ducktape says pass, and no checker has said anything")
-    elif sure or (status == "fail" and not reasons and (verdicts or summary.startswith(ASSERTED))):
+        reasons.append("passed in ducktape without any verdict")
+    elif any(one["valid"] != "unknown" for one in wrong) or (
+        status == "fail" and not reasons and (verdicts or summary.startswith(ASSERTION))
+    ):
         # An error without any verdict means that the test could not be completed, not that something is wrong.
         outcome = "fail"
     elif status not in ("pass", "fail"):
-        reasons.append(f"ducktape says {status}")
+        reasons.append(f"status in ducktape: {status}")
     # The summary of an assertion repeats the verdicts.
-    if status == "fail" and not (others and summary.startswith(ASSERTED)):
+    if status == "fail" and not (wrong and summary.startswith(ASSERTION)):
         reasons.insert(0, summary)
     return Result(
         id=test_id,
@@ -252,13 +236,12 @@ def _result(
         figures=read_json(folder / "figures.json") if (folder / "figures.json").is_file() else {},
         left_out=tuple(read_json(folder / LEFT_OUT)) if (folder / LEFT_OUT).is_file() else (),
         folder=_relative(run_dir, folder),
-        **told,
+        **links,
     )
 
 
 def _first_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else ""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
 def _relative(run_dir: Path, path: Path) -> str:
@@ -267,18 +250,7 @@ def _relative(run_dir: Path, path: Path) -> str:
 
 def exit_status(found: Iterable[Result]) -> int:
     """Return 0 if at least one test passed and every planned test did, else 1."""
-    counts = Counter(one.outcome for one in found)
-    bad = counts["fail"] + counts["unknown"] + counts["not run"]
-    return 1 if bad or not counts["pass"] else 0
-
-
-def bar(run: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return target time, actual time and whether the target was met; None without a target or if interrupted.
-
-    Args:
-        run: ``run.json``.
-    """
-    return None if run["took_s"] is None else targets.of_run(run.get("bar_min"), run["took_s"])
+    return 0 if {one.outcome for one in found} == {"pass"} else 1
 
 
 def document(run: Mapping[str, Any], found: Sequence[Result]) -> dict[str, Any]:
@@ -289,6 +261,7 @@ def document(run: Mapping[str, Any], found: Sequence[Result]) -> dict[str, Any]:
         **{key: value for key, value in run.items() if key not in ("schema", "tests")},
         "counts": {outcome: counts[outcome] for outcome in OUTCOMES},
         "exit_status": exit_status(found),
-        "bar": bar(run),
+        # No target is judged for an interrupted run.
+        "bar": None if run["took_s"] is None else targets.of_run(run.get("bar_min"), run["took_s"]),
         "results": [asdict(one) for one in found],
     }

@@ -30,11 +30,11 @@ from pyhooks.lab.lab import LAB_VARIABLE, RUN_DIR_VARIABLE
 LAB_CLUSTER = "ducktape_tests.cluster.LabCluster"
 HOSTS_CLUSTER = "ducktape.cluster.json.JsonCluster"
 DRIVER = "ducktape_tests.driver"
-TICK_S = 0.25
-GONE_S = 30.0
+UPDATE_S = 0.25
+KILL_TIMEOUT_S = 30.0
 # Time for a test on hosts to stop cleanly: it heals its fault, and ends Kafka and clients by SSH.
-ENDS_S = 120.0
-LEFT = "it did not end in good order, so what it began may still run on the hosts; the next test there ends that first"
+STOP_TIMEOUT_S = 120.0
+UNCLEAN = "it did not stop cleanly, so its processes may still run on the hosts; the next test there ends them first"
 # A test is ended after this multiple of its planned time plus these minutes.
 PATIENCE, GRACE_MIN = 3.0, 5.0
 
@@ -64,30 +64,30 @@ class RunEnvironment:
         """Whether processes started by a test would outlive its local process."""
         return self.cluster_file is not None
 
-    def words(self, test: SuiteTest) -> list[str]:
+    def command(self, test: SuiteTest) -> list[str]:
         """Return the command line that runs a test."""
         folder = self.folder(test)
-        told = json.dumps({**test.settings, **self.settings})
-        words = [str(self.python), "-m", DRIVER, str(folder), "--results-root", str(folder / "results")]
-        words += ["--globals", told, "--test-runner-timeout", str(round(limit_s(test) * 1000))]
+        driver = [str(self.python), "-m", DRIVER, str(folder), "--results-root", str(folder / "results")]
+        driver += ["--globals", json.dumps({**test.settings, **self.settings})]
+        driver += ["--test-runner-timeout", str(round(limit_s(test) * 1000))]
         test_id = f"ducktape_tests/{test.id}"
         if self.cluster_file is not None:
-            return [*words, "--cluster", HOSTS_CLUSTER, "--cluster-file", str(self.cluster_file), test_id]
+            return [*driver, "--cluster", HOSTS_CLUSTER, "--cluster-file", str(self.cluster_file), test_id]
         lab = [sys.executable, "-m", "pyhooks.cli", "lab", "run", "--bare", "--topology", test.topology]
-        return [*lab, "--run-dir", str(folder), "--", *words, "--cluster", LAB_CLUSTER, test_id]
+        return [*lab, "--run-dir", str(folder), "--", *driver, "--cluster", LAB_CLUSTER, test_id]
 
 
 class ProgressListener(Protocol):
     """Receiver of the progress of a run."""
 
-    def begun(self, test: SuiteTest) -> None:
-        """Report that a test has started."""
+    def test_started(self, test: SuiteTest) -> None:
+        """Receive that a test has started."""
 
-    def ended(self, test: SuiteTest, found: Sequence[results.Result]) -> None:
-        """Report that a test has ended."""
+    def test_ended(self, test: SuiteTest, found: Sequence[results.Result]) -> None:
+        """Receive the results of a test that has ended."""
 
-    def tick(self, running: Mapping[SuiteTest, float]) -> None:
-        """Report the running tests, with the seconds since each has started; called periodically."""
+    def update(self, running: Mapping[SuiteTest, float]) -> None:
+        """Receive the running tests, with the seconds since each has started; called periodically."""
 
 
 @dataclass(frozen=True)
@@ -116,25 +116,25 @@ class SuiteSession:
     """A run of tests.
 
     Args:
-        place: environment of the tests.
+        environment: of the tests.
         tests: all tests of the run.
         jobs: tests at a time.
-        audience: receives the progress.
+        listener: receives the progress.
 
     Attributes:
-        left: ids of tests that may have left processes on hosts.
+        unclean: ids of tests that may have left processes on hosts.
     """
 
     def __init__(
-        self, place: RunEnvironment, tests: Sequence[SuiteTest], jobs: int, audience: ProgressListener
+        self, environment: RunEnvironment, tests: Sequence[SuiteTest], jobs: int, listener: ProgressListener
     ) -> None:
-        self._place, self._jobs, self._audience = place, jobs, audience
+        self._environment, self._jobs, self._listener = environment, jobs, listener
         self._waiting = list(tests)
         self._running: list[_RunningTest] = []
-        self.left: list[str] = []
+        self.unclean: list[str] = []
 
     def run(self) -> None:
-        """Run all tests; even after an error no process of theirs is left, except those of tests in ``left``.
+        """Run all tests; even after an error no process of theirs is left, except those of tests in ``unclean``.
 
         Raises:
             RackgateError: processes of a killed lab do not end in time.
@@ -142,82 +142,81 @@ class SuiteSession:
         try:
             while self._waiting or self._running:
                 while (test := next_up(self._waiting, [one.test for one in self._running], self._jobs)) is not None:
-                    self._begin(test)
-                self._look()
+                    self._start(test)
+                self._wait()
         finally:
             for one in list(self._running):
-                self._end(one, "it was interrupted")
+                self._end(one, "interrupted")
 
-    def _begin(self, test: SuiteTest) -> None:
-        folder = self._place.folder(test)
+    def _start(self, test: SuiteTest) -> None:
+        folder = self._environment.folder(test)
         # Created here because it receives the log first; the test's lab then takes the folder over.
         run_folder.claim(folder, run_folder.LAB)
         # Use the code of this checkout instead of an installed version, and ignore a lab that this process runs in.
         env = {key: value for key, value in os.environ.items() if key not in (LAB_VARIABLE, RUN_DIR_VARIABLE)}
         env["PYTHONPATH"] = os.pathsep.join([str(paths.REPO), *([env["PYTHONPATH"]] if env.get("PYTHONPATH") else [])])
         child = process.start(
-            # In the background of a shell, SIGINT is ignored and children inherit that; tests on hosts need it to stop.
-            ["env", "--default-signal=INT", *self._place.words(test)],
+            # A background job of a shell ignores SIGINT, and so would its children; tests on hosts stop by it.
+            ["env", "--default-signal=INT", *self._environment.command(test)],
             log=folder / "session.log",
             cwd=paths.REPO,
             env=env,
-            # Ctrl-C must reach only this process: ducktape would take it as a request to stop cleanly, which takes
-            # time.
+            # Ctrl-C must reach only this process, because ducktape would take its time to stop cleanly.
             start_new_session=True,
         )
         self._waiting.remove(test)
         self._running.append(_RunningTest(test, child, os.pidfd_open(child.pid), time.monotonic()))
-        self._audience.begun(test)
+        self._listener.test_started(test)
 
-    def _look(self) -> None:
+    def _wait(self) -> None:
         """Wait briefly or until a test ends, then handle tests that ended or exceeded their time limit."""
-        select.select([one.handle for one in self._running], [], [], TICK_S)
+        select.select([one.handle for one in self._running], [], [], UPDATE_S)
         for one in list(self._running):
-            late = time.monotonic() - one.since > limit_s(one.test)
+            limit = limit_s(one.test)
             if one.child.poll() is not None:
                 self._end(one, "")
-            elif late:
-                self._end(
-                    one, f"given up after {limit_s(one.test) / 60:.0f} minutes, {one.test.minutes:g} were expected"
-                )
-        self._audience.tick({one.test: time.monotonic() - one.since for one in self._running})
+            elif time.monotonic() - one.since > limit:
+                self._end(one, f"stopped after {limit / 60:.0f} minutes, expected were {one.test.minutes:g}")
+        self._listener.update({one.test: time.monotonic() - one.since for one in self._running})
 
     def _end(self, one: _RunningTest, why: str) -> None:
         """Record how a test ended; if it still runs, end it first: cleanly if possible on hosts, at once in a lab."""
-        hurry: KeyboardInterrupt | None = None
+        interrupt: KeyboardInterrupt | None = None
         if why:
-            ended = not self._place.on_hosts
+            clean = not self._environment.on_hosts
             try:
-                ended = ended or _ends(one.child)
+                clean = clean or _stop(one.child)
             except KeyboardInterrupt as error:
                 # The user does not want to wait.
-                hurry = error
-            if not ended:
-                self.left.append(one.test.id)
-                why = f"{why}; {LEFT}"
+                interrupt = error
+            if not clean:
+                self.unclean.append(one.test.id)
+                why = f"{why}; {UNCLEAN}"
             with suppress(ProcessLookupError):
                 os.killpg(one.child.pid, signal.SIGKILL)
         status = one.child.wait()
         # The first process of a lab is in that session, and ends after all processes in the lab.
         wait_for(
-            lambda: not _in_session(one.child.pid), what=f"the end of all of {one.test.id}", timeout_s=GONE_S,
-            interval_s=0.05,
+            lambda: not _in_session(one.child.pid), what=f"the end of all processes of {one.test.id}",
+            timeout_s=KILL_TIMEOUT_S, interval_s=0.05,
         )  # fmt: skip
         os.close(one.handle)
         self._running.remove(one)
-        told = {"status": status, "seconds": round(time.monotonic() - one.since, 1), "why": why}
-        files.write_json(self._place.folder(one.test) / results.ENDED, told)
-        self._audience.ended(one.test, results.judge_one(self._place.run_dir, planned(one.test)))
-        if hurry is not None:
-            raise hurry
+        end = {"status": status, "seconds": round(time.monotonic() - one.since, 1), "why": why}
+        files.write_json(self._environment.folder(one.test) / results.ENDED, end)
+        self._listener.test_ended(one.test, results.judge_one(self._environment.run_dir, planned(one.test)))
+        if interrupt is not None:
+            raise interrupt
 
 
-def _ends(child: subprocess.Popen[bytes]) -> bool:
+def _stop(child: subprocess.Popen[bytes]) -> bool:
     """Interrupt a test as Ctrl-C does, and return whether it ended in time."""
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGINT)
     try:
-        wait_for(lambda: child.poll() is not None and not _in_session(child.pid), what="its end", timeout_s=ENDS_S)
+        wait_for(
+            lambda: child.poll() is not None and not _in_session(child.pid), what="its end", timeout_s=STOP_TIMEOUT_S
+        )
     except RackgateError:
         return False
     return True

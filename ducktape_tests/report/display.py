@@ -20,7 +20,7 @@ COLOURS: Mapping[Outcome, str] = {
     "unknown": "yellow",
     "not run": "bold red",
 }
-REASONS = 3
+MAX_REASONS = 3
 
 
 class Display:
@@ -36,7 +36,7 @@ class Display:
         self._console, self._jobs = console, jobs
         self._waiting, self._count = list(tests), len(tests)
         self._total = sum(one.minutes for one in tests)
-        self._over = 0
+        self._ended = 0
 
     @contextmanager
     def shown(self) -> Iterator[Display]:
@@ -44,15 +44,15 @@ class Display:
         with show_progress(self._console, self._done(), self._total, estimate=self._left({})) as self._update:
             yield self
 
-    def begun(self, test: SuiteTest) -> None:
+    def test_started(self, test: SuiteTest) -> None:
         """Print a line, unless there is a progress bar."""
         self._waiting.remove(test)
         if not self._console.is_terminal:
-            self._say(f"begun   {test.id} on {test.topology} (about {test.minutes:g} min)")
+            self._print(f"started {test.id} on {test.topology} (about {test.minutes:g} min)")
 
-    def ended(self, test: SuiteTest, found: Sequence[Result]) -> None:
+    def test_ended(self, test: SuiteTest, found: Sequence[Result]) -> None:
         """Print a line for each result."""
-        self._over += 1
+        self._ended += 1
         for one in found:
             took = "" if one.seconds is None else f" ({minutes(one.seconds)} min)"
             colour = COLOURS[one.outcome]
@@ -62,26 +62,26 @@ class Display:
                 soft_wrap=True,
             )
             if one.outcome != "pass":
-                for reason in one.reasons[:REASONS]:
-                    self._say(f"        {reason}")
+                for reason in one.reasons[:MAX_REASONS]:
+                    self._print(f"        {reason}")
 
-    def tick(self, running: Mapping[SuiteTest, float]) -> None:
+    def update(self, running: Mapping[SuiteTest, float]) -> None:
         """Advance the bar by planned time; a test that takes longer does not use the share of other tests."""
         if not self._console.is_terminal:
             return
-        done = self._total - sum(one.minutes for one in [*self._waiting, *running])
-        done += sum(min(one.minutes, seconds / 60) for one, seconds in running.items())
-        self._update(completed=done, description=self._done(), estimate=self._left(running))
+        completed = self._total - sum(one.minutes for one in [*self._waiting, *running])
+        completed += sum(min(one.minutes, seconds / 60) for one, seconds in running.items())
+        self._update(completed=completed, description=self._done(), estimate=self._left(running))
 
     def _done(self) -> str:
-        return f"{self._over} of {self._count} tests"
+        return f"{self._ended} of {self._count} tests"
 
     def _left(self, running: Mapping[SuiteTest, float]) -> str:
-        still = {one: max(0.1, one.minutes - seconds / 60) for one, seconds in running.items()}
+        remaining = {one: max(0.1, one.minutes - seconds / 60) for one, seconds in running.items()}
         names = ", ".join(one.id.partition("::")[2] for one in running)
-        return f"about {estimate(self._waiting, self._jobs, still):.0f} min left  [dim]{names}[/dim]"
+        return f"about {estimate(self._waiting, self._jobs, remaining):.0f} min left  [dim]{names}[/dim]"
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         for line in text.split("\n"):
             self._console.print(plain(line), soft_wrap=True)
 
@@ -93,11 +93,11 @@ def minutes(seconds: float | None) -> str:
 
 def table(found: Sequence[Mapping[str, Any]]) -> Table:
     """Return a table of all results: test, topology, outcome, minutes."""
-    shown = Table(box=None, pad_edge=False)
+    grid = Table(box=None, pad_edge=False)
     for head in ("test", "topology", "outcome"):
-        shown.add_column(head, overflow="fold")
-    shown.add_column("minutes", justify="right")
+        grid.add_column(head, overflow="fold")
+    grid.add_column("minutes", justify="right")
     for one in found:
         colour = COLOURS[one["outcome"]]
-        shown.add_row(escape(one["id"]), one["topology"], f"[{colour}]{one['outcome']}[/]", minutes(one["seconds"]))
-    return shown
+        grid.add_row(escape(one["id"]), one["topology"], f"[{colour}]{one['outcome']}[/]", minutes(one["seconds"]))
+    return grid

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ from pyhooks.history.event_log import History
 from pyhooks.report import pages
 
 PICTURES = "pictures"
-NONE = "\N{EN DASH}"
-FIGURES = 40
+MAX_FIGURES = 40
+EXPECTED = "a run of this version of 'rackgate system run'"
 
 
-def make(run_dir: Path) -> dict[str, Any]:
+def render(run_dir: Path) -> dict[str, Any]:
     """Judge a run, and write ``results.json``, the pictures and ``index.html``.
 
     Args:
@@ -38,18 +39,17 @@ def make(run_dir: Path) -> dict[str, Any]:
         RackgateError: the folder has no run.
     """
     if not (run_dir / results.RUN).is_file():
-        raise RackgateError(f"{run_dir}: no run of system tests in it; 'rackgate system run' makes one")
+        raise RackgateError(f"{run_dir}: contains no run of system tests; 'rackgate system run' writes one")
     file = run_dir / results.RUN
     run = results.read_json(file)
     if not isinstance(run, dict) or run.get("schema") != results.SCHEMA:
         raise RackgateError(f"{file}: not a run of this version")
-    with files.evaluating(file, "a run of this version of 'rackgate system run'"):
+    with files.evaluating(file, EXPECTED):
         found = results.judge(run_dir, results.planned(run))
         document = results.document(run, found)
-    pictures = {place: draw(run_dir, one) for place, one in enumerate(found)}
-    for place, told in enumerate(document["results"]):
-        told["picture"], told["picture_problem"] = pictures[place]
-    with files.evaluating(file, "a run of this version of 'rackgate system run'"):
+    for result, entry in zip(found, document["results"], strict=True):
+        entry["picture"], entry["picture_problem"] = draw(run_dir, result)
+    with files.evaluating(file, EXPECTED):
         page = html(document)
     files.write({run_dir / results.RESULTS: files.json_text(document), run_dir / "index.html": page})
     return document
@@ -69,10 +69,10 @@ def draw(run_dir: Path, result: Result) -> tuple[str, str]:
     if not picture.is_file() or picture.stat().st_mtime < max(one.stat().st_mtime for one in sources):
         try:
             with files.evaluating(history, "a history that can be drawn"):
-                seen = timeline.read(History(history).events())
+                content = timeline.read(History(history).events())
         except RackgateError as error:
-            return "", f"its history can't be read: {error}"
-        files.write_text(picture, timeline_picture.svg(seen, result.id))
+            return "", f"invalid history: {error}"
+        files.write_text(picture, timeline_picture.svg(content, result.id))
     return picture.relative_to(run_dir).as_posix(), ""
 
 
@@ -99,34 +99,25 @@ def grid(found: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list
         numbers of results by topology.
     """
     topologies = sorted({str(one["topology"]) for one in found})
-    rows: dict[tuple[str, str], dict[str, list[int]]] = {}
-    for place, one in enumerate(found):
-        key = row_of(str(one["id"]))
-        rows.setdefault(key, {name: [] for name in topologies})[str(one["topology"])].append(place)
-    shown, before = [], ""
-    for (file, name), cells in rows.items():
-        shown.append({"file": file if file != before else "", "name": name, "cells": cells})
-        before = file
-    return shown, topologies
+    cells: dict[tuple[str, str], dict[str, list[int]]] = {}
+    for number, one in enumerate(found):
+        cells.setdefault(row_of(str(one["id"])), {name: [] for name in topologies})[str(one["topology"])].append(number)
+    rows, previous = [], ""
+    for (file, name), by_topology in cells.items():
+        rows.append({"file": file if file != previous else "", "name": name, "cells": by_topology})
+        previous = file
+    return rows, topologies
 
 
 def row_of(test_id: str) -> tuple[str, str]:
     """Return the file of a test, and the test's name in plain text."""
     name, _, parameters = test_id.partition("@")
     file, _, rest = name.partition("::")
-    words = rest.rpartition(".")[2].removeprefix("test_").replace("_", " ")
-    if parameters:
-        words += " " + ", ".join(f"{key}={value(one)}" for key, one in _parsed(parameters).items())
-    return file.removesuffix("_test.py"), words
-
-
-def _parsed(parameters: str) -> dict[str, Any]:
-    try:
-        parsed: dict[str, Any] = json.loads(parameters)
-    except ValueError:
-        # The name of an unplanned test, which was appended to the id.
-        return {}
-    return parsed
+    text = rest.rpartition(".")[2].removeprefix("test_").replace("_", " ")
+    # The id of an unplanned test ends with its name in ducktape, after the parameters.
+    with suppress(ValueError):
+        text += " " + ", ".join(f"{key}={value(one)}" for key, one in json.loads(parameters).items())
+    return file.removesuffix("_test.py"), text
 
 
 def figure_rows(figures: Any, name: str = "") -> list[tuple[str, str]]:
@@ -136,19 +127,21 @@ def figure_rows(figures: Any, name: str = "") -> list[tuple[str, str]]:
         for key, one in figures.items():
             found += figure_rows(one, f"{name}.{key}" if name else str(key))
     elif isinstance(figures, list) and any(isinstance(one, Mapping | list) for one in figures):
-        for place, one in enumerate(figures):
-            found += figure_rows(one, f"{name}[{place}]")
+        for number, one in enumerate(figures):
+            found += figure_rows(one, f"{name}[{number}]")
     else:
         found.append((name, ", ".join(map(value, figures)) if isinstance(figures, list) else value(figures)))
-    if not name and len(found) > FIGURES:
-        return [*found[:FIGURES], ("…", f"{len(found) - FIGURES} more in results.json")]
+    if not name and len(found) > MAX_FIGURES:
+        return [*found[:MAX_FIGURES], ("…", f"{len(found) - MAX_FIGURES} more in results.json")]
     return found
 
 
 def value(one: Any) -> str:
     """Format a number without needless digits, or any other value as text."""
-    if isinstance(one, bool) or one is None:
-        return {True: "yes", False: "no", None: NONE}[one]
+    if one is None:
+        return "\N{EN DASH}"
+    if isinstance(one, bool):
+        return "yes" if one else "no"
     if isinstance(one, float):
         return f"{one:,.0f}" if abs(one) >= 1000 else f"{one:.4g}"
     return f"{one:,}" if isinstance(one, int) else str(one)

@@ -230,14 +230,14 @@ def run_of(run_dir: Path) -> dict[str, Any]:
 
 def test_a_page_is_made_from_what_a_run_left(tmp_path: Path) -> None:
     run_of(tmp_path)
-    document = page.make(tmp_path)
+    document = page.render(tmp_path)
     assert document["counts"] == {"pass": 0, "fail": 0, "unknown": 1, "not run": 2}
     assert document["exit_status"] == 1
     assert json.loads(json.dumps(document)) == json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
     first = document["results"][0]
     for needed in (
-        "The bar of 40 minutes: met, it took 1.6.", "Left out here, since it needs a lab: slow rack b.", ", in part",
+        "The bar of 40 minutes: met, it took 1.6.", "Skipped, because they need a lab: slow rack b.", "steps skipped",
         "1290", "kafka 4.3.1", "7.25", "by.racks", "progress is unknown: &lt;nobody&gt; looked",
         f'href="{first["picture"]}"', f'href="{first["folder"]}/history.jsonl"', "a rack goes",
         "rackgate system run x_test.py::A.test_a_rack_goes --seed 1290",
@@ -247,7 +247,7 @@ def test_a_page_is_made_from_what_a_run_left(tmp_path: Path) -> None:
     picture = tmp_path / first["picture"]
     assert picture.read_text(encoding="utf-8").count("kill rack b") == 1
     drawn = picture.stat().st_mtime_ns
-    page.make(tmp_path)
+    page.render(tmp_path)
     assert picture.stat().st_mtime_ns == drawn
 
 
@@ -255,14 +255,14 @@ def test_a_history_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     run_of(tmp_path)
     (history,) = tmp_path.rglob("history.jsonl")
     history.write_text('{"mono_ns":1}\n', encoding="utf-8")
-    first = page.make(tmp_path)["results"][0]
+    first = page.render(tmp_path)["results"][0]
     assert first["picture"] == ""
-    assert "history can't be read" in first["picture_problem"]
+    assert "invalid history" in first["picture_problem"]
 
 
 def test_without_a_run_there_is_no_page(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="no run of system tests"):
-        page.make(tmp_path)
+        page.render(tmp_path)
 
 
 def test_what_is_alike_on_several_topologies_is_one_row() -> None:
@@ -285,7 +285,7 @@ def test_figures_are_flat_and_short() -> None:
         ("a", "1,235"), ("b.c", "yes"), ("b.d[0].e", "\N{EN DASH}"), ("b.d[1]", "2"), ("n", "12,345"), ("w", "x"),
     ]  # fmt: skip
     many = page.figure_rows({str(number): number for number in range(100)})
-    assert len(many) == page.FIGURES + 1
+    assert len(many) == page.MAX_FIGURES + 1
     assert many[-1] == ("…", "60 more in results.json")
 
 

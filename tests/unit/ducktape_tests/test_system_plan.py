@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ducktape_tests import plan
-from ducktape_tests.discovery import DiscoveredTest, find
+from ducktape_tests.discovery import DiscoveredTest, discover
 from ducktape_tests.plan import SuiteTest
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
@@ -58,7 +58,7 @@ def listed(name: str, minutes: float = 1, **more: Any) -> SuiteTest:
     return SuiteTest(f"x_test.py::A.test_{name}", "az3", minutes, ("system",), **more)
 
 
-def test_the_shipped_list_is_that_of_the_tests_that_there_are() -> None:
+def test_suite_lists_all_existing_tests() -> None:
     suite = plan.load()
     smoke, system = (plan.select(suite, [selection]) for selection in ("smoke", "system"))
     assert {one.id for one in smoke} <= {one.id for one in system}
@@ -66,7 +66,7 @@ def test_the_shipped_list_is_that_of_the_tests_that_there_are() -> None:
     assert len({one.folder for one in system}) == len(system)
 
 
-def test_a_list_becomes_tests(tmp_path: Path) -> None:
+def test_read_suite(tmp_path: Path) -> None:
     more = 'alone = true\nfinds = ["delivery"]\nsettings = {seeds = 20}\n'
     more += '[[test]]\nid = "y_test.py::B.test_m@{\\"k\\": 1}"\n'
     more += 'topology = "single"\nminutes = 0.5\nselections = ["long"]\n'
@@ -85,20 +85,19 @@ def test_a_list_becomes_tests(tmp_path: Path) -> None:
     assert not second.alone
 
 
-def test_a_long_id_has_a_short_folder_of_its_own() -> None:
+def test_long_ids_have_short_distinct_folders() -> None:
     one, other = (replace(listed("m"), id=f'x_test.py::A.test_m@{{"k": "{"v" * 300}{end}"}}') for end in "ab")
     assert len(one.folder) < 200
     assert one.folder != other.folder
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         (('topology = "az3"\n', ""), "topology: is missing"),
         (('"az3"', '"nowhere"'), "topology: "),
         (("minutes = 2", "minutes = 0"), "test x_test.py::A.test_one: minutes: must be a number of 0.01 or more"),
         (("minutes = 2", "minutes = true"), "minutes: must be a number of 0.01 or more"),
-        # read from the source
         (("minutes = 2", "minutes = 2\nlinks = true"), "links: is not known"),
         (("minutes = 2", "minutes = 2\nhours = 1"), "hours: is not known; known here: id, topology, minutes, sel"),
         (('"smoke"', '"some"'), "selections: must be a list of some of smoke, system, long, load"),
@@ -110,35 +109,35 @@ def test_a_long_id_has_a_short_folder_of_its_own() -> None:
         (("minutes = 2", 'minutes = 2\nfinds = ["deliveries"]'), "finds: must be a list of some of "),
         (("minutes = 2", "minutes = 2\nsettings = 1"), "settings: must be a table"),
         (("minutes", "[test"), "not TOML"),
-        ((TEST, TEST + TEST), "listed twice in smoke"),
+        ((TEST, TEST + TEST), "listed 2 times in smoke"),
         ((TEST, ""), "test: is missing"),
         ((TEST, "[other]\n" + TEST), "other: is not known; known here: test"),
         ((TEST, "test = [1]"), "test: must be a list of tables"),
     ],
 )
-def test_a_wrong_list_says_where(tmp_path: Path, change: tuple[str, str], says: str) -> None:
+def test_invalid_suite_is_located(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     text = TEST.replace(*change) if change[0] in TEST else TEST
     with pytest.raises(RackgateError) as caught:
         plan.read(write(tmp_path, text))
-    assert says in str(caught.value)
-    assert "suite.toml" in str(caught.value) or "not JSON" in says
+    assert message in str(caught.value)
+    assert "suite.toml" in str(caught.value) or "not JSON" in message
 
 
-def test_what_is_listed_exists_and_what_exists_is_listed() -> None:
-    there = [DiscoveredTest("x_test.py::A.test_one", "az3"), DiscoveredTest("x_test.py::A.test_two", None)]
-    plan.check([listed("one"), listed("two")], there)
-    with pytest.raises(RackgateError, match=r"A\.test_three: there is no such test"):
-        plan.check([listed("one"), listed("two"), listed("three")], there)
+def test_suite_and_existing_tests_agree() -> None:
+    existing = [DiscoveredTest("x_test.py::A.test_one", "az3"), DiscoveredTest("x_test.py::A.test_two", None)]
+    plan.check([listed("one"), listed("two")], existing)
+    with pytest.raises(RackgateError, match=r"A\.test_three: no such test"):
+        plan.check([listed("one"), listed("two"), listed("three")], existing)
     with pytest.raises(RackgateError, match=r"A\.test_two is not listed"):
-        plan.check([listed("one")], there)
-    with pytest.raises(RackgateError, match="runs on az3, and not on single"):
-        plan.check([replace(listed("one"), topology="single"), listed("two")], there)
+        plan.check([listed("one")], existing)
+    with pytest.raises(RackgateError, match="runs on az3, not on single"):
+        plan.check([replace(listed("one"), topology="single"), listed("two")], existing)
 
 
-def test_tests_are_found_by_their_source(tmp_path: Path) -> None:
+def test_tests_are_discovered_in_their_source(tmp_path: Path) -> None:
     (tmp_path / "x_test.py").write_text(SOURCE, encoding="utf-8")
     (tmp_path / "base.py").write_text("class Base(RackScenario):\n    def test_far(self): ...\n", encoding="utf-8")
-    assert find(tmp_path) == (
+    assert discover(tmp_path) == (
         DiscoveredTest("x_test.py::One.test_shared", "stretch2"),
         DiscoveredTest("x_test.py::Three.test_far", None),
         DiscoveredTest("x_test.py::Two.test_own", "az3"),
@@ -146,22 +145,22 @@ def test_tests_are_found_by_their_source(tmp_path: Path) -> None:
     )
 
 
-def test_the_readme_tells_the_bar_and_whether_the_list_is_below_it() -> None:
+def test_readme_states_the_target_and_whether_it_is_met() -> None:
     text = " ".join((paths.REPO / "README.md").read_text(encoding="utf-8").split())
-    expected = plan.estimate(plan.select(plan.load(), ["system"]), plan.JOBS_OF_BARS)
-    assert f"The bar is {plan.BARS_MIN['system']:g} minutes on 2 cores" in text
+    expected = plan.estimate(plan.select(plan.load(), ["system"]), plan.TARGET_JOBS)
+    assert f"The bar is {plan.TARGETS_MIN['system']:g} minutes on 2 cores" in text
     missed = f"It is missed as long as the tests are expected to take {expected:.0f} minutes."
-    assert (missed in text) is (expected > plan.BARS_MIN["system"])
+    assert (missed in text) is (expected > plan.TARGETS_MIN["system"])
 
 
-def test_bars_are_for_whole_selections_two_labs_at_a_time() -> None:
-    assert plan.bar_min(["system"], 2) == 40
-    assert plan.bar_min(["system"], 1) is None
-    assert plan.bar_min(["system", "smoke"], 2) is None
-    assert plan.bar_min(["long"], 2) is None
+def test_targets_apply_to_whole_selections_with_two_labs() -> None:
+    assert plan.target_min(["system"], 2) == 40
+    assert plan.target_min(["system"], 1) is None
+    assert plan.target_min(["system", "smoke"], 2) is None
+    assert plan.target_min(["long"], 2) is None
 
 
-def test_words_name_tests() -> None:
+def test_select() -> None:
     first = SuiteTest("x_test.py::A.test_one", "az3", 1, ("smoke", "system"), settings={"seeds": 3})
     again = replace(first, selections=("long",), settings={"seeds": 20})
     other = SuiteTest("y_test.py::B.test_one", "az3", 1, ("system",))
@@ -172,14 +171,14 @@ def test_words_name_tests() -> None:
     assert plan.select(suite, ["y_test.py", "x_test.py::A", "x_test.py::A.test_one"]) == (first, other)
     (narrow,) = plan.select(suite, ['x_test.py::A.test_one@{"k": 1}'])
     assert narrow == replace(first, id='x_test.py::A.test_one@{"k": 1}')
-    with pytest.raises(RackgateError, match="no test belongs to it"):
+    with pytest.raises(RackgateError, match="contains no test"):
         plan.select(suite, ["load"])
     for word in ("z_test.py", "x_test.py::A.test_none", "nothing", "x_test.py::AB"):
         with pytest.raises(RackgateError, match="neither a selection"):
             plan.select(suite, [word])
 
 
-def test_the_longest_begins_first_and_who_must_be_alone_is() -> None:
+def test_longest_test_is_next_and_serial_tests_run_alone() -> None:
     long, short, alone = listed("long", 5), listed("short", 1), listed("alone", 9, alone=True)
     waiting = [short, alone, long]
     assert plan.next_up(waiting, [], 2) is long
@@ -190,10 +189,10 @@ def test_the_longest_begins_first_and_who_must_be_alone_is() -> None:
     assert plan.next_up([short], [long], 1) is None
 
 
-def test_an_estimate_goes_by_what_runs_at_a_time() -> None:
+def test_estimate() -> None:
     tests = [listed("a", 4), listed("b", 3), listed("c", 2), listed("d", 1, alone=True)]
     assert plan.estimate(tests, 1) == 10
-    # a for 4; b, then c beside it until 5; then d
+    # a takes 4; b and c beside it end after 5; d follows.
     assert plan.estimate(tests, 2) == 6
     assert plan.estimate([listed("a", 4)], 2, {listed("b"): 0.5, listed("c"): 1.5}) == 4.5
     assert plan.estimate([], 2) == 0

@@ -15,8 +15,8 @@ TEST = PlannedTest("x_test.py::A.test_one", "az3", 2, "x.A.test_one")
 NAME = "ducktape_tests.x_test.A.test_one"
 
 
-class Left:
-    """What a test leaves, as ducktape and the runner write it."""
+class RunFiles:
+    """Files of a test, as ducktape and the runner write them."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
@@ -28,42 +28,42 @@ class Left:
         (self.session / "report.html").touch()
         self.rows: list[dict[str, Any]] = []
         self.expected: list[dict[str, Any]] = []
-        self.ended()
+        self.end()
 
-    def ended(self, status: int = 0, why: str = "") -> None:
+    def end(self, status: int = 0, why: str = "") -> None:
         files.write_json(self.own / "ended.json", {"status": status, "seconds": 61.0, "why": why})
 
-    def expects(self, name: str = NAME, **parameters: Any) -> None:
+    def expect(self, name: str = NAME, **parameters: Any) -> None:
         self.expected.append({"test_id": name, "injected_args": parameters or None})
         files.write_json(self.session / "expected.json", self.expected)
 
-    def reports(self, status: str = "PASS", valid: str | None = "true", name: str = NAME, summary: str = "") -> Path:
+    def report(self, status: str = "PASS", valid: str | None = "true", name: str = NAME, summary: str = "") -> Path:
         folder = self.session / f"{len(self.rows)}"
         folder.mkdir()
         row = {"test_id": name, "test_status": status, "summary": summary, "run_time_seconds": 60.0}
         self.rows.append(row | {"relative_results_dir": f"{folder.name}/", "description": "\n  It is so.\n  setup: x"})
         files.write_json(self.session / "report.json", {"results": self.rows})
         if valid is not None:
-            because = [] if valid == "true" else ["it was not"]
-            told = [{"checker": "faults", "valid": "true", "because": [], "notes": []}]
-            told.append({"checker": "delivery", "valid": valid, "because": because, "notes": []})
-            (folder / "verdicts.json").write_text(json.dumps(told), encoding="utf-8")
+            because = [] if valid == "true" else ["reason"]
+            verdicts = [{"checker": "faults", "valid": "true", "because": [], "notes": []}]
+            verdicts.append({"checker": "delivery", "valid": valid, "because": because, "notes": []})
+            (folder / "verdicts.json").write_text(json.dumps(verdicts), encoding="utf-8")
         return folder
 
-    def judged(self, *finds: str) -> tuple[Result, ...]:
+    def judge(self, *finds: str) -> tuple[Result, ...]:
         return results.judge(self.run_dir, [replace(TEST, finds=finds)])
 
 
 @pytest.fixture
-def left(tmp_path: Path) -> Left:
-    return Left(tmp_path)
+def run(tmp_path: Path) -> RunFiles:
+    return RunFiles(tmp_path)
 
 
-def test_a_test_has_passed_if_ducktape_and_all_checkers_say_so(left: Left) -> None:
-    left.expects()
-    folder = left.reports()
+def test_pass_requires_a_pass_of_ducktape_and_true_verdicts(run: RunFiles) -> None:
+    run.expect()
+    folder = run.report()
     (folder / "figures.json").write_text('{"p99_ms": 7.5, "none": NaN}', encoding="utf-8")
-    (found,) = left.judged()
+    (found,) = run.judge()
     assert found == Result(
         TEST.id,
         "az3",
@@ -80,68 +80,68 @@ def test_a_test_has_passed_if_ducktape_and_all_checkers_say_so(left: Left) -> No
 
 
 @pytest.mark.parametrize(
-    ("status", "valid", "outcome", "says"),
+    ("status", "valid", "outcome", "message"),
     [
-        ("PASS", "false", "fail", "delivery is false: it was not"),
-        ("PASS", "unknown", "unknown", "delivery is unknown: it was not"),
-        ("PASS", None, "unknown", "no checker has said anything"),
+        ("PASS", "false", "fail", "delivery is false: reason"),
+        ("PASS", "unknown", "unknown", "delivery is unknown: reason"),
+        ("PASS", None, "unknown", "without any verdict"),
         ("FAIL", "true", "fail", "AssertionError('odd')"),
         ("FAIL", None, "fail", "AssertionError('odd')"),
         ("FAIL", "unknown", "unknown", "delivery is unknown"),
         ("FAIL", "false", "fail", "delivery is false"),
-        ("IGNORE", None, "unknown", "ducktape says ignore"),
-        ("FLAKY", "true", "unknown", "ducktape says flaky"),
+        ("IGNORE", None, "unknown", "status in ducktape: ignore"),
+        ("FLAKY", "true", "unknown", "status in ducktape: flaky"),
     ],
 )
-def test_whatever_else_is_no_pass(left: Left, status: str, valid: str | None, outcome: str, says: str) -> None:
-    left.expects()
-    left.reports(status, valid, summary="AssertionError('odd')\nTraceback")
-    (found,) = left.judged()
+def test_other_results_are_no_pass(run: RunFiles, status: str, valid: str | None, outcome: str, message: str) -> None:
+    run.expect()
+    run.report(status, valid, summary="AssertionError('odd')\nTraceback")
+    (found,) = run.judge()
     assert found.outcome == outcome
-    assert says in "; ".join(found.reasons)
+    assert message in "; ".join(found.reasons)
     assert results.exit_status([found]) == 1
 
 
 @pytest.mark.parametrize(
     ("valid", "outcome"), [(None, "unknown"), ("true", "fail"), ("unknown", "unknown"), ("false", "fail")]
 )
-def test_an_error_without_verdicts_is_unknown(left: Left, valid: str | None, outcome: str) -> None:
-    left.expects()
-    left.reports("FAIL", valid, summary="RackgateError('waited 60 s in vain for: leaders')\nTraceback")
-    (found,) = left.judged()
+def test_an_error_without_verdicts_is_unknown(run: RunFiles, valid: str | None, outcome: str) -> None:
+    run.expect()
+    run.report("FAIL", valid, summary="RackgateError('waited 60 s in vain for: leaders')\nTraceback")
+    (found,) = run.judge()
     assert found.outcome == outcome
     assert valid in ("false", "unknown") or found.reasons[0].startswith("RackgateError('waited 60 s in vain")
     assert results.exit_status([found]) == 1
 
 
-def test_what_a_test_waited_for_in_vain_is_told_beside_what_checkers_found(left: Left) -> None:
-    left.expects()
-    left.reports("FAIL", "false", summary="RackgateError('waited 120 s in vain for: an ISR')\nTraceback")
-    (found,) = left.judged()
+def test_error_is_reported_with_false_verdicts(run: RunFiles) -> None:
+    run.expect()
+    run.report("FAIL", "false", summary="RackgateError('waited 120 s in vain for: an ISR')\nTraceback")
+    (found,) = run.judge()
     assert found.outcome == "fail"
-    assert found.reasons == ("RackgateError('waited 120 s in vain for: an ISR')", "delivery is false: it was not")
+    assert found.reasons == ("RackgateError('waited 120 s in vain for: an ISR')", "delivery is false: reason")
 
 
 @pytest.mark.parametrize(
-    ("finds", "status", "valid", "outcome", "says"),
+    ("finds", "status", "valid", "outcome", "message"),
     [
         (("delivery",), "PASS", "false", "pass", ""),
         (("delivery",), "PASS", "true", "fail", "delivery is true"),
         (("delivery",), "PASS", "unknown", "unknown", "delivery is unknown"),
-        (("delivery",), "PASS", None, "unknown", "no checker has said anything"),
+        (("delivery",), "PASS", None, "unknown", "without any verdict"),
         (("delivery",), "FAIL", "false", "fail", "AssertionError('odd')"),
-        (("delivery", "offsets"), "PASS", "false", "unknown", "offsets has said nothing"),
+        (("delivery", "offsets"), "PASS", "false", "unknown", "offsets: no verdict"),
         (("faults",), "PASS", "false", "fail", "faults is true"),
     ],
 )
-def test_a_control_passes_if_what_is_wrong_is_found(
-    left: Left, finds: tuple[str, ...], status: str, valid: str | None, outcome: str, says: str
+def test_control_passes_if_the_required_verdicts_are_false(
+    run: RunFiles, finds: tuple[str, ...], status: str, valid: str | None, outcome: str, message: str
 ) -> None:
-    left.expects()
-    left.reports(status, valid, summary="AssertionError('odd')")
-    (found,) = left.judged(*finds)
+    run.expect()
+    run.report(status, valid, summary="AssertionError('odd')")
+    (found,) = run.judge(*finds)
     assert (found.outcome, found.finds) == (outcome, finds)
-    assert says in "; ".join(found.reasons)
+    assert message in "; ".join(found.reasons)
 
 
 @pytest.mark.parametrize(
@@ -153,106 +153,103 @@ def test_a_control_passes_if_what_is_wrong_is_found(
         ("delivery", "unknown", "unknown"),
     ],
 )
-def test_other_checkers_may_have_nothing_to_say_of_a_control(
-    left: Left, checker: str, valid: str, outcome: str
-) -> None:
-    left.expects()
-    file = left.reports("PASS", "false") / "verdicts.json"
-    told = {one["checker"]: one for one in json.loads(file.read_text(encoding="utf-8"))}
-    told[checker] = {"checker": checker, "valid": valid, "because": ["nothing was seen"], "notes": []}
-    file.write_text(json.dumps(list(told.values())), encoding="utf-8")
-    (found,) = left.judged("delivery")
+def test_other_verdicts_of_a_control_may_be_unknown(run: RunFiles, checker: str, valid: str, outcome: str) -> None:
+    run.expect()
+    file = run.report("PASS", "false") / "verdicts.json"
+    verdicts = {one["checker"]: one for one in json.loads(file.read_text(encoding="utf-8"))}
+    verdicts[checker] = {"checker": checker, "valid": valid, "because": ["nothing was seen"], "notes": []}
+    file.write_text(json.dumps(list(verdicts.values())), encoding="utf-8")
+    (found,) = run.judge("delivery")
     assert found.outcome == outcome
 
 
-def test_each_set_of_parameters_has_its_own_result(left: Left) -> None:
+def test_each_set_of_parameters_has_its_own_result(run: RunFiles) -> None:
     for fault in ("kill", "cut"):
-        left.expects(f"{NAME}.{fault}", fault=fault)
-        left.reports("PASS" if fault == "kill" else "FAIL", name=f"{NAME}.{fault}", summary="no")
-    found = left.judged()
+        run.expect(f"{NAME}.{fault}", fault=fault)
+        run.report("PASS" if fault == "kill" else "FAIL", name=f"{NAME}.{fault}", summary="no")
+    found = run.judge()
     assert {one.id: one.outcome for one in found} == {
         'x_test.py::A.test_one@{"fault": "kill"}': "pass",
         'x_test.py::A.test_one@{"fault": "cut"}': "fail",
     }
 
 
-def test_a_test_without_its_one_result_is_unknown(left: Left) -> None:
-    left.expects()
-    left.expects(f"{NAME}.2", k=2)
-    left.reports(name=f"{NAME}.2")
-    left.reports(name=f"{NAME}.2")
-    left.ended(137, "given up after 11 minutes, 2 were expected")
-    first, second = left.judged()
+def test_test_without_exactly_one_result_is_unknown(run: RunFiles) -> None:
+    run.expect()
+    run.expect(f"{NAME}.2", k=2)
+    run.report(name=f"{NAME}.2")
+    run.report(name=f"{NAME}.2")
+    run.end(137, "stopped after 11 minutes, expected were 2")
+    first, second = run.judge()
     assert (first.outcome, second.outcome) == ("unknown", "unknown")
-    assert first.reasons == ("0 results of it, and there must be one: given up after 11 minutes, 2 were expected",)
-    assert second.reasons[0].startswith("2 results of it")
+    assert first.reasons == ("0 results instead of one: stopped after 11 minutes, expected were 2",)
+    assert second.reasons[0].startswith("2 results instead of one")
 
 
-def test_what_ran_without_being_asked_for_is_told(left: Left) -> None:
-    left.expects()
-    left.reports()
-    left.reports(name="ducktape_tests.x_test.A.test_other")
-    passed, stranger = left.judged()
+def test_unplanned_test_is_unknown(run: RunFiles) -> None:
+    run.expect()
+    run.report()
+    run.report(name="ducktape_tests.x_test.A.test_other")
+    passed, unplanned = run.judge()
     assert passed.outcome == "pass"
-    assert stranger.outcome == "unknown"
-    assert "nobody asked for it" in stranger.reasons[0]
-    assert results.exit_status([passed, stranger]) == 1
+    assert unplanned.outcome == "unknown"
+    assert "was not selected" in unplanned.reasons[0]
+    assert results.exit_status([passed, unplanned]) == 1
 
 
-def test_nothing_ran(left: Left) -> None:
-    (found,) = left.judged()
+def test_no_test_found(run: RunFiles) -> None:
+    (found,) = run.judge()
     assert found.outcome == "unknown"
     assert found.reasons == ("ducktape found no test", "one", "the last line")
     assert results.exit_status([]) == 1
 
 
-def test_no_report_at_all(left: Left) -> None:
-    left.expects()
-    left.ended(1)
-    (found,) = left.judged()
+def test_no_report(run: RunFiles) -> None:
+    run.expect()
+    run.end(1)
+    (found,) = run.judge()
     assert (found.outcome, found.seconds) == ("unknown", 61.0)
     assert "ducktape ended with status 1" in found.reasons[0]
 
 
-def test_a_lab_that_did_not_come_up(tmp_path: Path) -> None:
+def test_lab_that_did_not_start(tmp_path: Path) -> None:
     own = tmp_path / "tests" / TEST.folder
     own.mkdir(parents=True)
     (own / "session.log").write_text("error: no\n", encoding="utf-8")
     (found,) = results.judge(tmp_path, [TEST])
-    assert (found.outcome, found.reasons) == ("unknown", ("it was begun, and nothing tells how it ended",))
+    assert (found.outcome, found.reasons) == ("unknown", ("started, but there is no record of its end",))
     files.write_json(own / "ended.json", {"status": 2, "seconds": 1.0, "why": ""})
     (found,) = results.judge(tmp_path, [TEST])
-    assert found.reasons == ("the lab ended with status 2; there are 0 sessions of ducktape", "error: no")
+    assert found.reasons == ("the lab ended with status 2; ducktape sessions: 0", "error: no")
 
 
-def test_broken_files_are_unknown(left: Left) -> None:
-    left.expects()
-    left.reports()
-    (left.session / "report.json").write_text("{", encoding="utf-8")
-    (found,) = left.judged()
+def test_malformed_files_are_unknown(run: RunFiles) -> None:
+    run.expect()
+    run.report()
+    (run.session / "report.json").write_text("{", encoding="utf-8")
+    (found,) = run.judge()
     assert found.outcome == "unknown"
     assert "report.json: not JSON" in found.reasons[0]
-    files.write_json(left.session / "report.json", {"results": [{"test_id": NAME}]})
-    (found,) = left.judged()
+    files.write_json(run.session / "report.json", {"results": [{"test_id": NAME}]})
+    (found,) = run.judge()
     assert "KeyError: 'relative_results_dir'" in found.reasons[0]
 
 
-def test_what_was_not_begun_has_not_run(tmp_path: Path) -> None:
+def test_test_that_did_not_start_is_not_run(tmp_path: Path) -> None:
     (missed,) = results.judge(tmp_path, [TEST])
-    assert (missed.outcome, missed.reasons) == ("not run", ("it was not begun",))
+    assert (missed.outcome, missed.reasons) == ("not run", ("not started",))
     passed = Result("a", "az3", "pass")
     assert results.exit_status([passed]) == 0
     assert results.exit_status([passed, missed]) == 1
-    # a run in which nothing ran has proved nothing
     assert results.exit_status([]) == 1
 
 
-def test_what_a_test_left_out_is_told(left: Left) -> None:
-    left.expects()
-    folder = left.reports()
-    assert left.judged()[0].left_out == ()
+def test_skipped_steps_are_listed(run: RunFiles) -> None:
+    run.expect()
+    folder = run.report()
+    assert run.judge()[0].left_out == ()
     files.write_json(folder / results.LEFT_OUT, ["slow rack b"])
-    (found,) = left.judged()
+    (found,) = run.judge()
     assert (found.outcome, found.left_out) == ("pass", ("slow rack b",))
 
 
@@ -263,10 +260,10 @@ def test_what_a_test_left_out_is_told(left: Left) -> None:
         (40, 2400.0, "bar of 40 minutes: met, it took 40.0"),
         (8, 486.0, "bar of 8 minutes: missed, it took 8.1"),
         (None, 486.0, None),
-        # broken off
+        # interrupted
         (40, None, None),
     ],
 )
-def test_a_run_tells_whether_it_met_its_bar(bar_min: float | None, took_s: float | None, text: str | None) -> None:
-    told = results.bar({"bar_min": bar_min, "took_s": took_s})
-    assert (told and targets.of_run_text(told)) == text
+def test_target_of_a_run(bar_min: float | None, took_s: float | None, text: str | None) -> None:
+    target = results.document({"bar_min": bar_min, "took_s": took_s}, [])["bar"]
+    assert (target and targets.of_run_text(target)) == text
