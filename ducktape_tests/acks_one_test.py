@@ -9,7 +9,7 @@ from dataclasses import asdict
 from ducktape.mark.resource import cluster
 
 from ducktape_tests.latencies import backlog, latencies
-from ducktape_tests.scenario import NEEDS, LoadSpec, RackScenario, must_hold, spec
+from ducktape_tests.scenario import NEEDS, LoadSpec, RackScenario, require_true, spec
 from ducktape_tests.services.clients import Program
 from pyhooks.checkers.record_view import Records
 from pyhooks.core.wait import wait_for
@@ -68,7 +68,7 @@ class AcksOneTest(RackScenario):
         # The history has all that was read from these copies, which are large.
         shutil.rmtree(self.results / "disks")
         self._measure()
-        must_hold(self.verdicts((*NEEDS, "visibility")))
+        require_true(self.verdicts((*NEEDS, "visibility")))
 
     def _top(self) -> int:
         """Return the highest offset that was acknowledged so far."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests import internal
+from ducktape_tests import feature_level
 from ducktape_tests.destruction_plan import DestructionRound, behind_seed, draw, goes_on_s, seeds
 from ducktape_tests.scenario import (
     CRASHES,
@@ -23,7 +23,7 @@ from ducktape_tests.scenario import (
     STEADY_S,
     LoadSpec,
     RackScenario,
-    must_hold,
+    require_true,
     spec,
 )
 from pyhooks.checkers.delivery import Losses, losses
@@ -154,7 +154,7 @@ class DestroyedTest(_Destroyed):
         self.drain()
         found = self.counted(rounds={str(one.seed): one.text for one in drawn})
         assert found.keys() == {one.topic for one in drawn}, "a topic had no acknowledged record"
-        must_hold(self.verdicts((*NEEDS, SPREAD, "faults", "recovery")))
+        require_true(self.verdicts((*NEEDS, SPREAD, "faults", "recovery")))
 
     def _round(self, one: DestructionRound) -> None:
         with ExitStack() as away, ExitStack() as destroyed:
@@ -303,7 +303,7 @@ class _BothRacksFail(_Destroyed):
             found = counted[one.name]
             assert found.acked >= RECORDS, f"{found.acked} records of {one.name} were acknowledged"
             assert found.lost == ()
-        must_hold(self.verdicts((*NEEDS, SPREAD, "faults")))
+        require_true(self.verdicts((*NEEDS, SPREAD, "faults")))
 
     def forgets(self, own: TopicSpec, how: str, *, unclean: bool) -> None:
         """Let both racks fail and require that all records are lost.
@@ -348,7 +348,7 @@ class LevelOffTest(_BothRacksFail):
         drive: as with stock brokers, and an unclean election, because no replica is eligible.
         validate: as with stock brokers.
         """
-        internal.change_level(self.kafka, "downgrade", 0)
+        feature_level.change_level(self.kafka, "downgrade", 0)
         self.forgets(spec("forgotten", AAB, 2), "cut", unclean=True)
 
 
@@ -462,7 +462,7 @@ class KilledLevelOffTest(_BothRacksFail):
         drive: as in ``KilledTest``; rack a returns first; an unclean election, because no replica is eligible.
         validate: the checker ``delivery`` finds all 100 records lost; every fault is proved.
         """
-        internal.change_level(self.kafka, "downgrade", 0)
+        feature_level.change_level(self.kafka, "downgrade", 0)
         self.forgets(spec("killed", AAB, 2), "kill", unclean=True)
 
 
@@ -474,7 +474,7 @@ def must_find_loss(found: Sequence[Verdict], counted: Mapping[str, Losses]) -> f
             counted.
     """
     verdicts = {one.checker: one for one in found}
-    must_hold([verdicts["faults"], verdicts[CRASHES]])
+    require_true([verdicts["faults"], verdicts[CRASHES]])
     delivery = verdicts["delivery"]
     lost = {(topic, key) for topic, one in counted.items() for key in one.lost}
     assert delivery.valid == "false", f"control found no loss: {delivery}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.scenario import CRASHES, RackScenario, must_hold
+from ducktape_tests.scenario import CRASHES, RackScenario, require_true
 from pyhooks.checkers.judgement import judge
 
 RACK, BROKER = "b", 3
@@ -39,13 +39,13 @@ class FaultsTest(RackScenario):
         others = self.kafka.brokers("a")
         before = self.kafka.voters(others)
         for kind, settings in RACK_FAULTS:
-            if not self.can(kind, f"{kind} rack {RACK}"):
+            if not self.supports(kind, f"{kind} rack {RACK}"):
                 continue
             with self.fault(kind, rack=RACK, **settings):
                 self.logger.info("rack %s is under %s", RACK, kind)
             self.kafka.wait_unfenced(self.kafka.brokers())
         for kind, settings in BROKER_FAULTS:
-            if not self.can(kind, f"{kind} broker {BROKER}"):
+            if not self.supports(kind, f"{kind} broker {BROKER}"):
                 continue
             with self.fault(kind, broker=BROKER, **settings):
                 self.logger.info("broker %s is under %s", BROKER, kind)
@@ -55,7 +55,7 @@ class FaultsTest(RackScenario):
         assert set(before) == set(after) == {node.node_id for node in self.kafka.topology.controllers}
         assert {voter for voter in after if after[voter] != before[voter]} == lost
         # Without topics all other checkers have nothing to judge.
-        self.end_all()
+        self.kill_all()
         found, _ = judge(list(self.history.events()), ("faults", CRASHES))
-        self.keep(found)
-        must_hold(found)
+        self.save(found)
+        require_true(found)

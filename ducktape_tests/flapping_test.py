@@ -100,7 +100,7 @@ class FlappingTest(RackScenario):
         with self.driven(specs, loads):
             self._phases("before", whole)
             with ExitStack() as meanwhile:
-                far = self.can("slow", f"broker {BYSTANDER} is far away meanwhile")
+                far = self.supports("slow", f"broker {BYSTANDER} is far away meanwhile")
                 if far:
                     meanwhile.enter_context(self.fault("slow", broker=BYSTANDER, rtt_ms=40.0))
                 until = time.monotonic() + FLAP_S

@@ -10,8 +10,8 @@ from typing import ClassVar
 from ducktape.mark import matrix
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.internal import OFFSETS, SINGLE_PARTITIONS, offsets_topic
-from ducktape_tests.scenario import FLOOD, NEEDS, PATIENT_MS, LoadSpec, RackScenario, must_hold, spec
+from ducktape_tests.internal_topics import OFFSETS, SINGLE_PARTITIONS, offsets_topic
+from ducktape_tests.scenario import FLOOD, NEEDS, PATIENT_MS, LoadSpec, RackScenario, require_true, spec
 from ducktape_tests.services.clients import Program
 from pyhooks.checkers import group_comparison
 from pyhooks.checkers.group_latencies import figures
@@ -71,7 +71,7 @@ class GroupsTest(RackScenario):
         self.drain(logs=bool(short))
         found = self.verdicts((*NEEDS, "groups", "alike", *short))
         self.figures(replicas=replicas, groups=figures(list(self.history.events())))
-        must_hold(found)
+        require_true(found)
 
     def _outage(self, racks: int, placed: Sequence[int]) -> None:
         names = [_group(protocol, racks) for protocol in PROTOCOLS]

@@ -7,7 +7,7 @@ import shlex
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests import internal
+from ducktape_tests import feature_level
 from ducktape_tests.scenario import (
     FLOOD,
     NEEDS,
@@ -189,8 +189,8 @@ class WithoutTest(RackScenario):
         topics.wait_settled(self.kafka.admin, specs)
         for level in (0, 1):
             if level:
-                internal.change_level(self.kafka, "upgrade", level)
-            assert internal.level(self.kafka) == level, f"the feature is not at level {level}"
+                feature_level.change_level(self.kafka, "upgrade", level)
+            assert feature_level.level(self.kafka) == level, f"the feature is not at level {level}"
             with self.driven(specs, [LoadSpec("m2"), LoadSpec("m3")]):
                 self._outage(f"patched, level {level}")
         self.judge((*NEEDS, "versions"))

@@ -19,7 +19,7 @@ from typing import Any
 from ducktape.mark.resource import cluster
 from ducktape.tests.test_context import TestContext
 
-from ducktape_tests.scenario import CRASHES, START_S, STEADY_S, LoadSpec, RackScenario, must_hold
+from ducktape_tests.scenario import CRASHES, START_S, STEADY_S, LoadSpec, RackScenario, require_true
 from ducktape_tests.services.clients import Program
 from pyhooks.checkers import many_partitions, slowdown
 from pyhooks.checkers.judgement import judge
@@ -105,7 +105,7 @@ class LoadTest(RackScenario):
                 for cycle in range(self.cycles):
                     self._cycle(arm, cycle, others)
             self._read()
-            self.end_all()
+            self.kill_all()
         events = list(self.history.events())
         self.figures(partitions=self.partitions, cycles=self.cycles, **many_partitions.figures(events))
         self._judge(events, "stops")
@@ -131,7 +131,7 @@ class LoadTest(RackScenario):
                         self._block(arm, number)
             bulk_topics.wait_members(self.kafka.admin, self.wide, None, SETTLED_S)
         self._read()
-        self.end_all()
+        self.kill_all()
         events = list(self.history.events())
         self.figures(partitions=self.partitions, rounds=self.rounds, **slowdown.figures(events))
         self._judge(events, "slowdown")
@@ -144,8 +144,8 @@ class LoadTest(RackScenario):
     def _judge(self, events: Sequence[Event], name: str) -> None:
         """Require that the checker ``name`` and those that apply to every history of these clients return true."""
         found, _ = judge(events, ("faults", CRASHES, "delivery", "offsets", "known", name))
-        self.keep(found)
-        must_hold(found)
+        self.save(found)
+        require_true(found)
 
     def _begin(self, arm: str) -> None:
         """Start a new cluster with all topics; topic names contain the arm, which keeps records of arms apart."""
@@ -164,7 +164,7 @@ class LoadTest(RackScenario):
         # The metadata of the previous cluster's client are of no use.
         self.kafka.forget_admin()
         self.kafka.start()
-        self.came_up = True
+        self.started = True
         bulk_topics.create(self.kafka.admin, self.wide, SETTLED_S)
         self.kafka.wait_logs(self.wide, SETTLED_S)
 

@@ -39,7 +39,7 @@ class _Matrix(RackScenario):
         with self.driven(specs, [LoadSpec(names, rate_per_s=RATE_PER_S, more=NIMBLE) for names in groups]):
             self._phases("at first", made, whole)
             for run in [run for run in matrix.listed() if run.topology == self.TOPOLOGY]:
-                if not self.can(run.fault, f"{run.fault} rack of the {run.target}"):
+                if not self.supports(run.fault, f"{run.fault} rack of the {run.target}"):
                     continue
                 since = time.monotonic()
                 rack = self._rack(run, made)

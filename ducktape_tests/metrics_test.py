@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.scenario import NOT_ENOUGH_RACKS, START_S, LoadSpec, RackScenario, must_hold, spec
+from ducktape_tests.scenario import NOT_ENOUGH_RACKS, START_S, LoadSpec, RackScenario, require_true, spec
 from ducktape_tests.services.clients import Program
 from pyhooks.checkers import gauges
 from pyhooks.checkers.phases import OK
@@ -86,7 +86,7 @@ class MetricsTest(RackScenario):
         self.drain()
         self.kafka.metadata_log(self.kafka.topology.controllers[0], self.history)
         self.figures(**gauges.figures(list(self.history.events())))
-        must_hold(self.verdicts(("delivery", "offsets", "promise", "progress", "refusals", "metrics", "meter")))
+        require_true(self.verdicts(("delivery", "offsets", "promise", "progress", "refusals", "metrics", "meter")))
 
     def _load(self) -> list[str]:
         """Return the arguments of a producer with one record per request and no retries."""
@@ -98,7 +98,7 @@ class MetricsTest(RackScenario):
         """Read the metrics of all brokers during the block, which starts when each broker has responded."""
         brokers, socket = self.kafka.brokers(), self.kafka.metrics_socket
         words = [["--broker", f"{node.node_id},{node.name},{node.site},{socket}"] for node in brokers]
-        places = [self.kafka.place(node) for node in brokers]
+        places = [self.kafka.client_host(node) for node in brokers]
         with self.clients.running("gate_meter", words, self.history, places) as meters:
             self._answered(meters)
             yield

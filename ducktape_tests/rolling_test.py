@@ -9,7 +9,7 @@ from typing import Any
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests import internal
+from ducktape_tests import feature_level
 from ducktape_tests.scenario import NEEDS, NOT_ENOUGH_RACKS, LoadSpec, RackScenario, spec
 from pyhooks.checkers import feature_levels
 from pyhooks.checkers.phases import OK
@@ -159,9 +159,9 @@ class RollingTest(RackScenario):
 
     def _ask_level(self, how: str, to: int) -> str:
         """Request a level of the feature, record the result in the history, and return the tool's output."""
-        before = internal.level(self.kafka)
-        said = internal.ask_level(self.kafka, how, to)
-        after = internal.level_after(self.kafka, said, to)
+        before = feature_level.level(self.kafka)
+        said = feature_level.request_level(self.kafka, how, to)
+        after = feature_level.level_after(self.kafka, said, to)
         lack = sum(software == "stock" for software in self._software.values())
         told: dict[str, Any] = {"how": how, "to": to, "before": before, "after": after, "lack": lack, "said": said}
         self.history.note("test", feature_levels.OP, "info", **told)
@@ -221,7 +221,7 @@ class RollingTest(RackScenario):
         for name in ("patched", "stock"):
             change(self.kafka.admin, name, self.history, min_racks=1)
         self._ask_level(feature_levels.DOWNGRADE, 0)
-        (epoch,) = EPOCH.findall(internal.features_tool(self.kafka, "describe"))
+        (epoch,) = EPOCH.findall(feature_level.features_tool(self.kafka, "describe"))
         for node in self.kafka.topology.nodes:
             wait_for(
                 lambda node=node: self._snapshot(node) > int(epoch),  # type: ignore[misc]

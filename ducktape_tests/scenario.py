@@ -1,4 +1,4 @@
-"""Base class of system tests: starts the cluster, applies load, observes topics, reads everything, and judges.
+"""Base class of system tests: cluster, load, observation of topics, faults, final reads and verdicts.
 
 A test only arranges. Its verdict comes from checkers that read nothing but its history (``pyhooks.checkers``).
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,9 +19,7 @@ from confluent_kafka import KafkaException
 from ducktape.tests.test import Test
 from ducktape.tests.test_context import TestContext
 
-from ducktape_tests.internal import require_racks
 from ducktape_tests.results import LEFT_OUT, VERDICTS
-from ducktape_tests.services import lives
 from ducktape_tests.services.clients import Clients, Program
 from ducktape_tests.services.kafka import RackKafka
 from pyhooks.checkers import verdict
@@ -38,7 +37,7 @@ from pyhooks.faults import kinds
 from pyhooks.faults.injection import Target, applied
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.outcomes import ERRORS
-from pyhooks.kafka import gate, topics
+from pyhooks.kafka import gate, tools, topics
 from pyhooks.kafka.gate import Requirement
 from pyhooks.kafka.leader_agreement import wait_agreed
 from pyhooks.kafka.topics import TopicSpec
@@ -53,13 +52,13 @@ NOT_ENOUGH_RACKS = f"{ERRORS}.NotEnoughRacksException"
 NOT_ENOUGH_REPLICAS = f"{ERRORS}.NotEnoughReplicasException"
 ATTEMPTS = 5
 NEEDS = ("delivery", "offsets", "promise", "progress")
-# required of every test
+# checker that every test needs
 CRASHES = "crashes"
 # for tests in which the ISR spans too few racks, in addition to NEEDS
 FLOOD = "flood"
 # for tests that kill, pause, cut off or destroy nodes while clients produce
 SPREAD = "spread"
-LOOK_S = 0.5
+OBSERVE_S = 0.5
 # longer than a change may take to become effective, so that checkers can judge the state after it
 STEADY_S = 5.0
 START_S = 90.0
@@ -107,11 +106,11 @@ class LoadSpec:
 
     def arguments(self, bootstrap: str, seconds: float) -> list[str]:
         """Return the arguments of the program."""
-        words = ["--bootstrap", bootstrap, "--topics", self.topic, "--mode", self.mode, "--client", self.client]
-        words += ["--rate", str(self.rate_per_s), "--seconds", str(seconds)]
+        arguments = ["--bootstrap", bootstrap, "--topics", self.topic, "--mode", self.mode, "--client", self.client]
+        arguments += ["--rate", str(self.rate_per_s), "--seconds", str(seconds)]
         if self.patient_ms is not None:
-            words += ["--timeout-ms", str(self.patient_ms)]
-        return [*words, *self.more]
+            arguments += ["--timeout-ms", str(self.patient_ms)]
+        return [*arguments, *self.more]
 
 
 class RackScenario(Test):
@@ -140,36 +139,36 @@ class RackScenario(Test):
         # The same seed repeats a test's random choices, whichever tests run beside it.
         self.seed = int(test_context.globals.get("seed", 1))
         self.rng = random.Random(f"{self.seed} {type(self).__name__} {test_context.test_name}")  # noqa: S311 - no secret
-        wanted = topology.load(topology.find(self.TOPOLOGY))
-        wanted = replace(
-            wanted,
-            broker_properties={**wanted.broker_properties, **self.PROPERTIES},
-            controller_properties={**wanted.controller_properties, **self.CONTROLLER_PROPERTIES},
+        layout = topology.load(topology.find(self.TOPOLOGY))
+        layout = replace(
+            layout,
+            broker_properties={**layout.broker_properties, **self.PROPERTIES},
+            controller_properties={**layout.controller_properties, **self.CONTROLLER_PROPERTIES},
         )
-        self.kafka = RackKafka(test_context, wanted, Distribution.load().classpath(overlay=self.OVERLAY))
+        self.kafka = RackKafka(test_context, layout, Distribution.load().classpath(overlay=self.OVERLAY))
         self.clients = Clients(test_context)
         self.producers: list[Program] = []
-        self.looking: Program | None = None
-        self.patient: frozenset[str] = frozenset()
+        self.observer: Program | None = None
+        self.patient_ids: frozenset[str] = frozenset()
         self.specs: list[TopicSpec] = []
-        self.also: tuple[str, ...] = ()
+        self.extra_topics: tuple[str, ...] = ()
         # The metadata are the only source of both, with initial values from the active controller.
-        first = wanted.properties_of(wanted.controllers[0])
-        self.default_racks = int(first.get(gate.MIN_INSYNC_RACKS, 1))
-        self.default_replicas = int(first.get(gate.MIN_INSYNC_REPLICAS, 1))
-        self.silent: frozenset[str] = frozenset()
+        initial = layout.properties_of(layout.controllers[0])
+        self.default_racks = int(initial.get(gate.MIN_INSYNC_RACKS, 1))
+        self.default_replicas = int(initial.get(gate.MIN_INSYNC_REPLICAS, 1))
+        self.unresponsive: frozenset[str] = frozenset()
         self.left_out: list[str] = []
-        # Each can be done only once.
+        # Both are possible only once.
         self.drained = self.ended = False
-        # A cluster that did not start has not been tested.
-        self.came_up = False
+        # A failure before the cluster has started proves nothing.
+        self.started = False
 
     def setUp(self) -> None:
         """Start the cluster."""
         self.results = Path(TestContext.results_dir(self.test_context, self.test_context.test_index))
         self.history = self.kafka.notes = History(self.results / "history.jsonl")
         self.kafka.start()
-        self.came_up = True
+        self.started = True
         self.clients.start()
 
     def tearDown(self) -> None:
@@ -177,14 +176,12 @@ class RackScenario(Test):
 
         Verdicts that are true or unknown are dropped: an incomplete test proves nothing.
         """
-        if not self.came_up or (self.results / VERDICTS).exists():
+        if not self.started or (self.results / VERDICTS).exists():
             return
-        found = self._after_a_failure()
-        wrong = [one for one in found if one.valid == "false"]
-        if wrong:
-            self.keep(wrong)
+        if wrong := [one for one in self._verdicts_after_failure() if one.valid == "false"]:
+            self.save(wrong)
 
-    def _after_a_failure(self) -> list[Verdict]:
+    def _verdicts_after_failure(self) -> list[Verdict]:
         events = list(self.history.events())
         # While a rack is unavailable, the lost records can't be determined.
         if not self.drained and self.specs and all(one.healed_ns is not None for one in faults(events)):
@@ -193,11 +190,11 @@ class RackScenario(Test):
                 return judge(list(self.history.events()))[0]
             # After a client's own error the behaviour of the nodes can still be judged.
             except (RackgateError, KafkaException) as error:
-                self.logger.warning("what was acknowledged could not be read after the failure: %s", error)
+                self.logger.warning("final reads after the failure failed: %s", error)
         nodes = self.kafka.topology.nodes
         if not self.ended:
-            lives.note_states(self.kafka, nodes, self.history)
-            lives.note_faults(self.kafka, nodes, self.history)
+            self.kafka.note_states(nodes, self.history)
+            self.kafka.note_faults(nodes, self.history)
         return [check_crashes(list(self.history.events()))]
 
     # -- load and observations --------------------------------------------------------------------------------------
@@ -223,23 +220,23 @@ class RackScenario(Test):
             topics.create(self.kafka.admin, new)
         for one in new:
             self.kafka.wait_log(one.name, one.replicas)
-            note_made(self.history, one.name, self._asked(one))
+            note_made(self.history, one.name, self._requirement(one))
         self.specs += new
-        before, self.also = (self.looking, self.also), tuple(also)
+        previous, self.extra_topics = (self.observer, self.extra_topics), tuple(also)
         bootstrap = self.kafka.topology.bootstrap
         names = [*(one.name for one in specs), *also]
         racks = ",".join(f"{broker}={rack}" for broker, rack in self.racks.items())
-        looks = ["--bootstrap", bootstrap, "--topics", ",".join(names), "--racks", racks, "--interval", str(LOOK_S)]
+        arguments = ["--bootstrap", bootstrap, "--topics", ",".join(names)]
+        arguments += ["--racks", racks, "--interval", str(OBSERVE_S)]
         # A separate process, because this one is busy with the events of producers.
-        with self.clients.running("topic_observer", [looks], self.history) as (self.looking,):
-            what = "a first look at the topics"
-            wait_for(lambda: bool(self._looks()), what=what, timeout_s=START_S)
+        with self.clients.running("topic_observer", [arguments], self.history) as (self.observer,):
+            wait_for(lambda: bool(self._observations()), what="an observation of the topics", timeout_s=START_S)
             with self.loaded(loads):
                 yield
                 topics.wait_settled(self.kafka.admin, specs, SETTLED_S)
-        self.looking, self.also = before
+        self.observer, self.extra_topics = previous
 
-    def _asked(self, one: TopicSpec) -> Requirement:
+    def _requirement(self, one: TopicSpec) -> Requirement:
         """Return what a new topic must require; brokers are not queried, because they are under test."""
         return Requirement(
             int(one.config.get(gate.MIN_INSYNC_REPLICAS, self.default_replicas)),
@@ -252,26 +249,30 @@ class RackScenario(Test):
         Raises:
             RackgateError: the cluster refused, or does not report the value in time.
         """
-        own = [one.name for one in self.specs if gate.MIN_INSYNC_RACKS not in one.config]
+        inheriting = [one.name for one in self.specs if gate.MIN_INSYNC_RACKS not in one.config]
+        broker = self.kafka.brokers()[0]
+        arguments = ["--alter", "--entity-type", "brokers", "--entity-default"]
+        arguments += ["--add-config", f"{gate.MIN_INSYNC_RACKS}={racks}"]
+        command = shlex.join(tools.command(self.kafka.classpath, "configs", arguments, broker.address))
 
         def request() -> None:
-            require_racks(self.kafka, racks)
+            self.kafka.run_on(broker, command)
 
-        change_default(self.kafka.admin, [*own, *self.also], self.history, request, min_racks=racks)
+        change_default(self.kafka.admin, [*inheriting, *self.extra_topics], self.history, request, min_racks=racks)
         self.default_racks = racks
 
     @contextmanager
     def loaded(self, loads: Sequence[LoadSpec]) -> Iterator[None]:
         """Produce during the block, and some seconds longer, to topics that are observed."""
-        before = self.producers, self.patient
+        previous = self.producers, self.patient_ids
         programs = [load.arguments(self.kafka.topology.bootstrap, self.SECONDS) for load in loads]
         with self.clients.running("producer", programs, self.history) as self.producers:
             pairs = zip(self.producers, loads, strict=True)
-            self.patient = frozenset(one.run_id for one, load in pairs if load.patient_ms is not None)
+            self.patient_ids = frozenset(one.run_id for one, load in pairs if load.patient_ms is not None)
             self.go_on(STEADY_S, START_S, patient=True)
             yield
             self.go_on(STEADY_S, patient=True)
-        self.producers, self.patient = before
+        self.producers, self.patient_ids = previous
 
     def go_on(self, seconds: float = STEADY_S, timeout_s: float = GO_ON_S, *, patient: bool = False) -> None:
         """Wait until each producer has a result of a record sent after a delay, and for an observation after that.
@@ -287,56 +288,46 @@ class RackScenario(Test):
             RackgateError: a result or the observation is missing, or all producers are patient.
         """
         since_ns = time.monotonic_ns() + round(seconds * 1e9)
-        asked = [one for one in self.producers if patient or one.run_id not in self.patient]
-        if self.producers and not asked:
-            raise RackgateError(f"nobody to wait for: all {len(self.producers)} producers are patient")
-        waits = {one.run_id for one in asked}
+        producers = [one for one in self.producers if patient or one.run_id not in self.patient_ids]
+        if self.producers and not producers:
+            raise RackgateError(f"no producer to wait for: all {len(self.producers)} are patient")
+        pending = {one.run_id for one in producers}
 
-        def answered() -> bool:
-            for one in asked:
+        def have_results() -> bool:
+            for one in producers:
                 if any(event.op == "produce" and event.data["sent_ns"] >= since_ns for event in one.fetch()):
-                    waits.discard(one.run_id)
-            return not waits
+                    pending.discard(one.run_id)
+            return not pending
 
-        what = f"answers to records that {', '.join(sorted(waits))} sent after {seconds:g} s"
-        wait_for(answered, what=what, timeout_s=seconds + timeout_s, interval_s=0.5)
-        if asked and self.looking is not None:
+        what = f"results of records that {', '.join(sorted(pending))} sent after {seconds:g} s"
+        wait_for(have_results, what=what, timeout_s=seconds + timeout_s, interval_s=0.5)
+        if producers and self.observer is not None:
             ended_ns = time.monotonic_ns()
 
-            def looked() -> bool:
-                return any(event.outcome == "ok" and event.data["asked_ns"] >= ended_ns for event in self._looks())
+            def observed() -> bool:
+                return any(
+                    event.outcome == "ok" and event.data["asked_ns"] >= ended_ns for event in self._observations()
+                )
 
-            wait_for(looked, what="a look at the topics after that", timeout_s=timeout_s, interval_s=0.2)
+            wait_for(observed, what="an observation of the topics after that", timeout_s=timeout_s, interval_s=0.2)
 
-    def _looks(self) -> list[Event]:
+    def _observations(self) -> list[Event]:
         """Return the observations of topics since the last call."""
-        return [event for event in self.looking.fetch() if event.op == "look"] if self.looking is not None else []
+        return [event for event in self.observer.fetch() if event.op == "look"] if self.observer is not None else []
 
     # -- phases -------------------------------------------------------------------------------------------------------
 
     def probe(self, topic: str, *more: str, attempts: int = ATTEMPTS) -> None:
         """Send single attempts to topics, separated by commas, without retries or with the options in ``more``."""
         # Brokers that do not respond would use up the client's timeout.
-        bootstrap = ",".join(node.address for node in self._answering())
-        words = [
-            "--mode",
-            "probe",
-            "--bootstrap",
-            bootstrap,
-            "--topics",
-            topic,
-            "--rate",
-            "2",
-            "--count",
-            str(attempts),
-            *more,
-        ]
-        self.clients.produce(self.history, *words)
+        bootstrap = ",".join(node.address for node in self._responsive())
+        arguments = ["--mode", "probe", "--bootstrap", bootstrap, "--topics", topic, "--rate", "2"]
+        self.clients.produce(self.history, *arguments, "--count", str(attempts), *more)
 
-    def _answering(self) -> list[Node]:
+    def _responsive(self) -> list[Node]:
         """Return the brokers that run and are under no fault that keeps them from responding."""
-        asked = [node for node in self.kafka.brokers() if node.name not in self.silent]
-        return [node for node in asked if self.kafka.kafka_pid(node) is not None]
+        brokers = [node for node in self.kafka.brokers() if node.name not in self.unresponsive]
+        return [node for node in brokers if self.kafka.kafka_pid(node) is not None]
 
     def phase(self, name: str, topic: str, expect: str = OK) -> None:
         """Run a phase: single attempts with one expected result; rejected ones leave nothing in the leader's log."""
@@ -348,25 +339,25 @@ class RackScenario(Test):
         Args:
             many: topic to the name of its phase and the expected result of its attempts.
         """
-        self._edges("begin", many)
+        self._note_phases("begin", many)
         self.probe(",".join(many))
-        self._edges("end", many)
+        self._note_phases("end", many)
 
-    def _edges(self, edge: str, many: Mapping[str, tuple[str, str]]) -> None:
-        refused = [topic for topic, (_, expect) in many.items() if expect != OK]
+    def _note_phases(self, edge: str, many: Mapping[str, tuple[str, str]]) -> None:
+        rejected = [topic for topic, (_, expect) in many.items() if expect != OK]
         leaders: dict[str, int] = {}
-        if refused and edge == "begin":
+        if rejected and edge == "begin":
             # A leader accepts records until it knows of the smaller ISR that other brokers already report.
-            brokers = {node.node_id: node.address for node in self._answering()}
-            leaders = wait_agreed(brokers, refused, steady_s=LAG_S)
-        elif refused:
-            leaders = topics.leaders(self.kafka.admin, refused)
+            brokers = {node.node_id: node.address for node in self._responsive()}
+            leaders = wait_agreed(brokers, rejected, steady_s=LAG_S)
+        elif rejected:
+            leaders = topics.leaders(self.kafka.admin, rejected)
         nodes = {node.node_id: node for node in self.kafka.brokers()}
         for topic, (name, expect) in many.items():
-            told: dict[str, Any] = {"name": name, "topic": topic, "edge": edge, "expect": expect}
+            fields: dict[str, Any] = {"name": name, "topic": topic, "edge": edge, "expect": expect}
             if topic in leaders:
-                told["log_bytes"] = self.kafka.log_bytes(nodes[leaders[topic]], topic)
-            self.history.note("test", "phase", "info", **told)
+                fields["log_bytes"] = self.kafka.log_bytes(nodes[leaders[topic]], topic)
+            self.history.note("test", "phase", "info", **fields)
 
     # -- faults -------------------------------------------------------------------------------------------------------
 
@@ -374,26 +365,26 @@ class RackScenario(Test):
     def fault(self, kind: str, *, rack: str = "", broker: int = 0, **settings: Any) -> Iterator[None]:
         """Inject a fault of a rack or a broker, with its proofs, for the duration of a block."""
         target = Target.rack(self.kafka, rack) if rack else Target.broker(self.kafka, str(broker))
-        before = self.silent
+        previous = self.unresponsive
         with applied(kinds.build(self.kafka, kind, target, settings), self.history):
             # A broker that is cut off only from some racks responds to clients.
             if kind in SILENT and not settings.get("peers"):
-                self.silent |= {node.name for node in target.nodes}
+                self.unresponsive |= {node.name for node in target.nodes}
             try:
                 yield
             finally:
-                self.silent = before
+                self.unresponsive = previous
 
-    def can(self, kind: str, what: str) -> bool:
+    def supports(self, kind: str, step: str) -> bool:
         """Return whether this cluster supports a kind of fault; if not, record the skipped step in ``left-out.json``.
 
         Args:
             kind: of the fault.
-            what: the step of the test that uses it.
+            step: the step of the test that uses it.
         """
         if kind != SLOW or self.kafka.ways.slows:
             return True
-        self.left_out.append(what)
+        self.left_out.append(step)
         write_json(self.results / LEFT_OUT, self.left_out)
         return False
 
@@ -408,20 +399,20 @@ class RackScenario(Test):
         self.drained = True
         names = [one.name for one in self.specs]
         read_all(self.kafka.topology.bootstrap, names, self.history, isolations=ISOLATIONS)
-        self.end_all()
+        self.kill_all()
         copies = [self.kafka.copy_disk(node, self.results / "disks" / node.name) for node in self.kafka.brokers()]
         read_disks(copies, self.history, topics=names)
         if logs:
             self.kafka.server_logs(self.kafka.topology.nodes, self.history)
 
-    def end_all(self) -> None:
+    def kill_all(self) -> None:
         """Record which nodes run, kill all of them, and record the faults in their server logs."""
         nodes = self.kafka.topology.nodes
-        lives.note_states(self.kafka, nodes, self.history)
+        self.kafka.note_states(nodes, self.history)
         self.ended = True
         for node in nodes:
             self.kafka.kill_kafka(node)
-        lives.note_faults(self.kafka, nodes, self.history)
+        self.kafka.note_faults(nodes, self.history)
 
     def verdicts(self, needs: Sequence[str] = NEEDS) -> list[Verdict]:
         """Return the verdicts of all checkers that apply, and write them to ``verdicts.json`` beside the history.
@@ -430,12 +421,12 @@ class RackScenario(Test):
             needs: checkers that must apply, in addition to ``CRASHES``.
         """
         found, _ = judge(list(self.history.events()))
-        self.keep(found)
-        absent = {CRASHES, *needs} - {one.checker for one in found}
-        assert not absent, f"nothing to judge for {sorted(absent)}"
+        self.save(found)
+        missing = {CRASHES, *needs} - {one.checker for one in found}
+        assert not missing, f"no verdict of {sorted(missing)}"
         return found
 
-    def keep(self, found: Sequence[Verdict]) -> None:
+    def save(self, found: Sequence[Verdict]) -> None:
         """Log verdicts, and write them to ``verdicts.json`` beside the history."""
         for one in found:
             self.logger.info("verdict of %s: %s %s", one.checker, one.valid, "; ".join([*one.because, *one.notes]))
@@ -448,14 +439,14 @@ class RackScenario(Test):
             needs: see ``verdicts``.
         """
         self.drain(logs=FLOOD in needs)
-        must_hold(self.verdicts(needs))
+        require_true(self.verdicts(needs))
 
     def figures(self, **values: Any) -> None:
         """Write what a test measured to ``figures.json`` beside the history."""
         write_text(self.results / "figures.json", json.dumps(values, indent=1) + "\n")
 
 
-def must_hold(found: Sequence[Verdict]) -> None:
+def require_true(found: Sequence[Verdict]) -> None:
     """Fail unless all verdicts are true.
 
     Raises:
@@ -467,7 +458,5 @@ def must_hold(found: Sequence[Verdict]) -> None:
 
 def spec(name: str, replicas: Sequence[int], m: int, r: int | None = None, **more: str) -> TopicSpec:
     """Return a topic with M and R; without ``r``, R is not set."""
-    config: Mapping[str, str] = {gate.MIN_INSYNC_REPLICAS: str(m)} | (
-        {} if r is None else {gate.MIN_INSYNC_RACKS: str(r)}
-    )
-    return TopicSpec(name, tuple(replicas), {**config, **more})
+    racks = {} if r is None else {gate.MIN_INSYNC_RACKS: str(r)}
+    return TopicSpec(name, tuple(replicas), {gate.MIN_INSYNC_REPLICAS: str(m), **racks, **more})

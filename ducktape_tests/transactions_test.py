@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.internal import (
+from ducktape_tests.internal_topics import (
     OFFSETS,
     SINGLE_PARTITIONS,
     TRANSACTIONS,
@@ -22,7 +22,7 @@ from ducktape_tests.scenario import (
     PATIENT_MS,
     LoadSpec,
     RackScenario,
-    must_hold,
+    require_true,
     spec,
 )
 from ducktape_tests.services.clients import Program
@@ -123,7 +123,7 @@ class TransactionsTest(RackScenario):
         found = self.verdicts((*NEEDS, "transactions", "unstuck", "copied", FLOOD))
         events = list(self.history.events())
         self.figures(producers=_producers(events), readers=_readers(events))
-        must_hold(found)
+        require_true(found)
 
     def _last(self, seconds: float) -> None:
         """Wait until an outage has lasted so long, and the producer with a short timeout gave up a transaction."""

@@ -16,7 +16,7 @@ from typing import Any
 from ducktape.services.service import Service
 
 from ducktape_tests.cluster import LabAccount
-from ducktape_tests.services.clock import HostClock, compare
+from ducktape_tests.services.clock import HostClock, compare_clocks
 from ducktape_tests.services.host_folder import CLIENTS, DELETE, PIDS, HostFolder, host_root
 from ducktape_tests.services.hosts import run_command
 from pyhooks.core import paths
@@ -29,7 +29,7 @@ from pyhooks.workload.standby_producer import ASKED, TOLD
 GRACE_S = 90.0
 # Upper limit only: each plan has its own time limits, far below this one.
 PLAN_S = 600
-PIECE_BYTES = 8_000_000
+BLOCK_BYTES = 8_000_000
 
 
 @dataclass(frozen=True)
@@ -49,41 +49,41 @@ class ClientHost:
     @cached_property
     def clock(self) -> HostClock:
         """HostClock of the host, compared with the local one at first use."""
-        words = [self.python, "-c", "import time; print(time.monotonic_ns())"]
-        return compare(lambda: int(self.account.ssh_output(shlex.join(words))))
+        command = shlex.join([self.python, "-c", "import time; print(time.monotonic_ns())"])
+        return compare_clocks(lambda: int(self.account.ssh_output(command)))
 
 
 class RemoteProcess:
     """A client program on a host.
 
     Args:
-        place: the host.
-        words: command line.
+        host: where it runs.
+        command: its command line.
         log: path of its output file on the host.
         before: shell command to run on the host first.
     """
 
-    def __init__(self, place: ClientHost, words: Sequence[str], log: str, before: str) -> None:
-        self._place, self._log = place, shlex.quote(log)
+    def __init__(self, host: ClientHost, command: Sequence[str], log: str, before: str) -> None:
+        self._host, self._log = host, shlex.quote(log)
         # Record the PID: if this run is killed, the next run ends the process by it.
-        known = f"echo $! >> {shlex.quote(f'{place.scratch}/{PIDS}')}; echo $!"
-        command = f"{before}; setsid nohup {shlex.join(words)} > {self._log} 2>&1 < /dev/null & {known}"
-        self.pid = int(place.account.ssh_output(command).decode().strip())
+        record = f"echo $! >> {shlex.quote(f'{host.scratch}/{PIDS}')}; echo $!"
+        script = f"{before}; setsid nohup {shlex.join(command)} > {self._log} 2>&1 < /dev/null & {record}"
+        self.pid = int(host.account.ssh_output(script).decode().strip())
 
     @property
     def runs(self) -> bool:
         """Whether the process still runs."""
         check = f"test -e /proc/{self.pid} && ! grep -q '^State:.Z' /proc/{self.pid}/status"
-        return bool(self._place.account.ssh(check, allow_fail=True) == 0)
+        return bool(self._host.account.ssh(check, allow_fail=True) == 0)
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """Last 40 lines of its log."""
-        return str(self._place.account.ssh_output(f"tail -n 40 {self._log}").decode(errors="replace"))
+        return str(self._host.account.ssh_output(f"tail -n 40 {self._log}").decode(errors="replace"))
 
     def kill(self) -> None:
         """Kill the process with SIGKILL and wait until it has ended."""
-        self._place.account.signal(self.pid, signal.SIGKILL, allow_fail=True)
+        self._host.account.signal(self.pid, signal.SIGKILL, allow_fail=True)
         wait_for(lambda: not self.runs, what=f"the end of process {self.pid}", timeout_s=GRACE_S)
 
 
@@ -91,35 +91,35 @@ class Program(RemoteProcess):
     """A running ``pyhooks.workload.<workload>`` on a host; ``fetch`` copies its events into the history.
 
     Args:
-        place: the host.
+        host: where it runs.
         workload: name of the module; SIGTERM stops it cleanly.
         arguments: of the program, without ``--history`` and ``--run``.
         history: receives its events.
     """
 
-    def __init__(self, place: ClientHost, workload: str, arguments: Sequence[str], history: History) -> None:
+    def __init__(self, host: ClientHost, workload: str, arguments: Sequence[str], history: History) -> None:
         self.workload = workload
         self.run_id = f"run-{uuid.uuid4().hex[:8]}"
         self._history = history
-        file = f"{place.scratch}/{self.run_id}.jsonl"
+        file = f"{host.scratch}/{self.run_id}.jsonl"
         self._file = shlex.quote(file)
-        self._read, self._half = 0, b""
-        words = [place.python, "-m", f"pyhooks.workload.{workload}", *arguments]
-        words += ["--history", file, "--run", self.run_id]
-        super().__init__(place, words, f"{place.scratch}/{self.run_id}.log", f"touch {self._file}")
+        self._offset, self._partial_line = 0, b""
+        command = [host.python, "-m", f"pyhooks.workload.{workload}", *arguments]
+        command += ["--history", file, "--run", self.run_id]
+        super().__init__(host, command, f"{host.scratch}/{self.run_id}.log", f"touch {self._file}")
 
     def fetch(self) -> list[Event]:
         """Copy the events written since the last call into the history, and return them."""
         found: list[Event] = []
         while True:
-            command = f"tail -c +{self._read + 1} {self._file} | head -c {PIECE_BYTES}"
-            piece: bytes = self._place.account.ssh_output(command, combine_stderr=False)
-            self._read += len(piece)
-            *lines, self._half = (self._half + piece).split(b"\n")
-            events = [self._place.clock.here(Event.parse(line.decode())) for line in lines if line]
+            command = f"tail -c +{self._offset + 1} {self._file} | head -c {BLOCK_BYTES}"
+            block: bytes = self._host.account.ssh_output(command, combine_stderr=False)
+            self._offset += len(block)
+            *lines, self._partial_line = (self._partial_line + block).split(b"\n")
+            events = [self._host.clock.to_local(Event.parse(line.decode())) for line in lines if line]
             self._history.extend(events)
             found += events
-            if len(piece) < PIECE_BYTES:
+            if len(block) < BLOCK_BYTES:
                 return found
 
     def stop(self) -> None:
@@ -130,18 +130,18 @@ class Program(RemoteProcess):
         """
         if not self.runs:
             self.fetch()
-            raise RackgateError(f"{self.workload} {self.run_id} ended by itself", detail=self.said)
-        self._place.account.signal(self.pid, signal.SIGTERM)
+            raise RackgateError(f"{self.workload} {self.run_id} ended unexpectedly", detail=self.output)
+        self._host.account.signal(self.pid, signal.SIGTERM)
         wait_for(lambda: not self.runs, what=f"the end of {self.workload} {self.run_id}", timeout_s=GRACE_S)
         self.fetch()
-        if self._half:
-            raise RackgateError(f"{self.workload} {self.run_id} ended within a line of its events")
+        if self._partial_line:
+            raise RackgateError(f"{self.workload} {self.run_id} ended with an incomplete line")
 
     def kill(self) -> None:
         """Kill it, and record that in the history, so that checkers know why its events stop."""
         super().kill()
         self.fetch()
-        if self._half:
+        if self._partial_line:
             self._history.note("workload", "torn", "unknown", run=self.run_id)
         self._history.note("workload", "killed", "info", run=self.run_id)
 
@@ -159,9 +159,9 @@ class Clients(Service):
         account = self.nodes[0].account
         root = str(paths.LAB_HOME) if isinstance(account, LabAccount) else host_root(context.globals)
         self._folder = HostFolder(root, CLIENTS)
-        self.place = ClientHost(account, self._folder.path, python)
-        self._begun: list[RemoteProcess] = []
-        self._standing: RemoteProcess | None = None
+        self.host = ClientHost(account, self._folder.path, python)
+        self._started: list[RemoteProcess] = []
+        self._producer: RemoteProcess | None = None
         self._plans = 0
 
     def start_node(self, node: Any, **_: Any) -> None:
@@ -172,7 +172,7 @@ class Clients(Service):
 
     def stop_node(self, node: Any, **_: Any) -> None:  # noqa: ARG002 - there is one
         """Kill the processes that a failed test left running."""
-        for one in self._begun:
+        for one in self._started:
             if one.runs:
                 one.kill()
 
@@ -198,35 +198,35 @@ class Clients(Service):
         Raises:
             RackgateError: the plan failed.
         """
-        standing = self._standing = self._standing or self._stand_by()
-        if not standing.runs:
-            raise RackgateError("the producer that stands by ended by itself", detail=standing.said)
+        producer = self._producer = self._producer or self._start_producer()
+        if not producer.runs:
+            raise RackgateError("the standby producer ended unexpectedly", detail=producer.output)
         self._plans += 1
-        remote = f"{self.place.scratch}/plan-{self._plans}.jsonl"
+        remote = f"{self.host.scratch}/plan-{self._plans}.jsonl"
         line = f"{self._plans} {shlex.join([*arguments, '--history', remote])}"
-        request, response = (shlex.quote(f"{self.place.scratch}/{name}") for name in (ASKED, TOLD))
+        request, response = (shlex.quote(f"{self.host.scratch}/{name}") for name in (ASKED, TOLD))
         pipes = f"printf '%s\\n' {shlex.quote(line)} > {request} && head -n 1 {response}"
-        told = self.place.account.ssh_output(f"timeout {PLAN_S} sh -c {shlex.quote(pipes)}", allow_fail=True).decode()
-        if told.split() != [str(self._plans), "0"]:
-            what = told.strip() or f"no answer, or none within {PLAN_S} s"
-            raise RackgateError(f"plan {self._plans} failed: {what}", detail=standing.said)
+        reply = self.host.account.ssh_output(f"timeout {PLAN_S} sh -c {shlex.quote(pipes)}", allow_fail=True).decode()
+        if reply.split() != [str(self._plans), "0"]:
+            reason = reply.strip() or f"no response within {PLAN_S} s"
+            raise RackgateError(f"plan {self._plans} failed: {reason}", detail=producer.output)
         local = Path(str(history.path) + ".part")
-        self.place.account.copy_from(remote, str(local))
-        events = tuple(self.place.clock.here(event) for event in History(local).events())
+        self.host.account.copy_from(remote, str(local))
+        events = tuple(self.host.clock.to_local(event) for event in History(local).events())
         local.unlink()
         history.extend(events)
         return events
 
-    def _stand_by(self) -> RemoteProcess:
-        scratch = self.place.scratch
-        words = [self.place.python, "-m", "pyhooks.workload.standby_producer", "--folder", scratch]
+    def _start_producer(self) -> RemoteProcess:
+        scratch = self.host.scratch
+        command = [self.host.python, "-m", "pyhooks.workload.standby_producer", "--folder", scratch]
         pipes = shlex.join(["mkfifo", f"{scratch}/{ASKED}", f"{scratch}/{TOLD}"])
-        self._begun.append(RemoteProcess(self.place, words, f"{scratch}/standing.log", pipes))
-        return self._begun[-1]
+        self._started.append(RemoteProcess(self.host, command, f"{scratch}/standby.log", pipes))
+        return self._started[-1]
 
     @contextmanager
     def running(
-        self, workload: str, many: Sequence[Sequence[str]], history: History, places: Sequence[ClientHost] = ()
+        self, workload: str, many: Sequence[Sequence[str]], history: History, hosts: Sequence[ClientHost] = ()
     ) -> Iterator[list[Program]]:
         """Run programs during the block; stop them cleanly after it, or kill them if it fails.
 
@@ -234,16 +234,16 @@ class Clients(Service):
             workload: name of a module of ``pyhooks.workload``.
             many: the arguments of each program.
             history: receives their events.
-            places: the host of each program; the clients' node by default.
+            hosts: the host of each program; the clients' node by default.
 
         Raises:
-            RackgateError: a program ended by itself, or did not end in time.
+            RackgateError: a program ended unexpectedly, or did not end in time.
         """
-        pairs = zip(places or [self.place] * len(many), many, strict=True)
-        with ending(self._begin(place, workload, arguments, history) for place, arguments in pairs) as started:
-            yield started
+        pairs = zip(hosts or [self.host] * len(many), many, strict=True)
+        with ending(self._start(host, workload, arguments, history) for host, arguments in pairs) as programs:
+            yield programs
 
-    def _begin(self, place: ClientHost, workload: str, arguments: Sequence[str], history: History) -> Program:
-        started = Program(place, workload, arguments, history)
-        self._begun.append(started)
-        return started
+    def _start(self, host: ClientHost, workload: str, arguments: Sequence[str], history: History) -> Program:
+        program = Program(host, workload, arguments, history)
+        self._started.append(program)
+        return program

@@ -10,8 +10,8 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
 
 # Event fields with timestamps of the monotonic clock, in nanoseconds.
-MOMENTS = ("intended_ns", "sent_ns", "begun_ns", "asked_ns")
-QUESTIONS = 5
+TIMESTAMPS = ("intended_ns", "sent_ns", "begun_ns", "asked_ns")
+READINGS = 5
 # A fifth of the lag that checkers allow for an observation (LAG_S in pyhooks.checkers.settling_times).
 ERROR_MS = 200.0
 
@@ -28,37 +28,38 @@ class HostClock:
     ahead_ns: int
     error_ns: int
 
-    def here(self, event: Event) -> Event:
+    def to_local(self, event: Event) -> Event:
         """Return an event with its timestamps converted from this clock to the local one."""
         if not self.ahead_ns:
             return event
-        moments = {name: int(event.data[name]) - self.ahead_ns for name in MOMENTS if event.data.get(name) is not None}
+        moments = {
+            name: int(event.data[name]) - self.ahead_ns for name in TIMESTAMPS if event.data.get(name) is not None
+        }
         return replace(event, mono_ns=event.mono_ns - self.ahead_ns, data={**event.data, **moments})
 
 
-def compare(ask: Callable[[], int]) -> HostClock:
+def compare_clocks(read: Callable[[], int]) -> HostClock:
     """Compare a clock with the local one; of several readings the most precise one counts.
 
     Args:
-        ask: returns the other clock's time in nanoseconds.
+        read: returns the other clock's time in nanoseconds.
 
     Raises:
         RackgateError: no reading was fast enough.
     """
     best: HostClock | None = None
-    for _ in range(QUESTIONS):
+    for _ in range(READINGS):
         before_ns = time.monotonic_ns()
-        there_ns = ask()
+        remote_ns = read()
         after_ns = time.monotonic_ns()
-        # A host that shares our kernel has our clock: the reading then lies between our own two, and the difference is
-        # 0.
-        ahead_ns = 0 if before_ns <= there_ns <= after_ns else there_ns - (before_ns + after_ns) // 2
+        # A host with the local kernel has the local clock: its reading lies between the two local ones.
+        ahead_ns = 0 if before_ns <= remote_ns <= after_ns else remote_ns - (before_ns + after_ns) // 2
         found = HostClock(ahead_ns, 0 if ahead_ns == 0 else (after_ns - before_ns) // 2)
         best = found if best is None or found.error_ns < best.error_ns else best
     assert best is not None
     if best.error_ns > ERROR_MS * 1_000_000:
         raise RackgateError(
-            f"compare clocks: an answer takes {2 * best.error_ns / 1e6:.0f} ms, so moments may be wrong by half of it;"
-            f" {ERROR_MS:g} ms are the most"
+            f"clocks can't be compared: a reading takes {2 * best.error_ns / 1e6:.0f} ms, half of it may be the error;"
+            f" the limit is {ERROR_MS:g} ms"
         )
     return best

@@ -17,14 +17,14 @@ from pyhooks.lab.topology import Link, Node, Quality, Topology
 # Separate tables, because a broker may be cut off while its rack is cut off, too.
 RACK_TABLE, BROKER_TABLE = "rackgate_rack", "rackgate_broker"
 # A cut expires after this time, so that a host becomes reachable again if no process is left to heal it.
-LASTS_S = 1800
+EXPIRY_S = 1800
 # before filters of the default priority, which may accept packets
 PRIORITY = -200
 # The host itself determines the port of its SSH connection, and whether it needs sudo.
 SCRIPT = """\
 PATH=$PATH:/usr/sbin:/sbin; port=${{SSH_CONNECTION##* }}; root=; [ "$(id -u)" = 0 ] || root="sudo -n"
 {unless}
-[ -n "$port" ] || {{ echo "not reached by ssh"; exit 2; }}
+[ -n "$port" ] || {{ echo "not reached by SSH"; exit 2; }}
 $root nft -f - << RULES
 {rules}RULES
 """
@@ -75,14 +75,16 @@ class HostNetwork:
         """
         client_site = self.topology.client_site.name
         if site == client_site:
-            raise RackgateError(f"cut {site}: the clients are in it, and which hosts these are is not known; use a lab")
-        parted = {peer.name for peer in self.topology.sites if peer.name != site and (not peers or peer.name in peers)}
-        if client_site in parted:
-            near = [node.ip for node in self.topology.nodes if node.site not in parted]
-            rules = dropping(RACK_TABLE, but_for=near)
+            raise RackgateError(f"cut {site}: contains the clients, whose hosts are unknown; use a lab")
+        separated = {
+            peer.name for peer in self.topology.sites if peer.name != site and (not peers or peer.name in peers)
+        }
+        if client_site in separated:
+            near = [node.ip for node in self.topology.nodes if node.site not in separated]
+            rules = dropping(RACK_TABLE, reachable=near)
         else:
-            far = [node.ip for node in self.topology.nodes if node.site in parted]
-            rules = dropping(RACK_TABLE, these=far)
+            far = [node.ip for node in self.topology.nodes if node.site in separated]
+            rules = dropping(RACK_TABLE, cut_off=far)
         for node in self.topology.site(site).nodes:
             self._change(node, rules)
 
@@ -92,29 +94,29 @@ class HostNetwork:
         Raises:
             RackgateError: at least one host is still cut off; all others are joined.
         """
-        wrong = []
+        errors = []
         for node in self.topology.site(site).nodes:
             try:
-                self._change(node, _gone(RACK_TABLE))
+                self._change(node, _removed(RACK_TABLE))
             except RackgateError as error:
-                wrong.append(error)
-        if wrong:
-            raise RackgateError("; ".join(map(str, wrong)), detail=wrong[0].detail)
+                errors.append(error)
+        if errors:
+            raise RackgateError("; ".join(map(str, errors)), detail=errors[0].detail)
 
     def unplug(self, node: Node) -> None:
         """Drop all traffic between a node and all others; idempotent."""
-        self._change(node, dropping(BROKER_TABLE, but_for=[node.ip]))
+        self._change(node, dropping(BROKER_TABLE, reachable=[node.ip]))
 
     def plug(self, node: Node) -> None:
         """Undo ``unplug``."""
-        self._change(node, _gone(BROKER_TABLE))
+        self._change(node, _removed(BROKER_TABLE))
 
     def forget(self, node: Node) -> None:
         """Remove the cuts that a killed run left on a host.
 
         Without permission to list the tables there are none, because creating them needs the same permission.
         """
-        rules = "".join(map(_gone, (RACK_TABLE, BROKER_TABLE)))
+        rules = "".join(map(_removed, (RACK_TABLE, BROKER_TABLE)))
         self._change(node, rules, unless="$root nft list tables 2> /dev/null | grep -q rackgate_ || exit 0")
 
     def slow(self, site: str, added: Quality) -> None:  # noqa: ARG002 - as of a lab
@@ -127,7 +129,7 @@ class HostNetwork:
 
     def quality(self, link: Link, without: str) -> Quality:  # noqa: ARG002
         """Raise a ``RackgateError``: only a lab supports this."""
-        self._only_in_a_lab("tell what a link does")
+        self._only_in_a_lab("query a link")
 
     def slow_node(self, node: Node, added: Quality) -> None:  # noqa: ARG002
         """Raise a ``RackgateError``: only a lab supports this."""
@@ -138,45 +140,45 @@ class HostNetwork:
         self._only_in_a_lab("restore a broker")
 
     def _only_in_a_lab(self, what: str) -> NoReturn:
-        raise RackgateError(f"{what}: needs the wires of a lab; on other hosts there are kill, pause, cut and wipe")
+        raise RackgateError(f"{what}: needs a lab; hosts support kill, pause, cut and wipe")
 
     def _change(self, node: Node, rules: str, *, unless: str = "true") -> None:
         script = SCRIPT.format(unless=unless, rules=rules)
         try:
             self.run(node, script)
         except RackgateError as error:
-            why = (error.detail or str(error)).strip().splitlines()[0]
+            reason = (error.detail or str(error)).strip().splitlines()[0]
             raise RackgateError(
-                f"{node.name}: can't be cut off or joined, which needs nftables there, and root or sudo without a"
-                f" password: {why}",
+                f"{node.name}: can't change the packet filter, which needs nftables and root, or sudo without a"
+                f" password: {reason}",
                 detail=error.detail,
             ) from error
 
 
-def _gone(table: str) -> str:
+def _removed(table: str) -> str:
     # Declared first, because deleting a missing table fails.
     return f"table inet {table} {{}}\ndelete table inet {table}\n"
 
 
-def dropping(table: str, *, but_for: Collection[str] | None = None, these: Collection[str] = ()) -> str:
-    """Return nftables rules that drop a host's traffic with others, except SSH, for at most ``LASTS_S``.
+def dropping(table: str, *, reachable: Collection[str] | None = None, cut_off: Collection[str] = ()) -> str:
+    """Return nftables rules that drop a host's traffic with others, except SSH, for at most ``EXPIRY_S``.
 
     The host's shell replaces ``$port`` with the port of its SSH server.
 
     Args:
         table: its name; its previous content is deleted.
-        but_for: addresses that stay reachable; all others are cut off.
-        these: addresses that are cut off, if ``but_for`` is None.
+        reachable: addresses that stay reachable; all others are cut off.
+        cut_off: addresses that are cut off, if ``reachable`` is None.
 
     Raises:
         RackgateError: there is no address, or one is not an IPv4 address.
     """
-    named = sorted(these if but_for is None else but_for)
-    if not named:
-        raise RackgateError("nobody from whom a host could be cut off")
-    for address in named:
+    addresses = sorted(cut_off if reachable is None else reachable)
+    if not addresses:
+        raise RackgateError("no host to cut off")
+    for address in addresses:
         _checked(address)
-    addresses = f"{{ {', '.join(named)} }}"
+    address_set = f"{{ {', '.join(addresses)} }}"
     drop = "meta nfproto @cut drop"
     chains = []
     for hook, interface, other, own_port in (("input", "iif", "saddr", "dport"), ("output", "oif", "daddr", "sport")):
@@ -185,19 +187,23 @@ def dropping(table: str, *, but_for: Collection[str] | None = None, these: Colle
             f"type filter hook {hook} priority {PRIORITY};",
             f"{interface} lo accept",
             f"tcp {own_port} $port accept",
-            *([f"ip {other} {addresses} {drop}"] if but_for is None else [f"ip {other} {addresses} accept", drop]),
+            *(
+                [f"ip {other} {address_set} {drop}"]
+                if reachable is None
+                else [f"ip {other} {address_set} accept", drop]
+            ),
             "}",
         ]
     # The rules drop the protocols in this set, and the kernel removes the element after its timeout.
-    held = f"set cut {{ type nf_proto; flags timeout; elements = {{ ipv4 timeout {LASTS_S}s }}; }}"
-    return _gone(table) + "\n".join([f"table inet {table} {{", held, *chains, "}", ""])
+    protocols = f"set cut {{ type nf_proto; flags timeout; elements = {{ ipv4 timeout {EXPIRY_S}s }}; }}"
+    return _removed(table) + "\n".join([f"table inet {table} {{", protocols, *chains, "}", ""])
 
 
 def _checked(address: str) -> None:
     try:
         ipaddress.IPv4Address(address)
     except ValueError as error:
-        raise RackgateError(f"{address}: hosts that are to be cut off need addresses of IPv4") from error
+        raise RackgateError(f"{address}: cuts need IPv4 addresses") from error
 
 
 if TYPE_CHECKING:

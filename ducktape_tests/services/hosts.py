@@ -19,14 +19,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ducktape_tests.services import host_folder
-from ducktape_tests.services.clock import compare
+from ducktape_tests.services.clock import compare_clocks
 from ducktape_tests.services.host_folder import HostFolder
 from pyhooks.core import process
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
-from pyhooks.history import log_events
+from pyhooks.history import log_events, process_events
 from pyhooks.history.event_log import History
-from pyhooks.history.events import LoggingNodesDetails, NodeEndDetails, NodeStartDetails
+from pyhooks.history.events import (
+    LoggingNodesDetails,
+    NodeEndDetails,
+    NodeStartDetails,
+    NodeStateDetails,
+    NodeStateFailureDetails,
+)
 from pyhooks.kafka import quorum_state, tools, topics
 from pyhooks.kafka.quorum_state import Quorum
 from pyhooks.lab import echo, kafka_process, metadata_records, quorum_changes
@@ -62,8 +68,8 @@ def run_command(account: Any, name: str, command: str, timeout_s: float = TOOL_T
     Raises:
         RackgateError: its exit status is not 0; the detail has its output.
     """
-    tell = f"( {command} ) 2>$e; s=$?; [ $s -eq 0 ] || tail -c 4000 $e; rm -f $e; printf '\\n%d' $s"
-    script = f"e=$(mktemp) && {{ {tell}; }}"
+    report = f"( {command} ) 2>$e; s=$?; [ $s -eq 0 ] || tail -c 4000 $e; rm -f $e; printf '\\n%d' $s"
+    script = f"e=$(mktemp) && {{ {report}; }}"
     output = account.ssh_output(script, combine_stderr=False, timeout_sec=timeout_s)
     text, _, status = output.decode(errors="replace").rpartition("\n")
     if status == "0":
@@ -71,8 +77,8 @@ def run_command(account: Any, name: str, command: str, timeout_s: float = TOOL_T
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     if status == str(host_folder.REFUSED):
         raise RackgateError(f"{name}: {first}")
-    ended = f"{name}: {command.split()[0]} ended with status {status}"
-    raise RackgateError(f"{ended}: {first}" if first else ended, detail=text)
+    end = f"{name}: {command.split()[0]} ended with status {status}"
+    raise RackgateError(f"{end}: {first}" if first else end, detail=text)
 
 
 class Hosts:
@@ -141,7 +147,7 @@ class Hosts:
         Raises:
             RackgateError: its exit status is not 0 (the detail has its output), or the host can't be reached.
         """
-        with self._asked(node):
+        with self._connection(node):
             return run_command(self.accounts[node.name], node.name, command, timeout_s)
 
     def run_in_folder(self, node: Node, script: str, *arguments: str) -> str:
@@ -151,7 +157,7 @@ class Hosts:
             RackgateError: the folder is not the project's, the script failed, or the host can't be reached.
         """
         command = self.folder.command(script, *arguments)
-        with self._asked(node):
+        with self._connection(node):
             return run_command(self.accounts[node.name], f"{node.name} ({node.ip})", command)
 
     @cached_property
@@ -160,7 +166,7 @@ class Hosts:
         return {}
 
     @contextmanager
-    def _asked(self, node: Node) -> Iterator[None]:
+    def _connection(self, node: Node) -> Iterator[None]:
         """Wait for a free slot, and raise SSH errors as ``RackgateError``.
 
         So a proof that needs the failed command becomes unknown.
@@ -171,18 +177,20 @@ class Hosts:
             except RackgateError:
                 raise
             except Exception as error:  # errors of paramiko and ducktape have no common class
-                raise RackgateError(f"{node.name}: its host can't be asked: {type(error).__name__}: {error}") from error
+                raise RackgateError(
+                    f"{node.name}: no connection to its host: {type(error).__name__}: {error}"
+                ) from error
 
     def _status(self, node: Node, command: str) -> int:
-        with self._asked(node):
+        with self._connection(node):
             status: int = self.accounts[node.name].ssh(command, allow_fail=True)
         return status
 
-    def _holds(self, node: Node, test: str) -> bool:
-        status = self._status(node, f"test {test}")
+    def _test(self, node: Node, condition: str) -> bool:
+        status = self._status(node, f"test {condition}")
         # Any other status is an error of the shell or of the connection to the host.
         if status not in (0, 1):
-            raise RackgateError(f"{node.name}: 'test {test}' ended with status {status}")
+            raise RackgateError(f"{node.name}: 'test {condition}' ended with status {status}")
         return status == 0
 
     # -- Kafka processes --------------------------------------------------------------------------------------------
@@ -215,7 +223,7 @@ class Hosts:
         pid = self.kafka_pid(node)
         if pid is None:
             return False
-        with self._asked(node):
+        with self._connection(node):
             self.accounts[node.name].signal(pid, number, allow_fail=True)
         return True
 
@@ -230,13 +238,13 @@ class Hosts:
     def kill_kafka(self, node: Node) -> None:
         """Kill the node's Kafka process and wait until it has ended; do nothing if it does not run."""
         if self._end(node, signal.SIGKILL, "kill"):
-            wait_for(lambda: self.kafka_pid(node) is None, what=f"{node.name} to end", timeout_s=20)
+            wait_for(lambda: self.kafka_pid(node) is None, what=f"the end of {node.name}", timeout_s=20)
 
     def stop_kafka(self, node: Node) -> None:
         """Stop the node's Kafka process with SIGTERM and wait until it has ended; do nothing if it does not run."""
         if self._end(node, signal.SIGTERM, "stop"):
             wait_for(
-                lambda: self.kafka_pid(node) is None, what=f"{node.name} to end in good order", timeout_s=STOP_TIMEOUT_S
+                lambda: self.kafka_pid(node) is None, what=f"a clean shutdown of {node.name}", timeout_s=STOP_TIMEOUT_S
             )
 
     def pause_kafka(self, node: Node) -> None:
@@ -246,8 +254,8 @@ class Hosts:
             RackgateError: it does not run, or is not paused in time.
         """
         if not self._signal(node, signal.SIGSTOP):
-            raise RackgateError(f"{node.name}: its Kafka does not run, so it can't be paused")
-        wait_for(lambda: self.process_state(node) == "paused", what=f"{node.name} to stand", timeout_s=20)
+            raise RackgateError(f"{node.name}: Kafka does not run, so it can't be paused")
+        wait_for(lambda: self.process_state(node) == "paused", what=f"a paused Kafka on {node.name}", timeout_s=20)
 
     def resume_kafka(self, node: Node) -> None:
         """Resume a paused Kafka process; do nothing if it is not paused or does not run."""
@@ -275,13 +283,13 @@ class Hosts:
     def java_options(self, node: Node) -> list[str]:
         """Return JVM options for the Kafka process of a node, in addition to those of every Kafka process."""
         agent = [f"-javaagent:{self.agent}={self.metrics_socket}"] if self.agent else []
-        return [*self.java, *self._shared(node), *agent]
+        return [*self.java, *self._class_data_sharing(node), *agent]
 
-    def _shared(self, node: Node) -> list[str]:
+    def _class_data_sharing(self, node: Node) -> list[str]:
         """Return the JVM option for the class data archive of the class path, if the host has it."""
         archive = self.archives.get(self.classpath)
         return (
-            [f"-XX:SharedArchiveFile={archive}"] if archive and self._holds(node, f"-e {shlex.quote(archive)}") else []
+            [f"-XX:SharedArchiveFile={archive}"] if archive and self._test(node, f"-e {shlex.quote(archive)}") else []
         )
 
     def all_run(self, nodes: Sequence[Node]) -> None:
@@ -320,7 +328,7 @@ class Hosts:
             controllers=self.topology.controllers,
             joins=joins,
         )
-        command = ["java", *self._shared(node), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+        command = ["java", *self._class_data_sharing(node), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
         command += [f"-Dlog4j2.configurationFile={kafka_process.LOG4J}", "-cp", self.classpath]
         return shlex.join([*command, "kafka.tools.StorageTool", *arguments])
 
@@ -338,7 +346,7 @@ class Hosts:
 
     def formatted(self, node: Node) -> bool:
         """Return whether the disk of a node is formatted."""
-        return self._holds(node, f"-e {shlex.quote(self.data)}/meta.properties")
+        return self._test(node, f"-e {shlex.quote(self.data)}/meta.properties")
 
     def directory_id(self, node: Node) -> str:
         """Return the directory id of the node's disk, which Kafka generates when the disk is formatted.
@@ -347,7 +355,7 @@ class Hosts:
             RackgateError: the disk is not formatted.
         """
         if not self.formatted(node):
-            raise RackgateError(f"{node.name}: its disk is not formatted")
+            raise RackgateError(f"{node.name}: the disk is not formatted")
         return self.run_on(node, f"sed -n s/^directory.id=//p {shlex.quote(self.data)}/meta.properties").strip()
 
     def wipe(self, node: Node) -> str:
@@ -357,7 +365,7 @@ class Hosts:
             RackgateError: Kafka runs on the node, or the disk is not formatted.
         """
         if self.kafka_pid(node) is not None:
-            raise RackgateError(f"{node.name}: its Kafka runs, so its disk can't be deleted")
+            raise RackgateError(f"{node.name}: Kafka runs, so the disk can't be deleted")
         identity = self.directory_id(node)
         # Renamed first, so that a disk exists completely or not at all.
         self.run_in_folder(node, 'rm -rf -- "$2"; mv -- "$1" "$2"; rm -rf -- "$2"', DATA, quorum_changes.GONE)
@@ -367,13 +375,13 @@ class Hosts:
         """Copy the logs of a broker, without indexes, into a local folder; a missing disk gives an empty copy."""
         stopped = self.kafka_pid(node) is None
         disk = Disk(node.node_id, node.site, into / DATA, stopped)
-        if not self._holds(node, f"-d {shlex.quote(self.data)}"):
+        if not self._test(node, f"-d {shlex.quote(self.data)}"):
             return disk
         without = " ".join(f"--exclude='*.{kind}'" for kind in ("index", "timeindex", "txnindex"))
         self.run_in_folder(node, f"tar {without} -cf {PACKED} {DATA}")
         into.mkdir(parents=True)
         local = into / "disk.tar"
-        with self._asked(node):
+        with self._connection(node):
             self.accounts[node.name].copy_from(f"{self.home}/{PACKED}", str(local))
         self.run_in_folder(node, f"rm {PACKED}")
         # Not tarfile: in early releases of Python 3.11 (Debian 12) it can't prevent extraction to paths elsewhere.
@@ -410,11 +418,31 @@ class Hosts:
             else:
                 log_events.note(entries, history, node=node.node_id, ahead_ns=ahead_ns, error_ns=error_ns)
 
+    def note_states(self, nodes: Sequence[Node], history: History) -> None:
+        """Record the state of each node's Kafka process, or that its host can't be reached."""
+        for node in nodes:
+            try:
+                state = self.process_state(node)
+            except RackgateError as error:
+                history.add(NodeStateFailureDetails(node=node.node_id, error=str(error)), "unknown")
+            else:
+                history.add(NodeStateDetails(node=node.node_id, state=state), "ok")
+
+    def note_faults(self, nodes: Sequence[Node], history: History) -> None:
+        """Record the faults in the log of each node's Kafka, or that the log can't be read."""
+        for node in nodes:
+            try:
+                output = self.run_on(node, process_events.fault_query(self.log))
+            except RackgateError as error:
+                process_events.note_unread(history, node.node_id, str(error))
+            else:
+                process_events.note_logged(history, node.node_id, output)
+
     def _wall_clock(self, node: Node) -> tuple[int, int]:
         """Return how far a host's wall clock is ahead of the local monotonic clock, and the maximum error, in ns."""
         # Offset of the local wall clock, which the host may share.
         wall_ns = time.time_ns() - time.monotonic_ns()
-        clock = compare(lambda: int(self.run_on(node, "date +%s%N")) - wall_ns)
+        clock = compare_clocks(lambda: int(self.run_on(node, "date +%s%N")) - wall_ns)
         return clock.ahead_ns + wall_ns, clock.error_ns
 
     def clear_disk(self, node: Node) -> None:
@@ -445,13 +473,13 @@ class Hosts:
         """
         return quorum_state.ask(quorum_changes.addresses(brokers))
 
-    def change_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
+    def change_quorum(self, arguments: Sequence[str], brokers: Sequence[Node]) -> str:
         """Change the quorum with Kafka's tool on the host of one of ``brokers``, and return the tool's output.
 
         Raises:
             RackgateError: the tool failed, or there is no broker to query.
         """
-        return self._ask_from(None, words, brokers)
+        return self._quorum_tool(None, arguments, brokers)
 
     def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
         """Make a controller that follows the quorum a voter, with its current directory.
@@ -460,13 +488,11 @@ class Hosts:
             RackgateError: the quorum refuses.
         """
         # The controller's own configuration names its directory.
-        self._ask_from(node, ["--command-config", f"{self.home}/server.properties", "add-controller"], brokers)
+        self._quorum_tool(node, ["--command-config", f"{self.home}/server.properties", "add-controller"], brokers)
 
-    def _ask_from(self, node: Node | None, words: Sequence[str], brokers: Sequence[Node]) -> str:
-        bootstrap = quorum_changes.addresses(brokers)
-        return self.run_on(
-            node or brokers[0], shlex.join(tools.command(self.classpath, quorum_changes.TOOL, words, bootstrap))
-        )
+    def _quorum_tool(self, node: Node | None, arguments: Sequence[str], brokers: Sequence[Node]) -> str:
+        command = tools.command(self.classpath, quorum_changes.TOOL, arguments, quorum_changes.addresses(brokers))
+        return self.run_on(node or brokers[0], shlex.join(command))
 
     # -- the network ------------------------------------------------------------------------------------------------
 

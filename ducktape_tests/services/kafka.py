@@ -41,13 +41,13 @@ class RackKafka(Hosts, Service):
     def __init__(self, context: Any, topology: Topology, classpath: str) -> None:
         super().__init__(context, num_nodes=len(topology.nodes))
         self.classpath = classpath
-        built = Distribution.load()
-        self.archives = {built.classpath(overlay=one): str(built.classes(overlay=one)) for one in (True, False)}
+        kafka = Distribution.load()
+        self.archives = {kafka.classpath(overlay=one): str(kafka.classes(overlay=one)) for one in (True, False)}
         self.cluster_id = kafka_process.new_id()
         self.directory_ids = {node.node_id: kafka_process.new_id() for node in topology.controllers}
-        self._machines = self._deal(topology)
+        self._machines = self._assign(topology)
         self.accounts = {name: machine.account for name, machine in self._machines.items()}
-        self.topology = _moved(topology, self.accounts)
+        self.topology = _addressed(topology, self.accounts)
         in_lab = all(isinstance(account, LabAccount) for account in self.accounts.values())
         self.folder = HostFolder(str(NODE_DISK.resolve()) if in_lab else host_root(context.globals))
         self._claimed: set[str] = set()
@@ -55,7 +55,7 @@ class RackKafka(Hosts, Service):
         # ducktape collects these files after the test.
         self.logs = {"server_log": {"path": self.log, "collect_default": True}}
 
-    def _deal(self, topology: Topology) -> dict[str, Any]:
+    def _assign(self, topology: Topology) -> dict[str, Any]:
         by_name = {machine.account.hostname: machine for machine in self.nodes}
         names = [node.name for node in topology.nodes]
         if set(names) == set(by_name):
@@ -107,11 +107,11 @@ class RackKafka(Hosts, Service):
         """
         nodes = [node for node in self.topology.brokers if node.node_id in brokers]
 
-        def there() -> bool:
+        def exist() -> bool:
             check = f"ls {shlex.quote(self.data)}/{topic}-0/*.log"
             return all(self.accounts[node.name].ssh(check, allow_fail=True) == 0 for node in nodes)
 
-        wait_for(there, what=f"logs of {topic} on brokers {sorted(brokers)}", timeout_s=timeout_s, interval_s=0.3)
+        wait_for(exist, what=f"logs of {topic} on brokers {sorted(brokers)}", timeout_s=timeout_s, interval_s=0.3)
 
     def wait_logs(self, wide: Sequence[Wide], timeout_s: float) -> None:
         """Wait until each replica of all partitions has a log.
@@ -126,14 +126,14 @@ class RackKafka(Hosts, Service):
                 for broker in placement:
                     wanted[broker].add(f"{one.name}-{number}")
 
-        def there() -> bool:
+        def exist() -> bool:
             return all(
                 wanted[node.node_id] <= set(self.run_on(node, f"ls {shlex.quote(self.data)}").split())
                 for node in self.topology.brokers
             )
 
         count = sum(map(len, wanted.values()))
-        wait_for(there, what=f"the logs of {count} replicas", timeout_s=timeout_s, interval_s=0.5)
+        wait_for(exist, what=f"the logs of {count} replicas", timeout_s=timeout_s, interval_s=0.5)
 
     def reassign(self, moves: Mapping[str, Sequence[int]]) -> None:
         """Move partition 0 of topics to other brokers with Kafka's tool, without waiting for completion.
@@ -144,15 +144,14 @@ class RackKafka(Hosts, Service):
         Raises:
             RackgateError: the tool failed.
         """
-        living = [node for node in self.brokers() if self.kafka_pid(node) is not None]
+        running = [node for node in self.brokers() if self.kafka_pid(node) is not None]
         file = f"{self.home}/moves.json"
-        self.accounts[living[0].name].create_file(file, reassignments.document(moves))
-        words = ("--execute", "--reassignment-json-file", file)
-        bootstrap = ",".join(node.address for node in living)
+        self.accounts[running[0].name].create_file(file, reassignments.document(moves))
+        arguments = ("--execute", "--reassignment-json-file", file)
+        bootstrap = ",".join(node.address for node in running)
+        command = tools.command(self.classpath, reassignments.TOOL, arguments, bootstrap)
         # The tool writes error messages to both outputs.
-        self.run_on(
-            living[0], shlex.join(tools.command(self.classpath, reassignments.TOOL, words, bootstrap)) + " 2>&1"
-        )
+        self.run_on(running[0], f"{shlex.join(command)} 2>&1")
 
     def log_bytes(self, node: Node, topic: str) -> int:
         """Return the size of the log of partition 0 of ``topic`` on the node's disk, all segments, in bytes."""
@@ -161,8 +160,8 @@ class RackKafka(Hosts, Service):
 
     # -- files and processes ----------------------------------------------------------------------------------------
 
-    def place(self, node: Node) -> ClientHost:
-        """Return where programs of ``pyhooks.workload`` run on the host of a node: in the folder of its Kafka."""
+    def client_host(self, node: Node) -> ClientHost:
+        """Return the host of a node for programs of ``pyhooks.workload``, in the folder of its Kafka."""
         return ClientHost(self.accounts[node.name], self.home)
 
     def configure(self, node: Node, other: Mapping[str, str] | None = None) -> None:
@@ -189,7 +188,7 @@ class RackKafka(Hosts, Service):
         )
 
 
-def _moved(topology: Topology, accounts: dict[str, Any]) -> Topology:
+def _addressed(topology: Topology, accounts: dict[str, Any]) -> Topology:
     """Return the topology with the addresses of the machines assigned to its nodes."""
     sites = tuple(
         replace(

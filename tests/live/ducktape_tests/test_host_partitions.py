@@ -78,7 +78,7 @@ found["unplugged"] = seen()
 for node in (cut, mate):
     hosts.forget(node)
 found["forgotten"] = seen()
-host_network.LASTS_S = 4
+host_network.EXPIRY_S = 4
 hosts.cut("b")
 found["cut again"] = lab.answers(cut, first)
 wait_for(lambda: len(seen()) == len(ASKED), what="the end of the cut by itself", timeout_s=20)

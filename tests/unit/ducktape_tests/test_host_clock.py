@@ -1,4 +1,4 @@
-"""The clock of another host: what it tells of moments, by ours."""
+"""Conversion of timestamps from the clock of another host."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ import time
 import pytest
 
 from ducktape_tests.services import clock
-from ducktape_tests.services.clock import HostClock, compare
+from ducktape_tests.services.clock import HostClock, compare_clocks
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event
 
 
-def test_the_clock_of_this_machine_is_ours() -> None:
-    assert compare(time.monotonic_ns) == HostClock(0, 0)
+def test_local_clock_has_no_offset() -> None:
+    assert compare_clocks(time.monotonic_ns) == HostClock(0, 0)
 
 
 @pytest.mark.parametrize("ahead_s", [-7200, -3, 5, 86400])
-def test_another_one_is_known_as_well_as_its_answer_is_quick(ahead_s: int) -> None:
-    found = compare(lambda: time.monotonic_ns() + ahead_s * 10**9)
+def test_error_is_bounded_by_the_reading_time(ahead_s: int) -> None:
+    found = compare_clocks(lambda: time.monotonic_ns() + ahead_s * 10**9)
     assert abs(found.ahead_ns - ahead_s * 10**9) <= found.error_ns + 1
     assert 0 < found.error_ns < 10**8
 
 
-def test_the_quickest_answer_counts_and_one_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fastest_reading_counts_and_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = iter((0.3, 0.25, 0.0, 0.25, 0.3))
 
-    def ask() -> int:
+    def read() -> int:
         until = time.monotonic() + next(waits)
-        wait_for(lambda: time.monotonic() >= until, what="a slow answer", timeout_s=1, interval_s=0.001)
+        wait_for(lambda: time.monotonic() >= until, what="a slow reading", timeout_s=1, interval_s=0.001)
         return time.monotonic_ns() + 10**12
 
-    assert compare(ask).error_ns < 100_000_000
+    assert compare_clocks(read).error_ns < 100_000_000
     monkeypatch.setattr(clock, "ERROR_MS", 0.0)
-    with pytest.raises(RackgateError, match="compare clocks: an answer takes"):
-        compare(lambda: time.monotonic_ns() + 10**12)
+    with pytest.raises(RackgateError, match="clocks can't be compared: a reading takes"):
+        compare_clocks(lambda: time.monotonic_ns() + 10**12)
 
 
-def test_all_moments_of_an_event_are_moved() -> None:
+def test_all_timestamps_of_an_event_are_converted() -> None:
     data = {"sent_ns": 50, "intended_ns": 40, "begun_ns": None, "latency_ms": 3.5, "seq": 7}
-    there = Event(100, 5, "producer", "produce", "ok", "a", data)
-    assert HostClock(0, 0).here(there) is there
-    here = HostClock(30, 1).here(there)
-    assert (here.mono_ns, here.wall_ms, here.rack) == (70, 5, "a")
-    assert here.data == {**data, "sent_ns": 20, "intended_ns": 10}
+    remote = Event(100, 5, "producer", "produce", "ok", "a", data)
+    assert HostClock(0, 0).to_local(remote) is remote
+    local = HostClock(30, 1).to_local(remote)
+    assert (local.mono_ns, local.wall_ms, local.rack) == (70, 5, "a")
+    assert local.data == {**data, "sent_ns": 20, "intended_ns": 10}

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from ducktape_tests.services import lives
 from ducktape_tests.services.host_folder import HostFolder
 from ducktape_tests.services.host_network import HostNetwork, dropping
 from ducktape_tests.services.hosts import SESSIONS, Hosts
@@ -136,8 +135,8 @@ def test_what_becomes_of_processes_is_written_down(hosts: Hosts, tmp_path: Path)
     hosts.kill_kafka(BROKER)
     told = [(one.op, one.data.get("ran")) for one in history.events()]
     assert told == [("start", None), ("stop", True), ("start", None), ("kill", True), ("kill", False)]
-    lives.note_states(hosts, [BROKER], history)
-    lives.note_faults(hosts, [BROKER], history)
+    hosts.note_states([BROKER], history)
+    hosts.note_faults([BROKER], history)
     found = check_crashes(list(history.events()))
     # the java that is made up logs nothing
     assert (found.valid, found.because) == (
@@ -157,7 +156,7 @@ def test_a_process_that_crashes_is_found_whoever_starts_it_again(hosts: Hosts, t
         if start_again:
             hosts.start_kafka(BROKER)
             hosts.kill_kafka(BROKER)
-        lives.note_states(hosts, [BROKER], history)
+        hosts.note_states([BROKER], history)
     found = check_crashes(list(history.events()))
     assert [one for one in found.because if "log of" not in one] == [
         f"node {BROKER.node_id} has ended by itself",
@@ -167,11 +166,11 @@ def test_a_process_that_crashes_is_found_whoever_starts_it_again(hosts: Hosts, t
 
 def test_a_log_and_a_host_that_cannot_be_asked_are_written_down(hosts: Hosts, tmp_path: Path) -> None:
     history = History(tmp_path / "history.jsonl")
-    lives.note_faults(hosts, [OTHER], history)
+    hosts.note_faults([OTHER], history)
     unknown = Node("no-such-host", 9, "broker", "a", "10.0.0.9")
     hosts.accounts = {**hosts.accounts, unknown.name: None}
-    lives.note_states(hosts, [unknown], history)
-    lives.note_faults(hosts, [unknown], history)
+    hosts.note_states([unknown], history)
+    hosts.note_faults([unknown], history)
     assert [(one.op, one.outcome) for one in history.events()] == [
         ("faults-logged", "unknown"),
         ("state", "unknown"),
@@ -180,7 +179,7 @@ def test_a_log_and_a_host_that_cannot_be_asked_are_written_down(hosts: Hosts, tm
     assert all(one.data["error"] for one in history.events())
 
 
-def test_a_process_that_ends_in_good_order(hosts: Hosts) -> None:
+def test_clean_shutdown(hosts: Hosts) -> None:
     hosts.stop_kafka(BROKER)
     hosts.start_kafka(BROKER)
     hosts.start_kafka(OTHER)
@@ -188,17 +187,15 @@ def test_a_process_that_ends_in_good_order(hosts: Hosts) -> None:
     assert (hosts.process_state(BROKER), hosts.process_state(OTHER)) == ("down", "up")
 
 
-def test_a_process_that_does_not_end_in_good_order(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_shutdown_has_a_time_limit(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ducktape_tests.services.hosts.STOP_TIMEOUT_S", 0.5)
     hosts.start_kafka(BROKER)
     hosts.pause_kafka(BROKER)
-    with pytest.raises(RackgateError, match="to end in good order"):
+    with pytest.raises(RackgateError, match="a clean shutdown of"):
         hosts.stop_kafka(BROKER)
 
 
-def test_a_host_is_not_asked_more_at_a_time_than_its_daemon_takes(
-    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_commands_are_limited_per_host(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     now: list[str] = []
     most: Counter[str] = Counter()
 
@@ -216,19 +213,19 @@ def test_a_host_is_not_asked_more_at_a_time_than_its_daemon_takes(
     monkeypatch.undo()
 
 
-def test_a_host_that_cannot_be_asked_leaves_it_unknown(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_errors_are_reported(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(*_: object, **__: object) -> None:
-        raise EOFError("ssh is gone")
+        raise EOFError("connection lost")
 
     for way in ("ssh", "ssh_output", "signal"):
         monkeypatch.setattr(Account, way, lost)
     for ask in (hosts.process_state, hosts.formatted, hosts.kill_kafka):
-        with pytest.raises(RackgateError, match=f"{BROKER.name}: its host can't be asked: EOFError: ssh is gone"):
+        with pytest.raises(RackgateError, match=f"{BROKER.name}: no connection to its host: EOFError: connection lost"):
             ask(BROKER)
     monkeypatch.undo()
 
 
-def test_a_process_that_has_ended_does_not_run_though_nobody_fetches_its_status(hosts: Hosts) -> None:
+def test_zombie_does_not_run(hosts: Hosts) -> None:
     with subprocess.Popen(["true"]) as ended:
         wait_for(lambda: "Z" in process.stat_fields(Path(f"/proc/{ended.pid}")), what="its end", timeout_s=5)
         file = Path(hosts.home.replace("/home/", f"/{BROKER.name}/")) / "pid"
@@ -236,7 +233,7 @@ def test_a_process_that_has_ended_does_not_run_though_nobody_fetches_its_status(
         assert (hosts.kafka_pid(BROKER), hosts.process_state(BROKER)) == (None, "down")
 
 
-def test_a_killed_process_runs_until_its_last_thread_has_let_go_of_its_sockets(hosts: Hosts) -> None:
+def test_killed_process_runs_until_its_last_thread_ends(hosts: Hosts) -> None:
     file = Path(hosts.home.replace("/home/", f"/{BROKER.name}/")) / "pid"
     with subprocess.Popen([sys.executable, "-c", FIRST_THREAD_ENDS], stdin=subprocess.PIPE) as ending:
         entry = Path(f"/proc/{ending.pid}")
@@ -248,7 +245,7 @@ def test_a_killed_process_runs_until_its_last_thread_has_let_go_of_its_sockets(h
         wait_for(lambda: hosts.kafka_pid(BROKER) is None, what="the end of its last thread", timeout_s=5)
 
 
-def test_an_archive_of_classes_is_used_where_the_host_has_it(hosts: Hosts, tmp_path: Path) -> None:
+def test_class_data_archive_is_used_if_it_exists(hosts: Hosts, tmp_path: Path) -> None:
     archive = tmp_path / "overlay.jsa"
     option = f"-XX:SharedArchiveFile={archive}"
     hosts.archives = {hosts.classpath: str(archive), "other": str(tmp_path)}
@@ -259,26 +256,24 @@ def test_an_archive_of_classes_is_used_where_the_host_has_it(hosts: Hosts, tmp_p
     assert "SharedArchiveFile" not in hosts.format_command(BROKER)
 
 
-def test_a_disk_is_deleted_and_replaced(hosts: Hosts) -> None:
+def test_disk_is_deleted_and_replaced(hosts: Hosts) -> None:
     hosts.launch(BROKER, hosts.format_command(BROKER))
     wait_for(lambda: hosts.formatted(BROKER), what="the disk", timeout_s=5)
-    with pytest.raises(RackgateError, match="its Kafka runs, so its disk can't be deleted"):
+    with pytest.raises(RackgateError, match="Kafka runs, so the disk can't be deleted"):
         hosts.wipe(BROKER)
     hosts.kill_kafka(BROKER)
     before = hosts.directory_id(BROKER)
     assert before.startswith("new-")
     assert hosts.wipe(BROKER) == before
     assert not hosts.formatted(BROKER)
-    with pytest.raises(RackgateError, match="its disk is not formatted"):
+    with pytest.raises(RackgateError, match="the disk is not formatted"):
         hosts.wipe(BROKER)
     hosts.replace_disks([BROKER])
     assert hosts.process_state(BROKER) == "up"
     assert hosts.directory_id(BROKER) not in ("", before)
 
 
-def test_a_lost_voter_leaves_the_quorum_and_comes_back(
-    hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_voter_is_replaced(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def told(bootstrap: str) -> Quorum:
         assert bootstrap
         directory = (tmp_path / "voter").read_text(encoding="utf-8").strip()
@@ -303,11 +298,11 @@ def test_a_lost_voter_leaves_the_quorum_and_comes_back(
         hosts.voters([])
 
 
-def test_what_fails_on_a_host_is_told(hosts: Hosts) -> None:
+def test_failed_command_is_reported(hosts: Hosts) -> None:
     with pytest.raises(RackgateError, match=f"{BROKER.name}: sh ended with status 3: why") as caught:
         hosts.run_on(BROKER, "sh -c 'echo why; echo and this >&2; exit 3'")
     assert caught.value.detail == "why\nand this\n"
-    # of a command that succeeds nobody wants to know it
+    # The error output of a successful command is dropped.
     assert hosts.run_on(BROKER, "sh -c 'echo all; echo warned >&2'") == "all\n"
     assert hosts.run_on(BROKER, "echo a; echo b") == "a\nb\n"
 
@@ -316,7 +311,7 @@ def at(ip: str) -> Node:
     return Node("x", 9, "broker", "a", ip)
 
 
-def test_echoes_from_a_host(hosts: Hosts) -> None:
+def test_echo_requests(hosts: Hosts) -> None:
     assert [hosts.answers(at(ip), BROKER) for ip in ("10.0.0.1", "10.0.0.2")] == [True, False]
     with pytest.raises(RackgateError, match="ended with status 2"):
         hosts.answers(at("10.0.0.3"), BROKER)
@@ -331,31 +326,31 @@ def test_echoes_from_a_host(hosts: Hosts) -> None:
 WAYS: dict[str, Callable[[Ways], Any]] = {
     "slow a rack": lambda ways: ways.slow("b", Quality(9)),
     "restore the links of a rack": lambda ways: ways.restore_links("b"),
-    "tell what a link does": lambda ways: ways.quality(AZ3.links[0], ""),
+    "query a link": lambda ways: ways.quality(AZ3.links[0], ""),
     "slow a broker": lambda ways: ways.slow_node(BROKER, Quality(9)),
     "restore a broker": lambda ways: ways.restore_node(BROKER),
 }
 
 
 @pytest.mark.parametrize("what", WAYS)
-def test_links_of_hosts_are_as_slow_as_they_are(hosts: Hosts, what: str) -> None:
-    with pytest.raises(RackgateError, match=f"^{what}: needs the wires of a lab; .* kill, pause, cut and wipe"):
+def test_links_of_hosts_do_not_change(hosts: Hosts, what: str) -> None:
+    with pytest.raises(RackgateError, match=f"^{what}: needs a lab; .* kill, pause, cut and wipe"):
         WAYS[what](hosts.ways)
 
 
-def test_rules_are_for_addresses_alone_and_those_of_ipv4() -> None:
-    text = dropping("t", but_for=["10.0.0.2", "10.0.0.1"])
+def test_rules_accept_only_ipv4_addresses() -> None:
+    text = dropping("t", reachable=["10.0.0.2", "10.0.0.1"])
     assert "ip saddr { 10.0.0.1, 10.0.0.2 } accept" in text
     assert "tcp dport $port accept" in text
     for wrong in ("::1", "host", "10.0.0.1; flush ruleset"):
-        with pytest.raises(RackgateError, match="need addresses of IPv4"):
-            dropping("t", these=[wrong])
-    with pytest.raises(RackgateError, match="nobody from whom"):
+        with pytest.raises(RackgateError, match="need IPv4 addresses"):
+            dropping("t", cut_off=[wrong])
+    with pytest.raises(RackgateError, match="no host to cut off"):
         dropping("t")
 
 
-def test_the_site_of_the_clients_is_not_cut_off(hosts: Hosts) -> None:
-    with pytest.raises(RackgateError, match="the clients are in it"):
+def test_site_of_the_clients_is_not_cut_off(hosts: Hosts) -> None:
+    with pytest.raises(RackgateError, match="contains the clients"):
         hosts.ways.cut(AZ3.client_site.name)
 
 
@@ -379,13 +374,15 @@ def filtered(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> H
     return hosts
 
 
-def test_a_host_that_cannot_be_cut_off_says_what_it_needs(filtered: Hosts, tmp_path: Path) -> None:
-    with pytest.raises(RackgateError, match=f"^{BROKER.name}: can't be cut off .* nftables .*: not permitted$"):
+def test_error_names_the_requirements_of_a_cut(filtered: Hosts, tmp_path: Path) -> None:
+    with pytest.raises(
+        RackgateError, match=f"^{BROKER.name}: can't change the packet filter, .* nftables .*: not permitted$"
+    ):
         filtered.ways.unplug(BROKER)
     assert "tcp dport 2222 accept" in (tmp_path / BROKER.name / "rules").read_text(encoding="utf-8")
 
 
-def test_a_host_is_cleared_of_what_was_left_and_needs_nothing_else(filtered: Hosts, tmp_path: Path) -> None:
+def test_forget_changes_only_hosts_with_rules(filtered: Hosts, tmp_path: Path) -> None:
     ways = filtered.ways
     assert isinstance(ways, HostNetwork)
     ways.forget(BROKER)
@@ -394,8 +391,8 @@ def test_a_host_is_cleared_of_what_was_left_and_needs_nothing_else(filtered: Hos
         ways.forget(BROKER)
 
 
-def test_without_ssh_nobody_is_locked_out(filtered: Hosts) -> None:
+def test_cut_requires_an_ssh_connection(filtered: Hosts) -> None:
     for account in filtered.accounts.values():
         del account._env["SSH_CONNECTION"]
-    with pytest.raises(RackgateError, match="not reached by ssh"):
+    with pytest.raises(RackgateError, match="not reached by SSH"):
         filtered.ways.unplug(BROKER)
