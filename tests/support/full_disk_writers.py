@@ -17,13 +17,13 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 from rich.console import Console
-from test_outage_benchmark import result as outages_result
 
 from bench.outages import outage_results
 from bench.report import figures
 from bench.run import lab_run
 from bench_results import made_up
 from ducktape_tests import results
+from outage_benchmark_results import result as outages_result
 from pyhooks import cli
 from pyhooks.core import exit_status, files, paths, run_folder
 from pyhooks.evidence import artifacts, runs

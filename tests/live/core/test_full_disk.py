@@ -22,7 +22,7 @@ OWN_MOUNTS = (
     ("unshare", "--user", "--map-root-user", "--mount"),
 )
 SUPPORT = paths.REPO / "tests/support"
-MODULES = (paths.REPO, SUPPORT, paths.REPO / "tests/unit/bench")
+MODULES = (paths.REPO, SUPPORT)
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from test_operations import shown
 
 from loopback_brokers import Brokers
+from operations_page import commands
 from pyhooks.core.process import DIES_WITH_PARENT
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
@@ -53,7 +53,7 @@ class Operator:
 
     def tries(self, number: int) -> tuple[int, str]:
         """A command of the section by its place: exit status, and what it wrote, in one line."""
-        program, *words = [self.bootstrap if word == "$BOOTSTRAP" else word for word in shown("Maintenance")[number]]
+        program, *words = [self.bootstrap if word == "$BOOTSTRAP" else word for word in commands("Maintenance")[number]]
         command = tools.command(self.classpath, program, words, self.bootstrap)
         done = subprocess.run(
             [*DIES_WITH_PARENT, *command], capture_output=True, text=True, check=False, timeout=TOOL_S
@@ -133,7 +133,7 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
 
 
 def test_each_command_of_the_section_has_a_name_here() -> None:
-    assert len(shown("Maintenance")) == len(COMMANDS)
+    assert len(commands("Maintenance")) == len(COMMANDS)
 
 
 def test_maintenance(operator: Operator) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import subprocess
 from collections.abc import Iterator
 from functools import partial
@@ -14,14 +13,13 @@ from typing import Any
 import pytest
 
 from feature_tools import ELR_FEATURE, RACKS_FEATURE
-from pyhooks.core import paths
+from operations_page import RUNBOOK, commands, section
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka.tools import TOOLS
 from pyhooks.lab.node import NODE_DISK
 from pyhooks.lab.topology import find
 from terminal_user import Person, visiting
 
-RUNBOOK = paths.REPO / "kip" / "operations.md"
 STEPS = (
     "Before an outage",
     "Maintenance",
@@ -42,19 +40,6 @@ CONTROLLERS = ("controller-101", "controller-102", "controller-103")
 SNAPSHOTS = 'properties = { "metadata.log.max.snapshot.interval.ms" = 5000 }\n'
 CHECKPOINT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 SETTLES_S = 120.0
-
-
-def section(title: str) -> str:
-    """What stands below a heading, up to the next of the same level."""
-    _, _, after = RUNBOOK.read_text(encoding="utf-8").partition(f"\n## {title}\n")
-    assert after, f"{RUNBOOK.name} has no section {title!r}"
-    return after.partition("\n## ")[0]
-
-
-def shown(title: str) -> list[list[str]]:
-    """The commands of a section in their order."""
-    blocks = re.findall(r"```sh\n(.*?)```", section(title), re.DOTALL)
-    return [shlex.split(line) for line in "".join(blocks).splitlines() if line.strip()]
 
 
 def in_lab(words: list[str], replaced: dict[str, str]) -> list[str]:
@@ -79,9 +64,9 @@ def in_lab(words: list[str], replaced: dict[str, str]) -> list[str]:
 def test_every_command_is_in_a_step_and_of_a_form_that_a_lab_can_run() -> None:
     text = RUNBOOK.read_text(encoding="utf-8")
     blocks = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL)).splitlines()
-    assert len([line for line in blocks if line.strip()]) == sum(len(shown(title)) for title in STEPS)
+    assert len([line for line in blocks if line.strip()]) == sum(len(commands(title)) for title in STEPS)
     for title in STEPS:
-        for words in shown(title):
+        for words in commands(title):
             assert re.fullmatch(r"kafka-[a-z-]+\.sh|rackgate|ls", words[0]), words
             if words[0] == "ls":
                 continue
@@ -127,7 +112,7 @@ class Operator:
     def words(self, title: str, number: int) -> list[str]:
         """A command of a section by its place, to be carried out."""
         self.used.add((title, number))
-        return shown(title)[number]
+        return commands(title)[number]
 
     def does(self, title: str, number: int, *more: str, topic: str = "orders") -> str:
         """The same, which has to succeed; what it wrote."""
@@ -191,7 +176,7 @@ def test_the_runbook(person: Person, tmp_path: Path) -> None:
     _upgrade(does)
     _change_edition(does)
     # the maintenance is carried out elsewhere, on brokers
-    assert does.used == {(title, n) for title in STEPS if title != "Maintenance" for n in range(len(shown(title)))}
+    assert does.used == {(title, n) for title in STEPS if title != "Maintenance" for n in range(len(commands(title)))}
 
 
 def _before(does: Operator) -> None:

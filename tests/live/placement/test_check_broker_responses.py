@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from check_command import CPU_S, MEMORY_MB, measured_check
 from fake_cluster import BLANK, CLOSE, SILENT, FakeCluster, Odd
-from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.placement import cluster_query
 from pyhooks.placement.check_cli import make_report
@@ -309,8 +306,6 @@ def small() -> Iterator[FakeCluster]:
 
 # -- a large cluster -------------------------------------------------------------------------------------------------
 
-CPU_S, MEMORY_MB = 10.0, 500
-
 
 @contextmanager
 def large(topics: int, partitions: int) -> Iterator[FakeCluster]:
@@ -324,30 +319,9 @@ def large(topics: int, partitions: int) -> Iterator[FakeCluster]:
         yield cluster
 
 
-# In a process of its own, since the memory of a child counts from its parent's at the time of its start.
-MEASURE = """
-import json, resource, subprocess, sys
-status = subprocess.call(sys.argv[1:])
-used = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(json.dumps([status, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]), file=sys.stderr)
-"""
-
-
-def check(bootstrap: str, out: Path, *more: str) -> tuple[int, float, float]:
-    """Exit status, seconds of CPU time and greatest memory in MB of ``rackgate check``."""
-    words = [sys.executable, "-m", "pyhooks.cli", "check", "--bootstrap", bootstrap, *more]
-    env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
-    with out.open("wb") as stream:
-        done = subprocess.run(
-            [sys.executable, "-c", MEASURE, *words], stdout=stream, stderr=subprocess.PIPE, env=env, check=True
-        )
-    status, cpu_s, memory_mb = json.loads(done.stderr.splitlines()[-1])
-    return status, cpu_s, memory_mb
-
-
 def test_100000_partitions_take_10_s_and_500_mb_at_most(tmp_path: Path) -> None:
     with large(2000, 50) as cluster:
-        status, cpu_s, memory_mb = check(cluster.bootstrap, tmp_path / "out", "--json", "--timeout", "200")
+        status, cpu_s, memory_mb = measured_check(cluster.bootstrap, tmp_path / "out", "--json", "--timeout", "200")
     told = json.loads((tmp_path / "out").read_bytes())
     assert sum(len(topic["partitions"]) for topic in told["topics"]) == 100_000
     assert all(broker["answered"] for broker in told["brokers"])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -14,22 +11,15 @@ from typing import Any
 
 import pytest
 
+from check_command import check, unfenced
 from feature_tools import ELR_FEATURE, RACKS, RACKS_FEATURE, tool
 from loopback_brokers import Brokers, free_ports
-from pyhooks.core import paths
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
 from pyhooks.patchset.distribution import Distribution
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
-RACKGATE = Path(sys.executable).with_name("rackgate")
-
-
-def check(bootstrap: str, *more: str) -> subprocess.CompletedProcess[str]:
-    words = [str(RACKGATE), "check", "--bootstrap", bootstrap, *more]
-    env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
-    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=env)
 
 
 def found(bootstrap: str, *more: str) -> tuple[int, dict[str, Any], set[tuple[str, str]]]:
@@ -64,10 +54,6 @@ def patched(classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             for topic, placed in (("good", (1, 3, 4)), ("bad", (1, 2)), ("lone", (1, 2, 3))):
                 wait_for(partial(admin.in_sync, topic, placed), what=f"{topic} in sync", timeout_s=60)
         yield brokers
-
-
-def unfenced(admin: Admin, number: int) -> bool:
-    return sum(not node.fenced for node in admin.cluster()[1]) == number
 
 
 def test_a_bad_placement_is_told_mended_and_fine_then(classpath: str, patched: Brokers, tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from test_check_broker_responses import CPU_S, MEMORY_MB, check
-from test_check_command import unfenced
 
+from check_command import CPU_S, MEMORY_MB, measured_check, unfenced
 from loopback_brokers import Brokers
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
@@ -45,7 +44,7 @@ def test_10000_partitions_take_10_s_and_500_mb_at_most(tmp_path: Path) -> None:
         for broker in RACKS:
             asker = Asker(brokers.address(broker), each_s=30.0)
             wait_for(partial(whole, asker), what=f"all of it on broker {broker}", timeout_s=600, interval_s=2)
-        status, cpu_s, memory_mb = check(brokers.bootstrap, tmp_path / "out", "--json")
+        status, cpu_s, memory_mb = measured_check(brokers.bootstrap, tmp_path / "out", "--json")
     told = json.loads((tmp_path / "out").read_bytes())
     print(f"{cpu_s:.1f} s of CPU time, {memory_mb:.0f} MB")  # noqa: T201 - the figures of the run
     assert sum(len(topic["partitions"]) for topic in told["topics"]) == TOPICS * PARTITIONS

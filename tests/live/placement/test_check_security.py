@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from test_check_command import check
 
+from check_command import check
 from loopback_brokers import HOST, Brokers, free_ports
 from pyhooks.patchset.distribution import Distribution
 

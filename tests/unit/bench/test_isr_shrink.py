@@ -6,11 +6,11 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from test_pipeline import OUTAGE, SCENARIO, START_NS, outage_history, outage_rows
 
 from bench.analysis import availability, exit_reasons, latency_analysis, record_check
 from bench.load.spark_load import SCHEMA
 from bench.spark_session import spark_session
+from bench_observations import OUTAGE, SCENARIO, START_NS, outage_history, outage_rows
 from pyhooks.workload.pacing import NS
 
 

@@ -11,16 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.analysis import exit_reasons
-from bench.analysis.availability import NS, REFUSED, UNKNOWN, UNPROTECTED, WENT_ON, Fault
+from bench.analysis.availability import NS, REFUSED, UNKNOWN, UNPROTECTED, Fault
 from bench.cli import bench_app
 from bench.outages import destruction, outage_page, outage_results, refusal_metrics
 from bench.plan import outage_plan
+from outage_benchmark_results import ARM, LAB, OUTAGES, PLAN, outage, result
 from pyhooks.core import run_folder
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
 from pyhooks.report import browser
 
-PLAN = outage_plan.load("full")
 FAULT = Fault(inject_ns=10 * NS, heal_ns=30 * NS, healed_ns=34 * NS, proved_ns=11 * NS, proved=True)
 
 
@@ -118,60 +118,6 @@ def test_outages_that_all_gave_the_same_have_no_interval(value: float, share: st
     assert outage_results.percent(single) == share
 
 
-def topic(arm: str, replicas: tuple[int, ...], placement: str, behaviour: str, **more: Any) -> dict[str, Any]:
-    own = next(one for one in PLAN.arms if one.id == arm).on(placement, replicas)
-    refused = behaviour == REFUSED
-    series = [
-        {"s": second, "intended": 20, "acked": 0 if refused and 13 <= second < 30 else 20} for second in range(36)
-    ]
-    probe = {
-        "first_refusal_after_s": 9.5 if refused else None,
-        "exceptions": {"NotEnoughRacksException": 40} if refused else {},
-        "refused_at_s": [14.0, 15.0] if refused else [],
-        "settled_acked": 0 if refused else 40,
-        "settled_refused": 40 if refused else 0,
-        "acked_after_heal": 0 if refused else 12,
-        "acked_without_rack": 0 if refused else 60,
-    }
-    racks = {1: "a", 2: "a", 3: "b", 5: "c"}
-    isr: list[dict[str, Any]] = [
-        {"at_s": at_s, "leader": 1, "isr": own, "racks": sorted({racks[broker] for broker in own})}
-        for at_s, own in ((0.0, list(replicas)), (13.0, [broker for broker in replicas if broker != 3]))
-    ]
-    found = {
-        "arm": arm, "label": own.label, "topic": own.topic, "replicas": list(replicas), "behaviour": behaviour,
-        "window_s": [15.0, 26.0], "acked": 720, "settled_intended": 220, "settled_acked": 0 if refused else 220,
-        "settled_done": 0 if refused else 220, "fewest_racks": 1, "acked_without_rack": 0 if refused else 340,
-        "fault_intended": 440, "fault_acked": 180 if refused else 440,
-        "fault_share": 0.41 if refused else 1.0, "settled_share": 0.0 if refused else 1.0, "acked_share": 1.0,
-        "left_after_s": 9.2, "longest_silence_s": 26.0 if refused else 9.2,
-        "first_ack_after_heal_s": 5.0 if refused else 0.01, "looked_until_s": 36.0, "isr": isr, "series": series,
-        "probe": probe,
-        "meter": {"after_s": 9.4 if refused else None, "at_most_early_s": 0.2, "counted": 300 if refused else 0,
-                  "answers": 80},
-    }  # fmt: skip
-    return found | more
-
-
-def outage(fault: str, number: int, *, proved: bool = True) -> dict[str, Any]:
-    refused, unprotected, on = REFUSED, UNPROTECTED, WENT_ON
-    did = {"a,a,b": (refused, refused, unprotected), "a,b,c": (refused, on, on)}
-    topics = [
-        topic(arm, PLAN.labs[0].placements[placement], placement, word if proved else UNKNOWN)
-        for placement, words in did.items()
-        for arm, word in zip("ABC", words, strict=True)
-    ]
-    numbers = {
-        "rack": "b", "proved": proved, "inject_s": 4.0, "heal_s": 26.0, "healed_s": 30.0, "length_s": 36.0,
-        "rate_per_s": 20.0, "topics": topics,
-    }  # fmt: skip
-    return {"number": number, "fault": fault, "numbers": numbers, "notes": []}
-
-
-LAB = PLAN.labs[0]
-OUTAGES = [outage("kill", 1), outage("kill", 2), outage("kill", 3, proved=False), outage("cut", 4)]
-
-
 def test_an_outage_that_was_not_proved_counts_as_unknown_and_is_left_out() -> None:
     found = {state["text"]: state for state in outage_results.states(PLAN, LAB, OUTAGES)}
     assert set(found) == {
@@ -208,7 +154,6 @@ def test_outages_after_which_nothing_was_acknowledged_are_counted_and_in_no_mean
     assert outage_page.rows(state)[1][column] == "none in 3"
 
 
-ARM, WITHOUT = (PLAN.arms[arm].on("a,a,b", (1, 2, 3)) for arm in (1, 2))
 COUNTED = {"acked": 400, "read": 400, "lost": 3}
 
 
@@ -229,33 +174,6 @@ def test_what_a_destroyed_rack_lost_is_counted_or_unknown(changes: dict[str, Any
     proved = facts.pop("proved")
     found = destruction.row(ARM, facts["counted"], facts["elected"], facts["stood_in"], "a", proved=proved)
     assert (found["lost"], found["unknown"]) == (lost, why)
-
-
-def result() -> dict[str, Any]:
-    round_trips = [{"source": "clients", "target": "a", "p50_ms": 2.1, "p99_ms": 3.0}]
-    destroyed = {
-        "away": "b", "way": "cut", "destroyed": "a", "placement": "a,a,b", "proved": True, "notes": [],
-        "topics": [
-            destruction.row(ARM, {"acked": 400, "read": 400, "lost": 0}, (3, False), ("a",), "a", proved=True),
-            destruction.row(WITHOUT, {"acked": 900, "read": 0, "lost": 900}, (1, True), ("a",), "a", proved=True),
-        ],
-    }  # fmt: skip
-    kinds = {kind: {"count": 0, "examples": []} for kind in ("lost", "duplicated", "invented", "out_of_order", "moved")}
-    whole: dict[str, Any] = {
-        "schema": outage_results.SCHEMA_VERSION,
-        "states": outage_results.states(PLAN, LAB, OUTAGES),
-        "labs": [{"topology": LAB.topology, "round_trips": round_trips, "outages": OUTAGES}],
-        "destructions": [destroyed],
-        "end_to_end": {"kinds": kinds, "acked": 9000, "read": 9000, "topics": []},
-        "confidence": 0.95,
-        "notes": [],
-        "manifest": {
-            "run_id": "r", "command": "rackgate bench outages", "took_s": 600.0, "plan": PLAN.as_json(),
-            "machine": {"cpu": "c", "cpus": 2, "memory_gib": 8, "kernel": "k"}, "versions": {"kafka": "4.3.1"},
-            "distribution": {},
-        },
-    }  # fmt: skip
-    return whole | exit_reasons.conclude(exit_reasons.of_outages(whole), outage_results.sentences(whole))
 
 
 def test_the_verdicts_say_what_the_gate_did_beside_the_others_and_what_was_lost() -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from test_groups import OVERTAKEN, RETRIABLE, at, has, member
 
+from group_histories import OVERTAKEN, RETRIABLE, at, has, member
 from pyhooks.checkers.group_commits import check_commits, left
 from pyhooks.checkers.group_view import groups
 from pyhooks.checkers.groups import acknowledged, check_groups

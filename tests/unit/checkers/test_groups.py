@@ -7,24 +7,19 @@ from typing import Any
 
 import pytest
 
+from group_histories import OVERTAKEN, RETRIABLE, at, has, member
 from pyhooks.checkers.group_latencies import figures
 from pyhooks.checkers.group_view import groups
 from pyhooks.checkers.groups import TOPIC, WAITING, check_groups, java_hash, partition_of
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.history.event_log import Event, Outcome
 from pyhooks.history.outcomes import REBALANCING
-from written_histories import S, event
+from written_histories import event
 
 RACKS = {"1": "a", "2": "a", "3": "b"}
 INJECT, HEAL, HEALED, END = 30, 60, 65, 140
 BOUND = 30.0
-RETRIABLE = "org.apache.kafka.clients.consumer.RetriableCommitFailedException"
-OVERTAKEN = "org.apache.kafka.clients.consumer.CommitFailedException"
 UNKNOWN = "org.apache.kafka.common.errors.UnknownServerException"
-
-
-def at(moment_s: float) -> int:
-    return round(moment_s * S)
 
 
 def cluster(racks: int = 2, replicas: Sequence[int] = (1, 2, 3), end_s: float = END) -> list[Event]:
@@ -41,14 +36,6 @@ def cluster(racks: int = 2, replicas: Sequence[int] = (1, 2, 3), end_s: float = 
         state = {"leader": replicas[0], "isr": isr, "replicas": list(replicas)}
         found.append(event(at(moment), "isr-watch", "look", racks=RACKS, partitions={f"{TOPIC}-0": state}))
     return found
-
-
-def member(moment_s: float, op: str, run: str, outcome: Outcome = "info", **more: Any) -> Event:
-    return event(at(moment_s), "member", op, outcome, run=run, group="g", protocol="classic", **more)
-
-
-def has(moment_s: float, run: str, *now: str, op: str = "assigned") -> Event:
-    return member(moment_s, op, run, partitions=list(now), now=list(now))
 
 
 def commits(run: str, from_s: float, to_s: float, why: str | None = None, took_s: float = 0.5) -> list[Event]:

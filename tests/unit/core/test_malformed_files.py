@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
-from test_outage_benchmark import result
 
 from bench.outages import outage_page
 from bench.plan import outage_plan, scenarios
@@ -26,6 +25,7 @@ from bench.run import topic_cleanup
 from bench.run.run_store import Store
 from bench_results import made_up
 from ducktape_tests import matrix, plan, results
+from outage_benchmark_results import result
 from pyhooks import cli
 from pyhooks.core import exit_status, files, paths, run_folder
 from pyhooks.core.errors import RackgateError

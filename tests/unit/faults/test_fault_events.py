@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_injection import AZ3, CLUSTER, Fault, run
 
 from pyhooks.faults import kinds
 from pyhooks.faults.injection import Target
 from pyhooks.history.event_log import History
+from scripted_faults import AZ3, CLUSTER, ScriptedFault, apply_fault
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_a_cut_tells_from_whom_it_parts(cluster: Any, settings: dict[str, Any], 
 )
 def test_each_step_tells_who_is_hit(target: Target, told: dict[str, Any], tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
-    run(Fault([True, False, False, True, True], target=target), history)
+    apply_fault(ScriptedFault([True, False, False, True, True], target=target), history)
     events = list(history.events())
     assert len(events) == 6
     for one in events:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,85 +14,12 @@ from pyhooks.checkers.faults import check_faults
 from pyhooks.core.durations import seconds
 from pyhooks.core.errors import RackgateError
 from pyhooks.faults import injection, kinds
-from pyhooks.faults.injection import Question, Target, Way
+from pyhooks.faults.injection import Question, Target
 from pyhooks.history.event_log import History
 from pyhooks.lab import link_quality, network, running_cluster, topology
 from pyhooks.lab.echo import Rtt
-from pyhooks.lab.topology import Link, Node, Quality
-
-
-class Unchanged:
-    """Links that are as they were made."""
-
-    by_site = True
-
-    def quality(self, link: Link, without: str) -> Quality:
-        assert without in ("", link.left, link.right)
-        return link.quality
-
-
-class Cluster:
-    """Does what a lab does, in memory."""
-
-    topology = topology.load(topology.find("az3-outside"))
-    ways = Unchanged()
-
-    def members(self, site: str) -> tuple[Node, ...]:
-        return self.topology.site(site).nodes
-
-    def formatted(self, node: Node) -> bool:
-        raise AssertionError(node)
-
-    def answers(self, target: Node, source: Node | None = None) -> bool:
-        raise AssertionError(target, source)
-
-    def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> Rtt:
-        raise AssertionError(target, source, count)
-
-    def wait_unfenced(self, nodes: object, timeout_s: float = 0) -> None:
-        assert nodes
-        assert timeout_s > 0
-
-
-CLUSTER: Any = Cluster()
-RACK_B = Target.rack(CLUSTER, "b")
-
-
-@dataclass
-class Fault:
-    """A fault whose effect on its one probe is written down for each look."""
-
-    answers: list[bool]
-    cluster: Any = CLUSTER
-    kind: str = "kill"
-    target: Target = RACK_B
-    injected: int = 0
-    healed: list[Mapping[str, Any]] = field(default_factory=list)
-
-    def probes(self) -> dict[str, Question]:
-        return {"connect": lambda: self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]}
-
-    def expects(self, probe: str, *, during: bool) -> bool:
-        assert probe == "connect"
-        return not during
-
-    def ways(self) -> tuple[Way, ...]:
-        return ()
-
-    def told(self) -> Mapping[str, Any]:
-        return {}
-
-    def spoils(self, other: object) -> bool:
-        return other is self
-
-    def prepare(self) -> Mapping[str, Any]:
-        return {"disk": "d"}
-
-    def inject(self) -> None:
-        self.injected += 1
-
-    def heal(self, facts: Mapping[str, Any]) -> None:
-        self.healed.append(facts)
+from pyhooks.lab.topology import Node, Quality
+from scripted_faults import AZ3, CLUSTER, RACK_B, InMemoryCluster, ScriptedFault, apply_fault
 
 
 @pytest.fixture(autouse=True)
@@ -101,18 +27,13 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(injection, "PORT_TIMEOUT_S", 0.2)
 
 
-def run(fault: Fault, history: History) -> None:
-    with injection.applied(fault, history):
-        pass
-
-
 def steps(history: History) -> list[tuple[str, str]]:
     return [(str(event.data["step"]), event.outcome) for event in history.events()]
 
 
 def test_a_good_fault(tmp_path: Path) -> None:
-    history, fault = History(tmp_path / "h"), Fault([True, False, False, True])
-    run(fault, history)
+    history, fault = History(tmp_path / "h"), ScriptedFault([True, False, False, True])
+    apply_fault(fault, history)
     assert [step for step, _ in steps(history)] == ["before", "inject", "proved", "held", "heal", "healed"]
     assert (fault.injected, fault.healed) == (1, [{"disk": "d"}])
     assert check_faults(list(history.events())).valid == "true"
@@ -120,7 +41,7 @@ def test_a_good_fault(tmp_path: Path) -> None:
 
 def test_a_port_that_opens_late_is_awaited(tmp_path: Path) -> None:
     history = History(tmp_path / "h")
-    run(Fault([True, False, False, False, True]), history)
+    apply_fault(ScriptedFault([True, False, False, False, True]), history)
     assert steps(history)[-1] == ("healed", "ok")
 
 
@@ -136,9 +57,9 @@ def test_a_port_that_opens_late_is_awaited(tmp_path: Path) -> None:
 def test_a_fault_that_its_probes_contradict_has_failed_and_raises(
     tmp_path: Path, answers: list[bool], step: str, healed: int
 ) -> None:
-    history, fault = History(tmp_path / "h"), Fault(answers)
+    history, fault = History(tmp_path / "h"), ScriptedFault(answers)
     with pytest.raises(RackgateError, match=r"results are unknown; .*connect ="):
-        run(fault, history)
+        apply_fault(fault, history)
     assert (step, "fail") in steps(history)
     assert len(fault.healed) == healed
     # one that was not injected has not failed
@@ -147,7 +68,7 @@ def test_a_fault_that_its_probes_contradict_has_failed_and_raises(
 
 @pytest.mark.parametrize(("silent", "step"), [(1, "before"), (2, "proved"), (3, "held")])
 def test_a_proof_that_cannot_be_made_is_unknown_and_raises(tmp_path: Path, silent: int, step: str) -> None:
-    history, fault = History(tmp_path / "h"), Fault([True, False, False, True])
+    history, fault = History(tmp_path / "h"), ScriptedFault([True, False, False, True])
     asked = 0
 
     def probes() -> dict[str, Question]:
@@ -163,7 +84,7 @@ def test_a_proof_that_cannot_be_made_is_unknown_and_raises(tmp_path: Path, silen
     fault.answers = [answer for at, answer in enumerate(fault.answers, 1) if at != silent]
     vars(fault)["probes"] = probes
     with pytest.raises(RackgateError, match="results are unknown: ping is not installed"):
-        run(fault, history)
+        apply_fault(fault, history)
     events = list(history.events())
     (told,) = [one for one in events if one.outcome not in ("ok", "info")]
     assert (told.data["step"], told.outcome, told.data["probes"]) == (step, "unknown", {"connect": None})
@@ -174,7 +95,7 @@ def test_a_proof_that_cannot_be_made_is_unknown_and_raises(tmp_path: Path, silen
 
 def test_whether_it_lasts_can_be_asked_at_any_moment_without_a_trace(tmp_path: Path) -> None:
     history = History(tmp_path / "h")
-    fault = Fault([False])
+    fault = ScriptedFault([False])
     one = injection.Injection(fault, history)
     assert one.contrary() == ""
     fault.answers = [True]
@@ -192,7 +113,7 @@ def test_whether_it_lasts_can_be_asked_at_any_moment_without_a_trace(tmp_path: P
 
 
 def test_a_body_that_fails_is_healed_under_its_own_error(tmp_path: Path) -> None:
-    fault = Fault([True, False, True])
+    fault = ScriptedFault([True, False, True])
     with (
         pytest.raises(ZeroDivisionError),
         injection.applied(fault, History(tmp_path / "h")),
@@ -204,7 +125,7 @@ def test_a_body_that_fails_is_healed_under_its_own_error(tmp_path: Path) -> None
 def test_several_at_a_time_are_healed_the_last_first(tmp_path: Path) -> None:
     history = History(tmp_path / "h")
     good = [True, False, False, True]
-    with injection.applied([Fault(list(good)), Fault(list(good), kind="cut")], history):
+    with injection.applied([ScriptedFault(list(good)), ScriptedFault(list(good), kind="cut")], history):
         pass
     ops = [(event.op, event.data["step"]) for event in history.events() if event.data["step"] in ("inject", "heal")]
     assert ops == [("kill-rack", "inject"), ("cut-rack", "inject"), ("cut-rack", "heal"), ("kill-rack", "heal")]
@@ -222,9 +143,7 @@ def test_targets_are_found_by_name_or_id_and_others_are_listed() -> None:
         Target.broker(CLUSTER, "101")
 
 
-AZ3: Any = Cluster()
-AZ3.topology = topology.load(topology.find("az3"))
-EMPTY: Any = Cluster()
+EMPTY: Any = InMemoryCluster()
 EMPTY.topology = topology.parse(
     {
         "name": "empty",
@@ -236,7 +155,7 @@ EMPTY.topology = topology.parse(
     },
     source="empty",
 )
-SINGLE: Any = Cluster()
+SINGLE: Any = InMemoryCluster()
 SINGLE.topology = topology.load(topology.find("single"))
 
 
@@ -278,7 +197,7 @@ def test_a_rack_with_a_minority_of_the_voters_can_be_wiped() -> None:
     assert "disk of controller-102" not in kept.probes()
 
 
-SINGLE_SPLIT: Any = Cluster()
+SINGLE_SPLIT: Any = InMemoryCluster()
 SINGLE_SPLIT.topology = topology.parse(
     {
         "name": "split",
@@ -286,7 +205,7 @@ SINGLE_SPLIT.topology = topology.parse(
     },
     source="split",
 )
-TWO: Any = Cluster()
+TWO: Any = InMemoryCluster()
 TWO.topology = topology.parse(
     {
         "name": "two",
@@ -390,13 +309,13 @@ def test_what_accepts_and_says_nothing_does_not_serve(monkeypatch: pytest.Monkey
 
 
 def test_a_fault_that_no_probe_could_see_is_refused_and_not_noted(tmp_path: Path) -> None:
-    class Unseen(Fault):
+    class Unseen(ScriptedFault):
         def expects(self, probe: str, *, during: bool) -> bool:
             return bool(probe) and during in (True, False)
 
     fault = Unseen([True])
     with pytest.raises(RackgateError, match="nothing could be probed that would change"):
-        run(fault, History(tmp_path / "h"))
+        apply_fault(fault, History(tmp_path / "h"))
     assert (fault.injected, steps(History(tmp_path / "h"))) == (0, [])
 
 

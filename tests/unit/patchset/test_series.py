@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from patch_files import PATCH
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.patchset import git, series, series_lint, source_tree
@@ -267,7 +268,7 @@ def test_two_commits_of_one_subject_are_refused(tree: Path, tmp_path: Path) -> N
 
 
 def test_a_series_of_one_flat_folder_is_replaced(tree: Path, tmp_path: Path) -> None:
-    (tmp_path / "0001-Old.patch").write_text(GOOD.format(subject="Old", reason="R."))
+    (tmp_path / "0001-Old.patch").write_text(PATCH.format(subject="Old", reason="R."))
     (tmp_path / "series").write_text("0001-Old.patch\n")
     commit_to(tree, "gate", B, "class B { }\n", "Old\n\nReason.")
     assert series.export(tree, tmp_path) == ("gate/0001-Old.patch",)
@@ -286,28 +287,12 @@ def test_a_patch_that_does_not_apply_is_named_with_its_file(tree: Path, tmp_path
     assert not git.git(fresh, "status", "--porcelain", what="status"), "the failed patch left something behind"
 
 
-GOOD = """From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001
-From: A <a@b>
-Date: Fri, 20 Nov 2026 23:08:45 +0000
-Subject: [PATCH] {subject}
-
-{reason}
-
-diff --git a/clients/src/main/java/A.java b/clients/src/main/java/A.java
---- a/clients/src/main/java/A.java
-+++ b/clients/src/main/java/A.java
-@@ -1 +1 @@
--a
-+b
-"""
-
-
 def write(folder: Path, *patches: tuple[str, str]) -> None:
     """A series of patches of that name and trailers; the subject is the name's last word."""
     for name, trailers in patches:
         (folder / name).parent.mkdir(exist_ok=True)
         subject = name.removesuffix(".patch").rpartition("-")[2]
-        (folder / name).write_text(GOOD.format(subject=subject, reason=f"Reason.\n\n{trailers}"))
+        (folder / name).write_text(PATCH.format(subject=subject, reason=f"Reason.\n\n{trailers}"))
     (folder / "series").write_text("# why\n" + "".join(f"{name}\n" for name, _ in patches))
 
 

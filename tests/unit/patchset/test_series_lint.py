@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_series import GOOD
 from typer.testing import CliRunner
 
+from patch_files import PATCH
 from pyhooks.core import paths
 from pyhooks.patchset import git, recipe, series, series_lint, source_tree
 from pyhooks.patchset.workspace import Workspace
@@ -26,7 +26,7 @@ def write(folder: Path, listing: str, **patches: str) -> None:
 
 
 def good(subject: str = "One") -> str:
-    return GOOD.format(subject=subject, reason="R.")
+    return PATCH.format(subject=subject, reason="R.")
 
 
 def test_files_in_order_have_no_fault(tmp_path: Path) -> None:
@@ -219,7 +219,9 @@ def test_what_can_be_built_must_apply(
 
 @pytest.mark.usefixtures("sources")
 def test_a_file_of_no_module_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, "gate/0001-a.patch\n", gate_0001=GOOD.format(subject="One", reason="R.").partition("diff --git")[0])
+    write(
+        tmp_path, "gate/0001-a.patch\n", gate_0001=PATCH.format(subject="One", reason="R.").partition("diff --git")[0]
+    )
     with (tmp_path / "gate/0001-a.patch").open("a") as file:
         file.write(added("streams/src/main/java/A.java", 1).replace("\n---", "\nnew file mode 100644\n---", 1))
     found = series_lint.lint_application(recipe.load(), tmp_path, tmp_path)
@@ -249,7 +251,7 @@ def test_the_command_prints_a_line_for_each_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subject: str, listing: str, lines: list[str]
 ) -> None:
     (tmp_path / "kafka.toml").write_bytes((paths.PATCH / "kafka.toml").read_bytes())
-    write(tmp_path, listing, gate_0001=GOOD.format(subject=subject, reason=f"R.\n\n{BOTH}"))
+    write(tmp_path, listing, gate_0001=PATCH.format(subject=subject, reason=f"R.\n\n{BOTH}"))
     monkeypatch.setattr(paths, "PATCH", tmp_path)
     monkeypatch.setattr(paths, "BUILD", tmp_path / "build")
     done = CliRunner().invoke(cli.patch_app, ["check"])

@@ -1,0 +1,97 @@
+"""Faults whose probes give scripted results, and clusters in memory for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyhooks.faults import injection
+from pyhooks.faults.injection import Question, Target, Way
+from pyhooks.history.event_log import History
+from pyhooks.lab import topology
+from pyhooks.lab.echo import Rtt
+from pyhooks.lab.topology import Link, Node, Quality
+
+
+class UnchangedLinks:
+    """Links without faults."""
+
+    by_site = True
+
+    def quality(self, link: Link, without: str) -> Quality:
+        assert without in ("", link.left, link.right)
+        return link.quality
+
+
+class InMemoryCluster:
+    """A cluster in memory instead of a lab."""
+
+    topology = topology.load(topology.find("az3-outside"))
+    ways = UnchangedLinks()
+
+    def members(self, site: str) -> tuple[Node, ...]:
+        return self.topology.site(site).nodes
+
+    def formatted(self, node: Node) -> bool:
+        raise AssertionError(node)
+
+    def answers(self, target: Node, source: Node | None = None) -> bool:
+        raise AssertionError(target, source)
+
+    def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> Rtt:
+        raise AssertionError(target, source, count)
+
+    def wait_unfenced(self, nodes: object, timeout_s: float = 0) -> None:
+        assert nodes
+        assert timeout_s > 0
+
+
+CLUSTER: Any = InMemoryCluster()
+RACK_B = Target.rack(CLUSTER, "b")
+
+
+@dataclass
+class ScriptedFault:
+    """A fault with one probe and scripted results of it."""
+
+    answers: list[bool]
+    cluster: Any = CLUSTER
+    kind: str = "kill"
+    target: Target = RACK_B
+    injected: int = 0
+    healed: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def probes(self) -> dict[str, Question]:
+        return {"connect": lambda: self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]}
+
+    def expects(self, probe: str, *, during: bool) -> bool:
+        assert probe == "connect"
+        return not during
+
+    def ways(self) -> tuple[Way, ...]:
+        return ()
+
+    def told(self) -> Mapping[str, Any]:
+        return {}
+
+    def spoils(self, other: object) -> bool:
+        return other is self
+
+    def prepare(self) -> Mapping[str, Any]:
+        return {"disk": "d"}
+
+    def inject(self) -> None:
+        self.injected += 1
+
+    def heal(self, facts: Mapping[str, Any]) -> None:
+        self.healed.append(facts)
+
+
+def apply_fault(fault: ScriptedFault, history: History) -> None:
+    with injection.applied(fault, history):
+        pass
+
+
+AZ3: Any = InMemoryCluster()
+AZ3.topology = topology.load(topology.find("az3"))
