@@ -12,7 +12,7 @@ from loopback_brokers import Brokers
 from pyhooks.kafka import topics
 from pyhooks.patchset.distribution import Distribution
 
-pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.timeout(420)
 RACKGATE = Path(sys.executable).with_name("rackgate")
 
 

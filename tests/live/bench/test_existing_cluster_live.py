@@ -35,7 +35,7 @@ from pyhooks.kafka import topics
 from pyhooks.patchset.distribution import Distribution
 from spark_cluster import standalone
 
-pytestmark = [pytest.mark.build, pytest.mark.long, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 RACKGATE = Path(sys.executable).with_name("rackgate")
 PASSWORD = "only-here-52871"  # noqa: S105 - of a cluster that lives for this test
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"

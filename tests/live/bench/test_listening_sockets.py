@@ -33,7 +33,6 @@ def program(one: Listener) -> str:
     return next((word for word in one.command if word in known), " ".join(one.command))
 
 
-@pytest.mark.lab
 @pytest.mark.timeout(400)
 def test_a_benchmark_and_its_lab_listen_nowhere_else(tmp_path: Path) -> None:
     host, interfaces = str(HOST.readlink()), INTERFACES.read_text(encoding="ascii").count("\n")

@@ -19,7 +19,7 @@ from pyhooks.jvm.producer import Producer
 from pyhooks.kafka import tools
 from pyhooks.patchset.distribution import Distribution
 
-pytestmark = [pytest.mark.build, pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 TOPIC = "orders"
 A1, A2, B = 1, 2, 3
 ALL = (A1, A2, B)

@@ -160,7 +160,6 @@ def level(text: str, feature: str) -> tuple[str, int]:
     return found[1], int(found[2])
 
 
-@pytest.mark.lab
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_the_runbook(person: Person, tmp_path: Path) -> None:

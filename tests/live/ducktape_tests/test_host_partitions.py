@@ -11,8 +11,6 @@ import pytest
 
 from terminal_user import Person, visiting
 
-pytestmark = pytest.mark.lab
-
 SCRIPT = """
 import json, os, socket, subprocess, sys
 from concurrent.futures import ThreadPoolExecutor

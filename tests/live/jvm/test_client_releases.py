@@ -75,7 +75,6 @@ def note(rows: dict[str, Any], name: str, exchange: Exchange, exception: str, la
 
 
 # what an earlier client speaks best, and so what is negotiated, since the brokers speak 3 to 14
-@pytest.mark.build
 @pytest.mark.parametrize(
     ("release", "software", "version"),
     [
@@ -100,7 +99,6 @@ def test_a_stock_client_of_another_release(
     assert exchange.message == error.text
 
 
-@pytest.mark.build
 @pytest.mark.parametrize(
     ("overlay", "version", "code", "exception"),
     [
@@ -121,7 +119,6 @@ def test_the_client_of_this_release(
     assert "spans 1 rack(s)" in error.text
 
 
-@pytest.mark.build
 def test_the_clients_jar_of_the_overlay_alone_is_enough_for_an_application(
     wire: Wire, pair: Pair, rows: dict[str, Any]
 ) -> None:
@@ -132,7 +129,6 @@ def test_the_clients_jar_of_the_overlay_alone_is_enough_for_an_application(
     assert error.java_class == f"{ERRORS}.NotEnoughRacksException"
 
 
-@pytest.mark.build
 def test_librdkafka(wire: Wire, pair: Pair, rows: dict[str, Any]) -> None:
     wire.take()
     errors: list[Any] = []
@@ -175,7 +171,6 @@ def test_a_release_that_is_not_pinned_is_named_with_those_that_are() -> None:
         client_classpath("3.7")
 
 
-@pytest.mark.build
 def test_the_class_paths_differ_in_the_client_alone() -> None:
     built = Distribution.load()
     paths_of = {release: client_classpath(release).split(":") for release in releases()}

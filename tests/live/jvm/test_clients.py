@@ -26,7 +26,6 @@ from pyhooks.jvm.producer import Producer
 from pyhooks.patchset.client_classpaths import client_classpath
 from pyhooks.patchset.distribution import Distribution
 
-pytestmark = pytest.mark.build
 EXTRA = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",

@@ -16,8 +16,6 @@ from pyhooks.jvm.gateway import LOOPBACK, Gateway, Versions
 from pyhooks.jvm.producer import Producer
 from pyhooks.patchset.distribution import Distribution
 
-pytestmark = pytest.mark.build
-
 
 def alive(pid: int) -> bool:
     """A process that ended but was not waited for counts as ended."""

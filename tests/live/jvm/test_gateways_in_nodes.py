@@ -15,7 +15,6 @@ from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.network_namespace import network_of
 
-pytestmark = pytest.mark.lab
 RACKGATE = Path(sys.executable).with_name("rackgate")
 SCRIPT = str(paths.REPO / "tests/support/node_gateways.py")
 

@@ -100,7 +100,6 @@ def test_a_throwable_without_a_known_parent_is_a_java_error() -> None:
     assert not error.retriable
 
 
-@pytest.mark.build
 def test_the_same_class_by_name_and_by_throwable() -> None:
     assert type(JavaError.of(Throwable(RACKS, "1 rack"))) is kafka_errors.NotEnoughRacksException
     assert issubclass(kafka_errors.NotEnoughRacksException, kafka_errors.RetriableException)
@@ -113,7 +112,6 @@ def test_the_same_class_by_name_and_by_throwable() -> None:
     assert issubclass(config, kafka_errors.named("org.apache.kafka.common.KafkaException"))
 
 
-@pytest.mark.build
 def test_order_does_not_matter() -> None:
     """An earlier Kafka's throwable comes first, in a new process: the class is the distribution's all the same."""
     script = (
@@ -128,7 +126,6 @@ def test_order_does_not_matter() -> None:
     assert subprocess.run([sys.executable, "-c", script], cwd=paths.REPO, check=False).returncode == 0
 
 
-@pytest.mark.build
 def test_names_that_are_none() -> None:
     with pytest.raises(AttributeError, match="NoSuchException is no exception of Kafka's clients"):
         _ = kafka_errors.NoSuchException
@@ -138,7 +135,6 @@ def test_names_that_are_none() -> None:
     assert not hasattr(kafka_errors, "__path__")
 
 
-@pytest.mark.build
 def test_every_error_of_kafka_is_there_without_a_jvm() -> None:
     names = [name for name in dir(kafka_errors) if name.endswith("Exception")]
     assert len(names) > 140
@@ -149,7 +145,6 @@ def test_every_error_of_kafka_is_there_without_a_jvm() -> None:
     assert "NotEnoughRacksException" in names
 
 
-@pytest.mark.build
 def test_an_error_goes_through_pickle() -> None:
     error = JavaError.of(Throwable(RACKS, "1 rack"))
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
@@ -157,7 +152,6 @@ def test_an_error_goes_through_pickle() -> None:
     assert (again.java_class, again.text, again.retriable) == (RACKS.name, "1 rack", True)
 
 
-@pytest.mark.build
 def test_threads_that_ask_at_once_get_one_class() -> None:
     names = [f"org.example.Many{number}Exception" for number in range(50)] * 4
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -184,7 +178,6 @@ def retriable(name: str, above: dict[str, str]) -> bool:
     return False
 
 
-@pytest.mark.build
 def test_releases_agree_about_what_can_be_retried() -> None:
     """So that ``except errors.RetriableException`` means the same for the exceptions of other releases' clients."""
     root = Distribution.load().root

@@ -25,7 +25,6 @@ from pyhooks.jvm.producer import Acknowledged, Producer
 from pyhooks.lab.kafka_process import java_command, new_id, render
 from pyhooks.patchset.distribution import Distribution
 
-pytestmark = pytest.mark.build
 ERRORS = "org.apache.kafka.common.errors"
 ONE_ATTEMPT = {"acks": "all", "retries": "0", "enable.idempotence": "false"}
 

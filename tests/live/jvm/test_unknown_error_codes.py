@@ -15,7 +15,6 @@ from pyhooks.jvm.gateway import Gateway
 from pyhooks.jvm.producer import Producer
 from pyhooks.patchset.client_classpaths import client_classpath
 
-pytestmark = pytest.mark.build
 NOT_ENOUGH_REPLICAS, NOT_ENOUGH_RACKS, NOT_ENOUGH_RACKS_AFTER_APPEND = 19, 137, 138
 UNKNOWN = (NOT_ENOUGH_RACKS, NOT_ENOUGH_RACKS_AFTER_APPEND)
 IDEMPOTENCE = ("true", "false")

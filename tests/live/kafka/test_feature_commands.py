@@ -27,7 +27,7 @@ from pyhooks.jvm.admin import Admin
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS_OBSERVE
 from pyhooks.patchset.distribution import Distribution
 
-pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.timeout(420)
 LEVEL_0 = ("--feature", f"{RACKS_FEATURE}=0")
 
 

@@ -22,7 +22,7 @@ from pyhooks.jvm.producer import Acknowledged, Producer
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.final_reader import read_all
 
-pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.timeout(420)
 TOPIC = "aab"
 RACKS = {1: "a", 2: "a", 3: "b"}
 LOST = (1, 2)

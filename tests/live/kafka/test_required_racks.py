@@ -27,7 +27,7 @@ from pyhooks.kafka.gate import MIN_INSYNC_RACKS_OBSERVE
 from pyhooks.lab.mbeans import BROKERS_WITHOUT_RACK, OBSERVED_REFUSALS, PROPERTY_ABOVE_CLUSTER_VALUE
 from pyhooks.patchset.distribution import Distribution
 
-pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.timeout(420)
 CONTROLLER = 100
 A1, A2, B = ALL = (1, 2, 3)
 TWO = {"min.insync.replicas": "2"}

@@ -18,7 +18,7 @@ from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
 from pyhooks.patchset.distribution import Distribution
 
-pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.timeout(420)
 NOT_APPLIED = "Cluster default configs could not be applied"
 REPLICAS = "min.insync.replicas"
 REPLICAS_REFUSED = "org.apache.kafka.common.errors.NotEnoughReplicasException"

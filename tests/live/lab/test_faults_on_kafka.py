@@ -15,7 +15,7 @@ from pyhooks.checkers.faults import check_faults
 from pyhooks.history.event_log import History
 from terminal_user import Person, visiting
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 TOPOLOGY = """
 name = "three"
 [[site]]

@@ -20,8 +20,6 @@ from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event, History
 from terminal_user import PATIENCE_S, Person, said, visiting
 
-pytestmark = pytest.mark.lab
-
 
 def of_one(person: Person, *command: str) -> tuple[str, ...]:
     """The words for a lab of one command."""

@@ -13,7 +13,6 @@ import pytest
 from pyhooks.lab.topology import Quality
 from terminal_user import Person, visiting
 
-pytestmark = pytest.mark.lab
 ASKED = {
     "a": Quality(20, 4),
     # an odd round trip: without netem one direction has all of it

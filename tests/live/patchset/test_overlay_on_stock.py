@@ -23,7 +23,7 @@ from pyhooks.patchset.archive import make_archive
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.final_reader import high_watermark, read_all
 
-pytestmark = [pytest.mark.build, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 RACKS = "min.insync.racks"
 RACKS_REFUSED = "org.apache.kafka.common.errors.NotEnoughRacksException"
 ONE_ATTEMPT = {"acks": "all", "retries": "0", "enable.idempotence": "false"}

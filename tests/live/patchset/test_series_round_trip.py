@@ -16,7 +16,7 @@ from pyhooks.patchset.recipe import load
 from pyhooks.patchset.workspace import Workspace
 from pyhooks.verify import mutation
 
-pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.timeout(420)
 
 
 @pytest.fixture(scope="module")

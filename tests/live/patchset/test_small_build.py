@@ -27,8 +27,6 @@ from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.series import DEFAULT, Selection
 from pyhooks.patchset.workspace import Workspace
 
-pytestmark = pytest.mark.build
-
 VERSION = "0.1"
 SOURCES = {
     "alpha": {

@@ -26,7 +26,7 @@ from pyhooks.placement.gate_forecast import Setting
 from pyhooks.placement.reassignment_plan import plan
 from silent_brokers import dead
 
-pytestmark = [pytest.mark.build, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 RACKS = {1: "[red]", 2: "[/x]", 3: "b\x1b[31m\n‮"}
 TOPICS: Mapping[str, Sequence[Sequence[int]]] = {"t": [(1, 2, 3), (2, 3, 1)], "a.b": [(2, 1)], "a_b": [(3, 1)]}
 # over the bound, for what ends a command: to close clients, and a machine that is busy

@@ -18,7 +18,7 @@ from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
 from pyhooks.patchset.distribution import Distribution
 
-pytestmark = [pytest.mark.build, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.timeout(420)
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 
 

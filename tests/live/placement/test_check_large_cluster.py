@@ -15,7 +15,7 @@ from pyhooks.jvm.admin import Admin
 from pyhooks.kafka.cluster_metadata import Asker
 from pyhooks.patchset.distribution import Distribution
 
-pytestmark = [pytest.mark.build, pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 TOPICS, PARTITIONS = 100, 100
 RACKS = {1: "a", 2: "a", 3: "b", 4: "c"}
 

@@ -15,7 +15,7 @@ from check_command import check
 from loopback_brokers import HOST, Brokers, free_ports
 from pyhooks.patchset.distribution import Distribution
 
-pytestmark = [pytest.mark.build, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 SECRET = "hidden-from-all"  # noqa: S105 - of a broker on loopback

@@ -60,7 +60,6 @@ def kafka() -> Any:
     return placed
 
 
-@pytest.mark.build
 @pytest.mark.parametrize("sizes", SHAPES)
 @pytest.mark.parametrize("seed", [0, 1290])
 def test_it_is_where_kafka_s_class_puts_them(kafka: Any, sizes: tuple[int, ...], seed: int) -> None:

@@ -228,7 +228,6 @@ def same(found: Sequence[ReplicationResult], expected: Sequence[ReplicationResul
         assert (each.tail_s, each.with_tail) == (other.tail_s, other.with_tail)
 
 
-@pytest.mark.build
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_on_spark_it_is_the_same() -> None:
     one = made("a:2,b:2,c:1", ["2,1", "2,2"], partitions=10, given=BUSY)

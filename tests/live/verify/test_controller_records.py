@@ -58,21 +58,18 @@ def without_the_feature(steps: tuple[ScriptEvent, ...]) -> tuple[ScriptEvent, ..
     return tuple(replace(step, records=tuple(r for r in step.records if r.text not in added)) for step in steps)
 
 
-@pytest.mark.build
 @pytest.mark.parametrize("elr_level", [0, 1])
 def test_with_the_feature_at_0_the_records_are_those_of_stock(run: Run, elr_level: int) -> None:
     ours = run(ControllerConfig(overlay=True, racks_level=0, elr_level=elr_level))
     assert first_difference(run(fixes_alone(elr_level)), ours) == ""
 
 
-@pytest.mark.build
 @pytest.mark.parametrize("elr_level", [0, 1])
 def test_with_one_rack_required_only_the_records_of_the_feature_are_added(run: Run, elr_level: int) -> None:
     ours = run(ControllerConfig(overlay=True, racks_level=1, elr_level=elr_level))
     assert first_difference(run(fixes_alone(elr_level)), without_the_feature(ours)) == ""
 
 
-@pytest.mark.build
 def test_with_two_racks_required_replicas_become_eligible_that_stock_forgets(run: Run) -> None:
     """The control: the comparison can fail, and fails where it must."""
     theirs, ours = (
@@ -96,7 +93,6 @@ def without_configs(step: ScriptEvent) -> ScriptEvent:
     return replace(step, records=tuple(record for record in step.records if record.kind not in own))
 
 
-@pytest.mark.build
 def test_the_script_reaches_what_it_is_to_compare(run: Run) -> None:
     steps = run(fixes_alone(1))
     kinds = Counter(record.kind for step in steps for record in step.records)

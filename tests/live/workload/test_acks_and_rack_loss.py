@@ -16,7 +16,7 @@ from pyhooks.jvm.producer import Producer
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.final_reader import REQUEST_S, consumer_of
 
-pytestmark = [pytest.mark.build, pytest.mark.long, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(420)]
 TOPIC = "two-racks"
 LEADER, OTHER, CONTROLLER = 1, 2, 100
 RACKS = {LEADER: "a", OTHER: "b"}

@@ -26,7 +26,7 @@ from pyhooks.workload.final_reader import ISOLATIONS, read_all
 from pyhooks.workload.processes import producing
 from pyhooks.workload.topic_observer import watched
 
-pytestmark = [pytest.mark.build, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 RACKS = {1: "a", 2: "b", 3: "c"}
 CONTROLLER = 1
 KILLED = 2

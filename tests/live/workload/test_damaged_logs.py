@@ -19,7 +19,6 @@ from pyhooks.lab.disks import Disk, read_disks
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.final_reader import high_watermark, read_all
 
-pytestmark = pytest.mark.build
 TOPIC = "damaged"
 RECORDS = 3000
 SEGMENT_BYTES = 1 << 20

@@ -7,8 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
-
 from pyhooks.checkers.record_view import Records
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History
@@ -16,7 +14,6 @@ from pyhooks.lab.lab import Lab
 from pyhooks.workload.processes import Workload, producing
 from terminal_user import Person
 
-pytestmark = pytest.mark.lab
 # Nobody answers there: what counts is where it runs and how it ends.
 NOBODY = ["--bootstrap", "127.0.0.1:9", "--topics", "t", "--client", "confluent", "--partitions", "1", "--rate", "50"]
 FOREVER = [*NOBODY, "--seconds", "600", "--timeout-ms", "500"]

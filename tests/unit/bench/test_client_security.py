@@ -158,7 +158,6 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.build
 @pytest.mark.parametrize("kind", ["PKCS12", "JKS"])
 def test_java_s_stores_travel_as_pem(stores: Path, kind: str) -> None:
     given = {
@@ -204,7 +203,6 @@ def test_java_s_stores_travel_as_pem(stores: Path, kind: str) -> None:
         assert "".join(again.java[key].split()) == "".join(value.split()), key
 
 
-@pytest.mark.build
 def test_a_wrong_password_of_a_store_is_told_in_a_line(stores: Path) -> None:
     given = {
         "security.protocol": "SSL",

@@ -384,7 +384,6 @@ def test_a_run_on_a_cluster_that_is_there_ends_with_its_status_and_tells_it_as_j
     assert done.stderr == "progress\n"
 
 
-@pytest.mark.build
 def test_a_cluster_that_does_not_answer_is_told_in_a_line(tmp_path: Path) -> None:
     (nobody,) = free_ports(1)
     words = [str(Path(sys.executable).with_name("rackgate")), "bench", "--bootstrap", f"127.0.0.1:{nobody}"]

@@ -71,7 +71,6 @@ def test_what_librdkafka_knows() -> None:
     assert not names & {"UNKNOWN", "ERR_137?", "NOT_ENOUGH_RACKS"}
 
 
-@pytest.mark.build
 def test_what_stock_java_knows() -> None:
     names = names_of("4.3.1")
     assert {TOO_FEW, TIMEOUT} <= names

@@ -128,7 +128,6 @@ def test_the_documents_of_the_proposal_are_in_its_index() -> None:
         assert document.name == "README.md" or f"]({document.name})" in index, document.name
 
 
-@pytest.mark.lab
 @pytest.mark.timeout(600)
 def test_the_lab_of_the_readme(tmp_path: Path) -> None:
     text = (paths.REPO / "README.md").read_text(encoding="utf-8")

@@ -355,7 +355,6 @@ def test_commands_are_listed_without_running_any() -> None:
     assert "NoRackAwareElr" not in done.output
 
 
-@pytest.mark.build
 def test_a_command_of_the_model_for_real(tmp_path: Path) -> None:
     words = ["formal", "--only", "NotAttempted", "--json", "--run-dir", str(tmp_path)]
     done = CliRunner().invoke(app, words)
@@ -371,7 +370,6 @@ def test_a_command_of_the_model_for_real(tmp_path: Path) -> None:
     assert len(summary["pictures"]) == 2
 
 
-@pytest.mark.build
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", ["NoMetadataR", "UnnamedRackCounts", "NoKilledMemory"])
 def test_a_record_is_lost_without_a_piece_and_not_with_it(tmp_path: Path, name: str) -> None:

@@ -194,7 +194,6 @@ def test_another_input_gives_another_bill_of_materials(tmp_path: Path) -> None:
     assert json.loads(same)["serialNumber"] != json.loads(other)["serialNumber"]
 
 
-@pytest.mark.build
 def test_the_bill_of_materials_of_the_real_overlay_has_every_pin() -> None:
     manifest = Distribution.load().manifest
     bom = json.loads(sbom.make_sbom(manifest))
@@ -248,7 +247,6 @@ def test_an_empty_overlay_is_not_packed(tmp_path: Path) -> None:
         archive.make_archive(make_distribution(tmp_path / "dist", jars=0), tmp_path)
 
 
-@pytest.mark.build
 def test_the_real_overlay_packs_to_the_same_bytes_twice(tmp_path: Path) -> None:
     distribution = Distribution.load()
     first, second = (archive.make_archive(distribution, tmp_path / name) for name in "ab")

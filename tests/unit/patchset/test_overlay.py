@@ -129,7 +129,6 @@ def test_lines_of_a_manifest_are_continued_as_java_reads_them(tmp_path: Path) ->
         assert run([java, tmp_path / "Read.java", tmp_path / "a.jar", key], what="read the manifest") == expected
 
 
-@pytest.mark.build
 def test_the_overlay_s_jars_carry_what_kafka_s_licence_asks_for() -> None:
     built = Distribution.load()
     kafka = read_jar(next((built.root / "libs").glob("kafka-clients-*.jar")))

@@ -378,7 +378,6 @@ def javac(folder: Path, target: Path, *files: Path, path: Sequence[Path] = ()) -
     subprocess.run([str(word) for word in words], check=True, cwd=folder, timeout=120)
 
 
-@pytest.mark.build
 def test_the_surface_of_a_class_is_what_others_are_compiled_against(tmp_path: Path) -> None:
     def surface(text: str) -> frozenset[str]:
         (tmp_path / "Gate.java").write_text(text)
@@ -434,7 +433,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantRunner]:
     shutil.rmtree(root)
 
 
-@pytest.mark.build
 @pytest.mark.parametrize(
     ("changed", "method", "status", "said"),
     [
@@ -461,7 +459,6 @@ def test_the_whole_way(bench: MutantRunner, changed: dict[str, Any], method: str
     assert verdict.by == ("q.GateTest#refuses" if status == KILLED else "")
 
 
-@pytest.mark.build
 def test_a_changed_constant_is_judged_once_its_users_are_compiled_too(bench: MutantRunner) -> None:
     one = mutant(tests=("q.GateTest#limit",), old="LIMIT = 2", new="LIMIT = 3")
     with bench.compiler() as compiler:
@@ -472,7 +469,6 @@ def test_a_changed_constant_is_judged_once_its_users_are_compiled_too(bench: Mut
     assert "expected: <2> but was: <3>" in verdict.said
 
 
-@pytest.mark.build
 def test_a_compiler_that_has_ended_is_told_in_one_line(bench: MutantRunner) -> None:
     with bench.compiler() as compiler:
         compiler._process.kill()
