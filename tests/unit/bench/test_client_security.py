@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -137,78 +135,3 @@ def test_no_secret_is_a_setting_of_the_command_line(name: str) -> None:
     )
     with pytest.raises(RackgateError, match=f"^--conf {name}: other users can read command lines: "):
         client_security.check_conf(["spark.executor.memory", name])
-
-
-@pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key store and a trust store of each of Java's types, and the same in PEM."""
-    folder = tmp_path_factory.mktemp("stores")
-
-    def keytool(*words: str) -> str:
-        done = subprocess.run(["keytool", *words], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    for kind in ("PKCS12", "JKS"):
-        own = ("-storetype", kind, "-storepass", "changeit", "-keystore")
-        keytool("-genkeypair", "-alias", "me", "-keyalg", "RSA", "-keysize", "2048", "-dname", "CN=me",
-                *own, f"own.{kind}", "-keypass", "changeit")  # fmt: skip
-        keytool("-exportcert", "-rfc", "-alias", "me", "-file", f"{kind}.pem", *own, f"own.{kind}")
-        keytool("-importcert", "-noprompt", "-alias", "ca", "-file", f"{kind}.pem", *own, f"trust.{kind}")
-    return folder
-
-
-@pytest.mark.parametrize("kind", ["PKCS12", "JKS"])
-def test_java_s_stores_travel_as_pem(stores: Path, kind: str) -> None:
-    given = {
-        "security.protocol": "SSL",
-        "ssl.truststore.location": str(stores / f"trust.{kind}"),
-        "ssl.truststore.password": "changeit",
-        "ssl.keystore.type": kind,
-        "ssl.keystore.location": str(stores / f"own.{kind}"),
-        "ssl.keystore.password": "changeit",
-        "ssl.key.password": "changeit",
-    }
-    found = client_security.told(given, "f")
-    expected = "".join((stores / f"{kind}.pem").read_text(encoding="ascii").split())
-    for key in ("ssl.ca.pem", "ssl.certificate.pem"):
-        assert "".join(found.librdkafka[key].split()) == expected
-    assert found.java["ssl.truststore.certificates"] == found.librdkafka["ssl.ca.pem"]
-    assert found.java["ssl.keystore.certificate.chain"] == found.librdkafka["ssl.certificate.pem"]
-    assert found.java["ssl.keystore.key"].startswith("-----BEGIN PRIVATE KEY-----\nMII")
-    assert "changeit" not in str(found.java) + str(found.librdkafka)
-    assert "location" not in str(found.java)
-
-    # each kind of client takes them
-    from confluent_kafka import Producer
-
-    from pyhooks.jvm.producer import Producer as JavaProducer
-
-    Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, **found.librdkafka})
-    with JavaProducer("127.0.0.1:1", found.java, close_timeout_s=0.1):
-        pass
-
-    # and a file of PEM says the same
-    whole = stores / f"whole-{kind}.pem"
-    whole.write_text(found.java["ssl.keystore.key"] + "\n" + found.java["ssl.keystore.certificate.chain"], "ascii")
-    in_pem = {
-        "security.protocol": "SSL",
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(stores / f"{kind}.pem"),
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(whole),
-    }
-    again = client_security.told(in_pem, "f")
-    for key, value in found.java.items():
-        assert "".join(again.java[key].split()) == "".join(value.split()), key
-
-
-def test_a_wrong_password_of_a_store_is_told_in_a_line(stores: Path) -> None:
-    given = {
-        "security.protocol": "SSL",
-        "ssl.truststore.location": str(stores / "trust.PKCS12"),
-        "ssl.truststore.password": "guessed",
-    }
-    with pytest.raises(RackgateError, match=r"trust\.PKCS12: .*password") as caught:
-        client_security.told(given, "f")
-    assert "guessed" not in str(caught.value)

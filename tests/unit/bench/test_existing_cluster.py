@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -26,7 +25,6 @@ from bench.run.client_security import Security
 from bench.run.existing_cluster import Asked, fit, spread
 from loopback_brokers import free_ports
 from pyhooks.cli import app
-from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
 from pyhooks.placement.cluster_query import Seen
@@ -382,17 +380,3 @@ def test_a_run_on_a_cluster_that_is_there_ends_with_its_status_and_tells_it_as_j
     assert done.exit_code == 1
     assert json.loads(done.stdout) == {"exit_status": 1}
     assert done.stderr == "progress\n"
-
-
-def test_a_cluster_that_does_not_answer_is_told_in_a_line(tmp_path: Path) -> None:
-    (nobody,) = free_ports(1)
-    words = [str(Path(sys.executable).with_name("rackgate")), "bench", "--bootstrap", f"127.0.0.1:{nobody}"]
-    env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
-    words += ["--out", str(tmp_path / "out")]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=env)
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: cluster 127.0.0.1:{nobody}: ")
-    assert "Connection refused" in line
-    assert "--bootstrap" in line
-    assert not (tmp_path / "out").exists()

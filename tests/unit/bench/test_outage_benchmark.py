@@ -19,7 +19,6 @@ from outage_benchmark_results import ARM, LAB, OUTAGES, PLAN, outage, result
 from pyhooks.core import run_folder
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
-from pyhooks.report import browser
 
 FAULT = Fault(inject_ns=10 * NS, heal_ns=30 * NS, healed_ns=34 * NS, proved_ns=11 * NS, proved=True)
 
@@ -199,19 +198,6 @@ def test_the_page_has_a_picture_of_each_state_and_can_be_made_again(tmp_path: Pa
     table = (tmp_path / "table.md").read_text(encoding="utf-8").splitlines()
     # of four states and three arms, and of the destroyed rack
     assert sorted(line.count("|") for line in table if line.startswith("| a,")) == [6] * 2 + [12] * 12
-
-
-def test_a_browser_shows_the_page_without_an_error_and_without_scrolling_sideways(tmp_path: Path) -> None:
-    outage_page.render(result(), tmp_path)
-    shown = """[...document.querySelectorAll('figure')].map(figure => [...figure.querySelectorAll('svg')].filter(
-        svg => svg.getBoundingClientRect().width > 300 && svg.querySelectorAll('path').length > 10).length)"""
-    with browser.open_browser() as page:
-        for width, dark in ((1280, False), (390, True)):
-            page.visit(tmp_path / "index.html", width=width, dark=dark)
-            assert page.errors == []
-            # of each picture one of its two widths
-            assert page.evaluate(shown) == [1, 1, 1, 1]
-            assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
 def test_a_result_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -11,21 +11,10 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 
 from bench.analysis import latency_analysis
-from bench.spark_session import spark_session
-from pyhooks.core import exit_status
+from observation_rows import COUNT, rows
 from pyhooks.core.errors import RackgateError
-
-COUNT = 200
-TIMES = ("intended_ns", "sent_ns", "done_ns")
-
-
-def rows() -> pd.DataFrame:
-    times = np.arange(COUNT, dtype=np.int64)
-    return pd.DataFrame({"arm": ["A"] * COUNT, "outcome": ["acked"] * COUNT} | dict.fromkeys(TIMES, times))
 
 
 def refused(raw: Path) -> str:
@@ -98,20 +87,3 @@ def test_what_is_no_file_is_named(tmp_path: Path, kind: str) -> None:
 def test_columns_may_be_left_out_that_are_not_needed(tmp_path: Path) -> None:
     rows().assign(block=np.int32(1), error=None).to_parquet(tmp_path / "a.parquet")
     latency_analysis._check_files(tmp_path)
-
-
-def test_a_damaged_page_is_not_read_as_other_observations(tmp_path: Path) -> None:
-    raw = tmp_path / "raw"
-    raw.mkdir()
-    path = raw / "carried.parquet"
-    rows().to_parquet(path, compression=None, write_page_checksum=True)
-    content = path.read_bytes()
-    # in the middle of the columns, whatever the layout
-    middle = len(content) // 4
-    with spark_session(tmp_path / "spark", master="local[1]") as spark:
-        assert latency_analysis.read_raw(spark, raw).agg({"latency_us": "max"}).collect()[0][0] == 0
-        path.write_bytes(content[:middle] + b"\xff" * 64 + content[middle + 64 :])
-        spark.catalog.clearCache()
-        with pytest.raises((PySparkException, Py4JJavaError)) as caught:
-            latency_analysis.read_raw(spark, raw).select(*TIMES, "arm", "outcome").collect()
-    assert "carried.parquet" in exit_status.unforeseen(caught.value)

@@ -71,12 +71,6 @@ def test_what_librdkafka_knows() -> None:
     assert not names & {"UNKNOWN", "ERR_137?", "NOT_ENOUGH_RACKS"}
 
 
-def test_what_stock_java_knows() -> None:
-    names = names_of("4.3.1")
-    assert {TOO_FEW, TIMEOUT} <= names
-    assert not names & {REFUSED, "org.apache.kafka.common.errors.UnknownServerException"}
-
-
 def test_the_patched_client_is_not_asked() -> None:
     with pytest.raises(RackgateError, match="patched"):
         names_of("patched")

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 import subprocess
 import sys
 import tarfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import run
-from pyhooks.patchset import archive, recipe, sbom, series
-from pyhooks.patchset.artifacts import read_pins, sha256
+from pyhooks.patchset import archive, sbom
+from pyhooks.patchset.artifacts import sha256
 from pyhooks.patchset.compilation import write_jar
 from pyhooks.patchset.distribution import MANIFEST, Distribution
-from pyhooks.patchset.workspace import MAVEN_MANIFEST
+from sbom_checks import check_sbom, hashes_of
 
 PUBLISHED, SOURCES = "org.g:m:9.9", "org.g:m:9.9:sources"
 PLUGIN = "org/g/scala-plugin_2.13/1.0+b/scala-plugin_2.13-1.0+b.jar"
@@ -138,34 +135,6 @@ def test_licence_and_notice_are_those_of_the_jars(tmp_path: Path) -> None:
     assert (folder / "NOTICE").read_bytes() == b"notice"
 
 
-def check_sbom(bom: dict[str, Any]) -> None:
-    """What CycloneDX 1.6 requires of the parts that are used; a BOM that a validator of the schema refuses fails it."""
-    assert (bom["bomFormat"], bom["specVersion"], bom["version"]) == ("CycloneDX", "1.6", 1)
-    assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", bom["serialNumber"])
-    (formula,) = bom["formulation"]
-    components = [bom["metadata"]["component"], *bom["components"], *formula["components"]]
-    ancestors = [one for made in components for one in made.get("pedigree", {}).get("ancestors", [])]
-    for component in [*components, *ancestors]:
-        assert component["type"] in {"application", "library", "file"}
-        assert component["name"]
-        for hashed in component.get("hashes", []):
-            assert hashed["alg"] == "SHA-256"
-            assert re.fullmatch("[0-9a-f]{64}", hashed["content"])
-        if "purl" in component:
-            assert re.fullmatch(
-                r"pkg:maven/[\w.%-]+/[\w.%-]+@[\w.%-]+\?(classifier=[\w.-]+&)?type=(jar|pom)", component["purl"]
-            )
-    refs = [component["bom-ref"] for component in components]
-    assert len(set(refs)) == len(refs)
-    for entry in bom["dependencies"]:
-        assert {entry["ref"], *entry["dependsOn"]} <= set(refs)
-    assert all(isinstance(one["value"], str) for one in bom["metadata"]["properties"])
-
-
-def hashes_of(components: list[dict[str, Any]]) -> dict[str, str]:
-    return {made["bom-ref"]: made["hashes"][0]["content"] for made in components if "hashes" in made}
-
-
 def test_the_bill_of_materials_lists_what_the_overlay_is_made_from_and_with(tmp_path: Path) -> None:
     distribution = make_distribution(tmp_path / "dist", jars=1)
     made = archive.make_archive(distribution, tmp_path)
@@ -192,19 +161,6 @@ def test_another_input_gives_another_bill_of_materials(tmp_path: Path) -> None:
     same, other = sbom.make_sbom(manifest), sbom.make_sbom({**manifest, "maven": {PLUGIN: "6" * 64}})
     assert same == sbom.make_sbom(dict(reversed(manifest.items())))
     assert json.loads(same)["serialNumber"] != json.loads(other)["serialNumber"]
-
-
-def test_the_bill_of_materials_of_the_real_overlay_has_every_pin() -> None:
-    manifest = Distribution.load().manifest
-    bom = json.loads(sbom.make_sbom(manifest))
-    check_sbom(bom)
-    plan = recipe.load()
-    pins = read_pins(plan.path.with_name(MAVEN_MANIFEST))
-    assert sorted(hashes_of(bom["formulation"][0]["components"]).values()) == sorted(pins.values())
-    built = {artifact.sha256 for role in ("runtime", "sources", "generator") for artifact in plan.with_role(role)}
-    found = set(hashes_of(bom["components"]).values())
-    assert built <= found
-    assert {patch.sha256 for patch in series.load(plan.path.parent)} <= found
 
 
 def test_the_note_says_how(tmp_path: Path) -> None:
@@ -245,14 +201,3 @@ def test_a_damaged_distribution_is_not_packed(tmp_path: Path) -> None:
 def test_an_empty_overlay_is_not_packed(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="nothing to pack"):
         archive.make_archive(make_distribution(tmp_path / "dist", jars=0), tmp_path)
-
-
-def test_the_real_overlay_packs_to_the_same_bytes_twice(tmp_path: Path) -> None:
-    distribution = Distribution.load()
-    first, second = (archive.make_archive(distribution, tmp_path / name) for name in "ab")
-    assert first.path.read_bytes() == second.path.read_bytes()
-    with tarfile.open(first.path) as tar:
-        for jar in distribution.manifest["overlay"]:
-            packed = tar.extractfile(f"kafka-rackgate-4.3.1-overlay/overlay/{jar['jar']}")
-            assert packed is not None
-            assert hashlib.sha256(packed.read()).hexdigest() == jar["sha256"]

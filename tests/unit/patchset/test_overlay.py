@@ -9,11 +9,8 @@ import pytest
 
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.process import run
 from pyhooks.patchset import overlay
 from pyhooks.patchset.compilation import read_jar, write_jar
-from pyhooks.patchset.distribution import Distribution
-from pyhooks.patchset.maven import java_home
 from pyhooks.patchset.recipe import Module
 
 LEGAL = {"LICENSE": b"licence\n", "NOTICE": b"notice\n"}
@@ -113,35 +110,6 @@ def test_a_published_jar_without_licence_or_notice_is_an_error(tmp_path: Path, m
             published=published, coordinates="g:m:1", folder=tmp_path, manifest=[],
         )  # fmt: skip
     assert not (tmp_path / "m-rackgate.jar").exists()
-
-
-def test_lines_of_a_manifest_are_continued_as_java_reads_them(tmp_path: Path) -> None:
-    value = "".join(f"{number:04d}" for number in range(60))
-    text = overlay.manifest_text([("Manifest-Version", "1.0"), ("Long", value), ("Short", "s")])
-    assert max(len(line) for line in text.split(b"\r\n")) <= 71
-    write_jar(tmp_path / "a.jar", {"META-INF/MANIFEST.MF": text})
-    (tmp_path / "Read.java").write_text(
-        "class Read { public static void main(String[] a) throws Exception {"
-        " System.out.print(new java.util.jar.JarFile(a[0]).getManifest().getMainAttributes().getValue(a[1])); } }"
-    )
-    java = java_home() / "bin" / "java"
-    for key, expected in (("Long", value), ("Short", "s")):
-        assert run([java, tmp_path / "Read.java", tmp_path / "a.jar", key], what="read the manifest") == expected
-
-
-def test_the_overlay_s_jars_carry_what_kafka_s_licence_asks_for() -> None:
-    built = Distribution.load()
-    kafka = read_jar(next((built.root / "libs").glob("kafka-clients-*.jar")))
-    jars = [built.root / "overlay" / jar["jar"] for jar in built.manifest["overlay"]]
-    assert jars
-    for jar in jars:
-        files = read_jar(jar)
-        assert files["META-INF/LICENSE"] == kafka["LICENSE"]
-        assert files["META-INF/NOTICE"].endswith(kafka["NOTICE"])
-    # the attribution notices, up to the first about a part that is not contained
-    attribution = kafka["NOTICE"].decode().partition("\nThis distribution has")[0]
-    assert "The Apache Software Foundation" in attribution
-    assert attribution in paths.NOTICE.read_text(encoding="utf-8")
 
 
 def test_no_jar_without_a_change(tmp_path: Path) -> None:

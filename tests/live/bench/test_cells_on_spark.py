@@ -1,0 +1,107 @@
+"""Spark's analysis of a benchmark of twelve cells, on made-up observations."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bench.analysis import analysis_speed, exit_reasons, latency_analysis, verdicts
+from bench.report import availability_table
+from bench.spark_session import spark_session
+
+SIZE = 40_000
+BLOCKS = 4
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """A made-up run of twelve cells, analysed; in two of them an arm refuses, and one latency is many."""
+    folder = tmp_path_factory.mktemp("cells")
+    planned = analysis_speed.plan(BLOCKS)
+    latency = dataclasses.replace(planned[0].scenario.latency, min_blocks=4, resamples=200)
+    planned = tuple(
+        dataclasses.replace(cell, scenario=dataclasses.replace(cell.scenario, latency=latency)) for cell in planned
+    )
+    with spark_session(folder / "spark", master="local[2]") as spark:
+        rows = analysis_speed.observations(spark, SIZE, planned).toPandas()
+        rows.loc[rows["cell"] == "cell-3", "done_ns"] = rows["intended_ns"] + 5_000_000
+        gone = (rows["cell"] == "cell-1") & (rows["arm"] == "B") | (rows["cell"] == "cell-2") & (rows["arm"] == "A")
+        rows.loc[gone, ["outcome", "error"]] = ["unknown", "NOT_ENOUGH_REPLICAS"]
+        timed_out = (rows["cell"] == "cell-4") & (rows["arm"] == "B")
+        rows.loc[timed_out, ["outcome", "error"]] = ["unknown", "_MSG_TIMED_OUT"]
+        spark.createDataFrame(rows).write.parquet(str(folder / "raw"))
+        raw = latency_analysis.read_raw(spark, folder / "raw")
+        with pytest.raises(ValueError, match="need a column 'cell'"):
+            latency_analysis.cells(raw.drop("cell"), planned)
+        yield {"rows": rows, "numbers": {one["cell"]: one for one in latency_analysis.cells(raw, planned)}}
+
+
+def test_every_quantile_is_the_one_of_sorting(made: dict[str, Any]) -> None:
+    rows: pd.DataFrame = made["rows"]
+    assert set(made["numbers"]) == set(rows["cell"]) == {f"cell-{n}" for n in range(12)}
+    for cell in ("cell-0", "cell-3", "cell-11"):
+        numbers = made["numbers"][cell]
+        for arm in numbers["arms"]:
+            own = rows[(rows["cell"] == cell) & (rows["arm"] == arm["arm"])]
+            took = (own["done_ns"] - own["intended_ns"]) / 1e6
+            assert arm["intended"] == arm["acked"] == len(own)
+            assert arm["percentiles_ms"]["p50"] == pytest.approx(np.quantile(took, 0.5), rel=1e-12)
+            assert arm["percentiles_ms"]["p90"] == pytest.approx(np.quantile(took, 0.9), rel=1e-12)
+            # Some 830 observations: 83 beyond p90, 8 beyond p99.
+            assert arm["percentiles_ms"]["p99"] is None
+            assert arm["max_ms"] == took.max()
+            late = (own["sent_ns"] - own["intended_ns"]) / 1e6
+            assert arm["pacer_late_ms"]["p99"] == pytest.approx(np.quantile(late, 0.99), rel=1e-12)
+            client = own["client_us"] / 1e3
+            assert arm["client_percentiles_ms"]["p50"] == pytest.approx(np.quantile(client, 0.5), rel=1e-12)
+        for row in numbers["rounds"]:
+            own = rows[(rows["cell"] == cell) & (rows["arm"] == row["arm"]) & (rows["block"] == row["block"])]
+            took = (own["done_ns"] - own["intended_ns"]) / 1e6
+            assert row["n"] == len(own)
+            assert row["p99_ms"] == pytest.approx(np.quantile(took, 0.99), rel=1e-12)
+
+
+def test_an_arm_that_refuses_has_no_latency_and_its_comparisons_say_so(made: dict[str, Any]) -> None:
+    numbers = made["numbers"]["cell-1"]
+    refusing = next(arm for arm in numbers["arms"] if arm["arm"] == "B")
+    assert refusing["refused"]
+    assert refusing["refused_with"] == "NOT_ENOUGH_REPLICAS"
+    assert set(refusing["percentiles_ms"].values()) == {None}
+    assert refusing["curve"] is None
+    said = {row["arm"]: row["reason"] for row in numbers["comparisons"] if row["at"] == "p50"}
+    assert said["B"] == "refused"
+    assert said["C"] != "refused"
+    told = next(one for one in verdicts.latency(numbers) if one["subject"].startswith("M=2, R=2"))
+    assert told["word"] == "undecided"
+    assert told["text"].startswith("Records are refused by M=2, R=2 (NOT_ENOUGH_REPLICAS)")
+    # Where the baseline refuses, nobody is compared, the control neither.
+    without = made["numbers"]["cell-2"]["comparisons"]
+    assert {row["reason"] for row in without} == {"refused"}
+    assert {row["word"] for row in without} == {"undecided"}
+
+
+def test_an_arm_whose_records_all_timed_out_is_not_one_that_was_refused(made: dict[str, Any]) -> None:
+    numbers = made["numbers"]["cell-4"]
+    silent = next(arm for arm in numbers["arms"] if arm["arm"] == "B")
+    assert (silent["acked"], silent["refused"], silent["refused_with"]) == (0, False, None)
+    assert silent["error"] == "_MSG_TIMED_OUT"
+    assert next(arm["error"] for arm in numbers["arms"] if arm["arm"] == "C") is None
+    said = {row["arm"]: row["reason"] for row in numbers["comparisons"] if row["at"] == "p50"}
+    assert said["B"] == "not acknowledged"
+    seen = {"isr": [1, 3, 5, 2, 4], "isr_racks": ["a", "b", "c"], "refused": {}, "expected_to_refuse": []}
+    (reason,) = exit_reasons._of_cell(numbers | {"seen": seen})
+    assert (reason.word, reason.text) == ("unknown", "Nothing was acknowledged: _MSG_TIMED_OUT.")
+    did = {one.arm: one.did for one in availability_table.of({"cells": [numbers], "outage": None})}
+    assert did["B"] == "unknown: nothing acknowledged (_MSG_TIMED_OUT)"
+    assert did["C"] == "went on"
+
+
+def test_a_latency_that_is_always_the_same_is_found(made: dict[str, Any]) -> None:
+    numbers = made["numbers"]["cell-3"]
+    assert {arm["percentiles_ms"]["p90"] for arm in numbers["arms"]} == {5.0}
+    assert {row["word"] for row in numbers["comparisons"]} == {"equivalent"}

@@ -1,0 +1,25 @@
+"""The benchmark on a cluster that does not respond."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from loopback_brokers import free_ports
+from pyhooks.core import paths
+
+
+def test_a_cluster_that_does_not_answer_is_told_in_a_line(tmp_path: Path) -> None:
+    (nobody,) = free_ports(1)
+    words = [str(Path(sys.executable).with_name("rackgate")), "bench", "--bootstrap", f"127.0.0.1:{nobody}"]
+    env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
+    words += ["--out", str(tmp_path / "out")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=env)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: cluster 127.0.0.1:{nobody}: ")
+    assert "Connection refused" in line
+    assert "--bootstrap" in line
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,30 @@
+"""The commands of the README's lab."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from pyhooks.core import paths
+from terminal_user import visiting
+
+
+@pytest.mark.timeout(600)
+def test_the_lab_of_the_readme(tmp_path: Path) -> None:
+    text = (paths.REPO / "README.md").read_text(encoding="utf-8")
+    (block,) = [one for one in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "lab up" in one]
+    said: dict[str, str] = {}
+    with visiting(tmp_path) as person:
+        for line in block.splitlines():
+            words = shlex.split(line)[1:]
+            if words == ["watch"]:
+                words.append("--once")
+            elif words[:2] == ["lab", "up"]:
+                words += ["--run-dir", str(tmp_path / "run")]
+            said[" ".join(words[:2])] = person.does(*words)
+    assert "aab" in said["watch --once"]
+    assert "is back, proved" in said["rack kill"]
+    assert "is down" in said["lab down"]

@@ -1,0 +1,43 @@
+"""Commands of the formal model, executed by Alloy."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from alloy_source import source
+from pyhooks.cli import app
+from pyhooks.formal import instance, model_source
+from pyhooks.formal.cli import BAR_S
+
+
+def test_a_command_of_the_model_for_real(tmp_path: Path) -> None:
+    words = ["formal", "--only", "NotAttempted", "--json", "--run-dir", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    summary = json.loads(done.output)
+    (command,) = summary["commands"]
+    assert command["found"] is True
+    assert (summary["bar"], summary["bar_s"]) == ("unknown", BAR_S)
+    states = instance.read(tmp_path / "NotAttempted" / "NotAttempted-solution-0.xml")
+    # a raised R, which no broker has reported to know yet
+    assert states[1].atoms("Behind") == states[1].atoms("Broker")
+    assert all(Path(path).is_file() for path in summary["pictures"])
+    assert len(summary["pictures"]) == 2
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", ["NoMetadataR", "UnnamedRackCounts", "NoKilledMemory"])
+def test_a_record_is_lost_without_a_piece_and_not_with_it(tmp_path: Path, name: str) -> None:
+    text = model_source.MODEL.read_text(encoding="utf-8")
+    before, command, after = text.partition(f"\n{name}: run {{\n")
+    whole = source(tmp_path, before + command + re.sub(r"without\[\w+\]", "without[none]", after, count=1))
+    for path, found in ((model_source.MODEL, True), (whole, False)):
+        words = ["formal", "--model", str(path), "--only", name, "--json", "--run-dir", str(tmp_path / str(found))]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == (0 if found else 1), done.output
+        assert json.loads(done.output)["commands"][0]["found"] is found

@@ -1,0 +1,71 @@
+"""The built overlay: licences, bill of materials, archive; manifests as a JVM reads them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tarfile
+from pathlib import Path
+
+from pyhooks.core import paths
+from pyhooks.core.process import run
+from pyhooks.patchset import archive, overlay, recipe, sbom, series
+from pyhooks.patchset.artifacts import read_pins
+from pyhooks.patchset.compilation import read_jar, write_jar
+from pyhooks.patchset.distribution import Distribution
+from pyhooks.patchset.maven import java_home
+from pyhooks.patchset.workspace import MAVEN_MANIFEST
+from sbom_checks import check_sbom, hashes_of
+
+
+def test_lines_of_a_manifest_are_continued_as_java_reads_them(tmp_path: Path) -> None:
+    value = "".join(f"{number:04d}" for number in range(60))
+    text = overlay.manifest_text([("Manifest-Version", "1.0"), ("Long", value), ("Short", "s")])
+    assert max(len(line) for line in text.split(b"\r\n")) <= 71
+    write_jar(tmp_path / "a.jar", {"META-INF/MANIFEST.MF": text})
+    (tmp_path / "Read.java").write_text(
+        "class Read { public static void main(String[] a) throws Exception {"
+        " System.out.print(new java.util.jar.JarFile(a[0]).getManifest().getMainAttributes().getValue(a[1])); } }"
+    )
+    java = java_home() / "bin" / "java"
+    for key, expected in (("Long", value), ("Short", "s")):
+        assert run([java, tmp_path / "Read.java", tmp_path / "a.jar", key], what="read the manifest") == expected
+
+
+def test_the_overlay_s_jars_carry_what_kafka_s_licence_asks_for() -> None:
+    built = Distribution.load()
+    kafka = read_jar(next((built.root / "libs").glob("kafka-clients-*.jar")))
+    jars = [built.root / "overlay" / jar["jar"] for jar in built.manifest["overlay"]]
+    assert jars
+    for jar in jars:
+        files = read_jar(jar)
+        assert files["META-INF/LICENSE"] == kafka["LICENSE"]
+        assert files["META-INF/NOTICE"].endswith(kafka["NOTICE"])
+    # the attribution notices, up to the first about a part that is not contained
+    attribution = kafka["NOTICE"].decode().partition("\nThis distribution has")[0]
+    assert "The Apache Software Foundation" in attribution
+    assert attribution in paths.NOTICE.read_text(encoding="utf-8")
+
+
+def test_the_bill_of_materials_of_the_real_overlay_has_every_pin() -> None:
+    manifest = Distribution.load().manifest
+    bom = json.loads(sbom.make_sbom(manifest))
+    check_sbom(bom)
+    plan = recipe.load()
+    pins = read_pins(plan.path.with_name(MAVEN_MANIFEST))
+    assert sorted(hashes_of(bom["formulation"][0]["components"]).values()) == sorted(pins.values())
+    built = {artifact.sha256 for role in ("runtime", "sources", "generator") for artifact in plan.with_role(role)}
+    found = set(hashes_of(bom["components"]).values())
+    assert built <= found
+    assert {patch.sha256 for patch in series.load(plan.path.parent)} <= found
+
+
+def test_the_real_overlay_packs_to_the_same_bytes_twice(tmp_path: Path) -> None:
+    distribution = Distribution.load()
+    first, second = (archive.make_archive(distribution, tmp_path / name) for name in "ab")
+    assert first.path.read_bytes() == second.path.read_bytes()
+    with tarfile.open(first.path) as tar:
+        for jar in distribution.manifest["overlay"]:
+            packed = tar.extractfile(f"kafka-rackgate-4.3.1-overlay/overlay/{jar['jar']}")
+            assert packed is not None
+            assert hashlib.sha256(packed.read()).hexdigest() == jar["sha256"]
