@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from functools import cache
 from itertools import pairwise, takewhile
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from pyhooks.cli import app
 from pyhooks.core import paths
 from pyhooks.lab import topology
-from terminal_user import RACKGATE, visiting
+from terminal_user import RACKGATE
 
 FOUND = (*paths.REPO.glob("*.md"), *paths.REPO.glob("*/README.md"), *paths.REPO.glob("kip/*.md"))
 DOCUMENTS = sorted({path for path in FOUND if path.is_file()})
@@ -44,6 +47,13 @@ def test_make_knows_its_targets(words: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@cache
+def page_of_help(*words: str) -> str | None:
+    """The help of a command, or None if there is no such command."""
+    done = CliRunner().invoke(app, [*words, "--help"])
+    return done.stdout if done.exit_code == 0 else None
+
+
 @pytest.mark.parametrize("words", commands("rackgate"), ids=" ".join)
 def test_rackgate_knows_its_commands_and_options(words: list[str]) -> None:
     own = words[: words.index("--")] if "--" in words else words
@@ -54,13 +64,13 @@ def test_rackgate_knows_its_commands_and_options(words: list[str]) -> None:
     path = [word for word in own if not word.startswith("-")]
     # the longest run of leading words that names a command
     for length in range(len(path), -1, -1):
-        done = subprocess.run([RACKGATE, *path[:length], "--help"], capture_output=True, text=True, check=False)
-        if done.returncode == 0:
+        shown = page_of_help(*path[:length])
+        if shown is not None:
             break
-    assert done.returncode == 0, done.stderr
+    assert shown is not None
     assert length >= min(1, len(path)), f"rackgate has no command {path[:1]}"
     for option in (word for word in own if word.startswith("--") and word not in ("--help", "--debug")):
-        known = re.search(rf"(?<![\w-]){re.escape(option.partition('=')[0])}(?![\w-])", done.stdout)
+        known = re.search(rf"(?<![\w-]){re.escape(option.partition('=')[0])}(?![\w-])", shown)
         assert known, f"rackgate {' '.join(path[:length])} has no {option}"
 
 
@@ -126,24 +136,6 @@ def test_the_documents_of_the_proposal_are_in_its_index() -> None:
     index = (paths.REPO / "kip" / "README.md").read_text(encoding="utf-8")
     for document in (paths.REPO / "kip").glob("*.md"):
         assert document.name == "README.md" or f"]({document.name})" in index, document.name
-
-
-@pytest.mark.timeout(600)
-def test_the_lab_of_the_readme(tmp_path: Path) -> None:
-    text = (paths.REPO / "README.md").read_text(encoding="utf-8")
-    (block,) = [one for one in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "lab up" in one]
-    said: dict[str, str] = {}
-    with visiting(tmp_path) as person:
-        for line in block.splitlines():
-            words = shlex.split(line)[1:]
-            if words == ["watch"]:
-                words.append("--once")
-            elif words[:2] == ["lab", "up"]:
-                words += ["--run-dir", str(tmp_path / "run")]
-            said[" ".join(words[:2])] = person.does(*words)
-    assert "aab" in said["watch --once"]
-    assert "is back, proved" in said["rack kill"]
-    assert "is down" in said["lab down"]
 
 
 def test_the_topology_of_the_documents(tmp_path: Path) -> None:
