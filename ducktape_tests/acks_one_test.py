@@ -9,14 +9,12 @@ from dataclasses import asdict
 from ducktape.mark.resource import cluster
 
 from ducktape_tests.latencies import backlog, latencies
-from ducktape_tests.scenario import NEEDS, LoadSpec, RackScenario, require_true, spec
+from ducktape_tests.scenario import AAB, LOST, NEEDS, LoadSpec, RackScenario, require_true, spec
 from ducktape_tests.services.clients import Program
 from pyhooks.checkers.record_view import Records
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import topics
 
-AAB = (1, 2, 3)
-LOST = "b"
 TOPIC = "one"
 # 50 MB in the outage: more than a moment of catching up, less than a follower may lag before it leaves the ISR (30 s).
 # With 100 MB a follower on a busy machine was 19 s behind, and waiting clients got no response. Large records, many per
@@ -57,7 +55,7 @@ class AcksOneTest(RackScenario):
             self.go_on(QUIET_S)
             # Not cut off: the observer would query the silent brokers in turn, and see nothing for seconds.
             with self.fault("kill", rack=LOST):
-                topics.wait_isr(self.kafka.admin, TOPIC, frozenset({1, 2}))
+                self.wait_isr({1, 2}, TOPIC)
                 self.go_on(BACKLOG_S)
                 # of all records accepted so far
                 top = self._top()

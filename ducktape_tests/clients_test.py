@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.scenario import GO_ON_S, NEEDS, NOT_ENOUGH_RACKS, STEADY_S, LoadSpec, RackScenario, spec
+from ducktape_tests.scenario import AAB, GO_ON_S, LOST, NEEDS, NOT_ENOUGH_RACKS, STEADY_S, LoadSpec, RackScenario, spec
 from pyhooks.checkers import client_retries
 from pyhooks.history.events import CONFLUENT, PATCHED
 from pyhooks.kafka import topics
 
-AAB = (1, 2, 3)
-LOST = "b"
 CLIENTS = (PATCHED, "4.3.1", "3.9", "2.8", CONFLUENT)
 # longer than the outage, so that clients that keep retrying need not give up
 PATIENCE_MS = 240_000
@@ -45,8 +43,7 @@ class ClientsTest(RackScenario):
             self.history.note("test", client_retries.OP, "info", clients=list(CLIENTS))
             self.phase("all racks", specs[0].name)
             with self.fault("kill", rack=LOST):
-                for one in specs:
-                    topics.wait_isr(self.kafka.admin, one.name, frozenset({1, 2}))
+                self.wait_isr({1, 2})
                 self.phase("one rack left", specs[0].name, NOT_ENOUGH_RACKS)
                 self.go_on(OUTAGE_S)
             topics.wait_settled(self.kafka.admin, specs)

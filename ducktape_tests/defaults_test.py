@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.scenario import NEEDS, NOT_ENOUGH_RACKS, LoadSpec, RackScenario, spec
+from ducktape_tests.scenario import AAB, LOST, NEEDS, NOT_ENOUGH_RACKS, LoadSpec, RackScenario, spec
 from pyhooks.kafka import topics
 
-# Two of three replicas in rack a: without rack b, M=2 is met and R=2 is not.
-AAB = (1, 2, 3)
-LOST = "b"
 DELIVERY_TIMEOUT_MS = 8000
 
 
@@ -29,7 +26,7 @@ class DefaultsTest(RackScenario):
         with self.driven([spec("plain", AAB, 2, 2)], [LoadSpec("plain")]):
             self.phase("all racks", "plain")
             with self.fault("kill", rack=LOST):
-                topics.wait_isr(self.kafka.admin, "plain", frozenset({1, 2}))
+                self.wait_isr({1, 2}, "plain")
                 self.phase("one rack left", "plain", NOT_ENOUGH_RACKS)
                 # So that too few racks have been in sync for a while when the record is sent.
                 self.go_on()

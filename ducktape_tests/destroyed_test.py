@@ -14,6 +14,7 @@ from ducktape.mark.resource import cluster
 from ducktape_tests import feature_level
 from ducktape_tests.destruction_plan import DestructionRound, behind_seed, draw, goes_on_s, seeds
 from ducktape_tests.scenario import (
+    AAB,
     CRASHES,
     GO_ON_S,
     NEEDS,
@@ -44,9 +45,8 @@ WHOLE_S = 120.0
 ASK_S = 5.0
 # Of a producer with acks=1 that continues while too few racks are in sync, so that other racks lack its records.
 BEHIND_PER_S, BEHIND_BYTES = 10.0, 16384
-# Two of three replicas in rack a: two replicas, but one rack.
-AAB = (1, 2, 3)
-HOLDER, LOST = "b", "a"
+# Rack b leaves with all acknowledged records, and rack a is destroyed.
+HOLDER, DESTROYED = "b", "a"
 RECORDS = 100
 TWO = {gate.MIN_INSYNC_REPLICAS: "2", gate.MIN_INSYNC_RACKS: "2"}
 # Long enough for all records to be acknowledged, even on a busy machine.
@@ -65,6 +65,10 @@ class _Destroyed(RackScenario):
             return all(set(now[name].isr) == wanted[name] for name in now) and now.keys() == wanted.keys()
 
         wait_for(in_sync, what=f"all replicas of {', '.join(wanted)} in sync", timeout_s=WHOLE_S, interval_s=0.5)
+        self.elect_preferred(specs)
+
+    def elect_preferred(self, specs: Sequence[TopicSpec]) -> None:
+        """Elect the preferred leaders, and wait until they lead with all replicas in sync."""
         topics.elect_preferred(self.kafka.admin)
         topics.wait_settled(self.kafka.admin, specs)
 
@@ -183,7 +187,7 @@ class DestroyedTest(_Destroyed):
         own = {broker for broker in one.replicas if self.racks[broker] == one.leaves}
         with self.fault(one.how, rack=one.leaves):
             self.go_on(one.away_s)
-            topics.wait_isr(self.kafka.admin, one.topic, frozenset(one.replicas) - own)
+            self.wait_isr(set(one.replicas) - own, one.topic)
         # A broker of this rack would report its old metadata.
         others = ",".join(node.address for node in self.kafka.brokers() if node.site != one.leaves)
         asker = Asker(others, each_s=ASK_S)
@@ -213,9 +217,9 @@ class OneRackTest(_Destroyed):
         own = spec("alone", AAB, 2, 1)
         with self.driven([own], [LoadSpec("alone", rate_per_s=50)]):
             with self.fault("cut", rack=HOLDER):
-                topics.wait_isr(self.kafka.admin, own.name, frozenset({1, 2}))
+                self.wait_isr({1, 2}, own.name)
                 self.go_on()
-                with self.fault("wipe", rack=LOST):
+                with self.fault("wipe", rack=DESTROYED):
                     self.go_on()
             self.elect_unclean([own])
             self.whole([own])
@@ -266,11 +270,10 @@ class _BothRacksFail(_Destroyed):
                 assert acked == RECORDS, f"{acked} of {RECORDS} records of {name} were acknowledged with all in sync"
             with ExitStack() as left, ExitStack() as destroyed:
                 left.enter_context(self.fault(how, rack=HOLDER))
-                for name in names:
-                    topics.wait_isr(self.kafka.admin, name, frozenset({1, 2}))
+                self.wait_isr({1, 2}, *names)
                 if attempts:
                     self._attempt(names)
-                destroyed.enter_context(self.fault("wipe", rack=LOST))
+                destroyed.enter_context(self.fault("wipe", rack=DESTROYED))
                 if attempts:
                     self._attempt(names)
                 for fault in (left, destroyed) if holder_first else (destroyed, left):
@@ -423,32 +426,23 @@ class UnknownRackTest(_Destroyed):
         specs = [spec("gated", AAB, 2, 2), spec("free", AAB, 2, 1)]
         with self.driven(specs, [LoadSpec("gated"), LoadSpec("free")]):
             self._phase("all racks", OK)
-            self._restart("")
+            self.restart_broker(2, "")
+            self.elect_preferred(specs)
             self._phase("broker 2 without a rack", OK)
             with self.fault("kill", rack=HOLDER):
-                for one in specs:
-                    topics.wait_isr(self.kafka.admin, one.name, frozenset({1, 2}))
+                self.wait_isr({1, 2})
                 self._phase("one rack left", NOT_ENOUGH_RACKS)
                 self.go_on()
                 change(self.kafka.admin, "gated", self.history, min_racks=1)
                 self._phase("R lowered", OK)
             self.whole(specs)
-            self._restart(LOST)
+            self.restart_broker(2, DESTROYED)
+            self.elect_preferred(specs)
             self._phase("broker 2 in rack a again", OK)
         self.judge((*NEEDS, SPREAD))
 
     def _phase(self, name: str, gated: str) -> None:
         self.phases({"gated": (f"{name}: gated", gated), "free": (f"{name}: free", OK)})
-
-    def _restart(self, rack: str) -> None:
-        """Restart broker 2 cleanly in a rack, or without one, and wait until it is in sync again."""
-        (node,) = [node for node in self.kafka.brokers() if node.node_id == 2]
-        self.kafka.stop_kafka(node)
-        for one in self.specs:
-            topics.wait_isr(self.kafka.admin, one.name, frozenset({1, 3}))
-        self.kafka.configure(node, {"broker.rack": rack})
-        self.kafka.start_kafka(node)
-        self.whole(self.specs)
 
 
 class KilledLevelOffTest(_BothRacksFail):

@@ -7,16 +7,13 @@ from contextlib import ExitStack
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.matrix import expected
-from ducktape_tests.scenario import FLOOD, SPREAD, LoadSpec, RackScenario, spec
+from ducktape_tests.scenario import AAB, ABC, FLOOD, LOST, SPREAD, LoadSpec, RackScenario, spec
 from pyhooks.core.wait import wait_for
-from pyhooks.kafka import gate, topics
+from pyhooks.kafka import topics
 from pyhooks.kafka.topics import TopicSpec
 
 # default M and R of the topics
 NEED = (2, 2)
-AAB, ABC = (1, 2, 3), (1, 3, 5)
-LOST = "b"
 FLAP_S = 180.0
 # Pause, not cut: after a cut, connections resume only when TCP retransmits, as much later as the cut was long.
 # Meanwhile the rack's brokers are unfenced. A leader then holds back its high watermark for a replica that was in sync
@@ -39,8 +36,8 @@ BYSTANDER = 4
 CHECKED = ("delivery", "offsets", "promise", "progress", "phases", "faults", "recovery", "refusals")
 
 
-def pause(seconds: float, what: str) -> None:
-    """Let time pass."""
+def sleep(seconds: float, what: str) -> None:
+    """Wait for some seconds; ``what`` describes the time for logs."""
     until = time.monotonic() + seconds
     wait_for(lambda: time.monotonic() >= until, what=what, timeout_s=seconds + 5)
 
@@ -53,15 +50,6 @@ class FlappingTest(RackScenario):
 
     def _isr(self, one: TopicSpec, without: str) -> frozenset[int]:
         return frozenset(broker for broker in one.replicas if self.racks[broker] != without)
-
-    def _phases(self, name: str, isrs: dict[str, frozenset[int]]) -> None:
-        """Run a phase of each topic with the result expected for these ISRs."""
-        many = {}
-        for one in self.specs:
-            need = (int(one.config[gate.MIN_INSYNC_REPLICAS]), int(one.config[gate.MIN_INSYNC_RACKS]))
-            expect = expected(isrs[one.name], self.racks, need=need, replicas=len(one.replicas))
-            many[one.name] = (f"{name}: {one.name}", expect)
-        self.phases(many)
 
     @cluster(num_nodes=9)
     def test_a_rack_that_comes_and_goes(self) -> None:
@@ -98,10 +86,10 @@ class FlappingTest(RackScenario):
         left = {one.name: self._isr(one, LOST) for one in specs}
         outages: list[dict[str, float | bool]] = []
         with self.driven(specs, loads):
-            self._phases("before", whole)
+            self.phases_by_isr("before", whole)
             with ExitStack() as meanwhile:
-                far = self.supports("slow", f"broker {BYSTANDER} is far away meanwhile")
-                if far:
+                overlap = self.supports("slow", f"slow broker {BYSTANDER} during all outages")
+                if overlap:
                     meanwhile.enter_context(self.fault("slow", broker=BYSTANDER, rtt_ms=40.0))
                 until = time.monotonic() + FLAP_S
                 last = False
@@ -113,16 +101,16 @@ class FlappingTest(RackScenario):
                     with self.fault(kind, rack=LOST):
                         if long:
                             topics.wait_isrs(self.kafka.admin, left)
-                        pause(away_s, f"rack {LOST} to be away")
+                        sleep(away_s, f"outage of rack {LOST}")
                         if last:
-                            self._phases("away", left)
+                            self.phases_by_isr("away", left)
                     outages.append({"long": long, "seconds": round(time.monotonic() - since, 1)})
                     if not last:
-                        if not far:
+                        if not overlap:
                             topics.wait_settled(self.kafka.admin, specs)
-                        pause(self.rng.uniform(*(BACK_S if far else JUDGED_S)), f"rack {LOST} to be back")
+                        sleep(self.rng.uniform(*(BACK_S if overlap else JUDGED_S)), f"time with rack {LOST}")
             topics.wait_settled(self.kafka.admin, specs)
-            self._phases("after", whole)
+            self.phases_by_isr("after", whole)
         self.figures(outages=outages)
         self.judge((*CHECKED, SPREAD, *needs))
 
@@ -154,12 +142,12 @@ class FlappingTest(RackScenario):
             LoadSpec("abc,cab", rate_per_s=10, more=PATIENT),
         ]
         with self.driven(specs, loads):
-            self._phases("before", whole)
+            self.phases_by_isr("before", whole)
             with self.fault("cut", rack=LOST, peers=["a"]):
                 topics.wait_isrs(self.kafka.admin, left, timeout_s=90)
-                self._phases("parted", left)
+                self.phases_by_isr("parted", left)
                 self.go_on()
                 assert topics.leaders(self.kafka.admin, list(led)) == led, "a leader moved"
             topics.wait_settled(self.kafka.admin, specs)
-            self._phases("together again", whole)
+            self.phases_by_isr("together again", whole)
         self.judge(CHECKED)

@@ -11,7 +11,7 @@ from ducktape.mark import matrix
 from ducktape.mark.resource import cluster
 
 from ducktape_tests.internal_topics import OFFSETS, SINGLE_PARTITIONS, offsets_topic
-from ducktape_tests.scenario import FLOOD, NEEDS, PATIENT_MS, LoadSpec, RackScenario, require_true, spec
+from ducktape_tests.scenario import FLOOD, LOST, NEEDS, PATIENT_MS, LoadSpec, RackScenario, require_true, spec
 from ducktape_tests.services.clients import Program
 from pyhooks.checkers import group_comparison
 from pyhooks.checkers.group_latencies import figures
@@ -23,7 +23,6 @@ from pyhooks.kafka import topics
 from pyhooks.workload.group_members import PROCESS
 from pyhooks.workload.group_offsets import note_committed
 
-LOST = "b"
 # all in more than one rack even without rack b, so that there is always something to read
 DATA = {"d1": (1, 2, 5), "d2": (2, 5, 3), "d3": (5, 1, 4), "d4": (1, 5, 3)}
 # placements of the offsets topic: one replica in rack a, or three in racks a, a, b
@@ -82,7 +81,7 @@ class GroupsTest(RackScenario):
             with self.fault("kill", rack=LOST):
                 left = frozenset(one for one in placed if self.racks[one] != LOST)
                 enough = len({self.racks[one] for one in left}) >= min(racks, len(placed))
-                topics.wait_isr(self.kafka.admin, OFFSETS, left)
+                self.wait_isr(left, OFFSETS)
                 self._tried(here, names, OUTAGE_S)
                 here.append(stack.enter_context(self._member(names)))
                 self._lasts(OUTAGE_S, here[2:], names)

@@ -9,7 +9,9 @@ from ducktape.mark.resource import cluster
 
 from ducktape_tests import feature_level
 from ducktape_tests.scenario import (
+    AAB,
     FLOOD,
+    LOST,
     NEEDS,
     NOT_ENOUGH_RACKS,
     NOT_ENOUGH_REPLICAS,
@@ -24,9 +26,6 @@ from pyhooks.kafka import tools, topics
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.requirement_changes import change
 
-# Two of three replicas in rack a: without rack b, M=2 is met and R=2 is not.
-AAB = (1, 2, 3)
-LOST = "b"
 USABLE = re.compile(r"^\s*(\w+)\((\d+)\):.*\[usable: (\d+)\]", re.MULTILINE)
 
 
@@ -44,7 +43,7 @@ class KipTest(RackScenario):
         with self.driven([spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2)], _plain_and_idempotent()):
             self.phase("three replicas in two racks", "plain")
             with self.fault("kill", broker=2):
-                topics.wait_isr(self.kafka.admin, "plain", frozenset({1, 3}))
+                self.wait_isr({1, 3}, "plain")
                 self.phase("two replicas in two racks", "plain")
                 self.go_on()
         self.judge()
@@ -61,7 +60,7 @@ class KipTest(RackScenario):
         with self.driven([spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2)], _plain_and_idempotent()):
             self.phase("all racks", "plain")
             with self.fault("kill", rack=LOST):
-                topics.wait_isr(self.kafka.admin, "plain", frozenset({1, 2}))
+                self.wait_isr({1, 2}, "plain")
                 self.phase("one rack left", "plain", NOT_ENOUGH_RACKS)
                 self.go_on()
             topics.wait_settled(self.kafka.admin, self.specs)
@@ -87,7 +86,7 @@ class KipTest(RackScenario):
         ):
             before = self._processes()
             with self.fault("kill", rack=LOST):
-                topics.wait_isr(self.kafka.admin, "idle", frozenset({1, 2}))
+                self.wait_isr({1, 2}, "idle")
                 for name in ("plain", "idle"):
                     self.phase(f"one rack left of {name}", name, NOT_ENOUGH_RACKS)
                 self.go_on()
@@ -114,14 +113,14 @@ class KipTest(RackScenario):
         """
         with self.driven([spec("plain", AAB, 2, 2)], [LoadSpec("plain")]):
             with self.fault("kill", rack=LOST):
-                topics.wait_isr(self.kafka.admin, "plain", frozenset({1, 2}))
+                self.wait_isr({1, 2}, "plain")
                 change(self.kafka.admin, "plain", self.history, min_racks=1)
                 self.go_on()
             topics.wait_settled(self.kafka.admin, self.specs)
             change(self.kafka.admin, "plain", self.history, min_racks=2)
             self.phase("all restored", "plain")
             with self.fault("kill", rack=LOST):
-                topics.wait_isr(self.kafka.admin, "plain", frozenset({1, 2}))
+                self.wait_isr({1, 2}, "plain")
                 self.phase("away once more", "plain", NOT_ENOUGH_RACKS)
                 self.go_on()
         self.judge((*NEEDS, SPREAD, FLOOD))
@@ -143,8 +142,7 @@ class KipTest(RackScenario):
         specs = [spec(name, AAB, m, r) for name, (m, r, _) in wanted.items()]
         with self.driven(specs, [LoadSpec(name, rate_per_s=10) for name in wanted]):
             with self.fault("kill", rack=LOST):
-                for name in wanted:
-                    topics.wait_isr(self.kafka.admin, name, frozenset({1, 2}))
+                self.wait_isr({1, 2})
                 for name, (_, _, expect) in wanted.items():
                     self.phase(f"{name} without rack {LOST}", name, expect)
                 self.go_on()
@@ -183,8 +181,7 @@ class WithoutTest(RackScenario):
         for node in self.kafka.topology.nodes:
             self.kafka.start_kafka(node)
         self.kafka.wait_unfenced(self.kafka.brokers())
-        for name in ("m2", "m3"):
-            topics.wait_isr(self.kafka.admin, name, frozenset(AAB))
+        self.wait_isr(AAB)
         topics.elect_preferred(self.kafka.admin)
         topics.wait_settled(self.kafka.admin, specs)
         for level in (0, 1):
@@ -198,7 +195,7 @@ class WithoutTest(RackScenario):
     def _outage(self, kafka: str) -> None:
         """Run an outage of rack b; then record the version of each request that a stock client uses."""
         with self.fault("kill", rack=LOST):
-            topics.wait_isr(self.kafka.admin, "m3", frozenset({1, 2}))
+            self.wait_isr({1, 2}, "m3")
             self.phase(f"{kafka}, two of two", "m2")
             self.phase(f"{kafka}, two of three", "m3", NOT_ENOUGH_REPLICAS)
             self.go_on()

@@ -19,7 +19,7 @@ from typing import Any
 from ducktape.mark.resource import cluster
 from ducktape.tests.test_context import TestContext
 
-from ducktape_tests.scenario import CRASHES, START_S, STEADY_S, LoadSpec, RackScenario, require_true
+from ducktape_tests.scenario import CRASHES, LOST, START_S, STEADY_S, LoadSpec, RackScenario, require_true
 from ducktape_tests.services.clients import Program
 from pyhooks.checkers import many_partitions, slowdown
 from pyhooks.checkers.judgement import judge
@@ -35,7 +35,6 @@ from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.final_reader import read_all
 from pyhooks.workload.known_errors import note_known
 
-LOST = "b"
 REMAIN = frozenset({1, 2, 5})
 # topics that the gate affects: two replicas in rack a, which leads, one in rack b
 GATED = ((1, 2, 3), (2, 1, 4))

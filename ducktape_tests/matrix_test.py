@@ -34,10 +34,10 @@ class _Matrix(RackScenario):
         made = {one.name: one for one in matrix.topics_of(self.kafka.topology)}
         specs = [spec(one.name, one.replicas, *one.need) for one in made.values()]
         whole = {one.name: frozenset(one.replicas) for one in made.values()}
-        took: dict[str, float] = {}
+        seconds: dict[str, float] = {}
         groups = [",".join(one.name for one in group) for group in matrix.together(self.kafka.topology)]
         with self.driven(specs, [LoadSpec(names, rate_per_s=RATE_PER_S, more=NIMBLE) for names in groups]):
-            self._phases("at first", made, whole)
+            self.phases_by_isr("before", whole)
             for run in [run for run in matrix.listed() if run.topology == self.TOPOLOGY]:
                 if not self.supports(run.fault, f"{run.fault} rack of the {run.target}"):
                     continue
@@ -47,25 +47,14 @@ class _Matrix(RackScenario):
                 left = {one.name: matrix.surviving(one.replicas, self.racks, run.fault, rack) for one in made.values()}
                 with self.fault(run.fault, rack=rack, **self._settings(run, rack)):
                     topics.wait_isrs(self.kafka.admin, left, ISR_S)
-                    self._phases(name, made, left)
+                    self.phases_by_isr(name, left)
                 topics.wait_isrs(self.kafka.admin, whole)
                 topics.elect_preferred(self.kafka.admin)
                 topics.wait_settled(self.kafka.admin, specs)
-                self._phases(f"after {name}", made, whole)
-                took[name] = round(time.monotonic() - since, 1)
-        self.figures(topics=len(made), seconds=took)
+                self.phases_by_isr(f"after {name}", whole)
+                seconds[name] = round(time.monotonic() - since, 1)
+        self.figures(topics=len(made), seconds=seconds)
         self.judge(CHECKED)
-
-    def _phases(self, name: str, made: Mapping[str, MatrixTopic], isrs: Mapping[str, frozenset[int]]) -> None:
-        self.phases(
-            {
-                topic: (
-                    f"{name}: {topic}",
-                    matrix.expected(isrs[topic], self.racks, need=one.need, replicas=len(one.replicas)),
-                )
-                for topic, one in made.items()
-            }
-        )
 
     def _settings(self, run: MatrixOutage, rack: str) -> dict[str, Any]:
         if run.fault == "slow":
@@ -141,10 +130,7 @@ class Az3Test(_Matrix):
     def test_matrix(self) -> None:
         """As on az3-outside; the lost rack contains a voter, possibly the active controller.
 
-        setup: a topic for each placement and each of five (M,R).
-        drive: the outages that the matrix has for this topology, each healed before the next; load on all topics.
-        validate: single attempts under each fault and after it have the results computed from the remaining ISR; all
-            checkers.
+        setup, drive, validate: as on az3-outside.
         """
         self.outages()
 
@@ -158,10 +144,7 @@ class Az3x2Test(_Matrix):
     def test_matrix(self) -> None:
         """As on az3, with two brokers in each rack.
 
-        setup: a topic for each placement and each of five (M,R).
-        drive: the outages that the matrix has for this topology, each healed before the next; load on all topics.
-        validate: single attempts under each fault and after it have the results computed from the remaining ISR; all
-            checkers.
+        setup, drive, validate: as on az3-outside.
         """
         self.outages()
 
@@ -175,9 +158,6 @@ class Stretch2Test(_Matrix):
     def test_matrix(self) -> None:
         """As on az3, with one rack left in every outage, so that R=2 rejects.
 
-        setup: a topic for each placement that fits into two racks, and each of five (M,R).
-        drive: the outages that the matrix has for this topology, each healed before the next; load on all topics.
-        validate: single attempts under each fault and after it have the results computed from the remaining ISR; all
-            checkers.
+        setup, drive, validate: as on az3-outside, with the placements that fit into two racks.
         """
         self.outages()

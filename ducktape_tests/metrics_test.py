@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.scenario import NOT_ENOUGH_RACKS, START_S, LoadSpec, RackScenario, require_true, spec
+from ducktape_tests.scenario import LOST, NOT_ENOUGH_RACKS, START_S, LoadSpec, RackScenario, require_true, spec
 from ducktape_tests.services.clients import Program
 from pyhooks.checkers import gauges
 from pyhooks.checkers.phases import OK
@@ -18,7 +18,6 @@ from pyhooks.kafka import topics
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.requirement_changes import change
 
-LOST = "b"
 TURNS = 2
 # for the first record, which waits for the metadata of its topic; a rejection does not need that long
 FIRST_MS = "20000"
@@ -67,9 +66,9 @@ class MetricsTest(RackScenario):
                     self.phase(f"all racks, {name}", name)
             with ExitStack() as until_the_end:
                 with self.fault("kill", rack=LOST):
-                    topics.wait_isr(self.kafka.admin, "under", frozenset({1, 2}))
+                    self.wait_isr({1, 2}, "under")
                     for name in ("at", "all", "moved"):
-                        topics.wait_isr(self.kafka.admin, name, frozenset({1, 2, 5} & set(_replicas(name))))
+                        self.wait_isr({1, 2, 5} & set(_replicas(name)), name)
                     until_the_end.enter_context(self.clients.running("producer", [self._load()], self.history))
                     for turn in range(TURNS):
                         for name, expect in PROBED.items():
@@ -77,7 +76,7 @@ class MetricsTest(RackScenario):
                         if turn == 0:
                             change(self.kafka.admin, "changed", self.history, min_racks=1)
                 for one in SPECS:
-                    topics.wait_isr(self.kafka.admin, one.name, frozenset(one.replicas))
+                    self.wait_isr(one.replicas, one.name)
                 topics.elect_preferred(self.kafka.admin)
                 topics.wait_settled(self.kafka.admin, SPECS)
                 change(self.kafka.admin, "changed", self.history, min_racks=2)

@@ -10,7 +10,7 @@ from typing import Any
 from ducktape.mark.resource import cluster
 
 from ducktape_tests import feature_level
-from ducktape_tests.scenario import NEEDS, NOT_ENOUGH_RACKS, LoadSpec, RackScenario, spec
+from ducktape_tests.scenario import AAB, NEEDS, NOT_ENOUGH_RACKS, LoadSpec, RackScenario, spec
 from pyhooks.checkers import feature_levels
 from pyhooks.checkers.phases import OK
 from pyhooks.core.errors import RackgateError
@@ -26,7 +26,6 @@ from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.known_errors import note_known
 from pyhooks.workload.requirement_changes import change
 
-AAB = (1, 2, 3)
 # Without this broker the replicas are in one rack. It is restarted before those of rack a.
 THIRD = 3
 STOCK_CLIENT = "4.3.1"
@@ -169,8 +168,7 @@ class RollingTest(RackScenario):
 
     def _alone(self, stage: str, expect: str = OK) -> None:
         """Send single attempts while only the replicas of rack a are in sync."""
-        for one in self.specs:
-            topics.wait_isr(self.kafka.admin, one.name, frozenset(AAB) - {THIRD})
+        self.wait_isr(set(AAB) - {THIRD})
         self.phase(f"rack a alone, {stage}", "patched", expect)
         if expect != OK:
             # A client that does not know the error, and does not retry.
@@ -196,7 +194,7 @@ class RollingTest(RackScenario):
         self._ask_level(feature_levels.UPGRADE, 1)
         for name in ("patched", "stock"):
             change(self.kafka.admin, name, self.history, min_racks=2)
-        node = next(node for node in self.kafka.brokers() if node.node_id == THIRD)
+        node = self.kafka.broker(THIRD)
         self.kafka.stop_kafka(node)
         self._alone("R=2", NOT_ENOUGH_RACKS)
         refused = self._count(node, NOT_LET_IN)

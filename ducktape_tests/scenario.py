@@ -9,7 +9,7 @@ import json
 import random
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from confluent_kafka import KafkaException
 from ducktape.tests.test import Test
 from ducktape.tests.test_context import TestContext
 
+from ducktape_tests.matrix import expected
 from ducktape_tests.results import LEFT_OUT, VERDICTS
 from ducktape_tests.services.clients import Clients, Program
 from ducktape_tests.services.kafka import RackKafka
@@ -48,6 +49,10 @@ from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.final_reader import ISOLATIONS, read_all
 from pyhooks.workload.requirement_changes import change_default, note_made
 
+# Replicas in racks a, a, b: without rack b, M=2 is met and R=2 is not. And in racks a, b, c.
+AAB, ABC = (1, 2, 3), (1, 3, 5)
+# the rack that fails
+LOST = "b"
 NOT_ENOUGH_RACKS = f"{ERRORS}.NotEnoughRacksException"
 NOT_ENOUGH_REPLICAS = f"{ERRORS}.NotEnoughReplicasException"
 ATTEMPTS = 5
@@ -343,6 +348,33 @@ class RackScenario(Test):
         self.probe(",".join(many))
         self._note_phases("end", many)
 
+    def phases_by_isr(
+        self,
+        name: str,
+        isrs: Mapping[str, Collection[int]],
+        *,
+        replicas: int | None = None,
+        racks: Mapping[int, str] | None = None,
+    ) -> bool:
+        """Run a phase of each topic with the result that M, R and its ISR require.
+
+        Args:
+            name: of the phases, to which the name of the topic is added.
+            isrs: topic to its ISR.
+            replicas: number of replicas of each topic; that of its creation by default.
+            racks: broker id to rack; the racks of the topology by default.
+
+        Returns:
+            Whether all topics are expected to acknowledge.
+        """
+        results = {}
+        for one in self.specs:
+            need, count = self._requirement(one), replicas or len(one.replicas)
+            result = expected(isrs[one.name], racks or self.racks, need=(need.replicas, need.racks), replicas=count)
+            results[one.name] = (f"{name}: {one.name}", result)
+        self.phases(results)
+        return all(result == OK for _, result in results.values())
+
     def _note_phases(self, edge: str, many: Mapping[str, tuple[str, str]]) -> None:
         rejected = [topic for topic, (_, expect) in many.items() if expect != OK]
         leaders: dict[str, int] = {}
@@ -358,6 +390,24 @@ class RackScenario(Test):
             if topic in leaders:
                 fields["log_bytes"] = self.kafka.log_bytes(nodes[leaders[topic]], topic)
             self.history.note("test", "phase", "info", **fields)
+
+    # -- ISRs and brokers ---------------------------------------------------------------------------------------------
+
+    def wait_isr(self, isr: Iterable[int], *topic_names: str) -> None:
+        """Wait until the ISR of topics is exactly ``isr``; of all topics of the test by default."""
+        names = topic_names or [one.name for one in self.specs]
+        topics.wait_isrs(self.kafka.admin, dict.fromkeys(names, frozenset(isr)))
+
+    def restart_broker(self, broker: int, rack: str) -> None:
+        """Restart a broker cleanly in a rack, or without one, and wait until it is in sync again."""
+        node = self.kafka.broker(broker)
+        self.kafka.stop_kafka(node)
+        for one in self.specs:
+            self.wait_isr(set(one.replicas) - {broker}, one.name)
+        self.kafka.configure(node, {"broker.rack": rack})
+        self.kafka.start_kafka(node)
+        for one in self.specs:
+            self.wait_isr(one.replicas, one.name)
 
     # -- faults -------------------------------------------------------------------------------------------------------
 

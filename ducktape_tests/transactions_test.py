@@ -16,7 +16,10 @@ from ducktape_tests.internal_topics import (
     transactions_topic,
 )
 from ducktape_tests.scenario import (
+    AAB,
+    ABC,
     FLOOD,
+    LOST,
     NEEDS,
     NOT_ENOUGH_RACKS,
     PATIENT_MS,
@@ -33,9 +36,6 @@ from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event
 from pyhooks.kafka import topics
 
-LOST = "b"
-# Without rack b the first is only in rack a, the second in a and c.
-AAB, ABC = (1, 2, 3), (1, 3, 5)
 OUTAGE_S = 40.0
 # Shorter than the outage: a producer with this timeout gives up records, and with them transactions.
 SHORT_MS = 8_000
@@ -112,7 +112,7 @@ class TransactionsTest(RackScenario):
                 timeout_s=60,
             )
             with self.fault("kill", rack=LOST):
-                topics.wait_isr(self.kafka.admin, "aab", frozenset({1, 2}))
+                self.wait_isr({1, 2}, "aab")
                 # Patient producers have no results during the outage, so single attempts are needed.
                 self.phases({name: (f"one rack left of {name}", NOT_ENOUGH_RACKS) for name in ("aab", COPIES)})
                 self._last(OUTAGE_S)

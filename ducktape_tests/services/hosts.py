@@ -201,6 +201,10 @@ class Hosts:
             return self.topology.brokers
         return tuple(node for node in self.topology.site(rack).nodes if node.is_broker)
 
+    def broker(self, node_id: int) -> Node:
+        """Return the broker with an id."""
+        return next(node for node in self.topology.brokers if node.node_id == node_id)
+
     def members(self, site: str) -> tuple[Node, ...]:
         """Return all nodes of a site, including controllers."""
         return self.topology.site(site).nodes
