@@ -46,7 +46,7 @@ from pyhooks.patchset.artifacts import sha256
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pyhooks.placement.cluster_query import Seen
+    from pyhooks.placement.cluster_query import ClusterObservation
 
 PLACE = "existing cluster"
 ASK_S = 15.0
@@ -110,7 +110,7 @@ class ClusterTarget:
     bootstrap: str
     security: Security
     run_dir: Path
-    seen: Seen
+    seen: ClusterObservation
     hosts: list[Host] = field(default_factory=list)
 
     @property
@@ -195,9 +195,9 @@ def measure(asked: Asked, console: Console) -> dict[str, Any]:
         client_security.check_spark(asked.master, effective_settings(asked.conf))
     # py4j logs a traceback for each call that an interrupt ends; relevant errors are raised as well
     logging.getLogger().addHandler(logging.NullHandler())
-    cluster_query.hush()
+    cluster_query.disable_client_log()
     own = client_security.read(asked.command_config)
-    seen = cluster_query.look_at_brokers(asked.bootstrap, own.java, timeout_s=ASK_S)
+    seen = cluster_query.query_brokers(asked.bootstrap, own.java, timeout_s=ASK_S)
     plan = scenarios.load(asked.scenario, asked.scenario_file, tasks=asked.tasks)
     scenario, left_out = fit(plan, seen, asked)
     for line in left_out:
@@ -207,7 +207,7 @@ def measure(asked: Asked, console: Console) -> dict[str, Any]:
 
 
 def _owned(
-    asked: Asked, console: Console, seen: Seen, own: Security, scenario: Scenario, folder: Path
+    asked: Asked, console: Console, seen: ClusterObservation, own: Security, scenario: Scenario, folder: Path
 ) -> dict[str, Any]:
     """Measure in a folder that is locked by this run."""
     build = f"cluster {seen.cluster.cluster_id}, load from {asked.master}"
@@ -254,7 +254,7 @@ def _measure(
     asked: Asked,
     scenario: Scenario,
     store: Store,
-    seen: Seen,
+    seen: ClusterObservation,
     own: Security,
     steps: Steps,
     sweeper: Sweeper,
@@ -315,7 +315,7 @@ def _spark(asked: Asked, work: Path, target: ClusterTarget) -> Iterator[SparkSes
             raise
 
 
-def fit(plan: Scenario, seen: Seen, asked: Asked) -> tuple[Scenario, list[str]]:
+def fit(plan: Scenario, seen: ClusterObservation, asked: Asked) -> tuple[Scenario, list[str]]:
     """Adapt a plan to a cluster: use its brokers as replicas, and keep only the cells whose state it is in.
 
     Returns:
@@ -421,7 +421,7 @@ def _check_placement(
         )
 
 
-def _check_gate(where: str, arms: Sequence[Arm], replicas: Sequence[int], seen: Seen) -> None:
+def _check_gate(where: str, arms: Sequence[Arm], replicas: Sequence[int], seen: ClusterObservation) -> None:
     """Check that the cluster would enforce the settings of the arms.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Any
 from pyhooks.core import files, paths, toml_config
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import run
-from pyhooks.formal.model_source import Command
+from pyhooks.formal.model_source import AlloyCommand
 from pyhooks.patchset import maven, recipe
 from pyhooks.patchset.artifacts import ArtifactStore
 from pyhooks.patchset.workspace import Workspace
@@ -25,7 +25,7 @@ _UNEXPECTED = "against expectation"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CommandOutcome:
     """Result of a command.
 
     Attributes:
@@ -36,7 +36,7 @@ class Outcome:
         trouble: reason why it did not complete, or empty.
     """
 
-    command: Command
+    command: AlloyCommand
     found: bool | None
     seconds: float
     instance: Path | None = None
@@ -86,7 +86,9 @@ def fetch(pin: Path = PIN, base: Path | None = None) -> Path:
     return store.path(artifact)
 
 
-def execute(jar: Path, model: Path, command: Command, folder: Path, *, solver: str, limit_s: float) -> Outcome:
+def execute(
+    jar: Path, model: Path, command: AlloyCommand, folder: Path, *, solver: str, limit_s: float
+) -> CommandOutcome:
     """Run a command to its end.
 
     Args:
@@ -121,15 +123,15 @@ def execute(jar: Path, model: Path, command: Command, folder: Path, *, solver: s
         run(words, what=f"run {command.name}", log=log, timeout_s=limit_s)
     except RackgateError as error:
         if not log.exists() or _UNEXPECTED not in log.read_text(encoding="utf-8", errors="replace"):
-            return Outcome(command, None, time.monotonic() - started, trouble=str(error))
+            return CommandOutcome(command, None, time.monotonic() - started, trouble=str(error))
     try:
         instance = found_in(folder, command)
     except RackgateError as error:
-        return Outcome(command, None, time.monotonic() - started, trouble=str(error))
-    return Outcome(command, instance is not None, time.monotonic() - started, instance)
+        return CommandOutcome(command, None, time.monotonic() - started, trouble=str(error))
+    return CommandOutcome(command, instance is not None, time.monotonic() - started, instance)
 
 
-def found_in(folder: Path, command: Command) -> Path | None:
+def found_in(folder: Path, command: AlloyCommand) -> Path | None:
     """Return the file of the instance that Alloy's receipt reports, or None if it reports that there is none.
 
     Raises:

@@ -18,8 +18,8 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import MALFORMED, json_text, read_json, write_json
 from pyhooks.core.terminal import show_progress
 from pyhooks.formal import alloy
-from pyhooks.formal.alloy import Outcome
-from pyhooks.formal.model_source import MODEL, Command, choose, commands
+from pyhooks.formal.alloy import CommandOutcome
+from pyhooks.formal.model_source import MODEL, AlloyCommand, choose, commands
 
 WIDTH = 120  # columns, where there is no terminal
 BAR_S = 600.0  # target duration of a run of all commands
@@ -91,8 +91,8 @@ def formal_command(
 
 
 def run_all(
-    chosen: Sequence[Command], model: Path, folder: Path, *, jobs: int, limit_s: float, solver: str, quiet: bool
-) -> tuple[Outcome, ...]:
+    chosen: Sequence[AlloyCommand], model: Path, folder: Path, *, jobs: int, limit_s: float, solver: str, quiet: bool
+) -> tuple[CommandOutcome, ...]:
     """Run commands in parallel.
 
     Args:
@@ -112,7 +112,7 @@ def run_all(
     """
     usual = _usual(folder)
     jar = alloy.fetch()
-    done: dict[str, Outcome] = {}
+    done: dict[str, CommandOutcome] = {}
     console = Console(stderr=True, quiet=quiet, highlight=False)
     estimate_s = sum(usual.get(command.name, 0.0) for command in chosen) / jobs
     about = f"of about {estimate_s:.0f} s" if estimate_s else ""
@@ -132,7 +132,7 @@ def run_all(
     return tuple(done[command.name] for command in chosen)
 
 
-def draw_all(outcomes: Sequence[Outcome], folder: Path) -> tuple[Path, ...]:
+def draw_all(outcomes: Sequence[CommandOutcome], folder: Path) -> tuple[Path, ...]:
     """Draw the instances that commands found.
 
     Args:
@@ -153,14 +153,14 @@ def draw_all(outcomes: Sequence[Outcome], folder: Path) -> tuple[Path, ...]:
     return tuple(made)
 
 
-def exit_status(outcomes: Sequence[Outcome]) -> int:
+def exit_status(outcomes: Sequence[CommandOutcome]) -> int:
     """Return 2 if a command did not complete, 0 if all outcomes are as expected, else 1."""
     if any(one.found is None for one in outcomes):
         return 2
     return 0 if all(one.as_expected for one in outcomes) else 1
 
 
-def bar(outcomes: Sequence[Outcome], known: Sequence[Command], seconds: float) -> str:
+def bar(outcomes: Sequence[CommandOutcome], known: Sequence[AlloyCommand], seconds: float) -> str:
     """Return whether a run of all commands met its target duration ``BAR_S``.
 
     Args:
@@ -185,7 +185,7 @@ def _usual(folder: Path) -> dict[str, float]:
         return {}  # without an earlier run there is no estimate
 
 
-def _word(outcome: Outcome) -> str:
+def _word(outcome: CommandOutcome) -> str:
     if outcome.found is None:
         return f"UNKNOWN ({outcome.trouble})"
     found = {
@@ -197,7 +197,7 @@ def _word(outcome: Outcome) -> str:
     return found[outcome.command.kind, outcome.found]
 
 
-def _show(outcomes: Sequence[Outcome], seconds: float, bar: str, folder: Path) -> None:
+def _show(outcomes: Sequence[CommandOutcome], seconds: float, bar: str, folder: Path) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("command", "what it shows", "bounds", "outcome"):
         table.add_column(title, overflow="fold")
@@ -214,7 +214,7 @@ def _show(outcomes: Sequence[Outcome], seconds: float, bar: str, folder: Path) -
     console.print(f"{verdict}; {seconds:.0f} s, {within}; {folder / 'summary.json'}", markup=False)
 
 
-def _show_commands(chosen: Sequence[Command]) -> None:
+def _show_commands(chosen: Sequence[AlloyCommand]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("command", "what it shows", "bounds", "must find"):
         table.add_column(title, overflow="fold")

@@ -14,7 +14,7 @@ Tuple = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class State:
+class ModelState:
     """One state of a trace.
 
     Attributes:
@@ -64,7 +64,7 @@ class State:
         return self.relations[name]
 
 
-def parse(text: str) -> tuple[State, ...]:
+def parse(text: str) -> tuple[ModelState, ...]:
     """Return the states of the trace in Alloy's XML, in order; Alloy writes the final loop of a trace only once.
 
     Raises:
@@ -80,7 +80,7 @@ def parse(text: str) -> tuple[State, ...]:
     return states
 
 
-def read(path: Path) -> tuple[State, ...]:
+def read(path: Path) -> tuple[ModelState, ...]:
     """Return the states of the trace in a file, as ``parse`` does.
 
     Raises:
@@ -89,7 +89,7 @@ def read(path: Path) -> tuple[State, ...]:
     return parse(read_text(path, "Alloy writes it"))
 
 
-def _state(instance: ET.Element) -> State:
+def _state(instance: ET.Element) -> ModelState:
     relations: dict[str, frozenset[Tuple]] = {}
     for element in instance:
         if element.get("builtin") or element.get("label") is None:
@@ -101,7 +101,7 @@ def _state(instance: ET.Element) -> State:
             relations[name] = frozenset(
                 tuple(_atom(one) for one in row.findall("atom")) for row in element.findall("tuple")
             )
-    return State(relations)
+    return ModelState(relations)
 
 
 def _atom(element: ET.Element) -> str:

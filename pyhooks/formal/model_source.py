@@ -22,7 +22,7 @@ _COMMENT = re.compile(r"^-- ?", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Command:
+class AlloyCommand:
     """Command of a model: a ``check`` or ``run``.
 
     Attributes:
@@ -40,7 +40,7 @@ class Command:
     expected: bool
 
 
-def commands(path: Path = MODEL) -> tuple[Command, ...]:
+def commands(path: Path = MODEL) -> tuple[AlloyCommand, ...]:
     """Return all commands of a model, in the order of the file.
 
     Raises:
@@ -53,7 +53,7 @@ def commands(path: Path = MODEL) -> tuple[Command, ...]:
         if not what:
             raise RackgateError(f"{path}: command {match['name']} has no comment above it that says what it is for")
         found.append(
-            Command(match["name"], match["kind"], what, " ".join(match["bounds"].split()), match["expect"] == "1")
+            AlloyCommand(match["name"], match["kind"], what, " ".join(match["bounds"].split()), match["expect"] == "1")
         )
     labels = _LABEL.findall(text)
     if labels != [command.name for command in found]:
@@ -64,7 +64,7 @@ def commands(path: Path = MODEL) -> tuple[Command, ...]:
     return tuple(found)
 
 
-def choose(known: Sequence[Command], names: Sequence[str]) -> tuple[Command, ...]:
+def choose(known: Sequence[AlloyCommand], names: Sequence[str]) -> tuple[AlloyCommand, ...]:
     """Return the commands with the given names, or all if there are no names.
 
     Raises:

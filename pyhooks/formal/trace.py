@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.formal.instance import State
+from pyhooks.formal.instance import ModelState
 
 # Text of each event of the model; {whom} are the affected brokers.
 _WORDS: Mapping[str, str] = {
@@ -35,7 +35,7 @@ _LEVELS = {"One": "1", "Two": "2", "Three": "3"}
 
 
 @dataclass(frozen=True)
-class Replica:
+class TraceReplica:
     """State of a broker and its replica at one step.
 
     Attributes:
@@ -64,7 +64,7 @@ class Replica:
 
 
 @dataclass(frozen=True)
-class Step:
+class TraceStep:
     """State of the trace and the event before it.
 
     Attributes:
@@ -83,7 +83,7 @@ class Step:
     event: str
     kind: str
     whom: tuple[str, ...]
-    replicas: tuple[Replica, ...]
+    replicas: tuple[TraceReplica, ...]
     acked: tuple[int, ...]
     seen: tuple[int, ...]
     missing: tuple[int, ...]
@@ -92,7 +92,7 @@ class Step:
     min_replicas: str
 
 
-def steps(states: Sequence[State]) -> tuple[Step, ...]:
+def steps(states: Sequence[ModelState]) -> tuple[TraceStep, ...]:
     """Return the steps of a trace without those in which nothing happens.
 
     Raises:
@@ -100,7 +100,7 @@ def steps(states: Sequence[State]) -> tuple[Step, ...]:
     """
     racks = _racks(states[0])
     names = _names(states[0], racks)
-    made: list[Step] = []
+    made: list[TraceStep] = []
     for number, state in enumerate(states):
         before = states[number - 1] if number else None
         kind = _plain(before.one("Now")) if before else ""
@@ -110,7 +110,7 @@ def steps(states: Sequence[State]) -> tuple[Step, ...]:
     return tuple(made)
 
 
-def _racks(first: State) -> dict[str, str]:
+def _racks(first: ModelState) -> dict[str, str]:
     """Return a letter for each rack with a broker; the rack of the first leader is a."""
     leader = first.lone(first.one("Current"), "leads")
     own = first.lone(leader, "rack") if leader else None
@@ -119,7 +119,7 @@ def _racks(first: State) -> dict[str, str]:
     return dict(zip(used, string.ascii_lowercase, strict=False))
 
 
-def _names(first: State, racks: Mapping[str, str]) -> dict[str, str]:
+def _names(first: ModelState, racks: Mapping[str, str]) -> dict[str, str]:
     """Return a name for each broker, numbered by rack, in a rack the first leader first, then ISR members."""
     leader = first.lone(first.one("Current"), "leads")
     isr = first.atoms("Isr")
@@ -129,13 +129,15 @@ def _names(first: State, racks: Mapping[str, str]) -> dict[str, str]:
     return {broker: f"{number}{letters[broker] if broker in named else '?'}" for number, broker in enumerate(order, 1)}
 
 
-def _step(before: State | None, state: State, kind: str, names: Mapping[str, str], racks: Mapping[str, str]) -> Step:
+def _step(
+    before: ModelState | None, state: ModelState, kind: str, names: Mapping[str, str], racks: Mapping[str, str]
+) -> TraceStep:
     leader = state.lone(state.one("Current"), "leads")
     seen = _numbers(state.atoms("Committed"))
     held = _numbers(state.join(leader, "log")) if leader else ()
     runs = leader is not None and leader in state.atoms("Up")
     whom = tuple(sorted(names[broker] for broker in before.atoms("Whom"))) if before else ()
-    return Step(
+    return TraceStep(
         event=_event(before, state, kind, whom) if before else "",
         kind=kind,
         whom=whom,
@@ -149,11 +151,11 @@ def _step(before: State | None, state: State, kind: str, names: Mapping[str, str
     )
 
 
-def _replica(state: State, broker: str, names: Mapping[str, str], racks: Mapping[str, str]) -> Replica:
+def _replica(state: ModelState, broker: str, names: Mapping[str, str], racks: Mapping[str, str]) -> TraceReplica:
     log = _numbers(state.join(broker, "log"))
     view = state.lone(broker, "view")
     up = broker in state.atoms("Up")
-    return Replica(
+    return TraceReplica(
         name=names[broker],
         rack=racks[str(state.lone(broker, "rack"))],
         log=log,
@@ -167,7 +169,7 @@ def _replica(state: State, broker: str, names: Mapping[str, str], racks: Mapping
     )
 
 
-def _event(before: State, state: State, kind: str, whom: Collection[str]) -> str:
+def _event(before: ModelState, state: ModelState, kind: str, whom: Collection[str]) -> str:
     if kind not in _WORDS:
         raise RackgateError(f"the instance has an event {kind!r} that pyhooks/formal/trace.py has no words for")
     new = sorted(state.atoms("Appended") - before.atoms("Appended"))

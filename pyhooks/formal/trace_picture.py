@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from pyhooks.formal.trace import Replica, Step
+    from pyhooks.formal.trace import TraceReplica, TraceStep
 
 # inches
 CELL, ROW, LEFT, HEAD, FOOT, WORDS = 1.32, 0.62, 0.95, 0.66, 0.74, 0.44
@@ -29,7 +29,7 @@ LEAST, LINE, LETTER = 9.3, 0.2, 0.107
 _PNG_DPI = 110
 
 
-def write(trace: Sequence[Step], title: str, folder: Path, name: str) -> tuple[Path, Path]:
+def write(trace: Sequence[TraceStep], title: str, folder: Path, name: str) -> tuple[Path, Path]:
     """Write the picture as SVG and PNG; the same trace gives the same files.
 
     Args:
@@ -45,7 +45,7 @@ def write(trace: Sequence[Step], title: str, folder: Path, name: str) -> tuple[P
     return svg, png
 
 
-def draw(trace: Sequence[Step], title: str) -> Figure:
+def draw(trace: Sequence[TraceStep], title: str) -> Figure:
     """Draw the picture.
 
     Args:
@@ -103,7 +103,7 @@ def _y(row: int, brokers: int) -> float:
     return FOOT + ROW * (brokers - 1 - row)
 
 
-def _racks(axes: Axes, first: Step, width: float) -> None:
+def _racks(axes: Axes, first: TraceStep, width: float) -> None:
     brokers = len(first.replicas)
     letters = [replica.rack for replica in first.replicas]
     for letter in dict.fromkeys(letters):
@@ -124,7 +124,7 @@ def _racks(axes: Axes, first: Step, width: float) -> None:
     axes.plot([0.1, width - 0.1], [FOOT, FOOT], color=LIGHT.grid, linewidth=1)
 
 
-def _column(axes: Axes, step: Step, left: float, number: int) -> None:
+def _column(axes: Axes, step: TraceStep, left: float, number: int) -> None:
     brokers = len(step.replicas)
     head = step.event or "at first"
     colour = LOST if step.kind in ("Destroy", "Kill") else LIGHT.ink
@@ -137,7 +137,7 @@ def _column(axes: Axes, step: Step, left: float, number: int) -> None:
     _below(axes, step, left)
 
 
-def _cell(axes: Axes, replica: Replica, left: float, bottom: float, *, touched: bool) -> None:
+def _cell(axes: Axes, replica: TraceReplica, left: float, bottom: float, *, touched: bool) -> None:
     box = (left + 0.07, bottom + 0.08)
     wide, tall = CELL - 0.14, ROW - 0.16
     edge, style, line = (
@@ -181,7 +181,7 @@ def _cell(axes: Axes, replica: Replica, left: float, bottom: float, *, touched: 
         axes.plot([left + CELL - 0.3], [middle], marker="x", markersize=9, markeredgewidth=2, color=LOST)
 
 
-def _below(axes: Axes, step: Step, left: float) -> None:
+def _below(axes: Axes, step: TraceStep, left: float) -> None:
     isr = " ".join(one.name for one in step.replicas if one.in_isr) or "none"
     elr = " ".join(one.name for one in step.replicas if one.in_elr)
     last_known = " ".join(step.last_known)

@@ -24,10 +24,10 @@ from pyhooks.lab.lab import Lab
 if TYPE_CHECKING:
     from rich.status import Status
 
-    from pyhooks.placement.check_report import Report
-    from pyhooks.placement.cluster_query import Seen
-    from pyhooks.placement.gate_forecast import Topic
-    from pyhooks.placement.reassignment_plan import Plan
+    from pyhooks.placement.check_report import CheckReport
+    from pyhooks.placement.cluster_query import ClusterObservation
+    from pyhooks.placement.gate_forecast import CheckedTopic
+    from pyhooks.placement.reassignment_plan import ReassignmentPlan
 
 WIDTH = 100  # columns, where there is no terminal
 
@@ -117,7 +117,9 @@ def check_command(
     raise typer.Exit(1 if report.at_risk else 0)
 
 
-def make_report(seen: Seen, topics: Sequence[Topic], *, strict: bool, expect_racks: int = 1) -> Report:
+def make_report(
+    seen: ClusterObservation, topics: Sequence[CheckedTopic], *, strict: bool, expect_racks: int = 1
+) -> CheckReport:
     """Collect all findings of a check, worst first.
 
     Args:
@@ -126,7 +128,7 @@ def make_report(seen: Seen, topics: Sequence[Topic], *, strict: bool, expect_rac
         strict: notices count as risks.
         expect_racks: topics that require fewer racks are at risk.
     """
-    from pyhooks.placement.check_report import Report
+    from pyhooks.placement.check_report import CheckReport
     from pyhooks.placement.enforcement import enforcement_findings
     from pyhooks.placement.findings import (
         at_risk,
@@ -149,16 +151,16 @@ def make_report(seen: Seen, topics: Sequence[Topic], *, strict: bool, expect_rac
             *weaker_internal_topics(seen.cluster, topics),
         ]
     )
-    return Report(seen, reports, found, at_risk(found, strict=strict))
+    return CheckReport(seen, reports, found, at_risk(found, strict=strict))
 
 
-def _look(bootstrap: str, command_config: Path | None, timeout_s: float) -> Seen:
+def _look(bootstrap: str, command_config: Path | None, timeout_s: float) -> ClusterObservation:
     with _progress() as status:
         # imported late because starting the JVM takes a second
         from pyhooks.placement import cluster_query
 
-        cluster_query.hush()
-        return cluster_query.look(
+        cluster_query.disable_client_log()
+        return cluster_query.query_cluster(
             bootstrap, cluster_query.client_config(command_config), timeout_s=timeout_s, say=status.update
         )
 
@@ -176,7 +178,7 @@ def _console(*, stderr: bool) -> Console:
     return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=WIDTH)
 
 
-def _chosen(topics: Sequence[Topic], patterns: Sequence[str]) -> tuple[Topic, ...]:
+def _chosen(topics: Sequence[CheckedTopic], patterns: Sequence[str]) -> tuple[CheckedTopic, ...]:
     # brackets have no special meaning in these patterns
     literal = [pattern.replace("[", "[[]") for pattern in patterns]
     for pattern, own in zip(patterns, literal, strict=True):
@@ -187,11 +189,11 @@ def _chosen(topics: Sequence[Topic], patterns: Sequence[str]) -> tuple[Topic, ..
     return tuple(one for one in topics if not literal or any(fnmatchcase(one.name, own) for own in literal))
 
 
-def _plan(seen: Seen, topics: Sequence[Topic], file: Path | None) -> bool:
+def _plan(seen: ClusterObservation, topics: Sequence[CheckedTopic], file: Path | None) -> bool:
     """Print or write the plan, summarize it on standard error, and return whether it is complete."""
-    from pyhooks.placement.reassignment_plan import plan as make_plan
+    from pyhooks.placement.reassignment_plan import plan_reassignment
 
-    made = make_plan(seen.cluster, frozenset(one.name for one in topics))
+    made = plan_reassignment(seen.cluster, frozenset(one.name for one in topics))
     text = made.to_json() + "\n"
     if file is None:
         with reader_may_leave():
@@ -205,7 +207,7 @@ def _plan(seen: Seen, topics: Sequence[Topic], file: Path | None) -> bool:
     return made.complete
 
 
-def _tell(made: Plan, file: Path | None) -> None:
+def _tell(made: ReassignmentPlan, file: Path | None) -> None:
     console = _console(stderr=True)
     moved = sum(move.moved for move in made.moves)
     if made.moves:

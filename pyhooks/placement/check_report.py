@@ -17,8 +17,8 @@ The JSON is one object. Keys are stable: later versions may add some.
 - ``partitions`` of a topic: a list of ``{partition, leader, replicas, isr, elr, adding, removing, racks, isr_racks,
   needs, writable, stopped_by, stopped_when_whole, lone_racks, lone_now, reachable}``. ``needs`` is ``{replicas,
   racks}``: the effective M and R. ``stopped_by`` and ``stopped_when_whole`` are ``{brokers, racks}``. The keys from
-  ``racks`` on are those of ``pyhooks.placement.gate_forecast.State``; they are missing if no broker reported the
-  topic's settings.
+  ``racks`` on are those of ``pyhooks.placement.gate_forecast.PartitionForecast``; they are missing if no broker
+  reported the topic's settings.
 - ``findings``: a list of ``{severity, code, topic, partitions, means, remedy}``, worst first; ``topic`` is null in a
   finding about the cluster.
 
@@ -41,9 +41,9 @@ from rich.text import Text
 from pyhooks.core.terminal import plain, visible
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
 from pyhooks.kafka.gate import NO_RACK
-from pyhooks.placement.cluster_query import Seen
+from pyhooks.placement.cluster_query import ClusterObservation
 from pyhooks.placement.findings import SEVERITIES, Finding, Severity, TopicReport
-from pyhooks.placement.gate_forecast import Broker, Need, Setting, State, rack_name
+from pyhooks.placement.gate_forecast import Broker, ConfigValue, Need, PartitionForecast, rack_name
 
 STYLES: dict[Severity, str] = {"error": "bold red", "unknown": "magenta", "risk": "yellow", "notice": "dim"}
 TOPICS_SHOWN = 40
@@ -54,7 +54,7 @@ TEXT_SHOWN = 1000  # characters of a finding's sentence
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckReport:
     """Result of a check.
 
     Attributes:
@@ -64,18 +64,18 @@ class Report:
         at_risk: whether the exit status is 1.
     """
 
-    seen: Seen
+    seen: ClusterObservation
     topics: tuple[TopicReport, ...]
     findings: tuple[Finding, ...]
     at_risk: bool
 
 
-def as_json(report: Report) -> str:
+def as_json(report: CheckReport) -> str:
     """Return the report as JSON; see the module's docstring."""
     return "".join(json_parts(report))
 
 
-def json_parts(report: Report) -> Iterable[str]:
+def json_parts(report: CheckReport) -> Iterable[str]:
     """Yield the JSON in parts, mostly one line each, so that a large report is never in memory as a whole."""
     cluster, enforcement = report.seen.cluster, report.seen.enforcement
     racks: dict[str, list[int]] = {}
@@ -103,11 +103,11 @@ def json_parts(report: Report) -> Iterable[str]:
     yield "\n}"
 
 
-def _setting(setting: Setting | None) -> dict[str, Any] | None:
+def _setting(setting: ConfigValue | None) -> dict[str, Any] | None:
     return None if setting is None else asdict(setting)
 
 
-def _broker_json(seen: Seen, broker: Broker) -> dict[str, Any]:
+def _broker_json(seen: ClusterObservation, broker: Broker) -> dict[str, Any]:
     answer = seen.enforcement.answers.get(broker.broker_id)
     default = answer.default if answer else None
     return {
@@ -169,7 +169,7 @@ def _topic_json(report: TopicReport) -> dict[str, Any]:
     }
 
 
-def print_report(console: Console, report: Report, *, strict: bool) -> None:
+def print_report(console: Console, report: CheckReport, *, strict: bool) -> None:
     """Print tables and findings, formatted for 100 columns.
 
     Args:
@@ -181,7 +181,7 @@ def print_report(console: Console, report: Report, *, strict: bool) -> None:
         console.print(part)
 
 
-def _parts(report: Report, *, strict: bool) -> Iterable[RenderableType]:
+def _parts(report: CheckReport, *, strict: bool) -> Iterable[RenderableType]:
     worst = {finding.topic: finding.severity for finding in reversed(report.findings)}
     ranked = sorted(report.topics, key=lambda r: SEVERITIES.index(worst.get(r.topic.name, "notice")))
     if ranked:
@@ -203,7 +203,7 @@ def _parts(report: Report, *, strict: bool) -> Iterable[RenderableType]:
     yield _summary(report, strict=strict)
 
 
-def _summary(report: Report, *, strict: bool) -> RenderableType:
+def _summary(report: CheckReport, *, strict: bool) -> RenderableType:
     counts = {severity: sum(f.severity == severity for f in report.findings) for severity in SEVERITIES}
     partitions = sum(len(topic.topic.partitions) for topic in report.topics)
     looked = f"{_count(len(report.topics), 'topic')}, {_count(partitions, 'partition')}"
@@ -262,7 +262,7 @@ def _range(numbers: Iterable[int]) -> str:
     return "-" if not found else str(found[0]) if len(found) == 1 else f"{found[0]}-{found[-1]}"
 
 
-def _needs(need: Need | None, what: str, states: Sequence[State]) -> Text:
+def _needs(need: Need | None, what: str, states: Sequence[PartitionForecast]) -> Text:
     if need is None:
         return Text("?", style=STYLES["unknown"])
     setting = need.replicas if what == "replicas" else need.racks
@@ -277,7 +277,7 @@ def _needs(need: Need | None, what: str, states: Sequence[State]) -> Text:
     return text
 
 
-def _racks(states: Sequence[State]) -> str:
+def _racks(states: Sequence[PartitionForecast]) -> str:
     """List the racks of all partitions; if partitions have different racks, also how many racks each has."""
     kinds = {state.racks for state in states}
     racks = sorted({rack for kind in kinds for rack in kind})
@@ -291,7 +291,7 @@ def _rack(rack: str) -> str:
     return visible(rack_name(rack), length_max=NAME_SHOWN)
 
 
-def _writable(states: Sequence[State], partitions: int) -> Text:
+def _writable(states: Sequence[PartitionForecast], partitions: int) -> Text:
     if not states or len(states) < partitions:
         return Text("?", style=STYLES["unknown"])
     refused = [state for state in states if not state.writable]
@@ -314,7 +314,7 @@ def _losses(report: TopicReport) -> Text:
     return Text(_tally(stops, len(states)), style=STYLES["risk" if risk else "notice"])
 
 
-def _alone(states: Sequence[State]) -> Text:
+def _alone(states: Sequence[PartitionForecast]) -> Text:
     if not states:
         return Text("?", style=STYLES["unknown"])
     racks = {rack: sum(rack in state.lone_racks for state in states) for state in states for rack in state.lone_racks}
@@ -334,7 +334,7 @@ def _tally(racks: dict[str, int], partitions: int) -> str:
     return " ".join(_rack(rack) + ("" if number == partitions else f":{number}") for rack, number in racks.items())
 
 
-def _brokers_shown(seen: Seen) -> list[Broker]:
+def _brokers_shown(seen: ClusterObservation) -> list[Broker]:
     """Return at most ``BROKERS_SHOWN`` brokers; if there are more, those that differ from the majority come first."""
     brokers = sorted(seen.cluster.brokers.values(), key=lambda broker: broker.broker_id)
     if len(brokers) <= BROKERS_SHOWN:
@@ -344,7 +344,7 @@ def _brokers_shown(seen: Seen) -> list[Broker]:
     return brokers[:BROKERS_SHOWN]
 
 
-def _broker_table(seen: Seen, brokers: Sequence[Broker]) -> RenderableType:
+def _broker_table(seen: ClusterObservation, brokers: Sequence[Broker]) -> RenderableType:
     table = _table("who enforces racks")
     table.add_column("broker", justify="right")
     table.add_column("rack", overflow="fold")

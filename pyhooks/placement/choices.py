@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pyhooks.placement.exact_model import Weighed, cells, weigh_cells
-from pyhooks.placement.failure_rates import Chances
+from pyhooks.placement.exact_model import Evaluation, evaluate_groups, isr_groups
+from pyhooks.placement.failure_rates import FailureProbabilities
 from pyhooks.placement.replica_placement import Placement
 
 
@@ -31,7 +31,7 @@ class Choice:
     placement: Placement
     min_replicas: int
     min_racks: tuple[int, ...]
-    weighed: Weighed
+    weighed: Evaluation
     cross_rack: float
     dominated: bool = False
 
@@ -72,7 +72,7 @@ def cross_rack(placement: Placement) -> float:
     return sum(count / replicas * (replicas - count) for count in placement.counts)
 
 
-def choices(placements: Iterable[Placement], chances: Chances) -> tuple[Choice, ...]:
+def choices(placements: Iterable[Placement], chances: FailureProbabilities) -> tuple[Choice, ...]:
     """Return all settings that allow writes, in the order of placements, M and R, with dominated ones marked.
 
     Args:
@@ -83,13 +83,13 @@ def choices(placements: Iterable[Placement], chances: Chances) -> tuple[Choice, 
     return tuple(replace(one, dominated=beaten) for one, beaten in zip(found, _beaten(found), strict=True))
 
 
-def _of_placement(placement: Placement, chances: Chances) -> Iterable[Choice]:
-    seen = cells(placement, chances)
+def _of_placement(placement: Placement, chances: FailureProbabilities) -> Iterable[Choice]:
+    seen = isr_groups(placement, chances)
     for min_replicas in range(1, placement.replicas + 1):
         # with a higher R fewer ISRs pass the gate; if none is lost, the higher R is the same choice
         last: Choice | None = None
         for min_racks in range(1, min(min_replicas, len(placement.racks)) + 1):
-            weighed = weigh_cells(placement, seen, min_replicas=min_replicas, min_racks=min_racks)
+            weighed = evaluate_groups(placement, seen, min_replicas=min_replicas, min_racks=min_racks)
             if last is not None and weighed == replace(last.weighed, limits=weighed.limits):
                 last = replace(last, min_racks=(*last.min_racks, min_racks), weighed=weighed)
                 continue
@@ -112,7 +112,7 @@ class _Goal:
     """Goal: its condition, the order of preference among choices that meet it, and the reason why none may."""
 
     text: str
-    reached: Callable[[Weighed], bool]
+    reached: Callable[[Evaluation], bool]
     order: Callable[[Choice], tuple[float, ...]]
     missing: str
 

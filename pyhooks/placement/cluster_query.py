@@ -30,9 +30,16 @@ from pyhooks.jvm.client import java_of
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.kafka.features import RACKS_FEATURE
 from pyhooks.kafka.topics import minimum
-from pyhooks.placement.connection_diagnosis import why_no_answer
-from pyhooks.placement.enforcement import MIN_RACKS, MIN_REPLICAS, OBSERVED_RACKS, Answer, Enforcement, strictest
-from pyhooks.placement.gate_forecast import Broker, Cluster, Need, Partition, Setting, Topic
+from pyhooks.placement.connection_diagnosis import diagnose
+from pyhooks.placement.enforcement import (
+    MIN_RACKS,
+    MIN_REPLICAS,
+    OBSERVED_RACKS,
+    BrokerResponse,
+    Enforcement,
+    strictest,
+)
+from pyhooks.placement.gate_forecast import Broker, CheckedTopic, ClusterSnapshot, ConfigValue, Need, ReportedPartition
 
 # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource
 _SOURCES = {1: "topic", 2: "broker", 3: "cluster", 4: "file", 5: "default"}
@@ -56,7 +63,7 @@ _POLL_MS = 100
 
 
 @dataclass(frozen=True)
-class Seen:
+class ClusterObservation:
     """Observed cluster and responses of its brokers.
 
     Attributes:
@@ -64,7 +71,7 @@ class Seen:
         enforcement: responses of the brokers.
     """
 
-    cluster: Cluster
+    cluster: ClusterSnapshot
     enforcement: Enforcement
 
 
@@ -90,7 +97,7 @@ def client_config(file: Path | None) -> dict[str, str]:
     return found
 
 
-def hush() -> None:
+def disable_client_log() -> None:
     """Disable the log of Kafka's clients in this process; their errors are reported in one line instead.
 
     Raises:
@@ -100,7 +107,9 @@ def hush() -> None:
     jpype.JClass("org.apache.logging.log4j.core.config.Configurator").setRootLevel(levels)
 
 
-def look(bootstrap: str, config: Mapping[str, str], *, timeout_s: float, say: Callable[[str], None]) -> Seen:
+def query_cluster(
+    bootstrap: str, config: Mapping[str, str], *, timeout_s: float, say: Callable[[str], None]
+) -> ClusterObservation:
     """Query a cluster and all its brokers.
 
     Args:
@@ -139,29 +148,31 @@ def look(bootstrap: str, config: Mapping[str, str], *, timeout_s: float, say: Ca
     brokers, questions = _brokers(nodes), _questions(nodes)
     say(f"asking {len(questions)} brokers what they enforce")
     hosted = _hosted(described, set(questions))
-    found = ask_brokers(questions, hosted, config, timeout_s=_left_s(end) * (1 - _SHARE))
+    found = query_each_broker(questions, hosted, config, timeout_s=_left_s(end) * (1 - _SHARE))
     enforcement = _enforcement(brokers, found)
     rest = sorted(set(described) - {topic for answer in found.answers.values() for topic in answer.topics})
     elsewhere: Mapping[str, Need] = {}
     if rest and found.answers:
         # no broker with replicas of these topics responded, so another broker's view is the best available
         one = min(found.answers)
-        again = ask_brokers({one: questions[one]}, {one: rest}, config, timeout_s=_left_s(end))
+        again = query_each_broker({one: questions[one]}, {one: rest}, config, timeout_s=_left_s(end))
         elsewhere = again.answers[one].topics if one in again.answers else {}
     made = tuple(
         _topic(name, state, moving, found.answers, elsewhere)
         if isinstance(state, TopicState)
-        else Topic(name, internal=False, partitions=(), need=None, unanswered=_why(state))
+        else CheckedTopic(name, internal=False, partitions=(), need=None, unanswered=_why(state))
         for name, state in topics.items()
     )
-    return Seen(Cluster(cluster_id, brokers, made, enforcement.enforced, voters, unanswered), enforcement)
+    return ClusterObservation(
+        ClusterSnapshot(cluster_id, brokers, made, enforcement.enforced, voters, unanswered), enforcement
+    )
 
 
 def _left_s(end: float) -> float:
     return max(_LEAST_S, end - time.monotonic())
 
 
-def look_at_brokers(bootstrap: str, config: Mapping[str, str], *, timeout_s: float) -> Seen:
+def query_brokers(bootstrap: str, config: Mapping[str, str], *, timeout_s: float) -> ClusterObservation:
     """Query a cluster for its brokers, and each broker for what it enforces, without topics.
 
     Args:
@@ -178,13 +189,13 @@ def look_at_brokers(bootstrap: str, config: Mapping[str, str], *, timeout_s: flo
     except JavaError as error:
         raise _unasked(bootstrap, config, error, timeout_s) from error
     brokers = _brokers(nodes)
-    enforcement = _enforcement(brokers, ask_brokers(_questions(nodes), {}, config, timeout_s=timeout_s))
-    return Seen(Cluster(cluster_id, brokers, (), enforcement.enforced), enforcement)
+    enforcement = _enforcement(brokers, query_each_broker(_questions(nodes), {}, config, timeout_s=timeout_s))
+    return ClusterObservation(ClusterSnapshot(cluster_id, brokers, (), enforcement.enforced), enforcement)
 
 
 def _unasked(bootstrap: str, config: Mapping[str, str], error: JavaError, timeout_s: float) -> RackgateError:
     if error.java_class in _TIMEOUTS:
-        why = why_no_answer(bootstrap, config) or f"no answer within {timeout_s:.0f} s"
+        why = diagnose(bootstrap, config) or f"no answer within {timeout_s:.0f} s"
     else:
         why = _deepest(error)
     return RackgateError(f"cluster {bootstrap}: {why}; see --bootstrap and --command-config")
@@ -200,7 +211,7 @@ def _questions(nodes: Sequence[ClusterNode]) -> dict[int, tuple[str, int]]:
     return {node.broker_id: (node.host, node.port) for node in nodes if not node.fenced}
 
 
-def _enforcement(brokers: Mapping[int, Broker], found: Found) -> Enforcement:
+def _enforcement(brokers: Mapping[int, Broker], found: BrokerResponses) -> Enforcement:
     fenced = {broker.broker_id: "fenced" for broker in brokers.values() if broker.fenced}
     return Enforcement(answers=found.answers, silent={**found.silent, **fenced})
 
@@ -246,30 +257,32 @@ def _topic(
     name: str,
     state: TopicState,
     moving: Mapping[tuple[str, int], Reassignment],
-    answers: Mapping[int, Answer],
+    answers: Mapping[int, BrokerResponse],
     elsewhere: Mapping[str, Need],
-) -> Topic:
+) -> CheckedTopic:
     said = {broker: answer.topics[name] for broker, answer in answers.items() if name in answer.topics}
     partitions = []
     for number, told in sorted(state.partitions.items()):
         change = moving.get((name, number), Reassignment())
         partitions.append(
-            Partition(name, number, told.leader, told.replicas, told.isr, told.elr, change.adding, change.removing)
+            ReportedPartition(
+                name, number, told.leader, told.replicas, told.isr, told.elr, change.adding, change.removing
+            )
         )
-    return Topic(name, state.internal, tuple(partitions), strictest([*said.values(), elsewhere.get(name)]), said)
+    return CheckedTopic(name, state.internal, tuple(partitions), strictest([*said.values(), elsewhere.get(name)]), said)
 
 
 @dataclass(frozen=True)
-class Found:
+class BrokerResponses:
     """Responses of brokers, and reasons why other brokers did not respond, by broker id."""
 
-    answers: Mapping[int, Answer]
+    answers: Mapping[int, BrokerResponse]
     silent: Mapping[int, str]
 
 
 @dataclass
-class Told:
-    """Settings that a broker reported; the attributes are those of ``Answer``."""
+class ReportedSettings:
+    """Settings that a broker reported; the attributes are those of ``BrokerResponse``."""
 
     default: Need | None = None
     property_racks: int | None = None
@@ -341,12 +354,12 @@ class _Talk:
     node: Any
     requests: list[Any]
     wanted: frozenset[str]
-    answer: Answer | None = None
+    answer: BrokerResponse | None = None
     open: int = 0
-    told: Told = field(default_factory=Told)
+    told: ReportedSettings = field(default_factory=ReportedSettings)
 
 
-def _setting(config: Mapping[str, Any]) -> Setting | None:
+def _setting(config: Mapping[str, Any]) -> ConfigValue | None:
     """Return a setting, or None if its value is not valid for M and R."""
     value, source = minimum(config.get("value")), config.get("configSource")
     if value is None:
@@ -355,8 +368,8 @@ def _setting(config: Mapping[str, Any]) -> Setting | None:
     return _settings(value, _SOURCES.get(source, "unknown") if isinstance(source, int) else "unknown")
 
 
-_settings = lru_cache(maxsize=1024)(Setting)
-_NO_RACKS_REQUIRED = Setting(1, "default")
+_settings = lru_cache(maxsize=1024)(ConfigValue)
+_NO_RACKS_REQUIRED = ConfigValue(1, "default")
 
 
 def _in_metadata(need: Need) -> Need:
@@ -371,19 +384,19 @@ def _property(config: Mapping[str, Any]) -> int | None:
     return minimum(next(own, None))
 
 
-def _observed(config: Mapping[str, Any] | None) -> Setting | None:
+def _observed(config: Mapping[str, Any] | None) -> ConfigValue | None:
     """Return ``min.insync.racks.observe`` if it is set, and None for the default."""
     setting = _setting(config) if config else None
     return None if setting is None or setting.source == "default" else setting
 
 
-def ask_brokers(
+def query_each_broker(
     brokers: Mapping[int, tuple[str, int]],
     topics: Mapping[int, Sequence[str]],
     config: Mapping[str, str],
     *,
     timeout_s: float,
-) -> Found:
+) -> BrokerResponses:
     """Query brokers, ``_AT_ONCE`` at a time, for versions, features, their settings and those of topics.
 
     The JVM must be running. Each broker has a client of its own, so that an invalid response affects only this broker.
@@ -397,7 +410,7 @@ def ask_brokers(
     deadline = time.monotonic() + timeout_s
     each_s = timeout_s / max(1, math.ceil(len(brokers) / _AT_ONCE))
     waiting = deque(sorted(brokers))
-    heard: dict[int, Answer | str] = {}
+    heard: dict[int, BrokerResponse | str] = {}
     faults: list[Exception] = []
 
     def work() -> None:
@@ -428,15 +441,15 @@ def ask_brokers(
         for broker, (host, port) in brokers.items()
         if broker not in known
     }
-    return Found(
-        answers={broker: answer for broker, answer in sorted(known.items()) if isinstance(answer, Answer)},
+    return BrokerResponses(
+        answers={broker: answer for broker, answer in sorted(known.items()) if isinstance(answer, BrokerResponse)},
         silent=late | {broker: reason for broker, reason in known.items() if isinstance(reason, str)},
     )
 
 
 def _ask_one(
     broker: int, address: tuple[str, int], topics: Sequence[str], config: Mapping[str, str], timeout_s: float
-) -> Answer | str:
+) -> BrokerResponse | str:
     """Return a broker's response, or the reason why there is none."""
     kafka = jpype.JPackage("org").apache.kafka
     properties = jpype.java.util.HashMap()
@@ -505,10 +518,10 @@ def _send_next(client: Any, versions: Any, clock: Any, talk: _Talk) -> None:
     talk.open += 1
 
 
-def _handshake(told: Any) -> Answer:
+def _handshake(told: Any) -> BrokerResponse:
     produce = told.apiVersion(jpype.JClass("org.apache.kafka.common.protocol.ApiKeys").PRODUCE)
     supported = told.supportedFeatures().get(RACKS_FEATURE)
-    return Answer(
+    return BrokerResponse(
         produce=0 if produce is None else int(produce.maxVersion()),
         supports=0 if supported is None else int(supported.max()),
         levels={str(entry.getKey()): int(entry.getValue()) for entry in told.finalizedFeatures().entrySet()},

@@ -21,7 +21,7 @@ _SASL_HANDSHAKE = 17
 _NONE = b"rackgate-asks-which"  # not a SASL mechanism, so a SASL listener responds with those that it supports
 
 
-def why_no_answer(bootstrap: str, config: Mapping[str, str]) -> str:
+def diagnose(bootstrap: str, config: Mapping[str, str]) -> str:
     """Return the reason found at the first ``ADDRESSES_MAX`` addresses, or an empty text; takes about 2 s at most.
 
     Args:

@@ -16,7 +16,7 @@ from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE, UPGRADE, level_of
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_RACKS_OBSERVE, MIN_INSYNC_REPLICAS
 from pyhooks.kafka.topics import MINIMUM_MAX
 from pyhooks.placement.findings import Finding, brokers_in_words, some
-from pyhooks.placement.gate_forecast import Broker, Need, Setting, Topic
+from pyhooks.placement.gate_forecast import Broker, CheckedTopic, ConfigValue, Need
 
 PRODUCE_WITH_RACKS = 14
 MIN_REPLICAS, MIN_RACKS = MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS
@@ -27,7 +27,7 @@ Knows = Literal["yes", "no", "partly"]
 
 
 @dataclass(frozen=True)
-class Answer:
+class BrokerResponse:
     """Response of a broker: its versions, features and settings.
 
     Attributes:
@@ -79,7 +79,7 @@ class Enforcement:
         silent: reasons why the other brokers did not respond, by broker id.
     """
 
-    answers: Mapping[int, Answer]
+    answers: Mapping[int, BrokerResponse]
     silent: Mapping[int, str]
 
     @property
@@ -111,7 +111,7 @@ def strictest(needs: Iterable[Need | None]) -> Need | None:
 
 
 def enforcement_findings(
-    seen: Enforcement, brokers: Mapping[int, Broker], topics: Sequence[Topic]
+    seen: Enforcement, brokers: Mapping[int, Broker], topics: Sequence[CheckedTopic]
 ) -> tuple[Finding, ...]:
     """Return findings about brokers that disagree, lack the overlay, or did not respond.
 
@@ -171,7 +171,7 @@ def _invalid(seen: Enforcement) -> Iterable[Finding]:
 
 
 def _software(
-    seen: Enforcement, topics: Sequence[Topic], demanding: Sequence[str], *, wanted: bool
+    seen: Enforcement, topics: Sequence[CheckedTopic], demanding: Sequence[str], *, wanted: bool
 ) -> Iterable[Finding]:
     kinds: dict[Knows, list[int]] = {"yes": [], "no": [], "partly": []}
     for broker, answer in sorted(seen.answers.items()):
@@ -247,7 +247,7 @@ def _properties(seen: Enforcement) -> Iterable[Finding]:
         yield Finding("error", "property-above-cluster-value", means, remedy)
 
 
-def _topics_differ(topics: Sequence[Topic]) -> Iterable[Finding]:
+def _topics_differ(topics: Sequence[CheckedTopic]) -> Iterable[Finding]:
     for topic in topics:
         own = {
             broker: need
@@ -263,7 +263,7 @@ def _differ(what: str, needs: Mapping[int, Need], topic: str) -> Iterable[Findin
 
     Brokers that do not know the config have a finding of their own, so only the values of the others are compared.
     """
-    parts: tuple[tuple[str, Callable[[Need], Setting | None]], ...] = (
+    parts: tuple[tuple[str, Callable[[Need], ConfigValue | None]], ...] = (
         (MIN_REPLICAS, lambda need: need.replicas),
         (MIN_RACKS, lambda need: need.racks),
     )

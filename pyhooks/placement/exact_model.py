@@ -53,7 +53,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pyhooks.kafka import gate
-from pyhooks.placement.failure_rates import Chances
+from pyhooks.placement.failure_rates import FailureProbabilities
 from pyhooks.placement.replica_placement import Placement
 
 Elr = Literal["racks", "replicas", "off"]
@@ -61,7 +61,7 @@ ELRS: tuple[Elr, ...] = ("racks", "replicas", "off")
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedShares:
     """Share of time in which acks=all is refused, by cause; the causes exclude each other.
 
     Attributes:
@@ -81,7 +81,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Lost:
+class LossProbability:
     """Probability that all replicas of a set are destroyed within the window, by cause.
 
     Attributes:
@@ -99,9 +99,9 @@ class Lost:
         """By any cause."""
         return self.brokers + self.one_rack + self.more_racks
 
-    def plus(self, other: Lost, times: float) -> Lost:
+    def plus(self, other: LossProbability, times: float) -> LossProbability:
         """Return the sum of this and ``times`` the other."""
-        return Lost(
+        return LossProbability(
             self.brokers + times * other.brokers,
             self.one_rack + times * other.one_rack,
             self.more_racks + times * other.more_racks,
@@ -109,7 +109,7 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Cell:
+class IsrGroup:
     """All ISRs of the same size in the same number of racks; the gate treats them alike.
 
     Attributes:
@@ -124,13 +124,13 @@ class Cell:
     members: int
     racks: int
     probability: float
-    lost: Lost
-    worst: Lost
+    lost: LossProbability
+    worst: LossProbability
     worst_set: Placement
 
 
 @dataclass(frozen=True)
-class Weighed:
+class Evaluation:
     """Availability and durability of a placement with M and R.
 
     Attributes:
@@ -154,11 +154,11 @@ class Weighed:
     placement: Placement
     limits: gate.Limits
     writable: bool
-    refused: Refused
+    refused: RefusedShares
     one_rack_alone: float
-    usual: Lost
-    worst: Lost
-    whole: Lost
+    usual: LossProbability
+    worst: LossProbability
+    whole: LossProbability
     worst_set: Placement | None
     writes_without_brokers: int
     writes_without_racks: int
@@ -166,22 +166,22 @@ class Weighed:
     outlives_racks: int
 
 
-def cells(placement: Placement, chances: Chances) -> tuple[Cell, ...]:
+def isr_groups(placement: Placement, chances: FailureProbabilities) -> tuple[IsrGroup, ...]:
     """Return all possible ISRs of a placement, from none to all replicas, grouped by member and rack count.
 
     Replicas in one rack are interchangeable, so the enumeration is over the number of available replicas in each rack:
     at most 2 to the power of RF outcomes, each with its exact probability.
     """
-    found: dict[tuple[int, int], Cell] = {}
+    found: dict[tuple[int, int], IsrGroup] = {}
     sizes = [_there(count, chances) for count in placement.counts]
     for present in itertools.product(*(range(count + 1) for count in placement.counts)):
         probability = math.prod(size[count] for size, count in zip(sizes, present, strict=True))
         isr = Placement.of(dict(zip(placement.racks, present, strict=True)))
         lost = destroyed(isr, chances)
         key = (isr.replicas, len(isr.racks))
-        before = found.get(key, Cell(*key, 0.0, Lost(), lost, isr))
+        before = found.get(key, IsrGroup(*key, 0.0, LossProbability(), lost, isr))
         worse = lost.total > before.worst.total
-        found[key] = Cell(
+        found[key] = IsrGroup(
             *key,
             before.probability + probability,
             before.lost.plus(lost, probability),
@@ -191,7 +191,7 @@ def cells(placement: Placement, chances: Chances) -> tuple[Cell, ...]:
     return tuple(found[key] for key in sorted(found))
 
 
-def _there(count: int, chances: Chances) -> list[float]:
+def _there(count: int, chances: FailureProbabilities) -> list[float]:
     """Return the probabilities that 0, 1, … of a rack's replicas are available."""
     p, rack = chances.broker_away, 1 - chances.rack_away
     shares = [rack * math.comb(count, there) * (1 - p) ** there * p ** (count - there) for there in range(count + 1)]
@@ -199,17 +199,19 @@ def _there(count: int, chances: Chances) -> list[float]:
     return shares
 
 
-def destroyed(replicas: Placement, chances: Chances) -> Lost:
+def destroyed(replicas: Placement, chances: FailureProbabilities) -> LossProbability:
     """Return the probability that all these replicas are destroyed within the window; it is 1 for an empty set."""
     d, rack = chances.broker_destroyed, chances.rack_destroyed
     none, one, more = 1.0, 0.0, 0.0
     for count in replicas.counts:
         singly = (1 - rack) * d**count
         none, one, more = none * singly, one * singly + none * rack, more * (singly + rack) + one * rack
-    return Lost(none, one, more)
+    return LossProbability(none, one, more)
 
 
-def weigh(placement: Placement, *, min_replicas: int, min_racks: int, chances: Chances, elr: Elr = "racks") -> Weighed:
+def evaluate(
+    placement: Placement, *, min_replicas: int, min_racks: int, chances: FailureProbabilities, elr: Elr = "racks"
+) -> Evaluation:
     """Evaluate M and R on a placement.
 
     Args:
@@ -219,40 +221,42 @@ def weigh(placement: Placement, *, min_replicas: int, min_racks: int, chances: C
         chances: failure probabilities.
         elr: which replicas are eligible leaders, see the module's docstring.
     """
-    return weigh_cells(placement, cells(placement, chances), min_replicas=min_replicas, min_racks=min_racks, elr=elr)
+    return evaluate_groups(
+        placement, isr_groups(placement, chances), min_replicas=min_replicas, min_racks=min_racks, elr=elr
+    )
 
 
-def weigh_cells(
-    placement: Placement, seen: tuple[Cell, ...], *, min_replicas: int, min_racks: int, elr: Elr = "racks"
-) -> Weighed:
-    """Evaluate M and R as ``weigh`` does, with the result of ``cells``, which many settings of a placement share."""
+def evaluate_groups(
+    placement: Placement, groups: tuple[IsrGroup, ...], *, min_replicas: int, min_racks: int, elr: Elr = "racks"
+) -> Evaluation:
+    """Evaluate M and R as ``evaluate`` does, with groups that many settings of a placement share."""
     limits = gate.limits(min_replicas, min_racks, placement.replicas)
-    taken = [cell for cell in seen if _passes(limits, cell.members, cell.racks)]
-    refused = [cell for cell in seen if cell not in taken]
-    writable = bool(taken)
+    accepted = [group for group in groups if _passes(limits, group.members, group.racks)]
+    refused = [group for group in groups if group not in accepted]
+    writable = bool(accepted)
     # if no write is ever acknowledged, no acknowledged record can be lost
     remembered = {"racks": limits, "replicas": gate.Limits(limits.replicas, 1), "off": gate.Limits(1, 1)}[elr]
-    holders = [cell for cell in seen if writable and _passes(remembered, cell.members, cell.racks)]
-    share = sum(cell.probability for cell in holders)
-    usual = Lost()
+    holders = [group for group in groups if writable and _passes(remembered, group.members, group.racks)]
+    share = sum(group.probability for group in holders)
+    usual = LossProbability()
     if share:
-        for cell in holders:
-            usual = usual.plus(cell.lost, 1 / share)
-    worst = max(holders, key=lambda cell: cell.worst.total, default=None)
-    return Weighed(
+        for group in holders:
+            usual = usual.plus(group.lost, 1 / share)
+    worst = max(holders, key=lambda group: group.worst.total, default=None)
+    return Evaluation(
         placement=placement,
         limits=limits,
         writable=writable,
         refused=_by_cause(refused, limits),
-        one_rack_alone=sum(cell.probability for cell in taken if cell.racks == 1),
+        one_rack_alone=sum(group.probability for group in accepted if group.racks == 1),
         usual=usual,
-        worst=worst.worst if worst else Lost(),
-        whole=seen[-1].worst if writable else Lost(),
+        worst=worst.worst if worst else LossProbability(),
+        whole=groups[-1].worst if writable else LossProbability(),
         worst_set=worst.worst_set if worst else None,
-        writes_without_brokers=min(placement.replicas - cell.members for cell in refused) - 1,
+        writes_without_brokers=min(placement.replicas - group.members for group in refused) - 1,
         writes_without_racks=next(lost for lost, ok in _without_racks(placement, limits) if not ok) - 1,
-        outlives_brokers=min((cell.members for cell in holders), default=0) - 1,
-        outlives_racks=min((cell.racks for cell in holders), default=0) - 1,
+        outlives_brokers=min((group.members for group in holders), default=0) - 1,
+        outlives_racks=min((group.racks for group in holders), default=0) - 1,
     )
 
 
@@ -261,11 +265,11 @@ def _passes(limits: gate.Limits, members: int, racks: int) -> bool:
     return gate.Answer(members, names, limits.replicas, limits.racks).passes
 
 
-def _by_cause(refused: list[Cell], limits: gate.Limits) -> Refused:
-    return Refused(
-        no_leader=sum(cell.probability for cell in refused if not cell.members),
-        replicas=sum(cell.probability for cell in refused if 0 < cell.members < limits.replicas),
-        racks=sum(cell.probability for cell in refused if cell.members >= limits.replicas),
+def _by_cause(refused: list[IsrGroup], limits: gate.Limits) -> RefusedShares:
+    return RefusedShares(
+        no_leader=sum(group.probability for group in refused if not group.members),
+        replicas=sum(group.probability for group in refused if 0 < group.members < limits.replicas),
+        racks=sum(group.probability for group in refused if group.members >= limits.replicas),
     )
 
 

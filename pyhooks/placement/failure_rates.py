@@ -21,7 +21,7 @@ _DESTROYED = re.compile(_NUMBER + r"/y")
 
 
 @dataclass(frozen=True)
-class Chances:
+class FailureProbabilities:
     """Failure probabilities, each from 0 to 1. All brokers are alike and independent, and so are all racks.
 
     Attributes:
@@ -42,7 +42,7 @@ class Chances:
 
 
 @dataclass(frozen=True)
-class Default:
+class OptionDefault:
     """Default of a command-line option.
 
     Attributes:
@@ -56,54 +56,56 @@ class Default:
     source: str
 
 
-BROKER_AWAY = Default(
+BROKER_AWAY = OptionDefault(
     "--broker-away",
     "0.56x1h",
     "1,000 machine failures in the first year of 1,800 servers (J. Dean, Google I/O 2008, by datacenterknowledge.com)."
     " The hour is assumed: Ford et al. (OSDI 2010) wait 15 minutes before they act, and a broker has to catch up",
 )
-RACK_AWAY = Default(
+RACK_AWAY = OptionDefault(
     "--rack-away",
     "0.67x3.5h",
     "20 failures of racks of 40 to 80 machines, in the same year of the same 1,800 servers; 1 to 6 hours to get back"
     " (J. Dean, Data-Intensive Computing Symposium 2008, by e-mats.org): 60 machines and 3.5 hours are the middle",
 )
-BROKER_DESTROYED = Default(
+BROKER_DESTROYED = OptionDefault(
     "--broker-destroyed",
     "0.0157/y",
     "disks that failed in 2024 (Backblaze, by noise.getoto.net); a replica is on one disk",
 )
-RACK_DESTROYED = Default(
+RACK_DESTROYED = OptionDefault(
     "--rack-destroyed",
     "0.001/y",
     "assumed: no published rate was found. That it happens: use1-az4 lost power on 22 December 2021, and some of its"
     " volumes could not be recovered (theregister.com)",
 )
-WINDOW = Default("--window", "24h", "assumed: Kafka does not replace a lost replica by itself, a person does")
+WINDOW = OptionDefault("--window", "24h", "assumed: Kafka does not replace a lost replica by itself, a person does")
 DEFAULTS = (BROKER_AWAY, RACK_AWAY, BROKER_DESTROYED, RACK_DESTROYED, WINDOW)
 
 
-def chances(broker_away: str, rack_away: str, broker_destroyed: str, rack_destroyed: str, window: str) -> Chances:
+def parse_probabilities(
+    broker_away: str, rack_away: str, broker_destroyed: str, rack_destroyed: str, window: str
+) -> FailureProbabilities:
     """Parse the values of the command-line options.
 
     Raises:
         RackgateError: a value is neither a probability nor a rate, or the window is not a duration.
     """
     window_s = seconds(window, WINDOW.option, most_s=WINDOW_MOST_S)
-    return Chances(
-        away(broker_away, BROKER_AWAY.option),
-        away(rack_away, RACK_AWAY.option),
-        destroyed(broker_destroyed, BROKER_DESTROYED.option, window_s),
-        destroyed(rack_destroyed, RACK_DESTROYED.option, window_s),
+    return FailureProbabilities(
+        parse_unavailable_share(broker_away, BROKER_AWAY.option),
+        parse_unavailable_share(rack_away, RACK_AWAY.option),
+        parse_destroyed(broker_destroyed, BROKER_DESTROYED.option, window_s),
+        parse_destroyed(rack_destroyed, RACK_DESTROYED.option, window_s),
     )
 
 
-def usual() -> Chances:
+def default_probabilities() -> FailureProbabilities:
     """Return the default probabilities."""
-    return chances(*(one.value for one in DEFAULTS))
+    return parse_probabilities(*(one.value for one in DEFAULTS))
 
 
-def away(text: str, option: str) -> float:
+def parse_unavailable_share(text: str, option: str) -> float:
     """Parse a share of time: a probability, or a number of outages a year and their duration.
 
     Args:
@@ -128,7 +130,7 @@ def outage_rate(text: str, option: str, *, most_s: float) -> tuple[float, float]
     return (float(found[1]), seconds(found[2], f"{option} {text}: in it,", most_s=most_s)) if found else None
 
 
-def destroyed(text: str, option: str, window_s: float) -> float:
+def parse_destroyed(text: str, option: str, window_s: float) -> float:
     """Parse the probability of destruction within a window: a probability, or a rate per year.
 
     Args:

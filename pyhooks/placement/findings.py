@@ -26,7 +26,16 @@ from typing import Literal
 from pyhooks.kafka import gate
 from pyhooks.kafka.features import UPGRADE
 from pyhooks.kafka.gate import NO_RACK, Limits
-from pyhooks.placement.gate_forecast import Cluster, Need, Room, State, Topic, limits_of, rack_name, states_of
+from pyhooks.placement.gate_forecast import (
+    CheckedTopic,
+    ClusterSnapshot,
+    Need,
+    PartitionForecast,
+    RackSizes,
+    forecast_topic,
+    limits_of,
+    rack_name,
+)
 
 Severity = Literal["error", "unknown", "risk", "notice"]
 SEVERITIES: tuple[Severity, ...] = ("error", "unknown", "risk", "notice")
@@ -93,8 +102,8 @@ class TopicReport:
         findings: findings about it, worst first.
     """
 
-    topic: Topic
-    states: tuple[State, ...]
+    topic: CheckedTopic
+    states: tuple[PartitionForecast, ...]
     findings: tuple[Finding, ...]
 
 
@@ -108,18 +117,18 @@ def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
-def topic_reports(cluster: Cluster, topics: Sequence[Topic]) -> tuple[TopicReport, ...]:
+def topic_reports(cluster: ClusterSnapshot, topics: Sequence[CheckedTopic]) -> tuple[TopicReport, ...]:
     """Return the reports of topics."""
-    racks, room = cluster.racks, Room.of(cluster)
+    racks, room = cluster.racks, RackSizes.of(cluster)
     reports = []
     for topic in topics:
-        states = states_of(topic, cluster, racks)
+        states = forecast_topic(topic, cluster, racks)
         found = [*_untold(topic, states), *_of_states(topic, states, cluster, room)]
         reports.append(TopicReport(topic, states, worst_first(found)))
     return tuple(reports)
 
 
-def below_expected(topics: Iterable[Topic], expected: int) -> tuple[Finding, ...]:
+def below_expected(topics: Iterable[CheckedTopic], expected: int) -> tuple[Finding, ...]:
     """Return findings about topics whose R is below an expected value, for example lowered in an outage and not reset.
 
     R is capped by the number of replicas, and the expected value with it.
@@ -142,7 +151,7 @@ def below_expected(topics: Iterable[Topic], expected: int) -> tuple[Finding, ...
     return tuple(found)
 
 
-def cluster_findings(cluster: Cluster, default: Need | None) -> tuple[Finding, ...]:
+def cluster_findings(cluster: ClusterSnapshot, default: Need | None) -> tuple[Finding, ...]:
     """Return findings about racks, brokers and controllers.
 
     Args:
@@ -185,13 +194,13 @@ def cluster_findings(cluster: Cluster, default: Need | None) -> tuple[Finding, .
     return (*found, *_quorum(cluster, len(named)))
 
 
-def effective_racks(topic: Topic) -> int:
+def effective_racks(topic: CheckedTopic) -> int:
     """Return the effective R of the topic's partition with the most replicas; 1 if it is unknown."""
     most = max((len(partition.target) for partition in topic.partitions), default=0)
     return 1 if topic.need is None else gate.capped(topic.need.min_racks, most)
 
 
-def weaker_internal_topics(cluster: Cluster, topics: Iterable[Topic]) -> Iterable[Finding]:
+def weaker_internal_topics(cluster: ClusterSnapshot, topics: Iterable[CheckedTopic]) -> Iterable[Finding]:
     """Yield findings about internal topics that require fewer racks than topics whose records depend on them.
 
     Args:
@@ -215,7 +224,7 @@ def weaker_internal_topics(cluster: Cluster, topics: Iterable[Topic]) -> Iterabl
             yield Finding("risk", "internal-topic-requires-fewer-racks", means, remedy, name)
 
 
-def _unanswered(cluster: Cluster) -> Iterable[Finding]:
+def _unanswered(cluster: ClusterSnapshot) -> Iterable[Finding]:
     again = "see that brokers can be reached from here, and let the principal of --command-config describe the cluster"
     if because := cluster.unanswered.get("quorum"):
         means = f"unknown who the controllers are, so it is open whether they survive the loss of a rack: {because}"
@@ -233,7 +242,7 @@ def _similar(racks: Collection[str]) -> Iterable[list[str]]:
     return [group for group in alike.values() if len(group) > 1]
 
 
-def _quorum(cluster: Cluster, racks: int) -> Iterable[Finding]:
+def _quorum(cluster: ClusterSnapshot, racks: int) -> Iterable[Finding]:
     """Yield findings about the controllers' racks; Kafka knows a controller's rack only if it is also a broker."""
     if "quorum" in cluster.unanswered:
         return
@@ -262,7 +271,7 @@ def _quorum(cluster: Cluster, racks: int) -> Iterable[Finding]:
         yield Finding(severity, "quorum-loss", means, "place controllers in three racks, or outside of them")
 
 
-def _untold(topic: Topic, states: Sequence[State]) -> Iterable[Finding]:
+def _untold(topic: CheckedTopic, states: Sequence[PartitionForecast]) -> Iterable[Finding]:
     if topic.unanswered:
         yield Finding(
             "unknown",
@@ -282,7 +291,9 @@ def _untold(topic: Topic, states: Sequence[State]) -> Iterable[Finding]:
         )
 
 
-def _of_states(topic: Topic, states: Sequence[State], cluster: Cluster, room: Room) -> Iterable[Finding]:
+def _of_states(
+    topic: CheckedTopic, states: Sequence[PartitionForecast], cluster: ClusterSnapshot, room: RackSizes
+) -> Iterable[Finding]:
     if topic.need is None:
         return
     alike: dict[tuple[object, ...], list[tuple[int, _Note]]] = {}
@@ -301,7 +312,7 @@ def _of_states(topic: Topic, states: Sequence[State], cluster: Cluster, room: Ro
     yield from _capped(topic, topic.need)
 
 
-def _capped(topic: Topic, need: Need) -> Iterable[Finding]:
+def _capped(topic: CheckedTopic, need: Need) -> Iterable[Finding]:
     fewest = min((len(partition.target) for partition in topic.partitions), default=0)
     several = fewest > 1
     if several and need.min_racks > fewest:
@@ -315,7 +326,7 @@ def _capped(topic: Topic, need: Need) -> Iterable[Finding]:
         yield Finding("notice", "replicas-capped", means, f"set it to {fewest}, or add replicas", topic.name)
 
 
-def _of_state(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_Note]:
+def _of_state(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room: RackSizes) -> Iterable[_Note]:
     yield from _now(state)
     yield from _reach(state, need, cluster, room)
     if state.reachable or not cluster.enforced:
@@ -329,7 +340,7 @@ def _of_state(state: State, need: Need, cluster: Cluster, room: Room) -> Iterabl
         yield _Note("notice", "reassigning", means, "ask again when it has ended")
 
 
-def _now(state: State) -> Iterable[_Note]:
+def _now(state: PartitionForecast) -> Iterable[_Note]:
     partition, now = state.partition, state.now
     if partition.leader < 0:
         who = partition.elr or partition.isr or partition.replicas
@@ -344,7 +355,7 @@ def _now(state: State) -> Iterable[_Note]:
         yield _Note("error", "too-few-racks", means, _BACK, brokers=behind, racks=state.isr_racks)
 
 
-def _reach(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_Note]:
+def _reach(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room: RackSizes) -> Iterable[_Note]:
     if state.strangers:
         means = "has replicas on {brokers}, which the cluster does not know: their racks can't be told"
         remedy = "start {brokers}, or reassign the partitions"
@@ -372,7 +383,7 @@ def _reach(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_
         yield _Note("error", "racks-out-of-reach", means, remedy, brokers=without, racks=state.racks)
 
 
-def _losses(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_Note]:
+def _losses(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room: RackSizes) -> Iterable[_Note]:
     now, whole = state.stopped_by, state.stopped_when_whole
     replicas = len(state.partition.target)
     limits = limits_of(need, replicas, enforced=cluster.enforced)
@@ -396,7 +407,7 @@ def _losses(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[
             yield _Note("notice", f"{kind}-loss-stops-by-choice", means, remedy, kind, stops_whole)
 
 
-def _alone(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_Note]:
+def _alone(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room: RackSizes) -> Iterable[_Note]:
     if not state.lone_racks or len(state.partition.target) < 2 or len(room.sizes) + room.without < 2:
         # with one replica or one rack no placement survives a rack loss; see also the finding one-rack
         return
@@ -420,7 +431,7 @@ def _alone(state: State, need: Need, cluster: Cluster, room: Room) -> Iterable[_
         yield _Note("risk", "one-rack-can-acknowledge", means, remedy, "rack", names)
 
 
-def _require(state: State, need: Need, cluster: Cluster) -> str:
+def _require(state: PartitionForecast, need: Need, cluster: ClusterSnapshot) -> str:
     """Return the remedy that makes the topic require racks."""
     if need.racks is None:
         # no broker knows min.insync.racks, so it can't be set yet
@@ -432,7 +443,7 @@ def _require(state: State, need: Need, cluster: Cluster) -> str:
     return f"{first}enforce min.insync.racks={need.min_racks} ({UPGRADE})"
 
 
-def _behind(state: State) -> tuple[int, ...]:
+def _behind(state: PartitionForecast) -> tuple[int, ...]:
     return tuple(replica for replica in state.partition.replicas if replica not in state.partition.isr)
 
 

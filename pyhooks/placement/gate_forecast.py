@@ -43,7 +43,7 @@ class Broker:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ConfigValue:
     """Configuration value and its source.
 
     Attributes:
@@ -65,9 +65,9 @@ class Need:
         observed: ``min.insync.racks.observe``, which is never enforced; None if it is not set.
     """
 
-    replicas: Setting
-    racks: Setting | None
-    observed: Setting | None = None
+    replicas: ConfigValue
+    racks: ConfigValue | None
+    observed: ConfigValue | None = None
 
     @property
     def min_racks(self) -> int:
@@ -76,7 +76,7 @@ class Need:
 
 
 @dataclass(frozen=True)
-class Partition:
+class ReportedPartition:
     """Partition as the cluster reports it.
 
     Attributes:
@@ -108,7 +108,7 @@ class Partition:
 
 
 @dataclass(frozen=True)
-class Topic:
+class CheckedTopic:
     """Topic with its partitions and requirements.
 
     Attributes:
@@ -122,18 +122,18 @@ class Topic:
 
     name: str
     internal: bool
-    partitions: tuple[Partition, ...]
+    partitions: tuple[ReportedPartition, ...]
     need: Need | None
     by_broker: Mapping[int, Need] = field(default_factory=dict)
     unanswered: str = ""
 
-    def need_of(self, partition: Partition) -> Need | None:
+    def need_of(self, partition: ReportedPartition) -> Need | None:
         """Return the requirements known to a partition's leader; the topic's if there is no leader or no report."""
         return self.by_broker.get(partition.leader, self.need)
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterSnapshot:
     """Observed state of a cluster.
 
     Attributes:
@@ -148,7 +148,7 @@ class Cluster:
 
     cluster_id: str
     brokers: Mapping[int, Broker]
-    topics: tuple[Topic, ...]
+    topics: tuple[CheckedTopic, ...]
     enforced: bool
     voters: tuple[int, ...] | None = None
     unanswered: Mapping[str, str] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Losses:
+class StoppingLosses:
     """Single losses after which the gate refuses the remaining ISR.
 
     Attributes:
@@ -173,7 +173,7 @@ class Losses:
 
 
 @dataclass(frozen=True)
-class State:
+class PartitionForecast:
     """Gate's decisions for one partition. Its placement is that after the current reassignment, if there is one.
 
     Attributes:
@@ -189,12 +189,12 @@ class State:
         strangers: replicas on brokers that the cluster does not know.
     """
 
-    partition: Partition
+    partition: ReportedPartition
     now: gate.Answer
     racks: tuple[str, ...]
     writable: bool
-    stopped_by: Losses
-    stopped_when_whole: Losses
+    stopped_by: StoppingLosses
+    stopped_when_whole: StoppingLosses
     lone_racks: tuple[str, ...]
     reachable: bool
     strangers: tuple[int, ...]
@@ -232,7 +232,7 @@ def reaches(placement: Sequence[int], min_racks: int, racks: Mapping[int, str]) 
     return _reaches(_places(placement, racks), min_racks)
 
 
-def stopped_by(isr: Iterable[int], limits: Limits, racks: Mapping[int, str]) -> Losses:
+def stopped_by(isr: Iterable[int], limits: Limits, racks: Mapping[int, str]) -> StoppingLosses:
     """Return the brokers and named racks that an ISR can't lose; empty if it does not pass the gate now."""
     return _losses(isr, _places(isr, racks), limits)
 
@@ -265,12 +265,12 @@ def _reaches(places: Places, min_racks: int) -> bool:
     return _answer(places, gate.limits(1, min_racks, len(places))).enough_racks
 
 
-def _losses(brokers: Iterable[int], places: Places, limits: Limits) -> Losses:
+def _losses(brokers: Iterable[int], places: Places, limits: Limits) -> StoppingLosses:
     lost = _stopped_by(places, limits)
     if not lost.brokers:
         return lost
     members = sorted(set(brokers))
-    return Losses(tuple(members[position] for position in lost.brokers), lost.racks)
+    return StoppingLosses(tuple(members[position] for position in lost.brokers), lost.racks)
 
 
 @lru_cache(maxsize=16384)
@@ -279,13 +279,13 @@ def _racks(places: Places) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=16384)
-def _stopped_by(places: Places, limits: Limits) -> Losses:
+def _stopped_by(places: Places, limits: Limits) -> StoppingLosses:
     """Return the result of ``stopped_by`` with positions as brokers."""
     members, racks = frozenset(range(len(places))), _known(places)
     if not limits.ask(members, racks).passes:
-        return Losses()
+        return StoppingLosses()
     in_rack = _by_rack(members, racks)
-    return Losses(
+    return StoppingLosses(
         brokers=tuple(one for one in sorted(members) if not limits.ask(members - {one}, racks).passes),
         racks=tuple(
             rack
@@ -310,7 +310,9 @@ def _by_rack(brokers: Iterable[int], racks: Mapping[int, str]) -> dict[str, froz
     return {rack: frozenset(members) for rack, members in found.items()}
 
 
-def state_of(partition: Partition, need: Need, asked: int, cluster: Cluster, racks: Mapping[int, str]) -> State:
+def forecast_partition(
+    partition: ReportedPartition, need: Need, asked: int, cluster: ClusterSnapshot, racks: Mapping[int, str]
+) -> PartitionForecast:
     """Return the gate's decisions for a partition.
 
     Args:
@@ -329,12 +331,12 @@ def state_of(partition: Partition, need: Need, asked: int, cluster: Cluster, rac
     isr_places, places = _places(partition.isr, racks), _places(target, racks)
     now = _answer(isr_places, limits)
     writable = partition.leader >= 0 and now.passes
-    return State(
+    return PartitionForecast(
         partition=partition,
         now=now,
         racks=_racks(places),
         writable=writable,
-        stopped_by=_losses(partition.isr, isr_places, limits) if writable else Losses(),
+        stopped_by=_losses(partition.isr, isr_places, limits) if writable else StoppingLosses(),
         stopped_when_whole=_losses(target, places, whole),
         lone_racks=_lone_racks(places, whole),
         reachable=_reaches(places, asked),
@@ -342,18 +344,20 @@ def state_of(partition: Partition, need: Need, asked: int, cluster: Cluster, rac
     )
 
 
-def states_of(topic: Topic, cluster: Cluster, racks: Mapping[int, str]) -> tuple[State, ...]:
+def forecast_topic(
+    topic: CheckedTopic, cluster: ClusterSnapshot, racks: Mapping[int, str]
+) -> tuple[PartitionForecast, ...]:
     """Return the gate's decisions for the partitions of a topic; empty if no broker reported its requirements."""
     states = []
     for partition in topic.partitions:
         need = topic.need_of(partition)
         if need is not None and topic.need is not None:
-            states.append(state_of(partition, need, topic.need.min_racks, cluster, racks))
+            states.append(forecast_partition(partition, need, topic.need.min_racks, cluster, racks))
     return tuple(states)
 
 
 @dataclass(frozen=True)
-class Room:
+class RackSizes:
     """Number of brokers in each named rack, which limits possible placements.
 
     Attributes:
@@ -365,11 +369,11 @@ class Room:
     without: bool = False
 
     @staticmethod
-    def of(cluster: Cluster) -> Room:
+    def of(cluster: ClusterSnapshot) -> RackSizes:
         """Count the brokers of a cluster by rack."""
         counted = Counter(broker.rack for broker in cluster.brokers.values() if broker.rack != NO_RACK)
         without = any(broker.rack == NO_RACK for broker in cluster.brokers.values())
-        return Room(tuple(sorted(counted.values(), reverse=True)), without)
+        return RackSizes(tuple(sorted(counted.values(), reverse=True)), without)
 
     def survives_a_rack(self, replicas: int, limits: Limits) -> bool:
         """Return whether some placement with all replicas in sync stays writable after the loss of any one rack."""

@@ -15,7 +15,7 @@ from rich.console import Console
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.terminal import track_progress
 from pyhooks.placement import failure_rates as ch
-from pyhooks.placement.exact_model import ELRS, Elr, weigh
+from pyhooks.placement.exact_model import ELRS, Elr, evaluate
 from pyhooks.placement.replica_placement import MAX_REPLICAS, Placement, parse, placement, shapes
 
 WIDTH = 120  # columns, where there is no terminal
@@ -95,11 +95,11 @@ def exact_command(
     allow, "usual" is by the ISR of a random moment, "whole" while all replicas are in it. What is modelled and what is
     left out: pyhooks/placement/exact_model.py.
     """
-    numbers = ch.chances(broker_away, rack_away, broker_destroyed, rack_destroyed, window)
+    numbers = ch.parse_probabilities(broker_away, rack_away, broker_destroyed, rack_destroyed, window)
     made = placement(where, "--placement")
     _fits(min_replicas, "--min-replicas", made)
     _fits(min_racks, "--min-racks", made)
-    weighed = weigh(made, min_replicas=min_replicas, min_racks=min_racks, chances=numbers, elr=_elr(elr))
+    weighed = evaluate(made, min_replicas=min_replicas, min_racks=min_racks, chances=numbers, elr=_elr(elr))
     from pyhooks.placement import model_report
 
     if as_json:
@@ -136,7 +136,7 @@ def plan_command(
     copies stored (RF) and copies that cross racks; what something else beats is grey. R 1-2 in a row means that both
     have the same effect there.
     """
-    numbers = ch.chances(broker_away, rack_away, broker_destroyed, rack_destroyed, window)
+    numbers = ch.parse_probabilities(broker_away, rack_away, broker_destroyed, rack_destroyed, window)
     room = parse(racks, "--racks")
     if len(room) > MAX_RACKS:
         raise RackgateError(f"--racks: {len(room)} racks: at most {MAX_RACKS}")

@@ -4,7 +4,7 @@ The JSON is one object. Keys are stable: later versions may add some. Probabilit
 
 - ``chances``: ``{broker_away, rack_away, broker_destroyed, rack_destroyed}``, as in
   ``pyhooks.placement.failure_rates``.
-- ``weighed`` (of ``rackgate model exact``): as in ``pyhooks.placement.exact_model.Weighed``; ``refused``, ``usual``,
+- ``weighed`` (of ``rackgate model exact``): as in ``pyhooks.placement.exact_model.Evaluation``; ``refused``, ``usual``,
   ``worst`` and ``whole`` have a ``total`` in addition to their causes; a placement maps racks to numbers of replicas.
 - ``choices`` (of ``rackgate plan``): a list of ``{placement, rf, min_replicas, min_racks, storage_factor,
   cross_rack_copies, dominated, weighed}``; ``min_racks`` is the list of all R with this effect.
@@ -26,19 +26,19 @@ from rich.text import Text
 
 from pyhooks.core.terminal import plain
 from pyhooks.placement.choices import Advice, Choice, goes_on, outlived
-from pyhooks.placement.exact_model import Weighed
-from pyhooks.placement.failure_rates import DEFAULTS, Chances
+from pyhooks.placement.exact_model import Evaluation
+from pyhooks.placement.failure_rates import DEFAULTS, FailureProbabilities
 from pyhooks.placement.replica_placement import Placement
 
 MINUTES_A_YEAR = 365.25 * 24 * 60
 
 
-def exact_json(weighed: Weighed, chances: Chances) -> str:
+def exact_json(weighed: Evaluation, chances: FailureProbabilities) -> str:
     """Return the JSON of ``rackgate model exact``; see the module's docstring."""
     return json.dumps({"chances": asdict(chances), "weighed": _weighed(weighed), "defaults": _defaults()}, indent=1)
 
 
-def plan_json(found: Sequence[Choice], given: Sequence[Advice], chances: Chances) -> str:
+def plan_json(found: Sequence[Choice], given: Sequence[Advice], chances: FailureProbabilities) -> str:
     """Return the JSON of ``rackgate plan``; see the module's docstring."""
     told = {
         "chances": asdict(chances),
@@ -76,7 +76,7 @@ def _counts(placement: Placement | None) -> dict[str, int] | None:
     return None if placement is None else dict(zip(placement.racks, placement.counts, strict=True))
 
 
-def _weighed(weighed: Weighed) -> dict[str, Any]:
+def _weighed(weighed: Evaluation) -> dict[str, Any]:
     told = asdict(weighed)
     told["placement"] = _counts(weighed.placement)
     told["worst_set"] = _counts(weighed.worst_set)
@@ -109,7 +109,7 @@ def settings(placement: Placement, min_replicas: int, min_racks: int) -> str:
     return f"RF {placement.replicas} on {placement}, M={min_replicas}, R={min_racks}"
 
 
-def print_exact(console: Console, weighed: Weighed, chances: Chances) -> None:
+def print_exact(console: Console, weighed: Evaluation, chances: FailureProbabilities) -> None:
     """Print the evaluation of one placement with M and R."""
     limits = weighed.limits
     console.print(Text(settings(weighed.placement, limits.replicas, limits.racks), style="bold"))
@@ -132,7 +132,7 @@ def print_exact(console: Console, weighed: Weighed, chances: Chances) -> None:
         console.print(one, soft_wrap=True)
 
 
-def _times(weighed: Weighed) -> RenderableType:
+def _times(weighed: Evaluation) -> RenderableType:
     refused = weighed.refused
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name, justify in (("share of time", "left"), ("", "right"), ("a year", "right"), ("", "left")):
@@ -148,7 +148,7 @@ def _times(weighed: Weighed) -> RenderableType:
     return table
 
 
-def _losses(weighed: Weighed) -> RenderableType:
+def _losses(weighed: Evaluation) -> RenderableType:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("acknowledged records lost", no_wrap=True)
     for name in ("", "by brokers", "one rack", "more racks"):
@@ -159,7 +159,7 @@ def _losses(weighed: Weighed) -> RenderableType:
     return table
 
 
-def _chances(chances: Chances) -> str:
+def _chances(chances: FailureProbabilities) -> str:
     return (
         f"away, of a year: a broker {of_a_year(chances.broker_away)}, a rack {of_a_year(chances.rack_away)};"
         f" destroyed within the window: a broker {chance(chances.broker_destroyed)}, a rack"
@@ -167,7 +167,9 @@ def _chances(chances: Chances) -> str:
     )
 
 
-def print_plan(console: Console, found: Sequence[Choice], given: Sequence[Advice], chances: Chances) -> None:
+def print_plan(
+    console: Console, found: Sequence[Choice], given: Sequence[Advice], chances: FailureProbabilities
+) -> None:
     """Print the table of all choices and the recommendations."""
     console.print(_table(found))
     for legend in (

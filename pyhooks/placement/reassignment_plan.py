@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from pyhooks.kafka import gate
 from pyhooks.kafka.gate import NO_RACK
-from pyhooks.placement.gate_forecast import Cluster, Partition, rack_name, reaches
+from pyhooks.placement.gate_forecast import ClusterSnapshot, ReportedPartition, rack_name, reaches
 
 
 @dataclass(frozen=True)
-class Move:
+class PartitionMove:
     """Partition with a new assignment.
 
     Attributes:
@@ -28,7 +28,7 @@ class Move:
         replicas: the new assignment; it differs from the current one only at the positions of moved replicas.
     """
 
-    partition: Partition
+    partition: ReportedPartition
     replicas: tuple[int, ...]
 
     @property
@@ -38,7 +38,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class UnfixablePartition:
     """Partition whose placement can't be fixed by moving replicas.
 
     Attributes:
@@ -46,12 +46,12 @@ class Refusal:
         because: reason, in a sentence.
     """
 
-    partition: Partition
+    partition: ReportedPartition
     because: str
 
 
 @dataclass(frozen=True)
-class Unknown:
+class UnknownTopic:
     """Topic for which it is unknown whether its placements reach R.
 
     Attributes:
@@ -64,7 +64,7 @@ class Unknown:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReassignmentPlan:
     """Reassignment plan.
 
     Attributes:
@@ -73,9 +73,9 @@ class Plan:
         unknown: topics left out because their requirements or placements are unknown.
     """
 
-    moves: tuple[Move, ...]
-    refusals: tuple[Refusal, ...]
-    unknown: tuple[Unknown, ...] = ()
+    moves: tuple[PartitionMove, ...]
+    refusals: tuple[UnfixablePartition, ...]
+    unknown: tuple[UnknownTopic, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -91,7 +91,7 @@ class Plan:
         return json.dumps({"version": 1, "partitions": partitions}, indent=1)
 
 
-def plan(cluster: Cluster, topics: frozenset[str] | None = None) -> Plan:
+def plan_reassignment(cluster: ClusterSnapshot, topics: frozenset[str] | None = None) -> ReassignmentPlan:
     """Plan the moves with which each placement reaches its R.
 
     Replicas move to brokers that are not fenced and have a rack, those with the fewest replicas first. As for the gate,
@@ -105,15 +105,15 @@ def plan(cluster: Cluster, topics: frozenset[str] | None = None) -> Plan:
     load = Counter(
         replica for topic in cluster.topics for partition in topic.partitions for replica in partition.target
     )
-    moves: list[Move] = []
-    refusals: list[Refusal] = []
-    unknown: list[Unknown] = []
+    moves: list[PartitionMove] = []
+    refusals: list[UnfixablePartition] = []
+    unknown: list[UnknownTopic] = []
     for topic in cluster.topics:
         if topics is not None and topic.name not in topics:
             continue
         if topic.need is None:
             because = topic.unanswered or "no broker told its settings"
-            unknown.append(Unknown(topic.name, because))
+            unknown.append(UnknownTopic(topic.name, because))
             continue
         for partition in topic.partitions:
             if reaches(partition.target, topic.need.min_racks, racks):
@@ -121,24 +121,28 @@ def plan(cluster: Cluster, topics: frozenset[str] | None = None) -> Plan:
             needed = gate.capped(topic.need.min_racks, len(partition.target))
             if partition.adding or partition.removing:
                 because = "it is being reassigned: wait for the end or cancel that, then ask again"
-                refusals.append(Refusal(partition, because))
+                refusals.append(UnfixablePartition(partition, because))
                 continue
             if "reassignments" in cluster.unanswered:
                 because = "it may be being reassigned, which no broker told: ask again"
-                refusals.append(Refusal(partition, because))
+                refusals.append(UnfixablePartition(partition, because))
                 continue
             replicas = _spread(partition, needed, cluster, racks, load)
             if replicas is None:
-                refusals.append(Refusal(partition, _why_not(partition, needed, cluster, racks)))
+                refusals.append(UnfixablePartition(partition, _why_not(partition, needed, cluster, racks)))
             else:
                 load.subtract(partition.target)
                 load.update(replicas)
-                moves.append(Move(partition, replicas))
-    return Plan(tuple(moves), tuple(refusals), tuple(unknown))
+                moves.append(PartitionMove(partition, replicas))
+    return ReassignmentPlan(tuple(moves), tuple(refusals), tuple(unknown))
 
 
 def _spread(
-    partition: Partition, needed: int, cluster: Cluster, racks: Mapping[int, str], load: Mapping[int, int]
+    partition: ReportedPartition,
+    needed: int,
+    cluster: ClusterSnapshot,
+    racks: Mapping[int, str],
+    load: Mapping[int, int],
 ) -> tuple[int, ...] | None:
     """Return the new assignment, or None if there are too few racks to move to."""
     replicas = list(partition.replicas)
@@ -172,13 +176,13 @@ def _spread(
     return tuple(replicas)
 
 
-def _leads(partition: Partition, cluster: Cluster) -> bool:
+def _leads(partition: ReportedPartition, cluster: ClusterSnapshot) -> bool:
     """Return whether the preferred leader can lead now."""
     broker = cluster.brokers.get(partition.replicas[0])
     return broker is not None and not broker.fenced and broker.broker_id in partition.isr
 
 
-def _why_not(partition: Partition, needed: int, cluster: Cluster, racks: Mapping[int, str]) -> str:
+def _why_not(partition: ReportedPartition, needed: int, cluster: ClusterSnapshot, racks: Mapping[int, str]) -> str:
     live = {broker.rack for broker in cluster.brokers.values() if not broker.fenced and broker.rack != NO_RACK}
     known = {broker.rack for broker in cluster.brokers.values() if broker.rack != NO_RACK}
     held = gate.racks_of(partition.target, racks)

@@ -16,7 +16,7 @@ from rich.console import Console
 from pyhooks.core.durations import seconds
 from pyhooks.core.errors import RackgateError
 from pyhooks.placement.exact_model import ELRS
-from pyhooks.placement.failure_rates import YEAR_S, Default
+from pyhooks.placement.failure_rates import YEAR_S, OptionDefault
 from pyhooks.placement.replica_placement import MAX_REPLICAS, parse, placement
 from pyhooks.simulation import failures as fl
 from pyhooks.simulation import report, spark_replications
@@ -36,7 +36,7 @@ SIMULATE_EPILOG = (
 )
 
 
-def _option(default: Default, text: str) -> Any:
+def _option(default: OptionDefault, text: str) -> Any:
     return typer.Option(default.option, help=text, metavar="TEXT")
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pyhooks.core.durations import seconds
 from pyhooks.core.errors import RackgateError
 from pyhooks.placement import failure_rates
-from pyhooks.placement.failure_rates import YEAR_S, Default
+from pyhooks.placement.failure_rates import YEAR_S, OptionDefault
 from pyhooks.simulation.partition_machine import Timing
 
 MAX_PER_YEAR = 10_000.0
@@ -54,26 +54,30 @@ class FaultRates:
     bursts: BurstRates
 
 
-BROKER = Default("--broker-failure", failure_rates.BROKER_AWAY.value, "as `--broker-away` of `rackgate model exact`")
-STOP = Default("--broker-restart", "12x2m", "assumed: an upgrade or a change of configuration each month")
-LAG = Default("--lag", "4x5m", "assumed: no published rate was found")
-DISK = Default("--disk-loss", "0.0157x20h", "as `--broker-destroyed` of `rackgate model exact`; 24 h with `--copy`")
-RACK = Default("--rack-outage", failure_rates.RACK_AWAY.value, "as `--rack-away` of `rackgate model exact`")
-RACK_DISKS = Default("--rack-loss", "0.001x20h", "assumed, as `--rack-destroyed` of `rackgate model exact`")
-POWER = Default("--power-share", "0.1", "assumed: most failures end a process or a link, not the power")
-BURST_SHARE = Default(
+BROKER = OptionDefault(
+    "--broker-failure", failure_rates.BROKER_AWAY.value, "as `--broker-away` of `rackgate model exact`"
+)
+STOP = OptionDefault("--broker-restart", "12x2m", "assumed: an upgrade or a change of configuration each month")
+LAG = OptionDefault("--lag", "4x5m", "assumed: no published rate was found")
+DISK = OptionDefault(
+    "--disk-loss", "0.0157x20h", "as `--broker-destroyed` of `rackgate model exact`; 24 h with `--copy`"
+)
+RACK = OptionDefault("--rack-outage", failure_rates.RACK_AWAY.value, "as `--rack-away` of `rackgate model exact`")
+RACK_DISKS = OptionDefault("--rack-loss", "0.001x20h", "assumed, as `--rack-destroyed` of `rackgate model exact`")
+POWER = OptionDefault("--power-share", "0.1", "assumed: most failures end a process or a link, not the power")
+BURST_SHARE = OptionDefault(
     "--burst-share", "0.37", "fraction of failures that are part of a burst (Ford et al., OSDI 2010, by anantjain.dev)"
 )
-BURST_SIZE = Default("--burst-size", "3", "assumed: most bursts are small; 2 is the least")
-BURST_ONE_RACK = Default(
+BURST_SIZE = OptionDefault("--burst-size", "3", "assumed: most bursts are small; 2 is the least")
+BURST_ONE_RACK = OptionDefault(
     "--burst-one-rack", "0.5", "assumed; most large ones are tied to racks (the same, by out13.com)"
 )
-BURST_SPREAD = Default("--burst-spread", "2m", "assumed")
-SESSION = Default("--session", "9s", "broker.session.timeout.ms of Kafka")
-LAG_MAX = Default("--lag-max", "30s", "replica.lag.time.max.ms of Kafka, which checks each half of it")
-FLUSH = Default("--flush", "30s", "vm.dirty_expire_centisecs of Linux 6; Kafka leaves flushing to the kernel")
-CATCH_UP = Default("--catch-up", "0.1", "assumed: copying is ten times as fast as writing")
-COPY = Default("--copy", "4h", "assumed: 1.5 TB at 100 MB/s")
+BURST_SPREAD = OptionDefault("--burst-spread", "2m", "assumed")
+SESSION = OptionDefault("--session", "9s", "broker.session.timeout.ms of Kafka")
+LAG_MAX = OptionDefault("--lag-max", "30s", "replica.lag.time.max.ms of Kafka, which checks each half of it")
+FLUSH = OptionDefault("--flush", "30s", "vm.dirty_expire_centisecs of Linux 6; Kafka leaves flushing to the kernel")
+CATCH_UP = OptionDefault("--catch-up", "0.1", "assumed: copying is ten times as fast as writing")
+COPY = OptionDefault("--copy", "4h", "assumed: 1.5 TB at 100 MB/s")
 DEFAULTS = (
     BROKER, STOP, LAG, DISK, RACK, RACK_DISKS, POWER, BURST_SHARE, BURST_SIZE, BURST_ONE_RACK, BURST_SPREAD, SESSION,
     LAG_MAX, FLUSH, CATCH_UP, COPY,
@@ -87,10 +91,10 @@ def parse_faults(given: Mapping[str, str]) -> tuple[FaultRates, Timing]:
         RackgateError: a value is invalid.
     """
 
-    def value(default: Default) -> tuple[str, str]:
+    def value(default: OptionDefault) -> tuple[str, str]:
         return given.get(default.option, default.value), default.option
 
-    def duration(default: Default) -> float:
+    def duration(default: OptionDefault) -> float:
         return seconds(*value(default), most_s=YEAR_S / 12)
 
     faults = FaultRates(

@@ -74,7 +74,7 @@ def decode(name: str, version: int, body: bytes) -> dict[str, Any]:
 
 @cache
 def _java(name: str) -> Any:
-    cluster_query.hush()
+    cluster_query.disable_client_log()
     return jpype.JClass(name)
 
 

@@ -21,9 +21,9 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.placement import cluster_query
 from pyhooks.placement.check_cli import make_report
 from pyhooks.placement.check_report import as_json
-from pyhooks.placement.cluster_query import Seen
-from pyhooks.placement.gate_forecast import Setting
-from pyhooks.placement.reassignment_plan import plan
+from pyhooks.placement.cluster_query import ClusterObservation
+from pyhooks.placement.gate_forecast import ConfigValue
+from pyhooks.placement.reassignment_plan import plan_reassignment
 from silent_brokers import dead
 
 pytestmark = pytest.mark.timeout(300)
@@ -37,14 +37,14 @@ def fake(odd: Mapping[int, Odd] | None = None, **more: Any) -> FakeCluster:
     return FakeCluster(RACKS, TOPICS, {"t": ("2", "2")}, odd=odd or {}, **more)
 
 
-def look(cluster: FakeCluster, timeout_s: float = 20.0) -> Seen:
+def look(cluster: FakeCluster, timeout_s: float = 20.0) -> ClusterObservation:
     begun = time.monotonic()
-    seen = cluster_query.look(cluster.bootstrap, {}, timeout_s=timeout_s, say=lambda _: None)
+    seen = cluster_query.query_cluster(cluster.bootstrap, {}, timeout_s=timeout_s, say=lambda _: None)
     assert time.monotonic() - begun < timeout_s + SLACK_S
     return seen
 
 
-def codes(seen: Seen) -> Mapping[str, str]:
+def codes(seen: ClusterObservation) -> Mapping[str, str]:
     made = make_report(seen, seen.cluster.topics, strict=False)
     json.loads(as_json(made))
     found = {one.code: one.severity for one in made.findings}
@@ -104,7 +104,7 @@ def test_the_bound_is_one_for_all_brokers() -> None:
         seen = look(cluster, timeout_s=6.0)
     assert set(seen.enforcement.silent) == set(racks)
     assert codes(seen)["settings-unknown"] == "unknown"
-    made = plan(seen.cluster)
+    made = plan_reassignment(seen.cluster)
     assert not made.complete
 
 
@@ -113,7 +113,7 @@ def test_a_cluster_that_never_answers_is_an_error_within_the_bound() -> None:
     with fake(everything).running() as cluster, pytest.raises(RackgateError, match="no answer within 2 s"):
         look(cluster, timeout_s=2.0)
     with dead() as address, pytest.raises(RackgateError, match="refused"):
-        cluster_query.look(address, {}, timeout_s=2.0, say=lambda _: None)
+        cluster_query.query_cluster(address, {}, timeout_s=2.0, say=lambda _: None)
 
 
 def test_odd_numbers_of_one_broker_are_unknown_of_it_alone() -> None:
@@ -191,7 +191,7 @@ def test_a_topic_that_is_refused_or_not_known_is_unknown_and_one_that_is_deleted
         assert {topic.name: bool(topic.unanswered) for topic in seen.cluster.topics} == {
             "a.b": True, "a_b": False, "t": False,
         }  # fmt: skip
-        assert not plan(seen.cluster).complete
+        assert not plan_reassignment(seen.cluster).complete
         # listed by one broker that knows it, described by one that is behind
         cluster.odd = dict.fromkeys(RACKS, topic_error(cluster, 3))
         assert codes(look(cluster))["topic-unanswered"] == "unknown"
@@ -281,10 +281,10 @@ def test_the_metadata_is_the_only_source_of_r(
     racks, where, property_racks, severity = expected
     (one,) = seen.cluster.topics
     assert one.need is not None
-    assert (one.need.racks, one.need.observed) == (Setting(racks, where), None)
+    assert (one.need.racks, one.need.observed) == (ConfigValue(racks, where), None)
     answer = seen.enforcement.answers[2]
     assert answer.default is not None
-    assert (answer.default.racks, answer.default.observed) == (Setting(racks, where), Setting(3, "cluster"))
+    assert (answer.default.racks, answer.default.observed) == (ConfigValue(racks, where), ConfigValue(3, "cluster"))
     assert answer.property_racks == property_racks
     assert codes(seen).get("property-above-cluster-value") == severity
 
@@ -332,16 +332,19 @@ def test_100000_partitions_take_10_s_and_500_mb_at_most(tmp_path: Path) -> None:
 
 
 def test_enforcement_is_linear_in_topics() -> None:
-    from pyhooks.placement.enforcement import Answer, Enforcement, enforcement_findings
-    from pyhooks.placement.gate_forecast import Broker, Need, Partition, Setting, Topic
+    from pyhooks.placement.enforcement import BrokerResponse, Enforcement, enforcement_findings
+    from pyhooks.placement.gate_forecast import Broker, CheckedTopic, ConfigValue, Need, ReportedPartition
 
-    need = Need(Setting(2, "topic"), Setting(2, "topic"))
+    need = Need(ConfigValue(2, "topic"), ConfigValue(2, "topic"))
     brokers = {1: Broker(1, "a"), 2: Broker(2, "b")}
-    stock = Need(Setting(2, "default"), None)
-    answers = {1: Answer(13, 0, {}, 7, stock), 2: Answer(14, 1, {}, 7, need)}
+    stock = Need(ConfigValue(2, "default"), None)
+    answers = {1: BrokerResponse(13, 0, {}, 7, stock), 2: BrokerResponse(14, 1, {}, 7, need)}
 
     def cpu_s(number: int) -> float:
-        topics = [Topic(f"t{n}", False, (Partition(f"t{n}", 0, 1, (1, 2), (1, 2)),), need) for n in range(number)]
+        topics = [
+            CheckedTopic(f"t{n}", False, (ReportedPartition(f"t{n}", 0, 1, (1, 2), (1, 2)),), need)
+            for n in range(number)
+        ]
         begun = time.process_time()
         found = enforcement_findings(Enforcement(answers, {}), brokers, topics)
         assert sum(one.code == "would-not-enforce" for one in found) == number

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from model_plans import made
 from pyhooks.core.spark import pack
-from pyhooks.placement.exact_model import Weighed, weigh
-from pyhooks.placement.failure_rates import YEAR_S, Chances
+from pyhooks.placement.exact_model import Evaluation, evaluate
+from pyhooks.placement.failure_rates import YEAR_S, FailureProbabilities
 from pyhooks.placement.replica_placement import placement
 from pyhooks.simulation.fault_history import draw
 from pyhooks.simulation.partition_machine import ALONE, LOWERED, STATUSES, Cause, Status
@@ -53,10 +53,10 @@ def test_shares_of_time_are_those_of_the_exact_model(where: str) -> None:
     given = {"broker_failure": f"{BROKER[0]}x{BROKER[1]}h", "rack_outage": f"{RACK[0]}x{RACK[1]}h"}
     one = made("a:2,b:2,c:2", settings, where=where, partitions=1, given=given, years=4.0)
     found = play(one, range(60))
-    chances = Chances(share_away(*BROKER), share_away(*RACK), 0.0, 0.0)
+    chances = FailureProbabilities(share_away(*BROKER), share_away(*RACK), 0.0, 0.0)
     for number, text in enumerate(settings):
         m, r = (int(part) for part in text.split(","))
-        exact: Weighed = weigh(placement(where, "it"), min_replicas=m, min_racks=r, chances=chances)
+        exact: Evaluation = evaluate(placement(where, "it"), min_replicas=m, min_racks=r, chances=chances)
         agrees(of(found, number, Status.NOBODY), exact.refused.no_leader, f"{where} {text} nobody")
         agrees(of(found, number, Status.REPLICAS), exact.refused.replicas, f"{where} {text} replicas")
         if exact.refused.racks:

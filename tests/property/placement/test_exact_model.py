@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyhooks.placement.exact_model import ELRS, Elr, Weighed, cells, weigh, weigh_cells
-from pyhooks.placement.failure_rates import Chances
+from pyhooks.placement.exact_model import ELRS, Elr, Evaluation, evaluate, evaluate_groups, isr_groups
+from pyhooks.placement.failure_rates import FailureProbabilities
 from pyhooks.placement.replica_placement import Placement, placement, shapes
 
 
@@ -20,10 +20,10 @@ def near(expected: float | tuple[float, ...]) -> Any:
     return pytest.approx(expected, rel=1e-9, abs=1e-15)
 
 
-def weighed(where: str, m: int, r: int, *numbers: float, elr: Elr = "racks") -> Weighed:
+def weighed(where: str, m: int, r: int, *numbers: float, elr: Elr = "racks") -> Evaluation:
     """With p, q, d and D; those that are not given are 0."""
-    chances = Chances(*(*numbers, 0.0, 0.0, 0.0, 0.0)[:4])
-    return weigh(placement(where, "it"), min_replicas=m, min_racks=r, chances=chances, elr=elr)
+    chances = FailureProbabilities(*(*numbers, 0.0, 0.0, 0.0, 0.0)[:4])
+    return evaluate(placement(where, "it"), min_replicas=m, min_racks=r, chances=chances, elr=elr)
 
 
 # The brute force: named brokers and racks, each up or not, one after the other; the rules again from their words.
@@ -44,7 +44,7 @@ def subsets(things: Iterable[str]) -> list[frozenset[str]]:
 class Brute:
     """``where`` maps brokers to racks."""
 
-    def __init__(self, where: dict[str, str], m: int, r: int, chances: Chances, elr: Elr) -> None:
+    def __init__(self, where: dict[str, str], m: int, r: int, chances: FailureProbabilities, elr: Elr) -> None:
         self.where, self.chances = where, chances
         self.m, self.r = min(m, len(where)), min(r, len(where))
         self.least = {"racks": (self.m, self.r), "replicas": (self.m, 1), "off": (1, 1)}[elr]
@@ -134,9 +134,9 @@ def test_it_is_what_all_sets_of_brokers_and_racks_give(
     counts: dict[str, int], m: int, r: int, numbers: tuple[float, float, float, float], elr: Elr
 ) -> None:
     where = {f"{rack}{number}": rack for rack, count in counts.items() for number in range(count)}
-    chances = Chances(*numbers)
+    chances = FailureProbabilities(*numbers)
     brute = Brute(where, m, r, chances, elr)
-    found = weigh(Placement.of(counts), min_replicas=m, min_racks=r, chances=chances, elr=elr)
+    found = evaluate(Placement.of(counts), min_replicas=m, min_racks=r, chances=chances, elr=elr)
     by = brute.refused()
     assert (found.refused.no_leader, found.refused.replicas, found.refused.racks) == pytest.approx(
         (by["no_leader"], by["replicas"], by["racks"])
@@ -161,10 +161,10 @@ def test_it_is_what_all_sets_of_brokers_and_racks_give(
 def test_more_is_asked_less_is_taken_and_less_is_lost(
     counts: dict[str, int], numbers: tuple[float, float, float, float], elr: Elr
 ) -> None:
-    where, chances = Placement.of(counts), Chances(*numbers)
-    seen = cells(where, chances)
+    where, chances = Placement.of(counts), FailureProbabilities(*numbers)
+    seen = isr_groups(where, chances)
     grid = {
-        (m, r): weigh_cells(where, seen, min_replicas=m, min_racks=r, elr=elr)
+        (m, r): evaluate_groups(where, seen, min_replicas=m, min_racks=r, elr=elr)
         for m in range(1, where.replicas + 1)
         for r in range(1, where.replicas + 1)
     }

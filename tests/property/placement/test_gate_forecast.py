@@ -22,38 +22,40 @@ from pyhooks.placement.findings import (
 )
 from pyhooks.placement.gate_forecast import (
     Broker,
-    Cluster,
+    CheckedTopic,
+    ClusterSnapshot,
+    ConfigValue,
     Need,
-    Partition,
-    Room,
-    Setting,
-    State,
-    Topic,
+    PartitionForecast,
+    RackSizes,
+    ReportedPartition,
+    forecast_partition,
     limits_of,
-    state_of,
 )
 
 RACKS = ("", "a", "b", "c")
 
 
 def need(replicas: int, racks: int | None) -> Need:
-    return Need(Setting(replicas, "topic"), None if racks is None else Setting(racks, "topic"))
+    return Need(ConfigValue(replicas, "topic"), None if racks is None else ConfigValue(racks, "topic"))
 
 
-def cluster(racks: Mapping[int, str], topics: Iterable[Topic] = (), *, enforced: bool = True) -> Cluster:
+def cluster(racks: Mapping[int, str], topics: Iterable[CheckedTopic] = (), *, enforced: bool = True) -> ClusterSnapshot:
     brokers = {broker: Broker(broker, rack) for broker, rack in racks.items()}
-    return Cluster("id", brokers, tuple(topics), enforced, voters=(1, 3, 5) if 5 in racks else ())
+    return ClusterSnapshot("id", brokers, tuple(topics), enforced, voters=(1, 3, 5) if 5 in racks else ())
 
 
-def topic(name: str, asked: Need | None, *placements: tuple[int, ...], isr: tuple[int, ...] | None = None) -> Topic:
+def topic(
+    name: str, asked: Need | None, *placements: tuple[int, ...], isr: tuple[int, ...] | None = None
+) -> CheckedTopic:
     partitions = tuple(
-        Partition(name, number, leader=replicas[0], replicas=replicas, isr=replicas if isr is None else isr)
+        ReportedPartition(name, number, leader=replicas[0], replicas=replicas, isr=replicas if isr is None else isr)
         for number, replicas in enumerate(placements)
     )
-    return Topic(name, False, partitions, asked)
+    return CheckedTopic(name, False, partitions, asked)
 
 
-def report(racks: Mapping[int, str], one: Topic, *, enforced: bool = True) -> TopicReport:
+def report(racks: Mapping[int, str], one: CheckedTopic, *, enforced: bool = True) -> TopicReport:
     seen = cluster(racks, [one], enforced=enforced)
     (found,) = topic_reports(seen, seen.topics)
     return found
@@ -76,7 +78,7 @@ def open_(isr: frozenset[int], placed: int, minimum: int, racks: int, where: Map
 
 
 @st.composite
-def scenes(draw: st.DrawFn) -> tuple[Cluster, Partition, Need]:
+def scenes(draw: st.DrawFn) -> tuple[ClusterSnapshot, ReportedPartition, Need]:
     brokers = draw(st.integers(1, 6))
     where = {broker: draw(st.sampled_from(RACKS)) for broker in range(1, brokers + 1)}
     # one more broker may hold a replica and not be known
@@ -85,13 +87,13 @@ def scenes(draw: st.DrawFn) -> tuple[Cluster, Partition, Need]:
     isr = tuple(sorted(draw(st.sets(st.sampled_from(replicas), min_size=1))))
     leader = draw(st.sampled_from([*isr, -1]))
     asked = need(draw(st.integers(1, 6)), draw(st.sampled_from([None, 1, 2, 3, 4])))
-    partition = Partition("t", 0, leader, replicas, isr)
+    partition = ReportedPartition("t", 0, leader, replicas, isr)
     return cluster(where, enforced=draw(st.booleans())), partition, asked
 
 
 @settings(max_examples=800, deadline=None)
 @given(scenes())
-def test_each_answer_is_what_the_simulation_finds(scene: tuple[Cluster, Partition, Need]) -> None:
+def test_each_answer_is_what_the_simulation_finds(scene: tuple[ClusterSnapshot, ReportedPartition, Need]) -> None:
     seen, partition, asked = scene
     where = {broker.broker_id: broker.rack for broker in seen.brokers.values()}
     racks = asked.racks.value if asked.racks and seen.enforced else 1
@@ -100,7 +102,7 @@ def test_each_answer_is_what_the_simulation_finds(scene: tuple[Cluster, Partitio
     def lets_through(isr: Iterable[int]) -> bool:
         return open_(frozenset(isr), placed, asked.replicas.value, racks, where)
 
-    state = state_of(partition, asked, asked.min_racks, seen, seen.racks)
+    state = forecast_partition(partition, asked, asked.min_racks, seen, seen.racks)
     assert state.writable == (partition.leader >= 0 and lets_through(partition.isr))
     for isr, losses, asks in (
         (partition.isr, state.stopped_by, state.writable),
@@ -140,14 +142,14 @@ def test_room_finds_a_placement_that_survives_exactly_if_there_is_one(
         for placed in placements
     )
     survives_broker = any(all(limits.ask(placed - {b}, where).passes for b in placed) for placed in placements)
-    room = Room.of(cluster(where))
+    room = RackSizes.of(cluster(where))
     assert room.survives_a_rack(replicas, limits) == survives_rack
     assert room.survives_a_broker(replicas, limits) == survives_broker
 
 
 AAB = {1: "a", 2: "a", 3: "b"}
 AABBC = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
-STATES: list[tuple[str, Mapping[int, str], Topic, set[tuple[str, str]]]] = [
+STATES: list[tuple[str, Mapping[int, str], CheckedTopic, set[tuple[str, str]]]] = [
     ("three racks, two required", AABBC, topic("t", need(2, 2), (1, 3, 5)), set()),
     (
         "two of three in one rack, none required",
@@ -274,7 +276,7 @@ STATES: list[tuple[str, Mapping[int, str], Topic, set[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("racks", "one", "expected"), [s[1:] for s in STATES], ids=[s[0] for s in STATES])
-def test_what_an_operator_is_told(racks: Mapping[int, str], one: Topic, expected: set[tuple[str, str]]) -> None:
+def test_what_an_operator_is_told(racks: Mapping[int, str], one: CheckedTopic, expected: set[tuple[str, str]]) -> None:
     found = report(racks, one)
     assert codes(found) == expected, found.findings
     severe = any(severity != "notice" for severity, _ in expected)
@@ -283,8 +285,8 @@ def test_what_an_operator_is_told(racks: Mapping[int, str], one: Topic, expected
 
 
 def test_an_offline_partition_names_who_may_lead() -> None:
-    partition = Partition("t", 0, -1, (1, 2, 3), (), elr=(3,))
-    (finding, *_) = report(AAB, Topic("t", False, (partition,), need(2, 2))).findings
+    partition = ReportedPartition("t", 0, -1, (1, 2, 3), (), elr=(3,))
+    (finding, *_) = report(AAB, CheckedTopic("t", False, (partition,), need(2, 2))).findings
     assert (finding.code, finding.remedy) == ("offline", "start broker 3")
 
 
@@ -322,8 +324,8 @@ def test_what_to_do_so_that_no_rack_acknowledges_alone(racks: int | None, enforc
 
 
 def test_a_reassignment_is_judged_by_its_end() -> None:
-    partition = Partition("t", 0, 1, (1, 3, 2), (1, 3), adding=(2,), removing=(3,))
-    found = report(AAB, Topic("t", False, (partition,), need(1, 2)))
+    partition = ReportedPartition("t", 0, 1, (1, 3, 2), (1, 3), adding=(2,), removing=(3,))
+    found = report(AAB, CheckedTopic("t", False, (partition,), need(1, 2)))
     (state,) = found.states
     assert state.writable
     assert not state.reachable
@@ -333,8 +335,8 @@ def test_a_reassignment_is_judged_by_its_end() -> None:
 
 
 def test_replicas_that_a_reassignment_adds_do_not_raise_r() -> None:
-    partition = Partition("t", 0, 1, (1, 3), (1,), adding=(3,))
-    (state,) = report(AAB, Topic("t", False, (partition,), need(1, 2))).states
+    partition = ReportedPartition("t", 0, 1, (1, 3), (1,), adding=(3,))
+    (state,) = report(AAB, CheckedTopic("t", False, (partition,), need(1, 2))).states
     assert (state.writable, state.reachable, state.now.need_racks) == (True, True, 1)
     # when it has ended
     assert state.stopped_when_whole.racks == ("a", "b")
@@ -342,7 +344,7 @@ def test_replicas_that_a_reassignment_adds_do_not_raise_r() -> None:
 
 def test_the_leader_s_word_counts() -> None:
     one = topic("t", need(1, 2), (1, 2))
-    told = Topic("t", False, one.partitions, one.need, {1: need(1, None), 2: need(1, 2)})
+    told = CheckedTopic("t", False, one.partitions, one.need, {1: need(1, None), 2: need(1, 2)})
     (state,) = report(AAB, told).states
     assert state.writable, "the leader does not know of racks, so it refuses nothing"
     assert not state.reachable
@@ -387,7 +389,7 @@ def test_what_is_told_of_the_cluster(racks: Mapping[int, str], default: Need | N
         (topic("t", None, (1, 2)), "risk"),
     ],
 )
-def test_a_broker_without_a_rack_is_an_error_while_an_effective_r_is_above_1(one: Topic, severity: str) -> None:
+def test_a_broker_without_a_rack_is_an_error_while_an_effective_r_is_above_1(one: CheckedTopic, severity: str) -> None:
     (found,) = cluster_findings(cluster({1: "a", 2: "b", 3: ""}, [one]), need(1, 1))
     assert (found.code, found.severity) == ("brokers-without-rack", severity)
     assert "broker 3" in found.means
@@ -412,7 +414,7 @@ TRANSACTIONS, OFFSETS = "__transaction_state", "__consumer_offsets"
     ],
 )
 def test_internal_topics_that_require_fewer_racks(
-    internal: Topic, others: list[Topic], expected: list[tuple[str, str, str]]
+    internal: CheckedTopic, others: list[CheckedTopic], expected: list[tuple[str, str, str]]
 ) -> None:
     hidden = replace(internal, internal=True)
     seen = cluster(AABBC, [hidden, *others])
@@ -472,11 +474,11 @@ def test_ten_thousand_partitions_take_seconds() -> None:
 def test_states_are_kept_for_each_partition() -> None:
     found = report(AAB, topic("t", need(1, 2), (1, 3), (3, 2)))
     assert [state.partition.number for state in found.states] == [0, 1]
-    assert all(isinstance(state, State) and state.writable for state in found.states)
+    assert all(isinstance(state, PartitionForecast) and state.writable for state in found.states)
 
 
 def test_topics_that_were_left_at_fewer_racks_are_told() -> None:
-    default = Need(Setting(2, "default"), Setting(1, "default"))
+    default = Need(ConfigValue(2, "default"), ConfigValue(1, "default"))
     topics = [
         topic("lowered", need(2, 1), (1, 2, 3)),
         topic("by-default", default, (1, 2, 3)),

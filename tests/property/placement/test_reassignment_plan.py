@@ -10,26 +10,34 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyhooks.placement.gate_forecast import Broker, Cluster, Need, Partition, Setting, Topic, reaches
-from pyhooks.placement.reassignment_plan import plan
+from pyhooks.placement.gate_forecast import (
+    Broker,
+    CheckedTopic,
+    ClusterSnapshot,
+    ConfigValue,
+    Need,
+    ReportedPartition,
+    reaches,
+)
+from pyhooks.placement.reassignment_plan import plan_reassignment
 
-Scene = tuple[Cluster, Topic]
+Scene = tuple[ClusterSnapshot, CheckedTopic]
 
 
 def scene(
-    brokers: Mapping[int, str], racks: int, *partitions: Partition, fenced: frozenset[int] = frozenset()
-) -> Cluster:
-    need = Need(Setting(1, "topic"), Setting(racks, "topic"))
+    brokers: Mapping[int, str], racks: int, *partitions: ReportedPartition, fenced: frozenset[int] = frozenset()
+) -> ClusterSnapshot:
+    need = Need(ConfigValue(1, "topic"), ConfigValue(racks, "topic"))
     registered = {number: Broker(number, rack, number in fenced) for number, rack in brokers.items()}
-    return Cluster("id", registered, (Topic("t", False, partitions, need),), enforced=True)
+    return ClusterSnapshot("id", registered, (CheckedTopic("t", False, partitions, need),), enforced=True)
 
 
-def partition(*replicas: int, number: int = 0) -> Partition:
-    return Partition("t", number, replicas[0], replicas, replicas)
+def partition(*replicas: int, number: int = 0) -> ReportedPartition:
+    return ReportedPartition("t", number, replicas[0], replicas, replicas)
 
 
 @st.composite
-def scenes(draw: st.DrawFn) -> Cluster:
+def scenes(draw: st.DrawFn) -> ClusterSnapshot:
     brokers = {number: draw(st.sampled_from(["", "a", "b", "c"])) for number in range(1, draw(st.integers(1, 6)) + 1)}
     fenced = frozenset(draw(st.sets(st.sampled_from(sorted(brokers)), max_size=2)))
     everyone = [*brokers, 9]  # 9 is not known
@@ -37,11 +45,11 @@ def scenes(draw: st.DrawFn) -> Cluster:
     for number in range(draw(st.integers(1, 3))):
         replicas = tuple(draw(st.permutations(everyone))[: draw(st.integers(1, min(4, len(everyone))))])
         isr = tuple(sorted(draw(st.sets(st.sampled_from(replicas), min_size=1))))
-        partitions.append(Partition("t", number, isr[0], replicas, isr))
+        partitions.append(ReportedPartition("t", number, isr[0], replicas, isr))
     return scene(brokers, draw(st.integers(1, 4)), *partitions, fenced=fenced)
 
 
-def least_moves(cluster: Cluster, one: Partition, min_racks: int) -> int | None:
+def least_moves(cluster: ClusterSnapshot, one: ReportedPartition, min_racks: int) -> int | None:
     """By trying every assignment of as many replicas that adds only brokers that are up and have a rack."""
     usable = {b.broker_id for b in cluster.brokers.values() if not b.fenced and b.rack}
     best = None
@@ -54,9 +62,9 @@ def least_moves(cluster: Cluster, one: Partition, min_racks: int) -> int | None:
 
 @settings(max_examples=500, deadline=None)
 @given(scenes())
-def test_the_plan_reaches_r_with_the_least_moves_wherever_it_can_be_reached(cluster: Cluster) -> None:
+def test_the_plan_reaches_r_with_the_least_moves_wherever_it_can_be_reached(cluster: ClusterSnapshot) -> None:
     (topic,) = cluster.topics
-    made = plan(cluster)
+    made = plan_reassignment(cluster)
     moves = {move.partition.number: move for move in made.moves}
     refusals = {refusal.partition.number for refusal in made.refusals}
     assert topic.need is not None
@@ -92,60 +100,60 @@ def test_the_plan_reaches_r_with_the_least_moves_wherever_it_can_be_reached(clus
 def test_replicas_go_where_the_fewest_are_and_leave_where_the_most_are() -> None:
     brokers = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
     partitions = [partition(1, 2, number=number) for number in range(40)]
-    made = plan(scene(brokers, 2, *partitions))
+    made = plan_reassignment(scene(brokers, 2, *partitions))
     load = Counter(replica for move in made.moves for replica in move.replicas)
     assert load == {1: 40, 3: 10, 4: 10, 5: 10, 6: 10}
 
 
 def test_whoever_is_behind_moves_first() -> None:
-    one = Partition("t", 0, 1, (1, 2, 3), (1, 3))
-    (move,) = plan(scene({1: "a", 2: "a", 3: "a", 4: "b"}, 2, one)).moves
+    one = ReportedPartition("t", 0, 1, (1, 2, 3), (1, 3))
+    (move,) = plan_reassignment(scene({1: "a", 2: "a", 3: "a", 4: "b"}, 2, one)).moves
     assert move.replicas == (1, 4, 3)
 
 
 def test_a_preferred_leader_that_is_gone_moves_before_one_that_is_in_sync() -> None:
     brokers = {2: "a", 3: "a", 4: "b"}
-    unknown = Partition("t", 0, 2, (9, 2, 3), (2, 3))
-    assert plan(scene(brokers, 2, unknown)).moves[0].replicas == (4, 2, 3)
-    fenced = Partition("t", 0, 2, (5, 2, 3), (2, 3))
+    unknown = ReportedPartition("t", 0, 2, (9, 2, 3), (2, 3))
+    assert plan_reassignment(scene(brokers, 2, unknown)).moves[0].replicas == (4, 2, 3)
+    fenced = ReportedPartition("t", 0, 2, (5, 2, 3), (2, 3))
     known = {**brokers, 5: "a"}
-    assert plan(scene(known, 2, fenced, fenced=frozenset({5}))).moves[0].replicas == (4, 2, 3)
-    behind = Partition("t", 0, 2, (5, 2, 3), (2, 3))
-    assert plan(scene(known, 2, behind)).moves[0].replicas == (4, 2, 3)
-    fine = Partition("t", 0, 5, (5, 2, 3), (5, 2, 3))
-    assert plan(scene(known, 2, fine)).moves[0].replicas == (5, 2, 4)
+    assert plan_reassignment(scene(known, 2, fenced, fenced=frozenset({5}))).moves[0].replicas == (4, 2, 3)
+    behind = ReportedPartition("t", 0, 2, (5, 2, 3), (2, 3))
+    assert plan_reassignment(scene(known, 2, behind)).moves[0].replicas == (4, 2, 3)
+    fine = ReportedPartition("t", 0, 5, (5, 2, 3), (5, 2, 3))
+    assert plan_reassignment(scene(known, 2, fine)).moves[0].replicas == (5, 2, 4)
 
 
 def test_replicas_on_brokers_without_a_rack_move_and_the_preferred_leader_last() -> None:
     brokers = {1: "", 2: "a", 3: "", 4: "b", 5: "c"}
-    (move,) = plan(scene(brokers, 2, partition(1, 2, 3))).moves
+    (move,) = plan_reassignment(scene(brokers, 2, partition(1, 2, 3))).moves
     assert move.replicas == (1, 2, 4)
-    (move,) = plan(scene(brokers, 2, partition(1, 3))).moves
+    (move,) = plan_reassignment(scene(brokers, 2, partition(1, 3))).moves
     assert move.replicas == (4, 2)
 
 
 def test_why_it_can_not_be_mended() -> None:
     two = scene({1: "a", 2: "a", 3: "b", 4: ""}, 3, partition(1, 2, 3))
-    (refusal,) = plan(two).refusals
+    (refusal,) = plan_reassignment(two).refusals
     assert refusal.because == (
         "3 racks are needed, and brokers that are up or have a replica are in 2 (a, b); add brokers in another rack, or"
         " lower min.insync.racks"
     )
     away = scene({1: "a", 2: "a", 3: "b"}, 2, partition(1, 2), fenced=frozenset({3}))
-    (refusal,) = plan(away).refusals
+    (refusal,) = plan_reassignment(away).refusals
     assert "start the brokers of b" in refusal.because
-    moving = Partition("t", 0, 1, (1, 3, 2), (1, 3), adding=(2,), removing=(3,))
-    (refusal,) = plan(scene({1: "a", 2: "a", 3: "b"}, 2, moving)).refusals
+    moving = ReportedPartition("t", 0, 1, (1, 3, 2), (1, 3), adding=(2,), removing=(3,))
+    (refusal,) = plan_reassignment(scene({1: "a", 2: "a", 3: "b"}, 2, moving)).refusals
     assert "being reassigned" in refusal.because
 
 
 def test_only_chosen_topics_are_mended_and_the_others_count_for_the_balance() -> None:
     brokers = {1: "a", 2: "a", 3: "b", 4: "b"}
     base = scene(brokers, 2, partition(1, 2))
-    other = Topic("other", False, (Partition("other", 0, 3, (3, 1), (3, 1)),), base.topics[0].need)
-    third = Topic("third", False, (Partition("third", 0, 1, (1, 2), (1, 2)),), base.topics[0].need)
-    seen = Cluster("id", base.brokers, (other, *base.topics, third), enforced=True)
-    made = plan(seen, frozenset({"t"}))
+    other = CheckedTopic("other", False, (ReportedPartition("other", 0, 3, (3, 1), (3, 1)),), base.topics[0].need)
+    third = CheckedTopic("third", False, (ReportedPartition("third", 0, 1, (1, 2), (1, 2)),), base.topics[0].need)
+    seen = ClusterSnapshot("id", base.brokers, (other, *base.topics, third), enforced=True)
+    made = plan_reassignment(seen, frozenset({"t"}))
     assert json.loads(made.to_json()) == {
         "version": 1,
         "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 4]}],

@@ -27,21 +27,21 @@ from loopback_brokers import free_ports
 from pyhooks.cli import app
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
-from pyhooks.placement.cluster_query import Seen
-from pyhooks.placement.enforcement import Answer, Enforcement
-from pyhooks.placement.gate_forecast import Broker, Cluster
+from pyhooks.placement.cluster_query import ClusterObservation
+from pyhooks.placement.enforcement import BrokerResponse, Enforcement
+from pyhooks.placement.gate_forecast import Broker, ClusterSnapshot
 
 PLAN = scenarios.load("existing")
 ASKED = Asked("kafka1:9092", None, "existing", scenarios.SHIPPED, "local[2]", Path(), False, (), None, None, {}, "c")
-OVERLAY = Answer(14, 1, {RACKS_FEATURE: 1, ELR_FEATURE: 1, "metadata.version": 29}, 1, None)
-STOCK = Answer(13, 0, {"metadata.version": 29}, 1, None)
+OVERLAY = BrokerResponse(14, 1, {RACKS_FEATURE: 1, ELR_FEATURE: 1, "metadata.version": 29}, 1, None)
+STOCK = BrokerResponse(13, 0, {"metadata.version": 29}, 1, None)
 
 
-def seen(racks: dict[int, str], answer: Answer = OVERLAY, fenced: tuple[int, ...] = ()) -> Seen:
+def seen(racks: dict[int, str], answer: BrokerResponse = OVERLAY, fenced: tuple[int, ...] = ()) -> ClusterObservation:
     """A cluster whose brokers all say the same."""
     brokers = {one: Broker(one, rack, one in fenced, f"h{one}:9092") for one, rack in racks.items()}
     enforcement = Enforcement({one: answer for one in racks if one not in fenced}, dict.fromkeys(fenced, "fenced"))
-    return Seen(Cluster("id", brokers, (), enforcement.enforced), enforcement)
+    return ClusterObservation(ClusterSnapshot("id", brokers, (), enforcement.enforced), enforcement)
 
 
 FIVE = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
@@ -104,7 +104,9 @@ def test_cells_that_differ_in_their_links_alone_are_one() -> None:
         ),
     ],
 )
-def test_what_a_cluster_can_not_have_is_told_in_a_line(cluster: Seen, asked: dict[str, Any], line: str) -> None:
+def test_what_a_cluster_can_not_have_is_told_in_a_line(
+    cluster: ClusterObservation, asked: dict[str, Any], line: str
+) -> None:
     with pytest.raises(RackgateError, match=line) as caught:
         fit(PLAN, cluster, dataclasses.replace(ASKED, **asked))
     assert "\n" not in str(caught.value)

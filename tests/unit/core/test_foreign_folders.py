@@ -126,7 +126,7 @@ def _nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.delenv("RACKGATE_LAB", raising=False)
     monkeypatch.setattr("pyhooks.patchset.builder.build", started)
-    monkeypatch.setattr("pyhooks.placement.cluster_query.look_at_brokers", started)
+    monkeypatch.setattr("pyhooks.placement.cluster_query.query_brokers", started)
     monkeypatch.setattr("pyhooks.lab.running_labs.run", started)
     monkeypatch.setattr("pyhooks.lab.running_labs.up", started)
     monkeypatch.setattr("bench.report.run_page.render", started)

@@ -14,9 +14,9 @@ from alloy_source import source
 from pyhooks.cli import app
 from pyhooks.core.errors import RackgateError
 from pyhooks.formal import alloy, instance, model_source, trace, trace_picture
-from pyhooks.formal.alloy import Outcome
+from pyhooks.formal.alloy import CommandOutcome
 from pyhooks.formal.cli import BAR_S, bar, exit_status
-from pyhooks.formal.model_source import Command
+from pyhooks.formal.model_source import AlloyCommand
 from pyhooks.patchset import maven
 
 SMALL = """\
@@ -94,14 +94,14 @@ def xml(states: Sequence[Mapping[str, Sequence[str]]] = STATES) -> str:
     return "<alloy>" + "".join(map(one, states)) + "</alloy>"
 
 
-def told() -> tuple[trace.Step, ...]:
+def told() -> tuple[trace.TraceStep, ...]:
     return trace.steps(instance.parse(xml()))
 
 
 def test_commands_are_read_with_what_is_said_of_them(tmp_path: Path) -> None:
     assert model_source.commands(source(tmp_path, SMALL)) == (
-        Command("Safe", "check", "Nothing is lost in two lines.", "3 but exactly 2 steps", False),
-        Command("Lost", "run", "A part of the patch is missing.", "2 but exactly 1 Record, exactly 6 steps", True),
+        AlloyCommand("Safe", "check", "Nothing is lost in two lines.", "3 but exactly 2 steps", False),
+        AlloyCommand("Lost", "run", "A part of the patch is missing.", "2 but exactly 1 Record, exactly 6 steps", True),
     )
 
 
@@ -242,7 +242,7 @@ def test_the_picture_shows_the_loss_and_is_the_same_each_time(tmp_path: Path) ->
     assert "is lost" not in whole.read_text(encoding="utf-8")
 
 
-RUN = Command("Lost", "run", "what", "2", True)
+RUN = AlloyCommand("Lost", "run", "what", "2", True)
 
 
 def receipt(folder: Path, content: object) -> None:
@@ -302,20 +302,20 @@ def test_how_alloy_ends_is_not_taken_for_an_outcome(
 
 
 def test_exit_status_tells_unexpected_from_unknown() -> None:
-    right, wrong = Outcome(RUN, True, 1.0), Outcome(RUN, False, 1.0)
+    right, wrong = CommandOutcome(RUN, True, 1.0), CommandOutcome(RUN, False, 1.0)
     assert exit_status([right]) == 0
     assert exit_status([right, wrong]) == 1
-    assert exit_status([right, wrong, Outcome(RUN, None, 1.0, trouble="out of time")]) == 2
+    assert exit_status([right, wrong, CommandOutcome(RUN, None, 1.0, trouble="out of time")]) == 2
 
 
 def test_the_bar_is_for_all_commands_run_to_their_end() -> None:
-    other = Command("Safe", "check", "what", "2", False)
-    both = [Outcome(RUN, True, 1.0), Outcome(other, False, 1.0)]
+    other = AlloyCommand("Safe", "check", "what", "2", False)
+    both = [CommandOutcome(RUN, True, 1.0), CommandOutcome(other, False, 1.0)]
     assert bar(both, [RUN, other], BAR_S) == "met"
     assert bar(both, [RUN, other], BAR_S + 1) == "missed"
     # fewer commands within the time tell nothing of all, nor does one that was given up
     assert bar(both[:1], [RUN, other], 1.0) == "unknown"
-    given_up = Outcome(other, None, 1.0, trouble="out of time")
+    given_up = CommandOutcome(other, None, 1.0, trouble="out of time")
     assert bar([both[0], given_up], [RUN, other], 2.0) == "unknown"
     assert bar([both[0], given_up], [RUN, other], BAR_S + 1) == "missed"
 

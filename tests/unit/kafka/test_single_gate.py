@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyhooks.kafka import gate
-from pyhooks.placement.gate_forecast import Broker, Cluster, Need, Partition, Setting, Topic, states_of
+from pyhooks.placement.gate_forecast import (
+    Broker,
+    CheckedTopic,
+    ClusterSnapshot,
+    ConfigValue,
+    Need,
+    ReportedPartition,
+    forecast_topic,
+)
 from pyhooks.watch.observation import BrokerSeen, Observation, PartitionSeen, Rules
 from pyhooks.watch.snapshot import snapshot
 from pyhooks.watch.states import PartitionState
@@ -58,12 +66,12 @@ def watched(scene: Scene, *, enforced: bool | None) -> PartitionState:
 @settings(max_examples=400, deadline=None)
 @given(scenes(), st.booleans())
 def test_check_says_what_the_gate_says(scene: Scene, enforced: bool) -> None:
-    asked = Need(Setting(scene.min_replicas, "topic"), Setting(scene.min_racks, "topic"))
+    asked = Need(ConfigValue(scene.min_replicas, "topic"), ConfigValue(scene.min_racks, "topic"))
     leader = scene.isr[0] if scene.isr else -1
-    topic = Topic("t", False, (Partition("t", 0, leader, scene.replicas, scene.isr),), asked)
+    topic = CheckedTopic("t", False, (ReportedPartition("t", 0, leader, scene.replicas, scene.isr),), asked)
     brokers = {broker: Broker(broker, rack) for broker, rack in scene.racks.items()}
-    cluster = Cluster("id", brokers, (topic,), enforced)
-    (state,) = states_of(topic, cluster, cluster.racks)
+    cluster = ClusterSnapshot("id", brokers, (topic,), enforced)
+    (state,) = forecast_topic(topic, cluster, cluster.racks)
     told = scene.asked(enforced=enforced)
     assert state.now == told
     assert state.writable == told.passes

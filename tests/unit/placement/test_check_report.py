@@ -13,51 +13,53 @@ from rich.console import Console
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
 from pyhooks.placement.check_cli import check_command, make_report
-from pyhooks.placement.check_report import Report, as_json, print_report
-from pyhooks.placement.cluster_query import Seen
-from pyhooks.placement.enforcement import Answer, Enforcement
-from pyhooks.placement.gate_forecast import Broker, Cluster, Need, Partition, Setting, Topic
+from pyhooks.placement.check_report import CheckReport, as_json, print_report
+from pyhooks.placement.cluster_query import ClusterObservation
+from pyhooks.placement.enforcement import BrokerResponse, Enforcement
+from pyhooks.placement.gate_forecast import Broker, CheckedTopic, ClusterSnapshot, ConfigValue, Need, ReportedPartition
 
 ON = {RACKS_FEATURE: 1, ELR_FEATURE: 1}
 RACKS = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
 
 
 def need(replicas: int, racks: int | None, source: str = "default") -> Need:
-    return Need(Setting(replicas, source), None if racks is None else Setting(racks, source))
+    return Need(ConfigValue(replicas, source), None if racks is None else ConfigValue(racks, source))
 
 
-PATCHED = Answer(produce=14, supports=1, levels=ON, epoch=7, default=need(1, 1))
-STOCK = Answer(produce=13, supports=0, levels={ELR_FEATURE: 1}, epoch=7, default=need(1, None))
-OFF = Answer(produce=14, supports=1, levels={ELR_FEATURE: 1}, epoch=7, default=need(1, 1))
+PATCHED = BrokerResponse(produce=14, supports=1, levels=ON, epoch=7, default=need(1, 1))
+STOCK = BrokerResponse(produce=13, supports=0, levels={ELR_FEATURE: 1}, epoch=7, default=need(1, None))
+OFF = BrokerResponse(produce=14, supports=1, levels={ELR_FEATURE: 1}, epoch=7, default=need(1, 1))
 
 
-def answer(base: Answer, default: Need | None) -> Answer:
-    return Answer(base.produce, base.supports, base.levels, base.epoch, default)
+def answer(base: BrokerResponse, default: Need | None) -> BrokerResponse:
+    return BrokerResponse(base.produce, base.supports, base.levels, base.epoch, default)
 
 
 def seen(
-    answers: Mapping[int, Answer],
-    topics: tuple[Topic, ...] = (),
+    answers: Mapping[int, BrokerResponse],
+    topics: tuple[CheckedTopic, ...] = (),
     *,
     racks: Mapping[int, str] = RACKS,
     silent: Mapping[int, str] | None = None,
     fenced: tuple[int, ...] = (),
-) -> Seen:
+) -> ClusterObservation:
     enforcement = Enforcement(answers, silent or {})
     brokers = {number: Broker(number, rack, number in fenced, f"h{number}:9092") for number, rack in racks.items()}
-    return Seen(Cluster("id", brokers, topics, enforcement.enforced, (1, 3, 5)), enforcement)
+    return ClusterObservation(ClusterSnapshot("id", brokers, topics, enforcement.enforced, (1, 3, 5)), enforcement)
 
 
-def topic(name: str, asked: Need | None, *placements: tuple[int, ...], said: Mapping[int, Need] | None = None) -> Topic:
-    partitions = tuple(Partition(name, number, r[0], r, r) for number, r in enumerate(placements))
-    return Topic(name, name.startswith("__"), partitions, asked, said or {})
+def topic(
+    name: str, asked: Need | None, *placements: tuple[int, ...], said: Mapping[int, Need] | None = None
+) -> CheckedTopic:
+    partitions = tuple(ReportedPartition(name, number, r[0], r, r) for number, r in enumerate(placements))
+    return CheckedTopic(name, name.startswith("__"), partitions, asked, said or {})
 
 
-def report(cluster: Seen, *, strict: bool = False) -> Report:
+def report(cluster: ClusterObservation, *, strict: bool = False) -> CheckReport:
     return make_report(cluster, cluster.cluster.topics, strict=strict)
 
 
-def codes(cluster: Seen) -> set[tuple[str, str]]:
+def codes(cluster: ClusterObservation) -> set[tuple[str, str]]:
     """Those about the cluster, without what is told of its racks."""
     return {(f.severity, f.code) for f in report(cluster).findings if f.code not in ("one-rack", "rack-loss-stops")}
 
@@ -118,12 +120,12 @@ BARE = topic("t", need(2, None), (1, 3, 5))
         ),
         (seen(dict.fromkeys(RACKS, answer(PATCHED, need(1, 2, "cluster"))), (FINE,)), set()),
         (
-            seen({**dict.fromkeys(RACKS, PATCHED), 1: Answer(13, 1, ON, 7, need(1, 1))}, (FINE,)),
+            seen({**dict.fromkeys(RACKS, PATCHED), 1: BrokerResponse(13, 1, ON, 7, need(1, 1))}, (FINE,)),
             {("error", "overlay-not-whole")},
         ),
         # a later Kafka may take Produce 14 for a reason of its own
         (
-            seen({**dict.fromkeys(RACKS, PATCHED), 1: Answer(14, 0, ON, 7, need(1, None))}, (FINE,)),
+            seen({**dict.fromkeys(RACKS, PATCHED), 1: BrokerResponse(14, 0, ON, 7, need(1, None))}, (FINE,)),
             {("error", "overlay-not-whole")},
         ),
         (
@@ -135,18 +137,21 @@ BARE = topic("t", need(2, None), (1, 3, 5))
         ),
         (
             seen(
-                {**dict.fromkeys(RACKS, PATCHED), 1: Answer(14, 1, ON, 7, None, refused={"": "not authorized"})},
+                {
+                    **dict.fromkeys(RACKS, PATCHED),
+                    1: BrokerResponse(14, 1, ON, 7, None, refused={"": "not authorized"}),
+                },
                 (FINE,),
             ),
             {("unknown", "settings-refused")},
         ),
         (
-            seen({**dict.fromkeys(RACKS, Answer(14, 1, {RACKS_FEATURE: 1}, 7, need(1, 1)))}, (FINE,)),
+            seen({**dict.fromkeys(RACKS, BrokerResponse(14, 1, {RACKS_FEATURE: 1}, 7, need(1, 1)))}, (FINE,)),
             {("error", "elr-off")},
         ),
     ],
 )
-def test_who_enforces(cluster: Seen, expected: set[tuple[str, str]]) -> None:
+def test_who_enforces(cluster: ClusterObservation, expected: set[tuple[str, str]]) -> None:
     assert codes(cluster) == expected, report(cluster).findings
     assert report(cluster).at_risk == any(severity != "notice" for severity, _ in expected)
 
@@ -162,7 +167,7 @@ def test_brokers_with_the_same_property_are_one_finding() -> None:
 
 
 def test_an_observed_number_of_racks_is_shown_and_changes_nothing() -> None:
-    observed = replace(need(2, 1, "topic"), observed=Setting(2, "topic"))
+    observed = replace(need(2, 1, "topic"), observed=ConfigValue(2, "topic"))
     plain, both = (
         report(seen(dict.fromkeys(RACKS, PATCHED), (topic("t", n, (1, 3, 5)),)))
         for n in (need(2, 1, "topic"), observed)
@@ -180,14 +185,14 @@ def test_a_finding_about_another_topic_is_left_out() -> None:
     assert {finding.topic for finding in made.findings} == {"", "t"}
 
 
-def printed(made: Report, *, strict: bool = False) -> str:
+def printed(made: CheckReport, *, strict: bool = False) -> str:
     console = Console(file=io.StringIO(), width=100, highlight=False)
     print_report(console, made, strict=strict)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
-def mixed() -> Seen:
+def mixed() -> ClusterObservation:
     many = [((b % 4) + 1, ((b + 1) % 4) + 1, 5) for b in range(24)]
     topics = (
         topic("__consumer_offsets", need(1, 1), *many),
@@ -196,10 +201,13 @@ def mixed() -> Seen:
         topic("payments.settled.by-region.and-[currency]", need(2, 1), (1, 2, 3), (3, 4, 5), (1, 3, 5)),
         topic("wide", need(3, 3, "cluster"), (1, 3)),
         topic("untold", None, (1, 3)),
-        Topic(
+        CheckedTopic(
             "shrunk",
             False,
-            (Partition("shrunk", 0, 1, (1, 2, 3), (1, 2)), Partition("shrunk", 1, -1, (3, 4, 1), (), elr=(3,))),
+            (
+                ReportedPartition("shrunk", 0, 1, (1, 2, 3), (1, 2)),
+                ReportedPartition("shrunk", 1, -1, (3, 4, 1), (), elr=(3,)),
+            ),
             need(2, 1),
         ),
     )

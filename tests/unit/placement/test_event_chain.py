@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pyhooks.placement.exact_model import weigh
-from pyhooks.placement.failure_rates import Chances
+from pyhooks.placement.exact_model import evaluate
+from pyhooks.placement.failure_rates import FailureProbabilities
 from pyhooks.placement.replica_placement import placement
 
 # brokers, racks and the last ISR that passed
@@ -111,8 +111,8 @@ class Chain:
 def both(where: str, m: int, r: int, broker: tuple[float, float], rack: tuple[float, float]) -> tuple[Shares, Shares]:
     """Of the chain, and of the model, which knows no wait."""
     found = Chain(where, m, r, broker, rack).shares()
-    chances = Chances(broker[0] / sum(broker), rack[0] / sum(rack), 0.0, 0.0)
-    weighed = weigh(placement(",".join(where), "it"), min_replicas=m, min_racks=r, chances=chances)
+    chances = FailureProbabilities(broker[0] / sum(broker), rack[0] / sum(rack), 0.0, 0.0)
+    weighed = evaluate(placement(",".join(where), "it"), min_replicas=m, min_racks=r, chances=chances)
     refused = weighed.refused
     return found, Shares(refused.no_leader, 0.0, refused.replicas + refused.racks)
 

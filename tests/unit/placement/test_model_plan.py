@@ -23,7 +23,7 @@ from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.placement import failure_rates as ch
 from pyhooks.placement.choices import Choice, advice, choices, cross_rack
-from pyhooks.placement.exact_model import ELRS, weigh
+from pyhooks.placement.exact_model import ELRS, evaluate
 from pyhooks.placement.model_report import chance, of_a_year, print_plan
 from pyhooks.placement.replica_placement import Placement, parse, placement, shapes
 
@@ -33,7 +33,7 @@ RUNNER = CliRunner()
 
 def all_of(room: Mapping[str, int], most: int = 5) -> tuple[Choice, ...]:
     factors = range(1, min(most, sum(room.values())) + 1)
-    return choices([made for rf in factors for made in shapes(room, rf)], ch.usual())
+    return choices([made for rf in factors for made in shapes(room, rf)], ch.default_probabilities())
 
 
 def runs(*words: str) -> Any:
@@ -91,28 +91,28 @@ def test_placements_that_are_none(text: str, said: str) -> None:
 
 
 def test_chances_as_people_write_them() -> None:
-    assert ch.away("0.01", "it") == 0.01
-    assert ch.away("4x1h", "it") == pytest.approx(4 / 8766)
-    assert ch.destroyed("0.02", "it", 1.0) == 0.02
-    assert ch.destroyed("0.0157/y", "it", 24 * 3600.0) == pytest.approx(0.0157 / 365.25, rel=1e-4)
-    assert ch.destroyed("1/y", "it", ch.YEAR_S) == pytest.approx(1 - 2.718281828**-1)
+    assert ch.parse_unavailable_share("0.01", "it") == 0.01
+    assert ch.parse_unavailable_share("4x1h", "it") == pytest.approx(4 / 8766)
+    assert ch.parse_destroyed("0.02", "it", 1.0) == 0.02
+    assert ch.parse_destroyed("0.0157/y", "it", 24 * 3600.0) == pytest.approx(0.0157 / 365.25, rel=1e-4)
+    assert ch.parse_destroyed("1/y", "it", ch.YEAR_S) == pytest.approx(1 - 2.718281828**-1)
 
 
 @pytest.mark.parametrize("wrong", ["1.01", "-0.1", "nan", "often", "2x", "0.1/y", ""])
 def test_what_is_no_share_of_time(wrong: str) -> None:
     with pytest.raises(RackgateError, match=re.escape(f"--rack-away {wrong}: ") + "expected a"):
-        ch.away(wrong, "--rack-away")
+        ch.parse_unavailable_share(wrong, "--rack-away")
 
 
 def test_what_is_more_than_always() -> None:
     with pytest.raises(RackgateError, match="more than a year"):
-        ch.away("1000x24h", "--rack-away")
+        ch.parse_unavailable_share("1000x24h", "--rack-away")
 
 
 @pytest.mark.parametrize("wrong", ["1.01", "-1/y", "inf", "0.1/d", "2x1h"])
 def test_what_is_no_chance_of_destruction(wrong: str) -> None:
     with pytest.raises(RackgateError, match=re.escape(f"--rack-destroyed {wrong}: ") + "expected a probability"):
-        ch.destroyed(wrong, "--rack-destroyed", 1.0)
+        ch.parse_destroyed(wrong, "--rack-destroyed", 1.0)
 
 
 # Costs, and what beats what.
@@ -127,7 +127,9 @@ def test_copies_across_racks(where: str, copies: float) -> None:
 def test_choices_are_those_of_all_settings_and_what_is_merged_is_the_same() -> None:
     for one in all_of(ROOM):
         for racks in one.min_racks:
-            alone = weigh(one.placement, min_replicas=one.min_replicas, min_racks=racks, chances=ch.usual())
+            alone = evaluate(
+                one.placement, min_replicas=one.min_replicas, min_racks=racks, chances=ch.default_probabilities()
+            )
             assert alone.refused == one.weighed.refused
             assert alone.worst == one.weighed.worst
             assert alone.usual == one.weighed.usual
@@ -179,10 +181,10 @@ def test_advice_for_three_racks() -> None:
 def test_advice_does_not_hang_on_the_defaults() -> None:
     """kip/model.md says so: each of them ten times higher or lower."""
     placements = [made for rf in range(1, 6) for made in shapes(ROOM, rf)]
-    usual = [one.choice and settings_of(one.choice) for one in advice(choices(placements, ch.usual()))]
+    usual = [one.choice and settings_of(one.choice) for one in advice(choices(placements, ch.default_probabilities()))]
     for name in ("broker_away", "rack_away", "broker_destroyed", "rack_destroyed"):
         for times in (0.1, 10.0):
-            other = replace(ch.usual(), **{name: times * getattr(ch.usual(), name)})
+            other = replace(ch.default_probabilities(), **{name: times * getattr(ch.default_probabilities(), name)})
             found = [one.choice and settings_of(one.choice) for one in advice(choices(placements, other))]
             assert found == usual, (name, times)
 
@@ -261,7 +263,7 @@ def test_plan_as_json_and_for_people(tmp_path: Path) -> None:
 def test_the_table_fits_a_terminal_of_80_columns_and_greys_what_is_beaten() -> None:
     found = all_of(ROOM)
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="standard")
-    print_plan(console, found, advice(found), ch.usual())
+    print_plan(console, found, advice(found), ch.default_probabilities())
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert "…" not in "".join(lines)
@@ -322,7 +324,13 @@ def test_the_table_of_the_document_is_what_the_model_says() -> None:
     assert len(rows) >= 12
     for where, m, r, told in rows:
         found, stock = (
-            weigh(placement(where, "it"), min_replicas=int(m), min_racks=int(r), chances=ch.usual(), elr=elr)
+            evaluate(
+                placement(where, "it"),
+                min_replicas=int(m),
+                min_racks=int(r),
+                chances=ch.default_probabilities(),
+                elr=elr,
+            )
             for elr in ELRS[:2]
         )
         assert told.split(" | ") == [

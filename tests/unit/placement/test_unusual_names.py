@@ -22,10 +22,10 @@ from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
 from pyhooks.placement import check_cli
 from pyhooks.placement.check_cli import make_report
 from pyhooks.placement.check_report import as_json, print_report
-from pyhooks.placement.cluster_query import Seen, Told
-from pyhooks.placement.enforcement import MIN_RACKS, MIN_REPLICAS, Answer, Enforcement
-from pyhooks.placement.gate_forecast import Broker, Cluster, Need, Partition, Setting, Topic
-from pyhooks.placement.reassignment_plan import plan
+from pyhooks.placement.cluster_query import ClusterObservation, ReportedSettings
+from pyhooks.placement.enforcement import MIN_RACKS, MIN_REPLICAS, BrokerResponse, Enforcement
+from pyhooks.placement.gate_forecast import Broker, CheckedTopic, ClusterSnapshot, ConfigValue, Need, ReportedPartition
+from pyhooks.placement.reassignment_plan import plan_reassignment
 
 ODD = [
     "[red]",
@@ -59,26 +59,28 @@ def raw(text: str) -> list[str]:
 
 
 @st.composite
-def seens(draw: st.DrawFn) -> Seen:
+def seens(draw: st.DrawFn) -> ClusterObservation:
     """A cluster of which everything is odd that a broker can make so."""
     numbers = range(1, draw(st.integers(1, 5)) + 1)
     brokers = {n: Broker(n, draw(NAMES), draw(st.booleans()), draw(NAMES)) for n in numbers}
     ids = st.integers(-1, 6)
-    setting = st.builds(Setting, NUMBERS, NAMES)
+    setting = st.builds(ConfigValue, NUMBERS, NAMES)
     needs = st.builds(Need, setting, st.none() | setting)
     topics = []
     for name in draw(st.lists(NAMES, max_size=4, unique=True)):
         members = st.lists(ids, max_size=4, unique=True).map(tuple)
         partitions = tuple(
-            Partition(name, number, draw(ids), *(draw(members) for _ in range(5)))
+            ReportedPartition(name, number, draw(ids), *(draw(members) for _ in range(5)))
             for number in range(draw(st.integers(0, 3)))
         )
         by_broker = draw(st.dictionaries(st.sampled_from(numbers), needs, max_size=3))
         unanswered = draw(st.just("") | NAMES)
-        topics.append(Topic(name, draw(st.booleans()), partitions, draw(st.none() | needs), by_broker, unanswered))
+        topics.append(
+            CheckedTopic(name, draw(st.booleans()), partitions, draw(st.none() | needs), by_broker, unanswered)
+        )
     answers = {}
     for number in draw(st.sets(st.sampled_from(numbers))):
-        answers[number] = Answer(
+        answers[number] = BrokerResponse(
             produce=draw(NUMBERS),
             supports=draw(NUMBERS),
             levels=draw(st.just(ON) | st.dictionaries(NAMES, NUMBERS, max_size=2)),
@@ -91,12 +93,12 @@ def seens(draw: st.DrawFn) -> Seen:
     enforcement = Enforcement(answers, silent)
     voters = draw(st.none() | st.lists(ids, max_size=3).map(tuple))
     questions = draw(st.dictionaries(st.sampled_from(["quorum", "reassignments"]), NAMES))
-    cluster = Cluster(draw(NAMES), brokers, tuple(topics), enforcement.enforced, voters, questions)
-    return Seen(cluster, enforcement)
+    cluster = ClusterSnapshot(draw(NAMES), brokers, tuple(topics), enforcement.enforced, voters, questions)
+    return ClusterObservation(cluster, enforcement)
 
 
 @given(seens(), st.booleans())
-def test_the_report_is_always_made_and_safe_to_print(seen: Seen, strict: bool) -> None:
+def test_the_report_is_always_made_and_safe_to_print(seen: ClusterObservation, strict: bool) -> None:
     made = make_report(seen, seen.cluster.topics, strict=strict, expect_racks=2)
     assert not raw(shown(made, strict=strict))
     text = as_json(made)
@@ -116,8 +118,8 @@ def test_the_report_is_always_made_and_safe_to_print(seen: Seen, strict: bool) -
 
 
 @given(seens())
-def test_a_plan_is_always_made_and_its_json_has_the_names(seen: Seen) -> None:
-    made = plan(seen.cluster)
+def test_a_plan_is_always_made_and_its_json_has_the_names(seen: ClusterObservation) -> None:
+    made = plan_reassignment(seen.cluster)
     moved = {one["topic"] for one in json.loads(made.to_json())["partitions"]}
     assert moved == {move.partition.topic for move in made.moves}
     unknown = {one.topic for one in made.unknown}
@@ -131,11 +133,11 @@ RACKS = {1: "[red]", 2: "[/x]", 3: "\x1b[31m‮b\n", 4: ":warning: {brokers}"}
 
 
 def placed(replicas: tuple[int, ...], isr: tuple[int, ...], *, racks: Mapping[int, str] = RACKS) -> Any:
-    need = Need(Setting(2, "topic"), Setting(3, "topic"))
+    need = Need(ConfigValue(2, "topic"), ConfigValue(3, "topic"))
     brokers = {number: Broker(number, rack, False, f"h{number}:1") for number, rack in racks.items()}
-    topic = Topic("t", False, (Partition("t", 0, isr[0], replicas, isr),), need)
-    enforcement = Enforcement({number: Answer(14, 1, ON, 7, need) for number in racks}, {})
-    seen = Seen(Cluster("id", brokers, (topic,), enforcement.enforced, (1, 2, 3)), enforcement)
+    topic = CheckedTopic("t", False, (ReportedPartition("t", 0, isr[0], replicas, isr),), need)
+    enforcement = Enforcement({number: BrokerResponse(14, 1, ON, 7, need) for number in racks}, {})
+    seen = ClusterObservation(ClusterSnapshot("id", brokers, (topic,), enforcement.enforced, (1, 2, 3)), enforcement)
     return make_report(seen, seen.cluster.topics, strict=True)
 
 
@@ -170,8 +172,8 @@ def config(key: str, value: Any, source: Any = 1) -> dict[str, Any]:
     return {"name": key, "value": value, "configSource": source}
 
 
-def told(*configs: Mapping[str, Any], name: str = "t") -> Told:
-    made = Told()
+def told(*configs: Mapping[str, Any], name: str = "t") -> ReportedSettings:
+    made = ReportedSettings()
     made.take([{"resourceType": 2, "resourceName": name, "errorCode": 0, "configs": list(configs)}], {name})
     made.end({name})
     return made
@@ -183,13 +185,13 @@ def test_a_value_that_is_no_number_is_named_and_unknown(key: str, value: str) ->
     values = {MIN_REPLICAS: "2", MIN_RACKS: "2"} | {key: value}
     made = told(*(config(*one) for one in values.items()))
     assert (made.topics, made.invalid) == ({}, {"t": {key: value}})
-    need = Need(Setting(2, "topic"), Setting(2, "topic"))
-    good = Answer(14, 1, ON, 7, Need(Setting(1, "default"), Setting(1, "default")), topics={"t": need})
-    bad = Answer(14, 1, ON, 7, good.default, invalid=made.invalid)
-    topic = Topic("t", False, (Partition("t", 0, 1, (1, 2), (1, 2)),), need, {1: need})
+    need = Need(ConfigValue(2, "topic"), ConfigValue(2, "topic"))
+    good = BrokerResponse(14, 1, ON, 7, Need(ConfigValue(1, "default"), ConfigValue(1, "default")), topics={"t": need})
+    bad = BrokerResponse(14, 1, ON, 7, good.default, invalid=made.invalid)
+    topic = CheckedTopic("t", False, (ReportedPartition("t", 0, 1, (1, 2), (1, 2)),), need, {1: need})
     brokers = {number: Broker(number, "ab"[number % 2]) for number in (1, 2)}
     enforcement = Enforcement({1: good, 2: bad}, {})
-    seen = Seen(Cluster("id", brokers, (topic,), enforcement.enforced, ()), enforcement)
+    seen = ClusterObservation(ClusterSnapshot("id", brokers, (topic,), enforcement.enforced, ()), enforcement)
     report = make_report(seen, [topic], strict=False)
     (found,) = [one for one in report.findings if one.code == "value-invalid"]
     assert (found.severity, found.topic) == ("unknown", "t")
@@ -205,18 +207,18 @@ def test_no_value_for_replicas_is_an_invalid_one() -> None:
 @pytest.mark.parametrize(("value", "number"), [("1", 1), ("2147483647", 2**31 - 1)])
 def test_a_number_is_taken(value: str, number: int) -> None:
     made = told(config(MIN_REPLICAS, value), config(MIN_RACKS, value, 5))
-    assert made.topics == {"t": Need(Setting(number, "topic"), Setting(number, "default"))}
+    assert made.topics == {"t": Need(ConfigValue(number, "topic"), ConfigValue(number, "default"))}
     assert not made.invalid
 
 
 def test_a_broker_without_the_config_for_racks_is_no_invalid_one() -> None:
-    bare = {"t": Need(Setting(2, "topic"), None)}
+    bare = {"t": Need(ConfigValue(2, "topic"), None)}
     assert told(config(MIN_REPLICAS, "2")).topics == bare
     assert told(config(MIN_REPLICAS, "2"), config(MIN_RACKS, None)).topics == bare
 
 
 def test_what_an_answer_leaves_out_is_refused() -> None:
-    made = Told()
+    made = ReportedSettings()
     made.take([{"resourceType": 2, "resourceName": "other", "errorCode": 0, "configs": []}], {"t"})
     made.end({"t"})
     assert set(made.refused) == {"t", ""}
@@ -249,7 +251,7 @@ RESULTS = st.fixed_dictionaries(
 @given(st.lists(RESULTS, max_size=5))
 @example([{"resourceType": 2, "resourceName": "t", "errorCode": 0, "configs": [config(MIN_REPLICAS, True)]}])
 def test_of_each_topic_something_is_known_or_said_to_be_unknown(results: list[dict[str, Any]]) -> None:
-    made = Told()
+    made = ReportedSettings()
     made.take(results, {"t", "u"})
     made.end({"t", "u"})
     assert made.topics.keys() | made.refused.keys() | made.invalid.keys() >= {"t", "u"}
@@ -297,7 +299,7 @@ def test_an_error_is_one_safe_line(text: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["a[b]", "a[b*", "?[b]", "*[b]"])
 def test_brackets_in_a_pattern_are_literal(pattern: str) -> None:
-    topics = [Topic(name, False, (), None) for name in ("a[b]", "ab", "a.b", "a_b")]
+    topics = [CheckedTopic(name, False, (), None) for name in ("a[b]", "ab", "a.b", "a_b")]
     assert [one.name for one in check_cli._chosen(topics, [pattern])] == ["a[b]"]
     assert [one.name for one in check_cli._chosen(topics, ["a.b", "a_b"])] == ["a.b", "a_b"], (
         "neither stands for the other"
