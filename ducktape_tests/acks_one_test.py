@@ -21,7 +21,7 @@ TOPIC = "one"
 # request: small ones would use so much of two cores that other clients get no response.
 RATE_PER_S, RECORD_BYTES, LINGER_MS = 250, 4096, 50
 BACKLOG_S = 40.0
-QUIET_S = 15.0
+STEADY_LOAD_S = 15.0
 SHOWN_S = 120.0
 # A record that waits when the rack leaves times out before the rack returns; then single attempts show the gate's
 # decision.
@@ -43,16 +43,16 @@ class AcksOneTest(RackScenario):
             meanwhile; all checkers. Measured: the latency with acks=all before the outage, while the backlog is
             replicated, and after.
         """
-        alone = ("--acks", "1", "--record-bytes", str(RECORD_BYTES), "--linger-ms", str(LINGER_MS))
+        large = ("--acks", "1", "--record-bytes", str(RECORD_BYTES), "--linger-ms", str(LINGER_MS))
         bounded = ("--timeout-ms", str(TIMEOUT_MS))
         loads = [
-            LoadSpec(TOPIC, rate_per_s=RATE_PER_S, more=(*alone, *bounded)),
+            LoadSpec(TOPIC, rate_per_s=RATE_PER_S, more=(*large, *bounded)),
             LoadSpec(TOPIC, rate_per_s=50, more=bounded),
         ]
         own = spec(TOPIC, AAB, 2, 2)
-        words = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", TOPIC]
-        with self.driven([own], loads), self.clients.running("visibility_reader", [words], self.history) as readers:
-            self.go_on(QUIET_S)
+        arguments = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", TOPIC]
+        with self.driven([own], loads), self.clients.running("visibility_reader", [arguments], self.history) as readers:
+            self.go_on(STEADY_LOAD_S)
             # Not cut off: the observer would query the silent brokers in turn, and see nothing for seconds.
             with self.fault("kill", rack=LOST):
                 self.wait_isr({1, 2}, TOPIC)
@@ -61,7 +61,7 @@ class AcksOneTest(RackScenario):
                 top = self._top()
             self._wait_shown(readers, top)
             topics.wait_settled(self.kafka.admin, [own])
-            self.go_on(QUIET_S)
+            self.go_on(STEADY_LOAD_S)
         self.drain()
         # The history has all that was read from these copies, which are large.
         shutil.rmtree(self.results / "disks")
@@ -71,7 +71,7 @@ class AcksOneTest(RackScenario):
     def _top(self) -> int:
         """Return the highest offset that was acknowledged so far."""
         offsets = [one.offset for one in Records(list(self.history.events())).attempts if one.offset is not None]
-        assert offsets, "nothing was acknowledged"
+        assert offsets, "no record was acknowledged"
         return max(offsets)
 
     def _wait_shown(self, readers: Sequence[Program], top: int) -> None:

@@ -69,9 +69,9 @@ class LabAccount(LinuxRemoteAccount):
         super().__init__(*args, **kwargs)
         self.pid = pid
 
-    def _words(self, cmd: str) -> list[str]:
-        words = ["bash", "-c", cmd]
-        return NamespaceMachine(str(self.hostname), self.pid).enter(words) if self.pid is not None else words
+    def _command(self, cmd: str) -> list[str]:
+        command = ["bash", "-c", cmd]
+        return NamespaceMachine(str(self.hostname), self.pid).enter(command) if self.pid is not None else command
 
     @property
     def sftp_client(self) -> NodeFiles:
@@ -89,7 +89,7 @@ class LabAccount(LinuxRemoteAccount):
     def ssh(self, cmd: str, allow_fail: bool = False) -> int:
         """Run a command to its end; see RemoteAccount.ssh."""
         self._log(10, f"Running: {cmd}")
-        done = subprocess.run(self._words(cmd), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        done = subprocess.run(self._command(cmd), stdin=subprocess.DEVNULL, capture_output=True, check=False)
         if done.returncode != 0 and not allow_fail:
             raise RemoteCommandError(self, cmd, done.returncode, done.stderr)
         return done.returncode
@@ -100,7 +100,7 @@ class LabAccount(LinuxRemoteAccount):
         """Run a command to its end and return its output; see RemoteAccount.ssh_output."""
         self._log(10, f"Running: {cmd}")
         done = subprocess.run(
-            self._words(cmd),
+            self._command(cmd),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if combine_stderr else subprocess.PIPE,
@@ -122,7 +122,7 @@ class LabAccount(LinuxRemoteAccount):
         """Start a command and return its lines as they arrive; see RemoteAccount.ssh_capture."""
         self._log(10, f"Running: {cmd}")
         process = start(
-            self._words(cmd),
+            self._command(cmd),
             outlives=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if combine_stderr else subprocess.DEVNULL,
@@ -147,11 +147,11 @@ class LabCluster(JsonCluster):
 
     def __init__(self, *_: Any, **kwargs: Any) -> None:
         lab = Lab.attach()
-        places = [(node.name, node.ip, node.site, lab.pids[node.name]) for node in lab.nodes]
+        members = [(node.name, node.ip, node.site, lab.pids[node.name]) for node in lab.nodes]
         site = lab.topology.client_site
-        pids: dict[str, int | None] = {name: pid for name, _, _, pid in places} | {CLIENTS: None}
-        nodes = [_described(name, ip, place) for name, ip, place, _ in places]
-        nodes.append(_described(CLIENTS, site.client_ip, site.name))
+        pids: dict[str, int | None] = {name: pid for name, _, _, pid in members} | {CLIENTS: None}
+        nodes = [_node_entry(name, ip, place) for name, ip, place, _ in members]
+        nodes.append(_node_entry(CLIENTS, site.client_ip, site.name))
 
         def account(ssh_config: Any, ip: str, **extra: Any) -> LabAccount:
             return LabAccount(ssh_config, ip, pid=pids[ssh_config.host], **extra)
@@ -159,7 +159,7 @@ class LabCluster(JsonCluster):
         super().__init__({"nodes": nodes}, make_remote_account_func=account, **kwargs)
 
 
-def _described(name: str, ip: str, site: str) -> dict[str, Any]:
+def _node_entry(name: str, ip: str, site: str) -> dict[str, Any]:
     return {
         "ssh_config": {"host": name, "hostname": name, "user": None},
         "externally_routable_ip": ip,

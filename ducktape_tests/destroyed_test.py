@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from ducktape.mark.resource import cluster
 
 from ducktape_tests import feature_level
-from ducktape_tests.destruction_plan import DestructionRound, behind_seed, draw, goes_on_s, seeds
+from ducktape_tests.destruction_plan import DestructionRound, behind_seed, draw, gapless_s, seeds
 from ducktape_tests.scenario import (
     AAB,
     CRASHES,
@@ -53,10 +53,10 @@ TWO = {gate.MIN_INSYNC_REPLICAS: "2", gate.MIN_INSYNC_RACKS: "2"}
 PATIENT_MS = 60_000
 
 
-class _Destroyed(RackScenario):
+class _DestroyedRackScenario(RackScenario):
     """Common parts of the tests on destroyed racks."""
 
-    def whole(self, specs: Sequence[TopicSpec]) -> None:
+    def wait_in_sync(self, specs: Sequence[TopicSpec]) -> None:
         """Wait until all replicas are in sync, and elect the preferred leaders."""
         wanted = {one.name: set(one.replicas) for one in specs}
 
@@ -83,38 +83,38 @@ class _Destroyed(RackScenario):
         elected = topics.elect_unclean(self.kafka.admin, [one.name for one in specs])
         self.history.note("test", "elect-unclean", "info", leaders=elected)
 
-    def recovered(self, specs: Sequence[TopicSpec]) -> None:
+    def wait_recovered(self, specs: Sequence[TopicSpec]) -> None:
         """Wait until all replicas are in sync and each producer has then had acknowledgements for 5 s without a gap.
 
         If the next fault came earlier, checkers could not judge the recovery from the previous one.
         """
-        self.whole(specs)
+        self.wait_in_sync(specs)
         since_ns = time.monotonic_ns()
         acks: defaultdict[str, list[int]] = defaultdict(list)
 
-        def going_on() -> bool:
+        def acknowledging() -> bool:
             for one in self.producers:
                 acks[one.run_id] += [
                     event.mono_ns
                     for event in one.fetch()
                     if event.op == "produce" and event.outcome == "ok" and event.data["sent_ns"] > since_ns
                 ]
-            return all(goes_on_s(acks[one.run_id]) >= STEADY_S for one in self.producers)
+            return all(gapless_s(acks[one.run_id]) >= STEADY_S for one in self.producers)
 
         what = f"acknowledgements to each producer for {STEADY_S:g} s without a gap, after a heal"
-        wait_for(going_on, what=what, timeout_s=STEADY_S + GO_ON_S, interval_s=0.5)
+        wait_for(acknowledging, what=what, timeout_s=STEADY_S + GO_ON_S, interval_s=0.5)
 
-    def counted(self, **more: Any) -> dict[str, Losses]:
+    def count_losses(self, **more: Any) -> dict[str, Losses]:
         """Record the numbers of acknowledged and lost records as figures, and return the losses by topic."""
         found = losses(list(self.history.events()))
-        told = {topic: {"acked": one.acked, "lost": len(one.lost)} for topic, one in found.items()}
-        acked, lost = (sum(one[name] for one in told.values()) for name in ("acked", "lost"))
-        self.logger.info("%d records were acknowledged, %d of them are lost: %s", acked, lost, json.dumps(told))
-        self.figures(seed=self.seed, acked=acked, lost=lost, topics=told, **more)
+        counts = {topic: {"acked": one.acked, "lost": len(one.lost)} for topic, one in found.items()}
+        acked, lost = (sum(one[name] for one in counts.values()) for name in ("acked", "lost"))
+        self.logger.info("%d records were acknowledged, %d of them are lost: %s", acked, lost, json.dumps(counts))
+        self.figures(seed=self.seed, acked=acked, lost=lost, topics=counts, **more)
         return found
 
 
-class DestroyedTest(_Destroyed):
+class DestroyedTest(_DestroyedRackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside; any one rack loses its disks."""
 
     SECONDS = 3600.0
@@ -125,7 +125,7 @@ class DestroyedTest(_Destroyed):
 
         setup: for each round (``rounds`` of ducktape's globals; 3) a topic with R=2 and M=1 or 2 on replicas in
             randomly chosen racks; a producer without retries and an idempotent one. They send only to that topic: a
-            request is answered when the last of its topics is, so topics would delay each other. The seed of the run
+            response waits for the last topic of its request, so topics would delay each other. The seed of the run
             determines the seeds of the rounds, which are logged; ``round_seeds`` of the globals, a list, repeats such
             rounds.
         drive: in each round a rack of its topic may be killed, cut off or paused, too briefly for any ISR to change or
@@ -138,14 +138,14 @@ class DestroyedTest(_Destroyed):
         racks = {
             site.name: [node.node_id for node in self.kafka.brokers(site.name)] for site in self.kafka.topology.racks
         }
-        told = self.test_context.globals
-        drawn_by_run = [*seeds(self.seed, int(told.get("rounds", ROUNDS)), racks), behind_seed(self.seed)]
-        chosen = told.get("round_seeds") or drawn_by_run
-        drawn = [draw(int(one), racks) for one in chosen]
-        assert drawn, "there must be a round"
-        assert len({one.topic for one in drawn}) == len(drawn), f"a seed is there twice: {chosen}"
-        with self.driven([spec(one.topic, one.replicas, one.min_replicas, 2) for one in drawn], []):
-            for one in drawn:
+        settings = self.test_context.globals
+        random_seeds = [*seeds(self.seed, int(settings.get("rounds", ROUNDS)), racks), behind_seed(self.seed)]
+        chosen = settings.get("round_seeds") or random_seeds
+        rounds = [draw(int(one), racks) for one in chosen]
+        assert rounds, "no round"
+        assert len({one.topic for one in rounds}) == len(rounds), f"repeated seed: {chosen}"
+        with self.driven([spec(one.topic, one.replicas, one.min_replicas, 2) for one in rounds], []):
+            for one in rounds:
                 self.logger.info("seed %d of a round: %s; again: --set round_seeds=[%d]", one.seed, one.text, one.seed)
                 plain = LoadSpec(one.topic, rate_per_s=RATE_PER_S, more=NIMBLE)
                 idempotent = LoadSpec(one.topic, "idempotent", rate_per_s=RATE_PER_S, more=NIMBLE)
@@ -156,29 +156,29 @@ class DestroyedTest(_Destroyed):
                     self.history.note("test", "round", "info", seed=one.seed, text=one.text)
                     self._round(one)
         self.drain()
-        found = self.counted(rounds={str(one.seed): one.text for one in drawn})
-        assert found.keys() == {one.topic for one in drawn}, "a topic had no acknowledged record"
+        found = self.count_losses(rounds={str(one.seed): one.text for one in rounds})
+        assert found.keys() == {one.topic for one in rounds}, "a topic had no acknowledged record"
         require_true(self.verdicts((*NEEDS, SPREAD, "faults", "recovery")))
 
     def _round(self, one: DestructionRound) -> None:
-        with ExitStack() as away, ExitStack() as destroyed:
+        with ExitStack() as outage, ExitStack() as destruction:
             if one.behind:
-                away.enter_context(self.fault("cut", rack=one.leaves, peers=(one.wiped,)))
-                self._comes_back(one)
+                outage.enter_context(self.fault("cut", rack=one.leaves, peers=(one.wiped,)))
+                self._return_behind(one)
             elif one.leaves:
-                away.enter_context(self.fault(one.how, rack=one.leaves))
+                outage.enter_context(self.fault(one.how, rack=one.leaves))
                 self.go_on(one.away_s)
                 if not one.overlaps:
-                    away.close()
-                    self.recovered(self.specs)
-            destroyed.enter_context(self.fault("wipe", rack=one.wiped))
+                    outage.close()
+                    self.wait_recovered(self.specs)
+            destruction.enter_context(self.fault("wipe", rack=one.wiped))
             self.go_on(one.down_s)
-            for back in (away, destroyed) if one.first_back else (destroyed, away):
-                back.close()
+            for fault in (outage, destruction) if one.first_back else (destruction, outage):
+                fault.close()
         # The next round may destroy the only copies of records that other replicas still lack.
-        self.recovered(self.specs)
+        self.wait_recovered(self.specs)
 
-    def _comes_back(self, one: DestructionRound) -> None:
+    def _return_behind(self, one: DestructionRound) -> None:
         """Let a rack that is cut off from the other one leave, and return during the cut.
 
         The cut guarantees that it stays behind. A slow link or a quota would not: the high watermark stays at what both
@@ -192,16 +192,16 @@ class DestroyedTest(_Destroyed):
         others = ",".join(node.address for node in self.kafka.brokers() if node.site != one.leaves)
         asker = Asker(others, each_s=ASK_S)
 
-        def let_in() -> Metadata | None:
-            told = asker.ask([one.topic], 2 * ASK_S)
-            return told if own <= told.racks.keys() else None
+        def registered() -> Metadata | None:
+            metadata = asker.ask([one.topic], 2 * ASK_S)
+            return metadata if own <= metadata.racks.keys() else None
 
-        told = wait_for(let_in, what=f"brokers {sorted(own)} to be let in again", timeout_s=GO_ON_S)
-        if own & set(told.partitions[one.topic, 0].isr):
-            raise RackgateError(f"rack {one.leaves} is in sync again, before {one.wiped} is destroyed")
+        metadata = wait_for(registered, what=f"brokers {sorted(own)} registered again", timeout_s=GO_ON_S)
+        if own & set(metadata.partitions[one.topic, 0].isr):
+            raise RackgateError(f"rack {one.leaves} is in sync again before {one.wiped} is destroyed")
 
 
-class OneRackTest(_Destroyed):
+class OneRackTest(_DestroyedRackScenario):
     """Control of ``DestroyedTest`` with one rack required. It passes only if records are lost."""
 
     @cluster(num_nodes=9)
@@ -222,10 +222,10 @@ class OneRackTest(_Destroyed):
                 with self.fault("wipe", rack=DESTROYED):
                     self.go_on()
             self.elect_unclean([own])
-            self.whole([own])
+            self.wait_in_sync([own])
         self.drain()
-        lost = must_find_loss(self.verdicts(), self.counted(acked_alone=len(alone := self._acked_alone())))
-        assert alone & lost, "nothing is lost that one rack acknowledged alone"
+        lost = require_found_losses(self.verdicts(), self.count_losses(acked_alone=len(alone := self._acked_alone())))
+        assert alone & lost, "no record that one rack acknowledged alone is lost"
         assert alone, "rack a alone acknowledged nothing"
 
     def _acked_alone(self) -> frozenset[str]:
@@ -240,7 +240,7 @@ class OneRackTest(_Destroyed):
         )
 
 
-class _BothRacksFail(_Destroyed):
+class _BothRacksFail(_DestroyedRackScenario):
     """Base class of tests in which rack b leaves with all acknowledged records and rack a is destroyed meanwhile."""
 
     def fail_both(
@@ -265,50 +265,50 @@ class _BothRacksFail(_Destroyed):
         with self.driven(specs, []):
             for name in names:
                 size = ("--rate", "50", "--count", str(RECORDS), "--timeout-ms", str(PATIENT_MS))
-                told = self.clients.produce(self.history, *self._words(name), *size)
-                acked = sum(event.op == "produce" and event.outcome == "ok" for event in told)
+                events = self.clients.produce(self.history, *self._arguments(name), *size)
+                acked = sum(event.op == "produce" and event.outcome == "ok" for event in events)
                 assert acked == RECORDS, f"{acked} of {RECORDS} records of {name} were acknowledged with all in sync"
-            with ExitStack() as left, ExitStack() as destroyed:
-                left.enter_context(self.fault(how, rack=HOLDER))
+            with ExitStack() as outage, ExitStack() as destruction:
+                outage.enter_context(self.fault(how, rack=HOLDER))
                 self.wait_isr({1, 2}, *names)
                 if attempts:
                     self._attempt(names)
-                destroyed.enter_context(self.fault("wipe", rack=DESTROYED))
+                destruction.enter_context(self.fault("wipe", rack=DESTROYED))
                 if attempts:
                     self._attempt(names)
-                for fault in (left, destroyed) if holder_first else (destroyed, left):
+                for fault in (outage, destruction) if holder_first else (destruction, outage):
                     fault.close()
             if unclean:
                 self.elect_unclean(specs)
-            self.whole(specs)
+            self.wait_in_sync(specs)
             # Check that they are writable again; the lost offsets now have other records.
             self.probe(",".join(names))
         self.drain()
 
-    def _words(self, topic: str) -> tuple[str, ...]:
+    def _arguments(self, topic: str) -> tuple[str, ...]:
         return ("--bootstrap", self.kafka.topology.bootstrap, "--topics", topic, "--mode", "idempotent")
 
     def _attempt(self, names: Sequence[str]) -> None:
         """Send records that time out within the outage, so that the checker ``spread`` can judge it."""
         for name in names:
             size = ("--rate", "5", "--count", "5", "--timeout-ms", "3000")
-            self.clients.produce(self.history, *self._words(name), *size)
+            self.clients.produce(self.history, *self._arguments(name), *size)
 
-    def keeps(self, specs: Sequence[TopicSpec], how: str, *, holder_first: bool) -> None:
+    def require_no_loss(self, specs: Sequence[TopicSpec], how: str, *, holder_first: bool) -> None:
         """Let both racks fail, send records meanwhile, and require that no acknowledged record is lost.
 
         Raises:
             AssertionError: one is lost, or a checker does not prove its property.
         """
         self.fail_both(specs, how, holder_first=holder_first, attempts=True)
-        counted = self.counted()
+        counted = self.count_losses()
         for one in specs:
             found = counted[one.name]
             assert found.acked >= RECORDS, f"{found.acked} records of {one.name} were acknowledged"
             assert found.lost == ()
         require_true(self.verdicts((*NEEDS, SPREAD, "faults")))
 
-    def forgets(self, own: TopicSpec, how: str, *, unclean: bool) -> None:
+    def require_loss(self, own: TopicSpec, how: str, *, unclean: bool) -> None:
         """Let both racks fail and require that all records are lost.
 
         Args:
@@ -320,7 +320,7 @@ class _BothRacksFail(_Destroyed):
             AssertionError: not all of them are lost.
         """
         self.fail_both([own], how, unclean=unclean)
-        lost = must_find_loss(self.verdicts(), self.counted())
+        lost = require_found_losses(self.verdicts(), self.count_losses())
         assert len(lost) == RECORDS, f"{len(lost)} of {RECORDS} records are lost, all were expected to be"
 
 
@@ -337,7 +337,7 @@ class StockTest(_BothRacksFail):
         drive: 100 records while all are in sync; cut rack b off, write nothing more; destroy rack a; restore a, then b.
         validate: the checker ``delivery`` finds all 100 lost; every fault is proved.
         """
-        self.forgets(spec("forgotten", AAB, 2), "cut", unclean=False)
+        self.require_loss(spec("forgotten", AAB, 2), "cut", unclean=False)
 
 
 class LevelOffTest(_BothRacksFail):
@@ -352,7 +352,7 @@ class LevelOffTest(_BothRacksFail):
         validate: as with stock brokers.
         """
         feature_level.change_level(self.kafka, "downgrade", 0)
-        self.forgets(spec("forgotten", AAB, 2), "cut", unclean=True)
+        self.require_loss(spec("forgotten", AAB, 2), "cut", unclean=True)
 
 
 class KilledTest(_BothRacksFail):
@@ -377,7 +377,7 @@ class KilledTest(_BothRacksFail):
         drive: 100 records each while all are in sync; kill rack b; destroy rack a; restore a, then b.
         validate: no record is lost; all checkers.
         """
-        self.keeps(self.SPECS, "kill", holder_first=False)
+        self.require_no_loss(self.SPECS, "kill", holder_first=False)
 
     @cluster(num_nodes=9)
     def test_the_killed_rack_returns_first(self) -> None:
@@ -387,7 +387,7 @@ class KilledTest(_BothRacksFail):
         drive: 100 records each while all are in sync; kill rack b; destroy rack a; restore b, then a.
         validate: no record is lost; all checkers.
         """
-        self.keeps(self.SPECS, "kill", holder_first=True)
+        self.require_no_loss(self.SPECS, "kill", holder_first=True)
 
 
 class BrokerPropertiesTest(_BothRacksFail):
@@ -405,12 +405,12 @@ class BrokerPropertiesTest(_BothRacksFail):
         validate: the checker ``delivery`` finds lost records that rack a acknowledged alone; every fault is proved.
         """
         self.fail_both([spec("ignored", AAB, 2)], "kill", attempts=True, unclean=True)
-        found = self.counted()
+        found = self.count_losses()
         assert found["ignored"].acked > RECORDS, "rack a alone acknowledged nothing: R is enforced"
-        must_find_loss(self.verdicts(), found)
+        require_found_losses(self.verdicts(), found)
 
 
-class UnknownRackTest(_Destroyed):
+class UnknownRackTest(_DestroyedRackScenario):
     """A broker that restarts without ``broker.rack`` counts for no rack."""
 
     @cluster(num_nodes=9)
@@ -435,7 +435,7 @@ class UnknownRackTest(_Destroyed):
                 self.go_on()
                 change(self.kafka.admin, "gated", self.history, min_racks=1)
                 self._phase("R lowered", OK)
-            self.whole(specs)
+            self.wait_in_sync(specs)
             self.restart_broker(2, DESTROYED)
             self.elect_preferred(specs)
             self._phase("broker 2 in rack a again", OK)
@@ -457,10 +457,10 @@ class KilledLevelOffTest(_BothRacksFail):
         validate: the checker ``delivery`` finds all 100 records lost; every fault is proved.
         """
         feature_level.change_level(self.kafka, "downgrade", 0)
-        self.forgets(spec("killed", AAB, 2), "kill", unclean=True)
+        self.require_loss(spec("killed", AAB, 2), "kill", unclean=True)
 
 
-def must_find_loss(found: Sequence[Verdict], counted: Mapping[str, Losses]) -> frozenset[str]:
+def require_found_losses(found: Sequence[Verdict], counted: Mapping[str, Losses]) -> frozenset[str]:
     """Return the keys of the records that a control has lost, which the checker ``delivery`` must have found.
 
     Raises:
@@ -473,8 +473,7 @@ def must_find_loss(found: Sequence[Verdict], counted: Mapping[str, Losses]) -> f
     lost = {(topic, key) for topic, one in counted.items() for key in one.lost}
     assert delivery.valid == "false", f"control found no loss: {delivery}"
     assert lost, f"control found no loss: {delivery.because[:3]}"
-    told = {f"{topic}: acknowledged record {key} is lost" for topic, key in lost}
-    assert told <= set(delivery.because), (
-        f"the checker does not tell of {len(told - set(delivery.because))} lost records"
-    )
+    reasons = {f"{topic}: acknowledged record {key} is lost" for topic, key in lost}
+    missing = reasons - set(delivery.because)
+    assert not missing, f"the checker does not report {len(missing)} lost records"
     return frozenset(key for _, key in lost)

@@ -14,11 +14,11 @@ SHAPES = ("xxy", "xyy", "xyz", "xyx", "xy")
 # Faults that leave the disks of a rack intact. A killed broker leaves the ELR, but the controller remembers it.
 KEEPING_DISKS = ("kill", "cut", "pause")
 # From too short for any ISR to change to long enough for every ISR to shrink (sessions last 9 s).
-MOST_AWAY_S = 25.0
-MOST_DOWN_S = 15.0
+MAX_AWAY_S = 25.0
+MAX_DOWN_S = 15.0
 OVERLAPPING, AFTERWARDS = 0.55, 0.75
 # Minimum time away of a rack that returns with records missing: every ISR must have shrunk.
-LEAST_BEHIND_S = 18.0
+MIN_BEHIND_S = 18.0
 # maximum time between two acknowledgements of a producer without a gap
 GAP_S = 1.0
 NS = 1_000_000_000
@@ -69,13 +69,13 @@ class DestructionRound:
         destroyed = f"{self.wiped} is destroyed for {self.down_s:.1f} s"
         if not self.leaves:
             return f"{placed}: {destroyed}"
-        left = f"{self.leaves} leaves ({self.how}) for {self.away_s:.1f} s"
+        leaves = f"{self.leaves} leaves ({self.how}) for {self.away_s:.1f} s"
         if self.behind:
-            return f"{placed}: {left} and comes back, parted from {self.wiped}; behind as it is, {destroyed}"
+            return f"{placed}: {leaves} and returns, cut off from {self.wiped}; before it catches up, {destroyed}"
         if not self.overlaps:
-            return f"{placed}: {left} and comes back, then {destroyed}"
+            return f"{placed}: {leaves} and returns, then {destroyed}"
         return (
-            f"{placed}: {left}, meanwhile {destroyed}; {self.leaves if self.first_back else self.wiped} is back first"
+            f"{placed}: {leaves}, meanwhile {destroyed}; {self.leaves if self.first_back else self.wiped} returns first"
         )
 
 
@@ -119,7 +119,7 @@ def draw(seed: int, racks: Mapping[str, Sequence[int]]) -> DestructionRound:
         RackgateError: there are fewer than two racks.
     """
     if len(racks) < 2:
-        raise RackgateError("a rack can't be destroyed without loss where there is no other one")
+        raise RackgateError("the destruction of the only rack always loses records")
     choice = random.Random(f"round {seed}")  # noqa: S311 - no secret
     while True:
         replicas = _placed(choice, racks)
@@ -128,11 +128,11 @@ def draw(seed: int, racks: Mapping[str, Sequence[int]]) -> DestructionRound:
         if seed < SEEDS or len(own) == 2:
             break
     wiped, leaves = choice.sample(own, 2)
-    down_s, away_s = choice.uniform(0, MOST_DOWN_S), choice.uniform(0, MOST_AWAY_S)
+    down_s, away_s = choice.uniform(0, MAX_DOWN_S), choice.uniform(0, MAX_AWAY_S)
     min_replicas, first_back = choice.choice((1, 2)), choice.random() < 0.5
     if seed >= SEEDS:
         # A paused leader stops leading; one that is cut off would lead on although it reaches no other broker.
-        away_s = choice.uniform(LEAST_BEHIND_S, MOST_AWAY_S)
+        away_s = choice.uniform(MIN_BEHIND_S, MAX_AWAY_S)
         return DestructionRound(seed, replicas, min_replicas, wiped, down_s, leaves, "pause", away_s, behind=True)
     what = choice.random()
     if what < OVERLAPPING:
@@ -152,21 +152,21 @@ def _placed(choice: random.Random, racks: Mapping[str, Sequence[int]]) -> tuple[
     while True:
         shape = choice.choice(SHAPES)
         names = dict(zip("xyz", choice.sample(sorted(racks), len(racks)), strict=False))
-        left = {rack: choice.sample(sorted(brokers), len(brokers)) for rack, brokers in racks.items()}
-        if set(shape) <= set(names) and all(shape.count(place) <= len(left[names[place]]) for place in set(shape)):
-            return tuple(left[names[place]].pop() for place in shape)
+        free = {rack: choice.sample(sorted(brokers), len(brokers)) for rack, brokers in racks.items()}
+        if set(shape) <= set(names) and all(shape.count(place) <= len(free[names[place]]) for place in set(shape)):
+            return tuple(free[names[place]].pop() for place in shape)
 
 
-def goes_on_s(acks_ns: Iterable[int], gap_s: float = GAP_S) -> float:
+def gapless_s(acks_ns: Iterable[int], gap_s: float = GAP_S) -> float:
     """Return for how long acknowledgements have followed one another without a gap, up to the last one, in seconds.
 
     Args:
         acks_ns: monotonic times of acknowledgements, in any order.
         gap_s: maximum time between two of them.
     """
-    marks = sorted(acks_ns)
-    since_ns = marks[0] if marks else 0
-    for one, two in pairwise(marks):
+    times = sorted(acks_ns)
+    since_ns = times[0] if times else 0
+    for one, two in pairwise(times):
         if two - one > gap_s * NS:
             since_ns = two
-    return (marks[-1] - since_ns) / NS if marks else 0.0
+    return (times[-1] - since_ns) / NS if times else 0.0

@@ -103,7 +103,7 @@ class FlappingTest(RackScenario):
                             topics.wait_isrs(self.kafka.admin, left)
                         sleep(away_s, f"outage of rack {LOST}")
                         if last:
-                            self.phases_by_isr("away", left)
+                            self.phases_by_isr("outage", left)
                     outages.append({"long": long, "seconds": round(time.monotonic() - since, 1)})
                     if not last:
                         if not overlap:
@@ -132,8 +132,8 @@ class FlappingTest(RackScenario):
             spec("cab", (5, 1, 3), *NEED),
             spec("ab", (1, 3), 1, 2),
         ]
-        parted = {"a": "b", "b": "a"}
-        left = {one.name: self._isr(one, parted.get(self.racks[one.replicas[0]], "")) for one in specs}
+        separated = {"a": "b", "b": "a"}
+        left = {one.name: self._isr(one, separated.get(self.racks[one.replicas[0]], "")) for one in specs}
         whole = {one.name: frozenset(one.replicas) for one in specs}
         led = {one.name: one.replicas[0] for one in specs}
         # A topic that stops would delay others of its producer.
@@ -145,9 +145,9 @@ class FlappingTest(RackScenario):
             self.phases_by_isr("before", whole)
             with self.fault("cut", rack=LOST, peers=["a"]):
                 topics.wait_isrs(self.kafka.admin, left, timeout_s=90)
-                self.phases_by_isr("parted", left)
+                self.phases_by_isr("separated", left)
                 self.go_on()
                 assert topics.leaders(self.kafka.admin, list(led)) == led, "a leader moved"
             topics.wait_settled(self.kafka.admin, specs)
-            self.phases_by_isr("together again", whole)
+            self.phases_by_isr("after", whole)
         self.judge(CHECKED)

@@ -75,35 +75,35 @@ class GroupsTest(RackScenario):
     def _outage(self, racks: int, placed: Sequence[int]) -> None:
         names = [_group(protocol, racks) for protocol in PROTOCOLS]
         with ExitStack() as stack, ExitStack() as first:
-            here = [stack.enter_context(self._member(names)), first.enter_context(self._member(names))]
-            self._commit(here, names, STEADY_S)
-            self._balanced(here, names)
+            members = [stack.enter_context(self._member(names)), first.enter_context(self._member(names))]
+            self._commit(members, names, STEADY_S)
+            self._balanced(members, names)
             with self.fault("kill", rack=LOST):
                 left = frozenset(one for one in placed if self.racks[one] != LOST)
                 enough = len({self.racks[one] for one in left}) >= min(racks, len(placed))
                 self.wait_isr(left, OFFSETS)
-                self._tried(here, names, OUTAGE_S)
-                here.append(stack.enter_context(self._member(names)))
-                self._lasts(OUTAGE_S, here[2:], names)
+                self._tried(members, names, OUTAGE_S)
+                members.append(stack.enter_context(self._member(names)))
+                self._lasts(OUTAGE_S, members[2:], names)
                 if enough:
-                    self._balanced(here, names)
+                    self._balanced(members, names)
                 first.close()
-                del here[1]
+                del members[1]
                 self._lasts(OUTAGE_S)
                 if enough:
-                    self._balanced(here, names)
-            self._commit(here, names, STEADY_S, PATIENCE_S)
-            self._balanced(here, names)
-            here.append(stack.enter_context(self._member(names)))
-            self._commit(here, names, STEADY_S, PATIENCE_S)
-            self._balanced(here, names)
+                    self._balanced(members, names)
+            self._commit(members, names, STEADY_S, PATIENCE_S)
+            self._balanced(members, names)
+            members.append(stack.enter_context(self._member(names)))
+            self._commit(members, names, STEADY_S, PATIENCE_S)
+            self._balanced(members, names)
 
     @contextmanager
     def _member(self, names: Sequence[str]) -> Iterator[Program]:
         """Run a process with a member in each group; the members leave at the end of the block."""
-        words = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", ",".join(DATA)]
-        words += ["--groups", ",".join(f"{name}:{name.partition('-')[0]}" for name in names)]
-        with self.clients.running("group_members", [words], self.history) as (one,):
+        arguments = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", ",".join(DATA)]
+        arguments += ["--groups", ",".join(f"{name}:{name.partition('-')[0]}" for name in names)]
+        with self.clients.running("group_members", [arguments], self.history) as (one,):
             yield one
 
     def _commit(self, members: Sequence[Program], names: Sequence[str], seconds: float, more_s: float = 90.0) -> None:
@@ -159,7 +159,7 @@ class GroupsTest(RackScenario):
                 until_s = time.monotonic() + seconds
             return until_s is not None and time.monotonic() >= until_s
 
-        what = f"{seconds:g} s of outage" + (f" since {len(waits)} members asked to join" if waits else "")
+        what = f"{seconds:g} s of outage" + (f" since {len(waits)} members requested to join" if waits else "")
         wait_for(over, what=what, timeout_s=seconds + 60, interval_s=0.5)
 
 

@@ -79,10 +79,10 @@ class KipTest(RackScenario):
             within a second after all brokers report the lower value, by queries of the leaders every half second; all
             checkers.
         """
-        words = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", "idle"]
+        arguments = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", "idle"]
         with (
             self.driven([spec("plain", AAB, 2, 2), spec("idle", AAB, 2, 2)], [LoadSpec("plain")]),
-            self.clients.running("visibility_reader", [words], self.history),
+            self.clients.running("visibility_reader", [arguments], self.history),
         ):
             before = self._processes()
             with self.fault("kill", rack=LOST):
@@ -98,7 +98,7 @@ class KipTest(RackScenario):
                 self.go_on()
                 self.phase("lowered", "plain")
                 self.phase("lowered, idle until now", "idle")
-                assert self._processes() == before, "a node was started again"
+                assert self._processes() == before, "a node was restarted"
             topics.wait_settled(self.kafka.admin, self.specs)
             self.phase("rack back", "idle")
         self.judge((*NEEDS, SPREAD, FLOOD, "visibility", "idle"))
@@ -121,7 +121,7 @@ class KipTest(RackScenario):
             self.phase("all restored", "plain")
             with self.fault("kill", rack=LOST):
                 self.wait_isr({1, 2}, "plain")
-                self.phase("away once more", "plain", NOT_ENOUGH_RACKS)
+                self.phase("second outage", "plain", NOT_ENOUGH_RACKS)
                 self.go_on()
         self.judge((*NEEDS, SPREAD, FLOOD))
 
@@ -201,10 +201,10 @@ class WithoutTest(RackScenario):
             self.go_on()
         topics.wait_settled(self.kafka.admin, self.specs)
         self.phase(f"{kafka}, all", "m3")
-        asked = self.kafka.brokers()[0]
+        broker = self.kafka.brokers()[0]
         stock = Distribution.load().classpath(overlay=False)
-        told = self.kafka.run_on(asked, shlex.join(tools.command(stock, "broker-api-versions", (), asked.address)))
-        usable = {name: version for name, _, version in USABLE.findall(told)}
+        output = self.kafka.run_on(broker, shlex.join(tools.command(stock, "broker-api-versions", (), broker.address)))
+        usable = {name: version for name, _, version in USABLE.findall(output)}
         self.history.note(
             "test",
             request_versions.OP,

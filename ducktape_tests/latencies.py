@@ -41,7 +41,7 @@ class Latency:
     max_ms: float | None
 
 
-def of(values_ms: Sequence[float], others: int, seconds: float) -> Latency:
+def summarize(values_ms: Sequence[float], others: int, seconds: float) -> Latency:
     """Compute the statistics of latencies.
 
     Args:
@@ -49,13 +49,13 @@ def of(values_ms: Sequence[float], others: int, seconds: float) -> Latency:
         others: number of records that were not acknowledged.
         seconds: length of the time span.
     """
-    found = sorted(values_ms)
+    ordered = sorted(values_ms)
 
     def rank(percent: int) -> float | None:
         # nearest-rank percentile
-        return round(found[(len(found) * percent + 99) // 100 - 1], 1) if found else None
+        return round(ordered[(len(ordered) * percent + 99) // 100 - 1], 1) if ordered else None
 
-    return Latency(round(seconds, 1), len(found), others, rank(50), rank(99), rank(100))
+    return Latency(round(seconds, 1), len(ordered), others, rank(50), rank(99), rank(100))
 
 
 @dataclass(frozen=True)
@@ -79,22 +79,22 @@ def backlog(events: Sequence[Event], topic: str) -> Backlog:
     Raises:
         RackgateError: there is not exactly one healed fault, no record was accepted, or no reader reached the end.
     """
-    fault = only(events)
+    fault = only_fault(events)
     records = Records(events)
-    taken = [
+    accepted = [
         one.offset
         for one in records.attempts
         if one.topic == topic and one.outcome == "ok" and one.offset is not None and not records.shared(one)
         if fault.inject_ns < one.done_ns < (fault.heal_ns or 0)
     ]
-    top = max(taken, default=-1)
+    top = max(accepted, default=-1)
     shown = [one.at_ns for one in sights(events).get((topic, 0), ()) if top >= 0 and one.next > top]
     if not shown:
-        raise RackgateError(f"{topic}: nothing was taken with acks=1 in the outage, or nobody read it")
-    return Backlog(len(taken), top, shown[0])
+        raise RackgateError(f"{topic}: no record accepted with acks=1 in the outage was read")
+    return Backlog(len(accepted), top, shown[0])
 
 
-def only(events: Sequence[Event]) -> Fault:
+def only_fault(events: Sequence[Event]) -> Fault:
     """Return the only fault of a history, which is healed.
 
     Raises:
@@ -102,7 +102,7 @@ def only(events: Sequence[Event]) -> Fault:
     """
     found = cluster_view.faults(events)
     if len(found) != 1 or found[0].heal_ns is None:
-        raise RackgateError(f"one fault that is healed was expected, there are {len(found)}")
+        raise RackgateError(f"expected one healed fault, found {len(found)} faults")
     return found[0]
 
 
@@ -119,7 +119,7 @@ def latencies(events: Sequence[Event], topic: str) -> Mapping[str, Latency]:
     Raises:
         RackgateError: the history does not determine the spans.
     """
-    fault, shown_ns = only(events), backlog(events, topic).shown_ns
+    fault, shown_ns = only_fault(events), backlog(events, topic).shown_ns
     heal_ns = fault.heal_ns or 0
     records = Records(events)
     sent = {
@@ -129,11 +129,11 @@ def latencies(events: Sequence[Event], topic: str) -> Mapping[str, Latency]:
     }
     own = [one for one in records.attempts if one.topic == topic and one.key in sent and records.shared(one)]
     if not own:
-        raise RackgateError(f"{topic}: nobody produced to it with acks=all")
-    taken_ns = [sent[one.key] for one in own if one.outcome == "ok" and sent[one.key] >= heal_ns]
-    if not taken_ns:
-        raise RackgateError(f"{topic}: nothing was acknowledged with acks=all after the heal")
-    open_ns = min(*taken_ns, shown_ns)
+        raise RackgateError(f"{topic}: no record was sent with acks=all")
+    acked_ns = [sent[one.key] for one in own if one.outcome == "ok" and sent[one.key] >= heal_ns]
+    if not acked_ns:
+        raise RackgateError(f"{topic}: no record was acknowledged with acks=all after the heal")
+    open_ns = min(*acked_ns, shown_ns)
     first_ns, last_ns = min(sent[one.key] for one in own), max(sent[one.key] for one in own)
     spans: dict[str, Span] = {
         BEFORE: (max(first_ns, fault.inject_ns - WARM_S * NS), fault.inject_ns),
@@ -146,6 +146,6 @@ def latencies(events: Sequence[Event], topic: str) -> Mapping[str, Latency]:
 
 
 def _within(own: Sequence[Attempt], sent: Mapping[str, int], span: Span) -> Latency:
-    meant = [one for one in own if span[0] <= sent[one.key] < span[1]]
-    took_ms = [(one.done_ns - sent[one.key]) / MS for one in meant if one.outcome == "ok"]
-    return of(took_ms, len(meant) - len(took_ms), max(0, span[1] - span[0]) / NS)
+    scheduled = [one for one in own if span[0] <= sent[one.key] < span[1]]
+    latencies_ms = [(one.done_ns - sent[one.key]) / MS for one in scheduled if one.outcome == "ok"]
+    return summarize(latencies_ms, len(scheduled) - len(latencies_ms), max(0, span[1] - span[0]) / NS)

@@ -4,7 +4,7 @@ These tests take long, and belong only to the selection ``load``. ``partitions``
 ``rounds`` come from ducktape's ``--globals``.
 
 At the end of each arm all topics that were produced to are read, once and with read_uncommitted, since there are no
-transactions. Two steps of other tests are left out: partitions are not observed twice a second, and disks are not read,
+transactions. Two steps of other tests are skipped: partitions are not observed twice a second, and disks are not read,
 because they have 30,000 logs. So ``promise``, ``progress``, ``refusals`` and ``recovery`` have nothing to judge.
 """
 
@@ -184,11 +184,11 @@ class LoadTest(RackScenario):
             LoadSpec(",".join(self.probed), "probe", "patched", 2, ("--name", "producer", "--timeout-ms", PROBE_MS)),
             LoadSpec(",".join(self.waiting), "idempotent", CLIENT, driven_per_s, patient_ms=PATIENCE_MS),
         ]
-        words = [load.arguments(bootstrap, self.SECONDS) for load in loads]
+        programs = [load.arguments(bootstrap, self.SECONDS) for load in loads]
         follower = ["--bootstrap", bootstrap, "--topics", ",".join(self.others)]
         with (
             self.clients.running("arrivals", [follower], self.history),
-            self.clients.running("producer", words, self.history) as (others, probes, driven),
+            self.clients.running("producer", programs, self.history) as (others, probes, driven),
         ):
             self.producers = [others, probes, driven]
             self.go_on(timeout_s=START_S)
@@ -204,7 +204,7 @@ class LoadTest(RackScenario):
         """
         acked: set[tuple[str, int]] = set()
 
-        def so() -> bool:
+        def complete() -> bool:
             for event in driven.fetch():
                 if event.op == "produce" and event.outcome == "ok":
                     acked.add((str(event.data["topic"]), int(event.data["partition"])))
@@ -212,7 +212,7 @@ class LoadTest(RackScenario):
 
         # The producer visits the partitions in turn. Events fetched earlier are not returned again, so allow two turns.
         timeout_s = START_S + 2 * self.width / per_s
-        wait_for(so, what="a record in each driven partition", timeout_s=timeout_s, interval_s=0.5)
+        wait_for(complete, what="a record in each driven partition", timeout_s=timeout_s, interval_s=0.5)
 
     @property
     def probed(self) -> list[str]:
@@ -232,20 +232,20 @@ class LoadTest(RackScenario):
                 self._reach(arm, cycle, "lost", REMAIN)
             with self._stage(arm, "outage", cycle):
                 self.go_on(STAGE_S)
-            self._note(many_partitions.STAGE, arm, stage="heal", cycle=cycle, edge="begin", **self._used())
+            self._note(many_partitions.STAGE, arm, stage="heal", cycle=cycle, edge="begin", **self._cpu_time())
 
     @contextmanager
     def _healing(self, arm: str, cycle: int) -> Iterator[None]:
         """Record the stage from the heal until all replicas are in sync again."""
         yield
         self._reach(arm, cycle, "back", None)
-        self._note(many_partitions.STAGE, arm, stage="heal", cycle=cycle, edge="end", **self._used())
+        self._note(many_partitions.STAGE, arm, stage="heal", cycle=cycle, edge="end", **self._cpu_time())
 
     @contextmanager
     def _stage(self, arm: str, stage: str, cycle: int) -> Iterator[None]:
-        self._note(many_partitions.STAGE, arm, stage=stage, cycle=cycle, edge="begin", **self._used())
+        self._note(many_partitions.STAGE, arm, stage=stage, cycle=cycle, edge="begin", **self._cpu_time())
         yield
-        self._note(many_partitions.STAGE, arm, stage=stage, cycle=cycle, edge="end", **self._used())
+        self._note(many_partitions.STAGE, arm, stage=stage, cycle=cycle, edge="end", **self._cpu_time())
 
     def _reach(self, arm: str, cycle: int, what: str, brokers: frozenset[int] | None) -> None:
         """Wait until each ISR consists of the partition's replicas on ``brokers`` (None: all); record the time."""
@@ -258,7 +258,7 @@ class LoadTest(RackScenario):
         bulk_topics.wait_members(self.kafka.admin, self.wide, brokers, SETTLED_S)
         self._note(many_partitions.REACHED, arm, cycle=cycle, what=what, since_ns=since_ns)
 
-    def _used(self) -> dict[str, Any]:
+    def _cpu_time(self) -> dict[str, Any]:
         """Return the CPU time of each node's Kafka in ticks, and the number of ticks per second."""
         ticks: dict[str, Sequence[int]] = {}
         for node in self.kafka.topology.nodes:
@@ -279,7 +279,7 @@ class LoadTest(RackScenario):
         since_ns = time.monotonic_ns()
         last: dict[str, bool] = {}
 
-        def so() -> bool:
+        def complete() -> bool:
             for event in probes.fetch():
                 if event.op == "produce" and int(event.data["sent_ns"]) >= since_ns:
                     last[str(event.data["topic"])] = (
@@ -287,8 +287,8 @@ class LoadTest(RackScenario):
                     )
             return len(last) == PROBED and all(last.values())
 
-        what = f"all of {PROBED} topics to {'refuse' if enforced else 'take'} what is tried"
-        wait_for(so, what=what, timeout_s=SETTLED_S, interval_s=0.5)
+        what = f"all of {PROBED} topics to {'reject' if enforced else 'accept'} attempts"
+        wait_for(complete, what=what, timeout_s=SETTLED_S, interval_s=0.5)
         # By then the records that were held back have been sent.
         self.go_on(STEADY_S)
 

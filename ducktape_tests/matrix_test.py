@@ -31,9 +31,9 @@ class _Matrix(RackScenario):
 
     def outages(self) -> None:
         """MatrixOutage all outages under load on all topics, and judge."""
-        made = {one.name: one for one in matrix.topics_of(self.kafka.topology)}
-        specs = [spec(one.name, one.replicas, *one.need) for one in made.values()]
-        whole = {one.name: frozenset(one.replicas) for one in made.values()}
+        by_name = {one.name: one for one in matrix.topics_of(self.kafka.topology)}
+        specs = [spec(one.name, one.replicas, *one.need) for one in by_name.values()]
+        whole = {one.name: frozenset(one.replicas) for one in by_name.values()}
         seconds: dict[str, float] = {}
         groups = [",".join(one.name for one in group) for group in matrix.together(self.kafka.topology)]
         with self.driven(specs, [LoadSpec(names, rate_per_s=RATE_PER_S, more=NIMBLE) for names in groups]):
@@ -42,9 +42,11 @@ class _Matrix(RackScenario):
                 if not self.supports(run.fault, f"{run.fault} rack of the {run.target}"):
                     continue
                 since = time.monotonic()
-                rack = self._rack(run, made)
+                rack = self._rack(run, by_name)
                 name = f"{run.fault} rack {rack} of the {run.target}"
-                left = {one.name: matrix.surviving(one.replicas, self.racks, run.fault, rack) for one in made.values()}
+                left = {
+                    one.name: matrix.surviving(one.replicas, self.racks, run.fault, rack) for one in by_name.values()
+                }
                 with self.fault(run.fault, rack=rack, **self._settings(run, rack)):
                     topics.wait_isrs(self.kafka.admin, left, ISR_S)
                     self.phases_by_isr(name, left)
@@ -53,7 +55,7 @@ class _Matrix(RackScenario):
                 topics.wait_settled(self.kafka.admin, specs)
                 self.phases_by_isr(f"after {name}", whole)
                 seconds[name] = round(time.monotonic() - since, 1)
-        self.figures(topics=len(made), seconds=seconds)
+        self.figures(topics=len(by_name), seconds=seconds)
         self.judge(CHECKED)
 
     def _settings(self, run: MatrixOutage, rack: str) -> dict[str, Any]:
@@ -64,15 +66,15 @@ class _Matrix(RackScenario):
 
     # -- target racks -------------------------------------------------------------------------------------------------
 
-    def _rack(self, run: MatrixOutage, made: Mapping[str, MatrixTopic]) -> str:
+    def _rack(self, run: MatrixOutage, by_name: Mapping[str, MatrixTopic]) -> str:
         """Return the rack of a target, as the cluster currently reports it."""
         if run.target == CONTROLLER:
             return self._rack_of_controller()
-        leading = {self.racks[leader] for leader in topics.leaders(self.kafka.admin, list(made)).values()}
+        leading = {self.racks[leader] for leader in topics.leaders(self.kafka.admin, list(by_name)).values()}
         assert len(leading) == 1, f"leaders are in {sorted(leading)}"
         if run.target == LEADER:
             return leading.pop()
-        common = set.intersection(*({self.racks[broker] for broker in one.replicas} for one in made.values()))
+        common = set.intersection(*({self.racks[broker] for broker in one.replicas} for one in by_name.values()))
         return min(common - leading)
 
     def _rack_of_controller(self) -> str:
@@ -80,20 +82,22 @@ class _Matrix(RackScenario):
         active = self._active()
         while not self.kafka.topology.site(active.site).is_rack:
             self.kafka.kill_kafka(active)
-            gone = active
+            previous = active
 
-            def another(gone: Node = gone) -> Node | None:
+            def successor(previous: Node = previous) -> Node | None:
                 # The query fails while there is no active controller.
                 try:
                     found = self._active()
                 except RackgateError as error:
                     self.logger.info("no active controller yet: %s", error)
                     return None
-                return found if found is not gone else None
+                return found if found is not previous else None
 
-            active = wait_for(another, what=f"another controller than {gone.name}", timeout_s=LEADER_S, interval_s=0.5)
-            self.kafka.start_kafka(gone)
-            quorum_changes.wait_follows(self.kafka, gone, self.kafka.brokers())
+            active = wait_for(
+                successor, what=f"a successor of controller {previous.name}", timeout_s=LEADER_S, interval_s=0.5
+            )
+            self.kafka.start_kafka(previous)
+            quorum_changes.wait_follows(self.kafka, previous, self.kafka.brokers())
         return active.site
 
     def _active(self) -> Node:

@@ -96,25 +96,25 @@ class MetricsTest(RackScenario):
     def _metered(self) -> Iterator[None]:
         """Read the metrics of all brokers during the block, which starts when each broker has responded."""
         brokers, socket = self.kafka.brokers(), self.kafka.metrics_socket
-        words = [["--broker", f"{node.node_id},{node.name},{node.site},{socket}"] for node in brokers]
-        places = [self.kafka.client_host(node) for node in brokers]
-        with self.clients.running("gate_meter", words, self.history, places) as meters:
-            self._answered(meters)
+        arguments = [["--broker", f"{node.node_id},{node.name},{node.site},{socket}"] for node in brokers]
+        hosts = [self.kafka.client_host(node) for node in brokers]
+        with self.clients.running("gate_meter", arguments, self.history, hosts) as meters:
+            self._wait_readings(meters)
             yield
-            self._answered(meters)
+            self._wait_readings(meters)
 
-    def _answered(self, meters: Sequence[Program]) -> None:
+    def _wait_readings(self, meters: Sequence[Program]) -> None:
         """Wait until each broker has responded to a request from now on."""
         since_ns = time.monotonic_ns()
         waits = {node.node_id for node in self.kafka.brokers()}
 
-        def all_have() -> bool:
+        def complete() -> bool:
             for event, response in MetricsDetails.each(event for meter in meters for event in meter.fetch()):
                 if event.mono_ns > since_ns:
                     waits.discard(response.broker)
             return not waits
 
-        wait_for(all_have, what=f"metrics of brokers {sorted(waits)}", timeout_s=START_S, interval_s=0.5)
+        wait_for(complete, what=f"metrics of brokers {sorted(waits)}", timeout_s=START_S, interval_s=0.5)
 
 
 def _replicas(name: str) -> tuple[int, ...]:

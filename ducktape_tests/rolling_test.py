@@ -34,7 +34,7 @@ LONG = ("--timeout-ms", "60000")
 LONGER = ("--timeout-ms", "120000")
 STARTED = "Kafka Server started"
 # log text of a stock broker at level 1, and of a stock controller that reads this level
-NOT_LET_IN = "returned error UNSUPPORTED_VERSION"
+REGISTRATION_REFUSED = "returned error UNSUPPORTED_VERSION"
 # one hour by default, which would be the longest step of the downgrade
 SNAPSHOTS = {"metadata.log.max.snapshot.interval.ms": "5000"}
 START_S = 120.0
@@ -67,7 +67,7 @@ class RollingTest(RackScenario):
             can't join at R=2; all checkers.
         """
         self._rows: list[dict[str, Any]] = []
-        self._took_s: dict[str, float] = {}
+        self._seconds: dict[str, float] = {}
         self._software = {node.name: "stock" for node in self.kafka.topology.nodes}
         specs = [spec(name, AAB, 2) for name in ("stock", "patched", "rdkafka")]
         loads = [
@@ -77,13 +77,13 @@ class RollingTest(RackScenario):
         ]
         note_known(self.history, [STOCK_CLIENT, "confluent"])
         with self.driven(specs, loads):
-            self._refuses_racks("all stock")
+            self._request_racks("all stock")
             self._roll_all("overlay")
-            self._racks_required()
-            self._way_back()
+            self._require_two_racks()
+            self._downgrade()
             self._roll_all("stock")
             topics.elect_preferred(self.kafka.admin)
-        self.figures(restart_s=self._took_s, mixed=self._rows)
+        self.figures(restart_s=self._seconds, mixed=self._rows)
         self.judge((*NEEDS, "known", "refusals", "levels"))
 
     # -- rolling restart ----------------------------------------------------------------------------------------------
@@ -96,18 +96,18 @@ class RollingTest(RackScenario):
             for number, node in enumerate(nodes, 1):
                 self._roll(node, software)
                 if number in (1, len(nodes)):
-                    self._refuses_racks(f"{number} of {len(nodes)} {kind}s to {software}")
+                    self._request_racks(f"{number} of {len(nodes)} {kind}s to {software}")
             self.go_on()
 
     def _roll(self, node: Node, software: str) -> None:
         """Restart a node cleanly with other software and wait until it works again."""
-        begun = time.monotonic()
+        start = time.monotonic()
         self.kafka.stop_kafka(node)
         if node.node_id == THIRD:
             # The leader is restarted last, so it still has the previous software.
-            leads = self._leader()
-            assert leads != software, f"on the way to {software} the leader has that already: nothing else was tried"
-            self._alone(f"on the way to {software}, led by {leads}")
+            leads = self._leader_software()
+            assert leads != software, f"the leader already runs {software}, so the mixed state was not tested"
+            self._probe_one_rack(f"roll to {software}, leader runs {leads}")
         started = self._count(node, STARTED)
         self._start(node, software)
         wait_for(lambda: self._count(node, STARTED) > started, what=f"{node.name} to start", timeout_s=START_S)
@@ -116,7 +116,7 @@ class RollingTest(RackScenario):
             self._all_in_sync()
         else:
             wait_for(lambda: self._follows(node), what=f"{node.name} to follow the quorum", timeout_s=START_S)
-        self._took_s[f"{node.name} to {software}"] = round(time.monotonic() - begun, 1)
+        self._seconds[f"{node.name} to {software}"] = round(time.monotonic() - start, 1)
 
     def _start(self, node: Node, software: str) -> None:
         self.kafka.classpath = Distribution.load().classpath(overlay=software == "overlay")
@@ -144,14 +144,14 @@ class RollingTest(RackScenario):
 
     # -- behaviour of a mixed cluster ---------------------------------------------------------------------------------
 
-    def _refuses_racks(self, stage: str) -> None:
+    def _request_racks(self, stage: str) -> None:
         """Request R=2, and the feature if a node lacks the overlay; record the replies."""
-        row: dict[str, Any] = {"stage": stage, "software": self._counted()}
+        row: dict[str, Any] = {"stage": stage, "software": self._overlay_counts()}
         if "stock" in self._software.values():
             row["the feature"] = self._ask_level(feature_levels.UPGRADE, 1)
         try:
             change(self.kafka.admin, "patched", self.history, min_racks=2)
-            row["R=2"] = "taken"
+            row["R=2"] = "accepted"
         except topics.RefusedError as error:
             row["R=2"] = str(error)
         self._rows.append(row)
@@ -166,42 +166,46 @@ class RollingTest(RackScenario):
         self.history.note("test", feature_levels.OP, "info", **told)
         return said
 
-    def _alone(self, stage: str, expect: str = OK) -> None:
+    def _probe_one_rack(self, stage: str, expect: str = OK) -> None:
         """Send single attempts while only the replicas of rack a are in sync."""
         self.wait_isr(set(AAB) - {THIRD})
         self.phase(f"rack a alone, {stage}", "patched", expect)
         if expect != OK:
             # A client that does not know the error, and does not retry.
             self.probe("stock", "--client", STOCK_CLIENT)
-        self._rows.append({"stage": stage, "software": self._counted(), "single attempts of rack a alone": expect})
+        self._rows.append(
+            {"stage": stage, "software": self._overlay_counts(), "single attempts of rack a alone": expect}
+        )
 
-    def _counted(self) -> dict[str, int]:
+    def _overlay_counts(self) -> dict[str, int]:
         """Return how many brokers and controllers have the overlay."""
         nodes = {"brokers": self.kafka.brokers(), "controllers": self.kafka.topology.controllers}
         return {kind: sum(self._software[node.name] == "overlay" for node in own) for kind, own in nodes.items()}
 
-    def _leader(self) -> str:
+    def _leader_software(self) -> str:
         """Return the software of the broker that leads."""
-        told = Asker(self.kafka.topology.bootstrap, each_s=ASK_S).ask(["patched"], 2 * ASK_S)
-        leader = told.partitions["patched", 0].leader
-        (node,) = [node for node in self.kafka.brokers() if node.node_id == leader]
-        return self._software[node.name]
+        metadata = Asker(self.kafka.topology.bootstrap, each_s=ASK_S).ask(["patched"], 2 * ASK_S)
+        return self._software[self.kafka.broker(metadata.partitions["patched", 0].leader).name]
 
     # -- the feature --------------------------------------------------------------------------------------------------
 
-    def _racks_required(self) -> None:
+    def _require_two_racks(self) -> None:
         """Enable the feature and R=2 on an all-overlay cluster, and check that a broker without overlay can't join."""
         self._ask_level(feature_levels.UPGRADE, 1)
         for name in ("patched", "stock"):
             change(self.kafka.admin, name, self.history, min_racks=2)
         node = self.kafka.broker(THIRD)
         self.kafka.stop_kafka(node)
-        self._alone("R=2", NOT_ENOUGH_RACKS)
-        refused = self._count(node, NOT_LET_IN)
+        self._probe_one_rack("R=2", NOT_ENOUGH_RACKS)
+        refused = self._count(node, REGISTRATION_REFUSED)
         self._start(node, "stock")
         process_events.excuse(self.history, [THIRD], process_events.NOT_LET_IN)
-        wait_for(lambda: self._count(node, NOT_LET_IN) > refused, what=f"{node.name} to be refused", timeout_s=START_S)
-        self._alone("R=2, and broker 3 starts without the overlay", NOT_ENOUGH_RACKS)
+        wait_for(
+            lambda: self._count(node, REGISTRATION_REFUSED) > refused,
+            what=f"a refused registration of {node.name}",
+            timeout_s=START_S,
+        )
+        self._probe_one_rack("R=2, and broker 3 starts without the overlay", NOT_ENOUGH_RACKS)
         self.kafka.kill_kafka(node)
         # A stock broker omits from its metadata snapshots what it does not know, including R=2, and writes one every
         # few seconds here. With the overlay it would load such a snapshot, and lead without the gate: it must fetch the
@@ -211,9 +215,9 @@ class RollingTest(RackScenario):
         self._all_in_sync()
         self.phase("R=2, broker 3 with the overlay", "patched")
 
-    def _way_back(self) -> None:
+    def _downgrade(self) -> None:
         """Disable the feature, and wait until its level is in no snapshot that a stock node would read."""
-        row = {"stage": "R=2, asked for the way back", "software": self._counted(), "the feature": ""}
+        row = {"stage": "R=2, downgrade requested", "software": self._overlay_counts(), "the feature": ""}
         row["the feature"] = self._ask_level(feature_levels.DOWNGRADE, 0)
         self._rows.append(row)
         for name in ("patched", "stock"):

@@ -1,4 +1,4 @@
-"""SSH hosts made of the nodes of a lab, to test the suite with an ordinary cluster file of ducktape.
+"""SSH hosts on the nodes of a lab, to test the suite with an ordinary cluster file of ducktape.
 
 Usage, inside ``rackgate lab run --bare``: ``python -m ducktape_tests.sshhosts FILE -- COMMAND…``. This starts an sshd
 in each node and one for the clients, writes ducktape's description of them (``ducktape.cluster.json.JsonCluster``) to
@@ -62,10 +62,17 @@ def config(ip: str, host_key: Path, authorized: Path) -> str:
     return "".join(f"{name} {value}\n" for name, value in options.items())
 
 
-def described(name: str, ip: str, identity: Path) -> dict[str, Any]:
+def host_entry(name: str, ip: str, identity: Path) -> dict[str, Any]:
     """Return the entry of a host in a cluster file."""
-    how = {"host": name, "hostname": ip, "user": USER, "port": PORT, "password": None, "identityfile": str(identity)}
-    return {"ssh_config": how, "externally_routable_ip": ip}
+    ssh_config = {
+        "host": name,
+        "hostname": ip,
+        "user": USER,
+        "port": PORT,
+        "password": None,
+        "identityfile": str(identity),
+    }
+    return {"ssh_config": ssh_config, "externally_routable_ip": ip}
 
 
 def serve(lab: Lab, folder: Path) -> list[dict[str, Any]]:
@@ -83,7 +90,7 @@ def serve(lab: Lab, folder: Path) -> list[dict[str, Any]]:
             folder.
     """
     if not Path(SSHD).exists():
-        raise RackgateError(f"{SSHD} is not there: install openssh-server")
+        raise RackgateError(f"{SSHD}: missing; install openssh-server")
     run_folder.empty(folder, run_folder.SSH_HOSTS)
     folder.chmod(0o700)
     PRIVSEP.mkdir(exist_ok=True)
@@ -99,20 +106,20 @@ def serve(lab: Lab, folder: Path) -> list[dict[str, Any]]:
     ]:
         file, log = folder / f"{name}.conf", folder / f"{name}.log"
         file.write_text(config(ip, host_key, identity.with_suffix(".pub")), encoding="ascii")
-        words = [SSHD, "-D", "-f", str(file), "-E", str(log)]
+        command = [SSHD, "-D", "-f", str(file), "-E", str(log)]
         if pid is None:
-            process.start(words, outlives=True, start_new_session=True)
+            process.start(command, outlives=True, start_new_session=True)
         else:
-            NamespaceMachine(name, pid).popen(words)
+            NamespaceMachine(name, pid).popen(command)
         wait_for(partial(_listens, ip), what=f"sshd of {name} at {ip}:{PORT} (see {log})", timeout_s=READY_S)
-        hosts.append(described(name, ip, identity))
+        hosts.append(host_entry(name, ip, identity))
     return hosts
 
 
 def _listens(ip: str) -> bool:
-    with closing(socket.socket()) as asked:
-        asked.settimeout(CONNECT_S)
-        return asked.connect_ex((ip, PORT)) == 0
+    with closing(socket.socket()) as client:
+        client.settimeout(CONNECT_S)
+        return client.connect_ex((ip, PORT)) == 0
 
 
 def main(arguments: Sequence[str]) -> int:

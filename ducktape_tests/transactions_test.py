@@ -29,7 +29,7 @@ from ducktape_tests.scenario import (
     spec,
 )
 from ducktape_tests.services.clients import Program
-from pyhooks.checkers import cluster_view as told
+from pyhooks.checkers import cluster_view
 from pyhooks.checkers.settling_times import NS
 from pyhooks.checkers.transaction_recovery import BOUND_S, followed, held_up_s
 from pyhooks.core.wait import wait_for
@@ -104,28 +104,28 @@ class TransactionsTest(RackScenario):
             self.clients.running("committed_reader", [reader], self.history) as (follower,),
             self.clients.running("copier", [copier], self.history) as (copying,),
         ):
-            _commits_again([copying])
+            _wait_commits([copying])
             # A client that starts in an outage may wait for a killed broker.
             wait_for(
                 lambda: _reads(follower.fetch()),
-                what="records that a reader of what is committed has got",
+                what="committed records of each topic",
                 timeout_s=60,
             )
             with self.fault("kill", rack=LOST):
                 self.wait_isr({1, 2}, "aab")
                 # Patient producers have no results during the outage, so single attempts are needed.
                 self.phases({name: (f"one rack left of {name}", NOT_ENOUGH_RACKS) for name in ("aab", COPIES)})
-                self._last(OUTAGE_S)
+                self._wait_outage(OUTAGE_S)
             transactional = zip(self.producers, _loads(), strict=True)
-            _commits_again([*(one for one, load in transactional if load.mode == "transactional"), copying])
-            _read_on(follower)
+            _wait_commits([*(one for one, load in transactional if load.mode == "transactional"), copying])
+            _wait_high_watermarks(follower)
         self.drain(logs=True)
         found = self.verdicts((*NEEDS, "transactions", "unstuck", "copied", FLOOD))
         events = list(self.history.events())
         self.figures(producers=_producers(events), readers=_readers(events))
         require_true(found)
 
-    def _last(self, seconds: float) -> None:
+    def _wait_outage(self, seconds: float) -> None:
         """Wait until an outage has lasted so long, and the producer with a short timeout gave up a transaction."""
         until_s, given_up = time.monotonic() + seconds, 0
 
@@ -134,11 +134,11 @@ class TransactionsTest(RackScenario):
             given_up += sum(one.op == "txn" and one.outcome != "ok" for one in self.producers[-1].fetch())
             return given_up > 0 and time.monotonic() >= until_s
 
-        what = f"{seconds:g} s of outage and a transaction that was given up"
+        what = f"{seconds:g} s of outage and an aborted transaction"
         wait_for(enough, what=what, timeout_s=seconds + 2 * SHORT_MS / 1000 + 15, interval_s=1.0)
 
 
-def _commits_again(programs: Sequence[Program]) -> None:
+def _wait_commits(programs: Sequence[Program]) -> None:
     """Wait until each of these programs has committed a transaction that it started from now on."""
     now_ns, waits = time.monotonic_ns(), list(programs)
 
@@ -149,11 +149,11 @@ def _commits_again(programs: Sequence[Program]) -> None:
                 waits.remove(one)
         return not waits
 
-    what = f"{len(waits)} programs to commit a transaction that they begin from now on"
+    what = f"{len(waits)} programs to commit a transaction that starts after now"
     wait_for(committed, what=what, timeout_s=PATIENCE_S, interval_s=0.5)
 
 
-def _read_on(follower: Program) -> None:
+def _wait_high_watermarks(follower: Program) -> None:
     """Wait until a reader has reached the current high watermarks."""
     now_ns = time.monotonic_ns()
     ends: dict[str, int] = {}
@@ -168,9 +168,7 @@ def _read_on(follower: Program) -> None:
                 waits.discard(topic)
         return not waits
 
-    wait_for(
-        there, what="a reader of what is committed at the end that is there now", timeout_s=PATIENCE_S, interval_s=0.5
-    )
+    wait_for(there, what="a read_committed reader at the current high watermark", timeout_s=PATIENCE_S, interval_s=0.5)
 
 
 def _reads(events: Sequence[Event]) -> bool:
@@ -181,7 +179,7 @@ def _reads(events: Sequence[Event]) -> bool:
 
 def _producers(events: Sequence[Event]) -> list[dict[str, Any]]:
     """Return the results of each producer's records and transactions."""
-    faults = told.faults(events)
+    faults = cluster_view.faults(events)
     found: dict[str, dict[str, Any]] = {}
     for event in events:
         if event.op == "intend":
@@ -208,7 +206,7 @@ def _producers(events: Sequence[Event]) -> list[dict[str, Any]]:
 
 def _readers(events: Sequence[Event]) -> list[dict[str, Any]]:
     """Return how long read_committed readers were blocked: during a fault, and from the fault to the end."""
-    (fault,) = told.faults(events)
+    (fault,) = cluster_view.faults(events)
     assert fault.heal_ns is not None
     readers = followed(events)
     return [

@@ -1,6 +1,6 @@
 """HTML page of a run: a grid of tests and topologies, a timeline picture of each test, and reasons for failures.
 
-The page is made only from the files of the run, so it can be made again at any time; see ``ducktape_tests.results``.
+The page is rendered from the files of the run alone, so it can be rendered again; see ``ducktape_tests.results``.
 """
 
 from __future__ import annotations

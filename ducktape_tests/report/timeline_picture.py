@@ -74,12 +74,12 @@ def draw(timeline: Timeline, title: str) -> Figure:
             upper.tick_params(labelbottom=False)
             lower.tick_params(labelbottom=number == len(lines) - 1)
             if number == 0:
-                _tell(upper, named)
+                _label_faults(upper, named)
         if last is None:
             last = _axes(figure, timeline, height, top, ACKS)
             last.set_yticks([])
-            last.set_ylabel("no topic was driven", rotation=0, ha="left", va="center", labelpad=-40)
-            _tell(last, named)
+            last.set_ylabel("no records were sent", rotation=0, ha="left", va="center", labelpad=-40)
+            _label_faults(last, named)
         last.set_xlabel("seconds since the start", color=LIGHT.ink)
     return figure
 
@@ -101,15 +101,15 @@ def _kinds(topics: Sequence[TopicTimeline]) -> dict[str, tuple[str, str, int]]:
         for kind, seconds in topic.refused.items():
             counts[kind] += seconds.total()
     others = sorted(set(counts) - set(FIRST), key=lambda kind: (-counts[kind], kind))
-    looks = {
+    styles = {
         kind: (MARKERS[place % len(MARKERS)], COLOURS[place % len(COLOURS)])
         for place, kind in enumerate([*FIRST, *others])
     }
-    return {kind: (*looks[kind], counts[kind]) for kind in [*FIRST, *others] if kind in counts}
+    return {kind: (*styles[kind], counts[kind]) for kind in [*FIRST, *others] if kind in counts}
 
 
 def _legend(figure: Figure, timeline: Timeline, kinds: dict[str, tuple[str, str, int]], height: float) -> None:
-    handles: list[Line2D | Patch] = [Patch(color=LIGHT.series[0], alpha=0.85, label="acknowledged a second")]
+    handles: list[Line2D | Patch] = [Patch(color=LIGHT.series[0], alpha=0.85, label="acknowledged per second")]
     handles += [
         Line2D([], [], linestyle="none", marker=marker, color=colour, label=f"{kind} ({count:,})")
         for kind, (marker, colour, count) in kinds.items()
@@ -181,7 +181,7 @@ def _places(topic: TopicTimeline) -> dict[str, list[IsrState]]:
     ordered = sorted(topic.partitions)
     shown = {str(number): topic.partitions[number] for number in ordered[:PARTITIONS]}
     if others := [topic.partitions[number] for number in ordered[PARTITIONS:]]:
-        shown[f"least of {len(others)}"] = fewest(others)
+        shown[f"fewest of {len(others)}"] = fewest(others)
     return shown
 
 
@@ -189,7 +189,7 @@ def _isr(axes: Axes, topic: TopicTimeline, own: dict[str, list[Span]], timeline:
     if not own:
         axes.set_yticks([])
         # Inside the axes: beside them, two lines would overlap the axes above.
-        axes.text(0.005, 0.5, "nobody looked at the ISR", transform=axes.transAxes, fontsize=8, va="center")
+        axes.text(0.005, 0.5, "the ISR was not observed", transform=axes.transAxes, fontsize=8, va="center")
         return
     rows(axes, own, LIGHT.series[0])
     end_s = timeline.looked_s
@@ -270,8 +270,8 @@ def _labels(changes: Sequence[tuple[float, str]], length_s: float) -> list[tuple
     for at_s, text in changes:
         at, wide = at_s / length_s * width, SMALL * (len(text) + 2)
         # At the right edge the text is to the left of its time.
-        side, begins = ("left", at) if at + wide <= width else ("right", at - wide)
-        line = next((number for number, until in enumerate(free) if begins >= until), None)
+        side, start = ("left", at) if at + wide <= width else ("right", at - wide)
+        line = next((number for number, until in enumerate(free) if start >= until), None)
         if line is None and placed:
             first_s, line, before, side = placed.pop()
             placed.append((first_s, line, f"{before}, then {text}", side))
@@ -279,11 +279,11 @@ def _labels(changes: Sequence[tuple[float, str]], length_s: float) -> list[tuple
         else:
             line = line or 0
             placed.append((at_s, line, text, side))
-            free[line] = begins + wide
+            free[line] = start + wide
     return placed
 
 
-def _tell(axes: Axes, named: Sequence[tuple[float, int, str]]) -> None:
+def _label_faults(axes: Axes, named: Sequence[tuple[float, int, str]]) -> None:
     for at_s, line, name in named:
         axes.annotate(
             f"▾{name}", (at_s, 1.0), xycoords=("data", "axes fraction"), xytext=(-2, 17 + 12 * line),

@@ -42,8 +42,7 @@ def of_lab(topology: Topology) -> LabWays:
     lab = Lab.attach()
     if (lab.topology.sites, lab.topology.links) != (topology.sites, topology.links):
         raise RackgateError(
-            f"the lab is made from {lab.topology.name} and the cluster from {topology.name}: make the lab from the same"
-            " topology"
+            f"topology of the lab: {lab.topology.name}, of the cluster: {topology.name}; both must be the same"
         )
     return lab.ways
 

@@ -21,7 +21,7 @@ S = 1_000_000_000
 
 
 def outage() -> list[Event]:
-    """Rack b goes and comes back; the topic needs both racks."""
+    """Return the history of an outage of rack b; the topic needs both racks."""
     cluster = Simulated()
     cluster.rest(2)
     cluster.send(20)
@@ -46,7 +46,7 @@ def attempt(at_s: float, topic: str, exception: str = "") -> Event:
     return event(round(at_s * S), "producer", "produce", "fail" if exception else "ok", topic=topic, **more)
 
 
-def test_a_history_becomes_a_timeline() -> None:
+def test_timeline_of_an_outage() -> None:
     found = timeline.read(outage())
     (fault,) = found.faults
     assert fault.name == "kill rack b"
@@ -62,7 +62,7 @@ def test_a_history_becomes_a_timeline() -> None:
     ]
 
 
-def test_what_is_not_known_or_broken_is_passed_over() -> None:
+def test_unknown_and_incomplete_events_are_skipped() -> None:
     good = outage()
     odd = [
         event(1, "history", "torn", "unknown"),
@@ -81,10 +81,10 @@ def test_what_is_not_known_or_broken_is_passed_over() -> None:
     assert [one.acked for one in with_odd.topics] == [one.acked for one in without.topics]
     nothing = timeline.read([])
     assert (nothing.topics, nothing.faults, nothing.length_s) == ((), (), 0.0)
-    assert "no topic was driven" in timeline_picture.svg(nothing, "nothing")
+    assert "no records were sent" in timeline_picture.svg(nothing, "nothing")
 
 
-def test_a_fault_that_was_not_healed_lasts_to_the_end() -> None:
+def test_unhealed_fault_lasts_to_the_end() -> None:
     events = [
         event(1 * S, "producer", "produce", topic="t"),
         event(2 * S, "fault", "cut-broker", "info", "b", step="inject", broker=3),
@@ -93,7 +93,7 @@ def test_a_fault_that_was_not_healed_lasts_to_the_end() -> None:
     assert timeline.read(events).faults == (FaultSpan("cut broker 3", 1.0, 8.0),)
 
 
-def test_of_many_topics_the_busiest_are_shown_and_the_rest_is_summed() -> None:
+def test_busiest_topics_are_shown_and_others_summed() -> None:
     events = [attempt(1, f"t{number:02}") for number in range(12) for _ in range(number + 1)]
     events += [attempt(3, "t00", TIMEOUT), look(1, t00_0=(1, [1, 2, 3]), t01_0=(2, [1, 2]), t11_0=(1, [1, 2, 3]))]
     events.append(look(4, t00_0=(-1, []), t01_0=(2, [1, 2])))
@@ -115,7 +115,7 @@ def settings(at_s: float, step: str, racks: int, replicas: int = 2) -> Event:
     return event(round(at_s * S), "test", "settings", **told)
 
 
-def test_a_change_of_settings_is_marked() -> None:
+def test_changes_of_settings_are_shown() -> None:
     # somebody may still see what was before
     told = [settings(1, "seen", 2), settings(5, "begin", 1), settings(5.5, "seen", 2), settings(6, "settled", 1)]
     found = timeline.read(told)
@@ -126,7 +126,7 @@ def test_a_change_of_settings_is_marked() -> None:
     assert found.topics[0].changes == [(4.0, "R=1"), (9.0, "M=1, R=3")]
 
 
-def test_a_change_that_was_refused_is_drawn_as_none_and_the_order_is_that_of_time() -> None:
+def test_refused_changes_and_order_of_time() -> None:
     refused = [settings(3, "begin", 2), settings(3.1, "refused", 2)]
     told = [settings(1, "seen", 1), *refused, settings(8, "begin", 2), settings(8.2, "settled", 2)]
     expected = [(2.0, "R=2 refused"), (7.0, "R=2")]
@@ -138,7 +138,7 @@ def test_a_change_that_was_refused_is_drawn_as_none_and_the_order_is_that_of_tim
     assert found.topics[0].asks == "M=2, R=1"
 
 
-def test_what_a_topic_asks_for_is_written_side_by_side() -> None:
+def test_labels_of_settings_do_not_overlap() -> None:
     many = [(at_s, f"R={number % 2 + 1}") for number, at_s in enumerate(50 + 0.5 * place for place in range(20))]
     placed = timeline_picture._labels([*many, (150.0, "R=3"), (199.0, "R=2 refused")], 200)
     assert placed[-2:] == [(150.0, 0, "R=3", "left"), (199.0, 0, "R=2 refused", "right")]
@@ -156,11 +156,11 @@ def test_what_a_topic_asks_for_is_written_side_by_side() -> None:
     [(REFUSED, "NotEnoughRacks"), ("NOT_ENOUGH_REPLICAS", "NotEnoughReplicas"), ("_MSG_TIMED_OUT", "MsgTimedOut"),
      (None, "no answer"), ("not-reported", "not-reported")],
 )  # fmt: skip
-def test_kinds_of_answers_have_short_names(exception: str | None, kind: str) -> None:
+def test_short_names_of_errors(exception: str | None, kind: str) -> None:
     assert timeline.kind_of(exception) == kind
 
 
-def test_a_picture_tells_of_faults_refusals_and_racks() -> None:
+def test_picture_shows_faults_rejections_and_racks() -> None:
     events = outage()
     events += [
         look(30 + number, **{f"t_{place}": (-1 if number == place else 2, [2]) for place in range(1, 9)})
@@ -171,7 +171,7 @@ def test_a_picture_tells_of_faults_refusals_and_racks() -> None:
         "kill rack b",
         "NotEnoughRacks (10)",
         "no leader",
-        "least of 3",
+        "fewest of 3",
         "racks of",
         "t (M=2, R=2): 40 acknowledged, 10 not",
     ):
@@ -179,7 +179,7 @@ def test_a_picture_tells_of_faults_refusals_and_racks() -> None:
     assert drawn == timeline_picture.svg(timeline.read(events), "x_test.py::A.test_one")
 
 
-def test_names_of_faults_do_not_lie_over_each_other() -> None:
+def test_names_of_faults_do_not_overlap() -> None:
     flapping = [FaultSpan("pause rack b", 3.0 * number, 3.0 * number + 1) for number in range(60)]
     often, lanes = timeline_picture._names([*flapping[:15], FaultSpan("cut broker 3", 50, 60)], 180)
     assert (often, lanes) == ([(0.0, 0, "pause rack b \N{MULTIPLICATION SIGN}15"), (50, 0, "cut broker 3")], 1)
@@ -228,7 +228,7 @@ def run_of(run_dir: Path) -> dict[str, Any]:
     return run
 
 
-def test_a_page_is_made_from_what_a_run_left(tmp_path: Path) -> None:
+def test_page_of_a_run(tmp_path: Path) -> None:
     run_of(tmp_path)
     document = page.render(tmp_path)
     assert document["counts"] == {"pass": 0, "fail": 0, "unknown": 1, "not run": 2}
@@ -251,7 +251,7 @@ def test_a_page_is_made_from_what_a_run_left(tmp_path: Path) -> None:
     assert picture.stat().st_mtime_ns == drawn
 
 
-def test_a_history_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_invalid_history_is_reported(tmp_path: Path) -> None:
     run_of(tmp_path)
     (history,) = tmp_path.rglob("history.jsonl")
     history.write_text('{"mono_ns":1}\n', encoding="utf-8")
@@ -260,12 +260,12 @@ def test_a_history_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert "invalid history" in first["picture_problem"]
 
 
-def test_without_a_run_there_is_no_page(tmp_path: Path) -> None:
+def test_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="no run of system tests"):
         page.render(tmp_path)
 
 
-def test_what_is_alike_on_several_topologies_is_one_row() -> None:
+def test_tests_with_the_same_name_share_a_row() -> None:
     found = [
         asdict(Result(f'm_test.py::{cls}.test_goes@{{"fault": "{fault}"}}', place, "pass"))
         for cls, place in (("Az3", "az3"), ("Stretch", "stretch2"))
@@ -279,7 +279,7 @@ def test_what_is_alike_on_several_topologies_is_one_row() -> None:
     ]
 
 
-def test_figures_are_flat_and_short() -> None:
+def test_figures_are_flat_and_truncated() -> None:
     figures = {"a": 1234.5678, "b": {"c": True, "d": [{"e": None}, 2]}, "n": 12345, "w": "x"}
     assert page.figure_rows(figures) == [
         ("a", "1,235"), ("b.c", "yes"), ("b.d[0].e", "\N{EN DASH}"), ("b.d[1]", "2"), ("n", "12,345"), ("w", "x"),
@@ -289,7 +289,7 @@ def test_figures_are_flat_and_short() -> None:
     assert many[-1] == ("…", "60 more in results.json")
 
 
-def test_what_is_cut_off_is_told_in_words_that_do_not_lie_on_each_other() -> None:
+def test_labels_of_bursts_do_not_overlap() -> None:
     values = [20] * 1000
     values[100:102] = [300, 200]
     values[500:510] = range(101, 111)

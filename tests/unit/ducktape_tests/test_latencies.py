@@ -1,4 +1,4 @@
-"""Figures of an outage: how long acknowledgements took in each part of it, and what was lost."""
+"""Latencies in the parts of an outage, and losses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from ducktape_tests.latencies import AFTER, BEFORE, CATCHING_UP, OUTAGE, RETURNING, Latency, backlog, latencies, of
+from ducktape_tests.latencies import (
+    AFTER,
+    BEFORE,
+    CATCHING_UP,
+    OUTAGE,
+    RETURNING,
+    Latency,
+    backlog,
+    latencies,
+    summarize,
+)
 from pyhooks.checkers.delivery import losses
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
@@ -16,7 +26,7 @@ from written_histories import S, drop, event, is_, key, outage
 INJECT_S, HEAL_S, WHOLE_S, SHOWN_S, END_S = 20.0, 40.0, 42.0, 46.0, 56.0
 
 
-def told(*, shown: bool = True, taken: bool = True) -> list[Event]:
+def simulated(*, shown: bool = True, acked: bool = True) -> list[Event]:
     """A record with acks=1 and one with acks=all each second; the second waits until the backlog is read."""
     found: list[Event] = []
 
@@ -34,7 +44,7 @@ def told(*, shown: bool = True, taken: bool = True) -> list[Event]:
             sent |= {"run": run, "key": key_of(run, "t", 0, second)}
             if run == "one":
                 note(second + 0.6, "producer", "produce", offset=second, **sent)
-            elif INJECT_S <= second < (WHOLE_S if taken else END_S):
+            elif INJECT_S <= second < (WHOLE_S if acked else END_S):
                 note(second + 0.6, "producer", "produce", "fail", exception="X", **sent)
             else:
                 late = WHOLE_S <= second < SHOWN_S
@@ -44,9 +54,9 @@ def told(*, shown: bool = True, taken: bool = True) -> list[Event]:
     return found
 
 
-def test_each_part_of_an_outage_has_its_figures() -> None:
-    assert backlog(told(), "t").records == 20
-    found = latencies(told(), "t")
+def test_latencies_in_each_part_of_an_outage() -> None:
+    assert backlog(simulated(), "t").records == 20
+    found = latencies(simulated(), "t")
     assert found[BEFORE] == Latency(15.0, 15, 0, 750.0, 750.0, 750.0)
     assert found[OUTAGE] == Latency(20.0, 0, 20, None, None, None)
     assert found[RETURNING] == Latency(2.0, 0, 2, None, None, None)
@@ -54,25 +64,25 @@ def test_each_part_of_an_outage_has_its_figures() -> None:
     assert found[AFTER] == Latency(9.0, 10, 0, 750.0, 750.0, 750.0)
 
 
-def test_percentiles_are_values_that_came() -> None:
-    assert of([float(one) for one in range(200, 0, -1)], 3, 1.04) == Latency(1.0, 200, 3, 100.0, 198.0, 200.0)
-    assert of([7.0], 0, 1.0) == Latency(1.0, 1, 0, 7.0, 7.0, 7.0)
+def test_percentiles_are_measured_values() -> None:
+    assert summarize([float(one) for one in range(200, 0, -1)], 3, 1.04) == Latency(1.0, 200, 3, 100.0, 198.0, 200.0)
+    assert summarize([7.0], 0, 1.0) == Latency(1.0, 1, 0, 7.0, 7.0, 7.0)
 
 
 @pytest.mark.parametrize(
-    ("events", "says"),
+    ("events", "message"),
     [
-        ([], "one fault"),
-        ([one for one in told() if one.data.get("step") != "heal"], "one fault"),
-        ([*told(), *(one for one in told() if one.process == "fault")], "there are 2"),
-        (told(shown=False), "nobody read it"),
-        (told(taken=False), "nothing was acknowledged with acks=all"),
-        ([one for one in told() if one.data.get("run") != "one"], "nothing was taken"),
-        ([one for one in told() if one.data.get("run") != "all"], "nobody produced"),
+        ([], "expected one healed fault"),
+        ([one for one in simulated() if one.data.get("step") != "heal"], "expected one healed fault"),
+        ([*simulated(), *(one for one in simulated() if one.process == "fault")], "found 2 faults"),
+        (simulated(shown=False), "no record accepted with acks=1"),
+        (simulated(acked=False), "no record was acknowledged with acks=all"),
+        ([one for one in simulated() if one.data.get("run") != "one"], "no record accepted with acks=1"),
+        ([one for one in simulated() if one.data.get("run") != "all"], "no record was sent with acks=all"),
     ],
 )
-def test_what_cannot_be_told_apart_is_refused(events: list[Event], says: str) -> None:
-    with pytest.raises(RackgateError, match=says):
+def test_undetermined_parts_are_an_error(events: list[Event], message: str) -> None:
+    with pytest.raises(RackgateError, match=message):
         latencies(events, "t")
 
 
@@ -83,6 +93,6 @@ def test_losses_are_counted() -> None:
     assert whole.first_ns < whole.last_ns
     (one,) = losses(drop(events, key(2), is_("read"))).values()
     assert (one.acked, one.lost) == (10, (key(2),))
-    # nobody has read
+    # without any read
     (unread,) = losses([event for event in events if event.op != "read"]).values()
     assert unread.lost == ()

@@ -1,4 +1,4 @@
-"""The matrix of outages: every possible pair is in it, and what must come of an outage is computed."""
+"""Matrix of outages: pairwise coverage and expected results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def on(name: str) -> Topology:
 
 
 def cases_of(runs: tuple[MatrixOutage, ...]) -> list[OutageCase]:
-    """As a test makes them: each run with all topics of its topology."""
+    """Return the cases of outages: each with all topics of its topology."""
     return [
         OutageCase(run, shape, need)
         for run in runs
@@ -35,13 +35,13 @@ def cases_of(runs: tuple[MatrixOutage, ...]) -> list[OutageCase]:
     ]
 
 
-def test_the_list_is_what_the_generator_makes() -> None:
-    made = matrix.choose(matrix.possible())
-    assert matrix.text(made) == matrix.FILE.read_text(encoding="utf-8")
-    assert matrix.listed() == made
+def test_committed_list_is_generated() -> None:
+    generated = matrix.choose(matrix.possible())
+    assert matrix.text(generated) == matrix.FILE.read_text(encoding="utf-8")
+    assert matrix.listed() == generated
 
 
-def test_every_possible_pair_is_covered_and_nothing_impossible_is_listed() -> None:
+def test_every_possible_pair_is_covered() -> None:
     runs = matrix.listed()
     assert len(set(runs)) == len(runs)
     listed, possible = set(cases_of(runs)), set(matrix.possible())
@@ -49,19 +49,18 @@ def test_every_possible_pair_is_covered_and_nothing_impossible_is_listed() -> No
     pairs = {case: case.pairs for case in possible}
     covered = {pair for case in listed for pair in pairs[case]}
     wanted = {pair for found in pairs.values() for pair in found}
-    # of all that can be written down, those and no others
     factors = {"topology": TOPOLOGIES, "fault": FAULTS, "target": TARGETS, "shape": SHAPES, "need": NEEDS}
     for (one, ones), (two, twos) in combinations(factors.items(), 2):
         for left, right in product(ones, twos):
             pair = frozenset({(one, left), (two, right)})
             assert (pair in covered) is (pair in wanted), f"{one} {left} with {two} {right}"
-    # no run that is there for nothing
+    # Each run covers a pair that no other run covers.
     for run in runs:
         rest = {pair for case in listed if case.run != run for pair in pairs[case]}
         assert rest < covered, run
 
 
-def test_what_is_impossible_is_so_by_rule() -> None:
+def test_impossible_cases() -> None:
     every = {
         OutageCase(MatrixOutage(name, fault, target), shape, need)
         for name, fault, target, shape, need in product(TOPOLOGIES, FAULTS, TARGETS, SHAPES, NEEDS)
@@ -81,7 +80,7 @@ def test_what_is_impossible_is_so_by_rule() -> None:
     }
 
 
-def test_a_rack_with_most_voters_is_never_taken_and_may_be_slow() -> None:
+def test_rack_with_a_majority_of_voters_may_only_be_slow() -> None:
     raw = {
         "name": "two",
         "site": [
@@ -94,13 +93,13 @@ def test_a_rack_with_most_voters_is_never_taken_and_may_be_slow() -> None:
         why = matrix.impossible(OutageCase(MatrixOutage("two", fault, target), "aab", (2, 2)), two)
         # the follower's rack is b; the controller's may be a
         assert bool(why) is (fault != "slow" and target != "follower"), why
-        assert not why or why == "without rack a the voters of two are no majority"
+        assert not why or why == "without rack a the voters of two have no majority"
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_placement_in_one_rack_has_nobody_left(fault: str) -> None:
+def test_placement_in_one_rack_has_no_replica_left(fault: str) -> None:
     why = matrix.impossible(OutageCase(MatrixOutage("az3-outside", fault, "leader"), "aa", (2, 1)), on("az3-outside"))
-    assert why == ("" if fault == "slow" else "without rack a nobody is left of aa")
+    assert why == ("" if fault == "slow" else "without rack a no replica of aa is available")
 
 
 @pytest.mark.parametrize(
@@ -120,9 +119,9 @@ def test_placements(shape: str, name: str, replicas: tuple[int, ...]) -> None:
     assert matrix.placed(shape, on(name)) == replicas
 
 
-def test_whose_rack_a_target_may_be() -> None:
+def test_possible_racks() -> None:
     def names(target: str, name: str) -> list[str]:
-        return [rack.name for rack in matrix.may_be_taken(target, on(name))]
+        return [rack.name for rack in matrix.possible_racks(target, on(name))]
 
     assert names("leader", "az3") == ["a"]
     assert names("follower", "az3") == ["b"]
@@ -137,7 +136,7 @@ AAB = {1: "a", 2: "a", 3: "b"}
 
 
 @pytest.mark.parametrize(
-    ("fault", "taken", "left"),
+    ("fault", "rack", "isr"),
     [
         ("kill", "a", {3}),
         ("cut", "b", {1, 2}),
@@ -147,43 +146,43 @@ AAB = {1: "a", 2: "a", 3: "b"}
         ("slow", "a", {1, 2, 3}),
     ],
 )
-def test_who_is_left(fault: str, taken: str, left: set[int]) -> None:
-    assert matrix.surviving((1, 2, 3), AAB, fault, taken) == left
+def test_surviving(fault: str, rack: str, isr: set[int]) -> None:
+    assert matrix.surviving((1, 2, 3), AAB, fault, rack) == isr
 
 
 @pytest.mark.parametrize(
-    ("isr", "need", "ends"),
+    ("isr", "need", "result"),
     [
         ({1, 2, 3}, (2, 2), OK),
         ({1, 2}, (2, 2), RACKS_SHORT),
         ({1, 2}, (2, 1), OK),
-        # replicas are asked for first
+        # M is checked first.
         ({1, 2}, (3, 2), REPLICAS_SHORT),
         ({3}, (2, 2), REPLICAS_SHORT),
-        # three racks of two: refused even when all are in sync
+        # R=3 with two racks: rejected even with all replicas in sync
         ({1, 2, 3}, (2, 3), RACKS_SHORT),
         ({1, 2, 3}, (9, 1), OK),
     ],
 )
-def test_how_an_attempt_ends(isr: set[int], need: tuple[int, int], ends: str) -> None:
-    assert matrix.expected(isr, AAB, need=need, replicas=3) == ends
+def test_expected_result(isr: set[int], need: tuple[int, int], result: str) -> None:
+    assert matrix.expected(isr, AAB, need=need, replicas=3) == result
 
 
-def test_both_are_capped_by_the_number_of_replicas() -> None:
+def test_minimums_are_capped_by_the_number_of_replicas() -> None:
     assert matrix.expected({1, 3}, AAB, need=(3, 3), replicas=2) == OK
     assert matrix.expected({1}, AAB, need=(3, 3), replicas=2) == REPLICAS_SHORT
 
 
-def test_topics_are_all_led_from_one_rack_and_share_another() -> None:
+def test_all_leaders_share_a_rack_and_all_topics_another() -> None:
     for name in TOPOLOGIES:
         racks = matrix.racks_of(on(name))
-        made = matrix.topics_of(on(name))
-        assert len({one.name for one in made}) == len(made) == len(NEEDS) * (3 if name == "stretch2" else 4)
-        assert len({racks[one.replicas[0]] for one in made}) == 1
-        assert len(set.intersection(*({racks[broker] for broker in one.replicas} for one in made))) == 2
+        generated = matrix.topics_of(on(name))
+        assert len({one.name for one in generated}) == len(generated) == len(NEEDS) * (3 if name == "stretch2" else 4)
+        assert len({racks[one.replicas[0]] for one in generated}) == 1
+        assert len(set.intersection(*({racks[broker] for broker in one.replicas} for one in generated))) == 2
 
 
-def test_topics_that_share_a_producer_stop_and_go_on_together() -> None:
+def test_topics_of_a_producer_stop_and_continue_together() -> None:
     for name in TOPOLOGIES:
         groups = matrix.together(on(name))
         assert sorted(one.name for group in groups for one in group) == sorted(
@@ -191,20 +190,20 @@ def test_topics_that_share_a_producer_stop_and_go_on_together() -> None:
         )
     named = [{one.name for one in group} for group in matrix.together(on("az3"))]
     assert {"aab-m2-r1"} in named
-    # all three go on without rack c, and two of them wait until it has left the ISR
+    # all three continue without rack c, two of them after it has left the ISR
     assert {"abc-m2-r1", "abc-m2-r2"} in named
     assert {"aabb-m2-r1"} in named
     assert len(named) == 6
     assert len(matrix.together(on("stretch2"))) == 3
 
 
-def test_a_list_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_list_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="it lists the outages of the matrix"):
         matrix.listed(tmp_path / "matrix.toml")
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "message"),
     [
         ("fault = ", "faults = ", "run 1: fault: is missing"),
         ("fault = ", "seed = 1\nfault = ", "run 1: seed: is not known; known here: topology, fault, target"),
@@ -212,8 +211,8 @@ def test_a_list_that_is_not_there_is_told(tmp_path: Path) -> None:
         ("[[run]]", "[[runs]]", "run: is missing"),
     ],
 )
-def test_a_list_of_something_else_is_told(tmp_path: Path, old: str, new: str, says: str) -> None:
+def test_invalid_list_is_an_error(tmp_path: Path, old: str, new: str, message: str) -> None:
     path = tmp_path / "matrix.toml"
     path.write_text(matrix.text([MatrixOutage("az3", "kill", "leader")]).replace(old, new), encoding="utf-8")
-    with pytest.raises(RackgateError, match=says):
+    with pytest.raises(RackgateError, match=message):
         matrix.listed(path)
