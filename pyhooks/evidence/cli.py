@@ -23,8 +23,8 @@ from pyhooks.patchset.stages import Stages
 EVIDENCE_EPILOG = (
     "Examples: rackgate evidence --list · rackgate evidence --cost seconds · rackgate evidence parent-class ·"
     " rackgate evidence --fresh system · rackgate evidence --judge ·"
-    " rackgate evidence --check --strict. Exit status: 0 all that were asked for are as"
-    " claims.toml says, 1 one is not, is undecided, stale or not run, 2 something could not be tried."
+    " rackgate evidence --check --strict. Exit status: 0 all selected claims have the"
+    " verdict expected in claims.toml, 1 one has another, is undecided, stale or not run, 2 a run failed."
 )
 PAGE = runs.OUT / "index.html"
 evidence_app = typer.Typer()
@@ -56,10 +56,10 @@ def evidence_command(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Checks what KIP-1290 and its background claim: runs the commands, judges their results, writes a matrix.
+    """Check the claims of KIP-1290 and its background documents: run the commands, judge the results, write a matrix.
 
-    What is run is what has no artifact, or one of an earlier patch series or command. Artifacts go to kip/evidence and
-    are meant to be committed; the page goes to out/evidence/index.html.
+    Only runs without a current artifact are run. Artifacts are written to kip/evidence, to be committed; the page is
+    out/evidence/index.html.
     """
     claims = load()
     chosen = choose(claims, names or [])
@@ -127,7 +127,9 @@ def _runs(claims: Claims, chosen: Sequence[str]) -> list[str]:
 def _carry_out(claims: Claims, todo: Sequence[ClaimRun], *, quiet: bool) -> list[str]:
     stages = Stages(len(todo), runs.OUT / "timings.json", quiet=quiet)
     if todo:
-        stages.say(f"{len(todo)} runs, about {sum(run.minutes for run in todo):.0f} min according to kip/claims.toml")
+        stages.print_line(
+            f"{len(todo)} runs, about {sum(run.minutes for run in todo):.0f} min according to kip/claims.toml"
+        )
     failed = []
     for run in todo:
         try:
@@ -136,9 +138,9 @@ def _carry_out(claims: Claims, todo: Sequence[ClaimRun], *, quiet: bool) -> list
         except RackgateError as error:
             # the other runs may succeed, and their artifacts are kept
             failed.append(run.id)
-            stages.say(f"{run.id}: {error}")
+            stages.print_line(f"{run.id}: {error}")
             if error.detail:
-                stages.say(error.detail)
+                stages.print_line(error.detail)
             if quiet:
                 sys.stderr.write(f"{run.id}: {error}\n")
         else:

@@ -67,7 +67,7 @@ def build(
     key = build_key(plan, patches)
     if not force and _is_built(target, key):
         return Built(Distribution(target), False, time.monotonic() - started)
-    with space.lock(stages.say):
+    with space.lock(stages.print_line):
         # Check again: another build may have finished while this one waited for the lock.
         if not force and _is_built(target, key):
             return Built(Distribution(target), False, time.monotonic() - started)
@@ -190,7 +190,7 @@ def import_tree(
     patches = series.load_all(plan.path.parent)
     space = Workspace.of(plan, base)
     stages = Stages(3, space.root / "timings-import.json", quiet=quiet)
-    with space.lock(stages.say):
+    with space.lock(stages.print_line):
         if space.tree.exists() and not force and (work_in_tree := series.unexported(space.tree)):
             raise RackgateError(
                 f"{space.tree}: {work_in_tree}; `rackgate patch export` keeps them, --force discards them"

@@ -45,9 +45,9 @@ class Stages:
         self._now[name] = took_s
         self._console.print(f"{label}: {took_s:.1f} s", highlight=False)
 
-    def say(self, words: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line."""
-        self._console.print(words, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def remember(self) -> None:
         """Store the durations of a successful command; the next run shows them as estimates."""

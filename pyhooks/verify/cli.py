@@ -25,6 +25,7 @@ from pyhooks.patchset.series_facts import facts
 from pyhooks.patchset.stages import Stages
 from pyhooks.patchset.workspace import Workspace
 from pyhooks.verify import mutants, mutation
+from pyhooks.verify.check_result import CheckResult
 from pyhooks.verify.cpu_contention import ContentionRule
 from pyhooks.verify.jmh import format_pace, measure
 from pyhooks.verify.jmh_plan import FULL, QUICK
@@ -33,7 +34,6 @@ from pyhooks.verify.reproducibility import check_reproducible
 from pyhooks.verify.series_check import series_check
 from pyhooks.verify.upstream import JOBS as UPSTREAM_JOBS
 from pyhooks.verify.upstream import upstream
-from pyhooks.verify.verdict import CheckResult
 
 build_app = typer.Typer()
 patch_app = typer.Typer(
@@ -152,7 +152,7 @@ def pin_command(
     space = Workspace.of(before)
     stages = Stages(2, space.root / "timings-pin.json")
     roles = [name for name in role or () if name != MAVEN]
-    with space.lock(stages.say):
+    with space.lock(stages.print_line):
         work = space.clear_work()
         if roles or not role:
             with stages.stage("resolve"):

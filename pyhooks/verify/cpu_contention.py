@@ -124,7 +124,7 @@ class ContentionRule:
     Attributes:
         within: how much slower than the fastest a measurement may be, as a fraction.
         tries: maximum number of tries of a heat; the last try is always kept.
-        looks: maximum number of yardstick measurements before a try, repeated while the yardstick is slow.
+        measurements: maximum number of yardstick measurements before a try, repeated while the yardstick is slow.
         pause_s: time between these measurements, in seconds.
     """
 

@@ -82,8 +82,8 @@ def measure(
             by_name = {cell.name: cell for cell in plan()[0]}
             pacer = HeatRunner(heats, measure=Yardstick().measure, forks=forks, keep=keep)
             console.print(_beforehand(cells, heats, effort), soft_wrap=True)
-            for words in _rounds(pacer, heats, cells, effort):
-                console.print(words, soft_wrap=True)
+            for line in _rounds(pacer, heats, cells, effort):
+                console.print(line, soft_wrap=True)
                 summary = summarise(distribution, effort, heats)
                 write_text(out / "summary.json", json.dumps(summary, indent=1) + "\n")
     return summary

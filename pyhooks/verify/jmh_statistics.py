@@ -10,9 +10,8 @@ from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pyhooks.core.statistics import student_t_quantile
+from pyhooks.core.statistics import Floats, Interval, student_t_quantile
 
 Verdict = Literal["met", "not met", "unknown"]
 
@@ -24,8 +23,6 @@ FEWEST_FORKS = 3
 # forks of a side, and always at the start.
 _WARMING = 1.2
 _WARMING_SHARE = 0.75
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -61,21 +58,6 @@ class Fork:
     def of(plain: Mapping[str, Any]) -> Fork:
         """Return the fork from the parsed JSON of its ``dataclasses.asdict``."""
         return Fork(**{**plain, "iterations_ns": tuple(plain["iterations_ns"])})
-
-
-@dataclass(frozen=True)
-class Interval:
-    """An estimate with its 95 % confidence interval.
-
-    Attributes:
-        estimate: the point estimate.
-        low: lower end.
-        high: upper end.
-    """
-
-    estimate: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -146,7 +128,7 @@ def difference(
     estimate = float(statistic(one, two))
     low, high = np.percentile(statistic(one[drawn], two[drawn]), [2.5, 97.5])
     wider = _wider(count)
-    return Interval(estimate, estimate - (estimate - float(low)) * wider, estimate + (float(high) - estimate) * wider)
+    return Interval(estimate - (estimate - float(low)) * wider, estimate, estimate + (float(high) - estimate) * wider)
 
 
 def judge(name: str, measured: Interval, forks: int) -> TargetResult:
@@ -156,8 +138,8 @@ def judge(name: str, measured: Interval, forks: int) -> TargetResult:
         return TargetResult(name, limit, measured, "met", 0)
     if measured.low > limit:
         return TargetResult(name, limit, measured, "not met", 0)
-    margin = abs(limit - measured.estimate)
-    reach = measured.high - measured.estimate if measured.estimate < limit else measured.estimate - measured.low
+    margin = abs(limit - measured.point)
+    reach = measured.high - measured.point if measured.point < limit else measured.point - measured.low
     needed = math.ceil(forks * (reach / margin) ** 2) if margin > 0 else 0
     return TargetResult(name, limit, measured, "unknown", max(needed, forks + 1))
 
@@ -212,13 +194,17 @@ def compare(comparison: Comparison, forks: Sequence[Fork]) -> dict[str, Any]:
         "ns": difference(*cpu, trim=0.0),
         "percent": difference(*cpu, relative=True, trim=0.0),
     }
-    result["untrimmed"] = {name: asdict(interval) for name, interval in untrimmed.items()}
-    result["wall_ns_difference"] = asdict(difference([f.wall_ns for f in stock], [f.wall_ns for f in other]))
+    result["untrimmed"] = {name: _plain(interval) for name, interval in untrimmed.items()}
+    result["wall_ns_difference"] = _plain(difference([f.wall_ns for f in stock], [f.wall_ns for f in other]))
     return {
         **result,
-        "bars": [asdict(target) for target in targets],
+        "bars": [{**asdict(target), "measured": _plain(target.measured)} for target in targets],
         "verdict": worst([target.verdict for target in targets]),
     }
+
+
+def _plain(interval: Interval) -> dict[str, float]:
+    return {"estimate": interval.point, "low": interval.low, "high": interval.high}
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:

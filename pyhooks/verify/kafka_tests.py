@@ -88,7 +88,7 @@ def run_tests(
     results: list[ClassResult] = []
     with space.test_work() as work:
         runner = KafkaTestRunner(plan, space, distribution, work, work / "reports")
-        with stages.stage("fetch and verify"), space.lock(stages.say):
+        with stages.stage("fetch and verify"), space.lock(stages.print_line):
             # The sources are needed to compile the test sources that the series changes.
             roles = ("sources", "test-sources", "test", "testrun", "runtime")
             space.store.fetch(plan, [artifact for role in roles for artifact in plan.with_role(role)], work)

@@ -241,7 +241,7 @@ def _run(todo: Sequence[Mutant], tester: MutantTester, results: MutantResults, s
             results.add(verdict)
             line = f"  {done + 1}/{len(todo)} {verdict.status} {verdict.name} ({verdict.seconds:.1f} s): "
             ending = verdict.by or verdict.said
-            stages.say(f"{line}{ending}{estimate}")
+            stages.print_line(f"{line}{ending}{estimate}")
 
 
 def missing(mutants: Iterable[Mutant], bases: Mapping[str, Baseline]) -> list[tuple[str, tuple[str, ...]]]:
@@ -452,8 +452,7 @@ def _prepare(
             helpers=root / "helpers", scala=scala, work=work,
         )  # fmt: skip
 
-    tell: Callable[[str], None] = stages.say
-    with space.lock(tell):
+    with space.lock(stages.print_line):
         roles = ("sources", "test-sources", "test", "testrun", "runtime", "generator")
         space.store.fetch(plan, [artifact for role in roles for artifact in plan.with_role(role)], work)
         scala = compilation.scala_compiler(plan, space.repository, work)

@@ -27,7 +27,7 @@ from pyhooks.patchset.git import git
 from pyhooks.patchset.recipe import TEST_ALL
 from pyhooks.patchset.stages import Stages
 from pyhooks.patchset.workspace import Workspace
-from pyhooks.verify.verdict import CheckResult
+from pyhooks.verify.check_result import CheckResult
 
 _TIMEOUT_S = 1800.0
 _NOBODY = "65534"
@@ -141,7 +141,7 @@ def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> Check
     with tempfile.TemporaryDirectory(prefix="rackgate-reproducible-") as scratch:
         folder = Path(scratch)
         folder.chmod(0o755)
-        with stages.stage("fetch and verify"), space.lock(stages.say):
+        with stages.stage("fetch and verify"), space.lock(stages.print_line):
             space.store.fetch(plan, plan.without(TEST_ALL), folder / "fetch")
             # Copied before the first build, so that an edit during the check makes no difference.
             for conditions in BUILDS:

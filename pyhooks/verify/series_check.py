@@ -28,10 +28,10 @@ from pyhooks.patchset.series import DEFAULT, FIXES, Patch, Selection, opt_ins
 from pyhooks.patchset.stages import Stages, durations
 from pyhooks.patchset.workspace import Workspace, home, overlay_key
 from pyhooks.verify.changed_tests import compile_changed
+from pyhooks.verify.check_result import CheckResult
 from pyhooks.verify.upstream import REPEATS, methods_of, series_tests
 from pyhooks.verify.upstream_cases import PATCHED, STOCK, ClassResult, Runs, totals
 from pyhooks.verify.upstream_runner import KafkaTestRunner, run_classes
-from pyhooks.verify.verdict import CheckResult
 
 _FORMAT = 4
 _KEPT_ROWS = 200
@@ -161,7 +161,7 @@ def series_check(
         rows.append({"check": check.name, **row})
         left = [usual for other in checks[position:] if (usual := stages_usual(folder, other.name)) is not None]
         about = f"; about {sum(left) / 60:.0f} min left" if left else ""
-        stages.say(f"  {format_row(row)}{about}")
+        stages.print_line(f"  {format_row(row)}{about}")
         write(rows, prefixes, len(patches), time.monotonic() - started)
     _prune(folder)
     summary, path = write(rows, prefixes, len(patches), time.monotonic() - started)

@@ -34,11 +34,11 @@ from pyhooks.patchset.stages import durations
 from pyhooks.patchset.workspace import Workspace
 from pyhooks.verify import upstream_suite
 from pyhooks.verify.changed_tests import compile_changed
+from pyhooks.verify.check_result import CheckResult
 from pyhooks.verify.upstream_cases import ARMS, OVERLAY, PATCHED, STOCK, ClassResult, Runs, judge, method_of, totals
+from pyhooks.verify.upstream_progress import UpstreamProgress
 from pyhooks.verify.upstream_runner import WORK, KafkaTestRunner, run_classes, scratch
-from pyhooks.verify.upstream_state import UpstreamProgress
 from pyhooks.verify.upstream_suite import Suite
-from pyhooks.verify.verdict import CheckResult
 
 REPEATS = 5
 _FORMAT = 2
@@ -98,7 +98,7 @@ def upstream(
         # Leftovers of a run that was killed.
         end_processes_in(base / WORK)
         shutil.rmtree(base / WORK, ignore_errors=True)
-        with scratch(base) as work, space.lock(lambda words: screen.print(words, highlight=False)):
+        with scratch(base) as work, space.lock(lambda text: screen.print(text, highlight=False)):
             roles = ("sources", "test-sources", "test", "testrun", "runtime", *([TEST_ALL] if every else []))
             space.store.fetch(plan, [artifact for role in roles for artifact in plan.with_role(role)], work)
         suite = upstream_suite.load(plan)

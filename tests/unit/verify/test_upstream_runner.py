@@ -28,8 +28,8 @@ from pyhooks.patchset.workspace import Workspace
 from pyhooks.verify import upstream, upstream_runner
 from pyhooks.verify.upstream import Batch, ClassDurations, plan_units
 from pyhooks.verify.upstream_cases import FAILED, OVERLAY, PASSED, PATCHED, STOCK, ClassResult, judge
+from pyhooks.verify.upstream_progress import UpstreamProgress
 from pyhooks.verify.upstream_runner import KafkaTestRunner, run_classes
-from pyhooks.verify.upstream_state import UpstreamProgress
 from pyhooks.verify.upstream_suite import Suite
 from upstream_results import NAME, result, write_report
 
