@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import psutil
+
 from ducktape_tests import results
 from ducktape_tests.plan import SuiteTest, next_up
 from pyhooks.core import files, paths, process, run_folder
@@ -225,12 +227,11 @@ def _stop(child: subprocess.Popen[bytes]) -> bool:
 def _in_session(leader: int) -> list[int]:
     """Return the running processes of a session; zombies are not counted."""
     found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            fields = process.stat_fields(entry)
-            # Fields: state, parent, process group, session.
-            if len(fields) > 3 and fields[0] != "Z" and int(fields[3]) == leader:
-                found.append(int(entry.name))
+    for one in psutil.process_iter():
+        # errors: it has ended meanwhile
+        with suppress(psutil.Error, ProcessLookupError):
+            if os.getsid(one.pid) == leader and one.status() != psutil.STATUS_ZOMBIE:
+                found.append(one.pid)
     return found
 
 

@@ -10,9 +10,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyhooks.core.errors import RackgateError
+
+if TYPE_CHECKING:
+    import psutil
 
 _LOOK_S = 0.1
 # The kernel kills the child when this process dies, even by SIGKILL; the setting survives exec.
@@ -90,7 +93,7 @@ def end(child: subprocess.Popen[Any], *, grace_s: float = 0.0, first: signal.Sig
 
     Args:
         child: the process, which may have ended already.
-        grace_s: how long it may take to end before it is killed.
+        grace_s: how long it may take to end before it and its descendants are killed.
         first: signal that asks it to end; None for a program that ends when its standard input is closed.
     """
     if first is not None:
@@ -100,13 +103,24 @@ def end(child: subprocess.Popen[Any], *, grace_s: float = 0.0, first: signal.Sig
             # closes standard input, and reads the output that the program may still write while it ends
             child.communicate(timeout=grace_s)
     finally:
-        child.kill()
-        child.wait()
+        _kill(child)
         for stream in (child.stdin, child.stdout, child.stderr):
             if stream is not None:
                 with suppress(BrokenPipeError):
                     stream.close()
     return child.returncode
+
+
+def _kill(child: subprocess.Popen[Any]) -> None:
+    if child.poll() is None:
+        import psutil  # late: executors of Spark import this module, and need not have psutil
+
+        below = descendants(child.pid)
+        child.kill()
+        for one in below:
+            with suppress(psutil.Error):
+                one.kill()
+    child.wait()
 
 
 @contextmanager
@@ -169,22 +183,41 @@ def children(pid: int) -> list[int]:
     return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()))
 
 
+def descendants(pid: int) -> list[psutil.Process]:
+    """Return the children of a process, their children and so on.
+
+    ``psutil.Process.children`` fails where /proc hides the processes of other users.
+    """
+    import psutil
+
+    parents = {}
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            parents[process] = process.ppid()
+    found: list[psutil.Process] = []
+    generation = {pid}
+    while generation:
+        born = [process for process, parent in parents.items() if parent in generation]
+        found += born
+        generation = {process.pid for process in born}
+    return found
+
+
 def end_processes_in(folder: Path) -> int:
     """Kill all processes whose working directory is ``folder`` or below it, including orphaned ones.
 
     Returns:
         The number of processes killed.
     """
+    import psutil
+
     ended = 0
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            if (entry / "cwd").readlink().is_relative_to(folder):
-                os.kill(int(entry.name), signal.SIGKILL)
+    for one in psutil.process_iter():
+        # errors: it has ended meanwhile, or belongs to another user
+        with suppress(psutil.Error):
+            if one.pid != os.getpid() and Path(one.cwd()).is_relative_to(folder):
+                one.kill()
                 ended += 1
-        except OSError:
-            continue  # it has ended meanwhile, or belongs to another user
     return ended
 
 

@@ -6,59 +6,55 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
+
+from pyhooks.core.process import descendants
 
 PROC = Path("/proc")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-LOOK_S = 0.2
+SAMPLE_S = 0.2
 
 
-def tree(proc: Path = PROC) -> tuple[float, float]:
+def tree() -> tuple[float, float]:
     """Return resident memory in GiB and CPU seconds so far, of this process and all its descendants.
 
     Shared pages count for each process. The CPU time of an ended process counts once its parent has waited for it.
     """
-    found = _ours(proc).values()
-    return sum(one.pages for one in found) * PAGE_BYTES / 2**30, sum(one.own + one.ended for one in found) / TICKS_PER_S
+    usages = _own_usages().values()
+    return sum(one.memory_bytes for one in usages) / 2**30, sum(one.own_s + one.ended_s for one in usages)
 
 
 @dataclass(frozen=True)
-class _Used:
-    """Usage of a process: pages of memory, its own CPU ticks, and those of the ended children that it waited for."""
+class _Usage:
+    """Usage of a process: memory, its own CPU time, and that of the ended children that it waited for."""
 
-    pages: int
-    own: int
-    ended: int
+    memory_bytes: int
+    own_s: float
+    ended_s: float
 
 
-def _ours(proc: Path) -> dict[tuple[int, int], _Used]:
-    """Return the usage of this process and its descendants, by PID and start time."""
-    parents: dict[int, int] = {}
-    used: dict[int, tuple[int, _Used]] = {}
-    for folder in proc.iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
-            pages = int((folder / "statm").read_text().split()[1])
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue  # it ended meanwhile, or hidepid hides it, which affects only processes of other users
-        parents[int(folder.name)] = int(fields[1])
-        # user and system time
-        ticks = [int(one) for one in fields[11:15]]
-        used[int(folder.name)] = int(fields[19]), _Used(pages, sum(ticks[:2]), sum(ticks[2:]))
-    ours, more = {os.getpid()}, True
-    while more:
-        below = {pid for pid, parent in parents.items() if parent in ours} - ours
-        ours, more = ours | below, bool(below)
-    return {(pid, used[pid][0]): used[pid][1] for pid in ours if pid in used}
+def _own_usages() -> dict[psutil.Process, _Usage]:
+    """Return the usage of this process and of its descendants."""
+    usages = {}
+    for process in [psutil.Process(), *descendants(os.getpid())]:
+        # errors: it has ended meanwhile, or hidepid hides it, which affects only processes of other users
+        with suppress(psutil.Error), process.oneshot():
+            times = process.cpu_times()
+            usages[process] = _Usage(
+                process.memory_info().rss, times.user + times.system, times.children_user + times.children_system
+            )
+    return usages
 
 
 def busy_s(cores: Collection[int] | None = None, proc: Path = PROC) -> float:
     """Return the busy CPU seconds of cores since the machine's start, including time stolen by its host.
+
+    psutil does not name the cores in its list, in which those that are offline are missing.
 
     Args:
         cores: core numbers, or None for all.
@@ -96,27 +92,27 @@ def _own() -> Iterator[Callable[[], float]]:
     """Measure the CPU seconds, from now on, of this process and its descendants, even of those not waited for.
 
     The daemon of Spark's Python workers ends without waiting for them. Their usage, which is nearly all, would be
-    attributed to other processes. So a thread samples all descendants every ``LOOK_S``, and the last sample of each
+    attributed to other processes. So a thread samples all descendants every ``SAMPLE_S``, and the last sample of each
     process counts. A process that was never sampled counts through a parent that waited for it.
     """
-    last: dict[tuple[int, int], int] = {}
+    last: dict[psutil.Process, float] = {}
     lock, over = threading.Lock(), threading.Event()
 
-    def ticks() -> tuple[int, int]:
+    def sample() -> tuple[float, float]:
         with lock:
-            now = _ours(PROC)
-            last.update({who: one.own for who, one in now.items()})
-            return sum(one.own + one.ended for one in now.values()), sum(last.values())
+            now = _own_usages()
+            last.update({process: one.own_s for process, one in now.items()})
+            return sum(one.own_s + one.ended_s for one in now.values()), sum(last.values())
 
-    begun = ticks()
+    begun = sample()
 
     def seconds() -> float:
         # both are lower bounds: each misses usage that the other includes
-        return max(now - before for now, before in zip(ticks(), begun, strict=True)) / TICKS_PER_S
+        return max(now - before for now, before in zip(sample(), begun, strict=True))
 
     def loop() -> None:
-        while not over.wait(LOOK_S):
-            ticks()
+        while not over.wait(SAMPLE_S):
+            sample()
 
     thread = threading.Thread(target=loop, name="usage", daemon=True)
     thread.start()

@@ -45,14 +45,14 @@ def test_what_nobody_waited_for_is_our_own(again: bool) -> None:
             assert running.stdout is not None
             worker = int(running.stdout.readline())
             # one look at least
-            time.sleep(3 * resource_usage.LOOK_S)
+            time.sleep(3 * resource_usage.SAMPLE_S)
             running.kill()
         os.kill(worker, signal.SIGKILL)
     assert WORK_S - 2 * TICK_S <= found.own_s < WORK_S + 1.5
 
 
 def test_what_we_waited_for_is_our_own_though_it_was_never_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource_usage, "LOOK_S", 60.0)
+    monkeypatch.setattr(resource_usage, "SAMPLE_S", 60.0)
     with resource_usage.others() as found:
         subprocess.run([sys.executable, "-c", WORKS], check=True)
     assert WORK_S - 2 * TICK_S <= found.own_s < WORK_S + 1.5

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import DIES_WITH_PARENT, exits_on_sigterm, run, start, supervised
+from pyhooks.core.wait import wait_for
 
 # Writes more than fits into a pipe before it ends.
 ENDS_LOUDLY = """
@@ -43,10 +45,16 @@ def test_a_supervised_program_may_write_while_it_ends() -> None:
 
 @pytest.mark.parametrize("first", [None, signal.SIGTERM])
 def test_a_supervised_program_that_does_not_end_is_killed(first: signal.Signals | None) -> None:
-    command = ["env", "--ignore-signal=TERM", "sleep", "60"]
-    with pytest.raises(ZeroDivisionError), supervised(command, grace_s=0.2, first=first) as child:
-        raise ZeroDivisionError
+    command = ["sh", "-c", "trap '' TERM; sleep 60 & echo $!; wait"]
+    with supervised(command, grace_s=0.2, first=first, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        sleeper = psutil.Process(int(child.stdout.readline()))
     assert child.returncode == -signal.SIGKILL
+    wait_for(
+        lambda: not sleeper.is_running() or sleeper.status() == psutil.STATUS_ZOMBIE,
+        what="the end of the program's own child",
+        timeout_s=30,
+    )
 
 
 def test_a_supervised_program_ends_with_its_input() -> None:
