@@ -309,16 +309,7 @@ class _BothRacksFail(_DestroyedRackScenario):
         require_true(self.verdicts((*NEEDS, SPREAD, "faults")))
 
     def require_loss(self, own: TopicSpec, how: str, *, unclean: bool) -> None:
-        """Let both racks fail and require that all records are lost.
-
-        Args:
-            own: the topic.
-            how: the fault by which rack b leaves.
-            unclean: as for ``fail_both``.
-
-        Raises:
-            AssertionError: not all of them are lost.
-        """
+        """Let both racks fail and require that all records are lost; see ``fail_both``."""
         self.fail_both([own], how, unclean=unclean)
         lost = require_found_losses(self.verdicts(), self.count_losses())
         assert len(lost) == RECORDS, f"{len(lost)} of {RECORDS} records are lost, all were expected to be"
@@ -383,9 +374,8 @@ class KilledTest(_BothRacksFail):
     def test_the_killed_rack_returns_first(self) -> None:
         """No record is lost, either, if the killed rack returns before the destroyed one with the last leader.
 
-        setup: topics on replicas in racks a, a, b, with M=2 and R=2 of their own or of the cluster.
-        drive: 100 records each while all are in sync; kill rack b; destroy rack a; restore b, then a.
-        validate: no record is lost; all checkers.
+        setup, validate: as above.
+        drive: as above, but restore b, then a.
         """
         self.require_no_loss(self.SPECS, "kill", holder_first=True)
 

@@ -80,16 +80,7 @@ class DestructionRound:
 
 
 def seeds(seed: int, count: int, racks: Mapping[str, Sequence[int]]) -> list[int]:
-    """Return distinct seeds for the rounds of a run; in the first round two racks are unavailable at the same time.
-
-    Args:
-        seed: of the run.
-        count: number of rounds.
-        racks: rack to its brokers.
-
-    Raises:
-        RackgateError: there are fewer than two racks.
-    """
+    """Return distinct seeds for ``count`` rounds of a run; in the first round two racks are unavailable together."""
     choice = random.Random(f"{seed}")  # noqa: S311 - no secret
     found: list[int] = []
     while len(found) < count:
@@ -100,20 +91,12 @@ def seeds(seed: int, count: int, racks: Mapping[str, Sequence[int]]) -> list[int
 
 
 def behind_seed(seed: int) -> int:
-    """Return the seed of the run's round in which a rack returns behind; such seeds give only rounds of this kind.
-
-    Args:
-        seed: of the run.
-    """
+    """Return the seed of a run's round in which a rack returns behind; its range gives only such rounds."""
     return SEEDS + random.Random(f"catching up {seed}").randrange(SEEDS)  # noqa: S311 - no secret
 
 
 def draw(seed: int, racks: Mapping[str, Sequence[int]]) -> DestructionRound:
     """Return the round that belongs to a seed.
-
-    Args:
-        seed: of the round.
-        racks: rack to its brokers.
 
     Raises:
         RackgateError: there are fewer than two racks.
@@ -158,12 +141,7 @@ def _placed(choice: random.Random, racks: Mapping[str, Sequence[int]]) -> tuple[
 
 
 def gapless_s(acks_ns: Iterable[int], gap_s: float = GAP_S) -> float:
-    """Return for how long acknowledgements have followed one another without a gap, up to the last one, in seconds.
-
-    Args:
-        acks_ns: monotonic times of acknowledgements, in any order.
-        gap_s: maximum time between two of them.
-    """
+    """Return the seconds without a gap between acknowledgements, up to the last one; times are in any order."""
     times = sorted(acks_ns)
     since_ns = times[0] if times else 0
     for one, two in pairwise(times):

@@ -27,13 +27,7 @@ def features_tool(kafka: RackKafka, *arguments: str) -> str:
 
 
 def request_level(kafka: RackKafka, how: str, level: int) -> str:
-    """Request a level of the feature for racks, and return the tool's output about it.
-
-    Args:
-        kafka: the cluster.
-        how: ``upgrade`` or ``downgrade``.
-        level: the level.
-    """
+    """Request a level of the feature (``how``: upgrade or downgrade), and return the tool's output about it."""
     # The feature for racks depends on that for the ELR, which stays enabled after a downgrade, as on stock Kafka.
     elr = ["--feature", f"{ELR_FEATURE}=1"] if level else []
     lines = features_tool(kafka, how, *elr, "--feature", f"{RACKS_FEATURE}={level}").splitlines()
@@ -53,13 +47,7 @@ def _wait_level(kafka: RackKafka, expected: int, output: str) -> None:
 
 
 def level_after(kafka: RackKafka, output: str, requested: int) -> int:
-    """Return the level that a broker reports after a request; if the tool reports success, wait for that level first.
-
-    Args:
-        kafka: the cluster.
-        output: of the tool, see ``request_level``.
-        requested: the requested level.
-    """
+    """Return the level that a broker reports; if the output of the request reports success, wait for that level."""
     if DONE.search(output):
         # If the wait fails, a checker judges the level that the broker reports instead.
         with suppress(RackgateError):
@@ -68,9 +56,5 @@ def level_after(kafka: RackKafka, output: str, requested: int) -> int:
 
 
 def change_level(kafka: RackKafka, how: str, requested: int) -> None:
-    """Request a level of the feature for racks and wait until a broker reports it.
-
-    Raises:
-        RackgateError: no broker reports it in time; includes the tool's output.
-    """
+    """Request a level of the feature for racks and wait until a broker reports it."""
     _wait_level(kafka, requested, request_level(kafka, how, requested))

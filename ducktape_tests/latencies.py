@@ -42,13 +42,7 @@ class Latency:
 
 
 def summarize(values_ms: Sequence[float], others: int, seconds: float) -> Latency:
-    """Compute the statistics of latencies.
-
-    Args:
-        values_ms: latencies of the acknowledged records.
-        others: number of records that were not acknowledged.
-        seconds: length of the time span.
-    """
+    """Return the statistics of the acknowledged latencies, the number of other records, and the length of the span."""
     ordered = sorted(values_ms)
 
     def rank(percent: int) -> float | None:
@@ -95,11 +89,7 @@ def backlog(events: Sequence[Event], topic: str) -> Backlog:
 
 
 def only_fault(events: Sequence[Event]) -> Fault:
-    """Return the only fault of a history, which is healed.
-
-    Raises:
-        RackgateError: there is no fault, more than one, or it is not healed.
-    """
+    """Return the only fault of a history; raise ``RackgateError`` unless there is exactly one, which is healed."""
     found = cluster_view.faults(events)
     if len(found) != 1 or found[0].heal_ns is None:
         raise RackgateError(f"expected one healed fault, found {len(found)} faults")

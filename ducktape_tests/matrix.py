@@ -178,14 +178,9 @@ def possible(names: Sequence[str] = TOPOLOGIES) -> Iterator[OutageCase]:
 
 
 def choose(cases: Iterable[OutageCase], seed: int = SEED, tries: int = TRIES) -> tuple[MatrixOutage, ...]:
-    """Return few runs that cover every pair of values of the cases: the shortest of several greedy selections.
+    """Return few runs that cover every pair of values of the cases: the shortest of ``tries`` greedy selections.
 
-    The same seed gives the same runs.
-
-    Args:
-        cases: all possible cases.
-        seed: decides between runs with equally many new pairs.
-        tries: number of greedy selections.
+    The seed decides between runs with equally many new pairs.
     """
     brings: dict[MatrixOutage, frozenset[Pair]] = {}
     for case in cases:
@@ -254,15 +249,7 @@ def surviving(replicas: Iterable[int], racks: Mapping[int, str], fault: str, rac
 def expected(
     isr: Iterable[int], racks: Mapping[int, str], *, need: tuple[int, int], replicas: int, names: str = ERRORS
 ) -> str:
-    """Return the expected result of a single attempt with this ISR; M is checked before R.
-
-    Args:
-        isr: broker ids.
-        racks: broker id to rack.
-        need: M and R.
-        replicas: number of replicas, in sync or not.
-        names: package of the exceptions.
-    """
+    """Return the expected result of a single attempt with this ISR and (M, R); M is checked before R."""
     decision = gate.ask(frozenset(isr), racks, min_replicas=need[0], min_racks=need[1], replicas=replicas)
     if not decision.enough_replicas:
         return f"{names}.NotEnoughReplicasException"

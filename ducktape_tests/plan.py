@@ -141,11 +141,7 @@ def check(suite: Sequence[SuiteTest], found: Sequence[DiscoveredTest], path: Pat
 
 
 def load(path: Path = SUITE, tests: Path = TESTS) -> tuple[SuiteTest, ...]:
-    """Read the suite and check it against the existing tests.
-
-    Raises:
-        RackgateError: they do not agree, or the list is invalid.
-    """
+    """Read the suite and check it against the existing tests; see ``read`` and ``check``."""
     suite = read(path)
     check(suite, discover(tests), path)
     return suite
@@ -193,12 +189,7 @@ def _matching(suite: Sequence[SuiteTest], word: str) -> Iterator[SuiteTest]:
 
 
 def target_min(words: Sequence[str], jobs: int) -> float | None:
-    """Return the target time of a run in minutes; None if it has no target.
-
-    Args:
-        words: the arguments that select the tests.
-        jobs: tests at a time.
-    """
+    """Return the target of a run of these selections in minutes; None if it has no target."""
     return TARGETS_MIN.get(words[0]) if len(words) == 1 and jobs == TARGET_JOBS else None
 
 

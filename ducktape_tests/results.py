@@ -90,11 +90,7 @@ class Result:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file of a run.
-
-    Raises:
-        RackgateError: it can't be read, or is not JSON.
-    """
+    """Read a JSON file of a run."""
     # NaN and infinities stay strings, so that they can be written again.
     return files.read_json(path, "'rackgate system run' writes it", constants=str)
 
@@ -119,12 +115,7 @@ def judge(run_dir: Path, tests: Sequence[PlannedTest]) -> tuple[Result, ...]:
 
 
 def judge_one(run_dir: Path, test: PlannedTest) -> tuple[Result, ...]:
-    """Return the results of one test of the suite: one for each set of its parameters.
-
-    Args:
-        run_dir: folder of the run.
-        test: the test as planned.
-    """
+    """Return the results of one test of the suite: one for each set of its parameters."""
     own = run_dir / "tests" / test.folder
     if not own.is_dir():
         return (Result(test.id, test.topology, "not run", reasons=("not started",)),)

@@ -339,11 +339,7 @@ class RackScenario(Test):
         self.phases({topic: (name, expect)})
 
     def phases(self, many: Mapping[str, tuple[str, str]]) -> None:
-        """Run phases of several topics at the same time.
-
-        Args:
-            many: topic to the name of its phase and the expected result of its attempts.
-        """
+        """Run phases at the same time; ``many`` has the name of the phase and the expected result by topic."""
         self._note_phases("begin", many)
         self.probe(",".join(many))
         self._note_phases("end", many)
@@ -426,12 +422,7 @@ class RackScenario(Test):
                 self.unresponsive = previous
 
     def supports(self, kind: str, step: str) -> bool:
-        """Return whether this cluster supports a kind of fault; if not, record the skipped step in ``left-out.json``.
-
-        Args:
-            kind: of the fault.
-            step: the step of the test that uses it.
-        """
+        """Return whether this cluster supports a kind of fault; if not, add the step to ``left-out.json``."""
         if kind != SLOW or self.kafka.ways.slows:
             return True
         self.left_out.append(step)
@@ -441,11 +432,7 @@ class RackScenario(Test):
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def drain(self, *, logs: bool = False) -> None:
-        """Read all records, end all processes and read the disks.
-
-        Args:
-            logs: whether to read the server logs, too, for the checker ``flood``.
-        """
+        """Read all records, end all processes, read the disks and, for the checker ``flood``, the server logs."""
         self.drained = True
         names = [one.name for one in self.specs]
         read_all(self.kafka.topology.bootstrap, names, self.history, isolations=ISOLATIONS)
@@ -483,11 +470,7 @@ class RackScenario(Test):
         write_json(self.results / VERDICTS, [asdict(one) for one in found])
 
     def judge(self, needs: Sequence[str] = NEEDS) -> None:
-        """Drain the cluster and require that all checkers that apply return true.
-
-        Args:
-            needs: see ``verdicts``.
-        """
+        """Drain the cluster and require that all checkers that apply return true; see ``verdicts``."""
         self.drain(logs=FLOOD in needs)
         require_true(self.verdicts(needs))
 
@@ -497,11 +480,7 @@ class RackScenario(Test):
 
 
 def require_true(found: Sequence[Verdict]) -> None:
-    """Fail unless all verdicts are true.
-
-    Raises:
-        AssertionError: a verdict is false or unknown; includes the reasons.
-    """
+    """Fail with the reasons unless all verdicts are true."""
     joined = verdict.join(found)
     assert joined.valid == "true", f"{joined.valid}: {'; '.join(joined.because)}"
 

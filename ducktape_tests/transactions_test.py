@@ -85,8 +85,7 @@ class TransactionsTest(RackScenario):
 
         setup: as above, but R=2 is the cluster's, and the topic of transaction coordinators is on replicas in racks a,
             a, b.
-        drive: as above.
-        validate: as above.
+        drive, validate: as above.
         """
         self.require_racks(2)
         self._outage(AAB)

@@ -184,16 +184,9 @@ class Clients(Service):
         run_command(node.account, str(node.account.hostname), self._folder.command(script))
 
     def produce(self, history: History, *arguments: str) -> tuple[Event, ...]:
-        """Run a plan of ``pyhooks.workload.producer`` and append its events to ``history``.
+        """Run a plan of ``pyhooks.workload.producer``, append its events to ``history`` and return them.
 
         One process runs all plans of a test; see ``pyhooks.workload.standby_producer``.
-
-        Args:
-            history: receives the events.
-            arguments: of the program, without ``--history``.
-
-        Returns:
-            The events of the plan.
 
         Raises:
             RackgateError: the plan failed.
@@ -235,9 +228,6 @@ class Clients(Service):
             many: the arguments of each program.
             history: receives their events.
             hosts: the host of each program; the clients' node by default.
-
-        Raises:
-            RackgateError: a program ended unexpectedly, or did not end in time.
         """
         pairs = zip(hosts or [self.host] * len(many), many, strict=True)
         with ending(self._start(host, workload, arguments, history) for host, arguments in pairs) as programs:

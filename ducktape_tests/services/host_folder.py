@@ -151,9 +151,5 @@ def checked_root(text: str) -> str:
 
 
 def host_root(settings: Mapping[str, Any]) -> str:
-    """Return the root from ducktape's globals, or the default one.
-
-    Raises:
-        RackgateError: see ``checked_root``.
-    """
+    """Return the checked root from ducktape's globals, or the default one."""
     return checked_root(str(settings.get(HOST_ROOT, DEFAULT_ROOT)))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pyhooks.core.errors import RackgateError
 from pyhooks.lab.lab import Lab
 from pyhooks.lab.network_faults import LabWays, Ways
-from pyhooks.lab.topology import Link, Node, Quality, Topology
+from pyhooks.lab.topology import Node, Topology
 
 # Separate tables, because a broker may be cut off while its rack is cut off, too.
 RACK_TABLE, BROKER_TABLE = "rackgate_rack", "rackgate_broker"
@@ -45,6 +45,15 @@ def of_lab(topology: Topology) -> LabWays:
             f"topology of the lab: {lab.topology.name}, of the cluster: {topology.name}; both must be the same"
         )
     return lab.ways
+
+
+def _unsupported(what: str) -> Callable[..., NoReturn]:
+    """Return a method that raises a ``RackgateError``, because only a lab supports this."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise RackgateError(f"{what}: needs a lab; hosts support kill, pause, cut and wipe")
+
+    return refuse
 
 
 class HostNetwork:
@@ -118,28 +127,11 @@ class HostNetwork:
         rules = "".join(map(_removed, (RACK_TABLE, BROKER_TABLE)))
         self._change(node, rules, unless="$root nft list tables 2> /dev/null | grep -q rackgate_ || exit 0")
 
-    def slow(self, site: str, added: Quality) -> None:  # noqa: ARG002 - as of a lab
-        """Raise a ``RackgateError``: only a lab supports this."""
-        self._only_in_a_lab("slow a rack")
-
-    def restore_links(self, site: str) -> None:  # noqa: ARG002
-        """Raise a ``RackgateError``: only a lab supports this."""
-        self._only_in_a_lab("restore the links of a rack")
-
-    def quality(self, link: Link, without: str) -> Quality:  # noqa: ARG002
-        """Raise a ``RackgateError``: only a lab supports this."""
-        self._only_in_a_lab("query a link")
-
-    def slow_node(self, node: Node, added: Quality) -> None:  # noqa: ARG002
-        """Raise a ``RackgateError``: only a lab supports this."""
-        self._only_in_a_lab("slow a broker")
-
-    def restore_node(self, node: Node) -> None:  # noqa: ARG002
-        """Raise a ``RackgateError``: only a lab supports this."""
-        self._only_in_a_lab("restore a broker")
-
-    def _only_in_a_lab(self, what: str) -> NoReturn:
-        raise RackgateError(f"{what}: needs a lab; hosts support kill, pause, cut and wipe")
+    slow = _unsupported("slow a rack")
+    restore_links = _unsupported("restore the links of a rack")
+    quality = _unsupported("query a link")
+    slow_node = _unsupported("slow a broker")
+    restore_node = _unsupported("restore a broker")
 
     def _change(self, node: Node, rules: str, *, unless: str = "true") -> None:
         script = SCRIPT.format(unless=unless, rules=rules)

@@ -82,7 +82,7 @@ def run_command(account: Any, name: str, command: str, timeout_s: float = TOOL_T
 
 
 class Hosts:
-    """Base class of clusters whose nodes are hosts.
+    """Base class of clusters whose nodes are hosts; methods raise ``RackgateError`` if a host or Kafka refuses.
 
     Attributes:
         topology: of the cluster, with the addresses of the hosts.
@@ -252,11 +252,7 @@ class Hosts:
             )
 
     def pause_kafka(self, node: Node) -> None:
-        """Pause the node's Kafka process with SIGSTOP and wait until it is paused.
-
-        Raises:
-            RackgateError: it does not run, or is not paused in time.
-        """
+        """Pause the node's Kafka process with SIGSTOP and wait until it is paused."""
         if not self._signal(node, signal.SIGSTOP):
             raise RackgateError(f"{node.name}: Kafka does not run, so it can't be paused")
         wait_for(lambda: self.process_state(node) == "paused", what=f"a paused Kafka on {node.name}", timeout_s=20)
@@ -297,11 +293,7 @@ class Hosts:
         )
 
     def all_run(self, nodes: Sequence[Node]) -> None:
-        """Check that Kafka runs on all nodes.
-
-        Raises:
-            RackgateError: it does not run on one of them.
-        """
+        """Check that Kafka runs on all nodes."""
         for node in nodes:
             if self.kafka_pid(node) is None:
                 raise RackgateError(f"{node.name} ended while starting, see its server.log")
@@ -337,11 +329,7 @@ class Hosts:
         return shlex.join([*command, "kafka.tools.StorageTool", *arguments])
 
     def format(self, nodes: Sequence[Node], *, joins: bool = False) -> None:
-        """Format the disks of ``nodes`` for a new cluster or, with ``joins``, for the existing one.
-
-        Raises:
-            RackgateError: the storage tool refused.
-        """
+        """Format the disks of ``nodes`` for a new cluster or, with ``joins``, for the existing one."""
         if not nodes:
             return
         # In parallel, because each run of the storage tool takes seconds to start.
@@ -353,21 +341,13 @@ class Hosts:
         return self._test(node, f"-e {shlex.quote(self.data)}/meta.properties")
 
     def directory_id(self, node: Node) -> str:
-        """Return the directory id of the node's disk, which Kafka generates when the disk is formatted.
-
-        Raises:
-            RackgateError: the disk is not formatted.
-        """
+        """Return the directory id of the node's disk, which Kafka generates when the disk is formatted."""
         if not self.formatted(node):
             raise RackgateError(f"{node.name}: the disk is not formatted")
         return self.run_on(node, f"sed -n s/^directory.id=//p {shlex.quote(self.data)}/meta.properties").strip()
 
     def wipe(self, node: Node) -> str:
-        """Delete the disk of a node whose Kafka does not run, and return its directory id.
-
-        Raises:
-            RackgateError: Kafka runs on the node, or the disk is not formatted.
-        """
+        """Delete the disk of a node whose Kafka does not run, and return its directory id."""
         if self.kafka_pid(node) is not None:
             raise RackgateError(f"{node.name}: Kafka runs, so the disk can't be deleted")
         identity = self.directory_id(node)
@@ -398,11 +378,7 @@ class Hosts:
         return disk
 
     def metadata_log(self, node: Node, history: History) -> None:
-        """Write the metadata log of a controller whose Kafka does not run into a history.
-
-        Raises:
-            RackgateError: the log can't be read, or the controller's clock can't be compared with the local one.
-        """
+        """Write the metadata log of a controller whose Kafka does not run into a history."""
         segments = self.run_on(node, f"ls {shlex.quote(self.data)}/{metadata_records.TOPIC}/*.log").splitlines()
         command = tools.command(self.classpath, "dump-log", metadata_records.words(segments), "")
         records = metadata_records.parse(self.run_on(node, shlex.join(command)))
@@ -454,43 +430,23 @@ class Hosts:
         self.run_in_folder(node, 'rm -rf -- "$@"', DATA, quorum_changes.GONE)
 
     def replace_disks(self, nodes: Sequence[Node]) -> None:
-        """Format the unformatted disks of ``nodes``, start Kafka on all, and make their controllers voters again.
-
-        Raises:
-            RackgateError: the quorum refuses, or a process does not start.
-        """
+        """Format the unformatted disks of ``nodes``, start Kafka on all, and make their controllers voters again."""
         quorum_changes.replace_disks(self, nodes)
 
     def voters(self, brokers: Sequence[Node]) -> Mapping[int, str]:
-        """Return the directory ids of the quorum's voters by node id, as reported by ``brokers``.
-
-        Raises:
-            RackgateError: no broker responds.
-        """
+        """Return the directory ids of the quorum's voters by node id, as reported by ``brokers``."""
         return quorum_changes.voters(self, brokers)
 
     def quorum(self, brokers: Sequence[Node]) -> Quorum:
-        """Return the metadata quorum, as reported by the first of ``brokers`` that responds.
-
-        Raises:
-            RackgateError: no broker responds, or the quorum has no leader.
-        """
+        """Return the metadata quorum, as reported by the first of ``brokers`` that responds."""
         return quorum_state.ask(quorum_changes.addresses(brokers))
 
     def change_quorum(self, arguments: Sequence[str], brokers: Sequence[Node]) -> str:
-        """Change the quorum with Kafka's tool on the host of one of ``brokers``, and return the tool's output.
-
-        Raises:
-            RackgateError: the tool failed, or there is no broker to query.
-        """
+        """Change the quorum with Kafka's tool on the host of one of ``brokers``, and return the tool's output."""
         return self._quorum_tool(None, arguments, brokers)
 
     def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
-        """Make a controller that follows the quorum a voter, with its current directory.
-
-        Raises:
-            RackgateError: the quorum refuses.
-        """
+        """Make a controller that follows the quorum a voter, with its current directory."""
         # The controller's own configuration names its directory.
         self._quorum_tool(node, ["--command-config", f"{self.home}/server.properties", "add-controller"], brokers)
 
