@@ -428,7 +428,7 @@ def _check_gate(where: str, arms: Sequence[Arm], replicas: Sequence[int], seen: 
         RackgateError: a broker of the replicas lacks the overlay or did not report it, or the feature is not enabled.
     """
     asking = sorted({arm.id for arm in arms if arm.min_insync_racks > 1})
-    said = {broker: seen.enforcement.words(seen.cluster.brokers[broker]) for broker in replicas}
+    said = {broker: seen.enforcement.describe(seen.cluster.brokers[broker]) for broker in replicas}
     lacking = [f"broker {broker}: {words}" for broker, words in said.items() if words != "yes"]
     if asking and lacking:
         raise RackgateError(

@@ -107,7 +107,7 @@ def execute(
     log = folder.with_suffix(".log")
     java = maven.java_home() / "bin" / "java"
     # serial garbage collection, since several commands run in parallel
-    words: list[str | Path] = [
+    argv: list[str | Path] = [
         java,
         _HEAP,
         "-XX:+UseSerialGC",
@@ -118,9 +118,9 @@ def execute(
         "--force",
         "--quiet",
     ]
-    words += ["--solver", solver, "--type", "xml", "--command", command.name, "--output", folder, model]
+    argv += ["--solver", solver, "--type", "xml", "--command", command.name, "--output", folder, model]
     try:
-        run(words, what=f"run {command.name}", log=log, timeout_s=limit_s)
+        run(argv, what=f"run {command.name}", log=log, timeout_s=limit_s)
     except RackgateError as error:
         if not log.exists() or _UNEXPECTED not in log.read_text(encoding="utf-8", errors="replace"):
             return CommandOutcome(command, None, time.monotonic() - started, trouble=str(error))
@@ -140,15 +140,15 @@ def found_in(folder: Path, command: AlloyCommand) -> Path | None:
     receipt = folder / "receipt.json"
     try:
         known = files.read_json(receipt, "Alloy writes it")["commands"]
-        told = known.get(command.name)
-        solved = told is not None and told.get("solution")
+        entry = known.get(command.name)
+        solved = entry is not None and entry.get("solution")
     except (RackgateError, *files.MALFORMED) as error:
         raise RackgateError(f"run {command.name}: Alloy left no receipt in {folder}") from error
-    if told is None:
-        raise RackgateError(f"run {command.name}: Alloy's receipt in {folder} does not tell of it")
+    if entry is None:
+        raise RackgateError(f"run {command.name}: Alloy's receipt in {folder} does not contain it")
     if not solved:
         return None
     instance = folder / f"{command.name}-solution-0.xml"
     if not instance.exists():
-        raise RackgateError(f"run {command.name}: Alloy found something and did not write it to {instance}")
+        raise RackgateError(f"run {command.name}: Alloy found an instance and did not write it to {instance}")
     return instance

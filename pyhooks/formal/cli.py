@@ -35,26 +35,27 @@ def formal_command(
     only: Annotated[
         list[str] | None, typer.Option(help="Only the command of this name; can be given more than once.")
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Show the commands, and run none.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the commands without running them.")] = False,
     model: Annotated[Path, typer.Option(help="The Alloy model.", metavar="FILE")] = MODEL,
-    jobs: Annotated[int, typer.Option(help="How many run at a time; each takes a core.", min=1, max=64)] = 2,
-    limit: Annotated[float, typer.Option(help="Seconds that one command may take.", min=1.0)] = 900.0,
-    solver: Annotated[str, typer.Option(help=f"What solves: {', '.join(alloy.SOLVERS)}.")] = alloy.SOLVERS[0],
-    run_dir: Annotated[Path | None, typer.Option(help="Where results go, by default out/formal.")] = None,
+    jobs: Annotated[
+        int, typer.Option(help="Number of commands to run in parallel; each takes a core.", min=1, max=64)
+    ] = 2,
+    limit: Annotated[float, typer.Option(help="Timeout of each command in seconds.", min=1.0)] = 900.0,
+    solver: Annotated[str, typer.Option(help=f"Solver: {', '.join(alloy.SOLVERS)}.")] = alloy.SOLVERS[0],
+    run_dir: Annotated[Path | None, typer.Option(help="Folder for results, by default out/formal.")] = None,
     pictures: Annotated[
-        Path | None, typer.Option(help="Where the pictures of what was found go, by default the folder of the results.")
+        Path | None, typer.Option(help="Folder for pictures of instances, by default the folder of the results.")
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON, and no progress.")] = False,
 ) -> None:
-    """Checks the formal model in kip/formal, each command within its own bounds, and draws what was found.
+    """Check the formal model in kip/formal, each command within its own bounds, and draw the instances.
 
-    A "check" must find nothing; a "run" must find something: a counter-example without a piece of the patch, or that
-    what the promise is about does happen. Alloy is pinned by SHA-256 and brought by Maven. Results are in
-    out/formal/summary.json, instances and pictures beside it. A run of all commands tells whether it took at most
-    ten minutes, its bar; a slow machine that misses it changes nothing about what was found.
+    A "check" must find no counter-example. A "run" must find an instance: a counter-example without a part of the
+    patch, or a state that the promise is about. Alloy is pinned by SHA-256 and downloaded by Maven. Results are in
+    out/formal/summary.json, instances and pictures beside it. A run of all commands also reports whether it met its
+    target of ten minutes, which does not affect the exit status.
 
-    Exit status: 0 all is as expected, 1 something was found that should not be, or not found that should be, 2 a
-    command could not be run to its end.
+    Exit status: 0 all outcomes are as expected, 1 some are not, 2 a command did not complete.
     """
     if solver not in alloy.SOLVERS:
         raise RackgateError(f"--solver {solver}: there are {', '.join(alloy.SOLVERS)}")
@@ -110,15 +111,15 @@ def run_all(
     Raises:
         RackgateError: Alloy can't be downloaded, or an earlier result can't be removed.
     """
-    usual = _usual(folder)
+    earlier_s = _earlier_seconds(folder)
     jar = alloy.fetch()
     done: dict[str, CommandOutcome] = {}
     console = Console(stderr=True, quiet=quiet, highlight=False)
-    estimate_s = sum(usual.get(command.name, 0.0) for command in chosen) / jobs
+    estimate_s = sum(earlier_s.get(command.name, 0.0) for command in chosen) / jobs
     about = f"of about {estimate_s:.0f} s" if estimate_s else ""
     with show_progress(console, "Alloy", len(chosen), estimate=about) as update, ThreadPoolExecutor(jobs) as pool:
         # longest first, so that the shorter ones run in parallel with it
-        order = sorted(chosen, key=lambda command: (command.kind != "check", -usual.get(command.name, 0.0)))
+        order = sorted(chosen, key=lambda command: (command.kind != "check", -earlier_s.get(command.name, 0.0)))
         futures = []
         for command in order:
             own = folder / command.name
@@ -128,7 +129,7 @@ def run_all(
             outcome = future.result()
             done[outcome.command.name] = outcome
             update(completed=len(done), description=f"Alloy: {len(done)} of {len(chosen)} commands")
-            console.print(f"{outcome.command.name}: {_word(outcome)}, {outcome.seconds:.1f} s", markup=False)
+            console.print(f"{outcome.command.name}: {_result_text(outcome)}, {outcome.seconds:.1f} s", markup=False)
     return tuple(done[command.name] for command in chosen)
 
 
@@ -148,8 +149,8 @@ def draw_all(outcomes: Sequence[CommandOutcome], folder: Path) -> tuple[Path, ..
     made: list[Path] = []
     for one in outcomes:
         if one.instance is not None:
-            told = trace.steps(instance.read(one.instance))
-            made.extend(trace_picture.write(told, one.command.what, folder, one.command.name))
+            steps = trace.steps(instance.read(one.instance))
+            made.extend(trace_picture.write(steps, one.command.what, folder, one.command.name))
     return tuple(made)
 
 
@@ -177,7 +178,7 @@ def bar(outcomes: Sequence[CommandOutcome], known: Sequence[AlloyCommand], secon
     return "met" if ended == {command.name for command in known} else "unknown"
 
 
-def _usual(folder: Path) -> dict[str, float]:
+def _earlier_seconds(folder: Path) -> dict[str, float]:
     try:
         known = read_json(folder / "summary.json", "it is of an earlier run")["commands"]
         return {str(one["name"]): float(one["seconds"]) for one in known}
@@ -185,7 +186,7 @@ def _usual(folder: Path) -> dict[str, float]:
         return {}  # without an earlier run there is no estimate
 
 
-def _word(outcome: CommandOutcome) -> str:
+def _result_text(outcome: CommandOutcome) -> str:
     if outcome.found is None:
         return f"UNKNOWN ({outcome.trouble})"
     found = {
@@ -205,7 +206,7 @@ def _show(outcomes: Sequence[CommandOutcome], seconds: float, bar: str, folder: 
     for one in outcomes:
         style = "" if one.as_expected else "bold red"
         command = one.command
-        table.add_row(command.name, command.what, command.bounds, _word(one), f"{one.seconds:.1f}", style=style)
+        table.add_row(command.name, command.what, command.bounds, _result_text(one), f"{one.seconds:.1f}", style=style)
     console = _console()
     console.print(table)
     odd = [one.command.name for one in outcomes if not one.as_expected]

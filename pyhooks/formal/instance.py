@@ -73,7 +73,7 @@ def parse(text: str) -> tuple[ModelState, ...]:
     try:
         root = ET.fromstring(text)  # noqa: S314
     except ET.ParseError as error:
-        raise RackgateError(f"Alloy's instance is no XML: {error}") from error
+        raise RackgateError(f"Alloy's instance is not XML: {error}") from error
     states = tuple(_state(instance) for instance in root.iter("instance"))
     if not states:
         raise RackgateError("Alloy's XML has no instance")

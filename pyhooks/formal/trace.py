@@ -10,7 +10,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.formal.instance import ModelState
 
 # Text of each event of the model; {whom} are the affected brokers.
-_WORDS: Mapping[str, str] = {
+_EVENT_TEXTS: Mapping[str, str] = {
     "Append": "{whom} appends {records}",
     "Fetch": "{whom} fetches",
     "AskToAdd": "leader asks to\nadd {whom}",
@@ -170,8 +170,8 @@ def _replica(state: ModelState, broker: str, names: Mapping[str, str], racks: Ma
 
 
 def _event(before: ModelState, state: ModelState, kind: str, whom: Collection[str]) -> str:
-    if kind not in _WORDS:
-        raise RackgateError(f"the instance has an event {kind!r} that pyhooks/formal/trace.py has no words for")
+    if kind not in _EVENT_TEXTS:
+        raise RackgateError(f"the instance has an event {kind!r} that pyhooks/formal/trace.py does not know")
     new = sorted(state.atoms("Appended") - before.atoms("Appended"))
     acks = "acks=all" if any(one in state.atoms("AcksAll") for one in new) else "acks=1"
     configs = [
@@ -180,8 +180,8 @@ def _event(before: ModelState, state: ModelState, kind: str, whom: Collection[st
         if before.one(letter) != state.one(letter)
     ]
     records = ", ".join(f"r{number}" for number in _numbers(new)) + f"\n({acks})"
-    words = _WORDS[kind].format(whom=", ".join(whom), records=records, configs=", ".join(configs))
-    return words.replace("fetches", "fetch") if kind == "Fetch" and len(whom) > 1 else words
+    text = _EVENT_TEXTS[kind].format(whom=", ".join(whom), records=records, configs=", ".join(configs))
+    return text.replace("fetches", "fetch") if kind == "Fetch" and len(whom) > 1 else text
 
 
 def _numbers(records: Collection[str]) -> tuple[int, ...]:

@@ -45,60 +45,66 @@ check_app = typer.Typer()
 def check_command(
     bootstrap: Annotated[
         str,
-        typer.Option(envvar="RACKGATE_BOOTSTRAP", help="Brokers to ask first, host:port,host:port.", metavar="ADDR"),
+        typer.Option(envvar="RACKGATE_BOOTSTRAP", help="Bootstrap servers, host:port,host:port.", metavar="ADDR"),
     ] = "",
     command_config: Annotated[
         Path | None,
-        typer.Option(help="Properties of Kafka's Admin client, as for Kafka's own tools: security and so on."),
+        typer.Option(help="Properties file of Kafka's Admin client, as for Kafka's own tools."),
     ] = None,
     topic: Annotated[
         list[str] | None, typer.Option(help="Only topics of this name, * and ? allowed; can be given more than once.")
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="All that was found, for programs.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Show notices too, and count them as risks.")] = False,
     expect_racks: Annotated[
         int,
-        typer.Option(help="Topics that require fewer racks than this are at risk: R lowered and left so.", min=1),
+        typer.Option(
+            help="Report topics that require fewer racks as at risk, such as those with an R lowered in an outage.",
+            min=1,
+        ),
     ] = 1,
     plan: Annotated[
         bool,
-        typer.Option("--plan", help="Print the reassignment that mends placements which can't reach R, and no table."),
+        typer.Option("--plan", help="Print only the reassignment that fixes placements which can't reach R."),
     ] = False,
-    plan_to: Annotated[Path | None, typer.Option(help="Write that reassignment to a file, beside all else.")] = None,
+    plan_to: Annotated[
+        Path | None, typer.Option(help="Write that reassignment to a file, in addition to the report.")
+    ] = None,
     lab: LabOption = None,
     timeout: Annotated[
         float,
         typer.Option(
-            help="Seconds for all questions together; what no broker has answered by then is unknown.",
+            help="Timeout of all queries together, in seconds; what no broker has reported by then is unknown.",
             min=1.0,
             max=600.0,
         ),
     ] = 30.0,
 ) -> None:
-    """Tells for each topic what min.insync.replicas (M) and min.insync.racks (R) mean where its replicas are.
+    """Report the effect of min.insync.replicas (M) and min.insync.racks (R) on the placement of each topic.
 
-    Is it writable now; would it still be without a broker, without a rack; can one rack alone acknowledge; can R be
-    reached. And who enforces it: each broker is asked itself. Works on any Kafka, with the overlay or without.
+    The report has, for each topic: whether it is writable now, and would be without a broker or a rack; whether one
+    rack can acknowledge alone; whether the placement can reach R. It also has what each broker enforces by its own
+    response. The command works on any Kafka, with the overlay or without.
 
-    A row shows M and R as configured, "=n" where the gate counts another number, and where the value is from. "observes
-    n" is min.insync.racks.observe if it is set, which is never enforced.
+    A row shows M and R as configured, "=n" if the gate uses another number, and the source of the value. "observes n"
+    is min.insync.racks.observe if it is set, which is never enforced.
 
-    A broker that does not answer within --timeout, refuses, or reports an invalid number is unknown, and the rest is
+    A broker that does not respond within --timeout, refuses, or reports an invalid number is unknown, and the rest is
     reported. The command ends at most 10 s after --timeout: starting Java and closing connections take time, too.
 
-    Exit status: 0 nothing is at risk, 1 something is or is unknown, 2 the cluster could not be asked. With --plan: 0
-    all that can't reach R is in the plan (or nothing is), 1 some of it can't be mended or is unknown.
+    Exit status: 0 nothing is at risk, 1 something is at risk or unknown, 2 the cluster could not be queried. With
+    --plan: 0 the plan fixes all partitions that can't reach R, 1 some can't be fixed or are unknown.
     """
     if not bootstrap:
         if not running_labs.inside(lab):
-            raise typer.Exit(running_labs.enter_again(lab, otherwise="say which cluster with --bootstrap host:port"))
+            raise typer.Exit(running_labs.enter_again(lab, otherwise="name the cluster with --bootstrap host:port"))
         bootstrap = Lab.attach().bootstrap
     if plan and (json_ or plan_to):
         raise RackgateError("--plan prints the plan alone: leave out --json, or use --plan-to FILE beside it")
-    seen = _look(bootstrap, command_config, timeout)
-    chosen = _chosen(seen.cluster.topics, topic or [])
+    seen = _query(bootstrap, command_config, timeout)
+    chosen = _select(seen.cluster.topics, topic or [])
     if plan or plan_to is not None:
-        complete = _plan(seen, chosen, plan_to)
+        complete = _write_plan(seen, chosen, plan_to)
         if plan:
             raise typer.Exit(0 if complete else 1)
     report = make_report(seen, chosen, strict=strict, expect_racks=expect_racks)
@@ -154,7 +160,7 @@ def make_report(
     return CheckReport(seen, reports, found, at_risk(found, strict=strict))
 
 
-def _look(bootstrap: str, command_config: Path | None, timeout_s: float) -> ClusterObservation:
+def _query(bootstrap: str, command_config: Path | None, timeout_s: float) -> ClusterObservation:
     with _progress() as status:
         # imported late because starting the JVM takes a second
         from pyhooks.placement import cluster_query
@@ -178,23 +184,23 @@ def _console(*, stderr: bool) -> Console:
     return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=WIDTH)
 
 
-def _chosen(topics: Sequence[CheckedTopic], patterns: Sequence[str]) -> tuple[CheckedTopic, ...]:
+def _select(topics: Sequence[CheckedTopic], patterns: Sequence[str]) -> tuple[CheckedTopic, ...]:
     # brackets have no special meaning in these patterns
     literal = [pattern.replace("[", "[[]") for pattern in patterns]
     for pattern, own in zip(patterns, literal, strict=True):
         if not any(fnmatchcase(one.name, own) for one in topics):
             raise RackgateError(
-                f"--topic {pattern}: the cluster has no such topic, or does not show it to this principal"
+                f"--topic {pattern}: the cluster has no such topic, or this principal may not describe it"
             )
     return tuple(one for one in topics if not literal or any(fnmatchcase(one.name, own) for own in literal))
 
 
-def _plan(seen: ClusterObservation, topics: Sequence[CheckedTopic], file: Path | None) -> bool:
+def _write_plan(seen: ClusterObservation, topics: Sequence[CheckedTopic], file: Path | None) -> bool:
     """Print or write the plan, summarize it on standard error, and return whether it is complete."""
     from pyhooks.placement.reassignment_plan import plan_reassignment
 
-    made = plan_reassignment(seen.cluster, frozenset(one.name for one in topics))
-    text = made.to_json() + "\n"
+    plan = plan_reassignment(seen.cluster, frozenset(one.name for one in topics))
+    text = plan.to_json() + "\n"
     if file is None:
         with reader_may_leave():
             sys.stdout.write(text)
@@ -203,25 +209,25 @@ def _plan(seen: ClusterObservation, topics: Sequence[CheckedTopic], file: Path |
             file.write_text(text, encoding="utf-8")
         except OSError as error:
             raise RackgateError(f"--plan-to {file}: {error.strerror}") from error
-    _tell(made, file)
-    return made.complete
+    _print_plan_summary(plan, file)
+    return plan.complete
 
 
-def _tell(made: ReassignmentPlan, file: Path | None) -> None:
+def _print_plan_summary(plan: ReassignmentPlan, file: Path | None) -> None:
     console = _console(stderr=True)
-    moved = sum(move.moved for move in made.moves)
-    if made.moves:
+    moved = sum(move.moved for move in plan.moves)
+    if plan.moves:
         where = f", written to {file}" if file else ""
-        console.print(plain(f"{len(made.moves)} partitions to mend, {moved} replicas to move{where}"))
+        console.print(plain(f"{len(plan.moves)} partitions to fix, {moved} replicas to move{where}"))
     else:
-        console.print("nothing to move: no placement can be mended, or none needs it")
+        console.print("nothing to move: no placement can be fixed, or none needs it")
     reasons: dict[tuple[str, str], list[str]] = {}
-    for refusal in made.refusals:
-        reasons.setdefault(("not mended", refusal.because), []).append(
+    for refusal in plan.refusals:
+        reasons.setdefault(("not fixed", refusal.because), []).append(
             f"{refusal.partition.topic}-{refusal.partition.number}"
         )
-    for one in made.unknown:
+    for one in plan.unknown:
         reasons.setdefault(("unknown", one.because), []).append(one.topic)
-    for (what, because), names in reasons.items():
+    for (result, because), names in reasons.items():
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        console.print(plain(f"{what}: {', '.join(names[:5])}{more}: {because}"))
+        console.print(plain(f"{result}: {', '.join(names[:5])}{more}: {because}"))

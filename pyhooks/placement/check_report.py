@@ -117,7 +117,7 @@ def _broker_json(seen: ClusterObservation, broker: Broker) -> dict[str, Any]:
         "fenced": broker.fenced,
         "answered": answer is not None,
         "because": seen.enforcement.silent.get(broker.broker_id),
-        "enforces": seen.enforcement.words(broker),
+        "enforces": seen.enforcement.describe(broker),
         "knows": answer.knows if answer else None,
         "produce_version": answer.produce if answer else None,
         "feature_supported": answer.supports if answer else None,
@@ -135,7 +135,7 @@ def _topic_json(report: TopicReport) -> dict[str, Any]:
     states = {state.partition.number: state for state in report.states}
     partitions = []
     for partition in topic.partitions:
-        told: dict[str, Any] = {
+        found: dict[str, Any] = {
             "partition": partition.number,
             "leader": partition.leader,
             "replicas": partition.replicas,
@@ -146,7 +146,7 @@ def _topic_json(report: TopicReport) -> dict[str, Any]:
         }
         if partition.number in states:
             state = states[partition.number]
-            told |= {
+            found |= {
                 "racks": state.racks,
                 "isr_racks": state.isr_racks,
                 "needs": {"replicas": state.now.need_replicas, "racks": state.now.need_racks},
@@ -157,7 +157,7 @@ def _topic_json(report: TopicReport) -> dict[str, Any]:
                 "lone_now": state.lone_now,
                 "reachable": state.reachable,
             }
-        partitions.append(told)
+        partitions.append(found)
     return {
         "name": topic.name,
         "internal": topic.internal,
@@ -189,7 +189,7 @@ def _parts(report: CheckReport, *, strict: bool) -> Iterable[RenderableType]:
     if len(ranked) > TOPICS_SHOWN:
         yield Text(f"and {len(ranked) - TOPICS_SHOWN} more topics: see --json, or choose with --topic", style="dim")
     if any(report.topic.internal for report in ranked[:TOPICS_SHOWN]):
-        yield Text("* a topic of Kafka's own", style="dim")
+        yield Text("* an internal topic of Kafka", style="dim")
     brokers = _brokers_shown(report.seen)
     yield _broker_table(report.seen, brokers)
     if more := len(report.seen.cluster.brokers) - len(brokers):
@@ -206,15 +206,14 @@ def _parts(report: CheckReport, *, strict: bool) -> Iterable[RenderableType]:
 def _summary(report: CheckReport, *, strict: bool) -> RenderableType:
     counts = {severity: sum(f.severity == severity for f in report.findings) for severity in SEVERITIES}
     partitions = sum(len(topic.topic.partitions) for topic in report.topics)
-    looked = f"{_count(len(report.topics), 'topic')}, {_count(partitions, 'partition')}"
-    told = ", ".join(_count(counts[s], s) for s in SEVERITIES if counts[s] and (strict or s != "notice"))
-    verdict = f"[bold red]at risk[/]: {told}" if report.at_risk else "[bold green]nothing at risk[/]"
-    quiet = ""
+    checked = f"{_count(len(report.topics), 'topic')}, {_count(partitions, 'partition')}"
+    listed = ", ".join(_count(counts[s], s) for s in SEVERITIES if counts[s] and (strict or s != "notice"))
+    verdict = f"[bold red]at risk[/]: {listed}" if report.at_risk else "[bold green]nothing at risk[/]"
+    hidden = ""
     if counts["notice"] and not strict:
-        quiet = (
-            f"\n[dim]{_count(counts['notice'], 'notice')} not shown: what settings ask for; see them with --strict[/]"
-        )
-    return Text.from_markup(f"\n{looked}: {verdict}{quiet}")
+        notices = _count(counts["notice"], "notice")
+        hidden = f"\n[dim]{notices} not shown: consequences of the settings; see them with --strict[/]"
+    return Text.from_markup(f"\n{checked}: {verdict}{hidden}")
 
 
 def _count(number: int, what: str) -> str:
@@ -229,7 +228,7 @@ def _table(title: str) -> Table:
 
 
 def _topic_table(reports: Sequence[TopicReport], worst: dict[str, Severity]) -> RenderableType:
-    table = _table("what the settings mean where the replicas are")
+    table = _table("effect of the settings on the placements")
     table.add_column("topic", overflow="fold", min_width=16, max_width=34)
     for name in ("parts", "RF"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -339,13 +338,13 @@ def _brokers_shown(seen: ClusterObservation) -> list[Broker]:
     brokers = sorted(seen.cluster.brokers.values(), key=lambda broker: broker.broker_id)
     if len(brokers) <= BROKERS_SHOWN:
         return brokers
-    usual = Counter(seen.enforcement.words(broker) for broker in brokers).most_common(1)[0][0]
-    brokers.sort(key=lambda broker: seen.enforcement.words(broker) == usual)
+    usual = Counter(seen.enforcement.describe(broker) for broker in brokers).most_common(1)[0][0]
+    brokers.sort(key=lambda broker: seen.enforcement.describe(broker) == usual)
     return brokers[:BROKERS_SHOWN]
 
 
 def _broker_table(seen: ClusterObservation, brokers: Sequence[Broker]) -> RenderableType:
-    table = _table("who enforces racks")
+    table = _table("enforcement of racks")
     table.add_column("broker", justify="right")
     table.add_column("rack", overflow="fold")
     table.add_column("Produce", justify="right")
@@ -355,8 +354,10 @@ def _broker_table(seen: ClusterObservation, brokers: Sequence[Broker]) -> Render
     table.add_column("enforces racks", overflow="fold")
     for broker in brokers:
         answer = seen.enforcement.answers.get(broker.broker_id)
-        words = seen.enforcement.words(broker)
-        style = "green" if words == "yes" else STYLES["unknown"] if words.startswith("unknown") else "yellow"
+        description = seen.enforcement.describe(broker)
+        style = (
+            "green" if description == "yes" else STYLES["unknown"] if description.startswith("unknown") else "yellow"
+        )
         level = "?" if answer is None else f"{answer.levels.get(RACKS_FEATURE, 0)} of {answer.supports}"
         default = answer.default if answer else None
         table.add_row(
@@ -366,7 +367,7 @@ def _broker_table(seen: ClusterObservation, brokers: Sequence[Broker]) -> Render
             level if answer is None or answer.supports else "-",
             _needs(default, "replicas", ()),
             _needs(default, "racks", ()),
-            Text(words, style=style),
+            Text(description, style=style),
         )
     return table
 
@@ -397,6 +398,6 @@ def _numbers(partitions: Sequence[int]) -> str:
             runs[-1] = [runs[-1][0], number]
         else:
             runs.append([number])
-    told = ", ".join("-".join(map(str, run)) for run in runs[:6])
+    listed = ", ".join("-".join(map(str, run)) for run in runs[:6])
     more = "" if len(runs) <= 6 else f" and more, {len(partitions)} in all"
-    return f", partition{'s' * (len(partitions) > 1)} {told}{more}"
+    return f", partition{'s' * (len(partitions) > 1)} {listed}{more}"

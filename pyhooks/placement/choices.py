@@ -137,19 +137,19 @@ GOALS = (
         "never lose acknowledged data with one rack destroyed",
         lambda weighed: weighed.outlives_racks >= 1,
         _for_durability,
-        "it takes two racks and RF 2",
+        "that requires two racks and RF 2",
     ),
     _Goal(
-        "keep writing with one rack away",
+        "keep writing with one rack unavailable",
         lambda weighed: weighed.writes_without_racks >= 1,
         _for_availability,
-        "it takes two racks and RF 2",
+        "that requires two racks and RF 2",
     ),
     _Goal(
-        "least cost with which one broker, of any rack, may be away or be destroyed",
+        "least cost with which any one broker may be unavailable or destroyed",
         lambda weighed: weighed.writes_without_brokers >= 1 and weighed.outlives_brokers >= 1,
         _for_cost,
-        "it takes RF 3",
+        "that requires RF 3",
     ),
 )
 
@@ -165,7 +165,7 @@ def advice(found: Sequence[Choice]) -> tuple[Advice, ...]:
     for goal in GOALS:
         reached = [choice for choice in found if goal.reached(choice.weighed)]
         best = min(reached, key=goal.order, default=None)
-        because = _because(best, found) if best else f"nothing in the table does: {goal.missing}"
+        because = _because(best, found) if best else f"no choice in the table: {goal.missing}"
         given.append(Advice(goal.text, best, because))
     return tuple(given)
 
@@ -173,12 +173,12 @@ def advice(found: Sequence[Choice]) -> tuple[Advice, ...]:
 def _because(choice: Choice, found: Sequence[Choice]) -> str:
     weighed = choice.weighed
     told = [
-        goes_on(weighed.writes_without_racks, weighed.writes_without_brokers),
-        outlived(weighed.outlives_racks, weighed.outlives_brokers),
+        availability_text(weighed.writes_without_racks, weighed.writes_without_brokers),
+        durability_text(weighed.outlives_racks, weighed.outlives_brokers),
     ]
     if len(choice.min_racks) > 1:
         few, many = choice.min_racks[0], choice.min_racks[-1]
-        told.append(f"R={many} does what R={few} does until replicas are moved")
+        told.append(f"R={many} has the same effect as R={few} until replicas are moved")
     if any(one.copies == choice.copies and _crowded(one) < _crowded(choice) for one in found):
         told.append("assign it by hand: Kafka itself spreads over as many racks as it can")
     return "; ".join(told)
@@ -189,20 +189,20 @@ def _crowded(choice: Choice) -> int:
     return sum(count * count for count in choice.placement.counts)
 
 
-def goes_on(racks: int, brokers: int) -> str:
+def availability_text(racks: int, brokers: int) -> str:
     """Describe how many arbitrary racks or brokers may be unavailable while writes continue."""
     if racks < 1 and brokers < 1:
-        return "one broker that is away can stop writes"
+        return "one unavailable broker can stop writes"
     stops = "; without a rack they may stop" if racks < 1 else ""
-    return f"writes go on while any {_either(racks, brokers)} away{stops}"
+    return f"writes continue while any {_either(racks, brokers)} unavailable{stops}"
 
 
-def outlived(racks: int, brokers: int) -> str:
+def durability_text(racks: int, brokers: int) -> str:
     """Describe how many arbitrary racks or brokers may be destroyed without loss of acknowledged records."""
     if racks < 1 and brokers < 1:
         return "one broker may be the only one with acknowledged records"
     alone = "; one rack may be the only one with them" if racks < 1 else ""
-    return f"acknowledged records outlive the loss of any {_either(racks, brokers, verb=False)}{alone}"
+    return f"acknowledged records survive the loss of any {_either(racks, brokers, verb=False)}{alone}"
 
 
 def _either(racks: int, brokers: int, *, verb: bool = True) -> str:

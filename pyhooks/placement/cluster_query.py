@@ -127,11 +127,11 @@ def query_cluster(
     try:
         with Admin(bootstrap, timeout_s=timeout_s, config=config, tries=_TRIES) as admin:
             admin.deadline = end
-            say("asking for brokers and racks")
+            say("querying brokers and racks")
             cluster_id, nodes = admin.cluster()
-            say("asking for topics")
+            say("querying topics")
             topics = admin.topics()
-            say("asking for controllers")
+            say("querying controllers")
             admin.deadline = time.monotonic() + _left_s(end) * _SHARE
             try:
                 voters = admin.voters()
@@ -139,23 +139,23 @@ def query_cluster(
                 unanswered["quorum"] = _why(error)
     except JavaError as error:
         raise _unasked(bootstrap, config, error, timeout_s) from error
-    say("asking for reassignments")
+    say("querying reassignments")
     moving = _reassignments(bootstrap, config, _left_s(end) * _SHARE)
     if isinstance(moving, str):
         unanswered["reassignments"] = moving
         moving = {}
     described = {name: state for name, state in topics.items() if isinstance(state, TopicState)}
-    brokers, questions = _brokers(nodes), _questions(nodes)
-    say(f"asking {len(questions)} brokers what they enforce")
-    hosted = _hosted(described, set(questions))
-    found = query_each_broker(questions, hosted, config, timeout_s=_left_s(end) * (1 - _SHARE))
+    brokers, addresses = _brokers(nodes), _addresses(nodes)
+    say(f"querying the settings of {len(addresses)} brokers")
+    hosted = _hosted(described, set(addresses))
+    found = query_each_broker(addresses, hosted, config, timeout_s=_left_s(end) * (1 - _SHARE))
     enforcement = _enforcement(brokers, found)
     rest = sorted(set(described) - {topic for answer in found.answers.values() for topic in answer.topics})
     elsewhere: Mapping[str, Need] = {}
     if rest and found.answers:
         # no broker with replicas of these topics responded, so another broker's view is the best available
         one = min(found.answers)
-        again = query_each_broker({one: questions[one]}, {one: rest}, config, timeout_s=_left_s(end))
+        again = query_each_broker({one: addresses[one]}, {one: rest}, config, timeout_s=_left_s(end))
         elsewhere = again.answers[one].topics if one in again.answers else {}
     made = tuple(
         _topic(name, state, moving, found.answers, elsewhere)
@@ -189,13 +189,13 @@ def query_brokers(bootstrap: str, config: Mapping[str, str], *, timeout_s: float
     except JavaError as error:
         raise _unasked(bootstrap, config, error, timeout_s) from error
     brokers = _brokers(nodes)
-    enforcement = _enforcement(brokers, query_each_broker(_questions(nodes), {}, config, timeout_s=timeout_s))
+    enforcement = _enforcement(brokers, query_each_broker(_addresses(nodes), {}, config, timeout_s=timeout_s))
     return ClusterObservation(ClusterSnapshot(cluster_id, brokers, (), enforcement.enforced), enforcement)
 
 
 def _unasked(bootstrap: str, config: Mapping[str, str], error: JavaError, timeout_s: float) -> RackgateError:
     if error.java_class in _TIMEOUTS:
-        why = diagnose(bootstrap, config) or f"no answer within {timeout_s:.0f} s"
+        why = diagnose(bootstrap, config) or f"no response within {timeout_s:.0f} s"
     else:
         why = _deepest(error)
     return RackgateError(f"cluster {bootstrap}: {why}; see --bootstrap and --command-config")
@@ -207,7 +207,7 @@ def _brokers(nodes: Sequence[ClusterNode]) -> dict[int, Broker]:
     }
 
 
-def _questions(nodes: Sequence[ClusterNode]) -> dict[int, tuple[str, int]]:
+def _addresses(nodes: Sequence[ClusterNode]) -> dict[int, tuple[str, int]]:
     return {node.broker_id: (node.host, node.port) for node in nodes if not node.fenced}
 
 
@@ -240,7 +240,7 @@ def _reassignments(
             why = _why(error)
             if error.java_class not in _TIMEOUTS:
                 return why
-    return f"no answer within {timeout_s:.0f} s: {why}"
+    return f"no response within {timeout_s:.0f} s: {why}"
 
 
 def _hosted(topics: Mapping[str, TopicState], brokers: set[int]) -> dict[int, list[str]]:
@@ -314,7 +314,7 @@ class ReportedSettings:
                 self.property_racks = _property(configs.get(MIN_RACKS, {}))
             settings = {key: _setting(configs[key]) for key in (MIN_REPLICAS, MIN_RACKS) if key in configs}
             if MIN_REPLICAS not in settings:
-                self.refused[name] = f"it told no {MIN_REPLICAS}"
+                self.refused[name] = f"its response has no {MIN_REPLICAS}"
                 continue
             if wrong := {key: configs[key].get("value") for key, setting in settings.items() if setting is None}:
                 self.invalid[name] = {key: None if value is None else str(value) for key, value in wrong.items()}
@@ -335,9 +335,9 @@ class ReportedSettings:
             wanted: as for ``take``.
         """
         for name in sorted(set(wanted) - self.topics.keys() - self.refused.keys() - self.invalid.keys()):
-            self.refused[name] = "its answer does not name it"
+            self.refused[name] = "its response does not contain it"
         if self.default is None and "" not in self.refused and "" not in self.invalid:
-            self.refused[""] = "its answer does not name them"
+            self.refused[""] = "its response does not contain them"
 
     def in_metadata(self) -> None:
         """Replace an R that is not from the metadata by 1, as all nodes do at level 1."""
@@ -437,7 +437,7 @@ def query_each_broker(
         raise faults[0]
     known = dict(heard)
     late = {
-        broker: f"{host}:{port}: no answer within {timeout_s:.0f} s"
+        broker: f"{host}:{port}: no response within {timeout_s:.0f} s"
         for broker, (host, port) in brokers.items()
         if broker not in known
     }
@@ -495,7 +495,7 @@ def _converse(client: Any, versions: Any, clock: Any, talk: _Talk, timeout_s: fl
     while talk.requests or talk.open:
         left_s = deadline - time.monotonic()
         if left_s <= 0:
-            done = "does not answer" if talk.answer else "no connection to it"
+            done = "no response" if talk.answer else "no connection"
             return f"{talk.node.host()}:{talk.node.port()}: {done} within {timeout_s:.0f} s"
         _send_next(client, versions, clock, talk)
         failed = client.authenticationException(talk.node)
@@ -559,7 +559,7 @@ def _take(talk: _Talk, response: Any) -> str:
     """Read a response; return the reason if it has no result, or an empty text."""
     talk.open -= 1
     if response.wasDisconnected():
-        return "the connection ended before it answered"
+        return "the connection was closed before its response"
     if response.versionMismatch() is not None:
         return f"it can't describe configs: {response.versionMismatch().getMessage()}"
     # through JSON: a JPype call for each field of each topic takes ten times as long
@@ -588,4 +588,4 @@ def _deepest(error: JavaError, thrown: Any = None) -> str:
 
 
 def _why(error: JavaError) -> str:
-    return "no answer in time" if error.java_class in _TIMEOUTS else error.text or error.java_class
+    return "no response in time" if error.java_class in _TIMEOUTS else error.text or error.java_class

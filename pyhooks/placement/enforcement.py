@@ -15,7 +15,7 @@ from typing import Literal
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE, UPGRADE, level_of
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_RACKS_OBSERVE, MIN_INSYNC_REPLICAS
 from pyhooks.kafka.topics import MINIMUM_MAX
-from pyhooks.placement.findings import Finding, brokers_in_words, some
+from pyhooks.placement.findings import Finding, brokers_text, names_text
 from pyhooks.placement.gate_forecast import Broker, CheckedTopic, ConfigValue, Need
 
 PRODUCE_WITH_RACKS = 14
@@ -92,22 +92,22 @@ class Enforcement:
         """Requirements for topics without settings of their own; if brokers differ, those with the highest R."""
         return strictest(answer.default for answer in self.answers.values())
 
-    def words(self, broker: Broker) -> str:
+    def describe(self, broker: Broker) -> str:
         """Describe whether a broker enforces racks."""
         if broker.broker_id not in self.answers:
-            return "unknown (fenced)" if broker.fenced else "unknown (no answer)"
+            return "unknown (fenced)" if broker.fenced else "unknown (no response)"
         answer = self.answers[broker.broker_id]
         if answer.knows == "no":
             return "no (no overlay)"
         if answer.knows == "partly":
-            return "unknown (overlay not whole)"
+            return "unknown (overlay incomplete)"
         return "yes" if answer.level >= 1 else "no (feature at level 0)"
 
 
 def strictest(needs: Iterable[Need | None]) -> Need | None:
     """Return the requirements with the highest R, then the highest M; None if no broker reported any."""
-    told = [need for need in needs if need is not None]
-    return max(told, key=lambda need: (need.racks is not None, need.min_racks, need.replicas.value), default=None)
+    known = [need for need in needs if need is not None]
+    return max(known, key=lambda need: (need.racks is not None, need.min_racks, need.replicas.value), default=None)
 
 
 def enforcement_findings(
@@ -137,20 +137,22 @@ def enforcement_findings(
 def _silent(seen: Enforcement, brokers: Mapping[int, Broker], *, wanted: bool) -> Iterable[Finding]:
     for broker, because in sorted(seen.silent.items()):
         if broker in brokers and brokers[broker].fenced:
-            means = f"broker {broker} is fenced: what it enforces when it comes back is not known"
+            means = f"broker {broker} is fenced: it is unknown what it enforces when it returns"
             yield Finding(
-                "unknown" if wanted else "notice", "broker-fenced", means, f"start broker {broker}, ask again"
+                "unknown" if wanted else "notice", "broker-fenced", means, f"start broker {broker}, check again"
             )
         else:
-            means = f"broker {broker} did not answer: {because}"
-            yield Finding("unknown", "broker-silent", means, "see that it runs and can be reached from here, ask again")
+            means = f"broker {broker} did not respond: {because}"
+            yield Finding(
+                "unknown", "broker-silent", means, "make sure that it runs and can be reached from here, check again"
+            )
     refused = sorted(broker for broker, answer in seen.answers.items() if answer.refused)
     if refused:
         first = seen.answers[refused[0]].refused
         names = sorted({name for broker in refused for name in seen.answers[broker].refused} - {""})
         own = ["their own"] * any("" in seen.answers[broker].refused for broker in refused)
-        what = " and ".join([*own, *([f"those of {some(names)}"] if names else [])])
-        means = f"{brokers_in_words(refused)} did not tell all settings ({what}): {next(iter(first.values()))}"
+        settings = " and ".join([*own, *([f"those of {names_text(names)}"] if names else [])])
+        means = f"{brokers_text(refused)} did not report all settings ({settings}): {next(iter(first.values()))}"
         yield Finding("unknown", "settings-refused", means, "let the principal of --command-config describe configs")
     yield from _invalid(seen)
 
@@ -165,9 +167,9 @@ def _invalid(seen: Enforcement) -> Iterable[Finding]:
                 text = "null" if value is None else repr(value[:VALUE_SHOWN])
                 found.setdefault((topic, key, text), []).append(broker)
     for (topic, key, text), brokers in sorted(found.items()):
-        means = f"{brokers_in_words(brokers)}: {key}={text} is no number from 1 to {MINIMUM_MAX}: what holds is unknown"
+        means = f"{brokers_text(brokers)}: {key}={text} is no number from 1 to {MINIMUM_MAX}, so the value is unknown"
         where = f"--entity-type topics --entity-name {topic}" if topic else "--entity-type brokers"
-        yield Finding("unknown", "value-invalid", means, f"set it anew: kafka-configs {where}", topic)
+        yield Finding("unknown", "value-invalid", means, f"set it again: kafka-configs {where}", topic)
 
 
 def _software(
@@ -180,10 +182,12 @@ def _software(
         answer = seen.answers[kinds["partly"][0]]
         config = "?" if answer.default is None else "known" if answer.default.racks else "not known"
         means = (
-            f"{brokers_in_words(kinds['partly'])} with a part of the overlay: Produce {answer.produce},"
+            f"{brokers_text(kinds['partly'])} with only a part of the overlay: Produce {answer.produce},"
             f" {RACKS_FEATURE} {answer.supports or 'not known'}, {MIN_RACKS} {config}"
         )
-        yield Finding("error", "overlay-not-whole", means, "put all jars of the overlay in front and restart")
+        yield Finding(
+            "error", "overlay-not-whole", means, "put all jars of the overlay first on the classpath and restart"
+        )
     stock, names = set(kinds["no"]), frozenset(demanding)
     for topic in topics if stock else ():
         if topic.name not in names:
@@ -194,14 +198,14 @@ def _software(
             yield Finding(
                 "error",
                 "would-not-enforce",
-                f"{brokers_in_words(could)} without the overlay {'leads' if led else 'could lead'} and checks no racks",
-                "put the overlay in front on all brokers and restart them",
+                f"{brokers_text(could)} without the overlay {'leads' if led else 'could lead'} and checks no racks",
+                "put the overlay first on the classpath of all brokers and restart them",
                 topic.name,
                 led,
             )
     if stock and (kinds["yes"] or kinds["partly"]):
-        means = f"{brokers_in_words(sorted(stock))} without the overlay, others with it: the feature can't be upgraded"
-        remedy = "put the overlay in front on all brokers and controllers"
+        means = f"{brokers_text(sorted(stock))} without the overlay, others with it: the feature can't be upgraded"
+        remedy = "put the overlay first on the classpath of all brokers and controllers"
         yield Finding("error" if wanted else "notice", "mixed-brokers", means, remedy)
 
 
@@ -210,18 +214,26 @@ def _levels(seen: Enforcement, demanding: Sequence[str], *, wanted: bool) -> Ite
         levels = {broker: answer.levels.get(feature, 0) for broker, answer in seen.answers.items()}
         if len(set(levels.values())) > 1:
             means = f"brokers know different levels of {feature}: {_by_value(levels)}"
-            yield Finding("error", "levels-differ", means, "some are behind the controller: ask again, see their logs")
+            yield Finding(
+                "error", "levels-differ", means, "some are behind the controller: check again, see their logs"
+            )
     racks = [answer.levels.get(RACKS_FEATURE, 0) for answer in seen.answers.values()]
     elr = [answer.levels.get(ELR_FEATURE, 0) for answer in seen.answers.values()]
     if not seen.answers:
         return
     if min(racks) >= 1 and min(elr) < 1:
-        means = f"{RACKS_FEATURE} is on without {ELR_FEATURE}: nobody remembers who has the acknowledged records"
+        means = (
+            f"{RACKS_FEATURE} is enabled without {ELR_FEATURE}: the controller does not know which replicas have the"
+            " acknowledged records"
+        )
         yield Finding("error", "elr-off", means, UPGRADE)
     elif wanted and not seen.enforced:
-        who = f"topics {', '.join(demanding[:3])}{' and more' * (len(demanding) > 3)}" if demanding else "the default"
+        requiring = (
+            f"topics {', '.join(demanding[:3])}{' and more' * (len(demanding) > 3)}" if demanding else "the default"
+        )
         means = (
-            f"{who} require racks, but the feature is at level 0: nobody enforces it, one rack can acknowledge alone"
+            f"{requiring} require racks, but the feature is at level 0: no broker enforces it, one rack can acknowledge"
+            " alone"
         )
         yield Finding("error", "not-enforced", means, UPGRADE)
 
@@ -237,7 +249,7 @@ def _properties(seen: Enforcement) -> Iterable[Finding]:
             ignored.setdefault((answer.property_racks, racks.value), []).append(broker)
     for (value, enforced), brokers in sorted(ignored.items()):
         means = (
-            f"{MIN_RACKS}={value} in the properties of {brokers_in_words(brokers)} is ignored: the cluster's value is"
+            f"{MIN_RACKS}={value} in the properties of {brokers_text(brokers)} is ignored: the cluster's value is"
             f" {enforced}, and only the metadata counts"
         )
         remedy = (
@@ -272,7 +284,7 @@ def _differ(what: str, needs: Mapping[int, Need], topic: str) -> Iterable[Findin
         if len(set(values.values())) > 1:
             means = f"brokers disagree about {name} ({what}): {_by_value(values)}"
             remedy = (
-                "some are behind the controller: ask again, see their logs"
+                "some are behind the controller: check again, see their logs"
                 if topic
                 else "set it for the cluster: kafka-configs --entity-type brokers --entity-default"
             )
@@ -283,4 +295,4 @@ def _by_value(values: Mapping[int, int]) -> str:
     by_value: dict[int, list[int]] = {}
     for broker, value in sorted(values.items()):
         by_value.setdefault(value, []).append(broker)
-    return "; ".join(f"{value} on {brokers_in_words(brokers)}" for value, brokers in sorted(by_value.items()))
+    return "; ".join(f"{value} on {brokers_text(brokers)}" for value, brokers in sorted(by_value.items()))

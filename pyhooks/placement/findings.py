@@ -123,7 +123,7 @@ def topic_reports(cluster: ClusterSnapshot, topics: Sequence[CheckedTopic]) -> t
     reports = []
     for topic in topics:
         states = forecast_topic(topic, cluster, racks)
-        found = [*_untold(topic, states), *_of_states(topic, states, cluster, room)]
+        found = [*_unknown_findings(topic, states), *_forecast_findings(topic, states, cluster, room)]
         reports.append(TopicReport(topic, states, worst_first(found)))
     return tuple(reports)
 
@@ -163,7 +163,7 @@ def cluster_findings(cluster: ClusterSnapshot, default: Need | None) -> tuple[Fi
     without = sorted(broker.broker_id for broker in cluster.brokers.values() if broker.rack == NO_RACK)
     if without:
         required = max([default.min_racks if default else 1, *map(effective_racks, cluster.topics)])
-        means = f"{brokers_in_words(without)} without a rack: they count for no rack"
+        means = f"{brokers_text(without)} without a rack: they count for no rack"
         if required > 1:
             means += f", while min.insync.racks is up to {required}; a raise of it is refused"
         found.append(
@@ -178,15 +178,17 @@ def cluster_findings(cluster: ClusterSnapshot, default: Need | None) -> tuple[Fi
         means = f"all brokers are in rack {min(named)}, so no placement survives its loss"
         found.append(Finding("notice", "one-rack", means, "add brokers in another rack"))
     for alike in _similar(named):
-        means = f"racks {some([repr(rack) for rack in alike])} differ in case or spaces alone, and count as different"
-        found.append(Finding("notice", "similar-racks", means, "set broker.rack alike on brokers of the same rack"))
+        means = (
+            f"racks {names_text([repr(rack) for rack in alike])} differ only in case or spaces, and count as different"
+        )
+        found.append(Finding("notice", "similar-racks", means, "set the same broker.rack on all brokers of a rack"))
     if default is not None and default.min_racks > max(1, len(named)):
         when = "" if cluster.enforced else " as soon as min.insync.racks is enforced"
         found.append(
             Finding(
                 "error",
                 "default-above-racks",
-                f"brokers ask for {default.min_racks} racks by default, and there are {len(named)}: a new topic with"
+                f"brokers require {default.min_racks} racks by default, and there are {len(named)}: a new topic with"
                 f" that many replicas would refuse every write with acks=all{when}",
                 "add brokers in other racks, or lower min.insync.racks of the cluster",
             )
@@ -217,7 +219,7 @@ def weaker_internal_topics(cluster: ClusterSnapshot, topics: Iterable[CheckedTop
         if above:
             wanted = max(required[topic] for topic in above)
             means = (
-                f"requires racks: {fewest}, and {some(above)} up to {wanted}: {lost} can be lost with {fewest}"
+                f"requires racks: {fewest}, and {names_text(above)} up to {wanted}: {lost} can be lost with {fewest}"
                 f" rack{'s' * (fewest > 1)}, though the records are not"
             )
             remedy = f"set min.insync.racks={wanted} on it: {what} is only as safe as this topic"
@@ -225,13 +227,15 @@ def weaker_internal_topics(cluster: ClusterSnapshot, topics: Iterable[CheckedTop
 
 
 def _unanswered(cluster: ClusterSnapshot) -> Iterable[Finding]:
-    again = "see that brokers can be reached from here, and let the principal of --command-config describe the cluster"
+    remedy = (
+        "make sure brokers can be reached from here, and let the principal of --command-config describe the cluster"
+    )
     if because := cluster.unanswered.get("quorum"):
-        means = f"unknown who the controllers are, so it is open whether they survive the loss of a rack: {because}"
-        yield Finding("unknown", "quorum-unanswered", means, again)
+        means = f"the controllers are unknown, and whether they survive the loss of a rack: {because}"
+        yield Finding("unknown", "quorum-unanswered", means, remedy)
     if because := cluster.unanswered.get("reassignments"):
         means = f"unknown which partitions are being reassigned: {because}"
-        yield Finding("unknown", "reassignments-unanswered", means, again)
+        yield Finding("unknown", "reassignments-unanswered", means, remedy)
 
 
 def _similar(racks: Collection[str]) -> Iterable[list[str]]:
@@ -247,37 +251,37 @@ def _quorum(cluster: ClusterSnapshot, racks: int) -> Iterable[Finding]:
     if "quorum" in cluster.unanswered:
         return
     if cluster.voters is None:
-        means = (
-            "the cluster does not tell who its controllers are, so it is open whether they survive the loss of a rack"
-        )
-        yield Finding("notice", "quorum-unknown", means, "see that no rack has half of the controllers or more")
+        means = "the cluster does not report its controllers, so it is unknown whether they survive the loss of a rack"
+        yield Finding("notice", "quorum-unknown", means, "make sure that no rack has half of the controllers or more")
         return
     elsewhere = [voter for voter in cluster.voters if voter not in cluster.brokers]
     if elsewhere:
-        means = f"controllers {some(list(map(str, elsewhere)))} are no brokers: Kafka does not know their racks"
-        yield Finding("notice", "quorum-racks-unknown", means, "see that no rack has half of the controllers or more")
+        means = f"controllers {names_text(list(map(str, elsewhere)))} are not brokers: Kafka does not know their racks"
+        yield Finding(
+            "notice", "quorum-racks-unknown", means, "make sure that no rack has half of the controllers or more"
+        )
     placed = Counter(cluster.brokers[voter].rack for voter in cluster.voters if voter in cluster.brokers)
     total = len(cluster.voters)
     stops = sorted(rack for rack, number in placed.items() if rack != NO_RACK and 2 * (total - number) <= total)
     if stops:
         means = (
-            f"the loss of {_any('rack', stops)} takes the majority of the {total} controllers: no leader is elected and"
-            " no ISR shrinks any more, so that writes with acks=all wait wherever a replica is lost"
+            f"the loss of {_any_of('rack', stops)} leaves no majority of the {total} controllers: no leader is elected"
+            " and no ISR shrinks any more, so writes with acks=all wait wherever a replica is lost"
             if total > 1
-            else f"there is one controller, in rack {stops[0]}: without it nobody elects leaders or shrinks an ISR"
+            else f"there is one controller, in rack {stops[0]}: without it no leader is elected and no ISR shrinks"
         )
         # with one or two controllers, or two racks, no placement would survive: it is a choice
         severity: Severity = "risk" if total > 2 and racks > 2 else "notice"
         yield Finding(severity, "quorum-loss", means, "place controllers in three racks, or outside of them")
 
 
-def _untold(topic: CheckedTopic, states: Sequence[PartitionForecast]) -> Iterable[Finding]:
+def _unknown_findings(topic: CheckedTopic, states: Sequence[PartitionForecast]) -> Iterable[Finding]:
     if topic.unanswered:
         yield Finding(
             "unknown",
             "topic-unanswered",
             f"its partitions are unknown: {topic.unanswered}",
-            "let the principal of --command-config describe the topic, ask again",
+            "let the principal of --command-config describe the topic, check again",
             topic.name,
         )
         return
@@ -285,27 +289,27 @@ def _untold(topic: CheckedTopic, states: Sequence[PartitionForecast]) -> Iterabl
         yield Finding(
             "unknown",
             "settings-unknown",
-            "no broker told min.insync.replicas of this topic",
-            "let the principal of --command-config describe configs of topics, or start the brokers that have it",
+            "no broker reported min.insync.replicas of this topic",
+            "let the principal of --command-config describe configs of topics, or start its brokers",
             topic.name,
         )
 
 
-def _of_states(
+def _forecast_findings(
     topic: CheckedTopic, states: Sequence[PartitionForecast], cluster: ClusterSnapshot, room: RackSizes
 ) -> Iterable[Finding]:
     if topic.need is None:
         return
     alike: dict[tuple[object, ...], list[tuple[int, _Note]]] = {}
     for state in states:
-        for note in _of_state(state, topic.need, cluster, room):
+        for note in _partition_notes(state, topic.need, cluster, room):
             alike.setdefault(note.kind, []).append((state.partition.number, note))
     for found in alike.values():
         kind = found[0][1]
         filled = {
-            "racks": some(list(map(rack_name, kind.racks))) or "none",
-            "names": _any(kind.thing, {name for _, note in found for name in note.names}),
-            "brokers": brokers_in_words({broker for _, note in found for broker in note.brokers}),
+            "racks": names_text(list(map(rack_name, kind.racks))) or "none",
+            "names": _any_of(kind.thing, {name for _, note in found for name in note.names}),
+            "brokers": brokers_text({broker for _, note in found for broker in note.brokers}),
         }
         means, remedy = kind.means.format_map(filled), kind.remedy.format_map(filled)
         yield Finding(kind.severity, kind.code, means, remedy, topic.name, tuple(number for number, _ in found))
@@ -320,44 +324,46 @@ def _capped(topic: CheckedTopic, need: Need) -> Iterable[Finding]:
         yield Finding("notice", "racks-capped", means, f"set it to {fewest}, or add replicas", topic.name)
     if several and need.replicas.value > fewest:
         means = (
-            f"min.insync.replicas={need.replicas.value} is above the number of replicas: Kafka 3.7 and later take it as"
-            f" {fewest}, earlier ones refuse every write with acks=all"
+            f"min.insync.replicas={need.replicas.value} is above the number of replicas: Kafka 3.7 and later treat it"
+            f" as {fewest}, earlier ones refuse every write with acks=all"
         )
         yield Finding("notice", "replicas-capped", means, f"set it to {fewest}, or add replicas", topic.name)
 
 
-def _of_state(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room: RackSizes) -> Iterable[_Note]:
-    yield from _now(state)
-    yield from _reach(state, need, cluster, room)
+def _partition_notes(
+    state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room: RackSizes
+) -> Iterable[_Note]:
+    yield from _current_notes(state)
+    yield from _reach_notes(state, need, cluster, room)
     if state.reachable or not cluster.enforced:
         # if R is in force and the placement can't reach it, only that matters until it is fixed
-        yield from _losses(state, need, cluster, room)
-        yield from _alone(state, need, cluster, room)
+        yield from _loss_notes(state, need, cluster, room)
+        yield from _alone_notes(state, need, cluster, room)
     if state.partition.adding or state.partition.removing:
         means = (
-            "a reassignment is under way; until it ends, min.insync.racks is capped without the replicas that it adds"
+            "a reassignment is in progress; until it ends, min.insync.racks is capped without the replicas that it adds"
         )
-        yield _Note("notice", "reassigning", means, "ask again when it has ended")
+        yield _Note("notice", "reassigning", means, "check again when it has ended")
 
 
-def _now(state: PartitionForecast) -> Iterable[_Note]:
+def _current_notes(state: PartitionForecast) -> Iterable[_Note]:
     partition, now = state.partition, state.now
     if partition.leader < 0:
-        who = partition.elr or partition.isr or partition.replicas
-        yield _Note("error", "offline", "no leader: nothing can be written or read", "start {brokers}", brokers=who)
+        candidates = partition.elr or partition.isr or partition.replicas
+        yield _Note("error", "offline", "no leader: no writes or reads", "start {brokers}", brokers=candidates)
         return
-    behind = _behind(state)
+    behind = _out_of_sync(state)
     if not now.enough_replicas:
-        means = f"refuses acks=all now: {now.replicas} in sync, min.insync.replicas asks for {now.need_replicas}"
+        means = f"refuses acks=all now: {now.replicas} in sync, min.insync.replicas requires {now.need_replicas}"
         yield _Note("error", "too-few-replicas", means, _BACK, brokers=behind)
     if not now.enough_racks and state.reachable:
-        means = f"refuses acks=all now: in sync in rack {{racks}}, min.insync.racks asks for {now.need_racks}"
+        means = f"refuses acks=all now: in sync in rack {{racks}}, min.insync.racks requires {now.need_racks}"
         yield _Note("error", "too-few-racks", means, _BACK, brokers=behind, racks=state.isr_racks)
 
 
-def _reach(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room: RackSizes) -> Iterable[_Note]:
+def _reach_notes(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room: RackSizes) -> Iterable[_Note]:
     if state.strangers:
-        means = "has replicas on {brokers}, which the cluster does not know: their racks can't be told"
+        means = "has replicas on {brokers}, which the cluster does not know: their racks are unknown"
         remedy = "start {brokers}, or reassign the partitions"
         yield _Note("unknown", "unknown-brokers", means, remedy, brokers=state.strangers)
     needed = gate.capped(need.min_racks, len(state.partition.target))
@@ -373,9 +379,9 @@ def _reach(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room:
         elif state.writable:
             effect = "refuses acks=all as soon as its reassignment has ended"
         else:
-            effect = "never takes a write with acks=all"
-        means = f"{effect}: replicas in rack {{racks}}, min.insync.racks asks for {needed}"
-        remedy = "move replicas: rackgate check --plan tells which"
+            effect = "never accepts a write with acks=all"
+        means = f"{effect}: replicas in rack {{racks}}, min.insync.racks requires {needed}"
+        remedy = "move replicas: rackgate check --plan lists them"
         if without:
             remedy = "set broker.rack on {brokers}, which count for no rack, restart them, then check again"
         elif named < needed:
@@ -383,7 +389,7 @@ def _reach(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room:
         yield _Note("error", "racks-out-of-reach", means, remedy, brokers=without, racks=state.racks)
 
 
-def _losses(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room: RackSizes) -> Iterable[_Note]:
+def _loss_notes(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room: RackSizes) -> Iterable[_Note]:
     now, whole = state.stopped_by, state.stopped_when_whole
     replicas = len(state.partition.target)
     limits = limits_of(need, replicas, enforced=cluster.enforced)
@@ -394,8 +400,8 @@ def _losses(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room
     )
     for kind, stops_now, stops_whole, better in kinds:
         if extra := tuple(name for name in stops_now if name not in stops_whole):
-            means = "the loss of {names} stops acks=all as long as not all replicas are in sync"
-            yield _Note("risk", f"{kind}-loss-stops-now", means, _BACK, kind, extra, _behind(state))
+            means = "the loss of {names} stops acks=all until all replicas are in sync"
+            yield _Note("risk", f"{kind}-loss-stops-now", means, _BACK, kind, extra, _out_of_sync(state))
         if not stops_whole:
             continue
         means = "the loss of {names} stops acks=all"
@@ -403,11 +409,11 @@ def _losses(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room
             remedy = f"spread the {replicas} replicas more evenly over the racks: another placement would survive it"
             yield _Note("risk", f"{kind}-loss-stops", means, remedy, kind, stops_whole)
         else:
-            remedy = f"no placement of {replicas} here would survive it: it is what {_asks(limits)} asks for"
+            remedy = f"no placement of {replicas} here would survive it: {_limits_text(limits)} requires it"
             yield _Note("notice", f"{kind}-loss-stops-by-choice", means, remedy, kind, stops_whole)
 
 
-def _alone(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room: RackSizes) -> Iterable[_Note]:
+def _alone_notes(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room: RackSizes) -> Iterable[_Note]:
     if not state.lone_racks or len(state.partition.target) < 2 or len(room.sizes) + room.without < 2:
         # with one replica or one rack no placement survives a rack loss; see also the finding one-rack
         return
@@ -416,14 +422,14 @@ def _alone(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room:
     remedy = f"{require}, or place fewer than {needed} replicas in a rack"
     known = [cluster.brokers[replica] for replica in state.partition.target if replica in cluster.brokers]
     if len({broker.rack for broker in known}) == 1:
-        means = "all replicas are in {names}: what they acknowledge is lost with it"
+        means = "all replicas are in {names}: acknowledged records are lost with it"
         severity: Severity = "risk" if needed > 1 else "notice"
         yield _Note(severity, "all-in-one-rack", means, "place replicas in other racks too", "rack", names)
     elif needed == 1:
         means = "a single replica can acknowledge, as min.insync.replicas=1 allows"
         yield _Note("notice", "one-replica-acknowledges", means, f"set min.insync.replicas=2; {require}")
     elif state.lone_now:
-        means = "{names} alone acknowledges now: what is acknowledged is lost with it"
+        means = "{names} alone acknowledges now: acknowledged records are lost with it"
         alone = tuple(map(rack_name, state.isr_racks or (NO_RACK,)))
         yield _Note("risk", "one-rack-acknowledges-now", means, remedy, "rack", alone)
     else:
@@ -435,7 +441,7 @@ def _require(state: PartitionForecast, need: Need, cluster: ClusterSnapshot) -> 
     """Return the remedy that makes the topic require racks."""
     if need.racks is None:
         # no broker knows min.insync.racks, so it can't be set yet
-        return "put the overlay in front and require racks"
+        return "put the overlay first on the classpath and require racks"
     if cluster.enforced or need.min_racks <= 1:
         return "require racks (min.insync.racks=2)"
     # R is set but not enforced; if the placement can't reach it, enforcing it would stop all writes
@@ -443,15 +449,15 @@ def _require(state: PartitionForecast, need: Need, cluster: ClusterSnapshot) -> 
     return f"{first}enforce min.insync.racks={need.min_racks} ({UPGRADE})"
 
 
-def _behind(state: PartitionForecast) -> tuple[int, ...]:
+def _out_of_sync(state: PartitionForecast) -> tuple[int, ...]:
     return tuple(replica for replica in state.partition.replicas if replica not in state.partition.isr)
 
 
-def _asks(limits: Limits) -> str:
+def _limits_text(limits: Limits) -> str:
     return f"M={limits.replicas}" + (f" and R={limits.racks}" if limits.racks > 1 else "")
 
 
-def _any(thing: str, names: Collection[str]) -> str:
+def _any_of(thing: str, names: Collection[str]) -> str:
     if len(names) <= 1:
         return f"{thing} {''.join(names)}"
     first, *rest = sorted(names, key=lambda name: (len(name), name))
@@ -460,12 +466,12 @@ def _any(thing: str, names: Collection[str]) -> str:
     return f"{thing} {', '.join([first, *rest[:-1]])} or {rest[-1]}"
 
 
-def brokers_in_words(brokers: Collection[int]) -> str:
+def brokers_text(brokers: Collection[int]) -> str:
     """Format broker ids for a sentence, shortened if there are many."""
-    return f"broker{'s' * (len(brokers) > 1)} {some(list(map(str, sorted(brokers))))}"
+    return f"broker{'s' * (len(brokers) > 1)} {names_text(list(map(str, sorted(brokers))))}"
 
 
-def some(names: Sequence[str]) -> str:
+def names_text(names: Sequence[str]) -> str:
     """Format names for a sentence, shortened if there are many."""
     more = len(names) - MANY
     return ", ".join(names) if more <= 1 else f"{', '.join(names[:MANY])} and {more} more"

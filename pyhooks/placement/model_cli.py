@@ -22,7 +22,9 @@ WIDTH = 120  # columns, where there is no terminal
 MAX_RACKS = 100
 
 model_app = typer.Typer(
-    name="model", no_args_is_help=True, help="What RF, M, R and a placement buy, in numbers; needs no cluster."
+    name="model",
+    no_args_is_help=True,
+    help="Compute and simulate availability and losses of a placement; needs no cluster.",
 )
 plan_app = typer.Typer()
 
@@ -33,8 +35,8 @@ EXACT_EPILOG = (
 )
 PLAN_EPILOG = (
     "Examples: rackgate plan --racks a:2,b:2,c:1 · rackgate plan --racks a:3,b:3 --rf 4 --rack-away 2x1h · rackgate"
-    " plan --racks a:2,b:2,c:1 --placement a,a,b --placement a,b,c --picture out/plan. To mend the placement of topics"
-    " that exist: rackgate check --plan."
+    " plan --racks a:2,b:2,c:1 --placement a,a,b --placement a,b,c --picture out/plan. To fix the placement of"
+    " existing topics: rackgate check --plan."
 )
 
 
@@ -42,29 +44,32 @@ BrokerAway = Annotated[
     str,
     typer.Option(
         ch.BROKER_AWAY.option,
-        help="How much a broker is out of the ISR: a probability, or 4x1h (4 times a year, 1 h each).",
+        help="Share of time in which a broker is out of the ISR: 0.01, or 4x1h (4 times a year, 1 h each).",
     ),
 ]
-RackAway = Annotated[str, typer.Option(ch.RACK_AWAY.option, help="How much a rack is away, in the same way.")]
+RackAway = Annotated[
+    str, typer.Option(ch.RACK_AWAY.option, help="Share of time in which a rack is unavailable, in the same form.")
+]
 BrokerDestroyed = Annotated[
     str,
     typer.Option(
         ch.BROKER_DESTROYED.option,
-        help="How likely a replica is destroyed: a probability within the window, or 0.02/y (so often a year).",
+        help="Probability that a replica is destroyed within the window, or a rate per year: 0.02/y.",
     ),
 ]
 RackDestroyed = Annotated[
-    str, typer.Option(ch.RACK_DESTROYED.option, help="How likely all in a rack is destroyed, in the same way.")
+    str,
+    typer.Option(
+        ch.RACK_DESTROYED.option, help="Probability that all replicas in a rack are destroyed, in the same form."
+    ),
 ]
-Window = Annotated[
-    str, typer.Option(ch.WINDOW.option, help="How long it takes until a lost copy is made again; at most a year.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="All that was found, for programs.")]
+Window = Annotated[str, typer.Option(ch.WINDOW.option, help="Time until a lost copy is replaced; at most a year.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")]
 
 
 @model_app.callback()
 def _model() -> None:
-    """A group, also while it has one command."""
+    """Keep the command group if it has one command."""
 
 
 @model_app.command("exact", epilog=EXACT_EPILOG)
@@ -82,18 +87,16 @@ def exact_command(
     window: Window = ch.WINDOW.value,
     elr: Annotated[
         str,
-        typer.Option(
-            help="Who is remembered as fit to lead: racks (the overlay), replicas (stock Kafka), off (no ELR)."
-        ),
+        typer.Option(help="Sufficient ISR for the ELR: by racks (the overlay), replicas (stock Kafka), off (no ELR)."),
     ] = "racks",
     as_json: AsJson = False,
 ) -> None:
-    """Weighs one placement: exact sums over all failures of its brokers and racks.
+    """Evaluate one placement by exact sums over all failures of its brokers and racks.
 
-    How often acks=all is refused and why, how often one rack acknowledges alone, how likely acknowledged records are
-    lost: if all that can lead are destroyed. At "worst" these are the likeliest to be destroyed that M, R and ELR
-    allow, "usual" is by the ISR of a random moment, "whole" while all replicas are in it. What is modelled and what is
-    left out: pyhooks/placement/exact_model.py.
+    The report has how often acks=all is refused and why, how often one rack acknowledges alone, and how likely
+    acknowledged records are lost because all replicas that can lead are destroyed. "worst" is the ISR most likely to be
+    destroyed that M, R and ELR allow, "usual" the ISR of a random moment, "whole" an ISR of all replicas. The model and
+    its limits: pyhooks/placement/exact_model.py.
     """
     numbers = ch.parse_probabilities(broker_away, rack_away, broker_destroyed, rack_destroyed, window)
     made = placement(where, "--placement")
@@ -126,15 +129,15 @@ def plan_command(
     window: Window = ch.WINDOW.value,
     picture: Annotated[
         Path | None,
-        typer.Option(help="Draw the frontier: FILE.png and FILE.svg are written, or replaced.", metavar="FILE"),
+        typer.Option(help="Write a plot with the Pareto frontier to FILE.png and FILE.svg.", metavar="FILE"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compares RF, M, R and placements for new topics of a cluster with these racks, and advises.
+    """Compare RF, M, R and placements for new topics of a cluster with these racks, and recommend some.
 
-    A table of what can be had: refusals, acknowledged records lost (worst and usual, as in "rackgate model exact"),
-    copies stored (RF) and copies that cross racks; what something else beats is grey. R 1-2 in a row means that both
-    have the same effect there.
+    The table has for each choice refusals, losses of acknowledged records (worst and usual, as in "rackgate model
+    exact"), stored copies (RF) and copies that cross racks. A choice that another one dominates is grey. R 1-2 in a row
+    means that both have the same effect.
     """
     numbers = ch.parse_probabilities(broker_away, rack_away, broker_destroyed, rack_destroyed, window)
     room = parse(racks, "--racks")
@@ -144,7 +147,7 @@ def plan_command(
     from pyhooks.placement.choices import advice, choices
 
     found = choices(
-        track_progress(_placements(room, rf or [], where or []), Console(stderr=True), "weighing placements"),
+        track_progress(_placements(room, rf or [], where or []), Console(stderr=True), "evaluating placements"),
         numbers,
     )
     given = advice(found)
@@ -173,7 +176,7 @@ def _placements(room: dict[str, int], rf: list[int], where: list[str]) -> list[P
 def _fits(minimum: int, option: str, made: Placement) -> None:
     if minimum > made.replicas:
         raise RackgateError(
-            f"{option} {minimum}: the placement has {made.replicas} replicas, and Kafka would count {made.replicas}"
+            f"{option} {minimum}: the placement has {made.replicas} replicas, and Kafka would use {made.replicas}"
         )
 
 

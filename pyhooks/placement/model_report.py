@@ -25,7 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pyhooks.core.terminal import plain
-from pyhooks.placement.choices import Advice, Choice, goes_on, outlived
+from pyhooks.placement.choices import Advice, Choice, availability_text, durability_text
 from pyhooks.placement.exact_model import Evaluation
 from pyhooks.placement.failure_rates import DEFAULTS, FailureProbabilities
 from pyhooks.placement.replica_placement import Placement
@@ -122,12 +122,12 @@ def print_exact(console: Console, weighed: Evaluation, chances: FailureProbabili
     console.print()
     console.print(_times(weighed))
     console.print(_losses(weighed))
-    console.print("worst: whichever may come to be all that can lead · usual: the ISR of a random moment", style="dim")
+    console.print("worst: the ISR most likely to be destroyed · usual: the ISR of a random moment", style="dim")
     console.print("whole: all replicas are in the ISR · lost: all of them are destroyed within the window", style="dim")
     console.print(_chances(chances), style="dim", soft_wrap=True)
     for one in (
-        goes_on(weighed.writes_without_racks, weighed.writes_without_brokers),
-        outlived(weighed.outlives_racks, weighed.outlives_brokers),
+        availability_text(weighed.writes_without_racks, weighed.writes_without_brokers),
+        durability_text(weighed.outlives_racks, weighed.outlives_brokers),
     ):
         console.print(one, soft_wrap=True)
 
@@ -141,7 +141,7 @@ def _times(weighed: Evaluation) -> RenderableType:
         ("writes refused", refused.total, ""),
         ("  too few racks", refused.racks, "NotEnoughRacksException"),
         ("  too few replicas", refused.replicas, "NotEnoughReplicasException"),
-        ("  no leader", refused.no_leader, "nobody is there; waits after it not counted"),
+        ("  no leader", refused.no_leader, "no replica is available; waits after it not counted"),
         ("one rack acknowledges alone", weighed.one_rack_alone, ""),
     ):
         table.add_row(name, chance(value), of_a_year(value), note)
@@ -161,7 +161,7 @@ def _losses(weighed: Evaluation) -> RenderableType:
 
 def _chances(chances: FailureProbabilities) -> str:
     return (
-        f"away, of a year: a broker {of_a_year(chances.broker_away)}, a rack {of_a_year(chances.rack_away)};"
+        f"unavailable, of a year: a broker {of_a_year(chances.broker_away)}, a rack {of_a_year(chances.rack_away)};"
         f" destroyed within the window: a broker {chance(chances.broker_destroyed)}, a rack"
         f" {chance(chances.rack_destroyed)}"
     )
@@ -173,8 +173,8 @@ def print_plan(
     """Print the table of all choices and the recommendations."""
     console.print(_table(found))
     for legend in (
-        "racks, brokers: so many, whichever, may be away and writes go on, or be lost and no acknowledged record is",
-        "grey: another one is as good in refusals, worst loss, copies and those across racks, and better in one",
+        "racks, brokers: how many, whichever, may be unavailable while writes continue, or destroyed without loss",
+        "grey: another choice is as good in refusals, worst loss, copies and copies across racks, and better in one",
     ):
         console.print(legend, style="dim", soft_wrap=True)
     console.print(_chances(chances), style="dim", soft_wrap=True)
@@ -204,7 +204,7 @@ def _table(found: Sequence[Choice]) -> RenderableType:
     table.add_column("R", justify="right", no_wrap=True)
     for name in ("refused\na year", "one\nrack\nalone", "lost\nworst", "lost\nusual"):
         table.add_column(name, justify="right", no_wrap=True)
-    for name in ("racks,\nbrokers\naway", "racks,\nbrokers\nlost"):
+    for name in ("racks,\nbrokers\ndown", "racks,\nbrokers\nlost"):
         table.add_column(name, justify="center", no_wrap=True)
     table.add_column("across\nracks", justify="right", no_wrap=True)
     for one in found:

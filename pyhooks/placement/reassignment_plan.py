@@ -112,7 +112,7 @@ def plan_reassignment(cluster: ClusterSnapshot, topics: frozenset[str] | None = 
         if topics is not None and topic.name not in topics:
             continue
         if topic.need is None:
-            because = topic.unanswered or "no broker told its settings"
+            because = topic.unanswered or "no broker reported its settings"
             unknown.append(UnknownTopic(topic.name, because))
             continue
         for partition in topic.partitions:
@@ -120,11 +120,11 @@ def plan_reassignment(cluster: ClusterSnapshot, topics: frozenset[str] | None = 
                 continue
             needed = gate.capped(topic.need.min_racks, len(partition.target))
             if partition.adding or partition.removing:
-                because = "it is being reassigned: wait for the end or cancel that, then ask again"
+                because = "it is being reassigned: wait until that ends or cancel it, then check again"
                 refusals.append(UnfixablePartition(partition, because))
                 continue
             if "reassignments" in cluster.unanswered:
-                because = "it may be being reassigned, which no broker told: ask again"
+                because = "no broker reported whether it is being reassigned: check again"
                 refusals.append(UnfixablePartition(partition, because))
                 continue
             replicas = _spread(partition, needed, cluster, racks, load)

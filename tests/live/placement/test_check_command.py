@@ -74,7 +74,7 @@ def test_a_bad_placement_is_told_mended_and_fine_then(classpath: str, patched: B
     assert made.returncode == 0, made.stderr
     moves = json.loads(made.stdout)["partitions"]
     assert [(move["topic"], move["partition"], move["replicas"][0]) for move in moves] == [("bad", 0, 1), ("bad", 1, 2)]
-    assert "2 partitions to mend, 2 replicas to move" in made.stderr
+    assert "2 partitions to fix, 2 replicas to move" in made.stderr
     plan = tmp_path / "plan.json"
     plan.write_text(made.stdout, encoding="utf-8")
     words = ["--bootstrap-server", patched.bootstrap, "--reassignment-json-file", str(plan)]

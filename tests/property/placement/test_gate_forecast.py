@@ -315,7 +315,11 @@ def test_without_the_feature_a_placement_that_can_not_reach_r_acknowledges_in_on
         (2, False, f"enforce min.insync.racks=2 ({UPGRADE}), or place fewer than 2 replicas in a rack"),
         (1, False, "require racks (min.insync.racks=2), or place fewer than 2 replicas in a rack"),
         (1, True, "require racks (min.insync.racks=2), or place fewer than 2 replicas in a rack"),
-        (None, False, "put the overlay in front and require racks, or place fewer than 2 replicas in a rack"),
+        (
+            None,
+            False,
+            "put the overlay first on the classpath and require racks, or place fewer than 2 replicas in a rack",
+        ),
     ],
 )
 def test_what_to_do_so_that_no_rack_acknowledges_alone(racks: int | None, enforced: bool, remedy: str) -> None:

@@ -1,4 +1,4 @@
-"""Table, sentences and JSON of the check, and who enforces, on clusters that are written down."""
+"""Table, sentences and JSON of the check, and the enforcement by brokers, on given clusters."""
 
 from __future__ import annotations
 
@@ -212,21 +212,22 @@ def mixed() -> ClusterObservation:
         ),
     )
     answers = {1: PATCHED, 2: PATCHED, 3: PATCHED, 4: answer(PATCHED, need(2, 1, "broker"))}
-    return seen(answers, topics, silent={5: "h5:9092: does not answer within 15 s"})
+    return seen(answers, topics, silent={5: "h5:9092: no response within 15 s"})
 
 
 def test_the_table_says_it_in_100_columns() -> None:
     text = printed(report(mixed()))
     assert max(map(len, text.splitlines())) <= 100
     line = " ".join(text.split())
-    assert "rack a alone acknowledges now: what is acknowledged is lost with it" in line
+    assert "rack a alone acknowledges now: acknowledged records are lost with it" in line
     assert (
-        "audit, partition 0: never takes a write with acks=all: replicas in rack a, min.insync.racks asks for 2" in line
+        "audit, partition 0: never accepts a write with acks=all: replicas in rack a, min.insync.racks requires 2"
+        in line
     )
     assert "[currency]" in line.replace(" ", ""), "names are no markup"
-    assert "broker 5 did not answer: h5:9092: does not answer within 15 s" in line
+    assert "broker 5 did not respond: h5:9092: no response within 15 s" in line
     assert "at risk" in line
-    assert "not shown: what settings ask for" in line
+    assert "not shown: consequences of the settings" in line
     assert "min.insync.replicas=3 is above the number of replicas" not in line
     assert "min.insync.replicas=3 is above the number of replicas" in " ".join(
         printed(report(mixed()), strict=True).split()
@@ -292,7 +293,7 @@ def test_the_json_has_all_that_its_description_names() -> None:
     assert by_name["__consumer_offsets"]["internal"] is True
     assert by_name["wide"]["partitions"][0]["needs"] == {"replicas": 2, "racks": 2}
     silent = told["brokers"][4]
-    assert (silent["answered"], silent["because"]) == (False, "h5:9092: does not answer within 15 s")
+    assert (silent["answered"], silent["because"]) == (False, "h5:9092: no response within 15 s")
 
 
 def test_fewer_racks_than_expected_are_a_risk() -> None:

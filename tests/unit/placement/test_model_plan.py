@@ -170,7 +170,7 @@ def test_advice_for_three_racks() -> None:
     for one in (durable, available):
         assert one.choice is not None
         assert (str(one.choice.placement), one.choice.min_replicas, one.choice.min_racks) == ("a b c", 2, (1, 2))
-        assert "R=2 does what R=1 does until replicas are moved" in one.because
+        assert "R=2 has the same effect as R=1 until replicas are moved" in one.because
     assert cheap.choice is not None
     assert (str(cheap.choice.placement), cheap.choice.min_replicas, cheap.choice.min_racks) == ("a a b", 2, (1,))
     assert "one rack may be the only one with them" in cheap.because
@@ -207,8 +207,8 @@ def test_with_two_racks_there_is_a_price_either_way() -> None:
 def test_advice_says_where_there_is_none() -> None:
     durable, available, cheap = advice(all_of({"a": 2}))
     assert durable.choice is available.choice is cheap.choice is None
-    assert durable.because == "nothing in the table does: it takes two racks and RF 2"
-    assert cheap.because == "nothing in the table does: it takes RF 3"
+    assert durable.because == "no choice in the table: that requires two racks and RF 2"
+    assert cheap.because == "no choice in the table: that requires RF 3"
 
 
 # The commands.

@@ -300,12 +300,12 @@ def test_an_error_is_one_safe_line(text: str) -> None:
 @pytest.mark.parametrize("pattern", ["a[b]", "a[b*", "?[b]", "*[b]"])
 def test_brackets_in_a_pattern_are_literal(pattern: str) -> None:
     topics = [CheckedTopic(name, False, (), None) for name in ("a[b]", "ab", "a.b", "a_b")]
-    assert [one.name for one in check_cli._chosen(topics, [pattern])] == ["a[b]"]
-    assert [one.name for one in check_cli._chosen(topics, ["a.b", "a_b"])] == ["a.b", "a_b"], (
+    assert [one.name for one in check_cli._select(topics, [pattern])] == ["a[b]"]
+    assert [one.name for one in check_cli._select(topics, ["a.b", "a_b"])] == ["a.b", "a_b"], (
         "neither stands for the other"
     )
     with pytest.raises(RackgateError, match="no such topic"):
-        check_cli._chosen(topics, ["a[.]b"])
+        check_cli._select(topics, ["a[.]b"])
 
 
 def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
