@@ -167,7 +167,7 @@ def _query(bootstrap: str, command_config: Path | None, timeout_s: float) -> Clu
 
         cluster_query.disable_client_log()
         return cluster_query.query_cluster(
-            bootstrap, cluster_query.client_config(command_config), timeout_s=timeout_s, say=status.update
+            bootstrap, cluster_query.client_config(command_config), timeout_s=timeout_s, report_step=status.update
         )
 
 

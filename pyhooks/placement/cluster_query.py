@@ -45,7 +45,7 @@ from pyhooks.placement.gate_forecast import Broker, CheckedTopic, ClusterSnapsho
 _SOURCES = {1: "topic", 2: "broker", 3: "cluster", 4: "file", 5: "default"}
 _FILE = 4
 # Sources whose R is in force at level 1, where only the metadata counts.
-_IN_METADATA = ("topic", "cluster")
+_METADATA_SOURCES = ("topic", "cluster")
 # If one broker of three is silent, all five clients happen to query it once in 243 times.
 _CLIENTS, _CLIENT_LEAST_S = 5, 2.0
 # Largest share of the remaining time for a request that the report can do without.
@@ -108,7 +108,7 @@ def disable_client_log() -> None:
 
 
 def query_cluster(
-    bootstrap: str, config: Mapping[str, str], *, timeout_s: float, say: Callable[[str], None]
+    bootstrap: str, config: Mapping[str, str], *, timeout_s: float, report_step: Callable[[str], None]
 ) -> ClusterObservation:
     """Query a cluster and all its brokers.
 
@@ -116,7 +116,7 @@ def query_cluster(
         bootstrap: bootstrap servers, ``host:port,…``.
         config: further properties of Kafka's clients.
         timeout_s: timeout of all requests together; closing the connections takes up to 2 s more.
-        say: called with a description of each step.
+        report_step: called with a description of each step.
 
     Raises:
         RackgateError: the cluster can't be queried. A single broker that does not respond is no error.
@@ -127,27 +127,27 @@ def query_cluster(
     try:
         with Admin(bootstrap, timeout_s=timeout_s, config=config, tries=_TRIES) as admin:
             admin.deadline = end
-            say("querying brokers and racks")
+            report_step("querying brokers and racks")
             cluster_id, nodes = admin.cluster()
-            say("querying topics")
+            report_step("querying topics")
             topics = admin.topics()
-            say("querying controllers")
+            report_step("querying controllers")
             admin.deadline = time.monotonic() + _left_s(end) * _SHARE
             try:
                 voters = admin.voters()
             except JavaError as error:
-                unanswered["quorum"] = _why(error)
+                unanswered["quorum"] = _reason(error)
     except JavaError as error:
-        raise _unasked(bootstrap, config, error, timeout_s) from error
-    say("querying reassignments")
-    moving = _reassignments(bootstrap, config, _left_s(end) * _SHARE)
-    if isinstance(moving, str):
-        unanswered["reassignments"] = moving
-        moving = {}
+        raise _query_error(bootstrap, config, error, timeout_s) from error
+    report_step("querying reassignments")
+    reassignments = _reassignments(bootstrap, config, _left_s(end) * _SHARE)
+    if isinstance(reassignments, str):
+        unanswered["reassignments"] = reassignments
+        reassignments = {}
     described = {name: state for name, state in topics.items() if isinstance(state, TopicState)}
     brokers, addresses = _brokers(nodes), _addresses(nodes)
-    say(f"querying the settings of {len(addresses)} brokers")
-    hosted = _hosted(described, set(addresses))
+    report_step(f"querying the settings of {len(addresses)} brokers")
+    hosted = _topics_by_broker(described, set(addresses))
     found = query_each_broker(addresses, hosted, config, timeout_s=_left_s(end) * (1 - _SHARE))
     enforcement = _enforcement(brokers, found)
     rest = sorted(set(described) - {topic for answer in found.answers.values() for topic in answer.topics})
@@ -157,14 +157,14 @@ def query_cluster(
         one = min(found.answers)
         again = query_each_broker({one: addresses[one]}, {one: rest}, config, timeout_s=_left_s(end))
         elsewhere = again.answers[one].topics if one in again.answers else {}
-    made = tuple(
-        _topic(name, state, moving, found.answers, elsewhere)
+    checked = tuple(
+        _topic(name, state, reassignments, found.answers, elsewhere)
         if isinstance(state, TopicState)
-        else CheckedTopic(name, internal=False, partitions=(), need=None, unanswered=_why(state))
+        else CheckedTopic(name, internal=False, partitions=(), need=None, unanswered=_reason(state))
         for name, state in topics.items()
     )
     return ClusterObservation(
-        ClusterSnapshot(cluster_id, brokers, made, enforcement.enforced, voters, unanswered), enforcement
+        ClusterSnapshot(cluster_id, brokers, checked, enforcement.enforced, voters, unanswered), enforcement
     )
 
 
@@ -187,17 +187,17 @@ def query_brokers(bootstrap: str, config: Mapping[str, str], *, timeout_s: float
         with Admin(bootstrap, timeout_s=timeout_s, config=config, tries=_TRIES) as admin:
             cluster_id, nodes = admin.cluster()
     except JavaError as error:
-        raise _unasked(bootstrap, config, error, timeout_s) from error
+        raise _query_error(bootstrap, config, error, timeout_s) from error
     brokers = _brokers(nodes)
     enforcement = _enforcement(brokers, query_each_broker(_addresses(nodes), {}, config, timeout_s=timeout_s))
     return ClusterObservation(ClusterSnapshot(cluster_id, brokers, (), enforcement.enforced), enforcement)
 
 
-def _unasked(bootstrap: str, config: Mapping[str, str], error: JavaError, timeout_s: float) -> RackgateError:
+def _query_error(bootstrap: str, config: Mapping[str, str], error: JavaError, timeout_s: float) -> RackgateError:
     if error.java_class in _TIMEOUTS:
         why = diagnose(bootstrap, config) or f"no response within {timeout_s:.0f} s"
     else:
-        why = _deepest(error)
+        why = _root_cause(error)
     return RackgateError(f"cluster {bootstrap}: {why}; see --bootstrap and --command-config")
 
 
@@ -237,13 +237,13 @@ def _reassignments(
             # before Kafka 2.4 neither this request nor such reassignments exist
             if error.java_class == UNSUPPORTED:
                 return {}
-            why = _why(error)
+            why = _reason(error)
             if error.java_class not in _TIMEOUTS:
                 return why
     return f"no response within {timeout_s:.0f} s: {why}"
 
 
-def _hosted(topics: Mapping[str, TopicState], brokers: set[int]) -> dict[int, list[str]]:
+def _topics_by_broker(topics: Mapping[str, TopicState], brokers: set[int]) -> dict[int, list[str]]:
     """Return the topics of which each broker has replicas."""
     hosted: dict[int, list[str]] = {broker: [] for broker in brokers}
     for name, state in topics.items():
@@ -256,20 +256,20 @@ def _hosted(topics: Mapping[str, TopicState], brokers: set[int]) -> dict[int, li
 def _topic(
     name: str,
     state: TopicState,
-    moving: Mapping[tuple[str, int], Reassignment],
+    reassignments: Mapping[tuple[str, int], Reassignment],
     answers: Mapping[int, BrokerResponse],
     elsewhere: Mapping[str, Need],
 ) -> CheckedTopic:
-    said = {broker: answer.topics[name] for broker, answer in answers.items() if name in answer.topics}
+    by_broker = {broker: answer.topics[name] for broker, answer in answers.items() if name in answer.topics}
     partitions = []
-    for number, told in sorted(state.partitions.items()):
-        change = moving.get((name, number), Reassignment())
+    for number, one in sorted(state.partitions.items()):
+        change = reassignments.get((name, number), Reassignment())
         partitions.append(
-            ReportedPartition(
-                name, number, told.leader, told.replicas, told.isr, told.elr, change.adding, change.removing
-            )
+            ReportedPartition(name, number, one.leader, one.replicas, one.isr, one.elr, change.adding, change.removing)
         )
-    return CheckedTopic(name, state.internal, tuple(partitions), strictest([*said.values(), elsewhere.get(name)]), said)
+    return CheckedTopic(
+        name, state.internal, tuple(partitions), strictest([*by_broker.values(), elsewhere.get(name)]), by_broker
+    )
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ class ReportedSettings:
     refused: dict[str, str] = field(default_factory=dict)
     invalid: dict[str, dict[str, str | None]] = field(default_factory=dict)
 
-    def take(self, results: Iterable[Mapping[str, Any]], wanted: Collection[str]) -> None:
+    def read(self, results: Iterable[Mapping[str, Any]], wanted: Collection[str]) -> None:
         """Read the results of a DescribeConfigs response in Kafka's JSON form.
 
         Args:
@@ -328,18 +328,18 @@ class ReportedSettings:
             else:
                 self.default = need
 
-    def end(self, wanted: Collection[str]) -> None:
+    def complete(self, wanted: Collection[str]) -> None:
         """Mark settings as refused that no result contained.
 
         Args:
-            wanted: as for ``take``.
+            wanted: as for ``read``.
         """
         for name in sorted(set(wanted) - self.topics.keys() - self.refused.keys() - self.invalid.keys()):
             self.refused[name] = "its response does not contain it"
         if self.default is None and "" not in self.refused and "" not in self.invalid:
             self.refused[""] = "its response does not contain them"
 
-    def in_metadata(self) -> None:
+    def use_metadata_only(self) -> None:
         """Replace an R that is not from the metadata by 1, as all nodes do at level 1."""
         if self.default is not None:
             self.default = _in_metadata(self.default)
@@ -347,7 +347,7 @@ class ReportedSettings:
 
 
 @dataclass
-class _Talk:
+class _Conversation:
     """Conversation with one broker: its pending requests and the responses so far."""
 
     broker: int
@@ -356,7 +356,7 @@ class _Talk:
     wanted: frozenset[str]
     answer: BrokerResponse | None = None
     open: int = 0
-    told: ReportedSettings = field(default_factory=ReportedSettings)
+    reported: ReportedSettings = field(default_factory=ReportedSettings)
 
 
 def _setting(config: Mapping[str, Any]) -> ConfigValue | None:
@@ -373,7 +373,7 @@ _NO_RACKS_REQUIRED = ConfigValue(1, "default")
 
 
 def _in_metadata(need: Need) -> Need:
-    if need.racks is None or need.racks.source in _IN_METADATA:
+    if need.racks is None or need.racks.source in _METADATA_SOURCES:
         return need
     return replace(need, racks=_NO_RACKS_REQUIRED)
 
@@ -409,25 +409,25 @@ def query_each_broker(
     """
     deadline = time.monotonic() + timeout_s
     each_s = timeout_s / max(1, math.ceil(len(brokers) / _AT_ONCE))
-    waiting = deque(sorted(brokers))
-    heard: dict[int, BrokerResponse | str] = {}
+    pending = deque(sorted(brokers))
+    responses: dict[int, BrokerResponse | str] = {}
     faults: list[Exception] = []
 
     def work() -> None:
-        while waiting and not faults:
+        while pending and not faults:
             try:
-                broker = waiting.popleft()
+                broker = pending.popleft()
             except IndexError:
                 return
             try:
                 left_s = min(each_s, deadline - time.monotonic())
-                heard[broker] = _ask_one(broker, brokers[broker], topics.get(broker, ()), config, left_s)
+                responses[broker] = _query_broker(broker, brokers[broker], topics.get(broker, ()), config, left_s)
             except jpype.JException as error:
-                heard[broker] = _why(JavaError.of(error))
-            except Exception as error:  # noqa: BLE001 - raised below, where somebody hears of it
+                responses[broker] = _reason(JavaError.of(error))
+            except Exception as error:  # noqa: BLE001 - raised below, in the caller's thread
                 faults.append(error)
 
-    # daemon threads, so that one waiting for DNS does not delay the end of the process
+    # daemon threads, so that one pending for DNS does not delay the end of the process
     threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_AT_ONCE, len(brokers)))]
     for thread in threads:
         thread.start()
@@ -435,7 +435,7 @@ def query_each_broker(
         thread.join(max(0.0, deadline + _GRACE_S - time.monotonic()))
     if faults:
         raise faults[0]
-    known = dict(heard)
+    known = dict(responses)
     late = {
         broker: f"{host}:{port}: no response within {timeout_s:.0f} s"
         for broker, (host, port) in brokers.items()
@@ -447,7 +447,7 @@ def query_each_broker(
     )
 
 
-def _ask_one(
+def _query_broker(
     broker: int, address: tuple[str, int], topics: Sequence[str], config: Mapping[str, str], timeout_s: float
 ) -> BrokerResponse | str:
     """Return a broker's response, or the reason why there is none."""
@@ -475,57 +475,57 @@ def _ask_one(
         None,
         None,
     )
-    talk = _Talk(broker, node, _requests(broker, topics), frozenset(topics))
+    conversation = _Conversation(broker, node, _requests(broker, topics), frozenset(topics))
     try:
-        because = _converse(client, versions, clock, talk, timeout_s)
+        because = _exchange(client, versions, clock, conversation, timeout_s)
     finally:
         client.close()
         metrics.close()
-    if because or talk.answer is None:
+    if because or conversation.answer is None:
         return because
-    talk.told.end(talk.wanted)
-    if talk.answer.level >= 1:
-        talk.told.in_metadata()
-    return replace(talk.answer, **vars(talk.told))
+    conversation.reported.complete(conversation.wanted)
+    if conversation.answer.level >= 1:
+        conversation.reported.use_metadata_only()
+    return replace(conversation.answer, **vars(conversation.reported))
 
 
-def _converse(client: Any, versions: Any, clock: Any, talk: _Talk, timeout_s: float) -> str:
+def _exchange(client: Any, versions: Any, clock: Any, conversation: _Conversation, timeout_s: float) -> str:
     """Send all requests and await the responses; return the reason of a failure or timeout, or an empty text."""
     deadline = time.monotonic() + timeout_s
-    while talk.requests or talk.open:
+    while conversation.requests or conversation.open:
         left_s = deadline - time.monotonic()
         if left_s <= 0:
-            done = "no response" if talk.answer else "no connection"
-            return f"{talk.node.host()}:{talk.node.port()}: {done} within {timeout_s:.0f} s"
-        _send_next(client, versions, clock, talk)
-        failed = client.authenticationException(talk.node)
+            missing = "no response" if conversation.answer else "no connection"
+            return f"{conversation.node.host()}:{conversation.node.port()}: {missing} within {timeout_s:.0f} s"
+        _send_next(client, versions, clock, conversation)
+        failed = client.authenticationException(conversation.node)
         if failed is not None:
-            return _deepest(JavaError.of(failed), failed)
+            return _root_cause(JavaError.of(failed), failed)
         for response in client.poll(min(_POLL_MS, math.ceil(left_s * 1000)), clock.milliseconds()):
-            if because := _take(talk, response):
+            if because := _read_response(conversation, response):
                 return because
     return ""
 
 
-def _send_next(client: Any, versions: Any, clock: Any, talk: _Talk) -> None:
+def _send_next(client: Any, versions: Any, clock: Any, conversation: _Conversation) -> None:
     now = clock.milliseconds()
-    if not talk.requests or not client.ready(talk.node, now):
+    if not conversation.requests or not client.ready(conversation.node, now):
         return
-    if talk.answer is None:
-        talk.answer = _handshake(versions.get(talk.node.idString()))
-    request = client.newClientRequest(talk.node.idString(), talk.requests.pop(0), now, True)
+    if conversation.answer is None:
+        conversation.answer = _handshake(versions.get(conversation.node.idString()))
+    request = client.newClientRequest(conversation.node.idString(), conversation.requests.pop(0), now, True)
     client.send(request, now)
-    talk.open += 1
+    conversation.open += 1
 
 
-def _handshake(told: Any) -> BrokerResponse:
-    produce = told.apiVersion(jpype.JClass("org.apache.kafka.common.protocol.ApiKeys").PRODUCE)
-    supported = told.supportedFeatures().get(RACKS_FEATURE)
+def _handshake(versions: Any) -> BrokerResponse:
+    produce = versions.apiVersion(jpype.JClass("org.apache.kafka.common.protocol.ApiKeys").PRODUCE)
+    supported = versions.supportedFeatures().get(RACKS_FEATURE)
     return BrokerResponse(
         produce=0 if produce is None else int(produce.maxVersion()),
         supports=0 if supported is None else int(supported.max()),
-        levels={str(entry.getKey()): int(entry.getValue()) for entry in told.finalizedFeatures().entrySet()},
-        epoch=int(told.finalizedFeaturesEpoch()),
+        levels={str(entry.getKey()): int(entry.getValue()) for entry in versions.finalizedFeatures().entrySet()},
+        epoch=int(versions.finalizedFeaturesEpoch()),
         default=None,
     )
 
@@ -536,14 +536,14 @@ def _requests(broker: int, topics: Sequence[str]) -> list[Any]:
         [(_TOPIC, name) for name in topics[start : start + _TOPICS_AT_ONCE]]
         for start in range(0, len(topics), _TOPICS_AT_ONCE)
     ]
-    # built from JSON, for the same reason as in _take
+    # built from JSON, for the same reason as in _read_response
     mapper = jpype.JClass("com.fasterxml.jackson.databind.ObjectMapper")()
     converter = jpype.JClass("org.apache.kafka.common.message.DescribeConfigsRequestDataJsonConverter")
     builder = jpype.JClass("org.apache.kafka.common.requests.DescribeConfigsRequest$Builder")
     requests = []
     for resources in wanted:
         keys = [MIN_REPLICAS, MIN_RACKS, OBSERVED_RACKS]
-        told = {
+        request = {
             "resources": [
                 {"resourceType": kind, "resourceName": name, "configurationKeys": keys} for kind, name in resources
             ],
@@ -551,32 +551,32 @@ def _requests(broker: int, topics: Sequence[str]) -> list[Any]:
             "includeSynonyms": resources[0][0] == _BROKER,
             "includeDocumentation": False,
         }
-        requests.append(builder(converter.read(mapper.readTree(json.dumps(told)), jpype.JShort(_REQUEST_VERSION))))
+        requests.append(builder(converter.read(mapper.readTree(json.dumps(request)), jpype.JShort(_REQUEST_VERSION))))
     return requests
 
 
-def _take(talk: _Talk, response: Any) -> str:
+def _read_response(conversation: _Conversation, response: Any) -> str:
     """Read a response; return the reason if it has no result, or an empty text."""
-    talk.open -= 1
+    conversation.open -= 1
     if response.wasDisconnected():
         return "the connection was closed before its response"
     if response.versionMismatch() is not None:
         return f"it can't describe configs: {response.versionMismatch().getMessage()}"
     # through JSON: a JPype call for each field of each topic takes ten times as long
     converter = jpype.JClass("org.apache.kafka.common.message.DescribeConfigsResponseDataJsonConverter")
-    told = converter.write(response.responseBody().data(), response.requestHeader().apiVersion())
-    talk.told.take(json.loads(str(told.toString()))["results"], talk.wanted)
+    data = converter.write(response.responseBody().data(), response.requestHeader().apiVersion())
+    conversation.reported.read(json.loads(str(data.toString()))["results"], conversation.wanted)
     return ""
 
 
-def _deepest(error: JavaError, thrown: Any = None) -> str:
+def _root_cause(error: JavaError, thrown: Any = None) -> str:
     """Return the message of a failure's root cause; for a client that can't be created only this one is specific.
 
     Args:
         error: the failure.
         thrown: the Java throwable, if it is not the ``__cause__`` of ``error``.
     """
-    text, thrown = _why(error), error.__cause__ if thrown is None else thrown
+    text, thrown = _reason(error), error.__cause__ if thrown is None else thrown
     while isinstance(thrown, jpype.JException):
         message = thrown.getMessage()
         if message is not None:
@@ -587,5 +587,5 @@ def _deepest(error: JavaError, thrown: Any = None) -> str:
     return text
 
 
-def _why(error: JavaError) -> str:
+def _reason(error: JavaError) -> str:
     return "no response in time" if error.java_class in _TIMEOUTS else error.text or error.java_class

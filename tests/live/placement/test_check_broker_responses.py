@@ -39,7 +39,7 @@ def fake(odd: Mapping[int, Odd] | None = None, **more: Any) -> FakeCluster:
 
 def look(cluster: FakeCluster, timeout_s: float = 20.0) -> ClusterObservation:
     begun = time.monotonic()
-    seen = cluster_query.query_cluster(cluster.bootstrap, {}, timeout_s=timeout_s, say=lambda _: None)
+    seen = cluster_query.query_cluster(cluster.bootstrap, {}, timeout_s=timeout_s, report_step=lambda _: None)
     assert time.monotonic() - begun < timeout_s + SLACK_S
     return seen
 
@@ -113,7 +113,7 @@ def test_a_cluster_that_never_answers_is_an_error_within_the_bound() -> None:
     with fake(everything).running() as cluster, pytest.raises(RackgateError, match="no response within 2 s"):
         look(cluster, timeout_s=2.0)
     with dead() as address, pytest.raises(RackgateError, match="refused"):
-        cluster_query.query_cluster(address, {}, timeout_s=2.0, say=lambda _: None)
+        cluster_query.query_cluster(address, {}, timeout_s=2.0, report_step=lambda _: None)
 
 
 def test_odd_numbers_of_one_broker_are_unknown_of_it_alone() -> None:

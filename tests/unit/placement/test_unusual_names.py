@@ -174,8 +174,8 @@ def config(key: str, value: Any, source: Any = 1) -> dict[str, Any]:
 
 def told(*configs: Mapping[str, Any], name: str = "t") -> ReportedSettings:
     made = ReportedSettings()
-    made.take([{"resourceType": 2, "resourceName": name, "errorCode": 0, "configs": list(configs)}], {name})
-    made.end({name})
+    made.read([{"resourceType": 2, "resourceName": name, "errorCode": 0, "configs": list(configs)}], {name})
+    made.complete({name})
     return made
 
 
@@ -219,8 +219,8 @@ def test_a_broker_without_the_config_for_racks_is_no_invalid_one() -> None:
 
 def test_what_an_answer_leaves_out_is_refused() -> None:
     made = ReportedSettings()
-    made.take([{"resourceType": 2, "resourceName": "other", "errorCode": 0, "configs": []}], {"t"})
-    made.end({"t"})
+    made.read([{"resourceType": 2, "resourceName": "other", "errorCode": 0, "configs": []}], {"t"})
+    made.complete({"t"})
     assert set(made.refused) == {"t", ""}
     assert not made.topics
 
@@ -252,8 +252,8 @@ RESULTS = st.fixed_dictionaries(
 @example([{"resourceType": 2, "resourceName": "t", "errorCode": 0, "configs": [config(MIN_REPLICAS, True)]}])
 def test_of_each_topic_something_is_known_or_said_to_be_unknown(results: list[dict[str, Any]]) -> None:
     made = ReportedSettings()
-    made.take(results, {"t", "u"})
-    made.end({"t", "u"})
+    made.read(results, {"t", "u"})
+    made.complete({"t", "u"})
     assert made.topics.keys() | made.refused.keys() | made.invalid.keys() >= {"t", "u"}
     assert made.topics.keys() <= {"t", "u"}
     assert made.default is not None or "" in made.refused or "" in made.invalid
