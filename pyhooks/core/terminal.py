@@ -42,6 +42,12 @@ def step_line(text: str, seconds: float) -> Text:
     return Text.assemble("  ", plain(text), (f" {seconds:.1f} s", "dim"))
 
 
+def report_console(width: int, *, stderr: bool = False) -> Console:
+    """Return a console for tables: as wide as the terminal, or ``width`` columns without a terminal."""
+    console = Console(stderr=stderr, highlight=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=width)
+
+
 @contextmanager
 def show_progress(
     console: Console, description: str, total: float | None = None, *, estimate: str | None = None

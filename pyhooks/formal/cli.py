@@ -16,7 +16,7 @@ from rich.table import Table
 from pyhooks.core import paths, run_folder
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import MALFORMED, json_text, read_json, write_json
-from pyhooks.core.terminal import show_progress
+from pyhooks.core.terminal import report_console, show_progress
 from pyhooks.formal import alloy
 from pyhooks.formal.alloy import CommandOutcome
 from pyhooks.formal.model_source import MODEL, AlloyCommand, choose, commands
@@ -207,7 +207,7 @@ def _show(outcomes: Sequence[CommandOutcome], seconds: float, bar: str, folder: 
         style = "" if one.as_expected else "bold red"
         command = one.command
         table.add_row(command.name, command.what, command.bounds, _result_text(one), f"{one.seconds:.1f}", style=style)
-    console = _console()
+    console = report_console(WIDTH)
     console.print(table)
     odd = [one.command.name for one in outcomes if not one.as_expected]
     verdict = f"not as expected: {', '.join(odd)}" if odd else f"all {len(outcomes)} are as expected"
@@ -221,9 +221,4 @@ def _show_commands(chosen: Sequence[AlloyCommand]) -> None:
         table.add_column(title, overflow="fold")
     for command in chosen:
         table.add_row(command.name, command.what, command.bounds, "something" if command.expected else "nothing")
-    _console().print(table)
-
-
-def _console() -> Console:
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=WIDTH)
+    report_console(WIDTH).print(table)

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.terminal import plain, reader_may_leave
+from pyhooks.core.terminal import plain, reader_may_leave, report_console
 from pyhooks.lab import running_labs
 from pyhooks.lab.cli import LabOption
 from pyhooks.lab.lab import Lab
@@ -116,7 +115,7 @@ def check_command(
             sys.stdout.write("\n")
         else:
             # rich would end the process with its own exit status if the reader closed the pipe
-            console = _console(stderr=False)
+            console = report_console(WIDTH)
             with console.capture() as printed:
                 check_report.print_report(console, report, strict=strict)
             sys.stdout.write(printed.get())
@@ -174,14 +173,9 @@ def _query(bootstrap: str, command_config: Path | None, timeout_s: float) -> Clu
 @contextmanager
 def _progress() -> Iterator[Status]:
     """Show the current step on a terminal; print nothing if standard error is no terminal."""
-    console = _console(stderr=True)
+    console = report_console(WIDTH, stderr=True)
     with console.status("starting Java") as status:
         yield status
-
-
-def _console(*, stderr: bool) -> Console:
-    console = Console(stderr=stderr, highlight=False)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=WIDTH)
 
 
 def _select(topics: Sequence[CheckedTopic], patterns: Sequence[str]) -> tuple[CheckedTopic, ...]:
@@ -214,7 +208,7 @@ def _write_plan(seen: ClusterObservation, topics: Sequence[CheckedTopic], file: 
 
 
 def _print_plan_summary(plan: ReassignmentPlan, file: Path | None) -> None:
-    console = _console(stderr=True)
+    console = report_console(WIDTH, stderr=True)
     moved = sum(move.moved for move in plan.moves)
     if plan.moves:
         where = f", written to {file}" if file else ""

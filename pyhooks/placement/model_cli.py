@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.terminal import track_progress
+from pyhooks.core.terminal import report_console, track_progress
 from pyhooks.placement import failure_rates as ch
 from pyhooks.placement.exact_model import ELRS, Elr, evaluate
 from pyhooks.placement.replica_placement import MAX_REPLICAS, Placement, parse, placement, shapes
@@ -108,7 +108,7 @@ def exact_command(
     if as_json:
         sys.stdout.write(model_report.exact_json(weighed, numbers) + "\n")
     else:
-        model_report.print_exact(_console(), weighed, numbers)
+        model_report.print_exact(report_console(WIDTH), weighed, numbers)
 
 
 @plan_app.command("plan", epilog=PLAN_EPILOG)
@@ -158,7 +158,7 @@ def plan_command(
     if as_json:
         sys.stdout.write(model_report.plan_json(found, given, numbers) + "\n")
     else:
-        model_report.print_plan(_console(), found, given, numbers)
+        model_report.print_plan(report_console(WIDTH), found, given, numbers)
 
 
 def _placements(room: dict[str, int], rf: list[int], where: list[str]) -> list[Placement]:
@@ -185,8 +185,3 @@ def _elr(text: str) -> Elr:
         if one == text:
             return one
     raise RackgateError(f"--elr {text}: expected one of {', '.join(ELRS)}")
-
-
-def _console() -> Console:
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=WIDTH)

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from pyhooks.core.durations import seconds
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.terminal import report_console
 from pyhooks.placement.exact_model import ELRS
 from pyhooks.placement.failure_rates import YEAR_S, OptionDefault
 from pyhooks.placement.replica_placement import MAX_REPLICAS, parse, placement
@@ -126,9 +127,7 @@ def simulate_command(
     if as_json:
         sys.stdout.write(report.simulation_json(summaries, plan, names, given, work) + "\n")
         return
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=WIDTH)
-    report.print_simulation(console, summaries, plan, work)
+    report.print_simulation(report_console(WIDTH), summaries, plan, work)
 
 
 def make_plan(
