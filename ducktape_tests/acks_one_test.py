@@ -13,6 +13,7 @@ from ducktape_tests.scenario import AAB, LOST, NEEDS, LoadSpec, RackScenario, re
 from ducktape_tests.services.clients import Program
 from pyhooks.checkers.record_view import Records
 from pyhooks.core.wait import wait_for
+from pyhooks.history.events import VisibleDetails
 from pyhooks.kafka import topics
 
 TOPIC = "one"
@@ -78,8 +79,8 @@ class AcksOneTest(RackScenario):
         """Wait until a reader has read an offset."""
 
         def shown() -> bool:
-            new = [event for reader in readers for event in reader.fetch() if event.op == "visible"]
-            return any(offset > top for event in new for offset in event.data["next"].values())
+            rounds = [visible for reader in readers for _, visible in VisibleDetails.each(reader.fetch())]
+            return any(offset > top for visible in rounds for offset in visible.next.values())
 
         wait_for(shown, what=f"offset {top} of {TOPIC} to be read", timeout_s=SHOWN_S, interval_s=0.5)
 

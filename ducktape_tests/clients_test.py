@@ -5,8 +5,7 @@ from __future__ import annotations
 from ducktape.mark.resource import cluster
 
 from ducktape_tests.scenario import AAB, GO_ON_S, LOST, NEEDS, NOT_ENOUGH_RACKS, STEADY_S, LoadSpec, RackScenario, spec
-from pyhooks.checkers import client_retries
-from pyhooks.history.events import CONFLUENT, PATCHED
+from pyhooks.history.events import CONFLUENT, PATCHED, RideDetails
 from pyhooks.kafka import topics
 
 CLIENTS = (PATCHED, "4.3.1", "3.9", "2.8", CONFLUENT)
@@ -40,7 +39,7 @@ class ClientsTest(RackScenario):
         ]
         specs = [spec(load.topic, AAB, 2, 2) for load in riding]
         with self.driven(specs, [*riding, *trying]):
-            self.history.note("test", client_retries.OP, "info", clients=list(CLIENTS))
+            self.history.add(RideDetails(clients=tuple(CLIENTS)))
             self.phase("all racks", specs[0].name)
             with self.fault("kill", rack=LOST):
                 self.wait_isr({1, 2})

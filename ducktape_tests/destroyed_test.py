@@ -33,6 +33,7 @@ from pyhooks.checkers.record_view import Records
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
+from pyhooks.history.events import ElectionDetails, FaultDetails, ProduceDetails, RoundDetails
 from pyhooks.kafka import gate, topics
 from pyhooks.kafka.cluster_metadata import Asker, Metadata
 from pyhooks.kafka.topics import TopicSpec
@@ -81,7 +82,7 @@ class _DestroyedRackScenario(RackScenario):
         for one in specs:
             assert not topics.settle_leader(self.kafka.admin, one, WHOLE_S), f"{one.name} has a leader"
         elected = topics.elect_unclean(self.kafka.admin, [one.name for one in specs])
-        self.history.note("test", "elect-unclean", "info", leaders=elected)
+        self.history.add(ElectionDetails(leaders=elected))
 
     def wait_recovered(self, specs: Sequence[TopicSpec]) -> None:
         """Wait until all replicas are in sync and each producer has then had acknowledgements for 5 s without a gap.
@@ -96,8 +97,8 @@ class _DestroyedRackScenario(RackScenario):
             for one in self.producers:
                 acks[one.run_id] += [
                     event.mono_ns
-                    for event in one.fetch()
-                    if event.op == "produce" and event.outcome == "ok" and event.data["sent_ns"] > since_ns
+                    for event, produced in ProduceDetails.each(one.fetch())
+                    if event.outcome == "ok" and (produced.sent_ns or 0) > since_ns
                 ]
             return all(gapless_s(acks[one.run_id]) >= STEADY_S for one in self.producers)
 
@@ -153,7 +154,7 @@ class DestroyedTest(_DestroyedRackScenario):
                 size = ("--acks", "1", "--record-bytes", str(BEHIND_BYTES))
                 behind = [LoadSpec(one.topic, rate_per_s=BEHIND_PER_S, more=(*NIMBLE, *size))] if one.behind else []
                 with self.loaded([plain, idempotent, *behind]):
-                    self.history.note("test", "round", "info", seed=one.seed, text=one.text)
+                    self.history.add(RoundDetails(seed=one.seed, text=one.text))
                     self._round(one)
         self.drain()
         found = self.count_losses(rounds={str(one.seed): one.text for one in rounds})
@@ -231,8 +232,9 @@ class OneRackTest(_DestroyedRackScenario):
     def _acked_alone(self) -> frozenset[str]:
         """Return the records that were sent and acknowledged while rack b was certainly unavailable."""
         events = list(self.history.events())
-        since_ns = next(one.mono_ns for one in events if one.op == "cut-rack" and one.data["step"] == "proved")
-        until_ns = next(one.mono_ns for one in events if one.op == "cut-rack" and one.data["step"] == "heal")
+        steps = [(event.mono_ns, one.step) for event, one in FaultDetails.each(events) if event.op == "cut-rack"]
+        since_ns = next(at_ns for at_ns, step in steps if step == "proved")
+        until_ns = next(at_ns for at_ns, step in steps if step == "heal")
         return frozenset(
             one.key
             for one in Records(events).attempts

@@ -13,14 +13,13 @@ from ducktape.mark.resource import cluster
 from ducktape_tests.internal_topics import OFFSETS, SINGLE_PARTITIONS, offsets_topic
 from ducktape_tests.scenario import FLOOD, LOST, NEEDS, PATIENT_MS, LoadSpec, RackScenario, require_true, spec
 from ducktape_tests.services.clients import Program
-from pyhooks.checkers import group_comparison
 from pyhooks.checkers.group_latencies import figures
 from pyhooks.checkers.group_view import groups
 from pyhooks.checkers.groups import BOUND_S
 from pyhooks.core.wait import wait_for
+from pyhooks.history.events import TEST, AlikeDetails, CommitDetails, MemberDetails
 from pyhooks.jvm.group_member import PROTOCOLS
 from pyhooks.kafka import topics
-from pyhooks.workload.group_members import PROCESS
 from pyhooks.workload.group_offsets import note_committed
 
 # all in more than one rack even without rack b, so that there is always something to read
@@ -59,8 +58,9 @@ class GroupsTest(RackScenario):
         specs = [spec(name, placed, 2) for name, placed in DATA.items()]
         load = LoadSpec(",".join(DATA), "idempotent", "confluent", rate_per_s=5, patient_ms=PATIENT_MS)
         with self.driven(specs, [load], also=[OFFSETS]):
-            pairs = [[_group(protocol, racks) for racks in REQUIRED] for protocol in PROTOCOLS]
-            self.history.note("test", group_comparison.OP, "info", pairs=pairs)
+            more, fewer = REQUIRED
+            pairs = tuple((_group(protocol, more), _group(protocol, fewer)) for protocol in PROTOCOLS)
+            self.history.add(AlikeDetails(pairs=pairs), process=TEST)
             for racks in REQUIRED:
                 self.require_racks(racks)
                 self._outage(racks, PLACES[replicas])
@@ -122,13 +122,9 @@ class GroupsTest(RackScenario):
 
         def ended() -> bool:
             for one in members:
-                for event in one.fetch():
-                    if (
-                        event.op == "commit"
-                        and event.data["begun_ns"] >= since_ns
-                        and (event.outcome == "ok" or not ok)
-                    ):
-                        waits.discard((one.run_id, str(event.data["group"])))
+                for event, commit in CommitDetails.each(one.fetch()):
+                    if commit.begun_ns >= since_ns and (event.outcome == "ok" or not ok):
+                        waits.discard((one.run_id, commit.group))
             return not waits
 
         what = f"{len(waits)} members to {'commit' if ok else 'try to commit'} after {seconds:g} s"
@@ -140,7 +136,7 @@ class GroupsTest(RackScenario):
         def balanced() -> bool:
             for one in members:
                 one.fetch()
-            found = groups([event for event in self.history.events() if event.process == PROCESS])
+            found = groups([event for event in self.history.events() if MemberDetails.describes(event)])
             return all(one.balanced(time.monotonic_ns()) for one in found if one.name in names)
 
         wait_for(balanced, what="a partition for each member of each group", timeout_s=PATIENCE_S, interval_s=1.0)
@@ -153,8 +149,8 @@ class GroupsTest(RackScenario):
         def over() -> bool:
             nonlocal until_s
             for one in members:
-                for event in one.fetch():
-                    waits.discard((one.run_id, str(event.data["group"])))
+                for _, details in MemberDetails.each(one.fetch()):
+                    waits.discard((one.run_id, details.group))
             if until_s is None and not waits:
                 until_s = time.monotonic() + seconds
             return until_s is not None and time.monotonic() >= until_s

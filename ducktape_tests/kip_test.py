@@ -20,8 +20,8 @@ from ducktape_tests.scenario import (
     RackScenario,
     spec,
 )
-from pyhooks.checkers import idle_topics, request_versions
 from pyhooks.checkers.phases import OK
+from pyhooks.history.events import TEST, IdleDetails, VersionsDetails
 from pyhooks.kafka import tools, topics
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.requirement_changes import change
@@ -92,7 +92,7 @@ class KipTest(RackScenario):
                 self.go_on()
                 self.probe("idle", "--acks", "1")
                 self.go_on()
-                self.history.note("test", idle_topics.OP, "info", topic="idle")
+                self.history.add(IdleDetails(topic="idle"))
                 for name in ("plain", "idle"):
                     change(self.kafka.admin, name, self.history, min_racks=1)
                 self.go_on()
@@ -205,15 +205,8 @@ class WithoutTest(RackScenario):
         stock = Distribution.load().classpath(overlay=False)
         output = self.kafka.run_on(broker, shlex.join(tools.command(stock, "broker-api-versions", (), broker.address)))
         usable = {name: version for name, _, version in USABLE.findall(output)}
-        self.history.note(
-            "test",
-            request_versions.OP,
-            "info",
-            client="stock",
-            brokers=kafka,
-            baseline=kafka == "stock",
-            versions=usable,
-        )
+        versions = VersionsDetails(client="stock", brokers=kafka, baseline=kafka == "stock", versions=usable)
+        self.history.add(versions, process=TEST)
 
 
 def _plain_and_idempotent() -> list[LoadSpec]:

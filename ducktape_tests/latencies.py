@@ -11,6 +11,7 @@ from pyhooks.checkers.record_view import Attempt, Records
 from pyhooks.checkers.visibility import sights
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import ProduceDetails
 
 MS = 1_000_000
 NS = 1_000 * MS
@@ -113,9 +114,9 @@ def latencies(events: Sequence[Event], topic: str) -> Mapping[str, Latency]:
     heal_ns = fault.heal_ns or 0
     records = Records(events)
     sent = {
-        str(one.data["key"]): int(one.data["intended_ns"])
-        for one in events
-        if one.op == "produce" and "intended_ns" in one.data
+        produced.key: produced.intended_ns
+        for _, produced in ProduceDetails.each(events)
+        if produced.intended_ns is not None
     }
     own = [one for one in records.attempts if one.topic == topic and one.key in sent and records.shared(one)]
     if not own:

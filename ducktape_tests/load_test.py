@@ -13,8 +13,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ducktape.mark.resource import cluster
 from ducktape.tests.test_context import TestContext
@@ -24,10 +25,18 @@ from ducktape_tests.services.clients import Program
 from pyhooks.checkers import many_partitions, slowdown
 from pyhooks.checkers.judgement import judge
 from pyhooks.checkers.many_partitions import OVERLAY
-from pyhooks.checkers.record_view import ARM
 from pyhooks.core import process
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event, History
+from pyhooks.history.events import (
+    ArmDetails,
+    BlockDetails,
+    Edge,
+    FaultDetails,
+    ProduceDetails,
+    ReachedDetails,
+    StageDetails,
+)
 from pyhooks.history.outcomes import TOO_FEW_RACKS
 from pyhooks.kafka import bulk_topics, gate, topics
 from pyhooks.kafka.bulk_topics import Wide
@@ -156,7 +165,7 @@ class LoadTest(RackScenario):
         self.wide = [*gated, *others]
         self.others = [one.name for one in others]
         self.gated = [one.name for one in gated]
-        self._note(ARM, arm, probed=self.probed)
+        self.history.add(ArmDetails(arm=arm, probed=tuple(self.probed)))
         self.kafka.classpath = Distribution.load().classpath(overlay=arm == OVERLAY)
         # CPU time is measured here, so Kafka runs with the usual compilers.
         self.kafka.java = ()
@@ -205,9 +214,9 @@ class LoadTest(RackScenario):
         acked: set[tuple[str, int]] = set()
 
         def complete() -> bool:
-            for event in driven.fetch():
-                if event.op == "produce" and event.outcome == "ok":
-                    acked.add((str(event.data["topic"]), int(event.data["partition"])))
+            for event, produced in ProduceDetails.each(driven.fetch()):
+                if event.outcome == "ok" and produced.partition is not None:
+                    acked.add((produced.topic, produced.partition))
             return len(acked) == self.width * len(self.waiting)
 
         # The producer visits the partitions in turn. Events fetched earlier are not returned again, so allow two turns.
@@ -232,42 +241,38 @@ class LoadTest(RackScenario):
                 self._reach(arm, cycle, "lost", REMAIN)
             with self._stage(arm, "outage", cycle):
                 self.go_on(STAGE_S)
-            self._note(many_partitions.STAGE, arm, stage="heal", cycle=cycle, edge="begin", **self._cpu_time())
+            self._note_stage(arm, "heal", cycle, "begin")
 
     @contextmanager
     def _healing(self, arm: str, cycle: int) -> Iterator[None]:
         """Record the stage from the heal until all replicas are in sync again."""
         yield
         self._reach(arm, cycle, "back", None)
-        self._note(many_partitions.STAGE, arm, stage="heal", cycle=cycle, edge="end", **self._cpu_time())
+        self._note_stage(arm, "heal", cycle, "end")
 
     @contextmanager
     def _stage(self, arm: str, stage: str, cycle: int) -> Iterator[None]:
-        self._note(many_partitions.STAGE, arm, stage=stage, cycle=cycle, edge="begin", **self._cpu_time())
+        self._note_stage(arm, stage, cycle, "begin")
         yield
-        self._note(many_partitions.STAGE, arm, stage=stage, cycle=cycle, edge="end", **self._cpu_time())
+        self._note_stage(arm, stage, cycle, "end")
 
-    def _reach(self, arm: str, cycle: int, what: str, brokers: frozenset[int] | None) -> None:
+    def _reach(self, arm: str, cycle: int, what: Literal["lost", "back"], brokers: frozenset[int] | None) -> None:
         """Wait until each ISR consists of the partition's replicas on ``brokers`` (None: all); record the time."""
         step = "heal" if brokers is None else "inject"
-        since_ns = max(
-            event.mono_ns
-            for event in self.history.events()
-            if event.process == "fault" and event.data.get("step") == step
-        )
+        since_ns = max(event.mono_ns for event, fault in FaultDetails.each(self.history.events()) if fault.step == step)
         bulk_topics.wait_members(self.kafka.admin, self.wide, brokers, SETTLED_S)
-        self._note(many_partitions.REACHED, arm, cycle=cycle, what=what, since_ns=since_ns)
+        self.history.add(ReachedDetails(arm=arm, cycle=cycle, what=what, since_ns=since_ns))
 
-    def _cpu_time(self) -> dict[str, Any]:
-        """Return the CPU time of each node's Kafka in ticks, and the number of ticks per second."""
-        ticks: dict[str, Sequence[int]] = {}
+    def _note_stage(self, arm: str, stage: str, cycle: int, edge: Edge) -> None:
+        """Record the begin or end of a stage, with the CPU time of each node's Kafka."""
+        ticks: dict[str, tuple[int, int]] = {}
         for node in self.kafka.topology.nodes:
             pid = self.kafka.kafka_pid(node)
             if pid is not None:
                 fields = process.parse_stat(self.kafka.run_on(node, f"cat /proc/{pid}/stat"))
                 ticks[node.name] = (pid, int(fields[UTIME]) + int(fields[STIME]))
         hz = int(self.kafka.run_on(self.kafka.topology.nodes[0], "getconf CLK_TCK"))
-        return {"ticks": ticks, "hz": hz}
+        self.history.add(StageDetails(arm=arm, stage=stage, cycle=cycle, edge=edge, ticks=ticks, hz=hz))
 
     # -- effect on other topics ----------------------------------------------------------------------------------------
 
@@ -280,11 +285,9 @@ class LoadTest(RackScenario):
         last: dict[str, bool] = {}
 
         def complete() -> bool:
-            for event in probes.fetch():
-                if event.op == "produce" and int(event.data["sent_ns"]) >= since_ns:
-                    last[str(event.data["topic"])] = (
-                        event.data.get("exception") in TOO_FEW_RACKS if enforced else event.outcome == "ok"
-                    )
+            for event, produced in ProduceDetails.each(probes.fetch()):
+                if (produced.sent_ns or 0) >= since_ns:
+                    last[produced.topic] = produced.exception in TOO_FEW_RACKS if enforced else event.outcome == "ok"
             return len(last) == PROBED and all(last.values())
 
         what = f"all of {PROBED} topics to {'reject' if enforced else 'accept'} attempts"
@@ -293,10 +296,14 @@ class LoadTest(RackScenario):
         self.go_on(STEADY_S)
 
     def _block(self, arm: str, number: int) -> None:
-        told: dict[str, Any] = {"round": number, "topics": self.others, "probed": self.probed, "driven": self.waiting}
-        self._note(slowdown.BLOCK, arm, edge="begin", **told)
+        begin = BlockDetails(
+            arm=arm,
+            round=number,
+            topics=tuple(self.others),
+            probed=tuple(self.probed),
+            driven=tuple(self.waiting),
+            edge="begin",
+        )
+        self.history.add(begin)
         self.go_on(BLOCK_S)
-        self._note(slowdown.BLOCK, arm, edge="end", **told)
-
-    def _note(self, op: str, arm: str, **more: Any) -> None:
-        self.history.note("test", op, "info", arm=arm, **more)
+        self.history.add(replace(begin, edge="end"))

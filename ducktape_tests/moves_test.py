@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 from ducktape.mark.resource import cluster
 
@@ -19,7 +18,7 @@ from ducktape_tests.scenario import (
     RackScenario,
     spec,
 )
-from pyhooks.checkers import placement_reports
+from pyhooks.history.events import TEST, MoveDetails, WarningsDetails
 from pyhooks.jvm.admin import Admin
 from pyhooks.kafka import reassignments, topics
 
@@ -100,17 +99,16 @@ class MovesTest(RackScenario):
         moves = {one.name: tuple(after) for one in self.specs}
         self.kafka.reassign(moves)
         reassignments.wait_placed(self.kafka.topology.bootstrap, moves)
-        racks = {str(broker): rack for broker, rack in self.racks.items()}
         for name in moves:
-            told: dict[str, Any] = {"topic": name, "before": list(before), "after": list(after), "racks": racks}
-            self.history.note("test", placement_reports.OP, "info", **told)
+            move = MoveDetails(topic=name, before=tuple(before), after=tuple(after), racks=self.racks)
+            self.history.add(move, process=TEST)
 
     def _note_warnings(self) -> None:
         """Record the numbers of partitions in too few racks from the controllers' logs."""
         command = shlex.join(["cat", self.kafka.log])
         logs = {node.node_id: self.kafka.run_on(node, command) for node in self.kafka.topology.controllers}
-        counts = {str(node): [int(count or 0) for count in REPORT.findall(text)] for node, text in logs.items()}
-        self.history.note("test", placement_reports.LOGS, "info", counts=counts)
+        counts = {str(node): tuple(int(count or 0) for count in REPORT.findall(text)) for node, text in logs.items()}
+        self.history.add(WarningsDetails(counts=counts), process=TEST)
 
     # -- leadership ---------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from pyhooks.checkers.phases import OK
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history import process_events
+from pyhooks.history.events import TEST, LevelDetails, LevelRequest, RollDetails
 from pyhooks.kafka import reassignments, topics
 from pyhooks.kafka.cluster_metadata import Asker
 from pyhooks.kafka.features import RACKS_FEATURE
@@ -123,7 +124,7 @@ class RollingTest(RackScenario):
         self.kafka.configure(node, SNAPSHOTS)
         self.kafka.start_kafka(node)
         self._software[node.name] = software
-        self.history.note("test", "roll", "info", node=node.name, software=software)
+        self.history.add(RollDetails(node=node.name, software=software))
 
     def _all_in_sync(self) -> None:
         reassignments.wait_placed(self.kafka.topology.bootstrap, {one.name: one.replicas for one in self.specs})
@@ -156,14 +157,14 @@ class RollingTest(RackScenario):
             row["R=2"] = str(error)
         self._rows.append(row)
 
-    def _ask_level(self, how: str, to: int) -> str:
+    def _ask_level(self, how: LevelRequest, to: int) -> str:
         """Request a level of the feature, record the result in the history, and return the tool's output."""
         before = feature_level.level(self.kafka)
         said = feature_level.request_level(self.kafka, how, to)
         after = feature_level.level_after(self.kafka, said, to)
         lack = sum(software == "stock" for software in self._software.values())
-        told: dict[str, Any] = {"how": how, "to": to, "before": before, "after": after, "lack": lack, "said": said}
-        self.history.note("test", feature_levels.OP, "info", **told)
+        request = LevelDetails(how=how, to=to, before=before, after=after, lack=lack, said=said)
+        self.history.add(request, process=TEST)
         return said
 
     def _probe_one_rack(self, stage: str, expect: str = OK) -> None:

@@ -37,6 +37,7 @@ from pyhooks.core.wait import wait_for
 from pyhooks.faults import kinds
 from pyhooks.faults.injection import Target, applied
 from pyhooks.history.event_log import Event, History
+from pyhooks.history.events import Edge, ObservationDetails, PhaseDetails, ProduceDetails
 from pyhooks.history.outcomes import ERRORS
 from pyhooks.kafka import gate, tools, topics
 from pyhooks.kafka.gate import Requirement
@@ -300,7 +301,7 @@ class RackScenario(Test):
 
         def have_results() -> bool:
             for one in producers:
-                if any(event.op == "produce" and event.data["sent_ns"] >= since_ns for event in one.fetch()):
+                if any((produced.sent_ns or 0) >= since_ns for _, produced in ProduceDetails.each(one.fetch())):
                     pending.discard(one.run_id)
             return not pending
 
@@ -310,9 +311,8 @@ class RackScenario(Test):
             ended_ns = time.monotonic_ns()
 
             def observed() -> bool:
-                return any(
-                    event.outcome == "ok" and event.data["asked_ns"] >= ended_ns for event in self._observations()
-                )
+                observations = ObservationDetails.each(self._observations())
+                return any((state.asked_ns or 0) >= ended_ns for _, state in observations)
 
             wait_for(observed, what="an observation of the topics after that", timeout_s=timeout_s, interval_s=0.2)
 
@@ -371,7 +371,7 @@ class RackScenario(Test):
         self.phases(results)
         return all(result == OK for _, result in results.values())
 
-    def _note_phases(self, edge: str, many: Mapping[str, tuple[str, str]]) -> None:
+    def _note_phases(self, edge: Edge, many: Mapping[str, tuple[str, str]]) -> None:
         rejected = [topic for topic, (_, expect) in many.items() if expect != OK]
         leaders: dict[str, int] = {}
         if rejected and edge == "begin":
@@ -382,10 +382,8 @@ class RackScenario(Test):
             leaders = topics.leaders(self.kafka.admin, rejected)
         nodes = {node.node_id: node for node in self.kafka.brokers()}
         for topic, (name, expect) in many.items():
-            fields: dict[str, Any] = {"name": name, "topic": topic, "edge": edge, "expect": expect}
-            if topic in leaders:
-                fields["log_bytes"] = self.kafka.log_bytes(nodes[leaders[topic]], topic)
-            self.history.note("test", "phase", "info", **fields)
+            log_bytes = self.kafka.log_bytes(nodes[leaders[topic]], topic) if topic in leaders else None
+            self.history.add(PhaseDetails(name=name, topic=topic, edge=edge, expect=expect, log_bytes=log_bytes))
 
     # -- ISRs and brokers ---------------------------------------------------------------------------------------------
 

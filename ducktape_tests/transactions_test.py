@@ -34,6 +34,13 @@ from pyhooks.checkers.settling_times import NS
 from pyhooks.checkers.transaction_recovery import BOUND_S, followed, held_up_s
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import (
+    FollowDetails,
+    IntendDetails,
+    LeaderOffsetsDetails,
+    ProduceDetails,
+    TransactionDetails,
+)
 from pyhooks.kafka import topics
 
 OUTAGE_S = 40.0
@@ -143,8 +150,8 @@ def _wait_commits(programs: Sequence[Program]) -> None:
 
     def committed() -> bool:
         for one in list(waits):
-            if any(event.op == "txn" and event.outcome == "ok" and event.data["begun_ns"] > now_ns
-                   for event in one.fetch()):  # fmt: skip
+            ended = TransactionDetails.each(one.fetch())
+            if any(event.outcome == "ok" and transaction.begun_ns > now_ns for event, transaction in ended):
                 waits.remove(one)
         return not waits
 
@@ -159,12 +166,12 @@ def _wait_high_watermarks(follower: Program) -> None:
     waits = set(BOTH.split(","))
 
     def there() -> bool:
-        for event in follower.fetch():
-            topic = str(event.data["topic"])
-            if event.outcome == "ok" and event.data["asked_ns"] > now_ns:
-                ends.setdefault(topic, int(event.data["end"]))
-            if topic in ends and event.data["position"] >= ends[topic]:
-                waits.discard(topic)
+        for event, progress in FollowDetails.each(follower.fetch()):
+            leader = LeaderOffsetsDetails.of(event)
+            if leader is not None and leader.asked_ns > now_ns:
+                ends.setdefault(leader.topic, leader.end)
+            if progress.topic in ends and progress.position >= ends[progress.topic]:
+                waits.discard(progress.topic)
         return not waits
 
     wait_for(there, what="a read_committed reader at the current high watermark", timeout_s=PATIENCE_S, interval_s=0.5)
@@ -172,7 +179,7 @@ def _wait_high_watermarks(follower: Program) -> None:
 
 def _reads(events: Sequence[Event]) -> bool:
     """Return whether a reader has reported records of each topic."""
-    near = {event.data["topic"] for event in events if event.outcome == "ok" and event.data["records"] > 0}
+    near = {progress.topic for _, progress in LeaderOffsetsDetails.each(events) if progress.records > 0}
     return near == set(BOTH.split(","))
 
 
@@ -181,20 +188,20 @@ def _producers(events: Sequence[Event]) -> list[dict[str, Any]]:
     faults = cluster_view.faults(events)
     found: dict[str, dict[str, Any]] = {}
     for event in events:
-        if event.op == "intend":
-            about = {name: event.data[name] for name in ("run", "mode", "client")}
+        if (intend := IntendDetails.of(event)) is not None:
+            about = {"run": intend.run, "mode": intend.mode, "client": intend.client}
             found.setdefault(
-                event.data["run"], {**about, "records": {}, "slowest_s": 0.0, "transactions": {}, "longest_s": 0.0}
+                str(intend.run), {**about, "records": {}, "slowest_s": 0.0, "transactions": {}, "longest_s": 0.0}
             )
-        elif event.op == "produce":
-            one = found[event.data["run"]]
+        elif (produced := ProduceDetails.of(event)) is not None:
+            one = found[str(produced.run)]
             one["records"][event.outcome] = one["records"].get(event.outcome, 0) + 1
-            one["slowest_s"] = max(one["slowest_s"], round(float(event.data["latency_ms"]) / 1000, 1))
-        elif event.op == "txn":
-            one = found[event.data["run"]]
-            kind = f"{event.data['asked']} {event.outcome}"
+            one["slowest_s"] = max(one["slowest_s"], round((produced.latency_ms or 0.0) / 1000, 1))
+        elif (transaction := TransactionDetails.of(event)) is not None:
+            one = found[transaction.run]
+            kind = f"{transaction.asked} {event.outcome}"
             one["transactions"][kind] = one["transactions"].get(kind, 0) + 1
-            began_ns = int(event.data["begun_ns"])
+            began_ns = transaction.begun_ns
             one["longest_s"] = max(one["longest_s"], round((event.mono_ns - began_ns) / NS, 1))
             if any(fault.proved_ns and fault.heal_ns and fault.proved_ns < began_ns and event.mono_ns < fault.heal_ns
                    for fault in faults):  # fmt: skip

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from bench.load.spark_load import outcome_counts
 from bench.plan.scenario import Arm, OutagePlan
 from pyhooks.checkers.cluster_view import Look, looks
+from pyhooks.checkers.record_view import Attempt, attempt_of
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import FaultDetails, ProduceDetails
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,9 +77,9 @@ def fault_of(events: Iterable[Event], rack: str) -> Fault:
     """Return the fault of ``rack`` in the history (the last one, if several)."""
     at: dict[str, int] = {}
     outcomes: dict[str, str] = {}
-    for event in events:
-        if event.process == "fault" and event.rack == rack:
-            step = str(event.data.get("step"))
+    for event, details in FaultDetails.each(events):
+        if event.rack == rack:
+            step = str(details.step)
             if step == "inject":
                 at, outcomes = {}, {}
             at[step], outcomes[step] = event.mono_ns, event.outcome
@@ -140,23 +142,23 @@ def without_rack(sent: Any, done: Any, fault: Fault, had_ns: Any) -> Any:
     return after_proof if had_ns is None else after_proof | (done > had_ns)
 
 
-def probe_of(events: Iterable[Event], topic: str) -> list[Event]:
+def probe_of(events: Iterable[Event], topic: str) -> list[Attempt]:
     """Return all attempts of the probe at ``topic``."""
     return [
-        event
-        for event in events
-        if event.process == "probe" and event.op == "produce" and event.data.get("topic") == topic
+        attempt_of(event, produced)
+        for event, produced in ProduceDetails.each(events)
+        if event.process == "probe" and produced.topic == topic
     ]
 
 
-def exception_name(event: Event) -> str:
+def exception_name(attempt: Attempt) -> str:
     """Return the exception of a failed attempt without its package; empty if there is none."""
-    return str(event.data.get("exception") or "").rsplit(".", 1)[-1]
+    return (attempt.exception or "").rsplit(".", 1)[-1]
 
 
-def is_refusal(event: Event) -> bool:
+def is_refusal(attempt: Attempt) -> bool:
     """Return whether a gate refused this attempt."""
-    return event.outcome in ("fail", "unknown") and exception_name(event) in REFUSALS
+    return attempt.outcome in ("fail", "unknown") and exception_name(attempt) in REFUSALS
 
 
 def behaviour(
@@ -297,35 +299,34 @@ def _topic(
 
 
 def _probe(
-    probe: Sequence[Event], fault: Fault, window: Window | None, had_ns: int | None, start_ns: int
+    probe: Sequence[Attempt], fault: Fault, window: Window | None, had_ns: int | None, start_ns: int
 ) -> dict[str, Any]:
-    refused = [event for event in probe if is_refusal(event)]
-    settled = [event for event in probe if window and window.from_ns <= event.mono_ns < window.to_ns]
-    before_heal = [event for event in probe if event.outcome == "ok" and event.mono_ns < (fault.heal_ns or 0)]
+    refused = [one for one in probe if is_refusal(one)]
+    settled = [one for one in probe if window and window.from_ns <= one.done_ns < window.to_ns]
+    before_heal = [one for one in probe if one.outcome == "ok" and one.done_ns < (fault.heal_ns or 0)]
     # a refusal after the heal is not an effect of the fault
     over_ns = fault.heal_ns or math.inf
-    first_ns = next((e.mono_ns for e in refused if fault.inject_ns and fault.inject_ns < e.mono_ns < over_ns), None)
+    first_ns = next(
+        (one.done_ns for one in refused if fault.inject_ns and fault.inject_ns < one.done_ns < over_ns), None
+    )
     return {
         "attempts": len(probe),
-        "acked": sum(event.outcome == "ok" for event in probe),
+        "acked": sum(one.outcome == "ok" for one in probe),
         "refused": len(refused),
-        "other": sum(event.outcome != "ok" and not is_refusal(event) for event in probe),
-        "exceptions": dict(Counter(exception_name(event) for event in probe if event.outcome != "ok")),
+        "other": sum(one.outcome != "ok" and not is_refusal(one) for one in probe),
+        "exceptions": dict(Counter(exception_name(one) for one in probe if one.outcome != "ok")),
         "settled_attempts": len(settled),
-        "settled_acked": sum(event.outcome == "ok" for event in settled),
-        "settled_refused": sum(is_refusal(event) for event in settled),
-        "acked_after_heal": sum(event.outcome == "ok" and event.mono_ns >= fault.heal_ns for event in probe)
+        "settled_acked": sum(one.outcome == "ok" for one in settled),
+        "settled_refused": sum(is_refusal(one) for one in settled),
+        "acked_after_heal": sum(one.outcome == "ok" and one.done_ns >= fault.heal_ns for one in probe)
         if fault.heal_ns
         else 0,
-        "acked_without_rack": sum(
-            bool(without_rack(event.data.get("sent_ns", event.mono_ns), event.mono_ns, fault, had_ns))
-            for event in before_heal
-        ),
-        "refused_at_s": [(event.mono_ns - start_ns) / NS for event in refused],
+        "acked_without_rack": sum(bool(without_rack(one.sent_ns, one.done_ns, fault, had_ns)) for one in before_heal),
+        "refused_at_s": [(one.done_ns - start_ns) / NS for one in refused],
         "first_refusal_after_s": (
             None if first_ns is None or fault.inject_ns is None else (first_ns - fault.inject_ns) / NS
         ),
-        "message": next((str(event.data.get("message")) for event in refused), None),
+        "message": next((str(one.message) for one in refused), None),
     }
 
 

@@ -19,6 +19,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.faults import registry
 from pyhooks.faults.injection import Target as Taken
 from pyhooks.history.event_log import Event, History
+from pyhooks.history.events import FaultDetails
 from pyhooks.kafka import topics
 from pyhooks.workload.pacing import NS
 from pyhooks.workload.topic_observer import watched
@@ -155,8 +156,8 @@ def _elected(context: OutageContext, arms: tuple[Arm, ...]) -> dict[str, tuple[i
 
 def _wiped_ns(events: Sequence[Event]) -> int | None:
     """Return the monotonic time at which the deletion of the rack's disks began."""
-    steps = (one for one in events if one.process == "fault" and one.op == "wipe-rack")
-    return next((one.mono_ns for one in steps if one.data.get("step") == "inject"), None)
+    steps = FaultDetails.each(events)
+    return next((event.mono_ns for event, one in steps if event.op == "wipe-rack" and one.step == "inject"), None)
 
 
 def _stood_in(seen: Sequence[Look], wiped_ns: int | None) -> tuple[str, ...] | None:

@@ -21,6 +21,7 @@ from bench.run.run_store import Store
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History
+from pyhooks.history.events import LoadDetails
 from pyhooks.kafka.gate import Requirement
 from pyhooks.workload.pacing import NS
 
@@ -188,7 +189,7 @@ def driven(
         LateError: its tasks were not ready in time.
         RackgateError: it failed, or did not end in time.
     """
-    history.note("load", load.name, "info", step="start", start_ns=load.start_ns, slots=len(load.slots))
+    history.add(LoadDetails(step="start", start_ns=load.start_ns, slots=len(load.slots)), op=load.name)
     frame = observations(spark, load)
     pool = ThreadPoolExecutor(1)
     done = pool.submit(_carry if carried else _write, frame, path)
@@ -206,7 +207,7 @@ def driven(
         raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-    history.note("load", load.name, "info", step="end")
+    history.add(LoadDetails(step="end"), op=load.name)
 
 
 def _write(frame: DataFrame, path: Path) -> None:

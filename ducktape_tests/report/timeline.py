@@ -12,8 +12,7 @@ from typing import Any
 
 from pyhooks.checkers.cluster_view import faults as faults_of
 from pyhooks.history.event_log import Event
-from pyhooks.history.events import LOOK_PROCESS
-from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
+from pyhooks.history.events import FaultDetails, ObservationDetails, ProduceDetails, SettingsDetails
 
 NS = 1_000_000_000
 # Topics that are shown individually; all others are summed.
@@ -109,7 +108,7 @@ class _TimelineBuilder:
         # Last observed leader and ISR by partition, so that unchanged observations cost nothing.
         self.last: dict[str, tuple[Any, ...]] = {}
         # Kept until the end, because events of other processes are not in the order of time.
-        self.asked: list[Event] = []
+        self.asked: list[tuple[Event, SettingsDetails]] = []
         self.values: dict[str, tuple[Any, Any]] = {}
         self.pending: dict[str, tuple[Any, Any] | None] = {}
 
@@ -126,40 +125,39 @@ class _TimelineBuilder:
         if self.start_ns is None:
             self.start_ns = event.mono_ns
         at_s = self.seconds(event.mono_ns)
-        if event.op == "produce" and "topic" in event.data:
-            topic = self.topic(str(event.data["topic"]))
+        if (produced := ProduceDetails.of(event)) is not None:
+            topic = self.topic(produced.topic)
             if event.outcome == "ok":
                 topic.acked[int(at_s)] += 1
             elif event.outcome != "info":
-                topic.refused[kind_of(event.data.get("exception"))][int(at_s)] += 1
-        elif event.process == LOOK_PROCESS and event.op == "look" and event.outcome == "ok":
-            self.look(event, at_s)
+                topic.refused[kind_of(produced.exception)][int(at_s)] += 1
+        elif (observed := ObservationDetails.of(event)) is not None:
+            self.look(observed, at_s)
             self.looked_s = max(self.looked_s, at_s)
-        elif event.process == "fault":
+        elif FaultDetails.describes(event):
             self.faults.append(event)
-        elif event.op == "settings" and "topic" in event.data:
-            self.asked.append(event)
+        elif (settings := SettingsDetails.of(event)) is not None:
+            self.asked.append((event, settings))
         elif event.op != "phase":
             return
         self.last_s = max(self.last_s, at_s)
 
-    def look(self, event: Event, at_s: float) -> None:
-        told = event.data.get("racks", {})
-        self.racks |= {int(broker): str(rack or NAMELESS) for broker, rack in told.items()}
-        for name, state in event.data.get("partitions", {}).items():
-            seen = (state["leader"], tuple(state["isr"]))
+    def look(self, observed: ObservationDetails, at_s: float) -> None:
+        self.racks |= {broker: rack or NAMELESS for broker, rack in observed.racks.items()}
+        for name, state in observed.partitions.items():
+            seen = (state.leader, state.isr)
             if self.last.get(name) == seen:
                 continue
             self.last[name] = seen
-            topic, _, number = str(name).rpartition("-")
-            leader = self.racks.get(int(state["leader"]), NAMELESS) if int(state["leader"]) >= 0 else ""
-            racks = tuple(sorted({self.racks.get(int(one), NAMELESS) for one in state["isr"]}))
+            topic, _, number = name.rpartition("-")
+            leader = self.racks.get(state.leader, NAMELESS) if state.leader >= 0 else ""
+            racks = tuple(sorted({self.racks.get(one, NAMELESS) for one in state.isr}))
             self.topic(topic).partitions[int(number)].append(IsrState(at_s, racks, leader))
 
-    def settings(self, event: Event) -> None:
+    def settings(self, event: Event, details: SettingsDetails) -> None:
         """Apply a settings event of a topic; these events must be in the order of time."""
-        name, value = str(event.data["topic"]), (event.data.get(MIN_INSYNC_REPLICAS), event.data.get(MIN_INSYNC_RACKS))
-        topic, step, before = self.topic(name), event.data.get("step"), self.values.get(name)
+        name, value = details.topic, (details.min_replicas, details.min_racks)
+        topic, step, before = self.topic(name), details.step, self.values.get(name)
         topic.asks = topic.asks or f"M={value[0]}, R={value[1]}"
         if step == "refused":
             # The change that started last did not happen.
@@ -199,11 +197,8 @@ def read(events: Iterable[Event], topics: int = TOPICS) -> Timeline:
             reading.take(event)
         except BROKEN:
             continue
-    for event in sorted(reading.asked, key=lambda one: one.mono_ns):
-        try:
-            reading.settings(event)
-        except BROKEN:
-            continue
+    for event, settings in sorted(reading.asked, key=lambda pair: pair[0].mono_ns):
+        reading.settings(event, settings)
     length_s = reading.last_s
     try:
         injected = faults_of(sorted(reading.faults, key=lambda one: one.mono_ns))

@@ -23,6 +23,7 @@ from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event, History
+from pyhooks.history.events import KilledDetails, TornDetails
 from pyhooks.workload.processes import ending
 from pyhooks.workload.standby_producer import ASKED, TOLD
 
@@ -142,8 +143,8 @@ class Program(RemoteProcess):
         super().kill()
         self.fetch()
         if self._partial_line:
-            self._history.note("workload", "torn", "unknown", run=self.run_id)
-        self._history.note("workload", "killed", "info", run=self.run_id)
+            self._history.add(TornDetails(run=self.run_id), "unknown", process="workload")
+        self._history.add(KilledDetails(run=self.run_id), process="workload")
 
 
 class Clients(Service):

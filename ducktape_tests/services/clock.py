@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
 
-# Event fields with timestamps of the monotonic clock, in nanoseconds.
-TIMESTAMPS = ("intended_ns", "sent_ns", "begun_ns", "asked_ns")
 READINGS = 5
 # A fifth of the lag that checkers allow for an observation (LAG_S in pyhooks.checkers.settling_times).
 ERROR_MS = 200.0
@@ -30,12 +28,7 @@ class HostClock:
 
     def to_local(self, event: Event) -> Event:
         """Return an event with its timestamps converted from this clock to the local one."""
-        if not self.ahead_ns:
-            return event
-        moments = {
-            name: int(event.data[name]) - self.ahead_ns for name in TIMESTAMPS if event.data.get(name) is not None
-        }
-        return replace(event, mono_ns=event.mono_ns - self.ahead_ns, data={**event.data, **moments})
+        return event.shifted(-self.ahead_ns) if self.ahead_ns else event
 
 
 def compare_clocks(read: Callable[[], int]) -> HostClock:

@@ -1,9 +1,9 @@
 """Check that clients ride out an outage by their own retries, and know all errors that they get.
 
-A test that drives clients through an outage records an event of process ``test`` and op ``ride`` with ``data``
-``{clients}``: those that are to ride it out, by their names in ``intend`` events. Their runs that retry (those of
-idempotent producers) are judged by the outcomes of their records. All of their runs are judged by the names of the
-errors that they got. Also reads ``intend``, ``produce`` and ``end`` events, observations, settings and faults.
+A test that drives clients through an outage records those that should ride it out (``RideDetails``). Their runs that
+retry (those of idempotent producers) are judged by the outcomes of their records. All of their runs are judged by the
+names of the errors that they got. Also reads ``intend``, ``produce`` and ``end`` events, observations, settings and
+faults.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pyhooks.checkers.cluster_view import Fault, Look, Settings
 from pyhooks.checkers.record_view import Attempt, Place, Records
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import IntendDetails, RideDetails
 from pyhooks.history.outcomes import NOT_REPORTED
 
-OP = "ride"
 # Names that clients give to an error code that they do not know. librdkafka calls it ERR_, the number and a question
 # mark (rd_kafka_err2name).
 UNKNOWN_NAMES = frozenset({"UNKNOWN", "org.apache.kafka.common.errors.UnknownServerException"})
@@ -70,16 +70,15 @@ def check_rides(events: Sequence[Event]) -> Verdict:
     records = Records(events)
     faults = cluster_view.faults(events)
     seen = _Seen(cluster_view.looks(events), Settings(events), faults)
-    asked = [event for event in events if (event.process, event.op) == ("test", OP)]
-    clients = sorted({str(name) for event in asked for name in event.data["clients"]})
+    clients = sorted({name for _, ride in RideDetails.each(events) for name in ride.clients})
     missing = [] if clients else ["nothing tells which clients were to ride an outage out"]
     if not faults:
         missing.append("no fault in the history")
     missing += [f"{one.op} {one.rack or one.broker}: not healed" for one in faults if one.healed_ns is None]
     runs: defaultdict[str, dict[str, bool]] = defaultdict(dict)
-    for event in events:
-        if event.op == "intend" and event.data.get("client") in clients:
-            runs[str(event.data["client"])][str(event.data["run"])] = bool(event.data["idempotent"])
+    for _, intend in IntendDetails.each(events):
+        if intend.client in clients:
+            runs[str(intend.client)][str(intend.run)] = intend.idempotent
     own: defaultdict[str, list[Attempt]] = defaultdict(list)
     for attempt in records.attempts:
         own[attempt.run or ""].append(attempt)

@@ -1,19 +1,6 @@
 """View of the cluster in a history: placement, leaders, ISRs, settings, faults.
 
-Events:
-
-* process ``isr-watch``, op ``look``, outcome ``ok``: an observation with ``data`` ``{racks, partitions}``; ``racks`` is
-  broker id (as text) to rack, and ``partitions`` is ``topic-number`` to ``{leader, isr, replicas}``. An observation
-  without a response is ``unknown``. The event has the time of the response; ``asked_ns``, if present, is the time of
-  the request.
-* op ``settings``: ``data`` ``{topic, step}`` and the topic's ``min.insync.replicas`` and ``min.insync.racks`` as
-  numbers. Steps are ``made`` (the topic was created with these settings), ``seen`` (a broker reports them;
-  ``asked_ns``, if present, is the time of the request), ``begin`` (they are requested now and may apply from here on),
-  ``settled`` (every relevant broker reports them; with outcome ``unknown`` not all did, and they may or may not apply)
-  and ``refused`` (the requested settings apply nowhere). See ``pyhooks.workload.requirement_changes``.
-* process ``fault``: ``rack`` or ``data`` ``{broker}``, and ``data`` ``{step}`` of ``pyhooks.faults``. Faults of a rack
-  may have ``brokers``, the ids of its brokers. A network partition from specific racks only has ``peers``, their names,
-  and ``brokers_alone``: it affects neither clients nor controllers.
+Reads ``ObservationDetails``, ``SettingsDetails`` and ``FaultDetails``.
 """
 
 from __future__ import annotations
@@ -26,9 +13,9 @@ from typing import Any
 
 from pyhooks.checkers.record_view import Place
 from pyhooks.history.event_log import Event
-from pyhooks.history.events import LOOK_PROCESS
+from pyhooks.history.events import FaultDetails, ObservationDetails, ObservationFailureDetails, SettingsDetails
 from pyhooks.kafka import gate
-from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
+from pyhooks.kafka.gate import Requirement
 
 INJECT, PROVED, HELD, HEAL, HEALED = "inject", "proved", "held", "heal", "healed"
 
@@ -140,22 +127,14 @@ def looks(events: Iterable[Event]) -> dict[Place, list[Look]]:
     """Return all observations of each partition, in order of time."""
     found: defaultdict[Place, list[Look]] = defaultdict(list)
     known: dict[int, str] = {}
-    for event in events:
-        if (event.process, event.op, event.outcome) != (LOOK_PROCESS, "look", "ok"):
-            continue
+    for event, observed in ObservationDetails.each(events):
         # Responses omit unavailable brokers, whose racks do not change meanwhile.
-        known = known | {int(broker): str(rack or "") for broker, rack in event.data.get("racks", {}).items()}
-        for name, told in event.data["partitions"].items():
-            topic, _, number = str(name).rpartition("-")
+        known = known | {broker: rack or "" for broker, rack in observed.racks.items()}
+        for name, state in observed.partitions.items():
+            topic, _, number = name.rpartition("-")
+            isr = tuple(sorted(state.isr))
             found[topic, int(number)].append(
-                Look(
-                    event.mono_ns,
-                    int(told["leader"]),
-                    tuple(sorted(map(int, told["isr"]))),
-                    tuple(map(int, told.get("replicas", ()))),
-                    known,
-                    event.data.get("asked_ns"),
-                )
+                Look(event.mono_ns, state.leader, isr, state.replicas, known, observed.asked_ns)
             )
     return {place: _with_added(sorted(seen, key=lambda look: look.at_ns)) for place, seen in found.items()}
 
@@ -179,24 +158,20 @@ def _with_added(seen: Iterable[Look]) -> list[Look]:
 
 def unanswered(events: Iterable[Event]) -> list[int]:
     """Return the times of observations without a response."""
-    return [event.mono_ns for event in events if (event.op, event.outcome) == ("look", "unknown")]
+    return [event.mono_ns for event, _ in ObservationFailureDetails.each(events)]
 
 
 def faults(events: Iterable[Event]) -> list[Fault]:
     """Return all injected faults, in the order of injection."""
     found: list[Fault] = []
     open_at: dict[tuple[str, str | None, int | None], int] = {}
-    for event in events:
-        if event.process != "fault":
-            continue
-        broker = event.data.get("broker")
-        name = (event.op, event.rack, None if broker is None else int(broker))
-        step = event.data.get("step")
+    for event, details in FaultDetails.each(events):
+        name = (event.op, event.rack, details.broker)
+        step = details.step
         if step == INJECT:
             open_at[name] = len(found)
-            brokers = frozenset(map(int, event.data.get("brokers", ())))
-            peers = tuple(map(str, event.data.get("peers", ())))
-            alone = bool(peers) and bool(event.data.get("brokers_alone"))
+            brokers, peers = frozenset(details.brokers or ()), details.peers or ()
+            alone = bool(peers) and bool(details.brokers_alone)
             found.append(Fault(*name, event.mono_ns, None, None, brokers=brokers, peers=peers, brokers_alone=alone))
         elif name not in open_at:
             # A step of a fault that is over or was never injected.
@@ -258,12 +233,11 @@ class Settings:
 
     def __init__(self, events: Sequence[Event]) -> None:
         said: defaultdict[str, list[Word]] = defaultdict(list)
-        for event in events:
-            if event.op == "settings":
-                value = Requirement(int(event.data[MIN_INSYNC_REPLICAS]), int(event.data[MIN_INSYNC_RACKS]))
-                step = "open" if event.outcome == "unknown" else str(event.data["step"])
-                since_ns = int(event.data.get("asked_ns", event.mono_ns))
-                said[str(event.data["topic"])].append(Word(event.mono_ns, step, value, since_ns))
+        for event, settings in SettingsDetails.each(events):
+            value = Requirement(settings.min_replicas, settings.min_racks)
+            step = "open" if event.outcome == "unknown" else settings.step
+            since_ns = event.mono_ns if settings.asked_ns is None else settings.asked_ns
+            said[settings.topic].append(Word(event.mono_ns, step, value, since_ns))
         # Each event with all settings that may apply from it until the next one. Once the requested settings are known,
         # they apply: brokers that report others are wrong, see strays().
         self._told = {topic: _meanings(sorted(words, key=lambda one: one.at_ns)) for topic, words in said.items()}

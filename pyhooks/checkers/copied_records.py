@@ -17,8 +17,7 @@ from pyhooks.checkers.settling_times import NS
 from pyhooks.checkers.transaction_recovery import BOUND_S
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
-
-OP, END = "copy", "copied"
+from pyhooks.history.events import CopiedDetails, CopyDetails, CopyEndDetails
 
 
 @dataclass(frozen=True)
@@ -44,14 +43,13 @@ def copies(events: Sequence[Event]) -> list[Copy]:
     """Return all transactions that copiers recorded, in order of time."""
     return [
         Copy(
-            str(event.data["run"]),
-            int(event.data["txn"]),
+            one.run,
+            one.txn,
             event.mono_ns,
-            tuple((_place(name), int(first), int(after)) for name, (first, after) in event.data["taken"].items()),
-            str(event.data["group"]),
+            tuple((_place(name), first, after) for name, (first, after) in one.taken.items()),
+            one.group,
         )
-        for event in events
-        if event.op == OP
+        for event, one in CopyDetails.each(events)
     ]
 
 
@@ -126,18 +124,19 @@ def _shown(records: Records, found: Sequence[Copy], unread: list[str]) -> Counte
 
 
 def _offsets(events: Sequence[Event], after: dict[Place, int], wrong: list[str], missing: list[str]) -> None:
-    told = [event for event in events if event.op == END]
-    if not told:
+    ends = list(CopyEndDetails.each(events))
+    if not ends:
         missing.append("nothing tells what the group has committed")
-    for event in told:
-        if event.outcome != "ok":
-            missing.append(f"group {event.data['group']}: its offsets are not known: {event.data.get('error')}")
+    for event, end in ends:
+        copied = CopiedDetails.of(event)
+        if copied is None:
+            missing.append(f"group {end.group}: its offsets are not known: {end.error}")
             continue
-        for name, offset in sorted(event.data["committed"].items()):
+        for name, offset in sorted(copied.committed.items()):
             behind = after.get(_place(name), 0)
-            if max(int(offset), 0) != behind:
+            if max(offset, 0) != behind:
                 said = f"has committed offset {offset} of {name}, and what can be read stands for all up to {behind}"
-                wrong.append(f"group {event.data['group']}: {said}")
+                wrong.append(f"group {end.group}: {said}")
 
 
 def _resumed(
@@ -162,7 +161,7 @@ def _resumed(
         missing.append("no transaction was committed before the outage")
     heal_ns = max(heals)
     later = [end.ended_ns - heal_ns for one, end in good if one.at_ns > heal_ns]
-    tried_ns = max((event.mono_ns for event in events if event.op in (OP, END, "txn")), default=0)
+    tried_ns = max((event.mono_ns for event in events if event.op in ("copy", "copied", "txn")), default=0)
     if later and min(later) <= bound_ns:
         return
     late = f"no transaction that was begun after the heal was committed within {bound_ns / NS:g} s"

@@ -12,17 +12,18 @@ from pyhooks.checkers.record_view import UNCOMMITTED, Attempt, Place, Records
 from pyhooks.checkers.settling_times import NS, SETTLE_S
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import ProduceDetails
 from pyhooks.history.outcomes import ERRORS
 
 TIMEOUT = f"{ERRORS}.TimeoutException"
 
 
 def check_defaults(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
-    """Check that failed attempts with default settings (``data.defaults``) ended with a timeout, and not too early.
+    """Check that failed attempts with default settings ended with a timeout, and not too early.
 
-    The producer's retries hide each rejection until ``data.delivery_timeout_ms`` has passed; then it reports a timeout,
-    not the cause. Unknown if none failed, or if that timeout is not recorded. Whether an acknowledged attempt should
-    have been acknowledged is not judged here.
+    The producer's retries hide each rejection until the delivery timeout has passed; then it reports a timeout, not the
+    cause. Unknown if none failed, or if that timeout is not recorded. Whether an acknowledged attempt should have been
+    acknowledged is not judged here.
 
     If the ISR was insufficient from the send until ``settle_s`` after the failure, each try was rejected before the
     append: the record is wrong if the final read has it. Unknown if this applies to no attempt, or if the final read is
@@ -35,21 +36,23 @@ def check_defaults(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
     wrong: list[str] = []
     missing: list[str] = []
     acked = failed = 0
-    for event in events:
-        if event.op != "produce" or not event.data.get("defaults"):
+    for event, produced in ProduceDetails.each(events):
+        if not produced.defaults:
             continue
         if event.outcome == "ok":
             acked += 1
             continue
         failed += 1
-        name, seen = f"seq {event.data.get('seq')}", event.data.get("exception")
-        latency_ms, timeout_ms = float(event.data["latency_ms"]), event.data.get("delivery_timeout_ms")
+        name, seen = f"seq {produced.seq}", produced.exception
+        latency_ms, timeout_ms = produced.latency_ms, produced.delivery_timeout_ms
         if seen != TIMEOUT:
             wrong.append(f"{name} got {seen or event.outcome}, expected {TIMEOUT}")
         elif timeout_ms is None:
             missing.append(f"{name}: nothing tells its delivery timeout")
+        elif latency_ms is None:
+            missing.append(f"{name}: nothing tells its latency")
         elif latency_ms < timeout_ms:
-            wrong.append(f"{name} gave up after {latency_ms:.0f} ms, before {timeout_ms} ms were over")
+            wrong.append(f"{name} gave up after {latency_ms:.0f} ms, before {timeout_ms:g} ms were over")
     if not failed:
         missing.append("no attempt with default settings failed")
     else:
@@ -62,7 +65,7 @@ def _unwritten(events: Sequence[Event], settle_s: float, wrong: list[str], missi
     """Judge whether attempts that failed while the ISR was insufficient throughout are in no log."""
     records = Records(events)
     settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
-    defaults = {str(event.data["key"]) for event in events if event.op == "produce" and event.data.get("defaults")}
+    defaults = {produced.key for _, produced in ProduceDetails.each(events) if produced.defaults}
     own: defaultdict[Place, list[Attempt]] = defaultdict(list)
     for attempt in records.attempts:
         if attempt.key in defaults and attempt.outcome != "ok" and attempt.partition is not None:

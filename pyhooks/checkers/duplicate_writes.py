@@ -11,7 +11,7 @@ from functools import cached_property
 
 from pyhooks.checkers import cluster_view
 from pyhooks.checkers.cluster_view import Fault, Look
-from pyhooks.checkers.record_view import Attempt, Place, Records, Run
+from pyhooks.checkers.record_view import Attempt, Place, ProducerRun, Records
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import CONFLUENT
 from pyhooks.history.record_format import parts_of
@@ -51,7 +51,7 @@ class Doubled:
         """
         attempt, parts = self._attempts.get((topic, key)), parts_of(key)
         name = attempt.run if attempt else parts[0] if parts else None
-        run: Run | None = self._records.runs.get((name, topic)) if name else None
+        run: ProducerRun | None = self._records.runs.get((name, topic)) if name else None
         if run is None or not run.idempotent or run.client != CONFLUENT:
             return False
         if attempt is None:

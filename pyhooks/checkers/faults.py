@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import FaultDetails
 
 STEPS = ("before", "inject", "proved", "held", "heal", "healed")
 # Meaning of a proof that probes contradict. A contradicted "before" proves no failure: nothing was injected yet.
@@ -23,16 +24,13 @@ def check_faults(events: Iterable[Event]) -> Verdict:
     missing: list[str] = []
     open_steps: dict[tuple[str, str | None, object], list[str]] = {}
     finished = 0
-    for event in events:
-        if event.process != "fault":
-            continue
-        step = str(event.data.get("step"))
-        broker = event.data.get("broker")
+    for event, fault in FaultDetails.each(events):
+        step, broker = str(fault.step), fault.broker
         name = _name(event.op, event.rack, broker)
         if event.outcome == "fail" and step in FAILED:
-            wrong.append(f"{name}: {FAILED[step]}: {event.data.get('probes')}")
+            wrong.append(f"{name}: {FAILED[step]}: {fault.probes}")
         elif event.outcome in ("fail", "unknown"):
-            missing.append(f"{name}: {step!r} was not proved: {event.data.get('errors') or event.data.get('probes')}")
+            missing.append(f"{name}: {step!r} was not proved: {fault.errors or fault.probes}")
         steps = open_steps.setdefault((event.op, event.rack, broker), [])
         steps.append(step)
         if step == STEPS[-1]:

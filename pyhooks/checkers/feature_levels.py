@@ -1,8 +1,6 @@
 """Check that the feature is switched, and racks are required, exactly where a cluster allows it.
 
-Reads ``settings`` (see ``pyhooks.checkers.cluster_view``) and events of op ``level``: ``data`` ``{how, to, before,
-after, lack, said}``: a request for a level of the feature by ``upgrade`` or ``downgrade``; its level before and after,
-as a broker reports it; the number of nodes without the overlay; and the output of the tool.
+Reads ``SettingsDetails`` and ``LevelDetails``.
 """
 
 from __future__ import annotations
@@ -13,9 +11,10 @@ from collections.abc import Sequence
 from pyhooks.checkers.cluster_view import Settings
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import LevelDetails, LevelRequest
 
-OP = "level"
-UPGRADE, DOWNGRADE = "upgrade", "downgrade"
+UPGRADE: LevelRequest = "upgrade"
+DOWNGRADE: LevelRequest = "downgrade"
 # Cases that a history must cover: each kind of request, where it is allowed and where it is not.
 CASES = (
     f"{UPGRADE} refused",
@@ -38,7 +37,7 @@ def check_levels(events: Sequence[Event]) -> Verdict:
         events: a whole history.
     """
     settings = Settings(events)
-    levels = sorted((event for event in events if event.op == OP), key=lambda one: one.mono_ns)
+    levels = sorted(((event.mono_ns, one) for event, one in LevelDetails.each(events)), key=lambda pair: pair[0])
     wrong: list[str] = []
     missing: list[str] = []
     seen: Counter[str] = Counter()
@@ -49,32 +48,33 @@ def check_levels(events: Sequence[Event]) -> Verdict:
             wrong.append(f"{what} was {'carried out' if happened else 'refused'}, and was to be the contrary")
 
     last: int | None = None
-    for one in levels:
-        how, to, before, after = str(one.data["how"]), int(one.data["to"]), one.data["before"], one.data["after"]
+    for at_ns, one in levels:
+        how, to, before, after = one.how, one.to, one.before, one.after
         if last is not None and before != last:
             wrong.append(f"the level went from {last} to {before}, and nobody had asked for that")
-        last = int(after)
-        wanted = {name: settings.possible(name, one.mono_ns, one.mono_ns) for name in settings.topics}
+        last = after
+        wanted = {name: settings.possible(name, at_ns, at_ns) for name in settings.topics}
         if how == DOWNGRADE and any(len({each.racks > 1 for each in own}) != 1 for own in wanted.values()):
             missing.append(f"nobody knows what topics required when a {how} to level {to} was asked for")
             continue
         required = sorted(name for name, own in wanted.items() if any(each.racks > 1 for each in own))
-        lack = int(one.data["lack"])
-        against = f"{lack} nodes lacking the overlay" if how == UPGRADE else f"racks required by {len(required)} topics"
-        allowed = not lack if how == UPGRADE else not required
-        what = f"the {how} from level {before} to {to} with {against} ({one.data['said']})"
+        against = (
+            f"{one.lack} nodes lacking the overlay" if how == UPGRADE else f"racks required by {len(required)} topics"
+        )
+        allowed = not one.lack if how == UPGRADE else not required
+        what = f"the {how} from level {before} to {to} with {against} ({one.said})"
         judge(how, what, allowed=allowed, happened=after == to)
     for name in settings.topics:
         for request in settings.requests(name):
             begun, ended = request.begun, request.ended
             if begun.value.racks <= 1:
                 continue
-            before_it = [one for one in levels if one.mono_ns <= begun.at_ns]
-            after_it = [one for one in levels if one.mono_ns > begun.at_ns]
+            before_it = [one for at_ns, one in levels if at_ns <= begun.at_ns]
+            after_it = [one for at_ns, one in levels if at_ns > begun.at_ns]
             if not before_it and not after_it:
                 missing.append(f"nobody knows the level when R={begun.value.racks} was asked for topic {name}")
                 continue
-            level = int(before_it[-1].data["after"] if before_it else after_it[0].data["before"])
+            level = before_it[-1].after if before_it else after_it[0].before
             if ended is None or ended.step not in ("settled", "refused"):
                 missing.append(f"nobody knows what came of R={begun.value.racks} for topic {name} at level {level}")
                 continue

@@ -1,7 +1,6 @@
 """Check that committed offsets of groups are kept, and that each new owner continues where the last one committed.
 
-Besides the events of ``pyhooks.workload.group_members`` it reads those of process ``test`` and op ``committed``, with
-the offsets that a group's coordinator has in the end: ``data`` ``{group, offsets}``.
+Reads ``MemberDetails``, and the offsets that a group's coordinator has in the end (``CommittedOffsetsDetails``).
 """
 
 from __future__ import annotations
@@ -9,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyhooks.checkers.group_view import Commit, Group, Member
+from pyhooks.checkers.group_view import Commit, Group, GroupMemberLife
 from pyhooks.history.event_log import Event
-from pyhooks.history.events import COMMITTED
+from pyhooks.history.events import CommittedOffsetsDetails
 
 
 @dataclass(frozen=True)
-class Left:
+class CoordinatorOffsets:
     """Committed offsets of a group, as its coordinator returned them.
 
     Attributes:
@@ -28,7 +27,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Told:
+class PartitionCommit:
     """A commit of one partition.
 
     Attributes:
@@ -59,19 +58,19 @@ class Ownership:
     high: int = 0
 
 
-def left(events: Sequence[Event], group: str) -> list[Left]:
+def left(events: Sequence[Event], group: str) -> list[CoordinatorOffsets]:
     """Return a group's committed offsets from all queries of its coordinator."""
     return [
-        Left(event.mono_ns, event.data["offsets"])
-        for event in events
-        if (event.process, event.op) == ("test", COMMITTED) and event.data["group"] == group
+        CoordinatorOffsets(event.mono_ns, one.offsets)
+        for event, one in CommittedOffsetsDetails.each(events)
+        if one.group == group
     ]
 
 
 def check_commits(
     group: Group,
     acked: Mapping[str, Sequence[tuple[int, int]]],
-    told: Sequence[Left],
+    told: Sequence[CoordinatorOffsets],
     wrong: list[str],
     missing: list[str],
 ) -> None:
@@ -98,7 +97,7 @@ def check_commits(
     for place in sorted(group.topics | {place for one in told for place in one.offsets}):
         name = f"{group.name}: {place}"
         own = [
-            Told(member.run, commit, int(commit.offsets[place]))
+            PartitionCommit(member.run, commit, int(commit.offsets[place]))
             for member in group.members
             for commit in member.commits
             if place in commit.offsets and commit.outcome != "fail"
@@ -111,20 +110,20 @@ def check_commits(
             wrong += _in_the_end(name, at, place, own)
 
 
-def _acked_by(own: Sequence[Told], moment_ns: int) -> int:
+def _acked_by(own: Sequence[PartitionCommit], moment_ns: int) -> int:
     """Return the highest offset whose commit was acknowledged before a moment, or 0."""
     done = [one.offset for one in own if one.commit.outcome == "ok" and one.commit.ended_ns < moment_ns]
     return max(done, default=0)
 
 
-def _back(name: str, own: Sequence[Told]) -> Iterator[str]:
+def _back(name: str, own: Sequence[PartitionCommit]) -> Iterator[str]:
     for one in own:
         before = _acked_by(own, one.commit.begun_ns)
         if one.commit.outcome == "ok" and one.offset < before:
             yield f"{name}: {one.run} committed {one.offset} after {before} was acknowledged"
 
 
-def _ownerships(member: Member, place: str) -> Iterator[Ownership]:
+def _ownerships(member: GroupMemberLife, place: str) -> Iterator[Ownership]:
     had = False
     for at, (from_ns, now) in enumerate(member.has):
         has, had = place in now and not had, place in now
@@ -147,7 +146,7 @@ def _begun(
     name: str,
     run: str,
     one: Ownership,
-    own: Sequence[Told],
+    own: Sequence[PartitionCommit],
     acked: Sequence[tuple[int, int]],
     wrong: list[str],
     missing: list[str],
@@ -173,7 +172,7 @@ def _begun(
         missing.append(f"{skipped}, and nothing tells whether there is a record between")
 
 
-def _in_the_end(name: str, at: Left, place: str, own: Sequence[Told]) -> Iterator[str]:
+def _in_the_end(name: str, at: CoordinatorOffsets, place: str, own: Sequence[PartitionCommit]) -> Iterator[str]:
     possible = {one.offset for one in own if one.commit.begun_ns < at.at_ns}
     least = _acked_by(own, at.at_ns)
     has = at.offsets.get(place)

@@ -1,10 +1,10 @@
 """Check that consumer groups go through an outage alike whether two racks are required or one.
 
-Reads an event of op ``alike``: ``data`` ``{pairs}``, pairs of group names, the first of each where more racks are
-required; and all that ``pyhooks.checkers.groups`` reads. Each group of a pair has been through an outage of its own,
-with the same steps for both. The number of required racks can make a difference in two respects only: commits and
-rebalances wait while the coordinator's partition has too few racks, and they continue when it has enough again. Before
-an outage, after it, and throughout it if the partition has as many as it needs, the number must not affect a group.
+Reads ``AlikeDetails``, and all that ``pyhooks.checkers.groups`` reads. Each group of a pair has been through an outage
+of its own, with the same steps for both. The number of required racks can make a difference in two respects only:
+commits and rebalances wait while the coordinator's partition has too few racks, and they continue when it has enough
+again. Before an outage, after it, and throughout it if the partition has as many as it needs, the number must not
+affect a group.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pyhooks.checkers.progress import Window
 from pyhooks.checkers.settling_times import SETTLE_S
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import AlikeDetails
 
-OP = "alike"
 PHASES = (BEFORE, DURING, AFTER)
 # Extra time that a change of members, or the longest pause of reading, may take with more racks required. A rebalance
 # depends on heartbeats, every 3 s, and on the load of the machine.
@@ -81,7 +81,7 @@ def check_alike(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdi
     missing: list[str] = []
     notes: list[str] = []
     arms = _arms(events, settle_s)
-    pairs = [pair for event in events if event.op == OP for pair in event.data["pairs"]]
+    pairs = [pair for _, alike in AlikeDetails.each(events) for pair in alike.pairs]
     if not pairs:
         missing.append("nothing tells which groups are to be compared")
     for more, fewer in pairs:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyhooks.checkers import cluster_view
 from pyhooks.checkers.cluster_view import Fault
-from pyhooks.checkers.group_view import Commit, Group, Member, groups
+from pyhooks.checkers.group_view import Commit, Group, GroupMemberLife, groups
 from pyhooks.checkers.settling_times import NS
 from pyhooks.history.event_log import Event
 
@@ -82,17 +82,17 @@ def _commits(commits: Sequence[Commit]) -> dict[str, Any]:
     }
 
 
-def _first(member: Member, since_ns: int) -> int | None:
+def _first(member: GroupMemberLife, since_ns: int) -> int | None:
     return min(
         (one.ended_ns for one in member.commits if one.outcome == "ok" and one.ended_ns > since_ns), default=None
     )
 
 
-def _longest(members: Sequence[Member], fault: Fault) -> float:
+def _longest(members: Sequence[GroupMemberLife], fault: Fault) -> float:
     return round(max((_pause(one, fault) for one in members), default=0.0), 1)
 
 
-def _pause(member: Member, fault: Fault) -> float:
+def _pause(member: GroupMemberLife, fault: Fault) -> float:
     """Return the longest time in an outage in which a member got no record, in seconds."""
     begin_ns, end_ns = max(fault.inject_ns, member.join_ns), fault.heal_ns or 0
     marks = [at for at, _, _ in member.fetches if begin_ns <= at <= end_ns]

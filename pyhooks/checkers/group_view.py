@@ -7,6 +7,15 @@ from dataclasses import dataclass, field
 
 from pyhooks.checkers.settling_times import NS
 from pyhooks.history.event_log import Event, Outcome
+from pyhooks.history.events import (
+    AssignmentDetails,
+    CommitDetails,
+    FetchDetails,
+    JoinDetails,
+    LeaveDetails,
+    MemberDetails,
+    MemberPollFailureDetails,
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,7 @@ class Commit:
 
 
 @dataclass
-class Member:
+class GroupMemberLife:
     """History of one group member. Times are monotonic.
 
     Attributes:
@@ -82,7 +91,7 @@ class Group:
 
     name: str
     protocol: str
-    members: list[Member] = field(default_factory=list)
+    members: list[GroupMemberLife] = field(default_factory=list)
 
     @property
     def topics(self) -> frozenset[str]:
@@ -114,33 +123,30 @@ class Group:
 def groups(events: Sequence[Event]) -> list[Group]:
     """Return all groups of a history, sorted by name."""
     found: dict[str, Group] = {}
-    seats: dict[tuple[str, str], Member] = {}
-    for event in events:
-        if event.process != "member":
-            continue
-        name, run = str(event.data["group"]), str(event.data["run"])
-        if event.op == "join":
-            group = found.setdefault(name, Group(name, str(event.data["protocol"])))
-            seats[name, run] = Member(run, event.mono_ns)
+    seats: dict[tuple[str, str], GroupMemberLife] = {}
+    for event, details in MemberDetails.each(events):
+        name, run = details.group, details.run
+        if JoinDetails.describes(event):
+            group = found.setdefault(name, Group(name, details.protocol))
+            seats[name, run] = GroupMemberLife(run, event.mono_ns)
             group.members.append(seats[name, run])
             continue
-        _tell(seats[name, run], event)
+        _apply(seats[name, run], event)
     return [found[name] for name in sorted(found)]
 
 
-def _tell(member: Member, event: Event) -> None:
+def _apply(member: GroupMemberLife, event: Event) -> None:
     """Add an event to the history of a member."""
-    if event.op in ("assigned", "revoked", "lost"):
-        member.has.append((event.mono_ns, frozenset(map(str, event.data["now"]))))
-    elif event.op == "commit":
-        begun_ns, why = int(event.data["begun_ns"]), event.data.get("exception")
-        member.commits.append(Commit(begun_ns, event.mono_ns, event.outcome, why, event.data["offsets"]))
-    elif event.op == "fetch":
-        count, told = int(event.data["count"]), event.data.get("first", {})
-        bounds = {place: (after - count, after - 1) for place, after in event.data["next"].items()}
-        member.firsts.append((event.mono_ns, bounds | {place: (offset, offset) for place, offset in told.items()}))
-        member.fetches.append((event.mono_ns, int(event.data["from_ns"]), event.data["next"]))
-    elif event.op == "poll":
-        member.failures.append((event.mono_ns, str(event.data["exception"])))
-    elif event.op == "leave":
-        member.leave_ns, member.left_ns = int(event.data["begun_ns"]), event.mono_ns
+    at_ns = event.mono_ns
+    if change := AssignmentDetails.of(event):
+        member.has.append((at_ns, frozenset(change.now)))
+    elif commit := CommitDetails.of(event):
+        member.commits.append(Commit(commit.begun_ns, at_ns, event.outcome, commit.exception, commit.offsets))
+    elif fetch := FetchDetails.of(event):
+        bounds = {place: (after - fetch.count, after - 1) for place, after in fetch.next.items()}
+        member.firsts.append((at_ns, bounds | {place: (offset, offset) for place, offset in fetch.first.items()}))
+        member.fetches.append((at_ns, fetch.from_ns, fetch.next))
+    elif failure := MemberPollFailureDetails.of(event):
+        member.failures.append((at_ns, failure.exception))
+    elif leave := LeaveDetails.of(event):
+        member.leave_ns, member.left_ns = leave.begun_ns, at_ns

@@ -18,12 +18,13 @@ from dataclasses import replace
 from pyhooks.checkers import cluster_view
 from pyhooks.checkers.cluster_view import Settings
 from pyhooks.checkers.group_commits import check_commits, left
-from pyhooks.checkers.group_view import Group, Member, groups
+from pyhooks.checkers.group_view import Group, GroupMemberLife, groups
 from pyhooks.checkers.progress import Window, windows
 from pyhooks.checkers.record_view import Place
 from pyhooks.checkers.settling_times import NEVER_NS, NS, SETTLE_S
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import ProduceDetails
 from pyhooks.history.outcomes import CONSUMER, ERRORS, REBALANCING
 
 TOPIC = "__consumer_offsets"
@@ -149,7 +150,7 @@ def check_groups(events: Sequence[Event], *, settle_s: float = SETTLE_S, bound_s
 
 
 def _commits(
-    name: str, member: Member, known: Sequence[Window], bound_ns: int, wrong: list[str], notes: list[str]
+    name: str, member: GroupMemberLife, known: Sequence[Window], bound_ns: int, wrong: list[str], notes: list[str]
 ) -> int:
     """Judge a member's commits; return the number of commits whose expected outcome is known."""
     judged, overtaken = 0, 0
@@ -178,7 +179,7 @@ def _commits(
 
 
 def _resumed(
-    name: str, member: Member, known: Sequence[Window], bound_ns: int, wrong: list[str], missing: list[str]
+    name: str, member: GroupMemberLife, known: Sequence[Window], bound_ns: int, wrong: list[str], missing: list[str]
 ) -> None:
     """Judge whether a member commits again once the ISR of its coordinator's partition is sufficient."""
     for window in known:
@@ -268,7 +269,9 @@ def _another_over(group: Group, at_ns: int, kind: str, window: Window) -> bool:
     return any(moment is not None and from_ns <= moment <= window.to_ns for moment in over)
 
 
-def _fetched(name: str, member: Member, acked: Mapping[str, Sequence[tuple[int, int]]], wrong: list[str]) -> None:
+def _fetched(
+    name: str, member: GroupMemberLife, acked: Mapping[str, Sequence[tuple[int, int]]], wrong: list[str]
+) -> None:
     """Judge whether a member reads the partitions that it owns."""
     ends = [at_ns for at_ns, _ in member.has[1:]] + ([member.leave_ns] if member.leave_ns else [])
     for number, (from_ns, now) in enumerate(member.has):
@@ -298,9 +301,9 @@ def _pauses(got: Sequence[tuple[int, int]], from_ns: int, to_ns: int | None) -> 
 def acknowledged(events: Sequence[Event]) -> dict[str, list[tuple[int, int]]]:
     """Return time and offset of each acknowledgement, by partition."""
     found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    for event in events:
-        if event.op == "produce" and event.outcome == "ok" and event.data.get("offset") is not None:
-            found[f"{event.data['topic']}-{event.data['partition']}"].append((event.mono_ns, int(event.data["offset"])))
+    for event, produced in ProduceDetails.each(events):
+        if event.outcome == "ok" and produced.offset is not None:
+            found[f"{produced.topic}-{produced.partition}"].append((event.mono_ns, produced.offset))
     return found
 
 

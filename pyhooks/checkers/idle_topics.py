@@ -1,8 +1,8 @@
 """Check that waiting records of an idle topic are shown as soon as fewer racks are required, without another write.
 
 A test lowers ``min.insync.racks`` of a topic with acks=1 records waiting for racks, and writes nothing to it from then
-on. Before, it records an event of process ``test`` and op ``idle`` with ``data`` ``{topic}``. Also reads ``intend`` and
-``produce`` events, settings and the rounds of ``pyhooks.workload.visibility_reader``.
+on. Before, it records this (``IdleDetails``). Also reads ``intend`` and ``produce`` events, settings and the rounds of
+``pyhooks.workload.visibility_reader``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pyhooks.checkers.settling_times import NS
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.checkers.visibility import ROUNDS_S, Sight, sights
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import IdleDetails
 
-OP = "idle"
 # Counted from the moment at which every broker reports the new value; the proposal promises one second.
 BOUND_S = 1.0
 
@@ -43,11 +43,11 @@ def check_idle(events: Sequence[Event], *, bound_s: float = BOUND_S) -> Verdict:
     wrong: list[str] = []
     missing: list[str] = []
     notes: list[str] = []
-    asked = [event for event in events if (event.process, event.op) == ("test", OP)]
+    asked = list(IdleDetails.each(events))
     if not asked:
         missing.append("nothing tells of a topic that was left idle")
-    for event in asked:
-        topic = str(event.data["topic"])
+    for event, idle in asked:
+        topic = idle.topic
         change = next((one for one in settings.requests(topic) if one.begun.at_ns > event.mono_ns), None)
         if change is None or change.ended is None or change.ended.step != "settled":
             missing.append(f"{topic}: no change of what it requires has settled after it was left idle")

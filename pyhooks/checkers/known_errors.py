@@ -1,18 +1,18 @@
 """Check that unpatched clients get only errors that they know.
 
-Reads ``intend``, ``produce`` and ``txn`` events, and those of op ``known-errors``: ``data`` ``{client, names}``, the
-names of all errors that a client of that kind can report. A code that is not in a client's list gets another name that
-is not among them. A client with its own list does not retry after such a code.
+Reads ``intend``, ``produce`` and ``txn`` events, and ``KnownErrorsDetails``. A code that is not in a client's list gets
+another name that is not among them. A client with its own list does not retry after such a code.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from pyhooks.checkers.record_view import clients_of
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
-from pyhooks.history.events import KNOWN_ERRORS, PATCHED
+from pyhooks.history.events import PATCHED, KnownErrorsDetails, ProduceDetails, TransactionDetails
 
 # Value that the workload records if the client reported nothing at all.
 SILENT = frozenset({"not-reported"})
@@ -27,38 +27,32 @@ def check_known_errors(events: Sequence[Event]) -> Verdict:
     Args:
         events: a whole history.
     """
-    clients = {
-        str(event.data["run"]): str(event.data["client"])
-        for event in events
-        if event.op == "intend" and event.data.get("client") is not None
-    }
-    known: Mapping[str, frozenset[str]] = {
-        str(event.data["client"]): frozenset(event.data["names"]) for event in events if event.op == KNOWN_ERRORS
-    }
+    clients = clients_of(events)
+    known = {one.client: frozenset(one.names) for _, one in KnownErrorsDetails.each(events)}
     wrong: list[str] = []
     missing: list[str] = []
     met: Counter[str] = Counter()
     judged: Counter[str] = Counter()
     for event in events:
-        if event.op not in ("produce", "txn"):
+        result = ProduceDetails.of(event) or TransactionDetails.of(event)
+        if result is None:
             continue
-        client = clients.get(str(event.data.get("run")))
-        error = event.data.get("exception")
+        client, error = clients.get(result.run or ""), result.exception
         if client == PATCHED or (client is None and error is None):
             continue
-        what = f"{event.data.get('key', event.data.get('txn'))} of run {event.data.get('run')}"
+        subject = f"{result.key if isinstance(result, ProduceDetails) else result.txn} of run {result.run}"
         if client is None:
-            missing.append(f"nothing tells which client reported {error} for {what}")
+            missing.append(f"nothing tells which client reported {error} for {subject}")
         elif client not in known:
             missing.append(f"nothing tells what errors a client {client} knows")
         else:
             judged[client] += 1
             if error in SILENT:
-                missing.append(f"client {client}: no answer for {what}")
+                missing.append(f"client {client}: no answer for {subject}")
             elif error is not None and error not in known[client]:
-                wrong.append(f"client {client} does not know {error}, which it got for {what}")
+                wrong.append(f"client {client} does not know {error}, which it got for {subject}")
             elif error is not None:
-                met[f"{client}: {str(error).rpartition('.')[2]}"] += 1
+                met[f"{client}: {error.rpartition('.')[2]}"] += 1
     if not judged:
         missing.append("no attempt of a client that is not patched")
     missing += [f"no attempt of a client {client}" for client in sorted(known.keys() - judged.keys())]

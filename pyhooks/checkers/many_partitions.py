@@ -1,15 +1,7 @@
 """Outages of a rack with many partitions, on stock and on patched Kafka: rejections, recovery times and CPU use.
 
-Events of process ``test``:
-
-* op ``arm``: ``data`` ``{arm, probed}``: from here on the cluster is that of this arm, on which these topics are
-  probed;
-* op ``stage``: ``data`` ``{arm, stage, cycle, edge, ticks, hz}``: CPU time used by the Kafka process of each node when
-  a stage began and ended: ``ticks`` by node as ``[pid, ticks]``, at ``hz`` ticks a second;
-* op ``reached``: ``data`` ``{arm, cycle, what, since_ns}``: all partitions concerned had lost a member of the ISR
-  (``lost``), or had all back (``back``); ``since_ns`` is the time of the fault, or of its heal.
-
-Also reads ``produce`` events of clients without retries (mode ``probe``) on some of the topics.
+Reads ``ArmDetails``, ``StageDetails``, ``ReachedDetails``, and ``ProduceDetails`` of clients without retries (mode
+``probe``) on some of the topics.
 """
 
 from __future__ import annotations
@@ -21,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.record_view import ARM
+from pyhooks.checkers.record_view import Attempt, attempt_of
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import ArmDetails, ProduceDetails, ReachedDetails, StageDetails
 from pyhooks.history.outcomes import TOO_FEW_RACKS, TOO_FEW_REPLICAS
 
 STOCK, OVERLAY = "stock", "overlay"
 ARMS = (STOCK, OVERLAY)
-STAGE, REACHED = "stage", "reached"
 # Minimum number of attempts on a topic in an outage; fewer are no evidence.
 ATTEMPTS_MIN = 3
 # Maximum share of attempts in an outage with another outcome, as happens on a busy machine.
@@ -36,7 +28,7 @@ UNSURE_MAX = 0.1
 
 
 @dataclass(frozen=True)
-class Outage:
+class ProbedOutage:
     """An outage as observed by the probes of a topic.
 
     Attributes:
@@ -63,50 +55,53 @@ class Outage:
     back: bool
 
 
-def outages(events: Sequence[Event]) -> tuple[list[Outage], list[str]]:
+def outages(events: Sequence[Event]) -> tuple[list[ProbedOutage], list[str]]:
     """Return all outages that took hold and were healed, for each probed topic, and what is missing."""
-    probes: defaultdict[str, list[Event]] = defaultdict(list)
-    for event in events:
-        if event.op == "produce" and event.data.get("mode") == "probe":
-            probes[str(event.data["topic"])].append(event)
-    reached = [one for one in events if (one.process, one.op) == ("test", REACHED)]
-    found: list[Outage] = []
+    probes: defaultdict[str, list[Attempt]] = defaultdict(list)
+    for event, produced in ProduceDetails.each(events):
+        if produced.mode == "probe":
+            probes[produced.topic].append(attempt_of(event, produced))
+    reached = list(ReachedDetails.each(events))
+    found: list[ProbedOutage] = []
     missing: list[str] = []
     faults = cluster_view.faults(events)
-    arms = [one for one in events if (one.process, one.op) == ("test", ARM)]
+    arms = list(ArmDetails.each(events))
     # Later acknowledgements may be from the next outage, or from another cluster.
-    ends = [fault.inject_ns for fault in faults] + [one.mono_ns for one in arms]
+    ends = [fault.inject_ns for fault in faults] + [event.mono_ns for event, _ in arms]
     for fault in faults:
         heal_ns = fault.heal_ns
         lost = [
-            one
-            for one in reached
-            if heal_ns is not None and one.data["what"] == "lost" and fault.inject_ns <= one.mono_ns <= heal_ns
+            (event.mono_ns, one)
+            for event, one in reached
+            if heal_ns is not None and one.what == "lost" and fault.inject_ns <= event.mono_ns <= heal_ns
         ]
         if heal_ns is None or len(lost) != 1:
             missing.append(f"an outage that was not healed, or never came to all partitions ({len(lost)} times)")
             continue
-        from_ns = lost[0].mono_ns
+        from_ns = lost[0][0]
         until_ns = min((at_ns for at_ns in ends if at_ns > heal_ns), default=math.inf)
-        mine = max((one for one in arms if one.mono_ns <= fault.inject_ns), key=lambda one: one.mono_ns, default=None)
-        if mine is None:
+        before = [(event.mono_ns, one) for event, one in arms if event.mono_ns <= fault.inject_ns]
+        if not before:
             missing.append("an outage of a cluster of which nothing tells which it is")
             continue
-        for topic in sorted(map(str, mine.data["probed"])):
-            own = [one for one in probes[topic] if one.mono_ns < until_ns]
-            inside = [one for one in own if int(one.data["sent_ns"]) >= from_ns and one.mono_ns <= heal_ns]
+        _, mine = max(before, key=lambda pair: pair[0])
+        for topic in sorted(mine.probed):
+            own = [one for one in probes[topic] if one.done_ns < until_ns]
+            inside = [one for one in own if one.sent_ns >= from_ns and one.done_ns <= heal_ns]
             refused = [
-                one.mono_ns for one in own if _for(TOO_FEW_RACKS, one) and fault.inject_ns <= one.mono_ns <= heal_ns
+                one.done_ns
+                for one in own
+                if one.exception in TOO_FEW_RACKS and fault.inject_ns <= one.done_ns <= heal_ns
             ]
-            again = [one.mono_ns for one in own if one.outcome == "ok" and int(one.data["sent_ns"]) >= heal_ns]
+            again = [one.done_ns for one in own if one.outcome == "ok" and one.sent_ns >= heal_ns]
             counts = [
-                sum(_for(TOO_FEW_RACKS, one) for one in inside),
-                sum(_for(TOO_FEW_REPLICAS, one) for one in inside),
+                sum(one.exception in TOO_FEW_RACKS for one in inside),
+                sum(one.exception in TOO_FEW_REPLICAS for one in inside),
                 sum(one.outcome == "ok" for one in inside),
             ]
             found.append(
-                Outage(
-                    arm=str(lost[0].data["arm"]),
+                ProbedOutage(
+                    arm=lost[0][1].arm,
                     topic=topic,
                     refused_s=round((min(refused) - fault.inject_ns) / 1e9, 2) if refused else None,
                     refused=counts[0],
@@ -114,15 +109,10 @@ def outages(events: Sequence[Event]) -> tuple[list[Outage], list[str]]:
                     taken=counts[2],
                     unsure=len(inside) - sum(counts),
                     again_s=round((min(again) - heal_ns) / 1e9, 2) if again else None,
-                    back=any(one.data["what"] == "back" and heal_ns < one.mono_ns < until_ns for one in reached),
+                    back=any(one.what == "back" and heal_ns < event.mono_ns < until_ns for event, one in reached),
                 )
             )
     return found, missing
-
-
-def _for(what: frozenset[str], event: Event) -> bool:
-    """Return whether an attempt was rejected with one of these errors."""
-    return event.data.get("exception") in what
 
 
 def check_stops(events: Sequence[Event]) -> Verdict:
@@ -177,31 +167,33 @@ def figures(events: Sequence[Event]) -> dict[str, Any]:
 
 def _reached(events: Iterable[Event], arm: str) -> dict[str, list[float]]:
     found: defaultdict[str, list[float]] = defaultdict(list)
-    for event in events:
-        if (event.process, event.op) == ("test", REACHED) and event.data["arm"] == arm:
-            found[str(event.data["what"])].append(round((event.mono_ns - int(event.data["since_ns"])) / 1e9, 2))
+    for event, one in ReachedDetails.each(events):
+        if one.arm == arm:
+            found[one.what].append(round((event.mono_ns - one.since_ns) / 1e9, 2))
     return dict(found)
 
 
-def _stages(events: Iterable[Event], arm: str) -> Iterable[tuple[str, Event, Event]]:
-    begun: dict[tuple[str, int], Event] = {}
-    for event in events:
-        if (event.process, event.op) == ("test", STAGE) and event.data["arm"] == arm:
-            name = str(event.data["stage"]), int(event.data["cycle"])
-            if event.data["edge"] == "begin":
-                begun[name] = event
-            elif name in begun:
-                yield name[0], begun[name], event
+def _stages(events: Iterable[Event], arm: str) -> Iterable[tuple[float, StageDetails, StageDetails]]:
+    """Yield the duration in seconds, the begin and the end of each stage of an arm."""
+    begun: dict[tuple[str, int], tuple[int, StageDetails]] = {}
+    for event, one in StageDetails.each(events):
+        name = one.stage, one.cycle
+        if one.arm != arm:
+            continue
+        if one.edge == "begin":
+            begun[name] = event.mono_ns, one
+        elif name in begun:
+            begun_ns, first = begun[name]
+            yield (event.mono_ns - begun_ns) / 1e9, first, one
 
 
 def _processors(events: Sequence[Event], arm: str) -> dict[str, dict[str, float]]:
     """Return how many CPUs each node's Kafka kept busy in each stage, as the mean over cycles."""
     used: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for stage, first, last in _stages(events, arm):
-        seconds = (last.mono_ns - first.mono_ns) / 1e9
-        for node, (pid, ticks) in last.data["ticks"].items():
-            before = first.data["ticks"].get(node)
+    for lasted_s, first, last in _stages(events, arm):
+        for node, (pid, ticks) in last.ticks.items():
+            before = first.ticks.get(node)
             # A node restarted meanwhile has another process.
-            if before is not None and before[0] == pid and seconds > 0:
-                used[stage][node].append((int(ticks) - int(before[1])) / int(last.data["hz"]) / seconds)
+            if before is not None and before[0] == pid and lasted_s > 0:
+                used[last.stage][node].append((ticks - before[1]) / last.hz / lasted_s)
     return {stage: {node: round(sum(v) / len(v), 3) for node, v in own.items()} for stage, own in used.items()}

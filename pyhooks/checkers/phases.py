@@ -1,10 +1,7 @@
 """Check that every produce attempt within a phase ends as the phase expects.
 
-A phase is a pair of events of process ``test`` with op ``phase``: the first with ``data`` ``{name, topic, edge:
-"begin", expect}``, the second with the same name and topic and ``edge: "end"``. ``expect`` is ``"ok"`` or the class
-name of the exception expected by a first attempt without retries. Events of a phase that expects rejections have
-``log_bytes``, the size of the partition's log on the leader's disk, because consumers can't see records above the high
-watermark.
+A phase is the time between two events with ``PhaseDetails`` of the same name and topic. Those of a phase that expects
+rejections have the size of the partition's log, because consumers can't see records above the high watermark.
 """
 
 from __future__ import annotations
@@ -14,6 +11,7 @@ from dataclasses import dataclass
 
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import PhaseDetails, ProduceDetails
 
 OK = "ok"
 
@@ -47,27 +45,25 @@ def phases(events: Iterable[Event]) -> tuple[Phase, ...]:
     Raises:
         ValueError: an end without a beginning, or a beginning without an end.
     """
-    begun: dict[tuple[str, str], Event] = {}
+    begun: dict[tuple[str, str], tuple[int, PhaseDetails]] = {}
     found: list[Phase] = []
-    for event in events:
-        if (event.process, event.op) != ("test", "phase"):
-            continue
-        key = (str(event.data["name"]), str(event.data["topic"]))
-        if event.data["edge"] == "begin":
-            begun[key] = event
+    for event, edge in PhaseDetails.each(events):
+        key = (edge.name, edge.topic)
+        if edge.edge == "begin":
+            begun[key] = event.mono_ns, edge
             continue
         if key not in begun:
             raise ValueError(f"phase {key[0]!r} of {key[1]} ends without a beginning")
-        first = begun.pop(key)
+        begin_ns, first = begun.pop(key)
         found.append(
             Phase(
                 name=key[0],
                 topic=key[1],
-                expect=str(first.data["expect"]),
-                begin_ns=first.mono_ns,
+                expect=first.expect,
+                begin_ns=begin_ns,
                 end_ns=event.mono_ns,
-                log_bytes_before=first.data.get("log_bytes"),
-                log_bytes_after=event.data.get("log_bytes"),
+                log_bytes_before=first.log_bytes,
+                log_bytes_after=edge.log_bytes,
             )
         )
     if begun:
@@ -90,16 +86,21 @@ def check_phases(events: Sequence[Event], *, attempts_min: int) -> Verdict:
         return Verdict.of("phases", missing=[str(error)])
     if not found:
         missing.append("no phase in the history")
+    probes = [(event, one) for event, one in ProduceDetails.each(events) if event.process == "probe"]
     for phase in found:
-        attempts = [event for event in events if _within(event, phase)]
+        attempts = [
+            (event.outcome, attempt)
+            for event, attempt in probes
+            if attempt.topic == phase.topic and phase.begin_ns <= event.mono_ns <= phase.end_ns
+        ]
         if len(attempts) < attempts_min:
             missing.append(f"{phase.name}: {len(attempts)} attempts, at least {attempts_min} are needed")
-        for event in attempts:
-            seen = OK if event.outcome == "ok" else str(event.data.get("exception"))
-            if event.outcome == "unknown":
-                missing.append(f"{phase.name}: seq {event.data.get('seq')} is unknown ({seen})")
-            elif seen != phase.expect:
-                wrong.append(f"{phase.name}: seq {event.data.get('seq')} got {seen}, expected {phase.expect}")
+        for outcome, attempt in attempts:
+            result = OK if outcome == "ok" else str(attempt.exception)
+            if outcome == "unknown":
+                missing.append(f"{phase.name}: seq {attempt.seq} is unknown ({result})")
+            elif result != phase.expect:
+                wrong.append(f"{phase.name}: seq {attempt.seq} got {result}, expected {phase.expect}")
         if phase.expect == OK:
             continue
         if phase.log_bytes_before is None or phase.log_bytes_after is None:
@@ -108,11 +109,3 @@ def check_phases(events: Sequence[Event], *, attempts_min: int) -> Verdict:
             grown = phase.log_bytes_after - phase.log_bytes_before
             wrong.append(f"{phase.name}: {grown} bytes entered the log of {phase.topic} though all were refused")
     return Verdict.of("phases", wrong=wrong, missing=missing)
-
-
-def _within(event: Event, phase: Phase) -> bool:
-    return (
-        (event.process, event.op) == ("probe", "produce")
-        and event.data.get("topic") == phase.topic
-        and phase.begin_ns <= event.mono_ns <= phase.end_ns
-    )

@@ -1,22 +1,19 @@
 """Check that controllers report partitions that are moved into too few racks, and when that ends.
 
-Reads ``settings`` (see ``pyhooks.checkers.cluster_view``), events of op ``moved``: ``data`` ``{topic, before, after,
-racks}`` with the replicas of a topic's partition before and after a reassignment that has ended, and the racks of
-brokers by their ids; and one of op ``warnings``: ``data`` ``{counts}``, for each controller the numbers of such
-partitions that it has logged, in their order.
+Reads ``SettingsDetails``, ``MoveDetails`` and ``WarningsDetails``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyhooks.checkers.cluster_view import Settings
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import MoveDetails, WarningsDetails
 from pyhooks.kafka import gate
 from pyhooks.kafka.gate import Requirement
 
-OP, LOGS = "moved", "warnings"
 KINDS = {True: "enough", False: "too few"}
 
 
@@ -30,18 +27,18 @@ def check_warned(events: Sequence[Event]) -> Verdict:
     Args:
         events: a whole history.
     """
-    moves = [event for event in events if event.op == OP]
-    logs = [event for event in events if event.op == LOGS and all(event.mono_ns >= one.mono_ns for one in moves)]
+    moves = [(event.mono_ns, move) for event, move in MoveDetails.each(events)]
+    last_ns = max((at_ns for at_ns, _ in moves), default=0)
+    logs = [logged for event, logged in WarningsDetails.each(events) if event.mono_ns >= last_ns]
     settings = Settings(events)
     missing: list[str] = []
     kinds: set[bool] = set()
     short: set[str] = set()
     expected: list[int] = []
-    for one in moves:
-        topic, after = str(one.data["topic"]), [int(broker) for broker in one.data["after"]]
-        wanted = settings.possible(topic, one.mono_ns, one.mono_ns)
-        racks = {int(broker): str(rack) for broker, rack in one.data["racks"].items()}
-        reaches = {_reaches(after, racks, each) for each in wanted}
+    for at_ns, move in moves:
+        topic, after = move.topic, list(move.after)
+        wanted = settings.possible(topic, at_ns, at_ns)
+        reaches = {_reaches(after, move.racks, each) for each in wanted}
         if len(reaches) != 1:
             missing.append(f"nobody knows what topic {topic} required when it was moved to {after}")
             continue
@@ -51,7 +48,7 @@ def check_warned(events: Sequence[Event]) -> Verdict:
         expected.append(len(short))
     missing += [f"no move into {words} racks" for which, words in KINDS.items() if which not in kinds]
     wrong: list[str] = []
-    counts: dict[str, list[int]] = logs[-1].data["counts"] if logs else {}
+    counts = logs[-1].counts if logs else {}
     if not counts:
         missing.append("nobody read the controllers' logs after the moves")
     right = _extremes(expected)
@@ -66,7 +63,7 @@ def check_warned(events: Sequence[Event]) -> Verdict:
     return Verdict.of("warned", wrong=wrong, missing=missing, notes=notes)
 
 
-def _reaches(replicas: Sequence[int], racks: dict[int, str], wanted: Requirement) -> bool:
+def _reaches(replicas: Sequence[int], racks: Mapping[int, str], wanted: Requirement) -> bool:
     return gate.limits(1, wanted.racks, len(replicas)).ask(replicas, racks).enough_racks
 
 

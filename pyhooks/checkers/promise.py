@@ -19,6 +19,7 @@ from pyhooks.checkers.record_view import Attempt, Place, Read, Records, fill
 from pyhooks.checkers.settling_times import BLIND_S, LAG_NS, NS, SETTLE_S
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import DiskChunkDetails, DiskEndDetails
 from pyhooks.kafka import gate
 
 
@@ -43,31 +44,31 @@ class Disks:
 
 def disks_of(events: Sequence[Event]) -> Disks | None:
     """Return the last reading of the disks in a history, or None."""
-    last = next((event for event in reversed(events) if event.op in ("disk", "disk-end")), None)
-    if last is None:
+    every = [(event, one) for event in events if (one := DiskChunkDetails.of(event) or DiskEndDetails.of(event))]
+    if not every:
         return None
-    own = [event for event in events if event.op in ("disk", "disk-end") and event.data["pass"] == last.data["pass"]]
-    chunks: dict[tuple[int, Place], list[Event]] = {}
+    own = [(event, one) for event, one in every if one.read_id == every[-1][1].read_id]
+    chunks: dict[tuple[int, Place], list[tuple[Event, DiskChunkDetails]]] = {}
     missing: list[str] = []
     whole: set[int] = set()
     listed: set[tuple[int, Place]] = set()
     racks: dict[int, str] = {}
-    for event in own:
-        broker = int(event.data["broker"])
+    ended: set[int] = set()
+    for event, one in own:
+        broker = one.broker
         racks[broker] = event.rack or ""
-        if event.op == "disk":
-            place = (str(event.data["topic"]), int(event.data["partition"]))
-            chunks.setdefault((broker, place), []).append(event)
+        if isinstance(one, DiskChunkDetails):
+            chunks.setdefault((broker, (one.topic, one.partition)), []).append((event, one))
             continue
-        listed |= {(broker, (str(topic), int(number))) for topic, number in event.data["replicas"]}
+        ended.add(broker)
+        listed |= {(broker, place) for place in one.replicas}
         if event.outcome != "ok":
-            missing.append(f"the disk of broker {broker}: {event.data.get('error', 'not read')}")
-        elif not event.data.get("stopped"):
+            missing.append(f"the disk of broker {broker}: {one.error or 'not read'}")
+        elif not one.stopped:
             missing.append(f"nothing tells that broker {broker} was stopped when its disk was read")
         else:
             whole.add(broker)
-    told = {int(event.data["broker"]) for event in own if event.op == "disk-end"}
-    missing += [f"the disk of broker {broker} was not read to its end" for broker in sorted(racks.keys() - told)]
+    missing += [f"the disk of broker {broker} was not read to its end" for broker in sorted(racks.keys() - ended)]
     logs: dict[tuple[int, Place], Read] = {}
     for broker, place in listed | chunks.keys():
         read = logs[broker, place] = Read("disk", *place, 0, "disk")
@@ -76,7 +77,7 @@ def disks_of(events: Sequence[Event]) -> Disks | None:
         else:
             read.gaps.append("nothing was noted of it")
         missing += [f"{place[0]}-{place[1]} on broker {broker}: {gap}" for gap in read.gaps]
-    return Disks(min(event.mono_ns for event in own), logs, frozenset(whole), racks, tuple(missing))
+    return Disks(min(event.mono_ns for event, _ in own), logs, frozenset(whole), racks, tuple(missing))
 
 
 def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:

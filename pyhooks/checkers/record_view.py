@@ -1,9 +1,6 @@
 """View of the records in a history: sends, outcomes and reads.
 
-The events are those of ``pyhooks.workload.producer`` and ``pyhooks.workload.final_reader``. Producers of tests may omit
-``run``: then their intended records are unknown, and only recorded events count. A deliberate kill of a producer is
-recorded as an event of op ``killed`` with ``data`` ``{run}``; records that this run did not log are then no evidence. A
-switch to another cluster, which has other topics, is recorded as an event of process ``test`` and op ``arm``.
+Producers of tests may omit ``run``: then their intended records are unknown, and only recorded events count.
 """
 
 from __future__ import annotations
@@ -15,13 +12,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
-from typing import Any
 
 from pyhooks.history.event_log import Event, Outcome
+from pyhooks.history.events import (
+    ArmDetails,
+    ChunkDetails,
+    EndDetails,
+    FaultDetails,
+    IntendDetails,
+    KilledDetails,
+    ProduceDetails,
+    ReadChunkDetails,
+    ReadDetails,
+    TornDetails,
+    TransactionDetails,
+)
 
 UNCOMMITTED, COMMITTED = "read_uncommitted", "read_committed"
-# Op of the event that marks the switch to another cluster.
-ARM = "arm"
 Place = tuple[str, int]
 # Java producer's message for the records of an expired batch (4.3.1, Sender.failExpiredBatches).
 _RAN_OUT = re.compile(r"\b(\d+) ms has passed since batch creation")
@@ -48,6 +55,9 @@ class Attempt:
             ``sent_ns``. A batch that can't be sent keeps accepting records, and these have only the rest of its time.
         txn: number of its transaction within the run, or None.
         value: its value, if recorded.
+        mode: mode of the producer's plan, if recorded.
+        latency_ms: milliseconds from the send to the outcome, if recorded.
+        message: message of the exception, if recorded.
     """
 
     run: str | None
@@ -63,10 +73,13 @@ class Attempt:
     batch_ns: int
     txn: int | None
     value: object
+    mode: str | None = None
+    latency_ms: float | None = None
+    message: str | None = None
 
 
 @dataclass
-class Run:
+class ProducerRun:
     """One producer run on one topic: intended and completed sends.
 
     Attributes:
@@ -153,39 +166,44 @@ class Read:
 def offsets_of(runs: Iterable[Sequence[int]]) -> Iterator[int]:
     """Yield the offsets that ``[first, count]`` pairs stand for."""
     for first, count in runs:
-        yield from range(int(first), int(first) + int(count))
+        yield from range(first, first + count)
 
 
 def _repeated(pairs: Iterable[Sequence[int]]) -> Iterator[int]:
     """Yield the values that ``[value, count]`` pairs stand for."""
     for value, count in pairs:
-        yield from repeat(int(value), int(count))
+        yield from repeat(value, count)
 
 
-def fill(read: Read, chunks: Sequence[Event]) -> None:
-    """Fill a read from its chunks; ranges of offsets without a chunk, and errors, are gaps."""
+def fill(read: Read, chunks: Sequence[tuple[Event, ChunkDetails]]) -> None:
+    """Fill a read from its chunks; ranges of offsets without a chunk are gaps."""
     at: int | None = None
-    for event in sorted(chunks, key=lambda event: int(event.data.get("begin", -1))):
-        data = event.data
-        if "begin" not in data:
-            read.gaps.append(str(data.get("error", "nothing was read")))
-            continue
+    for event, chunk in sorted(chunks, key=lambda pair: pair[1].begin):
         if at is None:
-            read.low, read.end, at = int(data["low"]), int(data["end"]), int(data["low"])
-        if int(data["begin"]) != at:
-            read.gaps.append(f"nothing tells of offsets {at} to {int(data['begin']) - 1}")
-        at = int(data["next"])
-        offsets = list(offsets_of(data["runs"]))
-        if len(offsets) != len(data["keys"]):
-            read.gaps.append(f"the chunk at offset {data['begin']} is not whole")
-        read.keys |= dict(zip(offsets, data["keys"], strict=False))
-        read.values |= dict(zip(offsets, data.get("values", ()), strict=False))
-        read.sizes |= dict(zip(offsets, _repeated(data.get("sizes", ())), strict=False))
-        read.damaged += list(data.get("damaged", ()))
+            read.low, read.end, at = chunk.low, chunk.end, chunk.low
+        if chunk.begin != at:
+            read.gaps.append(f"nothing tells of offsets {at} to {chunk.begin - 1}")
+        at = chunk.next
+        offsets = list(offsets_of(chunk.runs))
+        if len(offsets) != len(chunk.keys):
+            read.gaps.append(f"the chunk at offset {chunk.begin} is not whole")
+        read.keys |= dict(zip(offsets, chunk.keys, strict=False))
+        read.values |= dict(zip(offsets, chunk.values or (), strict=False))
+        read.sizes |= dict(zip(offsets, _repeated(chunk.sizes or ()), strict=False))
+        read.damaged += chunk.damaged or ()
         if event.outcome != "ok":
-            read.gaps.append(f"{data.get('why', 'not to its end')}: offset {at} of {read.end}")
+            read.gaps.append(f"{chunk.why or 'not to its end'}: offset {at} of {read.end}")
     if at is not None and at != read.end and not read.gaps:
         read.gaps.append(f"nothing tells of offsets {at} to {read.end - 1}")
+
+
+def clients_of(events: Iterable[Event]) -> dict[str, str]:
+    """Return the kind of client of each producer run, where recorded."""
+    return {
+        intend.run: intend.client
+        for _, intend in IntendDetails.each(events)
+        if intend.run is not None and intend.client is not None
+    }
 
 
 class Records:
@@ -197,39 +215,30 @@ class Records:
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._events = events
-        self.attempts = tuple(_attempt(event) for event in events if event.op == "produce")
-        self.torn = [str(event.data.get("text", "")) for event in events if event.op == "torn"]
+        self.attempts = tuple(attempt_of(event, produced) for event, produced in ProduceDetails.each(events))
+        self.torn = [torn.text or "" for _, torn in TornDetails.each(events)]
         self.transactions = {
-            (str(event.data["run"]), int(event.data["txn"])): Transaction(
-                str(event.data["run"]),
-                int(event.data["txn"]),
-                event.outcome,
-                int(event.data["records"]),
-                event.mono_ns,
-            )
-            for event in events
-            if event.op == "txn"
+            (one.run, one.txn): Transaction(one.run, one.txn, event.outcome, one.records, event.mono_ns)
+            for event, one in TransactionDetails.each(events)
         }
 
     @cached_property
-    def runs(self) -> Mapping[tuple[str, str], Run]:
+    def runs(self) -> Mapping[tuple[str, str], ProducerRun]:
         """Producer runs by run id and topic."""
-        found: defaultdict[tuple[str, str], Run] = defaultdict(Run)
-        killed = {str(event.data["run"]) for event in self._events if event.op == "killed" and "run" in event.data}
+        found: defaultdict[tuple[str, str], ProducerRun] = defaultdict(ProducerRun)
+        killed = {one.run for _, one in KilledDetails.each(self._events)}
         for event in self._events:
-            if event.op not in ("intend", "end") or "run" not in event.data:
+            step = IntendDetails.of(event) or EndDetails.of(event)
+            if step is None or step.run is None:
                 continue
-            run = found[str(event.data["run"]), str(event.data["topic"])]
-            to = {int(number): int(value) for number, value in event.data["to"].items()}
+            run = found[step.run, step.topic]
             run.begun_ns = event.mono_ns if run.begun_ns is None else run.begun_ns
-            if event.op == "intend":
-                run.intended |= {number: max(value, run.intended.get(number, 0)) for number, value in to.items()}
-                run.record_bytes = _opt(int, event.data.get("record_bytes"))
-                run.client = _opt(str, event.data.get("client"))
-                run.acks = str(event.data.get("acks", "all"))
-                run.first_only, run.idempotent = bool(event.data["first_only"]), bool(event.data["idempotent"])
+            if isinstance(step, IntendDetails):
+                run.intended |= {number: max(value, run.intended.get(number, 0)) for number, value in step.to.items()}
+                run.record_bytes, run.client, run.acks = step.record_bytes, step.client, step.acks
+                run.first_only, run.idempotent = step.first_only, step.idempotent
             else:
-                run.ended, run.ended_ns = to, event.mono_ns
+                run.ended, run.ended_ns = dict(step.to), event.mono_ns
         for attempt in self.attempts:
             if attempt.run is not None:
                 found[attempt.run, attempt.topic].killed = attempt.run in killed
@@ -257,17 +266,19 @@ class Records:
     @cached_property
     def reads(self) -> tuple[Read, ...]:
         """All reads, in the order of their first events."""
-        chunks: dict[tuple[str, str, int, str], list[Event]] = {}
-        for event in self._events:
-            if event.op == "read":
-                data = event.data
-                part = (str(data["pass"]), str(data["topic"]), int(data["partition"]), str(data["isolation"]))
-                chunks.setdefault(part, []).append(event)
+        found_parts: dict[tuple[str, str, int, str], list[tuple[Event, ReadDetails]]] = {}
+        for event, part in ReadDetails.each(self._events):
+            name = (part.read_id, part.topic, part.partition, part.isolation)
+            found_parts.setdefault(name, []).append((event, part))
         found = []
-        for (name, topic, partition, isolation), parts in chunks.items():
-            read = Read(name, topic, partition, int(parts[0].data["partitions"]), isolation)
-            read.begun_ns = min(int(event.data.get("begun_ns", event.mono_ns)) for event in parts)
-            fill(read, parts)
+        for (read_id, topic, partition, isolation), parts in found_parts.items():
+            read = Read(read_id, topic, partition, parts[0][1].partitions, isolation)
+            read.begun_ns = min(event.mono_ns if chunk.begun_ns is None else chunk.begun_ns for event, chunk in parts)
+            with_records = [(event, chunk) for event, _ in parts if (chunk := ReadChunkDetails.of(event))]
+            read.gaps += [
+                part.error or "nothing was read" for event, part in parts if not ReadChunkDetails.describes(event)
+            ]
+            fill(read, with_records)
             found.append(read)
         return tuple(found)
 
@@ -296,14 +307,14 @@ class Records:
         """Describe the last fault step and the ends of producers that followed a moment, for one topic."""
         later = [event for event in self._events if event.mono_ns > moment_ns]
         # Faults of the next cluster do not affect this one.
-        gone_ns = min((one.mono_ns for one in later if (one.process, one.op) == ("test", ARM)), default=math.inf)
-        steps = [event for event in later if event.process == "fault" and event.mono_ns < gone_ns]
-        found = [f"{event.op} {event.rack}: {event.data.get('step')!r}" for event in steps[-1:]]
+        switch_ns = min((event.mono_ns for event, _ in ArmDetails.each(later)), default=math.inf)
+        steps = [(event, fault) for event, fault in FaultDetails.each(later) if event.mono_ns < switch_ns]
+        found = [f"{event.op} {event.rack}: {fault.step!r}" for event, fault in steps[-1:]]
         runs = {name for name, own in self.runs if own == topic}
         for event in later:
-            over = event.op == "killed" or (event.op == "end" and event.data.get("topic") == topic)
-            if over and event.data.get("run") in runs:
-                found.append(f"run {event.data['run']} was over")
+            over = KilledDetails.of(event) or EndDetails.of(event)
+            if over is not None and over.run in runs and (isinstance(over, KilledDetails) or over.topic == topic):
+                found.append(f"run {over.run} was over")
         return list(dict.fromkeys(found))
 
     def _torn_by_nobody(self) -> int:
@@ -313,18 +324,18 @@ class Records:
         that belongs to a run that was not killed, remains unexplained.
         """
         killed = {name for (name, _), run in self.runs.items() if run.killed}
-        processes = {
-            str(event.data["run"]): event.process
-            for event in self._events
-            if event.op in ("intend", "produce", "end") and event.data.get("run") in killed
-        }
+        processes: dict[str, str] = {}
+        for event in self._events:
+            own = IntendDetails.of(event) or ProduceDetails.of(event) or EndDetails.of(event)
+            if own is not None and own.run in killed:
+                processes[str(own.run)] = event.process
         left = sorted(processes)
         lost = 0
         for text in self.torn:
             run = _RUN.search(text)
-            own = [name for name in left if (name == run[1] if run else f'"process":"{processes[name]}"' in text)]
-            if own:
-                left.remove(own[0])
+            cut = [name for name in left if (name == run[1] if run else f'"process":"{processes[name]}"' in text)]
+            if cut:
+                left.remove(cut[0])
             else:
                 lost += 1
         return lost
@@ -353,26 +364,25 @@ class Records:
         return missing
 
 
-def _attempt(event: Event) -> Attempt:
-    data: Mapping[str, Any] = event.data
-    sent_ns = int(data.get("sent_ns", event.mono_ns))
-    ran_out = _RAN_OUT.search(str(data.get("message") or ""))
+def attempt_of(event: Event, produced: ProduceDetails) -> Attempt:
+    """Return the attempt that a ``produce`` event describes."""
+    sent_ns = event.mono_ns if produced.sent_ns is None else produced.sent_ns
+    ran_out = _RAN_OUT.search(produced.message or "")
     return Attempt(
-        run=_opt(str, data.get("run")),
-        topic=str(data["topic"]),
-        partition=_opt(int, data.get("partition")),
-        seq=_opt(int, data.get("seq")),
-        key=str(data["key"]),
+        run=produced.run,
+        topic=produced.topic,
+        partition=produced.partition,
+        seq=produced.seq,
+        key=produced.key,
         outcome=event.outcome,
-        offset=_opt(int, data.get("offset")),
+        offset=produced.offset,
         sent_ns=sent_ns,
         done_ns=event.mono_ns,
-        exception=_opt(str, data.get("exception")),
+        exception=produced.exception,
         batch_ns=min(sent_ns, event.mono_ns - int(ran_out[1]) * 1_000_000) if ran_out else sent_ns,
-        txn=_opt(int, data.get("txn")),
-        value=data.get("value"),
+        txn=produced.txn,
+        value=produced.value,
+        mode=produced.mode,
+        latency_ms=produced.latency_ms,
+        message=produced.message,
     )
-
-
-def _opt(kind: Any, value: Any) -> Any:
-    return None if value is None else kind(value)

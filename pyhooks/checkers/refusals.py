@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pyhooks.checkers import client_retries, cluster_view
+from pyhooks.checkers import cluster_view
 from pyhooks.checkers.cluster_view import Settings
 from pyhooks.checkers.progress import windows
-from pyhooks.checkers.record_view import Attempt, Records
+from pyhooks.checkers.record_view import Attempt, Records, clients_of
 from pyhooks.checkers.settling_times import NS, SETTLE_S, attempts_of
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import RideDetails
 from pyhooks.history.outcomes import ERRORS, TOO_FEW
 
 # Clients that distinguish the two causes, by their names in ``intend`` events.
@@ -38,11 +39,7 @@ def check_refusals(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
     """
     records = Records(events)
     settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
-    clients = {
-        str(event.data["run"]): str(event.data["client"])
-        for event in events
-        if event.op == "intend" and event.data.get("client") is not None
-    }
+    clients = clients_of(events)
     wrong: list[str] = []
     missing: list[str] = []
     seen: Counter[str] = Counter()
@@ -60,12 +57,7 @@ def check_refusals(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
                     judged.add(clients.get(attempt.run or ""))
                     if problem:
                         (missing if attempt.run not in clients else wrong).append(f"{place[0]}-{place[1]}: {problem}")
-    riding = {
-        str(name)
-        for one in events
-        if (one.process, one.op) == ("test", client_retries.OP)
-        for name in one.data["clients"]
-    }
+    riding = {name for _, ride in RideDetails.each(events) for name in ride.clients}
     missing += [f"{client}: no refusal could be judged" for client in sorted(riding - judged)]
     if not seen:
         missing.append("no refusal for want of replicas or racks could be judged")

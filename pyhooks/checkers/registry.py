@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from pyhooks.checkers import (
-    client_retries,
     feature_levels,
     group_comparison,
     idle_topics,
@@ -18,7 +17,6 @@ from pyhooks.checkers import (
 )
 from pyhooks.checkers.client_retries import check_rides
 from pyhooks.checkers.cluster_view import PROVED
-from pyhooks.checkers.copied_records import OP as COPY
 from pyhooks.checkers.copied_records import check_copied
 from pyhooks.checkers.crashes import check_crashes
 from pyhooks.checkers.default_producer import check_defaults
@@ -41,12 +39,31 @@ from pyhooks.checkers.verdict import Verdict
 from pyhooks.checkers.visibility import check_visibility
 from pyhooks.history.event_log import Details, Event
 from pyhooks.history.events import (
-    KNOWN_ERRORS,
+    AlikeDetails,
+    BlockDetails,
+    CopyDetails,
+    DiskChunkDetails,
+    DiskEndDetails,
+    FaultDetails,
+    FollowDetails,
+    IdleDetails,
+    KnownErrorsDetails,
+    LevelDetails,
     LogEndDetails,
     LoggingNodesDetails,
     LogLinesDetails,
+    MemberDetails,
     MetadataEndDetails,
+    MoveDetails,
     NodeDetails,
+    PhaseDetails,
+    ProduceDetails,
+    ReachedDetails,
+    RideDetails,
+    SettingsDetails,
+    TransactionDetails,
+    VersionsDetails,
+    VisibleDetails,
 )
 from pyhooks.history.outcomes import TOO_FEW
 
@@ -70,91 +87,102 @@ class Checker:
     settles: bool = False
 
 
-def _op(*names: str) -> Callable[[Event], bool]:
-    return lambda event: event.op in names
-
-
 def _kind(*kinds: type[Details]) -> Callable[[Event], bool]:
     return lambda event: any(kind.describes(event) for kind in kinds)
 
 
-def _fault(event: Event) -> bool:
-    return event.process == "fault"
-
-
 def _outage(event: Event) -> bool:
-    proved = (event.process, event.data.get("step"), event.outcome) == ("fault", PROVED, "ok")
-    return proved and takes(event.op, event.data.get("peers"))
+    fault = FaultDetails.of(event)
+    return fault is not None and (fault.step, event.outcome) == (PROVED, "ok") and takes(event.op, fault.peers)
+
+
+def _transactional(event: Event) -> bool:
+    produced = ProduceDetails.of(event)
+    return TransactionDetails.describes(event) or (produced is not None and produced.txn is not None)
+
+
+def _refused(event: Event) -> bool:
+    result = ProduceDetails.of(event) or TransactionDetails.of(event)
+    return result is not None and result.exception in TOO_FEW
+
+
+def _with_defaults(event: Event) -> bool:
+    produced = ProduceDetails.of(event)
+    return produced is not None and bool(produced.defaults)
 
 
 # Applicable to any history of a cluster under load.
 GENERAL: Mapping[str, Checker] = {
-    "faults": Checker(check_faults, "every fault took hold, lasted and was healed", _fault),
-    "phases": Checker(partial(check_phases, attempts_min=1), "phases of a test went as expected", _op("phase")),
-    "delivery": Checker(check_delivery, "what was acknowledged is read, what was refused is not", _op("produce")),
-    "offsets": Checker(check_offsets, "one record an offset, in order", _op("produce")),
-    "transactions": Checker(check_transactions, "all or nothing", lambda event: "txn" in event.data),
+    "faults": Checker(check_faults, "every fault took hold, lasted and was healed", _kind(FaultDetails)),
+    "phases": Checker(partial(check_phases, attempts_min=1), "phases of a test went as expected", _kind(PhaseDetails)),
+    "delivery": Checker(
+        check_delivery, "what was acknowledged is read, what was refused is not", _kind(ProduceDetails)
+    ),
+    "offsets": Checker(check_offsets, "one record an offset, in order", _kind(ProduceDetails)),
+    "transactions": Checker(check_transactions, "all or nothing", _transactional),
     "promise": Checker(
-        check_promise, "acknowledged records lie in enough racks", _op("disk", "disk-end"), settles=True
+        check_promise, "acknowledged records lie in enough racks", _kind(DiskChunkDetails, DiskEndDetails), settles=True
     ),
     "spread": Checker(check_spread, "what is acknowledged in an outage can be in enough racks", _outage, settles=True),
-    "progress": Checker(check_progress, "acknowledged exactly while enough are in sync", _op("settings"), settles=True),
+    "progress": Checker(
+        check_progress, "acknowledged exactly while enough are in sync", _kind(SettingsDetails), settles=True
+    ),
     "refusals": Checker(
         check_refusals,
         "each refusal names what is missing",
-        lambda one: one.data.get("exception") in TOO_FEW,
+        _refused,
         settles=True,
     ),
-    "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _fault),
+    "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _kind(FaultDetails)),
 }
 # Applicable to specific tests: other histories are complete without their events.
 OF_TESTS: Mapping[str, Checker] = {
     "defaults": Checker(
         check_defaults,
         "with a producer's default settings a refusal is a timeout",
-        lambda event: bool(event.data.get("defaults")),
+        _with_defaults,
         settles=True,
     ),
     "visibility": Checker(
         check_visibility,
         "what the leader alone acknowledged is hidden until enough are in sync",
-        _op("visible"),
+        _kind(VisibleDetails),
         settles=True,
     ),
     "idle": Checker(
-        idle_topics.check_idle, "what waits in an idle topic is shown when R is lowered", _op(idle_topics.OP)
+        idle_topics.check_idle, "what waits in an idle topic is shown when R is lowered", _kind(IdleDetails)
     ),
     "copied": Checker(
-        check_copied, "each record is copied once, with its group's offsets in the same transaction", _op(COPY)
+        check_copied, "each record is copied once, with its group's offsets in the same transaction", _kind(CopyDetails)
     ),
-    "unstuck": Checker(check_unstuck, "what is committed is read on after a heal", _op("follow")),
+    "unstuck": Checker(check_unstuck, "what is committed is read on after a heal", _kind(FollowDetails)),
     "groups": Checker(
         check_groups,
         "groups commit and rebalance exactly while their coordinator's partition is enough",
-        lambda event: event.process == "member",
+        _kind(MemberDetails),
         settles=True,
     ),
     "alike": Checker(
         group_comparison.check_alike,
         "where racks are enough, groups can't tell how many are required",
-        _op(group_comparison.OP),
+        _kind(AlikeDetails),
         settles=True,
     ),
     "levels": Checker(
         feature_levels.check_levels,
         "the feature is switched and racks are required where a cluster allows it",
-        _op(feature_levels.OP),
+        _kind(LevelDetails),
     ),
     "versions": Checker(
-        request_versions.check_versions, "a client uses the same versions with all brokers", _op(request_versions.OP)
+        request_versions.check_versions, "a client uses the same versions with all brokers", _kind(VersionsDetails)
     ),
     "warned": Checker(
         placement_reports.check_warned,
         "controllers report partitions that were moved into too few racks, and no others",
-        _op(placement_reports.OP),
+        _kind(MoveDetails),
     ),
-    "known": Checker(check_known_errors, "clients meet errors that they know", _op(KNOWN_ERRORS)),
-    "rides": Checker(check_rides, "clients ride an outage out by their own retries", _op(client_retries.OP)),
+    "known": Checker(check_known_errors, "clients meet errors that they know", _kind(KnownErrorsDetails)),
+    "rides": Checker(check_rides, "clients ride an outage out by their own retries", _kind(RideDetails)),
     "metrics": Checker(
         check_metrics, "gauges of the gate are true, at most 2 s before they are asked for", _kind(MetadataEndDetails)
     ),
@@ -171,12 +199,12 @@ OF_TESTS: Mapping[str, Checker] = {
         _kind(NodeDetails),
     ),
     "slowdown": Checker(
-        slowdown.check_slowdown, "refusals slow other topics no more than taking the records does", _op(slowdown.BLOCK)
+        slowdown.check_slowdown, "refusals slow other topics no more than taking the records does", _kind(BlockDetails)
     ),
     "stops": Checker(
         many_partitions.check_stops,
         "each outage stops what is probed with the gate, and nothing without it",
-        _op(many_partitions.REACHED),
+        _kind(ReachedDetails),
     ),
 }
 CHECKERS: Mapping[str, Checker] = {**GENERAL, **OF_TESTS}

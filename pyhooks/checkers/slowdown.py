@@ -1,12 +1,9 @@
 """Check that rejecting the records of many partitions slows other topics no more than accepting them does.
 
-Events of process ``test``, op ``block``: ``data`` ``{arm, round, edge, topics, probed, driven}``: an interval of an
-outage, from ``edge`` ``begin`` to ``end``, in which the latency of ``topics`` is measured. Meanwhile records of the
-topics in ``probed`` and ``driven`` are rejected (arm ``gate``) or accepted (``free``, and the identical arm ``again``).
-A round has one block of each arm. Records of ``probed`` topics are sent once, by clients that know the gate's errors;
-those of ``driven`` topics until they are accepted.
-
-Also reads ``produce`` events and those of ``pyhooks.workload.arrivals``.
+A block (``BlockDetails``) is an interval of an outage in which the latency of some topics is measured. Meanwhile
+records of the probed and driven topics are rejected (arm ``gate``) or accepted (``free``, and the identical arm
+``again``). A round has one block of each arm. Records of probed topics are sent once, by clients that know the gate's
+errors; those of driven topics until they are accepted. Also reads ``ProduceDetails`` and ``ArrivalsDetails``.
 """
 
 from __future__ import annotations
@@ -19,15 +16,16 @@ from statistics import median
 from typing import Any
 
 from pyhooks.checkers import cluster_view
+from pyhooks.checkers.record_view import Attempt, attempt_of
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.core import statistics
 from pyhooks.core.statistics import Interval
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import ArrivalsDetails, BlockDetails, ProduceDetails
 from pyhooks.history.outcomes import TOO_FEW_RACKS
 
 GATE, FREE, AGAIN = "gate", "free", "again"
 ARMS = (GATE, FREE, AGAIN)
-BLOCK = "block"
 # Maximum relative slowdown of other topics.
 BAND = 0.05
 CONFIDENCE = 0.95
@@ -64,34 +62,32 @@ class Block:
     probed: frozenset[str]
     driven: frozenset[str]
 
-    def holds(self, event: Event) -> bool:
+    def has(self, attempt: Attempt) -> bool:
         """Return whether a record was sent in it."""
-        return self.from_ns <= int(event.data["sent_ns"]) < self.to_ns
+        return self.from_ns <= attempt.sent_ns < self.to_ns
 
 
 def blocks(events: Sequence[Event]) -> tuple[dict[Name, Block], list[str]]:
     """Return all blocks that ended, and descriptions of what is wrong with blocks."""
-    begun: dict[Name, Event] = {}
+    begun_ns: dict[Name, int] = {}
     found: dict[Name, Block] = {}
     missing: list[str] = []
-    for event in events:
-        if (event.process, event.op) == ("test", BLOCK):
-            data = event.data
-            name = str(data["arm"]), int(data["round"])
-            if data["edge"] == "begin":
-                if name in begun:
-                    missing.append(f"{_words(name)}: begun twice")
-                begun[name] = event
-            elif name in begun:
-                sets = [frozenset(map(str, data[which])) for which in ("topics", "probed", "driven")]
-                if not all(sets):
-                    missing.append(f"{_words(name)}: nobody is measured, probed or driven")
-                found[name] = Block(begun[name].mono_ns, event.mono_ns, *sets)
-    missing += [f"{_words(name)}: it did not end" for name in begun if name not in found]
+    for event, edge in BlockDetails.each(events):
+        name = edge.arm, edge.round
+        if edge.edge == "begin":
+            if name in begun_ns:
+                missing.append(f"{_text(name)}: begun twice")
+            begun_ns[name] = event.mono_ns
+        elif name in begun_ns:
+            sets = [frozenset(topics) for topics in (edge.topics, edge.probed, edge.driven)]
+            if not all(sets):
+                missing.append(f"{_text(name)}: nobody is measured, probed or driven")
+            found[name] = Block(begun_ns[name], event.mono_ns, *sets)
+    missing += [f"{_text(name)}: it did not end" for name in begun_ns if name not in found]
     outages = [one for one in cluster_view.faults(events) if one.proved_ns is not None and one.heal_ns is not None]
     for name, block in found.items():
         if not any((one.proved_ns or 0) <= block.from_ns and block.to_ns <= (one.heal_ns or 0) for one in outages):
-            missing.append(f"{_words(name)}: not within an outage that was proved and healed")
+            missing.append(f"{_text(name)}: not within an outage that was proved and healed")
     return found, missing
 
 
@@ -101,36 +97,35 @@ def latencies(events: Sequence[Event], found: Mapping[Name, Block]) -> tuple[dic
     Both kinds start when a client gets a record. Produce latency is up to its acknowledgement, fetch latency up to its
     arrival at the consumer. A record belongs to the block in which it was sent.
     """
-    sent: defaultdict[str, list[Event]] = defaultdict(list)
-    for event in events:
-        if event.op == "produce" and event.data.get("sent_ns") is not None:
-            sent[str(event.data["topic"])].append(event)
-    came: dict[str, float] = {}
-    for event in events:
-        if event.op == "fetched":
-            for key, ago_ms in zip(event.data["keys"], event.data["ago_ms"], strict=True):
-                came[str(key)] = event.mono_ns - float(ago_ms) * 1e6
+    sent: defaultdict[str, list[Attempt]] = defaultdict(list)
+    for event, produced in ProduceDetails.each(events):
+        if produced.sent_ns is not None:
+            sent[produced.topic].append(attempt_of(event, produced))
+    arrived_ns: dict[str, float] = {}
+    for event, arrivals in ArrivalsDetails.each(events):
+        for key, ago_ms in zip(arrivals.keys, arrivals.ago_ms, strict=True):
+            arrived_ns[str(key)] = event.mono_ns - ago_ms * 1e6
     values: dict[str, dict[Name, float]] = {kind: {} for kind in KINDS}
     missing: list[str] = []
     for name, block in found.items():
         missing += _not_as(name, block, sent)
-        others = [one for topic in block.topics for one in sent[topic] if block.holds(one)]
+        others = [one for topic in block.topics for one in sent[topic] if block.has(one)]
         taken = [one for one in others if one.outcome == "ok"]
-        there = [one for one in taken if str(one.data["key"]) in came]
-        if len(there) < max(len(others), RECORDS_MIN):
+        fetched = [one for one in taken if one.key in arrived_ns]
+        if len(fetched) < max(len(others), RECORDS_MIN):
             missing.append(
-                f"{_words(name)}: of {len(others)} records of the others {len(taken)} acknowledged, {len(there)} "
+                f"{_text(name)}: of {len(others)} records of the others {len(taken)} acknowledged, {len(fetched)} "
                 f"fetched, and all of at least {RECORDS_MIN} are needed"
             )
-        if there:
-            values["produce"][name] = median(float(one.data["latency_ms"]) for one in there)
-            values["fetch"][name] = median(
-                (came[str(one.data["key"])] - int(one.data["sent_ns"])) / 1e6 for one in there
+        if fetched:
+            values["produce"][name] = median(
+                (one.done_ns - one.sent_ns) / 1e6 if one.latency_ms is None else one.latency_ms for one in fetched
             )
+            values["fetch"][name] = median((arrived_ns[one.key] - one.sent_ns) / 1e6 for one in fetched)
     return values, missing
 
 
-def _not_as(name: Name, block: Block, sent: Mapping[str, Sequence[Event]]) -> list[str]:
+def _not_as(name: Name, block: Block, sent: Mapping[str, Sequence[Attempt]]) -> list[str]:
     """Describe topics not rejected, or not accepted, throughout a block as its arm requires, silent or not driven.
 
     Probes count if they were sent and finished in the block.
@@ -138,30 +133,30 @@ def _not_as(name: Name, block: Block, sent: Mapping[str, Sequence[Event]]) -> li
     wrong: list[str] = []
     for topic in sorted(block.probed):
         # A later outcome may be due to the requirement of the next block.
-        mine = [one for one in sent[topic] if block.holds(one) and one.mono_ns <= block.to_ns]
-        probes = [one for one in mine if one.data.get("mode") == "probe"]
-        refused = sum(one.data.get("exception") in TOO_FEW_RACKS for one in probes)
+        mine = [one for one in sent[topic] if block.has(one) and one.done_ns <= block.to_ns]
+        probes = [one for one in mine if one.mode == "probe"]
+        refused = sum(one.exception in TOO_FEW_RACKS for one in probes)
         taken = sum(one.outcome == "ok" for one in probes)
         if len(probes) < PROBES_MIN or len(probes) != (refused if name[0] == GATE else taken):
             wrong.append(
-                f"{_words(name)}: of {len(probes)} attempts at {topic} {refused} refused for want of racks, {taken} "
+                f"{_text(name)}: of {len(probes)} attempts at {topic} {refused} refused for want of racks, {taken} "
                 f"acknowledged, and all of at least {PROBES_MIN} are needed"
             )
-        told_ns = [block.from_ns, *sorted(one.mono_ns for one in probes), block.to_ns]
-        silent_s = max(later - earlier for earlier, later in pairwise(told_ns)) / 1e9
+        moments_ns = [block.from_ns, *sorted(one.done_ns for one in probes), block.to_ns]
+        silent_s = max(later - earlier for earlier, later in pairwise(moments_ns)) / 1e9
         if silent_s > SILENT_S:
-            wrong.append(f"{_words(name)}: {silent_s:.1f} s without an answer of {topic}")
+            wrong.append(f"{_text(name)}: {silent_s:.1f} s without an answer of {topic}")
     for topic in sorted(block.driven):
-        mine = [one for one in sent[topic] if one.mono_ns >= block.from_ns]
-        if not any(int(one.data["sent_ns"]) < block.to_ns for one in mine):
-            wrong.append(f"{_words(name)}: nobody drove {topic}")
-        before = [one for one in mine if int(one.data["sent_ns"]) < block.from_ns]
-        if name[0] != GATE and (held := sum(one.mono_ns > block.from_ns + HELD_S * 1e9 for one in before)):
-            wrong.append(f"{_words(name)}: {held} records of {topic} that were held back before were sent in it")
+        mine = [one for one in sent[topic] if one.done_ns >= block.from_ns]
+        if not any(one.sent_ns < block.to_ns for one in mine):
+            wrong.append(f"{_text(name)}: nobody drove {topic}")
+        before = [one for one in mine if one.sent_ns < block.from_ns]
+        if name[0] != GATE and (held := sum(one.done_ns > block.from_ns + HELD_S * 1e9 for one in before)):
+            wrong.append(f"{_text(name)}: {held} records of {topic} that were held back before were sent in it")
     return wrong
 
 
-def _words(name: Name) -> str:
+def _text(name: Name) -> str:
     return f"{name[0]}, round {name[1]}"
 
 

@@ -1,11 +1,7 @@
 """Check that the right broker leads after all disks of a rack's brokers were destroyed, and that each step took hold.
 
-The history has, of process ``test``:
-
-- ``look`` events with ``data`` ``{moment, leader, isr, elr}``, at the moments ``written`` (all records are
-acknowledged), ``holder away``, ``destroyed`` and ``holder back``;
-- one ``destroy`` event for each destroyed broker with ``data`` ``{broker, directory_before, directory_after}``, the ids
-of its log directory; Kafka draws a new id when a disk is formatted.
+Reads ``MomentDetails`` at the moments ``written`` (all records are acknowledged), ``holder away``, ``destroyed`` and
+``holder back``, and ``DestroyDetails`` of each destroyed broker.
 """
 
 from __future__ import annotations
@@ -14,6 +10,7 @@ from collections.abc import Collection, Sequence
 
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import DestroyDetails, MomentDetails
 
 WRITTEN, AWAY, DESTROYED, BACK = "written", "holder away", "destroyed", "holder back"
 
@@ -35,23 +32,21 @@ def check_succession(events: Sequence[Event], *, holder: int, destroyed: Collect
     """
     wrong: list[str] = []
     missing: list[str] = []
-    looks = {str(event.data["moment"]): event.data for event in events if (event.process, event.op) == ("test", "look")}
+    moments = {one.moment: one for _, one in MomentDetails.each(events)}
     gone = sorted(destroyed)
     everybody = sorted({holder, *destroyed})
     for moment, isr in ((WRITTEN, everybody), (AWAY, gone), (BACK, everybody)):
-        if moment not in looks:
-            missing.append(f"nobody looked at the partition when: {moment}")
-        elif sorted(looks[moment]["isr"]) != isr:
-            missing.append(f"{moment}: ISR {looks[moment]['isr']}, expected {isr}")
-    disks = {
-        int(event.data["broker"]): event.data for event in events if (event.process, event.op) == ("test", "destroy")
-    }
+        if moment not in moments:
+            missing.append(f"the partition was not observed at the moment: {moment}")
+        elif sorted(moments[moment].isr) != isr:
+            missing.append(f"{moment}: ISR {list(moments[moment].isr)}, expected {isr}")
+    disks = {one.broker: one for _, one in DestroyDetails.each(events)}
     for broker in gone:
         if broker not in disks:
             missing.append(f"nothing tells that the disk of broker {broker} was destroyed")
-        elif disks[broker]["directory_before"] == disks[broker]["directory_after"]:
+        elif disks[broker].directory_before == disks[broker].directory_after:
             missing.append(f"broker {broker} has the disk that it had")
-    leader = looks.get(BACK, {}).get("leader", holder)
+    leader = moments[BACK].leader if BACK in moments else holder
     if leader != holder:
         wrong.append(f"broker {leader} leads, and not {holder}, which has what was acknowledged")
     return Verdict.of("succession", wrong=wrong, missing=missing)

@@ -18,6 +18,7 @@ from pyhooks.checkers.recovery import last_heal
 from pyhooks.checkers.settling_times import NS
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import FollowDetails, LeaderOffsetsDetails, TransactionDetails
 
 # The coordinator aborts a dead producer's transaction after transaction.timeout.ms (60 s for our producers), in the
 # next of its rounds of 10 s. The rest is for brokers to start and catch up.
@@ -25,7 +26,7 @@ BOUND_S = 90.0
 
 
 @dataclass(frozen=True)
-class Step:
+class ReaderProgress:
     """Progress of a reader at one moment.
 
     Attributes:
@@ -43,27 +44,18 @@ class Step:
     end: int | None
 
 
-def followed(events: Sequence[Event]) -> dict[tuple[str, Place], list[Step]]:
+def followed(events: Sequence[Event]) -> dict[tuple[str, Place], list[ReaderProgress]]:
     """Return the progress of readers by run and partition, in order of time."""
-    found: defaultdict[tuple[str, Place], list[Step]] = defaultdict(list)
-    for event in events:
-        if event.op != "follow":
-            continue
-        data = event.data
-        told = event.outcome == "ok"
-        found[str(data["run"]), (str(data["topic"]), int(data["partition"]))].append(
-            Step(
-                event.mono_ns,
-                int(data["asked_ns"]),
-                int(data["position"]),
-                int(data["stable"]) if told else None,
-                int(data["end"]) if told else None,
-            )
-        )
+    found: defaultdict[tuple[str, Place], list[ReaderProgress]] = defaultdict(list)
+    for event, one in FollowDetails.each(events):
+        leader = LeaderOffsetsDetails.of(event)
+        stable, end = (leader.stable, leader.end) if leader else (None, None)
+        step = ReaderProgress(event.mono_ns, one.asked_ns, one.position, stable, end)
+        found[one.run, (one.topic, one.partition)].append(step)
     return {name: sorted(steps, key=lambda one: one.at_ns) for name, steps in found.items()}
 
 
-def held_up_s(steps: Sequence[Step], from_ns: int, to_ns: int) -> float:
+def held_up_s(steps: Sequence[ReaderProgress], from_ns: int, to_ns: int) -> float:
     """Return the longest time that a reader stalled though more was below the high watermark, in seconds."""
     longest, since_ns = 0, None
     for one, two in pairwise(step for step in steps if from_ns <= step.at_ns <= to_ns):
@@ -100,10 +92,9 @@ def check_unstuck(events: Sequence[Event], *, bound_s: float = BOUND_S) -> Verdi
         missing.append("no heal in the history")
     if not readers:
         missing.append("nobody followed what is committed")
-    transactions: defaultdict[str, list[Event]] = defaultdict(list)
-    for event in events:
-        if event.op == "txn":
-            transactions[str(event.data["run"])].append(event)
+    transactions: defaultdict[str, list[tuple[Event, TransactionDetails]]] = defaultdict(list)
+    for event, transaction in TransactionDetails.each(events):
+        transactions[transaction.run].append((event, transaction))
     if not transactions:
         missing.append("no transaction in the history")
     judged: set[int] = set()
@@ -123,13 +114,13 @@ def check_unstuck(events: Sequence[Event], *, bound_s: float = BOUND_S) -> Verdi
             what = f"{name}: {run} on {place[0]}-{place[1]}"
             _reader(what, heal_ns, after, round(bound_s * NS), wrong, missing, notes)
         for run, ended in sorted(transactions.items()):
-            if any(one.mono_ns < heal_ns for one in ended):
-                own = [one for one in ended if next_ns is None or one.mono_ns < next_ns]
+            if any(event.mono_ns < heal_ns for event, _ in ended):
+                own = [(event, one) for event, one in ended if next_ns is None or event.mono_ns < next_ns]
                 _producer(f"{name}: {run}", heal_ns, own, round(bound_s * NS), wrong, missing, notes)
     return Verdict.of("unstuck", wrong=wrong, missing=missing, notes=notes)
 
 
-def _held_up(name: str, fault: Fault, readers: dict[tuple[str, Place], list[Step]]) -> list[str]:
+def _held_up(name: str, fault: Fault, readers: dict[tuple[str, Place], list[ReaderProgress]]) -> list[str]:
     """Describe how long readers stalled under a fault."""
     until_ns = fault.heal_ns or fault.inject_ns
     return [
@@ -142,7 +133,7 @@ def _held_up(name: str, fault: Fault, readers: dict[tuple[str, Place], list[Step
 def _reader(
     what: str,
     heal_ns: int,
-    after: Sequence[Step],
+    after: Sequence[ReaderProgress],
     bound_ns: int,
     wrong: list[str],
     missing: list[str],
@@ -168,18 +159,18 @@ def _reader(
 def _producer(
     what: str,
     heal_ns: int,
-    ended: Sequence[Event],
+    ended: Sequence[tuple[Event, TransactionDetails]],
     bound_ns: int,
     wrong: list[str],
     missing: list[str],
     notes: list[str],
 ) -> None:
     """Judge one producer by the transactions that it ended, until the next fault."""
-    committed = [one.mono_ns for one in ended if one.outcome == "ok" and int(one.data["begun_ns"]) > heal_ns]
+    committed = [event.mono_ns for event, one in ended if event.outcome == "ok" and one.begun_ns > heal_ns]
     if committed and min(committed) - heal_ns <= bound_ns:
         notes.append(f"{what} committed a transaction of after the heal after {(min(committed) - heal_ns) / NS:.1f} s")
         return
-    others = [one.mono_ns for one in ended if one.mono_ns > heal_ns and one.mono_ns not in committed]
+    others = [event.mono_ns for event, _ in ended if event.mono_ns > heal_ns and event.mono_ns not in committed]
     over = [at_ns for at_ns in [*others, *committed] if at_ns - heal_ns > bound_ns]
     if over:
         wrong.append(f"{what}: no transaction of after the heal was committed within {bound_ns / NS:g} s")

@@ -20,6 +20,7 @@ from pyhooks.checkers.record_view import UNCOMMITTED, Attempt, Place, Records
 from pyhooks.checkers.settling_times import BLIND_S, NS, SETTLE_S
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
+from pyhooks.history.events import VisibleDetails
 from pyhooks.history.outcomes import TOO_FEW
 
 SHOWN_S = 60.0
@@ -52,13 +53,10 @@ class Sight:
 def sights(events: Sequence[Event]) -> dict[Place, list[Sight]]:
     """Return the results of all reader rounds by partition, in order of time."""
     found: defaultdict[Place, list[Sight]] = defaultdict(list)
-    for event in events:
-        if event.op != "visible":
-            continue
-        for name, offset in event.data["next"].items():
-            topic, _, number = str(name).rpartition("-")
-            high = event.data["high"].get(name)
-            one = Sight(event.mono_ns, int(event.data["asked_ns"]), int(offset), None if high is None else int(high))
+    for event, visible in VisibleDetails.each(events):
+        for name, offset in visible.next.items():
+            topic, _, number = name.rpartition("-")
+            one = Sight(event.mono_ns, visible.asked_ns, offset, visible.high.get(name))
             found[topic, int(number)].append(one)
     return {place: sorted(own, key=lambda sight: sight.at_ns) for place, own in found.items()}
 

@@ -1,11 +1,11 @@
 """Fault injection with proof: inject, prove, heal, prove.
 
 A fault is a context manager. It is *injected* on entry and *proved* by probes that succeeded before and fail now. It is
-*healed* on exit, even if the body fails, and the heal is proved too. Every step is an event of the history (process
-``fault``, op such as ``kill-rack``, ``data.target`` and ``data.step``). If a probe contradicts the expectation, the
-event has outcome ``fail``: the fault did not take effect, last or heal, or the cluster was not healthy before it. If a
-probe could not be run and no other one contradicts, the outcome is ``unknown``. Both raise an error, so that nothing
-measured under the fault counts. ``data.probes`` has the results, null for a probe that could not be run.
+*healed* on exit, even if the body fails, and the heal is proved too. Every step is an event of the history
+(``FaultDetails``, op such as ``kill-rack``). If a probe contradicts the expectation, the event has outcome ``fail``:
+the fault did not take effect, last or heal, or the cluster was not healthy before it. If a probe could not be run and
+no other one contradicts, the outcome is ``unknown``. Both raise an error, so that nothing measured under the fault
+counts.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, Literal, Protocol
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
-from pyhooks.history.event_log import History
+from pyhooks.history.event_log import History, Outcome
+from pyhooks.history.events import FaultDetails, FaultStep
 from pyhooks.lab.running_cluster import RunningCluster
 from pyhooks.lab.topology import Node
 
-PROCESS = "fault"
 HEAL_TIMEOUT_S = 120.0
 PORT_TIMEOUT_S = 30.0
 
@@ -112,7 +112,7 @@ class Fault(Protocol):
         """Return the network paths that its probes use."""
 
     def told(self) -> Mapping[str, Any]:
-        """Return additional data for its events in the history; plain JSON."""
+        """Return additional fields of ``FaultDetails`` for its events."""
 
     def spoils(self, other: Fault) -> bool:
         """Return whether this fault would invalidate the probes of another one."""
@@ -168,33 +168,45 @@ class Injection:
         """Name of the fault in the history."""
         return f"{self.fault.kind}-{self.fault.target.kind}"
 
-    def _note(self, step: str, outcome: Literal["info", "ok", "fail", "unknown"] = "info", **more: Any) -> None:
+    def _record(
+        self,
+        step: FaultStep,
+        outcome: Outcome = "info",
+        *,
+        probes: Mapping[str, bool | None] | None = None,
+        errors: Mapping[str, str] | None = None,
+    ) -> None:
         target = self.fault.target
-        if target.kind == "broker":
-            hit: dict[str, Any] = {"broker": target.nodes[0].node_id}
-        else:
-            hit = {"brokers": [node.node_id for node in target.brokers]}
-        told = {"target": str(target), **hit, **self.fault.told(), "step": step, **more}
-        self.history.note(PROCESS, self.op, outcome, rack=target.site, **told)
+        single = target.kind == "broker"
+        details = FaultDetails(
+            target=str(target),
+            broker=target.nodes[0].node_id if single else None,
+            brokers=None if single else tuple(node.node_id for node in target.brokers),
+            **self.fault.told(),
+            step=step,
+            probes=probes,
+            errors=errors,
+        )
+        self.history.add(details, outcome, op=self.op, rack=target.site)
 
-    def _prove(self, step: str, *, during: bool) -> None:
+    def _prove(self, step: FaultStep, *, during: bool) -> None:
         try:
             found = _all_at_once(self.fault.probes())
         except RackgateError as error:
-            self._note(step, "unknown", probes={}, errors={"all": str(error)})
+            self._record(step, "unknown", probes={}, errors={"all": str(error)})
             raise RackgateError(
                 f"{self.op} {self.fault.target}: {step!r} is not proved, so results are unknown: {error}"
             ) from error
         silent = {name: str(answer) for name, answer in found.items() if isinstance(answer, RackgateError)}
-        told = {name: None if name in silent else answer for name, answer in found.items()}
+        told = {name: None if isinstance(answer, RackgateError) else answer for name, answer in found.items()}
         wrong = [
             f"{name} = {answer}"
             for name, answer in told.items()
             if answer is not None and answer is not self.fault.expects(name, during=during)
         ]
         good = bool(found) and not wrong and not silent
-        more = {"errors": silent} if silent else {}
-        self._note(step, "fail" if wrong else "ok" if good else "unknown", probes=told, **more)
+        outcome: Outcome = "fail" if wrong else "ok" if good else "unknown"
+        self._record(step, outcome, probes=told, errors=silent or None)
         if wrong:
             why = f"; contrary to what was expected: {'; '.join(wrong)}"
         else:
@@ -219,7 +231,7 @@ class Injection:
         record(facts)
         self.facts, self.open = facts, True
         try:
-            self._note("inject")
+            self._record("inject")
             self.fault.inject()
             self._prove("proved", during=True)
         except BaseException as error:
@@ -264,7 +276,7 @@ class Injection:
             RackgateError: it does not heal; the message has both errors.
         """
         if isinstance(error, KeyboardInterrupt):
-            self._note("heal")
+            self._record("heal")
             self.fault.heal(self.facts)
             self.open = False
             return
@@ -280,7 +292,7 @@ class Injection:
             RackgateError: it does not heal; it can be tried again.
         """
         fault = self.fault
-        self._note("heal")
+        self._record("heal")
         fault.heal(self.facts)
         fault.cluster.wait_unfenced(fault.target.brokers, HEAL_TIMEOUT_S)
         # A broker is unfenced shortly before its port serves. Remaining problems are reported by the following proof.

@@ -163,7 +163,7 @@ class Cut:
         ends = (self.target.site, *self.peers)
         nodes = [node for name in ends for node in self.cluster.topology.site(name).nodes]
         alone = self.cluster.topology.client_site.name not in ends and not any(node.is_controller for node in nodes)
-        return {"peers": list(self.peers), "brokers_alone": alone}
+        return {"peers": self.peers, "brokers_alone": alone}
 
     def spoils(self, other: Fault) -> bool:
         """Return whether the partition cuts a path of the other fault's probes."""

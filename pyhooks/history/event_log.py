@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
@@ -24,6 +24,8 @@ OPENING = '{"mono_ns":'
 MARK = "{"
 # Characters kept of a torn line; enough to identify its writer: process, op, and a producer's run.
 TORN_TEXT = 240
+# Keys of details with times of the monotonic clock that programs on other hosts write.
+TIMES = ("intended_ns", "sent_ns", "begun_ns", "asked_ns")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,11 @@ class Event:
     def now(process: str, op: str, outcome: Outcome, *, rack: str | None = None, **data: Any) -> Event:
         """Return an event with the current time."""
         return Event(time.monotonic_ns(), time.time_ns() // 1_000_000, process, op, outcome, rack, data)
+
+    def shifted(self, by_ns: int) -> Event:
+        """Return the event with its monotonic times, also those in its details, later by ``by_ns``."""
+        times = {name: int(self.data[name]) + by_ns for name in TIMES if self.data.get(name) is not None}
+        return replace(self, mono_ns=self.mono_ns + by_ns, data={**self.data, **times})
 
     def line(self) -> str:
         """Return the event as one line of JSON, newline included."""
@@ -114,9 +121,13 @@ class Details:
     def __init_subclass__(
         cls, *, op: str | tuple[str, ...] = (), process: str = "", outcomes: Iterable[Outcome] = ()
     ) -> None:
-        cls.ops = ((op,) if isinstance(op, str) else op) or cls.ops
-        cls.process = process or cls.process
-        cls.outcomes = frozenset(outcomes) or cls.outcomes
+        # What is not given is inherited.
+        if op:
+            cls.ops = (op,) if isinstance(op, str) else op
+        if process:
+            cls.process = process
+        if outcomes:
+            cls.outcomes = frozenset(outcomes)
 
     @classmethod
     def describes(cls, event: Event) -> bool:

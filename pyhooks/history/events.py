@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pyhooks.history.event_log import Details, Omittable
+from pyhooks.history.event_log import Details, Event, Omittable
 
 # Process that writes the events of a test's own steps.
 TEST = "test"
@@ -32,6 +32,9 @@ PATCHED, CONFLUENT = "patched", "confluent"
 
 Edge = Literal["begin", "end"]
 Number = int | float
+SettingsStep = Literal["made", "seen", "begin", "settled", "refused"]
+LevelRequest = Literal["upgrade", "downgrade"]
+FaultStep = Literal["before", "inject", "proved", "held", "heal", "healed"]
 
 
 # -- producers ---------------------------------------------------------------------------------------------------------
@@ -137,7 +140,7 @@ class TransactionDetails(Details, op="txn"):
     txn: int
     asked: Omittable[str] = None
     records: int
-    begun_ns: Omittable[int] = None
+    begun_ns: int
     exception: Omittable[str] = None
 
 
@@ -381,7 +384,7 @@ class VisibleDetails(Details, op="visible"):
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkDetails(Details):
-    """Some records of a partition, in the order of their offsets; without ``begin`` none could be read.
+    """Some records of a partition, in the order of their offsets.
 
     Chunks are contiguous from ``low`` to ``end``; otherwise one is missing.
 
@@ -395,46 +398,52 @@ class ChunkDetails(Details):
         sizes: sizes of the values in bytes, as pairs of size and count.
         damaged: offsets of records whose value differs from the value written.
         values: values, if requested.
-        error: why nothing was read.
         why: why the chunk is not followed by another one.
     """
 
-    error: Omittable[str] = None
-    low: Omittable[int] = None
-    end: Omittable[int] = None
-    begin: Omittable[int] = None
-    next: Omittable[int] = None
-    runs: Omittable[tuple[tuple[int, int], ...]] = None
-    keys: Omittable[tuple[str | None, ...]] = None
+    low: int
+    end: int
+    begin: int
+    next: int
+    runs: tuple[tuple[int, int], ...]
+    keys: tuple[str | None, ...]
     sizes: Omittable[tuple[tuple[int, int], ...]] = None
     damaged: Omittable[tuple[int, ...]] = None
     values: Omittable[tuple[object, ...]] = None
     why: Omittable[str] = None
 
-    def __post_init__(self) -> None:
-        if self.begin is not None and None in (self.low, self.end, self.next, self.runs, self.keys):
-            raise ValueError("a chunk with 'begin' needs 'low', 'end', 'next', 'runs' and 'keys'")
-
 
 @dataclass(frozen=True, kw_only=True)
-class ReadDetails(ChunkDetails, op="read"):
-    """Chunk of a final read; ``unknown`` for the last one of a partition that could not be read to its end.
+class ReadDetails(Details, op="read"):
+    """Part of a final read; ``unknown`` for the last one of a partition that could not be read to its end.
 
     Attributes:
-        pass_id: id of the read.
+        read_id: id of the read.
         topic: topic of the partition.
         partition: its number.
         partitions: number of partitions of the topic.
         isolation: ``read_uncommitted`` or ``read_committed``.
         begun_ns: beginning of the read of the partition.
+        error: why nothing was read.
     """
 
-    pass_id: Annotated[str, Field(alias="pass")]
+    read_id: Annotated[str, Field(alias="pass")]
     topic: str
     partition: int
     partitions: int
     isolation: str
     begun_ns: Omittable[int] = None
+    error: Omittable[str] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadChunkDetails(ChunkDetails, ReadDetails):
+    """Records of a final read."""
+
+    @classmethod
+    def describes(cls, event: Event) -> bool:
+        """Return whether the event is part of a final read, and has records."""
+        return super().describes(event) and "begin" in event.data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -442,14 +451,14 @@ class DiskChunkDetails(ChunkDetails, op="disk"):
     """Chunk of a log on a broker's disk; ``unknown`` for the last one if reading failed there.
 
     Attributes:
-        pass_id: id of the reading.
+        read_id: id of the reading.
         broker: broker id.
         topic: topic of the partition.
         partition: its number.
         torn: why the log ends within a batch.
     """
 
-    pass_id: Annotated[str, Field(alias="pass")]
+    read_id: Annotated[str, Field(alias="pass")]
     broker: int
     topic: str
     partition: int
@@ -461,14 +470,14 @@ class DiskEndDetails(Details, op="disk-end"):
     """End of the reading of a broker's disk; ``unknown`` with ``error`` if it is incomplete.
 
     Attributes:
-        pass_id: id of the reading.
+        read_id: id of the reading.
         broker: broker id.
         stopped: whether the broker did not run during the reading.
         replicas: topics and partition numbers of the logs on the disk.
         error: why it is incomplete.
     """
 
-    pass_id: Annotated[str, Field(alias="pass")]
+    read_id: Annotated[str, Field(alias="pass")]
     broker: int
     stopped: bool = False
     replicas: tuple[tuple[str, int], ...]
@@ -543,7 +552,7 @@ class SettingsDetails(Details, op="settings"):
     """
 
     topic: str
-    step: Literal["made", "seen", "begin", "settled", "refused"]
+    step: SettingsStep
     min_replicas: Annotated[int, Field(alias="min.insync.replicas")]
     min_racks: Annotated[int, Field(alias="min.insync.racks")]
     asked_ns: Omittable[int] = None
@@ -829,7 +838,7 @@ class LevelDetails(Details, op="level"):
         said: output of the tool.
     """
 
-    how: Literal["upgrade", "downgrade"]
+    how: LevelRequest
     to: int
     before: int
     after: int

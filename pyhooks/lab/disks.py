@@ -27,13 +27,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyhooks.core import process
 from pyhooks.core.errors import RackgateError
-from pyhooks.history.event_log import Event, History, Outcome
+from pyhooks.history.event_log import Event, History
+from pyhooks.history.events import DiskChunkDetails, DiskEndDetails
 from pyhooks.lab.kafka_process import LOG4J
 from pyhooks.patchset.distribution import Distribution
 
 if TYPE_CHECKING:
     from pyhooks.lab.lab import Lab
 
+PROCESS = "disks"
 TIMEOUT_S = 300.0
 # as laid out by Lab.configure
 DATA = "data"
@@ -144,15 +146,12 @@ def read_disks(
         )
         events = list(_chunks(disk, name, chunks, error))
         places = {(str(line["topic"]), int(line["partition"])) for line in chunks}
-        told: dict[str, Any] = {
-            "pass": name, "broker": disk.broker, "stopped": stopped, "replicas": sorted(map(list, places)),
-        }  # fmt: skip
-        outcome: Outcome = "ok"
         if error:
-            told["error"] = error
             problems.append(f"broker {disk.broker}: {error}")
-            outcome = "unknown"
-        events.append(Event.now("disks", "disk-end", outcome, rack=disk.rack, **told))
+        end = DiskEndDetails(
+            read_id=name, broker=disk.broker, stopped=stopped, replicas=tuple(sorted(places)), error=error or None
+        )
+        events.append(end.event("unknown" if error else "ok", process=PROCESS, rack=disk.rack))
         history.extend(events)
         torn = tuple((str(one["topic"]), int(one["partition"]), str(one["torn"])) for one in chunks if "torn" in one)
         records = sum(len(line["keys"]) for line in chunks)
@@ -172,12 +171,22 @@ def _chunks(disk: Disk, name: str, chunks: Sequence[Mapping[str, Any]], error: s
     last = {(line["topic"], line["partition"]): line for line in chunks}
     for line in chunks:
         final = last[line["topic"], line["partition"]]
-        told = {key: value for key, value in line.items() if key != "folder"}
-        told |= {"pass": name, "broker": disk.broker, "end": final.get("end", final["next"])}
-        outcome: Outcome = "ok"
-        if line is final and "end" not in line:
-            outcome, told["why"] = "unknown", error or "nothing tells where it ends"
-        yield Event.now("disks", "disk", outcome, rack=disk.rack, **told)
+        endless = line is final and "end" not in line
+        chunk = DiskChunkDetails(
+            read_id=name,
+            broker=disk.broker,
+            topic=str(line["topic"]),
+            partition=int(line["partition"]),
+            low=int(line["low"]),
+            end=int(final.get("end", final["next"])),
+            begin=int(line["begin"]),
+            next=int(line["next"]),
+            runs=tuple((first, count) for first, count in line["runs"]),
+            keys=tuple(line["keys"]),
+            torn=line.get("torn"),
+            why=(error or "nothing tells where it ends") if endless else None,
+        )
+        yield chunk.event("unknown" if endless else "ok", process=PROCESS, rack=disk.rack)
 
 
 def _dump(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:

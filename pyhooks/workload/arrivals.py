@@ -1,7 +1,6 @@
 """Consumer that follows topics from their ends and notes each record's arrival time, as a process beside a test.
 
-Events of process ``follower`` and op ``fetched``, one per second and topic: ``data`` ``{topic, keys, ago_ms}``,
-the keys of the records in order of arrival and how many milliseconds before the event each record arrived.
+The events have ``ArrivalsDetails``, one per second and topic.
 """
 
 from __future__ import annotations
@@ -11,16 +10,15 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
+from pyhooks.history.events import ArrivalsDetails
 from pyhooks.history.record_format import text_of
 from pyhooks.workload import program
 
-PROCESS, OP = "follower", "fetched"
 POLL_S = 0.2
 WRITE_S = 1.0
 REQUEST_S = 20.0
@@ -72,10 +70,13 @@ def _places(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartition]:
 def _events(came: dict[str, list[tuple[str | None, int]]]) -> list[Event]:
     made = []
     for topic, records in came.items():
-        now = Event.now(PROCESS, OP, "ok")
-        told: dict[str, Any] = {"topic": topic, "keys": [key for key, _ in records]}
-        told["ago_ms"] = [round((now.mono_ns - at_ns) / 1e6, 3) for _, at_ns in records]
-        made.append(Event(now.mono_ns, now.wall_ms, PROCESS, OP, "ok", None, told))
+        now_ns, wall_ms = time.monotonic_ns(), time.time_ns() // 1_000_000
+        arrivals = ArrivalsDetails(
+            topic=topic,
+            keys=tuple(key for key, _ in records),
+            ago_ms=tuple(round((now_ns - at_ns) / 1e6, 3) for _, at_ns in records),
+        )
+        made.append(arrivals.event_at(now_ns, wall_ms, "ok"))
     return made
 
 

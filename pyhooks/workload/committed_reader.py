@@ -1,14 +1,6 @@
 """Reader of committed records that continuously notes its progress, as a process beside a test.
 
-Events ``follow`` of process ``follower``, for each partition at an interval: ``data`` ``{run, topic,
-partition, isolation, position, records, asked_ns, stable, end}`` with
-
-* ``position``: the offset up to which it has read; lower offsets have no further records for it;
-* ``records``: number of records received so far;
-* ``stable`` and ``end``: last stable offset and high watermark, returned by the leader for requests made
-  at ``asked_ns``, monotonic, or shortly after. The outcome is ``ok``; if the leader did not respond it is
-  ``unknown``, without these two.
-
+The events have ``LeaderOffsetsDetails``, or ``FollowDetails`` if the leader did not respond.
 Run it as a process: ``python -m pyhooks.workload.committed_reader``; SIGTERM ends it cleanly.
 """
 
@@ -18,16 +10,15 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
+from pyhooks.history.events import FollowDetails, LeaderOffsetsDetails
 from pyhooks.workload import program
 from pyhooks.workload.final_reader import COMMITTED, UNCOMMITTED, consumer_of
 
-PROCESS = "follower"
 INTERVAL_S = 0.5
 POLL_S = 0.1
 BATCH = 500
@@ -81,20 +72,37 @@ class Following:
                 self._position[place] = max(self._position[place], int(message.offset()))
 
     def _note(self) -> None:
-        self._history.extend([self._told(topic, number) for topic, number in self._position])
+        self._history.extend([self._event(topic, number) for topic, number in self._position])
 
-    def _told(self, topic: str, number: int) -> Event:
+    def _event(self, topic: str, number: int) -> Event:
         asked_ns = time.monotonic_ns()
-        told: dict[str, Any] = {"run": self._run, "topic": topic, "partition": number, "isolation": COMMITTED}
-        told |= {"position": self._position[topic, number], "records": self._records[topic, number]}
+        position, records = self._position[topic, number], self._records[topic, number]
         place = TopicPartition(topic, number)
         try:
             _, stable = self._committed.get_watermark_offsets(place, timeout=REQUEST_S)
             _, end = self._all.get_watermark_offsets(place, timeout=REQUEST_S)
         except KafkaException as error:
-            why = str(error.args[0].name())
-            return Event.now(PROCESS, "follow", "unknown", **told, asked_ns=asked_ns, error=why)
-        return Event.now(PROCESS, "follow", "ok", **told, asked_ns=asked_ns, stable=int(stable), end=int(end))
+            return FollowDetails(
+                run=self._run,
+                topic=topic,
+                partition=number,
+                isolation=COMMITTED,
+                position=position,
+                records=records,
+                asked_ns=asked_ns,
+                error=str(error.args[0].name()),
+            ).event("unknown")
+        return LeaderOffsetsDetails(
+            run=self._run,
+            topic=topic,
+            partition=number,
+            isolation=COMMITTED,
+            position=position,
+            records=records,
+            asked_ns=asked_ns,
+            stable=int(stable),
+            end=int(end),
+        ).event("ok")
 
 
 def _partitions(consumer: Consumer, topic: str, timeout_s: float = 20.0) -> int:

@@ -25,7 +25,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from pyhooks.history.event_log import History
-from pyhooks.history.events import CONFLUENT
+from pyhooks.history.events import CONFLUENT, CopiedDetails, CopyDetails, CopyEndDetails
 from pyhooks.workload import program
 from pyhooks.workload.final_reader import COMMITTED, consumer_of
 from pyhooks.workload.producer import Lane, Producing, partitions_of
@@ -63,14 +63,16 @@ class Copying(Producing):
 
     def copied(self) -> None:
         """Note the offsets that the group has committed."""
-        told: dict[str, Any] = {"run": self.run_id, "group": self._group, "source": self._source}
+        run, group, source = self.run_id, self._group, self._source
         try:
             found = self._consumer.committed(self._consumer.assignment(), timeout=ASK_S)
         except KafkaException as error:
-            self.history.note(self.plan.name, "copied", "unknown", **told, error=str(error.args[0].str()))
+            end = CopyEndDetails(run=run, group=group, source=source, error=str(error.args[0].str()))
+            self.history.add(end, "unknown", process=self.plan.name)
         else:
             committed = {f"{one.topic}-{one.partition}": one.offset for one in found}
-            self.history.note(self.plan.name, "copied", "ok" if committed else "unknown", **told, committed=committed)
+            copied = CopiedDetails(run=run, group=group, source=source, committed=committed)
+            self.history.add(copied, "ok" if committed else "unknown", process=self.plan.name)
 
     def _transactions(self, lane: Lane) -> None:
         self._consumer.subscribe([self._source])
@@ -100,13 +102,18 @@ class Copying(Producing):
 
     def _with_offsets(self, txn: int, messages: Sequence[Any]) -> str:
         """Add the offsets to a transaction; return ``commit``, or ``abort`` if they were rejected."""
-        taken: dict[int, list[int]] = {}
+        taken: dict[int, tuple[int, int]] = {}
         for one in messages:
-            span = taken.setdefault(int(one.partition()), [int(one.offset()), 0])
-            span[1] = int(one.offset()) + 1
-        told = {f"{self._source}-{number}": span for number, span in sorted(taken.items())}
-        about: dict[str, Any] = {"run": self.run_id, "txn": txn, "group": self._group, "source": self._source}
-        self.history.note(self.plan.name, "copy", "info", **about, taken=told)
+            number, offset = int(one.partition()), int(one.offset())
+            taken[number] = taken.get(number, (offset, 0))[0], offset + 1
+        copy = CopyDetails(
+            run=self.run_id,
+            txn=txn,
+            group=self._group,
+            source=self._source,
+            taken={f"{self._source}-{number}": span for number, span in sorted(taken.items())},
+        )
+        self.history.add(copy, process=self.plan.name)
         offsets = [TopicPartition(self._source, number, after) for number, (_, after) in taken.items()]
         try:
             self._newest.send_offsets(offsets, self._consumer.consumer_group_metadata())

@@ -1,19 +1,6 @@
 """Final read: all records of every partition from the first offset to the end, as history events.
 
-Events of process ``reader`` and op ``read``, one for each chunk of a partition, with ``data``
-
-* ``{pass, topic, partition, partitions, isolation}``: ``pass`` identifies the read, ``partitions`` is the
-  topic's number of partitions, ``isolation`` is ``read_uncommitted`` (all records up to the high
-  watermark) or ``read_committed``; ``begun_ns`` is when the read of the partition began, monotonic;
-* ``{low, end}``: log start offset, and the end offset when the read began;
-* ``{begin, next}``: the chunk covers the offsets from ``begin`` up to, but excluding, ``next``. Chunks are
-  contiguous from ``low`` to ``end``; otherwise one is missing;
-* ``{runs, keys}``: offsets as ``[first, count]`` pairs, and the records' keys in the same order;
-* ``{sizes}``: value sizes in bytes as ``[size, count]`` pairs, in the same order;
-* ``{damaged}``, if any: offsets of workload records whose value differs from the value written;
-* ``{values}``, if requested.
-
-The outcome is ``ok``, or ``unknown`` for the last chunk of a partition that could not be read to its end.
+The events have ``ReadChunkDetails``, or ``ReadDetails`` if nothing of a partition could be read.
 """
 
 from __future__ import annotations
@@ -24,13 +11,13 @@ import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History, Outcome
+from pyhooks.history.events import ReadChunkDetails, ReadDetails
 from pyhooks.history.record_format import damaged, text_of
 from pyhooks.workload import program
 
@@ -40,6 +27,7 @@ POLL_S = 0.05
 FETCH_WAIT_MS = "50"
 REQUEST_S = 20.0
 CHUNK = 5000
+PROCESS = "reader"
 BATCH = 500
 UNCOMMITTED, COMMITTED = "read_uncommitted", "read_committed"
 ISOLATIONS = (UNCOMMITTED, COMMITTED)
@@ -97,22 +85,22 @@ class _Chunk:
 
     begin: int
     next: int
-    runs: list[list[int]] = field(default_factory=list)
+    runs: list[tuple[int, int]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
     values: list[str | None] = field(default_factory=list)
-    sizes: list[list[int]] = field(default_factory=list)
+    sizes: list[tuple[int, int]] = field(default_factory=list)
     damaged: list[int] = field(default_factory=list)
 
     def add(self, offset: int, key: bytes | None, value: bytes | None, *, keep_value: bool) -> None:
         if self.runs and offset == sum(self.runs[-1]):
-            self.runs[-1][1] += 1
+            self.runs[-1] = self.runs[-1][0], self.runs[-1][1] + 1
         else:
-            self.runs.append([offset, 1])
+            self.runs.append((offset, 1))
         size = len(value or b"")
         if self.sizes and self.sizes[-1][0] == size:
-            self.sizes[-1][1] += 1
+            self.sizes[-1] = size, self.sizes[-1][1] + 1
         else:
-            self.sizes.append([size, 1])
+            self.sizes.append((size, 1))
         name = text_of(key)
         self.keys.append(name)
         if damaged(name, value):
@@ -122,7 +110,7 @@ class _Chunk:
         self.next = offset + 1
 
 
-class _Partition:
+class _PartitionReader:
     """Reader of one partition up to its current end."""
 
     def __init__(self, consumer: Consumer, topic: str, partition: int, *, values: bool) -> None:
@@ -186,8 +174,14 @@ def read_all(
                 for topic in share:
                     count = _partitions(consumer, topic)
                     for number in range(count):
-                        about: dict[str, Any] = {"pass": run, "topic": topic, "partition": number, "partitions": count}
-                        about |= {"isolation": isolation, "begun_ns": time.monotonic_ns()}
+                        about = ReadDetails(
+                            read_id=run,
+                            topic=topic,
+                            partition=number,
+                            partitions=count,
+                            isolation=isolation,
+                            begun_ns=time.monotonic_ns(),
+                        )
                         problem = _read(consumer, about, history, timeout_s, values=values)
                         found += [f"{topic}-{number}: {problem}"] if problem else []
             return found
@@ -208,20 +202,33 @@ def _partitions(consumer: Consumer, topic: str) -> int:
     return len(found.partitions)
 
 
-def _read(consumer: Consumer, about: dict[str, Any], history: History, timeout_s: float, *, values: bool) -> str | None:
+def _read(consumer: Consumer, about: ReadDetails, history: History, timeout_s: float, *, values: bool) -> str | None:
     """Read one partition and write its events; return the error, or None."""
     try:
-        partition = _Partition(consumer, about["topic"], about["partition"], values=values)
+        partition = _PartitionReader(consumer, about.topic, about.partition, values=values)
     except RackgateError as error:
-        history.note("reader", "read", "unknown", **about, error=str(error))
+        history.add(replace(about, error=str(error)), "unknown", process=PROCESS)
         return str(error)
 
     def note(chunk: _Chunk, outcome: Outcome) -> None:
-        told: dict[str, Any] = {**about, "low": partition.low, "end": partition.end}
-        told |= {"begin": chunk.begin, "next": chunk.next, "runs": chunk.runs, "keys": chunk.keys}
-        told |= {"sizes": chunk.sizes} | ({"damaged": chunk.damaged} if chunk.damaged else {})
-        told |= {"values": chunk.values} if values else {}
-        history.note("reader", "read", outcome, **told)
+        details = ReadChunkDetails(
+            read_id=about.read_id,
+            topic=about.topic,
+            partition=about.partition,
+            partitions=about.partitions,
+            isolation=about.isolation,
+            begun_ns=about.begun_ns,
+            low=partition.low,
+            end=partition.end,
+            begin=chunk.begin,
+            next=chunk.next,
+            runs=tuple(chunk.runs),
+            keys=tuple(chunk.keys),
+            sizes=tuple(chunk.sizes),
+            damaged=tuple(chunk.damaged) or None,
+            values=tuple(chunk.values) if values else None,
+        )
+        history.add(details, outcome, process=PROCESS)
 
     waiting: _Chunk | None = None
     for chunk in partition.chunks(time.monotonic() + timeout_s):

@@ -1,18 +1,8 @@
 """Consumer group members as a process: each polls, commits what it has read, and notes its group's activity.
 
-Events of process ``member``, ``data`` always with ``{run, group, protocol}``; a run has one member in each group:
-
-* ``join``, ``info``: it has started to join the group.
-* ``assigned``, ``revoked`` and ``lost``, ``info``: ``{partitions, now}``, the partitions of the event and
-  the whole assignment after it, as ``topic-number``.
-* ``fetch``, ``info``, at most every ``FETCH_S``: ``{count, next, from_ns, first}``, the number of records received
-  since ``from_ns``, and for each of their partitions the offset of the next record and that of the first of them.
-* ``commit``, when a commit has ended: ``{begun_ns, latency_ms, offsets}`` and, if it failed, ``{exception, message,
-  retriable}``. ``ok``: committed; ``fail``: certainly not, the coordinator rejected a member of an old generation;
-  ``unknown``: neither is certain. A commit begins ``COMMIT_S`` after the previous one has ended, if anything was
-  read since the member joined. One without a response is ``unknown`` with the exception ``not-reported``.
-* ``poll``, ``unknown``: ``{exception, message}``, a poll that failed; the member continues.
-* ``leave``: ``{begun_ns, latency_ms}``, it has left; ``unknown`` with an exception if it could not leave cleanly.
+The events have subclasses of ``MemberDetails``; a run has one member in each group. A commit begins ``COMMIT_S`` after
+the previous one has ended, if anything was read since the member joined. Fetches are recorded at most every
+``FETCH_S``.
 
 SIGTERM makes all members leave and ends the process.
 """
@@ -24,17 +14,24 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.history.event_log import Event, History, Outcome
+from pyhooks.history.event_log import History
+from pyhooks.history.events import (
+    AssignmentDetails,
+    CommitDetails,
+    FetchDetails,
+    JoinDetails,
+    LeaveDetails,
+    MemberPollFailureDetails,
+)
 from pyhooks.history.outcomes import ERRORS, REBALANCING
 from pyhooks.jvm.consumer import Partition
 from pyhooks.jvm.group_member import PROTOCOLS, GroupMember, Heard, Polled
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.workload import program
 
-PROCESS = "member"
 POLL_S = 0.2
 FETCH_S = 0.5
 COMMIT_S = 1.0
@@ -57,7 +54,13 @@ class Seat:
     protocol: str
 
 
-class Member:
+class _Identity(TypedDict):
+    run: str
+    group: str
+    protocol: str
+
+
+class MemberRun:
     """One group member, run by its own thread.
 
     Args:
@@ -80,14 +83,14 @@ class Member:
         self._open: tuple[int, dict[Partition, int]] | None = None
         self._due_s = 0.0
 
-    def _note(self, op: str, outcome: Outcome = "info", **more: Any) -> None:
-        about = {"run": self._run, "group": self._seat.group, "protocol": self._seat.protocol}
-        self._history.append(Event.now(PROCESS, op, outcome, **about, **more))
+    @property
+    def _self(self) -> _Identity:
+        return {"run": self._run, "group": self._seat.group, "protocol": self._seat.protocol}
 
     def run(self) -> None:
         """Poll and commit until ``stop`` is set, then leave the group."""
         heard = Heard(self._assigned, self._revoked, self._lost)
-        self._note("join")
+        self._history.add(JoinDetails(**self._self))
         self._java.subscribe(self._topics, heard)
         while not self.stop.is_set():
             try:
@@ -95,7 +98,8 @@ class Member:
                 if self._open is None and time.monotonic() >= self._due_s:
                     self._commit()
             except JavaError as error:
-                self._note("poll", "unknown", exception=error.java_class, message=error.text)
+                failure = MemberPollFailureDetails(**self._self, exception=error.java_class, message=error.text)
+                self._history.add(failure, "unknown")
                 self.stop.wait(PAUSE_S)
         self._tell_fetched()
         self._leave()
@@ -119,19 +123,26 @@ class Member:
         self._changed(op, partitions)
 
     def _changed(self, op: str, partitions: frozenset[Partition]) -> None:
-        self._note(op, partitions=_names(partitions), now=_names(self._has))
+        details = AssignmentDetails(**self._self, partitions=_names(partitions), now=_names(self._has))
+        self._history.add(details, op=op)
 
     def _leave(self) -> None:
         begun_ns = time.monotonic_ns()
-        outcome: Outcome = "ok"
-        told: dict[str, Any] = {}
+        failure: JavaError | None = None
         try:
             self._java.close()
         except JavaError as error:
-            outcome, told = "unknown", {"exception": error.java_class, "message": error.text}
+            failure = error
         if self._open is not None:
             self._committed(*self._open, JavaError("not-reported", "the member ended", retriable=False))
-        self._note("leave", outcome, begun_ns=begun_ns, latency_ms=_ms(begun_ns), **told)
+        details = LeaveDetails(
+            **self._self,
+            begun_ns=begun_ns,
+            latency_ms=_ms(begun_ns),
+            exception=failure.java_class if failure else None,
+            message=failure.text if failure else None,
+        )
+        self._history.add(details, "unknown" if failure else "ok")
 
     # -- records and commits ----------------------------------------------------------------------------------------
 
@@ -148,7 +159,9 @@ class Member:
             own = [one for one in sorted(self._news) if one in self._next]
             after = {f"{one.topic}-{one.number}": self._next[one] for one in own}
             first = {f"{one.topic}-{one.number}": self._news[one] for one in own}
-            self._note("fetch", count=self._count, next=after, from_ns=self._since_ns, first=first)
+            self._history.add(
+                FetchDetails(**self._self, count=self._count, next=after, from_ns=self._since_ns, first=first)
+            )
         self._news, self._count, self._since_ns = {}, 0, time.monotonic_ns()
 
     def _commit(self) -> None:
@@ -166,17 +179,21 @@ class Member:
         if self._open is None or self._open[0] != begun_ns:
             return
         self._open, self._due_s = None, time.monotonic() + COMMIT_S
-        told: dict[str, Any] = {"begun_ns": begun_ns, "latency_ms": _ms(begun_ns)}
-        told["offsets"] = {f"{place.topic}-{place.number}": offset for place, offset in sorted(offsets.items())}
-        if error is None:
-            self._note("commit", "ok", **told)
-            return
-        told |= {"exception": error.java_class, "message": error.text, "retriable": error.retriable}
-        self._note("commit", "fail" if error.java_class in REFUSED else "unknown", **told)
+        details = CommitDetails(
+            **self._self,
+            begun_ns=begun_ns,
+            latency_ms=_ms(begun_ns),
+            offsets={f"{place.topic}-{place.number}": offset for place, offset in sorted(offsets.items())},
+            exception=error.java_class if error else None,
+            message=error.text if error else None,
+            retriable=error.retriable if error else None,
+        )
+        refused = error is not None and error.java_class in REFUSED
+        self._history.add(details, "ok" if error is None else "fail" if refused else "unknown")
 
 
-def _names(partitions: frozenset[Partition]) -> list[str]:
-    return [f"{place.topic}-{place.number}" for place in sorted(partitions)]
+def _names(partitions: frozenset[Partition]) -> tuple[str, ...]:
+    return tuple(f"{place.topic}-{place.number}" for place in sorted(partitions))
 
 
 def _ms(begun_ns: int) -> float:
@@ -200,7 +217,7 @@ def seats(text: str) -> list[Seat]:
     return found
 
 
-def _run(members: Sequence[Member]) -> None:
+def _run(members: Sequence[MemberRun]) -> None:
     """Run all members to their ends.
 
     Raises:
@@ -208,7 +225,7 @@ def _run(members: Sequence[Member]) -> None:
     """
     errors: list[BaseException] = []
 
-    def guarded(one: Member) -> None:
+    def guarded(one: MemberRun) -> None:
         try:
             one.run()
         except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
@@ -236,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def work() -> None:
         history, topics = History(found.history), found.topics.split(",")
-        members = [Member(seat, found.bootstrap, topics, history, found.run) for seat in seats(found.groups)]
+        members = [MemberRun(seat, found.bootstrap, topics, history, found.run) for seat in seats(found.groups)]
         with ended.sets(*(one.stop for one in members)):
             _run(members)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
-from pyhooks.history.events import COMMITTED
+from pyhooks.history.events import CommittedOffsetsDetails
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -34,4 +34,4 @@ def note_committed(client: AdminClient, groups: Iterable[str], history: History)
                 f"group {group}: its coordinator does not tell what it has committed: {error}"
             ) from error
         offsets = {f"{one.topic}-{one.partition}": int(one.offset) for one in found}
-        history.note("test", COMMITTED, "ok", group=group, offsets=offsets)
+        history.add(CommittedOffsetsDetails(group=group, offsets=offsets), "ok")

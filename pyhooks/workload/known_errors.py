@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
-from pyhooks.history.events import CONFLUENT, KNOWN_ERRORS, PATCHED
+from pyhooks.history.events import CONFLUENT, PATCHED, TEST, KnownErrorsDetails
 from pyhooks.history.outcomes import ERRORS
 from pyhooks.patchset.distribution import Distribution
 
@@ -34,7 +34,7 @@ def names_of(client: str) -> frozenset[str]:
 def note_known(history: History, clients: Iterable[str]) -> None:
     """Note in a history which errors clients know."""
     for client in clients:
-        history.note("test", KNOWN_ERRORS, "info", client=client, names=sorted(names_of(client)))
+        history.add(KnownErrorsDetails(client=client, names=tuple(sorted(names_of(client)))), process=TEST)
 
 
 def _java() -> set[str]:

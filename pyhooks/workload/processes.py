@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import start
 from pyhooks.history.event_log import History
+from pyhooks.history.events import KilledDetails
 
 GRACE_S = 60.0
 
@@ -73,7 +74,7 @@ class Workload:
         """Kill it, as a power failure does, and note this, so that checkers expect no further events."""
         self._process.kill()
         self._process.wait()
-        self._history.note("workload", "killed", "info", run=self.run_id)
+        self._history.add(KilledDetails(run=self.run_id), process="workload")
 
 
 class Running(Protocol):

@@ -1,25 +1,7 @@
 """Producer process: records sent at paced, intended times, and one event for the result of each.
 
-Events of the process named by ``--name`` (``probe`` or ``producer``):
-
-* ``intend``, ``info``, written *before* any of the records is sent: ``data`` ``{run, topic, mode, client,
-  first_only, idempotent, acks, record_bytes, to}``. ``to`` maps each partition to an upper bound: sequence
-  numbers below it may be sent from now on. So even a killed producer has announced every record that can
-  be in a log; any other record of its run is invalid.
-* ``learn``, ``unknown``, if the client got no metadata of the topics before its first record, which is
-  sent all the same: ``data`` ``{run, exception}``.
-* ``produce``, when a record has completed, ``data`` ``{run, topic, key, seq, partition, intended_ns,
-  sent_ns, latency_ms, mode}`` and, where applicable, ``offset``, ``exception``, ``message``, ``retriable``,
-  ``defaults`` with ``delivery_timeout_ms``, ``txn``; ``mono_ns`` is when the client had its result:
-
-  * ``ok``: acknowledged; the record is at ``offset``.
-  * ``fail``: certainly rejected, the record is in no log; see ``pyhooks.history.outcomes``.
-  * ``unknown``: everything else. After a timeout or a lost connection the record may be in the log.
-
-* ``txn``, when a transaction has ended, ``data`` ``{run, txn, asked, records, begun_ns}``, and ``exception``
-  if there was one: ``ok`` committed, ``fail`` certainly aborted, ``unknown`` neither is certain.
-* ``end``, ``info``, for each topic: ``data`` ``{run, topic, attempts, skipped, to}``. At this point the
-  history has exactly one ``produce`` event per attempt. ``end`` is missing if the process was killed.
+The events of the process named by ``--name`` (``probe`` or ``producer``) have ``IntendDetails``, ``LearnDetails``,
+``ProduceDetails``, ``TransactionDetails`` and ``EndDetails``. ``end`` is missing if the process was killed.
 
 Keys are ``run/topic/partition/seq`` and unique across all runs. Each topic has its own lane (sending
 thread), so that a topic without a leader does not delay the others; transactions span all topics, in a
@@ -42,6 +24,7 @@ from typing import Any
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History, Outcome
+from pyhooks.history.events import EndDetails, IntendDetails, LearnDetails, ProduceDetails, TransactionDetails
 from pyhooks.history.outcomes import NOT_REPORTED, Acked, Answer, outcome_of
 from pyhooks.history.record_format import key_of, value_of
 from pyhooks.jvm.java_exception import JavaError
@@ -60,7 +43,7 @@ LEARN_TRIES = 3
 
 
 @dataclass(frozen=True)
-class Attempt:
+class OpenRecord:
     """A record being sent.
 
     Attributes:
@@ -82,28 +65,28 @@ class Attempt:
     def event(self, plan: Plan, run: str, report: Report) -> Event:
         """Return the ``produce`` event for its result."""
         answer: Answer = report.answer
-        data: dict[str, Any] = {
-            "run": run,
-            "topic": self.topic,
-            "key": self.key,
-            "seq": self.seq,
-            "partition": self.partition,
-            "intended_ns": self.intended_ns,
-            "sent_ns": report.sent_ns,
-            "latency_ms": round((report.done_ns - report.sent_ns) / 1e6, 3),
-            "mode": plan.mode,
-        }
-        if isinstance(answer, Acked):
-            data |= {"partition": answer.partition, "offset": answer.offset}
-        else:
-            data |= {"exception": answer.error, "message": answer.message, "retriable": answer.retriable}
-        if plan.defaults:
-            data |= {"defaults": True, "delivery_timeout_ms": plan.timeout_ms}
-        if self.txn is not None:
-            data["txn"] = self.txn
+        acked, refused = (answer, None) if isinstance(answer, Acked) else (None, answer)
+        details = ProduceDetails(
+            run=run,
+            topic=self.topic,
+            key=self.key,
+            seq=self.seq,
+            partition=acked.partition if acked else self.partition,
+            intended_ns=self.intended_ns,
+            sent_ns=report.sent_ns,
+            latency_ms=round((report.done_ns - report.sent_ns) / 1e6, 3),
+            mode=plan.mode,
+            offset=acked.offset if acked else None,
+            exception=refused.error if refused else None,
+            message=refused.message if refused else None,
+            retriable=refused.retriable if refused else None,
+            defaults=True if plan.defaults else None,
+            delivery_timeout_ms=plan.timeout_ms if plan.defaults else None,
+            txn=self.txn,
+        )
         wall_ms = (time.time_ns() - time.monotonic_ns() + report.done_ns) // 1_000_000
         outcome = outcome_of(answer, first_only=plan.first_only)
-        return Event(report.done_ns, wall_ms, plan.name, "produce", outcome, None, data)
+        return details.event_at(report.done_ns, wall_ms, outcome, process=plan.name)
 
 
 @dataclass
@@ -130,10 +113,10 @@ class Lane:
         self.sent = dict.fromkeys(self.topics, 0)
         self.told = dict.fromkeys(self.topics, 0)
 
-    def per_partition(self, topic: str, records: int) -> dict[str, int]:
-        """Return how many of a topic's first ``records`` records each partition gets, by its number as text."""
+    def per_partition(self, topic: str, records: int) -> dict[int, int]:
+        """Return how many of a topic's first ``records`` records each partition gets."""
         width = self.partitions[topic]
-        return {str(number): (records + width - 1 - number) // width for number in range(width)}
+        return {number: (records + width - 1 - number) // width for number in range(width)}
 
 
 class Producing:
@@ -158,7 +141,7 @@ class Producing:
             for number, group in enumerate(groups)
         ]
         self._tokens = itertools.count()
-        self._open: dict[int, Attempt] = {}
+        self._open: dict[int, OpenRecord] = {}
         self._errors: list[Exception] = []
         self._collected = threading.Event()
         self._clients: list[Client] = []
@@ -227,7 +210,7 @@ class Producing:
                 if not error or self.stop.is_set():
                     break
             else:
-                self.history.note(self.plan.name, "learn", "unknown", run=self.run_id, exception=error)
+                self.history.add(LearnDetails(run=self.run_id, exception=error), "unknown", process=self.plan.name)
 
     # -- sending --------------------------------------------------------------------------------------------------
 
@@ -277,14 +260,11 @@ class Producing:
         partition, seq = number % width, number // width
         key = key_of(self.run_id, topic, partition, seq)
         token = next(self._tokens)
-        self._open[token] = Attempt(topic, partition, seq, key, intended_ns, txn)
+        self._open[token] = OpenRecord(topic, partition, seq, key, intended_ns, txn)
         return Record(token, topic, partition, key.encode(), value_of(key, self.plan.record_bytes))
 
     def _intend(self, lane: Lane, topic: str) -> Event:
-        return Event.now(
-            self.plan.name,
-            "intend",
-            "info",
+        return IntendDetails(
             run=self.run_id,
             topic=topic,
             mode=self.plan.mode,
@@ -294,7 +274,7 @@ class Producing:
             acks=self.plan.acks,
             record_bytes=self.plan.record_bytes,
             to=lane.per_partition(topic, lane.told[topic]),
-        )
+        ).event("info", process=self.plan.name)
 
     # -- transactions ---------------------------------------------------------------------------------------------
 
@@ -340,7 +320,7 @@ class Producing:
     def _close_transaction(self, txn: int, asked: str, records: int, begun_ns: int) -> Outcome:
         """End a transaction as planned, note and return its outcome; if unknown, replace the client."""
         outcome: Outcome = "ok" if asked == "commit" else "fail"
-        told: dict[str, Any] = {"asked": asked, "records": records, "begun_ns": begun_ns}
+        exception: str | None = None
         try:
             if asked == "commit":
                 self._client.commit()
@@ -350,8 +330,11 @@ class Producing:
                 self._client.abort()
         except TransactionError as error:
             outcome = "fail" if self._aborted_after(error) else "unknown"
-            told["exception"] = error.error
-        self.history.note(self.plan.name, "txn", outcome, run=self.run_id, txn=txn, **told)
+            exception = error.error
+        details = TransactionDetails(
+            run=self.run_id, txn=txn, asked=asked, records=records, begun_ns=begun_ns, exception=exception
+        )
+        self.history.add(details, outcome, process=self.plan.name)
         if outcome == "unknown":
             self._replace()
         return outcome
@@ -414,16 +397,13 @@ class Producing:
 
     def _end(self) -> list[Event]:
         return [
-            Event.now(
-                self.plan.name,
-                "end",
-                "info",
+            EndDetails(
                 run=self.run_id,
                 topic=topic,
                 attempts=lane.sent[topic],
                 skipped=lane.skipped,
                 to=lane.per_partition(topic, lane.sent[topic]),
-            )
+            ).event("info", process=self.plan.name)
             for lane in self._lanes
             for topic in lane.topics
         ]

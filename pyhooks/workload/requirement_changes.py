@@ -16,11 +16,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History
+from pyhooks.history.events import SettingsDetails, SettingsStep
 from pyhooks.kafka import topics
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
 
@@ -199,7 +200,7 @@ def change(
             raise RackgateError(f"{error}; {told.otherwise(value)}") from error
         raise
     brokers = tuple(sorted(told.answers))
-    end = _note(history, topic, "settled", value, brokers=list(brokers), fenced=list(told.fenced))
+    end = _note(history, topic, "settled", value, brokers=brokers, fenced=tuple(told.fenced))
     return Changed(topic, before, value, brokers, told.fenced, (end - begin) / 1e9)
 
 
@@ -272,16 +273,23 @@ def _all_tell(client: AdminClient, topic: str, value: Requirement) -> bool:
 def _note(
     history: History,
     topic: str,
-    step: str,
+    step: SettingsStep,
     value: Requirement,
     outcome: Literal["ok", "unknown"] = "ok",
-    **more: Any,
+    *,
+    asked_ns: int | None = None,
+    error: str | None = None,
+    brokers: tuple[int, ...] | None = None,
+    fenced: tuple[int, ...] | None = None,
 ) -> int:
-    data: dict[str, Any] = {
-        "topic": topic,
-        "step": step,
-        MIN_INSYNC_REPLICAS: value.replicas,
-        MIN_INSYNC_RACKS: value.racks,
-        **more,
-    }
-    return history.note(PROCESS, "settings", outcome, **data).mono_ns
+    details = SettingsDetails(
+        topic=topic,
+        step=step,
+        min_replicas=value.replicas,
+        min_racks=value.racks,
+        asked_ns=asked_ns,
+        error=error,
+        brokers=brokers,
+        fenced=fenced,
+    )
+    return history.add(details, outcome, process=PROCESS).mono_ns

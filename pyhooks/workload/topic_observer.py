@@ -1,8 +1,8 @@
 """Observer of leaders, ISRs and settings of topics during a workload, as history events.
 
-The events are described in ``pyhooks.checkers.cluster_view``. If the test keeps its own process busy, run
-the observer as a separate process, ``python -m pyhooks.workload.topic_observer``: late observations leave
-gaps in the history. SIGTERM ends it cleanly.
+The events have ``ObservationDetails``, ``ObservationFailureDetails`` and ``SettingsDetails``. If the test keeps its own
+process busy, run the observer as a separate process, ``python -m pyhooks.workload.topic_observer``: late observations
+leave gaps in the history. SIGTERM ends it cleanly.
 """
 
 from __future__ import annotations
@@ -13,11 +13,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
-from pyhooks.history.events import LOOK_PROCESS
+from pyhooks.history.events import (
+    OBSERVER,
+    ObservationDetails,
+    ObservationFailureDetails,
+    ObservedPartition,
+    SettingsDetails,
+)
 from pyhooks.kafka import topics
 from pyhooks.kafka.cluster_metadata import Asker
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
@@ -94,7 +100,7 @@ class _Loop:
         self.failed: BaseException | None = None
         self._interval_s = interval_s
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=LOOK_PROCESS, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=OBSERVER, daemon=True)
 
     def _run(self) -> None:
         try:
@@ -126,11 +132,12 @@ def _end(loops: Sequence[_Loop], history: History) -> None:
     for loop in loops:
         loop.stop()
     if not all(loop.ended() for loop in loops):
-        history.note(LOOK_PROCESS, "look", "unknown", error=f"still under way after {JOIN_S:.0f} s", ended=True)
+        error = f"still under way after {JOIN_S:.0f} s"
+        history.add(ObservationFailureDetails(error=error, ended=True), "unknown", op="look")
         raise RackgateError(f"looks at topics: one is still under way {JOIN_S:.0f} s after the end of the run")
     for loop in loops:
         if loop.failed is not None:
-            raise RackgateError(f"looks at topics ended early: {_words(loop.failed)}") from loop.failed
+            raise RackgateError(f"looks at topics ended early: {_text(loop.failed)}") from loop.failed
         loop.once()
 
 
@@ -139,11 +146,11 @@ def _noted(once: Callable[[], None], history: History, op: str) -> None:
     try:
         once()
     except BaseException as error:
-        history.note(LOOK_PROCESS, op, "unknown", error=_words(error), ended=True)
+        history.add(ObservationFailureDetails(error=_text(error), ended=True), "unknown", op=op)
         raise
 
 
-def _words(error: BaseException) -> str:
+def _text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
@@ -169,19 +176,17 @@ class Watch:
         try:
             found = self._asker.ask(self._names, LOOK_S)
         except RackgateError as error:
-            self._history.note(LOOK_PROCESS, "look", "unknown", error=str(error))
+            self._history.add(ObservationFailureDetails(error=str(error)), "unknown", op="look")
             return
         self._racks |= found.racks
-        racks = {str(broker): rack for broker, rack in sorted(self._racks.items())}
-        partitions: dict[str, dict[str, Any]] = {
-            f"{topic}-{number}": {
-                "leader": state.leader,
-                "isr": sorted(state.isr),
-                "replicas": list(state.replicas),
-            }
+        partitions = {
+            f"{topic}-{number}": ObservedPartition(
+                leader=state.leader, isr=tuple(sorted(state.isr)), replicas=tuple(state.replicas)
+            )
             for (topic, number), state in sorted(found.partitions.items())
         }
-        self._history.note(LOOK_PROCESS, "look", "ok", racks=racks, partitions=partitions, asked_ns=asked_ns)
+        racks = dict(sorted(self._racks.items()))
+        self._history.add(ObservationDetails(racks=racks, partitions=partitions, asked_ns=asked_ns), "ok")
 
 
 class SettingsWatch:
@@ -209,14 +214,17 @@ class SettingsWatch:
             try:
                 found = future.result(timeout=2 * topics.LOOK_S)
             except (KafkaException, TimeoutError) as error:
-                self._history.note(LOOK_PROCESS, SETTINGS_LOOK, "unknown", topic=resource.name, error=str(error))
+                failure = ObservationFailureDetails(topic=resource.name, error=str(error))
+                self._history.add(failure, "unknown", op=SETTINGS_LOOK)
                 continue
             # Stock Kafka lacks min.insync.racks; it effectively requires one rack, since any replica is in one.
-            told: dict[str, Any] = {
-                name: int(found[name].value) if name in found else 1 for name in (MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS)
-            }
-            told |= {"topic": resource.name, "step": "seen", "asked_ns": asked_ns}
-            self._history.note(LOOK_PROCESS, "settings", "ok", **told)
+            replicas, racks = (
+                int(found[name].value) if name in found else 1 for name in (MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS)
+            )
+            settings = SettingsDetails(
+                topic=resource.name, step="seen", min_replicas=replicas, min_racks=racks, asked_ns=asked_ns
+            )
+            self._history.add(settings, "ok", process=OBSERVER)
 
 
 def racks_of(text: str) -> dict[int, str]:

@@ -1,16 +1,7 @@
 """Reader that repeatedly notes up to where consumers can read each partition, as history events.
 
-Events of process ``viewer`` and op ``visible``, one for each round, with ``data``
-
-* ``{run}``: name of the reader;
-* ``{next}``: for each partition (``topic-number``) the offset after the last record read so far, starting
-  from the first offset of the log;
-* ``{high}``: for each partition the high watermark that its leader returned at some time after
-  ``asked_ns``; partitions whose leader did not respond are omitted;
-* ``{errors}``, if any: error of a request or a fetch by partition, or under ``""`` if the partition is unknown.
-
-The outcome is ``ok`` if every leader returned its high watermark. Otherwise it is ``unknown``, because the
-readable end of some partitions is not known. SIGTERM ends the reader after its current round.
+The events have ``VisibleDetails``, one for each round. The outcome is ``unknown`` unless every leader returned its high
+watermark, because the readable end of some partitions is not known. SIGTERM ends the reader after its current round.
 """
 
 from __future__ import annotations
@@ -20,15 +11,15 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
+from pyhooks.history.events import VisibleDetails
 from pyhooks.workload import program
 
-PROCESS, OP = "viewer", "visible"
+PROCESS = "viewer"
 BATCH = 2000
 POLL_S = 0.1
 # An unavailable leader must not delay the others' responses longer than checkers allow for an observation.
@@ -67,10 +58,11 @@ class Viewer:
                 _, high[name] = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ASK_S)
             except KafkaException as error:
                 errors[name] = str(error.args[0].name())
-        told: dict[str, Any] = {"run": self._run, "asked_ns": asked_ns, "next": dict(self._next), "high": high}
-        told |= {"errors": errors} if errors else {}
+        visible = VisibleDetails(
+            run=self._run, asked_ns=asked_ns, next=dict(self._next), high=high, errors=errors or None
+        )
         whole = len(high) == len(self._places)
-        self._history.note(PROCESS, OP, "ok" if whole else "unknown", **told)
+        self._history.add(visible, "ok" if whole else "unknown", process=PROCESS)
 
     def _read(self, seconds: float, errors: dict[str, str]) -> None:
         try:

@@ -17,7 +17,6 @@ from pyhooks.checkers.judgement import judge
 from pyhooks.checkers.record_view import Records
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.core.wait import wait_for
-from pyhooks.faults.injection import PROCESS
 from pyhooks.history.event_log import Event, History, Outcome
 from pyhooks.jvm.admin import Admin
 from pyhooks.lab.disks import Disk, read_disks
@@ -90,7 +89,7 @@ def step(history: History, brokers: Brokers, name: str, *, up: bool | None = Non
     if up is not None:
         probes = {"connect": connects(brokers.address(KILLED))}
         outcome = "ok" if probes["connect"] is up else "unknown"
-    return history.note(PROCESS, "kill-rack", outcome, rack=RACKS[KILLED], step=name, probes=probes)
+    return history.note("fault", "kill-rack", outcome, rack=RACKS[KILLED], step=name, probes=probes)
 
 
 def in_sync(admin: Admin, topics: Sequence[str], replicas: Sequence[int]) -> bool:
@@ -257,7 +256,7 @@ def test_the_gate_keeps_the_promise_and_stock_kafka_would_break_it(tmp_path: Pat
             base_ns = history.note("test", "mark", "info").mono_ns
             wait_for(partial(_all_acked, history, topics, base_ns + 4 * 10**9), what="records", timeout_s=BASE_S,
                      interval_s=0.5)  # fmt: skip
-            history.note(PROCESS, "kill-rack", "info", rack="b", step="inject")
+            history.note("fault", "kill-rack", "info", rack="b", step="inject")
             brokers.kill(3)
             wait_for(partial(in_sync, admin, topics, (1, 2)), what="the ISR of rack a", timeout_s=BASE_S)
             alone_ns = history.note("test", "mark", "info").mono_ns + 6 * 10**9

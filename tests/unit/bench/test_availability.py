@@ -45,8 +45,8 @@ def test_a_fault_that_did_not_take_hold_or_last_is_not_proved(proved: str, held:
 @pytest.mark.parametrize(("at_s", "after_s"), [(14, None), (25, 10.0), (58, None)])
 def test_a_refusal_before_the_fault_or_after_the_heal_is_none_of_it(at_s: float, after_s: float | None) -> None:
     name = "org.apache.kafka.common.errors.NotEnoughRacksException"
-    refused = event(at_s, "probe", "produce", "fail", exception=name)
-    found = availability._probe([refused], FAULT, None, None, 0)
+    refused = event(at_s, "probe", "produce", "fail", topic="t", key="k", exception=name)
+    found = availability._probe(availability.probe_of([refused], "t"), FAULT, None, None, 0)
     assert (found["refused"], found["first_refusal_after_s"]) == (1, after_s)
 
 
@@ -162,4 +162,5 @@ def test_behaviour_is_decided_from_all_the_evidence_or_not_at_all(changes: dict[
     ],
 )
 def test_only_a_gates_answer_is_a_refusal(exception: str | None, refusal: bool) -> None:
-    assert availability.is_refusal(event(30, "probe", "produce", "fail", topic="t", exception=exception)) is refusal
+    failed = event(30, "probe", "produce", "fail", topic="t", key="k", exception=exception)
+    assert [availability.is_refusal(one) for one in availability.probe_of([failed], "t")] == [refusal]

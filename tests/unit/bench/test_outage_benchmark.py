@@ -64,7 +64,14 @@ def test_a_wrong_plan_names_its_key(tmp_path: Path, old: str, new: str, told: st
 
 def poll(at_s: float, broker: int, count: int | None, *, answered: bool = True) -> Event:
     topics = {} if count is None else {"t": {refusal_metrics.REFUSED: count}}
-    data: dict[str, Any] = {"broker": broker, "topics": topics}
+    data: dict[str, Any] = {
+        "broker": broker,
+        "took_ms": 1.0,
+        "values": {},
+        "topics": topics,
+        "columns": [],
+        "partitions": {},
+    }
     return Event(round(at_s * NS), 0, "metrics", "metric", "ok" if answered else "unknown", None, data)
 
 

@@ -114,9 +114,9 @@ def succession(leader: int = 3, away: Sequence[int] = (1, 2), after: str = "new"
         (succession(away=(1,)), "unknown", "holder away: ISR [1], expected [1, 2]"),
         (succession(after="old"), "unknown", "broker 1 has the disk that it had"),
         (succession(left_out="disks"), "unknown", "nothing tells that the disk of broker 1"),
-        (succession(left_out=BACK), "unknown", "nobody looked"),
-        (succession(left_out=WRITTEN), "unknown", "nobody looked"),
-        ([], "unknown", "nobody looked"),
+        (succession(left_out=BACK), "unknown", "the partition was not observed"),
+        (succession(left_out=WRITTEN), "unknown", "the partition was not observed"),
+        ([], "unknown", "the partition was not observed"),
     ],
 )
 def test_succession(events: list[Event], valid: str, says: str) -> None:

@@ -59,7 +59,7 @@ def test_it_is_asked_where_a_history_tells_what_clients_know() -> None:
 def test_transactions_tell_of_errors_too() -> None:
     events = outage("4.3.1", TOO_FEW)
     failed = event(
-        events[-1].mono_ns, "producer", "txn", "fail", run="producer-1", txn=0, records=1, asked="commit",
+        events[-1].mono_ns, "producer", "txn", "fail", run="producer-1", txn=0, records=1, begun_ns=1, asked="commit",
         exception=REFUSED,
     )  # fmt: skip
     assert check_known_errors([*events, failed]).valid == "false"

@@ -16,9 +16,9 @@ from scripted_faults import AZ3, CLUSTER, ScriptedFault, apply_fault
 @pytest.mark.parametrize(
     ("cluster", "settings", "told"),
     [
-        (CLUSTER, {"peers": ["a"]}, {"peers": ["a"], "brokers_alone": True}),
-        (CLUSTER, {"peers": ["a", "outside"]}, {"peers": ["a", "outside"], "brokers_alone": False}),
-        (AZ3, {"peers": ["a"]}, {"peers": ["a"], "brokers_alone": False}),
+        (CLUSTER, {"peers": ["a"]}, {"peers": ("a",), "brokers_alone": True}),
+        (CLUSTER, {"peers": ["a", "outside"]}, {"peers": ("a", "outside"), "brokers_alone": False}),
+        (AZ3, {"peers": ["a"]}, {"peers": ("a",), "brokers_alone": False}),
         (CLUSTER, {}, {}),
     ],
 )

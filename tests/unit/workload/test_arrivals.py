@@ -12,7 +12,7 @@ import pytest
 
 from pyhooks.history.event_log import History
 from pyhooks.workload import arrivals
-from pyhooks.workload.arrivals import OP, follow
+from pyhooks.workload.arrivals import follow
 
 STEP_NS = 10_000_000
 
@@ -51,7 +51,7 @@ def test_each_record_has_the_moment_at_which_it_came(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("time.monotonic_ns", lambda: broker.now_ns)
     history = History(tmp_path / "history.jsonl")
     follow("nobody:9092", ["t"], history, broker.ended)
-    (event,) = [one for one in history.events() if one.op == OP]
+    (event,) = [one for one in history.events() if one.op == "fetched"]
     assert event.data["keys"] == ["k-0", "k-1", "k-2"]
     # not all at once, as one call for many would have had it
     assert [event.mono_ns - ago_ms * 1e6 for ago_ms in event.data["ago_ms"]] == [STEP_NS, 2 * STEP_NS, 4 * STEP_NS]

@@ -15,6 +15,7 @@ from pyhooks.checkers.delivery import check_delivery
 from pyhooks.checkers.record_view import Records
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
+from pyhooks.history.events import ReadDetails
 from pyhooks.history.record_format import key_of, value_of
 from pyhooks.workload import final_reader
 
@@ -60,8 +61,9 @@ class Log:
 
 
 def read(log: Log, path: Path, timeout_s: float = 60.0) -> list[Event]:
-    about: dict[str, Any] = {"pass": "p", "topic": "t", "partition": 0, "partitions": 1}
-    about |= {"isolation": final_reader.UNCOMMITTED, "begun_ns": 5}
+    about = ReadDetails(
+        read_id="p", topic="t", partition=0, partitions=1, isolation=final_reader.UNCOMMITTED, begun_ns=5
+    )
     history = History(path / "h.jsonl")
     final_reader._read(cast(Consumer, log), about, history, timeout_s, values=False)
     return list(history.events())

@@ -19,7 +19,7 @@ from pyhooks.jvm.group_member import Heard, Polled
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.workload import group_members
 from pyhooks.workload.committed_reader import Following
-from pyhooks.workload.group_members import Member, Seat, seats
+from pyhooks.workload.group_members import MemberRun, Seat, seats
 
 D0, D1 = Partition("d", 0), Partition("d", 1)
 TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
@@ -71,7 +71,7 @@ def driven(
     for name in ("COMMIT_S", "FETCH_S", "PAUSE_S"):
         monkeypatch.setattr(group_members, name, 0.0)
     history = History(tmp_path / "history.jsonl")
-    one = Member(Seat("g", "classic"), "b:1", ["d"], history, "r1")
+    one = MemberRun(Seat("g", "classic"), "b:1", ["d"], history, "r1")
     made[-1].stop = one.stop.set
     one.run()
     return made[-1], list(history.events())

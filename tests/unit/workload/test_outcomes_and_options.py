@@ -14,7 +14,7 @@ from pyhooks.history.event_log import Event
 from pyhooks.history.events import CONFLUENT, PATCHED
 from pyhooks.history.outcomes import ERRORS, Acked, Refused, outcome_of
 from pyhooks.history.record_format import damaged, key_of, parts_of, text_of, value_of
-from pyhooks.workload.producer import Attempt, main
+from pyhooks.workload.producer import OpenRecord, main
 from pyhooks.workload.producer_clients import Record, Report, Settings, make
 from pyhooks.workload.producer_plan import PROBE_PROCESS, Mode, Plan, parse
 
@@ -80,7 +80,7 @@ def test_what_a_client_refuses_at_once_was_never_sent() -> None:
 
 
 def test_events_carry_what_checkers_need() -> None:
-    attempt = Attempt("t", 0, 4, "k", 900, txn=None)
+    attempt = OpenRecord("t", 0, 4, "k", 900, txn=None)
     refused = attempt.event(PROBE, "run-1", Report(1, 1_000_000, 4_500_000, java("NotEnoughRacksException")))
     assert (refused.process, refused.op, refused.outcome, refused.mono_ns) == ("probe", "produce", "fail", 4_500_000)
     assert refused.data == {
