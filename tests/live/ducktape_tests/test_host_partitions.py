@@ -92,7 +92,7 @@ def person(tmp_path: Path) -> Iterator[Person]:
         yield made
 
 
-def test_a_host_is_cut_off_and_ssh_goes_on(person: Person, tmp_path: Path) -> None:
+def test_cut_keeps_ssh(person: Person, tmp_path: Path) -> None:
     words = ("lab", "run", "--bare", "--topology", "az3-outside", "--run-dir", str(tmp_path / "run"))
     found = json.loads(person.does(*words, "--", sys.executable, "-c", SCRIPT).splitlines()[-1])
     assert found == {

@@ -47,8 +47,8 @@ class Local:
         self.env = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
 
     def _bash(self, command: str) -> subprocess.CompletedProcess[bytes]:
-        words = ["bash", "-c", command]
-        return subprocess.run(words, capture_output=True, check=False, env=self.env, stdin=subprocess.DEVNULL)
+        arguments = ["bash", "-c", command]
+        return subprocess.run(arguments, capture_output=True, check=False, env=self.env, stdin=subprocess.DEVNULL)
 
     def ssh(self, command: str, allow_fail: bool) -> int:
         assert allow_fail
@@ -234,7 +234,7 @@ OPERATIONS: dict[str, Callable[[Hosts, Path], Any]] = {
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("place", PLACES)
-def test_nothing_foreign_is_deleted_and_the_error_names_host_and_folder(
+def test_foreign_files_are_kept_and_reported(
     hosts: Hosts, root: Path, tmp_path: Path, place: str, operation: str
 ) -> None:
     named = PLACES[place](root)
@@ -276,7 +276,7 @@ def folder_is_a_broken_link(root: Path) -> Path:
 
 @pytest.mark.parametrize("place", [no_root, root_is_a_file, folder_is_a_file, folder_is_a_broken_link])
 @pytest.mark.parametrize("script", [CLAIM, DELETE])
-def test_what_cannot_be_a_folder_of_the_project_stays(
+def test_unsuitable_folders_are_kept(
     hosts: Hosts, root: Path, tmp_path: Path, place: Callable[[Path], Path], script: str
 ) -> None:
     named = place(root)
@@ -288,7 +288,7 @@ def test_what_cannot_be_a_folder_of_the_project_stays(
 
 @pytest.mark.parametrize("program", ["find", "ls", "cat", "head"])
 @pytest.mark.parametrize("place", ["no marker", "another kind", "folder is writable by all"])
-def test_a_check_that_fails_never_leads_to_the_deletion(
+def test_failed_check_prevents_deletion(
     hosts: Hosts, root: Path, local: Local, tmp_path: Path, program: str, place: str
 ) -> None:
     PLACES[place](root)
@@ -301,9 +301,7 @@ def test_a_check_that_fails_never_leads_to_the_deletion(
     assert tree(tmp_path) == before
 
 
-def test_an_own_folder_is_created_used_and_deleted_and_what_is_beside_it_stays(
-    hosts: Hosts, root: Path, tmp_path: Path
-) -> None:
+def test_own_folder_is_created_used_and_deleted(hosts: Hosts, root: Path, tmp_path: Path) -> None:
     fill(tmp_path / "elsewhere")
     fill(root / "beside")
     before = tree(tmp_path)
@@ -327,7 +325,7 @@ def test_an_own_folder_is_created_used_and_deleted_and_what_is_beside_it_stays(
 
 
 @pytest.mark.parametrize("left", [(), (f"{MARKER}.new",)])
-def test_an_empty_folder_is_claimed(hosts: Hosts, root: Path, left: tuple[str, ...]) -> None:
+def test_empty_folder_is_claimed(hosts: Hosts, root: Path, left: tuple[str, ...]) -> None:
     folder = no_marker(root)
     for name in left:
         (folder / name).write_text("cut sh")
@@ -335,7 +333,7 @@ def test_an_empty_folder_is_claimed(hosts: Hosts, root: Path, left: tuple[str, .
     assert {path.name: path.read_text() for path in folder.iterdir()} == {MARKER: KIND.marker}
 
 
-def test_a_link_in_place_of_the_marker_to_come_is_not_followed(hosts: Hosts, root: Path) -> None:
+def test_link_in_place_of_the_new_marker_is_not_followed(hosts: Hosts, root: Path) -> None:
     folder = no_marker(root)
     (root / "thesis.txt").write_text("years of work")
     (folder / f"{MARKER}.new").symlink_to(root / "thesis.txt")
@@ -343,7 +341,7 @@ def test_a_link_in_place_of_the_marker_to_come_is_not_followed(hosts: Hosts, roo
     assert (root / "thesis.txt").read_text() == "years of work"
 
 
-def test_the_folder_of_another_service_stays(hosts: Hosts, root: Path, local: Local) -> None:
+def test_folder_of_another_service_is_kept(hosts: Hosts, root: Path, local: Local) -> None:
     clients = HostFolder(str(root), CLIENTS)
     run_command(local, "host", clients.command(CLAIM))
     hosts.run_in_folder(BROKER, CLAIM)
@@ -354,9 +352,7 @@ def test_the_folder_of_another_service_stays(hosts: Hosts, root: Path, local: Lo
     assert list(root.iterdir()) == []
 
 
-def test_a_root_with_blanks_and_characters_of_the_shell(
-    tmp_path: Path, local: Local, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_root_with_blanks_and_shell_characters(tmp_path: Path, local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (local.programs / "java").write_text(JAVA)
     (local.programs / "java").chmod(0o755)
@@ -386,12 +382,12 @@ def test_a_root_with_blanks_and_characters_of_the_shell(
 
 
 @pytest.mark.parametrize("text", ["", "mnt", "./mnt", "/a,b", "/a\\b", "/a\nb", "/ä", "/" + "x" * ROOT_BYTES_MAX])
-def test_what_can_be_no_root_is_refused(text: str) -> None:
+def test_invalid_root_is_an_error(text: str) -> None:
     with pytest.raises(RackgateError, match="--host-root"):
         checked_root(text)
 
 
-def test_a_root_is_normalised_and_the_default_one_is_not_kafkas_own_folder() -> None:
+def test_root_is_normalised() -> None:
     assert [checked_root(text) for text in ("/", "//data//", "/data/../x/.", "/a b")] == ["/", "/data", "/x", "/a b"]
     assert HostFolder("/").path == "/kafka-rackgate/kafka"
     assert HostFolder(host_root({})).path == "/mnt/kafka-rackgate/kafka"
@@ -404,12 +400,12 @@ def test_a_root_is_normalised_and_the_default_one_is_not_kafkas_own_folder() -> 
 
 
 @contextmanager
-def left_running(*words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process with these words in its command line, and a group of its own, as Kafka and clients have."""
-    one = subprocess.Popen(["sh", "-c", "sleep 300; : $*", "sh", *words], start_new_session=True)
+def running_process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process with these arguments and its own process group, as Kafka and clients have."""
+    one = subprocess.Popen(["sh", "-c", "sleep 300; : $*", "sh", *arguments], start_new_session=True)
     try:
         # the kernel tells them a moment after the program has begun
-        wait_for(Path(f"/proc/{one.pid}/cmdline").read_bytes, what="its words", timeout_s=10)
+        wait_for(Path(f"/proc/{one.pid}/cmdline").read_bytes, what="a command line", timeout_s=10)
         yield one
     finally:
         with suppress(ProcessLookupError):
@@ -417,11 +413,11 @@ def left_running(*words: str) -> Iterator[subprocess.Popen[bytes]]:
         one.wait()
 
 
-def test_kafka_of_an_earlier_run_is_killed_by_its_id(hosts: Hosts, root: Path) -> None:
+def test_kafka_of_an_earlier_run_is_killed(hosts: Hosts, root: Path) -> None:
     folder = own(root)
     kafka, other = ["kafka.Kafka", f"{folder}/server.properties"], ["kafka.Kafka", "/elsewhere/server.properties"]
-    for words, ours in ((kafka, True), (other, False), (["vi", kafka[1]], False)):
-        with left_running(*words) as one:
+    for arguments, ours in ((kafka, True), (other, False), (["vi", kafka[1]], False)):
+        with running_process(*arguments) as one:
             hosts.run_in_folder(BROKER, CLAIM)
             (folder / PID).write_text(f"{one.pid}\n", encoding="ascii")
             # one that is paused is killed, too
@@ -435,10 +431,13 @@ def test_kafka_of_an_earlier_run_is_killed_by_its_id(hosts: Hosts, root: Path) -
         assert not folder.exists()
 
 
-def test_clients_of_an_earlier_run_are_killed_by_their_ids(root: Path, local: Local) -> None:
+def test_clients_of_an_earlier_run_are_killed(root: Path, local: Local) -> None:
     clients = HostFolder(str(root), CLIENTS)
     run_command(local, "host", clients.command(CLAIM))
-    with left_running("--history", f"{clients.path}/run.jsonl") as left, left_running("somebody else's") as stranger:
+    with (
+        running_process("--history", f"{clients.path}/run.jsonl") as left,
+        running_process("somebody else's") as stranger,
+    ):
         ids = f"{left.pid}\n{stranger.pid}\n999999999\nx\n"
         (Path(clients.path) / PIDS).write_text(ids, encoding="ascii")
         for _ in range(2):
@@ -447,9 +446,9 @@ def test_clients_of_an_earlier_run_are_killed_by_their_ids(root: Path, local: Lo
     assert list(root.iterdir()) == []
 
 
-def test_a_process_id_in_a_foreign_folder_kills_nobody(hosts: Hosts, root: Path) -> None:
+def test_process_id_in_a_foreign_folder_is_ignored(hosts: Hosts, root: Path) -> None:
     folder = no_marker(root)
-    with left_running("kafka.Kafka", f"{folder}/server.properties") as one:
+    with running_process("kafka.Kafka", f"{folder}/server.properties") as one:
         for name in (PID, PIDS):
             (folder / name).write_text(f"{one.pid}\n", encoding="ascii")
         with pytest.raises(RackgateError, match=f"{folder}: "):
@@ -457,11 +456,11 @@ def test_a_process_id_in_a_foreign_folder_kills_nobody(hosts: Hosts, root: Path)
         assert one.poll() is None
 
 
-def test_a_process_that_does_not_end_keeps_its_folder(hosts: Hosts, root: Path) -> None:
+def test_folder_of_a_process_that_does_not_end_is_kept(hosts: Hosts, root: Path) -> None:
     folder = own(root)
     # kill does nothing, and waiting takes no time
     script = DELETE.replace("kill -s KILL", "true").replace("sleep 0.1", "true")
-    with left_running("kafka.Kafka", f"{folder}/server.properties") as one:
+    with running_process("kafka.Kafka", f"{folder}/server.properties") as one:
         (folder / PID).write_text(f"{one.pid}\n", encoding="ascii")
         begun = time.monotonic()
         with pytest.raises(RackgateError, match=f"{folder}: process {one.pid} of an earlier run does not end"):

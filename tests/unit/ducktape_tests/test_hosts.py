@@ -70,8 +70,8 @@ class Account:
         self._env = os.environ | {"HOST": str(self._own), "ALL": str(home), "PATH": f"{home}/bin:{os.environ['PATH']}"}
 
     def _bash(self, command: str) -> subprocess.CompletedProcess[bytes]:
-        words = ["bash", "-c", command.replace(self._home, str(self._own))]
-        return subprocess.run(words, capture_output=True, check=False, env=self._env, stdin=subprocess.DEVNULL)
+        arguments = ["bash", "-c", command.replace(self._home, str(self._own))]
+        return subprocess.run(arguments, capture_output=True, check=False, env=self._env, stdin=subprocess.DEVNULL)
 
     def ssh(self, command: str, allow_fail: bool = False) -> int:
         assert allow_fail
@@ -125,7 +125,7 @@ def test_processes(hosts: Hosts) -> None:
         hosts.all_run([BROKER])
 
 
-def test_what_becomes_of_processes_is_written_down(hosts: Hosts, tmp_path: Path) -> None:
+def test_starts_and_ends_are_recorded(hosts: Hosts, tmp_path: Path) -> None:
     hosts.notes = history = History(tmp_path / "history.jsonl")
     hosts.start_kafka(BROKER)
     hosts.start_kafka(BROKER)
@@ -145,7 +145,7 @@ def test_what_becomes_of_processes_is_written_down(hosts: Hosts, tmp_path: Path)
     )
 
 
-def test_a_process_that_crashes_is_found_whoever_starts_it_again(hosts: Hosts, tmp_path: Path) -> None:
+def test_crash_before_a_restart_is_detected(hosts: Hosts, tmp_path: Path) -> None:
     hosts.notes = history = History(tmp_path / "history.jsonl")
     for start_again in (False, True):
         hosts.start_kafka(BROKER)
@@ -164,7 +164,7 @@ def test_a_process_that_crashes_is_found_whoever_starts_it_again(hosts: Hosts, t
     ]
 
 
-def test_a_log_and_a_host_that_cannot_be_asked_are_written_down(hosts: Hosts, tmp_path: Path) -> None:
+def test_unreadable_logs_and_hosts_are_recorded(hosts: Hosts, tmp_path: Path) -> None:
     history = History(tmp_path / "history.jsonl")
     hosts.note_faults([OTHER], history)
     unknown = Node("no-such-host", 9, "broker", "a", "10.0.0.9")
@@ -274,7 +274,7 @@ def test_disk_is_deleted_and_replaced(hosts: Hosts) -> None:
 
 
 def test_lost_voter_is_replaced(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(bootstrap: str) -> Quorum:
+    def quorum(bootstrap: str) -> Quorum:
         assert bootstrap
         directory = (tmp_path / "voter").read_text(encoding="utf-8").strip()
         follower = (Member(101, hosts.directory_id(VOTER), 7),) if hosts.formatted(VOTER) else ()
@@ -282,7 +282,7 @@ def test_lost_voter_is_replaced(hosts: Hosts, tmp_path: Path, monkeypatch: pytes
             102, (Member(101, directory, 7), Member(102, "x", 7)) if directory else (Member(102, "x", 7),), follower
         )
 
-    monkeypatch.setattr(quorum_state, "ask", told)
+    monkeypatch.setattr(quorum_state, "ask", quorum)
     hosts.format([VOTER])
     before = hosts.directory_id(VOTER)
     (tmp_path / "voter").write_text(before, encoding="utf-8")
