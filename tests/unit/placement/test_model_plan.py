@@ -257,7 +257,7 @@ def test_plan_as_json_and_for_people(tmp_path: Path) -> None:
     again = tmp_path / "again"
     said = RUNNER.invoke(app, ["plan", "--racks", "a:2,b:2,c:1", "--picture", str(again)], catch_exceptions=False)
     assert again.with_name("again.svg").read_text(encoding="utf-8") == drawn
-    assert "Keep writing with one rack away: RF 3 on a b c, M=2, R=2" in said.output.replace("\n", " ")
+    assert "Keep writing with one rack unavailable: RF 3 on a b c, M=2, R=2" in said.output.replace("\n", " ")
 
 
 def test_the_table_fits_a_terminal_of_80_columns_and_greys_what_is_beaten() -> None:
