@@ -32,7 +32,7 @@ def test_lines_of_a_manifest_are_continued_as_java_reads_them(tmp_path: Path) ->
         assert run([java, tmp_path / "Read.java", tmp_path / "a.jar", key], what="read the manifest") == expected
 
 
-def test_the_overlay_s_jars_carry_what_kafka_s_licence_asks_for() -> None:
+def test_overlay_jars_meet_the_terms_of_the_licence() -> None:
     built = Distribution.load()
     kafka = read_jar(next((built.root / "libs").glob("kafka-clients-*.jar")))
     jars = [built.root / "overlay" / jar["jar"] for jar in built.manifest["overlay"]]
@@ -47,7 +47,7 @@ def test_the_overlay_s_jars_carry_what_kafka_s_licence_asks_for() -> None:
     assert attribution in paths.NOTICE.read_text(encoding="utf-8")
 
 
-def test_the_bill_of_materials_of_the_real_overlay_has_every_pin() -> None:
+def test_sbom_of_the_real_overlay_has_every_pin() -> None:
     manifest = Distribution.load().manifest
     bom = json.loads(sbom.make_sbom(manifest))
     check_sbom(bom)

@@ -34,7 +34,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_what_the_list_of_mutants_takes_out_is_there_once(tree: Path) -> None:
+def test_old_text_of_each_mutant_occurs_once(tree: Path) -> None:
     for one in mutation.listed():
         one.apply((tree / one.file).read_text(encoding="utf-8"))
 

@@ -136,7 +136,7 @@ def overlay_of(distribution: Distribution) -> dict[str, list[str]]:
     return {jar["jar"]: jar["classes"] for jar in distribution.manifest["overlay"]}
 
 
-def test_only_what_the_series_changes_and_what_it_changes_elsewhere(fake: Fake) -> None:
+def test_overlay_has_only_changed_and_affected_classes(fake: Fake) -> None:
     built = fake.build()
     assert built.fresh
     # Uses has the constant inlined, so it changed although nobody touched its source.
@@ -149,7 +149,7 @@ def test_only_what_the_series_changes_and_what_it_changes_elsewhere(fake: Fake) 
     assert not (fake.root / "work").exists()
 
 
-def test_nothing_changed_takes_no_two_seconds(fake: Fake) -> None:
+def test_an_unchanged_build_takes_less_than_two_seconds(fake: Fake) -> None:
     fake.build()
     again = fake.build()
     assert not again.fresh
@@ -174,7 +174,7 @@ def test_two_builds_give_the_same_bytes(tmp_path: Path) -> None:
     assert contents[0] == contents[1]
 
 
-def test_first_patches_go_to_a_folder_of_their_own(fake: Fake) -> None:
+def test_first_patches_have_their_own_distribution(fake: Fake) -> None:
     fake.patch("beta/src/main/java/q/New.java", "package q;\n\nclass New { }\n", "Add a class")
     fake.build()
     assert overlay_of(fake.build(Selection(first=1)).distribution)["beta-rackgate.jar"] == ["q/Uses"]
@@ -182,7 +182,7 @@ def test_first_patches_go_to_a_folder_of_their_own(fake: Fake) -> None:
     assert overlay_of(fake.load())["beta-rackgate.jar"] == ["q/New", "q/Uses"]
 
 
-def test_parts_and_opt_in_fixes_have_distributions_of_their_own(tmp_path: Path) -> None:
+def test_parts_and_opt_in_fixes_have_their_own_distributions(tmp_path: Path) -> None:
     fake = make_fake(tmp_path)
     for name, part, trailer in (
         ("Fix", "fixes", ""),
@@ -222,7 +222,7 @@ def test_parts_and_opt_in_fixes_have_distributions_of_their_own(tmp_path: Path) 
     assert counts == ["2", "3", "4", "4"]
 
 
-def test_a_wrong_hash_names_the_artifact_and_leaves_nothing(fake: Fake) -> None:
+def test_a_wrong_hash_names_the_artifact_and_stores_nothing(fake: Fake) -> None:
     jar = fake.root / "artifacts" / f"fake-beta-{VERSION}-sources.jar"
     jar.write_bytes(jar.read_bytes() + b"x")
     with pytest.raises(RackgateError, match=f"wrong hash: artifact fake:fake-beta:{VERSION}:sources") as caught:
@@ -233,7 +233,7 @@ def test_a_wrong_hash_names_the_artifact_and_leaves_nothing(fake: Fake) -> None:
         fake.load()
 
 
-def test_a_wrong_hash_from_maven_is_not_let_in(tmp_path: Path) -> None:
+def test_a_download_with_a_wrong_hash_is_rejected(tmp_path: Path) -> None:
     plan = recipe.load()
     good = plan.find("jopt-simple", "runtime")
     bad = recipe.Artifact(good.id, "0" * 64, good.roles)
@@ -322,7 +322,7 @@ def test_an_artifact_without_a_pin_is_not_downloaded(fake: Fake) -> None:
     assert caught.value.exit_status == 2
 
 
-def test_what_the_repository_lacks_is_fetched(fake: Fake) -> None:
+def test_missing_files_of_the_repository_are_fetched(fake: Fake) -> None:
     repository = fake.space.repository
     scalac = next(name for name in repository.pins if name.startswith(SCALAC) and name.endswith(".jar"))
     copier = "org/apache/maven/plugins/maven-dependency-plugin/"
@@ -335,7 +335,7 @@ def test_what_the_repository_lacks_is_fetched(fake: Fake) -> None:
     repository.verify()
 
 
-def test_a_plugin_that_is_served_with_other_content_is_never_loaded(fake: Fake) -> None:
+def test_a_plugin_with_wrong_content_is_never_loaded(fake: Fake) -> None:
     manifest = fake.space.manifest
     pins = read_pins(manifest)
     copier = "org/apache/maven/plugins/maven-dependency-plugin/"
@@ -351,7 +351,7 @@ def test_a_plugin_that_is_served_with_other_content_is_never_loaded(fake: Fake) 
     assert not (repository.root / name).exists()
 
 
-def test_a_patch_that_does_not_apply_leaves_the_last_build_alone(fake: Fake) -> None:
+def test_a_patch_that_does_not_apply_keeps_the_previous_build(fake: Fake) -> None:
     fake.build()
     before = fake.load().root
     patch = fake.toml.parent / "gate/0001-Raise-the-limit.patch"
@@ -396,7 +396,7 @@ def test_a_damaged_distribution_is_built_again(fake: Fake) -> None:
     assert fake.build().fresh
 
 
-def test_helpers_are_compiled_against_the_overlay_and_kept_apart_from_it(fake: Fake) -> None:
+def test_helpers_are_compiled_against_the_overlay_into_a_separate_jar(fake: Fake) -> None:
     # only the overlay has this class: the published jars of this Kafka are empty
     helper = fake.toml.parent.parent / "helpers/h/Helper.java"
     helper.write_text("package h;\n\nclass Helper {\n    int max = p.Limits.MAX;\n}\n")
@@ -446,7 +446,7 @@ def test_a_package_without_sources_is_named(fake: Fake) -> None:
         fake.build()
 
 
-def test_a_jar_of_the_cache_is_whole_or_absent(fake: Fake) -> None:
+def test_cached_jars_are_complete_or_absent(fake: Fake) -> None:
     fake.build()
     names = [p.name for p in (fake.root / "cache/classes").iterdir()]
     assert len(names) == 4, names
@@ -457,7 +457,7 @@ def test_a_jar_of_the_cache_is_whole_or_absent(fake: Fake) -> None:
 
 
 @pytest.mark.parametrize("moment", ["work/build-*/tree", "work/build-*/patched/pom.xml", "work/build-*/dist"])
-def test_kill_nine_leaves_no_half_made_build(fake: Fake, moment: str) -> None:
+def test_sigkill_leaves_no_partial_build(fake: Fake, moment: str) -> None:
     # A short moment can be missed; only a build that was killed in it says anything.
     for _ in range(10):
         shutil.rmtree(fake.root / "cache")
@@ -488,7 +488,7 @@ def test_two_builds_at_once_give_one_result(fake: Fake) -> None:
     assert not fake.load().damage()
 
 
-def test_work_in_the_tree_is_not_thrown_away(fake: Fake) -> None:
+def test_import_keeps_unexported_changes(fake: Fake) -> None:
     tree = builder.import_tree(kafka_toml=fake.toml, base=fake.base, quiet=True)
     assert "MAX = 2" in (tree / LIMITS).read_text()
     again = builder.import_tree(kafka_toml=fake.toml, base=fake.base, quiet=True)
@@ -503,7 +503,7 @@ def test_work_in_the_tree_is_not_thrown_away(fake: Fake) -> None:
     assert "MAX = 2" in (tree / LIMITS).read_text()
 
 
-def test_check_says_when_it_could_not_try(fake: Fake) -> None:
+def test_check_reports_that_it_could_not_apply_patches(fake: Fake) -> None:
     plan = recipe.load(fake.toml)
     assert series_lint.lint_application(plan, fake.toml.parent, fake.base) is None
     fake.build()

@@ -132,7 +132,7 @@ def step(data: str = "00", *, name: str = "create", number: int = 0) -> ScriptEv
     return ScriptEvent(7, number, name, (ControllerRecord(data, f"TopicRecord({data})"),), "")
 
 
-def test_differences_name_the_seed_and_what_was_written() -> None:
+def test_differences_name_the_seed_and_the_records() -> None:
     assert first_difference([step()], [step()]) == ""
     assert "seed 7, event 0, 'create'" in first_difference([step()], [step("01")])
     assert "TopicRecord(01)" in first_difference([step()], [step("01")])
@@ -140,7 +140,7 @@ def test_differences_name_the_seed_and_what_was_written() -> None:
     assert "1 events against 2" in first_difference([step()], [step(), step(number=1)])
 
 
-def test_output_that_breaks_off_is_not_taken_for_a_run() -> None:
+def test_incomplete_output_is_an_error() -> None:
     whole = "event\t7\t0\tcreate\nrecord\t00\tTopicRecord(00)\nevent\t7\t1\tgone\nrefused\tSomeException\nend\n"
     assert parse(whole) == (step(), ScriptEvent(7, 1, "gone", (), "SomeException"))
     with pytest.raises(RackgateError, match="did not come to its end"):

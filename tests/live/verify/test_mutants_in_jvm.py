@@ -78,7 +78,7 @@ def javac(folder: Path, target: Path, *files: Path, path: Sequence[Path] = ()) -
     subprocess.run([str(word) for word in words], check=True, cwd=folder, timeout=120)
 
 
-def test_the_surface_of_a_class_is_what_others_are_compiled_against(tmp_path: Path) -> None:
+def test_surface_of_a_class(tmp_path: Path) -> None:
     def surface(text: str) -> frozenset[str]:
         (tmp_path / "Gate.java").write_text(text)
         javac(tmp_path, tmp_path / "out", tmp_path / "Gate.java")
@@ -147,7 +147,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantRunner]:
         ({"old": "open"}, "refuses", UNKNOWN, "occurs 2 times"),
     ],
 )
-def test_the_whole_way(bench: MutantRunner, changed: dict[str, Any], method: str, status: str, said: str) -> None:
+def test_mutate_from_list_to_summary(
+    bench: MutantRunner, changed: dict[str, Any], method: str, status: str, said: str
+) -> None:
     selector = Selector("q.GateTest", method)
     one = mutant(tests=(str(selector),), **changed)
     with bench.compiler() as compiler:
@@ -159,7 +161,7 @@ def test_the_whole_way(bench: MutantRunner, changed: dict[str, Any], method: str
     assert verdict.by == ("q.GateTest#refuses" if status == KILLED else "")
 
 
-def test_a_changed_constant_is_judged_once_its_users_are_compiled_too(bench: MutantRunner) -> None:
+def test_a_changed_constant_requires_compiling_its_users(bench: MutantRunner) -> None:
     one = mutant(tests=("q.GateTest#limit",), old="LIMIT = 2", new="LIMIT = 3")
     with bench.compiler() as compiler:
         trier = mutation.JvmMutantTester(bench, compiler, bench.work / "logs")
@@ -169,7 +171,7 @@ def test_a_changed_constant_is_judged_once_its_users_are_compiled_too(bench: Mut
     assert "expected: <2> but was: <3>" in verdict.said
 
 
-def test_a_compiler_that_has_ended_is_told_in_one_line(bench: MutantRunner) -> None:
+def test_an_ended_compiler_is_a_one_line_error(bench: MutantRunner) -> None:
     with bench.compiler() as compiler:
         compiler._process.kill()
         compiler._process.wait()

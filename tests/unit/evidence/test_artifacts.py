@@ -75,7 +75,7 @@ def book_of(claims: Claims, root: Path) -> artifacts.EvidenceResults:
 # -- running and keeping ----------------------------------------------------------------------------------------------
 
 
-def test_a_run_leaves_an_artifact_that_is_judged(root: Path) -> None:
+def test_a_run_writes_an_artifact_that_is_judged(root: Path) -> None:
     claims = read(root)
     commands = Commands(root, {"n": 1, "at": f"{root}/out/x"}, failing="<failure message='no'/>")
     book = run_all(claims, root, commands)
@@ -97,7 +97,7 @@ def test_a_run_leaves_an_artifact_that_is_judged(root: Path) -> None:
     assert artifacts.faults(claims, book, root / "kept") == []
 
 
-def test_what_changes_makes_it_stale(root: Path) -> None:
+def test_changed_dependencies_make_an_artifact_stale(root: Path) -> None:
     claims = read(root)
     run_all(claims, root, Commands(root, {"n": 1}))
     (root / "input" / "a.txt").write_text("b", encoding="utf-8")
@@ -110,7 +110,7 @@ def test_what_changes_makes_it_stale(root: Path) -> None:
     assert book_of(other, root).stale == {"sum": "the command has changed"}
 
 
-def test_what_nothing_was_noted_of_makes_it_stale(root: Path) -> None:
+def test_a_missing_fingerprint_makes_an_artifact_stale(root: Path) -> None:
     run_all(read(root), root, Commands(root, {"n": 1}))
     (root / "more.py").write_text("", encoding="utf-8")
     (root / "input" / "a.txt").write_text("b", encoding="utf-8")
@@ -118,7 +118,7 @@ def test_what_nothing_was_noted_of_makes_it_stale(root: Path) -> None:
     assert book_of(more, root).stale["sum"] == "input/*.txt has changed, no fingerprint is stored of more.py, *.py"
 
 
-def test_an_artifact_that_says_otherwise_is_a_fault(root: Path) -> None:
+def test_an_artifact_that_contradicts_a_claim_is_a_fault(root: Path) -> None:
     claims = read(root)
     book = run_all(claims, root, Commands(root, {"n": 5}))
     artifacts.write_index(claims, book, root / "kept")
@@ -127,7 +127,7 @@ def test_an_artifact_that_says_otherwise_is_a_fault(root: Path) -> None:
     assert [line.partition(":")[0] for line in told] == ["one", "two"]
 
 
-def test_an_index_that_is_not_of_the_artifacts_is_a_fault(root: Path) -> None:
+def test_an_index_that_does_not_match_the_artifacts_is_a_fault(root: Path) -> None:
     claims = read(root)
     book = run_all(claims, root, Commands(root, {"n": 1}, failing="<error/>"))
     assert [line for line in artifacts.faults(claims, book, root / "kept") if "hashes" in line]
@@ -140,7 +140,7 @@ def test_an_index_that_is_not_of_the_artifacts_is_a_fault(root: Path) -> None:
     assert any(line.startswith("gone: ") for line in artifacts.faults(claims, book, root / "kept"))
 
 
-def test_a_run_that_fails_leaves_nothing(root: Path) -> None:
+def test_a_failed_run_writes_no_artifact(root: Path) -> None:
     claims = read(root)
     commands = Commands(root, {"n": 1})
     commands.status = 2
@@ -150,7 +150,7 @@ def test_a_run_that_fails_leaves_nothing(root: Path) -> None:
     assert not (root / "kept").exists()
 
 
-def test_a_command_is_one_of_the_project(tmp_path: Path) -> None:
+def test_only_commands_of_the_project_are_run(tmp_path: Path) -> None:
     done = runs.execute(["rackgate", "version"], tmp_path / "logs" / "log", 60)
     assert (done.status, done.output.split()[0]) == (0, "kafka-rackgate")
     wrong = runs.execute(["rackgate", "evidence", "nothing-of-that-name"], tmp_path / "log", 60)
@@ -161,7 +161,7 @@ def test_a_command_is_one_of_the_project(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGKILL])
-def test_a_command_ends_with_the_one_who_runs_it(tmp_path: Path, told: signal.Signals) -> None:
+def test_a_command_ends_with_its_parent(tmp_path: Path, told: signal.Signals) -> None:
     begun, ended = tmp_path / "begun", tmp_path / "ended"
     setup = (
         "import atexit, os, pathlib, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(1));"
@@ -183,7 +183,7 @@ def test_a_command_ends_with_the_one_who_runs_it(tmp_path: Path, told: signal.Si
     assert parent.returncode == (128 + told if told == signal.SIGTERM else -told)
 
 
-def test_a_report_of_before_is_not_taken(root: Path) -> None:
+def test_reports_of_earlier_runs_are_ignored(root: Path) -> None:
     claims = read(root)
     (root / "out").mkdir()
     old = root / "out" / "x.xml"
@@ -197,7 +197,7 @@ def test_a_report_of_before_is_not_taken(root: Path) -> None:
         runs.carry_out(claims, claims.runs["tests"], folder=root / "kept", root=root, out=root, execute=nothing)
 
 
-def test_only_what_is_named_is_kept_and_nothing_large(root: Path) -> None:
+def test_only_selected_small_values_are_kept(root: Path) -> None:
     claims = read(root)
     commands = Commands(root, {"n": 1, "rows": [{"name": "a", "v": 3}], "much": "x" * 40_000})
     run = claims.runs["sum"]
@@ -213,7 +213,7 @@ def test_only_what_is_named_is_kept_and_nothing_large(root: Path) -> None:
         keep()
 
 
-def test_an_artifact_of_something_else_is_refused(root: Path) -> None:
+def test_an_artifact_of_another_run_is_rejected(root: Path) -> None:
     claims = read(root)
     run_all(claims, root, Commands(root, {"n": 1}))
     shutil.copyfile(root / "kept" / "tests.json", root / "kept" / "sum.json")
@@ -342,7 +342,7 @@ def test_the_command_runs_what_is_missing(made: Commands) -> None:
     assert (made.root / "page" / "index.html").is_file()
 
 
-def test_a_strict_check_wants_results_of_the_present(made: Commands) -> None:
+def test_a_strict_check_requires_current_results(made: Commands) -> None:
     runner = CliRunner()
     assert runner.invoke(app, ["evidence", "--check"]).exit_code == 0
     strict = runner.invoke(app, ["evidence", "--check", "--strict"])
@@ -359,7 +359,7 @@ def test_a_strict_check_wants_results_of_the_present(made: Commands) -> None:
     assert isinstance(runner.invoke(app, ["evidence", "--strict"]).exception, RackgateError)
 
 
-def test_the_command_tells_what_it_cannot_do(made: Commands) -> None:
+def test_the_command_reports_failed_runs(made: Commands) -> None:
     runner = CliRunner()
     listed = runner.invoke(app, ["evidence", "--list"])
     assert listed.exit_code == 0

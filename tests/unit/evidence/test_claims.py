@@ -73,7 +73,7 @@ def test_claims_are_read(tmp_path: Path) -> None:
         ("[[claim]]", "[[claim]", "not TOML"),
     ],
 )  # fmt: skip
-def test_wrong_entries_are_refused_in_one_line(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_invalid_entries_are_one_line_errors(tmp_path: Path, old: str, new: str, words: str) -> None:
     assert old in GOOD
     with pytest.raises(RackgateError, match=words) as caught:
         read(tmp_path, GOOD.replace(old, new, 1))
@@ -117,13 +117,13 @@ def test_a_verdict_follows_from_the_result(tmp_path: Path, result: Any, state: s
     assert any(because in line for line in judged.because)
 
 
-def test_two_verdicts_at_once_are_none(tmp_path: Path) -> None:
+def test_two_met_rules_are_undecided(tmp_path: Path) -> None:
     claims = read(tmp_path, GOOD.replace("least = 2", "least = 1", 1))
     judged = rules.judge(claims.claims["one"], {"sum": {"n": 1}}, {})
     assert (judged.state, judged.because) == (UNDECIDED, ("the rules for confirmed and refuted are all met",))
 
 
-def test_what_was_not_run_is_no_verdict(tmp_path: Path) -> None:
+def test_missing_results_give_no_verdict(tmp_path: Path) -> None:
     claims = read(tmp_path)
     assert rules.judge(claims.claims["one"], {}, {}).state == NOT_RUN
     assert rules.judge(claims.claims["two"], {"sum": {"n": 1}}, {}).state == NOT_RUN
@@ -149,7 +149,7 @@ def test_tests_must_have_run(tmp_path: Path, a: str, b: str, state: str) -> None
     assert rules.judge(read(tmp_path).claims["two"], results, {}).state == state
 
 
-def test_stale_results_are_told_and_no_verdict(tmp_path: Path) -> None:
+def test_stale_results_are_reported_without_a_verdict(tmp_path: Path) -> None:
     judged = rules.judge(read(tmp_path).claims["one"], {"sum": {"n": 1}}, {"sum": "the patch series has changed"})
     assert (judged.state, judged.was) == (STALE, CONFIRMED)
     assert judged.because == ("sum: the patch series has changed",)
@@ -169,7 +169,7 @@ def test_comparisons(compare: str, value: Any, found: Any, holds: bool) -> None:
     assert rules.compare(Atom("r", "/x", compare, value, 1e-6 if compare == "near" else 0.0), found) is holds
 
 
-def test_places_in_a_result() -> None:
+def test_pointers_into_a_result() -> None:
     result = {"a/b": {"~": 1}, "rows": [{"arm": "B", "at": "p50", "v": 5}, {"arm": "B", "at": "p99", "v": 9}]}
     assert find(result, "/a~1b/~0") == 1
     assert find(result, "/rows/#") == 2
@@ -213,7 +213,7 @@ def test_committed_artifacts_do_not_contradict_the_claims() -> None:
     assert artifacts.faults(claims, artifacts.read_results(claims)) == []
 
 
-def test_each_deviation_names_claims_and_each_of_the_text_that_is_refuted_is_one() -> None:
+def test_deviations_and_refuted_claims_match() -> None:
     claims = load().claims
     own = {name for name, claim in claims.items() if claim.document == "kip"}
     revised = {name for name, claim in claims.items() if claim.document == "revised"}

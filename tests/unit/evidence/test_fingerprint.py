@@ -469,7 +469,7 @@ def test_an_added_or_deleted_file_makes_a_result_stale(root: Path, stale: Callab
     assert stale() == ["input/*.py"]
 
 
-def test_a_dependency_less_leaves_a_result_current(root: Path, stale: Callable[..., list[str]]) -> None:
+def test_a_removed_dependency_leaves_a_result_current(root: Path, stale: Callable[..., list[str]]) -> None:
     replace(root / "input" / "b.py", "1", "2")
     assert stale("input/*.toml", "overlay") == []
     assert stale("series", "input/*.toml") == ["series"]

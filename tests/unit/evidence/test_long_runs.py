@@ -29,7 +29,7 @@ def document(**figures: Any) -> dict[str, Any]:
     return {"seed": 7, "counts": {"pass": len(rows)}, "results": rows, "machine": "x"}
 
 
-def test_what_system_tests_measured_is_kept_as_far_as_it_is_short() -> None:
+def test_short_figures_of_system_tests_are_kept() -> None:
     told = {"lost": 0, "late_s": {"g": 0.5}, "rows": [{"stage": "all stock", "times": [1.5] * 21}], "few": [1.5] * 20}
     kept = artifacts.of_system(document(a=told, b={}))
     assert kept["tests"]["b"] == {
@@ -41,7 +41,7 @@ def test_what_system_tests_measured_is_kept_as_far_as_it_is_short() -> None:
     assert not rules.compare(Atom("r", "/x", "least", 0), find(kept, "/tests/a/figures/rows/0/times"))
 
 
-def test_one_test_that_tells_much_leaves_room_for_the_others() -> None:
+def test_large_figures_of_one_test_leave_room_for_the_others() -> None:
     much = {f"k{number}": {"value": "x" * 1_000} for number in range(40)}
     kept = artifacts.of_system(document(a={"much": much, "lost": 1}, b={"lost": 0}, c=much))
     assert kept["tests"]["a"]["figures"]["lost"] == 1
@@ -58,7 +58,7 @@ def test_one_test_that_tells_much_leaves_room_for_the_others() -> None:
 # -- what makes them stale --------------------------------------------------------------------------------------------
 
 
-def test_a_run_of_system_tests_depends_on_them_and_on_what_judges_them() -> None:
+def test_a_run_of_system_tests_depends_on_tests_and_checkers() -> None:
     checked = 0
     for run in load().runs.values():
         if run.kind != "system":
@@ -114,7 +114,7 @@ def judged_by(run: str, told: Any) -> dict[str, str]:
         ({"cut": {"B": None, "C": 9}, "kill": {"B": None, "C": 9}}, (UNDECIDED, UNDECIDED)),
     ],
 )
-def test_the_claims_of_a_destroyed_rack_go_by_the_benchmark(
+def test_the_claims_of_a_destroyed_rack_depend_on_the_benchmark(
     lost: dict[str, dict[str, int | None]], states: tuple[str, str]
 ) -> None:
     arms = {one.id: one for one in outage_plan.load("full").arms}
@@ -168,7 +168,7 @@ def outage_states(
         ({"aab_b": None, "refused_s": None}, (UNDECIDED, UNDECIDED)),
     ],
 )
-def test_the_claims_of_outages_go_by_the_benchmark(did: dict[str, Any], states: tuple[str, str]) -> None:
+def test_the_claims_of_outages_depend_on_the_benchmark(did: dict[str, Any], states: tuple[str, str]) -> None:
     told = [{"way": way, "proved": True, "topics": [{"arm": "B"}, {"arm": "C"}]} for way in ("cut", "kill")]
     found = judged_by("outages", {"destructions": told, "states": outage_states(**did)})
     assert (found["outages-stop-what-lacks-a-rack"], found["refusals-begin-when-the-controller-knows"]) == states
@@ -199,7 +199,7 @@ def result_of(**tests: dict[str, Any]) -> dict[str, Any]:
         (20, 0, "true", UNDECIDED),
     ],
 )
-def test_the_claim_of_destroyed_racks_goes_by_what_was_lost(rounds: int, lost: int, control: str, state: str) -> None:
+def test_the_claim_of_destroyed_racks_depends_on_the_losses(rounds: int, lost: int, control: str, state: str) -> None:
     text = "rack b is cut off for 12.3 s, and rack a is destroyed 4.5 s later; rack a comes back first"
     drawn = {str(number): text for number in range(rounds)}
     each = {f"round-{number}": {"acked": 1700, "lost": 0} for number in range(rounds)}
@@ -220,7 +220,9 @@ def test_the_claim_of_destroyed_racks_goes_by_what_was_lost(rounds: int, lost: i
         ("pass", "true", 1.06, UNDECIDED),
     ],
 )
-def test_the_claim_of_other_topics_goes_by_the_upper_end(outcome: str, slowdown: str, high: float, state: str) -> None:
+def test_the_claim_of_other_topics_depends_on_the_upper_end(
+    outcome: str, slowdown: str, high: float, state: str
+) -> None:
     kind = {"latency_ms": {"gate": 12.4, "free": 13.2}, "ratios": [[0.92, 0.96, high], [1.0, 1.02, 1.04]]}
     verdicts = {"slowdown": slowdown}
     told = result_of(others=system(outcome, verdicts, partitions=10_000, produce=kind, fetch=kind))

@@ -93,7 +93,7 @@ def test_other_contents_give_other_bytes(tmp_path: Path) -> None:
     assert first.sha256 != second.sha256
 
 
-def test_the_checksums_verify_and_notice_a_change(tmp_path: Path) -> None:
+def test_checksums_detect_a_change(tmp_path: Path) -> None:
     made = archive.make_archive(make_distribution(tmp_path / "dist"), tmp_path)
     run(["sha256sum", "--check", f"{made.path.name}.sha256"], what="verify the archive", cwd=tmp_path)
     folder = unpack(made.path, tmp_path / "unpacked")
@@ -109,7 +109,7 @@ def test_the_checksums_verify_and_notice_a_change(tmp_path: Path) -> None:
     assert "m0-rackgate.jar: FAILED" in done.stdout
 
 
-def test_what_is_in_it(tmp_path: Path) -> None:
+def test_content_of_the_archive(tmp_path: Path) -> None:
     made = archive.make_archive(make_distribution(tmp_path / "dist"), tmp_path)
     assert made.names == (
         "INSTALL.md", "LICENSE", "NOTICE", "SHA256SUMS", "manifest.json",
@@ -135,7 +135,7 @@ def test_licence_and_notice_are_those_of_the_jars(tmp_path: Path) -> None:
     assert (folder / "NOTICE").read_bytes() == b"notice"
 
 
-def test_the_bill_of_materials_lists_what_the_overlay_is_made_from_and_with(tmp_path: Path) -> None:
+def test_sbom_lists_inputs_and_tools_of_the_overlay(tmp_path: Path) -> None:
     distribution = make_distribution(tmp_path / "dist", jars=1)
     made = archive.make_archive(distribution, tmp_path)
     bom = json.loads((unpack(made.path, tmp_path / "unpacked") / "sbom.cdx.json").read_text())
@@ -156,14 +156,14 @@ def test_the_bill_of_materials_lists_what_the_overlay_is_made_from_and_with(tmp_
     assert (ancestor["group"], ancestor["name"], ancestor["hashes"][0]["content"]) == ("org.g", "m", "2" * 64)
 
 
-def test_another_input_gives_another_bill_of_materials(tmp_path: Path) -> None:
+def test_another_input_gives_another_sbom(tmp_path: Path) -> None:
     manifest = dict(make_distribution(tmp_path / "dist").manifest)
     same, other = sbom.make_sbom(manifest), sbom.make_sbom({**manifest, "maven": {PLUGIN: "6" * 64}})
     assert same == sbom.make_sbom(dict(reversed(manifest.items())))
     assert json.loads(same)["serialNumber"] != json.loads(other)["serialNumber"]
 
 
-def test_the_note_says_how(tmp_path: Path) -> None:
+def test_installation_instructions(tmp_path: Path) -> None:
     made = archive.make_archive(make_distribution(tmp_path / "dist"), tmp_path)
     folder = unpack(made.path, tmp_path / "unpacked")
     note = (folder / "INSTALL.md").read_text(encoding="utf-8")
@@ -173,7 +173,7 @@ def test_the_note_says_how(tmp_path: Path) -> None:
     assert str(tmp_path) not in note + (folder / MANIFEST).read_text()
 
 
-def test_opt_in_fixes_have_an_archive_of_their_own(tmp_path: Path) -> None:
+def test_opt_in_fixes_have_their_own_archive(tmp_path: Path) -> None:
     default, other = (
         archive.make_archive(make_distribution(tmp_path / "-".join(["dist", *names]), opt_ins=names), tmp_path)
         for names in ((), ("raft", "clients"))

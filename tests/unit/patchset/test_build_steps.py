@@ -44,7 +44,7 @@ GENERATED = b"/* licence */\n\n// THIS CODE IS AUTOMATICALLY GENERATED.  DO NOT 
         (SCALA, "test", "unit/kafka/ATest.scala", b"", "core/src/test/scala/unit/kafka/ATest.scala"),
     ],
 )  # fmt: skip
-def test_where_a_source_lies(module: Module, kind: str, name: str, head: bytes, expected: str | None) -> None:
+def test_destination_of_a_source(module: Module, kind: str, name: str, head: bytes, expected: str | None) -> None:
     assert source_tree.destination(module, kind, name, head) == expected
 
 
@@ -109,14 +109,14 @@ ARTIFACT = '[[artifact]]\nid = "{id}"\nsha256 = "{sha}"\nroles = ["{role}"]\n'
          + ARTIFACT.format(id="h:a:1", sha="0" * 64, role="test"), "have the same file name"),
     ],
 )  # fmt: skip
-def test_a_recipe_that_cannot_be_meant(tmp_path: Path, text: str, fault: str) -> None:
+def test_invalid_recipes_are_rejected(tmp_path: Path, text: str, fault: str) -> None:
     (tmp_path / "kafka.toml").write_text(text)
     with pytest.raises(RackgateError, match=r"kafka\.toml") as caught:
         recipe.load(tmp_path / "kafka.toml")
     assert fault in str(caught.value)
 
 
-def test_what_decides_the_overlay_is_what_the_builder_imports() -> None:
+def test_the_overlay_key_covers_the_imports_of_the_builder() -> None:
     folder = Path(workspace.__file__).parent
     found: set[str] = set()
     todo = ["builder"]

@@ -31,19 +31,19 @@ def test_nest(name: str, expected: str) -> None:
     assert overlay.nest(name) == expected
 
 
-def test_only_changed_and_new_nests_but_those_whole() -> None:
+def test_changed_and_new_nests_are_complete() -> None:
     before = {"p/A.class": b"a", "p/A$1.class": b"a1", "p/B.class": b"b", "p/B$C.class": b"c"}
     after = {"p/A.class": b"a", "p/A$1.class": b"a1", "p/B.class": b"b", "p/B$C.class": b"C", "p/N.class": b"n"}
     changed = overlay.changed_nests(MODULE, before, after)
     assert changed == {"p/B": {"p/B.class": b"b", "p/B$C.class": b"C"}, "p/N": {"p/N.class": b"n"}}
 
 
-def test_a_nested_class_that_vanished_changes_its_nest() -> None:
+def test_a_missing_nested_class_changes_its_nest() -> None:
     changed = overlay.changed_nests(MODULE, {"p/A.class": b"a", "p/A$1.class": b"1"}, {"p/A.class": b"a"})
     assert changed == {"p/A": {"p/A.class": b"a"}}
 
 
-def test_a_class_that_vanished_is_an_error_unless_stated() -> None:
+def test_a_missing_class_is_an_error_unless_listed() -> None:
     assert overlay.changed_nests(MODULE, {"p/Goes.class": b"g"}, {}) == {}
     with pytest.raises(RackgateError, match="class p/Stays is missing"):
         overlay.changed_nests(MODULE, {"p/Stays.class": b"s"}, {})

@@ -24,7 +24,7 @@ def copy(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_role_that_is_not_resolved_keeps_what_is_pinned(
+def test_roles_that_are_not_resolved_keep_their_pins(
     copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jar = tmp_path / "z-1.jar"
@@ -58,13 +58,13 @@ def test_all_roles_are_resolved_unless_some_are_named(
     assert set(only.roles) == recipe.ROLES
 
 
-def test_a_role_that_nothing_is_resolved_for_is_named_before_anything_is(copy: Path, tmp_path: Path) -> None:
+def test_an_unknown_role_is_an_error_before_any_download(copy: Path, tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="no artifact is resolved for role 'tests'"):
         pinning.pin(copy, tmp_path, ["tests"])
     assert copy.read_text(encoding="utf-8") == (paths.PATCH / "kafka.toml").read_text(encoding="utf-8")
 
 
-def test_what_maven_runs_is_pinned_beside_the_recipe(
+def test_files_of_maven_are_pinned_beside_the_recipe(
     copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept, changed, new = "g/a/1/a-1.jar", "g/b/1/b-1.pom", "g/c/1/c-1.jar"
@@ -83,7 +83,7 @@ def test_what_maven_runs_is_pinned_beside_the_recipe(
     assert lines[-1].endswith(f"DIFFERENT CONTENT than the previous pin: {changed}")
 
 
-def test_what_maven_got_must_be_what_the_recipe_pins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_downloads_must_match_the_pins_of_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = recipe.load()
     launcher = plan.find("junit-platform-launcher", "testrun")
     monkeypatch.setattr(ArtifactStore, "fetch", lambda *_: 0)

@@ -124,7 +124,7 @@ def test_import_makes_stacked_branches_that_a_rebase_moves(tree: Path, tmp_path:
     assert {name for name in before if before[name] != after[name]} == {"gate/0001-Gate.patch"}
 
 
-def test_export_keeps_the_file_name_of_a_subject_and_drops_what_is_gone(tree: Path, tmp_path: Path) -> None:
+def test_export_keeps_file_names_and_deletes_removed_patches(tree: Path, tmp_path: Path) -> None:
     commit_to(tree, "gate", A, "class A { }\n", "KIP-1290: Empty it\n\nReason.")
     series.export(tree, tmp_path)
     (tmp_path / "gate/0001-KIP-1290-Empty-it.patch").rename(tmp_path / "gate/0004-chosen.patch")
@@ -142,7 +142,7 @@ def test_export_keeps_the_file_name_of_a_subject_and_drops_what_is_gone(tree: Pa
     assert series.export(tree, tmp_path, renumber=True) == ("gate/0001-KIP-1290-Empty-it.patch",)
 
 
-def test_a_patch_that_is_put_in_between_renames_no_other(tree: Path, tmp_path: Path) -> None:
+def test_an_inserted_patch_renames_no_other(tree: Path, tmp_path: Path) -> None:
     for number, letter in enumerate("XYZ"):
         commit_to(
             tree, "gate", f"clients/src/main/java/{letter}.java", f"class {letter} {{ }}\n", f"{letter}\n\nReason."
@@ -225,7 +225,7 @@ def absent(tree: Path) -> None:
         (absent, "branch elr is missing", "git branch elr COMMIT"),
     ],
 )
-def test_branches_that_are_not_stacked_are_refused_with_a_way_out(
+def test_branches_that_are_not_stacked_are_rejected_with_a_remedy(
     tree: Path, tmp_path: Path, spoil: Callable[[Path], None], fault: str, way: str
 ) -> None:
     commit_to(tree, "fixes", B, "class B { }\n", "Fix\n\nReason.")
@@ -343,14 +343,12 @@ def test_a_build_applies_what_it_selects(
         (Selection(fix=6), "the series has no fix 0006"),
     ],
 )
-def test_what_is_not_there_cannot_be_selected(
-    parts: tuple[series.Patch, ...], selection: Selection, fault: str
-) -> None:
+def test_invalid_selections_are_rejected(parts: tuple[series.Patch, ...], selection: Selection, fault: str) -> None:
     with pytest.raises(RackgateError, match=fault):
         selection.choose(parts)
 
 
-def test_a_dependency_on_no_fix_is_named(tmp_path: Path) -> None:
+def test_a_dependency_that_is_not_a_fix_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, ("fixes/0001-one.patch", "Depends: another"), ("gate/0001-another.patch", ""))
     with pytest.raises(RackgateError, match=r"fixes/0001-one\.patch: depends on 'another', which is not a fix"):
         Selection(fix=1).choose(series.load_all(tmp_path))

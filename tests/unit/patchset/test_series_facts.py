@@ -36,7 +36,7 @@ def jar(path: Path, definition: dict[str, Any] | None, behind: Jar | None = None
         ([*FIELDS, {"name": "Racks", "type": "int32", "versions": "14+"}], True),
     ],
 )
-def test_a_message_is_compared_by_what_is_on_the_wire(tmp_path: Path, fields: list[Any], changed: bool) -> None:
+def test_messages_are_compared_by_their_wire_format(tmp_path: Path, fields: list[Any], changed: bool) -> None:
     stock = jar(tmp_path / "stock.jar", {"validVersions": "3-13", "fields": FIELDS})
     overlay = jar(tmp_path / "overlay.jar", {"validVersions": "3-14", "fields": fields}, stock)
     told = series_facts._message(stock, overlay, f"clients/src/main/resources/{NAME}")
@@ -53,7 +53,7 @@ def test_a_jar_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert jar(tmp_path / "b.jar", None).versions("org/apache/kafka/common/message/None") == []
 
 
-def test_each_part_and_each_opt_in_has_its_size() -> None:
+def test_sizes_of_parts_and_opt_in_fixes() -> None:
     text = (
         "diff --git a/{0} b/{0}\n--- a/{0}\n+++ b/{0}\n@@ -1 +1,2 @@\n-a\n+b\n+c\n"
         "diff --git a/x/src/test/A b/x/src/test/A\n--- a/x/src/test/A\n+++ b/x/src/test/A\n@@ -0,0 +1 @@\n+d\n"

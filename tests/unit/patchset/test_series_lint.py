@@ -188,7 +188,7 @@ def sources(tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_what_can_be_built_must_apply(
+def test_every_combination_must_apply(
     sources: Path, tmp_path: Path, patches: list[tuple[str, str, str]], faults: list[str]
 ) -> None:
     folder = tmp_path / "series"
@@ -229,7 +229,7 @@ def test_a_file_of_no_module_is_refused(tmp_path: Path) -> None:
     assert "gate/0001-a.patch changes streams/src/main/java/A.java" in found[0]
 
 
-def test_without_sources_nothing_is_tried(tmp_path: Path) -> None:
+def test_without_sources_no_patch_is_applied(tmp_path: Path) -> None:
     write(tmp_path, "gate/0001-a.patch\n", gate_0001=good())
     assert series_lint.lint_application(recipe.load(), tmp_path, tmp_path) is None
 

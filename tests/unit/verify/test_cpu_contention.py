@@ -57,7 +57,7 @@ class Machine:
         yield
 
 
-def test_a_heat_with_all_measures_near_counts_at_once() -> None:
+def test_a_heat_with_all_measurements_within_the_limit_counts() -> None:
     machine = Machine(Heats(ContentionRule()), [100, 148])
     machine.pacer.run(1, CELLS)
     assert machine.forks == [(1, "stock"), (1, "overlay")]
@@ -76,7 +76,7 @@ def test_a_heat_with_all_measures_near_counts_at_once() -> None:
 
 @pytest.mark.parametrize(("slowest", "counts"), [(149.9, True), (150.1, False)])
 @pytest.mark.parametrize("place", [0, 1])
-def test_each_measure_before_and_after_must_be_near(slowest: float, counts: bool, place: int) -> None:
+def test_measurements_before_and_after_must_be_within_the_limit(slowest: float, counts: bool, place: int) -> None:
     speeds = [100.0, 100.0]
     speeds[place] = slowest
     heats = Heats(ContentionRule(measurements=1))
@@ -88,7 +88,7 @@ def test_each_measure_before_and_after_must_be_near(slowest: float, counts: bool
     assert len(machine.forks) == (2 if place == 0 and not counts else 4)
 
 
-def test_a_slow_heat_is_made_again_on_another_core_and_only_its_last_try_is_kept() -> None:
+def test_a_slow_heat_is_repeated_on_another_core_and_its_last_try_kept() -> None:
     heats = Heats(ContentionRule(measurements=1))
     machine = Machine(heats, [100, 160], results=[1.0, 2.0, 60.0, 61.0])
     machine.pacer.run(1, CELLS)
@@ -103,7 +103,7 @@ def test_a_slow_heat_is_made_again_on_another_core_and_only_its_last_try_is_kept
     assert [len(json.loads(line)["forks"]) for line in machine.kept] == [2, 2]
 
 
-def test_the_third_try_runs_to_its_end_and_is_kept_and_told_as_disturbed() -> None:
+def test_the_third_try_is_kept_and_reported_as_disturbed() -> None:
     heats = Heats(ContentionRule(measurements=1))
     machine = Machine(heats, [100, 100, 160, 160, 170, 180], results=[60.0, 60.0, 70.0, 71.0])
     machine.pacer.run(1, CELLS)
@@ -120,7 +120,7 @@ def test_the_third_try_runs_to_its_end_and_is_kept_and_told_as_disturbed() -> No
     assert heats.tries_of((2, CELLS)) == 3
 
 
-def test_a_try_waits_for_a_fast_yardstick_but_not_for_ever() -> None:
+def test_a_try_waits_for_a_fast_yardstick_for_a_limited_time() -> None:
     machine = Machine(Heats(ContentionRule(measurements=3, pause_s=7.0)), [100, 100, 160, 160, 101, 100, 160, 160, 160])
     machine.pacer.run(1, CELLS)
     machine.pacer.run(2, CELLS)
@@ -133,7 +133,7 @@ def test_a_try_waits_for_a_fast_yardstick_but_not_for_ever() -> None:
     assert machine.heats.summary()["slower_by_percent"]["most"] == 60.0
 
 
-def test_a_faster_measure_throws_out_what_counted_by_a_slower_one() -> None:
+def test_a_faster_measurement_disqualifies_earlier_heats() -> None:
     heats = Heats(ContentionRule())
     machine = Machine(heats, [160, 160, 160, 160, 100, 100])
     for number in (1, 2):
@@ -147,7 +147,7 @@ def test_a_faster_measure_throws_out_what_counted_by_a_slower_one() -> None:
     assert [heat.round_ for heat in heats.kept()] == [1, 2, 3]
 
 
-def test_a_heat_without_tries_left_is_disturbed_if_a_faster_measure_throws_it_out() -> None:
+def test_a_disqualified_heat_without_tries_left_is_disturbed() -> None:
     heats = Heats(ContentionRule(tries=1))
     machine = Machine(heats, [160, 160, 100])
     machine.pacer.run(1, CELLS)
@@ -158,7 +158,7 @@ def test_a_heat_without_tries_left_is_disturbed_if_a_faster_measure_throws_it_ou
 
 
 @given(st.lists(st.floats(100, 250), min_size=40, max_size=40))
-def test_what_is_out_stays_out_whatever_comes_later(speeds: list[float]) -> None:
+def test_a_disqualified_heat_stays_disqualified(speeds: list[float]) -> None:
     heats = Heats(ContentionRule())
     machine = Machine(heats, speeds)
     out: set[int] = set()
@@ -218,7 +218,7 @@ def test_heats_of_other_cells_are_left_for_another_run() -> None:
     assert machine.pacer.open(ALL) == []
 
 
-def test_rounds_go_on_until_no_heat_is_left_to_be_made_again() -> None:
+def test_rounds_continue_until_no_heat_must_be_repeated() -> None:
     cells, _ = plan("high watermark, ISR of 7")
     effort = Effort(forks=3, warm_s=1, iterations=1, iteration_s=1)
     heats = Heats(ContentionRule(measurements=1))
@@ -237,7 +237,7 @@ def test_rounds_go_on_until_no_heat_is_left_to_be_made_again() -> None:
     assert sorted({number for number, _ in more.forks}) == [4, 5]
 
 
-def test_the_yardstick_measures_two_parts_and_this_thread_stays_on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_yardstick_measures_two_parts_on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     before = os.sched_getaffinity(0)
     with cpu_contention.on_core(min(before)):
         assert os.sched_getaffinity(0) == {min(before)}
@@ -253,7 +253,7 @@ def test_the_yardstick_measures_two_parts_and_this_thread_stays_on_one_core(monk
     assert less.cpu_s < found.cpu_s
 
 
-def test_a_core_that_cannot_be_had_leaves_the_thread_where_it_was() -> None:
+def test_an_unavailable_core_leaves_the_affinity_unchanged() -> None:
     before = os.sched_getaffinity(0)
     with pytest.raises(OSError, match="Invalid argument"), cpu_contention.on_core(1_000):
         pass

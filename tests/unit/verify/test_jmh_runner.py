@@ -103,7 +103,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JmhRunner:
     return JmhRunner(tmp_path, (), Distribution(tmp_path), tmp_path, tmp_path, tmp_path)
 
 
-def test_an_iteration_of_each_in_turn(bench: JmhRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_iterations_of_the_jvms_alternate(bench: JmhRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     jvms = Jvms()
     monkeypatch.setattr(jmh_runner, "run", jvms.run)
     forks = bench.heat(CELLS, 3, QUICK)
@@ -114,7 +114,7 @@ def test_an_iteration_of_each_in_turn(bench: JmhRunner, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("iteration", [0, 3])
-def test_one_that_fails_ends_the_others_and_is_the_one_told(
+def test_a_failed_fork_ends_the_others_and_is_reported(
     bench: JmhRunner, monkeypatch: pytest.MonkeyPatch, iteration: int
 ) -> None:
     jvms = Jvms(fails_at=("overlay", iteration))
@@ -126,7 +126,7 @@ def test_one_that_fails_ends_the_others_and_is_the_one_told(
     assert (bench.out / "failed.log").read_text() == "overlay"
 
 
-def test_an_interrupt_ends_them_all(bench: JmhRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_ends_all_jvms(bench: JmhRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     jvms = Jvms()
     monkeypatch.setattr(jmh_runner, "run", jvms.run)
     monkeypatch.setattr(process, "end_processes_in", jvms.end)
@@ -144,7 +144,7 @@ def test_an_interrupt_ends_them_all(bench: JmhRunner, monkeypatch: pytest.Monkey
     assert jvms.folders == {bench.work}
 
 
-def test_what_a_killed_run_left_in_memory_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_of_killed_runs_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jmh_runner, "_SHM", tmp_path)
     left, other = tmp_path / "rackgate-jmh-left", tmp_path / "rackgate-jmh-other"
     left.mkdir()
@@ -163,7 +163,7 @@ def test_what_a_killed_run_left_in_memory_goes(tmp_path: Path, monkeypatch: pyte
     assert [path for path in (work, scratch, second) if path.exists()] == []
 
 
-def test_who_is_told_to_end_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_deletes_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jmh_runner, "_SHM", tmp_path)
     before = signal.getsignal(signal.SIGTERM)
 
@@ -208,19 +208,19 @@ def test_jmhs_result_is_read(tmp_path: Path) -> None:
     assert fork.iterations_ns == (10, 15, 4500, 12, 20)
 
 
-def test_an_iteration_without_a_whole_slice_says_nothing(tmp_path: Path) -> None:
+def test_an_iteration_without_a_complete_slice_is_ignored(tmp_path: Path) -> None:
     fork = jmh_runner.read(result(tmp_path, [2000.0, 0.0, 3000.0, 2400.0, 4000.0]), SCAN, 4)
     assert fork.iterations_ns == (10, 15, 12, 20)
 
 
-def test_a_fork_that_hardly_measured_is_an_error(tmp_path: Path) -> None:
+def test_a_fork_with_few_measured_iterations_is_an_error(tmp_path: Path) -> None:
     few = result(tmp_path, [2000.0, 0.0, 0.0, 2400.0, 4000.0])
     with pytest.raises(RackgateError, match="3 of 5 iterations have a complete slice of 20 calls"):
         jmh_runner.read(few, SCAN, 4)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "[{}]"])
-def test_a_result_that_is_none_is_an_error(tmp_path: Path, text: str) -> None:
+def test_a_malformed_result_is_an_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "result.json"
     path.write_text(text)
     with pytest.raises(RackgateError, match="malformed"):

@@ -42,7 +42,7 @@ def test_intervals_hold_in_95_of_100_cases_even_with_few_forks() -> None:
     assert hits >= 180
 
 
-def test_what_disturbs_both_sides_of_a_round_cancels() -> None:
+def test_a_disturbance_of_both_sides_cancels() -> None:
     bursts = [0.0, 40.0, 3.0, 90.0, 10.0, 0.0]
     found = difference([60 + b for b in bursts], [61 + b for b in bursts])
     assert found == pytest.approx(Interval(1, 1, 1)) or (found.low, found.high) == pytest.approx((1, 1))
@@ -71,7 +71,7 @@ def test_too_few_forks_are_not_evaluated() -> None:
         (Interval(4, 6, 8), "unknown"),
     ],
 )
-def test_a_bar_is_only_met_or_missed_by_the_whole_interval(interval: Interval, verdict: str) -> None:
+def test_a_target_is_met_or_missed_by_the_whole_interval(interval: Interval, verdict: str) -> None:
     assert judge("ns", interval, 10).verdict == verdict
 
 
@@ -104,7 +104,7 @@ WARM = (93.0, *[81.0] * 29)
 
 
 @pytest.mark.parametrize(("late", "verdict"), [(4, "met"), (5, "unknown"), (6, "unknown")])
-def test_a_side_that_was_not_warm_says_nothing_of_time(late: int, verdict: str) -> None:
+def test_a_cold_side_gives_no_verdict_on_time(late: int, verdict: str) -> None:
     cold = [replace(f, iterations_ns=LATE if f.round_ <= late else WARM) for f in forks("o", [60.1] * 6)]
     warm = [replace(f, iterations_ns=WARM) for f in forks("s", [60, 60.1, 60, 60.1, 60, 60.1])]
     for written in (
@@ -117,12 +117,12 @@ def test_a_side_that_was_not_warm_says_nothing_of_time(late: int, verdict: str) 
         assert said == {"bytes": "met", "ns": verdict, "percent": verdict}
 
 
-def test_what_disturbs_the_end_of_a_fork_is_no_warming() -> None:
+def test_a_disturbance_at_the_end_of_a_fork_is_not_warming() -> None:
     written = [replace(f, iterations_ns=LATE[::-1]) for cell in "so" for f in forks(cell, [60.0] * 6)]
     assert compare(Comparison("x", "s", "o"), written)["warming"] == {"stock": 0, "other": 0}
 
 
-def test_without_forks_nothing_is_known() -> None:
+def test_without_forks_the_verdict_is_unknown() -> None:
     found = compare(Comparison("x", "s", "o"), forks("s", [60, 61]))
     assert (found["verdict"], found["bars"]) == ("unknown", [])
     assert worst([]) == "unknown"
@@ -130,7 +130,7 @@ def test_without_forks_nothing_is_known() -> None:
     assert worst(["unknown", "not met", "met"]) == "not met"
 
 
-def test_the_plan_covers_what_is_asked() -> None:
+def test_the_plan_covers_all_comparisons() -> None:
     cells, comparisons = jmh_plan.plan()
     names = {cell.name for cell in cells}
     assert len(names) == len(cells)
@@ -181,7 +181,7 @@ def test_more_keeps_all_tries_but_not_those_of_another_build(tmp_path: Path) -> 
         jmh._kept(path, "another")
 
 
-def test_more_makes_what_is_missing_alone() -> None:
+def test_more_runs_only_missing_heats() -> None:
     cells, _ = jmh_plan.plan("high watermark, ISR of")
     groups = [tuple(cell.name for cell in members) for members in jmh_plan.in_turn(cells, 1)]
     # a run that ended in its third round, and one that was asked for a part of the first group
@@ -208,7 +208,7 @@ def test_more_makes_what_is_missing_alone() -> None:
     assert len(ran) == 5
 
 
-def test_a_heat_of_more_cells_that_never_ran_is_no_round_of_fewer() -> None:
+def test_an_incomplete_heat_with_other_cells_does_not_count() -> None:
     cells, _ = jmh_plan.plan("high watermark, ISR of 7")
     part, _ = jmh_plan.plan("high watermark, ISR of 7, R=1")
     began = replace(heat(1, tuple(cell.name for cell in cells), lambda _: 60.0), forks=())
@@ -231,7 +231,7 @@ def manifested(folder: Path) -> Distribution:
     return Distribution(folder)
 
 
-def test_the_gate_is_held_against_an_append_that_stores_something(tmp_path: Path) -> None:
+def test_the_gate_is_compared_with_an_append_to_a_file(tmp_path: Path) -> None:
     def cpu_ns(cell: str) -> float:
         if "log=file" in cell:
             return 2_000.0
@@ -255,7 +255,7 @@ def test_the_gate_is_held_against_an_append_that_stores_something(tmp_path: Path
     assert {found["forks_disturbed"] for found in summary["comparisons"]} == {0}
 
 
-def test_disturbed_forks_are_told_with_what_they_are_compared_in(tmp_path: Path) -> None:
+def test_disturbed_forks_are_counted_in_their_comparisons(tmp_path: Path) -> None:
     cells, comparisons = jmh_plan.plan("high watermark, ISR of 7")
     tries = [
         heat(number, tuple(cell.name for cell in jmh_plan.in_turn(cells, number)[0]), lambda _: 60.0, pace_s)
@@ -270,7 +270,7 @@ def test_disturbed_forks_are_told_with_what_they_are_compared_in(tmp_path: Path)
     assert jmh.format_pace(summary["pace"]).startswith("0 forks repeated, 3 of 9 disturbed, yardstick 300 ms")
 
 
-def test_an_open_result_says_how_to_go_on_by_the_same_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_result_prints_the_command_to_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[jmh_plan.Effort, ContentionRule]] = []
 
     def measured(
@@ -306,7 +306,7 @@ def test_the_first_estimate_is_of_all_rounds() -> None:
     assert jmh._beforehand(cells, kept, effort).startswith("2 heats kept, 1 to repeat; 10 rounds")
 
 
-def test_what_befalls_few_forks_is_told_beside_the_trimmed_mean() -> None:
+def test_effects_in_few_forks_are_reported_with_the_untrimmed_mean() -> None:
     after = [60.0] * 30
     after[3] = after[17] = after[20] = 90.0
     found = compare(Comparison("x", "s", "o"), [*forks("s", [60.0] * 30), *forks("o", after)])

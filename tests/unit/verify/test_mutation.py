@@ -67,14 +67,14 @@ def test_list_is_read(tmp_path: Path) -> None:
         ("[[mutant]]", "[[mutant]", "mutants.toml"),
     ],
 )
-def test_wrong_entries_are_refused_in_one_line(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_invalid_entries_are_one_line_errors(tmp_path: Path, old: str, new: str, words: str) -> None:
     assert old in ENTRY
     with pytest.raises(RackgateError, match=words) as caught:
         load(tmp_path, ENTRY.replace(old, new))
     assert "\n" not in str(caught.value)
 
 
-def test_two_of_one_name_an_empty_and_an_absent_list_are_refused(tmp_path: Path) -> None:
+def test_duplicate_empty_and_absent_lists_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="twice"):
         load(tmp_path, ENTRY + ENTRY)
     with pytest.raises(RackgateError, match="mutant: is missing"):
@@ -106,7 +106,7 @@ def test_the_list_of_the_series_fits_its_patches() -> None:
 
 
 @pytest.mark.parametrize("changed", [{"old": "x"}, {"new": "x"}, {"file": "x"}])
-def test_a_key_stands_for_series_text_and_tests(changed: dict[str, Any]) -> None:
+def test_the_key_covers_series_text_and_tests(changed: dict[str, Any]) -> None:
     key = mutant().key("series")
     assert mutant(what="other words", stands_for="other words").key("series") == key
     assert replace(mutant(), **changed).key("series") != key
@@ -195,7 +195,7 @@ def test_a_run_without_a_mutant_that_ends_early_judges_nothing() -> None:
     assert "killed" in base.fault
 
 
-def test_classes_are_run_once_without_mutants_and_those_known_are_not() -> None:
+def test_each_missing_baseline_is_run_once() -> None:
     listed = [
         mutant("a", ("q.GateTest#one",)),
         mutant("b", ("q.GateTest#two", "q.OtherTest")),
@@ -213,7 +213,7 @@ def test_further_classes_are_run_until_one_kills() -> None:
     assert trier.ran == [("q.A", (), True), ("q.B", ("one",), True)]
 
 
-def test_a_doubt_in_one_class_keeps_a_mutant_from_having_survived() -> None:
+def test_an_incomplete_class_makes_a_mutant_unknown() -> None:
     bases = {name: Baseline(name, ("id:one",), "", 1.0) for name in ("q.A", "q.B")}
     trier = FakeTrier(mutated={"q.A": ran(fault="the JVM ended"), "q.B": ran("passed one")})
     assert judge(trier, mutant(tests=("q.A", "q.B")), bases, "key").status == UNKNOWN
@@ -223,7 +223,7 @@ CONTEXTS = {frozenset[str](): "series"}
 RAFT = frozenset({"raft"})
 
 
-def test_a_mutant_of_opt_in_fixes_is_tried_on_a_build_with_them(tmp_path: Path) -> None:
+def test_a_mutant_of_opt_in_fixes_runs_on_a_build_with_them(tmp_path: Path) -> None:
     listed = (mutant("a"), replace(mutant("b"), opt_ins=RAFT), mutant("c"))
     contexts = {**CONTEXTS, RAFT: "series with raft"}
     book = MutantResults(tmp_path / "out", listed, contexts)
@@ -253,7 +253,7 @@ def test_a_mutant_of_opt_in_fixes_is_tried_on_a_build_with_them(tmp_path: Path) 
     assert again.bases == {"series": book.bases["series"], "other fixes": {}}
 
 
-def test_results_are_kept_and_those_that_no_longer_hold_are_not(tmp_path: Path) -> None:
+def test_results_are_kept_while_their_inputs_are_unchanged(tmp_path: Path) -> None:
     listed = (mutant("a"), mutant("b"), mutant("c"))
     trier = FakeTrier(mutated={"q.GateTest": ran("failed one")})
     book = MutantResults(tmp_path, listed, CONTEXTS)
@@ -291,7 +291,7 @@ def test_a_failed_run_without_mutants_is_not_kept(tmp_path: Path) -> None:
     assert not MutantResults(tmp_path, [mutant()], CONTEXTS).bases["series"]
 
 
-def test_a_summary_passes_only_if_all_that_was_chosen_was_killed(tmp_path: Path) -> None:
+def test_a_summary_passes_only_if_all_chosen_mutants_were_killed(tmp_path: Path) -> None:
     listed = (mutant("a"), mutant("b"))
     book = MutantResults(tmp_path, listed, CONTEXTS)
     book.add(judge(FakeTrier(mutated={"q.GateTest": ran("failed one")}), listed[0], BASES, listed[0].key("series")))
@@ -300,7 +300,7 @@ def test_a_summary_passes_only_if_all_that_was_chosen_was_killed(tmp_path: Path)
     assert not mutation.MutationSummary(book.verdicts(), (), 0, book.file, 1.0).passed
 
 
-def test_a_run_that_did_not_write_its_end_did_not_end() -> None:
+def test_a_run_without_an_end_line_is_incomplete() -> None:
     text = "passed\tid:one\tq.GateTest#one\t\nfailed\tid:two\tq.GateTest#two\twhy\n"
     assert parse_run(text + "end\n") == JvmRun(parse_run(text).lines)
     assert [line.status for line in parse_run(text).lines] == ["passed", "failed"]

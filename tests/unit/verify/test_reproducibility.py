@@ -31,7 +31,7 @@ def jar(path: Path, files: dict[str, bytes] | None = None) -> Path:
     return path
 
 
-def test_the_same_bytes_are_no_difference(tmp_path: Path) -> None:
+def test_equal_bytes_are_no_difference(tmp_path: Path) -> None:
     one, other = ({"a.jar": jar(tmp_path / name / "a.jar")} for name in ("one", "other"))
     assert differences(one, other) == []
 
@@ -44,7 +44,7 @@ def test_jars_that_differ_in_one_entry(tmp_path: Path) -> None:
     assert differences(first, second) == ["overlay/b.jar: p/C.class"]
 
 
-def test_a_file_that_one_build_lacks(tmp_path: Path) -> None:
+def test_a_file_missing_in_one_build(tmp_path: Path) -> None:
     made = {"a.jar": jar(tmp_path / "a.jar")}
     assert differences(made, {}) == ["a.jar: only in the first build"]
     assert differences({}, made) == ["a.jar: only in the second build"]
@@ -98,7 +98,7 @@ def test_the_result_is_kept_and_a_difference_is_not_met(
     assert [build["umask"] for build in kept["builds"]] == [0o022, 0o077]
 
 
-def test_the_builds_differ_in_everything_that_must_not_matter() -> None:
+def test_conditions_of_the_builds_differ() -> None:
     first, second = BUILDS
     assert first.name != second.name
     assert len(first.name) != len(second.name)
@@ -109,7 +109,7 @@ def test_the_builds_differ_in_everything_that_must_not_matter() -> None:
     assert first.variables["TZ"] != second.variables["TZ"]
 
 
-def test_the_clock_of_a_build_is_moved_for_python_and_java(tmp_path: Path) -> None:
+def test_the_clock_of_a_build_is_shifted_for_python_and_java(tmp_path: Path) -> None:
     library = reproducibility._clock_library(401, tmp_path)
     environment = {**os.environ, "LD_PRELOAD": str(library)}
     reproducibility._check_clock(BUILDS[1], (), environment, tmp_path)

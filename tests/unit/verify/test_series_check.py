@@ -112,7 +112,7 @@ def test_all_tests_of_each_prefix(here: list[Check]) -> None:
     assert len(here) == 6, "both are kept"
 
 
-def test_a_check_that_fails_misses(here: list[Check], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_check_fails_the_command(here: list[Check], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(series_check, "run_check", lambda *_: ok_row(ok=False, error="A.java:1"))
     verdict = series_check.series_check(start=1, end=1, quiet=True)
     assert not verdict.met
@@ -127,7 +127,7 @@ def test_prefixes_that_do_not_exist_are_refused(here: list[Check], start: int, e
     assert here == []
 
 
-def test_what_is_kept_depends_on_the_patches_and_on_what_is_run() -> None:
+def test_the_cache_key_covers_patches_and_tests() -> None:
     plan = recipe.load()
     checks = [*series_check.prefix_checks(PATCHES, 1, 2), *series_check.prefix_checks(PATCHES, 1, 2, all_tests=True)]
     assert len({check.key(plan) for check in checks}) == 4
@@ -151,7 +151,7 @@ def prefix_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: RackgateEr
     return series_check.run_check(recipe.load(), Workspace(tmp_path), CHECK, tmp_path / "work")
 
 
-def test_a_prefix_that_does_not_compile_is_found_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prefix_that_does_not_compile_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = RackgateError("compile patched sources: core/src/main/scala/kafka/Partition.scala:12: not found")
     row = prefix_of(tmp_path, monkeypatch, error)
     assert row["ok"] is False
@@ -159,7 +159,7 @@ def test_a_prefix_that_does_not_compile_is_found_wrong(tmp_path: Path, monkeypat
     assert series_check.format_row({**row, "kept": False}).startswith("FAILED: compile patched")
 
 
-def test_a_machine_that_cannot_build_is_no_fault_of_a_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_error_is_no_fault_of_a_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RackgateError, match="mvn is not installed"):
         prefix_of(tmp_path, monkeypatch, RackgateError("compile: mvn is not installed; install the package maven"))
 
@@ -168,7 +168,7 @@ def test_a_machine_that_cannot_build_is_no_fault_of_a_prefix(tmp_path: Path, mon
     ("again", "published", "ok"),
     [(PASSED, None, True), (FAILED, None, False), (FAILED, PASSED, False), (FAILED, FAILED, True)],
 )
-def test_a_failure_counts_if_it_comes_back_each_time_and_only_with_the_series(
+def test_only_repeatable_failures_caused_by_the_series_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str, published: str | None, ok: bool
 ) -> None:
     ran: list[tuple[str, dict[str, Any]]] = []

@@ -34,7 +34,7 @@ from pyhooks.verify.upstream_suite import Suite
 from upstream_results import NAME, result, write_report
 
 
-def test_a_run_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
     state = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     state.add(STOCK, result(a=PASSED))
@@ -52,7 +52,7 @@ def test_a_run_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     assert third.runs.bad() == {NAME: (f"{NAME}.a",)}
 
 
-def test_a_class_that_could_not_be_loaded_is_tried_again_and_one_that_crashed_is_not(tmp_path: Path) -> None:
+def test_unloadable_classes_are_run_again_and_crashed_ones_are_not(tmp_path: Path) -> None:
     state = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.add(STOCK, ClassResult("x.Lacks", 0.0, (), "NoClassDefFoundError: org/apache/kafka/streams/KafkaStreams"))
     state.add(STOCK, ClassResult("x.Crashes", 0.0, (), "The forked VM terminated"))
@@ -67,7 +67,7 @@ def test_a_class_that_could_not_be_loaded_is_tried_again_and_one_that_crashed_is
     assert third.runs.first[STOCK]["x.Crashes"].error == "The forked VM terminated"
 
 
-def test_what_only_some_classes_need_comes_last_and_leaves_the_results_of_others_be(tmp_path: Path) -> None:
+def test_artifacts_of_the_full_run_come_last_and_keep_other_results(tmp_path: Path) -> None:
     plan = recipe.load()
     last = plan.only_for(TEST_ALL)
     assert "kafka-streams" in {artifact.name for artifact in last}
@@ -84,7 +84,7 @@ def test_what_only_some_classes_need_comes_last_and_leaves_the_results_of_others
     assert longer == [*usual, *map(space.store.path, last)]
 
 
-def test_what_ran_on_stock_serves_the_next_series(tmp_path: Path) -> None:
+def test_stock_results_are_reused_for_the_next_series(tmp_path: Path) -> None:
     stock = tmp_path / "stock.jsonl"
     first = UpstreamProgress(tmp_path / "first", stock, tmp_path / "first.jsonl")
     first.add(STOCK, result(a=PASSED))
@@ -146,7 +146,7 @@ def test_a_sigterm_ends_a_run_like_an_interruption_and_a_second_run_is_refused(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_an_interruption_ends_what_begins_just_then_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_ends_a_jvm_that_is_just_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = bench(tmp_path)
     work = made.folder / upstream_runner.WORK / "batch"
     work.mkdir(parents=True)
@@ -205,7 +205,7 @@ def test_finished_classes_are_not_run_again(tmp_path: Path, monkeypatch: pytest.
     assert ClassDurations(memory).seconds == {}
 
 
-def test_batches_run_side_by_side_once_the_first_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_run_in_parallel_after_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both = threading.Barrier(2, timeout=20)
     running: list[str] = []
 
@@ -231,7 +231,7 @@ def test_batches_run_side_by_side_once_the_first_has_ended(tmp_path: Path, monke
     assert state.done == {(unit.arm, unit.classes[0], 0) for unit in units}
 
 
-def test_beside_what_keeps_cores_busy_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serial_batches_run_without_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     running: set[str] = set()
     beside: dict[str, set[str]] = {}
     both = threading.Barrier(2, timeout=20)
@@ -270,7 +270,7 @@ def test_beside_what_keeps_cores_busy_nothing_runs(tmp_path: Path, monkeypatch: 
     }  # fmt: skip
 
 
-def test_what_runs_alone_at_first_is_a_class_that_is_soon_done(tmp_path: Path) -> None:
+def test_the_first_batch_is_a_single_fast_class(tmp_path: Path) -> None:
     core = recipe.load().module("core")
     usual = ClassDurations(tmp_path / "timings.json", {f"{STOCK} x.Long": 900.0, f"{STOCK} x.Short": 1.0})
     todo = [Batch(OVERLAY, core, ("x.Long", "x.Short", "x.Unknown")), Batch(STOCK, core, ("x.Other",))]
@@ -281,7 +281,7 @@ def test_what_runs_alone_at_first_is_a_class_that_is_soon_done(tmp_path: Path) -
     assert upstream._lead([], usual) == []
 
 
-def test_when_one_cannot_be_run_no_other_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failed_batch_no_other_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def fake(_bench: object, _arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
@@ -304,7 +304,7 @@ def test_when_one_cannot_be_run_no_other_begins(tmp_path: Path, monkeypatch: pyt
     assert made.ended.is_set()
 
 
-def test_what_was_ended_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_class_has_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = bench(tmp_path)
 
     def fake(*_: object) -> upstream_runner._Crash:
@@ -323,9 +323,7 @@ def bench(folder: Path) -> KafkaTestRunner:
     return KafkaTestRunner(plan, Workspace(folder / "space"), None, folder / "state", folder / "out")  # type: ignore[arg-type]
 
 
-def test_what_fails_is_repeated_five_times_on_every_arm_that_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_cases_are_repeated_five_times_on_every_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, dict[str, object]]] = []
 
     def fake(_bench: object, arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
@@ -348,7 +346,7 @@ def test_what_fails_is_repeated_five_times_on_every_arm_that_has_it(
     assert len(asked) == 10
 
 
-def test_single_classes_can_be_asked_for_by_a_part_of_their_name() -> None:
+def test_classes_are_selected_by_a_part_of_their_name() -> None:
     core, tools = recipe.load().module("core"), recipe.load().module("tools")
     units = [
         Batch(STOCK, core, ("x.A", "x.AB")),
@@ -362,7 +360,7 @@ def test_single_classes_can_be_asked_for_by_a_part_of_their_name() -> None:
         upstream.narrowed(units, ["B", "z.Absent"])
 
 
-def test_batches_take_turns_between_the_arms() -> None:
+def test_batches_alternate_between_the_arms() -> None:
     plan = recipe.load()
     classes = {"core": ("a.A", "a.X", "a.P", "a.B", "a.C"), "clients": ("c.C",)}
     suite = Suite("list", classes, {}, frozenset({"a.X"}), frozenset({"a.P"}))
@@ -378,9 +376,7 @@ def test_batches_take_turns_between_the_arms() -> None:
     assert {unit.classes for unit in units if unit.serial} == {("a.X",)}
 
 
-def test_a_class_that_crashes_the_jvm_does_not_take_the_others_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_keeps_the_results_of_other_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batches: list[list[str]] = []
 
     def fake(
@@ -404,9 +400,7 @@ def test_a_class_that_crashes_the_jvm_does_not_take_the_others_results(
     }  # fmt: skip
 
 
-def test_classes_that_cannot_be_loaded_are_left_out_and_the_others_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unloadable_classes_are_skipped_and_the_others_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batches: list[list[str]] = []
 
     def fake(_self: object, _pom: Path, _goals: object, *, log: Path, **_: object) -> None:
@@ -439,7 +433,7 @@ def test_classes_that_cannot_be_loaded_are_left_out_and_the_others_run(
     }  # fmt: skip
 
 
-def test_results_are_taken_while_the_tests_run(tmp_path: Path) -> None:
+def test_results_are_reported_while_the_tests_run(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     told: list[ClassResult] = []
     left: dict[str, Sequence[str]] = dict.fromkeys(("x.First", "x.Second", "x.Never"), ())
@@ -456,15 +450,13 @@ def test_results_are_taken_while_the_tests_run(tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "TEST-x.First.xml").exists()
 
 
-def test_changed_tests_that_are_not_there_to_be_run_are_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_tests_without_compiled_classes_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KafkaTestRunner, "classes", lambda *_: tmp_path / "elsewhere")
     with pytest.raises(RackgateError, match="elsewhere: no compiled tests, though the series changes 2"):
         upstream.series_tests({"core": ("a.ATest", "a.BTest")}, bench(tmp_path))
 
 
-def test_an_interruption_loses_no_class_after_which_another_has_begun(tmp_path: Path) -> None:
+def test_an_interruption_keeps_completed_classes(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     told: list[ClassResult] = []
     left: dict[str, Sequence[str]] = dict.fromkeys(("x.First", "x.Second"), ())

@@ -119,7 +119,7 @@ def test_nested_cases_can_only_run_with_their_whole_class() -> None:
     assert upstream.methods_of(NAME, runs, STOCK, [f"{NAME}.b", f"{NAME}$Inner.a"]) == ()
 
 
-def test_the_bar_is_missed_by_a_test_that_passes_on_stock_and_always_fails_on_the_overlay() -> None:
+def test_a_case_that_fails_only_on_the_overlay_is_a_miss() -> None:
     repeats = [(arm, result(a=status)) for arm, status in ((STOCK, PASSED), (OVERLAY, FAILED)) for _ in range(6)]
     verdict = judge(runs_of(*repeats), {})
     assert [(row["test"], row["stock"], row["overlay"]) for row in verdict["missed"]] == [
@@ -128,7 +128,7 @@ def test_the_bar_is_missed_by_a_test_that_passes_on_stock_and_always_fails_on_th
     assert verdict["flakes"] == []
 
 
-def test_a_test_that_fails_sometimes_is_a_flake_and_no_miss() -> None:
+def test_a_flaky_case_is_not_a_miss() -> None:
     runs = runs_of((STOCK, result(a=PASSED)), (OVERLAY, result(a=FAILED)), (OVERLAY, result(a=PASSED)))
     verdict = judge(runs, {})
     assert verdict["missed"] == []
@@ -142,7 +142,7 @@ def test_a_flake_on_stock_that_never_passes_on_the_overlay_is_a_miss() -> None:
     assert [row["test"] for row in judge(runs, {})["missed"]] == [f"{NAME}.a"]
 
 
-def test_what_fails_on_both_sides_is_no_miss_but_is_named() -> None:
+def test_a_case_that_fails_on_both_sides_is_listed_but_not_a_miss() -> None:
     verdict = judge(runs_of((STOCK, result(a=ERROR)), (OVERLAY, result(a=ERROR))), {})
     assert verdict["missed"] == []
     assert [row["test"] for row in verdict["fails_everywhere"]] == [f"{NAME}.a"]
@@ -151,7 +151,7 @@ def test_what_fails_on_both_sides_is_no_miss_but_is_named() -> None:
 ALLOWED = {f"{NAME}.a": "fails on any new config"}
 
 
-def test_an_excused_test_needs_a_form_in_the_series_that_passes() -> None:
+def test_an_allowed_failure_must_pass_in_the_version_of_the_series() -> None:
     published = [(STOCK, result(a=PASSED)), (OVERLAY, result(a=FAILED))]
     assert [r["reason"] for r in judge(runs_of(*published, (PATCHED, result(a=PASSED))), ALLOWED)["allowed"]] == [
         "fails on any new config"
@@ -162,12 +162,12 @@ def test_an_excused_test_needs_a_form_in_the_series_that_passes() -> None:
     assert flaky["missed"][0]["why"].startswith("is allowed to fail")
 
 
-def test_an_excuse_that_nothing_needs_any_more_is_named() -> None:
+def test_an_unused_allowed_failure_is_listed() -> None:
     runs = runs_of((STOCK, result(a=PASSED)), (OVERLAY, result(a=PASSED)))
     assert judge(runs, ALLOWED)["stale_allowed"] == [f"{NAME}.a"]
 
 
-def test_a_test_of_the_series_must_pass_in_its_own_form() -> None:
+def test_a_changed_test_must_pass_in_the_version_of_the_series() -> None:
     runs = runs_of((STOCK, result(a=PASSED)), (OVERLAY, result(a=PASSED)), (PATCHED, result(a=PASSED, added=FAILED)))
     verdict = judge(runs, {})
     assert [row["test"] for row in verdict["missed"]] == [f"{NAME}.added"]
@@ -183,19 +183,19 @@ def test_cases_of_one_side_only_are_listed() -> None:
     assert verdict["gone_in_series"] == [f"{NAME}.old"]
 
 
-def test_a_class_that_skips_on_the_overlay_what_passes_on_stock_misses_the_bar() -> None:
+def test_a_case_skipped_only_on_the_overlay_is_a_miss() -> None:
     runs = runs_of((STOCK, result(a=PASSED)), (OVERLAY, result(a=SKIPPED)))
     assert [row["test"] for row in judge(runs, {})["missed"]] == [f"{NAME}.a"]
 
 
 @pytest.mark.parametrize(("on_stock", "missed"), [(result(a=PASSED), True), (result(error="VM terminated"), False)])
-def test_a_class_that_comes_to_no_end_counts_if_it_did_on_stock(on_stock: ClassResult, missed: bool) -> None:
+def test_an_incomplete_class_counts_if_it_completed_on_stock(on_stock: ClassResult, missed: bool) -> None:
     verdict = judge(runs_of((STOCK, on_stock), (OVERLAY, result(error="VM terminated"))), {})
     assert bool(verdict["missed"]) is missed
     assert NAME in [row["test"] for row in verdict["did_not_run"]]
 
 
-def test_a_new_class_of_the_series_that_does_not_run_misses_the_bar() -> None:
+def test_a_new_class_of_the_series_that_does_not_run_is_a_miss() -> None:
     assert judge(runs_of((PATCHED, result(error="VM terminated"))), {})["missed"][0]["arm"] == PATCHED
 
 
