@@ -163,7 +163,7 @@ def _existing(
         raise RackgateError(f"--replicas {replicas}: ids of brokers with commas between them, such as 1,3,5") from error
     if odd := [one for one in conf if "=" not in one]:
         raise RackgateError(f"--conf {odd[0]}: key=value is asked for")
-    memory.require(memory.SPARK_MB, f"Spark's driver of --master {master}", "run it on another host")
+    memory.require_memory(memory.SPARK_MB, f"Spark's driver of --master {master}", "run it on another host")
     if environment is not None and not environment.is_file():
         raise RackgateError(f"--environment {environment}: there is no such file")
     command = ["rackgate", "bench", "run", "--scenario", scenario, "--bootstrap", bootstrap, "--master", master]
@@ -266,13 +266,13 @@ def _lab(
 def _in_labs(store: Store, plan: Scenario, words: list[str]) -> None:
     """Start one lab after the other until nothing is missing; the last one writes the report."""
     from bench.plan import lab_topology
-    from pyhooks.lab.cli import within
+    from pyhooks.lab.cli import run_in_lab
 
     while missing := store.places(plan):
         place, number = missing[0], store.next_session()
         file = lab_topology.write(*place, store.folder / "topologies")
         own = [*words, "--place", "/".join(place), "--session", str(number)]
-        status = within(str(file), store.lab(number), own, bare=False, stock=False)
+        status = run_in_lab(str(file), store.lab(number), own, bare=False, stock=False)
         if status:
             raise typer.Exit(status)
         if store.places(plan)[:1] == [place]:

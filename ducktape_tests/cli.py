@@ -89,7 +89,7 @@ def run_command(
     if cluster_file is None:
         topologies = [topology.load(topology.find(one.topology)) for one in chosen]
         concurrent = f"{min(jobs, len(chosen))} of these tests at a time"
-        memory.require(memory.of_labs(topologies, jobs), concurrent, "give fewer --jobs")
+        memory.require_memory(memory.concurrent_labs_memory_mb(topologies, jobs), concurrent, "give fewer --jobs")
     settings = _settings(assignments or [])
     for name, option in (("seed", "--seed"), (host_folder.HOST_ROOT, host_folder.KIND.option)):
         if name in settings:
@@ -208,7 +208,7 @@ def _require(cluster_file: Path | None) -> None:
     Distribution.load()
     if cluster_file is None:
         check_programs()
-        running_labs.way()
+        running_labs.namespace_method()
     elif not cluster_file.is_file():
         raise RackgateError(f"--cluster-file {cluster_file}: no such file")
 

@@ -37,7 +37,7 @@ from pyhooks.history.events import ElectionDetails, FaultDetails, ProduceDetails
 from pyhooks.kafka import gate, topics
 from pyhooks.kafka.cluster_metadata import Asker, Metadata
 from pyhooks.kafka.topics import TopicSpec
-from pyhooks.workload.requirement_changes import change
+from pyhooks.workload.requirement_changes import change_topic
 
 ROUNDS = 3
 # of each producer
@@ -425,7 +425,7 @@ class UnknownRackTest(_DestroyedRackScenario):
                 self.wait_isr({1, 2})
                 self._phase("one rack left", NOT_ENOUGH_RACKS)
                 self.go_on()
-                change(self.kafka.admin, "gated", self.history, min_racks=1)
+                change_topic(self.kafka.admin, "gated", self.history, min_racks=1)
                 self._phase("R lowered", OK)
             self.wait_in_sync(specs)
             self.restart_broker(2, DESTROYED)

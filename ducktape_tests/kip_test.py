@@ -24,7 +24,7 @@ from pyhooks.checkers.phases import OK
 from pyhooks.history.events import TEST, IdleDetails, VersionsDetails
 from pyhooks.kafka import tools, topics
 from pyhooks.patchset.distribution import Distribution
-from pyhooks.workload.requirement_changes import change
+from pyhooks.workload.requirement_changes import change_topic
 
 USABLE = re.compile(r"^\s*(\w+)\((\d+)\):.*\[usable: (\d+)\]", re.MULTILINE)
 
@@ -94,7 +94,7 @@ class KipTest(RackScenario):
                 self.go_on()
                 self.history.add(IdleDetails(topic="idle"))
                 for name in ("plain", "idle"):
-                    change(self.kafka.admin, name, self.history, min_racks=1)
+                    change_topic(self.kafka.admin, name, self.history, min_racks=1)
                 self.go_on()
                 self.phase("lowered", "plain")
                 self.phase("lowered, idle until now", "idle")
@@ -114,10 +114,10 @@ class KipTest(RackScenario):
         with self.driven([spec("plain", AAB, 2, 2)], [LoadSpec("plain")]):
             with self.fault("kill", rack=LOST):
                 self.wait_isr({1, 2}, "plain")
-                change(self.kafka.admin, "plain", self.history, min_racks=1)
+                change_topic(self.kafka.admin, "plain", self.history, min_racks=1)
                 self.go_on()
             topics.wait_settled(self.kafka.admin, self.specs)
-            change(self.kafka.admin, "plain", self.history, min_racks=2)
+            change_topic(self.kafka.admin, "plain", self.history, min_racks=2)
             self.phase("all restored", "plain")
             with self.fault("kill", rack=LOST):
                 self.wait_isr({1, 2}, "plain")

@@ -42,7 +42,7 @@ from pyhooks.kafka import bulk_topics, gate, topics
 from pyhooks.kafka.bulk_topics import Wide
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.final_reader import read_all
-from pyhooks.workload.known_errors import note_known
+from pyhooks.workload.known_errors import note_known_errors
 
 REMAIN = frozenset({1, 2, 5})
 # topics that the gate affects: two replicas in rack a, which leads, one in rack b
@@ -91,7 +91,7 @@ class LoadTest(RackScenario):
         """Start only the clients: each arm has its own cluster."""
         self.results = Path(TestContext.results_dir(self.test_context, self.test_context.test_index))
         self.history = self.kafka.notes = History(self.results / "history.jsonl")
-        note_known(self.history, [CLIENT])
+        note_known_errors(self.history, [CLIENT])
         self.clients.start()
 
     @cluster(num_nodes=9)

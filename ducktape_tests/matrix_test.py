@@ -97,7 +97,7 @@ class _Matrix(RackScenario):
                 successor, what=f"a successor of controller {previous.name}", timeout_s=LEADER_S, interval_s=0.5
             )
             self.kafka.start_kafka(previous)
-            quorum_changes.wait_follows(self.kafka, previous, self.kafka.brokers())
+            quorum_changes.wait_caught_up(self.kafka, previous, self.kafka.brokers())
         return active.site
 
     def _active(self) -> Node:

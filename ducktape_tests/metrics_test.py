@@ -16,7 +16,7 @@ from pyhooks.core.wait import wait_for
 from pyhooks.history.events import MetricsDetails
 from pyhooks.kafka import topics
 from pyhooks.patchset.distribution import Distribution
-from pyhooks.workload.requirement_changes import change
+from pyhooks.workload.requirement_changes import change_topic
 
 TURNS = 2
 # for the first record, which waits for the metadata of its topic; a rejection does not need that long
@@ -74,12 +74,12 @@ class MetricsTest(RackScenario):
                         for name, expect in PROBED.items():
                             self.phase(f"without rack b, {name}, {turn}", name, expect)
                         if turn == 0:
-                            change(self.kafka.admin, "changed", self.history, min_racks=1)
+                            change_topic(self.kafka.admin, "changed", self.history, min_racks=1)
                 for one in SPECS:
                     self.wait_isr(one.replicas, one.name)
                 topics.elect_preferred(self.kafka.admin)
                 topics.wait_settled(self.kafka.admin, SPECS)
-                change(self.kafka.admin, "changed", self.history, min_racks=2)
+                change_topic(self.kafka.admin, "changed", self.history, min_racks=2)
                 for name in PROBED:
                     self.phase(f"rack b back, {name}", name)
         self.drain()

@@ -24,8 +24,8 @@ from pyhooks.lab import metadata_records
 from pyhooks.lab.disks import DATA
 from pyhooks.lab.topology import Node
 from pyhooks.patchset.distribution import Distribution
-from pyhooks.workload.known_errors import note_known
-from pyhooks.workload.requirement_changes import change
+from pyhooks.workload.known_errors import note_known_errors
+from pyhooks.workload.requirement_changes import change_topic
 
 # Without this broker the replicas are in one rack. It is restarted before those of rack a.
 THIRD = 3
@@ -76,7 +76,7 @@ class RollingTest(RackScenario):
             LoadSpec("patched", "idempotent", "patched", 10, LONG),
             LoadSpec("rdkafka", "idempotent", "confluent", 10, LONGER),
         ]
-        note_known(self.history, [STOCK_CLIENT, "confluent"])
+        note_known_errors(self.history, [STOCK_CLIENT, "confluent"])
         with self.driven(specs, loads):
             self._request_racks("all stock")
             self._roll_all("overlay")
@@ -151,7 +151,7 @@ class RollingTest(RackScenario):
         if "stock" in self._software.values():
             row["the feature"] = self._ask_level(feature_levels.UPGRADE, 1)
         try:
-            change(self.kafka.admin, "patched", self.history, min_racks=2)
+            change_topic(self.kafka.admin, "patched", self.history, min_racks=2)
             row["R=2"] = "accepted"
         except topics.RefusedError as error:
             row["R=2"] = str(error)
@@ -194,7 +194,7 @@ class RollingTest(RackScenario):
         """Enable the feature and R=2 on an all-overlay cluster, and check that a broker without overlay can't join."""
         self._ask_level(feature_levels.UPGRADE, 1)
         for name in ("patched", "stock"):
-            change(self.kafka.admin, name, self.history, min_racks=2)
+            change_topic(self.kafka.admin, name, self.history, min_racks=2)
         node = self.kafka.broker(THIRD)
         self.kafka.stop_kafka(node)
         self._probe_one_rack("R=2", NOT_ENOUGH_RACKS)
@@ -222,7 +222,7 @@ class RollingTest(RackScenario):
         row["the feature"] = self._ask_level(feature_levels.DOWNGRADE, 0)
         self._rows.append(row)
         for name in ("patched", "stock"):
-            change(self.kafka.admin, name, self.history, min_racks=1)
+            change_topic(self.kafka.admin, name, self.history, min_racks=1)
         self._ask_level(feature_levels.DOWNGRADE, 0)
         (epoch,) = EPOCH.findall(feature_level.features_tool(self.kafka, "describe"))
         for node in self.kafka.topology.nodes:

@@ -35,7 +35,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import write_json, write_text
 from pyhooks.core.wait import wait_for
 from pyhooks.faults import kinds
-from pyhooks.faults.injection import Target, applied
+from pyhooks.faults.injection import FaultTarget, inject_all
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.events import Edge, ObservationDetails, PhaseDetails, ProduceDetails
 from pyhooks.history.outcomes import ERRORS
@@ -48,7 +48,7 @@ from pyhooks.lab.disks import read_disks
 from pyhooks.lab.topology import Node
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.final_reader import ISOLATIONS, read_all
-from pyhooks.workload.requirement_changes import change_default, note_made
+from pyhooks.workload.requirement_changes import change_default, note_created
 
 # Replicas in racks a, a, b: without rack b, M=2 is met and R=2 is not. And in racks a, b, c.
 AAB, ABC = (1, 2, 3), (1, 3, 5)
@@ -226,7 +226,7 @@ class RackScenario(Test):
             topics.create(self.kafka.admin, new)
         for one in new:
             self.kafka.wait_log(one.name, one.replicas)
-            note_made(self.history, one.name, self._requirement(one))
+            note_created(self.history, one.name, self._requirement(one))
         self.specs += new
         previous, self.extra_topics = (self.observer, self.extra_topics), tuple(also)
         bootstrap = self.kafka.topology.bootstrap
@@ -408,9 +408,9 @@ class RackScenario(Test):
     @contextmanager
     def fault(self, kind: str, *, rack: str = "", broker: int = 0, **settings: Any) -> Iterator[None]:
         """Inject a fault of a rack or a broker, with its proofs, for the duration of a block."""
-        target = Target.rack(self.kafka, rack) if rack else Target.broker(self.kafka, str(broker))
+        target = FaultTarget.rack(self.kafka, rack) if rack else FaultTarget.broker(self.kafka, str(broker))
         previous = self.unresponsive
-        with applied(kinds.build(self.kafka, kind, target, settings), self.history):
+        with inject_all(kinds.create_fault(self.kafka, kind, target, settings), self.history):
             # A broker that is cut off only from some racks responds to clients.
             if kind in SILENT and not settings.get("peers"):
                 self.unresponsive |= {node.name for node in target.nodes}
@@ -421,7 +421,7 @@ class RackScenario(Test):
 
     def supports(self, kind: str, step: str) -> bool:
         """Return whether this cluster supports a kind of fault; if not, add the step to ``left-out.json``."""
-        if kind != SLOW or self.kafka.ways.slows:
+        if kind != SLOW or self.kafka.network.slows:
             return True
         self.left_out.append(step)
         write_json(self.results / LEFT_OUT, self.left_out)

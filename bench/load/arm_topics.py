@@ -63,8 +63,8 @@ def require(client: AdminClient, on: Mapping[str, str], arms: Sequence[Arm], kno
         topics.alter(client, topic, {MIN_INSYNC_REPLICAS: str(value.replicas), MIN_INSYNC_RACKS: str(value.racks)})
     for topic, value in changed.items():
         wait_for(
-            lambda topic=topic, value=value: requirement_changes.ask(client, topic).all_tell(value),  # type: ignore[misc]
-            what=f"the brokers of {topic} to go by {requirement_changes.words(value)}",
+            lambda topic=topic, value=value: requirement_changes.query_requirements(client, topic).all_report(value),  # type: ignore[misc]
+            what=f"the brokers of {topic} to go by {requirement_changes.requirement_text(value)}",
             timeout_s=IN_FORCE_S,
             interval_s=POLL_S,
         )

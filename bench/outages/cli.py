@@ -87,7 +87,7 @@ def _measured(
     from bench.outages.outage_run import estimate_s
     from bench.plan.lab_topology import check_machine
     from bench.progress import clock
-    from pyhooks.lab.cli import within
+    from pyhooks.lab.cli import run_in_lab
     from pyhooks.patchset import builder
 
     if os.environ.get("RACKGATE_LAB"):
@@ -107,7 +107,7 @@ def _measured(
         words = [sys.executable, "-m", "bench.outages.outage_run", "--plan", plan.name, "--plans", str(file)]
         words += ["--lab", lab.topology, "--run-id", run_id, "--master", master]
         words += ["--on-stderr"] if quiet else []
-        status = within(lab.topology, folder, words, bare=False, stock=False)
+        status = run_in_lab(lab.topology, folder, words, bare=False, stock=False)
         if status:
             raise typer.Exit(status)
         found.append(read_object(folder / "found.json", "the lab's run writes it"))

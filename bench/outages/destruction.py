@@ -17,12 +17,12 @@ from bench.run.lab_session import LateError, driven, pause_until
 from pyhooks.checkers.cluster_view import Look, looks
 from pyhooks.core.errors import RackgateError
 from pyhooks.faults import registry
-from pyhooks.faults.injection import Target as Taken
+from pyhooks.faults.injection import FaultTarget as Taken
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.events import FaultDetails
 from pyhooks.kafka import topics
 from pyhooks.workload.pacing import NS
-from pyhooks.workload.topic_observer import watched
+from pyhooks.workload.topic_observer import observe_topics
 
 LEFT_S = 40.0
 LED_S = 60.0
@@ -122,7 +122,7 @@ def _drive(
     gone = context.brokers_of(plan.away)
     left = frozenset(broker for broker in plan.replicas if broker not in gone)
     survivors = ",".join(node.address for node in lab.brokers() if node.site not in (plan.away, plan.destroyed))
-    with watched(survivors, names, context.racks, history, interval_s=timing.isr_poll_s):
+    with observe_topics(survivors, names, context.racks, history, interval_s=timing.isr_poll_s):
         slots = tuple(
             schedule.Slot("outage", 0, arm.topic, arm.topic, 0, round(seconds * NS), 0, timing.rate_per_s, 0)
             for arm in arms
@@ -131,9 +131,9 @@ def _drive(
         with ExitStack() as stack:
             with driven(context.spark, history, load, context.folder / load.name) as done:
                 pause_until(load.start_ns + round(timing.before_s * NS), done, "the time of the fault")
-                stack.enter_context(registry.applied(lab, way, Taken.rack(lab, plan.away), history))
+                stack.enter_context(registry.fault_applied(lab, way, Taken.rack(lab, plan.away), history))
                 topics.wait_isrs(context.admin, dict.fromkeys(names, left), LEFT_S)
-            with registry.applied(lab, "wipe", Taken.rack(lab, plan.destroyed), history):
+            with registry.fault_applied(lab, "wipe", Taken.rack(lab, plan.destroyed), history):
                 pass
 
 

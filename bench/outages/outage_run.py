@@ -34,7 +34,7 @@ from pyhooks.core import exit_status
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import write_json
 from pyhooks.faults import registry
-from pyhooks.faults.injection import Target as Taken
+from pyhooks.faults.injection import FaultTarget as Taken
 from pyhooks.history.event_log import History
 from pyhooks.jvm.client import start_quietly
 from pyhooks.jvm.java_exception import JavaError
@@ -42,8 +42,8 @@ from pyhooks.kafka import topics
 from pyhooks.workload import producer_clients
 from pyhooks.workload import producer_plan as produceplan
 from pyhooks.workload.pacing import NS
-from pyhooks.workload.producer import Producing
-from pyhooks.workload.topic_observer import watched
+from pyhooks.workload.producer import ProducerRun
+from pyhooks.workload.topic_observer import observe_topics
 
 if TYPE_CHECKING:
     pass
@@ -154,7 +154,7 @@ def _outage(context: OutageContext, name: str, number: int, fault: str, arms: Se
     with (
         probing(context, names, history, notes),
         refusal_metrics.polled(context.target.lab, history, context.plan.meter_poll_s),
-        watched(survivors, names, context.racks, history, interval_s=plan.isr_poll_s),
+        observe_topics(survivors, names, context.racks, history, interval_s=plan.isr_poll_s),
     ):
         # one client per topic: arms on several placements have the same id and would share a client
         slots = tuple(replace(slot, arm=slot.topic) for slot in schedule.outage_slots(plan, arms))
@@ -163,7 +163,9 @@ def _outage(context: OutageContext, name: str, number: int, fault: str, arms: Se
             fault_ns = load.start_ns + round(plan.before_s * NS)
             pause_until(fault_ns, done, "the time of the fault")
             try:
-                with registry.applied(context.target.lab, fault, Taken.rack(context.target.lab, plan.rack), history):
+                with registry.fault_applied(
+                    context.target.lab, fault, Taken.rack(context.target.lab, plan.rack), history
+                ):
                     pause_until(fault_ns + round(plan.during_s * NS), done, "the time of the heal")
             except LateError:
                 raise
@@ -186,7 +188,7 @@ def _outage(context: OutageContext, name: str, number: int, fault: str, arms: Se
 @contextmanager
 def probing(context: OutageContext, names: Sequence[str], history: History, notes: list[str]) -> Iterator[None]:
     """Run a probe without retries while the block runs; it has one client, and so one connection, per topic."""
-    plan = produceplan.Plan(
+    plan = produceplan.ProducerPlan(
         bootstrap=context.target.bootstrap,
         topics=tuple(names),
         rate_per_s=context.plan.timing.probe_rate_per_s,
@@ -198,8 +200,11 @@ def probing(context: OutageContext, names: Sequence[str], history: History, note
         timeout_ms=context.plan.probe_timeout_ms,
         name=produceplan.PROBE_PROCESS,
     )
-    probe = Producing(
-        plan, history, lambda run_id: producer_clients.make(plan.client, plan.settings(run_id)), dict.fromkeys(names, 1)
+    probe = ProducerRun(
+        plan,
+        history,
+        lambda run_id: producer_clients.create_client(plan.client, plan.settings(run_id)),
+        dict.fromkeys(names, 1),
     )
     pool = ThreadPoolExecutor(1)
     running = pool.submit(probe.run)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bench.analysis.availability import NS, Fault
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.events import MetricsDetails
-from pyhooks.lab.mbeans import Reading, SocketSource, lab_sources
+from pyhooks.lab.mbeans import MetricsReading, SocketSource, lab_sources
 from pyhooks.lab.metrics import Poller
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ class Meters:
         """Rack of the broker."""
         return self.source.rack
 
-    def read(self, timeout_s: float) -> Reading:
-        """Read the metrics; see ``pyhooks.lab.mbeans.Source``.
+    def read(self, timeout_s: float) -> MetricsReading:
+        """Read the metrics; see ``pyhooks.lab.mbeans.MetricsSource``.
 
         Raises:
             RackgateError: there was no complete response in time.
         """
-        return self.source.ask(BEANS, timeout_s)
+        return self.source.query(BEANS, timeout_s)
 
 
 def polled(lab: Lab, history: History, interval_s: float) -> Poller:

@@ -59,11 +59,11 @@ def check_machine(topologies: Sequence[str], master: str) -> None:
         RackgateError: something is missing, or a topology does not exist.
     """
     check_programs()
-    running_labs.way()
-    labs_mb = memory.of_labs([topology.load(topology.find(name)) for name in topologies], at_once=1)
+    running_labs.namespace_method()
+    labs_mb = memory.concurrent_labs_memory_mb([topology.load(topology.find(name)) for name in topologies], at_once=1)
     # the Spark driver runs beside the lab, whatever the master
     what = f"a lab of {' or '.join(topologies)} ({labs_mb} MiB) with Spark at {master} ({memory.SPARK_MB} MiB)"
-    memory.require(labs_mb + memory.SPARK_MB, what, "take a topology with fewer nodes or a lower heap_mb")
+    memory.require_memory(labs_mb + memory.SPARK_MB, what, "take a topology with fewer nodes or a lower heap_mb")
 
 
 def write(name: str, link: str, folder: Path) -> Path:
@@ -73,6 +73,6 @@ def write(name: str, link: str, folder: Path) -> Path:
         RackgateError: the topology does not exist.
     """
     file = folder / f"{Path(name).stem}-{link}.toml"
-    netem = link_emulation.has_netem(running_labs.way().words)
+    netem = link_emulation.has_netem(running_labs.namespace_method().words)
     write_text(file, text(topology.load(topology.find(name)), link, netem=netem))
     return file

@@ -248,7 +248,7 @@ def _contrary(this: Session, cell: Cell, names: Sequence[str]) -> str:
         for name in names
         if name not in states or states[name].isr != isr or states[name].leader != cell.reached.isr[0]
     ]
-    told = this.target.contrary(cell.reached)
+    told = this.target.contradiction(cell.reached)
     return "; ".join([*wrong, *([told] if told else [])])
 
 

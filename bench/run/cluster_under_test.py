@@ -49,7 +49,7 @@ class Target(Protocol):
     def state(self, reached: Reached, history: History) -> AbstractContextManager[object]:
         """Kill brokers and slow brokers down while the block runs, with proof."""
 
-    def contrary(self, reached: Reached) -> str:
+    def contradiction(self, reached: Reached) -> str:
         """Return what contradicts that ``state`` is in force at this moment; empty if nothing does."""
 
     def without(self, brokers: Sequence[int]) -> str:
@@ -98,33 +98,33 @@ class LabTarget:
     def outage(self, rack: str, history: History) -> AbstractContextManager[object]:
         """Kill every broker of the rack while the block runs."""
         from pyhooks.faults import registry
-        from pyhooks.faults.injection import Target as Taken
+        from pyhooks.faults.injection import FaultTarget as Taken
 
-        return registry.applied(self.lab, "kill", Taken.rack(self.lab, rack), history)
+        return registry.fault_applied(self.lab, "kill", Taken.rack(self.lab, rack), history)
 
     @contextmanager
     def state(self, reached: Reached, history: History) -> Iterator[None]:
         """Kill brokers and slow brokers down, one after the other; heal them in the opposite order."""
         from pyhooks.faults import registry
-        from pyhooks.faults.injection import Target as Taken
+        from pyhooks.faults.injection import FaultTarget as Taken
 
         with ExitStack() as stack:
             for broker in reached.dead:
                 taken = Taken.broker(self.lab, str(broker))
-                stack.enter_context(registry.applied(self.lab, "kill", taken, history))
+                stack.enter_context(registry.fault_applied(self.lab, "kill", taken, history))
             for broker in reached.slow:
                 taken = Taken.broker(self.lab, str(broker))
-                stack.enter_context(registry.applied(self.lab, "slow", taken, history, rtt_ms=SLOW_RTT_MS))
+                stack.enter_context(registry.fault_applied(self.lab, "slow", taken, history, rtt_ms=SLOW_RTT_MS))
             yield
 
-    def contrary(self, reached: Reached) -> str:
+    def contradiction(self, reached: Reached) -> str:
         """Probe all faults again; return those that are not in force: dead brokers not dead, slow ones not slow."""
         from pyhooks.faults import registry
 
-        found = registry.active()
+        found = registry.active_faults()
         if len(found) != len(reached.dead) + len(reached.slow):
-            return f"{len(found)} faults are in force: {'; '.join(one.text for one in found) or 'none'}"
-        told = (one.injection(self.lab, History(self.lab.history_path)).contrary() for one in found)
+            return f"{len(found)} faults are in force: {'; '.join(one.description for one in found) or 'none'}"
+        told = (one.injection(self.lab, History(self.lab.history_path)).contradiction() for one in found)
         return "; ".join(one for one in told if one)
 
     def without(self, brokers: Sequence[int]) -> str:

@@ -141,7 +141,7 @@ class ClusterTarget:
             raise _no_faults(f"brokers {', '.join(map(str, (*reached.dead, *reached.slow)))}")
         yield
 
-    def contrary(self, reached: Reached) -> str:  # noqa: ARG002 - as a lab's
+    def contradiction(self, reached: Reached) -> str:  # noqa: ARG002 - as a lab's
         """Return an empty text: without faults only the topics can contradict a state."""
         return ""
 

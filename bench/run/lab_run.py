@@ -38,7 +38,7 @@ from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History
 from pyhooks.kafka import topics
 from pyhooks.workload.pacing import NS
-from pyhooks.workload.topic_observer import watched
+from pyhooks.workload.topic_observer import observe_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -192,7 +192,7 @@ def _outage(this: Session, racks: dict[int, str], plan: OutagePlan, lead_s: floa
     load = this.load(f"{OUTAGE}-{start_ns // 1_000_000}", schedule.outage_slots(plan, arms), start_ns)
     path = this.store.unfinished(load.name)
     notes: list[str] = []
-    watch = watched(survivors, names, racks, this.history, interval_s=plan.isr_poll_s)
+    watch = observe_topics(survivors, names, racks, this.history, interval_s=plan.isr_poll_s)
     with watch, this.driven(load, path) as done, probing(this, plan, names, start_ns, notes):
         fault_ns = start_ns + round(plan.before_s * NS)
         pause_until(fault_ns, done, "the time of the fault")

@@ -24,8 +24,8 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.events import KilledDetails, TornDetails
-from pyhooks.workload.processes import ending
-from pyhooks.workload.standby_producer import ASKED, TOLD
+from pyhooks.workload.processes import stopped_after
+from pyhooks.workload.standby_producer import REQUESTS, RESPONSES
 
 GRACE_S = 90.0
 # Upper limit only: each plan has its own time limits, far below this one.
@@ -198,7 +198,7 @@ class Clients(Service):
         self._plans += 1
         remote = f"{self.host.scratch}/plan-{self._plans}.jsonl"
         line = f"{self._plans} {shlex.join([*arguments, '--history', remote])}"
-        request, response = (shlex.quote(f"{self.host.scratch}/{name}") for name in (ASKED, TOLD))
+        request, response = (shlex.quote(f"{self.host.scratch}/{name}") for name in (REQUESTS, RESPONSES))
         pipes = f"printf '%s\\n' {shlex.quote(line)} > {request} && head -n 1 {response}"
         reply = self.host.account.ssh_output(f"timeout {PLAN_S} sh -c {shlex.quote(pipes)}", allow_fail=True).decode()
         if reply.split() != [str(self._plans), "0"]:
@@ -214,7 +214,7 @@ class Clients(Service):
     def _start_producer(self) -> RemoteProcess:
         scratch = self.host.scratch
         command = [self.host.python, "-m", "pyhooks.workload.standby_producer", "--folder", scratch]
-        pipes = shlex.join(["mkfifo", f"{scratch}/{ASKED}", f"{scratch}/{TOLD}"])
+        pipes = shlex.join(["mkfifo", f"{scratch}/{REQUESTS}", f"{scratch}/{RESPONSES}"])
         self._started.append(RemoteProcess(self.host, command, f"{scratch}/standby.log", pipes))
         return self._started[-1]
 
@@ -231,7 +231,7 @@ class Clients(Service):
             hosts: the host of each program; the clients' node by default.
         """
         pairs = zip(hosts or [self.host] * len(many), many, strict=True)
-        with ending(self._start(host, workload, arguments, history) for host, arguments in pairs) as programs:
+        with stopped_after(self._start(host, workload, arguments, history) for host, arguments in pairs) as programs:
             yield programs
 
     def _start(self, host: ClientHost, workload: str, arguments: Sequence[str], history: History) -> Program:

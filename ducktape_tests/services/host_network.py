@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.lab.lab import Lab
-from pyhooks.lab.network_faults import LabWays, Ways
+from pyhooks.lab.network_faults import LabNetwork, NetworkControl
 from pyhooks.lab.topology import Node, Topology
 
 # Separate tables, because a broker may be cut off while its rack is cut off, too.
@@ -30,7 +30,7 @@ $root nft -f - << RULES
 """
 
 
-def of_lab(topology: Topology) -> LabWays:
+def of_lab(topology: Topology) -> LabNetwork:
     """Return the network faults of the lab that this process and the cluster run in.
 
     Args:
@@ -44,7 +44,7 @@ def of_lab(topology: Topology) -> LabWays:
         raise RackgateError(
             f"topology of the lab: {lab.topology.name}, of the cluster: {topology.name}; both must be the same"
         )
-    return lab.ways
+    return lab.network
 
 
 def _unsupported(what: str) -> Callable[..., NoReturn]:
@@ -199,5 +199,5 @@ def _checked(address: str) -> None:
 
 if TYPE_CHECKING:
 
-    def _all_that_faults_need(ways: HostNetwork) -> Ways:
+    def _all_that_faults_need(ways: HostNetwork) -> NetworkControl:
         return ways

@@ -36,12 +36,12 @@ from pyhooks.history.events import (
 from pyhooks.kafka import quorum_state, tools, topics
 from pyhooks.kafka.quorum_state import Quorum
 from pyhooks.lab import echo, kafka_process, metadata_records, quorum_changes
-from pyhooks.lab.disks import DATA, Disk
-from pyhooks.lab.echo import Rtt
+from pyhooks.lab.disks import DATA, BrokerDisk
+from pyhooks.lab.echo import RoundTripTimes
 from pyhooks.lab.lab import BOOT_TIMEOUT_S
 from pyhooks.lab.mbeans import SOCKET
-from pyhooks.lab.network_faults import Ways
-from pyhooks.lab.running_cluster import ProcessState, RunningCluster, state_of
+from pyhooks.lab.network_faults import NetworkControl
+from pyhooks.lab.running_cluster import ProcessState, RunningCluster, process_state_of
 from pyhooks.lab.topology import Node, Topology
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Hosts:
         java: JVM options of Kafka's processes. By default only the first compiler is enabled: within the minutes of a
             test the second one costs more CPU time than it saves.
         accounts: ducktape's accounts by node name.
-        ways: network faults between the hosts.
+        network: network faults between the hosts.
         cluster_id: Kafka's cluster id.
         directory_ids: controller id to directory id, for a new cluster.
         folder: folder on each host for all of Kafka's files.
@@ -105,7 +105,7 @@ class Hosts:
     archives: Mapping[str, str] = MappingProxyType({})
     java: Sequence[str] = ("-XX:TieredStopAtLevel=1",)
     accounts: Mapping[str, Any]
-    ways: Ways
+    network: NetworkControl
     cluster_id: str
     directory_ids: Mapping[int, str]
     folder: HostFolder = HostFolder()
@@ -213,12 +213,12 @@ class Hosts:
         """Return the PID of the node's Kafka process, or None if it does not run."""
         pid = self.run_on(node, f"cat {shlex.quote(self.home)}/{host_folder.PID} 2> /dev/null || true").strip()
         # A process that has ended stays in /proc until its parent reaps it, as in a container without init.
-        return int(pid) if pid and state_of(self._stat(node, int(pid))) != "down" else None
+        return int(pid) if pid and process_state_of(self._stat(node, int(pid))) != "down" else None
 
     def process_state(self, node: Node) -> ProcessState:
         """Return the state of the node's Kafka process, from its entry in /proc."""
         pid = self.kafka_pid(node)
-        return "down" if pid is None else state_of(self._stat(node, pid))
+        return "down" if pid is None else process_state_of(self._stat(node, pid))
 
     def _stat(self, node: Node, pid: int) -> list[str]:
         return process.parse_stat(self.run_on(node, f"cat /proc/{pid}/stat 2> /dev/null || true"))
@@ -292,7 +292,7 @@ class Hosts:
             [f"-XX:SharedArchiveFile={archive}"] if archive and self._test(node, f"-e {shlex.quote(archive)}") else []
         )
 
-    def all_run(self, nodes: Sequence[Node]) -> None:
+    def check_running(self, nodes: Sequence[Node]) -> None:
         """Check that Kafka runs on all nodes."""
         for node in nodes:
             if self.kafka_pid(node) is None:
@@ -307,7 +307,7 @@ class Hosts:
         wanted = {node.node_id for node in nodes}
 
         def ready() -> bool:
-            self.all_run(nodes)
+            self.check_running(nodes)
             return wanted <= topics.unfenced(self.admin)
 
         wait_for(ready, what=f"brokers {sorted(wanted)} registered and unfenced", timeout_s=timeout_s, interval_s=0.3)
@@ -352,13 +352,13 @@ class Hosts:
             raise RackgateError(f"{node.name}: Kafka runs, so the disk can't be deleted")
         identity = self.directory_id(node)
         # Renamed first, so that a disk exists completely or not at all.
-        self.run_in_folder(node, 'rm -rf -- "$2"; mv -- "$1" "$2"; rm -rf -- "$2"', DATA, quorum_changes.GONE)
+        self.run_in_folder(node, 'rm -rf -- "$2"; mv -- "$1" "$2"; rm -rf -- "$2"', DATA, quorum_changes.DELETED_NAME)
         return identity
 
-    def copy_disk(self, node: Node, into: Path) -> Disk:
+    def copy_disk(self, node: Node, into: Path) -> BrokerDisk:
         """Copy the logs of a broker, without indexes, into a local folder; a missing disk gives an empty copy."""
         stopped = self.kafka_pid(node) is None
-        disk = Disk(node.node_id, node.site, into / DATA, stopped)
+        disk = BrokerDisk(node.node_id, node.site, into / DATA, stopped)
         if not self._test(node, f"-d {shlex.quote(self.data)}"):
             return disk
         without = " ".join(f"--exclude='*.{kind}'" for kind in ("index", "timeindex", "txnindex"))
@@ -380,10 +380,10 @@ class Hosts:
     def metadata_log(self, node: Node, history: History) -> None:
         """Write the metadata log of a controller whose Kafka does not run into a history."""
         segments = self.run_on(node, f"ls {shlex.quote(self.data)}/{metadata_records.TOPIC}/*.log").splitlines()
-        command = tools.command(self.classpath, "dump-log", metadata_records.words(segments), "")
-        records = metadata_records.parse(self.run_on(node, shlex.join(command)))
+        command = tools.command(self.classpath, "dump-log", metadata_records.dump_arguments(segments), "")
+        records = metadata_records.parse_dump(self.run_on(node, shlex.join(command)))
         ahead_ns, error_ns = self._wall_clock(node)
-        metadata_records.note(records, history, controller=node.node_id, ahead_ns=ahead_ns, error_ns=error_ns)
+        metadata_records.write_events(records, history, controller=node.node_id, ahead_ns=ahead_ns, error_ns=error_ns)
 
     def server_logs(self, nodes: Sequence[Node], history: History) -> None:
         """Write the server logs of nodes into a history, or that a log can't be read."""
@@ -427,7 +427,7 @@ class Hosts:
 
     def clear_disk(self, node: Node) -> None:
         """Delete the remains of a disk that is not formatted."""
-        self.run_in_folder(node, 'rm -rf -- "$@"', DATA, quorum_changes.GONE)
+        self.run_in_folder(node, 'rm -rf -- "$@"', DATA, quorum_changes.DELETED_NAME)
 
     def replace_disks(self, nodes: Sequence[Node]) -> None:
         """Format the unformatted disks of ``nodes``, start Kafka on all, and make their controllers voters again."""
@@ -456,21 +456,21 @@ class Hosts:
 
     # -- the network ------------------------------------------------------------------------------------------------
 
-    def answers(self, target: Node, source: Node | None = None) -> bool:
+    def replies(self, target: Node, source: Node | None = None) -> bool:
         """Return whether ``target`` responds to echo requests from ``source`` (None: from the test driver).
 
         Raises:
             RackgateError: ping itself failed, so the result is unknown.
         """
         if source is None:
-            return echo.answers(target.ip, None)
-        status = self._status(source, shlex.join(echo.ping(target.ip)))
+            return echo.replies(target.ip, None)
+        status = self._status(source, shlex.join(echo.ping_command(target.ip)))
         # 1: no response; any other status is an error of ping itself.
         if status not in (0, 1):
             raise RackgateError(f"{source.name}: ping {target.ip} ended with status {status}")
         return status == 0
 
-    def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> Rtt:
+    def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> RoundTripTimes:
         """Measure the round-trip time to ``target`` from ``source`` (None: from the test driver).
 
         Raises:
@@ -479,12 +479,14 @@ class Hosts:
         if source is None:
             return echo.measure("clients", target.name, target.ip, None, count)
         # Without a response, ping exits with 1 and reports it in the text that is parsed here.
-        text = self.run_on(source, f"{shlex.join(echo.ping(target.ip, count, echo.SLOWEST_S))} || test $? -eq 1", 120)
-        return echo.parse(source.name, target.name, count, text)
+        text = self.run_on(
+            source, f"{shlex.join(echo.ping_command(target.ip, count, echo.MEASUREMENT_WAIT_S))} || test $? -eq 1", 120
+        )
+        return echo.parse_ping(source.name, target.name, count, text)
 
 
 if TYPE_CHECKING:
 
-    def _all_that_faults_need(hosts: Hosts) -> tuple[RunningCluster, quorum_changes.Disks]:
+    def _all_that_faults_need(hosts: Hosts) -> tuple[RunningCluster, quorum_changes.QuorumCluster]:
         # Checked for this class and not for the service, whose untyped base class would satisfy any protocol.
         return hosts, hosts

@@ -20,7 +20,7 @@ from pyhooks.kafka import reassignments, tools
 from pyhooks.kafka.bulk_topics import Wide
 from pyhooks.lab import kafka_process
 from pyhooks.lab.lab import ACTIVE_CONTROLLER, BOOT_TIMEOUT_S
-from pyhooks.lab.network_faults import Ways
+from pyhooks.lab.network_faults import NetworkControl
 from pyhooks.lab.node import NODE_DISK
 from pyhooks.lab.topology import Node, Topology
 from pyhooks.patchset.distribution import Distribution
@@ -51,7 +51,7 @@ class RackKafka(Hosts, Service):
         in_lab = all(isinstance(account, LabAccount) for account in self.accounts.values())
         self.folder = HostFolder(str(NODE_DISK.resolve()) if in_lab else host_root(context.globals))
         self._claimed: set[str] = set()
-        self.ways: Ways = of_lab(self.topology) if in_lab else HostNetwork(self.topology, self.run_on)
+        self.network: NetworkControl = of_lab(self.topology) if in_lab else HostNetwork(self.topology, self.run_on)
         # ducktape collects these files after the test.
         self.logs = {"server_log": {"path": self.log, "collect_default": True}}
 
@@ -95,8 +95,8 @@ class RackKafka(Hosts, Service):
     def clean_node(self, node: Any, **_: Any) -> None:
         """End processes that a killed run left on a host, delete the folder, and remove the host's network cuts."""
         self.run_in_folder(self._node(node), DELETE)
-        if isinstance(self.ways, HostNetwork):
-            self.ways.forget(self._node(node))
+        if isinstance(self.network, HostNetwork):
+            self.network.forget(self._node(node))
 
     # -- queries and actions for tests -------------------------------------------------------------------------------
 

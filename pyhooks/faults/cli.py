@@ -13,8 +13,8 @@ from rich.console import Console
 from pyhooks.core.durations import seconds
 from pyhooks.core.terminal import plain, visible
 from pyhooks.faults import registry
-from pyhooks.faults.injection import Target
-from pyhooks.faults.registry import Active
+from pyhooks.faults.injection import FaultTarget
+from pyhooks.faults.registry import FaultRecord
 from pyhooks.lab import running_labs
 from pyhooks.lab.cli import JsonOption, LabOption
 from pyhooks.lab.lab import Lab
@@ -46,12 +46,12 @@ def _apply(
     as_json: bool,
 ) -> None:
     until_s = seconds(duration, "--for") if duration else None
-    if not running_labs.inside(lab_name):
-        raise typer.Exit(running_labs.enter_again(lab_name))
+    if not running_labs.runs_inside(lab_name):
+        raise typer.Exit(running_labs.rerun_inside(lab_name))
     lab = Lab.attach()
-    target = Target.rack(lab, name) if target_kind == "rack" else Target.broker(lab, name)
+    target = FaultTarget.rack(lab, name) if target_kind == "rack" else FaultTarget.broker(lab, name)
     now_ns = time.monotonic_ns()
-    wanted = Active(
+    wanted = FaultRecord(
         kind=kind,
         target_kind=target_kind,
         target=target.name,
@@ -60,36 +60,38 @@ def _apply(
         until_ns=None if until_s is None else now_ns + round(until_s * 1e9),
     )
     console = Console(stderr=True, highlight=False)
-    with registry.injected(lab, wanted, stays=until_s is None):
+    with registry.fault_injected(lab, wanted, stays=until_s is None):
         if until_s is None:
-            _say(as_json, f"{kind}: {target} is away, proved; give it back with: {_heal_line(target)}", kind, target)
+            _report(
+                as_json, f"{kind}: {target} is away, proved; give it back with: {_heal_command(target)}", kind, target
+            )
             return
         with console.status("") as shown:
             end = time.monotonic() + until_s
             while (left_s := end - time.monotonic()) > 0:
                 shown.update(plain(f"{kind}: {target} is away, proved; healed in {left_s:.0f} s (Ctrl-C: now)"))
                 time.sleep(min(0.5, left_s))
-    _say(as_json, f"{kind}: {target} was away for {until_s:g} s and is back, proved", kind, target)
+    _report(as_json, f"{kind}: {target} was away for {until_s:g} s and is back, proved", kind, target)
 
 
-def _heal_line(target: Target) -> str:
+def _heal_command(target: FaultTarget) -> str:
     return f"rackgate {target.kind} heal {target.name if target.kind == 'rack' else target.nodes[0].node_id}"
 
 
-def _say(as_json: bool, text: str, kind: str, target: Target) -> None:
+def _report(as_json: bool, text: str, kind: str, target: FaultTarget) -> None:
     typer.echo(json.dumps({"kind": kind, target.kind: target.name, "text": text}) if as_json else visible(text))
 
 
 def _heal(lab_name: str | None, target_kind: TargetKind, name: str, *, as_json: bool) -> None:
-    if not running_labs.inside(lab_name):
-        raise typer.Exit(running_labs.enter_again(lab_name))
+    if not running_labs.runs_inside(lab_name):
+        raise typer.Exit(running_labs.rerun_inside(lab_name))
     lab = Lab.attach()
-    target = Target.rack(lab, name) if target_kind == "rack" else Target.broker(lab, name)
+    target = FaultTarget.rack(lab, name) if target_kind == "rack" else FaultTarget.broker(lab, name)
     healed = registry.heal(lab, [node.name for node in target.nodes])
     for one in healed:
-        _say(as_json, f"{one.kind}: {one.resolve(lab)} is back, proved", one.kind, target)
+        _report(as_json, f"{one.kind}: {one.resolve(lab)} is back, proved", one.kind, target)
     if not healed:
-        _say(as_json, f"{target}: no fault is in force there", "heal", target)
+        _report(as_json, f"{target}: no fault is in force there", "heal", target)
 
 
 def _app(target_kind: TargetKind, example: str) -> typer.Typer:

@@ -11,11 +11,11 @@ from math import ceil, sqrt
 from threading import Lock
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.lab.echo import Rtt
+from pyhooks.lab.echo import RoundTripTimes
 from pyhooks.lab.topology import Quality
 
 # A path counts as slowed from this share of the added round-trip time on; without the fault paths are faster.
-BELIEVED = 0.8
+DELAY_SHARE = 0.8
 PINGS = 5
 SIGMAS = 3.9
 # Delays that vary uniformly in one direction have an interquartile range (IQR) equal to the jitter. With half of it in
@@ -24,14 +24,14 @@ SIGMAS = 3.9
 # later they arrive, up to the whole jitter. The IQR plus 0.58 of the lateness of the median is the IQR without such
 # waiting: within a tenth, by simulation of up to 3,000 packets/s and jitters of 4 to 80 milliseconds. Measured with 90
 # echoes, this sum has a standard deviation of at most 13 %, so 0.45 of it is 4 deviations lower.
-QUARTILES = 0.58
-SPREAD, JITTER_PINGS = 0.45 * QUARTILES, 90
-LOOKS = 3
+IQR_SHARE = 0.58
+JITTER_SHARE, JITTER_PINGS = 0.45 * IQR_SHARE, 90
+MEASUREMENTS_MAX = 3
 # The added quality must stand out from that of the link. Medians of 60 echoes are off by at most half of the jitter
 # (3.9 standard deviations), and by all of it under heavy traffic. With six times the jitter added, the threshold is
 # 0.26 * 7 = 1.8 times the existing jitter, which by itself yields at most 0.7 times.
 RTT_ABOVE_JITTER, JITTER_ABOVE_JITTER = 2.5, 6.0
-MOST_ECHOES = 10_000
+ECHOES_MAX = 10_000
 
 
 def echo_loss(percent: float) -> float:
@@ -39,13 +39,13 @@ def echo_loss(percent: float) -> float:
     return 1 - (1 - percent / 100) ** 2
 
 
-def enough(before: float, under: float) -> int:
+def echoes_needed(before: float, under: float) -> int:
     """Return the number of echoes that distinguish two loss shares with an error probability of 1 in 10,000."""
     spread = sqrt(before * (1 - before)) + sqrt(under * (1 - under))
     return ceil((SIGMAS * spread / (under - before)) ** 2)
 
 
-def between(before: float, under: float) -> float:
+def loss_threshold(before: float, under: float) -> float:
     """Return the threshold that is equally many standard deviations from both loss shares."""
     left, right = sqrt(before * (1 - before)), sqrt(under * (1 - under))
     return (before * right + under * left) / (left + right)
@@ -53,26 +53,26 @@ def between(before: float, under: float) -> float:
 
 def _echoes(base: Quality, added: Quality) -> int:
     """Return the number of echoes in the first measurement: enough replies for a median despite the loss."""
-    lost_before, lost = echo_loss(base.loss_percent), echo_loss(base.plus(added).loss_percent)
+    lost_before, loss_share = echo_loss(base.loss_percent), echo_loss(base.plus(added).loss_percent)
     count = JITTER_PINGS if added.jitter_ms or base.jitter_ms else PINGS
     if added.loss_percent:
-        count = max(count, enough(lost_before, lost))
-    return ceil(count / (1 - lost))
+        count = max(count, echoes_needed(lost_before, loss_share))
+    return ceil(count / (1 - loss_share))
 
 
-def _least(base: Quality, added: Quality) -> tuple[float, float]:
+def _least_added(base: Quality, added: Quality) -> tuple[float, float]:
     """Return the least added round-trip time and jitter that stand out from existing jitter, in milliseconds."""
     jitter_ms = JITTER_ABOVE_JITTER * base.jitter_ms if added.jitter_ms else 0.0
     return added.jitter_ms + RTT_ABOVE_JITTER * base.jitter_ms, jitter_ms
 
 
-def stands_out(base: Quality, added: Quality) -> bool:
+def is_distinguishable(base: Quality, added: Quality) -> bool:
     """Return whether added delay and jitter are distinguishable from the existing jitter."""
-    rtt_ms, jitter_ms = _least(base, added)
+    rtt_ms, jitter_ms = _least_added(base, added)
     return added.rtt_ms >= rtt_ms and added.jitter_ms >= jitter_ms
 
 
-def check(what: str, way: str, base: Quality, added: Quality) -> None:
+def check_distinguishable(what: str, way: str, base: Quality, added: Quality) -> None:
     """Reject an added quality that would not be distinguishable from the current one.
 
     Args:
@@ -85,61 +85,63 @@ def check(what: str, way: str, base: Quality, added: Quality) -> None:
         RackgateError: not distinguishable; the message has the least value that is.
     """
     already = f"{what}: the way from {way} varies by jitter_ms = {base.jitter_ms:g} already"
-    rtt_ms, jitter_ms = _least(base, added)
+    rtt_ms, jitter_ms = _least_added(base, added)
     if added.rtt_ms < rtt_ms:
         raise RackgateError(f"{already}, so nobody could tell: ask for a round trip of {rtt_ms:g} ms or more")
     if added.jitter_ms < jitter_ms:
         raise RackgateError(f"{already}, so nobody could tell: ask for a jitter of {jitter_ms:g} ms or more, or for 0")
-    if (count := _echoes(base, added)) > MOST_ECHOES:
+    if (count := _echoes(base, added)) > ECHOES_MAX:
         raise RackgateError(
             f"{what}: the way from {way} loses {base.loss_percent:g} % already, and it would take {count} echoes to"
             f" prove {added.loss_percent:g} % more; ask for a greater loss, or for 0"
         )
 
 
-class _Looks:
+class _SharedMeasurements:
     """Measurements shared by several probes, taken once by the first probe that runs."""
 
     def __init__(
-        self, measure: Callable[[int], Rtt], count: int, slow_ms: float, full_ms: float, spread_ms: float
+        self, measure: Callable[[int], RoundTripTimes], count: int, slow_ms: float, full_ms: float, spread_ms: float
     ) -> None:
         self._measure, self._count, self._lock = measure, count, Lock()
         self._slow_ms, self._full_ms, self._spread_ms = slow_ms, full_ms, spread_ms
-        self._found: list[Rtt] = []
+        self._found: list[RoundTripTimes] = []
 
-    def _made(self) -> list[Rtt]:
+    def _measurements(self) -> list[RoundTripTimes]:
         with self._lock:
             if not self._found:
                 self._found.append(self._measure(self._count))
                 again = min(self._count, ceil(JITTER_PINGS * self._found[0].sent / max(1, self._found[0].received)))
-                while len(self._found) < LOOKS and (
-                    self._p50_ms() >= self._slow_ms or self._least_spread_ms() >= self._spread_ms
+                while len(self._found) < MEASUREMENTS_MAX and (
+                    self._median_ms() >= self._slow_ms or self._iqr_ms() >= self._spread_ms
                 ):
                     self._found.append(self._measure(again))
             return self._found
 
-    def _p50_ms(self) -> float:
+    def _median_ms(self) -> float:
         return min(one.p50_ms for one in self._found)
 
-    def _least_spread_ms(self) -> float:
-        return min(one.spread_ms + QUARTILES * max(0.0, one.p50_ms - self._full_ms) for one in self._found)
+    def _iqr_ms(self) -> float:
+        return min(one.iqr_ms + IQR_SHARE * max(0.0, one.p50_ms - self._full_ms) for one in self._found)
 
     def slow(self) -> bool:
         """Return whether the path is slow in every measurement."""
-        self._made()
-        return self._p50_ms() >= self._slow_ms
+        self._measurements()
+        return self._median_ms() >= self._slow_ms
 
     def varies(self) -> bool:
         """Return whether the delay varies in every measurement."""
-        self._made()
-        return self._least_spread_ms() >= self._spread_ms
+        self._measurements()
+        return self._iqr_ms() >= self._spread_ms
 
-    def lost(self) -> float:
+    def loss_share(self) -> float:
         """Return the loss share of the first measurement, which has enough echoes for it."""
-        return self._made()[0].lost
+        return self._measurements()[0].loss_share
 
 
-def questions(way: str, base: Quality, added: Quality, measure: Callable[[int], Rtt]) -> dict[str, Callable[[], bool]]:
+def path_probes(
+    way: str, base: Quality, added: Quality, measure: Callable[[int], RoundTripTimes]
+) -> dict[str, Callable[[], bool]]:
     """Return probes for the delay, jitter and loss of a path.
 
     Args:
@@ -148,14 +150,16 @@ def questions(way: str, base: Quality, added: Quality, measure: Callable[[int], 
         added: quality that the fault adds.
         measure: sends a number of echo requests over the path.
     """
-    slow_ms = base.rtt_ms + BELIEVED * (added.rtt_ms - added.jitter_ms)
-    spread_ms = SPREAD * (base.jitter_ms + added.jitter_ms)
+    slow_ms = base.rtt_ms + DELAY_SHARE * (added.rtt_ms - added.jitter_ms)
+    iqr_ms = JITTER_SHARE * (base.jitter_ms + added.jitter_ms)
     full_ms = base.rtt_ms + added.rtt_ms
-    looks = _Looks(measure, _echoes(base, added), slow_ms, full_ms, spread_ms if added.jitter_ms else float("inf"))
+    looks = _SharedMeasurements(
+        measure, _echoes(base, added), slow_ms, full_ms, iqr_ms if added.jitter_ms else float("inf")
+    )
     found: dict[str, Callable[[], bool]] = {f"{way} takes {slow_ms:g} ms": looks.slow}
     if added.jitter_ms:
-        found[f"{way} varies by {spread_ms:.2g} ms"] = looks.varies
+        found[f"{way} varies by {iqr_ms:.2g} ms"] = looks.varies
     if added.loss_percent:
-        share = between(echo_loss(base.loss_percent), echo_loss(base.plus(added).loss_percent))
-        found[f"{way} loses more than {100 * share:.2g} %"] = lambda: looks.lost() > share
+        share = loss_threshold(echo_loss(base.loss_percent), echo_loss(base.plus(added).loss_percent))
+        found[f"{way} loses more than {100 * share:.2g} %"] = lambda: looks.loss_share() > share
     return found

@@ -26,13 +26,13 @@ from pyhooks.lab.topology import Node
 HEAL_TIMEOUT_S = 120.0
 PORT_TIMEOUT_S = 30.0
 
-Question = Callable[[], bool]
+Probe = Callable[[], bool]
 # path from a node (None: from the clients) to a node
-Way = tuple[Node | None, Node]
+NetworkPath = tuple[Node | None, Node]
 
 
 @dataclass(frozen=True)
-class Target:
+class FaultTarget:
     """Rack or broker that a fault affects.
 
     Attributes:
@@ -48,7 +48,7 @@ class Target:
     nodes: tuple[Node, ...]
 
     @staticmethod
-    def rack(cluster: RunningCluster, name: str) -> Target:
+    def rack(cluster: RunningCluster, name: str) -> FaultTarget:
         """Return a rack with all its nodes.
 
         Raises:
@@ -57,10 +57,10 @@ class Target:
         racks = [site.name for site in cluster.topology.racks]
         if name not in racks:
             raise RackgateError(f"topology {cluster.topology.name}: no rack {name!r}; it has {', '.join(racks)}")
-        return Target("rack", name, name, tuple(cluster.members(name)))
+        return FaultTarget("rack", name, name, tuple(cluster.members(name)))
 
     @staticmethod
-    def broker(cluster: RunningCluster, name: str) -> Target:
+    def broker(cluster: RunningCluster, name: str) -> FaultTarget:
         """Return one broker, by its id or by the name of its node.
 
         Raises:
@@ -69,7 +69,7 @@ class Target:
         brokers = cluster.topology.brokers
         for node in brokers:
             if name in (node.name, str(node.node_id)):
-                return Target("broker", node.name, node.site, (node,))
+                return FaultTarget("broker", node.name, node.site, (node,))
         known = ", ".join(str(node.node_id) for node in brokers)
         raise RackgateError(f"topology {cluster.topology.name}: no broker {name!r}; it has {known}")
 
@@ -99,22 +99,22 @@ class Fault(Protocol):
         """Cluster of the fault."""
 
     @property
-    def target(self) -> Target:
+    def target(self) -> FaultTarget:
         """Rack or broker that it affects."""
 
-    def probes(self) -> dict[str, Question]:
+    def probes(self) -> dict[str, Probe]:
         """Return probes of the current state, by name."""
 
     def expects(self, probe: str, *, during: bool) -> bool:
         """Return the expected result of a probe, under the fault or without it."""
 
-    def ways(self) -> tuple[Way, ...]:
+    def paths(self) -> tuple[NetworkPath, ...]:
         """Return the network paths that its probes use."""
 
-    def told(self) -> Mapping[str, Any]:
+    def event_data(self) -> Mapping[str, Any]:
         """Return additional fields of ``FaultDetails`` for its events."""
 
-    def spoils(self, other: Fault) -> bool:
+    def invalidates(self, other: Fault) -> bool:
         """Return whether this fault would invalidate the probes of another one."""
 
     def prepare(self) -> Mapping[str, Any]:
@@ -131,14 +131,14 @@ class Fault(Protocol):
         """Undo the fault; idempotent, even after an interrupted heal."""
 
 
-def _all_at_once(questions: dict[str, Question]) -> dict[str, bool | RackgateError]:
+def _run_probes(questions: dict[str, Probe]) -> dict[str, bool | RackgateError]:
     """Run all probes concurrently; return the result of each, or the error if it could not be run."""
     with ThreadPoolExecutor(max(1, len(questions))) as pool:
-        futures = {name: pool.submit(_answer, ask) for name, ask in questions.items()}
+        futures = {name: pool.submit(_run_probe, ask) for name, ask in questions.items()}
         return {name: future.result() for name, future in futures.items()}
 
 
-def _answer(ask: Question) -> bool | RackgateError:
+def _run_probe(ask: Probe) -> bool | RackgateError:
     try:
         return ask()
     except RackgateError as error:
@@ -182,7 +182,7 @@ class Injection:
             target=str(target),
             broker=target.nodes[0].node_id if single else None,
             brokers=None if single else tuple(node.node_id for node in target.brokers),
-            **self.fault.told(),
+            **self.fault.event_data(),
             step=step,
             probes=probes,
             errors=errors,
@@ -191,22 +191,22 @@ class Injection:
 
     def _prove(self, step: FaultStep, *, during: bool) -> None:
         try:
-            found = _all_at_once(self.fault.probes())
+            found = _run_probes(self.fault.probes())
         except RackgateError as error:
             self._record(step, "unknown", probes={}, errors={"all": str(error)})
             raise RackgateError(
                 f"{self.op} {self.fault.target}: {step!r} is not proved, so results are unknown: {error}"
             ) from error
         silent = {name: str(answer) for name, answer in found.items() if isinstance(answer, RackgateError)}
-        told = {name: None if isinstance(answer, RackgateError) else answer for name, answer in found.items()}
+        results = {name: None if isinstance(answer, RackgateError) else answer for name, answer in found.items()}
         wrong = [
             f"{name} = {answer}"
-            for name, answer in told.items()
+            for name, answer in results.items()
             if answer is not None and answer is not self.fault.expects(name, during=during)
         ]
         good = bool(found) and not wrong and not silent
         outcome: Outcome = "fail" if wrong else "ok" if good else "unknown"
-        self._record(step, outcome, probes=told, errors=silent or None)
+        self._record(step, outcome, probes=results, errors=silent or None)
         if wrong:
             why = f"; contrary to what was expected: {'; '.join(wrong)}"
         else:
@@ -238,22 +238,22 @@ class Injection:
             self.abandon(error)
             raise
 
-    def contrary(self) -> str:
+    def contradiction(self) -> str:
         """Return the evidence that the fault is not in force now; empty if there is none.
 
         A probe that could not be run counts as evidence. Nothing is written to the history, and nothing is healed.
         """
         try:
-            found = _all_at_once(self.fault.probes())
+            found = _run_probes(self.fault.probes())
         except RackgateError as error:
             return f"{self.op} {self.fault.target}: {error}"
-        told = [
+        contradictions = [
             f"{name}: {answer}" if isinstance(answer, RackgateError) else f"{name} = {answer}"
             for name, answer in found.items()
             if answer is not self.fault.expects(name, during=True)
         ]
-        told += [] if found else ["nothing could be probed"]
-        return f"{self.op} {self.fault.target}: {'; '.join(told)}" if told else ""
+        contradictions += [] if found else ["no probe could be run"]
+        return f"{self.op} {self.fault.target}: {'; '.join(contradictions)}" if contradictions else ""
 
     def heal(self) -> None:
         """Heal the fault, with proof that it lasted until now and that the target is back.
@@ -267,7 +267,7 @@ class Injection:
         except BaseException as error:
             self.abandon(error)
             raise
-        self.give_back()
+        self.restore()
 
     def abandon(self, error: BaseException) -> None:
         """Heal after ``error``; after Ctrl-C without waiting for the cluster and without proof.
@@ -281,11 +281,11 @@ class Injection:
             self.open = False
             return
         try:
-            self.give_back()
+            self.restore()
         except RackgateError as second:
             raise RackgateError(f"{error}; and then it does not heal: {second}", detail=second.detail) from error
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         """Heal without proof that the fault lasted, wait for the brokers, and prove that the target is back.
 
         Raises:
@@ -299,7 +299,7 @@ class Injection:
         with suppress(RackgateError):
             wait_for(
                 lambda: all(
-                    answer is fault.expects(name, during=False) for name, answer in _all_at_once(fault.probes()).items()
+                    answer is fault.expects(name, during=False) for name, answer in _run_probes(fault.probes()).items()
                 ),
                 what=f"{fault.target} to answer as before",
                 timeout_s=PORT_TIMEOUT_S,
@@ -309,7 +309,7 @@ class Injection:
 
 
 @contextmanager
-def applied(faults: Fault | Sequence[Fault], history: History) -> Iterator[None]:
+def inject_all(faults: Fault | Sequence[Fault], history: History) -> Iterator[None]:
     """Run the body under one or several faults, injected in order and healed in reverse order.
 
     Raises:
@@ -320,7 +320,7 @@ def applied(faults: Fault | Sequence[Fault], history: History) -> Iterator[None]
     injection.inject()
     try:
         if others:
-            with applied(others, history):
+            with inject_all(others, history):
                 yield
         else:
             yield

@@ -10,16 +10,16 @@ from itertools import pairwise
 from typing import Any
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.faults.injection import Fault, Question, Target, Way, site_of
-from pyhooks.faults.slow_links import Slow
-from pyhooks.lab.running_cluster import TRIES, RunningCluster, reachable, serves
+from pyhooks.faults.injection import Fault, FaultTarget, NetworkPath, Probe, site_of
+from pyhooks.faults.slow_links import SlowFault
+from pyhooks.lab.running_cluster import TRIES, RunningCluster, reachable, responds
 from pyhooks.lab.topology import Node, Quality
 
 INSIDE = "inside the rack: "
-STANDS = " stands"
+STOPPED = " stands"
 
 
-def _at_once(work: Callable[[Node], Any], nodes: Sequence[Node]) -> dict[str, Any]:
+def _map_nodes(work: Callable[[Node], Any], nodes: Sequence[Node]) -> dict[str, Any]:
     """Call a function for many nodes concurrently; return the results by node name."""
     if not nodes:
         return {}
@@ -28,25 +28,25 @@ def _at_once(work: Callable[[Node], Any], nodes: Sequence[Node]) -> dict[str, An
 
 
 @dataclass(frozen=True)
-class _OfProcesses:
+class _ProcessFault:
     """Base of the process faults: clients probe them, and they leave the network unchanged."""
 
     cluster: RunningCluster
-    target: Target
+    target: FaultTarget
 
     def expects(self, probe: str, *, during: bool) -> bool:  # noqa: ARG002 - the same for every probe
         """Expect all probes to succeed without the fault and to fail under it."""
         return not during
 
-    def ways(self) -> tuple[Way, ...]:
+    def paths(self) -> tuple[NetworkPath, ...]:
         """Return the paths from the clients to each node."""
         return tuple((None, node) for node in self.target.nodes)
 
-    def told(self) -> Mapping[str, Any]:
+    def event_data(self) -> Mapping[str, Any]:
         """Return no additional data."""
         return {}
 
-    def spoils(self, other: Fault) -> bool:  # noqa: ARG002 - the network is as it was
+    def invalidates(self, other: Fault) -> bool:  # noqa: ARG002 - the network is as it was
         """Return False."""
         return False
 
@@ -54,9 +54,9 @@ class _OfProcesses:
         """Return nothing: the heal needs no facts."""
         return {}
 
-    def _alive(self) -> dict[str, Question]:
+    def _alive(self) -> dict[str, Probe]:
         """Return probes for whether each node has a process and accepts a client's connection."""
-        questions: dict[str, Question] = {}
+        questions: dict[str, Probe] = {}
         for node in self.target.nodes:
             questions[f"process of {node.name}"] = partial(self._has_process, node)
             questions[f"connect {node.name}"] = partial(reachable, node)
@@ -67,18 +67,18 @@ class _OfProcesses:
 
 
 @dataclass(frozen=True)
-class Kill(_OfProcesses):
+class KillFault(_ProcessFault):
     """SIGKILL to every Kafka process of the target; healed by a restart on the same disks."""
 
     kind: str = "kill"
 
-    def probes(self) -> dict[str, Question]:
+    def probes(self) -> dict[str, Probe]:
         """Return the probes of ``_alive``."""
         return self._alive()
 
     def inject(self) -> None:
         """Kill all processes at once."""
-        _at_once(self.cluster.kill_kafka, self.target.nodes)
+        _map_nodes(self.cluster.kill_kafka, self.target.nodes)
 
     def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
         """Start the processes that do not run."""
@@ -87,7 +87,7 @@ class Kill(_OfProcesses):
 
 
 @dataclass(frozen=True)
-class Cut:
+class PartitionFault:
     """Network partition: silent loss of every packet between the target and others; its processes keep running.
 
     Attributes:
@@ -97,7 +97,7 @@ class Cut:
     """
 
     cluster: RunningCluster
-    target: Target
+    target: FaultTarget
     peers: tuple[str, ...] = ()
     kind: str = "cut"
 
@@ -108,7 +108,7 @@ class Cut:
             RackgateError: a broker with peers, a peer that is not another site or is empty, or no other site.
         """
         if self.peers and self.target.kind == "broker":
-            raise RackgateError(f"{self.target}: a broker can be cut off from all others only")
+            raise RackgateError(f"{self.target}: a broker can only be cut off from all other nodes")
         others = [site.name for site in self.cluster.topology.sites if site.name != self.target.site]
         if wrong := [peer for peer in self.peers if peer not in others]:
             raise RackgateError(
@@ -116,47 +116,45 @@ class Cut:
             )
         for peer in self.peers:
             if not self.cluster.topology.site(peer).nodes and self.cluster.topology.client_site.name != peer:
-                raise RackgateError(
-                    f"{self.target}: nobody is in {peer!r} who could tell whether it is cut off from there"
-                )
+                raise RackgateError(f"{self.target}: site {peer!r} has no node or client, so the cut can't be proved")
         if not others and self.target.kind == "rack":
             raise RackgateError(f"{self.target}: there is no other site from which it could be cut off")
 
-    def probes(self) -> dict[str, Question]:
+    def probes(self) -> dict[str, Probe]:
         """Return echo probes: from the clients, to and from each other site, and between the target's own nodes.
 
         One node of a site stands for all of them, unless sites are not partitioned as a whole.
         """
-        return {name: partial(self.cluster.answers, way[1], way[0]) for name, way in self._asked()}
+        return {name: partial(self.cluster.replies, way[1], way[0]) for name, way in self._probe_paths()}
 
-    def _asked(self) -> Iterator[tuple[str, Way]]:
+    def _probe_paths(self) -> Iterator[tuple[str, NetworkPath]]:
         topology, members, alone = self.cluster.topology, self.target.nodes, self.target.kind == "broker"
         # For a broker, also the other nodes of its rack: a partition of the rack would not separate them from it.
         mates = [node for node in topology.site(self.target.site).nodes if alone and node not in members]
-        count = 1 if self.cluster.ways.by_site else None
+        count = 1 if self.cluster.network.by_site else None
         far = [node for site in topology.sites for node in site.nodes[:count] if site.name != self.target.site]
         for node in members:
             if topology.client_site.name != self.target.site or alone:
-                yield f"{self._way(topology.client_site.name)}clients to {node.name}", (None, node)
+                yield f"{self._label(topology.client_site.name)}clients to {node.name}", (None, node)
             for outsider in mates + far:
-                way = self._way(outsider.site)
+                way = self._label(outsider.site)
                 yield f"{way}{outsider.name} to {node.name}", (outsider, node)
                 yield f"{way}{node.name} to {outsider.name}", (node, outsider)
         for left, right in pairwise(members):
             yield f"{INSIDE}{left.name} to {right.name}", (left, right)
 
-    def _way(self, site: str) -> str:
+    def _label(self, site: str) -> str:
         return "" if not self.peers or site in self.peers else "not cut: "
 
     def expects(self, probe: str, *, during: bool) -> bool:
         """Expect replies without the fault; under it, only inside the rack and between sites not partitioned."""
         return not during or probe.startswith((INSIDE, "not cut: "))
 
-    def ways(self) -> tuple[Way, ...]:
+    def paths(self) -> tuple[NetworkPath, ...]:
         """Return the paths of the probes."""
-        return tuple(way for _, way in self._asked())
+        return tuple(way for _, way in self._probe_paths())
 
-    def told(self) -> Mapping[str, Any]:
+    def event_data(self) -> Mapping[str, Any]:
         """Return the peers and whether both sides have only brokers, no controllers or clients; empty without peers."""
         if not self.peers:
             return {}
@@ -165,11 +163,11 @@ class Cut:
         alone = self.cluster.topology.client_site.name not in ends and not any(node.is_controller for node in nodes)
         return {"peers": self.peers, "brokers_alone": alone}
 
-    def spoils(self, other: Fault) -> bool:
+    def invalidates(self, other: Fault) -> bool:
         """Return whether the partition cuts a path of the other fault's probes."""
-        return any(self._cuts(way) for way in other.ways())
+        return any(self._cuts(way) for way in other.paths())
 
-    def _cuts(self, way: Way) -> bool:
+    def _cuts(self, way: NetworkPath) -> bool:
         if self.target.kind == "broker":
             return (way[0] in self.target.nodes) is not (way[1] in self.target.nodes)
         ends = {site_of(self.cluster, way[0]), way[1].site}
@@ -183,51 +181,51 @@ class Cut:
     def inject(self) -> None:
         """Partition the target."""
         if self.target.kind == "rack":
-            self.cluster.ways.cut(self.target.name, self.peers)
+            self.cluster.network.cut(self.target.name, self.peers)
         else:
-            self.cluster.ways.unplug(self.target.nodes[0])
+            self.cluster.network.unplug(self.target.nodes[0])
 
     def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
         """Heal the partition."""
         if self.target.kind == "rack":
-            self.cluster.ways.join(self.target.name)
+            self.cluster.network.join(self.target.name)
         else:
-            self.cluster.ways.plug(self.target.nodes[0])
+            self.cluster.network.plug(self.target.nodes[0])
 
 
 @dataclass(frozen=True)
-class Pause(_OfProcesses):
+class PauseFault(_ProcessFault):
     """SIGSTOP to every Kafka process of the target: connections stay open, without responses."""
 
     kind: str = "pause"
 
-    def probes(self) -> dict[str, Question]:
+    def probes(self) -> dict[str, Probe]:
         """Return probes for whether each process is stopped, and whether it responds to a client."""
-        questions: dict[str, Question] = {}
+        questions: dict[str, Probe] = {}
         for node in self.target.nodes:
-            questions[f"{node.name}{STANDS}"] = partial(self._stands, node)
-            questions[f"{node.name} answers"] = partial(self._answers, node)
+            questions[f"{node.name}{STOPPED}"] = partial(self._is_stopped, node)
+            questions[f"{node.name} answers"] = partial(self._responds, node)
         return questions
 
     def expects(self, probe: str, *, during: bool) -> bool:
         """Expect a stopped process under the fault (a process that ended is not), and responses without it."""
-        return during is probe.endswith(STANDS)
+        return during is probe.endswith(STOPPED)
 
-    def _stands(self, node: Node) -> bool:
+    def _is_stopped(self, node: Node) -> bool:
         return self.cluster.process_state(node) == "paused"
 
-    def _answers(self, node: Node) -> bool:
+    def _responds(self, node: Node) -> bool:
         for _ in range(TRIES):
-            if serves(node, tries=1):
+            if responds(node, tries=1):
                 return True
             # a stopped process never responds, so do not try again
-            if self._stands(node):
+            if self._is_stopped(node):
                 return False
         return False
 
     def inject(self) -> None:
         """Pause all processes at once."""
-        _at_once(self.cluster.pause_kafka, self.target.nodes)
+        _map_nodes(self.cluster.pause_kafka, self.target.nodes)
 
     def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
         """Resume all processes."""
@@ -236,7 +234,7 @@ class Pause(_OfProcesses):
 
 
 @dataclass(frozen=True)
-class Wipe(_OfProcesses):
+class WipeFault(_ProcessFault):
     """Destruction of the target: its processes are killed and its disks deleted; healed, it comes back empty.
 
     Attributes:
@@ -257,46 +255,45 @@ class Wipe(_OfProcesses):
         """
         voters = self.cluster.topology.controllers
         if both := [node.name for node in self.target.nodes if node.role == "combined" and not self.controllers]:
-            raise RackgateError(
-                f"{self.target}: {both[0]} keeps records and metadata on one disk: ask for --controllers too"
-            )
-        if not self._lost:
+            raise RackgateError(f"{self.target}: {both[0]} has records and metadata on one disk: use --controllers")
+        if not self._lost_voters:
             return
-        if 2 * (len(voters) - len(self._lost)) <= len(voters):
+        if 2 * (len(voters) - len(self._lost_voters)) <= len(voters):
             raise RackgateError(
-                f"{self.target}: {len(self._lost)} of {len(voters)} controllers are in it; without a majority nobody"
-                " could take the lost voters out of the quorum, and nothing would come back"
+                f"{self.target}: it has {len(self._lost_voters)} of {len(voters)} controllers; without a majority"
+                " of voters the lost ones can't be replaced"
             )
-        if not self._others:
+        if not self._other_brokers:
             raise RackgateError(
-                f"{self.target}: all brokers are in it; without one nobody could be asked to take the lost voters out"
-                " of the quorum, and nothing would come back"
+                f"{self.target}: it has all brokers; without another broker the lost voters can't be replaced"
             )
 
     @property
-    def _wiped(self) -> tuple[Node, ...]:
+    def _wiped_nodes(self) -> tuple[Node, ...]:
         return tuple(node for node in self.target.nodes if node.is_broker or self.controllers)
 
     @property
-    def _lost(self) -> tuple[Node, ...]:
+    def _lost_voters(self) -> tuple[Node, ...]:
         """Voters whose disks are deleted."""
-        return tuple(node for node in self._wiped if node.is_controller)
+        return tuple(node for node in self._wiped_nodes if node.is_controller)
 
     @property
-    def _others(self) -> tuple[Node, ...]:
+    def _other_brokers(self) -> tuple[Node, ...]:
         """Brokers outside the target, through which the quorum is queried and changed."""
         return tuple(node for node in self.cluster.topology.brokers if node not in self.target.nodes)
 
-    def probes(self) -> dict[str, Question]:
+    def probes(self) -> dict[str, Probe]:
         """Return probes for live nodes, formatted disks, and lost controllers that vote with their current disks."""
         questions = self._alive()
-        questions |= {f"disk of {node.name}": partial(self.cluster.formatted, node) for node in self._wiped}
-        return questions | {f"voter {node.name} with its disk": partial(self._votes, node) for node in self._lost}
+        questions |= {f"disk of {node.name}": partial(self.cluster.formatted, node) for node in self._wiped_nodes}
+        return questions | {
+            f"voter {node.name} with its disk": partial(self._votes, node) for node in self._lost_voters
+        }
 
     def _votes(self, node: Node) -> bool:
         if not self.cluster.formatted(node):
             return False
-        return self.cluster.voters(self._others).get(node.node_id) == self.cluster.directory_id(node)
+        return self.cluster.voters(self._other_brokers).get(node.node_id) == self.cluster.directory_id(node)
 
     def prepare(self) -> Mapping[str, Any]:
         """Return the ids of the directories that will be deleted.
@@ -304,24 +301,23 @@ class Wipe(_OfProcesses):
         Raises:
             RackgateError: a disk is not formatted, or too few other voters are alive to heal it.
         """
-        if self._lost:
-            current = self.cluster.voters(self._others)
-            rest = [node for node in self.cluster.topology.controllers if node not in self._lost]
+        if self._lost_voters:
+            current = self.cluster.voters(self._other_brokers)
+            rest = [node for node in self.cluster.topology.controllers if node not in self._lost_voters]
             # a partitioned or paused voter can't vote either
-            asked = _at_once(serves, [node for node in rest if node.node_id in current])
+            asked = _map_nodes(responds, [node for node in rest if node.node_id in current])
             alive = [name for name, answers in asked.items() if answers]
             if 2 * len(alive) <= len(current):
                 raise RackgateError(
-                    f"{self.target}: of {len(current)} voters only {', '.join(alive) or 'none'} would be left alive;"
-                    " without a majority nobody could take the lost ones out of the quorum, and nothing would come"
-                    " back: heal the others first"
+                    f"{self.target}: of {len(current)} voters only {', '.join(alive) or 'none'} would remain; without a"
+                    " majority the lost ones can't be replaced: heal other faults first"
                 )
-        return {"directories": _at_once(self.cluster.directory_id, self._wiped)}
+        return {"directories": _map_nodes(self.cluster.directory_id, self._wiped_nodes)}
 
     def inject(self) -> None:
         """Kill all processes at once, then delete the disks."""
-        _at_once(self.cluster.kill_kafka, self.target.nodes)
-        _at_once(self.cluster.wipe, self._wiped)
+        _map_nodes(self.cluster.kill_kafka, self.target.nodes)
+        _map_nodes(self.cluster.wipe, self._wiped_nodes)
 
     def heal(self, facts: Mapping[str, Any]) -> None:
         """Format the disks and start Kafka; every directory then has a new id.
@@ -329,18 +325,18 @@ class Wipe(_OfProcesses):
         Raises:
             RackgateError: a disk that was unformatted has its previous id.
         """
-        empty = [node for node in self._wiped if not self.cluster.formatted(node)]
+        empty = [node for node in self._wiped_nodes if not self.cluster.formatted(node)]
         for node in self.target.nodes:
-            if node not in self._wiped:
+            if node not in self._wiped_nodes:
                 self.cluster.start_kafka(node)
-        self.cluster.replace_disks(self._wiped)
+        self.cluster.replace_disks(self._wiped_nodes)
         lost = dict(facts.get("directories", {}))
         for node in empty:
             if self.cluster.directory_id(node) == lost.get(node.name):
-                raise RackgateError(f"{node.name}: its disk has the id that it had, so it was not deleted")
+                raise RackgateError(f"{node.name}: its disk still has its previous id, so it was not deleted")
 
 
-def build(cluster: RunningCluster, kind: str, target: Target, settings: Mapping[str, Any]) -> Fault:
+def create_fault(cluster: RunningCluster, kind: str, target: FaultTarget, settings: Mapping[str, Any]) -> Fault:
     """Create a fault from its description.
 
     Args:
@@ -354,13 +350,13 @@ def build(cluster: RunningCluster, kind: str, target: Target, settings: Mapping[
         ValueError: no such kind.
     """
     if kind == "kill":
-        return Kill(cluster, target)
+        return KillFault(cluster, target)
     if kind == "cut":
-        return Cut(cluster, target, tuple(settings.get("peers", ())))
+        return PartitionFault(cluster, target, tuple(settings.get("peers", ())))
     if kind == "pause":
-        return Pause(cluster, target)
+        return PauseFault(cluster, target)
     if kind == "slow":
-        return Slow(cluster, target, Quality(**settings))
+        return SlowFault(cluster, target, Quality(**settings))
     if kind == "wipe":
-        return Wipe(cluster, target, bool(settings.get("controllers", False)))
+        return WipeFault(cluster, target, bool(settings.get("controllers", False)))
     raise ValueError(f"no kind of fault: {kind}")

@@ -18,11 +18,11 @@ from pyhooks.faults import registry
 from pyhooks.lab.lab import Lab
 
 # A fault may be locked briefly when its heal starts.
-MOST_TRIES = 3
-WORDS = (sys.executable, "-m", "pyhooks.faults.orphan_healer")
+TRIES_MAX = 3
+COMMAND = (sys.executable, "-m", "pyhooks.faults.orphan_healer")
 
 
-class Healer:
+class OrphanHealer:
     """Starter of healing processes, one at a time, when there is something to heal.
 
     Args:
@@ -38,39 +38,41 @@ class Healer:
         # by start time of the fault, which identifies it
         self._tries: Counter[int] = Counter()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check for orphaned faults and start a heal; return at once and raise no expected error."""
         try:
-            self._look()
+            self._check()
         except (OSError, RackgateError) as error:
             # an unreadable record, or no new process possible: the lab itself is unaffected
             sys.stderr.write(f"look for faults without a command: {error}\n")
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self.child is not None and self.child.poll() is None:
             return
         self.child = None
-        left = registry.orphans()
+        left = registry.orphaned_faults()
         for one in left:
             # A failed heal records its own reason. The exit status is unreliable: _collect may reap the child first.
-            if self._tries[one.since_ns] >= MOST_TRIES:
-                registry.give_up(one, "the process that heals it ends before it does, see the lab's log", patience_s=0)
+            if self._tries[one.since_ns] >= TRIES_MAX:
+                registry.mark_failed(
+                    one, "the process that heals it ends before it does, see the lab's log", patience_s=0
+                )
         tried = [(self._tries[one.since_ns], one.since_ns) for one in left]
-        if tried and min(tried)[0] < MOST_TRIES:
+        if tried and min(tried)[0] < TRIES_MAX:
             since_ns = min(tried)[1]
             self._tries[since_ns] += 1
             # Ctrl-C is meant for the command that runs in the lab
             self.child = process.start(
-                [*WORDS, str(since_ns)], env=os.environ | self._lab.variables, start_new_session=True
+                [*COMMAND, str(since_ns)], env=os.environ | self._lab.variables, start_new_session=True
             )
 
 
 def main(argv: Sequence[str]) -> int:
     """Heal the fault with the given start time; on failure keep it and print the reason."""
-    told = registry.heal_orphan(Lab.attach(), int(argv[0]))
-    if told:
-        sys.stderr.write(f"{told}\n")
-    return 1 if told else 0
+    failure = registry.heal_orphan(Lab.attach(), int(argv[0]))
+    if failure:
+        sys.stderr.write(f"{failure}\n")
+    return 1 if failure else 0
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating, read_object, write_text
 from pyhooks.core.locks import LockTakenError, hold_lock
 from pyhooks.faults import kinds
-from pyhooks.faults.injection import Injection, Target
+from pyhooks.faults.injection import FaultTarget, Injection
 from pyhooks.history.event_log import History
 from pyhooks.lab.lab import Lab
 
@@ -33,7 +33,7 @@ Phase = Literal["planned", "injecting", "in force", "healing"]
 
 
 @dataclass(frozen=True)
-class Active:
+class FaultRecord:
     """Fault in force.
 
     Attributes:
@@ -64,20 +64,20 @@ class Active:
         return FOLDER / f"{self.target_kind}-{self.target}.json"
 
     @property
-    def text(self) -> str:
+    def description(self) -> str:
         """Kind, target and age, for messages."""
         where = f"rack {self.target}" if self.target_kind == "rack" else self.target
         age_s = (time.monotonic_ns() - self.since_ns) / 1e9
         return f"{self.kind} {where} for {age_s:.0f} s" + (f" (can't be healed: {self.failed})" if self.failed else "")
 
-    def resolve(self, lab: Lab) -> Target:
+    def resolve(self, lab: Lab) -> FaultTarget:
         """Return the target in the lab."""
-        make = Target.rack if self.target_kind == "rack" else Target.broker
+        make = FaultTarget.rack if self.target_kind == "rack" else FaultTarget.broker
         return make(lab, self.target)
 
     def injection(self, lab: Lab, history: History | None = None) -> Injection:
         """Return the fault as an ``Injection`` that writes to ``history``, or to the lab's own history."""
-        fault = kinds.build(lab, self.kind, self.resolve(lab), self.settings)
+        fault = kinds.create_fault(lab, self.kind, self.resolve(lab), self.settings)
         begun = self.phase != "planned"
         return Injection(fault, history or History(lab.history_path), self.facts if begun else None)
 
@@ -86,15 +86,15 @@ class Active:
         write_text(self.path, json.dumps(asdict(self)) + "\n")
 
 
-def _read(path: Path) -> Active | None:
+def _read(path: Path) -> FaultRecord | None:
     # another command may remove it concurrently
     if not path.exists():
         return None
     with evaluating(path, "a fault of this version"):
-        return Active(**read_object(path, "it describes a fault"))
+        return FaultRecord(**read_object(path, "it describes a fault"))
 
 
-def active() -> tuple[Active, ...]:
+def active_faults() -> tuple[FaultRecord, ...]:
     """Return all faults in force, the oldest first."""
     found = [one for one in map(_read, FOLDER.glob("*.json")) if one is not None]
     return tuple(sorted(found, key=lambda one: one.since_ns))
@@ -105,13 +105,13 @@ def _lock(path: Path, taken: str, patience_s: float) -> AbstractContextManager[N
     return hold_lock(path, taken=taken, patience_s=patience_s)
 
 
-def _owned(one: Active, patience_s: float = PATIENCE_S) -> AbstractContextManager[None]:
-    busy = f"{one.text}: another command injects, holds or heals it just now"
+def _fault_lock(one: FaultRecord, patience_s: float = PATIENCE_S) -> AbstractContextManager[None]:
+    busy = f"{one.description}: another command injects, holds or heals it just now"
     return _lock(one.path.with_suffix(".lock"), busy, patience_s)
 
 
 @contextmanager
-def _closed_at_the_end(now: list[Active], injection: Injection) -> Iterator[None]:
+def _close_record(now: list[FaultRecord], injection: Injection) -> Iterator[None]:
     """Remove the record after the body, or keep it with the reason if the fault may still be in effect.
 
     Args:
@@ -132,21 +132,23 @@ def _closed_at_the_end(now: list[Active], injection: Injection) -> Iterator[None
         now[-1].path.unlink()
 
 
-def _refuse_overlap(lab: Lab, wanted: Active) -> None:
+def _refuse_overlap(lab: Lab, wanted: FaultRecord) -> None:
     target = wanted.resolve(lab)
-    for other in active():
+    for other in active_faults():
         if set(other.resolve(lab).nodes) & set(target.nodes):
-            raise RackgateError(f"{target}: {other.text} is in force: heal that first")
+            raise RackgateError(f"{target}: {other.description} is in force: heal that first")
         mine, theirs = wanted.injection(lab).fault, other.injection(lab).fault
-        if theirs.spoils(mine) or mine.spoils(theirs):
+        if theirs.invalidates(mine) or mine.invalidates(theirs):
             raise RackgateError(
-                f"{target}: {other.text} is in force, and with both of them one could not be proved, since they"
+                f"{target}: {other.description} is in force, and with both of them one could not be proved, since they"
                 " concern the same ways through the network: heal that first"
             )
 
 
 @contextmanager
-def injected(lab: Lab, wanted: Active, *, stays: bool, history: History | None = None) -> Iterator[Active]:
+def fault_injected(
+    lab: Lab, wanted: FaultRecord, *, stays: bool, history: History | None = None
+) -> Iterator[FaultRecord]:
     """Inject a fault; after the body, heal it or, with ``stays``, leave it in force.
 
     Args:
@@ -165,13 +167,13 @@ def injected(lab: Lab, wanted: Active, *, stays: bool, history: History | None =
         now.append(replace(wanted, phase=phase, facts=dict(facts)))
         now[-1].write()
 
-    with _owned(wanted):
+    with _fault_lock(wanted):
         # Two concurrent commands would not see each other's records.
         others = f"{wanted.resolve(lab)}: another command begins a fault just now: try again"
         with _lock(FOLDER / "all.lock", others, PATIENCE_S):
             _refuse_overlap(lab, wanted)
             wanted.write()
-        with _closed_at_the_end(now, injection):
+        with _close_record(now, injection):
             injection.inject(lambda facts: become("injecting", facts))
             become("in force", injection.facts)
             try:
@@ -186,9 +188,9 @@ def injected(lab: Lab, wanted: Active, *, stays: bool, history: History | None =
                 injection.heal()
 
 
-def applied(
-    lab: Lab, kind: str, target: Target, history: History | None = None, **settings: Any
-) -> AbstractContextManager[Active]:
+def fault_applied(
+    lab: Lab, kind: str, target: FaultTarget, history: History | None = None, **settings: Any
+) -> AbstractContextManager[FaultRecord]:
     """Return a context manager for a fault; if the process dies in its body, the lab heals the fault.
 
     Args:
@@ -196,24 +198,24 @@ def applied(
         kind: as in ``rackgate rack KIND``.
         target: rack or broker.
         history: history to write to; default: the lab's own. If the process dies, it lacks the end of the fault.
-        **settings: settings of the kind, see ``pyhooks.faults.kinds.build``.
+        **settings: settings of the kind, see ``pyhooks.faults.kinds.create_fault``.
 
     Raises:
         RackgateError: another fault is in force there, or this one did not take effect, last or heal.
     """
     now_ns = time.monotonic_ns()
     # The fault counts as expired from the start, but this process holds its lock as long as it runs.
-    wanted = Active(kind, target.kind, target.name, settings, now_ns, now_ns)
-    return injected(lab, wanted, stays=False, history=history)
+    wanted = FaultRecord(kind, target.kind, target.name, settings, now_ns, now_ns)
+    return fault_injected(lab, wanted, stays=False, history=history)
 
 
-def _heal(lab: Lab, one: Active) -> Active | None:
+def _heal(lab: Lab, one: FaultRecord) -> FaultRecord | None:
     """Heal a fault; return None if another command has done so in the meantime, or nothing had been done yet.
 
     Raises:
         RackgateError: it did not last or does not heal, or another command holds its lock.
     """
-    with _owned(one):
+    with _fault_lock(one):
         found = _read(one.path)
         if found is None or found.since_ns != one.since_ns:
             return None
@@ -222,24 +224,26 @@ def _heal(lab: Lab, one: Active) -> Active | None:
             found.path.unlink()
             return None
         injection = found.injection(lab)
-        with _closed_at_the_end([found], injection):
+        with _close_record([found], injection):
             if found.phase == "in force":
                 replace(found, phase="healing").write()
                 injection.heal()
             else:
                 # It is unknown since when the target is affected, so the history gets no proof that the fault lasted.
-                injection.give_back()
+                injection.restore()
         return found
 
 
-def heal(lab: Lab, nodes: Sequence[str]) -> tuple[Active, ...]:
+def heal(lab: Lab, nodes: Sequence[str]) -> tuple[FaultRecord, ...]:
     """Heal all faults that affect some of the nodes, the latest first; return them.
 
     Raises:
         RackgateError: a fault did not last or does not heal; the others are healed nevertheless.
     """
-    concerned = [one for one in reversed(active()) if {node.name for node in one.resolve(lab).nodes} & set(nodes)]
-    healed: list[Active] = []
+    concerned = [
+        one for one in reversed(active_faults()) if {node.name for node in one.resolve(lab).nodes} & set(nodes)
+    ]
+    healed: list[FaultRecord] = []
     failed: list[RackgateError] = []
     for one in concerned:
         try:
@@ -254,20 +258,20 @@ def heal(lab: Lab, nodes: Sequence[str]) -> tuple[Active, ...]:
     return tuple(healed)
 
 
-def orphans() -> tuple[Active, ...]:
+def orphaned_faults() -> tuple[FaultRecord, ...]:
     """Return the faults whose command has died and that have expired or were left half done."""
     found = []
-    for one in active():
+    for one in active_faults():
         over = one.until_ns is not None and time.monotonic_ns() >= one.until_ns
         if not one.failed and (over or one.phase != "in force"):
-            with suppress(LockTakenError), _owned(one, 0):
+            with suppress(LockTakenError), _fault_lock(one, 0):
                 found.append(one)
     return tuple(found)
 
 
-def give_up(one: Active, why: str, patience_s: float = PATIENCE_S) -> None:
+def mark_failed(one: FaultRecord, why: str, patience_s: float = PATIENCE_S) -> None:
     """Mark a fault as impossible to heal, with the reason; do nothing if it is healed already or locked."""
-    with suppress(LockTakenError), _owned(one, patience_s):
+    with suppress(LockTakenError), _fault_lock(one, patience_s):
         found = _read(one.path)
         if found is not None and found.since_ns == one.since_ns and not found.failed:
             replace(found, failed=why).write()
@@ -275,7 +279,7 @@ def give_up(one: Active, why: str, patience_s: float = PATIENCE_S) -> None:
 
 def heal_orphan(lab: Lab, since_ns: int) -> str:
     """Heal the orphaned fault with this start time; on failure keep it and return the reason."""
-    for one in orphans():
+    for one in orphaned_faults():
         if one.since_ns == since_ns:
             try:
                 _heal(lab, one)
@@ -283,6 +287,6 @@ def heal_orphan(lab: Lab, since_ns: int) -> str:
                 break
             except Exception as error:  # noqa: BLE001 - whatever it is: the next look must not try the same again
                 why = str(error) or type(error).__name__
-                give_up(one, why)
-                return f"{one.text}: {why}"
+                mark_failed(one, why)
+                return f"{one.description}: {why}"
     return ""

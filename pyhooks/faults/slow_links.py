@@ -9,20 +9,20 @@ from typing import Any
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.faults import delay_measurement
-from pyhooks.faults.injection import Fault, Question, Target, Way, site_of
+from pyhooks.faults.injection import Fault, FaultTarget, NetworkPath, Probe, site_of
 from pyhooks.lab.running_cluster import RunningCluster
 from pyhooks.lab.topology import Node, Quality
 
-LEAST_JITTER_MS = 4.0
+JITTER_MIN_MS = 4.0
 # A smaller loss would need thousands of packets to prove; with a larger one hardly any would come back.
-LEAST_LOSS, MOST_LOSS = 1.0, 90.0
+LOSS_MIN, LOSS_MAX = 1.0, 90.0
 # Over paths that lose more than this in each direction, a few echoes prove nothing.
-LOSS_TO_ASK_OVER = 30.0
-MOST_RTT_MS = 1500.0
+PROBE_LOSS_MAX = 30.0
+RTT_MAX_MS = 1500.0
 
 
 @dataclass(frozen=True)
-class Slow:
+class SlowFault:
     """Delay, jitter and loss on all paths to the target; paths between a rack's own nodes are unaffected.
 
     Attributes:
@@ -32,7 +32,7 @@ class Slow:
     """
 
     cluster: RunningCluster
-    target: Target
+    target: FaultTarget
     added: Quality
     kind: str = "slow"
 
@@ -47,18 +47,16 @@ class Slow:
             raise RackgateError(f"{self.target}: delay, jitter and loss can't be less than 0")
         if asked.rtt_ms <= 0:
             raise RackgateError(f"{self.target}: slow needs a round trip above 0 ms: with less nobody could tell")
-        if asked.rtt_ms > MOST_RTT_MS:
-            raise RackgateError(f"{self.target}: a round trip of more than {MOST_RTT_MS:g} ms can't be told from a cut")
+        if asked.rtt_ms > RTT_MAX_MS:
+            raise RackgateError(f"{self.target}: a round trip of more than {RTT_MAX_MS:g} ms can't be told from a cut")
         if asked.jitter_ms > asked.rtt_ms / 2:
             raise RackgateError(f"{self.target}: with a jitter of more than half the round trip nobody could tell")
-        if 0 < asked.jitter_ms < LEAST_JITTER_MS:
+        if 0 < asked.jitter_ms < JITTER_MIN_MS:
+            raise RackgateError(f"{self.target}: a jitter below {JITTER_MIN_MS:g} ms can't be told from a busy machine")
+        if asked.loss_percent and not LOSS_MIN <= asked.loss_percent <= LOSS_MAX:
             raise RackgateError(
-                f"{self.target}: a jitter below {LEAST_JITTER_MS:g} ms can't be told from a busy machine"
-            )
-        if asked.loss_percent and not LEAST_LOSS <= asked.loss_percent <= MOST_LOSS:
-            raise RackgateError(
-                f"{self.target}: a loss of {asked.loss_percent:g} % can't be proved: from {LEAST_LOSS:g} to"
-                f" {MOST_LOSS:g}, or 0; to lose all of it there is cut"
+                f"{self.target}: a loss of {asked.loss_percent:g} % can't be proved: from {LOSS_MIN:g} to"
+                f" {LOSS_MAX:g}, or 0; to lose all of it there is cut"
             )
         if not self._sources():
             raise RackgateError(f"{self.target}: there is no other site to which it could be slow")
@@ -71,49 +69,49 @@ class Slow:
         far = [node for site in topology.sites for node in site.nodes[:1] if site.name != self.target.site]
         return (*clients, *mates, *far)
 
-    def probes(self) -> dict[str, Question]:
+    def probes(self) -> dict[str, Probe]:
         """Return probes for the delay, jitter and loss of each path to the target."""
-        questions: dict[str, Question] = {}
-        for source, node in self.ways():
+        questions: dict[str, Probe] = {}
+        for source, node in self.paths():
             way = f"{source.name if source else 'clients'} to {node.name}"
-            base = self._without(site_of(self.cluster, source))
-            questions |= delay_measurement.questions(way, base, self.added, partial(self.cluster.rtt, node, source))
+            base = self._base_quality(site_of(self.cluster, source))
+            questions |= delay_measurement.path_probes(way, base, self.added, partial(self.cluster.rtt, node, source))
         return questions
 
-    def _without(self, site: str) -> Quality:
+    def _base_quality(self, site: str) -> Quality:
         """Return the quality of the path from a site without this fault."""
         if site == self.target.site:
             return Quality()
         link = next(link for link in self.cluster.topology.links_of(site) if link.peer(site) == self.target.site)
-        return self.cluster.ways.quality(link, self.target.site if self.target.kind == "rack" else "")
+        return self.cluster.network.quality(link, self.target.site if self.target.kind == "rack" else "")
 
     def expects(self, probe: str, *, during: bool) -> bool:  # noqa: ARG002 - the same for every probe
         """Expect slow paths under the fault only."""
         return during
 
-    def ways(self) -> tuple[Way, ...]:
+    def paths(self) -> tuple[NetworkPath, ...]:
         """Return the paths of the probes."""
         return tuple((source, node) for node in self.target.nodes for source in self._sources())
 
-    def told(self) -> Mapping[str, Any]:
+    def event_data(self) -> Mapping[str, Any]:
         """Return no additional data."""
         return {}
 
-    def spoils(self, other: Fault) -> bool:
+    def invalidates(self, other: Fault) -> bool:
         """Return whether the other fault's probes would fail because of this loss, jitter or delay.
 
         Other faults account for what slowed racks add to links, but not for the delay at a slowed broker's port.
         """
-        much = self.added.loss_percent > LOSS_TO_ASK_OVER
-        if isinstance(other, Slow):
-            much |= self.target.kind == "broker" or not delay_measurement.stands_out(self.added, other.added)
+        much = self.added.loss_percent > PROBE_LOSS_MAX
+        if isinstance(other, SlowFault):
+            much |= self.target.kind == "broker" or not delay_measurement.is_distinguishable(self.added, other.added)
         if not much:
             return False
         if self.target.kind == "rack":
             here = self.target.site
-            return any((site_of(self.cluster, way[0]) == here) is not (way[1].site == here) for way in other.ways())
+            return any((site_of(self.cluster, way[0]) == here) is not (way[1].site == here) for way in other.paths())
         inside = self.target.nodes
-        return any((way[0] in inside) is not (way[1] in inside) for way in other.ways())
+        return any((way[0] in inside) is not (way[1] in inside) for way in other.paths())
 
     def prepare(self) -> Mapping[str, Any]:
         """Return nothing: the heal needs no facts.
@@ -121,22 +119,22 @@ class Slow:
         Raises:
             RackgateError: the added quality would not stand out from the current quality of a path.
         """
-        for source, node in self.ways():
-            base = self._without(site_of(self.cluster, source))
+        for source, node in self.paths():
+            base = self._base_quality(site_of(self.cluster, source))
             way = f"{source.name if source else 'the clients'} to {node.name}"
-            delay_measurement.check(str(self.target), way, base, self.added)
+            delay_measurement.check_distinguishable(str(self.target), way, base, self.added)
         return {}
 
     def inject(self) -> None:
         """Slow the links."""
         if self.target.kind == "rack":
-            self.cluster.ways.slow(self.target.name, self.added)
+            self.cluster.network.slow(self.target.name, self.added)
         else:
-            self.cluster.ways.slow_node(self.target.nodes[0], self.added)
+            self.cluster.network.slow_node(self.target.nodes[0], self.added)
 
     def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
         """Restore the links as they are without this fault."""
         if self.target.kind == "rack":
-            self.cluster.ways.restore_links(self.target.name)
+            self.cluster.network.restore_links(self.target.name)
         else:
-            self.cluster.ways.restore_node(self.target.nodes[0])
+            self.cluster.network.restore_node(self.target.nodes[0])

@@ -15,7 +15,7 @@ from pyhooks.lab.topology import Topology
 HOSTS = Path("/etc/hosts")
 
 
-def _own_world() -> None:
+def _mount_private_run() -> None:
     """Mount a private /run, so that namespace names, sockets and disks vanish with the lab."""
     # A tmpfs is world-writable by default, and programs in a lab may run as other users.
     for words in (
@@ -27,7 +27,7 @@ def _own_world() -> None:
         folder.mkdir(mode=0o755)
 
 
-def _names(wanted: Topology) -> None:
+def _write_hosts(wanted: Topology) -> None:
     """Add the names of all nodes and of this machine to /etc/hosts: a lab has no name server.
 
     Java looks up its host name when it initializes logging; without an entry this took 5 s.
@@ -40,7 +40,7 @@ def _names(wanted: Topology) -> None:
     process.run(["mount", "--bind", str(ours), str(HOSTS)], what="lab: names of nodes")
 
 
-def make(
+def create_lab(
     name: str, source: Path, run_dir: Path, *, classpath: str, agent: str, archive: str
 ) -> tuple[Lab, list[subprocess.Popen[bytes]]]:
     """Create the nodes and the network of the topology in ``source``; Kafka is not started.
@@ -52,9 +52,9 @@ def make(
         RackgateError: the kernel refused an operation, or a program is missing.
     """
     wanted = topology.load(source)
-    _own_world()
+    _mount_private_run()
     # before the nodes are created, because they inherit the mounts
-    _names(wanted)
+    _write_hosts(wanted)
     holders: list[subprocess.Popen[bytes]] = []
     pids: dict[str, int] = {}
     disks: dict[str, str] = {}
@@ -81,7 +81,7 @@ def make(
     return lab, holders
 
 
-def start(lab: Lab) -> None:
+def start_cluster(lab: Lab) -> None:
     """Format all disks, start all Kafka processes and wait until every broker is registered and unfenced.
 
     Raises:
@@ -99,7 +99,7 @@ def start(lab: Lab) -> None:
     lab.wait_unfenced(lab.topology.brokers)
 
 
-def broken(holders: list[subprocess.Popen[bytes]], ended: frozenset[int]) -> str:
+def find_damage(holders: list[subprocess.Popen[bytes]], ended: frozenset[int]) -> str:
     """Return a short description of the part of the lab that has ended; empty if the lab is intact.
 
     Args:

@@ -28,7 +28,7 @@ STOP_S = 60.0
 HEAP_MB = 256
 
 
-def ensure(archive: Path, classpath: str, private: Sequence[str]) -> str:
+def ensure_archive(archive: Path, classpath: str, private: Sequence[str]) -> str:
     """Create the archive if it is missing.
 
     Args:
@@ -51,12 +51,12 @@ def ensure(archive: Path, classpath: str, private: Sequence[str]) -> str:
         return ""
     with folder as work:
         made = Path(work) / archive.name
-        _record(made, classpath, private)
+        _create_archive(made, classpath, private)
         put_in_place(made, archive)
     return str(archive)
 
 
-def _record(made: Path, classpath: str, private: Sequence[str]) -> None:
+def _create_archive(made: Path, classpath: str, private: Sequence[str]) -> None:
     work = made.parent
     node = Node("combined-1", 1, "combined", "a", "127.0.0.1")
     properties = work / "server.properties"
@@ -80,13 +80,13 @@ def _record(made: Path, classpath: str, private: Sequence[str]) -> None:
             what="a Kafka whose classes are archived",
             timeout_s=START_S,
         )
-        _end(running)
+        _stop_kafka(running)
     if not made.exists():
         tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
         raise RackgateError("archive Kafka's classes: Java wrote no archive", detail=tail)
 
 
-def _end(running: subprocess.Popen[bytes]) -> None:
+def _stop_kafka(running: subprocess.Popen[bytes]) -> None:
     """Send SIGTERM to the shell inside, which ends Kafka, and wait until it has ended."""
     for child in process.children(running.pid):
         os.kill(child, signal.SIGTERM)

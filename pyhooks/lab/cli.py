@@ -28,7 +28,7 @@ from pyhooks.history.events import PollDetails, PollFailureDetails
 from pyhooks.kafka import tools
 from pyhooks.lab import class_data_sharing, disks, link_emulation, mbeans, memory, metrics, running_labs, topology
 from pyhooks.lab.lab import Lab
-from pyhooks.lab.running_labs import Plan
+from pyhooks.lab.running_labs import LabSetup
 from pyhooks.patchset.distribution import Distribution
 
 lab_app = typer.Typer(name="lab", no_args_is_help=True, help="Private clusters of namespaces on this machine.")
@@ -68,7 +68,7 @@ def check_programs() -> None:
         raise RackgateError(f"a lab needs {', '.join(sorted(missing))}: install with 'apt-get install {packages}'")
 
 
-def _plan(name: str, topology_name: str, run_dir: Path | None, *, bare: bool, stock: bool) -> Plan:
+def _plan(name: str, topology_name: str, run_dir: Path | None, *, bare: bool, stock: bool) -> LabSetup:
     """Check the prerequisites of a lab, claim its run folder and return the plan."""
     check_programs()
     source = topology.find(topology_name)
@@ -80,15 +80,15 @@ def _plan(name: str, topology_name: str, run_dir: Path | None, *, bare: bool, st
     run_folder.check(folder, run_folder.LAB)
     if any((folder / part).exists() for part in ("logs", "history.jsonl")):
         raise RackgateError(f"{folder}: has the logs and the history of another run; give it a folder of its own")
-    link_emulation.check(wanted, source, running_labs.way().words)
+    link_emulation.check_links(wanted, source, running_labs.namespace_method().words)
     if not bare:
         advice = "take a topology with fewer nodes or a lower heap_mb"
-        memory.require(memory.of_lab(wanted), f"a lab of {source.stem}", advice)
+        memory.require_memory(memory.lab_memory_mb(wanted), f"a lab of {source.stem}", advice)
     # a bare lab starts no Kafka and needs no build
     built = None if bare else Distribution.load()
     classpath = built.classpath(overlay=not stock) if built else ""
     run_folder.claim(folder, run_folder.LAB)
-    return Plan(
+    return LabSetup(
         name=name,
         topology=source,
         run_dir=folder,
@@ -105,21 +105,23 @@ def _archive(built: Distribution, classpath: str, *, stock: bool) -> str:
     if file.exists():
         return str(file)
     with Console(stderr=True).status("once for this build: Kafka's classes are archived, about 15 s …"):
-        return class_data_sharing.ensure(file, classpath, running_labs.way().words)
+        return class_data_sharing.ensure_archive(file, classpath, running_labs.namespace_method().words)
 
 
-def become(
+def exec_in_lab(
     topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool, user: bool = True
 ) -> NoReturn:
-    """Run ``within`` and exit with the command's exit status.
+    """Run ``run_in_lab`` and exit with the command's exit status.
 
     Raises:
         RackgateError: a prerequisite is missing.
     """
-    sys.exit(within(topology_name, run_dir, command, bare=bare, stock=stock, user=user))
+    sys.exit(run_in_lab(topology_name, run_dir, command, bare=bare, stock=stock, user=user))
 
 
-def within(topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool, user: bool = True) -> int:
+def run_in_lab(
+    topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool, user: bool = True
+) -> int:
     """Create a lab, run ``command`` in it, take the lab down and return the command's exit status.
 
     Args:
@@ -159,7 +161,7 @@ def run_command(
     COMMAND finds the brokers in RACKGATE_BOOTSTRAP, the folder of the run in RACKGATE_RUN_DIR, and the lab's
     description in RACKGATE_LAB.
     """
-    become(
+    exec_in_lab(
         topology_name, run_dir or running_labs.default_run_dir("run"), command, bare=bare, stock=stock, user=not as_root
     )
 
@@ -184,7 +186,7 @@ def up_command(
     with console.status(f"lab {called}: {count} nodes come up, which takes about 15 s …"):
         lab = running_labs.up(plan, lambda text, seconds: console.print(step_line(text, seconds)))
     console.print(plain(f"  as {lab.way}; results go to {lab.run_dir}"))
-    which = "" if len([one for one in running_labs.known() if one.runs]) == 1 else f" --lab {called}"
+    which = "" if len([one for one in running_labs.recorded_labs() if one.runs]) == 1 else f" --lab {called}"
     console.print(
         f"  next: rackgate lab status{which} · rackgate lab kafka{which} topics --list · rackgate watch{which}"
         f" · rackgate rack kill{which} a · rackgate lab down{which and ' ' + called}"
@@ -197,7 +199,7 @@ def down_command(
     everything: Annotated[bool, typer.Option("--all", help="All labs of this user.")] = False,
 ) -> None:
     """Takes a lab down, with all that is in it; its folder of results stays."""
-    everyone, problems = running_labs.survey()
+    everyone, problems = running_labs.list_labs()
     if everything:
         chosen = everyone
     else:
@@ -226,8 +228,8 @@ def exec_command(
     rack: RackOption = None,
 ) -> None:
     """Runs COMMAND in a running lab, where the clients are or in a node, and ends with its exit status."""
-    if not running_labs.inside(lab_name):
-        raise typer.Exit(running_labs.enter_again(lab_name))
+    if not running_labs.runs_inside(lab_name):
+        raise typer.Exit(running_labs.rerun_inside(lab_name))
     lab = Lab.attach()
     words = list(command)
     place = _place(lab, node, rack)
@@ -267,8 +269,8 @@ def kafka_command(
     lab_name: LabOption = None,
 ) -> None:
     """Runs one of Kafka's own tools in a running lab."""
-    if not running_labs.inside(lab_name):
-        raise typer.Exit(running_labs.enter_again(lab_name))
+    if not running_labs.runs_inside(lab_name):
+        raise typer.Exit(running_labs.rerun_inside(lab_name))
     lab = Lab.attach()
     words = tools.command(lab.classpath, tool, arguments or [], lab.bootstrap)
     os.execvp(words[0], words)  # noqa: S606 - no shell is wanted
@@ -307,9 +309,9 @@ def disks_command(
     It is the end of a run: nothing starts Kafka again. Whether acknowledged records lie in enough racks is judged from
     it by 'rackgate judge'.
     """
-    if not running_labs.inside(lab_name):
-        raise typer.Exit(running_labs.enter_again(lab_name))
-    lab = _with_kafka(Lab.attach())
+    if not running_labs.runs_inside(lab_name):
+        raise typer.Exit(running_labs.rerun_inside(lab_name))
+    lab = _require_kafka(Lab.attach())
     history = History(lab.history_path)
     found = disks.stop_and_read(lab, history, topics=topic or ())
     if as_json:
@@ -346,14 +348,14 @@ def metrics_command(
     """
     interval_s = seconds(interval, "--interval")
     limit_s = seconds(for_time, "--for") if for_time is not None else None
-    if not running_labs.inside(lab_name):
-        raise typer.Exit(running_labs.enter_again(lab_name))
-    lab = _with_kafka(Lab.attach())
+    if not running_labs.runs_inside(lab_name):
+        raise typer.Exit(running_labs.rerun_inside(lab_name))
+    lab = _require_kafka(Lab.attach())
     history = History(lab.history_path)
     begin_ns = time.monotonic_ns()
-    with metrics.recorded(mbeans.lab_sources(lab), history, interval_s), suppress(KeyboardInterrupt):
+    with metrics.record_polls(mbeans.lab_sources(lab), history, interval_s), suppress(KeyboardInterrupt):
         threading.Event().wait(limit_s)
-    rows = _polled(history, begin_ns)
+    rows = _summarize_polls(history, begin_ns)
     if not any(row["answered"] for row in rows):
         why = next((row["problem"] for row in rows), "nobody was asked")
         raise RackgateError(f"lab {lab.name}: no Kafka process told its metrics: {why}")
@@ -371,7 +373,7 @@ def metrics_command(
     typer.echo(f"written to {history.path}")
 
 
-def _polled(history: History, begin_ns: int) -> list[dict[str, Any]]:
+def _summarize_polls(history: History, begin_ns: int) -> list[dict[str, Any]]:
     """Summarize each node's polls in the history since ``begin_ns``, with the node-level metrics of the gate."""
     found: dict[str, dict[str, Any]] = {}
     for event, poll in PollDetails.each(history.events()):
@@ -391,7 +393,7 @@ def _polled(history: History, begin_ns: int) -> list[dict[str, Any]]:
     return [found[node] for node in sorted(found)]
 
 
-def _with_kafka(lab: Lab) -> Lab:
+def _require_kafka(lab: Lab) -> Lab:
     if lab.bare:
         raise RackgateError(f"lab {lab.name} is bare: it has no Kafka")
     return lab
@@ -403,13 +405,13 @@ def status_command(lab_name: LabOption = None, as_json: JsonOption = False) -> N
 
     Exit status 1 if something is down or a fault is in force.
     """
-    if not running_labs.inside(lab_name):
-        found, problems = running_labs.survey()
+    if not running_labs.runs_inside(lab_name):
+        found, problems = running_labs.list_labs()
         running = [lab for lab in found if lab.runs]
         if lab_name is None and len(running) != 1:
             _list(found, problems, as_json=as_json)
             return
-        raise typer.Exit(running_labs.enter_again(lab_name))
+        raise typer.Exit(running_labs.rerun_inside(lab_name))
     status = _status(Lab.attach())
     if as_json:
         typer.echo(json.dumps(status, indent=1))
@@ -418,7 +420,7 @@ def status_command(lab_name: LabOption = None, as_json: JsonOption = False) -> N
     raise typer.Exit(0 if status["ok"] else 1)
 
 
-def _list(found: tuple[running_labs.Known, ...], problems: tuple[str, ...], *, as_json: bool) -> None:
+def _list(found: tuple[running_labs.LabRecord, ...], problems: tuple[str, ...], *, as_json: bool) -> None:
     rows = [
         {"name": lab.name, "runs": lab.runs, "topology": lab.topology, "stock": lab.stock, "run_dir": lab.run_dir}
         for lab in found
@@ -453,7 +455,7 @@ def _status(lab: Lab) -> dict[str, Any]:
         if node.is_broker and not bare:
             row["registered"] = "unfenced" if node.node_id in unfenced else UNKNOWN
         nodes.append(row)
-    faults = registry.active()
+    faults = registry.active_faults()
     return {
         "lab": lab.name,
         "topology": lab.topology.name,
@@ -461,7 +463,7 @@ def _status(lab: Lab) -> dict[str, Any]:
         "run_dir": str(lab.run_dir),
         "links": lab.emulations,
         "nodes": nodes,
-        "faults": [{"kind": one.kind, one.target_kind: one.target, "text": one.text} for one in faults],
+        "faults": [{"kind": one.kind, one.target_kind: one.target, "text": one.description} for one in faults],
         "ok": not faults
         and (bare or all(row["process"] == "up" and row.get("registered") != UNKNOWN for row in nodes)),
     }

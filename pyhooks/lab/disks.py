@@ -42,7 +42,7 @@ DATA = "data"
 
 
 @dataclass(frozen=True)
-class Disk:
+class BrokerDisk:
     """Disk of a broker.
 
     Attributes:
@@ -59,7 +59,7 @@ class Disk:
 
 
 @dataclass(frozen=True)
-class DiskRead:
+class DiskContents:
     """Result of reading the disk of a broker.
 
     Attributes:
@@ -79,15 +79,15 @@ class DiskRead:
     stopped: bool
 
 
-def disks_of(lab: Lab) -> list[Disk]:
+def disks_of(lab: Lab) -> list[BrokerDisk]:
     """Return the disks of all brokers of a lab, and whether each broker is stopped now."""
     return [
-        Disk(node.node_id, node.site, Path(lab.disks[node.name]) / DATA, stopped=lab.kafka_pid(node) is None)
+        BrokerDisk(node.node_id, node.site, Path(lab.disks[node.name]) / DATA, stopped=lab.kafka_pid(node) is None)
         for node in lab.brokers()
     ]
 
 
-def stop_and_read(lab: Lab, history: History, *, topics: Sequence[str] = ()) -> tuple[DiskRead, ...]:
+def stop_and_read(lab: Lab, history: History, *, topics: Sequence[str] = ()) -> tuple[DiskContents, ...]:
     """Kill all Kafka processes of a lab at once, including controllers, and read the disks of its brokers.
 
     Kafka is not started again. Workloads should have ended before, since all their requests will fail.
@@ -111,12 +111,12 @@ def stop_and_read(lab: Lab, history: History, *, topics: Sequence[str] = ()) -> 
 
 
 def read_disks(
-    disks: Sequence[Disk],
+    disks: Sequence[BrokerDisk],
     history: History,
     *,
     topics: Sequence[str] = (),
     runs: Callable[[int], bool] | None = None,
-) -> tuple[DiskRead, ...]:
+) -> tuple[DiskContents, ...]:
     """Read all logs of brokers into a history.
 
     Args:
@@ -135,16 +135,16 @@ def read_disks(
     lines = _dump([disk.data for disk in disks if disk.data.is_dir()])
     started = {disk.broker for disk in disks if runs is not None and runs(disk.broker)}
     problems: list[str] = []
-    found: list[DiskRead] = []
+    found: list[DiskContents] = []
     for disk in disks:
         stopped = disk.stopped and disk.broker not in started
         own = lines.get(str(disk.data), [])
-        chunks = [line for line in own if "topic" in line and _wanted(str(line["topic"]), topics)]
+        chunks = [line for line in own if "topic" in line and _is_selected(str(line["topic"]), topics)]
         done = any("done" in line for line in own) if disk.data.is_dir() else True
         error = (
             "" if done else next((str(line["error"]) for line in own if "error" in line), "it was not read to its end")
         )
-        events = list(_chunks(disk, name, chunks, error))
+        events = list(_chunk_events(disk, name, chunks, error))
         places = {(str(line["topic"]), int(line["partition"])) for line in chunks}
         if error:
             problems.append(f"broker {disk.broker}: {error}")
@@ -155,17 +155,17 @@ def read_disks(
         history.extend(events)
         torn = tuple((str(one["topic"]), int(one["partition"]), str(one["torn"])) for one in chunks if "torn" in one)
         records = sum(len(line["keys"]) for line in chunks)
-        found.append(DiskRead(disk.broker, disk.rack, len(places), records, torn, stopped))
+        found.append(DiskContents(disk.broker, disk.rack, len(places), records, torn, stopped))
     if problems:
         raise RackgateError(f"read the disks: {'; '.join(problems)}")
     return tuple(found)
 
 
-def _wanted(topic: str, topics: Sequence[str]) -> bool:
+def _is_selected(topic: str, topics: Sequence[str]) -> bool:
     return topic in topics if topics else not topic.startswith("__")
 
 
-def _chunks(disk: Disk, name: str, chunks: Sequence[Mapping[str, Any]], error: str) -> Iterator[Event]:
+def _chunk_events(disk: BrokerDisk, name: str, chunks: Sequence[Mapping[str, Any]], error: str) -> Iterator[Event]:
     """Yield the events of a disk's chunks."""
     # Only a partition's last chunk has its end; if it has none, reading failed there.
     last = {(line["topic"], line["partition"]): line for line in chunks}

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 INTERVAL_S = 0.02
 # More than MANY requests are sent at the interval FAST_S: a proof of packet loss needs hundreds.
-MANY, FAST_S = 100, 0.004
+SLOW_COUNT_MAX, SHORT_INTERVAL_S = 100, 0.004
 # Over a link that loses a third of the packets in each direction, all ASKED requests fail once in 100,000 times.
-ASKED = 20
-ANSWER_S = 3
+PING_COUNT = 20
+REPLY_WAIT_S = 3
 # ping waits this long only if there was no reply at all
-SLOWEST_S = 10
+MEASUREMENT_WAIT_S = 10
 
 
 @dataclass(frozen=True)
-class Rtt:
+class RoundTripTimes:
     """Round-trip times between two nodes in milliseconds.
 
     Attributes:
@@ -35,7 +35,7 @@ class Rtt:
         p50_ms: median.
         p99_ms: 99th percentile, nearest rank.
         max_ms: maximum.
-        spread_ms: interquartile range.
+        iqr_ms: interquartile range.
     """
 
     source: str
@@ -45,16 +45,16 @@ class Rtt:
     p50_ms: float
     p99_ms: float
     max_ms: float
-    spread_ms: float = 0.0
+    iqr_ms: float = 0.0
 
     @property
-    def lost(self) -> float:
+    def loss_share(self) -> float:
         """Share of requests without a reply."""
         return 1 - self.received / self.sent
 
 
-def parse(source: str, target: str, sent: int, text: str) -> Rtt:
-    """Parse the output of ``ping``.
+def parse_ping(source: str, target: str, sent: int, text: str) -> RoundTripTimes:
+    """Parse the output of ``ping_command``.
 
     Raises:
         RackgateError: there was no reply.
@@ -64,17 +64,17 @@ def parse(source: str, target: str, sent: int, text: str) -> Rtt:
         raise RackgateError(f"no echo from {target} to {source}: is the link cut?")
     p99 = times[min(len(times) - 1, -(-99 * len(times) // 100) - 1)]
     first, _, third = statistics.quantiles(times, n=4) if len(times) > 1 else (times[0],) * 3
-    return Rtt(source, target, sent, len(times), statistics.median(times), p99, times[-1], third - first)
+    return RoundTripTimes(source, target, sent, len(times), statistics.median(times), p99, times[-1], third - first)
 
 
-def ping(ip: str, count: int = ASKED, wait_s: int = ANSWER_S) -> list[str]:
+def ping_command(ip: str, count: int = PING_COUNT, wait_s: int = REPLY_WAIT_S) -> list[str]:
     """Return the ping command line; the default count suffices to decide whether the target replies."""
-    interval_s = INTERVAL_S if count <= MANY else FAST_S
+    interval_s = INTERVAL_S if count <= SLOW_COUNT_MAX else SHORT_INTERVAL_S
     return ["ping", "-n", "-c", str(count), "-i", str(interval_s), "-W", str(wait_s), ip]
 
 
 def _echo(ip: str, count: int, machine: NamespaceMachine | None, wait_s: int) -> str:
-    words = ping(ip, count, wait_s)
+    words = ping_command(ip, count, wait_s)
     done = subprocess.run(
         machine.enter(words) if machine else words, capture_output=True, text=True, check=False, timeout=120
     )
@@ -84,19 +84,19 @@ def _echo(ip: str, count: int, machine: NamespaceMachine | None, wait_s: int) ->
     return done.stdout
 
 
-def answers(ip: str, machine: NamespaceMachine | None) -> bool:
+def replies(ip: str, machine: NamespaceMachine | None) -> bool:
     """Return whether ``ip`` replies to an echo request from ``machine`` (None: from this process's network).
 
     Raises:
         RackgateError: ping itself failed.
     """
-    return "bytes from" in _echo(ip, ASKED, machine, ANSWER_S)
+    return "bytes from" in _echo(ip, PING_COUNT, machine, REPLY_WAIT_S)
 
 
-def measure(source: str, target: str, ip: str, machine: NamespaceMachine | None, count: int) -> Rtt:
+def measure(source: str, target: str, ip: str, machine: NamespaceMachine | None, count: int) -> RoundTripTimes:
     """Measure the round-trip time to ``ip``, whose name is ``target``.
 
     Raises:
         RackgateError: there was no reply.
     """
-    return parse(source, target, count, _echo(ip, count, machine, SLOWEST_S))
+    return parse_ping(source, target, count, _echo(ip, count, machine, MEASUREMENT_WAIT_S))

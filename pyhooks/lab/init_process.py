@@ -37,7 +37,7 @@ GRACE_S = 20.0
 ROUND_S = 0.5
 
 
-class Audience(Protocol):
+class ProgressReceiver(Protocol):
     """Receiver of a lab's progress."""
 
     def step(self, text: str, seconds: float) -> None:
@@ -47,7 +47,7 @@ class Audience(Protocol):
         """Report that the lab failed, and return the exit status."""
 
 
-class Terminal:
+class TerminalProgress:
     """Terminal of the user who runs a command in a lab."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Terminal:
         return exit_status.tell(error, self._console)
 
 
-class Pipe:
+class PipeProgress:
     """Pipe to the ``rackgate lab up`` that started this process; the lab ends if that ends before the lab is ready.
 
     Args:
@@ -83,30 +83,30 @@ class Pipe:
         if not self._released.is_set():
             os._exit(1)
 
-    def _say(self, **what: object) -> None:
+    def _send(self, **what: object) -> None:
         os.write(self._descriptor, json.dumps(what).encode() + b"\n")
 
     def step(self, text: str, seconds: float) -> None:
         """Send the step to the reader."""
-        self._say(step=text, seconds=seconds)
+        self._send(step=text, seconds=seconds)
 
     def failed(self, error: Exception) -> int:
         """Log the error, send it to the reader unless the lab was ready before, and return the exit status."""
         status = exit_status.tell(error, self._log)
         if not self._released.is_set():
             said = error if isinstance(error, RackgateError) else RackgateError(exit_status.unforeseen(error))
-            self._say(error=str(said), detail=said.detail, status=status)
+            self._send(error=str(said), detail=said.detail, status=status)
         return status
 
     def ready(self) -> None:
         """Report that the lab is up; from now on it no longer depends on the reader."""
         self._released.set()
-        self._say(ready=True)
+        self._send(ready=True)
         os.close(self._descriptor)
 
 
 @contextmanager
-def _step(audience: Audience, text: str) -> Iterator[None]:
+def _step(audience: ProgressReceiver, text: str) -> Iterator[None]:
     started = time.monotonic()
     yield
     audience.step(text, time.monotonic() - started)
@@ -138,7 +138,7 @@ def _run_command(command: Sequence[str], lab: Lab) -> int:
         try:
             status = child.wait(timeout=ROUND_S)
         except subprocess.TimeoutExpired:
-            healer.look()
+            healer.check()
             if interrupted and time.monotonic() - interrupted[0] > GRACE_S:
                 child.kill()
             continue
@@ -172,14 +172,14 @@ def _serve(lab: Lab, holders: list[subprocess.Popen[bytes]], lock: int) -> None:
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while not told.wait(ROUND_S):
-        if damage := bootstrap.broken(holders, _collect()):
+        if damage := bootstrap.find_damage(holders, _collect()):
             raise RackgateError(f"lab {lab.name}: {damage}; all of it was taken down, since its results would be void")
         if os.fstat(lock).st_nlink == 0:
             raise RackgateError(
                 f"lab {lab.name}: its lock file was deleted, as a logout does with the user's runtime folder, so no"
                 " command could find it any more; all of it was taken down"
             )
-        healer.look()
+        healer.check()
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -200,23 +200,23 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the lab's init process; ``pyhooks.lab.running_labs`` passes the arguments."""
     args = _arguments(argv)
-    pipe = Pipe(args.serve) if args.serve is not None else None
-    audience: Audience = pipe or Terminal()
+    pipe = PipeProgress(args.serve) if args.serve is not None else None
+    audience: ProgressReceiver = pipe or TerminalProgress()
     try:
         with _step(audience, f"lab {args.name}: nodes and network"):
-            lab, holders = bootstrap.make(
+            lab, holders = bootstrap.create_lab(
                 args.name, args.topology, args.run_dir, classpath=args.classpath, agent=args.agent, archive=args.archive
             )
         if not args.bare:
             count = f"{len(lab.topology.controllers)} controllers, {len(lab.topology.brokers)} brokers"
             with _step(audience, f"lab {args.name}: {count} registered and unfenced"):
-                bootstrap.start(lab)
+                bootstrap.start_cluster(lab)
         if pipe is not None:
             pipe.ready()
             _serve(lab, holders, args.lock)
             return 0
         status = _run_command(args.command, lab)
-        if damage := bootstrap.broken(holders, frozenset()):
+        if damage := bootstrap.find_damage(holders, frozenset()):
             raise RackgateError(f"lab {args.name}: {damage} before the command did; its results are void")
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

@@ -20,10 +20,10 @@ from pyhooks.kafka import quorum_state, topics
 from pyhooks.kafka.quorum_state import Quorum
 from pyhooks.lab import echo, kafka_process, quorum_changes
 from pyhooks.lab.disk_format import format_disks
-from pyhooks.lab.echo import Rtt
-from pyhooks.lab.network_faults import LabWays
+from pyhooks.lab.echo import RoundTripTimes
+from pyhooks.lab.network_faults import LabNetwork
 from pyhooks.lab.node import NODE_DISK
-from pyhooks.lab.running_cluster import ProcessState, state_of
+from pyhooks.lab.running_cluster import ProcessState, process_state_of
 from pyhooks.lab.topology import Node, Topology, parse
 
 if TYPE_CHECKING:
@@ -160,9 +160,9 @@ class Lab:
         return NamespaceMachine(node.name, self.pids[node.name])
 
     @property
-    def ways(self) -> LabWays:
+    def network(self) -> LabNetwork:
         """Network between the nodes, for fault injection."""
-        return LabWays(self.topology, self.machine)
+        return LabNetwork(self.topology, self.machine)
 
     @cached_property
     def admin(self) -> AdminClient:
@@ -252,7 +252,7 @@ class Lab:
         path = Path(self.disks[node.name]) / "kafka.pid"
         if not path.exists() or not (text := path.read_text(encoding="ascii").strip()):
             return None
-        return int(text) if state_of(self._stat(node, text)) != "down" else None
+        return int(text) if process_state_of(self._stat(node, text)) != "down" else None
 
     def _stat(self, node: Node, pid: str) -> list[str]:
         return process.stat_fields(Path(f"/proc/{self.pids[node.name]}/root/proc/{pid}"))
@@ -262,7 +262,7 @@ class Lab:
         pid = self.kafka_pid(node)
         if pid is None:
             return "down"
-        return state_of(self._stat(node, str(pid)))
+        return process_state_of(self._stat(node, str(pid)))
 
     def signal_kafka(self, node: Node, number: signal.Signals) -> bool:
         """Send a signal to the node's Kafka process; return whether there is one."""
@@ -339,7 +339,7 @@ class Lab:
         Raises:
             RackgateError: the tool failed, or ``brokers`` is empty.
         """
-        return quorum_changes.ask(self, words, brokers)
+        return quorum_changes.run_quorum_tool(self, words, brokers)
 
     def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
         """Make a controller that is an observer a voter, with its current directory.
@@ -347,7 +347,7 @@ class Lab:
         Raises:
             RackgateError: the quorum rejects the change.
         """
-        quorum_changes.join(self, node, brokers)
+        quorum_changes.add_controller(self, node, brokers)
 
     def clear_disk(self, node: Node) -> None:
         """Delete the remains of an unformatted disk."""
@@ -378,7 +378,7 @@ class Lab:
         """Return the ids of the registered and unfenced brokers; see ``topics.unfenced``."""
         return topics.unfenced(self.admin)
 
-    def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> Rtt:
+    def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> RoundTripTimes:
         """Measure the round-trip time to ``target`` from ``source`` (None: from the clients).
 
         Raises:
@@ -395,12 +395,12 @@ class Lab:
         """
 
         def active() -> bool:
-            self.all_run(self.topology.controllers)
+            self.check_running(self.topology.controllers)
             return any(ACTIVE_CONTROLLER in self.read_log(node) for node in self.topology.controllers)
 
         wait_for(active, what="an active controller", timeout_s=timeout_s, interval_s=0.1)
 
-    def all_run(self, nodes: Sequence[Node]) -> None:
+    def check_running(self, nodes: Sequence[Node]) -> None:
         """Check that Kafka runs on all of ``nodes``.
 
         Raises:
@@ -422,7 +422,7 @@ class Lab:
         wanted = {node.node_id for node in nodes}
 
         def ready() -> bool:
-            self.all_run(nodes)
+            self.check_running(nodes)
             return wanted <= self.unfenced()
 
         wait_for(
@@ -441,11 +441,11 @@ class Lab:
         """Return the machine of ``node``; None stands for the clients' namespace."""
         return self.machine(node) if node is not None else None
 
-    def answers(self, target: Node, source: Node | None = None) -> bool:
+    def replies(self, target: Node, source: Node | None = None) -> bool:
         """Return whether ``target`` answers at least one echo request from ``source`` (None: from the clients)."""
-        return echo.answers(target.ip, self.machine_or_client(source))
+        return echo.replies(target.ip, self.machine_or_client(source))
 
-    def rtt_matrix(self, count: int = 50) -> tuple[Rtt, ...]:
+    def rtt_matrix(self, count: int = 50) -> tuple[RoundTripTimes, ...]:
         """Measure round-trip times from the clients to each site and between all sites, concurrently.
 
         Args:

@@ -74,7 +74,7 @@ def check_tun() -> None:
         ) from error
 
 
-def check(wanted: Topology, source: Path, private: tuple[str, ...]) -> None:
+def check_links(wanted: Topology, source: Path, private: tuple[str, ...]) -> None:
     """Check that this machine can emulate all links of a topology, before anything is created.
 
     Args:
@@ -121,7 +121,7 @@ def emulation(what: str, quality: Quality, private: tuple[str, ...] = NETWORK) -
     return "vde"
 
 
-def netem_words(quality: Quality) -> list[str]:
+def netem_arguments(quality: Quality) -> list[str]:
     """Return the arguments of ``tc qdisc … netem`` for one direction."""
     words = ["limit", str(QUEUE_PACKETS)]
     if quality.rtt_ms:
@@ -142,13 +142,13 @@ def wire_commands(quality: Quality) -> list[str]:
     back_ms = delay_ms // 2 if delay_ms % 2 == 0 and delay_ms > VDE_LEAST_MS else 0
     back_jitter_ms = jitter_ms // 2 if back_ms else 0
     return [
-        f"delay LR{_around(delay_ms - back_ms, jitter_ms - back_jitter_ms)}",
-        f"delay RL{_around(back_ms, back_jitter_ms)}",
+        f"delay LR{_delay_argument(delay_ms - back_ms, jitter_ms - back_jitter_ms)}",
+        f"delay RL{_delay_argument(back_ms, back_jitter_ms)}",
         f"loss {quality.loss_percent:g}",
     ]
 
 
-def _around(delay_ms: int, jitter_ms: int) -> str:
+def _delay_argument(delay_ms: int, jitter_ms: int) -> str:
     """Return a wire's delay that varies uniformly, in whole milliseconds, by at most the jitter.
 
     wirefilter truncates each random delay to whole milliseconds: 3+1 yields 2 or 3, on average half a millisecond too
@@ -206,17 +206,17 @@ class VdeWire:
             with socket.socket(socket.AF_UNIX) as talk:
                 talk.settimeout(MANAGEMENT_S)
                 talk.connect(str(self.management))
-                _answer(talk)
+                _read_response(talk)
                 for command in wire_commands(quality):
                     talk.sendall(command.encode() + b"\n")
-                    said = _answer(talk)
+                    said = _read_response(talk)
                     if _GOOD not in said:
                         raise RackgateError(f"wire {self.name}: {command!r} is refused: {said.strip()}")
         except OSError as error:
             raise RackgateError(f"wire {self.name}: its process does not answer: {error}") from error
 
 
-def _answer(talk: socket.socket) -> str:
+def _read_response(talk: socket.socket) -> str:
     said = b""
     while not said.endswith(_PROMPT):
         more = talk.recv(4096)
@@ -226,7 +226,7 @@ def _answer(talk: socket.socket) -> str:
     return said.decode(errors="replace")
 
 
-def start(ns: str, ends: Sequence[str], folder: Path, name: str) -> VdeWire:
+def start_wire(ns: str, ends: Sequence[str], folder: Path, name: str) -> VdeWire:
     """Start a wire between two TAP devices that it creates in a namespace; it runs until stopped or the lab ends.
 
     Args:

@@ -87,7 +87,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r"}
 
 
 @dataclass(frozen=True)
-class Reading:
+class MetricsReading:
     """Metrics of one JVM, read once.
 
     Attributes:
@@ -101,7 +101,7 @@ class Reading:
     size: int = 0
 
 
-class Source(Protocol):
+class MetricsSource(Protocol):
     """Source of the metrics of one Kafka process."""
 
     @property
@@ -116,7 +116,7 @@ class Source(Protocol):
     def rack(self) -> str | None:
         """Site of the node."""
 
-    def read(self, timeout_s: float) -> Reading:
+    def read(self, timeout_s: float) -> MetricsReading:
         """Read all of ``BEANS``.
 
         Raises:
@@ -140,11 +140,11 @@ class SocketSource:
     rack: str | None
     path: Path
 
-    def read(self, timeout_s: float) -> Reading:
-        """See ``Source.read``."""
-        return self.ask(BEANS, timeout_s)
+    def read(self, timeout_s: float) -> MetricsReading:
+        """See ``MetricsSource.read``."""
+        return self.query(BEANS, timeout_s)
 
-    def ask(self, beans: Iterable[tuple[str, str]], timeout_s: float) -> Reading:
+    def query(self, beans: Iterable[tuple[str, str]], timeout_s: float) -> MetricsReading:
         """Read the given beans.
 
         Args:
@@ -174,7 +174,7 @@ class SocketSource:
             ) from error
         except OSError as error:
             raise RackgateError(f"{self.name}: no metrics: {self.path}: {error.strerror or error}") from error
-        return parse(text, self.name)
+        return parse_metrics(text, self.name)
 
 
 @dataclass(frozen=True)
@@ -193,8 +193,8 @@ class QuerySource:
     rack: str | None
     query: Callable[[str], Iterable[tuple[str, str, Any]]]
 
-    def read(self, timeout_s: float) -> Reading:
-        """See ``Source.read``."""
+    def read(self, timeout_s: float) -> MetricsReading:
+        """See ``MetricsSource.read``."""
         deadline = time.monotonic() + timeout_s
         rows: list[tuple[str, str, str]] = []
         for pattern, attributes in BEANS:
@@ -205,7 +205,7 @@ class QuerySource:
                 raise RackgateError(f"{self.name}: no metrics: {error}") from error
             if time.monotonic() > deadline:
                 raise RackgateError(f"{self.name}: no metrics within {timeout_s:g} s")
-        return Reading(tuple(rows))
+        return MetricsReading(tuple(rows))
 
 
 def jmx_source(broker: int, name: str, rack: str | None, jmx: Jmx) -> QuerySource:
@@ -249,7 +249,7 @@ def _unescape(text: str) -> str:
     return _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[1]), text) if "\\" in text else text
 
 
-def parse(answer: bytes, name: str) -> Reading:
+def parse_metrics(answer: bytes, name: str) -> MetricsReading:
     """Parse a response of the agent, whose Java class comment describes the lines.
 
     Args:
@@ -276,4 +276,4 @@ def parse(answer: bytes, name: str) -> Reading:
         raise RackgateError(f"{name}: no metrics: the answer ends early, after {len(answer)} bytes")
     if errors and not rows:
         raise RackgateError(f"{name}: no metrics: {errors[0]}")
-    return Reading(tuple(rows), tuple(errors), len(answer))
+    return MetricsReading(tuple(rows), tuple(errors), len(answer))

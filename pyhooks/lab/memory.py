@@ -21,17 +21,17 @@ _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 _MB = 2**20
 
 
-def of_lab(topology: Topology) -> int:
+def lab_memory_mb(topology: Topology) -> int:
     """Return the memory in MiB that the nodes of a lab need: heaps, and what a JVM uses beyond its heap."""
     return sum(topology.heap_mb_of(node) + BEYOND_HEAP_MB for node in topology.nodes)
 
 
-def of_labs(topologies: Sequence[Topology], at_once: int) -> int:
+def concurrent_labs_memory_mb(topologies: Sequence[Topology], at_once: int) -> int:
     """Return the maximum memory in MiB of labs of which at most ``at_once`` run at a time."""
-    return sum(sorted(map(of_lab, topologies), reverse=True)[:at_once])
+    return sum(sorted(map(lab_memory_mb, topologies), reverse=True)[:at_once])
 
 
-def require(needed_mb: int, what: str, advice: str) -> None:
+def require_memory(needed_mb: int, what: str, advice: str) -> None:
     """Check that enough memory is available, before anything is started.
 
     Args:
@@ -43,7 +43,7 @@ def require(needed_mb: int, what: str, advice: str) -> None:
         RackgateError: too little memory; names the required and the available memory, and the limit. Not raised if
             the kernel reports neither the machine's memory nor a limit.
     """
-    for source, available_mb in available():
+    for source, available_mb in available_memory():
         if available_mb < needed_mb:
             raise RackgateError(
                 f"{what} needs {needed_mb} MiB of memory, and {source} leaves {available_mb} MiB: end other programs,"
@@ -51,7 +51,7 @@ def require(needed_mb: int, what: str, advice: str) -> None:
             )
 
 
-def available(proc: Path | None = None, cgroups: Path | None = None) -> Iterator[tuple[str, int]]:
+def available_memory(proc: Path | None = None, cgroups: Path | None = None) -> Iterator[tuple[str, int]]:
     """Yield the memory that the machine and each control group of this process have available: source, and MiB.
 
     Args:

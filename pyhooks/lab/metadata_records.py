@@ -39,7 +39,7 @@ _RECORD = re.compile(r"^\| offset: (\d+) .*?CreateTime: (\d+) .*?(?:payload: (\{
 
 
 @dataclass(frozen=True)
-class Record:
+class MetadataRecord:
     """Record of the metadata log.
 
     Attributes:
@@ -55,8 +55,8 @@ class Record:
     data: dict[str, Any]
 
 
-def words(segments: Iterable[str]) -> list[str]:
-    """Return the arguments of Kafka's ``dump-log`` whose output ``parse`` reads.
+def dump_arguments(segments: Iterable[str]) -> list[str]:
+    """Return the arguments of Kafka's ``dump-log`` whose output ``parse_dump`` reads.
 
     Args:
         segments: log segment files, in order.
@@ -64,7 +64,7 @@ def words(segments: Iterable[str]) -> list[str]:
     return ["--cluster-metadata-decoder", "--files", ",".join(segments)]
 
 
-def parse(text: str) -> Iterator[Record]:
+def parse_dump(text: str) -> Iterator[MetadataRecord]:
     """Parse the records in the output of Kafka's ``dump-log``.
 
     Raises:
@@ -78,12 +78,14 @@ def parse(text: str) -> Iterator[Record]:
             if found is None:
                 raise ValueError("offset, time or payload is missing")
             told: dict[str, Any] = json.loads(found[3]) if found[3] else {"type": "", "data": {}}
-            yield Record(int(found[1]), int(found[2]), str(told["type"]), dict(told["data"]))
+            yield MetadataRecord(int(found[1]), int(found[2]), str(told["type"]), dict(told["data"]))
         except (ValueError, KeyError, TypeError) as error:
             raise RackgateError(f"can't read a line of the metadata log: {line[:120]!r}: {error}") from error
 
 
-def note(records: Iterable[Record], history: History, *, controller: int, ahead_ns: int, error_ns: int) -> None:
+def write_events(
+    records: Iterable[MetadataRecord], history: History, *, controller: int, ahead_ns: int, error_ns: int
+) -> None:
     """Write the events of a metadata log to a history.
 
     Args:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.events import MetricsDetails, Number, PollFailureDetails
-from pyhooks.lab.mbeans import Reading, Source
+from pyhooks.lab.mbeans import MetricsReading, MetricsSource
 
 # Maximum number of a JVM's read errors that a poll keeps.
 ERRORS_KEPT = 3
@@ -72,7 +72,7 @@ def _number(text: str) -> float | None:
     return value if value - value == 0 else None
 
 
-def metrics_of(reading: Reading, broker: int, mono_ns: int, wall_ms: int) -> tuple[Metric, ...]:
+def metrics_of(reading: MetricsReading, broker: int, mono_ns: int, wall_ms: int) -> tuple[Metric, ...]:
     """Return the metrics of a reading, with the time of its request."""
     found = []
     for bean, attribute, value in reading.rows:
@@ -179,7 +179,7 @@ def rows(event: Event) -> Iterator[Metric]:
                 yield row(topic, int(number), name, value)
 
 
-def poll(source: Source, timeout_s: float, due_ns: int | None = None) -> Poll:
+def poll_once(source: MetricsSource, timeout_s: float, due_ns: int | None = None) -> Poll:
     """Poll a source once; a failure becomes a poll with a problem.
 
     Args:
@@ -212,7 +212,7 @@ class Poller:
         timeout_s: timeout of one poll in seconds.
     """
 
-    sources: Sequence[Source]
+    sources: Sequence[MetricsSource]
     sink: Callable[[Poll], object]
     interval_s: float = 1.0
     timeout_s: float = 1.0
@@ -256,7 +256,7 @@ class Poller:
         """Start no further polls."""
         self._stop.set()
 
-    def _keep_asking(self, source: Source, begin_ns: int) -> None:
+    def _keep_asking(self, source: MetricsSource, begin_ns: int) -> None:
         interval_ns = int(self.interval_s * 1e9)
         slot = 0
         try:
@@ -270,11 +270,11 @@ class Poller:
                     head = (source.broker, source.name, source.rack, due_ns, now_ns, wall_ms)
                     self.sink(Poll(*head, problem=late, asked=False))
                     continue
-                self.sink(poll(source, self.timeout_s, due_ns))
+                self.sink(poll_once(source, self.timeout_s, due_ns))
         except Exception as error:  # noqa: BLE001 - raised at the context's end
             self._errors.append(error)
 
 
-def recorded(sources: Sequence[Source], history: History, interval_s: float = 1.0) -> Poller:
+def record_polls(sources: Sequence[MetricsSource], history: History, interval_s: float = 1.0) -> Poller:
     """Return a poller that appends each poll to a history as one event."""
     return Poller(sources, lambda one: history.append(one.event()), interval_s, timeout_s=max(1.0, interval_s))

@@ -112,7 +112,7 @@ def _link(topology: Topology, link: Link) -> Emulation:
     how = link_emulation.emulation(f"link {link_name(link)}", link.quality)
     left, right = device(link.right), device(link.left)
     if how == "vde":
-        made = link_emulation.start(netns(link.left), (left, right), WIRES, link_name(link))
+        made = link_emulation.start_wire(netns(link.left), (left, right), WIRES, link_name(link))
         made.set(link.quality)
         _batch([f"link set {right} netns {netns(link.right)}"], netns(link.left))
     else:
@@ -136,7 +136,7 @@ def _link(topology: Topology, link: Link) -> Emulation:
 def _netem(enter: Sequence[str], dev: str, quality: Quality) -> None:
     """Make an interface delay and lose outgoing packets; ``enter`` is the command prefix for its namespace."""
     steps = [
-        ["root", "handle", "1:", "netem", *link_emulation.netem_words(quality)],
+        ["root", "handle", "1:", "netem", *link_emulation.netem_arguments(quality)],
         # netem's own queue reorders packets under jitter
         ["parent", "1:1", "handle", "10:", "pfifo", "limit", str(link_emulation.QUEUE_PACKETS)],
     ]
@@ -194,7 +194,7 @@ def slow_port(node: Node, machine: NamespaceMachine, quality: Quality) -> None:
         _netem(machine.enter([]), "eth0", quality)
     elif how == "vde":
         near, far = f"{name}-in", f"{name}-out"
-        made = link_emulation.start(ns, (near, far), WIRES, name)
+        made = link_emulation.start_wire(ns, (near, far), WIRES, name)
         made.set(quality)
         _batch(
             [
@@ -208,7 +208,7 @@ def slow_port(node: Node, machine: NamespaceMachine, quality: Quality) -> None:
         )
 
 
-def free_port(node: Node, machine: NamespaceMachine) -> None:
+def restore_port(node: Node, machine: NamespaceMachine) -> None:
     """Undo ``slow_port``, even if it was interrupted; idempotent."""
     ns, name = netns(node.site), port(node)
     _ip("link", "set", name, "master", "rack", ns=ns)

@@ -10,7 +10,7 @@ from pyhooks.lab import link_quality, network
 from pyhooks.lab.topology import Link, Node, Quality, Topology
 
 
-class Ways(Protocol):
+class NetworkControl(Protocol):
     """Network between the nodes of a cluster. All operations are idempotent."""
 
     @property
@@ -49,8 +49,8 @@ class Ways(Protocol):
         """Undo ``slow_node``."""
 
 
-class LabWays:
-    """Network of a lab, from inside; see ``Ways``.
+class LabNetwork:
+    """Network of a lab, from inside; see ``NetworkControl``.
 
     Attributes:
         topology: topology of the lab.
@@ -108,10 +108,10 @@ class LabWays:
 
     def restore_node(self, node: Node) -> None:
         """Undo ``slow_node``."""
-        network.free_port(node, self.machine(node))
+        network.restore_port(node, self.machine(node))
 
 
 if TYPE_CHECKING:
 
-    def _all_that_faults_need(ways: LabWays) -> Ways:
+    def _all_that_faults_need(ways: LabNetwork) -> NetworkControl:
         return ways

@@ -19,10 +19,10 @@ from pyhooks.lab.topology import Node
 TOOL = "metadata-quorum"
 FOLLOW_S = 60.0
 # Name of a disk while it is being deleted, so that the disk itself is either complete or missing.
-GONE = "data.gone"
+DELETED_NAME = "data.gone"
 
 
-class Folders(Protocol):
+class DiskFolders(Protocol):
     """Folders of a lab's nodes and the class path of its tools."""
 
     @property
@@ -37,7 +37,7 @@ class Folders(Protocol):
         """Return the log directory of a node."""
 
 
-class Disks(Protocol):
+class QuorumCluster(Protocol):
     """Operations to replace the disks of a cluster: a lab or the hosts of a ducktape cluster file."""
 
     def brokers(self, rack: str | None = None) -> tuple[Node, ...]:
@@ -58,7 +58,7 @@ class Disks(Protocol):
     def start_kafka(self, node: Node) -> None:
         """Start Kafka on ``node`` without waiting until it serves; do nothing if it runs."""
 
-    def all_run(self, nodes: Sequence[Node]) -> None:
+    def check_running(self, nodes: Sequence[Node]) -> None:
         """Raise an error unless Kafka runs on all of ``nodes``."""
 
     def quorum(self, brokers: Sequence[Node]) -> Quorum:
@@ -71,7 +71,7 @@ class Disks(Protocol):
         """Make a controller that is an observer a voter, with its current directory."""
 
 
-def voters(cluster: Disks, brokers: Sequence[Node]) -> dict[int, str]:
+def voters(cluster: QuorumCluster, brokers: Sequence[Node]) -> dict[int, str]:
     """Return the directory ids of the voters by node id, as reported by one of ``brokers``.
 
     Raises:
@@ -80,20 +80,20 @@ def voters(cluster: Disks, brokers: Sequence[Node]) -> dict[int, str]:
     return {one.node_id: one.directory_id for one in cluster.quorum(brokers).voters}
 
 
-def ask(lab: Folders, words: Sequence[str], brokers: Sequence[Node]) -> str:
+def run_quorum_tool(lab: DiskFolders, words: Sequence[str], brokers: Sequence[Node]) -> str:
     """See ``Lab.change_quorum``."""
     return tools.run(lab.classpath, TOOL, words, addresses(brokers))
 
 
-def join(lab: Folders, node: Node, brokers: Sequence[Node]) -> None:
+def add_controller(lab: DiskFolders, node: Node, brokers: Sequence[Node]) -> None:
     """See ``Lab.join_quorum``."""
     config = Path(lab.disks[node.name]) / "format.properties"
-    ask(lab, ["--command-config", str(config), "add-controller"], brokers)
+    run_quorum_tool(lab, ["--command-config", str(config), "add-controller"], brokers)
 
 
-def clear_disk(lab: Folders, node: Node) -> None:
+def clear_disk(lab: DiskFolders, node: Node) -> None:
     """See ``Lab.clear_disk``."""
-    for leftover in (lab.data(node), lab.data(node).with_name(GONE)):
+    for leftover in (lab.data(node), lab.data(node).with_name(DELETED_NAME)):
         if leftover.exists():
             shutil.rmtree(leftover)
 
@@ -109,16 +109,16 @@ def addresses(brokers: Sequence[Node]) -> str:
     return ",".join(node.address for node in brokers)
 
 
-def delete_disk(lab: Folders, node: Node) -> None:
+def delete_disk(lab: DiskFolders, node: Node) -> None:
     """Delete a node's log directory; renames it first, so that a kill never leaves it half deleted."""
     data = lab.data(node)
-    gone = data.with_name(GONE)
+    gone = data.with_name(DELETED_NAME)
     shutil.rmtree(gone, ignore_errors=True)
     data.rename(gone)
     shutil.rmtree(gone)
 
 
-def replace_disks(cluster: Disks, nodes: Sequence[Node]) -> None:
+def replace_disks(cluster: QuorumCluster, nodes: Sequence[Node]) -> None:
     """Format the unformatted disks of ``nodes``, start Kafka on all nodes and make their controllers voters again.
 
     Raises:
@@ -149,7 +149,7 @@ def replace_disks(cluster: Disks, nodes: Sequence[Node]) -> None:
                 _make_voter(cluster, node, others)
 
 
-def wait_follows(cluster: Disks, node: Node, others: Sequence[Node]) -> None:
+def wait_caught_up(cluster: QuorumCluster, node: Node, others: Sequence[Node]) -> None:
     """Wait until a controller has caught up with the active controller, as reported by one of ``others``.
 
     Raises:
@@ -158,42 +158,42 @@ def wait_follows(cluster: Disks, node: Node, others: Sequence[Node]) -> None:
     directory_id = cluster.directory_id(node)
 
     def caught_up() -> bool:
-        cluster.all_run([node])
+        cluster.check_running([node])
         return cluster.quorum(others).lag(node.node_id, directory_id) == 0
 
     wait_for(caught_up, what=f"{node.name} to follow the quorum", timeout_s=FOLLOW_S, interval_s=0.5)
 
 
-def _make_voter(cluster: Disks, node: Node, others: Sequence[Node]) -> None:
+def _make_voter(cluster: QuorumCluster, node: Node, others: Sequence[Node]) -> None:
     """Add a voter once it has caught up.
 
     Raises:
         RackgateError: not in time; the message has the quorum's last error.
     """
-    wait_follows(cluster, node, others)
+    wait_caught_up(cluster, node, others)
     directory = cluster.directory_id(node)
-    _until_taken(
+    _retry_change(
         lambda: cluster.join_quorum(node, others),
         lambda: voters(cluster, others).get(node.node_id) == directory,
         f"the quorum to take {node.name} as a voter",
     )
 
 
-def _remove_voter(cluster: Disks, node: Node, directory: str, others: Sequence[Node]) -> None:
+def _remove_voter(cluster: QuorumCluster, node: Node, directory: str, others: Sequence[Node]) -> None:
     """Remove the voter with a directory id.
 
     Raises:
         RackgateError: not in time; the message has the quorum's last error.
     """
     words = ["remove-controller", "--controller-id", str(node.node_id), "--controller-directory-id", directory]
-    _until_taken(
+    _retry_change(
         lambda: cluster.change_quorum(words, others),
         lambda: voters(cluster, others).get(node.node_id) != directory,
         f"the quorum to let {node.name} go",
     )
 
 
-def _until_taken(change: Callable[[], object], taken: Callable[[], bool], what: str) -> None:
+def _retry_change(change: Callable[[], object], taken: Callable[[], bool], what: str) -> None:
     """Change the voters; retry if the quorum rejects the change.
 
     It rejects changes while another one is in progress. A broker that has not yet learned of an election sends the

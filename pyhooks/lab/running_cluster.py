@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.lab.echo import Rtt
-from pyhooks.lab.network_faults import Ways
+from pyhooks.lab.echo import RoundTripTimes
+from pyhooks.lab.network_faults import NetworkControl
 from pyhooks.lab.topology import Node, Topology
 
 # Covers a round trip over the slowest link that a fault may create. A node that does not respond takes all of it.
@@ -35,7 +35,7 @@ class RunningCluster(Protocol):
         """Topology of the cluster."""
 
     @property
-    def ways(self) -> Ways:
+    def network(self) -> NetworkControl:
         """Network between the nodes, for fault injection."""
 
     def brokers(self, rack: str | None = None) -> tuple[Node, ...]:
@@ -62,10 +62,10 @@ class RunningCluster(Protocol):
     def wait_unfenced(self, nodes: Sequence[Node], timeout_s: float = ...) -> None:
         """Wait until all of ``nodes`` are registered and unfenced."""
 
-    def answers(self, target: Node, source: Node | None = None) -> bool:
+    def replies(self, target: Node, source: Node | None = None) -> bool:
         """Return whether ``target`` answers echo requests from ``source`` (None: from the clients)."""
 
-    def rtt(self, target: Node, source: Node | None = None, count: int = ...) -> Rtt:
+    def rtt(self, target: Node, source: Node | None = None, count: int = ...) -> RoundTripTimes:
         """Measure the round-trip time to ``target`` from ``source`` (None: from the clients)."""
 
     def wipe(self, node: Node) -> str:
@@ -87,7 +87,7 @@ class RunningCluster(Protocol):
         """Return the directory ids of the quorum's voters by node id, as reported by one of ``brokers``."""
 
 
-def state_of(stat: Sequence[str]) -> ProcessState:
+def process_state_of(stat: Sequence[str]) -> ProcessState:
     """Return the state of a process, given the fields of /proc/PID/stat from the state letter on (empty: no process).
 
     A killed JVM is a zombie while its last threads still hold its sockets. It counts as down when the last one ended.
@@ -107,10 +107,10 @@ def reachable(node: Node, tries: int = TRIES) -> bool:
     Raises:
         RackgateError: a local error prevents the attempt.
     """
-    return _says(lambda: _connected(node), node, tries)
+    return _try_connection(lambda: _connects(node), node, tries)
 
 
-def serves(node: Node, tries: int = TRIES) -> bool:
+def responds(node: Node, tries: int = TRIES) -> bool:
     """Return whether the node's Kafka responds to a client in this process's network; a paused one only accepts.
 
     Args:
@@ -120,10 +120,10 @@ def serves(node: Node, tries: int = TRIES) -> bool:
     Raises:
         RackgateError: a local error prevents the attempt.
     """
-    return _says(lambda: _answered(node), node, tries)
+    return _try_connection(lambda: _responds(node), node, tries)
 
 
-def _says(ask: Callable[[], bool], node: Node, tries: int) -> bool:
+def _try_connection(ask: Callable[[], bool], node: Node, tries: int) -> bool:
     for _ in range(tries):
         try:
             return ask()
@@ -135,12 +135,12 @@ def _says(ask: Callable[[], bool], node: Node, tries: int) -> bool:
     return False
 
 
-def _connected(node: Node) -> bool:
+def _connects(node: Node) -> bool:
     with socket.create_connection((node.ip, node.port), timeout=WAIT_S):
         return True
 
 
-def _answered(node: Node) -> bool:
+def _responds(node: Node) -> bool:
     with socket.create_connection((node.ip, node.port), timeout=WAIT_S) as talk:
         talk.sendall(_ASK)
         return len(talk.recv(4)) > 0

@@ -50,7 +50,7 @@ DOWN_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
-class Way:
+class NamespaceMethod:
     """Method by which this machine provides a private set of namespaces.
 
     Attributes:
@@ -64,7 +64,7 @@ class Way:
     text: str
 
 
-def way(*, user: bool = True) -> Way:
+def namespace_method(*, user: bool = True) -> NamespaceMethod:
     """Return the method that works on this machine.
 
     Even root gets a user namespace, so that nothing in a lab has privileges on the machine. Where the kernel refuses
@@ -82,16 +82,18 @@ def way(*, user: bool = True) -> Way:
     if not user and not root:
         raise RackgateError("only root can do without a user namespace")
     ways = (
-        [Way(("unshare", "--user", "--map-root-user", *private), True, f"{who}, in a user namespace")] if user else []
+        [NamespaceMethod(("unshare", "--user", "--map-root-user", *private), True, f"{who}, in a user namespace")]
+        if user
+        else []
     )
     if root:
         why = "the kernel refuses one here" if user else "as asked"
-        ways.append(Way(("unshare", *private), False, f"root, without a user namespace ({why})"))
+        ways.append(NamespaceMethod(("unshare", *private), False, f"root, without a user namespace ({why})"))
     for one in ways:
         tried = subprocess.run([*one.words, "true"], capture_output=True, text=True, check=False, timeout=20)
         if tried.returncode == 0:
             return one
-    advice = " and ".join(f"'sysctl -w {name}={value}'" for name, value in _against_us())
+    advice = " and ".join(f"'sysctl -w {name}={value}'" for name, value in _forbidding_settings())
     raise RackgateError(
         f"this machine gives no namespaces ({tried.stderr.strip()}); "
         + (
@@ -111,7 +113,7 @@ _SETTINGS = {
 }
 
 
-def _against_us() -> list[tuple[str, str]]:
+def _forbidding_settings() -> list[tuple[str, str]]:
     """Return the kernel settings that forbid namespaces, with the values that would allow them."""
     found = []
     for name, (allowing, forbidding) in _SETTINGS.items():
@@ -122,7 +124,7 @@ def _against_us() -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class Known:
+class LabRecord:
     """Lab as described by its state file.
 
     Attributes:
@@ -152,7 +154,7 @@ class Known:
     @property
     def runs(self) -> bool:
         """Whether the lab runs."""
-        with _first_process(self) as process_folder:
+        with _open_init_process(self) as process_folder:
             return process_folder is not None
 
     @property
@@ -181,7 +183,7 @@ class Known:
         write_text(self.file, json.dumps(values) + "\n", mode=STATE_MODE)
 
 
-def _parse(file: Path, raw: object) -> Known:
+def _parse(file: Path, raw: object) -> LabRecord:
     """Return the lab that a state file describes.
 
     Raises:
@@ -190,7 +192,7 @@ def _parse(file: Path, raw: object) -> Known:
     if not isinstance(raw, dict):
         raise RackgateError(f"{file}: not an object of JSON")
     table = Table(raw, file)
-    found = Known(
+    found = LabRecord(
         name=table.word("name", [file.stem]),
         pid=table.whole("pid", 1),
         user=table.flag("user"),
@@ -210,7 +212,7 @@ def _parse(file: Path, raw: object) -> Known:
     return found
 
 
-def _ticks(entry: Path) -> int:
+def _start_ticks(entry: Path) -> int:
     """Return the start time of a process in kernel ticks since boot; 0 if there is no such process.
 
     Args:
@@ -222,7 +224,7 @@ def _ticks(entry: Path) -> int:
 
 
 @contextmanager
-def _first_process(lab: Known) -> Iterator[int | None]:
+def _open_init_process(lab: LabRecord) -> Iterator[int | None]:
     """Open the init process of a lab, if the lab runs.
 
     Yields:
@@ -234,22 +236,22 @@ def _first_process(lab: Known) -> Iterator[int | None]:
         with suppress(FileNotFoundError, ProcessLookupError):
             folder = os.open(f"/proc/{lab.pid}", os.O_RDONLY | os.O_DIRECTORY)
             stack.callback(os.close, folder)
-        yield folder if folder is not None and _is_first_process(Path(f"/proc/self/fd/{folder}"), lab) else None
+        yield folder if folder is not None and _is_init_process(Path(f"/proc/self/fd/{folder}"), lab) else None
 
 
-def _is_first_process(entry: Path, lab: Known) -> bool:
+def _is_init_process(entry: Path, lab: LabRecord) -> bool:
     """Return whether a process belongs to this user, has the recorded start time, and holds the lab's lock."""
     try:
-        if entry.stat().st_uid != os.geteuid() or _ticks(entry) != lab.ticks:
+        if entry.stat().st_uid != os.geteuid() or _start_ticks(entry) != lab.ticks:
             return False
         lock = lab.lock.lstat()
         descriptors = [link.name for link in (entry / "fd").iterdir()]
     except OSError:
         return False  # it has ended or can't be examined, so nothing is proved
-    return any(_holds(entry, number, lock) for number in descriptors)
+    return any(_holds_lock(entry, number, lock) for number in descriptors)
 
 
-def _holds(entry: Path, number: str, lock: os.stat_result) -> bool:
+def _holds_lock(entry: Path, number: str, lock: os.stat_result) -> bool:
     """Return whether a descriptor of a process holds the lock on a file."""
     try:
         if not os.path.samestat((entry / "fd" / number).stat(), lock):
@@ -262,7 +264,7 @@ def _holds(entry: Path, number: str, lock: os.stat_result) -> bool:
     return any("FLOCK" in words and "WRITE" in words for words in locks)
 
 
-def _folders() -> list[Path]:
+def _state_folders() -> list[Path]:
     """Return the folders that may have state of this user's labs; new labs use the first.
 
     Raises:
@@ -281,20 +283,20 @@ def _folders() -> list[Path]:
     return [*found, FALLBACK / f"rackgate-{user}"]
 
 
-def _state() -> Path:
+def _state_folder() -> Path:
     """Return the folder for the state of new labs; create it if needed.
 
     Raises:
         RackgateError: it can't be created, or another user could write to it; see ``private_files``.
     """
-    return private_files.make_folder(_folders()[0], ADVICE)
+    return private_files.make_folder(_state_folders()[0], ADVICE)
 
 
 def _lock_file(state: Path, name: str) -> Path:
     return state / f"{name}.lock"
 
 
-def _locked(state: Path, name: str) -> bool:
+def _is_locked(state: Path, name: str) -> bool:
     try:
         descriptor = private_files.open_file(_lock_file(state, name), os.O_RDONLY, ADVICE)
     except FileNotFoundError:
@@ -305,15 +307,15 @@ def _locked(state: Path, name: str) -> bool:
         os.close(descriptor)
 
 
-def survey() -> tuple[tuple[Known, ...], tuple[str, ...]]:
+def list_labs() -> tuple[tuple[LabRecord, ...], tuple[str, ...]]:
     """Return all labs that run or ended without being taken down, by name, and a line for each unusable file.
 
     Raises:
         RackgateError: the folder for new labs is unsafe.
     """
-    found: list[Known] = []
+    found: list[LabRecord] = []
     problems: list[str] = []
-    for number, folder in enumerate(_folders()):
+    for number, folder in enumerate(_state_folders()):
         try:
             real = private_files.find_folder(folder, ADVICE)
         except RackgateError as error:
@@ -333,7 +335,7 @@ def survey() -> tuple[tuple[Known, ...], tuple[str, ...]]:
     return tuple(sorted(found, key=lambda lab: lab.name)), tuple(problems)
 
 
-def _read(file: Path) -> Known:
+def _read(file: Path) -> LabRecord:
     text = private_files.read_file(file, "no lab has made it")
     try:
         raw = json.loads(text)
@@ -342,18 +344,18 @@ def _read(file: Path) -> Known:
     return _parse(file, raw)
 
 
-def known() -> tuple[Known, ...]:
+def recorded_labs() -> tuple[LabRecord, ...]:
     """Return all labs that run or ended without being taken down, by name."""
-    return survey()[0]
+    return list_labs()[0]
 
 
-def find(name: str | None) -> Known:
+def find(name: str | None) -> LabRecord:
     """Return the running lab with a name or, without a name, the only running lab.
 
     Raises:
         RackgateError: no such lab, or several and no name; the message lists the running ones.
     """
-    labs, problems = survey()
+    labs, problems = list_labs()
     running = [lab for lab in labs if lab.runs]
     names = ", ".join(lab.name for lab in running)
     unused = "".join(f"; {problem}" for problem in problems)
@@ -384,7 +386,7 @@ def check_name(name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LabSetup:
     """Lab to be created.
 
     Attributes:
@@ -407,7 +409,7 @@ class Plan:
 
     @property
     def words(self) -> list[str]:
-        """Command line of the lab's init process, to be appended to that of ``Way``."""
+        """Command line of the lab's init process, to be appended to that of ``NamespaceMethod``."""
         words = [sys.executable, "-m", "pyhooks.lab.init_process", "--name", self.name]
         words += ["--topology", str(self.topology.resolve()), "--run-dir", str(self.run_dir.resolve())]
         words += ["--classpath", self.classpath, "--agent", self.agent, "--archive", self.archive]
@@ -415,14 +417,14 @@ class Plan:
 
 
 @contextmanager
-def _taken(state: Path, name: str) -> Iterator[int]:
+def _locked_name(state: Path, name: str) -> Iterator[int]:
     """Lock a lab name; yield a descriptor that a child may inherit. It is free again when all holders have ended."""
     path = _lock_file(state, name)
     while True:
         descriptor = private_files.open_file(path, os.O_RDWR | os.O_CREAT, ADVICE)
         try:
             if not try_lock(descriptor):
-                raise _runs_already(name)
+                raise _already_running(name)
             # Taking down a lab deletes its lock file; a lock on the deleted file would exclude no other process.
             if os.fstat(descriptor).st_nlink:
                 os.fchmod(descriptor, STATE_MODE)
@@ -432,13 +434,13 @@ def _taken(state: Path, name: str) -> Iterator[int]:
             os.close(descriptor)
 
 
-def _runs_already(name: str) -> RackgateError:
+def _already_running(name: str) -> RackgateError:
     return RackgateError(
         f"lab {name!r} runs already: take it down with 'rackgate lab down {name}', or use another --name"
     )
 
 
-def up(plan: Plan, tell: Callable[[str, float], None]) -> Known:
+def up(plan: LabSetup, tell: Callable[[str, float], None]) -> LabRecord:
     """Start a background lab that runs until it is taken down; it also ends if this process ends before it is up.
 
     Args:
@@ -449,15 +451,15 @@ def up(plan: Plan, tell: Callable[[str, float], None]) -> Known:
         RackgateError: a lab with this name runs already, or this one did not come up.
     """
     check_name(plan.name)
-    state = _state()
-    if any(lab.runs for lab in known() if lab.name == plan.name):
-        raise _runs_already(plan.name)
-    chosen = way()
+    state = _state_folder()
+    if any(lab.runs for lab in recorded_labs() if lab.name == plan.name):
+        raise _already_running(plan.name)
+    chosen = namespace_method()
     run_dir = plan.run_dir
     run_dir.mkdir(parents=True, exist_ok=True)
     reading, writing = os.pipe()
     with (
-        _taken(state, plan.name) as lock,
+        _locked_name(state, plan.name) as lock,
         os.fdopen(reading, "rb", buffering=0) as said,
     ):
         # left over from a lab with this name that has ended
@@ -474,10 +476,10 @@ def up(plan: Plan, tell: Callable[[str, float], None]) -> Known:
         )
         os.close(writing)
         try:
-            lab = Known(
+            lab = LabRecord(
                 name=plan.name,
-                pid=(first := _first_child(starter)),
-                ticks=_ticks(Path(f"/proc/{first}")),
+                pid=(first := _wait_child(starter)),
+                ticks=_start_ticks(Path(f"/proc/{first}")),
                 user=chosen.user,
                 way=chosen.text,
                 topology=str(plan.topology),
@@ -487,7 +489,7 @@ def up(plan: Plan, tell: Callable[[str, float], None]) -> Known:
                 state=state,
             )
             lab.save()
-            _listen(said.fileno(), lab, tell)
+            _read_progress(said.fileno(), lab, tell)
         except BaseException:
             process.end(starter)
             file.unlink(missing_ok=True)
@@ -497,7 +499,7 @@ def up(plan: Plan, tell: Callable[[str, float], None]) -> Known:
         return lab
 
 
-def run(plan: Plan, command: Sequence[str], *, user: bool = True) -> int:
+def run(plan: LabSetup, command: Sequence[str], *, user: bool = True) -> int:
     """Create a lab, run a command in it, take the lab down and return the command's exit status.
 
     SIGTERM is forwarded to the command; Ctrl-C reaches it directly. The lab ends with this process, however that ends.
@@ -505,13 +507,13 @@ def run(plan: Plan, command: Sequence[str], *, user: bool = True) -> int:
     Args:
         plan: lab to create.
         command: program and arguments.
-        user: whether to use a user namespace; see ``way``.
+        user: whether to use a user namespace; see ``namespace_method``.
 
     Raises:
         RackgateError: no namespaces are available, or the lab's init process does not start.
     """
     plan.run_dir.mkdir(parents=True, exist_ok=True)
-    starter = process.start([*way(user=user).words, *plan.words, "--", *command], stdin=None)
+    starter = process.start([*namespace_method(user=user).words, *plan.words, "--", *command], stdin=None)
     first: list[int] = []
 
     def end(*_: object) -> None:
@@ -524,7 +526,7 @@ def run(plan: Plan, command: Sequence[str], *, user: bool = True) -> int:
     ours = {signal.SIGTERM: signal.signal(signal.SIGTERM, end)}
     ours[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        first.append(_first_child(starter))
+        first.append(_wait_child(starter))
         status = starter.wait()
     finally:
         for number, handler in ours.items():
@@ -532,7 +534,7 @@ def run(plan: Plan, command: Sequence[str], *, user: bool = True) -> int:
     return status if status >= 0 else 128 - status
 
 
-def _first_child(starter: subprocess.Popen[bytes]) -> int:
+def _wait_child(starter: subprocess.Popen[bytes]) -> int:
     def born() -> list[int]:
         if starter.poll() is not None:
             raise RackgateError(f"the lab's first process did not start: unshare ended with {starter.returncode}")
@@ -541,7 +543,7 @@ def _first_child(starter: subprocess.Popen[bytes]) -> int:
     return wait_for(born, what="the lab's first process", timeout_s=20, interval_s=0.01)[0]
 
 
-def _listen(descriptor: int, lab: Known, tell: Callable[[str, float], None]) -> None:
+def _read_progress(descriptor: int, lab: LabRecord, tell: Callable[[str, float], None]) -> None:
     """Read the init process's reports until it is ready, and pass each step to ``tell``."""
     deadline = time.monotonic() + UP_TIMEOUT_S
     text = b""
@@ -563,34 +565,34 @@ def _listen(descriptor: int, lab: Known, tell: Callable[[str, float], None]) -> 
             tell(said["step"], said["seconds"])
 
 
-def down(lab: Known) -> None:
+def down(lab: LabRecord) -> None:
     """Take a lab down and wait until all its processes have ended; also deletes the state of an ended lab.
 
     Raises:
         RackgateError: it does not end in time.
     """
-    with _first_process(lab) as process_folder, suppress(ProcessLookupError):
+    with _open_init_process(lab) as process_folder, suppress(ProcessLookupError):
         if process_folder is not None:
             # The kernel kills all other processes in the PID namespace first, so all holders of the lock end.
             signal.pidfd_send_signal(process_folder, signal.SIGKILL)
     gone = f"lab {lab.name} to be gone"
-    wait_for(lambda: not _locked(lab.state, lab.name), what=gone, timeout_s=DOWN_TIMEOUT_S, interval_s=0.05)
-    with _taken(lab.state, lab.name):
+    wait_for(lambda: not _is_locked(lab.state, lab.name), what=gone, timeout_s=DOWN_TIMEOUT_S, interval_s=0.05)
+    with _locked_name(lab.state, lab.name):
         for path in (lab.file, lab.lock):
             path.unlink(missing_ok=True)
 
 
-def enter(lab: Known, command: Sequence[str]) -> int:
+def run_inside(lab: LabRecord, command: Sequence[str]) -> int:
     """Run a command in a lab on this terminal and return its exit status.
 
     Raises:
         RackgateError: the lab can't be entered, or ended while the command ran.
     """
     env = os.environ | {LAB_VARIABLE: str(DESCRIPTION)}
-    with _namespaces(lab) as descriptors:
+    with _open_namespaces(lab) as descriptors:
         ours = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
         try:
-            words = [*process.DIES_WITH_PARENT, *_entering(command, descriptors)]
+            words = [*process.DIES_WITH_PARENT, *_enter_command(command, descriptors)]
             done = subprocess.run(words, env=env, check=False, pass_fds=tuple(descriptors.values()))
         finally:
             for number, handler in ours.items():
@@ -601,14 +603,14 @@ def enter(lab: Known, command: Sequence[str]) -> int:
 
 
 @contextmanager
-def _namespaces(lab: Known) -> Iterator[dict[str, int]]:
+def _open_namespaces(lab: LabRecord) -> Iterator[dict[str, int]]:
     """Open the namespaces of a lab's init process; yield a descriptor for each nsenter option.
 
     Raises:
         RackgateError: the lab does not run, or its namespaces can't be opened.
     """
     with ExitStack() as stack:
-        process_folder = stack.enter_context(_first_process(lab))
+        process_folder = stack.enter_context(_open_init_process(lab))
         if process_folder is None:
             raise RackgateError(f"lab {lab.name} has ended, see {lab.log}")
         found: dict[str, int] = {}
@@ -622,8 +624,8 @@ def _namespaces(lab: Known) -> Iterator[dict[str, int]]:
         yield found
 
 
-def _entering(command: Sequence[str], descriptors: Mapping[str, int]) -> list[str]:
-    """Return the command line that runs a command in the namespaces of ``_namespaces``.
+def _enter_command(command: Sequence[str], descriptors: Mapping[str, int]) -> list[str]:
+    """Return the command line that runs a command in the namespaces of ``_open_namespaces``.
 
     The command is killed together with nsenter. Only the command handles Ctrl-C: nsenter, which waits for it, must not
     end first.
@@ -640,7 +642,7 @@ def _entering(command: Sequence[str], descriptors: Mapping[str, int]) -> list[st
     ]
 
 
-def inside(name: str | None) -> bool:
+def runs_inside(name: str | None) -> bool:
     """Return whether this process runs in the lab called ``name``, or in any lab without a name.
 
     Raises:
@@ -654,7 +656,7 @@ def inside(name: str | None) -> bool:
     return True
 
 
-def enter_again(name: str | None, *, otherwise: str = "") -> int:
+def rerun_inside(name: str | None, *, otherwise: str = "") -> int:
     """Run this command line again inside a lab, for commands that are the same inside and outside.
 
     Args:
@@ -668,7 +670,7 @@ def enter_again(name: str | None, *, otherwise: str = "") -> int:
         lab = find(name)
     except RackgateError as error:
         raise RackgateError(f"{error}{otherwise and '; or '}{otherwise}") from error
-    return enter(lab, [sys.executable, "-m", "pyhooks.cli", *sys.argv[1:]])
+    return run_inside(lab, [sys.executable, "-m", "pyhooks.cli", *sys.argv[1:]])
 
 
 def default_run_dir(name: str) -> Path:

@@ -95,8 +95,8 @@ def check_command(
     --plan: 0 the plan fixes all partitions that can't reach R, 1 some can't be fixed or are unknown.
     """
     if not bootstrap:
-        if not running_labs.inside(lab):
-            raise typer.Exit(running_labs.enter_again(lab, otherwise="name the cluster with --bootstrap host:port"))
+        if not running_labs.runs_inside(lab):
+            raise typer.Exit(running_labs.rerun_inside(lab, otherwise="name the cluster with --bootstrap host:port"))
         bootstrap = Lab.attach().bootstrap
     if plan and (json_ or plan_to):
         raise RackgateError("--plan prints the plan alone: leave out --json, or use --plan-to FILE beside it")

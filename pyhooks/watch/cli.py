@@ -25,9 +25,9 @@ from pyhooks.lab import running_labs
 from pyhooks.lab.cli import LabOption
 from pyhooks.lab.lab import Lab, in_lab
 from pyhooks.lab.mbeans import lab_sources
-from pyhooks.watch.collector import Collector, Member, Target
+from pyhooks.watch.collector import Collector, KnownBroker, WatchedCluster
 from pyhooks.watch.document import as_json
-from pyhooks.watch.snapshot import snapshot
+from pyhooks.watch.snapshot import take_snapshot
 from pyhooks.watch.states import Snapshot
 from pyhooks.watch.view import render
 
@@ -40,19 +40,19 @@ INTERVAL_MIN_S = 0.1
 PIPE_WIDTH = 160
 
 
-def target_of(bootstrap: str | None, history: Path | None) -> Target:
+def watched_cluster(bootstrap: str | None, history: Path | None) -> WatchedCluster:
     """Return the cluster to watch: the one with these bootstrap servers, or the lab in which this process runs.
 
     Raises:
         RackgateError: there are no bootstrap servers, and this process does not run in a lab.
     """
     if bootstrap is not None and not in_lab():
-        return Target(bootstrap, bootstrap, history=history)
+        return WatchedCluster(bootstrap, bootstrap, history=history)
     lab = Lab.attach()
     if bootstrap is not None and bootstrap != lab.bootstrap:
-        return Target(bootstrap, bootstrap, history=history)
-    members = tuple(Member(node.node_id, node.site, partial(lab.process_state, node)) for node in lab.brokers())
-    return Target(lab.topology.name, lab.bootstrap, members, lab_sources(lab), history or lab.history_path)
+        return WatchedCluster(bootstrap, bootstrap, history=history)
+    members = tuple(KnownBroker(node.node_id, node.site, partial(lab.process_state, node)) for node in lab.brokers())
+    return WatchedCluster(lab.topology.name, lab.bootstrap, members, lab_sources(lab), history or lab.history_path)
 
 
 watch_app = typer.Typer()
@@ -80,27 +80,27 @@ def watch_command(
     if interval_s < INTERVAL_MIN_S:
         raise RackgateError(f"--interval {interval}: at least {INTERVAL_MIN_S * 1000:.0f}ms")
     limit_s = seconds(for_time, "--for") if for_time is not None else None
-    if bootstrap is None and not running_labs.inside(lab):
-        raise typer.Exit(running_labs.enter_again(lab, otherwise="say which cluster with --bootstrap host:port"))
-    target = target_of(bootstrap, history)
-    with Collector(target, interval_s) as collector, _ends_on_signals() as stop:
-        _first_answers(collector, stop)
-        if once and not collector.seen_anything:
-            raise _silent(target, collector)
+    if bootstrap is None and not running_labs.runs_inside(lab):
+        raise typer.Exit(running_labs.rerun_inside(lab, otherwise="say which cluster with --bootstrap host:port"))
+    target = watched_cluster(bootstrap, history)
+    with Collector(target, interval_s) as collector, _stop_on_signals() as stop:
+        _await_first_responses(collector, stop)
+        if once and not collector.metadata_known:
+            raise _no_response(target, collector)
         frames = _frames(collector, stop, interval_s, 1 if once else None, limit_s)
         with suppress(KeyboardInterrupt):
             _show(frames, as_lines=as_lines, once=once)
-    if not collector.seen_anything:
-        raise _silent(target, collector)
+    if not collector.metadata_known:
+        raise _no_response(target, collector)
 
 
-def _silent(target: Target, collector: Collector) -> RackgateError:
+def _no_response(target: WatchedCluster, collector: Collector) -> RackgateError:
     problems = collector.observe().problems
     return RackgateError(f"no broker of {target.bootstrap} answered: is it right?", detail="\n".join(problems))
 
 
 @contextmanager
-def _ends_on_signals() -> Iterator[threading.Event]:
+def _stop_on_signals() -> Iterator[threading.Event]:
     """Yield an event that SIGTERM and SIGHUP set, so that the view ends in order and restores the terminal."""
     stop = threading.Event()
 
@@ -115,7 +115,7 @@ def _ends_on_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _first_answers(collector: Collector, stop: threading.Event) -> None:
+def _await_first_responses(collector: Collector, stop: threading.Event) -> None:
     """Wait up to ``FIRST_S`` for the first responses; values missing after that are shown as unknown."""
     with suppress(RackgateError):
         wait_for(lambda: collector.complete or stop.is_set(), what="answers", timeout_s=FIRST_S, interval_s=0.02)
@@ -125,7 +125,7 @@ def _frames(
     collector: Collector, stop: threading.Event, interval_s: float, count: int | None, limit_s: float | None
 ) -> Iterator[Snapshot]:
     """Yield snapshots at a steady rate, the first one after one interval so that it has rates."""
-    before = snapshot(collector.observe())
+    before = take_snapshot(collector.observe())
     begin = time.monotonic()
     end = begin + limit_s if limit_s is not None else None
     slot = 0
@@ -135,7 +135,7 @@ def _frames(
         slot = max(slot, int((time.monotonic() - begin) / interval_s)) if count is None else slot
         if stop.wait(max(0.0, begin + slot * interval_s - time.monotonic())):
             return
-        before = snapshot(collector.observe(), before)
+        before = take_snapshot(collector.observe(), before)
         yield before
         if end is not None and time.monotonic() + interval_s > end:
             return

@@ -17,22 +17,30 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka import feature_handshake, gate, topics
 from pyhooks.kafka.features import level_of
-from pyhooks.lab.mbeans import Source
+from pyhooks.lab.mbeans import MetricsSource
 from pyhooks.lab.metrics import Poll, Poller
 from pyhooks.lab.running_cluster import ProcessState
-from pyhooks.watch.history_tail import Record
-from pyhooks.watch.observation import BrokerMetrics, BrokerSeen, FaultSeen, Observation, PartitionSeen, Produced, Rules
+from pyhooks.watch.history_tail import HistoryTail
+from pyhooks.watch.observation import (
+    BrokerMetrics,
+    BrokerObservation,
+    FaultObservation,
+    Observation,
+    PartitionObservation,
+    ProduceCounts,
+    TopicRequirements,
+)
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-ASK_S = 2.0
+QUERY_S = 2.0
 # The client's own timeout covers only the network; its result may take a little longer.
 GRACE_S = 1.0
 CONNECT_S = 1.0
-RULES_EVERY_S = 3.0
-RULES_AT_ONCE = 200
-RECORD_EVERY_S = 0.25
+REQUIREMENTS_EVERY_S = 3.0
+TOPICS_PER_QUERY = 200
+HISTORY_EVERY_S = 0.25
 # A response is too old after so many intervals or so many seconds, whichever is longer.
 STALE_INTERVALS = 3.0
 STALE_S = 3.0
@@ -41,7 +49,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Member:
+class KnownBroker:
     """Broker known in advance, such as one of a lab.
 
     Attributes:
@@ -56,7 +64,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Target:
+class WatchedCluster:
     """Cluster to watch.
 
     Attributes:
@@ -69,13 +77,13 @@ class Target:
 
     name: str
     bootstrap: str
-    members: tuple[Member, ...] = ()
-    sources: tuple[Source, ...] = ()
+    members: tuple[KnownBroker, ...] = ()
+    sources: tuple[MetricsSource, ...] = ()
     history: Path | None = None
 
 
 @dataclass(frozen=True)
-class Placed:
+class PartitionMetadata:
     """Replicas, leader and ISR of a partition according to the metadata."""
 
     replicas: tuple[int, ...]
@@ -84,7 +92,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Metadata:
+class ClusterMetadata:
     """Cluster metadata from one broker.
 
     Attributes:
@@ -93,10 +101,10 @@ class Metadata:
     """
 
     brokers: Mapping[int, tuple[str, int]]
-    partitions: Mapping[tuple[str, int], Placed]
+    partitions: Mapping[tuple[str, int], PartitionMetadata]
 
 
-class Cell(Generic[T]):
+class LatestResponse(Generic[T]):
     """Latest response to one query.
 
     Args:
@@ -124,7 +132,7 @@ class Cell(Generic[T]):
             self._error = error
 
     @property
-    def asked_ns(self) -> int:
+    def requested_ns(self) -> int:
         """Monotonic time of the request for the latest response; 0 if there is none."""
         with self._lock:
             return self._asked_ns or 0
@@ -151,11 +159,11 @@ class Cell(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Ends:
+class LeaderOffsets:
     """Response of a leader: high watermarks of the partitions that it leads, and whether it responded at all."""
 
     offsets: Mapping[tuple[str, int], int]
-    answered: bool
+    responded: bool
 
 
 @dataclass
@@ -169,41 +177,45 @@ class Collector:
         interval_s: interval between two requests of the same query.
     """
 
-    target: Target
+    target: WatchedCluster
     interval_s: float = 1.0
     _stop: threading.Event = field(default_factory=threading.Event)
-    _askers: dict[int, Cell[Ends]] = field(default_factory=dict)
+    _offset_responses: dict[int, LatestResponse[LeaderOffsets]] = field(default_factory=dict)
     _polls: dict[int, Poll] = field(default_factory=dict)
     _racks: dict[int, str] = field(default_factory=dict)
-    _produced: Mapping[tuple[str, int], Produced] = field(default_factory=dict)
-    _faults: tuple[FaultSeen, ...] = ()
-    _unreadable: str = ""
-    _untold: str = ""
-    _asked_first: int = -1
+    _produced: Mapping[tuple[str, int], ProduceCounts] = field(default_factory=dict)
+    _faults: tuple[FaultObservation, ...] = ()
+    _history_problem: str = ""
+    _settings_problem: str = ""
+    _last_responder: int = -1
 
     def __post_init__(self) -> None:
         """Create the cells."""
         self._stale_s = max(STALE_S, STALE_INTERVALS * self.interval_s)
-        self._metadata: Cell[Metadata] = Cell("metadata", self._stale_s)
-        self._rules: Cell[Mapping[str, Rules]] = Cell("configs", self._stale_s + RULES_EVERY_S)
-        self._rack_answers: Cell[bool] = Cell("racks", 3 * RULES_EVERY_S)
-        self._features: Cell[bool] = Cell("features", 3 * RULES_EVERY_S)
-        self._recorded: Cell[bool] = Cell("history", self._stale_s)
+        self._metadata: LatestResponse[ClusterMetadata] = LatestResponse("metadata", self._stale_s)
+        self._requirements: LatestResponse[Mapping[str, TopicRequirements]] = LatestResponse(
+            "configs", self._stale_s + REQUIREMENTS_EVERY_S
+        )
+        self._rack_response: LatestResponse[bool] = LatestResponse("racks", 3 * REQUIREMENTS_EVERY_S)
+        self._feature_response: LatestResponse[bool] = LatestResponse("features", 3 * REQUIREMENTS_EVERY_S)
+        self._history_response: LatestResponse[bool] = LatestResponse("history", self._stale_s)
         self._poller: Poller | None = None
 
     def __enter__(self) -> Collector:
         self._admin: AdminClient = topics.admin(self.target.bootstrap)
         self._racks.update({member.broker: member.rack for member in self.target.members})
-        self._every(self.interval_s, self._metadata, self._ask_metadata)
-        self._every(RULES_EVERY_S, self._rack_answers, self._ask_racks)
-        self._every(RULES_EVERY_S, self._rules, self._ask_rules)
-        self._every(RULES_EVERY_S, self._features, self._ask_features)
+        self._start_query(self.interval_s, self._metadata, self._query_metadata)
+        self._start_query(REQUIREMENTS_EVERY_S, self._rack_response, self._query_racks)
+        self._start_query(REQUIREMENTS_EVERY_S, self._requirements, self._query_requirements)
+        self._start_query(REQUIREMENTS_EVERY_S, self._feature_response, self._query_features)
         if self.target.history is not None:
-            record = Record(self.target.history)
-            self._every(min(RECORD_EVERY_S, self.interval_s), self._recorded, lambda: self._follow(record))
+            record = HistoryTail(self.target.history)
+            self._start_query(
+                min(HISTORY_EVERY_S, self.interval_s), self._history_response, lambda: self._follow_history(record)
+            )
         if self.target.sources:
-            timeout_s = max(ASK_S, self.interval_s)
-            self._poller = Poller(self.target.sources, self._keep, self.interval_s, timeout_s)
+            timeout_s = max(QUERY_S, self.interval_s)
+            self._poller = Poller(self.target.sources, self._store_poll, self.interval_s, timeout_s)
             self._poller.__enter__()
         return self
 
@@ -213,7 +225,7 @@ class Collector:
             self._poller.stop()
 
     @property
-    def seen_anything(self) -> bool:
+    def metadata_known(self) -> bool:
         """Whether the cluster's metadata was ever seen."""
         return self._metadata.latest is not None
 
@@ -225,12 +237,12 @@ class Collector:
         if metadata is None:
             return False
         leaders = {placed.leader for placed in metadata.partitions.values()} & set(metadata.brokers)
-        cells: list[Cell[Any]] = [self._rules, self._rack_answers, self._features]
-        cells += [self._askers[one] for one in leaders if one in self._askers]
+        cells: list[LatestResponse[Any]] = [self._requirements, self._rack_response, self._feature_response]
+        cells += [self._offset_responses[one] for one in leaders if one in self._offset_responses]
         polled = all(source.broker in self._polls for source in self.target.sources)
         return (
             polled
-            and leaders <= set(self._askers)
+            and leaders <= set(self._offset_responses)
             and all(cell.latest is not None or cell.problem(now_ns) for cell in cells)
         )
 
@@ -244,62 +256,71 @@ class Collector:
             for poll in polls
             if not poll.problem and now_ns - poll.mono_ns <= self._stale_s * 1e9
         }
-        cells: list[Cell[Any]] = [self._metadata, self._rack_answers, self._rules, self._features]
-        cells += [self._recorded] if self.target.history is not None else []
+        cells: list[LatestResponse[Any]] = [
+            self._metadata,
+            self._rack_response,
+            self._requirements,
+            self._feature_response,
+        ]
+        cells += [self._history_response] if self.target.history is not None else []
         problems = [cell.problem(now_ns) for cell in cells]
-        askers = list(self._askers.items())
+        askers = list(self._offset_responses.items())
         problems += [cell.problem(now_ns) for broker, cell in askers if fresh is not None and broker in fresh.brokers]
         brokers = tuple(self._brokers(fresh, known, now_ns))
         # missing metrics of a process known to be dead are no problem
         dead = {one.broker for one in brokers if one.process == "down"}
         problems += [poll.problem for poll in polls if poll.broker not in dead]
-        problems += [self._unreadable, self._untold]
+        problems += [self._history_problem, self._settings_problem]
         return Observation(
             mono_ns=now_ns,
             wall_ms=wall_ms,
             cluster=self.target.name,
             brokers=brokers,
             partitions=tuple(self._partitions(fresh, known, now_ns)),
-            rules=self._rules.fresh(now_ns) or {},
-            racks_enforced=self._features.fresh(now_ns),
+            requirements=self._requirements.fresh(now_ns) or {},
+            racks_enforced=self._feature_response.fresh(now_ns),
             metrics=metrics,
-            produced=self._produced if self._recorded.latest else None,
-            produced_ns=self._recorded.asked_ns,
+            produced=self._produced if self._history_response.latest else None,
+            produced_ns=self._history_response.requested_ns,
             faults=self._faults,
             problems=tuple(filter(None, problems)),
         )
 
-    def _brokers(self, fresh: Metadata | None, known: Metadata | None, now_ns: int) -> Iterable[BrokerSeen]:
+    def _brokers(
+        self, fresh: ClusterMetadata | None, known: ClusterMetadata | None, now_ns: int
+    ) -> Iterable[BrokerObservation]:
         ids = {member.broker for member in self.target.members} | set(self._racks)
         if known is not None:
             ids |= set(known.brokers) | {one for placed in known.partitions.values() for one in placed.replicas}
         processes = {member.broker: member.process for member in self.target.members}
         for broker in sorted(ids):
-            cell = self._askers.get(broker)
+            cell = self._offset_responses.get(broker)
             ends = cell.fresh(now_ns) if cell is not None else None
-            yield BrokerSeen(
+            yield BrokerObservation(
                 broker=broker,
                 rack=self._racks.get(broker),
                 listed=broker in fresh.brokers if fresh is not None else None,
                 process=processes[broker]() if broker in processes else None,
                 # no response for longer than the timeout counts as a negative one
-                answers=ends.answered if ends is not None else False if cell and cell.problem(now_ns) else None,
+                responds=ends.responded if ends is not None else False if cell and cell.problem(now_ns) else None,
             )
 
-    def _partitions(self, fresh: Metadata | None, known: Metadata | None, now_ns: int) -> Iterable[PartitionSeen]:
+    def _partitions(
+        self, fresh: ClusterMetadata | None, known: ClusterMetadata | None, now_ns: int
+    ) -> Iterable[PartitionObservation]:
         for (topic, number), placed in known.partitions.items() if known is not None else ():
             if fresh is None:
-                yield PartitionSeen(topic, number, placed.replicas, None, None)
+                yield PartitionObservation(topic, number, placed.replicas, None, None)
                 continue
-            cell = self._askers.get(placed.leader)
+            cell = self._offset_responses.get(placed.leader)
             ends = cell.fresh(now_ns) if cell is not None else None
             offset = ends.offsets.get((topic, number)) if ends is not None else None
-            asked_ns = cell.asked_ns if cell is not None else 0
-            yield PartitionSeen(topic, number, placed.replicas, placed.leader, placed.isr, offset, asked_ns)
+            requested_ns = cell.requested_ns if cell is not None else 0
+            yield PartitionObservation(topic, number, placed.replicas, placed.leader, placed.isr, offset, requested_ns)
 
     # -- query threads --------------------------------------------------------------------------------------------
 
-    def _every(self, interval_s: float, cell: Cell[T], ask: Callable[[], T]) -> None:
+    def _start_query(self, interval_s: float, cell: LatestResponse[T], ask: Callable[[], T]) -> None:
         """Start a thread that repeats a query, at most every ``interval_s`` seconds, and stores its responses."""
 
         def loop() -> None:
@@ -316,29 +337,29 @@ class Collector:
 
         threading.Thread(target=loop, name=f"watch-{cell.name}", daemon=True).start()
 
-    def _ask_metadata(self) -> Metadata:
-        found = self._admin.list_topics(timeout=ASK_S)
+    def _query_metadata(self) -> ClusterMetadata:
+        found = self._admin.list_topics(timeout=QUERY_S)
         brokers = {int(one.id): (str(one.host), int(one.port)) for one in found.brokers.values()}
         partitions = {
-            (str(topic.topic), int(one.id)): Placed(
+            (str(topic.topic), int(one.id)): PartitionMetadata(
                 tuple(map(int, one.replicas)), int(one.leader), tuple(map(int, one.isrs))
             )
             for topic in found.topics.values()
             for one in topic.partitions.values()
         }
         for broker in brokers:
-            if broker not in self._askers:
-                cell = self._askers[broker] = Cell(f"broker {broker}", self._stale_s)
-                self._every(self.interval_s, cell, lambda broker=broker: self._ask_ends(broker))  # type: ignore[misc]
-        return Metadata(brokers, partitions)
+            if broker not in self._offset_responses:
+                cell = self._offset_responses[broker] = LatestResponse(f"broker {broker}", self._stale_s)
+                self._start_query(self.interval_s, cell, lambda broker=broker: self._query_offsets(broker))  # type: ignore[misc]
+        return ClusterMetadata(brokers, partitions)
 
-    def _ask_racks(self) -> bool:
-        cluster = self._admin.describe_cluster(request_timeout=ASK_S).result(timeout=ASK_S + GRACE_S)
+    def _query_racks(self) -> bool:
+        cluster = self._admin.describe_cluster(request_timeout=QUERY_S).result(timeout=QUERY_S + GRACE_S)
         # a dead broker is not listed any more, but its rack stays known
         self._racks.update({int(node.id): str(node.rack or "") for node in cluster.nodes})
         return True
 
-    def _ask_rules(self) -> Mapping[str, Rules]:
+    def _query_requirements(self) -> Mapping[str, TopicRequirements]:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import ConfigResource, ResourceType
 
@@ -346,24 +367,26 @@ class Collector:
         if metadata is None:
             raise RackgateError("topics are not known yet")
         names = sorted({topic for topic, _ in metadata.partitions})
-        rules: dict[str, Rules] = {}
+        requirements: dict[str, TopicRequirements] = {}
         untold: list[str] = []
-        for start in range(0, len(names), RULES_AT_ONCE):
-            resources = [ConfigResource(ResourceType.TOPIC, name) for name in names[start : start + RULES_AT_ONCE]]
-            deadline = time.monotonic() + ASK_S + GRACE_S
-            for resource, future in self._admin.describe_configs(resources, request_timeout=ASK_S).items():
+        for start in range(0, len(names), TOPICS_PER_QUERY):
+            resources = [ConfigResource(ResourceType.TOPIC, name) for name in names[start : start + TOPICS_PER_QUERY]]
+            deadline = time.monotonic() + QUERY_S + GRACE_S
+            for resource, future in self._admin.describe_configs(resources, request_timeout=QUERY_S).items():
                 # an error of one topic must not affect the others
                 try:
-                    rules[resource.name] = _rules(future.result(timeout=max(0.0, deadline - time.monotonic())))
+                    requirements[resource.name] = _parse_requirements(
+                        future.result(timeout=max(0.0, deadline - time.monotonic()))
+                    )
                 except (KafkaException, TimeoutError, ValueError) as error:
                     untold.append(f"settings of topic {resource.name}: {_reason(error)}")
-        if untold and not rules:
+        if untold and not requirements:
             raise RackgateError(untold[0])
         more = f" (and {len(untold) - 1} topics more)" if len(untold) > 1 else ""
-        self._untold = f"{untold[0]}{more}" if untold else ""
-        return rules
+        self._settings_problem = f"{untold[0]}{more}" if untold else ""
+        return requirements
 
-    def _ask_ends(self, broker: int) -> Ends:
+    def _query_offsets(self, broker: int) -> LeaderOffsets:
         """Return the high watermarks of partitions that ``broker`` leads; without any, whether it is reachable."""
         from confluent_kafka import KafkaException, TopicPartition
         from confluent_kafka.admin import OffsetSpec
@@ -373,8 +396,8 @@ class Collector:
         offsets: dict[tuple[str, int], int] = {}
         if led:
             wanted = {TopicPartition(*key): OffsetSpec.latest() for key in led}
-            deadline = time.monotonic() + ASK_S + GRACE_S
-            for place, future in self._admin.list_offsets(wanted, request_timeout=ASK_S).items():
+            deadline = time.monotonic() + QUERY_S + GRACE_S
+            for place, future in self._admin.list_offsets(wanted, request_timeout=QUERY_S).items():
                 try:
                     found = future.result(timeout=max(0.0, deadline - time.monotonic()))
                 except (KafkaException, TimeoutError):
@@ -382,17 +405,17 @@ class Collector:
                     continue
                 offsets[(place.topic, place.partition)] = int(found.offset)
         if offsets:
-            return Ends(offsets, answered=True)
+            return LeaderOffsets(offsets, responded=True)
         host, port = metadata.brokers.get(broker, ("", 0)) if metadata else ("", 0)
-        return Ends({}, answered=_connects(host, port))
+        return LeaderOffsets({}, responded=_connects(host, port))
 
-    def _ask_features(self) -> bool:
+    def _query_features(self) -> bool:
         """Query brokers one after another until one responds, starting with the one that did last time."""
         metadata = self._metadata.latest
         if metadata is None:
             raise RackgateError("brokers are not known yet")
         problem = "the metadata lists no broker"
-        for broker in sorted(metadata.brokers, key=lambda one: (one != self._asked_first, one)):
+        for broker in sorted(metadata.brokers, key=lambda one: (one != self._last_responder, one)):
             if self._stop.is_set():
                 break
             try:
@@ -400,18 +423,18 @@ class Collector:
             except RackgateError as error:
                 problem = str(error)
                 continue
-            self._asked_first = broker
+            self._last_responder = broker
             return level_of(levels) >= 1
         raise RackgateError(problem)
 
-    def _follow(self, record: Record) -> bool:
+    def _follow_history(self, record: HistoryTail) -> bool:
         record.step()
         while record.behind_bytes and not self._stop.is_set():
             record.step()
-        self._faults, self._produced, self._unreadable = record.faults, record.produced, record.unreadable
+        self._faults, self._produced, self._history_problem = record.faults, record.produced, record.problem
         return True
 
-    def _keep(self, poll: Poll) -> None:
+    def _store_poll(self, poll: Poll) -> None:
         # a skipped poll has no new information about the node
         if poll.asked:
             self._polls[poll.broker] = poll
@@ -434,7 +457,7 @@ def node_metrics(poll: Poll) -> BrokerMetrics:
     return BrokerMetrics(poll.mono_ns, values, of_topics, partitions)
 
 
-def _rules(values: Mapping[str, Any]) -> Rules:
+def _parse_requirements(values: Mapping[str, Any]) -> TopicRequirements:
     """Return the requirements of a topic from its settings.
 
     Raises:
@@ -443,7 +466,7 @@ def _rules(values: Mapping[str, Any]) -> Rules:
     replicas, racks = values.get(gate.MIN_INSYNC_REPLICAS), values.get(gate.MIN_INSYNC_RACKS)
     if replicas is None:
         raise ValueError(f"no {gate.MIN_INSYNC_REPLICAS}")
-    return Rules(
+    return TopicRequirements(
         min_replicas=_minimum(gate.MIN_INSYNC_REPLICAS, replicas.value),
         min_racks=None if racks is None or racks.value is None else _minimum(gate.MIN_INSYNC_RACKS, racks.value),
     )

@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pyhooks.watch.states import LEVELS, BrokerState, Outcomes, PartitionState, Snapshot
+from pyhooks.watch.states import LEVELS, BrokerSummary, OutcomeRates, PartitionSummary, Snapshot
 
 SCHEMA = 1
 
@@ -70,7 +70,7 @@ def _short(value: float | None) -> float | None:
     return round(value, 3) if value is not None else None
 
 
-def _broker(one: BrokerState) -> dict[str, Any]:
+def _broker(one: BrokerSummary) -> dict[str, Any]:
     return {
         "id": one.broker,
         "rack": one.rack,
@@ -86,20 +86,20 @@ def _broker(one: BrokerState) -> dict[str, Any]:
     }
 
 
-def _partition(one: PartitionState) -> dict[str, Any]:
+def _partition(one: PartitionSummary) -> dict[str, Any]:
     return {
-        "topic": one.seen.topic,
-        "partition": one.seen.partition,
+        "topic": one.observed.topic,
+        "partition": one.observed.partition,
         "level": one.level,
         "verdict": one.verdict,
-        "leader": one.seen.leader,
-        "replicas": list(one.seen.replicas),
-        "isr": list(one.seen.isr) if one.seen.isr is not None else None,
+        "leader": one.observed.leader,
+        "replicas": list(one.observed.replicas),
+        "isr": list(one.observed.isr) if one.observed.isr is not None else None,
         "isr_racks": one.isr_racks,
         "leader_isr_racks": one.leader_racks,
         "min_racks": one.min_racks,
         "min_replicas": one.min_replicas,
-        "high_watermark": one.seen.high_watermark,
+        "high_watermark": one.observed.high_watermark,
         "log_end": one.log_end,
         "hw": one.motion,
         "hw_per_s": _short(one.hw_per_s),
@@ -109,7 +109,7 @@ def _partition(one: PartitionState) -> dict[str, Any]:
     }
 
 
-def _outcomes(one: Outcomes | None) -> dict[str, Any] | None:
+def _outcomes(one: OutcomeRates | None) -> dict[str, Any] | None:
     if one is None:
         return None
     return {

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.watch.observation import ANY_PARTITION, FaultSeen, Produced
+from pyhooks.watch.observation import ANY_PARTITION, FaultObservation, ProduceCounts
 
 # Bound of one step, so that catching up with a long history does not block for long.
 STEP_BYTES = 8 * 1024 * 1024
 FAULT = '"process":"fault"'
 PRODUCE = '"op":"produce"'
-PLACES = {"ok": 0, "fail": 1, "unknown": 2}
+COUNTER_INDEX = {"ok": 0, "fail": 1, "unknown": 2}
 
 
-class Record:
+class HistoryTail:
     """Follower of a history file.
 
     It parses only the lines of faults and produce attempts, and skips the much longer ones of metrics.
@@ -35,7 +35,7 @@ class Record:
         self._first_bad = ""
         # by topic and partition: ok, refused, unknown
         self._counts: dict[tuple[str, int], list[int]] = {}
-        self._faults: dict[tuple[str, str, str], FaultSeen] = {}
+        self._faults: dict[tuple[str, str, str], FaultObservation] = {}
 
     def step(self) -> None:
         """Read new lines, at most ``STEP_BYTES``.
@@ -64,17 +64,17 @@ class Record:
                 self._first_bad = self._first_bad or f"{line[:60]!r}: {error}"
 
     @property
-    def unreadable(self) -> str:
+    def problem(self) -> str:
         """Description of invalid lines, or empty."""
         return f"{self.path}: {self._bad} lines can't be read, first {self._first_bad}" if self._bad else ""
 
     @property
-    def produced(self) -> Mapping[tuple[str, int], Produced]:
+    def produced(self) -> Mapping[tuple[str, int], ProduceCounts]:
         """Counts by topic and partition (``ANY_PARTITION`` if the event names none)."""
-        return {key: Produced(*counts) for key, counts in self._counts.items()}
+        return {key: ProduceCounts(*counts) for key, counts in self._counts.items()}
 
     @property
-    def faults(self) -> tuple[FaultSeen, ...]:
+    def faults(self) -> tuple[FaultObservation, ...]:
         """Latest event of each fault, in the order of their first events."""
         return tuple(self._faults.values())
 
@@ -96,12 +96,12 @@ class Record:
         known = self._faults.get(key)
         injected_ns = event["mono_ns"] if step == "inject" or known is None else known.injected_ns
         proved = {"ok": True, "unknown": False, "fail": False}.get(event["outcome"])
-        self._faults[key] = FaultSeen(*key, str(step), proved, int(injected_ns), int(event["mono_ns"]))
+        self._faults[key] = FaultObservation(*key, str(step), proved, int(injected_ns), int(event["mono_ns"]))
 
     def _produce(self, event: Mapping[str, Any]) -> None:
         data = event["data"]
         partition = data.get("partition")
         key = (str(data["topic"]), ANY_PARTITION if partition is None else int(partition))
-        place = PLACES.get(event["outcome"])
+        place = COUNTER_INDEX.get(event["outcome"])
         if place is not None:
             self._counts.setdefault(key, [0, 0, 0])[place] += 1

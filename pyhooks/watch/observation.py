@@ -12,7 +12,7 @@ ANY_PARTITION = -1
 
 
 @dataclass(frozen=True)
-class BrokerSeen:
+class BrokerObservation:
     """Observation of one broker.
 
     Attributes:
@@ -20,18 +20,18 @@ class BrokerSeen:
         rack: ``broker.rack``; empty if it has none, None if it was never observed.
         listed: whether the metadata lists it, so that it is registered and not fenced.
         process: process state of a lab's broker, observed without the network.
-        answers: whether it responds to clients.
+        responds: whether it responds to clients.
     """
 
     broker: int
     rack: str | None
     listed: bool | None = None
     process: ProcessState | None = None
-    answers: bool | None = None
+    responds: bool | None = None
 
 
 @dataclass(frozen=True)
-class PartitionSeen:
+class PartitionObservation:
     """Observation of one partition.
 
     Attributes:
@@ -41,7 +41,7 @@ class PartitionSeen:
         leader: broker id, -1 without a leader.
         isr: broker ids.
         high_watermark: offset up to which consumers may read.
-        asked_ns: monotonic time of the request for the high watermark.
+        requested_ns: monotonic time of the request for the high watermark.
     """
 
     topic: str
@@ -50,7 +50,7 @@ class PartitionSeen:
     leader: int | None
     isr: tuple[int, ...] | None
     high_watermark: int | None = None
-    asked_ns: int = 0
+    requested_ns: int = 0
 
     @property
     def key(self) -> tuple[str, int]:
@@ -59,7 +59,7 @@ class PartitionSeen:
 
 
 @dataclass(frozen=True)
-class Rules:
+class TopicRequirements:
     """Requirements of a topic for its ISR, as its brokers report them.
 
     Attributes:
@@ -72,7 +72,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Produced:
+class ProduceCounts:
     """Produce attempts by outcome, since the start of the history.
 
     Attributes:
@@ -85,8 +85,8 @@ class Produced:
     refused: int = 0
     unknown: int = 0
 
-    def __add__(self, other: Produced) -> Produced:
-        return Produced(self.ok + other.ok, self.refused + other.refused, self.unknown + other.unknown)
+    def __add__(self, other: ProduceCounts) -> ProduceCounts:
+        return ProduceCounts(self.ok + other.ok, self.refused + other.refused, self.unknown + other.unknown)
 
 
 @dataclass(frozen=True)
@@ -94,20 +94,20 @@ class BrokerMetrics:
     """MBean values of one node.
 
     Attributes:
-        asked_ns: monotonic time of the poll.
+        requested_ns: monotonic time of the poll.
         values: values of the whole node by name.
         topics: value by (topic, name).
         partitions: values by name, by (topic, partition).
     """
 
-    asked_ns: int
+    requested_ns: int
     values: Mapping[str, float]
     topics: Mapping[tuple[str, str], float] = field(default_factory=dict)
     partitions: Mapping[tuple[str, int], Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class FaultSeen:
+class FaultObservation:
     """Latest event of one fault.
 
     Attributes:
@@ -139,7 +139,7 @@ class Observation:
         cluster: display name of the cluster.
         brokers: by id.
         partitions: in any order.
-        rules: requirements by topic; missing topics are unknown.
+        requirements: requirements by topic; missing topics are unknown.
         racks_enforced: whether an R above 1 is in force, by the finalized features; None if unknown.
         metrics: by node id; missing nodes are unknown.
         produced: by topic and partition (or ``ANY_PARTITION``); None without a history.
@@ -151,12 +151,12 @@ class Observation:
     mono_ns: int
     wall_ms: int
     cluster: str
-    brokers: tuple[BrokerSeen, ...] = ()
-    partitions: tuple[PartitionSeen, ...] = ()
-    rules: Mapping[str, Rules] = field(default_factory=dict)
+    brokers: tuple[BrokerObservation, ...] = ()
+    partitions: tuple[PartitionObservation, ...] = ()
+    requirements: Mapping[str, TopicRequirements] = field(default_factory=dict)
     racks_enforced: bool | None = None
     metrics: Mapping[int, BrokerMetrics] = field(default_factory=dict)
-    produced: Mapping[tuple[str, int], Produced] | None = None
+    produced: Mapping[tuple[str, int], ProduceCounts] | None = None
     produced_ns: int = 0
-    faults: tuple[FaultSeen, ...] = ()
+    faults: tuple[FaultObservation, ...] = ()
     problems: tuple[str, ...] = ()

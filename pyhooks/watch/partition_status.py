@@ -14,7 +14,7 @@ STALLED_S = 2.0
 
 
 @dataclass(frozen=True)
-class Facts:
+class PartitionFacts:
     """Input of a verdict; None means unknown unless stated otherwise.
 
     Attributes:
@@ -25,13 +25,13 @@ class Facts:
         isr_racks: number of racks in the ISR.
         placed_racks: number of racks of all replicas.
         isr_rack_names: names of the ISR's racks.
-        now: the gate's decision for the ISR with the requirements in force; it counts only known racks.
-        whole: the same for all replicas; None also if the rack of a replica is unknown.
+        isr_decision: the gate's decision for the ISR with the requirements in force; it counts only known racks.
+        replicas_decision: the same for all replicas; None also if the rack of a replica is unknown.
         racks_enforced: whether an R above 1 is in force.
         ignored_racks: R above 1 that is set but not in force, capped by the number of replicas; None if there is none.
         motion: motion of the high watermark.
         still_s: seconds since the high watermark last moved.
-        waiting: number of records between high watermark and log end.
+        waiting_records: number of records between high watermark and log end.
         acked_while_short: whether clients got acknowledgements between two observations of too small an ISR, and the
             ISR is still too small.
         leader_racks: number of racks in the ISR according to the leader, if it has differed for several observations;
@@ -45,18 +45,18 @@ class Facts:
     isr_racks: int | None
     placed_racks: int | None
     isr_rack_names: tuple[str, ...]
-    now: gate.Answer | None
-    whole: gate.Answer | None
+    isr_decision: gate.Answer | None
+    replicas_decision: gate.Answer | None
     racks_enforced: bool | None
     ignored_racks: int | None
     motion: Motion
     still_s: float | None
-    waiting: int | None
+    waiting_records: int | None
     acked_while_short: bool
     leader_racks: int | None
 
 
-def judge(facts: Facts) -> tuple[Level, str]:
+def judge(facts: PartitionFacts) -> tuple[Level, str]:
     """Return the severity of a partition's state and its reason."""
     level, why = _judge(facts)
     if facts.ignored_racks is None or level in ("unknown", "down"):
@@ -65,7 +65,7 @@ def judge(facts: Facts) -> tuple[Level, str]:
     return ("warn", note) if level == "ok" else (level, f"{why}, {note}")
 
 
-def _judge(facts: Facts) -> tuple[Level, str]:
+def _judge(facts: PartitionFacts) -> tuple[Level, str]:
     if facts.leader is None or facts.isr is None:
         return "unknown", "not observed"
     if facts.leader < 0:
@@ -74,19 +74,22 @@ def _judge(facts: Facts) -> tuple[Level, str]:
         return "down", f"offline: leader {facts.leader} is {facts.leader_state}"
     if facts.leader_state == "mute":
         return "unknown", f"leader {facts.leader} does not answer"
-    if facts.now is None:
+    if facts.isr_decision is None:
         return "unknown", "its min.insync settings are not known"
-    refusal = _refusal(facts, facts.now)
+    refusal = _refusal(facts, facts.isr_decision)
     if refusal is not None:
         return refusal
     if facts.motion == "back":
         return "risk", "high watermark went back"
-    if facts.motion == "frozen" and facts.waiting and (facts.still_s or 0) >= STALLED_S:
-        return "down", f"stalled: {facts.waiting} {'record waits' if facts.waiting == 1 else 'records wait'}"
-    return _writable(facts, facts.now)
+    if facts.motion == "frozen" and facts.waiting_records and (facts.still_s or 0) >= STALLED_S:
+        return (
+            "down",
+            f"stalled: {facts.waiting_records} {'record waits' if facts.waiting_records == 1 else 'records wait'}",
+        )
+    return _writable(facts, facts.isr_decision)
 
 
-def _refusal(facts: Facts, now: gate.Answer) -> tuple[Level, str] | None:
+def _refusal(facts: PartitionFacts, now: gate.Answer) -> tuple[Level, str] | None:
     """Return the verdict on an ISR that is too small; None if it is large enough."""
     missing: list[str] = []
     if now.need_racks > 1 and facts.isr_racks is None:
@@ -98,8 +101,8 @@ def _refusal(facts: Facts, now: gate.Answer) -> tuple[Level, str] | None:
                 return "unknown", f"{short}, not known if enforced"
         else:
             missing.append(short)
-            if facts.whole is not None and not facts.whole.enough_racks:
-                return "down", f"refusing: placed in {len(facts.whole.racks)} of {now.need_racks} racks"
+            if facts.replicas_decision is not None and not facts.replicas_decision.enough_racks:
+                return "down", f"refusing: placed in {len(facts.replicas_decision.racks)} of {now.need_racks} racks"
     if not now.enough_replicas:
         missing.append(f"{now.replicas} of {now.need_replicas} replicas")
     if not missing:
@@ -110,7 +113,7 @@ def _refusal(facts: Facts, now: gate.Answer) -> tuple[Level, str] | None:
     return "down", f"refusing: {', '.join(missing)}"
 
 
-def _writable(facts: Facts, now: gate.Answer) -> tuple[Level, str]:
+def _writable(facts: PartitionFacts, now: gate.Answer) -> tuple[Level, str]:
     """Return the verdict on a partition that accepts writes: what limits its redundancy, if anything."""
     copies, in_sync, racks = len(facts.replicas), now.replicas, now.need_racks
     if facts.leader_racks is not None:

@@ -9,25 +9,25 @@ from pyhooks.kafka import gate
 from pyhooks.watch.observation import (
     ANY_PARTITION,
     BrokerMetrics,
-    BrokerSeen,
-    FaultSeen,
+    BrokerObservation,
+    FaultObservation,
     Observation,
-    PartitionSeen,
-    Produced,
-    Rules,
+    PartitionObservation,
+    ProduceCounts,
+    TopicRequirements,
 )
-from pyhooks.watch.partition_status import Facts, Motion, judge
+from pyhooks.watch.partition_status import Motion, PartitionFacts, judge
 from pyhooks.watch.states import (
     LEVELS,
-    BrokerState,
-    Earlier,
-    Fault,
+    BrokerStatus,
+    BrokerSummary,
+    FaultDisplay,
     FaultState,
-    Gate,
-    Outcomes,
-    PartitionState,
+    GateTotals,
+    OutcomeRates,
+    PartitionSummary,
+    PreviousCounters,
     Snapshot,
-    State,
 )
 
 PRODUCE_ERRORS = "ErrorsPerSec.Produce."
@@ -40,24 +40,24 @@ HEALED_SHOWN_S = 10.0
 HEALING_SHOWN_S = 180.0
 # Metadata and metrics are sampled at different times, so they differ while the ISR changes; only this many
 # successive differences count.
-ODD_LOOKS = 3
+MISMATCHES_MIN = 3
 
 
-def snapshot(now: Observation, before: Snapshot | None = None) -> Snapshot:
+def take_snapshot(now: Observation, before: Snapshot | None = None) -> Snapshot:
     """Return the snapshot of an observation, with rates since the previous snapshot."""
-    old = _earlier(now, before)
+    old = _previous_counters(now, before)
     racks = {seen.broker: seen.rack for seen in now.brokers}
     brokers = tuple(
         _broker(seen, now, old) for seen in sorted(now.brokers, key=lambda one: (one.rack or "~", one.broker))
     )
     states = {one.broker: one.state for one in brokers}
     sizes = Counter(seen.topic for seen in now.partitions)
-    history = {state.seen.key: state for state in before.partitions} if before is not None else {}
+    history = {state.observed.key: state for state in before.partitions} if before is not None else {}
     partitions = [
         _partition(seen, now, old, history.get(seen.key), racks, states, single=sizes[seen.topic] == 1)
         for seen in now.partitions
     ]
-    partitions.sort(key=lambda one: (LEVELS.index(one.level), one.seen.topic.startswith("__"), one.seen.key))
+    partitions.sort(key=lambda one: (LEVELS.index(one.level), one.observed.topic.startswith("__"), one.observed.key))
     return Snapshot(
         observation=now,
         interval_s=(now.mono_ns - before.observation.mono_ns) / 1e9 if before is not None else None,
@@ -70,30 +70,30 @@ def snapshot(now: Observation, before: Snapshot | None = None) -> Snapshot:
     )
 
 
-def _earlier(now: Observation, before: Snapshot | None) -> Earlier:
+def _previous_counters(now: Observation, before: Snapshot | None) -> PreviousCounters:
     if before is None:
-        return Earlier()
+        return PreviousCounters()
     last = before.observation
     metrics: dict[int, BrokerMetrics] = {}
     for broker, new in now.metrics.items():
         known = last.metrics.get(broker)
-        if known is not None and known.asked_ns >= new.asked_ns:
+        if known is not None and known.requested_ns >= new.requested_ns:
             known = before.earlier.metrics.get(broker)
         if known is not None:
             metrics[broker] = known
     if now.produced_ns > last.produced_ns:
-        return Earlier(metrics, last.produced, last.produced_ns)
-    return Earlier(metrics, before.earlier.produced, before.earlier.produced_ns)
+        return PreviousCounters(metrics, last.produced, last.produced_ns)
+    return PreviousCounters(metrics, before.earlier.produced, before.earlier.produced_ns)
 
 
-def _state(seen: BrokerSeen) -> State:
+def _state(seen: BrokerObservation) -> BrokerStatus:
     if seen.process in ("down", "paused"):
         return seen.process
     if seen.listed is None:
         return "unknown"
     if not seen.listed:
         return "fenced" if seen.process == "up" else "gone"
-    return "mute" if seen.answers is False else "up"
+    return "mute" if seen.responds is False else "up"
 
 
 def _rate(new: float | None, old: float | None, seconds: float) -> float | None:
@@ -106,29 +106,29 @@ def _rate(new: float | None, old: float | None, seconds: float) -> float | None:
 def _metric_rate(name: str, new: BrokerMetrics | None, old: BrokerMetrics | None) -> float | None:
     if new is None or old is None:
         return None
-    return _rate(new.values.get(name), old.values.get(name), (new.asked_ns - old.asked_ns) / 1e9)
+    return _rate(new.values.get(name), old.values.get(name), (new.requested_ns - old.requested_ns) / 1e9)
 
 
-def _whole(value: float | None) -> int | None:
+def _as_int(value: float | None) -> int | None:
     return int(value) if value is not None else None
 
 
-def _broker(seen: BrokerSeen, now: Observation, old: Earlier) -> BrokerState:
+def _broker(seen: BrokerObservation, now: Observation, old: PreviousCounters) -> BrokerSummary:
     metrics = now.metrics.get(seen.broker)
     earlier = old.metrics.get(seen.broker)
     known = [one for one in now.partitions if one.leader is not None]
     values: Mapping[str, float] = metrics.values if metrics is not None else {}
-    return BrokerState(
+    return BrokerSummary(
         broker=seen.broker,
         rack=seen.rack,
         state=_state(seen),
         leads=sum(one.leader == seen.broker for one in known) if known or not now.partitions else None,
         messages_in_per_s=_metric_rate(MESSAGES_IN, metrics, earlier),
-        rack_failures=_whole(values.get(RACK_FAILURES)),
+        rack_failures=_as_int(values.get(RACK_FAILURES)),
         rack_failures_per_s=_metric_rate(RACK_FAILURES, metrics, earlier),
-        under_min_racks=_whole(values.get("UnderMinRackIsrPartitionCount")),
-        at_min_racks=_whole(values.get("AtMinRackIsrPartitionCount")),
-        under_replicated=_whole(values.get("UnderReplicatedPartitions")),
+        under_min_racks=_as_int(values.get("UnderMinRackIsrPartitionCount")),
+        at_min_racks=_as_int(values.get("AtMinRackIsrPartitionCount")),
+        under_replicated=_as_int(values.get("UnderReplicatedPartitions")),
         produce_errors_per_s=_errors(metrics, earlier),
     )
 
@@ -141,80 +141,90 @@ def _errors(new: BrokerMetrics | None, old: BrokerMetrics | None) -> Mapping[str
     for name, value in new.values.items():
         if name.startswith(PRODUCE_ERRORS) and not name.startswith(f"{PRODUCE_ERRORS}NONE."):
             # the broker creates an error's meter at its first occurrence
-            rate = _rate(value, old.values.get(name, 0), (new.asked_ns - old.asked_ns) / 1e9)
+            rate = _rate(value, old.values.get(name, 0), (new.requested_ns - old.requested_ns) / 1e9)
             if rate:
                 found[name.removeprefix(PRODUCE_ERRORS).removesuffix(".Count")] = rate
     return found
 
 
 def _partition(
-    seen: PartitionSeen,
-    now: Observation,
-    old: Earlier,
-    before: PartitionState | None,
+    observed: PartitionObservation,
+    isr_decision: Observation,
+    old: PreviousCounters,
+    before: PartitionSummary | None,
     racks: Mapping[int, str | None],
-    states: Mapping[int, State],
+    states: Mapping[int, BrokerStatus],
     *,
     single: bool,
-) -> PartitionState:
-    rules, copies = now.rules.get(seen.topic), len(seen.replicas)
-    limits = _in_force(rules, now.racks_enforced, copies)
+) -> PartitionSummary:
+    rules, copies = isr_decision.requirements.get(observed.topic), len(observed.replicas)
+    limits = _in_force(rules, isr_decision.racks_enforced, copies)
     asked = gate.capped(rules.min_racks, copies) if rules is not None and rules.min_racks is not None else None
     known = {broker: rack for broker, rack in racks.items() if rack is not None}
-    answer = limits.ask(seen.isr, known) if limits is not None and seen.isr is not None else None
-    whole = limits.ask(seen.replicas, known) if limits is not None and known.keys() >= set(seen.replicas) else None
-    told = now.metrics[seen.leader] if seen.leader is not None and seen.leader in now.metrics else None
-    gauges = told.partitions.get(seen.key, {}) if told is not None else {}
-    log_end, leader_racks = _whole(gauges.get("LogEndOffset")), _whole(gauges.get("IsrRackCount"))
-    isr_racks = _count(seen.isr, known)
+    answer = limits.ask(observed.isr, known) if limits is not None and observed.isr is not None else None
+    replicas_decision = (
+        limits.ask(observed.replicas, known) if limits is not None and known.keys() >= set(observed.replicas) else None
+    )
+    told = (
+        isr_decision.metrics[observed.leader]
+        if observed.leader is not None and observed.leader in isr_decision.metrics
+        else None
+    )
+    gauges = told.partitions.get(observed.key, {}) if told is not None else {}
+    log_end, leader_racks = _as_int(gauges.get("LogEndOffset")), _as_int(gauges.get("IsrRackCount"))
+    isr_racks = _count(observed.isr, known)
     short = answer is not None and (not answer.enough_replicas or (isr_racks is not None and not answer.enough_racks))
-    short_looks = (before.short_looks if before is not None else 0) + 1 if short else 0
+    short_observations = (before.short_observations if before is not None else 0) + 1 if short else 0
     odd = leader_racks is not None and isr_racks is not None and leader_racks != isr_racks
-    odd_looks = (before.odd_looks if before is not None else 0) + 1 if odd else 0
-    motion, per_s, still_s, last_hw, last_asked_ns, moved_ns = _walk(seen, before, log_end, short=short)
-    outcomes = _outcomes(seen, now, old, single=single)
-    facts = Facts(
-        leader=seen.leader,
-        leader_state=states.get(seen.leader, "gone") if seen.leader is not None else "unknown",
-        isr=seen.isr,
-        replicas=seen.replicas,
+    mismatches = (before.mismatches if before is not None else 0) + 1 if odd else 0
+    motion, per_s, still_s, last_hw, last_asked_ns, moved_ns = _watermark_motion(observed, before, log_end, short=short)
+    outcomes = _outcomes(observed, isr_decision, old, single=single)
+    facts = PartitionFacts(
+        leader=observed.leader,
+        leader_state=states.get(observed.leader, "gone") if observed.leader is not None else "unknown",
+        isr=observed.isr,
+        replicas=observed.replicas,
         isr_racks=isr_racks,
-        placed_racks=_count(seen.replicas, known),
-        isr_rack_names=tuple(sorted(gate.racks_of(seen.isr or (), known))),
-        now=answer,
-        whole=whole,
-        racks_enforced=now.racks_enforced,
+        placed_racks=_count(observed.replicas, known),
+        isr_rack_names=tuple(sorted(gate.racks_of(observed.isr or (), known))),
+        isr_decision=answer,
+        replicas_decision=replicas_decision,
+        racks_enforced=isr_decision.racks_enforced,
         ignored_racks=asked if limits is not None and asked is not None and asked > limits.racks else None,
         motion=motion,
         still_s=still_s,
-        waiting=log_end - seen.high_watermark if log_end is not None and seen.high_watermark is not None else None,
-        acked_while_short=short_looks > 2 and before is not None and bool(before.outcomes and before.outcomes.ok_per_s),
-        leader_racks=leader_racks if odd_looks >= ODD_LOOKS else None,
+        waiting_records=log_end - observed.high_watermark
+        if log_end is not None and observed.high_watermark is not None
+        else None,
+        acked_while_short=short_observations > 2
+        and before is not None
+        and bool(before.outcomes and before.outcomes.ok_per_s),
+        leader_racks=leader_racks if mismatches >= MISMATCHES_MIN else None,
     )
     level, verdict = judge(facts)
-    return PartitionState(
-        seen=seen,
+    return PartitionSummary(
+        observed=observed,
         isr_racks=isr_racks,
         min_racks=limits.racks if limits is not None and asked is not None else None,
         min_replicas=limits.replicas if limits is not None else None,
-        short_looks=short_looks,
-        odd_looks=odd_looks,
+        short_observations=short_observations,
+        mismatches=mismatches,
         motion=motion,
         hw_per_s=per_s,
         still_s=still_s,
         last_hw=last_hw,
-        last_asked_ns=last_asked_ns,
+        last_requested_ns=last_asked_ns,
         moved_ns=moved_ns,
         log_end=log_end,
         leader_racks=leader_racks,
         outcomes=outcomes,
-        failed_per_s=_failed(seen.topic, now, old),
+        failed_per_s=_failed(observed.topic, isr_decision, old),
         level=level,
         verdict=verdict,
     )
 
 
-def _in_force(rules: Rules | None, enforced: bool | None, copies: int) -> gate.Limits | None:
+def _in_force(rules: TopicRequirements | None, enforced: bool | None, copies: int) -> gate.Limits | None:
     """Return the effective M and R, None if unknown; if it is unknown whether R is enforced, assume that it is."""
     if rules is None:
         return None
@@ -229,38 +239,42 @@ def _count(brokers: Iterable[int] | None, racks: Mapping[int, str]) -> int | Non
     return len(gate.racks_of(brokers, racks))
 
 
-Walk = tuple[Motion, float | None, float | None, int | None, int, int]
+WatermarkMotion = tuple[Motion, float | None, float | None, int | None, int, int]
 
 
-def _walk(seen: PartitionSeen, before: PartitionState | None, log_end: int | None, *, short: bool) -> Walk:
+def _watermark_motion(
+    observed: PartitionObservation, before: PartitionSummary | None, log_end: int | None, *, short: bool
+) -> WatermarkMotion:
     """Return motion, offsets per second, seconds without motion, offset, its request time, and time of its change."""
-    offset, asked_ns = seen.high_watermark, seen.asked_ns
+    offset, requested_ns = observed.high_watermark, observed.requested_ns
     if offset is None:
         if before is None:
             return "unknown", None, None, None, 0, 0
-        return "unknown", None, None, before.last_hw, before.last_asked_ns, before.moved_ns
+        return "unknown", None, None, before.last_hw, before.last_requested_ns, before.moved_ns
     if before is None or before.last_hw is None:
-        return "unknown", None, None, offset, asked_ns, asked_ns
-    if asked_ns <= before.last_asked_ns and before.motion != "unknown":
+        return "unknown", None, None, offset, requested_ns, requested_ns
+    if requested_ns <= before.last_requested_ns and before.motion != "unknown":
         # no new response, so the previous values still apply
-        return before.motion, before.hw_per_s, before.still_s, offset, before.last_asked_ns, before.moved_ns
-    per_s = _rate(offset, before.last_hw, (asked_ns - before.last_asked_ns) / 1e9)
+        return before.motion, before.hw_per_s, before.still_s, offset, before.last_requested_ns, before.moved_ns
+    per_s = _rate(offset, before.last_hw, (requested_ns - before.last_requested_ns) / 1e9)
     if offset != before.last_hw:
-        return "moving" if offset > before.last_hw else "back", per_s, 0.0, offset, asked_ns, asked_ns
+        return "moving" if offset > before.last_hw else "back", per_s, 0.0, offset, requested_ns, requested_ns
     frozen = short or (log_end is not None and log_end > offset)
-    still_s = (asked_ns - before.moved_ns) / 1e9
-    return "frozen" if frozen else "still", per_s, still_s, offset, asked_ns, before.moved_ns
+    still_s = (requested_ns - before.moved_ns) / 1e9
+    return "frozen" if frozen else "still", per_s, still_s, offset, requested_ns, before.moved_ns
 
 
-def _outcomes(seen: PartitionSeen, now: Observation, old: Earlier, *, single: bool) -> Outcomes | None:
+def _outcomes(
+    observed: PartitionObservation, now: Observation, old: PreviousCounters, *, single: bool
+) -> OutcomeRates | None:
     if now.produced is None or old.produced is None:
         return None
     seconds = (now.produced_ns - old.produced_ns) / 1e9
-    any_key = (seen.topic, ANY_PARTITION)
+    any_key = (observed.topic, ANY_PARTITION)
     shared, shared_last = _produced(now.produced, any_key), _produced(old.produced, any_key)
-    new = _produced(now.produced, seen.key) + shared
-    last = _produced(old.produced, seen.key) + shared_last
-    return Outcomes(
+    new = _produced(now.produced, observed.key) + shared
+    last = _produced(old.produced, observed.key) + shared_last
+    return OutcomeRates(
         ok_per_s=_rate(new.ok, last.ok, seconds) or 0.0,
         refused_per_s=_rate(new.refused, last.refused, seconds) or 0.0,
         unknown_per_s=_rate(new.unknown, last.unknown, seconds) or 0.0,
@@ -268,11 +282,11 @@ def _outcomes(seen: PartitionSeen, now: Observation, old: Earlier, *, single: bo
     )
 
 
-def _produced(counts: Mapping[tuple[str, int], Produced], key: tuple[str, int]) -> Produced:
-    return counts.get(key, Produced())
+def _produced(counts: Mapping[tuple[str, int], ProduceCounts], key: tuple[str, int]) -> ProduceCounts:
+    return counts.get(key, ProduceCounts())
 
 
-def _failed(topic: str, now: Observation, old: Earlier) -> float | None:
+def _failed(topic: str, now: Observation, old: PreviousCounters) -> float | None:
     """Return failed produce requests per second of a topic, summed over all brokers with two polls."""
     total = None
     for broker, metrics in now.metrics.items():
@@ -281,14 +295,14 @@ def _failed(topic: str, now: Observation, old: Earlier) -> float | None:
             continue
         key = (topic, FAILED_PRODUCE)
         # the broker creates the meter at the topic's first failure
-        seconds = (metrics.asked_ns - earlier.asked_ns) / 1e9
+        seconds = (metrics.requested_ns - earlier.requested_ns) / 1e9
         rate = _rate(metrics.topics.get(key, 0), earlier.topics.get(key, 0), seconds)
         if rate is not None:
             total = (total or 0.0) + rate
     return total
 
 
-def _faults(now: Observation) -> Iterable[Fault]:
+def _faults(now: Observation) -> Iterable[FaultDisplay]:
     for seen in now.faults:
         state = _fault_state(seen)
         step_s, for_s = (now.mono_ns - seen.step_ns) / 1e9, (now.mono_ns - seen.injected_ns) / 1e9
@@ -298,10 +312,10 @@ def _faults(now: Observation) -> Iterable[Fault]:
             for_s = step_s
             if step_s > HEALED_SHOWN_S:
                 continue
-        yield Fault(seen.op, seen.rack, seen.target, state, for_s)
+        yield FaultDisplay(seen.op, seen.rack, seen.target, state, for_s)
 
 
-def _fault_state(seen: FaultSeen) -> FaultState:
+def _fault_state(seen: FaultObservation) -> FaultState:
     if seen.step in ("proved", "held"):
         return "active" if seen.proved else "unproved"
     if seen.step == "healed":
@@ -310,7 +324,7 @@ def _fault_state(seen: FaultSeen) -> FaultState:
     return steps.get(seen.step, "before")
 
 
-def _gate(now: Observation, brokers: tuple[BrokerState, ...]) -> Gate:
+def _gate(now: Observation, brokers: tuple[BrokerSummary, ...]) -> GateTotals:
     told = [now.metrics[one.broker] for one in brokers if one.broker in now.metrics]
 
     def total(name: str) -> int | None:
@@ -323,13 +337,13 @@ def _gate(now: Observation, brokers: tuple[BrokerState, ...]) -> Gate:
         for name, rate in one.produce_errors_per_s.items():
             errors[name] = errors.get(name, 0.0) + rate
     active = [one for one in now.metrics.values() if one.values.get("ActiveControllerCount") == 1]
-    return Gate(
+    return GateTotals(
         nodes_known=len(told),
         rack_failures_per_s=sum(rates) if rates else None,
         under_min_racks=total("UnderMinRackIsrPartitionCount"),
         at_min_racks=total("AtMinRackIsrPartitionCount"),
         under_min_replicas=total("UnderMinIsrPartitionCount"),
         under_replicated=total("UnderReplicatedPartitions"),
-        offline=_whole(active[0].values.get("OfflinePartitionsCount")) if len(active) == 1 else None,
+        offline=_as_int(active[0].values.get("OfflinePartitionsCount")) if len(active) == 1 else None,
         produce_errors_per_s=dict(sorted(errors.items())),
     )

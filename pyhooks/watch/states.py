@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pyhooks.watch.observation import BrokerMetrics, Observation, PartitionSeen, Produced
+from pyhooks.watch.observation import BrokerMetrics, Observation, PartitionObservation, ProduceCounts
 from pyhooks.watch.partition_status import Level, Motion
 
-State = Literal["up", "mute", "fenced", "paused", "down", "gone", "unknown"]
+BrokerStatus = Literal["up", "mute", "fenced", "paused", "down", "gone", "unknown"]
 FaultState = Literal["before", "injecting", "unproved", "active", "healing", "healed"]
 # from worst to best
 LEVELS: tuple[Level, ...] = ("down", "unknown", "risk", "warn", "ok")
 
 
 @dataclass(frozen=True)
-class BrokerState:
+class BrokerSummary:
     """State of one broker.
 
     Attributes:
@@ -37,7 +37,7 @@ class BrokerState:
 
     broker: int
     rack: str | None
-    state: State
+    state: BrokerStatus
     leads: int | None
     messages_in_per_s: float | None = None
     rack_failures: int | None = None
@@ -49,7 +49,7 @@ class BrokerState:
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class OutcomeRates:
     """Produce attempts per second as seen by clients.
 
     Attributes:
@@ -67,22 +67,22 @@ class Outcomes:
 
 
 @dataclass(frozen=True)
-class PartitionState:
+class PartitionSummary:
     """State of one partition.
 
     Attributes:
-        seen: the latest observation.
+        observed: the latest observation.
         isr_racks: number of racks in the ISR; brokers without a rack count for none.
         min_racks: effective R, 1 if it is not in force; None if unknown or not supported by the brokers.
         min_replicas: effective M.
-        short_looks: number of successive observations with too small an ISR.
-        odd_looks: number of successive observations in which leader and metadata differed in the racks of the ISR.
+        short_observations: number of successive observations with too small an ISR.
+        mismatches: number of successive observations in which leader and metadata differed in the racks of the ISR.
         motion: motion of the high watermark: ``moving``, ``back``; ``frozen``: it stays behind the log end, or the ISR
             is too small; ``still``: there is nothing to commit.
         hw_per_s: offsets per second between the two latest responses.
         still_s: seconds since it last moved.
         last_hw: the latest known high watermark.
-        last_asked_ns: time of the request that returned it.
+        last_requested_ns: time of the request that returned it.
         moved_ns: time of the first request that returned this value.
         log_end: log end offset of the leader.
         leader_racks: number of racks in the ISR according to the leader's own metric.
@@ -92,28 +92,28 @@ class PartitionState:
         verdict: reason of this level, in a few words.
     """
 
-    seen: PartitionSeen
+    observed: PartitionObservation
     isr_racks: int | None
     min_racks: int | None
     min_replicas: int | None
-    short_looks: int
-    odd_looks: int
+    short_observations: int
+    mismatches: int
     motion: Motion
     hw_per_s: float | None
     still_s: float | None
     last_hw: int | None
-    last_asked_ns: int
+    last_requested_ns: int
     moved_ns: int
     log_end: int | None
     leader_racks: int | None
-    outcomes: Outcomes | None
+    outcomes: OutcomeRates | None
     failed_per_s: float | None
     level: Level
     verdict: str
 
 
 @dataclass(frozen=True)
-class Fault:
+class FaultDisplay:
     """Fault that is active, or was healed a few seconds ago.
 
     Attributes:
@@ -132,7 +132,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Gate:
+class GateTotals:
     """Gate metrics summed over all brokers that responded.
 
     Attributes:
@@ -157,7 +157,7 @@ class Gate:
 
 
 @dataclass(frozen=True)
-class Earlier:
+class PreviousCounters:
     """Responses before the latest ones, from which rates are computed.
 
     These are not always those of the previous observation, which may have the same responses as the current one:
@@ -170,7 +170,7 @@ class Earlier:
     """
 
     metrics: Mapping[int, BrokerMetrics] = field(default_factory=dict)
-    produced: Mapping[tuple[str, int], Produced] | None = None
+    produced: Mapping[tuple[str, int], ProduceCounts] | None = None
     produced_ns: int = 0
 
 
@@ -192,11 +192,11 @@ class Snapshot:
     observation: Observation
     interval_s: float | None
     racks: tuple[str, ...]
-    brokers: tuple[BrokerState, ...]
-    partitions: tuple[PartitionState, ...]
-    faults: tuple[Fault, ...]
-    gate: Gate
-    earlier: Earlier
+    brokers: tuple[BrokerSummary, ...]
+    partitions: tuple[PartitionSummary, ...]
+    faults: tuple[FaultDisplay, ...]
+    gate: GateTotals
+    earlier: PreviousCounters
 
     def count(self, level: Level) -> int:
         """Return the number of partitions of a level."""

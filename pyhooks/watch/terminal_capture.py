@@ -43,7 +43,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import write_text
 
 END_S = 10.0
-ENDED_S = 0.1
+DRAIN_S = 0.1
 CTRL_C = b"\x03"
 # rich's template downloads a web font; a picture must be the same offline
 WEB_FONT = re.compile(r"@font-face \{\{.*?\}\}", re.DOTALL)
@@ -56,7 +56,7 @@ COLOURS = {"brown": "yellow", "brightbrown": "bright_yellow", "bfightmagenta": "
 
 
 @dataclass(frozen=True)
-class Plan:
+class CapturePlan:
     """Recording to make.
 
     Attributes:
@@ -76,7 +76,7 @@ class Plan:
     title: str
 
 
-def record(plan: Plan) -> list[Path]:
+def capture(plan: CapturePlan) -> list[Path]:
     """Run the program and return the written files.
 
     Raises:
@@ -108,13 +108,13 @@ def record(plan: Plan) -> list[Path]:
                 if part is not None:
                     recorded.append([round(time.monotonic() - begin, 3), "o", decoder.decode(part)])
                     stream.feed(part)
-            written += _picture(plan, screen, moment_s)
+            written += _write_picture(plan, screen, moment_s)
         # as a user would: the terminal then sends SIGINT to its foreground process group
         os.write(master, CTRL_C)
         end = time.monotonic() + END_S
         while running.poll() is None:
             # drain the output, or the program could block on a full terminal buffer
-            _read(master, ENDED_S)
+            _read(master, DRAIN_S)
             if time.monotonic() > end:
                 raise RackgateError(f"{plan.command[0]} did not end within {END_S:.0f} s of Ctrl-C; it was killed")
     write_text(cast, "".join(json.dumps(line) + "\n" for line in recorded))
@@ -139,7 +139,7 @@ def _emulator(pyte: Any, columns: int, lines: int) -> Any:
 
 
 @contextlib.contextmanager
-def _terminal(plan: Plan) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def _terminal(plan: CapturePlan) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Run the program on a pseudo-terminal of its own; yield the process and the master descriptor."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", plan.lines, plan.columns, 0, 0))
@@ -167,9 +167,9 @@ def _read(master: int, timeout_s: float) -> bytes | None:
         return b""
 
 
-def _picture(plan: Plan, screen: Any, moment_s: float) -> list[Path]:
+def _write_picture(plan: CapturePlan, screen: Any, moment_s: float) -> list[Path]:
     svg = plan.out.with_name(f"{plan.out.name}-{moment_s:g}s.svg")
-    write_text(svg, picture(screen, plan.title))
+    write_text(svg, svg_picture(screen, plan.title))
     browser = shutil.which("chromium")
     found = VIEW_BOX.search(svg.read_text(encoding="utf-8"))
     if browser is None or found is None:
@@ -182,7 +182,7 @@ def _picture(plan: Plan, screen: Any, moment_s: float) -> list[Path]:
     return [svg, png]
 
 
-def picture(screen: Any, title: str) -> str:
+def svg_picture(screen: Any, title: str) -> str:
     """Return the screen of the emulator as an SVG document."""
     console = Console(
         width=screen.columns, record=True, file=io.StringIO(), force_terminal=True, color_system="truecolor"
@@ -219,7 +219,7 @@ def _colour(name: str) -> str | None:
     return f"bright_{name.removeprefix('bright')}" if name.startswith("bright") else name
 
 
-def parse(arguments: Sequence[str]) -> Plan:
+def parse(arguments: Sequence[str]) -> CapturePlan:
     """Parse the command line.
 
     Raises:
@@ -241,13 +241,13 @@ def parse(arguments: Sequence[str]) -> Plan:
     if size is None or not all(map(int, size.groups())):
         raise RackgateError(f"--size {found.size}: expected columns and lines, such as 100x30")
     moments = tuple(sorted(seconds(text, "--at") for text in found.at))
-    return Plan(tuple(found.command), found.out, moments, int(size[1]), int(size[2]), found.title)
+    return CapturePlan(tuple(found.command), found.out, moments, int(size[1]), int(size[2]), found.title)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the recording, print the written files and return the exit status."""
     try:
-        for path in record(parse(sys.argv[1:] if arguments is None else arguments)):
+        for path in capture(parse(sys.argv[1:] if arguments is None else arguments)):
             sys.stdout.write(f"{path}\n")
     except RackgateError as error:
         sys.stderr.write(f"error: {error}\n{error.detail}\n" if error.detail else f"error: {error}\n")

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from pyhooks.core.terminal import visible
 from pyhooks.watch.partition_status import Level
-from pyhooks.watch.states import LEVELS, BrokerState, Fault, PartitionState, Snapshot
+from pyhooks.watch.states import LEVELS, BrokerSummary, FaultDisplay, PartitionSummary, Snapshot
 
 # red, green and yellow stand for levels, so racks have other colours
 RACK_STYLES = ("cyan", "magenta", "bright_blue", "bright_white", "bright_cyan", "bright_magenta")
@@ -25,7 +25,7 @@ LEVEL_STYLES: Mapping[Level, str] = {
     "ok": "green",
 }
 MARKS: Mapping[Level, str] = {"down": "!", "unknown": "?", "risk": "~", "warn": "-", "ok": " "}
-LEVEL_WORDS: Mapping[Level, str] = {
+LEVEL_TEXTS: Mapping[Level, str] = {
     "down": "not writable",
     "unknown": "unknown",
     "risk": "at risk",
@@ -104,7 +104,7 @@ def number(value: float | None) -> str:
     return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def span(seconds: float | None) -> str:
+def duration(seconds: float | None) -> str:
     """Format a duration in at most four characters; ``?`` if unknown."""
     if seconds is None:
         return "?"
@@ -115,36 +115,36 @@ def span(seconds: float | None) -> str:
 
 
 def _title(snapshot: Snapshot, width: int) -> Text:
-    seen = snapshot.observation
-    clock = time.strftime("%H:%M:%S", time.localtime(seen.wall_ms / 1000))
-    line = Text(f"{visible(seen.cluster)}  {clock}  ", style="bold")
+    observed = snapshot.observation
+    clock = time.strftime("%H:%M:%S", time.localtime(observed.wall_ms / 1000))
+    line = Text(f"{visible(observed.cluster)}  {clock}  ", style="bold")
     line.append_text(_levels(snapshot.partitions))
     line.truncate(width, overflow="ellipsis")
     return line
 
 
-def _levels(partitions: Iterable[PartitionState]) -> Text:
+def _levels(partitions: Iterable[PartitionSummary]) -> Text:
     found = [one.level for one in partitions]
     parts = [
-        Text(f"{found.count(level)} {LEVEL_WORDS[level]}", style=LEVEL_STYLES[level])
+        Text(f"{found.count(level)} {LEVEL_TEXTS[level]}", style=LEVEL_STYLES[level])
         for level in LEVELS
         if level in found
     ]
     return Text(", ", style="").join(parts) if parts else Text("no partitions", style="dim")
 
 
-def _fault_words(one: Fault) -> str:
-    where = f" {_shown(one.target)}" if one.target else ""
+def _fault_text(one: FaultDisplay) -> str:
+    where = f" {_shortened(one.target)}" if one.target else ""
     state = "" if one.state == "active" else f" {one.state.upper()}"
-    return f"{_shown(one.op)}{where}{state} {span(one.for_s)}"
+    return f"{_shortened(one.op)}{where}{state} {duration(one.for_s)}"
 
 
-def _shown(name: str) -> str:
+def _shortened(name: str) -> str:
     return visible(name, length_max=NAME_SHOWN)
 
 
-def _faults(faults: Sequence[Fault], width: int) -> Text:
-    words = ", ".join(f"{_fault_words(one)} (rack {_shown(one.rack or '?')})" for one in faults)
+def _faults(faults: Sequence[FaultDisplay], width: int) -> Text:
+    words = ", ".join(f"{_fault_text(one)} (rack {_shortened(one.rack or '?')})" for one in faults)
     line = Text(f" FAULT {words} ", style=FAULT_STYLE)
     line.truncate(width, overflow="ellipsis")
     return line
@@ -154,7 +154,7 @@ def _racks(
     snapshot: Snapshot, styles: Mapping[str, str], tags: Mapping[str, str], width: int, height: int | None
 ) -> tuple[list[RenderableType], int]:
     """Return the boxes of the racks, in as many rows as needed, and their height in lines."""
-    groups: dict[str | None, list[BrokerState]] = {rack: [] for rack in snapshot.racks}
+    groups: dict[str | None, list[BrokerSummary]] = {rack: [] for rack in snapshot.racks}
     for one in snapshot.brokers:
         groups.setdefault(one.rack, []).append(one)
     if not groups:
@@ -188,7 +188,7 @@ def _racks(
 
 
 def _compact(
-    items: Sequence[tuple[str | None, Sequence[BrokerState]]],
+    items: Sequence[tuple[str | None, Sequence[BrokerSummary]]],
     snapshot: Snapshot,
     styles: Mapping[str, str],
     width: int,
@@ -196,7 +196,7 @@ def _compact(
 ) -> list[Text]:
     """Return one line per rack instead of a box, to leave space for partitions; racks beyond ``bound`` are counted."""
 
-    def faults(rack: str | None) -> list[Fault]:
+    def faults(rack: str | None) -> list[FaultDisplay]:
         return [one for one in snapshot.faults if one.rack == rack and one.state != "healed"]
 
     ill = [item for item in items if faults(item[0]) or any(one.state != "up" for one in item[1])]
@@ -204,7 +204,7 @@ def _compact(
     shown = chosen if len(chosen) <= bound else chosen[: bound - 1]
     lines = []
     for rack, brokers in shown:
-        line = Text(f"rack {'?' if rack is None else _shown(rack)}", style=f"bold {styles.get(rack or '', '')}")
+        line = Text(f"rack {'?' if rack is None else _shortened(rack)}", style=f"bold {styles.get(rack or '', '')}")
         for state, style in STATE_STYLES.items():
             ids = [str(one.broker) for one in brokers if one.state == state]
             if ids:
@@ -212,7 +212,7 @@ def _compact(
                 line.append(f"  {words}", style=f"not bold {style}")
         for one in faults(rack):
             line.append("  ")
-            line.append(f" {_fault_words(one)} ", style=FAULT_STYLE)
+            line.append(f" {_fault_text(one)} ", style=FAULT_STYLE)
         line.truncate(width, overflow="ellipsis")
         lines.append(line)
     if len(shown) < len(chosen):
@@ -225,7 +225,7 @@ def _compact(
 def _box(
     rack: str | None,
     body: Sequence[Text],
-    faults: Sequence[Fault],
+    faults: Sequence[FaultDisplay],
     styles: Mapping[str, str],
     tags: Mapping[str, str],
     height: int,
@@ -235,12 +235,14 @@ def _box(
         name.append("rack ?", style="not dim bold magenta")
     else:
         tag = tags[rack].lstrip(":")
-        words = f"rack {_shown(rack)}" if tag == rack else f"rack {_shown(rack)} ({_shown(tag)})"
+        words = f"rack {_shortened(rack)}" if tag == rack else f"rack {_shortened(rack)} ({_shortened(tag)})"
         name.append(words if rack else "no rack", style=f"not dim bold {styles[rack]}")
     for one in faults:
         name.append(" ")
         # the duration is in the line of faults above
-        name.append(f" {_shown(one.op)}{'' if one.state == 'active' else f' {one.state.upper()}'} ", style=FAULT_STYLE)
+        name.append(
+            f" {_shortened(one.op)}{'' if one.state == 'active' else f' {one.state.upper()}'} ", style=FAULT_STYLE
+        )
     return Panel(
         Group(*body),
         title=name,
@@ -251,7 +253,7 @@ def _box(
     )
 
 
-def _brokers(brokers: Sequence[BrokerState], width: int, bound: int | None) -> list[Text]:
+def _brokers(brokers: Sequence[BrokerSummary], width: int, bound: int | None) -> list[Text]:
     """Return one line per broker; if there are too many, those that are not up come first and the rest is counted."""
     shown = list(brokers)
     id_width = 1 + max((len(str(one.broker)) for one in brokers), default=1)
@@ -265,7 +267,7 @@ def _brokers(brokers: Sequence[BrokerState], width: int, bound: int | None) -> l
     return lines
 
 
-def _broker(one: BrokerState, width: int, id_width: int) -> Text:
+def _broker(one: BrokerSummary, width: int, id_width: int) -> Text:
     word = one.state if one.state == "up" else one.state.upper()
     line = Text(f"{one.broker:>{id_width}} ", style="bold")
     line.append(f"{word:<7}", style=STATE_STYLES[one.state])
@@ -303,14 +305,14 @@ def _gate(snapshot: Snapshot, width: int) -> list[Text]:
         line.append(f"of {gate.nodes_known}/{brokers}{' brokers' if wide else ''}", style="magenta")
     lines = [line]
     if gate.produce_errors_per_s:
-        words = "  ".join(f"{_shown(name)} {number(rate)}/s" for name, rate in gate.produce_errors_per_s.items())
+        words = "  ".join(f"{_shortened(name)} {number(rate)}/s" for name, rate in gate.produce_errors_per_s.items())
         lines.append(Text.assemble(("produce errors  ", "dim"), (words, "red")))
     for one in lines:
         one.truncate(width, overflow="ellipsis")
     return lines
 
 
-def _rest(partitions: Sequence[PartitionState], width: int) -> Text:
+def _rest(partitions: Sequence[PartitionSummary], width: int) -> Text:
     line = Text(f"  + {len(partitions)} more: ", style="dim")
     line.append_text(_levels(partitions))
     line.truncate(width, overflow="ellipsis")
@@ -318,7 +320,7 @@ def _rest(partitions: Sequence[PartitionState], width: int) -> Text:
 
 
 def _partitions(
-    partitions: Sequence[PartitionState],
+    partitions: Sequence[PartitionSummary],
     snapshot: Snapshot,
     styles: Mapping[str, str],
     tags: Mapping[str, str],
@@ -350,11 +352,11 @@ def _partitions(
         shown.truncate(replicas_width, overflow="ellipsis")
         cells = [
             Text(MARKS[one.level], style=style),
-            Text(_elided(one, name_width), style="dim" if one.seen.topic.startswith("__") else ""),
+            Text(_elided(one, name_width), style="dim" if one.observed.topic.startswith("__") else ""),
             _leader(one, racks, styles),
             shown,
-            _against(one.isr_racks, one.min_racks),
-            _against(len(one.seen.isr) if one.seen.isr is not None else None, one.min_replicas),
+            _compared(one.isr_racks, one.min_racks),
+            _compared(len(one.observed.isr) if one.observed.isr is not None else None, one.min_replicas),
             _watermark(one, wide=wide),
         ]
         if clients:
@@ -365,42 +367,42 @@ def _partitions(
     return table
 
 
-def _name(one: PartitionState) -> str:
-    return f"{visible(one.seen.topic)}-{one.seen.partition}"
+def _name(one: PartitionSummary) -> str:
+    return f"{visible(one.observed.topic)}-{one.observed.partition}"
 
 
-def _elided(one: PartitionState, width: int) -> str:
+def _elided(one: PartitionSummary, width: int) -> str:
     """Return the partition's name in ``width`` columns; its number is never cut."""
-    name, tail = _name(one), f"-{one.seen.partition}"
+    name, tail = _name(one), f"-{one.observed.partition}"
     return name if len(name) <= width else f"{name[: max(0, width - len(tail) - 1)]}…{tail}"
 
 
-def _leader(one: PartitionState, racks: Mapping[int, str | None], styles: Mapping[str, str]) -> Text:
-    if one.seen.leader is None:
+def _leader(one: PartitionSummary, racks: Mapping[int, str | None], styles: Mapping[str, str]) -> Text:
+    if one.observed.leader is None:
         return Text("?", style="bold magenta")
-    if one.seen.leader < 0:
+    if one.observed.leader < 0:
         return Text("-", style="bold red")
-    return Text(str(one.seen.leader), style=styles.get(racks.get(one.seen.leader) or "", ""))
+    return Text(str(one.observed.leader), style=styles.get(racks.get(one.observed.leader) or "", ""))
 
 
 def _replicas(
-    one: PartitionState, racks: Mapping[int, str | None], styles: Mapping[str, str], tags: Mapping[str, str]
+    one: PartitionSummary, racks: Mapping[int, str | None], styles: Mapping[str, str], tags: Mapping[str, str]
 ) -> Text:
     """Return the replicas: ISR members in their rack's colour, the others dim and in parentheses."""
     words = []
-    for replica in one.seen.replicas:
+    for replica in one.observed.replicas:
         rack = racks.get(replica)
-        word = f"{replica}{_shown(tags.get(rack, '?')) if rack is not None else '?'}"
-        if one.seen.isr is None:
+        word = f"{replica}{_shortened(tags.get(rack, '?')) if rack is not None else '?'}"
+        if one.observed.isr is None:
             words.append(Text(f"{word}?", style="magenta"))
-        elif replica in one.seen.isr:
+        elif replica in one.observed.isr:
             words.append(Text(word, style=f"bold {styles.get(rack or '', '')}"))
         else:
             words.append(Text(f"({word})", style="dim"))
     return Text(" ").join(words)
 
 
-def _against(value: int | None, wanted: int | None) -> Text:
+def _compared(value: int | None, wanted: int | None) -> Text:
     text = f"{'?' if value is None else value}/{'-' if wanted is None else wanted}"
     if value is None:
         return Text(text, style="bold magenta")
@@ -409,9 +411,9 @@ def _against(value: int | None, wanted: int | None) -> Text:
     return Text(text, style="bold red" if value < wanted else "green")
 
 
-def _watermark(one: PartitionState, *, wide: bool) -> Text:
+def _watermark(one: PartitionSummary, *, wide: bool) -> Text:
     """Return the offset, and an arrow with its rate, or a square or dot with the time since it last moved."""
-    offset = one.seen.high_watermark
+    offset = one.observed.high_watermark
     line = Text("?" if offset is None else str(offset) if offset < 1_000_000 else number(offset))
     line.append(" ")
     if one.motion == "moving":
@@ -419,18 +421,18 @@ def _watermark(one: PartitionState, *, wide: bool) -> Text:
     elif one.motion == "back":
         line.append("▼ went back" if wide else "▼ back", style="bold red")
     elif one.motion == "frozen":
-        line.append(f"■ frozen {span(one.still_s)}" if wide else f"■{span(one.still_s)}", style="bold red")
+        line.append(f"■ frozen {duration(one.still_s)}" if wide else f"■{duration(one.still_s)}", style="bold red")
         waiting = one.log_end - offset if one.log_end is not None and offset is not None else 0
         if wide and waiting > 0:
             line.append(f" +{number(waiting)}", style="red")
     elif one.motion == "still":
-        line.append(f"· still {span(one.still_s)}" if wide else f"·{span(one.still_s)}", style="dim")
+        line.append(f"· still {duration(one.still_s)}" if wide else f"·{duration(one.still_s)}", style="dim")
     elif offset is None and one.last_hw is not None:
         line.append(f"was {one.last_hw}", style="dim")
     return line
 
 
-def _outcomes(one: PartitionState) -> Text:
+def _outcomes(one: PartitionSummary) -> Text:
     """Return produce attempts per second as seen by clients; ``Σ`` if they include attempts of unknown partition."""
     found = one.outcomes
     if found is None:

@@ -24,7 +24,7 @@ WRITE_S = 1.0
 REQUEST_S = 20.0
 
 
-def follow(bootstrap: str, topics: Sequence[str], history: History, ended: threading.Event) -> None:
+def note_arrivals(bootstrap: str, topics: Sequence[str], history: History, ended: threading.Event) -> None:
     """Follow topics until ``ended`` is set.
 
     Raises:
@@ -49,10 +49,10 @@ def follow(bootstrap: str, topics: Sequence[str], history: History, ended: threa
             if message is not None and message.error() is None:
                 came[message.topic()].append((text_of(message.key()), time.monotonic_ns()))
             if time.monotonic_ns() - written_ns > WRITE_S * 1e9:
-                history.extend(_events(came))
+                history.extend(_arrival_events(came))
                 came.clear()
                 written_ns = time.monotonic_ns()
-        history.extend(_events(came))
+        history.extend(_arrival_events(came))
     finally:
         consumer.close()
 
@@ -67,7 +67,7 @@ def _places(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartition]:
     return [TopicPartition(topic, number, OFFSET_END) for topic in topics for number in found[topic].partitions]
 
 
-def _events(came: dict[str, list[tuple[str | None, int]]]) -> list[Event]:
+def _arrival_events(came: dict[str, list[tuple[str | None, int]]]) -> list[Event]:
     made = []
     for topic, records in came.items():
         now_ns, wall_ms = time.monotonic_ns(), time.time_ns() // 1_000_000
@@ -83,11 +83,13 @@ def _events(came: dict[str, list[tuple[str | None, int]]]) -> list[Event]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Follow topics until SIGTERM or SIGINT."""
     what = "Follows topics from their ends on and writes when each record came, until it is ended."
-    parser = program.on_topics("arrivals", what)
+    parser = program.topics_parser("arrivals", what)
     parser.add_argument("--run", help="of no effect: it sends nothing")
     found = parser.parse_args(arguments)
-    ended = program.told_to_end()
-    return program.status_of(lambda: follow(found.bootstrap, found.topics.split(","), History(found.history), ended))
+    ended = program.stop_on_signals()
+    return program.run_reporting_errors(
+        lambda: note_arrivals(found.bootstrap, found.topics.split(","), History(found.history), ended)
+    )
 
 
 if __name__ == "__main__":

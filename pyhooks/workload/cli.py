@@ -43,20 +43,21 @@ def set_command(
     timeout_s = seconds(within, "--within")
     if min_racks is None and min_replicas is None:
         raise RackgateError("lab set: say what to change, with --min-racks or --min-replicas")
-    if not running_labs.inside(lab_name):
-        raise typer.Exit(running_labs.enter_again(lab_name))
+    if not running_labs.runs_inside(lab_name):
+        raise typer.Exit(running_labs.rerun_inside(lab_name))
     lab = Lab.attach()
     if lab.bare:
         raise RackgateError(f"lab {lab.name} is bare: it has no topics")
     history = History(lab.history_path)
-    found = requirement_changes.change(
+    found = requirement_changes.change_topic(
         lab.admin, topic, history, min_replicas=min_replicas, min_racks=min_racks, timeout_s=timeout_s
     )
     if as_json:
         typer.echo(json.dumps({"history": str(history.path), **asdict(found)}, indent=1))
         return
+    now, before = (requirement_changes.requirement_text(value) for value in (found.value, found.before))
     typer.echo(
-        f"topic {topic}: {requirement_changes.words(found.value)} (before: {requirement_changes.words(found.before)});"
-        f" brokers {', '.join(map(str, found.brokers))} told so {found.told_s:.2f} s after the request"
+        f"topic {topic}: {now} (before: {before}); brokers {', '.join(map(str, found.brokers))} reported it"
+        f" {found.told_s:.2f} s after the request"
         + (f"; fenced: {', '.join(map(str, found.fenced))}" if found.fenced else "")
     )

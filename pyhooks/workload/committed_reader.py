@@ -17,7 +17,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.events import FollowDetails, LeaderOffsetsDetails
 from pyhooks.workload import program
-from pyhooks.workload.final_reader import COMMITTED, UNCOMMITTED, consumer_of
+from pyhooks.workload.final_reader import COMMITTED, UNCOMMITTED, open_consumer
 
 INTERVAL_S = 0.5
 POLL_S = 0.1
@@ -27,7 +27,7 @@ OWN = {"group_id": "rackgate-follower", "auto_offset_reset": "earliest"}
 REQUEST_S = 2.0
 
 
-class Following:
+class CommittedReader:
     """Reader of growing partitions that notes its progress.
 
     Args:
@@ -56,13 +56,13 @@ class Following:
         self._committed.assign([TopicPartition(topic, number, 0) for topic, number in places])
         due = time.monotonic()
         while not self.stop.is_set():
-            self._take()
+            self._consume()
             if time.monotonic() >= due:
                 due = time.monotonic() + INTERVAL_S
-                self._note()
-        self._note()
+                self._note_progress()
+        self._note_progress()
 
-    def _take(self) -> None:
+    def _consume(self) -> None:
         for message in self._committed.consume(BATCH, POLL_S):
             error, place = message.error(), (message.topic(), message.partition())
             if error is None:
@@ -71,7 +71,7 @@ class Following:
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._position[place] = max(self._position[place], int(message.offset()))
 
-    def _note(self) -> None:
+    def _note_progress(self) -> None:
         self._history.extend([self._event(topic, number) for topic, number in self._position])
 
     def _event(self, topic: str, number: int) -> Event:
@@ -118,21 +118,21 @@ def _partitions(consumer: Consumer, topic: str, timeout_s: float = 20.0) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Follow topics as a process until SIGTERM or SIGINT."""
     what = "Reads what is committed in topics as they grow, and writes down how far it has come."
-    parser = program.on_topics("committed_reader", what, "--run follower-1")
+    parser = program.topics_parser("committed_reader", what, "--run follower-1")
     parser.add_argument("--run", required=True, help="by which its events are known")
     found = parser.parse_args(arguments)
-    ended = program.told_to_end()
+    ended = program.stop_on_signals()
 
     def work() -> None:
         with (
-            consumer_of(found.bootstrap, COMMITTED, **OWN) as committed,
-            consumer_of(found.bootstrap, UNCOMMITTED, **OWN) as all_of_it,
+            open_consumer(found.bootstrap, COMMITTED, **OWN) as committed,
+            open_consumer(found.bootstrap, UNCOMMITTED, **OWN) as all_of_it,
         ):
-            following = Following(committed, all_of_it, History(found.history), found.run)
-            with ended.sets(following.stop):
+            following = CommittedReader(committed, all_of_it, History(found.history), found.run)
+            with ended.linked(following.stop):
                 following.follow(found.topics.split(","))
 
-    return program.status_of(work)
+    return program.run_reporting_errors(work)
 
 
 if __name__ == "__main__":

@@ -27,10 +27,10 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyhooks.history.event_log import History
 from pyhooks.history.events import CONFLUENT, CopiedDetails, CopyDetails, CopyEndDetails
 from pyhooks.workload import program
-from pyhooks.workload.final_reader import COMMITTED, consumer_of
-from pyhooks.workload.producer import Lane, Producing, partitions_of
-from pyhooks.workload.producer_clients import Confluent, Record, TransactionError
-from pyhooks.workload.producer_plan import Plan
+from pyhooks.workload.final_reader import COMMITTED, open_consumer
+from pyhooks.workload.producer import ProducerLane, ProducerRun, partition_counts
+from pyhooks.workload.producer_clients import ConfluentProducer, ProducerRecord, TransactionError
+from pyhooks.workload.producer_plan import ProducerPlan
 
 PROCESS = "copier"
 # size of a value, key included
@@ -38,7 +38,7 @@ RECORD_BYTES = 100
 ASK_S = 10.0
 
 
-class Copying(Producing):
+class CopyRun(ProducerRun):
     """Copying of a topic until it is stopped.
 
     Args:
@@ -51,17 +51,23 @@ class Copying(Producing):
     """
 
     def __init__(
-        self, plan: Plan, history: History, partitions: dict[str, int], source: str, consumer: Consumer, group: str
+        self,
+        plan: ProducerPlan,
+        history: History,
+        partitions: dict[str, int],
+        source: str,
+        consumer: Consumer,
+        group: str,
     ) -> None:
-        super().__init__(plan, history, self._made, partitions)
+        super().__init__(plan, history, self._create_client, partitions)
         self._source, self._consumer, self._group = source, consumer, group
 
-    def _made(self, run: str) -> Confluent:
+    def _create_client(self, run: str) -> ConfluentProducer:
         # remembers the latest client, because failed ones are replaced
-        self._newest = Confluent(self.plan.settings(run))
+        self._newest = ConfluentProducer(self.plan.settings(run))
         return self._newest
 
-    def copied(self) -> None:
+    def note_committed(self) -> None:
         """Note the offsets that the group has committed."""
         run, group, source = self.run_id, self._group, self._source
         try:
@@ -74,14 +80,14 @@ class Copying(Producing):
             copied = CopiedDetails(run=run, group=group, source=source, committed=committed)
             self.history.add(copied, "ok" if committed else "unknown", process=self.plan.name)
 
-    def _transactions(self, lane: Lane) -> None:
+    def _transactions(self, lane: ProducerLane) -> None:
         self._consumer.subscribe([self._source])
         (topic,) = lane.topics
         ready, back, start_ns = False, False, time.monotonic_ns()
         numbers = itertools.count()
         while not self.stop.is_set():
-            ready = ready or self._initialised(start_ns)
-            back = back and not self._went_back()
+            ready = ready or self._init_transactions(start_ns)
+            back = back and not self._seek_committed()
             if not ready or back:
                 continue
             got = self._consumer.consume(self.plan.txn_records, self.plan.txn_ms / 1000)
@@ -89,18 +95,18 @@ class Copying(Producing):
             if not messages:
                 continue
             txn, begun_ns, back = next(numbers), time.monotonic_ns(), True
-            ready = self._begun()
+            ready = self._begin_transaction()
             if not ready:
                 continue
-            records: list[Record] = [
+            records: list[ProducerRecord] = [
                 self._record(lane, lane.sent[topic], time.monotonic_ns(), txn) for _ in range(len(messages))
             ]
             self._client.send(records)
-            asked = self._with_offsets(txn, messages)
+            asked = self._add_offsets(txn, messages)
             outcome = self._close_transaction(txn, asked, len(records), begun_ns)
             ready, back = outcome != "unknown", outcome != "ok"
 
-    def _with_offsets(self, txn: int, messages: Sequence[Any]) -> str:
+    def _add_offsets(self, txn: int, messages: Sequence[Any]) -> str:
         """Add the offsets to a transaction; return ``commit``, or ``abort`` if they were rejected."""
         taken: dict[int, tuple[int, int]] = {}
         for one in messages:
@@ -121,7 +127,7 @@ class Copying(Producing):
             return "abort"
         return "commit"
 
-    def _went_back(self) -> bool:
+    def _seek_committed(self) -> bool:
         """Seek to the group's committed offsets; return whether the coordinator responded."""
         try:
             for one in self._consumer.committed(self._consumer.assignment(), timeout=ASK_S):
@@ -135,17 +141,17 @@ class Copying(Producing):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Copy a topic as a process until SIGTERM or SIGINT."""
     what = "Copies a topic into another one, with its group's offsets in the same transactions."
-    parser = program.on_topics("copier", what, "--to copies --group copiers --run copier-1")
+    parser = program.topics_parser("copier", what, "--to copies --group copiers --run copier-1")
     parser.add_argument("--to", required=True, help="the topic that is written to")
     parser.add_argument("--group", required=True, help="of the consumer")
     parser.add_argument("--timeout-ms", type=int, default=120_000, help="of a record and of each step (default 120000)")
     parser.add_argument("--seconds", type=float, default=3600, help="how long at most (default 3600)")
     parser.add_argument("--run", required=True, help="by which its events are known")
     found = parser.parse_args(arguments)
-    ended = program.told_to_end()
+    ended = program.stop_on_signals()
 
     def work() -> None:
-        plan = Plan(
+        plan = ProducerPlan(
             bootstrap=found.bootstrap,
             topics=(found.to,),
             # the source topic sets the pace
@@ -158,14 +164,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             name=PROCESS,
             run=found.run,
         )
-        reading = partial(consumer_of, found.bootstrap, COMMITTED)
+        reading = partial(open_consumer, found.bootstrap, COMMITTED)
         with reading(group_id=found.group, auto_offset_reset="earliest", enable_partition_eof="false") as consumer:
-            copying = Copying(plan, History(found.history), partitions_of(plan), found.topics, consumer, found.group)
-            with ended.sets(copying.stop):
+            copying = CopyRun(plan, History(found.history), partition_counts(plan), found.topics, consumer, found.group)
+            with ended.linked(copying.stop):
                 copying.run()
-            copying.copied()
+            copying.note_committed()
 
-    return program.status_of(work)
+    return program.run_reporting_errors(work)
 
 
 if __name__ == "__main__":

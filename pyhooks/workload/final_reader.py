@@ -34,7 +34,7 @@ ISOLATIONS = (UNCOMMITTED, COMMITTED)
 
 
 @contextmanager
-def consumer_of(bootstrap: str, isolation: str = UNCOMMITTED, **more: str) -> Iterator[Consumer]:
+def open_consumer(bootstrap: str, isolation: str = UNCOMMITTED, **more: str) -> Iterator[Consumer]:
     """Create a consumer that commits nothing and reports the end of a log; it is closed after the block.
 
     Args:
@@ -75,7 +75,7 @@ def high_watermark(bootstrap: str, topic: str, partition: int = 0) -> int:
     Raises:
         RackgateError: the leader does not respond.
     """
-    with consumer_of(bootstrap) as consumer:
+    with open_consumer(bootstrap) as consumer:
         return _watermarks(consumer, topic, partition)[1]
 
 
@@ -170,7 +170,7 @@ def read_all(
 
         def read(share: Sequence[str], isolation: str = isolation, run: str = run) -> list[str]:
             found: list[str] = []
-            with consumer_of(bootstrap, isolation, fetch_wait_max_ms=FETCH_WAIT_MS) as consumer:
+            with open_consumer(bootstrap, isolation, fetch_wait_max_ms=FETCH_WAIT_MS) as consumer:
                 for topic in share:
                     count = _partitions(consumer, topic)
                     for number in range(count):
@@ -182,7 +182,7 @@ def read_all(
                             isolation=isolation,
                             begun_ns=time.monotonic_ns(),
                         )
-                        problem = _read(consumer, about, history, timeout_s, values=values)
+                        problem = _read_partition(consumer, about, history, timeout_s, values=values)
                         found += [f"{topic}-{number}: {problem}"] if problem else []
             return found
 
@@ -202,7 +202,9 @@ def _partitions(consumer: Consumer, topic: str) -> int:
     return len(found.partitions)
 
 
-def _read(consumer: Consumer, about: ReadDetails, history: History, timeout_s: float, *, values: bool) -> str | None:
+def _read_partition(
+    consumer: Consumer, about: ReadDetails, history: History, timeout_s: float, *, values: bool
+) -> str | None:
     """Read one partition and write its events; return the error, or None."""
     try:
         partition = _PartitionReader(consumer, about.topic, about.partition, values=values)
@@ -246,13 +248,13 @@ def _read(consumer: Consumer, about: ReadDetails, history: History, timeout_s: f
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read topics as a process."""
     what = "Reads every partition of topics from first to last offset and writes down what is there."
-    parser = program.on_topics("final_reader", what)
+    parser = program.topics_parser("final_reader", what)
     parser.add_argument("--isolation", choices=[*ISOLATIONS, "both"], default="both", help="default both")
     parser.add_argument("--timeout-s", type=float, default=60.0, help="bound for each partition (default 60)")
     found = parser.parse_args(arguments)
     isolations = ISOLATIONS if found.isolation == "both" else (found.isolation,)
     topics = found.topics.split(",")
-    return program.status_of(
+    return program.run_reporting_errors(
         lambda: read_all(
             found.bootstrap, topics, History(found.history), timeout_s=found.timeout_s, isolations=isolations
         )

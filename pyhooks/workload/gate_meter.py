@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
-from pyhooks.lab.mbeans import Reading, SocketSource
+from pyhooks.lab.mbeans import MetricsReading, SocketSource
 from pyhooks.lab.metrics import Poller
 from pyhooks.workload import program
 
@@ -33,12 +33,12 @@ PATIENCE = 2
 class GateSource(SocketSource):
     """Metrics source of a broker, limited to the gate's metrics."""
 
-    def read(self, timeout_s: float) -> Reading:
-        """See ``pyhooks.lab.mbeans.Source``."""
-        return self.ask(BEANS, timeout_s)
+    def read(self, timeout_s: float) -> MetricsReading:
+        """See ``pyhooks.lab.mbeans.MetricsSource``."""
+        return self.query(BEANS, timeout_s)
 
 
-def source(text: str) -> GateSource:
+def parse_source(text: str) -> GateSource:
     """Parse ``id,name,rack,socket`` into a broker's metrics source.
 
     Raises:
@@ -62,16 +62,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--run", help="of no effect: events name the broker")
     parser.add_argument("--interval", type=float, default=1.0, help="seconds between two questions (default 1)")
     found = parser.parse_args(arguments)
-    ended = program.told_to_end()
+    ended = program.stop_on_signals()
 
     def work() -> None:
-        sources = [source(text) for text in found.broker]
+        sources = [parse_source(text) for text in found.broker]
         history = History(found.history)
         # a late response still counts; the next poll is skipped then
         with Poller(sources, lambda one: history.append(one.event()), found.interval, PATIENCE * found.interval):
             ended.wait()
 
-    return program.status_of(work)
+    return program.run_reporting_errors(work)
 
 
 if __name__ == "__main__":

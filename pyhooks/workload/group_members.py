@@ -42,7 +42,7 @@ REFUSED = REBALANCING | {f"{ERRORS}.FencedInstanceIdException", f"{ERRORS}.Fence
 
 
 @dataclass(frozen=True)
-class Seat:
+class Membership:
     """Membership in a group.
 
     Attributes:
@@ -71,16 +71,16 @@ class MemberRun:
         run: name of the run.
     """
 
-    def __init__(self, seat: Seat, bootstrap: str, topics: Sequence[str], history: History, run: str) -> None:
+    def __init__(self, seat: Membership, bootstrap: str, topics: Sequence[str], history: History, run: str) -> None:
         self.stop = threading.Event()
         self._seat, self._topics, self._history, self._run = seat, topics, history, run
         self._java = GroupMember(bootstrap, seat.group, seat.protocol)
-        self._has: frozenset[Partition] = frozenset()
+        self._assignment: frozenset[Partition] = frozenset()
         self._next: dict[Partition, int] = {}
         self._count, self._since_ns = 0, time.monotonic_ns()
         # first offset received from each partition since the last ``fetch`` event
-        self._news: dict[Partition, int] = {}
-        self._open: tuple[int, dict[Partition, int]] | None = None
+        self._first_offsets: dict[Partition, int] = {}
+        self._pending_commit: tuple[int, dict[Partition, int]] | None = None
         self._due_s = 0.0
 
     @property
@@ -94,36 +94,36 @@ class MemberRun:
         self._java.subscribe(self._topics, heard)
         while not self.stop.is_set():
             try:
-                self._took(self._java.poll(POLL_S))
-                if self._open is None and time.monotonic() >= self._due_s:
+                self._count_received(self._java.poll(POLL_S))
+                if self._pending_commit is None and time.monotonic() >= self._due_s:
                     self._commit()
             except JavaError as error:
                 failure = MemberPollFailureDetails(**self._self, exception=error.java_class, message=error.text)
                 self._history.add(failure, "unknown")
                 self.stop.wait(PAUSE_S)
-        self._tell_fetched()
+        self._note_fetched()
         self._leave()
 
     # -- the group --------------------------------------------------------------------------------------------------
 
     def _assigned(self, partitions: frozenset[Partition]) -> None:
-        self._has |= partitions
+        self._assignment |= partitions
         self._changed("assigned", partitions)
 
     def _revoked(self, partitions: frozenset[Partition]) -> None:
-        self._gone("revoked", partitions)
+        self._remove("revoked", partitions)
 
     def _lost(self, partitions: frozenset[Partition]) -> None:
-        self._gone("lost", partitions)
+        self._remove("lost", partitions)
 
-    def _gone(self, op: str, partitions: frozenset[Partition]) -> None:
-        self._tell_fetched()
-        self._has -= partitions
+    def _remove(self, op: str, partitions: frozenset[Partition]) -> None:
+        self._note_fetched()
+        self._assignment -= partitions
         self._next = {place: offset for place, offset in self._next.items() if place not in partitions}
         self._changed(op, partitions)
 
     def _changed(self, op: str, partitions: frozenset[Partition]) -> None:
-        details = AssignmentDetails(**self._self, partitions=_names(partitions), now=_names(self._has))
+        details = AssignmentDetails(**self._self, partitions=_names(partitions), now=_names(self._assignment))
         self._history.add(details, op=op)
 
     def _leave(self) -> None:
@@ -133,8 +133,8 @@ class MemberRun:
             self._java.close()
         except JavaError as error:
             failure = error
-        if self._open is not None:
-            self._committed(*self._open, JavaError("not-reported", "the member ended", retriable=False))
+        if self._pending_commit is not None:
+            self._committed(*self._pending_commit, JavaError("not-reported", "the member ended", retriable=False))
         details = LeaveDetails(
             **self._self,
             begun_ns=begun_ns,
@@ -146,39 +146,39 @@ class MemberRun:
 
     # -- records and commits ----------------------------------------------------------------------------------------
 
-    def _took(self, polled: dict[Partition, Polled]) -> None:
+    def _count_received(self, polled: dict[Partition, Polled]) -> None:
         for place, one in polled.items():
             self._count += one.count
             self._next[place] = one.next
-            self._news.setdefault(place, one.first)
+            self._first_offsets.setdefault(place, one.first)
         if time.monotonic_ns() - self._since_ns >= FETCH_S * 1e9:
-            self._tell_fetched()
+            self._note_fetched()
 
-    def _tell_fetched(self) -> None:
-        if self._news:
-            own = [one for one in sorted(self._news) if one in self._next]
+    def _note_fetched(self) -> None:
+        if self._first_offsets:
+            own = [one for one in sorted(self._first_offsets) if one in self._next]
             after = {f"{one.topic}-{one.number}": self._next[one] for one in own}
-            first = {f"{one.topic}-{one.number}": self._news[one] for one in own}
+            first = {f"{one.topic}-{one.number}": self._first_offsets[one] for one in own}
             self._history.add(
                 FetchDetails(**self._self, count=self._count, next=after, from_ns=self._since_ns, first=first)
             )
-        self._news, self._count, self._since_ns = {}, 0, time.monotonic_ns()
+        self._first_offsets, self._count, self._since_ns = {}, 0, time.monotonic_ns()
 
     def _commit(self) -> None:
-        offsets = {place: offset for place, offset in self._next.items() if place in self._has}
+        offsets = {place: offset for place, offset in self._next.items() if place in self._assignment}
         if not offsets:
             return
         begun_ns = time.monotonic_ns()
-        self._open = (begun_ns, offsets)
+        self._pending_commit = (begun_ns, offsets)
         try:
             self._java.commit(offsets, lambda error: self._committed(begun_ns, offsets, error))
         except JavaError as error:
             self._committed(begun_ns, offsets, error)
 
     def _committed(self, begun_ns: int, offsets: dict[Partition, int], error: JavaError | None) -> None:
-        if self._open is None or self._open[0] != begun_ns:
+        if self._pending_commit is None or self._pending_commit[0] != begun_ns:
             return
-        self._open, self._due_s = None, time.monotonic() + COMMIT_S
+        self._pending_commit, self._due_s = None, time.monotonic() + COMMIT_S
         details = CommitDetails(
             **self._self,
             begun_ns=begun_ns,
@@ -200,7 +200,7 @@ def _ms(begun_ns: int) -> float:
     return round((time.monotonic_ns() - begun_ns) / 1e6, 3)
 
 
-def seats(text: str) -> list[Seat]:
+def parse_memberships(text: str) -> list[Membership]:
     """Parse ``name:protocol,…``.
 
     Raises:
@@ -211,7 +211,7 @@ def seats(text: str) -> list[Seat]:
         group, _, protocol = part.partition(":")
         if not group or protocol not in PROTOCOLS:
             raise RackgateError(f"--groups {part!r}: name:protocol, protocols are {', '.join(PROTOCOLS)}")
-        found.append(Seat(group, protocol))
+        found.append(Membership(group, protocol))
     if len({one.group for one in found}) < len(found):
         raise RackgateError(f"--groups {text}: each group once, a process has one member in it")
     return found
@@ -245,19 +245,21 @@ def _run(members: Sequence[MemberRun]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run members as a process; SIGTERM or SIGINT makes them leave."""
     what = "Members of consumer groups, one in each, that poll, commit and write down what their group does."
-    parser = program.on_topics("group_members", what, "--groups eager:classic,g:consumer --run member-1")
+    parser = program.topics_parser("group_members", what, "--groups eager:classic,g:consumer --run member-1")
     parser.add_argument("--groups", required=True, help=f"name:protocol,… with protocols {', '.join(PROTOCOLS)}")
     parser.add_argument("--run", required=True, help="by which its events are known")
     found = parser.parse_args(arguments)
-    ended = program.told_to_end()
+    ended = program.stop_on_signals()
 
     def work() -> None:
         history, topics = History(found.history), found.topics.split(",")
-        members = [MemberRun(seat, found.bootstrap, topics, history, found.run) for seat in seats(found.groups)]
-        with ended.sets(*(one.stop for one in members)):
+        members = [
+            MemberRun(seat, found.bootstrap, topics, history, found.run) for seat in parse_memberships(found.groups)
+        ]
+        with ended.linked(*(one.stop for one in members)):
             _run(members)
 
-    return program.status_of(work, JavaError)
+    return program.run_reporting_errors(work, JavaError)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pyhooks.patchset.distribution import Distribution
 UNKNOWN = {f"{ERRORS}.UnknownServerException", "UNKNOWN"}
 
 
-def names_of(client: str) -> frozenset[str]:
+def error_names(client: str) -> frozenset[str]:
     """Return the names of all errors that a client can report, except the one for unknown error codes.
 
     For Java clients of any release, these are the errors of the stock Kafka that the distribution is based on.
@@ -28,16 +28,16 @@ def names_of(client: str) -> frozenset[str]:
     """
     if client == PATCHED:
         raise RackgateError("the patched client knows errors that others don't")
-    return frozenset((_librdkafka() if client == CONFLUENT else _java()) - UNKNOWN)
+    return frozenset((_librdkafka_names() if client == CONFLUENT else _java_names()) - UNKNOWN)
 
 
-def note_known(history: History, clients: Iterable[str]) -> None:
+def note_known_errors(history: History, clients: Iterable[str]) -> None:
     """Note in a history which errors clients know."""
     for client in clients:
-        history.add(KnownErrorsDetails(client=client, names=tuple(sorted(names_of(client)))), process=TEST)
+        history.add(KnownErrorsDetails(client=client, names=tuple(sorted(error_names(client)))), process=TEST)
 
 
-def _java() -> set[str]:
+def _java_names() -> set[str]:
     folder = ERRORS.replace(".", "/") + "/"
     found: set[str] = set()
     for path in (Distribution.load().root / "libs").glob("kafka-clients-*.jar"):
@@ -48,7 +48,7 @@ def _java() -> set[str]:
     return {f"{ERRORS}.{name.removeprefix(folder).removesuffix('.class')}" for name in found if name.endswith(".class")}
 
 
-def _librdkafka() -> set[str]:
+def _librdkafka_names() -> set[str]:
     from confluent_kafka import KafkaError
 
     codes = {name: value for name, value in vars(KafkaError).items() if name.lstrip("_").isupper()}

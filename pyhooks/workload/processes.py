@@ -19,7 +19,7 @@ from pyhooks.history.events import KilledDetails
 GRACE_S = 60.0
 
 
-class Workload:
+class ProducerProcess:
     """A running producer process, ``python -m pyhooks.workload.producer``.
 
     Args:
@@ -77,7 +77,7 @@ class Workload:
         self._history.add(KilledDetails(run=self.run_id), process="workload")
 
 
-class Running(Protocol):
+class ChildProgram(Protocol):
     """A program that runs beside this one."""
 
     @property
@@ -91,11 +91,11 @@ class Running(Protocol):
         """Kill it at once."""
 
 
-R = TypeVar("R", bound=Running)
+R = TypeVar("R", bound=ChildProgram)
 
 
 @contextmanager
-def ending(begun: Iterable[R]) -> Iterator[list[R]]:
+def stopped_after(begun: Iterable[R]) -> Iterator[list[R]]:
     """Stop programs cleanly after the block; if the block or the start of a program fails, kill the running ones.
 
     Args:
@@ -115,23 +115,23 @@ def ending(begun: Iterable[R]) -> Iterator[list[R]]:
 
 
 @contextmanager
-def producing(
+def running_producers(
     many: Sequence[Sequence[str]], history: History, *, logs: Path, node_pid: int | None = None
-) -> Iterator[list[Workload]]:
+) -> Iterator[list[ProducerProcess]]:
     """Run producers during the block and stop them cleanly afterwards; if the block fails they are killed.
 
     Args:
         many: arguments of each producer.
         history: history to append to.
         logs: folder for their log files.
-        node_pid: see ``Workload``.
+        node_pid: see ``ProducerProcess``.
 
     Raises:
         RackgateError: a producer cannot be started, failed, or did not end in time.
     """
     begun = (
-        Workload(arguments, history, log=logs / f"producer-{number}.log", node_pid=node_pid)
+        ProducerProcess(arguments, history, log=logs / f"producer-{number}.log", node_pid=node_pid)
         for number, arguments in enumerate(many)
     )
-    with ending(begun) as started:
+    with stopped_after(begun) as started:
         yield started

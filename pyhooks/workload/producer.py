@@ -29,9 +29,9 @@ from pyhooks.history.outcomes import NOT_REPORTED, Acked, Answer, outcome_of
 from pyhooks.history.record_format import key_of, value_of
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.workload import pacing, producer_clients, program
-from pyhooks.workload.producer_clients import Client, Record, Report, TransactionError
-from pyhooks.workload.producer_plan import PROBE, TRANSACTIONAL, Plan, parse
-from pyhooks.workload.program import Ended
+from pyhooks.workload.producer_clients import ProducerClient, ProducerRecord, SendResult, TransactionError
+from pyhooks.workload.producer_plan import PROBE, TRANSACTIONAL, ProducerPlan, parse
+from pyhooks.workload.program import StopEvent
 
 # Minimum number of records announced at once per partition; one second's worth of records if that is more.
 AHEAD = 100
@@ -62,7 +62,7 @@ class OpenRecord:
     intended_ns: int
     txn: int | None = None
 
-    def event(self, plan: Plan, run: str, report: Report) -> Event:
+    def event(self, plan: ProducerPlan, run: str, report: SendResult) -> Event:
         """Return the ``produce`` event for its result."""
         answer: Answer = report.answer
         acked, refused = (answer, None) if isinstance(answer, Acked) else (None, answer)
@@ -90,14 +90,14 @@ class OpenRecord:
 
 
 @dataclass
-class Lane:
+class ProducerLane:
     """Topics that one thread sends to in turn, with their progress.
 
     Attributes:
         topics: topic names.
         partitions: number of partitions of each topic.
         sent: number of records sent to each topic.
-        told: number of records announced for each topic.
+        announced: number of records announced for each topic.
         skipped: number of slots that passed while send() was blocked.
         client: index of its client.
     """
@@ -106,12 +106,12 @@ class Lane:
     partitions: dict[str, int]
     client: int = 0
     sent: dict[str, int] = field(default_factory=dict)
-    told: dict[str, int] = field(default_factory=dict)
+    announced: dict[str, int] = field(default_factory=dict)
     skipped: int = 0
 
     def __post_init__(self) -> None:
         self.sent = dict.fromkeys(self.topics, 0)
-        self.told = dict.fromkeys(self.topics, 0)
+        self.announced = dict.fromkeys(self.topics, 0)
 
     def per_partition(self, topic: str, records: int) -> dict[int, int]:
         """Return how many of a topic's first ``records`` records each partition gets."""
@@ -119,7 +119,7 @@ class Lane:
         return {number: (records + width - 1 - number) // width for number in range(width)}
 
 
-class Producing:
+class ProducerRun:
     """Execution of a plan, with the results of its records written to a history.
 
     Args:
@@ -129,7 +129,9 @@ class Producing:
         partitions: number of partitions of each topic.
     """
 
-    def __init__(self, plan: Plan, history: History, make: Callable[[str], Client], partitions: dict[str, int]) -> None:
+    def __init__(
+        self, plan: ProducerPlan, history: History, make: Callable[[str], ProducerClient], partitions: dict[str, int]
+    ) -> None:
         self.plan = plan
         self.history = history
         self.stop = threading.Event()
@@ -137,14 +139,16 @@ class Producing:
         self._make = make
         groups = [plan.topics] if plan.mode == TRANSACTIONAL else [(topic,) for topic in plan.topics]
         self._lanes = [
-            Lane(group, {topic: partitions[topic] for topic in group}, client=number if plan.mode == PROBE else 0)
+            ProducerLane(
+                group, {topic: partitions[topic] for topic in group}, client=number if plan.mode == PROBE else 0
+            )
             for number, group in enumerate(groups)
         ]
         self._tokens = itertools.count()
-        self._open: dict[int, OpenRecord] = {}
+        self._open_records: dict[int, OpenRecord] = {}
         self._errors: list[Exception] = []
         self._collected = threading.Event()
-        self._clients: list[Client] = []
+        self._clients: list[ProducerClient] = []
         try:
             for _ in {lane.client for lane in self._lanes}:
                 self._clients.append(make(self.run_id))
@@ -155,7 +159,7 @@ class Producing:
             raise
 
     @property
-    def _client(self) -> Client:
+    def _client(self) -> ProducerClient:
         """The only client, in modes other than ``probe``."""
         return self._clients[0]
 
@@ -167,15 +171,15 @@ class Producing:
             RackgateError: the client failed.
         """
         target = self._transactions if self.plan.mode == TRANSACTIONAL else self._steady
-        threads = [threading.Thread(target=self._guarded, args=(target, lane)) for lane in self._lanes]
-        collector = threading.Thread(target=self._guarded, args=(self._collect, None))
+        threads = [threading.Thread(target=self._record_errors, args=(target, lane)) for lane in self._lanes]
+        collector = threading.Thread(target=self._record_errors, args=(self._collect, None))
         collector.start()
-        self._guarded(self._learn, None)
+        self._record_errors(self._fetch_metadata, None)
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        closing = [threading.Thread(target=self._guarded, args=(self._close, client)) for client in self._clients]
+        closing = [threading.Thread(target=self._record_errors, args=(self._close, client)) for client in self._clients]
         try:
             for thread in closing:
                 thread.start()
@@ -189,19 +193,19 @@ class Producing:
                 client.release()
         if self._errors:
             raise self._errors[0]
-        self._write(self._end())
+        self._write(self._end_events())
 
-    def _guarded(self, work: Callable[[Any], None], argument: Any) -> None:
+    def _record_errors(self, work: Callable[[Any], None], argument: Any) -> None:
         try:
             work(argument)
         except Exception as error:  # noqa: BLE001 - raised by run()
             self._errors.append(error)
             self.stop.set()
 
-    def _close(self, client: Client) -> None:
+    def _close(self, client: ProducerClient) -> None:
         client.close()
 
-    def _learn(self, _nothing: None) -> None:
+    def _fetch_metadata(self, _nothing: None) -> None:
         """Fetch metadata in advance; otherwise the first records could time out where clients start slowly."""
         for number, client in enumerate(self._clients):
             topics = [topic for lane in self._lanes if lane.client == number for topic in lane.topics]
@@ -214,9 +218,9 @@ class Producing:
 
     # -- sending --------------------------------------------------------------------------------------------------
 
-    def _steady(self, lane: Lane) -> None:
+    def _steady(self, lane: ProducerLane) -> None:
         start_ns, slot = time.monotonic_ns(), 0
-        while (at_ns := self._next(lane, start_ns, slot)) is not None:
+        while (at_ns := self._due_ns(lane, start_ns, slot)) is not None:
             if pacing.wait_or_stop(at_ns, self.stop):
                 return
             slot += self._burst(lane, start_ns, slot, BURST, None)
@@ -226,7 +230,7 @@ class Producing:
                 lane.skipped += max(0, reached + 1 - slot)
                 slot = max(slot, reached + 1)
 
-    def _next(self, lane: Lane, start_ns: int, slot: int) -> int | None:
+    def _due_ns(self, lane: ProducerLane, start_ns: int, slot: int) -> int | None:
         """Return when the lane's next record is due, or None when all were sent."""
         due_ns = pacing.due_ns(slot, self.plan.rate_per_s * len(lane.topics))
         if self.plan.seconds is not None and due_ns >= self.plan.seconds * pacing.NS:
@@ -235,35 +239,37 @@ class Producing:
             return None
         return start_ns + due_ns
 
-    def _burst(self, lane: Lane, start_ns: int, slot: int, most: int, txn: int | None) -> int:
+    def _burst(self, lane: ProducerLane, start_ns: int, slot: int, most: int, txn: int | None) -> int:
         """Send the records due by now, at least one and at most ``most``; return their number."""
         now_ns = time.monotonic_ns()
-        records: list[Record] = []
+        records: list[ProducerRecord] = []
         if self.plan.mode == PROBE:
             most = 1
         while len(records) < most:
-            at_ns = self._next(lane, start_ns, slot + len(records))
+            at_ns = self._due_ns(lane, start_ns, slot + len(records))
             if at_ns is None or (records and at_ns > now_ns):
                 break
             records.append(self._record(lane, slot + len(records), at_ns, txn))
         self._clients[lane.client].send(records)
         return len(records)
 
-    def _record(self, lane: Lane, slot: int, intended_ns: int, txn: int | None) -> Record:
+    def _record(self, lane: ProducerLane, slot: int, intended_ns: int, txn: int | None) -> ProducerRecord:
         topic = lane.topics[slot % len(lane.topics)] if self.plan.mode != PROBE else lane.topics[0]
         number, width = lane.sent[topic], lane.partitions[topic]
-        if number >= lane.told[topic]:
+        if number >= lane.announced[topic]:
             ahead = max(AHEAD * width, round(self.plan.rate_per_s))
-            lane.told[topic] = number + (ahead if self.plan.count is None else min(ahead, self.plan.count - number))
-            self.history.append(self._intend(lane, topic))
+            lane.announced[topic] = number + (
+                ahead if self.plan.count is None else min(ahead, self.plan.count - number)
+            )
+            self.history.append(self._intend_event(lane, topic))
         lane.sent[topic] = number + 1
         partition, seq = number % width, number // width
         key = key_of(self.run_id, topic, partition, seq)
         token = next(self._tokens)
-        self._open[token] = OpenRecord(topic, partition, seq, key, intended_ns, txn)
-        return Record(token, topic, partition, key.encode(), value_of(key, self.plan.record_bytes))
+        self._open_records[token] = OpenRecord(topic, partition, seq, key, intended_ns, txn)
+        return ProducerRecord(token, topic, partition, key.encode(), value_of(key, self.plan.record_bytes))
 
-    def _intend(self, lane: Lane, topic: str) -> Event:
+    def _intend_event(self, lane: ProducerLane, topic: str) -> Event:
         return IntendDetails(
             run=self.run_id,
             topic=topic,
@@ -273,34 +279,34 @@ class Producing:
             idempotent=self.plan.idempotent,
             acks=self.plan.acks,
             record_bytes=self.plan.record_bytes,
-            to=lane.per_partition(topic, lane.told[topic]),
+            to=lane.per_partition(topic, lane.announced[topic]),
         ).event("info", process=self.plan.name)
 
     # -- transactions ---------------------------------------------------------------------------------------------
 
-    def _transactions(self, lane: Lane) -> None:
+    def _transactions(self, lane: ProducerLane) -> None:
         choice = random.Random(self.plan.seed)  # noqa: S311 - a seeded plan, not a secret
         start_ns, slot, ready = time.monotonic_ns(), 0, False
         for txn in itertools.count():
-            at_ns = self._next(lane, start_ns, slot)
+            at_ns = self._due_ns(lane, start_ns, slot)
             if at_ns is None or pacing.wait_or_stop(at_ns, self.stop):
                 return
-            ready = ready or self._initialised(start_ns)
+            ready = ready or self._init_transactions(start_ns)
             if not ready:
                 return
             asked = "abort" if choice.random() < self.plan.abort_share else "commit"
             begun_ns, first = time.monotonic_ns(), slot
-            ready = self._begun()
+            ready = self._begin_transaction()
             if not ready:
                 continue
             until_ns = begun_ns + self.plan.txn_ms * 1_000_000
-            while (at_ns := self._next(lane, start_ns, slot)) is not None and slot - first < self.plan.txn_records:
+            while (at_ns := self._due_ns(lane, start_ns, slot)) is not None and slot - first < self.plan.txn_records:
                 if slot > first and (at_ns > until_ns or pacing.wait_or_stop(at_ns, self.stop)):
                     break
                 slot += self._burst(lane, start_ns, slot, self.plan.txn_records - (slot - first), txn)
             ready = self._close_transaction(txn, asked, slot - first, begun_ns) != "unknown"
 
-    def _initialised(self, start_ns: int) -> bool:
+    def _init_transactions(self, start_ns: int) -> bool:
         """Initialise transactions, with retries while the plan's time lasts; return False if stopped.
 
         Raises:
@@ -329,7 +335,7 @@ class Producing:
                 self._client.flush()
                 self._client.abort()
         except TransactionError as error:
-            outcome = "fail" if self._aborted_after(error) else "unknown"
+            outcome = "fail" if self._try_abort(error) else "unknown"
             exception = error.error
         details = TransactionDetails(
             run=self.run_id, txn=txn, asked=asked, records=records, begun_ns=begun_ns, exception=exception
@@ -339,7 +345,7 @@ class Producing:
             self._replace()
         return outcome
 
-    def _aborted_after(self, error: TransactionError) -> bool:
+    def _try_abort(self, error: TransactionError) -> bool:
         # A commit that timed out may still complete; a later successful abort does not disprove it.
         if any(word in error.error for word in ("Timeout", "TIMED_OUT")):
             return False
@@ -349,7 +355,7 @@ class Producing:
             return False
         return True
 
-    def _begun(self) -> bool:
+    def _begin_transaction(self) -> bool:
         """Begin a transaction. If the client can no longer work, replace it and return False."""
         try:
             self._client.begin()
@@ -364,7 +370,7 @@ class Producing:
         try:
             old.close()
         finally:
-            self._write(self._take(old, 0.0))
+            self._write(self._result_events(old, 0.0))
             old.release()
 
     # -- reports --------------------------------------------------------------------------------------------------
@@ -375,27 +381,27 @@ class Producing:
         while True:
             over = self._collected.is_set()
             for client in tuple(self._clients):
-                waiting += self._take(client, 0.0 if over else producer_clients.POLL_S / len(self._clients))
+                waiting += self._result_events(client, 0.0 if over else producer_clients.POLL_S / len(self._clients))
             now_ns = time.monotonic_ns()
             if waiting and (over or now_ns - written_ns >= WRITE_S * pacing.NS):
                 self._write(waiting)
                 waiting, written_ns = [], now_ns
             if over and not waiting:
                 break
-        lost = [Report(token, now_ns, now_ns, NOT_REPORTED) for token in list(self._open)]
-        self._write([self._open.pop(report.token).event(self.plan, self.run_id, report) for report in lost])
+        lost = [SendResult(token, now_ns, now_ns, NOT_REPORTED) for token in list(self._open_records)]
+        self._write([self._open_records.pop(report.token).event(self.plan, self.run_id, report) for report in lost])
 
-    def _take(self, client: Client, timeout_s: float) -> list[Event]:
+    def _result_events(self, client: ProducerClient, timeout_s: float) -> list[Event]:
         return [
-            self._open.pop(report.token).event(self.plan, self.run_id, report)
+            self._open_records.pop(report.token).event(self.plan, self.run_id, report)
             for report in client.take(timeout_s)
-            if report.token in self._open
+            if report.token in self._open_records
         ]
 
     def _write(self, events: Iterable[Event]) -> None:
         self.history.extend(events)
 
-    def _end(self) -> list[Event]:
+    def _end_events(self) -> list[Event]:
         return [
             EndDetails(
                 run=self.run_id,
@@ -409,7 +415,7 @@ class Producing:
         ]
 
 
-def partitions_of(plan: Plan, timeout_s: float = 20.0) -> dict[str, int]:
+def partition_counts(plan: ProducerPlan, timeout_s: float = 20.0) -> dict[str, int]:
     """Return the number of partitions of each topic in the plan.
 
     Raises:
@@ -431,7 +437,7 @@ def partitions_of(plan: Plan, timeout_s: float = 20.0) -> dict[str, int]:
     return {topic: len(found[topic].partitions) for topic in plan.topics}
 
 
-def carry_out(arguments: Sequence[str], ended: Ended) -> None:
+def run_plan(arguments: Sequence[str], ended: StopEvent) -> None:
     """Execute the plan described by the arguments of this program.
 
     Args:
@@ -445,18 +451,18 @@ def carry_out(arguments: Sequence[str], ended: Ended) -> None:
     """
     plan, path = parse(arguments)
 
-    def make(run_id: str) -> Client:
-        return producer_clients.make(plan.client, plan.settings(run_id))
+    def make(run_id: str) -> ProducerClient:
+        return producer_clients.create_client(plan.client, plan.settings(run_id))
 
-    producing = Producing(plan, History(path), make, partitions_of(plan))
-    with ended.sets(producing.stop):
+    producing = ProducerRun(plan, History(path), make, partition_counts(plan))
+    with ended.linked(producing.stop):
         producing.run()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a producer until its plan ends, or until SIGTERM or SIGINT."""
     words = sys.argv[1:] if arguments is None else arguments
-    return program.status_of(lambda: carry_out(words, program.told_to_end()), JavaError)
+    return program.run_reporting_errors(lambda: run_plan(words, program.stop_on_signals()), JavaError)
 
 
 if __name__ == "__main__":

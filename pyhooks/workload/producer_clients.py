@@ -26,7 +26,7 @@ POLL_S = 0.05
 
 
 @dataclass(frozen=True)
-class Record:
+class ProducerRecord:
     """A record to send.
 
     Attributes:
@@ -45,7 +45,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Report:
+class SendResult:
     """Result of a record.
 
     Attributes:
@@ -74,7 +74,7 @@ class TransactionError(Exception):
 
 
 @dataclass(frozen=True)
-class Settings:
+class ProducerSettings:
     """Producer settings, independent of the client; each client translates them to its own configuration.
 
     Attributes:
@@ -84,9 +84,9 @@ class Settings:
         transactional_id: transactional id, or None without transactions.
         timeout_ms: bound for one record, retries included, and for each step of a transaction.
         linger_ms: how long records wait to be batched.
-        alone: whether each record is sent in its own request.
+        one_per_request: whether each record is sent in its own request.
         defaults: whether to use default settings, as an application that sets only ``delivery.timeout.ms``.
-        more: further settings by the client's own names; they take precedence.
+        overrides: further settings by the client's own names; they take precedence.
         acks: ``all`` (acknowledged by the ISR) or ``1`` (by the leader).
     """
 
@@ -96,9 +96,9 @@ class Settings:
     transactional_id: str | None
     timeout_ms: int
     linger_ms: int
-    alone: bool
+    one_per_request: bool
     defaults: bool
-    more: Mapping[str, str] = field(default_factory=dict)
+    overrides: Mapping[str, str] = field(default_factory=dict)
     acks: str = "all"
 
     @property
@@ -117,7 +117,7 @@ class Settings:
             "request.timeout.ms": str(request_ms),
         }
         if self.defaults:
-            return {**bounds, **self.more}
+            return {**bounds, **self.overrides}
         config = {
             **bounds,
             "acks": self.acks,
@@ -127,7 +127,7 @@ class Settings:
         }
         if self.retries is not None:
             config["retries"] = str(self.retries)
-        if self.alone:
+        if self.one_per_request:
             config["batch.size"] = "0"
         if self.retries == 0:
             config["request.timeout.ms"] = str(self.timeout_ms - self.linger_ms)
@@ -136,7 +136,7 @@ class Settings:
                 "transactional.id": self.transactional_id,
                 "transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS),
             }
-        return {**config, **self.more}
+        return {**config, **self.overrides}
 
     def librdkafka(self) -> Mapping[str, str | int | bool]:
         """Return the configuration of librdkafka.
@@ -157,14 +157,14 @@ class Settings:
         }
         if self.retries is not None:
             config["message.send.max.retries"] = self.retries
-        if self.alone:
+        if self.one_per_request:
             config["batch.num.messages"] = 1
         if self.transactional_id is not None:
             config |= {
                 "transactional.id": self.transactional_id,
                 "transaction.timeout.ms": max(TRANSACTION_TIMEOUT_MS, self.timeout_ms),
             }
-        return {**config, **self.more}
+        return {**config, **self.overrides}
 
 
 DEFAULT_LINGER_MS = 5
@@ -173,16 +173,16 @@ TRANSACTION_TIMEOUT_MS = 60_000
 CLOSE_GRACE_S = 2.0
 
 
-class Client(Protocol):
+class ProducerClient(Protocol):
     """A producer that reports a result for every record it was given."""
 
     def learn(self, topics: Sequence[str]) -> str:
         """Fetch the topics' metadata, within the settings' timeout for each; return the error, or ``""``."""
 
-    def send(self, records: Sequence[Record]) -> None:
+    def send(self, records: Sequence[ProducerRecord]) -> None:
         """Hand records over; may block while a topic's leader is unknown, at most the settings' timeout."""
 
-    def take(self, timeout_s: float) -> list[Report]:
+    def take(self, timeout_s: float) -> list[SendResult]:
         """Return the reports since the last call; wait at most ``timeout_s`` for the first one."""
 
     def init_transactions(self) -> None:
@@ -210,7 +210,7 @@ class Client(Protocol):
         """End the client's JVM, if it has its own; call it after the last ``take``."""
 
 
-class Java:
+class JavaProducer:
     """Kafka's Java producer, in this process or in a separate JVM.
 
     Args:
@@ -222,17 +222,17 @@ class Java:
         RackgateError: no distribution, or no Java.
     """
 
-    def __init__(self, settings: Settings, home: Gateway | None = None) -> None:
+    def __init__(self, settings: ProducerSettings, home: Gateway | None = None) -> None:
         from pyhooks.jvm.producer import Producer
 
         self._home = home
-        self._reports: SimpleQueue[list[Report]] = SimpleQueue()
+        self._reports: SimpleQueue[list[SendResult]] = SimpleQueue()
         self._producer = Producer(
             settings.bootstrap, settings.java(), home=home, close_timeout_s=settings.close_timeout_s
         )
 
     def learn(self, topics: Sequence[str]) -> str:
-        """See ``Client``."""
+        """See ``ProducerClient``."""
         from pyhooks.jvm.java_exception import JavaError
 
         try:
@@ -242,8 +242,8 @@ class Java:
             return error.java_class
         return ""
 
-    def send(self, records: Sequence[Record]) -> None:
-        """See ``Client``."""
+    def send(self, records: Sequence[ProducerRecord]) -> None:
+        """See ``ProducerClient``."""
         for topic, group in groupby(records, key=lambda record: record.topic):
             own = list(group)
             future = self._producer.send_batch(
@@ -271,14 +271,14 @@ class Java:
         )
         self._reports.put(
             [
-                Report(token, sent_ns, done_ns, Acked(partition, offset) if error < 0 else refused[error])
+                SendResult(token, sent_ns, done_ns, Acked(partition, offset) if error < 0 else refused[error])
                 for token, sent_ns, done_ns, partition, offset, error in columns
             ]
         )
 
-    def take(self, timeout_s: float) -> list[Report]:
-        """See ``Client``."""
-        taken: list[Report] = []
+    def take(self, timeout_s: float) -> list[SendResult]:
+        """See ``ProducerClient``."""
+        taken: list[SendResult] = []
         with suppress(Empty):
             taken += self._reports.get(timeout=timeout_s) if timeout_s > 0 else self._reports.get_nowait()
             while True:
@@ -294,36 +294,36 @@ class Java:
             raise TransactionError(error.java_class, error.text) from error
 
     def init_transactions(self) -> None:
-        """See ``Client``."""
+        """See ``ProducerClient``."""
         self._step(self._producer.init_transactions)
 
     def begin(self) -> None:
-        """See ``Client``."""
+        """See ``ProducerClient``."""
         self._step(self._producer.begin)
 
     def commit(self) -> None:
-        """See ``Client``."""
+        """See ``ProducerClient``."""
         self._step(self._producer.commit)
 
     def abort(self) -> None:
-        """See ``Client``."""
+        """See ``ProducerClient``."""
         self._step(self._producer.abort)
 
     def flush(self) -> None:
-        """See ``Client``."""
+        """See ``ProducerClient``."""
         self._producer.flush()
 
     def close(self) -> None:
-        """See ``Client``."""
+        """See ``ProducerClient``."""
         self._producer.close()
 
     def release(self) -> None:
-        """See ``Client``."""
+        """See ``ProducerClient``."""
         if self._home is not None:
             self._home.close()
 
 
-class Confluent:
+class ConfluentProducer:
     """librdkafka producer.
 
     Args:
@@ -333,7 +333,7 @@ class Confluent:
         RackgateError: the configuration is rejected.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ProducerSettings) -> None:
         import confluent_kafka
 
         self._kafka = confluent_kafka
@@ -341,13 +341,13 @@ class Confluent:
             self._producer = confluent_kafka.Producer(dict(settings.librdkafka()))
         except confluent_kafka.KafkaException as error:
             raise RackgateError(f"librdkafka refuses its configuration: {error.args[0].str()}") from error
-        self._reports: deque[Report] = deque()
+        self._reports: deque[SendResult] = deque()
         self._broken = threading.Event()
         self._timeout_s = settings.timeout_ms / 1000
         self._close_timeout_s = settings.close_timeout_s
 
     def learn(self, topics: Sequence[str]) -> str:
-        """See ``Client``."""
+        """See ``ProducerClient``."""
         try:
             for topic in topics:
                 self._producer.list_topics(topic, self._timeout_s)
@@ -355,8 +355,8 @@ class Confluent:
             return str(error.args[0].name())
         return ""
 
-    def send(self, records: Sequence[Record]) -> None:
-        """See ``Client``."""
+    def send(self, records: Sequence[ProducerRecord]) -> None:
+        """See ``ProducerClient``."""
         for record in records:
             sent_ns = time.monotonic_ns()
             place = {"partition": record.partition} if record.partition >= 0 else {}
@@ -377,17 +377,17 @@ class Confluent:
         return Refused(str(error.name()), str(error.str()), bool(error.retriable()))
 
     def _refused(self, token: int, sent_ns: int, answer: Refused) -> None:
-        self._reports.append(Report(token, sent_ns, time.monotonic_ns(), answer))
+        self._reports.append(SendResult(token, sent_ns, time.monotonic_ns(), answer))
 
     def _report(self, token: int, sent_ns: int, error: Any, message: Any) -> None:
         if error is not None:
             self._refused(token, sent_ns, self._refusal(error))
             return
         acked = Acked(message.partition(), message.offset())
-        self._reports.append(Report(token, sent_ns, time.monotonic_ns(), acked))
+        self._reports.append(SendResult(token, sent_ns, time.monotonic_ns(), acked))
 
-    def take(self, timeout_s: float) -> list[Report]:
-        """See ``Client``."""
+    def take(self, timeout_s: float) -> list[SendResult]:
+        """See ``ProducerClient``."""
         try:
             self._producer.poll(0 if self._reports else timeout_s)
             self._producer.poll(0)
@@ -395,7 +395,7 @@ class Confluent:
             # After a fatal error poll() raises it immediately at every call. The results of records come from their
             # reports, those of transactions from their steps.
             self._broken.wait(timeout_s)
-        taken: list[Report] = []
+        taken: list[SendResult] = []
         with suppress(IndexError):
             while True:
                 taken.append(self._reports.popleft())
@@ -408,19 +408,19 @@ class Confluent:
             raise TransactionError(str(error.args[0].name()), str(error.args[0].str())) from error
 
     def init_transactions(self) -> None:
-        """See ``Client``."""
+        """See ``ProducerClient``."""
         self._step(self._producer.init_transactions, self._timeout_s)
 
     def begin(self) -> None:
-        """See ``Client``."""
+        """See ``ProducerClient``."""
         self._step(self._producer.begin_transaction)
 
     def commit(self) -> None:
-        """See ``Client``."""
+        """See ``ProducerClient``."""
         self._step(self._producer.commit_transaction, self._timeout_s)
 
     def abort(self) -> None:
-        """See ``Client``."""
+        """See ``ProducerClient``."""
         self._step(self._producer.abort_transaction, self._timeout_s)
 
     def send_offsets(self, offsets: Sequence[Any], group: Any) -> None:
@@ -436,20 +436,20 @@ class Confluent:
         self._step(self._producer.send_offsets_to_transaction, list(offsets), group, self._timeout_s)
 
     def flush(self) -> None:
-        """See ``Client``."""
+        """See ``ProducerClient``."""
         self._producer.flush(self._close_timeout_s)
 
     def close(self) -> None:
-        """See ``Client``."""
+        """See ``ProducerClient``."""
         if self._producer.flush(self._close_timeout_s):
             self._producer.purge()
             self._producer.flush(1.0)
 
     def release(self) -> None:
-        """Do nothing: there is no separate process to end. See ``Client``."""
+        """Do nothing: there is no separate process to end. See ``ProducerClient``."""
 
 
-def make(kind: str, settings: Settings) -> Client:
+def create_client(kind: str, settings: ProducerSettings) -> ProducerClient:
     """Create the client with this name.
 
     Args:
@@ -461,15 +461,15 @@ def make(kind: str, settings: Settings) -> Client:
         JavaError: Java rejects the configuration.
     """
     if kind == CONFLUENT:
-        return Confluent(settings)
+        return ConfluentProducer(settings)
     if kind == PATCHED:
-        return Java(settings)
+        return JavaProducer(settings)
     from pyhooks.jvm.gateway import Gateway
     from pyhooks.patchset.client_classpaths import client_classpath
 
     home = Gateway(client_classpath(kind))
     try:
-        return Java(settings, home)
+        return JavaProducer(settings, home)
     except BaseException:
         home.close()
         raise

@@ -10,11 +10,11 @@ from typing import Literal
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.events import CONFLUENT, PATCHED
-from pyhooks.workload.producer_clients import DEFAULT_LINGER_MS, Settings
+from pyhooks.workload.producer_clients import DEFAULT_LINGER_MS, ProducerSettings
 
-Mode = Literal["probe", "plain", "idempotent", "transactional"]
+ProducerMode = Literal["probe", "plain", "idempotent", "transactional"]
 PROBE, PLAIN, IDEMPOTENT, TRANSACTIONAL = "probe", "plain", "idempotent", "transactional"
-MODES: tuple[Mode, ...] = ("probe", "plain", "idempotent", "transactional")
+MODES: tuple[ProducerMode, ...] = ("probe", "plain", "idempotent", "transactional")
 Acks = Literal["all", "1"]
 # Acknowledged by the whole ISR, as the gate requires, or by the leader alone, without any rack guarantee.
 ALL, LEADER = "all", "1"
@@ -24,7 +24,7 @@ PROBE_PROCESS, PRODUCER_PROCESS = "probe", "producer"
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProducerPlan:
     """Plan of a producer process.
 
     Attributes:
@@ -59,7 +59,7 @@ class Plan:
     seconds: float | None = None
     count: int | None = None
     record_bytes: int = 100
-    mode: Mode = "plain"
+    mode: ProducerMode = "plain"
     client: str = PATCHED
     retries: int = 0
     acks: Acks = "all"
@@ -122,18 +122,18 @@ class Plan:
         """Whether the client is idempotent, so that it writes no record twice."""
         return self.mode in (IDEMPOTENT, TRANSACTIONAL) or self.defaults
 
-    def settings(self, transactional_id: str) -> Settings:
+    def settings(self, transactional_id: str) -> ProducerSettings:
         """Return the client's settings; the id is used in the mode ``transactional`` only."""
-        return Settings(
+        return ProducerSettings(
             bootstrap=self.bootstrap,
             retries=None if self.idempotent else self.retries,
             idempotent=self.idempotent,
             transactional_id=transactional_id if self.mode == TRANSACTIONAL else None,
             timeout_ms=self.timeout_ms,
             linger_ms=0 if self.mode == PROBE else self.linger_ms,
-            alone=self.mode == PROBE,
+            one_per_request=self.mode == PROBE,
             defaults=self.defaults,
-            more=self.config,
+            overrides=self.config,
             acks=self.acks,
         )
 
@@ -177,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse(arguments: Sequence[str]) -> tuple[Plan, Path]:
+def parse(arguments: Sequence[str]) -> tuple[ProducerPlan, Path]:
     """Parse the command line into the plan and the path of the history.
 
     Raises:
@@ -187,7 +187,7 @@ def parse(arguments: Sequence[str]) -> tuple[Plan, Path]:
     found = _parser().parse_args(arguments)
     probe = found.mode == PROBE
     config = dict(_setting(word) for word in found.config)
-    plan = Plan(
+    plan = ProducerPlan(
         bootstrap=found.bootstrap,
         topics=tuple(found.topics.split(",")),
         partitions=found.partitions or (1 if probe else None),

@@ -14,7 +14,7 @@ from types import FrameType
 from pyhooks.core.errors import RackgateError
 
 
-def on_topics(name: str, description: str, more: str = "") -> argparse.ArgumentParser:
+def topics_parser(name: str, description: str, more: str = "") -> argparse.ArgumentParser:
     """Create the argument parser with the options shared by all programs that work on topics.
 
     Args:
@@ -31,7 +31,7 @@ def on_topics(name: str, description: str, more: str = "") -> argparse.ArgumentP
     return parser
 
 
-class Ended(threading.Event):
+class StopEvent(threading.Event):
     """Event that is set when a program must end, together with the stop events of its current work."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Ended(threading.Event):
             stop.set()
 
     @contextmanager
-    def sets(self, *stops: threading.Event) -> Iterator[None]:
+    def linked(self, *stops: threading.Event) -> Iterator[None]:
         """Link stop events to this one for the duration of the block; they are set at once if it is set already."""
         self._stops.extend(stops)
         try:
@@ -57,9 +57,9 @@ class Ended(threading.Event):
                 self._stops.remove(stop)
 
 
-def told_to_end() -> Ended:
+def stop_on_signals() -> StopEvent:
     """Return an event that SIGTERM and SIGINT set instead of ending the program; main thread only."""
-    ended = Ended()
+    ended = StopEvent()
 
     def end(_signal: int, _frame: FrameType | None) -> None:
         ended.set()
@@ -69,7 +69,7 @@ def told_to_end() -> Ended:
     return ended
 
 
-def status_of(work: Callable[[], object], *others: type[Exception]) -> int:
+def run_reporting_errors(work: Callable[[], object], *others: type[Exception]) -> int:
     """Run a program and return its exit status: 0, or that of an error, which is printed as one line.
 
     Args:

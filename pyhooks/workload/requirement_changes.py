@@ -34,35 +34,37 @@ POLL_S = 0.05
 
 
 @dataclass(frozen=True)
-class Told:
+class ReportedRequirements:
     """Requirements of a topic as reported by the brokers that lead or replicate it.
 
     Attributes:
         asked_ns: when they were queried, monotonic.
         answers: broker id to reported requirement.
-        silent: broker id to error, for brokers without a usable response.
+        errors: broker id to error, for brokers without a usable response.
         fenced: ids of the brokers that were not queried because they are fenced or unavailable.
     """
 
     asked_ns: int
     answers: Mapping[int, Requirement] = field(default_factory=dict)
-    silent: Mapping[int, str] = field(default_factory=dict)
+    errors: Mapping[int, str] = field(default_factory=dict)
     fenced: tuple[int, ...] = ()
 
-    def all_tell(self, value: Requirement) -> bool:
+    def all_report(self, value: Requirement) -> bool:
         """Return whether brokers responded, and all of them reported this value."""
-        return not self.silent and set(self.answers.values()) == {value}
+        return not self.errors and set(self.answers.values()) == {value}
 
-    def otherwise(self, value: Requirement) -> str:
+    def describe_others(self, value: Requirement) -> str:
         """Describe the brokers that did not report this value."""
         other = [
-            f"broker {broker} tells {words(told)}" for broker, told in sorted(self.answers.items()) if told != value
+            f"broker {broker} tells {requirement_text(told)}"
+            for broker, told in sorted(self.answers.items())
+            if told != value
         ]
-        return "; ".join([*other, *(f"broker {broker}: {why}" for broker, why in sorted(self.silent.items()))])
+        return "; ".join([*other, *(f"broker {broker}: {why}" for broker, why in sorted(self.errors.items()))])
 
 
 @dataclass(frozen=True)
-class Changed:
+class SettledChange:
     """A change that has settled.
 
     Attributes:
@@ -82,12 +84,12 @@ class Changed:
     told_s: float
 
 
-def words(value: Requirement) -> str:
+def requirement_text(value: Requirement) -> str:
     """Return a requirement as text."""
     return f"{MIN_INSYNC_REPLICAS}={value.replicas} and {MIN_INSYNC_RACKS}={value.racks}"
 
 
-def ask(client: AdminClient, topic: str) -> Told:
+def query_requirements(client: AdminClient, topic: str) -> ReportedRequirements:
     """Query every unfenced broker that leads or replicates a topic for the topic's requirement.
 
     Raises:
@@ -107,7 +109,7 @@ def ask(client: AdminClient, topic: str) -> Told:
     concerned = {int(broker) for state in states for broker in (state.leader, *state.replicas) if broker >= 0}
     # metadata lists unfenced brokers only
     brokers = sorted(concerned.intersection(cluster.brokers))
-    told = Told(time.monotonic_ns())
+    told = ReportedRequirements(time.monotonic_ns())
     asked = {
         broker: client.describe_configs(
             [ConfigResource(ResourceType.TOPIC, topic)], request_timeout=topics.LOOK_S, broker=broker
@@ -115,26 +117,26 @@ def ask(client: AdminClient, topic: str) -> Told:
         for broker in brokers
     }
     answers: dict[int, Requirement] = {}
-    silent: dict[int, str] = {}
+    errors: dict[int, str] = {}
     for broker, futures in asked.items():
         (future,) = futures.values()
         try:
             values = future.result(timeout=2 * topics.LOOK_S)
         except KafkaException as error:
-            silent[broker] = str(error.args[0].str())
+            errors[broker] = str(error.args[0].str())
         except TimeoutError:
-            silent[broker] = f"no answer within {2 * topics.LOOK_S:.0f} s"
+            errors[broker] = f"no answer within {2 * topics.LOOK_S:.0f} s"
         else:
             try:
                 # Stock Kafka lacks min.insync.racks; it effectively requires one rack, since any replica is in one.
                 racks = int(values[MIN_INSYNC_RACKS].value) if MIN_INSYNC_RACKS in values else 1
                 answers[broker] = Requirement(int(values[MIN_INSYNC_REPLICAS].value), racks)
             except (KeyError, TypeError, ValueError) as error:
-                silent[broker] = f"an answer without a number: {type(error).__name__} {error}"
-    return replace(told, answers=answers, silent=silent, fenced=tuple(sorted(concerned.difference(brokers))))
+                errors[broker] = f"an answer without a number: {type(error).__name__} {error}"
+    return replace(told, answers=answers, errors=errors, fenced=tuple(sorted(concerned.difference(brokers))))
 
 
-def change(
+def change_topic(
     client: AdminClient,
     topic: str,
     history: History,
@@ -142,7 +144,7 @@ def change(
     min_replicas: int | None = None,
     min_racks: int | None = None,
     timeout_s: float = SETTLED_S,
-) -> Changed:
+) -> SettledChange:
     """Change a topic's settings and wait until all brokers concerned report the new values.
 
     If the cluster rejects the change, the history gets a ``refused`` event. After any other failure from the
@@ -164,12 +166,12 @@ def change(
     entries = {name: str(value) for name, value in asked.items() if value is not None}
     if not entries:
         raise RackgateError(f"topic {topic}: neither {MIN_INSYNC_REPLICAS} nor {MIN_INSYNC_RACKS} is to be changed")
-    first = ask(client, topic)
+    first = query_requirements(client, topic)
     values = set(first.answers.values())
     if len(values) != 1:
-        said = "; ".join(f"broker {broker}: {words(told)}" for broker, told in sorted(first.answers.items()))
-        silent = "; ".join(f"broker {broker}: {why}" for broker, why in sorted(first.silent.items()))
-        why = f"they differ: {said}" if values else f"nobody tells: {silent}"
+        said = "; ".join(f"broker {broker}: {requirement_text(told)}" for broker, told in sorted(first.answers.items()))
+        errors = "; ".join(f"broker {broker}: {why}" for broker, why in sorted(first.errors.items()))
+        why = f"they differ: {said}" if values else f"nobody tells: {errors}"
         raise RackgateError(f"topic {topic}: what its brokers go by is not known ({why}); try again")
     (before,) = values
     value = Requirement(
@@ -184,12 +186,12 @@ def change(
         def settled() -> bool:
             nonlocal told
             try:
-                told = ask(client, topic)
+                told = query_requirements(client, topic)
             except RackgateError as error:
-                told = Told(time.monotonic_ns(), silent=dict.fromkeys(first.answers, str(error)))
-            return told.all_tell(value)
+                told = ReportedRequirements(time.monotonic_ns(), errors=dict.fromkeys(first.answers, str(error)))
+            return told.all_report(value)
 
-        what = f"every broker of topic {topic} to tell {words(value)}"
+        what = f"every broker of topic {topic} to tell {requirement_text(value)}"
         wait_for(settled, what=what, timeout_s=timeout_s, interval_s=POLL_S)
     except topics.RefusedError as error:
         _note(history, topic, "refused", value, error=str(error))
@@ -197,14 +199,14 @@ def change(
     except BaseException as error:
         _note(history, topic, "settled", value, "unknown", error=f"{type(error).__name__}: {error}")
         if isinstance(error, RackgateError) and told is not first:
-            raise RackgateError(f"{error}; {told.otherwise(value)}") from error
+            raise RackgateError(f"{error}; {told.describe_others(value)}") from error
         raise
     brokers = tuple(sorted(told.answers))
     end = _note(history, topic, "settled", value, brokers=brokers, fenced=tuple(told.fenced))
-    return Changed(topic, before, value, brokers, told.fenced, (end - begin) / 1e9)
+    return SettledChange(topic, before, value, brokers, told.fenced, (end - begin) / 1e9)
 
 
-def note_made(history: History, topic: str, value: Requirement) -> None:
+def note_created(history: History, topic: str, value: Requirement) -> None:
     """Note the settings with which a topic was created."""
     _note(history, topic, "made", value)
 
@@ -220,7 +222,7 @@ def change_default(
 ) -> None:
     """Change the cluster's min.insync.racks and wait until all brokers concerned report it for the given topics.
 
-    The history gets the same events as for ``change``, for each topic, except that a rejection is noted as
+    The history gets the same events as for ``change_topic``, for each topic, except that a rejection is noted as
     ``settled`` with outcome ``unknown``, like any other failure.
 
     Args:
@@ -238,10 +240,12 @@ def change_default(
     waits: dict[str, Requirement] = {}
     try:
         for topic in names:
-            first = ask(client, topic)
+            first = query_requirements(client, topic)
             values = set(first.answers.values())
             if len(values) != 1:
-                raise RackgateError(f"topic {topic}: what its brokers go by is not known: {sorted(map(words, values))}")
+                raise RackgateError(
+                    f"topic {topic}: what its brokers go by is not known: {sorted(map(requirement_text, values))}"
+                )
             (before,) = values
             _note(history, topic, "seen", before, asked_ns=first.asked_ns)
             waits[topic] = replace(before, racks=min_racks)
@@ -249,8 +253,8 @@ def change_default(
         request()
         for topic, value in list(waits.items()):
             wait_for(
-                lambda topic=topic, value=value: _all_tell(client, topic, value),  # type: ignore[misc]
-                what=f"every broker of topic {topic} to tell {words(value)}",
+                lambda topic=topic, value=value: _all_report(client, topic, value),  # type: ignore[misc]
+                what=f"every broker of topic {topic} to tell {requirement_text(value)}",
                 timeout_s=timeout_s,
                 interval_s=POLL_S,
             )
@@ -262,9 +266,9 @@ def change_default(
         raise
 
 
-def _all_tell(client: AdminClient, topic: str, value: Requirement) -> bool:
+def _all_report(client: AdminClient, topic: str, value: Requirement) -> bool:
     try:
-        return ask(client, topic).all_tell(value)
+        return query_requirements(client, topic).all_report(value)
     except RackgateError:
         # no broker responds at the moment
         return False

@@ -22,28 +22,28 @@ from pathlib import Path
 from pyhooks.core.errors import RackgateError
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.workload import program
-from pyhooks.workload.producer import carry_out
-from pyhooks.workload.program import Ended
+from pyhooks.workload.producer import run_plan
+from pyhooks.workload.program import StopEvent
 
-ASKED, TOLD = "asked", "told"
-LOOK_S = 0.2
+REQUESTS, RESPONSES = "asked", "told"
+SELECT_S = 0.2
 
 
-def lines(pipe: int, ended: threading.Event) -> Iterator[str]:
+def read_lines(pipe: int, ended: threading.Event) -> Iterator[str]:
     """Yield the lines that arrive through a pipe, until ``ended`` is set."""
     half = b""
     while not ended.is_set():
-        if not select.select([pipe], [], [], LOOK_S)[0]:
+        if not select.select([pipe], [], [], SELECT_S)[0]:
             continue
         *whole, half = (half + os.read(pipe, 65536)).split(b"\n")
         yield from (line.decode() for line in whole)
 
 
-def answered(line: str, ended: Ended) -> str:
+def execute(line: str, ended: StopEvent) -> str:
     """Execute the plan requested by a line; return the response line."""
     number, _, words = line.partition(" ")
     try:
-        carry_out(shlex.split(words), ended)
+        run_plan(shlex.split(words), ended)
     except (RackgateError, JavaError) as error:
         return f"{number} 2 {' '.join(str(error).split())}"
     except SystemExit as error:
@@ -52,20 +52,20 @@ def answered(line: str, ended: Ended) -> str:
     return f"{number} 0"
 
 
-def stand_by(folder: Path) -> None:
+def serve(folder: Path) -> None:
     """Execute plans until SIGTERM or SIGINT, which also ends the current plan cleanly.
 
     Args:
         folder: folder of the pipes.
     """
-    ended = program.told_to_end()
+    ended = program.stop_on_signals()
     with ExitStack() as stack:
         # Opened read-write, the pipes neither block nor reach end of file, whoever opens or closes the other ends.
-        asked, told = (os.open(folder / name, os.O_RDWR) for name in (ASKED, TOLD))
+        asked, told = (os.open(folder / name, os.O_RDWR) for name in (REQUESTS, RESPONSES))
         stack.callback(os.close, asked)
         stack.callback(os.close, told)
-        for line in lines(asked, ended):
-            os.write(told, f"{answered(line, ended)}\n".encode())
+        for line in read_lines(asked, ended):
+            os.write(told, f"{execute(line, ended)}\n".encode())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--folder", required=True, type=Path, help="where the pipes are")
     found = parser.parse_args(arguments)
-    return program.status_of(lambda: stand_by(found.folder), OSError)
+    return program.run_reporting_errors(lambda: serve(found.folder), OSError)
 
 
 if __name__ == "__main__":

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 SETTINGS_EVERY = 10
 # A single failed observation must not create a gap by itself: see BLIND_S in pyhooks.checkers.settling_times. It takes
 # at most 1.5 s with five brokers.
-LOOK_S = 1.3
+OBSERVATION_S = 1.3
 # A settings request is bounded by twice topics.LOOK_S, for all topics concurrently.
 JOIN_S = 4 * topics.LOOK_S
 SETTINGS_LOOK = "settings-look"
 
 
 @contextmanager
-def watched(
+def observe_topics(
     bootstrap: str, names: Sequence[str], racks: Mapping[int, str], history: History, *, interval_s: float
 ) -> Iterator[None]:
     """Note leaders, ISRs, placement and settings of topics in the history during the block.
@@ -62,12 +62,12 @@ def watched(
     Raises:
         RackgateError: observing failed or does not end.
     """
-    see = Watch(Asker(bootstrap), names, racks, history)
+    see = MetadataObserver(Asker(bootstrap), names, racks, history)
     # A separate client: a request to a broker that was just lost would delay the observations.
-    rules = SettingsWatch(topics.admin(bootstrap), names, history)
+    rules = SettingsObserver(topics.admin(bootstrap), names, history)
     loops = (
-        _Loop(partial(_noted, see.look, history, "look"), interval_s),
-        _Loop(partial(_noted, rules.ask, history, SETTINGS_LOOK), interval_s * SETTINGS_EVERY),
+        _PeriodicThread(partial(_note_errors, see.observe, history, "look"), interval_s),
+        _PeriodicThread(partial(_note_errors, rules.observe, history, SETTINGS_LOOK), interval_s * SETTINGS_EVERY),
     )
     for loop in loops:
         loop.once()
@@ -77,14 +77,14 @@ def watched(
         yield
     except BaseException as error:
         try:
-            _end(loops, history)
+            _stop_all(loops, history)
         except Exception as second:  # noqa: BLE001 - what failed first is raised
             error.add_note(str(second))
         raise
-    _end(loops, history)
+    _stop_all(loops, history)
 
 
-class _Loop:
+class _PeriodicThread:
     """Periodic task in its own thread.
 
     Args:
@@ -117,13 +117,13 @@ class _Loop:
         """Request the end of the loop."""
         self._stop.set()
 
-    def ended(self) -> bool:
+    def wait_ended(self) -> bool:
         """Wait for at most ``JOIN_S`` and return whether the loop has ended."""
         self._thread.join(timeout=JOIN_S)
         return not self._thread.is_alive()
 
 
-def _end(loops: Sequence[_Loop], history: History) -> None:
+def _stop_all(loops: Sequence[_PeriodicThread], history: History) -> None:
     """Stop the loops and make a last observation of each.
 
     Raises:
@@ -131,7 +131,7 @@ def _end(loops: Sequence[_Loop], history: History) -> None:
     """
     for loop in loops:
         loop.stop()
-    if not all(loop.ended() for loop in loops):
+    if not all(loop.wait_ended() for loop in loops):
         error = f"still under way after {JOIN_S:.0f} s"
         history.add(ObservationFailureDetails(error=error, ended=True), "unknown", op="look")
         raise RackgateError(f"looks at topics: one is still under way {JOIN_S:.0f} s after the end of the run")
@@ -141,7 +141,7 @@ def _end(loops: Sequence[_Loop], history: History) -> None:
         loop.once()
 
 
-def _noted(once: Callable[[], None], history: History, op: str) -> None:
+def _note_errors(once: Callable[[], None], history: History, op: str) -> None:
     """Make one observation; note and re-raise any error other than a failed request."""
     try:
         once()
@@ -154,7 +154,7 @@ def _text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-class Watch:
+class MetadataObserver:
     """Observer of the metadata of topics.
 
     Args:
@@ -170,11 +170,11 @@ class Watch:
         self._racks = dict(racks)
         self._history = history
 
-    def look(self) -> None:
+    def observe(self) -> None:
         """Note leaders, ISRs, placement and racks once; an unavailable broker keeps its last known rack."""
         asked_ns = time.monotonic_ns()
         try:
-            found = self._asker.ask(self._names, LOOK_S)
+            found = self._asker.ask(self._names, OBSERVATION_S)
         except RackgateError as error:
             self._history.add(ObservationFailureDetails(error=str(error)), "unknown", op="look")
             return
@@ -189,7 +189,7 @@ class Watch:
         self._history.add(ObservationDetails(racks=racks, partitions=partitions, asked_ns=asked_ns), "ok")
 
 
-class SettingsWatch:
+class SettingsObserver:
     """Observer of the settings of topics.
 
     Args:
@@ -203,7 +203,7 @@ class SettingsWatch:
         self._names = tuple(names)
         self._history = history
 
-    def ask(self) -> None:
+    def observe(self) -> None:
         """Note the current settings of the topics once."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import ConfigResource, ResourceType
@@ -227,7 +227,7 @@ class SettingsWatch:
             self._history.add(settings, "ok", process=OBSERVER)
 
 
-def racks_of(text: str) -> dict[int, str]:
+def parse_racks(text: str) -> dict[int, str]:
     """Parse ``1=a,2=a,3=b`` into broker id to rack.
 
     Raises:
@@ -245,19 +245,19 @@ def racks_of(text: str) -> dict[int, str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Observe topics until SIGTERM or SIGINT."""
     what = "Notes leaders, ISRs, placement and settings of topics again and again."
-    parser = program.on_topics("topic_observer", what, "--racks 1=a,2=a,3=b")
+    parser = program.topics_parser("topic_observer", what, "--racks 1=a,2=a,3=b")
     parser.add_argument("--racks", default="", help="broker=rack,… of brokers that no look has told of yet")
     parser.add_argument("--interval", type=float, default=0.5, help="pause between two looks in s (default 0.5)")
     parser.add_argument("--run", help="of no effect: looks have no records of their own")
     found = parser.parse_args(arguments)
-    ended = program.told_to_end()
+    ended = program.stop_on_signals()
 
     def work() -> None:
-        racks, names, history = racks_of(found.racks), found.topics.split(","), History(found.history)
-        with watched(found.bootstrap, names, racks, history, interval_s=found.interval):
+        racks, names, history = parse_racks(found.racks), found.topics.split(","), History(found.history)
+        with observe_topics(found.bootstrap, names, racks, history, interval_s=found.interval):
             ended.wait()
 
-    return program.status_of(work)
+    return program.run_reporting_errors(work)
 
 
 if __name__ == "__main__":

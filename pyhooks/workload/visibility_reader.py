@@ -28,7 +28,7 @@ REQUEST_S = 20.0
 INTERVAL_S = 0.5
 
 
-class Viewer:
+class VisibilityReader:
     """Reader of partitions up to their readable ends, in rounds.
 
     Args:
@@ -44,7 +44,7 @@ class Viewer:
         self._next = {f"{topic}-{number}": 0 for topic, number in places}
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in places])
 
-    def once(self, seconds: float) -> None:
+    def read_round(self, seconds: float) -> None:
         """Read for ``seconds``, then query the leaders, and note both."""
         errors: dict[str, str] = {}
         until = time.monotonic() + seconds
@@ -79,18 +79,20 @@ class Viewer:
                 errors[name if name in self._next else ""] = str(problem.name())
 
 
-def view(consumer: Consumer, topics: Sequence[str], history: History, run: str, stop: threading.Event) -> None:
+def read_rounds(consumer: Consumer, topics: Sequence[str], history: History, run: str, stop: threading.Event) -> None:
     """Note rounds until ``stop`` is set, at least one.
 
     Raises:
         RackgateError: a topic does not exist, or no broker responds.
     """
-    viewer = Viewer(consumer, [place for topic in topics for place in _partitions(consumer, topic)], history, run)
+    viewer = VisibilityReader(
+        consumer, [place for topic in topics for place in _partitions(consumer, topic)], history, run
+    )
     over = False
     while not over:
         # one more round after the stop, for the records readable at the end
         over = stop.is_set()
-        viewer.once(INTERVAL_S)
+        viewer.read_round(INTERVAL_S)
 
 
 def _partitions(consumer: Consumer, topic: str) -> list[tuple[str, int]]:
@@ -106,10 +108,10 @@ def _partitions(consumer: Consumer, topic: str) -> list[tuple[str, int]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read topics as a process."""
     what = "Reads topics as far as consumers may, again and again, and writes down how far that is."
-    parser = program.on_topics("visibility_reader", what)
+    parser = program.topics_parser("visibility_reader", what)
     parser.add_argument("--run", help="the reader's name in the history (default: drawn)")
     found = parser.parse_args(arguments)
-    stop = program.told_to_end()
+    stop = program.stop_on_signals()
     run = found.run or f"{PROCESS}-{uuid.uuid4().hex[:8]}"
     settings: dict[str, str | int | bool] = {
         "bootstrap.servers": found.bootstrap,
@@ -121,7 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     consumer = Consumer(settings)
     try:
-        return program.status_of(lambda: view(consumer, found.topics.split(","), History(found.history), run, stop))
+        return program.run_reporting_errors(
+            lambda: read_rounds(consumer, found.topics.split(","), History(found.history), run, stop)
+        )
     finally:
         consumer.close()
 

@@ -124,7 +124,7 @@ def history(folder: Path) -> Callable[[], int]:
 
 
 def captured(folder: Path) -> Callable[[], int]:
-    plan = terminal_capture.Plan(
+    plan = terminal_capture.CapturePlan(
         command=("sh", "-c", "while :; do seq 30; sleep 0.1; done"),
         out=folder / "watch",
         moments_s=(0.5,),
@@ -132,7 +132,7 @@ def captured(folder: Path) -> Callable[[], int]:
         lines=30,
         title="t",
     )
-    return lambda: function(lambda: terminal_capture.record(plan))
+    return lambda: function(lambda: terminal_capture.capture(plan))
 
 
 CASES: dict[str, tuple[Callable[[Path], Callable[[], int]], Sequence[str]]] = {

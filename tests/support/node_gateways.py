@@ -70,7 +70,7 @@ def look() -> None:
         server = patched.jvm.java.net.ServerSocket(DATA_PORT)
         data = [connected(old, first.ip)]
         for site in ("a", "b"):
-            lab.ways.cut(site)
+            lab.network.cut(site)
         during_cut = [int(gateway.jvm.java.lang.Math.abs(-number)) for number, gateway in ((5, patched), (6, old))]
         data.append(connected(old, first.ip))
         server.close()

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyhooks.faults import injection
-from pyhooks.faults.injection import Question, Target, Way
+from pyhooks.faults.injection import FaultTarget, NetworkPath, Probe
 from pyhooks.history.event_log import History
 from pyhooks.lab import topology
-from pyhooks.lab.echo import Rtt
+from pyhooks.lab.echo import RoundTripTimes
 from pyhooks.lab.topology import Link, Node, Quality
 
 
@@ -28,7 +28,7 @@ class InMemoryCluster:
     """A cluster in memory instead of a lab."""
 
     topology = topology.load(topology.find("az3-outside"))
-    ways = UnchangedLinks()
+    network = UnchangedLinks()
 
     def members(self, site: str) -> tuple[Node, ...]:
         return self.topology.site(site).nodes
@@ -36,10 +36,10 @@ class InMemoryCluster:
     def formatted(self, node: Node) -> bool:
         raise AssertionError(node)
 
-    def answers(self, target: Node, source: Node | None = None) -> bool:
+    def replies(self, target: Node, source: Node | None = None) -> bool:
         raise AssertionError(target, source)
 
-    def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> Rtt:
+    def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> RoundTripTimes:
         raise AssertionError(target, source, count)
 
     def wait_unfenced(self, nodes: object, timeout_s: float = 0) -> None:
@@ -48,34 +48,34 @@ class InMemoryCluster:
 
 
 CLUSTER: Any = InMemoryCluster()
-RACK_B = Target.rack(CLUSTER, "b")
+RACK_B = FaultTarget.rack(CLUSTER, "b")
 
 
 @dataclass
 class ScriptedFault:
     """A fault with one probe and scripted results of it."""
 
-    answers: list[bool]
+    replies: list[bool]
     cluster: Any = CLUSTER
     kind: str = "kill"
-    target: Target = RACK_B
+    target: FaultTarget = RACK_B
     injected: int = 0
     healed: list[Mapping[str, Any]] = field(default_factory=list)
 
-    def probes(self) -> dict[str, Question]:
-        return {"connect": lambda: self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]}
+    def probes(self) -> dict[str, Probe]:
+        return {"connect": lambda: self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]}
 
     def expects(self, probe: str, *, during: bool) -> bool:
         assert probe == "connect"
         return not during
 
-    def ways(self) -> tuple[Way, ...]:
+    def paths(self) -> tuple[NetworkPath, ...]:
         return ()
 
-    def told(self) -> Mapping[str, Any]:
+    def event_data(self) -> Mapping[str, Any]:
         return {}
 
-    def spoils(self, other: object) -> bool:
+    def invalidates(self, other: object) -> bool:
         return other is self
 
     def prepare(self) -> Mapping[str, Any]:
@@ -89,7 +89,7 @@ class ScriptedFault:
 
 
 def apply_fault(fault: ScriptedFault, history: History) -> None:
-    with injection.applied(fault, history):
+    with injection.inject_all(fault, history):
         pass
 
 

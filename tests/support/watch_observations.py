@@ -9,12 +9,12 @@ from pyhooks.lab.running_cluster import ProcessState
 from pyhooks.watch.observation import (
     ANY_PARTITION,
     BrokerMetrics,
-    BrokerSeen,
-    FaultSeen,
+    BrokerObservation,
+    FaultObservation,
     Observation,
-    PartitionSeen,
-    Produced,
-    Rules,
+    PartitionObservation,
+    ProduceCounts,
+    TopicRequirements,
 )
 
 SECOND = 1_000_000_000
@@ -38,7 +38,7 @@ def at(seconds: float, *, lost: bool = False, rates: float = 100.0) -> Observati
         isr = tuple(one for one in replicas if not (lost and RACKS[one] == "b"))
         refused = len({RACKS[one] for one in isr}) < racks
         offset = int((up_s if refused else seconds) * rates)
-        partitions.append(PartitionSeen(topic, 0, replicas, isr[0], isr, offset, now_ns))
+        partitions.append(PartitionObservation(topic, 0, replicas, isr[0], isr, offset, now_ns))
     ends = {seen.key: seen for seen in partitions}
     metrics = {}
     for broker, rack in RACKS.items():
@@ -60,11 +60,11 @@ def at(seconds: float, *, lost: bool = False, rates: float = 100.0) -> Observati
         metrics[broker] = BrokerMetrics(now_ns, values, topics, own)
     metrics[101] = BrokerMetrics(now_ns, {"ActiveControllerCount": 1, "OfflinePartitionsCount": 0})
     produced = {
-        ("orders", 0): Produced(int(up_s * 3)),
-        ("orders", ANY_PARTITION): Produced(0, int((seconds - 10) * 3) if lost else 0, 0),
-        ("orders-ungated", 0): Produced(int(seconds * 3)),
-        ("payments", 0): Produced(int(seconds * 3)),
-        ("audit", 0): Produced(int(up_s * 3), 0, int((seconds - 10) * 3) if lost else 0),
+        ("orders", 0): ProduceCounts(int(up_s * 3)),
+        ("orders", ANY_PARTITION): ProduceCounts(0, int((seconds - 10) * 3) if lost else 0, 0),
+        ("orders-ungated", 0): ProduceCounts(int(seconds * 3)),
+        ("payments", 0): ProduceCounts(int(seconds * 3)),
+        ("audit", 0): ProduceCounts(int(up_s * 3), 0, int((seconds - 10) * 3) if lost else 0),
     }
     there: ProcessState = "down" if lost else "up"
     return Observation(
@@ -72,26 +72,28 @@ def at(seconds: float, *, lost: bool = False, rates: float = 100.0) -> Observati
         wall_ms=1_800_000_000_000 + int(seconds * 1000),
         cluster="az3-outside",
         brokers=tuple(
-            BrokerSeen(one, rack, not (lost and rack == "b"), there if rack == "b" else "up", True)
+            BrokerObservation(one, rack, not (lost and rack == "b"), there if rack == "b" else "up", True)
             for one, rack in RACKS.items()
         ),
         partitions=tuple(partitions),
-        rules={topic: Rules(min_replicas, racks) for topic, (_, racks, min_replicas) in TOPICS.items()},
+        requirements={
+            topic: TopicRequirements(min_replicas, racks) for topic, (_, racks, min_replicas) in TOPICS.items()
+        },
         racks_enforced=True,
         metrics=metrics,
         produced=produced,
         produced_ns=now_ns,
-        faults=(FaultSeen("kill-rack", "b", "", "proved", True, 10 * SECOND, 11 * SECOND),) if lost else (),
+        faults=(FaultObservation("kill-rack", "b", "", "proved", True, 10 * SECOND, 11 * SECOND),) if lost else (),
     )
 
 
 def blind(seconds: float) -> Observation:
     """Nothing answers any more; what is known is from before."""
-    seen = at(seconds)
+    observed = at(seconds)
     return replace(
-        seen,
-        brokers=tuple(replace(one, listed=None, answers=None, process=None) for one in seen.brokers),
-        partitions=tuple(replace(one, leader=None, isr=None, high_watermark=None) for one in seen.partitions),
+        observed,
+        brokers=tuple(replace(one, listed=None, responds=None, process=None) for one in observed.brokers),
+        partitions=tuple(replace(one, leader=None, isr=None, high_watermark=None) for one in observed.partitions),
         metrics={},
         problems=("metadata: no answer for 7 s",),
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pyhooks.workload.known_errors import names_of
+from pyhooks.workload.known_errors import error_names
 from written_histories import REFUSED, TIMEOUT, TOO_FEW
 
 
 def test_what_stock_java_knows() -> None:
-    names = names_of("4.3.1")
+    names = error_names("4.3.1")
     assert {TOO_FEW, TIMEOUT} <= names
     assert not names & {REFUSED, "org.apache.kafka.common.errors.UnknownServerException"}

@@ -74,11 +74,11 @@ def group(folder: Path, limit: str, used_mb: int = 0, cached_mb: int = 0) -> Non
 
 
 def test_a_lab_needs_the_heaps_of_its_nodes_and_what_lies_beside_them() -> None:
-    assert memory.of_lab(AZ3) == NEEDED_MB
+    assert memory.lab_memory_mb(AZ3) == NEEDED_MB
     larger = dataclasses.replace(AZ3, broker_heap_mb=1024)
-    assert memory.of_lab(larger) == NEEDED_MB + 5 * 640
-    assert memory.of_labs([AZ3, larger, AZ3], 2) == 2 * NEEDED_MB + 5 * 640
-    assert memory.of_labs([], 2) == 0
+    assert memory.lab_memory_mb(larger) == NEEDED_MB + 5 * 640
+    assert memory.concurrent_labs_memory_mb([AZ3, larger, AZ3], 2) == 2 * NEEDED_MB + 5 * 640
+    assert memory.concurrent_labs_memory_mb([], 2) == 0
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -100,9 +100,9 @@ def test_a_lab_is_refused_where_the_machine_has_less_than_it_needs(machine: Path
     has(machine, NEEDED_MB - short_mb)
     if refused:
         with pytest.raises(RackgateError, match=f"{NEEDED_MB} MiB.*{NEEDED_MB - 1} MiB"):
-            memory.require(memory.of_lab(AZ3), "a lab", "take a smaller one")
+            memory.require_memory(memory.lab_memory_mb(AZ3), "a lab", "take a smaller one")
     else:
-        memory.require(memory.of_lab(AZ3), "a lab", "take a smaller one")
+        memory.require_memory(memory.lab_memory_mb(AZ3), "a lab", "take a smaller one")
 
 
 def test_the_limits_of_all_control_groups_apply(machine: Path) -> None:
@@ -110,13 +110,13 @@ def test_the_limits_of_all_control_groups_apply(machine: Path) -> None:
     groups = machine / "groups"
     group(groups / "a" / "b", "max", 7)
     group(groups / "a", str(3000 * 2**20), 1200, 200)
-    assert dict(memory.available()) == {
+    assert dict(memory.available_memory()) == {
         f"the machine ({machine}/proc/meminfo)": 100_000,
         f"the control group ({groups}/a/memory.max)": 2000,
     }
     with pytest.raises(RackgateError, match=r"a/memory\.max\) leaves 2000 MiB"):
-        memory.require(2001, "a lab", "take a smaller one")
-    memory.require(2000, "a lab", "take a smaller one")
+        memory.require_memory(2001, "a lab", "take a smaller one")
+    memory.require_memory(2000, "a lab", "take a smaller one")
 
 
 def test_the_first_version_of_control_groups_counts_too(machine: Path) -> None:
@@ -127,13 +127,13 @@ def test_the_first_version_of_control_groups_counts_too(machine: Path) -> None:
     for name, value in (("limit", 500), ("usage", 600)):
         (folder / f"memory.{name}_in_bytes").write_text(f"{value * 2**20}\n", encoding="utf-8")
     (folder / "memory.stat").write_text("total_inactive_file 0\n", encoding="utf-8")
-    assert list(memory.available())[1:] == [(f"the control group ({folder}/memory.limit_in_bytes)", 0)]
+    assert list(memory.available_memory())[1:] == [(f"the control group ({folder}/memory.limit_in_bytes)", 0)]
 
 
 @pytest.mark.parametrize("text", ["", "MemAvailable: much\n", "MemTotal: 5 kB\n"])
 def test_what_the_kernel_does_not_report_refuses_nothing(machine: Path, text: str) -> None:
     (machine / "proc" / "meminfo").write_text(text, encoding="utf-8")
-    memory.require(10**9, "a lab", "take a smaller one")
+    memory.require_memory(10**9, "a lab", "take a smaller one")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -51,7 +51,7 @@ def connects(port):
 def seen():
     # who does not answer takes a while
     with ThreadPoolExecutor(len(ASKED)) as pool:
-        answers = pool.map(lambda asked: lab.answers(*asked), ASKED.values())
+        answers = pool.map(lambda asked: lab.replies(*asked), ASKED.values())
     return [name for name, answer in zip(ASKED, answers, strict=True) if answer]
 
 
@@ -78,7 +78,7 @@ for node in (cut, mate):
 found["forgotten"] = seen()
 host_network.EXPIRY_S = 4
 hosts.cut("b")
-found["cut again"] = lab.answers(cut, first)
+found["cut again"] = lab.replies(cut, first)
 wait_for(lambda: len(seen()) == len(ASKED), what="the end of the cut by itself", timeout_s=20)
 found["left"] = run(cut, "nft list tables").split()
 print(json.dumps(found))

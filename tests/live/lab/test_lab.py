@@ -91,11 +91,11 @@ from pyhooks.lab.lab import Lab
 lab = Lab.attach()
 first, second, other = lab.node("broker-3"), lab.node("broker-4"), lab.node("broker-1")
 def seen():
-    return [lab.answers(first), lab.answers(first, other), lab.answers(other, first), lab.answers(second, first)]
+    return [lab.replies(first), lab.replies(first, other), lab.replies(other, first), lab.replies(second, first)]
 print(seen())
-lab.ways.cut("b"); lab.ways.cut("b")
+lab.network.cut("b"); lab.network.cut("b")
 print(seen())
-lab.ways.join("b"); lab.ways.join("b")
+lab.network.join("b"); lab.network.join("b")
 print(seen())
 print([(rtt.source, rtt.target, rtt.p50_ms) for rtt in lab.rtt_matrix(10) if rtt.target == "broker-3"])
 print(sorted(set(lab.emulations.values())))
@@ -399,7 +399,7 @@ def test_what_a_heal_raises_does_not_end_the_lab(person: Person) -> None:
 import time
 from pyhooks.faults import registry
 registry.FOLDER.mkdir(exist_ok=True)
-registry.Active("melt", "rack", "b", {}, time.monotonic_ns(), 1, {}, "", "in force").write()
+registry.FaultRecord("melt", "rack", "b", {}, time.monotonic_ns(), 1, {}, "", "in force").write()
 """
     person.does("lab", "exec", "--", sys.executable, "-c", program)
 

@@ -15,7 +15,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import DIES_WITH_PARENT
 from pyhooks.core.wait import wait_for
 from pyhooks.lab.mbeans import SocketSource
-from pyhooks.lab.metrics import poll
+from pyhooks.lab.metrics import poll_once
 
 # Beans that come late, names that need escapes, an attribute that fails, one that hangs until the program ends.
 PROGRAM = """
@@ -87,11 +87,11 @@ def test_what_is_asked_is_answered(folder: Path, tmp_path: Path) -> None:
         left.bind(str(path))
     with jvm(folder, f"={path}") as running:
         # the stale socket is replaced
-        wait_for(lambda: not poll(SocketSource(1, "jvm", None, path), 1).problem, what="an answer", timeout_s=20)
+        wait_for(lambda: not poll_once(SocketSource(1, "jvm", None, path), 1).problem, what="an answer", timeout_s=20)
         agent = source(path)
-        assert agent.ask([("t:type=Thing,*", "*"), ("t:type=Thing,name=x", "Number")], 5).rows == ()
+        assert agent.query([("t:type=Thing,*", "*"), ("t:type=Thing,name=x", "Number")], 5).rows == ()
         register(running)
-        found = agent.ask([("t:*", "Text,Number,Bad,None"), ("java.lang:type=Memory", "HeapMemoryUsage")], 5)
+        found = agent.query([("t:*", "Text,Number,Bad,None"), ("java.lang:type=Memory", "HeapMemoryUsage")], 5)
         rows = {(bean, attribute): value for bean, attribute, value in found.rows}
         assert rows["t:type=Thing,name=x", "Text"] == "tab\there\nback\\slash"
         assert rows["t:type=Thing,name=x", "Number"] == "42"
@@ -108,9 +108,9 @@ def test_a_client_that_misbehaves_disturbs_nobody(folder: Path, tmp_path: Path) 
         agent = source(path)
         register(running)
         with pytest.raises(RackgateError, match="expected pairs"):
-            agent.ask([("a", "b\nc")][:0], 5)
+            agent.query([("a", "b\nc")][:0], 5)
         with pytest.raises(RackgateError, match="MalformedObjectName"):
-            agent.ask([("no name", "*")], 5)
+            agent.query([("no name", "*")], 5)
         with socket.socket(socket.AF_UNIX) as rude:
             rude.connect(str(path))
             rude.sendall(b"x" * 100_000)
@@ -121,23 +121,23 @@ def test_a_client_that_misbehaves_disturbs_nobody(folder: Path, tmp_path: Path) 
             for _ in range(2):
                 idle.enter_context(socket.socket(socket.AF_UNIX)).connect(str(path))
             # two of three threads wait for a question that does not come
-            assert agent.ask([("t:*", "Number")], 5).rows == (("t:type=Thing,name=x", "Number", "42"),)
+            assert agent.query([("t:*", "Number")], 5).rows == (("t:type=Thing,name=x", "Number", "42"),)
             with pytest.raises(RackgateError, match=r"within 0\.5 s"):
-                agent.ask([("t:type=Thing,name=x", "Slow")], 0.5)
+                agent.query([("t:type=Thing,name=x", "Slow")], 0.5)
             # now all three are taken: questions wait, and those that are too many are turned away
             with pytest.raises(RackgateError, match=r"within 0\.2 s"):
-                agent.ask([("t:*", "Number")], 0.2)
+                agent.query([("t:*", "Number")], 0.2)
             for _ in range(12):
                 idle.enter_context(socket.socket(socket.AF_UNIX)).connect(str(path))
             with pytest.raises(RackgateError, match=r"too many ask|ends early"):
-                agent.ask([("t:*", "Number")], 5)
+                agent.query([("t:*", "Number")], 5)
         wait_for(lambda: _answers(agent), what="an answer, now that they are gone", timeout_s=30)
         assert running.poll() is None
 
 
 def _answers(agent: SocketSource) -> bool:
     try:
-        return agent.ask([("t:*", "Number")], 8).rows == (("t:type=Thing,name=x", "Number", "42"),)
+        return agent.query([("t:*", "Number")], 8).rows == (("t:type=Thing,name=x", "Number", "42"),)
     except RackgateError:
         return False
 
@@ -147,7 +147,7 @@ def test_an_answer_that_grows_too_long_is_cut_and_whole(folder: Path, tmp_path: 
     with jvm(folder, f"={path}") as running:
         agent = source(path)
         register(running)
-        found = agent.ask([("t:type=Thing,name=x", ",".join(["Long"] * 40)), ("t:*", "Number")], 5)
+        found = agent.query([("t:type=Thing,name=x", ",".join(["Long"] * 40)), ("t:*", "Number")], 5)
     assert 30 <= len(found.rows) < 40
     assert found.errors == ("the answer is too long: ask for less",)
 

@@ -24,11 +24,11 @@ from pyhooks.core.wait import wait_for
 from pyhooks.jvm.jmx import Jmx
 from pyhooks.kafka import topics
 from pyhooks.lab.mbeans import SOCKET, SocketSource, jmx_source
-from pyhooks.lab.metrics import poll
+from pyhooks.lab.metrics import poll_once
 from pyhooks.patchset.distribution import Distribution
-from pyhooks.watch.collector import ASK_S, Collector, Target
-from pyhooks.watch.snapshot import snapshot
-from pyhooks.watch.states import PartitionState, Snapshot
+from pyhooks.watch.collector import QUERY_S, Collector, WatchedCluster
+from pyhooks.watch.snapshot import take_snapshot
+from pyhooks.watch.states import PartitionSummary, Snapshot
 
 RACKS = {1: "a", 2: "a", 3: "b"}
 WATCH = [sys.executable, "-c", "import pyhooks.cli; pyhooks.cli.main()", "watch"]
@@ -88,7 +88,7 @@ class Eye:
 
     def look(self) -> Snapshot:
         begun = time.monotonic()
-        self.shown = snapshot(self.collector.observe(), self.shown)
+        self.shown = take_snapshot(self.collector.observe(), self.shown)
         self.took_s.append(time.monotonic() - begun)
         return self.shown
 
@@ -101,8 +101,8 @@ class Eye:
         return self.shown
 
 
-def of(shown: Snapshot, topic: str) -> PartitionState:
-    return next(one for one in shown.partitions if one.seen.topic == topic)
+def of(shown: Snapshot, topic: str) -> PartitionSummary:
+    return next(one for one in shown.partitions if one.observed.topic == topic)
 
 
 def racks(shown: Snapshot, topic: str) -> tuple[int | None, int | None, int | None]:
@@ -130,7 +130,7 @@ def sending(bootstrap: str, topic: str, number: int) -> Iterator[Producer]:
 
 
 def test_a_broker_is_paused_and_one_is_stopped(brokers: Watched, classpath: str) -> None:
-    target = Target("loopback", brokers.bootstrap, sources=brokers.sources())
+    target = WatchedCluster("loopback", brokers.bootstrap, sources=brokers.sources())
     with Collector(target, interval_s=0.5) as collector:
         eye = Eye(collector)
         shown = eye.until(
@@ -156,8 +156,8 @@ def test_a_broker_is_paused_and_one_is_stopped(brokers: Watched, classpath: str)
         try:
             shown = eye.until(lambda now: states(now)[2] in ("mute", "gone"), "broker 2 to fall silent")
             # the others are seen as before
-            assert (states(shown)[1], states(shown)[3], of(shown, "gated").seen.leader) == ("up", "up", 1)
-            shown = eye.until(lambda now: of(now, "second").seen.leader == 1, "another leader")
+            assert (states(shown)[1], states(shown)[3], of(shown, "gated").observed.leader) == ("up", "up", 1)
+            shown = eye.until(lambda now: of(now, "second").observed.leader == 1, "another leader")
             assert any("broker-2: no metrics within" in text for text in shown.observation.problems)
         finally:
             brokers.resume(2)
@@ -182,11 +182,11 @@ def test_a_broker_is_paused_and_one_is_stopped(brokers: Watched, classpath: str)
         brokers.start(3, classpath)
         eye.until(lambda now: set(states(now).values()) == {"up"} and of(now, "gated").level == "ok", "all as before")
         # nothing waits for a dead broker, which would be in each of the many looks while one was
-        assert sorted(eye.took_s)[-3] < ASK_S
+        assert sorted(eye.took_s)[-3] < QUERY_S
 
 
 def test_what_the_agent_says_of_a_broker(brokers: Watched) -> None:
-    found = poll(brokers.sources()[0], 10)
+    found = poll_once(brokers.sources()[0], 10)
     assert (found.problem, found.errors) == ("", ())
     names = {one.name for one in found.metrics}
     assert {
@@ -206,9 +206,9 @@ def test_what_the_agent_says_of_a_broker(brokers: Watched) -> None:
 
 
 def test_a_jmx_port_tells_the_same(brokers: Watched) -> None:
-    ours = poll(brokers.sources()[0], 30)
+    ours = poll_once(brokers.sources()[0], 30)
     with Jmx(HOST, brokers.jmx_ports[1], timeout_s=30) as jmx:
-        theirs = poll(jmx_source(1, "broker-1", "a", jmx), 60)
+        theirs = poll_once(jmx_source(1, "broker-1", "a", jmx), 60)
     assert (theirs.problem, ours.problem) == ("", "")
     keys = {(one.topic, one.partition, one.name) for one in ours.metrics}
     assert {(one.topic, one.partition, one.name) for one in theirs.metrics} == keys

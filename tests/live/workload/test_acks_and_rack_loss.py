@@ -14,7 +14,7 @@ from pyhooks.jvm import kafka_errors
 from pyhooks.jvm.admin import Admin
 from pyhooks.jvm.producer import Producer
 from pyhooks.patchset.distribution import Distribution
-from pyhooks.workload.final_reader import REQUEST_S, consumer_of
+from pyhooks.workload.final_reader import REQUEST_S, open_consumer
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(420)]
 TOPIC = "two-racks"
@@ -40,7 +40,7 @@ def write(bootstrap: str, acks: str, value: bytes) -> int:
 
 def shown(bootstrap: str) -> list[bytes]:
     """The values of all records that consumers can see."""
-    with consumer_of(bootstrap) as consumer:
+    with open_consumer(bootstrap) as consumer:
         _, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=REQUEST_S)
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
         found: list[bytes] = []

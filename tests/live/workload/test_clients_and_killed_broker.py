@@ -19,11 +19,11 @@ from pyhooks.checkers.registry import CHECKERS
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event, History, Outcome
 from pyhooks.jvm.admin import Admin
-from pyhooks.lab.disks import Disk, read_disks
+from pyhooks.lab.disks import BrokerDisk, read_disks
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.final_reader import ISOLATIONS, read_all
-from pyhooks.workload.processes import producing
-from pyhooks.workload.topic_observer import watched
+from pyhooks.workload.processes import running_producers
+from pyhooks.workload.topic_observer import observe_topics
 
 pytestmark = pytest.mark.timeout(600)
 RACKS = {1: "a", 2: "b", 3: "c"}
@@ -105,9 +105,9 @@ def outage(brokers: Brokers, classpath: str, loads: Sequence[Load], history: His
             placed = [[1 + (number + shift) % 3 for shift in range(3)] for number in range(PARTITIONS)]
             admin.create_topic(load.topic, placed, {"min.insync.replicas": "2"})
         wait_for(partial(in_sync, admin, topics, (1, 2, 3)), what="all replicas in sync", timeout_s=BASE_S)
-        watch = watched(survivors, topics, RACKS, history, interval_s=0.3)
+        watch = observe_topics(survivors, topics, RACKS, history, interval_s=0.3)
         programs = [load.arguments(brokers.bootstrap) for load in loads]
-        with watch, producing(programs, history, logs=history.path.parent) as running:
+        with watch, running_producers(programs, history, logs=history.path.parent) as running:
             started = partial(_all_acked, history, topics, 0)
             wait_for(started, what="all producers", timeout_s=START_S, interval_s=1)
             base_ns = history.note("test", "mark", "info").mono_ns
@@ -139,9 +139,9 @@ def _all_acked(history: History, topics: Sequence[str], after_ns: int) -> bool:
     return all(acked(history, topic, after_ns) for topic in topics)
 
 
-def disks(brokers: Brokers, folder: Path | None = None) -> list[Disk]:
+def disks(brokers: Brokers, folder: Path | None = None) -> list[BrokerDisk]:
     return [
-        Disk(broker, rack, brokers.data(broker) if folder is None else folder / str(broker), stopped=True)
+        BrokerDisk(broker, rack, brokers.data(broker) if folder is None else folder / str(broker), stopped=True)
         for broker, rack in RACKS.items()
     ]
 
@@ -197,7 +197,7 @@ def _torn_logs_end_where_kafka_would_cut_them(
     def read(content: bytes, name: str) -> dict[str, Any]:
         segment.write_bytes(content)
         history = History(tmp_path / f"torn-{name}.jsonl")
-        read_disks([Disk(1, "a", copied, stopped=True)], history, topics=[topic])
+        read_disks([BrokerDisk(1, "a", copied, stopped=True)], history, topics=[topic])
         return next(dict(e.data) for e in history.events() if e.op == "disk" and e.data["partition"] == 0)
 
     garbage = read(whole + b"\x00" * 7, "garbage")
@@ -250,8 +250,8 @@ def test_the_gate_keeps_the_promise_and_stock_kafka_would_break_it(tmp_path: Pat
             admin.create_topic(topic, [[1, 2, 3], [2, 1, 3], [1, 2, 3]], needed)
         wait_for(partial(in_sync, admin, topics, (1, 2, 3)), what="all replicas in sync", timeout_s=BASE_S)
         programs = [load.arguments(brokers.bootstrap) for load in loads]
-        watch = watched(survivors, topics, racks, history, interval_s=0.3)
-        with watch, producing(programs, history, logs=tmp_path):
+        watch = observe_topics(survivors, topics, racks, history, interval_s=0.3)
+        with watch, running_producers(programs, history, logs=tmp_path):
             wait_for(partial(_all_acked, history, topics, 0), what="all producers", timeout_s=START_S, interval_s=1)
             base_ns = history.note("test", "mark", "info").mono_ns
             wait_for(partial(_all_acked, history, topics, base_ns + 4 * 10**9), what="records", timeout_s=BASE_S,
@@ -262,7 +262,7 @@ def test_the_gate_keeps_the_promise_and_stock_kafka_would_break_it(tmp_path: Pat
             alone_ns = history.note("test", "mark", "info").mono_ns + 6 * 10**9
             wait_for(partial(_asked, history, topics[0], alone_ns), what="attempts in rack a alone", timeout_s=BASE_S,
                      interval_s=0.5)  # fmt: skip
-    own = [Disk(broker, rack, brokers.data(broker), stopped=True) for broker, rack in racks.items()]
+    own = [BrokerDisk(broker, rack, brokers.data(broker), stopped=True) for broker, rack in racks.items()]
     read_disks(own, history, topics=topics)
 
     # A stock topic cannot require racks. What if it had promised two?

@@ -15,7 +15,7 @@ from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History
 from pyhooks.history.record_format import key_of, value_of
 from pyhooks.jvm.admin import Admin
-from pyhooks.lab.disks import Disk, read_disks
+from pyhooks.lab.disks import BrokerDisk, read_disks
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.final_reader import high_watermark, read_all
 
@@ -45,7 +45,7 @@ def produce(bootstrap: str) -> None:
 
 def dumped(brokers: Brokers, path: Path) -> list[dict[str, Any]]:
     history = History(path)
-    read_disks([Disk(1, "a", brokers.data(1), stopped=True)], history)
+    read_disks([BrokerDisk(1, "a", brokers.data(1), stopped=True)], history)
     *chunks, last = history.events()
     assert (last.op, last.outcome, last.rack) == ("disk-end", "ok", "a")
     assert last.data["replicas"] == [[TOPIC, 0]]
@@ -117,7 +117,7 @@ def test_a_disk_that_is_not_there_is_empty_and_one_that_cannot_be_read_is_unknow
     broken = tmp_path / "broken"
     (broken / f"{TOPIC}-0").mkdir(parents=True)
     (broken / "log-start-offset-checkpoint").write_text("0\n1\nnonsense\n", encoding="utf-8")
-    disks = [Disk(1, "a", tmp_path / "wiped", stopped=True), Disk(2, "b", broken, stopped=False)]
+    disks = [BrokerDisk(1, "a", tmp_path / "wiped", stopped=True), BrokerDisk(2, "b", broken, stopped=False)]
     with pytest.raises(RackgateError, match="read the disks: broker 2"):
         read_disks(disks, history)
     wiped, unread = history.events()

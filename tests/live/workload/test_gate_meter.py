@@ -19,8 +19,8 @@ from pyhooks.core.process import DIES_WITH_PARENT
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History
 from pyhooks.lab import topology
-from pyhooks.lab.metrics import poll, rows
-from pyhooks.workload.gate_meter import GateSource, source
+from pyhooks.lab.metrics import poll_once, rows
+from pyhooks.workload.gate_meter import GateSource, parse_source
 
 BROKER = topology.load(topology.find("az3")).brokers[0]
 # two beans of the gate with their further attributes, and one that is none of it
@@ -88,13 +88,13 @@ def listening_ports(pid: int) -> list[str]:
 
 def test_a_broker_on_a_host_tells_the_gate_alone_and_listens_on_no_port(classes: Path, tmp_path: Path) -> None:
     with broker(classes, tmp_path) as (pid, socket):
-        own = source(f"1,broker-1,a,{socket}")
-        found = {(one.topic, one.partition, one.name): one.value for one in rows(poll(own, 5.0).event())}
+        own = parse_source(f"1,broker-1,a,{socket}")
+        found = {(one.topic, one.partition, one.name): one.value for one in rows(poll_once(own, 5.0).event())}
         # JMX would have been started by now, with its ports
         assert listening_ports(pid) == []
         assert Path(socket).stat().st_mode & 0o077 == 0
     assert found == {("t", 0, "IsrRackCount"): 2, (None, None, "RackCheckFailureRate.Count"): 3}
-    assert "broker-1: no metrics: " in poll(own, 1.0).problem
+    assert "broker-1: no metrics: " in poll_once(own, 1.0).problem
 
 
 def test_a_listening_port_is_seen() -> None:
@@ -127,8 +127,8 @@ def test_the_program_polls_until_it_is_ended(classes: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("text", ["", "1,broker-1,a", "1,broker-1,a,", "x,broker-1,a,/m.sock"])
 def test_what_describes_no_broker_is_refused(text: str) -> None:
     with pytest.raises(RackgateError, match="expected id,name,rack,socket"):
-        source(text)
+        parse_source(text)
 
 
 def test_a_broker_without_a_rack_and_a_socket_with_a_comma() -> None:
-    assert source("7,b,,/a,b.sock") == GateSource(7, "b", None, Path("/a,b.sock"))
+    assert parse_source("7,b,,/a,b.sock") == GateSource(7, "b", None, Path("/a,b.sock"))

@@ -11,7 +11,7 @@ from pyhooks.checkers.record_view import Records
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History
 from pyhooks.lab.lab import Lab
-from pyhooks.workload.processes import Workload, producing
+from pyhooks.workload.processes import ProducerProcess, running_producers
 from terminal_user import Person
 
 # Nobody answers there: what counts is where it runs and how it ends.
@@ -33,10 +33,10 @@ def inside(folder: Path) -> dict[str, object]:
     def noted(number: int) -> bool:
         return sum(event.op == "produce" for event in history.events()) >= number
 
-    with producing([FOREVER], history, logs=folder, node_pid=node_pid) as (one,):
+    with running_producers([FOREVER], history, logs=folder, node_pid=node_pid) as (one,):
         wait_for(lambda: noted(5), what="the first attempts", timeout_s=60)
         network = network_of(one.pid)
-    killed = Workload(FOREVER, history, log=folder / "killed.log", node_pid=node_pid)
+    killed = ProducerProcess(FOREVER, history, log=folder / "killed.log", node_pid=node_pid)
     ended = sum(event.op == "produce" for event in history.events())
     wait_for(lambda: noted(ended + 5), what="attempts of the second", timeout_s=60)
     killed.kill()

@@ -33,7 +33,7 @@ from pyhooks.kafka import topics as cluster_topics
 from pyhooks.kafka.gate import Requirement
 from pyhooks.kafka.topics import State
 from pyhooks.workload import requirement_changes
-from pyhooks.workload.requirement_changes import Told
+from pyhooks.workload.requirement_changes import ReportedRequirements
 
 FULL = scenarios.load("full")
 
@@ -59,7 +59,7 @@ class FakeTarget:
         yield
         self.states.append("healed")
 
-    def contrary(self, reached: Reached) -> str:
+    def contradiction(self, reached: Reached) -> str:
         assert reached in self.states
         return next(self.against, "")
 
@@ -335,14 +335,14 @@ def test_settings_are_changed_where_they_differ_and_waited_for(monkeypatch: pyte
         altered.append(topic)
         values[topic] = Requirement(int(config["min.insync.replicas"]), int(config["min.insync.racks"]))
 
-    def ask(_: object, topic: str) -> Told:
+    def ask(_: object, topic: str) -> ReportedRequirements:
         asked.append(topic)
         # one broker is behind at first
         behind = Requirement(1, 1) if asked.count(topic) == 1 else values[topic]
-        return Told(0, answers={1: values[topic], 3: behind})
+        return ReportedRequirements(0, answers={1: values[topic], 3: behind})
 
     monkeypatch.setattr(cluster_topics, "alter", alter)
-    monkeypatch.setattr(requirement_changes, "ask", ask)
+    monkeypatch.setattr(requirement_changes, "query_requirements", ask)
     names = ["t1", "t2", "t3", "t4"]
     known: dict[str, Requirement] = {}
     arm_topics.require(None, schedule.rotated(arms, names, 0), arms, known)
@@ -360,7 +360,9 @@ def test_settings_are_changed_where_they_differ_and_waited_for(monkeypatch: pyte
 def test_a_change_that_does_not_come_into_force_ends_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arm_topics, "IN_FORCE_S", 0.2)
     monkeypatch.setattr(cluster_topics, "alter", lambda *_: None)
-    monkeypatch.setattr(requirement_changes, "ask", lambda *_: Told(0, answers={1: Requirement(1, 1)}))
+    monkeypatch.setattr(
+        requirement_changes, "query_requirements", lambda *_: ReportedRequirements(0, answers={1: Requirement(1, 1)})
+    )
     arm = FULL.role("baseline")
     with pytest.raises(RackgateError, match="the brokers of t to go by"):
         arm_topics.require(None, {"A": "t"}, [arm], {})

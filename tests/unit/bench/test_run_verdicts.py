@@ -332,7 +332,7 @@ def test_the_status_of_the_last_lab_is_that_of_the_command_and_its_blocks_stay(
         kept.done()
         return status
 
-    monkeypatch.setattr(cluster_cli, "within", within)
+    monkeypatch.setattr(cluster_cli, "run_in_lab", within)
     with pytest.raises(typer.Exit) as ended:
         cli._in_labs(kept, plan, ["bench"])
     assert ended.value.exit_code == status

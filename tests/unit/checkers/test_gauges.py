@@ -339,7 +339,9 @@ baseOffset: 0 lastOffset: 0 count: 1 baseSequence: -1 CreateTime: 1000 size: 91 
 
 def test_the_metadata_log_as_events(tmp_path: Any) -> None:
     history = History(tmp_path / "h.jsonl")
-    metadata_records.note(metadata_records.parse(DUMP), history, controller=101, ahead_ns=500_000_000, error_ns=7)
+    metadata_records.write_events(
+        metadata_records.parse_dump(DUMP), history, controller=101, ahead_ns=500_000_000, error_ns=7
+    )
     batch, end = history.events()
     assert (batch.mono_ns, batch.wall_ms) == (1_500_000_000, 2000)
     assert batch.data == {"offset": 2, "records": [["TOPIC_RECORD", {"name": "t", "topicId": "x"}]]}
@@ -351,7 +353,7 @@ def test_the_metadata_log_as_events(tmp_path: Any) -> None:
 def test_a_log_that_is_not_whole_is_unknown(tmp_path: Any, line: str) -> None:
     history = History(tmp_path / "h.jsonl")
     text = "\n".join(one for one in DUMP.splitlines() if not one.startswith(line))
-    metadata_records.note(metadata_records.parse(text), history, controller=101, ahead_ns=0, error_ns=0)
+    metadata_records.write_events(metadata_records.parse_dump(text), history, controller=101, ahead_ns=0, error_ns=0)
     *_, end = history.events()
     assert end.outcome == "unknown"
     assert "records are missing" in end.data["error"]
@@ -359,7 +361,7 @@ def test_a_log_that_is_not_whole_is_unknown(tmp_path: Any, line: str) -> None:
 
 def test_nothing_at_all_and_nonsense(tmp_path: Any) -> None:
     history = History(tmp_path / "h.jsonl")
-    metadata_records.note([], history, controller=101, ahead_ns=0, error_ns=0)
+    metadata_records.write_events([], history, controller=101, ahead_ns=0, error_ns=0)
     assert [one.outcome for one in history.events()] == ["unknown"]
     with pytest.raises(RackgateError, match="can't read a line"):
-        list(metadata_records.parse('| offset: 2 CreateTime: 2000 payload: {"type":}'))
+        list(metadata_records.parse_dump('| offset: 2 CreateTime: 2000 payload: {"type":}'))

@@ -8,7 +8,7 @@ from pyhooks.checkers.judgement import judge
 from pyhooks.checkers.known_errors import check_known_errors
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
-from pyhooks.workload.known_errors import names_of
+from pyhooks.workload.known_errors import error_names
 from written_histories import REFUSED, TIMEOUT, TOO_FEW, Simulated, changed, event, is_, without
 
 KNOWN = [TOO_FEW, TIMEOUT]
@@ -66,11 +66,11 @@ def test_transactions_tell_of_errors_too() -> None:
 
 
 def test_what_librdkafka_knows() -> None:
-    names = names_of("confluent")
+    names = error_names("confluent")
     assert {"NOT_ENOUGH_REPLICAS", "_MSG_TIMED_OUT", "NOT_LEADER_FOR_PARTITION"} <= names
     assert not names & {"UNKNOWN", "ERR_137?", "NOT_ENOUGH_RACKS"}
 
 
 def test_the_patched_client_is_not_asked() -> None:
     with pytest.raises(RackgateError, match="patched"):
-        names_of("patched")
+        error_names("patched")

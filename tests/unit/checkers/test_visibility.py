@@ -25,7 +25,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.record_format import key_of
 from pyhooks.workload import visibility_reader
-from pyhooks.workload.visibility_reader import Viewer, view
+from pyhooks.workload.visibility_reader import VisibilityReader, read_rounds
 from written_histories import REFUSED, S, chunks, event, without
 
 RUN = "producer-1"
@@ -249,7 +249,7 @@ class Fake:
 
 def viewed(consumer: Fake, path: Path) -> Event:
     history = History(path / "h.jsonl")
-    Viewer(cast(Consumer, consumer), [("t", 0)], history, "v").once(0.05)
+    VisibilityReader(cast(Consumer, consumer), [("t", 0)], history, "v").read_round(0.05)
     (one,) = history.events()
     return one
 
@@ -290,7 +290,7 @@ def test_who_is_told_to_end_looks_once_more(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(visibility_reader, "INTERVAL_S", 0.01)
     stop, history = threading.Event(), History(tmp_path / "h.jsonl")
     stop.set()
-    view(cast(Consumer, Fake([Message(3)])), ["t"], history, "v", stop)
+    read_rounds(cast(Consumer, Fake([Message(3)])), ["t"], history, "v", stop)
     assert [one.data["next"] for one in history.events()] == [{"t-0": 4}]
     with pytest.raises(RackgateError, match="read u"):
-        view(cast(Consumer, Fake()), ["u"], history, "v", stop)
+        read_rounds(cast(Consumer, Fake()), ["u"], history, "v", stop)

@@ -52,7 +52,7 @@ def in_the_command(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Non
 
 
 def in_a_lab(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    monkeypatch.setattr(bootstrap, "make", fails(error))
+    monkeypatch.setattr(bootstrap, "create_lab", fails(error))
     words = ["--topology", "t.toml", "--run-dir", "out", "--classpath", "c", "--agent", "a", "--archive", "a"]
     sys.exit(init_process.main(["--name", "t", *words, "--", "true"]))
 

@@ -225,7 +225,7 @@ JSON = [
     Reader("slow.json", lambda: json.dumps({"a": asdict(Quality(rtt_ms=1.0))}), slow_sites),
     Reader(
         "fault.json",
-        lambda: json.dumps(dict.fromkeys(registry.Active.__dataclass_fields__, "")),
+        lambda: json.dumps(dict.fromkeys(registry.FaultRecord.__dataclass_fields__, "")),
         registry._read,
     ),
     Reader("lab.json", lambda: json.dumps({"run_dir": "r", "source": {}}), attach),

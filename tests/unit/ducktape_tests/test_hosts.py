@@ -26,7 +26,7 @@ from pyhooks.history.event_log import History
 from pyhooks.kafka import quorum_state
 from pyhooks.kafka.quorum_state import Member, Quorum
 from pyhooks.lab import topology
-from pyhooks.lab.network_faults import Ways
+from pyhooks.lab.network_faults import NetworkControl
 from pyhooks.lab.topology import Node, Quality
 
 AZ3 = topology.load(topology.find("az3"))
@@ -96,7 +96,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosts]:
         (programs / name).chmod(0o755)
     made = Hosts()
     made.topology, made.classpath, made.cluster_id, made.directory_ids = AZ3, "x", "c", {101: "d", 102: "e", 103: "f"}
-    made.ways = HostNetwork(AZ3, made.run_on)
+    made.network = HostNetwork(AZ3, made.run_on)
     made.folder = HostFolder(str(tmp_path / "home"))
     made.accounts = {node.name: Account(tmp_path, node.name) for node in (BROKER, OTHER, VOTER)}
     for node in (BROKER, OTHER, VOTER):
@@ -122,7 +122,7 @@ def test_processes(hosts: Hosts) -> None:
     hosts.kill_kafka(BROKER)
     assert hosts.process_state(BROKER) == "down"
     with pytest.raises(RackgateError, match=f"{BROKER.name} ended while starting"):
-        hosts.all_run([BROKER])
+        hosts.check_running([BROKER])
 
 
 def test_starts_and_ends_are_recorded(hosts: Hosts, tmp_path: Path) -> None:
@@ -312,9 +312,9 @@ def at(ip: str) -> Node:
 
 
 def test_echo_requests(hosts: Hosts) -> None:
-    assert [hosts.answers(at(ip), BROKER) for ip in ("10.0.0.1", "10.0.0.2")] == [True, False]
+    assert [hosts.replies(at(ip), BROKER) for ip in ("10.0.0.1", "10.0.0.2")] == [True, False]
     with pytest.raises(RackgateError, match="ended with status 2"):
-        hosts.answers(at("10.0.0.3"), BROKER)
+        hosts.replies(at("10.0.0.3"), BROKER)
     found = hosts.rtt(at("10.0.0.1"), BROKER, 5)
     assert (found.source, found.sent, found.received, found.p50_ms) == (BROKER.name, 5, 1, 3.5)
     with pytest.raises(RackgateError, match="no echo"):
@@ -323,7 +323,7 @@ def test_echo_requests(hosts: Hosts) -> None:
         hosts.rtt(at("10.0.0.3"), BROKER)
 
 
-WAYS: dict[str, Callable[[Ways], Any]] = {
+WAYS: dict[str, Callable[[NetworkControl], Any]] = {
     "slow a rack": lambda ways: ways.slow("b", Quality(9)),
     "restore the links of a rack": lambda ways: ways.restore_links("b"),
     "query a link": lambda ways: ways.quality(AZ3.links[0], ""),
@@ -335,7 +335,7 @@ WAYS: dict[str, Callable[[Ways], Any]] = {
 @pytest.mark.parametrize("what", WAYS)
 def test_links_of_hosts_do_not_change(hosts: Hosts, what: str) -> None:
     with pytest.raises(RackgateError, match=f"^{what}: needs a lab; .* kill, pause, cut and wipe"):
-        WAYS[what](hosts.ways)
+        WAYS[what](hosts.network)
 
 
 def test_rules_accept_only_ipv4_addresses() -> None:
@@ -351,7 +351,7 @@ def test_rules_accept_only_ipv4_addresses() -> None:
 
 def test_site_of_the_clients_is_not_cut_off(hosts: Hosts) -> None:
     with pytest.raises(RackgateError, match="contains the clients"):
-        hosts.ways.cut(AZ3.client_site.name)
+        hosts.network.cut(AZ3.client_site.name)
 
 
 NFT = """#!/bin/sh
@@ -378,12 +378,12 @@ def test_error_names_the_requirements_of_a_cut(filtered: Hosts, tmp_path: Path) 
     with pytest.raises(
         RackgateError, match=f"^{BROKER.name}: can't change the packet filter, .* nftables .*: not permitted$"
     ):
-        filtered.ways.unplug(BROKER)
+        filtered.network.unplug(BROKER)
     assert "tcp dport 2222 accept" in (tmp_path / BROKER.name / "rules").read_text(encoding="utf-8")
 
 
 def test_forget_changes_only_hosts_with_rules(filtered: Hosts, tmp_path: Path) -> None:
-    ways = filtered.ways
+    ways = filtered.network
     assert isinstance(ways, HostNetwork)
     ways.forget(BROKER)
     (tmp_path / BROKER.name / "left").write_text("table inet rackgate_rack\n", encoding="utf-8")
@@ -395,4 +395,4 @@ def test_cut_requires_an_ssh_connection(filtered: Hosts) -> None:
     for account in filtered.accounts.values():
         del account._env["SSH_CONNECTION"]
     with pytest.raises(RackgateError, match="not reached by SSH"):
-        filtered.ways.unplug(BROKER)
+        filtered.network.unplug(BROKER)

@@ -10,7 +10,7 @@ import pytest
 from pyhooks.core.errors import RackgateError
 from pyhooks.faults import delay_measurement
 from pyhooks.lab import echo
-from pyhooks.lab.echo import Rtt
+from pyhooks.lab.echo import RoundTripTimes
 from pyhooks.lab.topology import Quality
 
 
@@ -27,10 +27,10 @@ class Path:
         self.random = random.Random(seed)  # noqa: S311 - not for secrets
         self.sent: list[int] = []
 
-    def measure(self, count: int) -> Rtt:
+    def measure(self, count: int) -> RoundTripTimes:
         self.sent.append(count)
         noise_ms = self.noise_ms.pop(0) if self.noise_ms else 0.1
-        apart_ms = 1000 * (echo.INTERVAL_S if count <= echo.MANY else echo.FAST_S)
+        apart_ms = 1000 * (echo.INTERVAL_S if count <= echo.SLOW_COUNT_MAX else echo.SHORT_INTERVAL_S)
         half_ms = self.quality.jitter_ms / 2
         echoes = [(number * apart_ms, True) for number in range(count)]
         others = int(count * apart_ms * self.packets_per_s / 1000)
@@ -48,7 +48,7 @@ class Path:
                 more_ms = self.random.choice((0, self.random.uniform(0, noise_ms)))
                 times.append(at_ms - began_ms + more_ms)
         first, middle, third = statistics.quantiles(times, n=4)
-        return Rtt("a", "b", count, len(times), middle, max(times), max(times), third - first)
+        return RoundTripTimes("a", "b", count, len(times), middle, max(times), max(times), third - first)
 
 
 CASES = [
@@ -65,19 +65,19 @@ CASES = [
 @pytest.mark.parametrize("packets_per_s", [0.0, 400.0, 3000.0])
 @pytest.mark.parametrize(("base", "added"), CASES)
 def test_what_is_added_is_told_and_what_was_there_is_not(base: Quality, added: Quality, packets_per_s: float) -> None:
-    delay_measurement.check("rack b", "x to y", base, added)
+    delay_measurement.check_distinguishable("rack b", "x to y", base, added)
     for seed in range(20):
         before, under = (Path(way, f"{seed}", (), packets_per_s) for way in (base, base.plus(added)))
-        assert not any(ask() for ask in delay_measurement.questions("w", base, added, before.measure).values())
-        assert all(ask() for ask in delay_measurement.questions("w", base, added, under.measure).values())
+        assert not any(ask() for ask in delay_measurement.path_probes("w", base, added, before.measure).values())
+        assert all(ask() for ask in delay_measurement.path_probes("w", base, added, under.measure).values())
         # a way that does not look slow is not looked at again
-        assert (len(before.sent), len(under.sent)) == (1, delay_measurement.LOOKS)
+        assert (len(before.sent), len(under.sent)) == (1, delay_measurement.MEASUREMENTS_MAX)
 
 
 def test_a_busy_machine_does_not_look_like_a_fault() -> None:
     base, added = Quality(2), Quality(20, 8)
     way = Path(base, "s", (60.0, 60.0))
-    found = {name: ask() for name, ask in delay_measurement.questions("w", base, added, way.measure).items()}
+    found = {name: ask() for name, ask in delay_measurement.path_probes("w", base, added, way.measure).items()}
     assert found == {"w takes 11.6 ms": False, "w varies by 2.1 ms": False}
     assert len(way.sent) == 3
 
@@ -92,4 +92,4 @@ def test_a_busy_machine_does_not_look_like_a_fault() -> None:
 )
 def test_what_nobody_could_tell_is_refused(base: Quality, added: Quality, says: str) -> None:
     with pytest.raises(RackgateError, match=f"^rack b: the way from x to y .*{says}"):
-        delay_measurement.check("rack b", "x to y", base, added)
+        delay_measurement.check_distinguishable("rack b", "x to y", base, added)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyhooks.faults import kinds
-from pyhooks.faults.injection import Target
+from pyhooks.faults.injection import FaultTarget
 from pyhooks.history.event_log import History
 from scripted_faults import AZ3, CLUSTER, ScriptedFault, apply_fault
 
@@ -23,14 +23,14 @@ from scripted_faults import AZ3, CLUSTER, ScriptedFault, apply_fault
     ],
 )
 def test_a_cut_tells_from_whom_it_parts(cluster: Any, settings: dict[str, Any], told: dict[str, Any]) -> None:
-    assert kinds.build(cluster, "cut", Target.rack(cluster, "b"), settings).told() == told
+    assert kinds.create_fault(cluster, "cut", FaultTarget.rack(cluster, "b"), settings).event_data() == told
 
 
 @pytest.mark.parametrize(
     ("target", "told"),
-    [(Target.rack(CLUSTER, "b"), {"brokers": [3, 4]}), (Target.broker(CLUSTER, "3"), {"broker": 3})],
+    [(FaultTarget.rack(CLUSTER, "b"), {"brokers": [3, 4]}), (FaultTarget.broker(CLUSTER, "3"), {"broker": 3})],
 )
-def test_each_step_tells_who_is_hit(target: Target, told: dict[str, Any], tmp_path: Path) -> None:
+def test_each_step_tells_who_is_hit(target: FaultTarget, told: dict[str, Any], tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
     apply_fault(ScriptedFault([True, False, False, True, True], target=target), history)
     events = list(history.events())

@@ -13,8 +13,8 @@ import pytest
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.faults import injection, kinds, orphan_healer, registry
-from pyhooks.faults.injection import Question, Target
-from pyhooks.faults.registry import Active
+from pyhooks.faults.injection import FaultTarget, Probe
+from pyhooks.faults.registry import FaultRecord
 from pyhooks.history.event_log import History
 from pyhooks.lab import topology
 from pyhooks.lab.topology import Node
@@ -48,10 +48,10 @@ class Lab:
 class Fault:
     """Takes away what the lab says."""
 
-    def __init__(self, lab: Any, kind: str, target: Target, settings: Mapping[str, Any]) -> None:
+    def __init__(self, lab: Any, kind: str, target: FaultTarget, settings: Mapping[str, Any]) -> None:
         self.cluster, self.kind, self.target, self.settings = lab, kind, target, settings
 
-    def probes(self) -> dict[str, Question]:
+    def probes(self) -> dict[str, Probe]:
         return {"there": lambda: not self.cluster.away}
 
     def expects(self, probe: str, *, during: bool) -> bool:
@@ -70,13 +70,13 @@ class Fault:
         self.cluster.dies("heal")
         self.cluster.away = False
 
-    def ways(self) -> tuple[()]:
+    def paths(self) -> tuple[()]:
         return ()
 
-    def told(self) -> Mapping[str, Any]:
+    def event_data(self) -> Mapping[str, Any]:
         return {}
 
-    def spoils(self, other: object) -> bool:
+    def invalidates(self, other: object) -> bool:
         return self.kind == "cut" and isinstance(other, Fault)
 
 
@@ -85,18 +85,18 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(registry, "FOLDER", tmp_path / "faults")
     monkeypatch.setattr(registry, "PATIENCE_S", 0.1)
     monkeypatch.setattr(injection, "PORT_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(kinds, "build", Fault)
+    monkeypatch.setattr(kinds, "create_fault", Fault)
     return Lab(tmp_path)
 
 
-def fault(target: str = "b", *, for_s: float | None = None, **settings: Any) -> Active:
+def fault(target: str = "b", *, for_s: float | None = None, **settings: Any) -> FaultRecord:
     now_ns = time.monotonic_ns()
     until_ns = None if for_s is None else now_ns + round(for_s * 1e9)
-    return Active("kill", "rack", target, settings, now_ns, until_ns)
+    return FaultRecord("kill", "rack", target, settings, now_ns, until_ns)
 
 
-def inject(lab: Any, one: Active) -> None:
-    with registry.injected(lab, one, stays=True):
+def inject(lab: Any, one: FaultRecord) -> None:
+    with registry.fault_injected(lab, one, stays=True):
         pass
 
 
@@ -106,11 +106,11 @@ def steps(lab: Any) -> list[str]:
 
 def heal_orphans(lab: Any) -> list[str]:
     """What is told of all that are healed, one after the other."""
-    told = [registry.heal_orphan(lab, one.since_ns) for one in registry.orphans()]
-    return [one for one in told if one]
+    event_data = [registry.heal_orphan(lab, one.since_ns) for one in registry.orphaned_faults()]
+    return [one for one in event_data if one]
 
 
-def killed(lab: Any, where: str, monkeypatch: pytest.MonkeyPatch, one: Active) -> None:
+def killed(lab: Any, where: str, monkeypatch: pytest.MonkeyPatch, one: FaultRecord) -> None:
     """A command of its own that is killed with SIGKILL, as far as anybody can tell, in one of its steps."""
     child = os.fork()
     if child == 0:
@@ -126,19 +126,19 @@ def killed(lab: Any, where: str, monkeypatch: pytest.MonkeyPatch, one: Active) -
 
 def test_a_fault_stays_and_is_healed_by_another_command(lab: Any) -> None:
     inject(lab, fault())
-    assert [one.phase for one in registry.active()] == ["in force"]
-    assert registry.orphans() == ()
+    assert [one.phase for one in registry.active_faults()] == ["in force"]
+    assert registry.orphaned_faults() == ()
     assert [one.target for one in registry.heal(lab, ["broker-3"])] == ["b"]
-    assert (lab.away, lab.known, registry.active()) == (False, [{"id": 7}], ())
+    assert (lab.away, lab.known, registry.active_faults()) == (False, [{"id": 7}], ())
     assert steps(lab) == ["before", "inject", "proved", "held", "heal", "healed"]
 
 
 def test_what_a_heal_has_to_know_is_written_before_anything_is_done(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     killed(lab, "inject", monkeypatch, fault())
-    assert [(one.phase, one.facts) for one in registry.active()] == [("injecting", {"id": 7})]
-    assert len(registry.orphans()) == 1
+    assert [(one.phase, one.facts) for one in registry.active_faults()] == [("injecting", {"id": 7})]
+    assert len(registry.orphaned_faults()) == 1
     assert heal_orphans(lab) == []
-    assert (lab.known, registry.active()) == ([{"id": 7}], ())
+    assert (lab.known, registry.active_faults()) == ([{"id": 7}], ())
     # nobody claims that it had been away
     assert steps(lab)[-2:] == ["heal", "healed"]
     assert "held" not in steps(lab)
@@ -148,9 +148,9 @@ def test_a_command_that_is_killed_before_it_does_anything_leaves_nothing(
     lab: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed(lab, "before", monkeypatch, fault(for_s=3600))
-    assert [one.phase for one in registry.active()] == ["planned"]
+    assert [one.phase for one in registry.active_faults()] == ["planned"]
     assert heal_orphans(lab) == []
-    assert (lab.known, registry.active()) == ([], ())
+    assert (lab.known, registry.active_faults()) == ([], ())
 
 
 @pytest.mark.parametrize("error", [RackgateError("no"), OSError("disk"), KeyboardInterrupt()])
@@ -159,12 +159,12 @@ def test_a_heal_that_fails_keeps_the_record_and_can_be_repeated(lab: Any, error:
     lab.dies_in, lab.error = "heal", error
     with pytest.raises(type(error)):
         registry.heal(lab, ["broker-3"])
-    (kept,) = registry.active()
+    (kept,) = registry.active_faults()
     assert (kept.phase, kept.failed) == ("healing", str(error))
     # what a person interrupted the lab goes on with; what failed waits for a person
-    assert len(registry.orphans()) == isinstance(error, KeyboardInterrupt)
+    assert len(registry.orphaned_faults()) == isinstance(error, KeyboardInterrupt)
     assert len(registry.heal(lab, ["broker-3"])) == 1
-    assert (lab.away, lab.known, registry.active()) == (False, [{"id": 7}] * 2, ())
+    assert (lab.away, lab.known, registry.active_faults()) == (False, [{"id": 7}] * 2, ())
 
 
 def test_a_target_that_is_not_back_as_it_was_keeps_the_record(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,9 +173,9 @@ def test_a_target_that_is_not_back_as_it_was_keeps_the_record(lab: Any, monkeypa
         broken.setattr(Fault, "heal", lambda _, facts: lab.known.append(facts))
         with pytest.raises(RackgateError, match="'healed' is not proved"):
             registry.heal(lab, ["broker-3"])
-    assert "'healed' is not proved" in registry.active()[0].failed
+    assert "'healed' is not proved" in registry.active_faults()[0].failed
     assert len(registry.heal(lab, ["broker-3"])) == 1
-    assert registry.active() == ()
+    assert registry.active_faults() == ()
 
 
 def test_an_injection_that_neither_takes_hold_nor_heals_keeps_the_record(
@@ -186,12 +186,12 @@ def test_an_injection_that_neither_takes_hold_nor_heals_keeps_the_record(
         broken.setattr(Fault, "heal", lambda *_: None)
         with pytest.raises(RackgateError, match=r"dies in inject; and then it does not heal: .*'healed' is not proved"):
             inject(lab, fault())
-    assert [one.phase for one in registry.active()] == ["healing"]
+    assert [one.phase for one in registry.active_faults()] == ["healing"]
     lab.dies_in = "inject"
     registry.heal(lab, ["broker-3"])
     with pytest.raises(RackgateError, match="dies in inject"):
         inject(lab, fault())
-    assert (lab.away, registry.active()) == (False, ())
+    assert (lab.away, registry.active_faults()) == (False, ())
 
 
 def test_an_interrupted_command_that_dies_in_its_heal_does_not_tell_that_the_fault_did_not_last(
@@ -201,12 +201,12 @@ def test_an_interrupted_command_that_dies_in_its_heal_does_not_tell_that_the_fau
     if child == 0:
         monkeypatch.setattr(Fault, "heal", lambda *_: os._exit(9))
         try:
-            with registry.injected(lab, fault(), stays=False):
+            with registry.fault_injected(lab, fault(), stays=False):
                 raise KeyboardInterrupt
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    assert [one.phase for one in registry.active()] == ["healing"]
+    assert [one.phase for one in registry.active_faults()] == ["healing"]
     assert heal_orphans(lab) == []
     assert "held" not in steps(lab)
 
@@ -227,108 +227,108 @@ def test_one_that_does_not_heal_keeps_no_other_from_it(lab: Any, monkeypatch: py
     nodes = [node.name for node in lab.topology.nodes]
     with pytest.raises(RackgateError, match="b stays away"):
         registry.heal(lab, nodes)
-    assert [one.target for one in registry.active()] == ["b"]
+    assert [one.target for one in registry.active_faults()] == ["b"]
 
 
 def test_nobody_heals_a_second_time_from_a_stale_look(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     inject(lab, fault())
-    seen = registry.active()
+    seen = registry.active_faults()
     registry.heal(lab, ["broker-3"])
     with monkeypatch.context() as late:
-        late.setattr(registry, "active", lambda: seen)
+        late.setattr(registry, "active_faults", lambda: seen)
         assert registry.heal(lab, ["broker-3"]) == ()
     assert len(lab.known) == 1
     assert not list(registry.FOLDER.glob("*.json"))
     # a later fault on the same target is another one
     inject(lab, fault())
-    monkeypatch.setattr(registry, "active", lambda: seen)
+    monkeypatch.setattr(registry, "active_faults", lambda: seen)
     assert registry.heal(lab, ["broker-3"]) == ()
     assert lab.away
 
 
 def test_a_fault_whose_command_lives_is_no_orphan(lab: Any) -> None:
-    with registry.injected(lab, fault(for_s=0.001), stays=False):
-        assert registry.orphans() == ()
+    with registry.fault_injected(lab, fault(for_s=0.001), stays=False):
+        assert registry.orphaned_faults() == ()
         with pytest.raises(RackgateError, match="another command injects, holds or heals it"):
             registry.heal(lab, ["broker-3"])
-    assert registry.active() == ()
+    assert registry.active_faults() == ()
 
 
 def test_whatever_an_orphan_s_heal_raises_is_kept_as_the_reason(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     inject(lab, fault(for_s=0.001))
     monkeypatch.setattr(Fault, "heal", lambda *_: 1 // 0)
     assert len(heal_orphans(lab)) == 1
-    assert "division" in registry.active()[0].failed
-    assert registry.orphans() == ()
+    assert "division" in registry.active_faults()[0].failed
+    assert registry.orphaned_faults() == ()
 
 
 def test_what_another_fault_makes_unprovable_is_refused_by_its_name_and_not_noted(lab: Any) -> None:
     inject(lab, fault())
     noted = steps(lab)
     with pytest.raises(RackgateError, match=r"kill rack b for 0 s is in force, and with both of them"):
-        inject(lab, Active("cut", "rack", "a", {}, time.monotonic_ns()))
+        inject(lab, FaultRecord("cut", "rack", "a", {}, time.monotonic_ns()))
     assert steps(lab) == noted
-    assert [one.target for one in registry.active()] == ["b"]
+    assert [one.target for one in registry.active_faults()] == ["b"]
 
 
 def test_what_a_process_leaves_that_dies_within_the_block_is_healed_by_the_lab(lab: Any, tmp_path: Path) -> None:
-    target, history = Target.rack(lab, "b"), History(tmp_path / "own.jsonl")
+    target, history = FaultTarget.rack(lab, "b"), History(tmp_path / "own.jsonl")
     child = os.fork()
     if child == 0:
         try:
-            with registry.applied(lab, "kill", target, history, rtt_ms=3):
-                os._exit(0 if registry.orphans() == () else 7)
+            with registry.fault_applied(lab, "kill", target, history, rtt_ms=3):
+                os._exit(0 if registry.orphaned_faults() == () else 7)
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     lab.away = True
-    assert [(one.phase, one.settings) for one in registry.orphans()] == [("in force", {"rtt_ms": 3})]
+    assert [(one.phase, one.settings) for one in registry.orphaned_faults()] == [("in force", {"rtt_ms": 3})]
     assert heal_orphans(lab) == []
-    assert registry.active() == ()
-    with registry.applied(lab, "kill", target, history):
+    assert registry.active_faults() == ()
+    with registry.fault_applied(lab, "kill", target, history):
         pass
     assert [event.data["step"] for event in history.events()][-2:] == ["heal", "healed"]
-    assert registry.active() == ()
+    assert registry.active_faults() == ()
 
 
-def healer_of(lab: Any, monkeypatch: pytest.MonkeyPatch, program: str) -> orphan_healer.Healer:
-    monkeypatch.setattr(orphan_healer, "WORDS", ("sh", "-c", program, "heal"))
+def healer_of(lab: Any, monkeypatch: pytest.MonkeyPatch, program: str) -> orphan_healer.OrphanHealer:
+    monkeypatch.setattr(orphan_healer, "COMMAND", ("sh", "-c", program, "heal"))
     lab.variables = {}
-    return orphan_healer.Healer(lab)
+    return orphan_healer.OrphanHealer(lab)
 
 
 def test_a_process_that_heals_nothing_is_started_a_few_times(
     lab: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    told = tmp_path / "starts"
+    event_data = tmp_path / "starts"
     killed(lab, "inject", monkeypatch, fault("b"))
     killed(lab, "inject", monkeypatch, fault("c"))
-    healer = healer_of(lab, monkeypatch, f"echo $1 >> {told}")
-    first, second = (str(one.since_ns) for one in registry.active())
+    healer = healer_of(lab, monkeypatch, f"echo $1 >> {event_data}")
+    first, second = (str(one.since_ns) for one in registry.active_faults())
 
     def given_up() -> bool:
-        healer.look()
-        return all(one.failed for one in registry.active())
+        healer.check()
+        return all(one.failed for one in registry.active_faults())
 
     wait_for(given_up, what="them to be given up", timeout_s=10)
     # each in its turn, so that one does not keep the other from it
-    assert told.read_text().split() == [first, second] * 3
-    healer.look()
+    assert event_data.read_text().split() == [first, second] * 3
+    healer.check()
     assert healer.child is None
 
 
 def test_one_process_heals_at_a_time(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     killed(lab, "inject", monkeypatch, fault("b"))
     healer = healer_of(lab, monkeypatch, "exec sleep 300")
-    healer.look()
+    healer.check()
     child = healer.child
     assert child is not None
     for _ in range(9):
-        healer.look()
+        healer.check()
     assert healer.child is child
     child.kill()
     child.wait()
-    healer.look()
+    healer.check()
     assert healer.child is not None
     assert healer.child is not child
     healer.child.kill()
@@ -337,10 +337,10 @@ def test_one_process_heals_at_a_time(lab: Any, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_heal_that_another_command_is_about_is_left_to_it(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     killed(lab, "inject", monkeypatch, fault("b"))
-    (one,) = registry.active()
+    (one,) = registry.active_faults()
     healer = healer_of(lab, monkeypatch, "true")
-    with registry._owned(one):
-        healer.look()
+    with registry._fault_lock(one):
+        healer.check()
         assert healer.child is None
         assert registry.heal_orphan(lab, one.since_ns) == ""
-    assert [left.failed for left in registry.active()] == [""]
+    assert [left.failed for left in registry.active_faults()] == [""]

@@ -14,10 +14,10 @@ from pyhooks.checkers.faults import check_faults
 from pyhooks.core.durations import seconds
 from pyhooks.core.errors import RackgateError
 from pyhooks.faults import injection, kinds
-from pyhooks.faults.injection import Question, Target
+from pyhooks.faults.injection import FaultTarget, Probe
 from pyhooks.history.event_log import History
 from pyhooks.lab import link_quality, network, running_cluster, topology
-from pyhooks.lab.echo import Rtt
+from pyhooks.lab.echo import RoundTripTimes
 from pyhooks.lab.topology import Node, Quality
 from scripted_faults import AZ3, CLUSTER, RACK_B, InMemoryCluster, ScriptedFault, apply_fault
 
@@ -71,17 +71,17 @@ def test_a_proof_that_cannot_be_made_is_unknown_and_raises(tmp_path: Path, silen
     history, fault = History(tmp_path / "h"), ScriptedFault([True, False, False, True])
     asked = 0
 
-    def probes() -> dict[str, Question]:
+    def probes() -> dict[str, Probe]:
         def ask() -> bool:
             nonlocal asked
             asked += 1
             if asked == silent:
                 raise RackgateError("ping is not installed")
-            return fault.answers.pop(0) if len(fault.answers) > 1 else fault.answers[0]
+            return fault.replies.pop(0) if len(fault.replies) > 1 else fault.replies[0]
 
         return {"connect": ask}
 
-    fault.answers = [answer for at, answer in enumerate(fault.answers, 1) if at != silent]
+    fault.replies = [answer for at, answer in enumerate(fault.replies, 1) if at != silent]
     vars(fault)["probes"] = probes
     with pytest.raises(RackgateError, match="results are unknown: ping is not installed"):
         apply_fault(fault, history)
@@ -97,17 +97,17 @@ def test_whether_it_lasts_can_be_asked_at_any_moment_without_a_trace(tmp_path: P
     history = History(tmp_path / "h")
     fault = ScriptedFault([False])
     one = injection.Injection(fault, history)
-    assert one.contrary() == ""
-    fault.answers = [True]
-    assert one.contrary() == "kill-rack rack b: connect = True"
+    assert one.contradiction() == ""
+    fault.replies = [True]
+    assert one.contradiction() == "kill-rack rack b: connect = True"
 
     def silent() -> bool:
         raise RackgateError("ping is not installed")
 
     vars(fault)["probes"] = lambda: {"connect": silent}
-    assert one.contrary() == "kill-rack rack b: connect: ping is not installed"
+    assert one.contradiction() == "kill-rack rack b: connect: ping is not installed"
     vars(fault)["probes"] = dict
-    assert one.contrary() == "kill-rack rack b: nothing could be probed"
+    assert one.contradiction() == "kill-rack rack b: no probe could be run"
     assert steps(history) == []
     assert fault.healed == []
 
@@ -116,7 +116,7 @@ def test_a_body_that_fails_is_healed_under_its_own_error(tmp_path: Path) -> None
     fault = ScriptedFault([True, False, True])
     with (
         pytest.raises(ZeroDivisionError),
-        injection.applied(fault, History(tmp_path / "h")),
+        injection.inject_all(fault, History(tmp_path / "h")),
     ):
         _ = 1 / 0
     assert len(fault.healed) == 1
@@ -125,7 +125,7 @@ def test_a_body_that_fails_is_healed_under_its_own_error(tmp_path: Path) -> None
 def test_several_at_a_time_are_healed_the_last_first(tmp_path: Path) -> None:
     history = History(tmp_path / "h")
     good = [True, False, False, True]
-    with injection.applied([ScriptedFault(list(good)), ScriptedFault(list(good), kind="cut")], history):
+    with injection.inject_all([ScriptedFault(list(good)), ScriptedFault(list(good), kind="cut")], history):
         pass
     ops = [(event.op, event.data["step"]) for event in history.events() if event.data["step"] in ("inject", "heal")]
     assert ops == [("kill-rack", "inject"), ("cut-rack", "inject"), ("cut-rack", "heal"), ("kill-rack", "heal")]
@@ -133,14 +133,14 @@ def test_several_at_a_time_are_healed_the_last_first(tmp_path: Path) -> None:
 
 
 def test_targets_are_found_by_name_or_id_and_others_are_listed() -> None:
-    rack, broker = Target.rack(CLUSTER, "b"), Target.broker(CLUSTER, "3")
+    rack, broker = FaultTarget.rack(CLUSTER, "b"), FaultTarget.broker(CLUSTER, "3")
     assert [node.node_id for node in rack.nodes] == [3, 4]
     assert (str(rack), str(broker), broker.site) == ("rack b", "broker-3", "b")
-    assert Target.broker(CLUSTER, "broker-3") == broker
+    assert FaultTarget.broker(CLUSTER, "broker-3") == broker
     with pytest.raises(RackgateError, match="no rack 'outside'; it has a, b, c"):
-        Target.rack(CLUSTER, "outside")
+        FaultTarget.rack(CLUSTER, "outside")
     with pytest.raises(RackgateError, match="no broker '101'; it has 1, 2, 3, 4, 5"):
-        Target.broker(CLUSTER, "101")
+        FaultTarget.broker(CLUSTER, "101")
 
 
 EMPTY: Any = InMemoryCluster()
@@ -170,7 +170,7 @@ SINGLE.topology = topology.load(topology.find("single"))
         (CLUSTER, "slow", {"rtt_ms": 2000.0}, "can't be told from a cut"),
         (CLUSTER, "slow", {"rtt_ms": 9.0, "loss_percent": 0.1}, "can't be proved: from 1 to 90"),
         (CLUSTER, "slow", {"rtt_ms": 9.0, "loss_percent": 100.0}, "can't be proved: from 1 to 90"),
-        (EMPTY, "cut", {"peers": ["e"]}, "nobody is in 'e' who could tell"),
+        (EMPTY, "cut", {"peers": ["e"]}, "site 'e' has no node or client"),
         (SINGLE, "cut", {}, "no other site"),
         (SINGLE, "slow", {"rtt_ms": 5.0}, "no other site"),
         (SINGLE, "wipe", {}, "records and metadata on one disk"),
@@ -182,17 +182,17 @@ def test_what_cannot_be_done_is_refused_with_the_reason(
 ) -> None:
     name = "a" if cluster is SINGLE else "b"
     with pytest.raises(RackgateError, match=says):
-        kinds.build(cluster, kind, Target.rack(cluster, name), settings)
+        kinds.create_fault(cluster, kind, FaultTarget.rack(cluster, name), settings)
 
 
 def test_a_rack_with_a_minority_of_the_voters_can_be_wiped() -> None:
-    fault = kinds.build(AZ3, "wipe", Target.rack(AZ3, "b"), {"controllers": True})
+    fault = kinds.create_fault(AZ3, "wipe", FaultTarget.rack(AZ3, "b"), {"controllers": True})
     assert {probe for probe in fault.probes() if probe.startswith("disk")} == {
         "disk of broker-3",
         "disk of broker-4",
         "disk of controller-102",
     }
-    kept = kinds.build(AZ3, "wipe", Target.rack(AZ3, "b"), {})
+    kept = kinds.create_fault(AZ3, "wipe", FaultTarget.rack(AZ3, "b"), {})
     assert "connect controller-102" in kept.probes()
     assert "disk of controller-102" not in kept.probes()
 
@@ -219,24 +219,24 @@ TWO.topology = topology.parse(
 
 
 def test_controllers_that_keep_their_disks_need_no_majority() -> None:
-    assert kinds.build(SINGLE_SPLIT, "wipe", Target.rack(SINGLE_SPLIT, "a"), {}).kind == "wipe"
+    assert kinds.create_fault(SINGLE_SPLIT, "wipe", FaultTarget.rack(SINGLE_SPLIT, "a"), {}).kind == "wipe"
     with pytest.raises(RackgateError, match="1 of 1 controllers"):
-        kinds.build(SINGLE_SPLIT, "wipe", Target.rack(SINGLE_SPLIT, "a"), {"controllers": True})
-    with pytest.raises(RackgateError, match="all brokers are in it"):
-        kinds.build(TWO, "wipe", Target.rack(TWO, "a"), {"controllers": True})
+        kinds.create_fault(SINGLE_SPLIT, "wipe", FaultTarget.rack(SINGLE_SPLIT, "a"), {"controllers": True})
+    with pytest.raises(RackgateError, match="it has all brokers"):
+        kinds.create_fault(TWO, "wipe", FaultTarget.rack(TWO, "a"), {"controllers": True})
 
 
 @pytest.mark.parametrize("dead", [set(), {101}, {101, 103}])
 def test_a_wipe_of_voters_needs_a_majority_that_is_alive(monkeypatch: pytest.MonkeyPatch, dead: set[int]) -> None:
-    monkeypatch.setattr(kinds, "serves", lambda node: node.node_id not in dead)
+    monkeypatch.setattr(kinds, "responds", lambda node: node.node_id not in dead)
     ids = {node.node_id: f"id-{node.node_id}" for node in AZ3.topology.nodes}
     monkeypatch.setattr(AZ3, "voters", lambda _: {one: ids[one] for one in (101, 102, 103)}, raising=False)
     monkeypatch.setattr(AZ3, "directory_id", lambda node: ids[node.node_id], raising=False)
-    fault = kinds.build(AZ3, "wipe", Target.rack(AZ3, "b"), {"controllers": True})
+    fault = kinds.create_fault(AZ3, "wipe", FaultTarget.rack(AZ3, "b"), {"controllers": True})
     if not dead:
         assert fault.prepare()["directories"]["controller-102"] == "id-102"
         return
-    with pytest.raises(RackgateError, match=r"of 3 voters only .* would be left alive"):
+    with pytest.raises(RackgateError, match=r"of 3 voters only .* would remain"):
         fault.prepare()
 
 
@@ -249,21 +249,21 @@ def test_a_process_that_has_ended_is_not_a_paused_one(monkeypatch: pytest.Monkey
         # the first answer gets lost
         return (tries, state, asked > 1) == (1, "up", True) and node in RACK_B.nodes
 
-    monkeypatch.setattr(kinds, "serves", serves)
+    monkeypatch.setattr(kinds, "responds", serves)
     monkeypatch.setattr(CLUSTER, "process_state", lambda _: state, raising=False)
-    fault = kinds.build(CLUSTER, "pause", Target.broker(CLUSTER, "3"), {})
+    fault = kinds.create_fault(CLUSTER, "pause", FaultTarget.broker(CLUSTER, "3"), {})
 
-    def contrary(*, during: bool) -> list[str]:
+    def contradiction(*, during: bool) -> list[str]:
         return [name for name, ask in fault.probes().items() if ask() is not fault.expects(name, during=during)]
 
-    assert contrary(during=False) == []
-    assert len(contrary(during=True)) == 2
+    assert contradiction(during=False) == []
+    assert len(contradiction(during=True)) == 2
     state, asked = "paused", 0
-    assert contrary(during=True) == []
+    assert contradiction(during=True) == []
     assert asked == 1, "what stands is not asked again"
     state = "down"
-    assert contrary(during=True) == ["broker-3 stands"]
-    assert contrary(during=False) == ["broker-3 answers"]
+    assert contradiction(during=True) == ["broker-3 stands"]
+    assert contradiction(during=False) == ["broker-3 answers"]
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_silence_is_asked_again_and_a_refusal_is_not(
     monkeypatch: pytest.MonkeyPatch, told: list[OSError], left: int
 ) -> None:
     """With -1 left it is this side that fails."""
-    for asks in (running_cluster.reachable, running_cluster.serves):
+    for asks in (running_cluster.reachable, running_cluster.responds):
         errors = list(told)
         monkeypatch.setattr(socket, "create_connection", lambda _, timeout: raises(errors.pop(0), timeout))  # noqa: B023
         if left < 0:
@@ -305,7 +305,7 @@ def test_what_accepts_and_says_nothing_does_not_serve(monkeypatch: pytest.Monkey
         monkeypatch.setattr(Node, "port", server.getsockname()[1])
         assert running_cluster.reachable(node, tries=1)
         monkeypatch.setattr(running_cluster, "WAIT_S", 0.1)
-        assert not running_cluster.serves(node, tries=2), "it accepts and says nothing"
+        assert not running_cluster.responds(node, tries=2), "it accepts and says nothing"
 
 
 def test_a_fault_that_no_probe_could_see_is_refused_and_not_noted(tmp_path: Path) -> None:
@@ -321,32 +321,32 @@ def test_a_fault_that_no_probe_could_see_is_refused_and_not_noted(tmp_path: Path
 
 def test_a_broker_is_asked_by_its_rack_mates_and_by_the_clients() -> None:
     for kind, settings in (("cut", {}), ("slow", {"rtt_ms": 40.0})):
-        second = kinds.build(CLUSTER, kind, Target.broker(CLUSTER, "4"), settings)
-        first = kinds.build(CLUSTER, kind, Target.broker(CLUSTER, "3"), settings)
+        second = kinds.create_fault(CLUSTER, kind, FaultTarget.broker(CLUSTER, "4"), settings)
+        first = kinds.create_fault(CLUSTER, kind, FaultTarget.broker(CLUSTER, "3"), settings)
         assert {"broker-3 to broker-4", "clients to broker-4"} <= {name.split(" takes")[0] for name in second.probes()}
         assert {"broker-4 to broker-3", "clients to broker-3"} <= {name.split(" takes")[0] for name in first.probes()}
     # where there is one rack alone, too
-    alone = kinds.build(SINGLE, "slow", Target.broker(SINGLE, "1"), {"rtt_ms": 40.0})
+    alone = kinds.create_fault(SINGLE, "slow", FaultTarget.broker(SINGLE, "1"), {"rtt_ms": 40.0})
     assert list(alone.probes()) == [f"clients to {SINGLE.topology.brokers[0].name} takes 32 ms"]
 
 
 @pytest.mark.parametrize("added", [Quality(40, 10, 0), Quality(40, 0, 5), Quality(1500, 100, 60)])
 def test_delay_jitter_and_loss_are_each_proved(monkeypatch: pytest.MonkeyPatch, added: Quality) -> None:
-    fault = kinds.build(CLUSTER, "slow", RACK_B, vars(added))
+    fault = kinds.create_fault(CLUSTER, "slow", RACK_B, vars(added))
     looks: list[int] = []
 
-    def rtt(_target: Node, _source: Node | None, count: int) -> Rtt:
+    def rtt(_target: Node, _source: Node | None, count: int) -> RoundTripTimes:
         looks.append(count)
-        return Rtt("x", "y", count, round(count * kept), p50_ms, p50_ms, p50_ms, spread_ms)
+        return RoundTripTimes("x", "y", count, round(count * kept), p50_ms, p50_ms, p50_ms, spread_ms)
 
     monkeypatch.setattr(CLUSTER, "rtt", rtt)
     wants = 1 + bool(added.jitter_ms) + bool(added.loss_percent)
     kept, p50_ms, spread_ms = (1 - added.loss_percent / 100) ** 2, 2 + added.rtt_ms, 0.6 * added.jitter_ms
     probes = fault.probes()
-    assert len(probes) == wants * len(fault.ways())
+    assert len(probes) == wants * len(fault.paths())
     assert all(ask() for ask in probes.values())
     # what looks slow is looked at again
-    assert len(looks) == 3 * len(fault.ways())
+    assert len(looks) == 3 * len(fault.paths())
     assert min(looks) * kept >= 5
     for changed in range(wants):
         kept, p50_ms, spread_ms = (1 - added.loss_percent / 100) ** 2, 2 + added.rtt_ms, 0.6 * added.jitter_ms
@@ -356,7 +356,7 @@ def test_delay_jitter_and_loss_are_each_proved(monkeypatch: pytest.MonkeyPatch, 
             spread_ms = 0.5
         else:
             kept = 1
-        assert [ask() for ask in fault.probes().values()].count(False) == len(fault.ways())
+        assert [ask() for ask in fault.probes().values()].count(False) == len(fault.paths())
 
 
 def test_slow_racks_add_up_on_the_links_that_they_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,8 +393,10 @@ def test_slow_racks_add_up_on_the_links_that_they_share(tmp_path: Path, monkeypa
     ],
 )
 def test_faults_that_make_each_other_unprovable_are_known(first: Any, second: Any, spoiled: bool) -> None:
-    one, other = (kinds.build(CLUSTER, kind, Target.rack(CLUSTER, rack), more) for kind, rack, more in (first, second))
-    assert (one.spoils(other) or other.spoils(one)) is spoiled
+    one, other = (
+        kinds.create_fault(CLUSTER, kind, FaultTarget.rack(CLUSTER, rack), more) for kind, rack, more in (first, second)
+    )
+    assert (one.invalidates(other) or other.invalidates(one)) is spoiled
 
 
 def test_durations() -> None:

@@ -17,9 +17,9 @@ from pyhooks.placement.gate_forecast import (
     ReportedPartition,
     forecast_topic,
 )
-from pyhooks.watch.observation import BrokerSeen, Observation, PartitionSeen, Rules
-from pyhooks.watch.snapshot import snapshot
-from pyhooks.watch.states import PartitionState
+from pyhooks.watch.observation import BrokerObservation, Observation, PartitionObservation, TopicRequirements
+from pyhooks.watch.snapshot import take_snapshot
+from pyhooks.watch.states import PartitionSummary
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,19 @@ def scenes(draw: st.DrawFn) -> Scene:
     return Scene(racks, replicas, isr, draw(st.integers(1, 7)), draw(st.integers(1, 7)))
 
 
-def watched(scene: Scene, *, enforced: bool | None) -> PartitionState:
+def watched(scene: Scene, *, enforced: bool | None) -> PartitionSummary:
     leader = scene.isr[0] if scene.isr else scene.replicas[0]
     ids = {*scene.racks, *scene.replicas}
-    seen = Observation(
+    observed = Observation(
         mono_ns=1,
         wall_ms=1,
         cluster="c",
-        brokers=tuple(BrokerSeen(one, scene.racks.get(one), True, "up", True) for one in sorted(ids)),
-        partitions=(PartitionSeen("t", 0, scene.replicas, leader, scene.isr),),
-        rules={"t": Rules(scene.min_replicas, scene.min_racks)},
+        brokers=tuple(BrokerObservation(one, scene.racks.get(one), True, "up", True) for one in sorted(ids)),
+        partitions=(PartitionObservation("t", 0, scene.replicas, leader, scene.isr),),
+        requirements={"t": TopicRequirements(scene.min_replicas, scene.min_racks)},
         racks_enforced=enforced,
     )
-    (found,) = snapshot(seen).partitions
+    (found,) = take_snapshot(observed).partitions
     return found
 
 
@@ -107,4 +107,4 @@ def test_watch_says_what_the_gate_says(scene: Scene, enforced: bool | None) -> N
     else:
         assert refused is not told.passes
         assert (found.level == "down") is refused
-        assert bool(found.short_looks) is refused
+        assert bool(found.short_observations) is refused

@@ -12,7 +12,7 @@ from pyhooks.checkers.promise import disks_of
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
 from pyhooks.lab import disks
-from pyhooks.lab.disks import Disk, read_disks
+from pyhooks.lab.disks import BrokerDisk, read_disks
 
 
 def chunk(folder: Path, partition: int, begin: int, after: int, **more: object) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def test_a_disk_that_fails_within_a_log_is_unknown_and_the_others_are_told(
     monkeypatch.setattr(disks, "_dump", dump)
     history = History(tmp_path / "h.jsonl")
     with pytest.raises(RackgateError, match="broker 1: Input/output error"):
-        read_disks([Disk(1, "a", bad, stopped=True), Disk(2, "b", good, stopped=True)], history)
+        read_disks([BrokerDisk(1, "a", bad, stopped=True), BrokerDisk(2, "b", good, stopped=True)], history)
     told = [
         (event.op, event.outcome, event.data["broker"], event.data.get("partition"), event.data.get("end"))
         for event in history.events()

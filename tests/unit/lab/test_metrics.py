@@ -19,8 +19,8 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.events import PollDetails
-from pyhooks.lab.mbeans import BEANS, QuerySource, Reading, SocketSource, parse
-from pyhooks.lab.metrics import Metric, Poll, Poller, metrics_of, poll, recorded, rows
+from pyhooks.lab.mbeans import BEANS, MetricsReading, QuerySource, SocketSource, parse_metrics
+from pyhooks.lab.metrics import Metric, Poll, Poller, metrics_of, poll_once, record_polls, rows
 
 PARTITION = "kafka.cluster:type=Partition,name=IsrRackCount,topic=or-ders.x,partition=7"
 
@@ -35,7 +35,7 @@ def test_beans_become_rows_with_kafka_s_names() -> None:
         ("kafka.server:type=KafkaServer,name=ClusterId", "Value", "abc"),
         ('x:type=T,name=Quoted,topic="a,b=c"', "Value", "NaN"),
     )
-    found = [(one.topic, one.partition, one.name, one.value) for one in metrics_of(Reading(answers), 1, 5, 6)]
+    found = [(one.topic, one.partition, one.name, one.value) for one in metrics_of(MetricsReading(answers), 1, 5, 6)]
     assert found == [
         ("or-ders.x", 7, "IsrRackCount", 2),
         (None, None, "RackCheckFailureRate.OneMinuteRate", 0.25),
@@ -84,11 +84,11 @@ def test_an_unknown_poll_has_no_rows_and_says_why() -> None:
 )
 def test_answers_that_are_none(answer: bytes, text: str) -> None:
     with pytest.raises(RackgateError, match=text):
-        parse(answer, "broker-1")
+        parse_metrics(answer, "broker-1")
 
 
 def test_an_answer_may_have_gaps_that_are_told() -> None:
-    reading = parse(b"=\tx:a=1\tValue\ta\\tb\\\\\n!\ty:a=1\tgone\n.\t1\t1\n", "broker-1")
+    reading = parse_metrics(b"=\tx:a=1\tValue\ta\\tb\\\\\n!\ty:a=1\tgone\n.\t1\t1\n", "broker-1")
     assert reading.rows == (("x:a=1", "Value", "a\tb\\"),)
     assert reading.errors == ("y:a=1: gone",)
 
@@ -132,11 +132,13 @@ def test_a_jvm_that_does_not_answer_holds_nobody_up(tmp_path: Path) -> None:
     path = tmp_path / "m.sock"
     with server(path, b"", hang=True):
         begun = time.monotonic()
-        found = poll(SocketSource(1, "broker-1", "a", path), 0.2)
+        found = poll_once(SocketSource(1, "broker-1", "a", path), 0.2)
     assert time.monotonic() - begun < 2
     assert found.problem == "broker-1: no metrics within 0.2 s: it is paused or busy"
-    assert poll(SocketSource(1, "broker-1", "a", tmp_path / "none"), 1).problem.startswith("broker-1: no metrics: ")
-    stale = poll(SocketSource(1, "broker-1", "a", path), 1)
+    assert poll_once(SocketSource(1, "broker-1", "a", tmp_path / "none"), 1).problem.startswith(
+        "broker-1: no metrics: "
+    )
+    stale = poll_once(SocketSource(1, "broker-1", "a", path), 1)
     assert "refused" in stale.problem, "a socket that a killed process left"
 
 
@@ -159,13 +161,13 @@ class Slow:
     asked: int = 0
     timeout_s: float = 5
 
-    def read(self, timeout_s: float) -> Reading:
+    def read(self, timeout_s: float) -> MetricsReading:
         assert timeout_s == self.timeout_s
         self.asked += 1
         if not self.takes_s:
             raise RackgateError("broker-1: no metrics: dead")
         time.sleep(self.takes_s.pop(0))
-        return Reading(((PARTITION, "Value", "2"),), (), 10)
+        return MetricsReading(((PARTITION, "Value", "2"),), (), 10)
 
 
 @dataclass
@@ -199,7 +201,7 @@ def test_every_moment_of_every_source_is_a_poll() -> None:
 
 def test_polls_go_into_a_history(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
-    with recorded([Slow([0.0], timeout_s=1)], history, interval_s=0.05):
+    with record_polls([Slow([0.0], timeout_s=1)], history, interval_s=0.05):
         wait_for(lambda: len(list(history.events())) >= 3, what="events", timeout_s=10, interval_s=0.01)
     events = [event for event in history.events() if PollDetails.describes(event)]
     assert [event.outcome for event in events[:3]] == ["ok", "unknown", "unknown"]

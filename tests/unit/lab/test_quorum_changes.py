@@ -84,16 +84,16 @@ class Lab:
         return Quorum(101, voting, observers)
 
     def change_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
-        return quorum_changes.ask(self.itself, words, brokers)
+        return quorum_changes.run_quorum_tool(self.itself, words, brokers)
 
     def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
-        quorum_changes.join(self.itself, node, brokers)
+        quorum_changes.add_controller(self.itself, node, brokers)
 
     @property
     def itself(self) -> Any:
         return self
 
-    def all_run(self, nodes: Sequence[Node]) -> None:
+    def check_running(self, nodes: Sequence[Node]) -> None:
         assert all(node.name in self.running for node in nodes)
 
     def tool(self, classpath: str, name: str, words: Sequence[str], bootstrap: str) -> str:

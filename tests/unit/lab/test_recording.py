@@ -17,7 +17,7 @@ from pyhooks.history.event_log import History
 from pyhooks.lab import cli, disks, mbeans, running_labs
 from pyhooks.lab.disks import stop_and_read
 from pyhooks.lab.lab import Lab
-from pyhooks.lab.mbeans import Reading
+from pyhooks.lab.mbeans import MetricsReading
 from pyhooks.lab.topology import Node, find, load
 
 TOPOLOGY = load(find("az3-outside"))
@@ -73,7 +73,7 @@ class Made:
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     lab = Made(tmp_path)
     monkeypatch.setattr(disks, "_dump", lab.dump)
-    monkeypatch.setattr(running_labs, "inside", lambda _: True)
+    monkeypatch.setattr(running_labs, "runs_inside", lambda _: True)
     monkeypatch.setattr(Lab, "attach", staticmethod(lambda: lab.lab))
     return lab
 
@@ -128,12 +128,12 @@ class Told:
         self.broker, self.name, self.rack, self.problem = node.node_id, node.name, node.site, problem
         self.refused = 0
 
-    def read(self, _timeout_s: float) -> Reading:
+    def read(self, _timeout_s: float) -> MetricsReading:
         if self.problem:
             raise RackgateError(self.problem)
         self.refused += 4
         bean = "kafka.server:type=ReplicaManager,name="
-        return Reading(
+        return MetricsReading(
             (
                 (f"{bean}LeaderCount", "Value", "3"),
                 (f"{bean}RackCheckFailureRate", "Count", str(self.refused)),

@@ -34,8 +34,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def known(name: str, run_dir: Path) -> running_labs.Known:
-    return running_labs.Known(name, 1, True, "as somebody", "az3.toml", False, str(run_dir), 0.0, 1, run_dir)
+def known(name: str, run_dir: Path) -> running_labs.LabRecord:
+    return running_labs.LabRecord(name, 1, True, "as somebody", "az3.toml", False, str(run_dir), 0.0, 1, run_dir)
 
 
 @contextmanager
@@ -65,9 +65,9 @@ def alive(pid: int) -> bool:
     return os.waitpid(pid, os.WNOHANG) == (0, 0)
 
 
-def of_process(pid: int, state: Path, name: str = "t") -> running_labs.Known:
+def of_process(pid: int, state: Path, name: str = "t") -> running_labs.LabRecord:
     """A lab whose state file names a process, with its true start."""
-    lab = replace(known(name, state), pid=pid, ticks=running_labs._ticks(Path(f"/proc/{pid}")))
+    lab = replace(known(name, state), pid=pid, ticks=running_labs._start_ticks(Path(f"/proc/{pid}")))
     lab.save()
     return lab
 
@@ -85,11 +85,11 @@ def test_a_machine_without_namespaces_is_told_what_to_enable(monkeypatch: pytest
         return subprocess.CompletedProcess(words, 1, "", "unshare failed: Operation not permitted\n")
 
     monkeypatch.setattr(subprocess, "run", refused)
-    monkeypatch.setattr(running_labs, "_against_us", lambda: [("kernel.odd", "1")])
+    monkeypatch.setattr(running_labs, "_forbidding_settings", lambda: [("kernel.odd", "1")])
     with pytest.raises(
         RackgateError, match=r"gives no namespaces \(unshare failed.*\); allow them with 'sysctl -w kernel.odd=1'"
     ):
-        running_labs.way()
+        running_labs.namespace_method()
 
 
 @pytest.mark.parametrize("root", [True, False])
@@ -100,11 +100,11 @@ def test_root_goes_without_a_user_namespace_where_there_is_none(monkeypatch: pyt
     monkeypatch.setattr(subprocess, "run", choosy)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
     if root:
-        found = running_labs.way()
+        found = running_labs.namespace_method()
         assert (found.user, "--user" in found.words, found.text.startswith("root, without")) == (False, False, True)
     else:
         with pytest.raises(RackgateError, match="run as root"):
-            running_labs.way()
+            running_labs.namespace_method()
 
 
 @pytest.mark.parametrize("root", [True, False])
@@ -114,30 +114,30 @@ def test_only_root_can_do_without_a_user_namespace(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(subprocess, "run", willing)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
-    assert running_labs.way().user
+    assert running_labs.namespace_method().user
     if root:
-        assert "--user" not in running_labs.way(user=False).words
+        assert "--user" not in running_labs.namespace_method(user=False).words
     else:
         with pytest.raises(RackgateError, match="only root"):
-            running_labs.way(user=False)
+            running_labs.namespace_method(user=False)
 
 
 def test_what_has_no_lock_does_not_run(tmp_path: Path) -> None:
     known("old", tmp_path).save()
-    (one,) = running_labs.known()
+    (one,) = running_labs.recorded_labs()
     assert (one.name, one.runs) == ("old", False)
     with pytest.raises(RackgateError, match="no lab runs"):
         running_labs.find(None)
     with pytest.raises(RackgateError, match="no lab 'old' runs; none does"):
         running_labs.find("old")
     running_labs.down(one)
-    assert running_labs.known() == ()
+    assert running_labs.recorded_labs() == ()
 
 
 def test_somebody_else_s_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(RackgateError, match="belongs to user 0, not to user 4711; set RACKGATE_STATE"):
-        running_labs.known()
+        running_labs.recorded_labs()
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../x", "x" * 25])
@@ -165,7 +165,7 @@ def test_only_settings_that_are_there_and_forbid_are_named(tmp_path: Path, monke
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(value + "\n", encoding="ascii")
-    assert running_labs._against_us() == [("user.max_user_namespaces", "10000")]
+    assert running_labs._forbidding_settings() == [("user.max_user_namespaces", "10000")]
 
 
 def test_a_process_of_the_same_number_is_not_the_lab(state: Path, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_process_of_the_same_number_is_not_the_lab(state: Path, tmp_path: Path
     other = subprocess.Popen(["sleep", "60"])
     try:
         stale = replace(
-            known("old", tmp_path), pid=other.pid, ticks=running_labs._ticks(Path(f"/proc/{other.pid}")) - 1
+            known("old", tmp_path), pid=other.pid, ticks=running_labs._start_ticks(Path(f"/proc/{other.pid}")) - 1
         )
         stale.save()
         with (state / "old.lock").open("w") as lock:
@@ -190,10 +190,10 @@ def test_a_process_of_the_same_number_is_not_the_lab(state: Path, tmp_path: Path
 def test_another_lab_cannot_be_meant_from_within_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running_labs, "in_lab", lambda: True)
     monkeypatch.setattr(Lab, "attach", staticmethod(lambda: SimpleNamespace(name="one")))
-    assert running_labs.inside(None)
-    assert running_labs.inside("one")
+    assert running_labs.runs_inside(None)
+    assert running_labs.runs_inside("one")
     with pytest.raises(RackgateError, match="--lab two: this runs in lab 'one'"):
-        running_labs.inside("two")
+        running_labs.runs_inside("two")
 
 
 # Processes that a state file names.
@@ -230,7 +230,7 @@ def test_a_process_that_does_not_hold_the_lock_is_neither_entered_nor_killed(
         with pytest.raises(RackgateError, match="no lab 't' runs"):
             running_labs.find("t")
         with pytest.raises(RackgateError, match="lab t has ended"):
-            running_labs.enter(lab, ["touch", str(state / "entered")])
+            running_labs.run_inside(lab, ["touch", str(state / "entered")])
         if locked != "for reading":
             with pytest.raises(RackgateError, match="lab t to be gone"):
                 running_labs.down(lab)
@@ -248,7 +248,7 @@ def test_another_user_s_process_is_neither_entered_nor_killed(state: Path, monke
         wait_for(lambda: f"Uid:\t{SOMEBODY}\t" in status.read_text(), what="setpriv", timeout_s=10)
         assert not lab.runs
         with pytest.raises(RackgateError, match="lab t has ended"):
-            running_labs.enter(lab, ["true"])
+            running_labs.run_inside(lab, ["true"])
         with pytest.raises(RackgateError, match="lab t to be gone"):
             running_labs.down(lab)
         assert alive(pid)
@@ -263,7 +263,7 @@ def test_a_command_enters_the_namespaces_of_the_process_that_holds_the_lock(
         pid = int(wait_for(lambda: children.read_text().split(), what="a child", timeout_s=10)[0])
         lab = of_process(pid, state)
         assert lab.runs
-        assert running_labs.enter(lab, ["sh", "-c", "readlink /proc/$1/ns/net; exit 3", "sh", str(pid)]) == 3
+        assert running_labs.run_inside(lab, ["sh", "-c", "readlink /proc/$1/ns/net; exit 3", "sh", str(pid)]) == 3
         there, here = (str(Path(f"/proc/{one}/ns/net").readlink()) for one in (pid, "self"))
         assert capfd.readouterr().out.strip() == there != here
 
@@ -273,7 +273,7 @@ def test_a_lab_whose_lock_file_is_deleted_ends(state: Path) -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     lab: Any = SimpleNamespace(name="t")
     try:
-        with running_labs._taken(state, "t") as lock:
+        with running_labs._locked_name(state, "t") as lock:
             (state / "t.lock").unlink()
             with pytest.raises(RackgateError, match="lab t: its lock file was deleted"):
                 init_process._serve(lab, [], lock)
@@ -325,8 +325,8 @@ def test_a_planted_state_folder_is_refused_by_every_command(folders: Path, how: 
 
 
 def test_the_state_folder_is_made_for_this_user_alone(folders: Path) -> None:
-    assert running_labs._state() == folders / "tmp" / f"rackgate-{os.geteuid()}"
-    assert running_labs._state().stat().st_mode & 0o777 == 0o700
+    assert running_labs._state_folder() == folders / "tmp" / f"rackgate-{os.geteuid()}"
+    assert running_labs._state_folder().stat().st_mode & 0o777 == 0o700
 
 
 def test_a_state_folder_below_one_that_others_can_write_is_refused(
@@ -336,7 +336,7 @@ def test_a_state_folder_below_one_that_others_can_write_is_refused(
     (tmp_path / "shared").chmod(0o777)
     monkeypatch.setenv("RACKGATE_STATE", str(tmp_path / "shared" / "state"))
     with pytest.raises(RackgateError, match=r"other users can write .*/shared .mode 0777"):
-        running_labs._state()
+        running_labs._state_folder()
 
 
 @pytest.mark.parametrize("given", [True, False])
@@ -347,14 +347,17 @@ def test_the_runtime_folder_is_taken_where_there_is_one(
     if given:
         own = folders / "session"
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(own))
-    fallback = running_labs._state()
+    fallback = running_labs._state_folder()
     assert fallback.parent == folders / "tmp"
     own.mkdir(mode=0o700)
-    assert running_labs._state() == own / "rackgate"
+    assert running_labs._state_folder() == own / "rackgate"
     # a lab of before the login is found, too
     known("old", fallback).save()
     known("new", own / "rackgate").save()
-    assert [(lab.name, lab.state) for lab in running_labs.known()] == [("new", own / "rackgate"), ("old", fallback)]
+    assert [(lab.name, lab.state) for lab in running_labs.recorded_labs()] == [
+        ("new", own / "rackgate"),
+        ("old", fallback),
+    ]
 
 
 @pytest.mark.parametrize("how", ["link", "0755", "0777", "0710", pytest.param("owner", marks=as_root)])
@@ -365,7 +368,7 @@ def test_a_runtime_folder_that_others_can_enter_is_refused(
     own = planted(folders / "run-user" / (str(os.geteuid()) if not given else "session"), how)
     if given:
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(own))
-    for call in (running_labs._state, running_labs.known):
+    for call in (running_labs._state_folder, running_labs.recorded_labs):
         with pytest.raises(RackgateError, match="set RACKGATE_STATE to a folder of yours") as caught:
             call()
         assert str(own) in str(caught.value)
@@ -377,20 +380,20 @@ def test_a_folder_that_somebody_planted_in_tmp_hides_no_lab_of_the_runtime_folde
     own = folders / "session"
     own.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(own))
-    known("mine", running_labs._state()).save()
+    known("mine", running_labs._state_folder()).save()
     folder = planted(folders / "tmp" / f"rackgate-{os.geteuid()}", "0777")
-    found, problems = running_labs.survey()
+    found, problems = running_labs.list_labs()
     assert [lab.name for lab in found] == ["mine"]
     assert [str(folder) in problem for problem in problems] == [True]
 
 
 def test_a_name_is_taken_in_all_folders(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fallback = running_labs._state()
+    fallback = running_labs._state_folder()
     with process_with(fallback / "t.lock") as pid:
         of_process(pid, fallback)
         (folders / "session").mkdir(mode=0o700)
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(folders / "session"))
-        plan = running_labs.Plan("t", folders / "t.toml", folders / "run", "", "", "", False)
+        plan = running_labs.LabSetup("t", folders / "t.toml", folders / "run", "", "", "", False)
         with pytest.raises(RackgateError, match="lab 't' runs already"):
             running_labs.up(plan, lambda *_: None)
 
@@ -421,7 +424,7 @@ def test_a_planted_state_file_is_named_in_a_line_and_not_used(state: Path, how: 
             os.chown(lab.file, SOMEBODY, -1)
         else:
             PLANTED[how](lab.file)
-        assert running_labs.known() == ()
+        assert running_labs.recorded_labs() == ()
         (line,) = lines_of_status()
         assert line.startswith(f"{state}/t.json: ")
         done = CliRunner().invoke(app, ["lab", "down", "--all"])
@@ -455,30 +458,30 @@ GOOD = {"name": "t", "pid": 1, "user": True, "way": "w", "topology": "t", "stock
 )
 def test_a_damaged_state_file_is_named_in_a_line_and_not_used(state: Path, text: str) -> None:
     (state / "t.json").write_text(text, encoding="utf-8")
-    assert running_labs.known() == ()
+    assert running_labs.recorded_labs() == ()
     (line,) = lines_of_status()
     assert line.startswith(f"{state}/t.json: ")
     assert line.isprintable()
     with pytest.raises(RackgateError, match=r"no lab runs: .*t\.json: "):
         running_labs.find(None)
     (state / "t.json").write_text(json.dumps(GOOD), encoding="utf-8")
-    assert [lab.name for lab in running_labs.known()] == ["t"]
+    assert [lab.name for lab in running_labs.recorded_labs()] == ["t"]
 
 
 def test_what_no_lab_can_be_called_is_no_state_file(state: Path) -> None:
     for name in ("README.json", ".json", "a b.json"):
         (state / name).write_text("", encoding="utf-8")
     os.close(os.open(os.fsencode(state) + b"/\xff.json", os.O_CREAT))
-    assert running_labs.survey() == ((), ())
+    assert running_labs.list_labs() == ((), ())
 
 
 def test_a_lock_is_not_made_through_a_link(state: Path) -> None:
     target = state / "target"
     (state / "t.lock").symlink_to(target)
-    with pytest.raises(RackgateError, match=r"t\.lock: is a symbolic link"), running_labs._taken(state, "t"):
+    with pytest.raises(RackgateError, match=r"t\.lock: is a symbolic link"), running_labs._locked_name(state, "t"):
         pytest.fail("it was taken")
     assert not target.exists()
-    plan = running_labs.Plan("t", state / "t.toml", state / "run", "", "", "", False)
+    plan = running_labs.LabSetup("t", state / "t.toml", state / "run", "", "", "", False)
     with pytest.raises(RackgateError, match=r"t\.lock: is a symbolic link"):
         running_labs.up(plan, lambda *_: None)
 
@@ -493,7 +496,7 @@ def test_a_lock_file_that_was_deleted_keeps_nobody_out(state: Path, monkeypatch:
         flock(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", deleted_first)
-    with running_labs._taken(state, "t") as descriptor:
+    with running_labs._locked_name(state, "t") as descriptor:
         assert os.path.samestat(os.fstat(descriptor), lock.stat())
 
 

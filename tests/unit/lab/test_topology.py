@@ -231,13 +231,13 @@ def test_a_link_that_cannot_be_made_is_told_with_file_and_key(tmp_path: Path, wi
     plain, jitter = GOOD.replace("rtt_ms = 2", "rtt_ms = 0"), GOOD.replace("rtt_ms = 2", "rtt_ms = 3\njitter_ms = 1.5")
     assert GOOD not in (plain, jitter)
     with pytest.raises(RackgateError, match=r"t\.toml: link a-b: jitter_ms = 1\.5 can't be given here"):
-        link_emulation.check(load(tmp_path, jitter), file, ("unshare",))
-    link_emulation.check(load(tmp_path, GOOD), file, ("unshare",))
+        link_emulation.check_links(load(tmp_path, jitter), file, ("unshare",))
+    link_emulation.check_links(load(tmp_path, GOOD), file, ("unshare",))
     without_netem.unlink()
     with pytest.raises(RackgateError, match=r"No such file or directory\), and links with delay.*'modprobe tun'"):
-        link_emulation.check(load(tmp_path, GOOD), file, ("unshare",))
+        link_emulation.check_links(load(tmp_path, GOOD), file, ("unshare",))
     # where no link needs it, nobody asks for it
-    link_emulation.check(load(tmp_path, plain), file, ("unshare",))
+    link_emulation.check_links(load(tmp_path, plain), file, ("unshare",))
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_a_wire_gets_an_odd_delay_in_one_direction_and_varies_as_much_up_as_down
     assert link_emulation.wire_commands(Quality(6, 1)) == ["delay LR3.5+1.5", "delay RL3+0", "loss 0"]
     assert link_emulation.wire_commands(Quality(2)) == ["delay LR2+0", "delay RL0+0", "loss 0"]
     assert link_emulation.wire_commands(Quality()) == ["delay LR0+0", "delay RL0+0", "loss 0"]
-    assert link_emulation.netem_words(Quality(5, 3, 0.5))[2:] == ["delay", "2.5ms", "1.5ms", "loss", "0.5%"]
+    assert link_emulation.netem_arguments(Quality(5, 3, 0.5))[2:] == ["delay", "2.5ms", "1.5ms", "loss", "0.5%"]
 
 
 @pytest.mark.parametrize("rtt_ms", range(2, 12))
@@ -294,10 +294,10 @@ def test_qualities_one_after_the_other() -> None:
 
 def test_ping_output_is_read() -> None:
     text = "\n".join(f"64 bytes from 10.77.1.10: icmp_seq={i} ttl=62 time={t} ms" for i, t in enumerate((3, 1, 2)))
-    found = echo.parse("clients", "broker-1", 4, text)
+    found = echo.parse_ping("clients", "broker-1", 4, text)
     assert (found.received, found.p50_ms, found.p99_ms, found.max_ms) == (3, 2.0, 3.0, 3.0)
     with pytest.raises(RackgateError, match="no echo"):
-        echo.parse("clients", "broker-1", 4, "4 packets transmitted, 0 received")
+        echo.parse_ping("clients", "broker-1", 4, "4 packets transmitted, 0 received")
 
 
 def test_a_combined_node_is_broker_and_controller(tmp_path: Path) -> None:

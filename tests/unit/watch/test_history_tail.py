@@ -9,16 +9,16 @@ import pytest
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
 from pyhooks.watch import history_tail as record_module
-from pyhooks.watch.cli import target_of
-from pyhooks.watch.history_tail import Record
-from pyhooks.watch.observation import ANY_PARTITION, Produced
+from pyhooks.watch.cli import watched_cluster
+from pyhooks.watch.history_tail import HistoryTail
+from pyhooks.watch.observation import ANY_PARTITION, ProduceCounts
 
 
 def test_counts_and_faults_of_a_growing_history(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
-    followed = Record(history.path)
+    followed = HistoryTail(history.path)
     followed.step()
-    assert (followed.produced, followed.faults, followed.unreadable) == ({}, (), "")
+    assert (followed.produced, followed.faults, followed.problem) == ({}, (), "")
     history.note("probe", "produce", "ok", topic="t", partition=0, offset=5)
     history.note("probe", "produce", "fail", topic="t", partition=None, exception="x.NotEnoughRacksException")
     history.note("probe", "produce", "unknown", topic="t", partition=None)
@@ -28,7 +28,7 @@ def test_counts_and_faults_of_a_growing_history(tmp_path: Path) -> None:
     history.note("fault", "cut-rack", "ok", rack="b", step="proved", probes={"a": False})
     history.note("fault", "pause-broker", "info", rack="a", step="inject", broker=2)
     followed.step()
-    assert followed.produced == {("t", 0): Produced(1, 0, 0), ("t", ANY_PARTITION): Produced(0, 1, 1)}
+    assert followed.produced == {("t", 0): ProduceCounts(1, 0, 0), ("t", ANY_PARTITION): ProduceCounts(0, 1, 1)}
     cut, pause = followed.faults
     assert (cut.op, cut.rack, cut.target, cut.step, cut.proved) == ("cut-rack", "b", "", "proved", True)
     assert cut.injected_ns == begun.mono_ns
@@ -42,13 +42,13 @@ def test_a_line_that_is_not_yet_whole_waits_for_its_rest(tmp_path: Path) -> None
     path = tmp_path / "h.jsonl"
     line = '{"mono_ns":1,"wall_ms":1,"process":"p","op":"produce","outcome":"ok","rack":null,"data":{"topic":"t"}}\n'
     path.write_text(line[:50], encoding="utf-8")
-    followed = Record(path)
+    followed = HistoryTail(path)
     followed.step()
     assert followed.produced == {}
     path.write_text(line + 'rubbish about "op":"produce"\n' + line, encoding="utf-8")
     followed.step()
-    assert followed.produced == {("t", ANY_PARTITION): Produced(2)}
-    assert "1 lines can't be read" in followed.unreadable
+    assert followed.produced == {("t", ANY_PARTITION): ProduceCounts(2)}
+    assert "1 lines can't be read" in followed.problem
 
 
 def test_a_long_history_is_read_in_bounded_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,23 +56,23 @@ def test_a_long_history_is_read_in_bounded_steps(tmp_path: Path, monkeypatch: py
     history = History(tmp_path / "h.jsonl")
     for _ in range(50):
         history.note("probe", "produce", "ok", topic="t", partition=0)
-    followed = Record(history.path)
+    followed = HistoryTail(history.path)
     steps = 0
     while not steps or followed.behind_bytes:
         followed.step()
         steps += 1
     assert steps > 5
-    assert followed.produced == {("t", 0): Produced(50)}
+    assert followed.produced == {("t", 0): ProduceCounts(50)}
 
 
 def test_a_history_that_is_a_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="can't be read"):
-        Record(tmp_path).step()
+        HistoryTail(tmp_path).step()
 
 
 def test_without_a_lab_a_cluster_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RACKGATE_LAB", raising=False)
     with pytest.raises(RackgateError, match="not inside a lab"):
-        target_of(None, None)
-    target = target_of("h:1", None)
+        watched_cluster(None, None)
+    target = watched_cluster("h:1", None)
     assert (target.bootstrap, target.sources, target.history) == ("h:1", (), None)

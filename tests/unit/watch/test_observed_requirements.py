@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from pyhooks.watch.collector import _rules
-from pyhooks.watch.observation import Rules
+from pyhooks.watch.collector import _parse_requirements
+from pyhooks.watch.observation import TopicRequirements
 
 
 @dataclass(frozen=True)
@@ -22,18 +22,22 @@ def told(replicas: str | None, racks: str | None) -> dict[str, Entry]:
 
 
 def test_numbers_are_taken() -> None:
-    assert _rules(told("2", "3")) == Rules(2, 3)
-    assert _rules({"min.insync.replicas": Entry("2")}) == _rules(told("2", None)) == Rules(2, None)
+    assert _parse_requirements(told("2", "3")) == TopicRequirements(2, 3)
+    assert (
+        _parse_requirements({"min.insync.replicas": Entry("2")})
+        == _parse_requirements(told("2", None))
+        == TopicRequirements(2, None)
+    )
 
 
 @pytest.mark.parametrize("value", ["abc", "-3", "0", "", "2.0"])
 def test_what_is_no_number_is_named(value: str) -> None:
     with pytest.raises(ValueError, match=r"min\.insync\.replicas="):
-        _rules(told(value, "1"))
+        _parse_requirements(told(value, "1"))
     with pytest.raises(ValueError, match=r"min\.insync\.racks="):
-        _rules(told("1", value))
+        _parse_requirements(told("1", value))
 
 
 def test_a_topic_without_the_setting_is_unknown() -> None:
     with pytest.raises(ValueError, match="no min"):
-        _rules({})
+        _parse_requirements({})

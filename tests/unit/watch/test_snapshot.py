@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 
 from pyhooks.lab.running_cluster import ProcessState
 from pyhooks.watch.document import as_json, document
-from pyhooks.watch.observation import ANY_PARTITION, BrokerMetrics, FaultSeen, Observation, Produced, Rules
-from pyhooks.watch.snapshot import snapshot
-from pyhooks.watch.states import Outcomes, PartitionState, Snapshot
+from pyhooks.watch.observation import (
+    ANY_PARTITION,
+    BrokerMetrics,
+    FaultObservation,
+    Observation,
+    ProduceCounts,
+    TopicRequirements,
+)
+from pyhooks.watch.snapshot import take_snapshot
+from pyhooks.watch.states import OutcomeRates, PartitionSummary, Snapshot
 from watch_observations import SECOND, at, blind
 
 
@@ -21,17 +28,17 @@ def chain(*observations: Observation) -> Snapshot:
     """The snapshot after several observations."""
     last: Snapshot | None = None
     for one in observations:
-        last = snapshot(one, last)
+        last = take_snapshot(one, last)
     assert last is not None
     return last
 
 
-def of(shown: Snapshot, topic: str) -> PartitionState:
-    return next(one for one in shown.partitions if one.seen.topic == topic)
+def of(shown: Snapshot, topic: str) -> PartitionSummary:
+    return next(one for one in shown.partitions if one.observed.topic == topic)
 
 
 def test_a_first_look_knows_no_rates_and_no_motion() -> None:
-    shown = snapshot(at(5))
+    shown = take_snapshot(at(5))
     orders = of(shown, "orders")
     assert (orders.motion, orders.hw_per_s, orders.still_s, orders.outcomes) == ("unknown", None, None, None)
     assert shown.interval_s is None
@@ -50,7 +57,7 @@ def test_a_healthy_cluster() -> None:
     assert {one.level for one in shown.partitions} == {"ok"}
     assert [one.state for one in shown.brokers] == ["up"] * 5
     # internal topics come last
-    assert shown.partitions[-1].seen.topic == "__consumer_offsets"
+    assert shown.partitions[-1].observed.topic == "__consumer_offsets"
 
 
 def test_a_lost_rack() -> None:
@@ -102,10 +109,12 @@ def test_the_same_answer_twice_changes_no_rate() -> None:
 
 def test_records_that_wait_are_a_stall() -> None:
     def stuck(second: float) -> Observation:
-        seen = at(second)
-        metrics = {1: BrokerMetrics(seen.mono_ns, {}, {}, {("orders", 0): {"LogEndOffset": 507, "IsrRackCount": 2}})}
-        partitions = tuple(replace(one, high_watermark=500) for one in seen.partitions)
-        return replace(seen, metrics=metrics, partitions=partitions)
+        observed = at(second)
+        metrics = {
+            1: BrokerMetrics(observed.mono_ns, {}, {}, {("orders", 0): {"LogEndOffset": 507, "IsrRackCount": 2}})
+        }
+        partitions = tuple(replace(one, high_watermark=500) for one in observed.partitions)
+        return replace(observed, metrics=metrics, partitions=partitions)
 
     orders = of(chain(stuck(1), stuck(2)), "orders")
     # followers fetch all the time: a moment is no stall
@@ -124,7 +133,7 @@ def test_a_high_watermark_that_goes_back_is_told() -> None:
 
 def test_acks_with_too_few_racks_are_told_if_the_isr_stayed_so() -> None:
     def acked(second: float, ok: int) -> Observation:
-        return replace(at(second, lost=True), produced={("orders", 0): Produced(ok)})
+        return replace(at(second, lost=True), produced={("orders", 0): ProduceCounts(ok)})
 
     once = chain(acked(11, 0), acked(12, 9))
     assert of(once, "orders").verdict == "refusing: 1 of 2 racks", "the ISR may have been larger at that moment"
@@ -134,44 +143,50 @@ def test_acks_with_too_few_racks_are_told_if_the_isr_stayed_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "replicas", "isr", "expected"),
+    ("requirements", "replicas", "isr", "expected"),
     [
-        (Rules(2, 2), (1, 2, 3), (1,), ("down", "refusing: 1 of 2 racks, 1 of 2 replicas")),
-        (Rules(2, 1), (1, 2, 3), (1,), ("down", "refusing: 1 of 2 replicas")),
-        (Rules(1, 2), (1, 2), (1, 2), ("down", "refusing: placed in 1 of 2 racks")),
-        (Rules(3, 3), (1,), (1,), ("ok", "ok")),
-        (Rules(1, None), (1, 3), (1,), ("risk", "rack a alone acks")),
-        (Rules(1, None), (1, 2), (1,), ("warn", "1 of 2 in sync")),
-        (Rules(1, 2), (1, 3, 5), (1, 3, 5), ("ok", "ok")),
-        (Rules(1, 2), (1, 9), (1, 9), ("unknown", "the rack of a replica is not known")),
+        (TopicRequirements(2, 2), (1, 2, 3), (1,), ("down", "refusing: 1 of 2 racks, 1 of 2 replicas")),
+        (TopicRequirements(2, 1), (1, 2, 3), (1,), ("down", "refusing: 1 of 2 replicas")),
+        (TopicRequirements(1, 2), (1, 2), (1, 2), ("down", "refusing: placed in 1 of 2 racks")),
+        (TopicRequirements(3, 3), (1,), (1,), ("ok", "ok")),
+        (TopicRequirements(1, None), (1, 3), (1,), ("risk", "rack a alone acks")),
+        (TopicRequirements(1, None), (1, 2), (1,), ("warn", "1 of 2 in sync")),
+        (TopicRequirements(1, 2), (1, 3, 5), (1, 3, 5), ("ok", "ok")),
+        (TopicRequirements(1, 2), (1, 9), (1, 9), ("unknown", "the rack of a replica is not known")),
     ],
 )
-def test_verdicts(rules: Rules, replicas: tuple[int, ...], isr: tuple[int, ...], expected: tuple[str, str]) -> None:
-    seen = at(5)
-    partition = replace(seen.partitions[0], replicas=replicas, isr=isr, leader=1)
-    shown = snapshot(replace(seen, partitions=(partition,), rules={partition.topic: rules}, metrics={}))
+def test_verdicts(
+    requirements: TopicRequirements, replicas: tuple[int, ...], isr: tuple[int, ...], expected: tuple[str, str]
+) -> None:
+    observed = at(5)
+    partition = replace(observed.partitions[0], replicas=replicas, isr=isr, leader=1)
+    shown = take_snapshot(
+        replace(observed, partitions=(partition,), requirements={partition.topic: requirements}, metrics={})
+    )
     assert (shown.partitions[0].level, shown.partitions[0].verdict) == expected
 
 
 @pytest.mark.parametrize(
-    ("rules", "isr", "expected", "isr_racks"),
+    ("requirements", "isr", "expected", "isr_racks"),
     [
         # brokers 1 and 2 have no rack, 3 is in b, 5 in c
-        (Rules(1, 2), (1, 3), ("down", "refusing: 1 of 2 racks"), 1),
-        (Rules(1, 2), (1, 2), ("down", "refusing: 0 of 2 racks"), 0),
-        (Rules(1, 2), (1, 3, 5), ("warn", "3 of 4 in sync, no rack to spare"), 2),
-        (Rules(2, 1), (1, 2), ("risk", "brokers without a rack alone ack"), 0),
-        (Rules(2, 1), (1, 3), ("risk", "rack b alone acks"), 1),
+        (TopicRequirements(1, 2), (1, 3), ("down", "refusing: 1 of 2 racks"), 1),
+        (TopicRequirements(1, 2), (1, 2), ("down", "refusing: 0 of 2 racks"), 0),
+        (TopicRequirements(1, 2), (1, 3, 5), ("warn", "3 of 4 in sync, no rack to spare"), 2),
+        (TopicRequirements(2, 1), (1, 2), ("risk", "brokers without a rack alone ack"), 0),
+        (TopicRequirements(2, 1), (1, 3), ("risk", "rack b alone acks"), 1),
     ],
 )
 def test_brokers_without_a_rack_count_for_none(
-    rules: Rules, isr: tuple[int, ...], expected: tuple[str, str], isr_racks: int
+    requirements: TopicRequirements, isr: tuple[int, ...], expected: tuple[str, str], isr_racks: int
 ) -> None:
-    seen = at(5)
-    brokers = tuple(replace(one, rack="" if one.broker in (1, 2) else one.rack) for one in seen.brokers)
-    partition = replace(seen.partitions[0], replicas=(1, 2, 3, 5), isr=isr, leader=1)
-    shown = snapshot(
-        replace(seen, brokers=brokers, partitions=(partition,), rules={partition.topic: rules}, metrics={})
+    observed = at(5)
+    brokers = tuple(replace(one, rack="" if one.broker in (1, 2) else one.rack) for one in observed.brokers)
+    partition = replace(observed.partitions[0], replicas=(1, 2, 3, 5), isr=isr, leader=1)
+    shown = take_snapshot(
+        replace(
+            observed, brokers=brokers, partitions=(partition,), requirements={partition.topic: requirements}, metrics={}
+        )
     ).partitions[0]
     assert (shown.level, shown.verdict, shown.isr_racks) == (*expected, isr_racks)
 
@@ -179,35 +194,37 @@ def test_brokers_without_a_rack_count_for_none(
 @pytest.mark.parametrize(
     ("enforced", "rules", "isr", "expected"),
     [
-        (False, Rules(1, 2), (1, 3), ("warn", "R=2 is not enforced")),
-        (False, Rules(1, 2), (1,), ("risk", "rack a alone acks, R=2 is not enforced")),
-        (False, Rules(2, 2), (1,), ("down", "refusing: 1 of 2 replicas")),
-        (False, Rules(1, 1), (1, 3), ("ok", "ok")),
-        (False, Rules(1, None), (1, 3), ("ok", "ok")),
-        (None, Rules(1, 2), (1, 3), ("ok", "ok, no rack to spare")),
-        (None, Rules(1, 2), (1,), ("unknown", "1 of 2 racks, not known if enforced")),
-        (None, Rules(2, 2), (1,), ("down", "refusing: 1 of 2 replicas")),
-        (None, Rules(1, None), (1,), ("risk", "rack a alone acks")),
-        (True, Rules(1, 2), (1,), ("down", "refusing: 1 of 2 racks")),
+        (False, TopicRequirements(1, 2), (1, 3), ("warn", "R=2 is not enforced")),
+        (False, TopicRequirements(1, 2), (1,), ("risk", "rack a alone acks, R=2 is not enforced")),
+        (False, TopicRequirements(2, 2), (1,), ("down", "refusing: 1 of 2 replicas")),
+        (False, TopicRequirements(1, 1), (1, 3), ("ok", "ok")),
+        (False, TopicRequirements(1, None), (1, 3), ("ok", "ok")),
+        (None, TopicRequirements(1, 2), (1, 3), ("ok", "ok, no rack to spare")),
+        (None, TopicRequirements(1, 2), (1,), ("unknown", "1 of 2 racks, not known if enforced")),
+        (None, TopicRequirements(2, 2), (1,), ("down", "refusing: 1 of 2 replicas")),
+        (None, TopicRequirements(1, None), (1,), ("risk", "rack a alone acks")),
+        (True, TopicRequirements(1, 2), (1,), ("down", "refusing: 1 of 2 racks")),
     ],
 )
 def test_racks_count_where_they_are_enforced(
-    enforced: bool | None, rules: Rules, isr: tuple[int, ...], expected: tuple[str, str]
+    enforced: bool | None, rules: TopicRequirements, isr: tuple[int, ...], expected: tuple[str, str]
 ) -> None:
-    seen = at(5)
-    partition = replace(seen.partitions[0], replicas=(1, 3), isr=isr, leader=1)
-    changed = replace(seen, partitions=(partition,), rules={partition.topic: rules}, metrics={})
-    shown = snapshot(replace(changed, racks_enforced=enforced))
+    observed = at(5)
+    partition = replace(observed.partitions[0], replicas=(1, 3), isr=isr, leader=1)
+    changed = replace(observed, partitions=(partition,), requirements={partition.topic: rules}, metrics={})
+    shown = take_snapshot(replace(changed, racks_enforced=enforced))
     assert (shown.partitions[0].level, shown.partitions[0].verdict) == expected
     if enforced is False and rules.min_racks is not None:
         assert shown.partitions[0].min_racks == 1
-        assert shown.partitions[0].short_looks == int(len(isr) < rules.min_replicas), "acks are no hole in the gate"
+        assert shown.partitions[0].short_observations == int(len(isr) < rules.min_replicas), (
+            "acks are no hole in the gate"
+        )
     assert document(shown)["racks_enforced"] is enforced
 
 
 def test_without_the_feature_an_ack_in_one_rack_is_told_as_what_it_is() -> None:
     def acked(second: float, ok: int) -> Observation:
-        return replace(at(second, lost=True), produced={("orders", 0): Produced(ok)}, racks_enforced=False)
+        return replace(at(second, lost=True), produced={("orders", 0): ProduceCounts(ok)}, racks_enforced=False)
 
     shown = chain(*(acked(second, second) for second in (11, 12, 13, 14)))
     assert (of(shown, "orders").level, of(shown, "orders").verdict) == (
@@ -219,9 +236,9 @@ def test_without_the_feature_an_ack_in_one_rack_is_told_as_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"listed": True, "answers": True}, "up"),
-        ({"listed": True, "answers": None}, "up"),
-        ({"listed": True, "answers": False}, "mute"),
+        ({"listed": True, "responds": True}, "up"),
+        ({"listed": True, "responds": None}, "up"),
+        ({"listed": True, "responds": False}, "mute"),
         ({"listed": False, "process": "up"}, "fenced"),
         ({"listed": False, "process": None}, "gone"),
         ({"listed": True, "process": "paused"}, "paused"),
@@ -230,30 +247,30 @@ def test_without_the_feature_an_ack_in_one_rack_is_told_as_what_it_is() -> None:
     ],
 )
 def test_states_of_a_broker(changes: dict[str, bool | str | None], expected: str) -> None:
-    seen = at(5)
-    first = replace(seen.brokers[0], **changes)  # type: ignore[arg-type]
-    shown = snapshot(replace(seen, brokers=(first, *seen.brokers[1:])))
+    observed = at(5)
+    first = replace(observed.brokers[0], **changes)  # type: ignore[arg-type]
+    shown = take_snapshot(replace(observed, brokers=(first, *observed.brokers[1:])))
     assert next(one.state for one in shown.brokers if one.broker == 1) == expected
 
 
 def test_a_leader_that_is_away_is_worse_than_what_its_isr_says() -> None:
-    seen = at(5)
+    observed = at(5)
     states: tuple[ProcessState, ...] = ("down", "paused")
     for state in states:
-        first = replace(seen.brokers[0], process=state)
-        shown = snapshot(replace(seen, brokers=(first, *seen.brokers[1:])))
+        first = replace(observed.brokers[0], process=state)
+        shown = take_snapshot(replace(observed, brokers=(first, *observed.brokers[1:])))
         assert (of(shown, "orders").level, of(shown, "orders").verdict) == ("down", f"offline: leader 1 is {state}")
-    mute = replace(seen.brokers[0], answers=False)
-    assert of(snapshot(replace(seen, brokers=(mute, *seen.brokers[1:]))), "orders").level == "unknown"
-    none = tuple(replace(one, leader=-1) for one in seen.partitions)
-    assert of(snapshot(replace(seen, partitions=none)), "orders").verdict == "offline: no leader"
+    mute = replace(observed.brokers[0], responds=False)
+    assert of(take_snapshot(replace(observed, brokers=(mute, *observed.brokers[1:]))), "orders").level == "unknown"
+    none = tuple(replace(one, leader=-1) for one in observed.partitions)
+    assert of(take_snapshot(replace(observed, partitions=none)), "orders").verdict == "offline: no leader"
 
 
 def test_the_leader_s_own_count_of_racks_is_compared_for_a_while() -> None:
     def odd(second: float) -> Observation:
-        seen = at(second)
-        metrics = {1: BrokerMetrics(seen.mono_ns, {}, {}, {("orders", 0): {"IsrRackCount": 1}})}
-        return replace(seen, metrics=metrics)
+        observed = at(second)
+        metrics = {1: BrokerMetrics(observed.mono_ns, {}, {}, {("orders", 0): {"IsrRackCount": 1}})}
+        return replace(observed, metrics=metrics)
 
     orders = of(chain(odd(5), odd(6)), "orders")
     assert (orders.leader_racks, orders.level) == (1, "ok"), "while the ISR changes, one is told before the other"
@@ -264,13 +281,16 @@ def test_the_leader_s_own_count_of_racks_is_compared_for_a_while() -> None:
 
 def test_refusals_of_a_topic_with_several_partitions_are_the_topic_s() -> None:
     def two(second: float) -> Observation:
-        seen = at(second)
-        more = replace(seen.partitions[0], partition=1)
-        counts = {("orders", 0): Produced(int(second)), ("orders", ANY_PARTITION): Produced(0, int(second * 2))}
-        return replace(seen, partitions=(*seen.partitions, more), produced=counts)
+        observed = at(second)
+        more = replace(observed.partitions[0], partition=1)
+        counts = {
+            ("orders", 0): ProduceCounts(int(second)),
+            ("orders", ANY_PARTITION): ProduceCounts(0, int(second * 2)),
+        }
+        return replace(observed, partitions=(*observed.partitions, more), produced=counts)
 
-    found = [one.outcomes for one in chain(two(5), two(6)).partitions if one.seen.topic == "orders"]
-    assert found == [Outcomes(1, 2, 0, whole_topic=True), Outcomes(0, 2, 0, whole_topic=True)]
+    found = [one.outcomes for one in chain(two(5), two(6)).partitions if one.observed.topic == "orders"]
+    assert found == [OutcomeRates(1, 2, 0, whole_topic=True), OutcomeRates(0, 2, 0, whole_topic=True)]
 
 
 @pytest.mark.parametrize(
@@ -287,16 +307,16 @@ def test_refusals_of_a_topic_with_several_partitions_are_the_topic_s() -> None:
     ],
 )
 def test_states_of_a_fault(step: str, proved: bool | None, expected: list[str]) -> None:
-    seen = at(20)
-    fault = FaultSeen("cut-rack", "b", "", step, proved, 10 * SECOND, 15 * SECOND)
-    assert [one.state for one in snapshot(replace(seen, faults=(fault,))).faults] == expected
+    observed = at(20)
+    fault = FaultObservation("cut-rack", "b", "", step, proved, 10 * SECOND, 15 * SECOND)
+    assert [one.state for one in take_snapshot(replace(observed, faults=(fault,))).faults] == expected
 
 
 def test_faults_that_are_over_go_away() -> None:
-    seen = at(400)
-    over = FaultSeen("cut-rack", "b", "", "healed", True, 10 * SECOND, 15 * SECOND)
-    torn = FaultSeen("kill-rack", "a", "", "heal", None, 10 * SECOND, 15 * SECOND)
-    assert snapshot(replace(seen, faults=(over, torn))).faults == ()
+    observed = at(400)
+    over = FaultObservation("cut-rack", "b", "", "healed", True, 10 * SECOND, 15 * SECOND)
+    torn = FaultObservation("kill-rack", "a", "", "heal", None, 10 * SECOND, 15 * SECOND)
+    assert take_snapshot(replace(observed, faults=(over, torn))).faults == ()
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1000)), min_size=2, max_size=20))
@@ -305,10 +325,10 @@ def test_rates_are_never_negative_and_counters_may_begin_again(steps: list[tuple
     now_ns = 0
     for pause, value in steps:
         now_ns += pause * SECOND
-        seen = replace(at(1), mono_ns=now_ns)
+        observed = replace(at(1), mono_ns=now_ns)
         metrics = {1: BrokerMetrics(now_ns, {"MessagesInPerSec.Count": value, "RackCheckFailureRate.Count": value})}
-        partitions = tuple(replace(one, high_watermark=value, asked_ns=now_ns) for one in seen.partitions)
-        shown = snapshot(replace(seen, metrics=metrics, partitions=partitions), shown)
+        partitions = tuple(replace(one, high_watermark=value, requested_ns=now_ns) for one in observed.partitions)
+        shown = take_snapshot(replace(observed, metrics=metrics, partitions=partitions), shown)
         rates = [shown.brokers[0].messages_in_per_s, shown.gate.rack_failures_per_s, of(shown, "orders").hw_per_s]
         assert all(rate is None or rate >= 0 for rate in rates)
         still_s = of(shown, "orders").still_s

@@ -9,10 +9,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from pyhooks.watch.observation import FaultSeen, Rules
-from pyhooks.watch.snapshot import snapshot
+from pyhooks.watch.observation import FaultObservation, TopicRequirements
+from pyhooks.watch.snapshot import take_snapshot
 from pyhooks.watch.states import Snapshot
-from pyhooks.watch.view import number, rack_tags, render, span
+from pyhooks.watch.view import duration, number, rack_tags, render
 from watch_observations import at, blind
 
 SIZES = [(80, 24), (100, 30), (160, 50), (60, 20)]
@@ -27,32 +27,34 @@ def lines(shown: Snapshot, width: int, height: int | None) -> list[str]:
 def outage() -> Snapshot:
     shown: Snapshot | None = None
     for one in (at(9), at(10), at(11, lost=True), at(12, lost=True), at(13, lost=True), at(14, lost=True)):
-        shown = snapshot(one, shown)
+        shown = take_snapshot(one, shown)
     assert shown is not None
     return shown
 
 
 def many(partitions: int, racks: int = 3, brokers: int = 60) -> Snapshot:
     """A large cluster in which every tenth partition refuses."""
-    seen = at(5)
-    template = seen.partitions[0]
+    observed = at(5)
+    template = observed.partitions[0]
     found = [
         replace(template, topic=f"topic-with-a-long-name-{index // 10}", partition=index % 10)
         for index in range(partitions)
     ]
     found = [replace(one, isr=(1,)) if one.partition == 3 else one for one in found]
     members = [
-        replace(seen.brokers[0], broker=index, rack=f"eu-west-{index % racks}{'abcdefghijkl'[index % racks]}")
+        replace(observed.brokers[0], broker=index, rack=f"eu-west-{index % racks}{'abcdefghijkl'[index % racks]}")
         for index in range(1, brokers + 1)
     ]
-    rules = {one.topic: Rules(1, 2) for one in found}
-    changed = replace(seen, partitions=tuple(found), brokers=tuple(members), rules=rules, produced=None)
-    return snapshot(changed)
+    requirements = {one.topic: TopicRequirements(1, 2) for one in found}
+    changed = replace(
+        observed, partitions=tuple(found), brokers=tuple(members), requirements=requirements, produced=None
+    )
+    return take_snapshot(changed)
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_frames_fit(width: int, height: int) -> None:
-    for shown in (outage(), snapshot(blind(5)), many(1000), many(1000, racks=9), snapshot(at(1))):
+    for shown in (outage(), take_snapshot(blind(5)), many(1000), many(1000, racks=9), take_snapshot(at(1))):
         found = lines(shown, width, height)
         assert len(found) <= height
         assert max(map(cell_len, found)) <= width
@@ -91,7 +93,7 @@ def test_members_of_the_isr_have_their_rack_s_colour() -> None:
 
 
 def test_what_is_unknown_is_a_question_mark() -> None:
-    shown = snapshot(blind(12), snapshot(at(5), snapshot(at(4))))
+    shown = take_snapshot(blind(12), take_snapshot(at(5), take_snapshot(at(4))))
     text = "\n".join(lines(shown, 80, 24))
     assert "? orders-0     ? 1a? 2a? 3b? ?/2 ?/1 ? was 500" in text
     assert "? metadata: no answer for 7 s" in text
@@ -114,7 +116,7 @@ def test_many_brokers_are_counted_those_that_are_not_up_first() -> None:
     brokers = tuple(
         replace(one, listed=False, process=None) if one.broker == 31 else one for one in shown.observation.brokers
     )
-    text = "\n".join(lines(snapshot(replace(shown.observation, brokers=brokers)), 80, 24))
+    text = "\n".join(lines(take_snapshot(replace(shown.observation, brokers=brokers)), 80, 24))
     assert "31 GONE" in text
     assert "+ 15 up" in text
     assert "(b)" in text, "a rack's short name is told in its title"
@@ -125,8 +127,8 @@ def test_many_racks_are_lines_the_troubled_first() -> None:
     brokers = tuple(
         replace(one, listed=False, process=None) if one.broker in (7, 16) else one for one in shown.observation.brokers
     )
-    fault = FaultSeen("cut-rack", "eu-west-7h", "", "proved", True, 0, 0)
-    found = lines(snapshot(replace(shown.observation, brokers=brokers, faults=(fault,))), 60, 20)
+    fault = FaultObservation("cut-rack", "eu-west-7h", "", "proved", True, 0, 0)
+    found = lines(take_snapshot(replace(shown.observation, brokers=brokers, faults=(fault,))), 60, 20)
     assert found[2].startswith("rack eu-west-7h  4 up  GONE 7 16   cut-rack 5s")
     assert found[7].startswith("+ 4 racks, 4 of them all up")
 
@@ -150,21 +152,21 @@ def test_numbers_and_spans_are_short() -> None:
     values = {0: "0", 3.04: "3.0", 12.4: "12", 9999: "9999", 10000: "10.0k", 123_456: "123k", 2.5e6: "2.5M"}
     assert {value: number(value) for value in values} == values
     assert number(None) == "?"
-    assert [span(one) for one in (0.2, 99, 150, 7200, 400_000, None)] == ["0s", "99s", "2m", "2h", "5d", "?"]
+    assert [duration(one) for one in (0.2, 99, 150, 7200, 400_000, None)] == ["0s", "99s", "2m", "2h", "5d", "?"]
 
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_names_are_shown_literally(width: int) -> None:
     odd = "[/x]\x1b[2J‮\n"
-    seen = at(11, lost=True)
-    seen = replace(
-        seen,
+    observed = at(11, lost=True)
+    observed = replace(
+        observed,
         cluster=odd,
-        brokers=tuple(replace(one, rack=f"{one.rack}{odd}") for one in seen.brokers),
-        partitions=tuple(replace(one, topic=f"{odd}{one.topic}") for one in seen.partitions),
-        faults=(FaultSeen("kill-rack", odd, odd, "proved", True, 1, 1),),
+        brokers=tuple(replace(one, rack=f"{one.rack}{odd}") for one in observed.brokers),
+        partitions=tuple(replace(one, topic=f"{odd}{one.topic}") for one in observed.partitions),
+        faults=(FaultObservation("kill-rack", odd, odd, "proved", True, 1, 1),),
         problems=(odd,),
     )
-    text = "\n".join(lines(snapshot(seen), width, 60))
+    text = "\n".join(lines(take_snapshot(observed), width, 60))
     assert all(c.isprintable() for c in text.replace("\n", ""))
     assert r"[/x]\x1b[2J\u202e\n" in text

@@ -9,7 +9,7 @@ import pytest
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka import feature_handshake
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
-from pyhooks.watch.collector import Collector, Metadata, Target
+from pyhooks.watch.collector import ClusterMetadata, Collector, WatchedCluster
 
 ON = {ELR_FEATURE: 1, RACKS_FEATURE: 1}
 
@@ -27,11 +27,11 @@ def test_the_first_broker_that_answers_is_asked_again(
         return levels
 
     monkeypatch.setattr(feature_handshake, "finalized", finalized)
-    collector = Collector(Target("t", "nowhere:1"))
+    collector = Collector(WatchedCluster("t", "nowhere:1"))
     assert collector.observe().racks_enforced is None
-    collector._metadata.put(Metadata({1: ("one", 9092), 2: ("two", 9092), 3: ("three", 9092)}, {}), 0)
-    assert collector._ask_features() is enforced
-    assert collector._ask_features() is enforced
+    collector._metadata.put(ClusterMetadata({1: ("one", 9092), 2: ("two", 9092), 3: ("three", 9092)}, {}), 0)
+    assert collector._query_features() is enforced
+    assert collector._query_features() is enforced
     assert asked == ["one", "two", "two"]
 
 
@@ -40,9 +40,9 @@ def test_without_an_answer_it_is_not_known(monkeypatch: pytest.MonkeyPatch) -> N
         raise RackgateError(f"{host}:{port}: no answer to ApiVersions: timed out")
 
     monkeypatch.setattr(feature_handshake, "finalized", finalized)
-    collector = Collector(Target("t", "nowhere:1"))
+    collector = Collector(WatchedCluster("t", "nowhere:1"))
     with pytest.raises(RackgateError, match="not known yet"):
-        collector._ask_features()
-    collector._metadata.put(Metadata({1: ("one", 9092)}, {}), 0)
+        collector._query_features()
+    collector._metadata.put(ClusterMetadata({1: ("one", 9092)}, {}), 0)
     with pytest.raises(RackgateError, match="one:9092: no answer"):
-        collector._ask_features()
+        collector._query_features()

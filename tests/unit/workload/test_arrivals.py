@@ -12,7 +12,7 @@ import pytest
 
 from pyhooks.history.event_log import History
 from pyhooks.workload import arrivals
-from pyhooks.workload.arrivals import follow
+from pyhooks.workload.arrivals import note_arrivals
 
 STEP_NS = 10_000_000
 
@@ -50,7 +50,7 @@ def test_each_record_has_the_moment_at_which_it_came(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(arrivals, "Consumer", lambda _config: broker)
     monkeypatch.setattr("time.monotonic_ns", lambda: broker.now_ns)
     history = History(tmp_path / "history.jsonl")
-    follow("nobody:9092", ["t"], history, broker.ended)
+    note_arrivals("nobody:9092", ["t"], history, broker.ended)
     (event,) = [one for one in history.events() if one.op == "fetched"]
     assert event.data["keys"] == ["k-0", "k-1", "k-2"]
     # not all at once, as one call for many would have had it

@@ -14,9 +14,15 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.outcomes import Acked
 from pyhooks.workload import copier
-from pyhooks.workload.copier import Copying
-from pyhooks.workload.producer_clients import Confluent, Record, Report, Settings, TransactionError
-from pyhooks.workload.producer_plan import Plan
+from pyhooks.workload.copier import CopyRun
+from pyhooks.workload.producer_clients import (
+    ConfluentProducer,
+    ProducerRecord,
+    ProducerSettings,
+    SendResult,
+    TransactionError,
+)
+from pyhooks.workload.producer_plan import ProducerPlan
 
 SIZE = 6
 
@@ -30,7 +36,7 @@ class Cluster:
         self.at = 0
         self.pending: int | None = None
         self.steps: list[str] = []
-        self.copying: Copying | None = None
+        self.copying: CopyRun | None = None
 
     def step(self, name: str, *, lost: bool = False) -> None:
         self.steps.append(name)
@@ -39,21 +45,21 @@ class Cluster:
             raise TransactionError("_TIMED_OUT" if lost else "_STATE", "so")
 
 
-class Client(Confluent):
+class Client(ConfluentProducer):
     """In place of librdkafka's producer."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.reports: list[Report] = []
+        self.reports: list[SendResult] = []
 
     def learn(self, topics: Sequence[str]) -> str:  # noqa: ARG002 - there are no leaders
         return ""
 
-    def send(self, records: Sequence[Record]) -> None:
+    def send(self, records: Sequence[ProducerRecord]) -> None:
         now = time.monotonic_ns()
-        self.reports += [Report(one.token, now, now, Acked(0, one.token)) for one in records]
+        self.reports += [SendResult(one.token, now, now, Acked(0, one.token)) for one in records]
 
-    def take(self, timeout_s: float) -> list[Report]:
+    def take(self, timeout_s: float) -> list[SendResult]:
         time.sleep(min(timeout_s, 0.01))
         taken, self.reports = self.reports, []
         return taken
@@ -126,15 +132,17 @@ class Consumer:
 def copied(monkeypatch: pytest.MonkeyPatch, path: Path, *fails: str) -> tuple[Cluster, list[Event]]:
     cluster = Cluster(*fails)
 
-    def made(_settings: Settings) -> Client:
+    def made(_settings: ProducerSettings) -> Client:
         return Client(cluster)
 
-    monkeypatch.setattr(copier, "Confluent", made)
-    plan = Plan("b:1", ("d",), 1000, seconds=60, mode="transactional", client="confluent", name="copier", run="c")
+    monkeypatch.setattr(copier, "ConfluentProducer", made)
+    plan = ProducerPlan(
+        "b:1", ("d",), 1000, seconds=60, mode="transactional", client="confluent", name="copier", run="c"
+    )
     history = History(path / "h.jsonl")
-    cluster.copying = Copying(plan, history, {"d": 1}, "s", Consumer(cluster), "g")
+    cluster.copying = CopyRun(plan, history, {"d": 1}, "s", Consumer(cluster), "g")
     cluster.copying.run()
-    cluster.copying.copied()
+    cluster.copying.note_committed()
     return cluster, list(history.events())
 
 

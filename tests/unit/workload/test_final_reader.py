@@ -65,7 +65,7 @@ def read(log: Log, path: Path, timeout_s: float = 60.0) -> list[Event]:
         read_id="p", topic="t", partition=0, partitions=1, isolation=final_reader.UNCOMMITTED, begun_ns=5
     )
     history = History(path / "h.jsonl")
-    final_reader._read(cast(Consumer, log), about, history, timeout_s, values=False)
+    final_reader._read_partition(cast(Consumer, log), about, history, timeout_s, values=False)
     return list(history.events())
 
 
@@ -99,7 +99,7 @@ def test_several_readers_share_the_topics_and_tell_what_one_tells(
         yield consumers[-1]
 
     names = [f"t{number}" for number in range(5)]
-    monkeypatch.setattr(final_reader, "consumer_of", consumer_of)
+    monkeypatch.setattr(final_reader, "open_consumer", consumer_of)
     monkeypatch.setattr(final_reader, "_partitions", lambda *_about: 2)
     history = History(tmp_path / "h.jsonl")
     final_reader.read_all("b:1", names, history, readers=readers)
@@ -121,7 +121,7 @@ def test_what_one_of_several_readers_cannot_read_is_told(tmp_path: Path, monkeyp
     def consumer_of(*_about: object, **_more: object) -> Iterator[Log]:
         yield Log(3, 2)
 
-    monkeypatch.setattr(final_reader, "consumer_of", consumer_of)
+    monkeypatch.setattr(final_reader, "open_consumer", consumer_of)
     monkeypatch.setattr(final_reader, "_partitions", partitions)
     history = History(tmp_path / "h.jsonl")
     with pytest.raises(RackgateError, match=r"t0-0: at offset 2 of 3 .*; t1-0: at offset 2"):

@@ -18,8 +18,8 @@ from pyhooks.jvm.consumer import Partition
 from pyhooks.jvm.group_member import Heard, Polled
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.workload import group_members
-from pyhooks.workload.committed_reader import Following
-from pyhooks.workload.group_members import MemberRun, Seat, seats
+from pyhooks.workload.committed_reader import CommittedReader
+from pyhooks.workload.group_members import MemberRun, Membership, parse_memberships
 
 D0, D1 = Partition("d", 0), Partition("d", 1)
 TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
@@ -71,7 +71,7 @@ def driven(
     for name in ("COMMIT_S", "FETCH_S", "PAUSE_S"):
         monkeypatch.setattr(group_members, name, 0.0)
     history = History(tmp_path / "history.jsonl")
-    one = MemberRun(Seat("g", "classic"), "b:1", ["d"], history, "r1")
+    one = MemberRun(Membership("g", "classic"), "b:1", ["d"], history, "r1")
     made[-1].stop = one.stop.set
     one.run()
     return made[-1], list(history.events())
@@ -165,10 +165,10 @@ def test_a_member_that_cannot_leave_in_order_says_so(tmp_path: Path, monkeypatch
 
 
 def test_seats() -> None:
-    assert seats("a:classic,b:consumer") == [Seat("a", "classic"), Seat("b", "consumer")]
+    assert parse_memberships("a:classic,b:consumer") == [Membership("a", "classic"), Membership("b", "consumer")]
     for wrong in ("a", "a:share", ":classic", "a:classic,a:consumer"):
         with pytest.raises(RackgateError, match="--groups"):
-            seats(wrong)
+            parse_memberships(wrong)
 
 
 class Message:
@@ -195,7 +195,7 @@ class Reader:
 
     def __init__(self, gifts: Sequence[Sequence[Message]], end: int | None) -> None:
         self.gifts, self.end = list(gifts), end
-        self.following: Following | None = None
+        self.following: CommittedReader | None = None
 
     def list_topics(self, _topic: str, timeout: float) -> Any:  # noqa: ARG002 - as the real one has it
         return SimpleNamespace(topics={"t": SimpleNamespace(error=None, partitions={0: None})})
@@ -218,7 +218,7 @@ class Reader:
 def following(tmp_path: Path, gifts: Sequence[Sequence[Message]], stable: int | None, end: int) -> list[Event]:
     history = History(tmp_path / "history.jsonl")
     committed = Reader(gifts, stable)
-    committed.following = Following(committed, Reader([], end), history, "r1")
+    committed.following = CommittedReader(committed, Reader([], end), history, "r1")
     committed.following.follow(["t"])
     return list(history.events())
 

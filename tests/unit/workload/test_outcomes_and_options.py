@@ -15,10 +15,12 @@ from pyhooks.history.events import CONFLUENT, PATCHED
 from pyhooks.history.outcomes import ERRORS, Acked, Refused, outcome_of
 from pyhooks.history.record_format import damaged, key_of, parts_of, text_of, value_of
 from pyhooks.workload.producer import OpenRecord, main
-from pyhooks.workload.producer_clients import Record, Report, Settings, make
-from pyhooks.workload.producer_plan import PROBE_PROCESS, Mode, Plan, parse
+from pyhooks.workload.producer_clients import ProducerRecord, ProducerSettings, SendResult, create_client
+from pyhooks.workload.producer_plan import PROBE_PROCESS, ProducerMode, ProducerPlan, parse
 
-PROBE = Plan("b:9092", ("t",), rate_per_s=2, count=3, partitions=1, mode="probe", record_bytes=0, name=PROBE_PROCESS)
+PROBE = ProducerPlan(
+    "b:9092", ("t",), rate_per_s=2, count=3, partitions=1, mode="probe", record_bytes=0, name=PROBE_PROCESS
+)
 MUST = ("--bootstrap", "b:9092", "--topics", "t,u", "--history", "h.jsonl")
 
 
@@ -71,8 +73,8 @@ def test_an_acknowledgement_and_a_full_queue_are_certain(first_only: bool) -> No
 def test_what_a_client_refuses_at_once_was_never_sent() -> None:
     assert outcome_of(Refused("MSG_SIZE_TOO_LARGE", "", False, local=True), first_only=False) == "fail"
     assert outcome_of(Refused("MSG_SIZE_TOO_LARGE", "", False), first_only=False) == "unknown"
-    client = make(CONFLUENT, replace(PROBE, bootstrap="127.0.0.1:1").settings("id"))
-    client.send([Record(7, "t", 0, b"k", b"x" * 2_000_000)])
+    client = create_client(CONFLUENT, replace(PROBE, bootstrap="127.0.0.1:1").settings("id"))
+    client.send([ProducerRecord(7, "t", 0, b"k", b"x" * 2_000_000)])
     (report,) = client.take(0)
     client.close()
     assert isinstance(report.answer, Refused)
@@ -81,7 +83,7 @@ def test_what_a_client_refuses_at_once_was_never_sent() -> None:
 
 def test_events_carry_what_checkers_need() -> None:
     attempt = OpenRecord("t", 0, 4, "k", 900, txn=None)
-    refused = attempt.event(PROBE, "run-1", Report(1, 1_000_000, 4_500_000, java("NotEnoughRacksException")))
+    refused = attempt.event(PROBE, "run-1", SendResult(1, 1_000_000, 4_500_000, java("NotEnoughRacksException")))
     assert (refused.process, refused.op, refused.outcome, refused.mono_ns) == ("probe", "produce", "fail", 4_500_000)
     assert refused.data == {
         "run": "run-1",
@@ -97,7 +99,7 @@ def test_events_carry_what_checkers_need() -> None:
         "message": "text",
         "retriable": True,
     }
-    acked = replace(attempt, txn=3).event(replace(PROBE, defaults=True), "run-1", Report(1, 5, 6, Acked(2, 0)))
+    acked = replace(attempt, txn=3).event(replace(PROBE, defaults=True), "run-1", SendResult(1, 5, 6, Acked(2, 0)))
     assert (acked.outcome, acked.data["offset"], acked.data["partition"], acked.data["txn"]) == ("ok", 0, 2, 3)
     assert acked.data["defaults"] is True
     assert Event.parse(acked.line()) == acked
@@ -115,7 +117,7 @@ def test_one_attempt_a_request_and_no_second_one() -> None:
 @pytest.mark.parametrize("mode", ["probe", "plain", "idempotent", "transactional"])
 @pytest.mark.parametrize("timeout_ms", [6, 5000, 120_000])
 @pytest.mark.parametrize("linger_ms", [0, 5])
-def test_java_accepts_its_timeouts(mode: Mode, timeout_ms: int, linger_ms: int) -> None:
+def test_java_accepts_its_timeouts(mode: ProducerMode, timeout_ms: int, linger_ms: int) -> None:
     plan = replace(PROBE, mode=mode, timeout_ms=timeout_ms, linger_ms=linger_ms)
     config = plan.settings("id").java()
     assert int(config["delivery.timeout.ms"]) >= int(config["linger.ms"]) + int(config["request.timeout.ms"])
@@ -137,17 +139,17 @@ def test_defaults_set_the_delivery_timeout_and_what_it_forces(timeout_ms: int, r
 
 
 @pytest.mark.parametrize("mode", ["probe", "plain", "idempotent", "transactional"])
-def test_librdkafka_takes_its_configuration(mode: Mode) -> None:
-    client = make(CONFLUENT, replace(PROBE, mode=mode, bootstrap="127.0.0.1:1").settings("id"))
+def test_librdkafka_takes_its_configuration(mode: ProducerMode) -> None:
+    client = create_client(CONFLUENT, replace(PROBE, mode=mode, bootstrap="127.0.0.1:1").settings("id"))
     client.close()
     assert client.take(0) == []
     client.release()
 
 
 def test_a_client_that_is_not_known_is_refused() -> None:
-    settings: Settings = PROBE.settings("id")
+    settings: ProducerSettings = PROBE.settings("id")
     with pytest.raises(RackgateError, match=r"0\.8"):
-        make("0.8", settings)
+        create_client("0.8", settings)
 
 
 @pytest.mark.parametrize(
@@ -165,13 +167,15 @@ def test_a_client_that_is_not_known_is_refused() -> None:
         (replace(PROBE, mode="transactional"), False),
     ],
 )
-def test_only_one_attempt_without_idempotence_can_be_sure(plan: Plan, first_only: bool) -> None:
+def test_only_one_attempt_without_idempotence_can_be_sure(plan: ProducerPlan, first_only: bool) -> None:
     assert plan.first_only is first_only
 
 
 def test_command_line() -> None:
     plan, path = parse([*MUST, "--mode", "probe", "--rate", "4", "--seconds", "60"])
-    expected = Plan("b:9092", ("t", "u"), 4.0, partitions=1, seconds=60.0, mode="probe", record_bytes=0, name="probe")
+    expected = ProducerPlan(
+        "b:9092", ("t", "u"), 4.0, partitions=1, seconds=60.0, mode="probe", record_bytes=0, name="probe"
+    )
     assert plan == expected
     assert path == Path("h.jsonl")
     plan, _ = parse([*MUST, "--mode", "probe", "--count", "1", "--defaults", "--delivery-timeout-ms", "8000"])
@@ -244,12 +248,12 @@ def test_keys_that_are_no_text_have_one_way_to_be_written() -> None:
 
 
 @pytest.mark.parametrize("mode", ["probe", "plain"])
-def test_acks_of_the_leader_alone(mode: Mode) -> None:
+def test_acks_of_the_leader_alone(mode: ProducerMode) -> None:
     assert PROBE.settings("id").librdkafka()["acks"] == "all"
     plan, _ = parse([*MUST, "--count", "1", "--mode", mode, "--acks", "1"])
     assert plan.acks == "1"
     assert plan.settings("id").java()["acks"] == plan.settings("id").librdkafka()["acks"] == "1"
-    client = make(CONFLUENT, replace(PROBE, acks="1", bootstrap="127.0.0.1:1").settings("id"))
+    client = create_client(CONFLUENT, replace(PROBE, acks="1", bootstrap="127.0.0.1:1").settings("id"))
     client.close()
 
 

@@ -20,23 +20,25 @@ from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.outcomes import Acked, Answer, Refused
 from pyhooks.history.record_format import value_of
-from pyhooks.workload.producer import AHEAD, Producing
-from pyhooks.workload.producer_clients import Record, Report, TransactionError
-from pyhooks.workload.producer_plan import Plan
+from pyhooks.workload.producer import AHEAD, ProducerRun
+from pyhooks.workload.producer_clients import ProducerRecord, SendResult, TransactionError
+from pyhooks.workload.producer_plan import ProducerPlan
 
-PLAN = Plan("b:9092", ("t", "u"), rate_per_s=2000, count=300, timeout_ms=500)
+PLAN = ProducerPlan("b:9092", ("t", "u"), rate_per_s=2000, count=300, timeout_ms=500)
 
 
 @dataclass
 class Fake:
     """Answers as it is told to, and keeps what it was sent."""
 
-    answer: Callable[[Record], Answer | None] = field(default=lambda record: Acked(record.partition, record.token))
+    answer: Callable[[ProducerRecord], Answer | None] = field(
+        default=lambda record: Acked(record.partition, record.token)
+    )
     hold_s: float = 0.0
     fails: Callable[[str], str | None] = field(default=lambda _: None)
-    sent: list[Record] = field(default_factory=list)
+    sent: list[ProducerRecord] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
-    reports: deque[Report] = field(default_factory=deque)
+    reports: deque[SendResult] = field(default_factory=deque)
     seen_at_send: list[int] = field(default_factory=list)
     history: Path | None = None
 
@@ -44,7 +46,7 @@ class Fake:
         self.steps += [f"learn {topic}" for topic in topics]
         return self.fails("learn") or ""
 
-    def send(self, records: Sequence[Record]) -> None:
+    def send(self, records: Sequence[ProducerRecord]) -> None:
         if self.history is not None:
             text = self.history.read_text(encoding="utf-8") if self.history.exists() else ""
             self.seen_at_send.append(text.count('"op":"intend"'))
@@ -54,9 +56,9 @@ class Fake:
             now_ns = time.monotonic_ns()
             self.sent.append(record)
             if (answer := self.answer(record)) is not None:
-                self.reports.append(Report(record.token, now_ns, time.monotonic_ns(), answer))
+                self.reports.append(SendResult(record.token, now_ns, time.monotonic_ns(), answer))
 
-    def take(self, timeout_s: float) -> list[Report]:
+    def take(self, timeout_s: float) -> list[SendResult]:
         if not self.reports:
             time.sleep(min(timeout_s, 0.005))
         return [self.reports.popleft() for _ in range(len(self.reports))]
@@ -88,12 +90,14 @@ class Fake:
         self.steps.append("release")
 
 
-def drive(plan: Plan, path: Path, client: Fake, partitions: int = 3, *, stop_after: int | None = None) -> list[Event]:
-    producing = Producing(plan, History(path), lambda _: client, dict.fromkeys(plan.topics, partitions))
+def drive(
+    plan: ProducerPlan, path: Path, client: Fake, partitions: int = 3, *, stop_after: int | None = None
+) -> list[Event]:
+    producing = ProducerRun(plan, History(path), lambda _: client, dict.fromkeys(plan.topics, partitions))
     if stop_after is not None:
         answer = client.answer
 
-        def stopping(record: Record) -> Answer | None:
+        def stopping(record: ProducerRecord) -> Answer | None:
             if len(client.sent) >= stop_after:
                 producing.stop.set()
             return answer(record)
@@ -140,7 +144,7 @@ def test_no_record_is_sent_before_it_was_announced(tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"
     early: list[bytes] = []
 
-    def answer(record: Record) -> Answer:
+    def answer(record: ProducerRecord) -> Answer:
         _, topic, partition, seq = record.key.decode().split("/")
         announced = [event.data for event in of(list(History(path).events()), "intend")]
         if not any(told["topic"] == topic and int(seq) < told["to"][partition] for told in announced):
@@ -183,7 +187,7 @@ def test_each_topic_of_a_probe_has_a_client_of_its_own_so_none_waits_behind_anot
     """A connection answers in order: a client that has sent a record of "t" gets no answer any more."""
 
     class InOrder(Fake):
-        def send(self, records: Sequence[Record]) -> None:
+        def send(self, records: Sequence[ProducerRecord]) -> None:
             held = any(record.topic == "t" for record in (*self.sent, *records))
             self.answer = lambda _: None if held else Refused("NotEnoughRacksException", "1 of 2", True)
             super().send(records)
@@ -195,7 +199,7 @@ def test_each_topic_of_a_probe_has_a_client_of_its_own_so_none_waits_behind_anot
         return made[-1]
 
     plan = replace(PLAN, rate_per_s=100, count=5, mode="probe", record_bytes=0)
-    Producing(plan, History(tmp_path / "h.jsonl"), make, dict.fromkeys(plan.topics, 1)).run()
+    ProducerRun(plan, History(tmp_path / "h.jsonl"), make, dict.fromkeys(plan.topics, 1)).run()
     got = {topic: [e for e in of(list(History(tmp_path / "h.jsonl").events()), "produce") if e.data["topic"] == topic]
            for topic in "tu"}  # fmt: skip
     assert [event.data["exception"] for event in got["u"]] == ["NotEnoughRacksException"] * 5
@@ -203,7 +207,7 @@ def test_each_topic_of_a_probe_has_a_client_of_its_own_so_none_waits_behind_anot
     assert [one.steps for one in made] == [["learn t", "close", "release"], ["learn u", "close", "release"]]
     # other producers share one
     made.clear()
-    Producing(replace(plan, mode="plain"), History(tmp_path / "p"), make, dict.fromkeys(plan.topics, 1))
+    ProducerRun(replace(plan, mode="plain"), History(tmp_path / "p"), make, dict.fromkeys(plan.topics, 1))
     assert len(made) == 1
 
 
@@ -217,13 +221,13 @@ def test_a_client_that_cannot_be_made_ends_those_that_were(tmp_path: Path) -> No
         return made[-1]
 
     with pytest.raises(RackgateError, match="no more memory"):
-        Producing(replace(PLAN, mode="probe"), History(tmp_path / "h"), make, dict.fromkeys(PLAN.topics, 1))
+        ProducerRun(replace(PLAN, mode="probe"), History(tmp_path / "h"), make, dict.fromkeys(PLAN.topics, 1))
     assert made[0].steps == ["close", "release"]
 
 
 def test_one_topic_that_waits_does_not_hold_up_the_others(tmp_path: Path) -> None:
     class Slow(Fake):
-        def send(self, records: Sequence[Record]) -> None:
+        def send(self, records: Sequence[ProducerRecord]) -> None:
             if records and records[0].topic == "t":
                 time.sleep(1)
             super().send(records)
@@ -260,7 +264,7 @@ def test_refusals_are_as_sure_as_the_mode_lets_them_be(tmp_path: Path) -> None:
 
 def test_a_client_that_breaks_is_no_run(tmp_path: Path) -> None:
     class Broken(Fake):
-        def send(self, _: Sequence[Record]) -> None:
+        def send(self, _: Sequence[ProducerRecord]) -> None:
             raise RackgateError("the JVM of a gateway does not answer")
 
     with pytest.raises(RackgateError, match="does not answer"):
@@ -337,7 +341,7 @@ def test_the_checkers_read_what_the_producer_writes(tmp_path: Path) -> None:
     plan = replace(PLAN, topics=("t",), count=50)
     logs: dict[int, list[str]] = {number: [] for number in range(2)}
 
-    def append(record: Record) -> Answer:
+    def append(record: ProducerRecord) -> Answer:
         logs[record.partition].append(record.key.decode())
         return Acked(record.partition, len(logs[record.partition]) - 1)
 
@@ -362,7 +366,7 @@ def test_the_checkers_read_what_the_producer_writes(tmp_path: Path) -> None:
 def test_events_are_written_while_it_runs(tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"
     plan = replace(PLAN, topics=("t",), count=None, seconds=30, rate_per_s=100)
-    producing = Producing(plan, History(path), lambda _: Fake(), {"t": 1})
+    producing = ProducerRun(plan, History(path), lambda _: Fake(), {"t": 1})
     thread = threading.Thread(target=producing.run)
     thread.start()
     try:

@@ -19,12 +19,12 @@ def fails(error: Exception) -> None:
 
 
 def test_the_status_is_that_of_the_work(capsys: pytest.CaptureFixture[str]) -> None:
-    assert program.status_of(lambda: None) == 0
-    assert program.status_of(lambda: fails(RackgateError("no broker answers"))) == 2
+    assert program.run_reporting_errors(lambda: None) == 0
+    assert program.run_reporting_errors(lambda: fails(RackgateError("no broker answers"))) == 2
     assert capsys.readouterr().err == "error: no broker answers\n"
-    assert program.status_of(lambda: fails(KeyError("x")), KeyError) == 2
+    assert program.run_reporting_errors(lambda: fails(KeyError("x")), KeyError) == 2
     with pytest.raises(KeyError):
-        program.status_of(lambda: fails(KeyError("x")))
+        program.run_reporting_errors(lambda: fails(KeyError("x")))
 
 
 class Consumer:
@@ -63,7 +63,7 @@ def test_what_comes_is_told_by_its_key_and_an_error_is_no_record(
     ended, path = threading.Event(), tmp_path / "h"
     consumer = Consumer(ended)
     monkeypatch.setattr(arrivals, "Consumer", lambda _: consumer)
-    arrivals.follow("x:1", ["t"], History(path), ended)
+    arrivals.note_arrivals("x:1", ["t"], History(path), ended)
     assert consumer.assigned == [("t", 0), ("t", 1)]
     assert consumer.closed
     (event,) = History(path).events()
@@ -76,4 +76,4 @@ def test_a_topic_that_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pyte
     ended = threading.Event()
     monkeypatch.setattr(arrivals, "Consumer", lambda _: Consumer(ended))
     with pytest.raises(RackgateError, match="the cluster has no u"):
-        arrivals.follow("x:1", ["t", "u"], History(tmp_path / "h"), ended)
+        arrivals.note_arrivals("x:1", ["t", "u"], History(tmp_path / "h"), ended)

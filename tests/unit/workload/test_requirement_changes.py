@@ -20,7 +20,7 @@ from pyhooks.history.event_log import History
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
 from pyhooks.lab import running_labs
 from pyhooks.lab.lab import Lab
-from pyhooks.workload.requirement_changes import change, change_default, note_made
+from pyhooks.workload.requirement_changes import change_default, change_topic, note_created
 
 
 def failed(code: int) -> Future[Any]:
@@ -99,7 +99,7 @@ def told(history: History) -> list[tuple[str, str, int, int]]:
 def test_it_has_settled_when_every_broker_concerned_tells_so(tmp_path: Path) -> None:
     client: Any = Client({2: 3})
     history = History(tmp_path / "h")
-    found = change(client, "t", history, min_racks=2)
+    found = change_topic(client, "t", history, min_racks=2)
     assert (found.before, found.value, found.brokers) == (Requirement(1, 1), Requirement(1, 2), (1, 2, 3))
     assert told(history) == [("seen", "ok", 1, 1), ("begin", "ok", 1, 2), ("settled", "ok", 1, 2)]
     assert client.asked.count(2) == 1 + 3 + 1, "before, three times too early, and in the end"
@@ -113,16 +113,16 @@ def test_it_has_settled_when_every_broker_concerned_tells_so(tmp_path: Path) -> 
 
 def test_both_at_once_and_only_what_is_asked_for(tmp_path: Path) -> None:
     client: Any = Client({})
-    assert change(client, "t", History(tmp_path / "h"), min_replicas=2, min_racks=3).value == Requirement(2, 3)
+    assert change_topic(client, "t", History(tmp_path / "h"), min_replicas=2, min_racks=3).value == Requirement(2, 3)
     assert client.wanted == {MIN_INSYNC_REPLICAS: "2", MIN_INSYNC_RACKS: "3"}
     other: Any = Client({})
-    change(other, "t", History(tmp_path / "i"), min_replicas=2)
+    change_topic(other, "t", History(tmp_path / "i"), min_replicas=2)
     assert other.wanted == {MIN_INSYNC_REPLICAS: "2"}
 
 
 def test_a_stock_broker_requires_one_rack(tmp_path: Path) -> None:
     client: Any = Client({}, racks=False)
-    assert change(client, "t", History(tmp_path / "h"), min_replicas=2).value == Requirement(2, 1)
+    assert change_topic(client, "t", History(tmp_path / "h"), min_replicas=2).value == Requirement(2, 1)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_broker_that_does_not_tell_it_leaves_it_unknown(tmp_path: Path, lag: d
     client: Any = Client(lag)
     history = History(tmp_path / "h")
     with pytest.raises(RackgateError, match=f"every broker of topic t to tell .*min.insync.racks=2; {says}"):
-        change(client, "t", history, min_racks=2, timeout_s=0.3)
+        change_topic(client, "t", history, min_racks=2, timeout_s=0.3)
     assert told(history)[1:] == [("begin", "ok", 1, 2), ("settled", "unknown", 1, 2)]
     assert Settings(list(history.events())).possible("t", 1 << 61, 1 << 62) == {Requirement(1, 1), Requirement(1, 2)}
 
@@ -142,14 +142,14 @@ def test_a_broker_that_is_fenced_is_not_waited_for(tmp_path: Path) -> None:
     client: Any = Client({3: -1})
     client.fenced = {3}
     history = History(tmp_path / "h")
-    found = change(client, "t", history, min_racks=2)
+    found = change_topic(client, "t", history, min_racks=2)
     assert (found.brokers, found.fenced) == ((1, 2), (3,))
     last = list(history.events())[-1]
     assert (last.outcome, last.data["brokers"], last.data["fenced"]) == ("ok", [1, 2], [3])
     # with nobody left there is nobody to tell
     client.fenced = {1, 2, 3}
     with pytest.raises(RackgateError, match="nobody tells"):
-        change(client, "t", history, min_racks=1)
+        change_topic(client, "t", history, min_racks=1)
 
 
 def test_a_moment_without_an_answer_is_waited_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_a_moment_without_an_answer_is_waited_through(tmp_path: Path, monkeypatc
         return looks(timeout)
 
     monkeypatch.setattr(client, "list_topics", list_topics)
-    assert change(client, "t", History(tmp_path / "h"), min_racks=2).brokers == (1, 2, 3)
+    assert change_topic(client, "t", History(tmp_path / "h"), min_racks=2).brokers == (1, 2, 3)
     assert calls == 5
 
 
@@ -187,7 +187,7 @@ def test_a_refusal_is_sure_if_a_broker_has_looked_at_the_only_request(
     client: Any = Client({}, refuses=errors)
     history = History(tmp_path / "h")
     with pytest.raises(RackgateError, match="the cluster refused"):
-        change(client, "t", history, min_racks=2)
+        change_topic(client, "t", history, min_racks=2)
     assert [step[:2] for step in told(history)] == [("seen", "ok"), ("begin", "ok"), last]
     holds = Settings(list(history.events())).possible("t", 1 << 61, 1 << 62)
     assert holds == {Requirement(1, 1)} | ({Requirement(1, 2)} if last[0] == "settled" else set())
@@ -200,7 +200,7 @@ def test_an_odd_answer_is_none(tmp_path: Path) -> None:
     history = History(tmp_path / "h")
     says = "every broker .*; broker 2: an answer without a number: KeyError .*; broker 3: .*ValueError"
     with pytest.raises(RackgateError, match=says):
-        change(client, "t", history, min_racks=2, timeout_s=0.3)
+        change_topic(client, "t", history, min_racks=2, timeout_s=0.3)
     assert told(history)[-1][:2] == ("settled", "unknown")
 
 
@@ -213,7 +213,7 @@ def test_an_interruption_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("pyhooks.kafka.topics.alter", interrupt)
     history = History(tmp_path / "h")
     with pytest.raises(KeyboardInterrupt):
-        change(client, "t", history, min_racks=2)
+        change_topic(client, "t", history, min_racks=2)
     assert told(history)[-1][:2] == ("settled", "unknown")
 
 
@@ -221,15 +221,15 @@ def test_what_cannot_be_begun_is_no_change(tmp_path: Path) -> None:
     history = History(tmp_path / "h")
     silent: Any = Client(dict.fromkeys((1, 2, 3), -1))
     with pytest.raises(RackgateError, match=r"is not known \(nobody tells: broker 1: "):
-        change(silent, "t", history, min_racks=2)
+        change_topic(silent, "t", history, min_racks=2)
     differing: Any = Client({})
     differing.known[2] = {MIN_INSYNC_REPLICAS: "2", MIN_INSYNC_RACKS: "1"}
     with pytest.raises(RackgateError, match=r"they differ: broker 1: min.insync.replicas=1 .*; broker 2: min"):
-        change(differing, "t", history, min_racks=2)
+        change_topic(differing, "t", history, min_racks=2)
     with pytest.raises(RackgateError, match="there is no such topic"):
-        change(differing, "u", history, min_racks=2)
+        change_topic(differing, "u", history, min_racks=2)
     with pytest.raises(RackgateError, match="neither"):
-        change(differing, "t", history)
+        change_topic(differing, "t", history)
     assert not list(history.events())
 
 
@@ -237,7 +237,7 @@ def test_the_command_works_in_a_lab_and_writes_into_its_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = SimpleNamespace(name="l", bare=False, admin=Client({}), history_path=tmp_path / "history.jsonl")
-    monkeypatch.setattr(running_labs, "inside", lambda name: name == "l")
+    monkeypatch.setattr(running_labs, "runs_inside", lambda name: name == "l")
     monkeypatch.setattr(Lab, "attach", lambda: lab)
     words = ["lab", "set", "t", "--lab", "l", "--min-racks", "2"]
     shown = CliRunner().invoke(app, words)
@@ -255,7 +255,7 @@ def test_the_command_works_in_a_lab_and_writes_into_its_history(
 
 def test_what_a_topic_was_made_with_holds_from_the_beginning(tmp_path: Path) -> None:
     history = History(tmp_path / "h")
-    note_made(history, "t", Requirement(2, 2))
+    note_created(history, "t", Requirement(2, 2))
     assert told(history) == [("made", "ok", 2, 2)]
     settings = Settings(list(history.events()))
     assert settings.possible("t", 0, 1 << 62) == {Requirement(2, 2)}

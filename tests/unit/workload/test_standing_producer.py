@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History
-from pyhooks.workload.standby_producer import ASKED, TOLD
+from pyhooks.workload.standby_producer import REQUESTS, RESPONSES
 
 
 class Standing:
@@ -21,7 +21,7 @@ class Standing:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name in (ASKED, TOLD):
+        for name in (REQUESTS, RESPONSES):
             os.mkfifo(folder / name)
         words = [sys.executable, "-m", "pyhooks.workload.standby_producer", "--folder", str(folder)]
         self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
@@ -31,10 +31,10 @@ class Standing:
 
     def ask(self, number: int, more: str, path: Path) -> None:
         words = f"--mode probe --client confluent --bootstrap {self.dead} --topics t {more} --history '{path}'"
-        (self.folder / ASKED).write_text(f"{number} {words}\n")
+        (self.folder / REQUESTS).write_text(f"{number} {words}\n")
 
     def told(self) -> str:
-        with (self.folder / TOLD).open() as pipe:
+        with (self.folder / RESPONSES).open() as pipe:
             return pipe.readline()
 
 
@@ -87,4 +87,4 @@ def test_a_folder_without_pipes_is_told(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "pyhooks.workload.standby_producer", "--folder", str(tmp_path)]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
-    assert ended.stderr == f"error: [Errno 2] No such file or directory: '{tmp_path / ASKED}'\n"
+    assert ended.stderr == f"error: [Errno 2] No such file or directory: '{tmp_path / REQUESTS}'\n"

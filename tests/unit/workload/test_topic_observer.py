@@ -21,7 +21,7 @@ from pyhooks.history.event_log import Event, History
 from pyhooks.kafka import gate, topics
 from pyhooks.kafka.cluster_metadata import Metadata, Partition
 from pyhooks.workload import topic_observer
-from pyhooks.workload.topic_observer import watched
+from pyhooks.workload.topic_observer import observe_topics
 
 RACKS = {1: "a", 2: "b"}
 STATE = Partition(1, (2, 1), (1, 2))
@@ -35,7 +35,7 @@ class Client:
         self.looks = 0
 
     def ask(self, names: Sequence[str], timeout_s: float) -> Metadata:
-        assert (names, timeout_s) == (("t",), topic_observer.LOOK_S)
+        assert (names, timeout_s) == (("t",), topic_observer.OBSERVATION_S)
         self.looks += 1
         racks = self.otherwise.get(self.looks, lambda: RACKS)()
         assert isinstance(racks, dict)
@@ -68,7 +68,7 @@ def look(
     client, history = Client(otherwise), History(tmp_path / "h")
     beside(client, monkeypatch)
     try:
-        with watched("x:1", ["t"], RACKS, history, interval_s=0.01):
+        with observe_topics("x:1", ["t"], RACKS, history, interval_s=0.01):
             wait_for(lambda: client.looks >= until, what="looks", timeout_s=5, interval_s=0.01)
     finally:
         events = list(history.events())
@@ -91,7 +91,7 @@ def test_a_question_for_settings_without_an_answer_holds_up_no_look(
 ) -> None:
     client, history = Client({}), History(tmp_path / "h")
     beside(client, monkeypatch)
-    with watched("x:1", ["t"], RACKS, history, interval_s=0.01):
+    with observe_topics("x:1", ["t"], RACKS, history, interval_s=0.01):
         monkeypatch.setattr(topics, "LOOK_S", 2.0)
         monkeypatch.setattr(client, "describe_configs", lambda resources, **_: dict.fromkeys(resources, Future()))
         asked = client.looks
@@ -135,7 +135,7 @@ def test_what_else_ends_the_looks_is_an_event_and_is_raised(
 def test_the_last_look_is_no_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client, history = Client({}), History(tmp_path / "h")
     beside(client, monkeypatch)
-    with pytest.raises(OverflowError, match="odd"), watched("x:1", ["t"], RACKS, history, interval_s=60):
+    with pytest.raises(OverflowError, match="odd"), observe_topics("x:1", ["t"], RACKS, history, interval_s=60):
         client.otherwise = {2: raises(OverflowError("odd"))}
     assert len(cluster_view.unanswered(history.events())) == 1
 
@@ -156,7 +156,7 @@ def test_an_error_of_the_run_is_the_one_that_is_raised(tmp_path: Path, monkeypat
     beside(client, monkeypatch)
 
     def run() -> None:
-        with watched("x:1", ["t"], RACKS, history, interval_s=0.01):
+        with observe_topics("x:1", ["t"], RACKS, history, interval_s=0.01):
             wait_for(lambda: cluster_view.unanswered(history.events()), what="the end", timeout_s=5, interval_s=0.01)
             _ = 1 / 0
 
