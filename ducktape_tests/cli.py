@@ -54,7 +54,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 )
 def run_command(
     tests: TestsArgument = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Random seed of the tests [default: from the clock].")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Random seed of the tests (default: from the clock).")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Number of labs at a time.")] = 2,
     assignments: Annotated[
         list[str] | None,
