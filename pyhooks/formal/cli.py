@@ -134,15 +134,7 @@ def run_all(
 
 
 def draw_all(outcomes: Sequence[CommandOutcome], folder: Path) -> tuple[Path, ...]:
-    """Draw the instances that commands found.
-
-    Args:
-        outcomes: outcomes of the commands.
-        folder: folder for the pictures.
-
-    Returns:
-        The written files.
-    """
+    """Draw the instances that commands found, and return the written files."""
     # imported late because matplotlib takes a second
     from pyhooks.formal import instance, trace, trace_picture
 

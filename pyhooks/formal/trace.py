@@ -9,25 +9,25 @@ from dataclasses import dataclass
 from pyhooks.core.errors import RackgateError
 from pyhooks.formal.instance import ModelState
 
-# Text of each event of the model; {whom} are the affected brokers.
+# Text of each event of the model; {affected} are the affected brokers.
 _EVENT_TEXTS: Mapping[str, str] = {
-    "Append": "{whom} appends {records}",
-    "Fetch": "{whom} fetches",
-    "AskToAdd": "leader asks to\nadd {whom}",
-    "Add": "controller\nadds {whom}",
-    "Refuse": "adding {whom}\nfails",
-    "Shrink": "{whom} lags, out\nof the ISR",
-    "Answer": "{whom} learns of\nthe new ISR",
-    "Learn": "{whom} applies\nthe metadata",
-    "Begin": "{whom} applies\nthe partition",
-    "Kill": "{whom} is killed",
-    "Destroy": "{whom} destroyed",
-    "Stop": "{whom} stops",
-    "Fence": "{whom} is fenced",
-    "Register": "{whom} is back",
-    "Assign": "new directory\nof {whom} known",
-    "Unfence": "{whom} unfenced",
-    "Prefer": "{whom} preferred",
+    "Append": "{affected} appends {records}",
+    "Fetch": "{affected} fetches",
+    "AskToAdd": "leader asks to\nadd {affected}",
+    "Add": "controller\nadds {affected}",
+    "Refuse": "adding {affected}\nfails",
+    "Shrink": "{affected} lags, out\nof the ISR",
+    "Answer": "{affected} learns of\nthe new ISR",
+    "Learn": "{affected} applies\nthe metadata",
+    "Begin": "{affected} applies\nthe partition",
+    "Kill": "{affected} is killed",
+    "Destroy": "{affected} destroyed",
+    "Stop": "{affected} stops",
+    "Fence": "{affected} is fenced",
+    "Register": "{affected} is back",
+    "Assign": "new directory\nof {affected} known",
+    "Unfence": "{affected} unfenced",
+    "Prefer": "{affected} preferred",
     "Alter": "{configs}",
     "Stutter": "nothing",
 }
@@ -70,7 +70,7 @@ class TraceStep:
     Attributes:
         event: description of the event; empty for the first state.
         kind: name of the event in the model.
-        whom: names of the affected brokers.
+        affected: names of the affected brokers.
         replicas: all brokers, by rack.
         acked: numbers of the records acknowledged to a producer with acks=all.
         seen: numbers of the records that were below the high watermark of a leader at any time.
@@ -82,7 +82,7 @@ class TraceStep:
 
     event: str
     kind: str
-    whom: tuple[str, ...]
+    affected: tuple[str, ...]
     replicas: tuple[TraceReplica, ...]
     acked: tuple[int, ...]
     seen: tuple[int, ...]
@@ -136,11 +136,11 @@ def _step(
     seen = _numbers(state.atoms("Committed"))
     held = _numbers(state.join(leader, "log")) if leader else ()
     runs = leader is not None and leader in state.atoms("Up")
-    whom = tuple(sorted(names[broker] for broker in before.atoms("Whom"))) if before else ()
+    affected = tuple(sorted(names[broker] for broker in before.atoms("Whom"))) if before else ()
     return TraceStep(
-        event=_event(before, state, kind, whom) if before else "",
+        event=_event(before, state, kind, affected) if before else "",
         kind=kind,
-        whom=whom,
+        affected=affected,
         replicas=tuple(_replica(state, broker, names, racks) for broker in names),
         acked=_numbers(state.atoms("Acked")),
         seen=seen,
@@ -169,7 +169,7 @@ def _replica(state: ModelState, broker: str, names: Mapping[str, str], racks: Ma
     )
 
 
-def _event(before: ModelState, state: ModelState, kind: str, whom: Collection[str]) -> str:
+def _event(before: ModelState, state: ModelState, kind: str, affected: Collection[str]) -> str:
     if kind not in _EVENT_TEXTS:
         raise RackgateError(f"the instance has an event {kind!r} that pyhooks/formal/trace.py does not know")
     new = sorted(state.atoms("Appended") - before.atoms("Appended"))
@@ -180,8 +180,8 @@ def _event(before: ModelState, state: ModelState, kind: str, whom: Collection[st
         if before.one(letter) != state.one(letter)
     ]
     records = ", ".join(f"r{number}" for number in _numbers(new)) + f"\n({acks})"
-    text = _EVENT_TEXTS[kind].format(whom=", ".join(whom), records=records, configs=", ".join(configs))
-    return text.replace("fetches", "fetch") if kind == "Fetch" and len(whom) > 1 else text
+    text = _EVENT_TEXTS[kind].format(affected=", ".join(affected), records=records, configs=", ".join(configs))
+    return text.replace("fetches", "fetch") if kind == "Fetch" and len(affected) > 1 else text
 
 
 def _numbers(records: Collection[str]) -> tuple[int, ...]:

@@ -91,7 +91,7 @@ def _legend(figure: Figure, width: float, height: float, top: float) -> None:
         Patch(facecolor=LIGHT.series[3], label="below the high watermark"),
         Patch(facecolor="none", edgecolor=LIGHT.series[3], label="above it"),
         Patch(facecolor=LIGHT.fault, label="not running"),
-        marker("x", LOST, "disk gone"),
+        marker("x", LOST, "disk destroyed"),
     ]
     figure.legend(
         handles=handles, loc="upper left", bbox_to_anchor=(0.05 / width, 1 - top / height), ncols=8,
@@ -133,7 +133,7 @@ def _column(axes: Axes, step: TraceStep, left: float, number: int) -> None:
         fontsize=8.5, color=colour, linespacing=1.15,
     )  # fmt: skip
     for row, replica in enumerate(step.replicas):
-        _cell(axes, replica, left, _y(row, brokers), touched=replica.name in step.whom)
+        _cell(axes, replica, left, _y(row, brokers), touched=replica.name in step.affected)
     _below(axes, step, left)
 
 
@@ -186,10 +186,10 @@ def _below(axes: Axes, step: TraceStep, left: float) -> None:
     elr = " ".join(one.name for one in step.replicas if one.in_elr)
     last_known = " ".join(step.last_known)
     lines = [f"ISR {isr}", f"ELR {elr}" if elr else "", f"last known {last_known}" if last_known else ""]
-    told = [f"r{number}" for number in step.acked]
+    acked = [f"r{number}" for number in step.acked]
     shown = [f"r{number}" for number in step.seen if number not in step.acked]
     said = "  ".join(
-        [*([f"{', '.join(told)} acked"] if told else []), *([f"{', '.join(shown)} visible"] if shown else [])]
+        [*([f"{', '.join(acked)} acked"] if acked else []), *([f"{', '.join(shown)} visible"] if shown else [])]
     )
     axes.text(
         left + 0.09,

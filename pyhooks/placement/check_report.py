@@ -170,13 +170,7 @@ def _topic_json(report: TopicReport) -> dict[str, Any]:
 
 
 def print_report(console: Console, report: CheckReport, *, strict: bool) -> None:
-    """Print tables and findings, formatted for 100 columns.
-
-    Args:
-        console: console to print on.
-        report: result of the check.
-        strict: whether to print notices, too.
-    """
+    """Print tables and findings, formatted for 100 columns; notices only with ``strict``."""
     for part in _parts(report, strict=strict):
         console.print(part)
 

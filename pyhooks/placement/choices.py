@@ -172,16 +172,16 @@ def advice(found: Sequence[Choice]) -> tuple[Advice, ...]:
 
 def _because(choice: Choice, found: Sequence[Choice]) -> str:
     weighed = choice.weighed
-    told = [
+    reasons = [
         availability_text(weighed.writes_without_racks, weighed.writes_without_brokers),
         durability_text(weighed.outlives_racks, weighed.outlives_brokers),
     ]
     if len(choice.min_racks) > 1:
         few, many = choice.min_racks[0], choice.min_racks[-1]
-        told.append(f"R={many} has the same effect as R={few} until replicas are moved")
+        reasons.append(f"R={many} has the same effect as R={few} until replicas are moved")
     if any(one.copies == choice.copies and _crowded(one) < _crowded(choice) for one in found):
-        told.append("assign it by hand: Kafka itself spreads over as many racks as it can")
-    return "; ".join(told)
+        reasons.append("assign it by hand: Kafka itself spreads over as many racks as it can")
+    return "; ".join(reasons)
 
 
 def _crowded(choice: Choice) -> int:
@@ -209,5 +209,5 @@ def _either(racks: int, brokers: int, *, verb: bool = True) -> str:
     if racks == brokers == 1:
         return "one rack or broker" + " is" * verb
     things = [(number, what) for number, what in ((racks, "rack"), (brokers, "broker")) if number > 0]
-    told = " or ".join(f"{'one' if number == 1 else number} {what}{'s' * (number > 1)}" for number, what in things)
-    return told + (" is" if things[-1][0] == 1 else " are") * verb
+    text = " or ".join(f"{'one' if number == 1 else number} {what}{'s' * (number > 1)}" for number, what in things)
+    return text + (" is" if things[-1][0] == 1 else " are") * verb

@@ -64,12 +64,7 @@ _POLL_MS = 100
 
 @dataclass(frozen=True)
 class ClusterObservation:
-    """Observed cluster and responses of its brokers.
-
-    Attributes:
-        cluster: brokers and placements.
-        enforcement: responses of the brokers.
-    """
+    """Observed cluster and responses of its brokers."""
 
     cluster: ClusterSnapshot
     enforcement: Enforcement
@@ -211,9 +206,9 @@ def _addresses(nodes: Sequence[ClusterNode]) -> dict[int, tuple[str, int]]:
     return {node.broker_id: (node.host, node.port) for node in nodes if not node.fenced}
 
 
-def _enforcement(brokers: Mapping[int, Broker], found: BrokerResponses) -> Enforcement:
+def _enforcement(brokers: Mapping[int, Broker], found: Enforcement) -> Enforcement:
     fenced = {broker.broker_id: "fenced" for broker in brokers.values() if broker.fenced}
-    return Enforcement(answers=found.answers, silent={**found.silent, **fenced})
+    return replace(found, silent={**found.silent, **fenced})
 
 
 def _reassignments(
@@ -270,14 +265,6 @@ def _topic(
     return CheckedTopic(
         name, state.internal, tuple(partitions), strictest([*by_broker.values(), elsewhere.get(name)]), by_broker
     )
-
-
-@dataclass(frozen=True)
-class BrokerResponses:
-    """Responses of brokers, and reasons why other brokers did not respond, by broker id."""
-
-    answers: Mapping[int, BrokerResponse]
-    silent: Mapping[int, str]
 
 
 @dataclass
@@ -396,7 +383,7 @@ def query_each_broker(
     config: Mapping[str, str],
     *,
     timeout_s: float,
-) -> BrokerResponses:
+) -> Enforcement:
     """Query brokers, ``_AT_ONCE`` at a time, for versions, features, their settings and those of topics.
 
     The JVM must be running. Each broker has a client of its own, so that an invalid response affects only this broker.
@@ -441,7 +428,7 @@ def query_each_broker(
         for broker, (host, port) in brokers.items()
         if broker not in known
     }
-    return BrokerResponses(
+    return Enforcement(
         answers={broker: answer for broker, answer in sorted(known.items()) if isinstance(answer, BrokerResponse)},
         silent=late | {broker: reason for broker, reason in known.items() if isinstance(reason, str)},
     )

@@ -72,12 +72,7 @@ class BrokerResponse:
 
 @dataclass(frozen=True)
 class Enforcement:
-    """Responses of all brokers.
-
-    Attributes:
-        answers: responses by broker id.
-        silent: reasons why the other brokers did not respond, by broker id.
-    """
+    """Responses of brokers, and reasons why other brokers did not respond, by broker id."""
 
     answers: Mapping[int, BrokerResponse]
     silent: Mapping[int, str]

@@ -43,13 +43,7 @@ class FailureProbabilities:
 
 @dataclass(frozen=True)
 class OptionDefault:
-    """Default of a command-line option.
-
-    Attributes:
-        option: name of the option.
-        value: default value, as written on the command line.
-        source: source of the value.
-    """
+    """Default of a command-line option, as written there, and its source."""
 
     option: str
     value: str

@@ -44,15 +44,10 @@ class Broker:
 
 @dataclass(frozen=True)
 class ConfigValue:
-    """Configuration value and its source.
-
-    Attributes:
-        value: configured value, not capped.
-        source: ``topic``, ``cluster``, ``broker`` (set for one broker), ``file`` (its properties) or ``default``.
-    """
+    """Configuration value, not capped, and its source."""
 
     value: int
-    source: str
+    source: str  # topic, cluster, broker (set for one broker), file (its properties) or default
 
 
 @dataclass(frozen=True)
@@ -161,12 +156,7 @@ class ClusterSnapshot:
 
 @dataclass(frozen=True)
 class StoppingLosses:
-    """Single losses after which the gate refuses the remaining ISR.
-
-    Attributes:
-        brokers: ids, sorted.
-        racks: names, sorted.
-    """
+    """Single brokers and racks, sorted, after whose loss the gate refuses the remaining ISR."""
 
     brokers: tuple[int, ...] = ()
     racks: tuple[str, ...] = ()
@@ -360,13 +350,11 @@ def forecast_topic(
 class RackSizes:
     """Number of brokers in each named rack, which limits possible placements.
 
-    Attributes:
-        sizes: number of brokers in each rack, largest first; fenced brokers count because they are expected to return.
-        without: whether there are also brokers without a rack.
+    Racks are sorted by size, largest first. Fenced brokers count because they are expected to return.
     """
 
     sizes: tuple[int, ...]
-    without: bool = False
+    without: bool = False  # there are also brokers without a rack
 
     @staticmethod
     def of(cluster: ClusterSnapshot) -> RackSizes:

@@ -40,7 +40,7 @@ def exact_json(weighed: Evaluation, chances: FailureProbabilities) -> str:
 
 def plan_json(found: Sequence[Choice], given: Sequence[Advice], chances: FailureProbabilities) -> str:
     """Return the JSON of ``rackgate plan``; see the module's docstring."""
-    told = {
+    plan = {
         "chances": asdict(chances),
         "choices": [
             {
@@ -65,7 +65,7 @@ def plan_json(found: Sequence[Choice], given: Sequence[Advice], chances: Failure
         ],
         "defaults": _defaults(),
     }
-    return json.dumps(told, indent=1)
+    return json.dumps(plan, indent=1)
 
 
 def _defaults() -> list[dict[str, str]]:
@@ -77,12 +77,12 @@ def _counts(placement: Placement | None) -> dict[str, int] | None:
 
 
 def _weighed(weighed: Evaluation) -> dict[str, Any]:
-    told = asdict(weighed)
-    told["placement"] = _counts(weighed.placement)
-    told["worst_set"] = _counts(weighed.worst_set)
+    found = asdict(weighed)
+    found["placement"] = _counts(weighed.placement)
+    found["worst_set"] = _counts(weighed.worst_set)
     for name in ("refused", "usual", "worst", "whole"):
-        told[name]["total"] = getattr(weighed, name).total
-    return told
+        found[name]["total"] = getattr(weighed, name).total
+    return found
 
 
 def chance(probability: float) -> str:
@@ -184,16 +184,16 @@ def print_plan(
 
 def sentences(given: Iterable[Advice]) -> list[Text]:
     """Return one sentence with the recommendation for each goal."""
-    told = []
+    lines = []
     for one in given:
-        told.append(Text(f"{one.goal[0].upper()}{one.goal[1:]}: "))
+        lines.append(Text(f"{one.goal[0].upper()}{one.goal[1:]}: "))
         if one.choice is None:
-            told[-1].append(one.because)
+            lines[-1].append(one.because)
             continue
         choice, refused = one.choice, one.choice.weighed.refused.total
-        told[-1].append(settings(choice.placement, choice.min_replicas, choice.min_racks[-1]), style="bold")
-        told[-1].append(f" ({one.because}; refused {of_a_year(refused)} a year)")
-    return told
+        lines[-1].append(settings(choice.placement, choice.min_replicas, choice.min_racks[-1]), style="bold")
+        lines[-1].append(f" ({one.because}; refused {of_a_year(refused)} a year)")
+    return lines
 
 
 def _table(found: Sequence[Choice]) -> RenderableType:

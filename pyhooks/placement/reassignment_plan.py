@@ -39,12 +39,7 @@ class PartitionMove:
 
 @dataclass(frozen=True)
 class UnfixablePartition:
-    """Partition whose placement can't be fixed by moving replicas.
-
-    Attributes:
-        partition: the partition with its current assignment.
-        because: reason, in a sentence.
-    """
+    """Partition whose placement can't be fixed by moving replicas, and the reason in a sentence."""
 
     partition: ReportedPartition
     because: str
@@ -52,12 +47,7 @@ class UnfixablePartition:
 
 @dataclass(frozen=True)
 class UnknownTopic:
-    """Topic for which it is unknown whether its placements reach R.
-
-    Attributes:
-        topic: its name.
-        because: reason, in a sentence.
-    """
+    """Name of a topic for which it is unknown whether its placements reach R, and the reason in a sentence."""
 
     topic: str
     because: str
@@ -112,8 +102,7 @@ def plan_reassignment(cluster: ClusterSnapshot, topics: frozenset[str] | None = 
         if topics is not None and topic.name not in topics:
             continue
         if topic.need is None:
-            because = topic.unanswered or "no broker reported its settings"
-            unknown.append(UnknownTopic(topic.name, because))
+            unknown.append(UnknownTopic(topic.name, topic.unanswered or "no broker reported its settings"))
             continue
         for partition in topic.partitions:
             if reaches(partition.target, topic.need.min_racks, racks):
@@ -186,9 +175,9 @@ def _why_not(partition: ReportedPartition, needed: int, cluster: ClusterSnapshot
     live = {broker.rack for broker in cluster.brokers.values() if not broker.fenced and broker.rack != NO_RACK}
     known = {broker.rack for broker in cluster.brokers.values() if broker.rack != NO_RACK}
     held = gate.racks_of(partition.target, racks)
-    away = sorted(known - live - held)
+    unavailable = sorted(known - live - held)
     usable = ", ".join(rack_name(rack) for rack in sorted(live | held))
     text = f"{needed} racks are needed, and brokers that are up or have a replica are in {len(live | held)} ({usable})"
-    if away:
-        return f"{text}; start the brokers of {', '.join(away)}, or lower min.insync.racks"
+    if unavailable:
+        return f"{text}; start the brokers of {', '.join(unavailable)}, or lower min.insync.racks"
     return f"{text}; add brokers in another rack, or lower min.insync.racks"

@@ -119,17 +119,17 @@ class _Episodes:
         apart = starts_apart(self.partition, history.from_s[self.interval], ends[self.interval])
         self.first = np.flatnonzero(apart)
         self.script = np.full(len(self.first), -1)
-        # random words: equal episodes have the same sum of words, different ones almost certainly another
+        # random numbers of entries: equal episodes have the same sum, different ones almost certainly not
         random, shape = np.random.default_rng(0), (int(history.name.max(initial=0)) + 1, placed.replicas.shape[1])
-        self.words = random.integers(0, 2**64, shape, dtype=np.uint64)
-        self.pattern_words = random.integers(0, 2**64, len(placed.patterns), dtype=np.uint64)
+        self.entry_keys = random.integers(0, 2**64, shape, dtype=np.uint64)
+        self.pattern_keys = random.integers(0, 2**64, len(placed.patterns), dtype=np.uint64)
 
     def scripts(self, which: Ints) -> tuple[Scripts, Ints]:
         """Return the different scripts of some episodes, and which of them each episode is an instance of."""
         entry, sizes = self._entries(which)
-        words = self.words[self.history.name[self.interval[entry]], self.slot[entry]]
+        keys = self.entry_keys[self.history.name[self.interval[entry]], self.slot[entry]]
         pattern = self.placed.pattern[self.partition[self.first[which]]]
-        sums = np.add.reduceat(words, np.cumsum(sizes) - sizes) + self.pattern_words[pattern]
+        sums = np.add.reduceat(keys, np.cumsum(sizes) - sizes) + self.pattern_keys[pattern]
         _, example, kind = np.unique(sums, return_index=True, return_inverse=True)
         entry, sizes = self._entries(which[example])
         interval, first_event = self.interval[entry], self.history.first_event

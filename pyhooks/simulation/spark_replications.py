@@ -25,7 +25,6 @@ from pyhooks.simulation.replication import ReplicationResult, SimulationPlan, pl
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-HERE = "none"
 # enough tasks for each core to keep all cores busy until the end and to show progress
 _TASKS_PER_CORE = 12
 _POLL_S = 0.5
@@ -54,7 +53,7 @@ def simulate(
         def show(done: int) -> None:
             update(completed=done, description=f"simulating: {done} of {replications}")
 
-        if master != HERE:
+        if master != "none":
             return _simulate_on_spark(plan, replications, master, tasks, show)
         began, results = time.process_time(), []
         for number in range(replications):

@@ -20,8 +20,7 @@ from pyhooks.placement.failure_rates import YEAR_S
 from pyhooks.simulation.partition_machine import ALONE, LOWERED, Cause, Floats, GateSetting, Status
 from pyhooks.simulation.replication import ReplicationResult, SimulationPlan
 
-CONFIDENCE = 0.95
-RESAMPLES = 2000
+CONFIDENCE, RESAMPLES = 0.95, 2000
 MIN_EVENTS, MIN_REPLICATIONS = 20, 5
 # more replications are averaged in groups, which are independent too: ``mean_interval`` takes some 300 values
 _MAX_GROUPS = 300
