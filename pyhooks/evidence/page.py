@@ -73,13 +73,7 @@ def code(text: str) -> Markup:
 
 
 def html(claims: Claims, book: EvidenceResults, artifacts: str) -> str:
-    """Return the page.
-
-    Args:
-        claims: all claims.
-        book: their artifacts and judgements.
-        artifacts: link to the folder of the artifacts, without a slash at its end.
-    """
+    """Return the page; ``artifacts`` is a link to their folder, without a slash at its end."""
     rows = [row(claim, claims, book) for claim in claims.claims.values()]
     values = {
         "counts": counts(book),

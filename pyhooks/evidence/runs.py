@@ -48,14 +48,10 @@ Execute = Callable[[Sequence[str], Path, float], FinishedCommand]
 
 
 def execute(command: Sequence[str], log: Path, timeout_s: float) -> FinishedCommand:
-    """Run one command of the project in the root of the checkout.
+    """Run one command of ``rackgate`` or ``pytest`` in the root of the checkout, with the interpreter of this process.
 
     The command ends with this process. On a timeout or an interruption it gets SIGTERM first, so that it can clean up.
-
-    Args:
-        command: command line of ``rackgate`` or ``pytest``; the interpreter of this process runs it.
-        log: file for its standard error.
-        timeout_s: timeout in seconds.
+    Its standard error goes to ``log``.
 
     Raises:
         RackgateError: the command did not end in time and was terminated.

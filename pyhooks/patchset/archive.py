@@ -51,9 +51,7 @@ class Archive:
 def make_archive(distribution: Distribution, folder: Path | None = None) -> Archive:
     """Pack the overlay with installation instructions, licence, notice, manifest, SBOM and checksums.
 
-    Args:
-        distribution: the distribution to pack.
-        folder: target folder, by default ``build/kafka-<version>``.
+    The folder of the archive is ``build/kafka-<version>`` by default.
 
     Raises:
         RackgateError: the distribution is damaged, or its overlay is empty.
@@ -81,12 +79,7 @@ def _opt_in_suffix(distribution: Distribution) -> list[str]:
 
 
 def pack(top: str, files: Mapping[str, bytes]) -> bytes:
-    """Return a ``.tar.gz`` whose bytes depend only on names, contents and the zlib version.
-
-    Args:
-        top: the top-level folder.
-        files: content by name below ``top``.
-    """
+    """Return a ``.tar.gz`` of files below ``top`` whose bytes depend only on names, contents and the zlib version."""
     folders = {str(parent) for name in files for parent in Path(f"{top}/{name}").parents} - {"."}
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as tar:

@@ -23,10 +23,7 @@ def releases() -> tuple[str, ...]:
 
 
 def client_classpath(release: str) -> str:
-    """Return the class path of a Kafka client and the project's own Java helpers; fetch and verify other releases.
-
-    Args:
-        release: one of ``releases()``.
+    """Return the class path of a client of one of ``releases()`` with the project's Java helpers; fetch other releases.
 
     Raises:
         RackgateError: no such release, no distribution, or an artifact can't be downloaded or differs from its pin.

@@ -34,19 +34,12 @@ _SCALA_TEST = "package example\n\nclass ScalaTest {\n  @org.junit.jupiter.api.Te
 
 
 def pin(path: Path, work: Path, only: Sequence[str] = ()) -> tuple[Artifact, ...]:
-    """Resolve the roles of the recipe at ``path`` and rewrite its list of artifacts.
+    """Resolve roles of the recipe at ``path``, rewrite its list of artifacts, and return all pinned artifacts.
 
-    Args:
-        path: a ``kafka.toml``.
-        work: a folder for temporary files.
-        only: the roles to resolve, or empty for all; the pins of other roles are unchanged.
-
-    Returns:
-        All pinned artifacts.
+    ``only`` has the roles to resolve, or is empty for all. The pins of other roles are unchanged.
 
     Raises:
-        RackgateError: an artifact can't be resolved, a role is unknown, or the file lacks the marker line above the
-            list.
+        RackgateError: an artifact can't be resolved, a role is unknown, or the file lacks the marker line.
     """
     recipe = load(path)
     wanted = dict(_roots_by_role(recipe))

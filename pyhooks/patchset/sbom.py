@@ -19,13 +19,10 @@ _LICENCES = [{"license": {"id": "Apache-2.0"}}]
 
 
 def make_sbom(manifest: Mapping[str, Any]) -> bytes:
-    """Return the SBOM of a distribution's overlay; the same manifest gives the same bytes.
+    """Return the SBOM of the overlay in a distribution with this manifest; the same manifest gives the same bytes.
 
     ``components`` lists the overlay jars, each with the published jar that it patches, the patches, and the artifacts
     from and against which the overlay is compiled. ``formulation`` lists the compilers and Maven's plugins.
-
-    Args:
-        manifest: the distribution's manifest.
     """
     jars = [_overlay_jar(jar, manifest) for jar in manifest["overlay"]]
     patches = [

@@ -32,11 +32,7 @@ _DEPRECATION = re.compile(r"^\+.*(?:@Deprecated|@deprecated|\bDeprecated\b.*@sin
 
 
 def facts(distribution: Distribution, series_: Sequence[series.Patch]) -> dict[str, Any]:
-    """Return facts about the series that need no running Kafka.
-
-    Args:
-        distribution: a build of the series.
-        series_: the whole series. All facts except ``parts`` cover only the patches in the build.
+    """Return facts about the series that need no running Kafka; all but ``parts`` cover only the patches in the build.
 
     Returns:
         ``patch_hash``, ``patches``, ``main_files`` and ``test_files``: hash of the series, and numbers of patches and

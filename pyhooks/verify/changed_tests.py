@@ -20,10 +20,6 @@ from pyhooks.verify.upstream_runner import KafkaTestRunner, scratch
 def compile_changed(runner: KafkaTestRunner, patches: Sequence[series.Patch]) -> dict[str, tuple[str, ...]]:
     """Compile the test sources that a series changes to ``runner.patched``, unless they are compiled already.
 
-    Args:
-        runner: the runner with the overlay of the same patches.
-        patches: the series.
-
     Returns:
         By module name, the classes after which the changed sources are named.
 

@@ -66,10 +66,7 @@ class JmhCell:
 
 
 def plan(only: str = "") -> tuple[tuple[JmhCell, ...], tuple[Comparison, ...]]:
-    """Return all cells and comparisons.
-
-    Args:
-        only: include only comparisons whose name contains this text.
+    """Return the cells and comparisons; with ``only``, the comparisons whose name contains this text.
 
     Raises:
         RackgateError: no name contains it.

@@ -104,13 +104,8 @@ def difference(
     """Return the difference of two sides, paired by round, with a 95 % bootstrap interval across forks.
 
     The bootstrap resamples rounds, so a disturbance of both sides of a round cancels. The interval is widened by the
-    ratio of Student's t to the normal distribution, because a bootstrap of few forks is too narrow.
-
-    Args:
-        before: one value for each round.
-        after: one value for each round, in the same order.
-        relative: return the difference in percent of ``before``.
-        trim: share of the differences to leave out at each end.
+    ratio of Student's t to the normal distribution, because a bootstrap of few forks is too narrow. A share ``trim``
+    of the differences is left out at each end. A relative difference is in percent of ``before``.
 
     Raises:
         ValueError: the sides differ in length, or there are fewer than ``FEWEST_FORKS`` rounds.

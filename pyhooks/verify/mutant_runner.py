@@ -227,15 +227,9 @@ class MutantRunner:
     def run_tests(
         self, class_name: str, methods: Sequence[str], mutated: Path | None, *, log: Path, timeout_s: float
     ) -> JvmRun:
-        """Run a test class, or methods of it, in a new JVM.
+        """Run a test class, or the given methods of it, in a new JVM whose output goes to ``log``.
 
-        Args:
-            class_name: the class.
-            methods: names of methods, or empty for all.
-            mutated: folder of mutated classes for the front of the class path, or None. If given, the run ends at the
-                first failure.
-            log: file for the JVM's output.
-            timeout_s: timeout in seconds.
+        With a folder of mutated classes, these precede all others, and the run ends at the first failure.
         """
         folder = self.work / "run"
         shutil.rmtree(folder, ignore_errors=True)

@@ -254,16 +254,7 @@ def missing(mutants: Iterable[Mutant], bases: Mapping[str, Baseline]) -> list[tu
 
 
 def run_base(tester: MutantTester, class_name: str, methods: Sequence[str]) -> list[Baseline]:
-    """Run a class's tests without a mutant, in one JVM.
-
-    Args:
-        tester: runs the tests.
-        class_name: the class.
-        methods: names of methods; an empty name stands for the whole class.
-
-    Returns:
-        One baseline for each name.
-    """
+    """Run a class's tests without a mutant in one JVM; return a baseline for each method; an empty name means all."""
     started = time.monotonic()
     done = tester.run(class_name, () if "" in methods else methods, None, _BASE_TIMEOUT_S)
     seconds = time.monotonic() - started

@@ -126,9 +126,7 @@ class FinishedBuild:
 def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> CheckResult:
     """Build twice from only the sources and pinned files, and compare overlay, helpers, manifest and archive.
 
-    Args:
-        out: folder for the result, by default ``out/reproducible``.
-        quiet: show no progress.
+    The result is written to ``out``, by default ``out/reproducible``.
 
     Raises:
         RackgateError: a build failed, or its conditions could not be set.

@@ -67,13 +67,9 @@ class Check:
 def prefix_checks(
     patches: Sequence[Patch], start: int | None = None, end: int | None = None, *, all_tests: bool = False
 ) -> list[Check]:
-    """Return the checks of the prefixes of the default series.
+    """Return the checks of the prefixes of the default series with ``start`` (by default 1) to ``end`` patches.
 
-    Args:
-        patches: the whole series.
-        start: number of patches of the first prefix, by default 1.
-        end: number of patches of the last prefix, by default all.
-        all_tests: run all tests that a prefix contains, not only those of its last patch.
+    With ``all_tests``, all tests that a prefix contains are run, not only those of its last patch.
 
     Raises:
         RackgateError: there are no such prefixes.
@@ -94,11 +90,7 @@ def prefix_checks(
 
 
 def fix_checks(patches: Sequence[Patch]) -> list[Check]:
-    """Return the checks of each fix with its dependencies, and of the whole series with all opt-in fixes.
-
-    Args:
-        patches: the whole series.
-    """
+    """Return the checks of each fix with its dependencies, and of the whole series with all opt-in fixes."""
     checks = []
     for fix in (patch for patch in patches if patch.part == FIXES):
         alone = Selection(fix=fix.number)
@@ -121,10 +113,8 @@ def series_check(
 ) -> CheckResult:
     """Check the prefixes of the series, each fix alone, and the series with its opt-in fixes.
 
-    If ``start`` or ``end`` is given, only prefixes are checked.
-
     Args:
-        start: number of patches of the first prefix, by default 1.
+        start: number of patches of the first prefix, by default 1; with ``start`` or ``end`` only prefixes are checked.
         end: number of patches of the last prefix, by default all.
         fixes: check no prefixes.
         all_tests: run all tests that a prefix contains, not only those of its last patch.
@@ -169,13 +159,7 @@ def series_check(
 
 
 def run_check(plan: Recipe, space: Workspace, check: Check, folder: Path) -> dict[str, Any]:
-    """Build the patches of a check, compile their tests and run the selected ones.
-
-    Args:
-        plan: the recipe.
-        space: the workspace.
-        check: the check.
-        folder: for compiled tests; deleted at the end.
+    """Build the patches of a check, compile their tests and run the selected ones; ``folder`` is temporary.
 
     Returns:
         Plain JSON: ``patches`` (number), ``ok``, ``error`` (build or compile error, or empty), ``classes``,

@@ -94,11 +94,7 @@ class ClassResult:
 
 
 def read_class(name: str, reports: Path) -> ClassResult:
-    """Parse the JUnit XML of a class and its nested classes.
-
-    Args:
-        name: full class name.
-        reports: folder with ``TEST-*.xml``.
+    """Parse the JUnit XML of a class and its nested classes in the folder ``reports``.
 
     Raises:
         RackgateError: no report, or one that is incomplete.

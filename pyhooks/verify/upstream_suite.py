@@ -51,11 +51,7 @@ class Suite:
 
 
 def load(plan: Recipe, path: Path | None = None) -> Suite:
-    """Parse ``upstream.toml``.
-
-    Args:
-        plan: the recipe, which defines the modules.
-        path: the file, by default the one in ``patch/``.
+    """Parse ``upstream.toml``, by default the one in ``patch/``.
 
     Raises:
         RackgateError: the file is missing or not TOML, a module is unknown or has no test jar, a class is listed
@@ -144,14 +140,10 @@ def parse_class(content: bytes) -> TestClassFile:
 
 
 def test_classes(names: Sequence[str], known: Mapping[str, TestClassFile]) -> tuple[str, ...]:
-    """Return the test classes among ``names``: top-level, not abstract, with own, inherited or nested tests.
+    """Return the test classes among ``names`` (paths): top-level, not abstract, with own, inherited or nested tests.
 
-    Args:
-        names: candidates, as paths.
-        known: all classes of all test jars, since a superclass may be in another module.
-
-    Returns:
-        Full names with dots, sorted.
+    ``known`` has the classes of all test jars, because a superclass may be in another module. The result has full names
+    with dots, sorted.
     """
 
     def has_tests(name: str) -> bool:
