@@ -4,7 +4,7 @@
 SHELL := $(CURDIR)/setup/contained.sh
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: help bench test check pytest upstream-smoke system-smoke system system-long system-load system-hosts build lock clean upstream upstream-all series-check archive jmh jmh-full
+.PHONY: help bench test check unit pytest upstream-smoke system-smoke system system-long system-load system-hosts build lock clean upstream upstream-all series-check archive jmh jmh-full
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -20,6 +20,7 @@ help:
 	@echo "make bench-speed  how fast its analysis is, on 5 and 50 million made-up observations"
 	@echo "make bench-pacer  whether its pacer holds 20,000 records/s on one core, and how late it sends (some seconds)"
 	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest and the cost of the gate on the overlay, a few system tests"
+	@echo "make unit    unit and property tests: no cluster, no built Kafka (target: 3 minutes)"
 	@echo "make system  all system tests, two labs at a time (bar: 40 minutes), and out/system/index.html"
 	@echo "make system-smoke  three of them (4 to 8 minutes); system-long: many rounds, and controls that must lose records (half an hour); system-load: 10,000 partitions"
 	@echo "make system-hosts  some of them on hosts of a cluster file over ssh: a lab's nodes, with an sshd in each"
@@ -90,6 +91,9 @@ check: $(VENV)/ready
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/rackgate patch check
 	$(BIN)/rackgate evidence --check
+
+unit: $(VENV)/ready
+	@exec $(BIN)/pytest -n 2 --dist loadfile tests/unit tests/property
 
 # two at a time, since labs mostly wait; a file's tests stay together for what they share. Then those that judge times.
 pytest: $(VENV)/ready build

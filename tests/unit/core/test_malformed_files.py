@@ -150,8 +150,13 @@ def stored(name: str) -> Callable[[Path], Any]:
     return lambda path: getattr(Store(path.parent), name)
 
 
+@cache
+def committed_claims() -> claims.Claims:
+    return claims.load()
+
+
 def book(path: Path) -> None:
-    told = claims.load()
+    told = committed_claims()
     run = told.runs[path.stem]
     one = claims.Claims(
         told.documents, {run.id: run}, {key: c for key, c in told.claims.items() if c.runs == (run.id,)}
@@ -160,7 +165,7 @@ def book(path: Path) -> None:
 
 
 def index(path: Path) -> None:
-    told = claims.load()
+    told = committed_claims()
     found = [
         one
         for one in artifacts.faults(told, artifacts.EvidenceResults({}, {}, {}, {}), path.parent)
