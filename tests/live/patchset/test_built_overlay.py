@@ -7,9 +7,12 @@ import json
 import tarfile
 from pathlib import Path
 
+import pytest
+
 from pyhooks.core import paths
+from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import run
-from pyhooks.patchset import archive, overlay, recipe, sbom, series
+from pyhooks.patchset import archive, overlay, recipe, sbom, series, series_facts
 from pyhooks.patchset.artifacts import read_pins
 from pyhooks.patchset.compilation import read_jar, write_jar
 from pyhooks.patchset.distribution import Distribution
@@ -69,3 +72,22 @@ def test_the_real_overlay_packs_to_the_same_bytes_twice(tmp_path: Path) -> None:
             packed = tar.extractfile(f"kafka-rackgate-4.3.1-overlay/overlay/{jar['jar']}")
             assert packed is not None
             assert hashlib.sha256(packed.read()).hexdigest() == jar["sha256"]
+
+
+def test_the_facts_of_the_series() -> None:
+    patches = series.load_all(paths.PATCH)
+    told = series_facts.facts(Distribution.load(), patches)
+    # read from the published jar, so these are what is claimed of Kafka itself
+    assert told["parents"]["stock"]["NotEnoughReplicasException"][0] == "RetriableException"
+    assert told["parents"]["stock"]["NotEnoughRacksException"] == []
+    assert told["parents"]["overlay"]["NotEnoughRacksException"][0] == "RetriableException"
+    assert told["requests"]["Produce"] == {"stock": [3, 13], "overlay": [3, 14]}
+    assert told["requests"]["Fetch"]["stock"] == told["requests"]["Fetch"]["overlay"]
+    assert told["main_files"] == sum(len(files) for files in told["main"].values())
+    assert set(told["messages"]) == {"ProduceRequest", "ProduceResponse"}
+    *parts, total = told["parts"]
+    assert [row["part"] for row in parts if not row["opt_in"]] == list(series.PARTS)
+    assert total["patches"] == len(patches) == sum(row["patches"] for row in parts)
+    assert total["main_added"] == sum(row["main_added"] for row in parts) > 0
+    with pytest.raises(RackgateError, match="not of the present series"):
+        series_facts.facts(Distribution.load(), patches[:-1])

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.patchset import series, series_facts
-from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.series_facts import Jar
 
 NAME = "common/message/ProduceRequest.json"
@@ -77,22 +75,3 @@ def test_sizes_of_parts_and_opt_in_fixes() -> None:
         ("all", "", 4, 6, 6),
     ]
     assert list(series_facts.sizes([])[0]) == ["part", "opt_in", "patches", "main_added", "test_added"]
-
-
-def test_the_facts_of_the_series() -> None:
-    patches = series.load_all(paths.PATCH)
-    told = series_facts.facts(Distribution.load(), patches)
-    # read from the published jar, so these are what is claimed of Kafka itself
-    assert told["parents"]["stock"]["NotEnoughReplicasException"][0] == "RetriableException"
-    assert told["parents"]["stock"]["NotEnoughRacksException"] == []
-    assert told["parents"]["overlay"]["NotEnoughRacksException"][0] == "RetriableException"
-    assert told["requests"]["Produce"] == {"stock": [3, 13], "overlay": [3, 14]}
-    assert told["requests"]["Fetch"]["stock"] == told["requests"]["Fetch"]["overlay"]
-    assert told["main_files"] == sum(len(files) for files in told["main"].values())
-    assert set(told["messages"]) == {"ProduceRequest", "ProduceResponse"}
-    *parts, total = told["parts"]
-    assert [row["part"] for row in parts if not row["opt_in"]] == list(series.PARTS)
-    assert total["patches"] == len(patches) == sum(row["patches"] for row in parts)
-    assert total["main_added"] == sum(row["main_added"] for row in parts) > 0
-    with pytest.raises(RackgateError, match="not of the present series"):
-        series_facts.facts(Distribution.load(), patches[:-1])
