@@ -35,7 +35,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.events import ElectionDetails, FaultDetails, ProduceDetails, RoundDetails
 from pyhooks.kafka import gate, topics
-from pyhooks.kafka.cluster_metadata import Asker, Metadata
+from pyhooks.kafka.cluster_metadata import Metadata, MetadataClient
 from pyhooks.kafka.topics import TopicSpec
 from pyhooks.workload.requirement_changes import change_topic
 
@@ -191,7 +191,7 @@ class DestroyedTest(_DestroyedRackScenario):
             self.wait_isr(set(one.replicas) - own, one.topic)
         # A broker of this rack would report its old metadata.
         others = ",".join(node.address for node in self.kafka.brokers() if node.site != one.leaves)
-        asker = Asker(others, each_s=ASK_S)
+        asker = MetadataClient(others, each_s=ASK_S)
 
         def registered() -> Metadata | None:
             metadata = asker.ask([one.topic], 2 * ASK_S)

@@ -39,7 +39,7 @@ from pyhooks.history.events import (
 )
 from pyhooks.history.outcomes import TOO_FEW_RACKS
 from pyhooks.kafka import bulk_topics, gate, topics
-from pyhooks.kafka.bulk_topics import Wide
+from pyhooks.kafka.bulk_topics import BulkTopic
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.final_reader import read_all
 from pyhooks.workload.known_errors import note_known_errors
@@ -158,9 +158,10 @@ class LoadTest(RackScenario):
     def _begin(self, arm: str) -> None:
         """Start a new cluster with all topics; topic names contain the arm, which keeps records of arms apart."""
         minima = {gate.MIN_INSYNC_REPLICAS: "2"} | ({gate.MIN_INSYNC_RACKS: "2"} if arm == OVERLAY else {})
-        gated = [Wide(f"{arm}-gated-{at}", bulk_topics.rotating(self.width, GATED), minima) for at in range(WIDE)]
+        gated = [BulkTopic(f"{arm}-gated-{at}", bulk_topics.rotating(self.width, GATED), minima) for at in range(WIDE)]
         others = [
-            Wide(f"{arm}-other-{at}", bulk_topics.rotating(OTHER_PARTITIONS, OTHERS), minima) for at in range(NARROW)
+            BulkTopic(f"{arm}-other-{at}", bulk_topics.rotating(OTHER_PARTITIONS, OTHERS), minima)
+            for at in range(NARROW)
         ]
         self.wide = [*gated, *others]
         self.others = [one.name for one in others]

@@ -18,7 +18,7 @@ from pyhooks.core.wait import wait_for
 from pyhooks.history import process_events
 from pyhooks.history.events import TEST, LevelDetails, LevelRequest, RollDetails
 from pyhooks.kafka import reassignments, topics
-from pyhooks.kafka.cluster_metadata import Asker
+from pyhooks.kafka.cluster_metadata import MetadataClient
 from pyhooks.kafka.features import RACKS_FEATURE
 from pyhooks.lab import metadata_records
 from pyhooks.lab.disks import DATA
@@ -185,7 +185,7 @@ class RollingTest(RackScenario):
 
     def _leader_software(self) -> str:
         """Return the software of the broker that leads."""
-        metadata = Asker(self.kafka.topology.bootstrap, each_s=ASK_S).ask(["patched"], 2 * ASK_S)
+        metadata = MetadataClient(self.kafka.topology.bootstrap, each_s=ASK_S).ask(["patched"], 2 * ASK_S)
         return self._software[self.kafka.broker(metadata.partitions["patched", 0].leader).name]
 
     # -- the feature --------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ducktape_tests.services.host_network import HostNetwork, of_lab
 from ducktape_tests.services.hosts import Hosts
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import reassignments, tools
-from pyhooks.kafka.bulk_topics import Wide
+from pyhooks.kafka.bulk_topics import BulkTopic
 from pyhooks.lab import kafka_process
 from pyhooks.lab.lab import ACTIVE_CONTROLLER, BOOT_TIMEOUT_S
 from pyhooks.lab.network_faults import NetworkControl
@@ -113,7 +113,7 @@ class RackKafka(Hosts, Service):
 
         wait_for(exist, what=f"logs of {topic} on brokers {sorted(brokers)}", timeout_s=timeout_s, interval_s=0.3)
 
-    def wait_logs(self, wide: Sequence[Wide], timeout_s: float) -> None:
+    def wait_logs(self, wide: Sequence[BulkTopic], timeout_s: float) -> None:
         """Wait until each replica of all partitions has a log.
 
         A leader without a log rejects the first record of an idempotent producer. It may then accept the second one,

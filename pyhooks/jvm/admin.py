@@ -280,11 +280,11 @@ class Admin(Client):
         Raises:
             JavaError: no response in time.
         """
-        told = self._get(self._java.describeFeatures().featureMetadata())
-        levels = told.finalizedFeatures().get(feature)
+        metadata = self._get(self._java.describeFeatures().featureMetadata())
+        levels = metadata.finalizedFeatures().get(feature)
         return Finalized(
             level=0 if levels is None else int(levels.maxVersionLevel()),
-            epoch=int(told.finalizedFeaturesEpoch().get()),
+            epoch=int(metadata.finalizedFeaturesEpoch().get()),
         )
 
     def set_topic_config(self, topic: str, name: str, value: str) -> None:

@@ -75,14 +75,14 @@ class Consumer(Client):
         timeout_s: float = REQUEST_S,
         close_timeout_s: float = 5.0,
     ) -> None:
-        told = {
+        settings = {
             "bootstrap.servers": bootstrap,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": "false",
             **(config or {}),
         }
         super().__init__(
-            (home or InProcess()).make("rackgate.hooks.Receiver", told, round(timeout_s * 1000)), close_timeout_s
+            (home or InProcess()).make("rackgate.hooks.Receiver", settings, round(timeout_s * 1000)), close_timeout_s
         )
 
     def __enter__(self) -> Consumer:

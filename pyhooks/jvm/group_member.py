@@ -32,7 +32,7 @@ Told = Callable[[frozenset[Partition]], None]
 
 
 @dataclass(frozen=True)
-class Heard:
+class RebalanceCallbacks:
     """Callbacks of a member for changes of its assignment.
 
     Attributes:
@@ -47,7 +47,7 @@ class Heard:
 
 
 @dataclass(frozen=True)
-class Polled:
+class MemberPoll:
     """Records of one partition that a poll returned.
 
     Attributes:
@@ -85,7 +85,7 @@ class GroupMember(Client):
         *,
         close_timeout_s: float = 5.0,
     ) -> None:
-        told = {
+        settings = {
             "group.id": group,
             "key.deserializer": BYTES,
             "value.deserializer": BYTES,
@@ -95,12 +95,12 @@ class GroupMember(Client):
             **(config or {}),
         }
         name = "org.apache.kafka.clients.consumer.KafkaConsumer"
-        super().__init__(java_of(name, lambda kind, made: kind(made), bootstrap, told), close_timeout_s)
+        super().__init__(java_of(name, lambda kind, made: kind(made), bootstrap, settings), close_timeout_s)
 
     def __enter__(self) -> GroupMember:
         return self
 
-    def subscribe(self, topics: Sequence[str], heard: Heard) -> None:
+    def subscribe(self, topics: Sequence[str], heard: RebalanceCallbacks) -> None:
         """Subscribe to topics; the member joins the group during the next polls.
 
         Raises:
@@ -109,19 +109,21 @@ class GroupMember(Client):
         with java_errors():
             self._java.subscribe(jpype.java.util.ArrayList(list(topics)), _listener_class()(heard))
 
-    def poll(self, timeout_s: float) -> dict[Partition, Polled]:
+    def poll(self, timeout_s: float) -> dict[Partition, MemberPoll]:
         """Return the next records, summarized by partition.
 
         Raises:
             JavaError: for example a failed authorization.
         """
-        found: dict[Partition, Polled] = {}
+        found: dict[Partition, MemberPoll] = {}
         with java_errors():
             records = self._java.poll(jpype.JClass("java.time.Duration").ofMillis(round(timeout_s * 1000)))
             for where in records.partitions():
                 own = records.records(where)
                 count = int(own.size())
-                found[_partition(where)] = Polled(count, int(own.get(0).offset()), int(own.get(count - 1).offset()) + 1)
+                found[_partition(where)] = MemberPoll(
+                    count, int(own.get(0).offset()), int(own.get(count - 1).offset()) + 1
+                )
         return found
 
     def commit(self, offsets: Mapping[Partition, int], done: Callable[[JavaError | None], None]) -> None:
@@ -131,11 +133,11 @@ class GroupMember(Client):
             JavaError: rejected at once.
         """
         with java_errors():
-            told = jpype.java.util.HashMap()
+            java_offsets = jpype.java.util.HashMap()
             for place, offset in offsets.items():
                 where = jpype.JClass("org.apache.kafka.common.TopicPartition")(place.topic, place.number)
-                told.put(where, jpype.JClass("org.apache.kafka.clients.consumer.OffsetAndMetadata")(offset))
-            self._java.commitAsync(told, _callback_class()(done))
+                java_offsets.put(where, jpype.JClass("org.apache.kafka.clients.consumer.OffsetAndMetadata")(offset))
+            self._java.commitAsync(java_offsets, _callback_class()(done))
 
     def close(self) -> None:
         """Leave the group and close the consumer, within its time bound.
@@ -151,8 +153,8 @@ def _partition(where: Any) -> Partition:
     return Partition(str(where.topic()), int(where.partition()))
 
 
-def _partitions(told: Iterable[Any]) -> frozenset[Partition]:
-    return frozenset(_partition(where) for where in told)
+def _partitions(partitions: Iterable[Any]) -> frozenset[Partition]:
+    return frozenset(_partition(where) for where in partitions)
 
 
 @lru_cache(maxsize=1)
@@ -162,23 +164,23 @@ def _listener_class() -> Any:
     class Listener:
         """org.apache.kafka.clients.consumer.ConsumerRebalanceListener that forwards to the callbacks."""
 
-        def __init__(self, heard: Heard) -> None:
+        def __init__(self, heard: RebalanceCallbacks) -> None:
             self._heard = heard
 
         @jpype.JOverride  # type: ignore[untyped-decorator]  # jpype has no types
-        def onPartitionsAssigned(self, told: Any) -> None:  # noqa: N802 - Java's name
+        def onPartitionsAssigned(self, partitions: Any) -> None:  # noqa: N802 - Java's name
             """Called within a poll."""
-            self._heard.assigned(_partitions(told))
+            self._heard.assigned(_partitions(partitions))
 
         @jpype.JOverride  # type: ignore[untyped-decorator]  # jpype has no types
-        def onPartitionsRevoked(self, told: Any) -> None:  # noqa: N802 - Java's name
+        def onPartitionsRevoked(self, partitions: Any) -> None:  # noqa: N802 - Java's name
             """Called within a poll or a close."""
-            self._heard.revoked(_partitions(told))
+            self._heard.revoked(_partitions(partitions))
 
         @jpype.JOverride  # type: ignore[untyped-decorator]  # jpype has no types
-        def onPartitionsLost(self, told: Any) -> None:  # noqa: N802 - Java's name
+        def onPartitionsLost(self, partitions: Any) -> None:  # noqa: N802 - Java's name
             """Called within a poll or a close."""
-            self._heard.lost(_partitions(told))
+            self._heard.lost(_partitions(partitions))
 
     return jpype.JImplements("org.apache.kafka.clients.consumer.ConsumerRebalanceListener")(Listener)
 

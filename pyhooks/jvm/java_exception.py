@@ -65,10 +65,10 @@ class JavaError(Exception):
         while str(throwable.getClass().getName()) in WRAPPERS and throwable.getCause() is not None:
             throwable = throwable.getCause()
         message = throwable.getMessage()
-        return JavaError.told(_ancestors(throwable.getClass()), "" if message is None else str(message))
+        return JavaError.of_classes(_ancestors(throwable.getClass()), "" if message is None else str(message))
 
     @staticmethod
-    def told(classes: Sequence[str], text: str) -> JavaError:
+    def of_classes(classes: Sequence[str], text: str) -> JavaError:
         """Return the exception for a chain of Java class names.
 
         Args:
@@ -86,7 +86,7 @@ def kind(classes: Sequence[str]) -> type[JavaError]:
     """Return the Python class of a Java exception.
 
     Args:
-        classes: as for ``JavaError.told``; the superclasses are used only if the distribution does not have the class.
+        classes: as for ``JavaError.of_classes``; superclasses are used only for a class that the distribution lacks.
     """
     name = classes[0]
     with _lock:
@@ -132,8 +132,8 @@ def _again(java_class: str, text: str, retriable: bool) -> JavaError:
 
 def _new(name: str, above: type[JavaError]) -> type[JavaError]:
     package, _, simple = name.rpartition(".")
-    told = {"__doc__": f"{name}, as Java threw it.", "__module__": _HOME if package == ERRORS else package}
-    return type(simple, (above,), told)
+    members = {"__doc__": f"{name}, as Java threw it.", "__module__": _HOME if package == ERRORS else package}
+    return type(simple, (above,), members)
 
 
 def _chain(name: str) -> tuple[str, ...]:

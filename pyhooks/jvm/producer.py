@@ -307,7 +307,7 @@ class Producer(Client):
         partition, offset, sent_ns, done_ns, error = (
             ends.ints(size), ends.longs(size), ends.longs(size), ends.longs(size), ends.ints(size)
         )  # fmt: skip
-        told = tuple(JavaError.told(ends.text().split("\n"), ends.text()) for _ in range(errors))
+        told = tuple(JavaError.of_classes(ends.text().split("\n"), ends.text()) for _ in range(errors))
         if open_ is None:
             return  # send_batch raised: no future is waiting
         topic, future = open_

@@ -1,1 +1,14 @@
-"""Kafka requests, topics, tools and cluster state; and the ISR gate as a pure function."""
+"""Kafka requests, topics, tools and cluster state; and the ISR gate as a pure function.
+
+Each kind of question to a cluster has one way:
+
+- own requests (``wire_protocol``): what librdkafka does not report, and state that is polled while brokers are
+  unavailable: metadata with racks from each broker by itself, feature levels, the metadata quorum. Each broker has its
+  own timeout; a JVM or a client that waits for one dead broker would hide the moment under test.
+- confluent-kafka (``topics``, ``bulk_topics``): creating, describing and configuring topics, and elections, on the
+  clusters of labs, tests and benchmarks; no JVM is needed.
+- Kafka's Java admin client (``pyhooks.jvm.admin``): ``rackgate check`` on clusters of users, with all of Kafka's
+  security settings and with ELRs, which confluent-kafka does not return.
+- Kafka's command-line tools (``tools``): what operators type, and requests that no client offers, such as feature
+  upgrades and reassignments of a lab.
+"""

@@ -20,7 +20,7 @@ LOOK_S = 10.0
 
 
 @dataclass(frozen=True)
-class Wide:
+class BulkTopic:
     """Topic with many partitions.
 
     Attributes:
@@ -34,9 +34,9 @@ class Wide:
     config: Mapping[str, str]
 
 
-def pieces(wide: Sequence[Wide], most: int = BATCH) -> list[list[Wide]]:
+def pieces(wide: Sequence[BulkTopic], most: int = BATCH) -> list[list[BulkTopic]]:
     """Split topics into groups of at most ``most`` partitions; a larger topic forms a group of its own."""
-    found: list[list[Wide]] = []
+    found: list[list[BulkTopic]] = []
     size = 0
     for one in wide:
         if not found or size + len(one.placements) > most:
@@ -47,7 +47,7 @@ def pieces(wide: Sequence[Wide], most: int = BATCH) -> list[list[Wide]]:
     return found
 
 
-def create(client: AdminClient, wide: Sequence[Wide], timeout_s: float) -> None:
+def create(client: AdminClient, wide: Sequence[BulkTopic], timeout_s: float) -> None:
     """Create topics group by group and wait until all replicas are in sync.
 
     Raises:
@@ -75,7 +75,9 @@ def create(client: AdminClient, wide: Sequence[Wide], timeout_s: float) -> None:
     wait_members(client, wide, None, timeout_s)
 
 
-def wait_members(client: AdminClient, wide: Sequence[Wide], brokers: Collection[int] | None, timeout_s: float) -> None:
+def wait_members(
+    client: AdminClient, wide: Sequence[BulkTopic], brokers: Collection[int] | None, timeout_s: float
+) -> None:
     """Wait until the ISR of each partition consists of its replicas on ``brokers``.
 
     Args:
@@ -97,7 +99,7 @@ def wait_members(client: AdminClient, wide: Sequence[Wide], brokers: Collection[
     )
 
 
-def others(client: AdminClient, wide: Sequence[Wide], brokers: Collection[int] | None) -> int:
+def others(client: AdminClient, wide: Sequence[BulkTopic], brokers: Collection[int] | None) -> int:
     """Count the partitions whose ISR differs from the one in ``wait_members``; all if no broker responds."""
     from confluent_kafka import KafkaException
 

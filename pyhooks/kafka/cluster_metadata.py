@@ -92,7 +92,7 @@ def parse(answer: bytes) -> Metadata:
     return Metadata(racks, controller, partitions)
 
 
-class Asker:
+class MetadataClient:
     """Client for metadata requests that starts with the broker that responded last.
 
     Args:
@@ -116,19 +116,19 @@ class Asker:
             RackgateError: no broker responds in time; the message has the error of each.
         """
         deadline = time.monotonic() + timeout_s
-        said: list[str] = []
+        errors: list[str] = []
         for _ in range(len(self._addresses)):
             left_s = max(LEAST_S, min(deadline - time.monotonic(), self._each_s))
             address = self._addresses[0]
             try:
-                return wire_protocol.told(address, request(topics), _NAME, left_s, parse)
+                return wire_protocol.query(address, request(topics), _NAME, left_s, parse)
             except RackgateError as error:
-                said.append(str(error))
+                errors.append(str(error))
             # move it to the end, also for later requests
             self._addresses.append(self._addresses.pop(0))
-        raise RackgateError("; ".join(said))
+        raise RackgateError("; ".join(errors))
 
-    def heard(self, topics: Sequence[str], timeout_s: float) -> Metadata | None:
+    def ask_or_none(self, topics: Sequence[str], timeout_s: float) -> Metadata | None:
         """Return the same as ``ask``, or None if no broker responds in time."""
         try:
             return self.ask(topics, timeout_s)

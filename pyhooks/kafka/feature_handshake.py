@@ -35,7 +35,7 @@ def finalized(host: str, port: int, timeout_s: float) -> Mapping[str, int]:
     Raises:
         RackgateError: no complete response in time, or an unreadable one.
     """
-    return wire_protocol.told((host, port), request(), _NAME, timeout_s, levels)
+    return wire_protocol.query((host, port), request(), _NAME, timeout_s, levels)
 
 
 def levels(answer: bytes) -> Mapping[str, int]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
-from pyhooks.kafka.cluster_metadata import Asker, Metadata
+from pyhooks.kafka.cluster_metadata import Metadata, MetadataClient
 
 AGREED_S = 30.0
 ASK_S = 2.0
@@ -39,41 +39,41 @@ def wait_agreed(
     Raises:
         RackgateError: no agreement in time; the detail has the last report of each broker.
     """
-    askers = {broker: Asker(address, each_s=ASK_S) for broker, address in brokers.items()}
-    told: dict[int, Metadata | None] = {}
+    clients = {broker: MetadataClient(address, each_s=ASK_S) for broker, address in brokers.items()}
+    responses: dict[int, Metadata | None] = {}
     last: State = {}
     since_s = 0.0
 
     def steady() -> dict[str, int]:
         nonlocal last, since_s
-        told.update({broker: asker.heard(topics, ASK_S) for broker, asker in askers.items()})
-        now = _agreed(told, topics)
+        responses.update({broker: client.ask_or_none(topics, ASK_S) for broker, client in clients.items()})
+        now = _agreed(responses, topics)
         if now != last or not now:
             last, since_s = now, time.monotonic()
         return {topic: leader for topic, (leader, _) in now.items()} if time.monotonic() - since_s >= steady_s else {}
 
-    what = f"the leaders of {', '.join(topics)} to tell for {steady_s:g} s the same ISR as the other brokers"
+    what = f"the leaders of {', '.join(topics)} to report for {steady_s:g} s the same ISR as the other brokers"
     try:
         return wait_for(steady, what=what, timeout_s=timeout_s, interval_s=0.2)
     except RackgateError as error:
-        seen = {broker: one and _state(one, topics) for broker, one in told.items()}
-        raise RackgateError(str(error), detail=f"told last, by broker (leader, ISR): {seen}") from error
+        states = {broker: one and _state(one, topics) for broker, one in responses.items()}
+        raise RackgateError(str(error), detail=f"last responses, by broker (leader, ISR): {states}") from error
 
 
-def _state(told: Metadata, topics: Sequence[str]) -> State:
-    found = {topic: told.partitions[topic, 0] for topic in topics if (topic, 0) in told.partitions}
+def _state(metadata: Metadata, topics: Sequence[str]) -> State:
+    found = {topic: metadata.partitions[topic, 0] for topic in topics if (topic, 0) in metadata.partitions}
     return {topic: (one.leader, tuple(sorted(one.isr))) for topic, one in found.items()}
 
 
-def _agreed(told: Mapping[int, Metadata | None], topics: Sequence[str]) -> State:
+def _agreed(responses: Mapping[int, Metadata | None], topics: Sequence[str]) -> State:
     """Return the state on which all counted brokers agree; empty unless the leader of each topic responded."""
     found: State = {}
     for topic in topics:
-        states = {broker: _state(one, topics).get(topic) for broker, one in told.items() if one is not None}
+        states = {broker: _state(one, topics).get(topic) for broker, one in responses.items() if one is not None}
         own = next((one for broker, one in states.items() if one is not None and one[0] == broker), None)
         if own is None:
             return {}
-        leader = told[own[0]]
+        leader = responses[own[0]]
         others = [one for broker, one in states.items() if leader is not None and broker in leader.racks]
         if any(one != own for one in others):
             return {}

@@ -87,20 +87,20 @@ def ask(bootstrap: str, *, each_s: float = EACH_S, timeout_s: float = TIMEOUT_S)
         RackgateError: no broker responds in time, or the quorum has no leader; the message has the last errors.
     """
     addresses = [wire_protocol.address(text) for text in bootstrap.split(",")]
-    said: dict[tuple[str, int], RackgateError] = {}
+    errors: dict[tuple[str, int], RackgateError] = {}
 
-    def told() -> Quorum | None:
+    def quorum() -> Quorum | None:
         for address in addresses:
             try:
-                return wire_protocol.told(address, request(), _NAME, each_s, parse)
+                return wire_protocol.query(address, request(), _NAME, each_s, parse)
             except RackgateError as error:
-                said[address] = error
+                errors[address] = error
         return None
 
     try:
-        return wait_for(told, what="the metadata quorum", timeout_s=timeout_s, interval_s=AGAIN_S)
+        return wait_for(quorum, what="the metadata quorum", timeout_s=timeout_s, interval_s=AGAIN_S)
     except RackgateError as error:
-        raise RackgateError(f"{error}; {'; '.join(map(str, said.values()))}") from error
+        raise RackgateError(f"{error}; {'; '.join(map(str, errors.values()))}") from error
 
 
 def parse(answer: bytes) -> Quorum:

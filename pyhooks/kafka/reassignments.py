@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
-from pyhooks.kafka.cluster_metadata import Asker, Metadata
+from pyhooks.kafka.cluster_metadata import Metadata, MetadataClient
 
 TOOL = "reassign-partitions"
 MOVED_S = 90.0
@@ -41,10 +41,10 @@ def wait_placed(
         RackgateError: not reached in time.
     """
     what = ", ".join(f"{topic} on {list(brokers)}" for topic, brokers in moves.items())
-    _wait_told(
+    _wait_metadata(
         bootstrap,
         tuple(moves),
-        lambda told: all(is_placed(told, topic, brokers, in_sync=in_sync) for topic, brokers in moves.items()),
+        lambda metadata: all(is_placed(metadata, topic, brokers, in_sync=in_sync) for topic, brokers in moves.items()),
         what,
         timeout_s,
     )
@@ -57,16 +57,16 @@ def wait_led(bootstrap: str, topics: Sequence[str], leader: int, *, timeout_s: f
         RackgateError: not reached in time.
     """
 
-    def led(told: Metadata) -> bool:
-        return {told.partitions[name, 0].leader for name in topics if (name, 0) in told.partitions} == {leader}
+    def led(metadata: Metadata) -> bool:
+        return {metadata.partitions[name, 0].leader for name in topics if (name, 0) in metadata.partitions} == {leader}
 
-    _wait_told(bootstrap, topics, led, f"broker {leader} to lead {', '.join(topics)}", timeout_s)
+    _wait_metadata(bootstrap, topics, led, f"broker {leader} to lead {', '.join(topics)}", timeout_s)
 
 
-def _wait_told(
+def _wait_metadata(
     bootstrap: str, topics: Sequence[str], check: Callable[[Metadata], bool], what: str, timeout_s: float
 ) -> None:
-    asker = Asker(bootstrap)
+    asker = MetadataClient(bootstrap)
 
     def shown() -> bool:
         try:
@@ -78,9 +78,9 @@ def _wait_told(
     wait_for(shown, what=what, timeout_s=timeout_s, interval_s=0.2)
 
 
-def is_placed(told: Metadata, topic: str, brokers: Sequence[int], *, in_sync: bool) -> bool:
+def is_placed(metadata: Metadata, topic: str, brokers: Sequence[int], *, in_sync: bool) -> bool:
     """Return whether partition 0 of a topic has exactly these replicas, in this order."""
-    found = told.partitions.get((topic, 0))
+    found = metadata.partitions.get((topic, 0))
     if found is None or found.replicas != tuple(brokers):
         return False
     return not in_sync or set(found.isr) == set(brokers)

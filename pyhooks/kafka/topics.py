@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
-from pyhooks.kafka.cluster_metadata import Asker
+from pyhooks.kafka.cluster_metadata import MetadataClient
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -106,9 +106,9 @@ def unfenced(client: AdminClient, timeout_s: float = LOOK_S) -> frozenset[int]:
     except KafkaException:
         return frozenset()
 
-    askers = [Asker(f"{one.host}:{one.port}", each_s=timeout_s) for one in listed]
+    askers = [MetadataClient(f"{one.host}:{one.port}", each_s=timeout_s) for one in listed]
     with ThreadPoolExecutor(max(1, len(askers))) as pool:
-        told = [one for one in pool.map(lambda asker: asker.heard([], timeout_s), askers) if one is not None]
+        told = [one for one in pool.map(lambda asker: asker.ask_or_none([], timeout_s), askers) if one is not None]
     votes = Counter(broker for one in told for broker in one.racks)
     return frozenset(broker for broker, count in votes.items() if 2 * count > len(told))
 

@@ -67,15 +67,15 @@ def ask(address: tuple[str, int], request: bytes, name: str, timeout_s: float) -
         raise RackgateError(f"{host}:{port}: no answer to {name}: {error.strerror or error}") from error
 
 
-def told(address: tuple[str, int], request: bytes, name: str, timeout_s: float, read: Callable[[bytes], T]) -> T:
+def query(address: tuple[str, int], request: bytes, name: str, timeout_s: float, read: Callable[[bytes], T]) -> T:
     """Send a request and return the response as parsed by ``read``; other arguments are those of ``ask``.
 
     Raises:
         RackgateError: as in ``ask``; the response is truncated or has invalid UTF-8; or raised by ``read``.
     """
-    answer = ask(address, request, name, timeout_s)
+    response = ask(address, request, name, timeout_s)
     try:
-        return read(answer)
+        return read(response)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise RackgateError(f"{address[0]}:{address[1]}: can't read its answer to {name}: is it Kafka?") from error
 

@@ -81,7 +81,7 @@ def _sasl_mechanisms(address: tuple[str, int]) -> tuple[str, ...] | None:
     """Return the SASL mechanisms of a listener without TLS; empty without authentication, None if it is not Kafka."""
     request = wire_protocol.framed(_SASL_HANDSHAKE, 1, struct.pack(">h", len(_NONE)) + _NONE)
     try:
-        return wire_protocol.told(address, request, "SaslHandshake", EACH_S, _mechanisms)
+        return wire_protocol.query(address, request, "SaslHandshake", EACH_S, _mechanisms)
     except RackgateError:
         return None
 

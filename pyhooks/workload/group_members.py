@@ -28,7 +28,7 @@ from pyhooks.history.events import (
 )
 from pyhooks.history.outcomes import ERRORS, REBALANCING
 from pyhooks.jvm.consumer import Partition
-from pyhooks.jvm.group_member import PROTOCOLS, GroupMember, Heard, Polled
+from pyhooks.jvm.group_member import PROTOCOLS, GroupMember, MemberPoll, RebalanceCallbacks
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.workload import program
 
@@ -89,7 +89,7 @@ class MemberRun:
 
     def run(self) -> None:
         """Poll and commit until ``stop`` is set, then leave the group."""
-        heard = Heard(self._assigned, self._revoked, self._lost)
+        heard = RebalanceCallbacks(self._assigned, self._revoked, self._lost)
         self._history.add(JoinDetails(**self._self))
         self._java.subscribe(self._topics, heard)
         while not self.stop.is_set():
@@ -146,7 +146,7 @@ class MemberRun:
 
     # -- records and commits ----------------------------------------------------------------------------------------
 
-    def _count_received(self, polled: dict[Partition, Polled]) -> None:
+    def _count_received(self, polled: dict[Partition, MemberPoll]) -> None:
         for place, one in polled.items():
             self._count += one.count
             self._next[place] = one.next

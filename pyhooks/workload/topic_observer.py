@@ -25,7 +25,7 @@ from pyhooks.history.events import (
     SettingsDetails,
 )
 from pyhooks.kafka import topics
-from pyhooks.kafka.cluster_metadata import Asker
+from pyhooks.kafka.cluster_metadata import MetadataClient
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
 from pyhooks.workload import program
 
@@ -62,7 +62,7 @@ def observe_topics(
     Raises:
         RackgateError: observing failed or does not end.
     """
-    see = MetadataObserver(Asker(bootstrap), names, racks, history)
+    see = MetadataObserver(MetadataClient(bootstrap), names, racks, history)
     # A separate client: a request to a broker that was just lost would delay the observations.
     rules = SettingsObserver(topics.admin(bootstrap), names, history)
     loops = (
@@ -164,7 +164,7 @@ class MetadataObserver:
         history: history to append to.
     """
 
-    def __init__(self, asker: Asker, names: Sequence[str], racks: Mapping[int, str], history: History) -> None:
+    def __init__(self, asker: MetadataClient, names: Sequence[str], racks: Mapping[int, str], history: History) -> None:
         self._asker = asker
         self._names = tuple(names)
         self._racks = dict(racks)

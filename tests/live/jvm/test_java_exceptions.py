@@ -95,7 +95,7 @@ def test_what_the_distribution_lacks_is_as_its_throwable_says() -> None:
 
 
 def test_a_throwable_without_a_known_parent_is_a_java_error() -> None:
-    error = JavaError.told(["org.example.Odd"], "")
+    error = JavaError.of_classes(["org.example.Odd"], "")
     assert type(error).__mro__[1] is JavaError
     assert not error.retriable
 
@@ -116,7 +116,7 @@ def test_order_does_not_matter() -> None:
     """An earlier Kafka's throwable comes first, in a new process: the class is the distribution's all the same."""
     script = (
         "from pyhooks.jvm.java_exception import JavaError\n"
-        f"old = JavaError.told(['{RACKS.name}', 'java.lang.RuntimeException', 'java.lang.Throwable'], '')\n"
+        f"old = JavaError.of_classes(['{RACKS.name}', 'java.lang.RuntimeException', 'java.lang.Throwable'], '')\n"
         "from pyhooks.jvm import kafka_errors as errors\n"
         "assert type(old) is errors.NotEnoughRacksException\n"
         "assert isinstance(old, errors.RetriableException)\n"
@@ -155,7 +155,7 @@ def test_an_error_goes_through_pickle() -> None:
 def test_threads_that_ask_at_once_get_one_class() -> None:
     names = [f"org.example.Many{number}Exception" for number in range(50)] * 4
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        kinds = list(pool.map(lambda name: type(JavaError.told([name, RACKS.name], "")), names))
+        kinds = list(pool.map(lambda name: type(JavaError.of_classes([name, RACKS.name], "")), names))
     assert len(set(kinds)) == 50
 
 

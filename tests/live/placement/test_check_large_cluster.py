@@ -12,7 +12,7 @@ from check_command import CPU_S, MEMORY_MB, measured_check, unfenced
 from loopback_brokers import Brokers
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
-from pyhooks.kafka.cluster_metadata import Asker
+from pyhooks.kafka.cluster_metadata import MetadataClient
 from pyhooks.patchset.distribution import Distribution
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
@@ -23,9 +23,9 @@ RACKS = {1: "a", 2: "a", 3: "b", 4: "c"}
 NAMES = [f"topic-{number:03}" for number in range(TOPICS)]
 
 
-def whole(asker: Asker) -> bool:
+def whole(asker: MetadataClient) -> bool:
     """Whether a broker itself knows all partitions, with all replicas in sync."""
-    told = asker.heard(NAMES, 30.0)
+    told = asker.ask_or_none(NAMES, 30.0)
     partitions = told.partitions.values() if told else ()
     return len(partitions) == TOPICS * PARTITIONS and all(len(one.isr) == 2 for one in partitions)
 
@@ -42,7 +42,7 @@ def test_10000_partitions_take_10_s_and_500_mb_at_most(tmp_path: Path) -> None:
                 admin.create_topic(name, placed, {"min.insync.replicas": "2", "min.insync.racks": "2"})
         # one that is behind may be asked
         for broker in RACKS:
-            asker = Asker(brokers.address(broker), each_s=30.0)
+            asker = MetadataClient(brokers.address(broker), each_s=30.0)
             wait_for(partial(whole, asker), what=f"all of it on broker {broker}", timeout_s=600, interval_s=2)
         status, cpu_s, memory_mb = measured_check(brokers.bootstrap, tmp_path / "out", "--json")
     told = json.loads((tmp_path / "out").read_bytes())

@@ -10,7 +10,7 @@ import pytest
 from pyhooks.checkers.many_partitions import check_stops, figures
 from pyhooks.history.event_log import Event
 from pyhooks.kafka import bulk_topics
-from pyhooks.kafka.bulk_topics import Wide
+from pyhooks.kafka.bulk_topics import BulkTopic
 from written_histories import REFUSED, TIMEOUT, TOO_FEW, S, changed, event, is_, probe, without
 
 CYCLES = 2
@@ -137,7 +137,8 @@ def test_a_process_that_was_started_anew_is_left_out() -> None:
 
 def test_topics_are_made_in_pieces() -> None:
     wide = [
-        Wide(name, bulk_topics.rotating(width, ((1, 2), (2, 1))), {}) for name, width in (("a", 3), ("b", 2), ("c", 9))
+        BulkTopic(name, bulk_topics.rotating(width, ((1, 2), (2, 1))), {})
+        for name, width in (("a", 3), ("b", 2), ("c", 9))
     ]
     assert [[one.name for one in piece] for piece in bulk_topics.pieces(wide, most=5)] == [["a", "b"], ["c"]]
     assert wide[0].placements == ((1, 2), (2, 1), (1, 2))

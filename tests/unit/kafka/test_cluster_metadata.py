@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka import cluster_metadata, topics
-from pyhooks.kafka.cluster_metadata import Asker, Metadata, Partition, parse, request
+from pyhooks.kafka.cluster_metadata import Metadata, MetadataClient, Partition, parse, request
 from silent_brokers import broker, dead, framed
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def test_an_answer_that_ends_early_is_none(size: int) -> None:
 
 def test_who_is_silent_dead_or_no_broker_is_left_for_the_next() -> None:
     with broker(None) as silent, dead() as gone, broker(b"HTTP/1.1 400") as other, broker(framed(ANSWER)) as sound:
-        asker = Asker(f"{silent},{gone},{other},{sound}", each_s=2)
+        asker = MetadataClient(f"{silent},{gone},{other},{sound}", each_s=2)
         assert asker.ask(["t"], 20) == TOLD
         begun = time.monotonic()
         assert asker.ask(["t"], 20) == TOLD
@@ -63,14 +63,14 @@ def test_nobody_answers_in_time() -> None:
     with broker(None) as one, broker(None) as two, broker(None) as three:
         begun = time.monotonic()
         with pytest.raises(RackgateError, match=r"timed out.*; .*timed out.*; .*timed out"):
-            Asker(f"{one},{two},{three}", each_s=0.2).ask(["t"], 0.3)
+            MetadataClient(f"{one},{two},{three}", each_s=0.2).ask(["t"], 0.3)
         assert time.monotonic() - begun < 3
 
 
 def test_a_sound_broker_answers_though_others_have_taken_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_metadata, "LEAST_S", 2.0)
     with broker(None) as one, broker(None) as two, broker(framed(ANSWER)) as sound:
-        assert Asker(f"{one},{two},{sound}", each_s=0.2).ask(["t"], 0.3) == TOLD
+        assert MetadataClient(f"{one},{two},{sound}", each_s=0.2).ask(["t"], 0.3) == TOLD
 
 
 def test_an_answer_that_is_there_counts_however_late_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,12 +84,12 @@ def test_an_answer_that_is_there_counts_however_late_it_is_read(monkeypatch: pyt
 
     monkeypatch.setattr(socket.socket, "sendall", late)
     with broker(framed(ANSWER)) as sound:
-        assert Asker(sound, each_s=0.2).ask(["t"], 0.2) == TOLD
+        assert MetadataClient(sound, each_s=0.2).ask(["t"], 0.2) == TOLD
 
 
 def test_what_can_t_be_read_is_told() -> None:
     with broker(framed(ANSWER[:50])) as one, pytest.raises(RackgateError, match="can't read its answer to Metadata"):
-        Asker(one).ask(["t"], 2)
+        MetadataClient(one).ask(["t"], 2)
 
 
 class Client:

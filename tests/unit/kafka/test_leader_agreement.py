@@ -9,7 +9,7 @@ import pytest
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka import leader_agreement
-from pyhooks.kafka.cluster_metadata import Asker, Metadata, Partition
+from pyhooks.kafka.cluster_metadata import Metadata, MetadataClient, Partition
 
 BROKERS = {1: "one:1", 3: "three:3", 5: "five:5"}
 ALL = {1: "a", 3: "b", 5: "c"}
@@ -29,7 +29,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Metadata | None]]
     """By address: one answer after the other, the last one for good; None is none."""
     made: dict[str, list[Metadata | None]] = {}
 
-    class Told(Asker):
+    class Told(MetadataClient):
         def __init__(self, address: str, **_: Any) -> None:
             self.own = made[address]
 
@@ -41,7 +41,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Metadata | None]]
                 raise RackgateError("silent")
             return now
 
-    monkeypatch.setattr(leader_agreement, "Asker", Told)
+    monkeypatch.setattr(leader_agreement, "MetadataClient", Told)
     return made
 
 
@@ -76,6 +76,6 @@ def test_each_topic_has_its_own_leader(answers: dict[str, list[Metadata | None]]
 @pytest.mark.parametrize("leader", [WHOLE, None, told(), told(t=(-1, [1]))])
 def test_in_vain(answers: dict[str, list[Metadata | None]], leader: Metadata | None) -> None:
     answers |= {"one:1": [leader], "three:3": [None], "five:5": [LEFT]}
-    with pytest.raises(RackgateError, match=r"in vain for: the leaders of t to tell for 1 s the same ISR") as raised:
+    with pytest.raises(RackgateError, match=r"in vain for: the leaders of t to report for 1 s the same ISR") as raised:
         leader_agreement.wait_agreed(BROKERS, ["t"], steady_s=1, timeout_s=0.3)
     assert "5: {'t': (1, (1,))}" in raised.value.detail

@@ -53,7 +53,7 @@ def test_a_move_is_waited_for_though_nobody_answers_at_first(monkeypatch: pytest
                 raise RackgateError("nobody")
             return answer
 
-    monkeypatch.setattr(reassignments, "Asker", Asked)
+    monkeypatch.setattr(reassignments, "MetadataClient", Asked)
     reassignments.wait_placed("x:1", {"t": (1, 5)}, timeout_s=5)
     answers[:] = [UNDER_WAY]
     with pytest.raises(RackgateError, match=r"t on \[1, 5\]"):

@@ -15,7 +15,7 @@ from pyhooks.checkers.transaction_recovery import followed
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
 from pyhooks.jvm.consumer import Partition
-from pyhooks.jvm.group_member import Heard, Polled
+from pyhooks.jvm.group_member import MemberPoll, RebalanceCallbacks
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.workload import group_members
 from pyhooks.workload.committed_reader import CommittedReader
@@ -30,7 +30,7 @@ Done = Callable[[JavaError | None], None]
 class Scripted:
     """A GroupMember whose polls are steps of a script; the last one stops the member."""
 
-    steps: Sequence[Callable[[Scripted], Mapping[Partition, Polled]]] = ()
+    steps: Sequence[Callable[[Scripted], Mapping[Partition, MemberPoll]]] = ()
     close_fails: JavaError | None = None
 
     def __init__(self, *_: object) -> None:
@@ -39,10 +39,10 @@ class Scripted:
         self.offsets: list[Mapping[Partition, int]] = []
         self.stop: Callable[[], None] = lambda: None
 
-    def subscribe(self, _topics: Sequence[str], heard: Heard) -> None:
+    def subscribe(self, _topics: Sequence[str], heard: RebalanceCallbacks) -> None:
         self.heard = heard
 
-    def poll(self, _timeout_s: float) -> Mapping[Partition, Polled]:
+    def poll(self, _timeout_s: float) -> Mapping[Partition, MemberPoll]:
         step = self.steps[self.at]
         self.at += 1
         if self.at == len(self.steps):
@@ -77,8 +77,8 @@ def driven(
     return made[-1], list(history.events())
 
 
-def assigned(*partitions: Partition, got: Mapping[Partition, Polled] | None = None) -> Callable[[Any], Any]:
-    def step(one: Any) -> Mapping[Partition, Polled]:
+def assigned(*partitions: Partition, got: Mapping[Partition, MemberPoll] | None = None) -> Callable[[Any], Any]:
+    def step(one: Any) -> Mapping[Partition, MemberPoll]:
         one.heard.assigned(frozenset(partitions))
         return got or {}
 
@@ -86,7 +86,7 @@ def assigned(*partitions: Partition, got: Mapping[Partition, Polled] | None = No
 
 
 def ends(error: JavaError | None) -> Callable[[Any], Any]:
-    def step(one: Any) -> Mapping[Partition, Polled]:
+    def step(one: Any) -> Mapping[Partition, MemberPoll]:
         one.done[-1](error)
         return {}
 
@@ -94,19 +94,19 @@ def ends(error: JavaError | None) -> Callable[[Any], Any]:
 
 
 def revoked(*partitions: Partition) -> Callable[[Any], Any]:
-    def step(one: Any) -> Mapping[Partition, Polled]:
+    def step(one: Any) -> Mapping[Partition, MemberPoll]:
         one.heard.revoked(frozenset(partitions))
         return {}
 
     return step
 
 
-def nothing(_: Any) -> Mapping[Partition, Polled]:
+def nothing(_: Any) -> Mapping[Partition, MemberPoll]:
     return {}
 
 
 def test_a_member_tells_all_that_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = [assigned(D0, D1, got={D0: Polled(2, 5, 7)}), ends(None), revoked(D1), nothing]
+    steps = [assigned(D0, D1, got={D0: MemberPoll(2, 5, 7)}), ends(None), revoked(D1), nothing]
     java, events = driven(tmp_path, monkeypatch, steps)
     assert [one.op for one in events if one.op != "commit"] == ["join", "assigned", "fetch", "revoked", "leave"]
     assert [one.data["now"] for one in events if "now" in one.data] == [["d-0", "d-1"], ["d-0"]]
@@ -124,13 +124,13 @@ def test_a_commit_that_failed_is_as_certain_as_what_it_failed_with(
     name: str, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = JavaError(name, "why", retriable=True)
-    _, events = driven(tmp_path, monkeypatch, [assigned(D0, got={D0: Polled(1, 0, 1)}), ends(error), nothing])
+    _, events = driven(tmp_path, monkeypatch, [assigned(D0, got={D0: MemberPoll(1, 0, 1)}), ends(error), nothing])
     first = next(one for one in events if one.op == "commit")
     assert (first.outcome, first.data["exception"], first.data["retriable"]) == (outcome, name, True)
 
 
 def test_a_commit_without_an_answer_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    java, events = driven(tmp_path, monkeypatch, [assigned(D0, got={D0: Polled(1, 0, 1)}), nothing, nothing])
+    java, events = driven(tmp_path, monkeypatch, [assigned(D0, got={D0: MemberPoll(1, 0, 1)}), nothing, nothing])
     assert len(java.offsets) == 1  # the next one waits for it
     assert [(one.outcome, one.data["exception"]) for one in events if one.op == "commit"] == [
         ("unknown", "not-reported")
@@ -139,7 +139,7 @@ def test_a_commit_without_an_answer_is_unknown(tmp_path: Path, monkeypatch: pyte
 
 def test_what_is_not_its_own_any_more_is_not_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = [
-        assigned(D0, D1, got={D0: Polled(1, 0, 1), D1: Polled(1, 3, 4)}),
+        assigned(D0, D1, got={D0: MemberPoll(1, 0, 1), D1: MemberPoll(1, 3, 4)}),
         ends(None),
         revoked(D1),
         ends(None),
@@ -151,7 +151,7 @@ def test_what_is_not_its_own_any_more_is_not_committed(tmp_path: Path, monkeypat
 
 
 def test_a_poll_that_fails_is_told_and_the_member_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_: Any) -> Mapping[Partition, Polled]:
+    def fails(_: Any) -> Mapping[Partition, MemberPoll]:
         raise JavaError(TIMEOUT, "why", retriable=True)
 
     _, events = driven(tmp_path, monkeypatch, [fails, assigned(D0), nothing])

@@ -59,7 +59,7 @@ def raises(error: BaseException) -> Callable[[], object]:
 def beside(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the client stand for the brokers, in looks and in questions for settings."""
     monkeypatch.setattr(topics, "admin", lambda _: client)
-    monkeypatch.setattr(topic_observer, "Asker", lambda _: client)
+    monkeypatch.setattr(topic_observer, "MetadataClient", lambda _: client)
 
 
 def look(
