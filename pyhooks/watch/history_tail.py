@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pyhooks.core.errors import RackgateError
+from pyhooks.history.event_log import Event
+from pyhooks.history.events import FAULT, PRODUCE, FaultDetails, ProduceDetails
 from pyhooks.watch.observation import ANY_PARTITION, FaultObservation, ProduceCounts
 
 # Bound of one step, so that catching up with a long history does not block for long.
 STEP_BYTES = 8 * 1024 * 1024
-FAULT = '"process":"fault"'
-PRODUCE = '"op":"produce"'
+FAULT_LINE = f'"process":"{FAULT}"'
+PRODUCE_LINE = f'"op":"{PRODUCE}"'
 COUNTER_INDEX = {"ok": 0, "fail": 1, "unknown": 2}
 
 
@@ -81,27 +81,24 @@ class HistoryTail:
     def _take(self, line: str) -> None:
         # the fields that distinguish events are at the start of a line
         head = line[:200]
-        if FAULT in head:
-            self._fault(json.loads(line))
-        elif PRODUCE in head:
-            self._produce(json.loads(line))
+        if FAULT_LINE in head:
+            self._fault(Event.parse(line))
+        elif PRODUCE_LINE in head:
+            self._produce(Event.parse(line))
 
-    def _fault(self, event: Mapping[str, Any]) -> None:
-        data = event["data"]
-        step = data.get("step")
-        if step is None:
+    def _fault(self, event: Event) -> None:
+        fault = FaultDetails.of(event)
+        if fault is None or fault.step is None:
             return
-        target = str(data.get("broker", ""))
-        key = (str(event["op"]), str(event["rack"] or ""), target)
+        key = (event.op, event.rack or "", "" if fault.broker is None else str(fault.broker))
         known = self._faults.get(key)
-        injected_ns = event["mono_ns"] if step == "inject" or known is None else known.injected_ns
-        proved = {"ok": True, "unknown": False, "fail": False}.get(event["outcome"])
-        self._faults[key] = FaultObservation(*key, str(step), proved, int(injected_ns), int(event["mono_ns"]))
+        injected_ns = event.mono_ns if fault.step == "inject" or known is None else known.injected_ns
+        proved = {"ok": True, "unknown": False, "fail": False}.get(event.outcome)
+        self._faults[key] = FaultObservation(*key, fault.step, proved, injected_ns, event.mono_ns)
 
-    def _produce(self, event: Mapping[str, Any]) -> None:
-        data = event["data"]
-        partition = data.get("partition")
-        key = (str(data["topic"]), ANY_PARTITION if partition is None else int(partition))
-        place = COUNTER_INDEX.get(event["outcome"])
-        if place is not None:
+    def _produce(self, event: Event) -> None:
+        produced = ProduceDetails.of(event)
+        place = COUNTER_INDEX.get(event.outcome)
+        if produced is not None and place is not None:
+            key = (produced.topic, ANY_PARTITION if produced.partition is None else produced.partition)
             self._counts.setdefault(key, [0, 0, 0])[place] += 1

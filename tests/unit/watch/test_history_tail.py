@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.history.event_log import History
+from pyhooks.history.event_log import Event, History
 from pyhooks.watch import history_tail as record_module
 from pyhooks.watch.cli import watched_cluster
 from pyhooks.watch.history_tail import HistoryTail
@@ -19,10 +19,10 @@ def test_counts_and_faults_of_a_growing_history(tmp_path: Path) -> None:
     followed = HistoryTail(history.path)
     followed.step()
     assert (followed.produced, followed.faults, followed.problem) == ({}, (), "")
-    history.note("probe", "produce", "ok", topic="t", partition=0, offset=5)
-    history.note("probe", "produce", "fail", topic="t", partition=None, exception="x.NotEnoughRacksException")
-    history.note("probe", "produce", "unknown", topic="t", partition=None)
-    history.note("metrics", "metric", "ok", values={"x": 1}, topic="t")
+    history.note("probe", "produce", "ok", topic="t", key="k", partition=0, offset=5)
+    history.note("probe", "produce", "fail", topic="t", key="k", partition=None, exception="x.NotEnoughRacksException")
+    history.note("probe", "produce", "unknown", topic="t", key="k", partition=None)
+    history.note("metrics", "metric", "ok", values={"x": 1}, topic="t", key="k")
     history.note("fault", "cut-rack", "ok", rack="b", step="before", probes={})
     begun = history.note("fault", "cut-rack", "info", rack="b", step="inject")
     history.note("fault", "cut-rack", "ok", rack="b", step="proved", probes={"a": False})
@@ -40,7 +40,7 @@ def test_counts_and_faults_of_a_growing_history(tmp_path: Path) -> None:
 
 def test_a_line_that_is_not_yet_whole_waits_for_its_rest(tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"
-    line = '{"mono_ns":1,"wall_ms":1,"process":"p","op":"produce","outcome":"ok","rack":null,"data":{"topic":"t"}}\n'
+    line = Event(1, 1, "p", "produce", "ok", None, {"topic": "t", "key": "k"}).line()
     path.write_text(line[:50], encoding="utf-8")
     followed = HistoryTail(path)
     followed.step()
@@ -55,7 +55,7 @@ def test_a_long_history_is_read_in_bounded_steps(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(record_module, "STEP_BYTES", 1000)
     history = History(tmp_path / "h.jsonl")
     for _ in range(50):
-        history.note("probe", "produce", "ok", topic="t", partition=0)
+        history.note("probe", "produce", "ok", topic="t", key="k", partition=0)
     followed = HistoryTail(history.path)
     steps = 0
     while not steps or followed.behind_bytes:
