@@ -71,7 +71,7 @@ def test_names_arrive_as_they_are() -> None:
     [
         (of("DescribeConfigs", SILENT), 5.0, "no response"),
         (of("ApiVersions", SILENT), 5.0, "no connection"),
-        (of("DescribeConfigs", CLOSE), 20.0, "the connection ended"),
+        (of("DescribeConfigs", CLOSE), 20.0, "the connection was closed"),
         (of("DescribeConfigs", b"\x7f" * 30), 20.0, ""),
         (of("DescribeConfigs", b""), 20.0, ""),
     ],
