@@ -118,16 +118,16 @@ class GroupsTest(RackScenario):
         self, members: Sequence[Program], names: Sequence[str], seconds: float, more_s: float, *, ok: bool
     ) -> None:
         since_ns = time.monotonic_ns() + round(seconds * 1e9)
-        waits = {(one.run_id, name) for one in members for name in names}
+        pending = {(one.run_id, name) for one in members for name in names}
 
         def ended() -> bool:
             for one in members:
                 for event, commit in CommitDetails.each(one.fetch()):
                     if commit.begun_ns >= since_ns and (event.outcome == "ok" or not ok):
-                        waits.discard((one.run_id, commit.group))
-            return not waits
+                        pending.discard((one.run_id, commit.group))
+            return not pending
 
-        what = f"{len(waits)} members to {'commit' if ok else 'try to commit'} after {seconds:g} s"
+        what = f"{len(pending)} members to {'commit' if ok else 'try to commit'} after {seconds:g} s"
         wait_for(ended, what=what, timeout_s=seconds + more_s, interval_s=0.5)
 
     def _balanced(self, members: Sequence[Program], names: Sequence[str]) -> None:
@@ -143,19 +143,19 @@ class GroupsTest(RackScenario):
 
     def _lasts(self, seconds: float, members: Sequence[Program] = (), names: Sequence[str] = ()) -> None:
         """Wait until members have requested to join, and then for so many seconds."""
-        waits = {(one.run_id, name) for one in members for name in names}
+        pending = {(one.run_id, name) for one in members for name in names}
         until_s: float | None = None
 
         def over() -> bool:
             nonlocal until_s
             for one in members:
                 for _, details in MemberDetails.each(one.fetch()):
-                    waits.discard((one.run_id, details.group))
-            if until_s is None and not waits:
+                    pending.discard((one.run_id, details.group))
+            if until_s is None and not pending:
                 until_s = time.monotonic() + seconds
             return until_s is not None and time.monotonic() >= until_s
 
-        what = f"{seconds:g} s of outage" + (f" since {len(waits)} members requested to join" if waits else "")
+        what = f"{seconds:g} s of outage" + (f" since {len(pending)} members requested to join" if pending else "")
         wait_for(over, what=what, timeout_s=seconds + 60, interval_s=0.5)
 
 

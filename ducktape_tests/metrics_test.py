@@ -106,15 +106,15 @@ class MetricsTest(RackScenario):
     def _wait_readings(self, meters: Sequence[Program]) -> None:
         """Wait until each broker has responded to a request from now on."""
         since_ns = time.monotonic_ns()
-        waits = {node.node_id for node in self.kafka.brokers()}
+        pending = {node.node_id for node in self.kafka.brokers()}
 
         def complete() -> bool:
             for event, response in MetricsDetails.each(event for meter in meters for event in meter.fetch()):
                 if event.mono_ns > since_ns:
-                    waits.discard(response.broker)
-            return not waits
+                    pending.discard(response.broker)
+            return not pending
 
-        wait_for(complete, what=f"metrics of brokers {sorted(waits)}", timeout_s=START_S, interval_s=0.5)
+        wait_for(complete, what=f"metrics of brokers {sorted(pending)}", timeout_s=START_S, interval_s=0.5)
 
 
 def _replicas(name: str) -> tuple[int, ...]:

@@ -160,12 +160,12 @@ class RollingTest(RackScenario):
     def _ask_level(self, how: LevelRequest, to: int) -> str:
         """Request a level of the feature, record the result in the history, and return the tool's output."""
         before = feature_level.level(self.kafka)
-        said = feature_level.request_level(self.kafka, how, to)
-        after = feature_level.level_after(self.kafka, said, to)
+        output = feature_level.request_level(self.kafka, how, to)
+        after = feature_level.level_after(self.kafka, output, to)
         lack = sum(software == "stock" for software in self._software.values())
-        request = LevelDetails(how=how, to=to, before=before, after=after, lack=lack, said=said)
+        request = LevelDetails(how=how, to=to, before=before, after=after, lack=lack, said=output)
         self.history.add(request, process=TEST)
-        return said
+        return output
 
     def _probe_one_rack(self, stage: str, expect: str = OK) -> None:
         """Send single attempts while only the replicas of rack a are in sync."""

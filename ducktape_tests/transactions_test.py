@@ -146,16 +146,16 @@ class TransactionsTest(RackScenario):
 
 def _wait_commits(programs: Sequence[Program]) -> None:
     """Wait until each of these programs has committed a transaction that it started from now on."""
-    now_ns, waits = time.monotonic_ns(), list(programs)
+    now_ns, pending = time.monotonic_ns(), list(programs)
 
     def committed() -> bool:
-        for one in list(waits):
+        for one in list(pending):
             ended = TransactionDetails.each(one.fetch())
             if any(event.outcome == "ok" and transaction.begun_ns > now_ns for event, transaction in ended):
-                waits.remove(one)
-        return not waits
+                pending.remove(one)
+        return not pending
 
-    what = f"{len(waits)} programs to commit a transaction that starts after now"
+    what = f"{len(pending)} programs to commit a transaction that starts after now"
     wait_for(committed, what=what, timeout_s=PATIENCE_S, interval_s=0.5)
 
 
@@ -163,24 +163,26 @@ def _wait_high_watermarks(follower: Program) -> None:
     """Wait until a reader has reached the current high watermarks."""
     now_ns = time.monotonic_ns()
     ends: dict[str, int] = {}
-    waits = set(BOTH.split(","))
+    pending = set(BOTH.split(","))
 
-    def there() -> bool:
+    def caught_up() -> bool:
         for event, progress in FollowDetails.each(follower.fetch()):
             leader = LeaderOffsetsDetails.of(event)
             if leader is not None and leader.asked_ns > now_ns:
                 ends.setdefault(leader.topic, leader.end)
             if progress.topic in ends and progress.position >= ends[progress.topic]:
-                waits.discard(progress.topic)
-        return not waits
+                pending.discard(progress.topic)
+        return not pending
 
-    wait_for(there, what="a read_committed reader at the current high watermark", timeout_s=PATIENCE_S, interval_s=0.5)
+    wait_for(
+        caught_up, what="a read_committed reader at the current high watermark", timeout_s=PATIENCE_S, interval_s=0.5
+    )
 
 
 def _reads(events: Sequence[Event]) -> bool:
     """Return whether a reader has reported records of each topic."""
-    near = {progress.topic for _, progress in LeaderOffsetsDetails.each(events) if progress.records > 0}
-    return near == set(BOTH.split(","))
+    reported = {progress.topic for _, progress in LeaderOffsetsDetails.each(events) if progress.records > 0}
+    return reported == set(BOTH.split(","))
 
 
 def _producers(events: Sequence[Event]) -> list[dict[str, Any]]:

@@ -63,7 +63,7 @@ class TopicTimeline:
         refused: kind of error to second to number of errors.
         partitions: number to its states, each different from the previous one.
         changes: of its settings: second, and the new values or a refused change.
-        asks: its initial settings, or empty.
+        requirement: its initial settings, or empty.
     """
 
     name: str
@@ -71,7 +71,7 @@ class TopicTimeline:
     refused: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     partitions: dict[int, list[IsrState]] = field(default_factory=lambda: defaultdict(list))
     changes: list[tuple[float, str]] = field(default_factory=list)
-    asks: str = ""
+    requirement: str = ""
 
     @property
     def weight(self) -> int:
@@ -87,13 +87,13 @@ class Timeline:
         length_s: from the first event to the last one that is shown.
         faults: in the order of their start.
         topics: the busiest ones by name, followed by the sum of all others if there are any.
-        looked_s: time of the last observation.
+        observed_s: time of the last observation.
     """
 
     length_s: float
     faults: tuple[FaultSpan, ...]
     topics: tuple[TopicTimeline, ...]
-    looked_s: float
+    observed_s: float
 
 
 class _TimelineBuilder:
@@ -104,11 +104,11 @@ class _TimelineBuilder:
         self.topics: dict[str, TopicTimeline] = {}
         self.faults: list[Event] = []
         self.racks: dict[int, str] = {}
-        self.last_s = self.looked_s = 0.0
+        self.last_s = self.observed_s = 0.0
         # Last observed leader and ISR by partition, so that unchanged observations cost nothing.
         self.last: dict[str, tuple[Any, ...]] = {}
         # Kept until the end, because events of other processes are not in the order of time.
-        self.asked: list[tuple[Event, SettingsDetails]] = []
+        self.changes: list[tuple[Event, SettingsDetails]] = []
         self.values: dict[str, tuple[Any, Any]] = {}
         self.pending: dict[str, tuple[Any, Any] | None] = {}
 
@@ -118,7 +118,7 @@ class _TimelineBuilder:
     def topic(self, name: str) -> TopicTimeline:
         return self.topics.setdefault(name, TopicTimeline(name))
 
-    def take(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         # An incomplete line has no time.
         if event.mono_ns <= 0:
             return
@@ -132,40 +132,40 @@ class _TimelineBuilder:
             elif event.outcome != "info":
                 topic.refused[kind_of(produced.exception)][int(at_s)] += 1
         elif (observed := ObservationDetails.of(event)) is not None:
-            self.look(observed, at_s)
-            self.looked_s = max(self.looked_s, at_s)
+            self._add_observation(observed, at_s)
+            self.observed_s = max(self.observed_s, at_s)
         elif FaultDetails.describes(event):
             self.faults.append(event)
         elif (settings := SettingsDetails.of(event)) is not None:
-            self.asked.append((event, settings))
+            self.changes.append((event, settings))
         elif event.op != "phase":
             return
         self.last_s = max(self.last_s, at_s)
 
-    def look(self, observed: ObservationDetails, at_s: float) -> None:
+    def _add_observation(self, observed: ObservationDetails, at_s: float) -> None:
         self.racks |= {broker: rack or NAMELESS for broker, rack in observed.racks.items()}
         for name, state in observed.partitions.items():
-            seen = (state.leader, state.isr)
-            if self.last.get(name) == seen:
+            current = (state.leader, state.isr)
+            if self.last.get(name) == current:
                 continue
-            self.last[name] = seen
+            self.last[name] = current
             topic, _, number = name.rpartition("-")
             leader = self.racks.get(state.leader, NAMELESS) if state.leader >= 0 else ""
             racks = tuple(sorted({self.racks.get(one, NAMELESS) for one in state.isr}))
             self.topic(topic).partitions[int(number)].append(IsrState(at_s, racks, leader))
 
-    def settings(self, event: Event, details: SettingsDetails) -> None:
+    def apply_settings(self, event: Event, details: SettingsDetails) -> None:
         """Apply a settings event of a topic; these events must be in the order of time."""
         name, value = details.topic, (details.min_replicas, details.min_racks)
         topic, step, before = self.topic(name), details.step, self.values.get(name)
-        topic.asks = topic.asks or f"M={value[0]}, R={value[1]}"
+        topic.requirement = topic.requirement or f"M={value[0]}, R={value[1]}"
         if step == "refused":
             # The change that started last did not happen.
-            was = self.pending.pop(name, None)
-            if was is not None and topic.changes:
+            previous = self.pending.pop(name, None)
+            if previous is not None and topic.changes:
                 at_s, text = topic.changes[-1]
                 topic.changes[-1] = (at_s, f"{text} {REFUSED}")
-                self.values[name] = was
+                self.values[name] = previous
             return
         begins = step == "begin"
         if value == before:
@@ -178,7 +178,7 @@ class _TimelineBuilder:
                     for letter, now, then in zip("MR", value, before or (), strict=False)
                     if now != then
                 ]
-                topic.changes.append((self.seconds(event.mono_ns), ", ".join(named) or topic.asks))
+                topic.changes.append((self.seconds(event.mono_ns), ", ".join(named) or topic.requirement))
             self.values[name] = value
         if begins:
             self.pending[name] = before
@@ -191,32 +191,32 @@ def read(events: Iterable[Event], topics: int = TOPICS) -> Timeline:
         events: a whole history; it is read once, and not kept.
         topics: number of topics to show individually.
     """
-    reading = _TimelineBuilder()
+    builder = _TimelineBuilder()
     for event in events:
         try:
-            reading.take(event)
+            builder.add(event)
         except BROKEN:
             continue
-    for event, settings in sorted(reading.asked, key=lambda pair: pair[0].mono_ns):
-        reading.settings(event, settings)
-    length_s = reading.last_s
+    for event, settings in sorted(builder.changes, key=lambda pair: pair[0].mono_ns):
+        builder.apply_settings(event, settings)
+    length_s = builder.last_s
     try:
-        injected = faults_of(sorted(reading.faults, key=lambda one: one.mono_ns))
+        injected = faults_of(sorted(builder.faults, key=lambda one: one.mono_ns))
     except BROKEN:
         injected = []
     shaded = [
         FaultSpan(
             f"{one.op.partition('-')[0]} {f'rack {one.rack}' if one.broker is None else f'broker {one.broker}'}",
-            reading.seconds(one.inject_ns),
-            length_s if (end := one.healed_ns or one.heal_ns) is None else reading.seconds(end),
+            builder.seconds(one.inject_ns),
+            length_s if (end := one.healed_ns or one.heal_ns) is None else builder.seconds(end),
         )
         for one in injected
     ]
-    ranked = sorted(reading.topics.values(), key=lambda one: (-one.weight, one.name))
+    ranked = sorted(builder.topics.values(), key=lambda one: (-one.weight, one.name))
     shown = sorted(ranked[:topics], key=lambda one: one.name)
     if len(ranked) > topics:
         shown.append(_sum(ranked[topics:]))
-    return Timeline(length_s, tuple(shaded), tuple(shown), reading.looked_s)
+    return Timeline(length_s, tuple(shaded), tuple(shown), builder.observed_s)
 
 
 def _sum(many: list[TopicTimeline]) -> TopicTimeline:

@@ -156,8 +156,9 @@ def _acks(axes: Axes, topic: TopicTimeline, kinds: dict[str, tuple[str, str, int
             bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.8, "pad": 1},
         )  # fmt: skip
     refused = sum(seconds.total() for seconds in topic.refused.values())
+    requirement = topic.requirement and f" ({topic.requirement})"
     axes.set_title(
-        f"{topic.name}{topic.asks and f' ({topic.asks})'}: {topic.acked.total():,} acknowledged, {refused:,} not",
+        f"{topic.name}{requirement}: {topic.acked.total():,} acknowledged, {refused:,} not",
         color=LIGHT.ink,
         fontsize=9.5,
         pad=3,
@@ -168,7 +169,7 @@ def _rows(topic: TopicTimeline, timeline: Timeline) -> dict[str, list[Span]]:
     """Return the rows below a topic: of a single partition one per rack, else one per partition, without spans."""
     if not topic.partitions:
         return {}
-    end_s = timeline.looked_s
+    end_s = timeline.observed_s
     if len(topic.partitions) == 1:
         (states,) = topic.partitions.values()
         seen = [(state.at_s, state.racks) for state in states]
@@ -192,7 +193,7 @@ def _isr(axes: Axes, topic: TopicTimeline, own: dict[str, list[Span]], timeline:
         axes.text(0.005, 0.5, "the ISR was not observed", transform=axes.transAxes, fontsize=8, va="center")
         return
     rows(axes, own, LIGHT.series[0])
-    end_s = timeline.looked_s
+    end_s = timeline.observed_s
     if len(topic.partitions) == 1:
         (states,) = topic.partitions.values()
         axes.broken_barh(_leaderless(states, end_s), (0, len(own)), facecolors=LIGHT.refusal, alpha=0.8, linewidth=0)

@@ -43,7 +43,7 @@ def look(at_s: float, **partitions: tuple[int, list[int]]) -> Event:
 
 def attempt(at_s: float, topic: str, exception: str = "") -> Event:
     more = {"exception": exception} if exception else {}
-    return event(round(at_s * S), "producer", "produce", "fail" if exception else "ok", topic=topic, **more)
+    return event(round(at_s * S), "producer", "produce", "fail" if exception else "ok", topic=topic, key="k", **more)
 
 
 def test_timeline_of_an_outage() -> None:
@@ -52,7 +52,7 @@ def test_timeline_of_an_outage() -> None:
     assert fault.name == "kill rack b"
     assert 2 < fault.from_s < fault.to_s < found.length_s
     (topic,) = found.topics
-    assert (topic.name, topic.asks) == ("t", "M=2, R=2")
+    assert (topic.name, topic.requirement) == ("t", "M=2, R=2")
     assert topic.acked.total() == 40
     assert {kind: seconds.total() for kind, seconds in topic.refused.items()} == {"NotEnoughRacks": 10}
     assert [(one.racks, one.leader) for one in topic.partitions[0]] == [
@@ -86,9 +86,9 @@ def test_unknown_and_incomplete_events_are_skipped() -> None:
 
 def test_unhealed_fault_lasts_to_the_end() -> None:
     events = [
-        event(1 * S, "producer", "produce", topic="t"),
+        event(1 * S, "producer", "produce", topic="t", key="k"),
         event(2 * S, "fault", "cut-broker", "info", "b", step="inject", broker=3),
-        event(9 * S, "producer", "produce", topic="t"),
+        event(9 * S, "producer", "produce", topic="t", key="k"),
     ]
     assert timeline.read(events).faults == (FaultSpan("cut broker 3", 1.0, 8.0),)
 
@@ -119,7 +119,7 @@ def test_changes_of_settings_are_shown() -> None:
     # somebody may still see what was before
     told = [settings(1, "seen", 2), settings(5, "begin", 1), settings(5.5, "seen", 2), settings(6, "settled", 1)]
     found = timeline.read(told)
-    assert (found.topics[0].asks, found.topics[0].changes) == ("M=2, R=2", [(4.0, "R=1")])
+    assert (found.topics[0].requirement, found.topics[0].changes) == ("M=2, R=2", [(4.0, "R=1")])
     assert "R=1" in timeline_picture.svg(found, "x")
     # a default of the cluster: nobody tells that it begins to change
     found = timeline.read([*told, settings(9, "seen", 1), settings(10, "seen", 3, 1)])
@@ -135,7 +135,7 @@ def test_refused_changes_and_order_of_time() -> None:
     late = [settings(2, "seen", 1), settings(4, "seen", 1), settings(8.1, "seen", 1), settings(9, "seen", 2)]
     found = timeline.read([*told, *late])
     assert found.topics[0].changes == expected
-    assert found.topics[0].asks == "M=2, R=1"
+    assert found.topics[0].requirement == "M=2, R=1"
 
 
 def test_labels_of_settings_do_not_overlap() -> None:
