@@ -1,4 +1,4 @@
-"""``rackgate check`` on brokers that answer late, never, in part or nonsense, and on the answers of a large cluster."""
+"""``rackgate check`` on late, missing, partial and invalid responses of brokers, and on a large cluster."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_names_arrive_as_they_are() -> None:
         (of("DescribeConfigs", b""), 20.0, ""),
     ],
 )
-def test_a_broker_without_an_answer_is_unknown_and_the_rest_is_told(odd: Odd, timeout_s: float, reason: str) -> None:
+def test_broker_without_response_is_unknown_and_the_rest_is_reported(odd: Odd, timeout_s: float, reason: str) -> None:
     with fake({3: odd}).running() as cluster:
         seen = look(cluster, timeout_s)
     assert set(seen.enforcement.silent) == {3}

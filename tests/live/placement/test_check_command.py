@@ -1,4 +1,4 @@
-"""``rackgate check`` on brokers in three racks: what it says, and its plan, carried out by Kafka's own tool."""
+"""``rackgate check`` on brokers in three racks: its report, and its plan, executed by Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_table_is_read_in_100_columns(patched: Brokers) -> None:
     assert not done.stderr
 
 
-def test_what_can_not_be_asked_ends_with_one_line_in_time(patched: Brokers, tmp_path: Path) -> None:
+def test_failed_query_is_a_one_line_error_within_the_timeout(patched: Brokers, tmp_path: Path) -> None:
     (nobody,) = free_ports(1)
     started = time.monotonic()
     done = check(f"127.0.0.1:{nobody}", "--timeout", "3")

@@ -1,4 +1,4 @@
-"""``rackgate check`` on brokers with 10,000 partitions: what it takes."""
+"""Duration and memory of ``rackgate check`` on brokers with 10,000 partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rackgate check`` with security that does not fit the broker's: one line with the reason, in time."""
+"""``rackgate check`` with wrong security settings: one line with the reason, within the timeout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placement as Kafka's own controller class makes it, number by number; and what it means for racks."""
+"""Placement of new topics, compared with Kafka's own class."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def kafka() -> Any:
 
 @pytest.mark.parametrize("sizes", SHAPES)
 @pytest.mark.parametrize("seed", [0, 1290])
-def test_it_is_where_kafka_s_class_puts_them(kafka: Any, sizes: tuple[int, ...], seed: int) -> None:
+def test_placement_equals_that_of_kafka(kafka: Any, sizes: tuple[int, ...], seed: int) -> None:
     """Three topics with the same random numbers; the first is long enough for all to be shuffled several times."""
     racks = numbered(sizes)
     for replicas in range(1, min(5, sum(sizes)) + 1):
@@ -87,7 +87,7 @@ def test_racks_are_spread_as_evenly_as_they_have_brokers(sizes: list[int], repli
                 assert number[other] <= number[rack] + 1 or number[rack] == size
 
 
-def test_brokers_get_as_many_as_others() -> None:
+def test_brokers_get_similar_numbers_of_replicas() -> None:
     placed = place(numbered((34, 33, 33)), topics=100, partitions=10_000, replicas=3, seed=1)
     assert len(placed) == 10_000
     everywhere = Counter(broker for one in placed for broker in one)

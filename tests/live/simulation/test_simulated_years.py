@@ -1,4 +1,4 @@
-"""The table of simulated years in kip/model.md is what the command comes to (minutes, ``pytest -m slow``)."""
+"""The table of simulated years in kip/model.md is the output of the command (minutes, ``pytest -m slow``)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_row_has_a_form_that_can_be_run() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("where", sorted({row[0] for row in rows()}))
-def test_the_table_is_what_the_simulation_comes_to(where: str) -> None:
+def test_table_equals_the_output(where: str) -> None:
     letters = where.split(", ")
     mine = [row for row in rows() if row[0] == where]
     settings = [f"{m},{one}" for _, m, r, _, _ in mine for one in R_AND_MORE[r]]

@@ -1,4 +1,4 @@
-"""The simulation against the exact model, closed forms and itself, on Spark too; its figures."""
+"""The simulation against the exact model, closed forms and itself, on Spark too."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_one_copy_is_lost_with_its_disk() -> None:
     agrees(np.array([float(each.events) for each in found]), 3 * 2.0, "events")
 
 
-def test_a_destroyed_rack_takes_what_it_has_alone_and_r_keeps_it() -> None:
+def test_destroyed_rack_loses_records_that_only_it_has_and_r_prevents_it() -> None:
     """With rack b away and M=2, R=1, what rack a acknowledges is lost with it; with R=2 nothing is."""
     given = {"rack_outage": "20x40h", "rack_loss": "3x1h", "copy": "1h"}
     one = made("a:2,b:1", ["2,1", "2,2", "2,2,elr=replicas"], where="a,a,b", partitions=1, given=given, years=10.0)
@@ -148,7 +148,7 @@ def one_by_one(one: SimulationPlan, number: int) -> list[tuple[np.ndarray[Any, n
 
 
 @pytest.mark.parametrize("racks", ["a:3,b:2,c:2", pytest.param("a:2,b:2", marks=pytest.mark.slow)])
-def test_what_partitions_share_is_the_same_one_by_one(racks: str) -> None:
+def test_partitions_together_equal_single_partitions(racks: str) -> None:
     given = BUSY | {"disk_loss": "4x60h", "rack_loss": "3x20h"}
     one = made(racks, SETTINGS, rf=3, partitions=14, topics=2, given=given, years=1.0)
     # one in which records are lost
@@ -159,7 +159,7 @@ def test_what_partitions_share_is_the_same_one_by_one(racks: str) -> None:
         assert together[setting].lost.sum() == lost
 
 
-def test_a_replication_is_the_same_whoever_it_is_run_with() -> None:
+def test_replication_does_not_depend_on_others() -> None:
     one = made("a:2,b:2,c:1", SETTINGS, partitions=20, given=BUSY)
     alone = [found for number in (3, 0, 2) for found in play(one, [number])]
     together = {(found.replication, found.setting): found for found in play(one, range(4))}
@@ -170,7 +170,7 @@ def test_a_replication_is_the_same_whoever_it_is_run_with() -> None:
         assert (found.events, found.tail_s) == (other.events, other.tail_s)
 
 
-def test_a_history_does_not_depend_on_what_is_judged() -> None:
+def test_history_does_not_depend_on_settings() -> None:
     one = made("a:2,b:2,c:1", ["2,1", "3,3"], partitions=20, given=BUSY)
     both, first = play(one, [1]), play(replace(one, settings=one.settings[:1]), [1])
     assert (both[0].shares == first[0].shares).all()
@@ -186,7 +186,7 @@ def test_nothing_happens_where_nothing_fails() -> None:
         assert found.shares[ALONE] == 0.0
 
 
-def test_what_overlaps_at_a_broker_is_one_interval_with_all_that_happens() -> None:
+def test_overlapping_outages_are_one_interval_with_all_events() -> None:
     one = made("a:2,b:2,c:2", ["2,1"], given=BUSY | {"broker_failure": "200x60h"})
     history = draw(one.racks, one.faults, one.warm_s, one.counted_s, np.random.default_rng(1))
     for broker in range(sum(one.racks)):
@@ -229,7 +229,7 @@ def same(found: Sequence[ReplicationResult], expected: Sequence[ReplicationResul
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_on_spark_it_is_the_same() -> None:
+def test_spark_gives_the_same_results() -> None:
     one = made("a:2,b:2,c:1", ["2,1", "2,2"], partitions=10, given=BUSY)
     results, cpu_s = simulate(one, 7, master="local[2]", console=CONSOLE, tasks=3)
     same(results, play(one, range(7)))
@@ -239,7 +239,7 @@ def test_on_spark_it_is_the_same() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_it_is_the_same_on_any_number_of_tasks_and_executors() -> None:
+def test_results_do_not_depend_on_tasks_and_executors() -> None:
     """A master with two workers gets its code from the driver alone."""
     one = made("a:2,b:2,c:1", ["2,1", "2,2"], partitions=10, given=BUSY)
     expected = play(one, range(7))

@@ -1,4 +1,4 @@
-"""What the gate says of partitions, against a simulation that tries every set of brokers."""
+"""Gate's decisions for partitions, against a simulation of every set of brokers."""
 
 from __future__ import annotations
 

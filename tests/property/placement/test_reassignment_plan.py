@@ -1,4 +1,4 @@
-"""The plan of a reassignment against every assignment that there could be."""
+"""Reassignment plans against every possible assignment."""
 
 from __future__ import annotations
 

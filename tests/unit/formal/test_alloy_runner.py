@@ -1,4 +1,4 @@
-"""The runner of the formal model: what it reads of commands and instances, what it tells, draws and ends with."""
+"""Runner of the formal model: parsed commands and instances, outcomes, pictures and exit statuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runbook has each code that ``rackgate check`` tells, and no others; documents have the names of gauges."""
+"""The runbook lists exactly the codes of ``rackgate check``; documents have the names of gauges."""
 
 from __future__ import annotations
 

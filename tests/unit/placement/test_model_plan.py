@@ -1,4 +1,4 @@
-"""Placements that racks have room for, what beats what, advice, chances as people write them, and the commands."""
+"""Placements, dominated choices, recommendations, probabilities as written, and the commands of the model."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def test_plan_of_what_is_asked_for() -> None:
         (["plan", "--racks", "a:2", "--picture", "/dev/null/plan"], "/dev/null/plan.png: can't be written"),
     ],
 )
-def test_bad_values_are_told_in_one_line(words: list[str], said: str) -> None:
+def test_invalid_values_are_one_line_errors(words: list[str], said: str) -> None:
     assert said in fails(*words)
 
 

@@ -1,4 +1,4 @@
-"""The check on names and values that nobody chose well: a report is made of all of them, safe for the terminal."""
+"""``rackgate check`` on unusual names and values: each is reported, safe for the terminal."""
 
 from __future__ import annotations
 

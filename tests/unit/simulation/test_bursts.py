@@ -13,7 +13,7 @@ from pyhooks.simulation.partition_machine import Code
 
 @pytest.mark.parametrize("racks", ["a:2,b:2,c:1", "a:5,b:1", "a:1,b:1,c:1"])
 @pytest.mark.parametrize("size", ["2", "3", "12"])
-def test_each_broker_fails_as_often_as_was_asked_for(racks: str, size: str) -> None:
+def test_each_broker_fails_as_often_as_configured(racks: str, size: str) -> None:
     """Bursts in small racks and clusters take fewer brokers than elsewhere, so more of them come."""
     given = {"broker_failure": "2000x1ms", "burst_share": "0.6", "burst_size": size, "burst_spread": "1ms"}
     one = made(racks, ["1,1"], rf=1, partitions=1, given=given)

@@ -89,7 +89,7 @@ def at(seen: list[ObservedState], setting: int, second: float) -> ObservedState:
 
 
 @pytest.mark.parametrize("one", RUNS, ids=lambda one: f"{one['racks']} {one['source'].partition(':')[0]}")
-def test_it_comes_to_what_the_lab_measured(one: dict[str, Any]) -> None:
+def test_outcomes_are_those_of_the_lab(one: dict[str, Any]) -> None:
     lower = float(one.get("lower_after_s", NEVER))
     elr = "replicas" if one.get("stock") else "racks"
     settings = [GateSetting(m, r, elr, lower) for m, r in one["settings"]]  # type: ignore[arg-type]
@@ -156,7 +156,7 @@ def test_a_slow_follower_leaves_after_one_to_one_and_a_half_times_the_limit() ->
 
 
 @pytest.mark.parametrize("away", [(105, 110), (130, 134.9), (130, 136)])
-def test_who_was_cut_off_for_a_moment_is_behind_as_before(away: tuple[float, float]) -> None:
+def test_partitioned_slow_follower_stays_behind(away: tuple[float, float]) -> None:
     """Slow since second 100, so that the leader finds it at 135, whether it is there then or its session goes on."""
     script = [[100, "SLOW", [2]], [away[0], "CUT", [2]], [away[1], "BACK", [2]], [200, "FAST", [2]]]
     outcome, _ = replay(script, "abc", [GateSetting(2, 1)])
@@ -164,7 +164,7 @@ def test_who_was_cut_off_for_a_moment_is_behind_as_before(away: tuple[float, flo
 
 
 @pytest.mark.parametrize(("where", "lost_s"), [("aaa", 30.0), ("abb", None)])
-def test_what_is_not_flushed_is_lost_if_all_lose_their_power(where: str, lost_s: float | None) -> None:
+def test_unflushed_records_are_lost_if_all_replicas_lose_power(where: str, lost_s: float | None) -> None:
     """Racks without a common supply keep it; the third replica of aaa was away before and has less."""
     off = [[100, "STOP", [3]], [1000, "POWER", [1, 2] if where == "aaa" else [2]]]
     script = [*off, [1100, "BACK", [1, 2] if where == "aaa" else [2]], [1200, "BACK", [3]]]
@@ -172,7 +172,7 @@ def test_what_is_not_flushed_is_lost_if_all_lose_their_power(where: str, lost_s:
     assert outcome.losses.seconds.tolist() == ([] if lost_s is None else pytest.approx([lost_s]))
 
 
-def test_an_idle_gate_has_flushed_what_it_took() -> None:
+def test_records_are_flushed_while_writes_are_refused() -> None:
     """With R=2 nothing is acknowledged after rack b has left, so a loss of power later on finds it flushed."""
     script = [[100, "CUT", [3]], [300, "POWER", [1, 2]], [400, "BACK", [1, 2]], [500, "BACK", [3]]]
     outcome, _ = replay(script, "aab", [GateSetting(2, 2), GateSetting(2, 1)])
@@ -180,7 +180,7 @@ def test_an_idle_gate_has_flushed_what_it_took() -> None:
     assert outcome.losses.seconds.tolist() == pytest.approx([30.0])
 
 
-def test_without_elr_the_last_one_leads_whatever_it_has_lost() -> None:
+def test_without_elr_the_last_member_leads_despite_losses() -> None:
     script = [[100, "STOP", [2]], [200, "DISK", [1]], [300, "BACK", [1]], [400, "BACK", [2]]]
     outcome, _ = replay(
         script, "ab", [GateSetting(1, 1, "off"), GateSetting(1, 1, "racks"), GateSetting(2, 1, "racks")]

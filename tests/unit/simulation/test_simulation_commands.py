@@ -1,4 +1,4 @@
-"""The commands of the simulation: what people and programs read, bad values, defaults."""
+"""Command ``rackgate model simulate``: table, JSON, invalid values and defaults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def runs(*words: str) -> str:
     return done.output
 
 
-def test_the_command_for_people_and_programs() -> None:
+def test_table_and_json() -> None:
     words = ["--racks", "a:2,b:1", "--placement", "a,a,b", "--partitions", "30", "--years", "3", "--setting", "2,1"]
     words += ["--setting", "2,2", "--setting", "2,2,lower=30m", "--rack-outage", "4x5h"]
     said = runs(*words)
@@ -44,7 +44,7 @@ def test_the_command_for_people_and_programs() -> None:
     assert json.loads(runs(*words, "--json")) | TOOK == told | TOOK
 
 
-def test_beside_each_loss_is_how_often_it_was_seen() -> None:
+def test_losses_have_their_number_of_events() -> None:
     words = ["--racks", "a:1,b:1", "--rf", "2", "--partitions", "1", "--years", "5", "--setting", "1,1"]
     said = runs(*words, "--disk-loss", "40x1ms", "--copy", "24h")
     assert re.search(r"partitions that lose records, in a year +\S+ \(\d{2} events\) *\n +\S+ to \S+", said)
@@ -76,7 +76,7 @@ def test_beside_each_loss_is_how_often_it_was_seen() -> None:
         (["--racks", "a:3000"], "3000 brokers: at most 2000"),
     ],
 )
-def test_bad_values_are_told_in_one_line(words: list[str], said: str) -> None:
+def test_invalid_values_are_one_line_errors(words: list[str], said: str) -> None:
     with pytest.raises(RackgateError) as caught:
         RUNNER.invoke(app, ["model", "simulate", *words, "--master", "none"], catch_exceptions=False)
     assert said in str(caught.value)

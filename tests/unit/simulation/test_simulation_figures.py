@@ -1,4 +1,4 @@
-"""From replications to figures: means, intervals and whether they cover, and what is told of few events."""
+"""Figures of the simulation: means, intervals and their coverage, few events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_figures_have_intervals_where_something_varies() -> None:
     assert found.interval.high - found.interval.low == pytest.approx(2 * 1.96 / 50, rel=0.2)
 
 
-def test_a_summary_tells_what_replications_gave() -> None:
+def test_summary_of_replications() -> None:
     one = made("a:2,b:1", ["2,1", "2,2"], where="a,a,b", partitions=2, given={"rack_outage": "5x4h"})
     found = play(one, range(6))
     taken = [each.shares[Status.TAKEN] for each in found if each.setting == 0]
@@ -44,7 +44,7 @@ def test_a_summary_tells_what_replications_gave() -> None:
     assert summarise(list(reversed(found)), one) == [first, second]
 
 
-def test_the_tail_is_of_those_that_did_not_lose_everything() -> None:
+def test_tail_is_the_mean_of_partial_losses() -> None:
     """Whatever the cause: who is elected in place of one that is away lacks some seconds, too."""
     given = {
         "broker_failure": "300x2h",
@@ -113,7 +113,7 @@ def test_few_losses_have_no_interval_and_their_events_have() -> None:
         assert np.mean([low <= many <= high for low, high in ends]) >= 0.95 - 2 * math.sqrt(0.05 * 0.95 / 400)
 
 
-def test_events_are_told_of_each_cause() -> None:
+def test_events_by_cause() -> None:
     given = {"disk_loss": "6x20h", "broker_failure": "300x10h", "power_share": "0.5", "copy": "4h"}
     one = made("a:2,b:1", ["1,1", "2,1"], where="a,a,b", partitions=5, given=given)
     found = play(one, range(5))
