@@ -116,7 +116,7 @@ def _run_command(command: Sequence[str], lab: Lab) -> int:
     """Run the command in the lab's own network and return its exit status."""
     if shutil.which(command[0]) is None:
         raise RackgateError(f"can't run {command[0]!r} in the lab: no such program")
-    healer = import_module(HEALER).Healer(lab)
+    healer = import_module(HEALER).OrphanHealer(lab)
     child = process.start(command, env=os.environ | lab.variables, stdin=None)
     interrupted: list[float] = []
 
@@ -168,7 +168,7 @@ def _serve(lab: Lab, holders: list[subprocess.Popen[bytes]], lock: int) -> None:
         RackgateError: the lab itself is damaged, or its lock file was deleted.
     """
     told = threading.Event()
-    healer = import_module(HEALER).Healer(lab)
+    healer = import_module(HEALER).OrphanHealer(lab)
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while not told.wait(ROUND_S):
