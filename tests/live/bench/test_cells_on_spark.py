@@ -41,7 +41,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         yield {"rows": rows, "numbers": {one["cell"]: one for one in latency_analysis.cells(raw, planned)}}
 
 
-def test_every_quantile_is_the_one_of_sorting(made: dict[str, Any]) -> None:
+def test_quantiles_equal_those_of_sorted_observations(made: dict[str, Any]) -> None:
     rows: pd.DataFrame = made["rows"]
     assert set(made["numbers"]) == set(rows["cell"]) == {f"cell-{n}" for n in range(12)}
     for cell in ("cell-0", "cell-3", "cell-11"):
@@ -66,7 +66,7 @@ def test_every_quantile_is_the_one_of_sorting(made: dict[str, Any]) -> None:
             assert row["p99_ms"] == pytest.approx(np.quantile(took, 0.99), rel=1e-12)
 
 
-def test_an_arm_that_refuses_has_no_latency_and_its_comparisons_say_so(made: dict[str, Any]) -> None:
+def test_a_refusing_arm_has_no_latency_and_undecided_comparisons(made: dict[str, Any]) -> None:
     numbers = made["numbers"]["cell-1"]
     refusing = next(arm for arm in numbers["arms"] if arm["arm"] == "B")
     assert refusing["refused"]
@@ -85,7 +85,7 @@ def test_an_arm_that_refuses_has_no_latency_and_its_comparisons_say_so(made: dic
     assert {row["word"] for row in without} == {"undecided"}
 
 
-def test_an_arm_whose_records_all_timed_out_is_not_one_that_was_refused(made: dict[str, Any]) -> None:
+def test_an_arm_with_timeouts_only_was_not_refused(made: dict[str, Any]) -> None:
     numbers = made["numbers"]["cell-4"]
     silent = next(arm for arm in numbers["arms"] if arm["arm"] == "B")
     assert (silent["acked"], silent["refused"], silent["refused_with"]) == (0, False, None)
@@ -101,7 +101,7 @@ def test_an_arm_whose_records_all_timed_out_is_not_one_that_was_refused(made: di
     assert did["C"] == "went on"
 
 
-def test_a_latency_that_is_always_the_same_is_found(made: dict[str, Any]) -> None:
+def test_constant_latency(made: dict[str, Any]) -> None:
     numbers = made["numbers"]["cell-3"]
     assert {arm["percentiles_ms"]["p90"] for arm in numbers["arms"]} == {5.0}
     assert {row["word"] for row in numbers["comparisons"]} == {"equivalent"}

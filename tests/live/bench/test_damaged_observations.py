@@ -14,7 +14,7 @@ from observation_rows import TIMES, rows
 from pyhooks.core import exit_status
 
 
-def test_a_damaged_page_is_not_read_as_other_observations(tmp_path: Path) -> None:
+def test_a_damaged_page_is_an_error(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     raw.mkdir()
     path = raw / "carried.parquet"

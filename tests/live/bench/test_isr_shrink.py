@@ -14,7 +14,7 @@ from bench_observations import OUTAGE, SCENARIO, START_NS, outage_history, outag
 from pyhooks.workload.pacing import NS
 
 
-def test_what_is_acknowledged_when_the_isr_shrinks_is_told_from_what_was_on_its_way(tmp_path: Path) -> None:
+def test_acks_after_an_isr_shrink_are_separated_from_in_flight_records(tmp_path: Path) -> None:
     """The records of D that were sent from just before the fault on; the proof is at 16 s, the last full ISR at 24."""
     arm = next(arm for arm in SCENARIO.outage_arms if arm.id == "D")
     rows = outage_rows()

@@ -31,7 +31,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["PKCS12", "JKS"])
-def test_java_s_stores_travel_as_pem(stores: Path, kind: str) -> None:
+def test_java_key_stores_are_converted_to_pem(stores: Path, kind: str) -> None:
     given = {
         "security.protocol": "SSL",
         "ssl.truststore.location": str(stores / f"trust.{kind}"),
@@ -75,7 +75,7 @@ def test_java_s_stores_travel_as_pem(stores: Path, kind: str) -> None:
         assert "".join(again.java[key].split()) == "".join(value.split()), key
 
 
-def test_a_wrong_password_of_a_store_is_told_in_a_line(stores: Path) -> None:
+def test_a_wrong_store_password_is_a_one_line_error(stores: Path) -> None:
     given = {
         "security.protocol": "SSL",
         "ssl.truststore.location": str(stores / "trust.PKCS12"),

@@ -11,7 +11,7 @@ from loopback_brokers import free_ports
 from pyhooks.core import paths
 
 
-def test_a_cluster_that_does_not_answer_is_told_in_a_line(tmp_path: Path) -> None:
+def test_an_unreachable_cluster_is_a_one_line_error(tmp_path: Path) -> None:
     (nobody,) = free_ports(1)
     words = [str(Path(sys.executable).with_name("rackgate")), "bench", "--bootstrap", f"127.0.0.1:{nobody}"]
     env = {**os.environ, "PYTHONPATH": str(paths.REPO)}

@@ -6,7 +6,7 @@ from pyhooks.workload.known_errors import error_names
 from written_histories import REFUSED, TIMEOUT, TOO_FEW
 
 
-def test_what_stock_java_knows() -> None:
+def test_error_codes_of_the_stock_java_client() -> None:
     names = error_names("4.3.1")
     assert {TOO_FEW, TIMEOUT} <= names
     assert not names & {REFUSED, "org.apache.kafka.common.errors.UnknownServerException"}

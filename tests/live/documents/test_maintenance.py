@@ -132,7 +132,7 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
         yield Operator(brokers, classpath)
 
 
-def test_each_command_of_the_section_has_a_name_here() -> None:
+def test_every_command_of_the_section_is_covered() -> None:
     assert len(commands("Maintenance")) == len(COMMANDS)
 
 
@@ -219,7 +219,7 @@ def _rename_a_rack(operator: Operator) -> None:
     operator.in_sync(*ALL)
 
 
-def test_a_broker_that_was_unregistered_in_a_shortage_is_not_trusted(operator: Operator) -> None:
+def test_a_broker_unregistered_during_a_rack_shortage_leaves_the_elr(operator: Operator) -> None:
     operator.does(OWN_2)
     operator.meets(OK)
     assert f"Topic: {TOPIC}" not in operator.does(SHORT)

@@ -15,7 +15,7 @@ from pyhooks.formal import instance, model_source
 from pyhooks.formal.cli import BAR_S
 
 
-def test_a_command_of_the_model_for_real(tmp_path: Path) -> None:
+def test_alloy_finds_an_instance_and_its_pictures_are_drawn(tmp_path: Path) -> None:
     words = ["formal", "--only", "NotAttempted", "--json", "--run-dir", str(tmp_path)]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
@@ -32,7 +32,7 @@ def test_a_command_of_the_model_for_real(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", ["NoMetadataR", "UnnamedRackCounts", "NoKilledMemory"])
-def test_a_record_is_lost_without_a_piece_and_not_with_it(tmp_path: Path, name: str) -> None:
+def test_a_record_is_lost_only_without_the_piece(tmp_path: Path, name: str) -> None:
     text = model_source.MODEL.read_text(encoding="utf-8")
     before, command, after = text.partition(f"\n{name}: run {{\n")
     whole = source(tmp_path, before + command + re.sub(r"without\[\w+\]", "without[none]", after, count=1))

@@ -13,7 +13,7 @@ from pyhooks.verify import upstream_suite
 
 
 @pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK")
-def test_test_classes_are_found_by_their_annotations_and_those_of_parents_and_nested_ones(tmp_path: Path) -> None:
+def test_test_classes_are_found_by_own_inherited_and_nested_annotations(tmp_path: Path) -> None:
     sources = {
         "org/junit/jupiter/api/Test.java": "package org.junit.jupiter.api; public @interface Test {}",
         "x/Own.java": "package x; class Own { @org.junit.jupiter.api.Test void a() {} long l = 5L; double d = 0.1; }",

@@ -55,7 +55,7 @@ def example(number: int) -> Callable[[Any], Any]:
         lambda two: runs(lag_ns=two[0] * STEP_NS, every=1 + two[1])
     )
 )
-def test_a_correct_cluster_is_never_judged_wrong(run: Run) -> None:
+def test_no_checker_rejects_a_correct_cluster(run: Run) -> None:
     for check in CHECKS:
         found = check(run.events)
         assert found.valid != "false", found
@@ -63,7 +63,7 @@ def test_a_correct_cluster_is_never_judged_wrong(run: Run) -> None:
 
 @example(60)
 @given(runs(calm=True, blurred=False))
-def test_a_correct_cluster_is_judged_right_where_all_was_seen(run: Run) -> None:
+def test_checkers_accept_a_correct_and_fully_observed_cluster(run: Run) -> None:
     made = run.cluster
     assume(run.acked)
     expected = [check_delivery, check_offsets]
@@ -80,7 +80,7 @@ def test_a_correct_cluster_is_judged_right_where_all_was_seen(run: Run) -> None:
 
 @example(60)
 @given(runs(), st.data())
-def test_one_event_less_is_never_a_false_alarm(run: Run, data: st.DataObject) -> None:
+def test_a_missing_event_causes_no_false_alarm(run: Run, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(run.events) - 1))
     gone = run.events[at]
     # Without a fault's begin, what is not there or not answered is not excused; nor is what settings that nobody knows
@@ -122,19 +122,19 @@ def spoil(run: Run, sent: Sent, data: st.DataObject) -> tuple[list[Event], set[s
 
 @example(100)
 @given(runs(), st.data())
-def test_a_record_in_too_few_racks_is_never_judged_right(run: Run, data: st.DataObject) -> None:
+def test_a_record_in_too_few_racks_is_never_accepted(run: Run, data: st.DataObject) -> None:
     never_right(run, data)
 
 
 @example(40)
 @given(runs(calm=True, blurred=False, racks_min=2, heals=False, first="wipe"))
-def test_what_is_acknowledged_while_a_wipe_begins_is_no_false_alarm(run: Run) -> None:
+def test_acks_at_the_start_of_a_wipe_cause_no_false_alarm(run: Run) -> None:
     assert check_promise(run.events).valid != "false"
 
 
 @example(60)
 @given(runs(calm=True, blurred=False, racks_min=2, heals=False, first="cycle"), st.data())
-def test_a_wipe_that_is_over_or_never_was_is_no_excuse(run: Run, data: st.DataObject) -> None:
+def test_an_ended_or_absent_wipe_excuses_nothing(run: Run, data: st.DataObject) -> None:
     assume(run.cluster.outages)
     wipe = run.cluster.outages[0]
     before = [one for one in run.acked if one.done_ns < wipe.inject_ns]
@@ -160,7 +160,7 @@ def never_right(run: Run, data: st.DataObject) -> None:
 
 @example(100)
 @given(runs(calm=True, blurred=False), st.data())
-def test_a_record_in_too_few_racks_is_found_where_all_was_seen(run: Run, data: st.DataObject) -> None:
+def test_a_record_in_too_few_racks_is_found_if_fully_observed(run: Run, data: st.DataObject) -> None:
     made, sent = run.cluster, draw_record(data, run)
     events, left = spoil(run, sent, data)
     gone = set(made.parts[sent.part].replicas) - set(holders(run, sent)) | set(made.racks)
@@ -192,7 +192,7 @@ def alone(run: Run, sent: Sent) -> bool:
 
 @example(150)
 @given(runs(["plain", "idempotent"], calm=True, blurred=False, racks_min=2, first="late", gated=False))
-def test_a_gate_that_is_missing_where_an_isr_shrinks_is_found(run: Run) -> None:
+def test_a_missing_gate_at_an_isr_shrink_is_found(run: Run) -> None:
     found = check_spread(run.events)
     against = [one for one in run.acked if one.ungated and alone(run, one)]
     for one in against:
@@ -202,7 +202,7 @@ def test_a_gate_that_is_missing_where_an_isr_shrinks_is_found(run: Run) -> None:
 
 @example(40)
 @given(runs(calm=True, blurred=False, racks_min=2, first="late"))
-def test_records_that_wait_for_an_isr_to_shrink_are_no_false_alarm(run: Run) -> None:
+def test_records_waiting_for_an_isr_shrink_cause_no_false_alarm(run: Run) -> None:
     for check in CHECKS:
         found = check(run.events)
         assert found.valid != "false", found
@@ -215,7 +215,7 @@ def test_records_that_wait_for_an_isr_to_shrink_are_no_false_alarm(run: Run) -> 
 
 @example(60)
 @given(runs(["plain", "idempotent"], racks_min=2, first="lie", blurred=False, made_told=True))
-def test_another_number_of_racks_than_was_asked_for_is_found(run: Run) -> None:
+def test_a_wrong_number_of_racks_is_found(run: Run) -> None:
     assume(run.cluster.lied_ns and run.acked)
     lie = f"t: a broker tells M={run.cluster.needs[0][0]} and R={run.cluster.needs[1][1]}"
     for check in (check_progress, check_promise):
@@ -236,7 +236,7 @@ def refused_by(run: Run, found: Verdict) -> None:
 
 @example(60)
 @given(runs(), st.data())
-def test_an_acknowledged_record_that_is_lost_is_found(run: Run, data: st.DataObject) -> None:
+def test_a_lost_acknowledged_record_is_found(run: Run, data: st.DataObject) -> None:
     sent = draw_record(data, run)
     lost = drop(run.events, sent.key, lambda one: UNCOMMITTED(one) and bool(one.data.get("keys")))
     for check in (check_delivery, check_offsets):
@@ -245,7 +245,7 @@ def test_an_acknowledged_record_that_is_lost_is_found(run: Run, data: st.DataObj
 
 @example(40)
 @given(runs(["transactional"]), st.data())
-def test_a_committed_record_that_is_lost_is_found(run: Run, data: st.DataObject) -> None:
+def test_a_lost_committed_record_is_found(run: Run, data: st.DataObject) -> None:
     made = run.cluster
     committed = {one.data["txn"] for one in run.events if is_("txn", "ok")(one)}
     found = [one for one in run.acked if one.data["txn"] in committed and one.data["run"] == made.run]
@@ -279,7 +279,7 @@ def put(events: Sequence[Event], part: int, key: str) -> list[Event]:
 
 @example(40)
 @given(runs(["plain"]), st.data())
-def test_a_refused_record_that_was_read_is_found(run: Run, data: st.DataObject) -> None:
+def test_a_read_of_a_refused_record_is_found(run: Run, data: st.DataObject) -> None:
     refused = [one for one in run.cluster.sent if one.fate == "fail" and one.done_ns > 0]
     assume(refused)
     sent = data.draw(st.sampled_from(refused))
@@ -315,7 +315,7 @@ def test_two_records_at_one_offset_are_found(run: Run, data: st.DataObject) -> N
 
 @example(40)
 @given(runs(), st.data())
-def test_a_value_that_is_cut_short_is_found(run: Run, data: st.DataObject) -> None:
+def test_a_truncated_value_is_found(run: Run, data: st.DataObject) -> None:
     at = last_chunk(run.events, data.draw(st.integers(0, len(run.cluster.parts) - 1)))
     count = len(run.events[at].data["keys"])
     assume(count)
@@ -328,7 +328,7 @@ def test_a_value_that_is_cut_short_is_found(run: Run, data: st.DataObject) -> No
 
 @example(40)
 @given(runs(), st.data())
-def test_a_read_before_the_end_never_stands_for_the_last_one(run: Run, data: st.DataObject) -> None:
+def test_an_early_read_does_not_replace_the_final_read(run: Run, data: st.DataObject) -> None:
     """What comes after a fault's last step, or the producer's end, is gone; and so is one partition of a last pass."""
     made = run.cluster
     steps = [one.mono_ns for one in run.events if one.process == "fault"]
@@ -349,7 +349,7 @@ def test_a_read_before_the_end_never_stands_for_the_last_one(run: Run, data: st.
 
 @example(30)
 @given(st.integers(1, 3).flatmap(lambda racks: runs(calm=True, racks_min=racks, first="overlap")))
-def test_faults_that_overlap_are_healed_with_the_last_one(run: Run) -> None:
+def test_overlapping_faults_end_with_the_last(run: Run) -> None:
     assert recovery(run.events).valid != "false"
 
 

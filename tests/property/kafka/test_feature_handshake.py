@@ -27,7 +27,7 @@ TOO_OLD = bytes.fromhex("00000001002300000000")
 REQUEST = bytes.fromhex("001200030000000100087261636b6761746500097261636b67617465023100")
 
 
-def test_the_question_is_kafka_s() -> None:
+def test_request_has_the_format_of_kafka() -> None:
     assert request() == len(REQUEST).to_bytes(4) + REQUEST
 
 
@@ -40,12 +40,12 @@ def test_levels_of_features(answer: bytes, expected: dict[str, int]) -> None:
 
 
 @given(st.integers(0, len(ON) - 1))
-def test_an_answer_that_ends_early_is_none(size: int) -> None:
+def test_a_truncated_response_is_an_error(size: int) -> None:
     with pytest.raises(IndexError):
         levels(ON[:size])
 
 
-def test_a_broker_is_asked() -> None:
+def test_request_to_a_broker() -> None:
     with broker(framed(ON)) as address:
         assert finalized(*wire_protocol.address(address), 5)[RACKS_FEATURE] == 1
 
@@ -59,11 +59,11 @@ def test_a_broker_is_asked() -> None:
         (framed(bytes.fromhex("00000001001f00000000")), "refused with Kafka's error code 31"),
     ],
 )
-def test_what_is_no_answer(answer: bytes, text: str) -> None:
+def test_invalid_responses(answer: bytes, text: str) -> None:
     with broker(answer) as address, pytest.raises(RackgateError, match=text):
         finalized(*wire_protocol.address(address), 5)
 
 
-def test_a_broker_that_says_nothing_is_not_waited_for() -> None:
+def test_a_silent_broker_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(RackgateError, match="timed out"):
         finalized("127.0.0.1", int(silent.getsockname()[1]), 0.2)

@@ -33,7 +33,7 @@ def test_gate(isr: tuple[int, ...], need: tuple[int, int], replicas: int, passes
     assert ask(isr, RACKS, min_replicas=need[0], min_racks=need[1], replicas=replicas).passes is passes
 
 
-def test_what_it_counted() -> None:
+def test_gate_counts_replicas_and_racks() -> None:
     told = ask([1, 2, 4, 9], RACKS, min_replicas=7, min_racks=3, replicas=4)
     assert (told.replicas, told.racks, told.need_replicas, told.need_racks) == (4, frozenset({"a"}), 4, 3)
     assert (told.enough_replicas, told.enough_racks) == (True, False)
@@ -45,7 +45,7 @@ def test_replicas_that_are_added_raise_m_and_not_r() -> None:
 
 
 @given(st.sets(st.integers(1, 9)), st.integers(1, 9), st.integers(1, 4), st.integers(1, 4), st.integers(1, 6))
-def test_one_more_replica_never_closes_it(isr: set[int], more: int, m: int, r: int, replicas: int) -> None:
+def test_an_added_replica_never_closes_the_gate(isr: set[int], more: int, m: int, r: int, replicas: int) -> None:
     before, after = (
         ask(one, RACKS, min_replicas=m, min_racks=r, replicas=replicas).passes for one in (isr, isr | {more})
     )

@@ -130,7 +130,7 @@ def placements(draw: st.DrawFn, most: int = 5) -> dict[str, int]:
 
 @settings(max_examples=40, deadline=None)
 @given(placements(), st.integers(1, 6), st.integers(1, 5), st.tuples(*[probabilities] * 4), elrs)
-def test_it_is_what_all_sets_of_brokers_and_racks_give(
+def test_model_equals_enumeration_of_brokers_and_racks(
     counts: dict[str, int], m: int, r: int, numbers: tuple[float, float, float, float], elr: Elr
 ) -> None:
     where = {f"{rack}{number}": rack for rack, count in counts.items() for number in range(count)}
@@ -158,7 +158,7 @@ def test_it_is_what_all_sets_of_brokers_and_racks_give(
 
 @settings(max_examples=100, deadline=None)
 @given(placements(12), st.tuples(*[st.floats(0.0, 1.0)] * 4), elrs)
-def test_more_is_asked_less_is_taken_and_less_is_lost(
+def test_higher_requirements_lower_availability_and_losses(
     counts: dict[str, int], numbers: tuple[float, float, float, float], elr: Elr
 ) -> None:
     where, chances = Placement.of(counts), FailureProbabilities(*numbers)
@@ -193,7 +193,7 @@ def test_more_is_asked_less_is_taken_and_less_is_lost(
 
 
 @pytest.mark.parametrize("rf", range(1, 8))
-def test_writes_go_on_without_rf_minus_m_brokers(rf: int) -> None:
+def test_writes_continue_without_rf_minus_m_brokers(rf: int) -> None:
     for m in range(1, rf + 1):
         for where in shapes({"a": rf, "b": rf, "c": rf}, rf):
             found = weighed(",".join(str(where).split()), m, 1)
@@ -218,7 +218,7 @@ def test_copies_in_one_rack_are_one_copy_when_the_rack_is_lost() -> None:
     ("m", "r", "q", "expected"),
     [(3, 1, 0.0, 9.9e-6), (2, 2, 0.0, 2.0e-6), (3, 1, 0.001, 7.3e-5), (2, 2, 0.001, 2.5e-5)],
 )
-def test_figures_of_an_earlier_enumeration(m: int, r: int, q: float, expected: float) -> None:
+def test_known_values(m: int, r: int, q: float, expected: float) -> None:
     """Five replicas in racks a, a, b, b, c, p = 0.01; told to two digits."""
     assert weighed("a:2,b:2,c", m, r, 0.01, q).refused.total == pytest.approx(expected, rel=0.03)
 

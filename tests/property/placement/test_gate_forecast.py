@@ -93,7 +93,7 @@ def scenes(draw: st.DrawFn) -> tuple[ClusterSnapshot, ReportedPartition, Need]:
 
 @settings(max_examples=800, deadline=None)
 @given(scenes())
-def test_each_answer_is_what_the_simulation_finds(scene: tuple[ClusterSnapshot, ReportedPartition, Need]) -> None:
+def test_forecast_equals_enumeration(scene: tuple[ClusterSnapshot, ReportedPartition, Need]) -> None:
     seen, partition, asked = scene
     where = {broker.broker_id: broker.rack for broker in seen.brokers.values()}
     racks = asked.racks.value if asked.racks and seen.enforced else 1
@@ -131,7 +131,7 @@ def test_each_answer_is_what_the_simulation_finds(scene: tuple[ClusterSnapshot, 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(1, 5), st.integers(1, 4), st.integers(1, 4))
-def test_room_finds_a_placement_that_survives_exactly_if_there_is_one(
+def test_a_surviving_placement_is_found_if_and_only_if_one_exists(
     sizes: list[int], replicas: int, minimum: int, racks: int
 ) -> None:
     where = {10 * rack + number: f"r{rack}" for rack, brokers in enumerate(sizes, 1) for number in range(brokers)}
@@ -276,7 +276,7 @@ STATES: list[tuple[str, Mapping[int, str], CheckedTopic, set[tuple[str, str]]]] 
 
 
 @pytest.mark.parametrize(("racks", "one", "expected"), [s[1:] for s in STATES], ids=[s[0] for s in STATES])
-def test_what_an_operator_is_told(racks: Mapping[int, str], one: CheckedTopic, expected: set[tuple[str, str]]) -> None:
+def test_findings_of_a_topic(racks: Mapping[int, str], one: CheckedTopic, expected: set[tuple[str, str]]) -> None:
     found = report(racks, one)
     assert codes(found) == expected, found.findings
     severe = any(severity != "notice" for severity, _ in expected)
@@ -284,13 +284,13 @@ def test_what_an_operator_is_told(racks: Mapping[int, str], one: CheckedTopic, e
     assert at_risk(found.findings, strict=True) == bool(expected)
 
 
-def test_an_offline_partition_names_who_may_lead() -> None:
+def test_an_offline_partition_lists_eligible_leaders() -> None:
     partition = ReportedPartition("t", 0, -1, (1, 2, 3), (), elr=(3,))
     (finding, *_) = report(AAB, CheckedTopic("t", False, (partition,), need(2, 2))).findings
     assert (finding.code, finding.remedy) == ("offline", "start broker 3")
 
 
-def test_without_the_feature_r_is_not_in_force_and_the_placement_is_told() -> None:
+def test_without_the_feature_r_is_not_enforced_and_the_placement_is_reported() -> None:
     found = report(AAB, topic("t", need(1, 2), (1, 2)), enforced=False)
     (state,) = found.states
     assert state.writable
@@ -299,7 +299,7 @@ def test_without_the_feature_r_is_not_in_force_and_the_placement_is_told() -> No
     assert finding.means.startswith("would refuse acks=all as soon as min.insync.racks is enforced")
 
 
-def test_without_the_feature_a_placement_that_can_not_reach_r_acknowledges_in_one_rack() -> None:
+def test_without_the_feature_an_insufficient_placement_acknowledges_in_one_rack() -> None:
     asked = need(2, 2)
     now = codes(report(AABBC, topic("t", asked, (1, 2)), enforced=False))
     assert {("error", "racks-out-of-reach"), ("risk", "all-in-one-rack")} <= now
@@ -322,12 +322,12 @@ def test_without_the_feature_a_placement_that_can_not_reach_r_acknowledges_in_on
         ),
     ],
 )
-def test_what_to_do_so_that_no_rack_acknowledges_alone(racks: int | None, enforced: bool, remedy: str) -> None:
+def test_remedy_for_acknowledgements_in_one_rack(racks: int | None, enforced: bool, remedy: str) -> None:
     found = report(AABBC, topic("t", need(2, racks), (1, 2, 3)), enforced=enforced)
     assert [one.remedy for one in found.findings if one.code == "one-rack-can-acknowledge"] == [remedy]
 
 
-def test_a_reassignment_is_judged_by_its_end() -> None:
+def test_a_reassignment_counts_with_its_target_replicas() -> None:
     partition = ReportedPartition("t", 0, 1, (1, 3, 2), (1, 3), adding=(2,), removing=(3,))
     found = report(AAB, CheckedTopic("t", False, (partition,), need(1, 2)))
     (state,) = found.states
@@ -346,7 +346,7 @@ def test_replicas_that_a_reassignment_adds_do_not_raise_r() -> None:
     assert state.stopped_when_whole.racks == ("a", "b")
 
 
-def test_the_leader_s_word_counts() -> None:
+def test_the_isr_reported_by_the_leader_counts() -> None:
     one = topic("t", need(1, 2), (1, 2))
     told = CheckedTopic("t", False, one.partitions, one.need, {1: need(1, None), 2: need(1, 2)})
     (state,) = report(AAB, told).states
@@ -354,7 +354,7 @@ def test_the_leader_s_word_counts() -> None:
     assert not state.reachable
 
 
-def test_like_findings_of_many_partitions_are_one() -> None:
+def test_equal_findings_of_partitions_are_merged() -> None:
     placements = [(1, 2, 3), (3, 4, 1), (2, 1, 4)]
     found = report(AABBC, topic("t", need(2, 1), *placements))
     (alone,) = [finding for finding in found.findings if finding.code == "one-rack-can-acknowledge"]
@@ -377,7 +377,7 @@ def test_like_findings_of_many_partitions_are_one() -> None:
         ({1: "", 2: "a", 3: "b"}, need(1, 1), {("risk", "brokers-without-rack")}),
     ],
 )
-def test_what_is_told_of_the_cluster(racks: Mapping[int, str], default: Need | None, expected: set[object]) -> None:
+def test_findings_of_the_cluster(racks: Mapping[int, str], default: Need | None, expected: set[object]) -> None:
     found = cluster_findings(cluster(racks), default)
     assert {(finding.severity, finding.code) for finding in found} == expected
 
@@ -428,7 +428,7 @@ def test_internal_topics_that_require_fewer_racks(
     assert list(weaker_internal_topics(seen, [hidden])) == [], "only topics that are reported count"
 
 
-def test_of_many_topics_above_an_internal_one_the_first_are_named() -> None:
+def test_long_lists_of_topics_are_shortened() -> None:
     many = [topic(f"t{number:02}", need(2, 2), (1, 3, 5)) for number in range(30)]
     hidden = replace(topic(TRANSACTIONS, need(2, 1), (1, 3, 5)), internal=True)
     (found,) = weaker_internal_topics(cluster(AABBC, [hidden, *many]), [hidden, *many])
@@ -436,7 +436,7 @@ def test_of_many_topics_above_an_internal_one_the_first_are_named() -> None:
     assert "t08" not in found.means
 
 
-def test_a_default_that_is_out_of_reach_refuses_only_once_it_is_enforced() -> None:
+def test_an_unreachable_default_refuses_only_when_enforced() -> None:
     for enforced in (True, False):
         (found,) = cluster_findings(cluster(AABBC, enforced=enforced), need(1, 4))
         assert found.code == "default-above-racks"
@@ -455,12 +455,12 @@ def test_a_default_that_is_out_of_reach_refuses_only_once_it_is_enforced() -> No
         (None, {("notice", "quorum-unknown")}),
     ],
 )
-def test_racks_that_hold_the_controllers(voters: tuple[int, ...] | None, expected: set[object]) -> None:
+def test_racks_of_the_controllers(voters: tuple[int, ...] | None, expected: set[object]) -> None:
     found = cluster_findings(replace(cluster(AABBC), voters=voters), need(1, 1))
     assert {(finding.severity, finding.code) for finding in found} == expected
 
 
-def test_ten_thousand_partitions_take_seconds() -> None:
+def test_ten_thousand_partitions_within_the_time_limit() -> None:
     racks = {broker: "abc"[broker % 3] for broker in range(30)}
     topics = [
         topic(f"t{n}", need(2, 2), *((b % 30, (b + 1) % 30, (b + 3 * (n % 2)) % 30) for b in range(n, n + 10)))
@@ -481,7 +481,7 @@ def test_states_are_kept_for_each_partition() -> None:
     assert all(isinstance(state, PartitionForecast) and state.writable for state in found.states)
 
 
-def test_topics_that_were_left_at_fewer_racks_are_told() -> None:
+def test_topics_with_fewer_required_racks_are_reported() -> None:
     default = Need(ConfigValue(2, "default"), ConfigValue(1, "default"))
     topics = [
         topic("lowered", need(2, 1), (1, 2, 3)),

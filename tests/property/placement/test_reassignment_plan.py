@@ -62,7 +62,7 @@ def least_moves(cluster: ClusterSnapshot, one: ReportedPartition, min_racks: int
 
 @settings(max_examples=500, deadline=None)
 @given(scenes())
-def test_the_plan_reaches_r_with_the_least_moves_wherever_it_can_be_reached(cluster: ClusterSnapshot) -> None:
+def test_the_plan_reaches_r_with_minimal_moves(cluster: ClusterSnapshot) -> None:
     (topic,) = cluster.topics
     made = plan_reassignment(cluster)
     moves = {move.partition.number: move for move in made.moves}
@@ -97,7 +97,7 @@ def test_the_plan_reaches_r_with_the_least_moves_wherever_it_can_be_reached(clus
                 assert not cluster.brokers[new].fenced
 
 
-def test_replicas_go_where_the_fewest_are_and_leave_where_the_most_are() -> None:
+def test_moves_balance_replicas() -> None:
     brokers = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
     partitions = [partition(1, 2, number=number) for number in range(40)]
     made = plan_reassignment(scene(brokers, 2, *partitions))
@@ -105,13 +105,13 @@ def test_replicas_go_where_the_fewest_are_and_leave_where_the_most_are() -> None
     assert load == {1: 40, 3: 10, 4: 10, 5: 10, 6: 10}
 
 
-def test_whoever_is_behind_moves_first() -> None:
+def test_lagging_replicas_move_first() -> None:
     one = ReportedPartition("t", 0, 1, (1, 2, 3), (1, 3))
     (move,) = plan_reassignment(scene({1: "a", 2: "a", 3: "a", 4: "b"}, 2, one)).moves
     assert move.replicas == (1, 4, 3)
 
 
-def test_a_preferred_leader_that_is_gone_moves_before_one_that_is_in_sync() -> None:
+def test_an_unavailable_preferred_leader_moves_before_an_in_sync_replica() -> None:
     brokers = {2: "a", 3: "a", 4: "b"}
     unknown = ReportedPartition("t", 0, 2, (9, 2, 3), (2, 3))
     assert plan_reassignment(scene(brokers, 2, unknown)).moves[0].replicas == (4, 2, 3)
@@ -132,7 +132,7 @@ def test_replicas_on_brokers_without_a_rack_move_and_the_preferred_leader_last()
     assert move.replicas == (4, 2)
 
 
-def test_why_it_can_not_be_mended() -> None:
+def test_reasons_without_a_plan() -> None:
     two = scene({1: "a", 2: "a", 3: "b", 4: ""}, 3, partition(1, 2, 3))
     (refusal,) = plan_reassignment(two).refusals
     assert refusal.because == (
@@ -147,7 +147,7 @@ def test_why_it_can_not_be_mended() -> None:
     assert "being reassigned" in refusal.because
 
 
-def test_only_chosen_topics_are_mended_and_the_others_count_for_the_balance() -> None:
+def test_only_selected_topics_move_but_all_count_for_the_balance() -> None:
     brokers = {1: "a", 2: "a", 3: "b", 4: "b"}
     base = scene(brokers, 2, partition(1, 2))
     other = CheckedTopic("other", False, (ReportedPartition("other", 0, 3, (3, 1), (3, 1)),), base.topics[0].need)
