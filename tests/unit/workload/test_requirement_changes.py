@@ -243,7 +243,7 @@ def test_the_command_works_in_a_lab_and_writes_into_its_history(
     shown = CliRunner().invoke(app, words)
     assert shown.exit_code == 0, shown.exception
     assert "topic t: min.insync.replicas=1 and min.insync.racks=2 (before:" in shown.output
-    assert "brokers 1, 2, 3 told so" in shown.output
+    assert "brokers 1, 2, 3 reported it" in shown.output
     found = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)
     assert (found["before"], found["value"]) == ({"replicas": 1, "racks": 2},) * 2
     steps = [one.data["step"] for one in History(lab.history_path).events()]
