@@ -27,11 +27,9 @@ ForOption = Annotated[
 ]
 
 
-PeersOption = Annotated[
-    list[str] | None, typer.Option("--from", help="From this site alone; may be given more than once.")
-]
+PeersOption = Annotated[list[str] | None, typer.Option("--from", help="Only from this site; repeatable.")]
 ControllersOption = Annotated[
-    bool, typer.Option("--controllers", help="Disks of controllers too; they leave the quorum and come back.")
+    bool, typer.Option("--controllers", help="Also delete disks of controllers, which leave and rejoin the quorum.")
 ]
 
 
@@ -63,15 +61,15 @@ def _apply(
     with registry.fault_injected(lab, wanted, stays=until_s is None):
         if until_s is None:
             _report(
-                as_json, f"{kind}: {target} is away, proved; give it back with: {_heal_command(target)}", kind, target
+                as_json, f"{kind}: in force on {target}, proved; heal it with: {_heal_command(target)}", kind, target
             )
             return
         with console.status("") as shown:
             end = time.monotonic() + until_s
             while (left_s := end - time.monotonic()) > 0:
-                shown.update(plain(f"{kind}: {target} is away, proved; healed in {left_s:.0f} s (Ctrl-C: now)"))
+                shown.update(plain(f"{kind}: in force on {target}, proved; healed in {left_s:.0f} s (Ctrl-C: now)"))
                 time.sleep(min(0.5, left_s))
-    _report(as_json, f"{kind}: {target} was away for {until_s:g} s and is back, proved", kind, target)
+    _report(as_json, f"{kind}: {target} was affected for {until_s:g} s and is healed, proved", kind, target)
 
 
 def _heal_command(target: FaultTarget) -> str:
@@ -89,15 +87,15 @@ def _heal(lab_name: str | None, target_kind: TargetKind, name: str, *, as_json: 
     target = FaultTarget.rack(lab, name) if target_kind == "rack" else FaultTarget.broker(lab, name)
     healed = registry.heal(lab, [node.name for node in target.nodes])
     for one in healed:
-        _report(as_json, f"{one.kind}: {one.resolve(lab)} is back, proved", one.kind, target)
+        _report(as_json, f"{one.kind}: {one.resolve(lab)} is healed, proved", one.kind, target)
     if not healed:
-        _report(as_json, f"{target}: no fault is in force there", "heal", target)
+        _report(as_json, f"{target}: no fault is in force", "heal", target)
 
 
 def _app(target_kind: TargetKind, example: str) -> typer.Typer:
     """Return the commands for racks or for brokers."""
     what = "a whole rack" if target_kind == "rack" else "one broker"
-    what_for = f"Take {what} of a running lab away, with proof, and give it back."
+    what_for = f"Inject faults into {what} of a running lab, with proof, and heal them."
     app = typer.Typer(name=target_kind, no_args_is_help=True, help=what_for)
     name_help = "Its name." if target_kind == "rack" else "Its id."
     argument = typer.Argument(metavar=target_kind.upper(), help=name_help)
@@ -109,14 +107,14 @@ def _app(target_kind: TargetKind, example: str) -> typer.Typer:
     def kill(
         name: str = argument, duration: ForOption = None, lab: LabOption = None, as_json: JsonOption = False
     ) -> None:
-        """SIGKILL to its Kafka processes, controllers of the rack included; healed, they start on the same disks."""
+        """Send SIGKILL to its Kafka processes, including controllers; the heal starts them on the same disks."""
         _apply(lab, "kill", target_kind, name, duration, {}, as_json=as_json)
 
     @app.command("pause", epilog=examples(f"pause {example} --for 20s"))
     def pause(
         name: str = argument, duration: ForOption = None, lab: LabOption = None, as_json: JsonOption = False
     ) -> None:
-        """SIGSTOP to its Kafka processes: connections stay open and nobody answers."""
+        """Send SIGSTOP to its Kafka processes: connections stay open without responses."""
         _apply(lab, "pause", target_kind, name, duration, {}, as_json=as_json)
 
     if target_kind == "rack":
@@ -129,7 +127,7 @@ def _app(target_kind: TargetKind, example: str) -> typer.Typer:
             lab: LabOption = None,
             as_json: JsonOption = False,
         ) -> None:
-            """Silent loss of every packet between the rack and all others; inside it all goes on."""
+            """Drop every packet between the rack and all others; inside the rack the network works."""
             _apply(lab, "cut", target_kind, name, duration, {"peers": list(peers or ())}, as_json=as_json)
     else:
 
@@ -137,7 +135,7 @@ def _app(target_kind: TargetKind, example: str) -> typer.Typer:
         def cut_broker(
             name: str = argument, duration: ForOption = None, lab: LabOption = None, as_json: JsonOption = False
         ) -> None:
-            """Silent loss of every packet from and to the broker."""
+            """Drop every packet from and to the broker."""
             _apply(lab, "cut", target_kind, name, duration, {}, as_json=as_json)
 
     @app.command("slow", epilog=examples(f"slow {example} --rtt-ms 100", f"slow {example} --rtt-ms 50 --jitter-ms 20"))
@@ -150,7 +148,7 @@ def _app(target_kind: TargetKind, example: str) -> typer.Typer:
         lab: LabOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Delay, jitter and loss on all ways into it."""
+        """Add delay, jitter and loss on all paths to it."""
         added = {"rtt_ms": rtt_ms, "jitter_ms": jitter_ms, "loss_percent": loss_percent}
         _apply(lab, "slow", target_kind, name, duration, added, as_json=as_json)
 
@@ -162,12 +160,12 @@ def _app(target_kind: TargetKind, example: str) -> typer.Typer:
         lab: LabOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Destroys it: kills its processes and deletes its brokers' disks; healed, they come back empty."""
+        """Kill its processes and delete its brokers' disks; after the heal the disks are empty."""
         _apply(lab, "wipe", target_kind, name, duration, {"controllers": controllers}, as_json=as_json)
 
     @app.command("heal", epilog=examples(f"heal {example}"))
     def heal(name: str = argument, lab: LabOption = None, as_json: JsonOption = False) -> None:
-        """Gives back what was taken away, with proof; does nothing where nothing was."""
+        """Heal the fault, with proof; do nothing without a fault."""
         _heal(lab, target_kind, name, as_json=as_json)
 
     return app

@@ -84,16 +84,16 @@ def check_distinguishable(what: str, way: str, base: Quality, added: Quality) ->
     Raises:
         RackgateError: not distinguishable; the message has the least value that is.
     """
-    already = f"{what}: the way from {way} varies by jitter_ms = {base.jitter_ms:g} already"
+    already = f"{what}: the path from {way} varies by jitter_ms = {base.jitter_ms:g} already"
     rtt_ms, jitter_ms = _least_added(base, added)
     if added.rtt_ms < rtt_ms:
-        raise RackgateError(f"{already}, so nobody could tell: ask for a round trip of {rtt_ms:g} ms or more")
+        raise RackgateError(f"{already}: use a round trip of {rtt_ms:g} ms or more to be distinguishable")
     if added.jitter_ms < jitter_ms:
-        raise RackgateError(f"{already}, so nobody could tell: ask for a jitter of {jitter_ms:g} ms or more, or for 0")
+        raise RackgateError(f"{already}: use a jitter of {jitter_ms:g} ms or more, or 0, to be distinguishable")
     if (count := _echoes(base, added)) > ECHOES_MAX:
         raise RackgateError(
-            f"{what}: the way from {way} loses {base.loss_percent:g} % already, and it would take {count} echoes to"
-            f" prove {added.loss_percent:g} % more; ask for a greater loss, or for 0"
+            f"{what}: the path from {way} loses {base.loss_percent:g} % already, and it would take {count} echoes to"
+            f" prove {added.loss_percent:g} % more; use a greater loss, or 0"
         )
 
 

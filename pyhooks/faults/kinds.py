@@ -118,7 +118,7 @@ class PartitionFault:
             if not self.cluster.topology.site(peer).nodes and self.cluster.topology.client_site.name != peer:
                 raise RackgateError(f"{self.target}: site {peer!r} has no node or client, so the cut can't be proved")
         if not others and self.target.kind == "rack":
-            raise RackgateError(f"{self.target}: there is no other site from which it could be cut off")
+            raise RackgateError(f"{self.target}: there is no other site to cut it off from")
 
     def probes(self) -> dict[str, Probe]:
         """Return echo probes: from the clients, to and from each other site, and between the target's own nodes.

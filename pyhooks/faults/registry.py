@@ -106,7 +106,7 @@ def _lock(path: Path, taken: str, patience_s: float) -> AbstractContextManager[N
 
 
 def _fault_lock(one: FaultRecord, patience_s: float = PATIENCE_S) -> AbstractContextManager[None]:
-    busy = f"{one.description}: another command injects, holds or heals it just now"
+    busy = f"{one.description}: another command works on it"
     return _lock(one.path.with_suffix(".lock"), busy, patience_s)
 
 
@@ -140,8 +140,8 @@ def _refuse_overlap(lab: Lab, wanted: FaultRecord) -> None:
         mine, theirs = wanted.injection(lab).fault, other.injection(lab).fault
         if theirs.invalidates(mine) or mine.invalidates(theirs):
             raise RackgateError(
-                f"{target}: {other.description} is in force, and with both of them one could not be proved, since they"
-                " concern the same ways through the network: heal that first"
+                f"{target}: {other.description} is in force, and one of them could not be proved, because they"
+                " concern the same network paths: heal that first"
             )
 
 
@@ -169,7 +169,7 @@ def fault_injected(
 
     with _fault_lock(wanted):
         # Two concurrent commands would not see each other's records.
-        others = f"{wanted.resolve(lab)}: another command begins a fault just now: try again"
+        others = f"{wanted.resolve(lab)}: another command is injecting a fault: try again"
         with _lock(FOLDER / "all.lock", others, PATIENCE_S):
             _refuse_overlap(lab, wanted)
             wanted.write()

@@ -46,20 +46,24 @@ class SlowFault:
         if min(asked.rtt_ms, asked.jitter_ms, asked.loss_percent) < 0:
             raise RackgateError(f"{self.target}: delay, jitter and loss can't be less than 0")
         if asked.rtt_ms <= 0:
-            raise RackgateError(f"{self.target}: slow needs a round trip above 0 ms: with less nobody could tell")
+            raise RackgateError(f"{self.target}: slow needs a round trip above 0 ms, or it can't be proved")
         if asked.rtt_ms > RTT_MAX_MS:
-            raise RackgateError(f"{self.target}: a round trip of more than {RTT_MAX_MS:g} ms can't be told from a cut")
+            raise RackgateError(
+                f"{self.target}: a round trip of more than {RTT_MAX_MS:g} ms is indistinguishable from a cut"
+            )
         if asked.jitter_ms > asked.rtt_ms / 2:
-            raise RackgateError(f"{self.target}: with a jitter of more than half the round trip nobody could tell")
+            raise RackgateError(f"{self.target}: a jitter of more than half the round trip can't be proved")
         if 0 < asked.jitter_ms < JITTER_MIN_MS:
-            raise RackgateError(f"{self.target}: a jitter below {JITTER_MIN_MS:g} ms can't be told from a busy machine")
+            raise RackgateError(
+                f"{self.target}: a jitter below {JITTER_MIN_MS:g} ms is indistinguishable from a busy machine"
+            )
         if asked.loss_percent and not LOSS_MIN <= asked.loss_percent <= LOSS_MAX:
             raise RackgateError(
                 f"{self.target}: a loss of {asked.loss_percent:g} % can't be proved: from {LOSS_MIN:g} to"
-                f" {LOSS_MAX:g}, or 0; to lose all of it there is cut"
+                f" {LOSS_MAX:g}, or 0; use cut to lose all packets"
             )
         if not self._sources():
-            raise RackgateError(f"{self.target}: there is no other site to which it could be slow")
+            raise RackgateError(f"{self.target}: there is no other site whose path could be slowed")
 
     def _sources(self) -> tuple[Node | None, ...]:
         """Return the senders of echoes: clients, a node of each other site, other nodes of a broker's own rack."""

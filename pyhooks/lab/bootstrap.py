@@ -66,7 +66,7 @@ def create_lab(
     lab = Lab(
         name=name,
         topology=wanted,
-        source=toml_config.read(source, "it says which nodes and links the lab has"),
+        source=toml_config.read(source, "it defines the nodes and links of the lab"),
         pids=pids,
         disks=disks,
         run_dir=run_dir,

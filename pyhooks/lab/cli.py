@@ -52,7 +52,7 @@ TopologyOption = Annotated[str, typer.Option("--topology", help="A topology file
 BareOption = Annotated[bool, typer.Option("--bare", help="Nodes and network only; no Kafka is started.")]
 StockOption = Annotated[bool, typer.Option("--stock", help="Run Kafka without the overlay.")]
 LabOption = Annotated[str | None, typer.Option("--lab", help="Which lab, if several run.", metavar="NAME")]
-NodeOption = Annotated[str | None, typer.Option("--node", help="In this node, such as broker-3.")]
+NodeOption = Annotated[str | None, typer.Option("--node", help="Node, such as broker-3.")]
 RunDirOption = Annotated[
     Path | None, typer.Option("--run-dir", help="Folder for logs and history [default: out/lab/TIME-NAME].")
 ]
@@ -76,10 +76,10 @@ def _plan(name: str, topology_name: str, run_dir: Path | None, *, bare: bool, st
     folder = (run_dir or running_labs.default_run_dir(name)).resolve()
     for path in (source, folder):
         if path.resolve().is_relative_to("/run"):
-            raise RackgateError(f"{path}: a lab has a /run of its own and can't see it; put it elsewhere")
+            raise RackgateError(f"{path}: a lab has a private /run and can't see it; use another folder")
     run_folder.check(folder, run_folder.LAB)
     if any((folder / part).exists() for part in ("logs", "history.jsonl")):
-        raise RackgateError(f"{folder}: has the logs and the history of another run; give it a folder of its own")
+        raise RackgateError(f"{folder}: has the logs and the history of another run; use another folder")
     link_emulation.check_links(wanted, source, running_labs.namespace_method().words)
     if not bare:
         advice = "take a topology with fewer nodes or a lower heap_mb"
@@ -156,7 +156,7 @@ def run_command(
         bool, typer.Option("--as-root", help="Without a user namespace: programs in it may change users, as sshd does.")
     ] = False,
 ) -> None:
-    """Starts a lab, runs COMMAND in it, takes everything down; ends with COMMAND's exit status.
+    """Start a lab, run COMMAND in it and take the lab down; exit with COMMAND's status.
 
     COMMAND finds the brokers in RACKGATE_BOOTSTRAP, the folder of the run in RACKGATE_RUN_DIR, and the lab's
     description in RACKGATE_LAB.
@@ -171,13 +171,13 @@ def run_command(
     epilog="Examples: rackgate lab up · rackgate lab up --name stock --stock · rackgate lab up --topology my.toml",
 )
 def up_command(
-    name: Annotated[str | None, typer.Option("--name", help="Its name [default: that of the topology].")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the lab [default: that of the topology].")] = None,
     topology_name: TopologyOption = "az3-outside",
     run_dir: RunDirOption = None,
     bare: BareOption = False,
     stock: StockOption = False,
 ) -> None:
-    """Starts a lab that stays in the background until 'rackgate lab down'."""
+    """Start a lab in the background; it runs until 'rackgate lab down'."""
     called = name or topology.find(topology_name).stem
     running_labs.check_name(called)
     plan = _plan(called, topology_name, run_dir, bare=bare, stock=stock)
@@ -195,10 +195,10 @@ def up_command(
 
 @lab_app.command("down", epilog="Examples: rackgate lab down · rackgate lab down stock · rackgate lab down --all")
 def down_command(
-    name: Annotated[str | None, typer.Argument(help="Which lab; may be left out if only one runs.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of the lab; optional if only one runs.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All labs of this user.")] = False,
 ) -> None:
-    """Takes a lab down, with all that is in it; its folder of results stays."""
+    """Take a lab down; the folder of its results is kept."""
     everyone, problems = running_labs.list_labs()
     if everything:
         chosen = everyone
@@ -227,7 +227,7 @@ def exec_command(
     node: NodeOption = None,
     rack: RackOption = None,
 ) -> None:
-    """Runs COMMAND in a running lab, where the clients are or in a node, and ends with its exit status."""
+    """Run COMMAND in a running lab, at the clients' site or in a node; exit with its status."""
     if not running_labs.runs_inside(lab_name):
         raise typer.Exit(running_labs.rerun_inside(lab_name))
     lab = Lab.attach()
@@ -246,14 +246,14 @@ def _place(lab: Lab, node: str | None, rack: str | None) -> topology.Node | None
     if rack:
         members = lab.members(rack)
         if not members:
-            raise RackgateError(f"--rack {rack}: there is no node in it; say which with --node")
+            raise RackgateError(f"--rack {rack}: there is no node in it; name one with --node")
         return members[0]
     return lab.node(node) if node else None
 
 
 @lab_app.command("shell", epilog="Examples: rackgate lab shell · rackgate lab shell --node broker-3")
 def shell_command(lab_name: LabOption = None, node: NodeOption = None, rack: RackOption = None) -> None:
-    """Opens a shell in a running lab, where the clients are or in a node."""
+    """Open a shell in a running lab, at the clients' site or in a node."""
     exec_command([os.environ.get("SHELL", "/bin/sh")], lab_name, node, rack)
 
 
@@ -268,7 +268,7 @@ def kafka_command(
     arguments: Annotated[list[str] | None, typer.Argument(help="Its arguments; the brokers are added.")] = None,
     lab_name: LabOption = None,
 ) -> None:
-    """Runs one of Kafka's own tools in a running lab."""
+    """Run one of Kafka's own tools in a running lab."""
     if not running_labs.runs_inside(lab_name):
         raise typer.Exit(running_labs.rerun_inside(lab_name))
     lab = Lab.attach()
@@ -278,12 +278,12 @@ def kafka_command(
 
 @lab_app.command("logs", epilog="Examples: rackgate lab logs broker-3 · rackgate lab logs -f broker-3 | grep -i isr")
 def logs_command(
-    node: Annotated[str | None, typer.Argument(help="Whose; without it the lab's own.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows, until Ctrl-C.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 40,
+    node: Annotated[str | None, typer.Argument(help="Name of the node; default: the lab's own log.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Number of last lines.")] = 40,
     lab_name: LabOption = None,
 ) -> None:
-    """Shows the last lines of a Kafka process of a lab."""
+    """Show the last lines of the log of a Kafka process."""
     lab = running_labs.find(lab_name)
     file = Path(lab.run_dir) / "logs" / f"{node}.log" if node else lab.log
     if not file.exists():
@@ -299,15 +299,15 @@ def logs_command(
 )
 def disks_command(
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", help="Only this one, may be repeated; without it all but __*.")
+        list[str] | None, typer.Option("--topic", help="Only this topic; repeatable; default: all but __*.")
     ] = None,
     lab_name: LabOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Kills all Kafka of a lab at once and reads what lies on the disks into the run's history.
+    """Kill all Kafka processes of a lab at once and read the brokers' disks into the run's history.
 
-    It is the end of a run: nothing starts Kafka again. Whether acknowledged records lie in enough racks is judged from
-    it by 'rackgate judge'.
+    This ends the run: Kafka is not started again. 'rackgate judge' then checks whether acknowledged records are in
+    enough racks.
     """
     if not running_labs.runs_inside(lab_name):
         raise typer.Exit(running_labs.rerun_inside(lab_name))
@@ -320,30 +320,28 @@ def disks_command(
         for one in found:
             typer.echo(
                 f"broker {one.broker} (rack {one.rack or 'without a name'}): {one.records} records in"
-                f" {one.partitions} partitions{'' if one.stopped else '; it runs again, so this proves nothing'}"
+                f" {one.partitions} partitions{'' if one.stopped else '; it runs again, so its disk proves nothing'}"
             )
             for name, number, where in one.torn:
                 typer.echo(f"  {name}-{number} ends early: {where}")
         typer.echo(f"written to {history.path}")
     running = [str(one.broker) for one in found if not one.stopped]
     if running:
-        raise RackgateError(f"broker {', '.join(running)} was started while its disk was read: heal faults, then again")
+        raise RackgateError(f"broker {', '.join(running)} was started while its disk was read: heal faults and repeat")
 
 
 @lab_app.command(
     "metrics", epilog="Examples: rackgate lab metrics --for 30s · rackgate lab metrics --for 2m --interval 500ms --json"
 )
 def metrics_command(
-    for_time: Annotated[
-        str | None, typer.Option("--for", help="Ends after that time, such as 30s; without it with Ctrl-C.")
-    ] = None,
-    interval: Annotated[str, typer.Option(help="Between two polls of a process: 500ms, 1s, 2m.")] = "1s",
+    for_time: Annotated[str | None, typer.Option("--for", help="Duration, such as 30s; default: until Ctrl-C.")] = None,
+    interval: Annotated[str, typer.Option(help="Time between two polls of a process: 500ms, 1s, 2m.")] = "1s",
     lab_name: LabOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Polls the metrics of all Kafka processes of a lab into the run's history.
+    """Poll the metrics of all Kafka processes of a lab into the run's history.
 
-    They are read over sockets on the nodes' disks, so those of a cut rack, too. A poll without an answer is one of
+    They are read through sockets on the nodes' disks, so also from a partitioned rack. A poll without a response has
     outcome unknown.
     """
     interval_s = seconds(interval, "--interval")
@@ -357,8 +355,8 @@ def metrics_command(
         threading.Event().wait(limit_s)
     rows = _summarize_polls(history, begin_ns)
     if not any(row["answered"] for row in rows):
-        why = next((row["problem"] for row in rows), "nobody was asked")
-        raise RackgateError(f"lab {lab.name}: no Kafka process told its metrics: {why}")
+        why = next((row["problem"] for row in rows), "no poll was sent")
+        raise RackgateError(f"lab {lab.name}: no Kafka process returned metrics: {why}")
     if as_json:
         typer.echo(json.dumps({"history": str(history.path), "nodes": rows}, indent=1))
         return
@@ -401,7 +399,7 @@ def _require_kafka(lab: Lab) -> Lab:
 
 @lab_app.command("status", epilog="Examples: rackgate lab status · rackgate lab status --json")
 def status_command(lab_name: LabOption = None, as_json: JsonOption = False) -> None:
-    """Tells what runs: the labs, and of one lab the nodes, links and faults.
+    """Show the running labs, or the nodes, links and faults of one lab.
 
     Exit status 1 if something is down or a fault is in force.
     """

@@ -184,7 +184,7 @@ def _chunk_events(disk: BrokerDisk, name: str, chunks: Sequence[Mapping[str, Any
             runs=tuple((first, count) for first, count in line["runs"]),
             keys=tuple(line["keys"]),
             torn=line.get("torn"),
-            why=(error or "nothing tells where it ends") if endless else None,
+            why=(error or "its end is unknown") if endless else None,
         )
         yield chunk.event("unknown" if endless else "ok", process=PROCESS, rack=disk.rack)
 

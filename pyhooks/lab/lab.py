@@ -288,9 +288,9 @@ class Lab:
             RackgateError: it does not run, or did not stop in time.
         """
         if not self.signal_kafka(node, signal.SIGSTOP):
-            raise RackgateError(f"{node.name}: its Kafka does not run, so it can't be paused")
+            raise RackgateError(f"{node.name}: its Kafka process does not run, so it can't be paused")
         wait_for(
-            lambda: self.process_state(node) == "paused", what=f"{node.name} to stand", timeout_s=20, interval_s=0.02
+            lambda: self.process_state(node) == "paused", what=f"{node.name} to stop", timeout_s=20, interval_s=0.02
         )
 
     def resume_kafka(self, node: Node) -> None:
@@ -304,7 +304,7 @@ class Lab:
             RackgateError: Kafka runs, or the disk was not formatted.
         """
         if self.kafka_pid(node) is not None:
-            raise RackgateError(f"{node.name}: its Kafka runs, so its disk can't be deleted")
+            raise RackgateError(f"{node.name}: its Kafka process runs, so its disk can't be deleted")
         identity = self.directory_id(node)
         quorum_changes.delete_disk(self, node)
         return identity

@@ -166,11 +166,11 @@ class SocketSource:
             raise RackgateError(f"{self.name}: no metrics within {timeout_s:g} s: it is paused or busy") from error
         except FileNotFoundError as error:
             raise RackgateError(
-                f"{self.name}: no metrics: {self.path} is missing: started without the agent, or not yet begun"
+                f"{self.name}: no metrics: {self.path} is missing: started without the agent, or still starting"
             ) from error
         except (ConnectionResetError, BrokenPipeError) as error:
             raise RackgateError(
-                f"{self.name}: no metrics: it ended the connection: too many ask, or it dies"
+                f"{self.name}: no metrics: it closed the connection: too many requests, or it is ending"
             ) from error
         except OSError as error:
             raise RackgateError(f"{self.name}: no metrics: {self.path}: {error.strerror or error}") from error
@@ -237,7 +237,7 @@ def _until(connection: socket.socket, deadline: float) -> Iterator[bytes]:
             return
         size += len(part)
         if size > ANSWER_BYTES_MAX:
-            raise OSError(f"the answer exceeds {ANSWER_BYTES_MAX} bytes")
+            raise OSError(f"the response exceeds {ANSWER_BYTES_MAX} bytes")
         yield part
 
 
@@ -273,7 +273,7 @@ def parse_metrics(answer: bytes, name: str) -> MetricsReading:
         elif line:
             raise RackgateError(f"{name}: no metrics: can't read the line {line[:80]!r}")
     if end != [".", str(len(rows)), str(len(errors))]:
-        raise RackgateError(f"{name}: no metrics: the answer ends early, after {len(answer)} bytes")
+        raise RackgateError(f"{name}: no metrics: the response ends early, after {len(answer)} bytes")
     if errors and not rows:
         raise RackgateError(f"{name}: no metrics: {errors[0]}")
     return MetricsReading(tuple(rows), tuple(errors), len(answer))

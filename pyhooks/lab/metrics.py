@@ -265,7 +265,7 @@ class Poller:
                 slot += 1
                 now_ns = time.monotonic_ns()
                 if now_ns - due_ns >= interval_ns:
-                    late = f"{source.name}: missed: the poll before was not over"
+                    late = f"{source.name}: missed: the previous poll was still running"
                     wall_ms = time.time_ns() // 1_000_000
                     head = (source.broker, source.name, source.rack, due_ns, now_ns, wall_ms)
                     self.sink(Poll(*head, problem=late, asked=False))

@@ -105,7 +105,7 @@ def addresses(brokers: Sequence[Node]) -> str:
         RackgateError: ``brokers`` is empty.
     """
     if not brokers:
-        raise RackgateError("the quorum can't be asked: no broker is left that could be")
+        raise RackgateError("the quorum can't be queried: no broker remains")
     return ",".join(node.address for node in brokers)
 
 

@@ -131,7 +131,7 @@ def _try_connection(ask: Callable[[], bool], node: Node, tries: int) -> bool:
             return False
         except OSError as error:
             if not isinstance(error, TimeoutError) and error.errno not in SILENT:
-                raise RackgateError(f"{node.name}: nobody can ask at {node.address}: {error}") from error
+                raise RackgateError(f"{node.name}: can't connect to {node.address}: {error}") from error
     return False
 
 

@@ -40,7 +40,7 @@ STATE_VARIABLE = "RACKGATE_STATE"
 RUNTIME_VARIABLE = "XDG_RUNTIME_DIR"
 RUN_USER = Path("/run/user")
 FALLBACK = Path("/tmp")  # noqa: S108 - a folder in it is checked before use
-ADVICE = f"set {STATE_VARIABLE} to a folder of yours that nobody else can write"
+ADVICE = f"set {STATE_VARIABLE} to a folder that only you can write"
 # The sticky bit excludes the files from periodic cleanup, see tmpfiles.d(5) and XDG_RUNTIME_DIR's specification.
 STATE_MODE = 0o1600
 # nsenter option -> file below /proc/PID/ns
@@ -363,7 +363,7 @@ def find(name: str | None) -> LabRecord:
         if len(running) == 1:
             return running[0]
         if running:
-            raise RackgateError(f"several labs run ({names}): say which with --lab NAME")
+            raise RackgateError(f"several labs run ({names}): choose one with --lab NAME")
         raise RackgateError(f"no lab runs: start one with 'rackgate lab up'{unused}")
     for lab in running:
         if lab.name == name:
@@ -575,7 +575,7 @@ def down(lab: LabRecord) -> None:
         if process_folder is not None:
             # The kernel kills all other processes in the PID namespace first, so all holders of the lock end.
             signal.pidfd_send_signal(process_folder, signal.SIGKILL)
-    gone = f"lab {lab.name} to be gone"
+    gone = f"lab {lab.name} to end"
     wait_for(lambda: not _is_locked(lab.state, lab.name), what=gone, timeout_s=DOWN_TIMEOUT_S, interval_s=0.05)
     with _locked_name(lab.state, lab.name):
         for path in (lab.file, lab.lock):

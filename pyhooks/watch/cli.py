@@ -62,26 +62,26 @@ watch_app = typer.Typer()
 def watch_command(
     bootstrap: Annotated[str | None, typer.Option(help="Brokers, host:port,… (in a lab: its own).")] = None,
     as_lines: Annotated[bool, typer.Option("--json", help="One JSON object per interval.")] = False,
-    interval: Annotated[str, typer.Option(help="Between two frames: 500ms, 1s, 2m.")] = "1s",
-    for_time: Annotated[str | None, typer.Option("--for", help="Ends after that time, such as 30s.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="One frame, with rates, then the end.")] = False,
+    interval: Annotated[str, typer.Option(help="Time between two frames: 500ms, 1s, 2m.")] = "1s",
+    for_time: Annotated[str | None, typer.Option("--for", help="Duration, such as 30s.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame with rates and exit.")] = False,
     history: Annotated[
         Path | None, typer.Option(help="A run's history: faults and produce outcomes (in a lab: its own).")
     ] = None,
     lab: LabOption = None,
 ) -> None:
-    """Shows racks, brokers and partitions live: who can write, who refuses, what is frozen; ends with Ctrl-C.
+    """Show racks, brokers and partitions live: which are writable, refuse writes or are stuck; Ctrl-C ends it.
 
     One line a partition, the worst first: leader, replicas (those out of the ISR in brackets), racks in the ISR
-    against min.insync.racks, ISR against min.insync.replicas, high watermark (▲ moves, ■ frozen, · still), what
-    produce attempts got, and a verdict. What could not be observed is shown as "?".
+    against min.insync.racks, ISR against min.insync.replicas, high watermark (▲ moves, ■ frozen, · still), results
+    of produce attempts, and a verdict. What could not be observed is shown as "?".
     """
     interval_s = seconds(interval, "--interval")
     if interval_s < INTERVAL_MIN_S:
         raise RackgateError(f"--interval {interval}: at least {INTERVAL_MIN_S * 1000:.0f}ms")
     limit_s = seconds(for_time, "--for") if for_time is not None else None
     if bootstrap is None and not running_labs.runs_inside(lab):
-        raise typer.Exit(running_labs.rerun_inside(lab, otherwise="say which cluster with --bootstrap host:port"))
+        raise typer.Exit(running_labs.rerun_inside(lab, otherwise="name the cluster with --bootstrap host:port"))
     target = watched_cluster(bootstrap, history)
     with Collector(target, interval_s) as collector, _stop_on_signals() as stop:
         _await_first_responses(collector, stop)
@@ -96,7 +96,9 @@ def watch_command(
 
 def _no_response(target: WatchedCluster, collector: Collector) -> RackgateError:
     problems = collector.observe().problems
-    return RackgateError(f"no broker of {target.bootstrap} answered: is it right?", detail="\n".join(problems))
+    return RackgateError(
+        f"no broker of {target.bootstrap} responded: is the address correct?", detail="\n".join(problems)
+    )
 
 
 @contextmanager

@@ -227,12 +227,12 @@ def parse(arguments: Sequence[str]) -> CapturePlan:
         SystemExit: for --help and unknown options.
     """
     parser = argparse.ArgumentParser(
-        prog="python -m pyhooks.watch.terminal_capture", description="Records a terminal program."
+        prog="python -m pyhooks.watch.terminal_capture", description="Record a terminal program."
     )
     parser.add_argument(
-        "--out", type=Path, required=True, help="path without ending; its .cast, .svg and .png files are replaced"
+        "--out", type=Path, required=True, help="path without suffix; its .cast, .svg and .png files are replaced"
     )
-    parser.add_argument("--at", action="append", required=True, help="when a picture is made, such as 10s; several")
+    parser.add_argument("--at", action="append", required=True, help="time of a picture, such as 10s; repeatable")
     parser.add_argument("--size", default="100x30", help="columns and lines (default 100x30)")
     parser.add_argument("--title", default="rackgate watch", help="of the pictures")
     parser.add_argument("command", nargs="+", help="program and arguments, after --")

@@ -61,7 +61,7 @@ def _places(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartition]:
     try:
         found = consumer.list_topics(timeout=REQUEST_S).topics
     except KafkaException as error:
-        raise RackgateError(f"nobody tells of the topics: {error.args[0].str()}") from error
+        raise RackgateError(f"no broker lists the topics: {error.args[0].str()}") from error
     if absent := [topic for topic in topics if topic not in found]:
         raise RackgateError(f"--topics: the cluster has no {', '.join(absent)}")
     return [TopicPartition(topic, number, OFFSET_END) for topic in topics for number in found[topic].partitions]
@@ -82,9 +82,9 @@ def _arrival_events(came: dict[str, list[tuple[str | None, int]]]) -> list[Event
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Follow topics until SIGTERM or SIGINT."""
-    what = "Follows topics from their ends on and writes when each record came, until it is ended."
+    what = "Follow topics from their ends and write each record's arrival time, until a SIGTERM."
     parser = program.topics_parser("arrivals", what)
-    parser.add_argument("--run", help="of no effect: it sends nothing")
+    parser.add_argument("--run", help="ignored: it sends no records")
     found = parser.parse_args(arguments)
     ended = program.stop_on_signals()
     return program.run_reporting_errors(

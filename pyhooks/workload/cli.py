@@ -18,7 +18,7 @@ from pyhooks.workload import requirement_changes
 
 SET_EPILOG = (
     "Examples: rackgate lab set orders --min-racks 2 · rackgate lab set orders --min-racks 1 --min-replicas 2 --within"
-    " 10s --json. Exit status: 0 every broker of the topic tells the new values, 2 they could not be set, or it is not"
+    " 10s --json. Exit status: 0 all brokers of the topic report the new values, 2 they could not be set, or it is not"
     " known where they hold."
 )
 set_app = typer.Typer()
@@ -30,19 +30,19 @@ def set_command(
     min_racks: Annotated[int | None, typer.Option("--min-racks", min=1, help="min.insync.racks.")] = None,
     min_replicas: Annotated[int | None, typer.Option("--min-replicas", min=1, help="min.insync.replicas.")] = None,
     within: Annotated[
-        str, typer.Option("--within", help="How long brokers may take to tell the new values.")
+        str, typer.Option("--within", help="Time limit for brokers to report the new values.")
     ] = f"{requirement_changes.SETTLED_S:g}s",
     lab_name: LabOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Changes what TOPIC requires of its ISR, and waits until every broker that leads or replicates it tells so.
+    """Change the ISR requirements of TOPIC and wait until every broker that leads or replicates it reports them.
 
-    The run's history gets when it was asked for and when it had settled: without that 'rackgate judge' could not know
-    which records had to be in how many racks.
+    The run's history gets the times of the request and of its effect: 'rackgate judge' derives from them the number
+    of racks that each record must be in.
     """
     timeout_s = seconds(within, "--within")
     if min_racks is None and min_replicas is None:
-        raise RackgateError("lab set: say what to change, with --min-racks or --min-replicas")
+        raise RackgateError("lab set: needs --min-racks or --min-replicas")
     if not running_labs.runs_inside(lab_name):
         raise typer.Exit(running_labs.rerun_inside(lab_name))
     lab = Lab.attach()

@@ -109,7 +109,7 @@ def _partitions(consumer: Consumer, topic: str, timeout_s: float = 20.0) -> int:
     try:
         found = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
     except KafkaException as error:
-        raise RackgateError(f"follow {topic}: nobody answers: {error.args[0].str()}") from error
+        raise RackgateError(f"follow {topic}: no broker responds: {error.args[0].str()}") from error
     if found.error is not None or not found.partitions:
         raise RackgateError(f"follow {topic}: {found.error.str() if found.error else 'it has no partitions'}")
     return len(found.partitions)
@@ -117,9 +117,9 @@ def _partitions(consumer: Consumer, topic: str, timeout_s: float = 20.0) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Follow topics as a process until SIGTERM or SIGINT."""
-    what = "Reads what is committed in topics as they grow, and writes down how far it has come."
+    what = "Read the committed records of growing topics and write the progress."
     parser = program.topics_parser("committed_reader", what, "--run follower-1")
-    parser.add_argument("--run", required=True, help="by which its events are known")
+    parser.add_argument("--run", required=True, help="run name in its events")
     found = parser.parse_args(arguments)
     ended = program.stop_on_signals()
 

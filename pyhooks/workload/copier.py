@@ -140,13 +140,13 @@ class CopyRun(ProducerRun):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Copy a topic as a process until SIGTERM or SIGINT."""
-    what = "Copies a topic into another one, with its group's offsets in the same transactions."
+    what = "Copy a topic into another one, with the group's offsets in the same transactions."
     parser = program.topics_parser("copier", what, "--to copies --group copiers --run copier-1")
     parser.add_argument("--to", required=True, help="the topic that is written to")
     parser.add_argument("--group", required=True, help="of the consumer")
     parser.add_argument("--timeout-ms", type=int, default=120_000, help="of a record and of each step (default 120000)")
     parser.add_argument("--seconds", type=float, default=3600, help="how long at most (default 3600)")
-    parser.add_argument("--run", required=True, help="by which its events are known")
+    parser.add_argument("--run", required=True, help="run name in its events")
     found = parser.parse_args(arguments)
     ended = program.stop_on_signals()
 

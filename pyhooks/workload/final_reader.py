@@ -65,7 +65,7 @@ def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, in
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=REQUEST_S)
     except KafkaException as error:
         where = f"{topic}-{partition}"
-        raise RackgateError(f"{where}: its leader does not tell the log's end: {error.args[0].str()}") from error
+        raise RackgateError(f"{where}: its leader does not return the log's end: {error.args[0].str()}") from error
     return int(low), int(high)
 
 
@@ -196,7 +196,7 @@ def _partitions(consumer: Consumer, topic: str) -> int:
     try:
         found = consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
     except KafkaException as error:
-        raise RackgateError(f"final read of {topic}: nobody answers: {error.args[0].str()}") from error
+        raise RackgateError(f"final read of {topic}: no broker responds: {error.args[0].str()}") from error
     if found.error is not None or not found.partitions:
         raise RackgateError(f"final read of {topic}: {found.error.str() if found.error else 'it has no partitions'}")
     return len(found.partitions)
@@ -247,7 +247,7 @@ def _read_partition(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read topics as a process."""
-    what = "Reads every partition of topics from first to last offset and writes down what is there."
+    what = "Read every partition of topics from first to last offset and write the records found."
     parser = program.topics_parser("final_reader", what)
     parser.add_argument("--isolation", choices=[*ISOLATIONS, "both"], default="both", help="default both")
     parser.add_argument("--timeout-s", type=float, default=60.0, help="bound for each partition (default 60)")

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--broker", action="append", required=True, help="id,name,rack,socket of its agent; repeatable")
     parser.add_argument("--history", required=True, type=Path, help="the file to which events are appended")
-    parser.add_argument("--run", help="of no effect: events name the broker")
+    parser.add_argument("--run", help="ignored: events name the broker")
     parser.add_argument("--interval", type=float, default=1.0, help="seconds between two questions (default 1)")
     found = parser.parse_args(arguments)
     ended = program.stop_on_signals()

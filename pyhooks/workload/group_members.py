@@ -244,10 +244,10 @@ def _run(members: Sequence[MemberRun]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run members as a process; SIGTERM or SIGINT makes them leave."""
-    what = "Members of consumer groups, one in each, that poll, commit and write down what their group does."
+    what = "Run one member in each of several consumer groups and write their groups' activity."
     parser = program.topics_parser("group_members", what, "--groups eager:classic,g:consumer --run member-1")
     parser.add_argument("--groups", required=True, help=f"name:protocol,… with protocols {', '.join(PROTOCOLS)}")
-    parser.add_argument("--run", required=True, help="by which its events are known")
+    parser.add_argument("--run", required=True, help="run name in its events")
     found = parser.parse_args(arguments)
     ended = program.stop_on_signals()
 

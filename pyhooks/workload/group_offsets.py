@@ -31,7 +31,7 @@ def note_committed(client: AdminClient, groups: Iterable[str], history: History)
             found = asked[group].result(timeout=2 * ASK_S).topic_partitions
         except (KafkaException, TimeoutError) as error:
             raise RackgateError(
-                f"group {group}: its coordinator does not tell what it has committed: {error}"
+                f"group {group}: its coordinator does not return its committed offsets: {error}"
             ) from error
         offsets = {f"{one.topic}-{one.partition}": int(one.offset) for one in found}
         history.add(CommittedOffsetsDetails(group=group, offsets=offsets), "ok")

@@ -430,7 +430,7 @@ def partition_counts(plan: ProducerPlan, timeout_s: float = 20.0) -> dict[str, i
     try:
         found = topics.admin(plan.bootstrap).list_topics(timeout=timeout_s).topics
     except KafkaException as error:
-        raise RackgateError(f"--bootstrap {plan.bootstrap}: nobody answers: {error.args[0].str()}") from error
+        raise RackgateError(f"--bootstrap {plan.bootstrap}: no broker responds: {error.args[0].str()}") from error
     absent = [topic for topic in plan.topics if topic not in found or found[topic].error is not None]
     if absent:
         raise RackgateError(f"--topics: the cluster has no {', '.join(absent)}")

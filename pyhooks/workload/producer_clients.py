@@ -145,7 +145,7 @@ class ProducerSettings:
             RackgateError: ``defaults`` is set, which applies to the Java producer only.
         """
         if self.defaults:
-            raise RackgateError("--defaults tells of the Java producer's settings: it has no meaning for confluent")
+            raise RackgateError("--defaults applies to Java producers only, not to confluent")
         config: dict[str, str | int | bool] = {
             "bootstrap.servers": self.bootstrap,
             "log_level": 2,

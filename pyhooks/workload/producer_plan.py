@@ -141,7 +141,7 @@ class ProducerPlan:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pyhooks.workload.producer",
-        description="Sends keyed records at their intended times, come what may, and writes what each of them got.",
+        description="Send keyed records at their intended times and write the result of each to a history.",
         epilog="Examples: python -m pyhooks.workload.producer --bootstrap $RACKGATE_BOOTSTRAP --topics aab --mode probe"
         " --rate 2 --seconds 60 --history history.jsonl · … --mode transactional --client confluent --rate 500"
         " --abort-share 0.1 --seconds 60 …",
@@ -154,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
         " pass meanwhile are left out (default plain)")  # fmt: skip
     add("--client", default=PATCHED, help=f"{PATCHED} (default), {CONFLUENT}, or the release of a stock Java client"
         " such as 4.3.1, 3.9, 2.8")  # fmt: skip
-    add("--partitions", type=int, help="of every topic (default: asked; 1 with --mode probe)")
+    add("--partitions", type=int, help="of every topic (default: queried; 1 with --mode probe)")
     add("--rate", type=float, default=2.0, help="records per second and topic (default 2)")
     add("--seconds", type=float, help="how long records are sent")
     add("--count", type=int, help="records per topic")
@@ -170,10 +170,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--txn-ms", type=int, default=500, help="longest time that a transaction is open (default 500)")
     add("--abort-share", type=float, default=0.0, help="share of transactions aborted on purpose (default 0)")
     add("--seed", type=int, default=1, help="of the choice of those (default 1)")
-    add("--name", help="as the history names the process (default probe or producer)")
-    add("--config", action="append", default=[], metavar="NAME=VALUE", help="a further setting of the client, in its"
-        " own words; may be given again")  # fmt: skip
-    add("--run", help="part of every key, and never used before (default: drawn)")
+    add("--name", help="process name in the history (default probe or producer)")
+    add("--config", action="append", default=[], metavar="NAME=VALUE", help="a further setting of the client, by its"
+        " own name; repeatable")  # fmt: skip
+    add("--run", help="run name, part of every key; must be unused (default: random)")
     return parser
 
 

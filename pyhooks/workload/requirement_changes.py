@@ -56,7 +56,7 @@ class ReportedRequirements:
     def describe_others(self, value: Requirement) -> str:
         """Describe the brokers that did not report this value."""
         other = [
-            f"broker {broker} tells {requirement_text(told)}"
+            f"broker {broker} reports {requirement_text(told)}"
             for broker, told in sorted(self.answers.items())
             if told != value
         ]
@@ -101,7 +101,7 @@ def query_requirements(client: AdminClient, topic: str) -> ReportedRequirements:
     try:
         cluster = client.list_topics(timeout=topics.LOOK_S)
     except KafkaException as error:
-        raise RackgateError(f"topic {topic}: no broker tells where it is: {error.args[0].str()}") from error
+        raise RackgateError(f"topic {topic}: no broker returns its metadata: {error.args[0].str()}") from error
     found = cluster.topics
     if topic not in found or found[topic].error is not None:
         raise RackgateError(f"topic {topic}: there is no such topic")
@@ -171,8 +171,8 @@ def change_topic(
     if len(values) != 1:
         said = "; ".join(f"broker {broker}: {requirement_text(told)}" for broker, told in sorted(first.answers.items()))
         errors = "; ".join(f"broker {broker}: {why}" for broker, why in sorted(first.errors.items()))
-        why = f"they differ: {said}" if values else f"nobody tells: {errors}"
-        raise RackgateError(f"topic {topic}: what its brokers go by is not known ({why}); try again")
+        why = f"they differ: {said}" if values else f"no broker reports it: {errors}"
+        raise RackgateError(f"topic {topic}: the current requirement is unknown ({why}); try again")
     (before,) = values
     value = Requirement(
         before.replicas if min_replicas is None else min_replicas, before.racks if min_racks is None else min_racks
@@ -191,7 +191,7 @@ def change_topic(
                 told = ReportedRequirements(time.monotonic_ns(), errors=dict.fromkeys(first.answers, str(error)))
             return told.all_report(value)
 
-        what = f"every broker of topic {topic} to tell {requirement_text(value)}"
+        what = f"every broker of topic {topic} to report {requirement_text(value)}"
         wait_for(settled, what=what, timeout_s=timeout_s, interval_s=POLL_S)
     except topics.RefusedError as error:
         _note(history, topic, "refused", value, error=str(error))
@@ -244,7 +244,7 @@ def change_default(
             values = set(first.answers.values())
             if len(values) != 1:
                 raise RackgateError(
-                    f"topic {topic}: what its brokers go by is not known: {sorted(map(requirement_text, values))}"
+                    f"topic {topic}: the current requirement is unknown: {sorted(map(requirement_text, values))}"
                 )
             (before,) = values
             _note(history, topic, "seen", before, asked_ns=first.asked_ns)
@@ -254,7 +254,7 @@ def change_default(
         for topic, value in list(waits.items()):
             wait_for(
                 lambda topic=topic, value=value: _all_report(client, topic, value),  # type: ignore[misc]
-                what=f"every broker of topic {topic} to tell {requirement_text(value)}",
+                what=f"every broker of topic {topic} to report {requirement_text(value)}",
                 timeout_s=timeout_s,
                 interval_s=POLL_S,
             )

@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the standby producer as a process."""
     parser = argparse.ArgumentParser(
         prog="python -m pyhooks.workload.standby_producer",
-        description="Carries out plans of pyhooks.workload.producer that it is asked for.",
+        description="Execute requested plans of pyhooks.workload.producer.",
         epilog="Example: python -m pyhooks.workload.standby_producer --folder FOLDER, with the pipes asked and told",
     )
     parser.add_argument("--folder", required=True, type=Path, help="where the pipes are")

@@ -244,11 +244,11 @@ def parse_racks(text: str) -> dict[int, str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Observe topics until SIGTERM or SIGINT."""
-    what = "Notes leaders, ISRs, placement and settings of topics again and again."
+    what = "Repeatedly note leaders, ISRs, placement and settings of topics."
     parser = program.topics_parser("topic_observer", what, "--racks 1=a,2=a,3=b")
-    parser.add_argument("--racks", default="", help="broker=rack,… of brokers that no look has told of yet")
-    parser.add_argument("--interval", type=float, default=0.5, help="pause between two looks in s (default 0.5)")
-    parser.add_argument("--run", help="of no effect: looks have no records of their own")
+    parser.add_argument("--racks", default="", help="broker=rack,… of brokers not observed yet")
+    parser.add_argument("--interval", type=float, default=0.5, help="pause between two observations in s (default 0.5)")
+    parser.add_argument("--run", help="ignored: observations have no records")
     found = parser.parse_args(arguments)
     ended = program.stop_on_signals()
 

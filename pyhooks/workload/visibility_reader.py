@@ -99,7 +99,7 @@ def _partitions(consumer: Consumer, topic: str) -> list[tuple[str, int]]:
     try:
         found = consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
     except KafkaException as error:
-        raise RackgateError(f"read {topic}: nobody answers: {error.args[0].str()}") from error
+        raise RackgateError(f"read {topic}: no broker responds: {error.args[0].str()}") from error
     if found.error is not None or not found.partitions:
         raise RackgateError(f"read {topic}: {found.error.str() if found.error else 'it has no partitions'}")
     return [(topic, int(number)) for number in sorted(found.partitions)]
@@ -107,9 +107,9 @@ def _partitions(consumer: Consumer, topic: str) -> list[tuple[str, int]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read topics as a process."""
-    what = "Reads topics as far as consumers may, again and again, and writes down how far that is."
+    what = "Repeatedly read topics up to their readable ends and write these offsets."
     parser = program.topics_parser("visibility_reader", what)
-    parser.add_argument("--run", help="the reader's name in the history (default: drawn)")
+    parser.add_argument("--run", help="the reader's name in the history (default: random)")
     found = parser.parse_args(arguments)
     stop = program.stop_on_signals()
     run = found.run or f"{PROCESS}-{uuid.uuid4().hex[:8]}"

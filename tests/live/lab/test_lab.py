@@ -303,7 +303,7 @@ def test_an_ordinary_user_has_labs_too(person: Person) -> None:
     words = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--", "sh", "-c", script]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=person.env, timeout=PATIENCE_S)
     assert "as an ordinary user, in a user namespace" in done.stderr
-    assert said(done).splitlines()[:3] == ["1000", "broker-3", "cut: rack b was away for 1 s and is back, proved"]
+    assert said(done).splitlines()[:3] == ["1000", "broker-3", "cut: rack b was affected for 1 s and is healed, proved"]
 
 
 ROUND_TRIPS = """

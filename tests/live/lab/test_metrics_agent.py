@@ -129,7 +129,7 @@ def test_a_client_that_misbehaves_disturbs_nobody(folder: Path, tmp_path: Path) 
                 agent.query([("t:*", "Number")], 0.2)
             for _ in range(12):
                 idle.enter_context(socket.socket(socket.AF_UNIX)).connect(str(path))
-            with pytest.raises(RackgateError, match=r"too many ask|ends early"):
+            with pytest.raises(RackgateError, match=r"too many requests|ends early"):
                 agent.query([("t:*", "Number")], 5)
         wait_for(lambda: _answers(agent), what="an answer, now that they are gone", timeout_s=30)
         assert running.poll() is None

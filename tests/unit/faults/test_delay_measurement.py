@@ -85,11 +85,11 @@ def test_a_busy_machine_does_not_look_like_a_fault() -> None:
 @pytest.mark.parametrize(
     ("base", "added", "says"),
     [
-        (Quality(20, 10), Quality(24), r"jitter_ms = 10 already, so nobody .* round trip of 25 ms or more"),
-        (Quality(20, 4), Quality(100, 23), r"jitter_ms = 4 already, so nobody .* jitter of 24 ms or more, or for 0"),
+        (Quality(20, 10), Quality(24), r"jitter_ms = 10 already: .* round trip of 25 ms or more"),
+        (Quality(20, 4), Quality(100, 23), r"jitter_ms = 4 already: .* jitter of 24 ms or more, or 0"),
         (Quality(20, 0, 50), Quality(20, 0, 1), r"loses 50 % already, and it would take \d{5,} echoes"),
     ],
 )
 def test_what_nobody_could_tell_is_refused(base: Quality, added: Quality, says: str) -> None:
-    with pytest.raises(RackgateError, match=f"^rack b: the way from x to y .*{says}"):
+    with pytest.raises(RackgateError, match=f"^rack b: the path from x to y .*{says}"):
         delay_measurement.check_distinguishable("rack b", "x to y", base, added)

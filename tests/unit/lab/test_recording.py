@@ -167,7 +167,7 @@ def test_metrics_go_into_the_run_s_history(made: Made, monkeypatch: pytest.Monke
 
 def test_metrics_that_nobody_tells_are_an_error(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mbeans, "lab_sources", sources(Told(made.nodes[0], "it is paused")))
-    with pytest.raises(RackgateError, match="lab made-up: no Kafka process told its metrics: it is paused"):
+    with pytest.raises(RackgateError, match="lab made-up: no Kafka process returned metrics: it is paused"):
         said("metrics", "--for", "50ms")
 
 

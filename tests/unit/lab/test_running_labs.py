@@ -232,7 +232,7 @@ def test_a_process_that_does_not_hold_the_lock_is_neither_entered_nor_killed(
         with pytest.raises(RackgateError, match="lab t has ended"):
             running_labs.run_inside(lab, ["touch", str(state / "entered")])
         if locked != "for reading":
-            with pytest.raises(RackgateError, match="lab t to be gone"):
+            with pytest.raises(RackgateError, match="lab t to end"):
                 running_labs.down(lab)
         assert alive(pid)
         assert not (state / "entered").exists()
@@ -249,7 +249,7 @@ def test_another_user_s_process_is_neither_entered_nor_killed(state: Path, monke
         assert not lab.runs
         with pytest.raises(RackgateError, match="lab t has ended"):
             running_labs.run_inside(lab, ["true"])
-        with pytest.raises(RackgateError, match="lab t to be gone"):
+        with pytest.raises(RackgateError, match="lab t to end"):
             running_labs.down(lab)
         assert alive(pid)
 
@@ -369,7 +369,7 @@ def test_a_runtime_folder_that_others_can_enter_is_refused(
     if given:
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(own))
     for call in (running_labs._state_folder, running_labs.recorded_labs):
-        with pytest.raises(RackgateError, match="set RACKGATE_STATE to a folder of yours") as caught:
+        with pytest.raises(RackgateError, match="set RACKGATE_STATE to a folder that only you can write") as caught:
             call()
         assert str(own) in str(caught.value)
 

@@ -134,7 +134,7 @@ def test_defaults_set_the_delivery_timeout_and_what_it_forces(timeout_ms: int, r
         "delivery.timeout.ms": str(timeout_ms),
         "request.timeout.ms": str(request_ms),
     }
-    with pytest.raises(RackgateError, match="no meaning for confluent"):
+    with pytest.raises(RackgateError, match="applies to Java producers only"):
         replace(PROBE, defaults=True, timeout_ms=timeout_ms).settings("id").librdkafka()
 
 

@@ -68,7 +68,7 @@ def test_what_is_no_plan_is_told_and_the_next_is_carried_out(tmp_path: Path) -> 
         one.ask(1, "--absent", tmp_path / "1")
         assert one.told() == "1 2 see its log\n"
         one.ask(2, "--count 1 --defaults", tmp_path / "2")
-        assert one.told().startswith("2 2 --defaults tells of the Java producer's settings")
+        assert one.told().startswith("2 2 --defaults applies to Java producers only")
         one.ask(3, "--count 1 --timeout-ms 300", tmp_path / "3")
         assert one.told() == "3 0\n"
         assert ops(tmp_path / "3").count("produce") == 1
