@@ -97,9 +97,9 @@ def keys(pair: Pair, tmp_path: Path, name: str) -> list[str]:
 
 def topic_config(stock: Stock) -> str:
     """What a stock tool prints of the topic's own configuration."""
-    words = ["java", "-cp", stock.without, "kafka.admin.ConfigCommand"]
-    words += ["--bootstrap-server", stock.pair.bootstrap, "--describe", "--entity-type", "topics"]
-    return run([*words, "--entity-name", "gated"], what="describe the topic")
+    arguments = ["java", "-cp", stock.without, "kafka.admin.ConfigCommand"]
+    arguments += ["--bootstrap-server", stock.pair.bootstrap, "--describe", "--entity-type", "topics"]
+    return run([*arguments, "--entity-name", "gated"], what="describe the topic")
 
 
 def lines_at(pair: Pair, level: str) -> list[str]:
@@ -267,8 +267,8 @@ def test_the_class_path_is_in_the_order_of_kafkas_start_script(stock: Stock) -> 
     assert all(Path(entry).is_relative_to(stock.kafka / "libs") for entry in entries[1:])
     assert len(entries) == 1 + len(list((stock.kafka / "libs").iterdir()))
     stock.pair.format(stock.without)
-    words = ["java", "-verbose:class", "-cp", stock.with_overlay, "kafka.tools.StorageTool", "info"]
-    said = run([*words, "-c", str(stock.pair.file(2))], what="look at a disk")
+    arguments = ["java", "-verbose:class", "-cp", stock.with_overlay, "kafka.tools.StorageTool", "info"]
+    said = run([*arguments, "-c", str(stock.pair.file(2))], what="look at a disk")
     loaded = [line for line in said.splitlines() if "source: file:" in line]
     from_overlay = {line.split("source: file:")[1].strip() for line in loaded if "rackgate" in line}
     assert any(jar.endswith("core-rackgate.jar") for jar in from_overlay), loaded[-5:]

@@ -74,8 +74,8 @@ class GateTest {
 
 
 def javac(folder: Path, target: Path, *files: Path, path: Sequence[Path] = ()) -> None:
-    words = ["javac", "--release", "17", "-cp", ":".join(map(str, path)) or ".", "-d", target, *files]
-    subprocess.run([str(word) for word in words], check=True, cwd=folder, timeout=120)
+    message = ["javac", "--release", "17", "-cp", ":".join(map(str, path)) or ".", "-d", target, *files]
+    subprocess.run([str(word) for word in message], check=True, cwd=folder, timeout=120)
 
 
 def test_surface_of_a_class(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_mutate_from_list_to_summary(
         bases = {base.selector: base for base in run_base(trier, "q.GateTest", [method])}
         verdict = judge(trier, one, bases, "key")
     assert verdict.status == status, verdict
-    assert any(words in verdict.said for words in said.split("|")), verdict
+    assert any(message in verdict.said for message in said.split("|")), verdict
     assert verdict.by == ("q.GateTest#refuses" if status == KILLED else "")
 
 

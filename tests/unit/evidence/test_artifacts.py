@@ -47,15 +47,15 @@ class Commands:
 
     def __init__(self, root: Path, answer: Any, failing: str = "") -> None:
         self.root, self.answer, self.failing = root, answer, failing
-        self.asked: list[list[str]] = []
+        self.requested: list[list[str]] = []
         self.status = 0
 
-    def __call__(self, words: Sequence[str], log: Path, timeout_s: float) -> FinishedCommand:
+    def __call__(self, arguments: Sequence[str], log: Path, timeout_s: float) -> FinishedCommand:
         assert timeout_s >= 600
-        self.asked.append(list(words))
+        self.requested.append(list(arguments))
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("what it said", encoding="utf-8")
-        if words[0] == "pytest":
+        if arguments[0] == "pytest":
             (self.root / "out").mkdir(exist_ok=True)
             text = XML.format(a=self.failing)
             (self.root / "out" / "x.xml").write_text(text, encoding="utf-8")
@@ -79,7 +79,7 @@ def test_a_run_writes_an_artifact_that_is_judged(root: Path) -> None:
     claims = read(root)
     commands = Commands(root, {"n": 1, "at": f"{root}/out/x"}, failing="<failure message='no'/>")
     book = run_all(claims, root, commands)
-    assert commands.asked[0] == ["rackgate", "plan", "--json"]
+    assert commands.requested[0] == ["rackgate", "plan", "--json"]
     assert {name: one.state for name, one in book.judged.items()} == {
         "one": CONFIRMED,
         "two": REFUTED,
@@ -122,9 +122,9 @@ def test_an_artifact_that_contradicts_a_claim_is_a_fault(root: Path) -> None:
     claims = read(root)
     book = run_all(claims, root, Commands(root, {"n": 5}))
     artifacts.write_index(claims, book, root / "kept")
-    told = artifacts.faults(claims, book, root / "kept")
-    assert told[0].startswith("one: claims.toml expects confirmed, the artifact gives refuted")
-    assert [line.partition(":")[0] for line in told] == ["one", "two"]
+    reported = artifacts.faults(claims, book, root / "kept")
+    assert reported[0].startswith("one: claims.toml expects confirmed, the artifact gives refuted")
+    assert [line.partition(":")[0] for line in reported] == ["one", "two"]
 
 
 def test_an_index_that_does_not_match_the_artifacts_is_a_fault(root: Path) -> None:
@@ -160,27 +160,27 @@ def test_only_commands_of_the_project_are_run(tmp_path: Path) -> None:
         runs.execute(["rackgate", "version"], tmp_path / "log", 0.01)
 
 
-@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGKILL])
-def test_a_command_ends_with_its_parent(tmp_path: Path, told: signal.Signals) -> None:
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_command_ends_with_its_parent(tmp_path: Path, signal_number: signal.Signals) -> None:
     begun, ended = tmp_path / "begun", tmp_path / "ended"
     setup = (
         "import atexit, os, pathlib, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(1));"
         f"atexit.register(pathlib.Path({str(ended)!r}).touch);"
         f"pathlib.Path({str(begun)!r}).write_text(str(os.getpid()))"
     )
-    words = ["sleeper", "-n1", "-r1", "-s", setup, "time.sleep(60)"]
+    arguments = ["sleeper", "-n1", "-r1", "-s", setup, "time.sleep(60)"]
     script = (
         "from pathlib import Path; from pyhooks.evidence import runs\n"
         "runs.MODULES['sleeper'] = 'timeit'\n"
-        f"runs.execute({words!r}, Path({str(tmp_path / 'log')!r}), 60)\n"
+        f"runs.execute({arguments!r}, Path({str(tmp_path / 'log')!r}), 60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script]) as parent:
         wait_for(lambda: begun.exists() and begun.read_text(), what="the command to begin", timeout_s=30)
         child = int(begun.read_text())
-        parent.send_signal(told)
+        parent.send_signal(signal_number)
         wait_for(lambda: not Path(f"/proc/{child}").exists(), what="the end of the command", timeout_s=20)
-    assert ended.exists() is (told == signal.SIGTERM)
-    assert parent.returncode == (128 + told if told == signal.SIGTERM else -told)
+    assert ended.exists() is (signal_number == signal.SIGTERM)
+    assert parent.returncode == (128 + signal_number if signal_number == signal.SIGTERM else -signal_number)
 
 
 def test_reports_of_earlier_runs_are_ignored(root: Path) -> None:
@@ -190,8 +190,8 @@ def test_reports_of_earlier_runs_are_ignored(root: Path) -> None:
     old.write_text(XML.format(a=""), encoding="utf-8")
     os.utime(old, (1, 1))
 
-    def nothing(words: Sequence[str], log: Path, timeout_s: float) -> FinishedCommand:
-        return FinishedCommand(0, f"{words}{log}{timeout_s}")
+    def nothing(arguments: Sequence[str], log: Path, timeout_s: float) -> FinishedCommand:
+        return FinishedCommand(0, f"{arguments}{log}{timeout_s}")
 
     with pytest.raises(RackgateError, match="no report of tests"):
         runs.carry_out(claims, claims.runs["tests"], folder=root / "kept", root=root, out=root, execute=nothing)
@@ -286,9 +286,9 @@ def test_a_browser_shows_the_page(root: Path) -> None:
     book = run_all(claims, root, Commands(root, {"n": 1}, failing="<failure/>"))
     path = root / "index.html"
     page.write(claims, book, path, root / "kept")
-    words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={root / 'profile'}"]
+    arguments = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={root / 'profile'}"]
     picture = [f"--screenshot={root / 'page.png'}", "--window-size=400,900", path.as_uri()]
-    done = subprocess.run([*words, *picture], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run([*arguments, *picture], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert (root / "page.png").stat().st_size > 5_000
 
@@ -323,16 +323,16 @@ def test_the_command_runs_what_is_missing(made: Commands) -> None:
     first = runner.invoke(app, ["evidence", "--cheap", "--json"])
     assert first.exit_code == 0, first.output
     assert [one["state"] for one in json.loads(first.stdout)["claims"]] == [CONFIRMED, NOT_TESTABLE]
-    assert len(made.asked) == 1
+    assert len(made.requested) == 1
     every = runner.invoke(app, ["evidence"])
     assert every.exit_code == 0, every.output
-    assert len(made.asked) == 2
+    assert len(made.requested) == 2
     assert "3 claims: 1 confirmed, 1 refuted, 1 not testable" in every.stdout
     assert runner.invoke(app, ["evidence", "one"]).exit_code == 0
-    assert len(made.asked) == 2
+    assert len(made.requested) == 2
     again = runner.invoke(app, ["evidence", "--fresh", "sum"])
     assert again.exit_code == 0, again.output
-    assert len(made.asked) == 3
+    assert len(made.requested) == 3
     assert runner.invoke(app, ["evidence", "--check"]).exit_code == 0
     made.answer = {"n": 9}
     assert runner.invoke(app, ["evidence", "one", "--fresh"]).exit_code == 1
@@ -363,11 +363,11 @@ def test_the_command_reports_failed_runs(made: Commands) -> None:
     runner = CliRunner()
     listed = runner.invoke(app, ["evidence", "--list"])
     assert listed.exit_code == 0
-    assert made.asked == []
+    assert made.requested == []
     assert "to run (minutes, about 2 min)" in listed.stdout
     assert runner.invoke(app, ["evidence", "--judge"]).exit_code == 1
-    for words in (["four"], ["--cost", "days"], ["--list", "--check"]):
-        assert isinstance(runner.invoke(app, ["evidence", *words]).exception, RackgateError)
+    for arguments in (["four"], ["--cost", "days"], ["--list", "--check"]):
+        assert isinstance(runner.invoke(app, ["evidence", *arguments]).exception, RackgateError)
     made.status = 3
     failed = runner.invoke(app, ["evidence"])
     assert "2 runs failed: sum, tests" in str(failed.exception)

@@ -30,7 +30,7 @@ def test_claims_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "message"),
     [
         ('id = "one"', 'id = "One"', "claim One: id: must be lower-case"),
         ('id = "one"', 'id = "two"', "claim two: id: is used twice"),
@@ -73,9 +73,9 @@ def test_claims_are_read(tmp_path: Path) -> None:
         ("[[claim]]", "[[claim]", "not TOML"),
     ],
 )  # fmt: skip
-def test_invalid_entries_are_one_line_errors(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_invalid_entries_are_one_line_errors(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in GOOD
-    with pytest.raises(RackgateError, match=words) as caught:
+    with pytest.raises(RackgateError, match=message) as caught:
         read(tmp_path, GOOD.replace(old, new, 1))
     assert "claims.toml" in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -25,18 +25,23 @@ from pyhooks.evidence.rules import UNDECIDED, find
 def document(**figures: Any) -> dict[str, Any]:
     """What system tests write, with the figures of each."""
     about = {"outcome": "pass", "reasons": [], "seconds": 1.0, "verdicts": {"faults": "true"}, "report": "x.html"}
-    rows = [{"id": name, "figures": told, **about} for name, told in figures.items()]
+    rows = [{"id": name, "figures": reported, **about} for name, reported in figures.items()]
     return {"seed": 7, "counts": {"pass": len(rows)}, "results": rows, "machine": "x"}
 
 
 def test_short_figures_of_system_tests_are_kept() -> None:
-    told = {"lost": 0, "late_s": {"g": 0.5}, "rows": [{"stage": "all stock", "times": [1.5] * 21}], "few": [1.5] * 20}
-    kept = artifacts.of_system(document(a=told, b={}))
+    reported = {
+        "lost": 0,
+        "late_s": {"g": 0.5},
+        "rows": [{"stage": "all stock", "times": [1.5] * 21}],
+        "few": [1.5] * 20,
+    }
+    kept = artifacts.of_system(document(a=reported, b={}))
     assert kept["tests"]["b"] == {
         "outcome": "pass", "reasons": [], "seconds": 1.0, "verdicts": {"faults": "true"}, "figures": {},
     }  # fmt: skip
     rows = [{"stage": "all stock", "times": "left out: 21 values"}]
-    assert kept["tests"]["a"]["figures"] == {**told, "rows": rows}
+    assert kept["tests"]["a"]["figures"] == {**reported, "rows": rows}
     # what is left out satisfies no rule
     assert not rules.compare(Atom("r", "/x", "least", 0), find(kept, "/tests/a/figures/rows/0/times"))
 
@@ -95,10 +100,10 @@ def modules(imported: str) -> list[Path]:
 # -- what their rules ask ---------------------------------------------------------------------------------------------
 
 
-def judged_by(run: str, told: Any) -> dict[str, str]:
+def judged_by(run: str, reported: Any) -> dict[str, str]:
     """What the claims of a run would come to if it had this result."""
     claims = load()
-    kept = runs._kept(told, claims.runs[run])
+    kept = runs._kept(reported, claims.runs[run])
     own = [claim for claim in claims.claims.values() if claim.runs == (run,)]
     return {claim.id: rules.judge(claim, {run: kept}, {}).state for claim in own}
 
@@ -118,7 +123,7 @@ def test_the_claims_of_a_destroyed_rack_depend_on_the_benchmark(
     lost: dict[str, dict[str, int | None]], states: tuple[str, str]
 ) -> None:
     arms = {one.id: one for one in outage_plan.load("full").arms}
-    told = [
+    reported = [
         {
             "way": way,
             "proved": True,
@@ -126,7 +131,7 @@ def test_the_claims_of_a_destroyed_rack_depend_on_the_benchmark(
         }
         for way, by_arm in lost.items()
     ]
-    found = judged_by("outages", {"destructions": told, "states": outage_states()})
+    found = judged_by("outages", {"destructions": reported, "states": outage_states()})
     assert (found["destroyed-rack-in-the-benchmark"], found["destroyed-and-killed-rack-in-the-benchmark"]) == states
 
 
@@ -169,8 +174,8 @@ def outage_states(
     ],
 )
 def test_the_claims_of_outages_depend_on_the_benchmark(did: dict[str, Any], states: tuple[str, str]) -> None:
-    told = [{"way": way, "proved": True, "topics": [{"arm": "B"}, {"arm": "C"}]} for way in ("cut", "kill")]
-    found = judged_by("outages", {"destructions": told, "states": outage_states(**did)})
+    reported = [{"way": way, "proved": True, "topics": [{"arm": "B"}, {"arm": "C"}]} for way in ("cut", "kill")]
+    found = judged_by("outages", {"destructions": reported, "states": outage_states(**did)})
     assert (found["outages-stop-what-lacks-a-rack"], found["refusals-begin-when-the-controller-knows"]) == states
 
 
@@ -203,12 +208,12 @@ def test_the_claim_of_destroyed_racks_depends_on_the_losses(rounds: int, lost: i
     text = "rack b is cut off for 12.3 s, and rack a is destroyed 4.5 s later; rack a comes back first"
     drawn = {str(number): text for number in range(rounds)}
     each = {f"round-{number}": {"acked": 1700, "lost": 0} for number in range(rounds)}
-    told = result_of(
+    reported = result_of(
         destroyed=system("pass" if not lost else "fail", {}, acked=34_000, lost=lost, rounds=drawn, topics=each),
         level_off=system("pass", {"delivery": control}),
     )
     claim = load().claims["destroyed-racks-lose-nothing"]
-    assert rules.judge(claim, {"destroyed": told}, {}).state == state
+    assert rules.judge(claim, {"destroyed": reported}, {}).state == state
 
 
 @pytest.mark.parametrize(
@@ -225,6 +230,6 @@ def test_the_claim_of_other_topics_depends_on_the_upper_end(
 ) -> None:
     kind = {"latency_ms": {"gate": 12.4, "free": 13.2}, "ratios": [[0.92, 0.96, high], [1.0, 1.02, 1.04]]}
     verdicts = {"slowdown": slowdown}
-    told = result_of(others=system(outcome, verdicts, partitions=10_000, produce=kind, fetch=kind))
+    reported = result_of(others=system(outcome, verdicts, partitions=10_000, produce=kind, fetch=kind))
     claim = load().claims["others-are-not-slowed"]
-    assert rules.judge(claim, {"load": told}, {}).state == state
+    assert rules.judge(claim, {"load": reported}, {}).state == state

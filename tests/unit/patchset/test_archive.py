@@ -82,9 +82,9 @@ def test_another_process_with_another_hash_seed_gives_the_same_bytes(tmp_path: P
         "print(make_archive(Distribution(Path(sys.argv[1])), Path(sys.argv[2])).sha256)"
     )
     for seed in ("1", "2"):
-        words = [sys.executable, "-c", script, str(tmp_path / "dist"), str(tmp_path / seed)]
+        message = [sys.executable, "-c", script, str(tmp_path / "dist"), str(tmp_path / seed)]
         environment = {**os.environ, "PYTHONHASHSEED": seed, "TZ": "Asia/Tokyo"}
-        assert run(words, what="pack", env=environment).strip() == made.sha256
+        assert run(message, what="pack", env=environment).strip() == made.sha256
 
 
 def test_other_contents_give_other_bytes(tmp_path: Path) -> None:

@@ -29,16 +29,16 @@ def test_roles_that_are_not_resolved_keep_their_pins(
 ) -> None:
     jar = tmp_path / "z-1.jar"
     jar.write_bytes(b"z")
-    asked: list[str] = []
+    requested: list[str] = []
 
     def resolve(_plan: Recipe, role: str, _roots: Roots, *_: object) -> Sequence[tuple[str, Path]]:
-        asked.append(role)
+        requested.append(role)
         return [(NEW, jar)]
 
     monkeypatch.setattr(pinning, "_resolve", resolve)
     before = {artifact.id: artifact for artifact in recipe.load(copy).artifacts}
     after = {artifact.id: artifact for artifact in pinning.pin(copy, tmp_path, ["client-4.4"])}
-    assert asked == ["client-4.4"]
+    assert requested == ["client-4.4"]
     assert after[NEW].roles == ("client-4.4",)
     assert after[NEW].sha256 == sha256(jar)
     assert before.keys() - after.keys() == {name for name, a in before.items() if a.roles == ("client-4.4",)} != set()

@@ -211,10 +211,10 @@ def test_every_combination_must_apply(
     found = series_lint.lint_application(recipe.load(), folder, tmp_path)
     assert found is not None
     assert len(found) == len(faults)
-    for told, fault in zip(found, faults, strict=True):
-        assert fault in told
-        assert A in told
-        assert "\n" not in told
+    for reported, fault in zip(found, faults, strict=True):
+        assert fault in reported
+        assert A in reported
+        assert "\n" not in reported
 
 
 @pytest.mark.usefixtures("sources")
@@ -256,6 +256,6 @@ def test_the_command_prints_a_line_for_each_fault(
     monkeypatch.setattr(paths, "BUILD", tmp_path / "build")
     done = CliRunner().invoke(cli.patch_app, ["check"])
     assert done.exit_code == (lines[0].startswith("error"))
-    told = done.output.splitlines()
-    assert len(told) == len(lines)
-    assert all(one.startswith(line) for one, line in zip(told, lines, strict=True)), told
+    reported = done.output.splitlines()
+    assert len(reported) == len(lines)
+    assert all(one.startswith(line) for one, line in zip(reported, lines, strict=True)), reported

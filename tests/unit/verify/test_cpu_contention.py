@@ -224,12 +224,12 @@ def test_rounds_continue_until_no_heat_must_be_repeated() -> None:
     heats = Heats(ContentionRule(measurements=1))
     # the last round is slow, and the first repetition too: the third try comes after all rounds
     machine = Machine(heats, [*[100] * 4, 160, 160])
-    words = list(jmh._rounds(machine.pacer, heats, cells, effort))
-    assert [line.split(":")[0] for line in words[:3]] == ["round 1/3", "round 2/3", "round 3/3"]
-    assert len(words) == 4
-    assert "heats repeated: 1;" in words[3]
-    assert "0 of 9 disturbed" in words[3]
-    assert "all within +60.0 %" in words[3]
+    message = list(jmh._rounds(machine.pacer, heats, cells, effort))
+    assert [line.split(":")[0] for line in message[:3]] == ["round 1/3", "round 2/3", "round 3/3"]
+    assert len(message) == 4
+    assert "heats repeated: 1;" in message[3]
+    assert "0 of 9 disturbed" in message[3]
+    assert "all within +60.0 %" in message[3]
     assert heats.to_make_again() == []
     # a run that is asked for more counts its rounds on
     more = Machine(heats)

@@ -57,8 +57,8 @@ class Jvms:
         self.alive.clear()
         return ended
 
-    def run(self, words: Sequence[str], *, cwd: Path, log: Path, what: str, timeout_s: float) -> str:
-        options = dict(word.split("=", 1) for word in words[words.index("-jvmArgs") + 1].split() if "=" in word)
+    def run(self, message: Sequence[str], *, cwd: Path, log: Path, what: str, timeout_s: float) -> str:
+        options = dict(word.split("=", 1) for word in message[message.index("-jvmArgs") + 1].split() if "=" in word)
         side = what.split()[1]
         assert timeout_s > 0
         log.write_text(side)
@@ -93,7 +93,7 @@ class Jvms:
         place = float(options["-Drackgate.turn.own"].rpartition("-")[2])
         ns = 60.0 + place
         written = entry(ns, [ns * CELLS[0].slice_calls] * 4, [24.0] * 4)
-        Path(words[words.index("-rff") + 1]).write_text(json.dumps([written]))
+        Path(message[message.index("-rff") + 1]).write_text(json.dumps([written]))
         return ""
 
 
@@ -170,13 +170,13 @@ def test_sigterm_deletes_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def left() -> list[Path]:
         return [*tmp_path.glob("rackgate-jmh-*"), *tmp_path.glob("build/tests/*")]
 
-    def told() -> None:
+    def reported() -> None:
         with jmh_runner.folders(Workspace(tmp_path / "build")):
             assert len(left()) == 2
             signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(SystemExit) as ended:
-        told()
+        reported()
     assert ended.value.code == 143
     assert left() == []
     assert signal.getsignal(signal.SIGTERM) is before

@@ -197,8 +197,8 @@ def test_more_runs_only_missing_heats() -> None:
     effort = replace(jmh_plan.QUICK, forks=4)
     said = jmh._beforehand(cells, heats, effort)
     assert said.startswith(f"8 heats kept, 0 to repeat; 4 rounds of {len(cells)} forks, of which 5 heats are missing")
-    words = list(jmh._rounds(pacer, heats, cells, effort))
-    assert [one[:11] for one in words] == ["round 1/2: ", "round 2/2: "]
+    message = list(jmh._rounds(pacer, heats, cells, effort))
+    assert [one[:11] for one in message] == ["round 1/2: ", "round 2/2: "]
     # each round in its own order, whenever it is made
     orders = {
         number: [tuple(cell.name for cell in one) for one in jmh_plan.in_turn(cells, number)] for number in (3, 4)
@@ -271,12 +271,12 @@ def test_disturbed_forks_are_counted_in_their_comparisons(tmp_path: Path) -> Non
 
 
 def test_an_unknown_result_prints_the_command_to_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[jmh_plan.Effort, ContentionRule]] = []
+    requested: list[tuple[jmh_plan.Effort, ContentionRule]] = []
 
     def measured(
         distribution: Distribution, effort: jmh_plan.Effort, rule: ContentionRule, **_: object
     ) -> dict[str, Any]:
-        asked.append((effort, rule))
+        requested.append((effort, rule))
         group = tuple(cell.name for cell in jmh_plan.plan("high watermark, ISR of 7")[0])
         return jmh.summarise(distribution, effort, Heats(rule, [heat(n, group, lambda _: 60.0) for n in range(1, 6)]))
 
@@ -288,7 +288,7 @@ def test_an_unknown_result_prints_the_command_to_continue(tmp_path: Path, monkey
         cli.jmh_command()
     with pytest.raises(RackgateError, match=r"`rackgate patch jmh --full --within 12.5 --more --forks N`"):
         cli.jmh_command(full=True, forks=7, within=12.5)
-    assert asked == [
+    assert requested == [
         (jmh_plan.QUICK, ContentionRule()),
         (replace(jmh_plan.FULL, forks=7), ContentionRule(within=0.125)),
     ]

@@ -52,7 +52,7 @@ def test_list_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "message"),
     [
         ('name = "gate-missing"', 'name = "Gate"', "lower-case"),
         ('what = "no gate"', "", "what"),
@@ -67,9 +67,9 @@ def test_list_is_read(tmp_path: Path) -> None:
         ("[[mutant]]", "[[mutant]", "mutants.toml"),
     ],
 )
-def test_invalid_entries_are_one_line_errors(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_invalid_entries_are_one_line_errors(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in ENTRY
-    with pytest.raises(RackgateError, match=words) as caught:
+    with pytest.raises(RackgateError, match=message) as caught:
         load(tmp_path, ENTRY.replace(old, new))
     assert "\n" not in str(caught.value)
 
@@ -137,8 +137,8 @@ class FakeTrier:
 
 def ran(*lines: str, fault: str = "") -> JvmRun:
     """Lines such as ``passed one``; the test is a method of q.GateTest."""
-    words = [line.split() for line in lines]
-    return JvmRun(tuple(FinishedTest(w[0], f"id:{w[1]}", f"q.GateTest#{w[1]}", "why") for w in words), fault)
+    message = [line.split() for line in lines]
+    return JvmRun(tuple(FinishedTest(w[0], f"id:{w[1]}", f"q.GateTest#{w[1]}", "why") for w in message), fault)
 
 
 BASES = {"q.GateTest": Baseline("q.GateTest", ("id:one", "id:two"), "", 1.0)}

@@ -119,8 +119,8 @@ def test_the_clock_of_a_build_is_shifted_for_python_and_java(tmp_path: Path) -> 
 
 def test_another_user_has_another_number(tmp_path: Path) -> None:
     prefix = reproducibility._other_user(tmp_path)
-    words = [*prefix, sys.executable, "-c", "import os; print(os.getuid())"]
-    done = subprocess.run(words, cwd="/", capture_output=True, text=True, check=True)
+    message = [*prefix, sys.executable, "-c", "import os; print(os.getuid())"]
+    done = subprocess.run(message, cwd="/", capture_output=True, text=True, check=True)
     assert int(done.stdout) == 65534 != os.getuid()
 
 

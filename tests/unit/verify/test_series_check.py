@@ -43,7 +43,7 @@ NAMES = tuple(one.name for one in PATCHES)
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Check]:
+def current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Check]:
     monkeypatch.setattr(paths, "BUILD", tmp_path / "build")
     monkeypatch.setattr(paths, "OUT", tmp_path / "out")
     monkeypatch.setattr(series, "load_all", lambda _: PATCHES)
@@ -76,55 +76,55 @@ def test_the_checks_of_a_series() -> None:
     assert len(series_check.fix_checks(PATCHES[:1])) == 1, "without opt-in fixes there is no series with them"
 
 
-def test_every_build_is_checked_once_and_kept(here: list[Check], tmp_path: Path) -> None:
+def test_every_build_is_checked_once_and_kept(current: list[Check], tmp_path: Path) -> None:
     verdict = series_check.series_check(quiet=True)
     # fixes 1 and 3 alone are the first two prefixes
-    assert [len(check.patches) for check in here] == [1, 2, 3, 4, 1, 5]
+    assert [len(check.patches) for check in current] == [1, 2, 3, 4, 1, 5]
     assert verdict.met
     assert [row["check"].partition(",")[0] for row in verdict.summary["prefixes"]] == [
         f"prefix {n}" for n in (1, 2, 3, 4)
     ]
     assert [row["check"] for row in verdict.summary["fixes"]] == [*(f"alone, {n}" for n in NAMES[:3]), "with raft"]
-    count = len(here)
+    count = len(current)
     again = series_check.series_check(quiet=True)
-    assert len(here) == count
+    assert len(current) == count
     assert all(row["kept"] for row in (*again.summary["prefixes"], *again.summary["fixes"]))
     series_check.series_check(start=2, end=2, fresh=True, quiet=True)
-    assert here[count:] == [here[1]]
+    assert current[count:] == [current[1]]
     written = json.loads((tmp_path / "out" / "series-check" / "summary.json").read_text())
     assert (written["checked"], written["patches"], written["failed"], written["fixes"]) == (1, 5, [], [])
 
 
-def test_fixes_without_the_prefixes(here: list[Check]) -> None:
+def test_fixes_without_the_prefixes(current: list[Check]) -> None:
     verdict = series_check.series_check(fixes=True, quiet=True)
-    assert [check.name.partition(",")[0] for check in here] == ["alone", "alone", "alone", "with raft"]
+    assert [check.name.partition(",")[0] for check in current] == ["alone", "alone", "alone", "with raft"]
     assert verdict.summary["prefixes"] == []
     with pytest.raises(RackgateError, match="--fixes checks no prefixes"):
         series_check.series_check(fixes=True, end=2, quiet=True)
 
 
-def test_all_tests_of_each_prefix(here: list[Check]) -> None:
+def test_all_tests_of_each_prefix(current: list[Check]) -> None:
     series_check.series_check(end=3, quiet=True)
     series_check.series_check(end=3, all_tests=True, quiet=True)
-    assert [len(check.patches) for check in here] == [1, 2, 3, 1, 2, 3], "tests of the last patch are not all tests"
-    assert [check.changed for check in here[3:]] == [None] * 3
+    assert [len(check.patches) for check in current] == [1, 2, 3, 1, 2, 3], "tests of the last patch are not all tests"
+    assert [check.changed for check in current[3:]] == [None] * 3
     series_check.series_check(end=2, quiet=True)
-    assert len(here) == 6, "both are kept"
+    assert len(current) == 6, "both are kept"
 
 
-def test_a_failed_check_fails_the_command(here: list[Check], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_check_fails_the_command(current: list[Check], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(series_check, "run_check", lambda *_: ok_row(ok=False, error="A.java:1"))
     verdict = series_check.series_check(start=1, end=1, quiet=True)
     assert not verdict.met
     assert verdict.summary["failed"] == ["prefix 1, fixes/0001-a.patch"]
-    assert here == []
+    assert current == []
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 1), (3, 2), (1, 5)])
-def test_prefixes_that_do_not_exist_are_refused(here: list[Check], start: int, end: int) -> None:
+def test_prefixes_that_do_not_exist_are_refused(current: list[Check], start: int, end: int) -> None:
     with pytest.raises(RackgateError, match="series-check: prefixes"):
         series_check.series_check(start=start, end=end, quiet=True)
-    assert here == []
+    assert current == []
 
 
 def test_the_cache_key_covers_patches_and_tests() -> None:

@@ -181,10 +181,10 @@ def test_an_interruption_ends_a_jvm_that_is_just_starting(tmp_path: Path, monkey
 
 
 def test_finished_classes_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, list[str]]] = []
+    requested: list[tuple[str, list[str]]] = []
 
     def fake(_bench: object, arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
-        asked.append((arm, list(wanted)))
+        requested.append((arm, list(wanted)))
         for name in wanted:
             tell(result(name, a=PASSED))  # type: ignore[operator]
 
@@ -196,9 +196,9 @@ def test_finished_classes_are_not_run_again(tmp_path: Path, monkeypatch: pytest.
     units = [Batch(STOCK, module, ("x.Done", "x.Open")), Batch(OVERLAY, module, ("x.Done",))]
     memory = tmp_path / "timings.json"
     upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), ClassDurations(memory))
-    assert asked == [(STOCK, ["x.Open"]), (OVERLAY, ["x.Done"])]
+    assert requested == [(STOCK, ["x.Open"]), (OVERLAY, ["x.Done"])]
     upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), ClassDurations(memory))
-    assert len(asked) == 2
+    assert len(requested) == 2
     assert json.loads(memory.read_text())[f"{STOCK} x.Open"] == 1.0
     assert ClassDurations(memory).of(Batch(OVERLAY, module, ("x.Open", "x.Other"))) == 8.0 + 1.0 + 4.0
     memory.write_text("[]")
@@ -282,11 +282,11 @@ def test_the_first_batch_is_a_single_fast_class(tmp_path: Path) -> None:
 
 
 def test_after_a_failed_batch_no_other_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def fake(_bench: object, _arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
         (name,) = wanted
-        asked.append(name)
+        requested.append(name)
         if name == "x.Bad":
             raise RackgateError("Maven failed")
         tell(result(name, a=PASSED))  # type: ignore[operator]
@@ -298,9 +298,9 @@ def test_after_a_failed_batch_no_other_starts(tmp_path: Path, monkeypatch: pytes
     units = [Batch(STOCK, recipe.load().module("core"), (f"x.{name}",)) for name in ("Fine", "Bad", *"abcdefgh")]
     with pytest.raises(RackgateError, match="Maven failed"):
         upstream._run_units(made, state, units, Console(quiet=True), ClassDurations(tmp_path / "timings.json"), jobs=1)
-    assert asked[:2] == ["x.Fine", "x.Bad"]
+    assert requested[:2] == ["x.Fine", "x.Bad"]
     # the pool may have taken the next one before it was told
-    assert len(asked) < len(units)
+    assert len(requested) < len(units)
     assert made.ended.is_set()
 
 
@@ -312,10 +312,10 @@ def test_a_stopped_class_has_no_result(tmp_path: Path, monkeypatch: pytest.Monke
         return upstream_runner._Crash("The forked VM terminated")
 
     monkeypatch.setattr(upstream_runner, "_batch", fake)
-    told: list[ClassResult] = []
+    reported: list[ClassResult] = []
     with pytest.raises(RackgateError, match="1 classes of core on stock were stopped"):
-        run_classes(made, STOCK, recipe.load().module("core"), {"x.A": ()}, told.append)
-    assert told == []
+        run_classes(made, STOCK, recipe.load().module("core"), {"x.A": ()}, reported.append)
+    assert reported == []
 
 
 def bench(folder: Path) -> KafkaTestRunner:
@@ -324,10 +324,10 @@ def bench(folder: Path) -> KafkaTestRunner:
 
 
 def test_failed_cases_are_repeated_five_times_on_every_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, dict[str, object]]] = []
+    requested: list[tuple[str, dict[str, object]]] = []
 
     def fake(_bench: object, arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
-        asked.append((arm, dict(wanted)))
+        requested.append((arm, dict(wanted)))
         tell(result(a=PASSED if arm == STOCK else FAILED))  # type: ignore[operator]
 
     monkeypatch.setattr(upstream, "run_classes", fake)
@@ -337,13 +337,13 @@ def test_failed_cases_are_repeated_five_times_on_every_arm(tmp_path: Path, monke
     state.add(OVERLAY, result(a=FAILED, b=PASSED))
     suite = Suite("list", {"core": (NAME,)}, {})
     upstream._repeat(bench(tmp_path), state, suite, {}, Console(quiet=True))
-    assert asked == [(arm, {NAME: ("a",)}) for _ in range(5) for arm in (STOCK, OVERLAY)]
+    assert requested == [(arm, {NAME: ("a",)}) for _ in range(5) for arm in (STOCK, OVERLAY)]
     assert str(state.runs.tally(OVERLAY, f"{NAME}.a")) == "0 of 6 passed"
     assert [row["test"] for row in judge(state.runs, {})["missed"]] == [f"{NAME}.a"]
     resumed = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     resumed.load()
     upstream._repeat(bench(tmp_path), resumed, suite, {}, Console(quiet=True))
-    assert len(asked) == 10
+    assert len(requested) == 10
 
 
 def test_classes_are_selected_by_a_part_of_their_name() -> None:
@@ -391,11 +391,11 @@ def test_a_crash_keeps_the_results_of_other_classes(tmp_path: Path, monkeypatch:
         return upstream_runner._Crash("")
 
     monkeypatch.setattr(upstream_runner, "_batch", fake)
-    told: list[ClassResult] = []
+    reported: list[ClassResult] = []
     wanted: dict[str, tuple[str, ...]] = dict.fromkeys(("x.Before", "x.Crash", "x.After"), ())
-    run_classes(bench(tmp_path), STOCK, recipe.load().module("core"), wanted, told.append)
+    run_classes(bench(tmp_path), STOCK, recipe.load().module("core"), wanted, reported.append)
     assert batches == [["x.Before", "x.Crash", "x.After"], ["x.Crash"], ["x.After"]]
-    assert {made.name: made.error for made in told} == {
+    assert {made.name: made.error for made in reported} == {
         "x.Before": "", "x.Crash": "The forked VM terminated", "x.After": "",
     }  # fmt: skip
 
@@ -424,27 +424,27 @@ def test_unloadable_classes_are_skipped_and_the_others_run(tmp_path: Path, monke
     monkeypatch.setattr(maven, "render", render)
     monkeypatch.setattr(KafkaTestRunner, "classes", lambda *_: tmp_path)
     monkeypatch.setattr(KafkaTestRunner, "classpath", lambda *_: [])
-    told: list[ClassResult] = []
+    reported: list[ClassResult] = []
     wanted: dict[str, tuple[str, ...]] = dict.fromkeys(("x.Bad", "x.Fine", "x.Worse"), ())
-    run_classes(bench(tmp_path), STOCK, recipe.load().module("core"), wanted, told.append)
+    run_classes(bench(tmp_path), STOCK, recipe.load().module("core"), wanted, reported.append)
     assert batches == [["x.Bad", "x.Fine", "x.Worse"], ["x.Fine"]]
-    assert {made.name: made.error for made in told} == {
+    assert {made.name: made.error for made in reported} == {
         "x.Bad": "NoClassDefFoundError: io/y/Data", "x.Fine": "", "x.Worse": "NoClassDefFoundError: io/y/Data",
     }  # fmt: skip
 
 
 def test_results_are_reported_while_the_tests_run(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
-    told: list[ClassResult] = []
+    reported: list[ClassResult] = []
     left: dict[str, Sequence[str]] = dict.fromkeys(("x.First", "x.Second", "x.Never"), ())
-    with upstream_runner._harvest(raw, dict(left), None, told.append):
-        assert told == []
+    with upstream_runner._harvest(raw, dict(left), None, reported.append):
+        assert reported == []
         write_report(raw, "x.First", '<testcase classname="x.First" name="a"/>')
         write_report(raw, "x.Second", '<testcase classname="x.Second" name="a"/>')
-    assert sorted(made.name for made in told) == ["x.First", "x.Second"]
-    told.clear()
+    assert sorted(made.name for made in reported) == ["x.First", "x.Second"]
+    reported.clear()
     open_ = dict(left)
-    with upstream_runner._harvest(raw, open_, tmp_path / "kept", told.append):
+    with upstream_runner._harvest(raw, open_, tmp_path / "kept", reported.append):
         pass
     assert list(open_) == ["x.Never"]
     assert (tmp_path / "kept" / "TEST-x.First.xml").exists()
@@ -458,7 +458,7 @@ def test_changed_tests_without_compiled_classes_are_an_error(tmp_path: Path, mon
 
 def test_an_interruption_keeps_completed_classes(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
-    told: list[ClassResult] = []
+    reported: list[ClassResult] = []
     left: dict[str, Sequence[str]] = dict.fromkeys(("x.First", "x.Second"), ())
 
     def write(name: str, after: Path) -> Path:
@@ -469,16 +469,16 @@ def test_an_interruption_keeps_completed_classes(tmp_path: Path) -> None:
         return file
 
     def interrupted() -> None:
-        with pytest.raises(KeyboardInterrupt), upstream_runner._harvest(raw, left, None, told.append):
+        with pytest.raises(KeyboardInterrupt), upstream_runner._harvest(raw, left, None, reported.append):
             raise KeyboardInterrupt
 
     first = write_report(raw, "x.First", '<testcase classname="x.First" name="a"/>')
     nested = write("x.First$Inner-output.txt", write("x.First-output.txt", first))
     interrupted()
-    assert told == [], "a class nested in it may not have ended yet"
+    assert reported == [], "a class nested in it may not have ended yet"
     write("x.Second-output.txt", nested)
     interrupted()
-    assert [made.name for made in told] == ["x.First"]
+    assert [made.name for made in reported] == ["x.First"]
     assert list(left) == ["x.Second"]
 
 
