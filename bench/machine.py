@@ -26,13 +26,12 @@ PYTHON_MODULES = {
 
 
 @dataclass(frozen=True)
-class Sample:
+class UsageSample:
     """Resource usage of the processes of one kind at one moment.
 
     Attributes:
         at_ns: monotonic time.
-        kind: kind of ``kind_of``, ``machine`` for all CPUs together, or ``unknown`` for processes that could not be
-            read: each may be of any kind or of none.
+        kind: a ``process_kind``, ``machine`` for all CPUs together, or ``unknown`` for processes that can't be read.
         processes: number of processes.
         cpu_s: CPU seconds used since each process started; None if unknown.
         rss_mb: resident memory, shared pages counted once per process; None if unknown.
@@ -45,7 +44,7 @@ class Sample:
     rss_mb: float | None
 
 
-def kind_of(words: list[str], root: Path = Path("/")) -> str | None:
+def process_kind(words: list[str], root: Path = Path("/")) -> str | None:
     """Return the kind of a process in the benchmark; None for other processes.
 
     Args:
@@ -64,7 +63,7 @@ def kind_of(words: list[str], root: Path = Path("/")) -> str | None:
     return PYTHON_MODULES.get(modules[-1]) if modules[:1] == ["-m"] else None
 
 
-def look(proc: Path = PROC) -> list[Sample]:
+def sample_usage(proc: Path = PROC) -> list[UsageSample]:
     """Sample all processes of the benchmark, summed by kind, and the machine."""
     now = time.monotonic_ns()
     sums: dict[str, list[float]] = {}
@@ -74,7 +73,7 @@ def look(proc: Path = PROC) -> list[Sample]:
             continue
         try:
             words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
-            kind = kind_of(words, folder / "root") if words else None
+            kind = process_kind(words, folder / "root") if words else None
             if kind is None:
                 continue
             fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
@@ -89,26 +88,26 @@ def look(proc: Path = PROC) -> list[Sample]:
         total[0] += 1
         total[1] += (int(fields[11]) + int(fields[12])) / TICKS_PER_S
         total[2] += pages * PAGE_BYTES / 2**20
-    found = [Sample(now, kind, int(n), cpu_s, rss_mb) for kind, (n, cpu_s, rss_mb) in sorted(sums.items())]
-    found += [Sample(now, UNKNOWN, unread, None, None)] if unread else []
-    return [*found, Sample(now, "machine", 0, busy_s(None, proc), 0.0)]
+    found = [UsageSample(now, kind, int(n), cpu_s, rss_mb) for kind, (n, cpu_s, rss_mb) in sorted(sums.items())]
+    found += [UsageSample(now, UNKNOWN, unread, None, None)] if unread else []
+    return [*found, UsageSample(now, "machine", 0, busy_s(None, proc), 0.0)]
 
 
-class Sampler:
+class UsageSampler:
     """Sampler of resource usage, once per second from its start to its stop."""
 
     def __init__(self) -> None:
-        self.samples: list[Sample] = []
+        self.samples: list[UsageSample] = []
 
     @contextmanager
-    def running(self) -> Iterator[Sampler]:
+    def running(self) -> Iterator[UsageSampler]:
         """Sample while the block runs."""
         stop = threading.Event()
 
         def loop() -> None:
-            self.samples.extend(look())
+            self.samples.extend(sample_usage())
             while not stop.wait(SAMPLE_S):
-                self.samples.extend(look())
+                self.samples.extend(sample_usage())
 
         thread = threading.Thread(target=loop, name="sampler", daemon=True)
         thread.start()
@@ -127,7 +126,7 @@ class Sampler:
         return usage([sample for sample in self.samples if from_ns <= sample.at_ns <= to_ns])
 
 
-def usage(samples: list[Sample]) -> list[dict[str, Any]]:
+def usage(samples: list[UsageSample]) -> list[dict[str, Any]]:
     """Return mean CPUs in use, greatest memory and number of processes per kind; None for unknown values."""
     rows = []
     for kind in sorted({sample.kind for sample in samples}):
@@ -155,7 +154,7 @@ def usage(samples: list[Sample]) -> list[dict[str, Any]]:
     return rows
 
 
-def describe() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
     """Return kernel, CPU and memory of this machine."""
     cpu = next(
         (

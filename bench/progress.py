@@ -15,7 +15,7 @@ TICK_S = 0.25
 SAY_S = 60.0
 
 
-class Steps:
+class RunSteps:
     """Steps of a run in their order.
 
     Args:
@@ -35,7 +35,7 @@ class Steps:
         self.took_s: dict[str, float] = {}
 
     @contextmanager
-    def shown(self) -> Iterator[Steps]:
+    def shown(self) -> Iterator[RunSteps]:
         """Show the progress bar while the block runs; without a terminal print one line per step."""
         with show_progress(self._console, "", self._total_s, estimate=_left(self._total_s)) as self._update:
             yield self
@@ -46,7 +46,7 @@ class Steps:
         planned_s, begun = self._planned[name], time.monotonic()
         self._name, self._begun, self._said, self._share = name, begun, begun, None
         if not self._console.is_terminal:
-            left = clock(self._total_s - self._before_s)
+            left = clock_text(self._total_s - self._before_s)
             self._console.print(f"{name} (about {planned_s:.0f} s; about {left} to the end)", highlight=False)
         self._update(description=name)
         over = threading.Event()
@@ -78,7 +78,7 @@ class Steps:
         now = time.monotonic()
         if not self._console.is_terminal and now - self._said >= SAY_S:
             self._said = now
-            left = clock(self._total_s - self._before_s - self._done_s())
+            left = clock_text(self._total_s - self._before_s - self._done_s())
             self._console.print(f"  {text} (about {left} to the end)", highlight=False)
 
     def _done_s(self) -> float:
@@ -94,10 +94,10 @@ class Steps:
 
 
 def _left(seconds: float) -> str:
-    return f"about {clock(seconds)} left"
+    return f"about {clock_text(seconds)} left"
 
 
-def clock(seconds: float | None) -> str:
+def clock_text(seconds: float | None) -> str:
     """Format seconds as ``2:05``, and None as ``an unknown time``."""
     if seconds is None:
         return "an unknown time"

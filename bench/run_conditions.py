@@ -30,7 +30,7 @@ CODE = (
     "pyhooks/**/*.properties",
 )
 # Limits of a message: differences that are named, and characters of each value.
-NAMED, LETTERS = 4, 40
+MOST_NAMED, MOST_CHARACTERS = 4, 40
 ABSENT = "nothing"
 STATE_VARIABLE = "XDG_STATE_HOME"
 ADVICE = f"set {STATE_VARIABLE} to a folder of yours that nobody else can write"
@@ -50,7 +50,7 @@ def code_hash(root: Path = paths.REPO) -> str:
 
 
 @dataclass(frozen=True)
-class Key:
+class HashKey:
     """Secret key of this user for hashing secrets before they are written into results.
 
     Anyone who has the results could check a plain hash of a secret against a list of guesses. The key is never
@@ -91,11 +91,11 @@ def key_file() -> Path:
     try:
         base = Path(given) if given else Path.home() / ".local" / "state"
     except RuntimeError as error:
-        raise RackgateError(f"this user has no home folder for the key of secrets: {ADVICE}") from error
+        raise RackgateError(f"this user has no home folder for the key for hashes of secrets: {ADVICE}") from error
     return base / "rackgate" / "secrets.key"
 
 
-def user_key(published: Path) -> Key:
+def user_key(published: Path) -> HashKey:
     """Return this user's key; create it at the first use.
 
     Args:
@@ -107,7 +107,7 @@ def user_key(published: Path) -> Key:
     wanted = key_file()
     file = private_files.make_folder(wanted.parent, ADVICE) / wanted.name
     if file.is_relative_to(published.resolve()):
-        raise RackgateError(f"{file}: the key of secrets would be in the folder of results; {ADVICE}")
+        raise RackgateError(f"{file}: the key for hashes of secrets would be in the folder of results; {ADVICE}")
     if not file.exists():
         # of runs that start at the same time, one creates the key
         taken = f"{file}: another run creates it; try again"
@@ -117,13 +117,13 @@ def user_key(published: Path) -> Key:
     try:
         text = private_files.read_file(file, "delete it", forbidden=private_files.OTHERS_ANY)
     except FileNotFoundError as error:
-        raise RackgateError(f"{file}: was deleted while it was being read") from error
+        raise RackgateError(f"{file}: was deleted while it was read") from error
     if not re.fullmatch(f"[0-9a-f]{{{2 * KEY_BYTES}}}\n", text):
-        raise RackgateError(f"{file}: is no key; delete it, and begin interrupted runs anew with --fresh")
-    return Key(bytes.fromhex(text))
+        raise RackgateError(f"{file}: not a key; delete it, and restart interrupted runs with --fresh")
+    return HashKey(bytes.fromhex(text))
 
 
-def now(scenario: Scenario, build: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def current_conditions(scenario: Scenario, build: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the conditions of a run that begins now, as plain JSON.
 
     Args:
@@ -133,7 +133,7 @@ def now(scenario: Scenario, build: str, given: Mapping[str, Any]) -> dict[str, A
     """
     versions = machine.versions(None, {})
     found = {
-        "machine": machine.describe(),
+        "machine": machine.describe_machine(),
         "build": build,
         "plan": scenario.as_json(),
         "code": code_hash(),
@@ -159,13 +159,13 @@ def _difference(before: Any, after: Any) -> str:
         return f"{_short(before)}, now {_short(after)}"
     if ids[0] == ids[1]:
         return "has another value"
-    return f"can't be compared, since it was hashed with key {ids[0]}, and the key now is {ids[1]}"
+    return f"can't be compared: it was hashed with key {ids[0]}, and the current key is {ids[1]}"
 
 
-def told(found: list[str]) -> str:
+def differences_text(found: list[str]) -> str:
     """Return differences in one line."""
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return "; ".join(found[:NAMED]) + more
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return "; ".join(found[:MOST_NAMED]) + more
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -183,4 +183,4 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= LETTERS else text[: LETTERS - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "\N{HORIZONTAL ELLIPSIS}"

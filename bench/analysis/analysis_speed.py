@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bench import machine
 from bench.analysis import latency_analysis
 from bench.plan import scenarios
-from bench.plan.scenario import Cell, Scenario
+from bench.plan.scenario import BenchCell, Scenario
 from bench.spark_session import spark_session
 from pyhooks.core import resource_usage
 from pyhooks.core.errors import RackgateError
@@ -36,15 +36,15 @@ WARM_UP = 200_000
 MOST_S, MOST_GIB, MOST_GROWTH = 90.0, 4.0, 11.0
 
 
-def plan(blocks: int = BLOCKS) -> tuple[Cell, ...]:
+def synthetic_cells(blocks: int = BLOCKS) -> tuple[BenchCell, ...]:
     """Return the cells of a synthetic run: the arms of the plan "full" in as many cells as a plan can have."""
     full = scenarios.load("full")
     latency = dataclasses.replace(full.latency, blocks=blocks)
     scenario: Scenario = dataclasses.replace(full, latency=latency)
-    return tuple(Cell(f"cell-{n}", f"made up, number {n}", "healthy", scenario) for n in range(CELLS))
+    return tuple(BenchCell(f"cell-{n}", f"synthetic, number {n}", "healthy", scenario) for n in range(CELLS))
 
 
-def observations(spark: SparkSession, number: int, cells: Sequence[Cell], seed: int = SEED) -> DataFrame:
+def synthetic_observations(spark: SparkSession, number: int, cells: Sequence[BenchCell], seed: int = SEED) -> DataFrame:
     """Return synthetic raw observations, equally many per arm and block, in an order of no help to the analysis."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
@@ -120,7 +120,7 @@ def measure(sizes: Sequence[int], work: Path, *, master: str, tell: Callable[[st
     """
     import shutil
 
-    cells = plan()
+    cells = synthetic_cells()
     slots = CELLS * BLOCKS * len(cells[0].scenario.latency_arms)
     if min(sizes) < slots:
         raise RackgateError(f"{min(sizes):,} observations: at least {slots:,} are needed, one for every arm and block")
@@ -131,14 +131,14 @@ def measure(sizes: Sequence[int], work: Path, *, master: str, tell: Callable[[st
             folder = work / "raw"
             shutil.rmtree(folder, ignore_errors=True)
             begun = time.monotonic()
-            observations(spark, size, cells).write.parquet(str(folder))
+            synthetic_observations(spark, size, cells).write.parquet(str(folder))
             made_s = time.monotonic() - begun
             with resource_usage.others() as others:
                 numbers = latency_analysis.cells(latency_analysis.read_raw(spark, folder), cells)
             took_s, cpu_s = others.seconds, others.own_s
             counted = sum(arm["acked"] for one in numbers for arm in one["arms"])
             if counted != size:
-                raise RackgateError(f"the analysis saw {counted:,} of {size:,} observations")
+                raise RackgateError(f"the analysis counted {counted:,} of {size:,} observations")
             parquet_mb = sum(file.stat().st_size for file in folder.rglob("*.parquet")) / 1e6
             row: dict[str, Any] = {"observations": size, "made_s": made_s, "analysed_s": took_s, "cpu_s": cpu_s}
             row |= {"parquet_mb": parquet_mb, "peak_gib_so_far": memory(), "others_cpus": others.cpus}
@@ -151,7 +151,7 @@ def measure(sizes: Sequence[int], work: Path, *, master: str, tell: Callable[[st
         "master": master,
         "cells": CELLS,
         "blocks": BLOCKS,
-        "machine": machine.describe(),
+        "machine": machine.describe_machine(),
         "rows": rows,
     }
 
@@ -167,7 +167,7 @@ def growth(result: dict[str, Any]) -> float | None:
     return rows[-1]["analysed_s"] / rows[0]["analysed_s"] if len(rows) > 1 else None
 
 
-def bars_of(result: dict[str, Any]) -> list[Bar]:
+def targets_of(result: dict[str, Any]) -> list[Bar]:
     """Return the targets of the measurement; none unless its sizes are ``SIZES``."""
     rows = [row for row in result["rows"] if not row["warm_up"]]
     if tuple(row["observations"] for row in rows) != SIZES:
@@ -194,7 +194,7 @@ def _flattered(first: dict[str, Any], last: dict[str, Any]) -> str:
     undisturbed_s = first["analysed_s"] * max(0.0, 1.0 - first["others_cpus"])
     if last["analysed_s"] / first["analysed_s"] > MOST_GROWTH or last["analysed_s"] <= MOST_GROWTH * undisturbed_s:
         return ""
-    return f"others had {first['others_cpus']:.2f} CPUs in use during the smaller one, so it may have grown more"
+    return f"other processes used {first['others_cpus']:.2f} CPUs during the smaller size, so the growth may be larger"
 
 
 def write(result: dict[str, Any], out: Path) -> Path:

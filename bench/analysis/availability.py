@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from bench.load.spark_load import outcome_counts
-from bench.plan.scenario import Arm, OutagePlan
+from bench.plan.scenario import BenchArm, OutagePlan
 from pyhooks.checkers.cluster_view import Look, looks
 from pyhooks.checkers.record_view import Attempt, attempt_of
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import FaultDetails, ProduceDetails
+from pyhooks.history.outcomes import TOO_FEW, TOO_FEW_AFTER_APPEND
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,21 +25,12 @@ WENT_ON: Behaviour = "went on"
 REFUSED: Behaviour = "was refused"
 UNPROTECTED: Behaviour = "went on unprotected"
 UNKNOWN: Behaviour = "unknown"
-# Exceptions of the gate; any other exception of the probe is an error, not a refusal.
-REFUSALS = frozenset(
-    {
-        "NotEnoughRacksException",
-        "NotEnoughReplicasException",
-        "NotEnoughRacksAfterAppendException",
-        "NotEnoughReplicasAfterAppendException",
-    }
-)
-# The same errors as named by librdkafka. It knows no codes for racks, so brokers send it these instead.
-REFUSAL_CODES = frozenset({"NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"})
+# Errors of the gate: Java exceptions without their package, and librdkafka's names. Any other error is no refusal.
+REFUSALS = frozenset(name.rsplit(".", 1)[-1] for name in TOO_FEW | TOO_FEW_AFTER_APPEND)
 
 
 @dataclass(frozen=True)
-class Fault:
+class OutageTimes:
     """Times of a rack's outage on the monotonic clock; None if the history does not contain them.
 
     Attributes:
@@ -57,7 +49,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Window:
+class SettledOutage:
     """Settled outage of one topic: from a settling time after the rack left its ISR until the heal begins.
 
     Attributes:
@@ -73,7 +65,7 @@ class Window:
     to_ns: int
 
 
-def fault_of(events: Iterable[Event], rack: str) -> Fault:
+def outage_times(events: Iterable[Event], rack: str) -> OutageTimes:
     """Return the fault of ``rack`` in the history (the last one, if several)."""
     at: dict[str, int] = {}
     outcomes: dict[str, str] = {}
@@ -84,26 +76,26 @@ def fault_of(events: Iterable[Event], rack: str) -> Fault:
                 at, outcomes = {}, {}
             at[step], outcomes[step] = event.mono_ns, event.outcome
     proved = outcomes.get("proved") == "ok" and outcomes.get("held", "ok") == "ok"
-    return Fault(at.get("inject"), at.get("heal"), at.get("healed"), at.get("proved"), proved)
+    return OutageTimes(at.get("inject"), at.get("heal"), at.get("healed"), at.get("proved"), proved)
 
 
-def looks_of(events: Iterable[Event], topic: str) -> Sequence[Look]:
+def isr_observations(events: Iterable[Event], topic: str) -> Sequence[Look]:
     """Return all observations of the only partition of ``topic``, in the order of time."""
     return looks(events).get((topic, 0), [])
 
 
-def window_of(topic: str, looks: Sequence[Look], fault: Fault, plan: OutagePlan) -> Window | None:
+def settled_outage(topic: str, looks: Sequence[Look], fault: OutageTimes, plan: OutagePlan) -> SettledOutage | None:
     """Return the settled outage of a topic; None if the rack was not observed to leave its ISR in time."""
     if fault.inject_ns is None or fault.heal_ns is None:
         return None
     for look in looks:
         if fault.inject_ns < look.at_ns < fault.heal_ns and plan.rack not in look.isr_racks:
             start_ns = look.at_ns + round(plan.settle_s * NS)
-            return Window(topic, look.at_ns, start_ns, fault.heal_ns) if start_ns < fault.heal_ns else None
+            return SettledOutage(topic, look.at_ns, start_ns, fault.heal_ns) if start_ns < fault.heal_ns else None
     return None
 
 
-def had_until(looks: Sequence[Look], fault: Fault, rack: str) -> int | None:
+def in_isr_until(looks: Sequence[Look], fault: OutageTimes, rack: str) -> int | None:
     """Return the time until which the rack was at least in the ISR, under the fault.
 
     It is the request time of the last observation with the rack before the first one without it. None if the rack was
@@ -122,7 +114,7 @@ def had_until(looks: Sequence[Look], fault: Fault, rack: str) -> int | None:
     return None
 
 
-def without_rack(sent: Any, done: Any, fault: Fault, had_ns: Any) -> Any:
+def without_rack(sent: Any, done: Any, fault: OutageTimes, had_ns: Any) -> Any:
     """Return whether a record was acknowledged without the rack having it; for numbers and for Spark columns.
 
     A record that the rack replicated may be acknowledged after the rack has failed: the acknowledgement was on its way
@@ -136,13 +128,13 @@ def without_rack(sent: Any, done: Any, fault: Fault, had_ns: Any) -> Any:
         sent: time at which the record was sent.
         done: time of its acknowledgement, before the heal began.
         fault: the outage.
-        had_ns: result of ``had_until``; None, or null, if it is unknown.
+        had_ns: result of ``in_isr_until``; None, or null, if it is unknown.
     """
     after_proof = sent >= (fault.proved_ns or fault.heal_ns or 0)
     return after_proof if had_ns is None else after_proof | (done > had_ns)
 
 
-def probe_of(events: Iterable[Event], topic: str) -> list[Attempt]:
+def probe_attempts(events: Iterable[Event], topic: str) -> list[Attempt]:
     """Return all attempts of the probe at ``topic``."""
     return [
         attempt_of(event, produced)
@@ -164,7 +156,7 @@ def is_refusal(attempt: Attempt) -> bool:
 def behaviour(
     *,
     proved: bool,
-    window: Window | None,
+    window: SettledOutage | None,
     intended: int,
     acked: int,
     probe_acked: int,
@@ -199,7 +191,7 @@ def summarise(
     raw: DataFrame,
     events: Sequence[Event],
     plan: OutagePlan,
-    arms: Sequence[Arm],
+    arms: Sequence[BenchArm],
     start_ns: int,
 ) -> dict[str, Any]:
     """Return the numbers of the outage phase.
@@ -213,11 +205,11 @@ def summarise(
         start_ns: start of the phase. Times in the result are seconds from it, except those named ``…after…``, which
             count from the fault or the heal.
     """
-    fault = fault_of(events, plan.rack)
-    seen = {arm.topic: looks_of(events, arm.topic) for arm in arms}
-    windows = {arm.topic: window_of(arm.topic, seen[arm.topic], fault, plan) for arm in arms}
+    fault = outage_times(events, plan.rack)
+    seen = {arm.topic: isr_observations(events, arm.topic) for arm in arms}
+    windows = {arm.topic: settled_outage(arm.topic, seen[arm.topic], fault, plan) for arm in arms}
     frame = raw.where("phase = 'outage'")
-    had = {arm.topic: had_until(seen[arm.topic], fault, plan.rack) for arm in arms}
+    had = {arm.topic: in_isr_until(seen[arm.topic], fault, plan.rack) for arm in arms}
     counts = _counts(spark, frame, fault, windows, had)
     series = _series(frame, start_ns)
     silences = _silences(frame)
@@ -238,7 +230,7 @@ def summarise(
         "went_on_share": plan.went_on_share,
         "topics": [
             _topic(arm, fault, windows[arm.topic], seen[arm.topic], plan, start_ns)
-            | {"probe": _probe(probe_of(events, arm.topic), fault, windows[arm.topic], had[arm.topic], start_ns)}
+            | {"probe": _probe(probe_attempts(events, arm.topic), fault, windows[arm.topic], had[arm.topic], start_ns)}
             | counts.get(arm.topic, {})
             | {"series": series.get(arm.topic, []), "longest_silence_s": silences.get(arm.topic)}
             for arm in arms
@@ -246,13 +238,13 @@ def summarise(
     }
 
 
-def decide(outage: dict[str, Any]) -> None:
+def add_behaviours(outage: dict[str, Any]) -> None:
     """Add to each topic in the result of ``summarise`` what it did, as ``behaviour``."""
     for topic in outage["topics"]:
         window = topic["window_s"]
         topic["behaviour"] = behaviour(
             proved=outage["proved"],
-            window=None if window is None else Window(topic["topic"], 0, 0, 0),
+            window=None if window is None else SettledOutage(topic["topic"], 0, 0, 0),
             intended=topic.get("settled_intended", 0),
             acked=topic.get("settled_acked", 0),
             probe_acked=topic["probe"]["settled_acked"],
@@ -263,9 +255,9 @@ def decide(outage: dict[str, Any]) -> None:
 
 
 def _topic(
-    arm: Arm,
-    fault: Fault,
-    window: Window | None,
+    arm: BenchArm,
+    fault: OutageTimes,
+    window: SettledOutage | None,
     looks: Sequence[Look],
     plan: OutagePlan,
     start_ns: int,
@@ -299,7 +291,7 @@ def _topic(
 
 
 def _probe(
-    probe: Sequence[Attempt], fault: Fault, window: Window | None, had_ns: int | None, start_ns: int
+    probe: Sequence[Attempt], fault: OutageTimes, window: SettledOutage | None, had_ns: int | None, start_ns: int
 ) -> dict[str, Any]:
     refused = [one for one in probe if is_refusal(one)]
     settled = [one for one in probe if window and window.from_ns <= one.done_ns < window.to_ns]
@@ -333,8 +325,8 @@ def _probe(
 def _counts(
     spark: SparkSession,
     frame: DataFrame,
-    fault: Fault,
-    windows: Mapping[str, Window | None],
+    fault: OutageTimes,
+    windows: Mapping[str, SettledOutage | None],
     had: Mapping[str, int | None],
 ) -> dict[str, dict[str, Any]]:
     """Count the outcomes of the measured records of each topic, in total and in the settled outage."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from bench.analysis import inference
-from bench.analysis.inference import Decision, Effect, Reason
-from bench.plan.scenario import MOST_CELLS, Arm, Cell
-from bench.plan.verdict_rules import FEWEST_BLOCKS, Rules, Tails
+from bench.analysis.inference import Decision, Effect, VerdictReason
+from bench.plan.scenario import MOST_CELLS, BenchArm, BenchCell
+from bench.plan.verdict_rules import FEWEST_BLOCKS, SignificanceLevels, VerdictRules
 from pyhooks.core import statistics
 
 COMPARED = (0.5, 0.99)
@@ -24,7 +24,7 @@ def quantile_name(quantile: float) -> str:
 
 
 @dataclass(frozen=True)
-class Measured:
+class CellMeasurements:
     """Measurements of one cell.
 
     Attributes:
@@ -33,7 +33,7 @@ class Measured:
         summary: outcomes of the records of each arm.
     """
 
-    cell: Cell
+    cell: BenchCell
     rounds: Sequence[Mapping[str, Any]]
     summary: Mapping[str, Mapping[str, Any]]
 
@@ -61,15 +61,15 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class _Pair:
+class _Comparison:
     """A comparison before its verdict."""
 
-    measured: Measured
-    arm: Arm
+    measured: CellMeasurements
+    arm: BenchArm
     quantile: float
     logs: tuple[float, ...] | None
     effect: Effect | None
-    reason: Reason
+    reason: VerdictReason
 
     @property
     def is_control(self) -> bool:
@@ -98,12 +98,12 @@ class _Pair:
         return self.effect if self.reason == "decided" else None
 
 
-def family_size(cells: Sequence[Cell]) -> int:
+def family_size(cells: Sequence[BenchCell]) -> int:
     """Return the number of comparisons that a run's plan judges, whatever their outcome."""
     return sum(len(cell.judged) for cell in cells for arm in cell.scenario.latency_arms if arm.latency == "candidate")
 
 
-def rules_of(cells: Sequence[Cell]) -> Rules:
+def rules_of(cells: Sequence[BenchCell]) -> VerdictRules:
     """Return the rules that all cells of a run share.
 
     Raises:
@@ -117,7 +117,7 @@ def rules_of(cells: Sequence[Cell]) -> Rules:
     return rules.pop()
 
 
-def compare(run: Sequence[Measured]) -> list[list[dict[str, Any]]]:
+def compare(run: Sequence[CellMeasurements]) -> list[list[dict[str, Any]]]:
     """Return the comparisons of each cell, controls included, with verdicts by ``bench.analysis.inference``.
 
     A candidate's comparison is ``undecided`` in each of these cases:
@@ -135,14 +135,14 @@ def compare(run: Sequence[Measured]) -> list[list[dict[str, Any]]]:
       latency that it could hide a difference.
     """
     rules, family = rules_of([one.cell for one in run]), family_size([one.cell for one in run])
-    pairs = [[_pair(one, arm, q) for q in COMPARED for arm in _others(one.cell)] for one in run]
+    pairs = [[_comparison(one, arm, q) for q in COMPARED for arm in _compared_arms(one.cell)] for one in run]
     members = [pair for own in pairs for pair in own if not pair.is_control and pair.is_judged]
     decided = inference.decide([pair.fit for pair in members], [pair.band for pair in members], rules)
     by_pair = {id(pair): decision for pair, decision in zip(members, decided, strict=True)}
     found = []
     for own in pairs:
         rows = []
-        controls = {pair.quantile: _control_word(pair, rules) for pair in own if pair.is_control}
+        controls = {pair.quantile: _control_verdict(pair, rules) for pair in own if pair.is_control}
         for pair in own:
             if pair.is_control:
                 rows.append(_row(pair, None, controls[pair.quantile], controls[pair.quantile], family))
@@ -154,11 +154,11 @@ def compare(run: Sequence[Measured]) -> list[list[dict[str, Any]]]:
     return found
 
 
-def _others(cell: Cell) -> list[Arm]:
+def _compared_arms(cell: BenchCell) -> list[BenchArm]:
     return [arm for arm in cell.scenario.latency_arms if arm.latency != "baseline"]
 
 
-def _pair(one: Measured, arm: Arm, quantile: float) -> _Pair:
+def _comparison(one: CellMeasurements, arm: BenchArm, quantile: float) -> _Comparison:
     scenario = one.cell.scenario
     plan, base = scenario.latency, scenario.role("baseline").id
     name = f"{quantile_name(quantile)}_ms"
@@ -169,8 +169,8 @@ def _pair(one: Measured, arm: Arm, quantile: float) -> _Pair:
         logs = tuple(math.log(at[block, arm.id] / at[block, base]) for block in blocks)
     effect = None
     if logs is not None and len(logs) >= FEWEST_BLOCKS:
-        effect = inference.effect(logs, plan.rules, scenario.seed)
-    reason: Reason = "decided"
+        effect = inference.estimate_effect(logs, plan.rules, scenario.seed)
+    reason: VerdictReason = "decided"
     if one.refused([arm.id, base]):
         reason = "refused"
     elif one.not_acked([arm.id, base]):
@@ -183,20 +183,20 @@ def _pair(one: Measured, arm: Arm, quantile: float) -> _Pair:
         reason = "not judged"
     elif one.fewest_records([arm.id, base]) * (1.0 - quantile) < 1.0 - 1e-9:
         reason = "few records"
-    return _Pair(one, arm, quantile, logs, effect, reason)
+    return _Comparison(one, arm, quantile, logs, effect, reason)
 
 
-def _control_word(pair: _Pair, rules: Rules) -> statistics.Word:
-    return "undecided" if pair.fit is None else inference.alone(pair.fit, pair.band, rules)
+def _control_verdict(pair: _Comparison, rules: VerdictRules) -> statistics.Word:
+    return "undecided" if pair.fit is None else inference.control_verdict(pair.fit, pair.band, rules)
 
 
 def _row(
-    pair: _Pair, decision: Decision | None, word: statistics.Word, control: statistics.Word, family: int
+    pair: _Comparison, decision: Decision | None, word: statistics.Word, control: statistics.Word, family: int
 ) -> dict[str, Any]:
     scenario, effect = pair.measured.cell.scenario, pair.effect
     plan, base = scenario.latency, scenario.role("baseline")
     both = [pair.arm.id, base.id]
-    reason: Reason = pair.reason
+    reason: VerdictReason = pair.reason
     if reason == "decided" and not pair.is_control and control != "equivalent":
         word, reason = "undecided", "control"
     elif reason == "decided" and word == "equivalent" and pair.is_late and not pair.is_control:
@@ -226,11 +226,13 @@ def _row(
         "refused": pair.measured.refused(both),
         "p_equivalent": None if decision is None else decision.p_equivalent,
         "p_different": None if decision is None else decision.p_different,
-        **_reach(effect, pair.band, tails, plan.rules, hidden=reason == "control"),
+        **_power_figures(effect, pair.band, tails, plan.rules, hidden=reason == "control"),
     }
 
 
-def _reach(effect: Effect | None, band: float, tails: Tails, rules: Rules, *, hidden: bool) -> dict[str, Any]:
+def _power_figures(
+    effect: Effect | None, band: float, tails: SignificanceLevels, rules: VerdictRules, *, hidden: bool
+) -> dict[str, Any]:
     """Return what the blocks' noise allowed to detect, and how many blocks the equivalence band requires.
 
     Args:

@@ -11,27 +11,25 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from bench.analysis.availability import REFUSAL_CODES, REFUSALS, REFUSED, UNKNOWN
-from bench.analysis.record_check import KIND_WORDS, KINDS
-from bench.plan.outage_plan import FAULT_WORDS
+from bench.analysis.availability import REFUSALS, REFUSED, UNKNOWN
+from bench.analysis.record_check import KIND_LABELS, KINDS
+from bench.plan.outage_plan import FAULT_LABELS
 from pyhooks.kafka import gate
 
-Word = Literal["failed", "unknown"]
+ReasonWord = Literal["failed", "unknown"]
 # A failure outweighs any number of unknowns.
-STATUSES: Mapping[Word, int] = {"failed": 1, "unknown": 2}
+STATUSES: Mapping[ReasonWord, int] = {"failed": 1, "unknown": 2}
 EXIT_STATUS = (
-    "Exit status: 0 nothing is wrong, 1 records are lost, doubled or invented, or an arm refuses or goes on otherwise"
-    " than it should, 2 that is not known, or the work could not be done."
+    "Exit status: 0 no failure was found; 1 records are lost, duplicated or invented, or an arm accepts or refuses"
+    " records contrary to its ISR; 2 that is unknown, or an error ended the command."
 )
-# A client other than Kafka's can duplicate records by itself; readers of a failure must know that.
-DOUBLED = (
-    "Where the client is librdkafka a doubled record can be its own doing: librdkafka 4953, kip/found.md; that is not"
-    " told apart here."
+DUPLICATES_BY_CLIENT = (
+    "librdkafka can duplicate records by itself (librdkafka 4953, kip/found.md), which can't be distinguished here."
 )
 
 
 @dataclass(frozen=True)
-class Reason:
+class ExitReason:
     """Reason why a run does not end with 0.
 
     Attributes:
@@ -40,7 +38,7 @@ class Reason:
         text: what was observed.
     """
 
-    word: Word
+    word: ReasonWord
     subject: str
     text: str
 
@@ -50,34 +48,34 @@ class Reason:
         return {"about": "judgement", "word": self.word, "subject": self.subject, "text": self.text}
 
 
-def exit_status(reasons: Sequence[Reason]) -> int:
+def exit_status(reasons: Sequence[ExitReason]) -> int:
     """Return 0 without a reason, 1 if something failed, else 2."""
     return min((STATUSES[reason.word] for reason in reasons), default=0)
 
 
-def conclude(reasons: Sequence[Reason], sentences: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def conclude(reasons: Sequence[ExitReason], sentences: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """Return the conclusion of a result: ``exit_status``, and ``verdicts`` that begin with the reasons for it."""
     first = [reason.sentence for reason in sorted(reasons, key=lambda one: STATUSES[one.word])]
     return {"exit_status": exit_status(reasons), "verdicts": [*first, *(dict(one) for one in sentences)]}
 
 
-def of_run(result: Mapping[str, Any]) -> list[Reason]:
+def run_reasons(result: Mapping[str, Any]) -> list[ExitReason]:
     """Return the reasons against a result of ``rackgate bench run``, from its numbers and its manifest."""
     found = list(_end_to_end(result["end_to_end"]))
     for cell in result["cells"]:
         found += _of_cell(cell)
     if result["outage"]:
         outage, arms = result["outage"], result["manifest"]["scenario"]["arms"]
-        found += _of_outage(f"rack {outage['rack']} away", outage, arms)
+        found += _of_outage(f"rack {outage['rack']} unavailable", outage, arms)
     return found
 
 
-def of_outages(result: Mapping[str, Any]) -> list[Reason]:
+def outage_reasons(result: Mapping[str, Any]) -> list[ExitReason]:
     """Return the reasons against a result of ``rackgate bench outages``, from its numbers and its manifest."""
     found = list(_end_to_end(result["end_to_end"]))
     for lab in result["labs"]:
         for one in lab["outages"]:
-            rack, how = one["numbers"]["rack"], FAULT_WORDS[one["fault"]]
+            rack, how = one["numbers"]["rack"], FAULT_LABELS[one["fault"]]
             where = f"{lab['topology']}, outage {one['number']}, rack {rack} {how}"
             found += _of_outage(where, one["numbers"], result["manifest"]["plan"]["arms"])
     for destroyed in result["destructions"]:
@@ -85,31 +83,31 @@ def of_outages(result: Mapping[str, Any]) -> list[Reason]:
     return found
 
 
-def _end_to_end(numbers: Mapping[str, Any]) -> Iterator[Reason]:
+def _end_to_end(numbers: Mapping[str, Any]) -> Iterator[ExitReason]:
     subject, kinds = "records read back", numbers["kinds"]
     wrong = [kind for kind in KINDS if kinds[kind]["count"]]
     if wrong:
-        counts = ", ".join(f"{kinds[kind]['count']:,} {KIND_WORDS[kind]}" for kind in wrong)
+        counts = ", ".join(f"{kinds[kind]['count']:,} {KIND_LABELS[kind]}" for kind in wrong)
         examples = [example for kind in wrong for example in kinds[kind]["examples"]][:1]
         text = (
             f"{counts} of {numbers['acked']:,} acknowledged records{''.join(f', such as {one}' for one in examples)}."
         )
-        yield Reason("failed", subject, f"{text} {DOUBLED}" if "duplicated" in wrong else text)
+        yield ExitReason("failed", subject, f"{text} {DUPLICATES_BY_CLIENT}" if "duplicated" in wrong else text)
     if not numbers["acked"]:
-        yield Reason("unknown", subject, "Nothing was acknowledged, so nothing was checked.")
+        yield ExitReason("unknown", subject, "Nothing was acknowledged, so nothing was checked.")
     if unread := numbers.get("unread", 0):
         text = f"{unread:,} acknowledged records could not be read back, since the run was interrupted."
-        yield Reason("unknown", subject, text)
+        yield ExitReason("unknown", subject, text)
 
 
-def _of_cell(cell: Mapping[str, Any]) -> Iterator[Reason]:
+def _of_cell(cell: Mapping[str, Any]) -> Iterator[ExitReason]:
     """Check that in every lab the cell's arms did what the gate should do in its state, before and after the blocks."""
     seen = cell["seen"]
     # results of earlier versions have no row for each lab, only that of the last lab
     labs = cell.get("refusals") or [seen]
     where = f"cell {cell['cell']}"
     if any("refused" not in one for one in labs):
-        yield Reason("unknown", where, "Nobody asked which arms refuse.")
+        yield ExitReason("unknown", where, "The arms were not probed for refusals.")
         return
     isr = _isr(len(seen["isr"]), seen["isr_racks"])
     for arm in cell["arms"]:
@@ -117,33 +115,33 @@ def _of_cell(cell: Mapping[str, Any]) -> Iterator[Reason]:
         expected = {arm["arm"] in one["expected_to_refuse"] for one in labs}
         did = {arm["arm"] in one[when] for one in labs for when in ("refused", "refused_after") if when in one}
         # in results of earlier versions an arm whose records all timed out is refused, too
-        refused = arm["refused"] and arm["refused_with"] in REFUSALS | REFUSAL_CODES
+        refused = arm["refused"] and arm["refused_with"] in REFUSALS
         # an arm whose whole load was refused counts as refused, whatever its probes got
         did |= {True} if refused and arm["intended"] else set()
         if False in did and True in expected:
-            yield Reason("failed", subject, f"Went on, and was to be refused: {isr}.")
+            yield ExitReason("failed", subject, f"Accepted records, but should refuse them: {isr}.")
         if True in did and False in expected:
-            yield Reason("failed", subject, f"Was refused, and was to go on: {isr}.")
+            yield ExitReason("failed", subject, f"Refused records, but should accept them: {isr}.")
         if not refused and not arm["acked"]:
             error = arm.get("error") or arm.get("refused_with")
-            yield Reason("unknown", subject, f"Nothing was acknowledged{f': {error}' if error else ''}.")
+            yield ExitReason("unknown", subject, f"Nothing was acknowledged{f': {error}' if error else ''}.")
 
 
-def _of_outage(where: str, outage: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Iterator[Reason]:
+def _of_outage(where: str, outage: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Iterator[ExitReason]:
     """Check that the topics did during a rack's outage what the gate should do with the observed ISRs."""
     if not outage["proved"]:
-        yield Reason("unknown", where, "The fault was not proved to have taken hold and lasted.")
+        yield ExitReason("unknown", where, "The fault was not proved to have taken effect and lasted.")
         return
-    asked = {arm["id"]: arm for arm in arms}
+    by_id = {arm["id"]: arm for arm in arms}
     for topic in outage["topics"]:
-        own, replicas = asked[topic["arm"]], len(topic["replicas"])
+        own, replicas = by_id[topic["arm"]], len(topic["replicas"])
         limits = gate.limits(own["min_insync_replicas"], own["min_insync_racks"], replicas)
         yield from _of_topic(f"{where}: {topic['label']} ({topic['topic']})", topic, outage, limits)
 
 
 def _of_topic(
     subject: str, topic: Mapping[str, Any], outage: Mapping[str, Any], limits: gate.Limits
-) -> Iterator[Reason]:
+) -> Iterator[ExitReason]:
     answers = [
         gate.Answer(len(one["isr"]), frozenset(one["racks"]), limits.replicas, limits.racks) for one in _settled(topic)
     ]
@@ -152,20 +150,18 @@ def _of_topic(
     most = max((len(answer.racks) for answer in answers), default=None)
     if most is not None and most < limits.racks and limits.racks > 1 and acked:
         text = f"Acknowledged {acked:,} record{_s(acked)} while its ISR was in {most} of {limits.racks} racks."
-        yield Reason("failed", subject, text)
+        yield ExitReason("failed", subject, text)
     elif (leaked := _leaked(topic, outage, limits)) is not None:
-        yield Reason("failed", subject, leaked)
+        yield ExitReason("failed", subject, leaked)
     elif not topic.get("acked", 0):
-        yield Reason("unknown", subject, "Nothing was acknowledged, before and after the outage either.")
+        yield ExitReason("unknown", subject, "Nothing was acknowledged, not even before and after the outage.")
     elif topic["behaviour"] == UNKNOWN:
-        yield Reason("unknown", subject, f"What it did is not known: {_contrary(topic)}.")
+        yield ExitReason("unknown", subject, f"Its behaviour is unknown: {_contrary(topic)}.")
     elif len({answer.passes for answer in answers}) != 1:
-        yield Reason(
-            "unknown", subject, "What it was to do is not known: its ISR was enough at times and not at others."
-        )
+        yield ExitReason("unknown", subject, "Its expected behaviour is unknown: its ISR was sufficient only at times.")
     elif (first := answers[0]).passes is (topic["behaviour"] == REFUSED):
-        did = "Was refused, and was to go on" if first.passes else "Went on, and was to be refused"
-        yield Reason(
+        did = "Refused records, but should accept them" if first.passes else "Accepted records, but should refuse them"
+        yield ExitReason(
             "failed", subject, f"{did}: {_isr(first.replicas, first.racks)}; M={limits.replicas}, R={limits.racks}."
         )
     # an unknown behaviour and a topic without any ack are reported above
@@ -173,19 +169,21 @@ def _of_topic(
         yield _of_silence(subject, topic, outage, limits)
 
 
-def _of_silence(subject: str, topic: Mapping[str, Any], outage: Mapping[str, Any], limits: gate.Limits) -> Reason:
+def _of_silence(subject: str, topic: Mapping[str, Any], outage: Mapping[str, Any], limits: gate.Limits) -> ExitReason:
     """Return the reason for a topic whose load got no acknowledgement after the heal began.
 
     The topic failed if it had to acknowledge: the rack is back, the ISR is sufficient from then on, and the load went
     on for at least the settling time of an outage. Otherwise the outcome is unknown.
     """
-    told = "Nothing was acknowledged after the heal"
+    silence = "Nothing was acknowledged after the heal"
     if topic["probe"]["acked_after_heal"]:
-        return Reason("unknown", subject, f"{told} but records of the probe.")
+        return ExitReason("unknown", subject, f"{silence} except records of the probe.")
     if outage["heal_s"] is None or outage["healed_s"] is None:
-        return Reason("unknown", subject, f"{told}, which was not proved.")
+        return ExitReason("unknown", subject, f"{silence}, which was not proved.")
     if topic.get("back_after_s") is None:
-        return Reason("unknown", subject, f"{told}, and rack {outage['rack']} was not seen to come back to its ISR.")
+        return ExitReason(
+            "unknown", subject, f"{silence}, and rack {outage['rack']} was not observed in its ISR again."
+        )
     enough_s: float | None = None
     for one in topic["isr"]:
         answer = gate.Answer(len(one["isr"]), frozenset(one["racks"]), limits.replicas, limits.racks)
@@ -193,9 +191,11 @@ def _of_silence(subject: str, topic: Mapping[str, Any], outage: Mapping[str, Any
             enough_s = (one["at_s"] if enough_s is None else enough_s) if answer.passes else None
     back_s = outage["heal_s"] + topic["back_after_s"]
     if enough_s is None or max(back_s, enough_s) + outage.get("settle_s", 0.0) > outage["length_s"]:
-        return Reason("unknown", subject, f"{told}, and its ISR was not enough again long before the load ended.")
-    text = f"{told}, though rack {outage['rack']} was back in its ISR after {topic['back_after_s']:.1f} s."
-    return Reason("failed", subject, text)
+        return ExitReason(
+            "unknown", subject, f"{silence}, and its ISR was not sufficient long enough before the load ended."
+        )
+    text = f"{silence}, although rack {outage['rack']} was back in its ISR after {topic['back_after_s']:.1f} s."
+    return ExitReason("failed", subject, text)
 
 
 def _leaked(topic: Mapping[str, Any], outage: Mapping[str, Any], limits: gate.Limits) -> str | None:
@@ -213,8 +213,8 @@ def _leaked(topic: Mapping[str, Any], outage: Mapping[str, Any], limits: gate.Li
     if most >= limits.racks or not acked:
         return None
     return (
-        f"Acknowledged {acked:,} record{_s(acked)} without rack {outage['rack']}, when it was gone and before it came"
-        f" back, and every ISR without it was in {most} of {limits.racks} racks at most."
+        f"Acknowledged {acked:,} record{_s(acked)} without rack {outage['rack']} while it was unavailable, and"
+        f" every ISR without it was in at most {most} of {limits.racks} racks."
     )
 
 
@@ -235,7 +235,7 @@ def _settled(topic: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _contrary(topic: Mapping[str, Any]) -> str:
     """Return why the behaviour of a topic is unknown."""
     if topic["window_s"] is None:
-        return "the rack was not seen to leave its ISR in time"
+        return "the rack was not observed to leave its ISR in time"
     probe = topic["probe"]
     return (
         f"in the settled outage {topic.get('settled_acked', 0):,} of {topic.get('settled_intended', 0):,} records were"
@@ -251,22 +251,22 @@ def _s(number: int) -> str:
     return "" if number == 1 else "s"
 
 
-def _of_destroyed(one: Mapping[str, Any]) -> Iterator[Reason]:
+def _of_destroyed(one: Mapping[str, Any]) -> Iterator[ExitReason]:
     """Check that arms with R above 1 kept the records that they had acknowledged."""
-    where = f"rack {one['destroyed']} destroyed while rack {one['away']} was {FAULT_WORDS[one['way']]}"
+    where = f"rack {one['destroyed']} destroyed while rack {one['away']} was {FAULT_LABELS[one['way']]}"
     kept = False
     for row in one["topics"]:
         subject = f"{where}: {row['label']}"
         if row["min_insync_racks"] == 1:
             continue
         if row["unknown"]:
-            yield Reason("unknown", subject, f"What is lost is not known: {row['unknown']}.")
+            yield ExitReason("unknown", subject, f"The number of lost records is unknown: {row['unknown']}.")
         elif row["lost"]:
-            text = f"{row['lost']:,} of {row['acked']:,} acknowledged records are lost, and it promises them."
-            yield Reason("failed", subject, text)
+            text = f"{row['lost']:,} of {row['acked']:,} acknowledged records are lost, contrary to R."
+            yield ExitReason("failed", subject, text)
         else:
             kept = True
     # without a loss it is possible that nothing was destroyed
     if kept and not any(row["lost"] for row in one["topics"] if row["min_insync_racks"] == 1):
-        text = "No arm with R=1 lost anything, so nothing shows that the rack's records were gone."
-        yield Reason("unknown", where, text)
+        text = "No arm with R=1 lost records, so it is not proved that the rack's records were destroyed."
+        yield ExitReason("unknown", where, text)

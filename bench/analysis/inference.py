@@ -40,12 +40,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from bench.plan.verdict_rules import FEWEST_BLOCKS, Rules, Tails
+from bench.plan.verdict_rules import FEWEST_BLOCKS, SignificanceLevels, VerdictRules
 from pyhooks.core.statistics import Interval, Word, student_t_quantile, student_t_tail
 
 Floats = npt.NDArray[np.float64]
 # Why a comparison has its verdict; ``decided`` for every verdict but ``undecided``.
-Reason = Literal[
+VerdictReason = Literal[
     "decided",
     "noise",
     "mean",
@@ -124,7 +124,7 @@ def _picks(size: int, resamples: int, seed: int) -> npt.NDArray[np.int64]:
     return np.random.default_rng(seed).integers(0, size, size=(resamples, size))
 
 
-def effect(logs: Sequence[float] | Floats, rules: Rules, seed: int) -> Effect:
+def estimate_effect(logs: Sequence[float] | Floats, rules: VerdictRules, seed: int) -> Effect:
     """Estimate the log-ratio of two arms from the log-ratios of blocks.
 
     Args:
@@ -176,7 +176,7 @@ class Decision:
     p_different: float
 
 
-def decide(effects: Sequence[Effect | None], bands: Sequence[float], rules: Rules) -> list[Decision]:
+def decide(effects: Sequence[Effect | None], bands: Sequence[float], rules: VerdictRules) -> list[Decision]:
     """Return the verdicts of a whole family.
 
     Args:
@@ -200,7 +200,7 @@ def decide(effects: Sequence[Effect | None], bands: Sequence[float], rules: Rule
     return found
 
 
-def alone(one: Effect, band: float, rules: Rules) -> Word:
+def control_verdict(one: Effect, band: float, rules: VerdictRules) -> Word:
     """Return the verdict of a control, tested without correction as if it were the only comparison of the run."""
     if one.against_different(band) <= rules.control_tails.equivalent:
         return "equivalent"
@@ -219,7 +219,7 @@ def _distance(tail: float, power: float, freedom: int) -> float:
     return critical * (1.0 - 1.0 / (4 * freedom)) + NormalDist().inv_cdf(power) * spread
 
 
-def detectable_ratio(error: float, freedom: int, tails: Tails, power: float) -> float:
+def detectable_ratio(error: float, freedom: int, tails: SignificanceLevels, power: float) -> float:
     """Return the smallest ratio above 1 that the test would have distinguished from 1.
 
     If this were the true ratio, and the blocks as noisy as they are, "not slower" would be rejected with probability
@@ -235,13 +235,13 @@ def detectable_ratio(error: float, freedom: int, tails: Tails, power: float) -> 
     return math.exp(error * _distance(tails.different, power, freedom))
 
 
-def provable_band(error: float, freedom: int, tails: Tails, power: float) -> float:
+def provable_band(error: float, freedom: int, tails: SignificanceLevels, power: float) -> float:
     """Return the narrowest band in which two arms of ratio 1 are found equivalent with probability ``power``."""
     # Both one-sided tests must reject, so each may miss half as often.
     return math.expm1(error * _distance(tails.equivalent, (1.0 + power) / 2, freedom))
 
 
-def blocks_needed(spread: float, band: float, tails: Tails, rules: Rules) -> int:
+def blocks_needed(spread: float, band: float, tails: SignificanceLevels, rules: VerdictRules) -> int:
     """Return how many blocks are needed to find two arms of ratio 1 equivalent with probability ``rules.power``.
 
     Args:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.analysis.availability import REFUSAL_CODES, REFUSALS
-from bench.analysis.comparisons import COMPARED, Measured, compare, family_size, quantile_name
-from bench.analysis.quantiles import Counts, Key, Wanted, counted, exact, pooled
+from bench.analysis.availability import REFUSALS
+from bench.analysis.comparisons import COMPARED, CellMeasurements, compare, family_size, quantile_name
+from bench.analysis.quantiles import BinCounts, Key, QuantileQuery, count_bins, exact_quantiles, pool_counts
 from bench.load.spark_load import SCHEMA, outcome_counts
-from bench.plan.scenario import Arm, Cell, LatencyPlan, Scenario
+from bench.plan.scenario import BenchArm, BenchCell, LatencyPlan, Scenario
 from pyhooks.core import statistics
 from pyhooks.core.errors import RackgateError
 
@@ -93,7 +93,9 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def cells(raw: DataFrame, planned: Sequence[Cell], refusals: Mapping[Key, str] | None = None) -> list[dict[str, Any]]:
+def cells(
+    raw: DataFrame, planned: Sequence[BenchCell], refusals: Mapping[Key, str] | None = None
+) -> list[dict[str, Any]]:
     """Return the numbers of the latency phase for each cell; the verdicts of all cells form one family.
 
     Args:
@@ -116,7 +118,7 @@ def cells(raw: DataFrame, planned: Sequence[Cell], refusals: Mapping[Key, str] |
     outcomes = {(row["cell"], row["arm"]): row.asDict() for row in _outcomes(frame)}
     errors = _errors(frame) if any(row["acked"] == 0 for row in outcomes.values()) else {}
     sent, acked = frame.where("measured"), frame.where("outcome = 'acked'")
-    slots = counted(acked.where("kept"), "latency_ns", SLOT)
+    slots = count_bins(acked.where("kept"), "latency_ns", SLOT)
     found = {
         "latency": _quantiles(acked.where("kept"), "latency_ns", SLOT, slots, planned),
         "client": _quantiles(acked.where("measured"), "client_ns", ARM, None, planned),
@@ -135,12 +137,12 @@ def cells(raw: DataFrame, planned: Sequence[Cell], refusals: Mapping[Key, str] |
             own = {key[2]: one for key, one in slots.items() if key[:2] == (cell.id, arm_id) and key[2] >= 0}
             summary[arm_id]["curve"] = _curve(own, cell.scenario) if own else None
         summary = {arm.id: summary[arm.id] for arm in _arms(cell) if arm.id in summary}
-        run.append(Measured(cell, _rounds(cell, slots, found["latency"]), summary))
+        run.append(CellMeasurements(cell, _rounds(cell, slots, found["latency"]), summary))
     family = family_size(planned)
     return [_numbers(one, rows, family) for one, rows in zip(run, compare(run), strict=True)]
 
 
-def _numbers(one: Measured, rows: list[dict[str, Any]], family: int) -> dict[str, Any]:
+def _numbers(one: CellMeasurements, rows: list[dict[str, Any]], family: int) -> dict[str, Any]:
     plan = one.cell.scenario.latency
     names = [quantile_name(q) for q in COMPARED]
     return {
@@ -160,7 +162,7 @@ def _numbers(one: Measured, rows: list[dict[str, Any]], family: int) -> dict[str
     }
 
 
-def _arms(cell: Cell) -> tuple[Arm, ...]:
+def _arms(cell: BenchCell) -> tuple[BenchArm, ...]:
     return cell.scenario.latency_arms
 
 
@@ -170,7 +172,7 @@ def _worst(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
     return None if None in own else max(own, default=None)
 
 
-def _prepared(raw: DataFrame, planned: Sequence[Cell]) -> DataFrame:
+def _prepared(raw: DataFrame, planned: Sequence[BenchCell]) -> DataFrame:
     """Select the latency phase in nanoseconds; ``kept`` marks measured rows and warm-up rows after the opening."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
@@ -212,31 +214,31 @@ def _errors(frame: DataFrame) -> dict[Key, str]:
 
 
 def _quantiles(
-    frame: DataFrame, value: str, keys: Sequence[str], counts: dict[Key, Counts] | None, planned: Sequence[Cell]
+    frame: DataFrame, value: str, keys: Sequence[str], counts: dict[Key, BinCounts] | None, planned: Sequence[BenchCell]
 ) -> dict[Key, dict[float, float]]:
     """Return exact quantiles in ms by arm (cell, arm) and, if ``keys`` has the block, by slot (cell, arm, block)."""
-    groups = counted(frame, value, keys) if counts is None else counts
+    groups = count_bins(frame, value, keys) if counts is None else counts
     plans = {cell.id: cell.scenario.latency for cell in planned}
     by_arm: dict[Key, list[Key]] = {}
     for key in groups:
         if len(key) == len(ARM) or key[2] >= 0:
             by_arm.setdefault(key[:2], []).append(key)
-    asked: list[tuple[Key, Wanted]] = []
+    queries: list[tuple[Key, QuantileQuery]] = []
     for arm, own in by_arm.items():
-        together = pooled([groups[key] for key in own])
+        together = pool_counts([groups[key] for key in own])
         quantiles = {*plans[arm[0]].quantiles, *COMPARED, 1.0}
-        asked += [(arm, Wanted(tuple(own), together, quantile)) for quantile in sorted(quantiles)]
+        queries += [(arm, QuantileQuery(tuple(own), together, quantile)) for quantile in sorted(quantiles)]
     if len(keys) > len(ARM):
-        asked += [(key, Wanted((key,), one, quantile)) for key, one in groups.items() for quantile in COMPARED]
-    values = exact(frame, value, keys, [wanted for _, wanted in asked])
+        queries += [(key, QuantileQuery((key,), one, quantile)) for key, one in groups.items() for quantile in COMPARED]
+    values = exact_quantiles(frame, value, keys, [wanted for _, wanted in queries])
     found: dict[Key, dict[float, float]] = {}
-    for (key, wanted), number in zip(asked, values, strict=True):
+    for (key, wanted), number in zip(queries, values, strict=True):
         found.setdefault(key, {})[wanted.quantile] = number / NS_PER_MS
     return found
 
 
 def _rounds(
-    cell: Cell, slots: Mapping[Key, Counts], found: Mapping[Key, Mapping[float, float]]
+    cell: BenchCell, slots: Mapping[Key, BinCounts], found: Mapping[Key, Mapping[float, float]]
 ) -> list[dict[str, Any]]:
     return [
         {
@@ -251,13 +253,13 @@ def _rounds(
 
 
 def _arm(
-    cell: Cell, arm: Arm, counts: Mapping[str, Any], found: Mapping[str, Any], error: str | None
+    cell: BenchCell, arm: BenchArm, counts: Mapping[str, Any], found: Mapping[str, Any], error: str | None
 ) -> dict[str, Any]:
     plan, key = cell.scenario.latency, (cell.id, arm.id)
     highest = statistics.highest_quantile(counts["acked"], plan.min_beyond)
     latencies, late = found["latency"].get(key, {}), found["late"][key]
     # Only a gate's error is a refusal; records that all timed out are not known to have been refused.
-    refused = counts["acked"] == 0 and error in REFUSALS | REFUSAL_CODES
+    refused = counts["acked"] == 0 and error in REFUSALS
 
     def allowed(values: Mapping[float, float]) -> dict[str, float | None]:
         return {quantile_name(q): values.get(q) if q <= highest + 1e-12 else None for q in plan.quantiles}
@@ -280,7 +282,7 @@ def _arm(
     }
 
 
-def _refusing(cell: Cell, arm: Arm, why: str) -> dict[str, Any]:
+def _refusing(cell: BenchCell, arm: BenchArm, why: str) -> dict[str, Any]:
     """Return the entry of an arm that got no load, because a probe showed that it refuses records."""
     names = [quantile_name(q) for q in cell.scenario.latency.quantiles]
     return {
@@ -300,7 +302,7 @@ def _refusing(cell: Cell, arm: Arm, why: str) -> dict[str, Any]:
     }
 
 
-def _curve(blocks: Mapping[int, Counts], scenario: Scenario) -> dict[str, Any]:
+def _curve(blocks: Mapping[int, BinCounts], scenario: Scenario) -> dict[str, Any]:
     """Return a percentile curve with its interval, from the blocks' counts in bins of 0.1 %."""
     plan: LatencyPlan = scenario.latency
     bins = np.unique(np.concatenate([one.bins for one in blocks.values()]))

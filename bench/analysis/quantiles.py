@@ -34,7 +34,7 @@ def bin_of(value: str) -> Column:
 
 
 @dataclass(frozen=True)
-class Counts:
+class BinCounts:
     """Number of observations in each bin.
 
     Attributes:
@@ -64,7 +64,7 @@ def ranks(quantile: float, total: int) -> tuple[int, int, float]:
     return low, min(low + 1, total - 1), position - low
 
 
-def counted(frame: DataFrame, value: str, keys: Sequence[str]) -> dict[Key, Counts]:
+def count_bins(frame: DataFrame, value: str, keys: Sequence[str]) -> dict[Key, BinCounts]:
     """Count the observations of each group by bin (first pass).
 
     Args:
@@ -75,19 +75,19 @@ def counted(frame: DataFrame, value: str, keys: Sequence[str]) -> dict[Key, Coun
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     table = frame.groupBy(*keys, bin_of(value).alias("bin")).agg(F.count("*").alias("n")).toArrow()
-    return {key: Counts(bins, counts) for key, bins, counts in _grouped(table, keys, "bin", "n")}
+    return {key: BinCounts(bins, counts) for key, bins, counts in _grouped(table, keys, "bin", "n")}
 
 
-def pooled(groups: Sequence[Counts]) -> Counts:
+def pool_counts(groups: Sequence[BinCounts]) -> BinCounts:
     """Return the counts of several groups together."""
     bins, at = np.unique(np.concatenate([one.bins for one in groups]), return_inverse=True)
     counts = np.zeros(bins.size, dtype=np.int64)
     np.add.at(counts, at, np.concatenate([one.counts for one in groups]))
-    return Counts(bins, counts)
+    return BinCounts(bins, counts)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class QuantileQuery:
     """Quantile to compute.
 
     Attributes:
@@ -97,15 +97,15 @@ class Wanted:
     """
 
     groups: tuple[Key, ...]
-    counts: Counts
+    counts: BinCounts
     quantile: float
 
 
-def exact(frame: DataFrame, value: str, keys: Sequence[str], wanted: Sequence[Wanted]) -> list[float]:
+def exact_quantiles(frame: DataFrame, value: str, keys: Sequence[str], wanted: Sequence[QuantileQuery]) -> list[float]:
     """Return the wanted quantiles, in nanoseconds and in their order (second pass).
 
     Args:
-        frame: the same observations as for ``counted``.
+        frame: the same observations as for ``count_bins``.
         value: the same column.
         keys: the same keys.
         wanted: quantiles of groups that are not empty.
@@ -121,7 +121,7 @@ def exact(frame: DataFrame, value: str, keys: Sequence[str], wanted: Sequence[Wa
     return found
 
 
-def _bins(wanted: Sequence[Wanted]) -> list[Key]:
+def _bins(wanted: Sequence[QuantileQuery]) -> list[Key]:
     """Return the bins to read, each as its group's key and the bin."""
     found: set[Key] = set()
     for one in wanted:
@@ -148,7 +148,7 @@ def _picked(frame: DataFrame, value: str, keys: Sequence[str], bins: list[Key]) 
     return {key: (values, counts) for key, values, counts in _grouped(table, names, "value", "n")}
 
 
-def _at_rank(picked: dict[Key, tuple[Ints, Ints]], one: Wanted, rank: int) -> float:
+def _at_rank(picked: dict[Key, tuple[Ints, Ints]], one: QuantileQuery, rank: int) -> float:
     bin_, inside = one.counts.place(rank)
     parts = [picked[*group, bin_] for group in one.groups if (*group, bin_) in picked]
     values = np.concatenate([part[0] for part in parts])

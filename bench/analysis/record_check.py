@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 EXAMPLES = 5
 # Kinds of defects and their display names.
-KIND_WORDS = {
+KIND_LABELS = {
     "lost": "lost",
     "duplicated": "duplicated",
     "invented": "invented",
     "out_of_order": "out of order",
     "moved": "at another offset than acknowledged",
 }
-KINDS = tuple(KIND_WORDS)
+KINDS = tuple(KIND_LABELS)
 
 
 def read_back(
@@ -46,7 +46,7 @@ def read_back(
     )
 
 
-def check(raw: DataFrame, log: DataFrame, run_id: str) -> dict[str, Any]:
+def check_records(raw: DataFrame, log: DataFrame, run_id: str) -> dict[str, Any]:
     """Compare the acknowledged records with the contents of the topics.
 
     Args:
@@ -154,7 +154,7 @@ def _per_topic(judged: DataFrame, disordered: DataFrame, log: DataFrame, ours: D
     ]
 
 
-def together(found: Sequence[Mapping[str, Any]], run_id: str) -> dict[str, Any]:
+def merge_checks(found: Sequence[Mapping[str, Any]], run_id: str) -> dict[str, Any]:
     """Merge several checks of one run, of different topics or times; counts add up."""
     topics: dict[str, dict[str, Any]] = {}
     for one in found:

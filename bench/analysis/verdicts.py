@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.analysis.availability import REFUSED
-from bench.analysis.record_check import KIND_WORDS, KINDS
+from bench.analysis.record_check import KIND_LABELS, KINDS
 
 
 def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -17,13 +17,13 @@ def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
     """
     many = len(result["cells"]) > 1
     return [
-        *(outage(result["outage"]) if result["outage"] else []),
-        *(row for cell in result["cells"] for row in latency(cell, named=many)),
-        *end_to_end(result["end_to_end"]),
+        *(outage_verdicts(result["outage"]) if result["outage"] else []),
+        *(row for cell in result["cells"] for row in latency_verdicts(cell, named=many)),
+        *record_verdicts(result["end_to_end"]),
     ]
 
 
-def latency(numbers: Mapping[str, Any], *, named: bool = False) -> list[dict[str, str]]:
+def latency_verdicts(numbers: Mapping[str, Any], *, named: bool = False) -> list[dict[str, str]]:
     """Return one sentence for each candidate and judged percentile of a cell.
 
     Args:
@@ -54,42 +54,41 @@ def _latency_text(
     row: Mapping[str, Any], control: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]], confidence: float
 ) -> str:
     if row["reason"] == "refused":
-        told = [f"{_label(arms, arm)} ({arms[arm]['refused_with']})" for arm in row["refused"]]
-        return f"Records are refused by {' and '.join(told)}, so there is no latency to compare."
+        refusals = [f"{_label(arms, arm)} ({arms[arm]['refused_with']})" for arm in row["refused"]]
+        return f"No latency to compare: records of {' and '.join(refusals)} are refused."
     if row["reason"] == "not acknowledged":
-        return f"{row['not_acked']:,} measured records were not acknowledged, so the percentiles do not compare."
+        return f"{row['not_acked']:,} measured records were not acknowledged, so the percentiles are not comparable."
     if row["reason"] == "missing":
         return "A block lacks one of its arms."
     band = f"±{row['band']:.0%}"
     if row["ratio"] is None:
-        return f"{row['blocks']} blocks, {row['min_blocks']} are asked for."
-    text = f"Ratio {spread(row['ratio'])} ({confidence:.0%} interval over {row['blocks']} blocks), band {band}. "
+        return f"{row['blocks']} blocks; at least {row['min_blocks']} are required."
+    text = f"Ratio {interval_text(row['ratio'])} ({confidence:.0%} interval over {row['blocks']} blocks), band {band}. "
     if row["reason"] != "control":
-        text += f"A ratio of {ratio(row['detectable_ratio'])} would have been told from 1. "
+        text += f"Smallest detectable ratio: {ratio_text(row['detectable_ratio'])}. "
     if row["reason"] == "few records":
-        return f"{text}Nothing is decided: a block has too few records for this percentile."
+        return f"{text}Undecided: a block has too few records for this percentile."
     if row["reason"] == "few blocks":
-        return f"{text}Nothing is decided: {row['min_blocks']} blocks are asked for."
+        return f"{text}Undecided: {row['min_blocks']} blocks are required."
     if control["ratio"] is None:
-        return f"{text}Nothing is decided, because the control has no numbers."
-    same = f"two equal arms came out at {spread(control['ratio'])}"
+        return f"{text}Undecided: the control has no ratio."
+    same = f"ratio of two equal arms {interval_text(control['ratio'])}"
     if row["reason"] == "control":
         failed = f"{same}, {_of_control(control, band)}"
-        return f"{text}Nothing is decided, and no ratio would have been, because the control failed: {failed}."
+        return f"{text}Undecided: the control failed: {failed}."
     if row["reason"] == "pacer":
         return (
-            f"{text}Nothing is decided: {row['late_share']:.0%} of the latency is the pacer's own lateness, which all"
-            " arms share and which would hide a difference."
+            f"{text}Undecided: {row['late_share']:.0%} of the latency is the pacer's own lateness, which all"
+            " arms share and which could hide a difference."
         )
     if row["reason"] == "mean":
         return (
-            f"{text}Nothing is decided: the plain mean of all blocks, {ratio(row['mean_ratio'])}, lies outside of the"
-            f" band; control: {same}."
+            f"{text}Undecided: the plain mean of all blocks, {ratio_text(row['mean_ratio'])}, lies outside the band;"
+            f" control: {same}."
         )
     if row["reason"] == "noise":
-        return (
-            f"{text}Too noisy for a word: equal arms would need about {row['blocks_needed']:,} blocks; control: {same}."
-        )
+        needed = f"equal arms would need about {row['blocks_needed']:,} blocks"
+        return f"{text}Undecided because of noise: {needed}; control: {same}."
     return f"{text}Control: {same}."
 
 
@@ -97,29 +96,29 @@ def _of_control(control: Mapping[str, Any], band: str) -> str:
     """Return why a control failed."""
     if control["reason"] == "noise":
         needed = control["blocks_needed"]
-        return f"not shown to be within {band}; at this noise equal arms would need about {needed:,} blocks for that"
+        return f"not shown to lie within {band}; with this noise equal arms would need about {needed:,} blocks"
     if control["reason"] == "decided":
         return f"{control['word']} than itself"
     return f"{control['reason']}"
 
 
-def spread(interval: Mapping[str, float]) -> str:
+def interval_text(interval: Mapping[str, float]) -> str:
     """Format an interval, such as ``1.010 (0.980 to 1.043)``."""
-    return f"{ratio(interval['point'])} ({ratio(interval['low'])} to {ratio(interval['high'])})"
+    return f"{ratio_text(interval['point'])} ({ratio_text(interval['low'])} to {ratio_text(interval['high'])})"
 
 
-def ratio(value: float) -> str:
+def ratio_text(value: float) -> str:
     """Format a ratio: three digits, but three decimals near 1, so that a detectable difference does not read 1."""
     return f"{value:.3f}" if 0.5 < value < 2 else f"{value:.3g}"
 
 
-def outage(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
+def outage_verdicts(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return one sentence for each topic."""
     return [
         {
             "about": "outage",
             "word": topic["behaviour"],
-            "subject": f"{topic['label']} ({topic['topic']}), rack {numbers['rack']} away",
+            "subject": f"{topic['label']} ({topic['topic']}), rack {numbers['rack']} unavailable",
             "text": _outage_text(topic, numbers),
         }
         for topic in numbers["topics"]
@@ -128,9 +127,9 @@ def outage(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def _outage_text(topic: Mapping[str, Any], numbers: Mapping[str, Any]) -> str:
     if not numbers["proved"]:
-        return "The fault was not proved to have taken hold, so nothing is said."
+        return "The fault was not proved to have taken effect, so there is no verdict."
     if topic["window_s"] is None:
-        return f"Rack {numbers['rack']} was not seen to leave the ISR in time."
+        return f"Rack {numbers['rack']} was not observed to leave the ISR in time."
     probe = topic["probe"]
     length_s = topic["window_s"][1] - topic["window_s"][0]
     counts = f"{topic['settled_acked']:,} of {topic['settled_intended']:,} records"
@@ -149,21 +148,21 @@ def _outage_text(topic: Mapping[str, Any], numbers: Mapping[str, Any]) -> str:
             text += "; no ack after the heal began"
         if leaked := topic["acked_without_rack"]:
             one = leaked == 1
-            text += f"; yet {leaked:,} record{'' if one else 's'} that waited when the rack left the"
-            text += f" ISR {'was' if one else 'were'} acknowledged while it was away"
+            text += f"; {leaked:,} record{'' if one else 's'} that waited when the rack left the"
+            text += f" ISR {'was' if one else 'were'} acknowledged while it was unavailable"
     return text + "."
 
 
-def end_to_end(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
+def record_verdicts(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return one sentence for the comparison of acknowledged records with the topics."""
     kinds = numbers["kinds"]
-    wrong = [f"{kinds[kind]['count']:,} {KIND_WORDS[kind]}" for kind in KINDS if kinds[kind]["count"]]
+    wrong = [f"{kinds[kind]['count']:,} {KIND_LABELS[kind]}" for kind in KINDS if kinds[kind]["count"]]
     subject = f"{numbers['acked']:,} acknowledged records read back"
     if wrong:
         return [_end("broken", subject, f"{', '.join(wrong)}.")]
     if numbers["acked"] == 0:
         return [_end("unknown", subject, "Nothing was acknowledged, so nothing was checked.")]
-    none = ", ".join(KIND_WORDS[kind] for kind in KINDS)
+    none = ", ".join(KIND_LABELS[kind] for kind in KINDS)
     unread = numbers.get("unread", 0)
     rest = f" {unread:,} more could not be read back, since the run was interrupted." if unread else ""
     return [_end("whole", subject, f"None {none}.{rest}")]

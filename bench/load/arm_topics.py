@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from bench.plan.scenario import Arm, Cell
+from bench.plan.scenario import BenchArm, BenchCell
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import topics
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
-from pyhooks.kafka.topics import TopicSpec
+from pyhooks.kafka.topics import State, TopicSpec
 from pyhooks.workload import requirement_changes
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ POLL_S = 0.05
 DELETE_S = 10.0
 
 
-def spec(arm: Arm) -> TopicSpec:
+def arm_topic(arm: BenchArm) -> TopicSpec:
     """Return the topic of an arm in the outage phase.
 
     ``min.insync.racks`` keeps its default if the arm does not use it, so that the topic is equal to one on an unpatched
@@ -34,42 +34,70 @@ def spec(arm: Arm) -> TopicSpec:
     return TopicSpec(arm.topic, tuple(arm.replicas), config)
 
 
-def of_cell(cell: Cell, session: int, prefix: str = "") -> list[TopicSpec]:
+def cell_topics(cell: BenchCell, session: int, prefix: str = "") -> list[TopicSpec]:
     """Return the topics of a cell, as many as there are arms; their requirements are set before each block."""
     names = [f"{prefix}{cell.id}-{session}-t{number}" for number in range(1, len(cell.scenario.latency_arms) + 1)]
     return [TopicSpec(name, cell.replicas, {}) for name in names]
 
 
-def require(client: AdminClient, on: Mapping[str, str], arms: Sequence[Arm], known: dict[str, Requirement]) -> float:
-    """Give topics the settings of arms, and wait until the live brokers apply them.
+class BenchTopics:
+    """Topics of the benchmark on one cluster.
 
     Args:
         client: admin client, see ``pyhooks.kafka.topics.admin``.
-        on: arm id to topic.
-        arms: all arms of ``on``.
-        known: requirements in force on topics, updated by the call; topics with the right ones are not altered.
-
-    Returns:
-        Duration in seconds.
-
-    Raises:
-        RackgateError: the cluster refuses, or a broker does not report the new values within ``IN_FORCE_S``.
+        announce: called with the names of topics before they are created.
     """
-    begun = time.monotonic()
-    wanted = {on[arm.id]: Requirement(arm.min_insync_replicas, arm.min_insync_racks) for arm in arms}
-    changed = {topic: value for topic, value in wanted.items() if known.get(topic) != value}
-    for topic, value in changed.items():
-        known.pop(topic, None)
-        topics.alter(client, topic, {MIN_INSYNC_REPLICAS: str(value.replicas), MIN_INSYNC_RACKS: str(value.racks)})
-    for topic, value in changed.items():
-        wait_for(
-            lambda topic=topic, value=value: requirement_changes.query_requirements(client, topic).all_report(value),  # type: ignore[misc]
-            what=f"the brokers of {topic} to go by {requirement_changes.requirement_text(value)}",
-            timeout_s=IN_FORCE_S,
-            interval_s=POLL_S,
-        )
-        known[topic] = value
-    return time.monotonic() - begun
+
+    def __init__(self, client: AdminClient, announce: Callable[[Sequence[str]], None] = lambda _names: None) -> None:
+        self._client = client
+        self._announce = announce
+        self._in_force: dict[str, Requirement] = {}
+
+    def create(self, specs: Sequence[TopicSpec]) -> None:
+        """Create topics."""
+        self._announce([spec.name for spec in specs])
+        topics.create(self._client, specs)
+
+    def apply_settings(self, on: Mapping[str, str], arms: Sequence[BenchArm]) -> float:
+        """Give topics the settings of arms, wait until the live brokers apply them, and return the seconds it took.
+
+        Args:
+            on: arm id to topic.
+            arms: all arms of ``on``.
+
+        Raises:
+            RackgateError: the cluster refuses, or a broker does not report the new values within ``IN_FORCE_S``.
+        """
+        begun = time.monotonic()
+        wanted = {on[arm.id]: Requirement(arm.min_insync_replicas, arm.min_insync_racks) for arm in arms}
+        changed = {topic: value for topic, value in wanted.items() if self._in_force.get(topic) != value}
+        for topic, value in changed.items():
+            self._in_force.pop(topic, None)
+            config = {MIN_INSYNC_REPLICAS: str(value.replicas), MIN_INSYNC_RACKS: str(value.racks)}
+            topics.alter(self._client, topic, config)
+        for topic, value in changed.items():
+            wait_for(
+                lambda topic=topic, value=value: requirement_changes.query_requirements(self._client, topic).all_report(
+                    value
+                ),  # type: ignore[misc]
+                what=f"the brokers of {topic} to go by {requirement_changes.requirement_text(value)}",
+                timeout_s=IN_FORCE_S,
+                interval_s=POLL_S,
+            )
+            self._in_force[topic] = value
+        return time.monotonic() - begun
+
+    def wait_isrs(self, names: Sequence[str], isr: Sequence[int]) -> None:
+        """Wait until each topic has this ISR."""
+        topics.wait_isrs(self._client, dict.fromkeys(names, frozenset(isr)))
+
+    def states(self, names: Sequence[str]) -> Mapping[str, State]:
+        """Return leader and ISR of each topic that the cluster reports."""
+        return topics.look(self._client, names)
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete topics; see ``delete``."""
+        delete(self._client, names)
 
 
 def delete(client: AdminClient, names: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """Clock differences between load hosts and the driver.
 
-A latency is measured on one host, from the intended time to the acknowledgement, so it needs no synchronised clocks.
+A latency is measured on one host, from the intended time to the acknowledgement, so synchronised clocks are not needed.
 But the tasks of a block begin at an agreed instant. Times are of Linux's monotonic clock, which counts from the start
 of a host; processes with the same boot id read the same clock. For every other host the difference to the driver's
 clock is measured with requests over a connection: half the fastest round trip bounds the error. If the driver can't be
@@ -22,20 +22,20 @@ from pathlib import Path
 from pyhooks.core.errors import RackgateError
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-QUESTIONS = 30
-PATIENCE_S = 3.0
+REQUESTS = 30
+TIMEOUT_S = 3.0
 NS_PER_MS = 1e6
-_ANSWER = struct.Struct(">q")
+_RESPONSE = struct.Struct(">q")
 
 
 @dataclass(frozen=True)
-class Reading:
+class ClockReading:
     """An executor's reading of its clock and of the driver's.
 
     Attributes:
         boot_id: identifies the clock of a host.
         at_ns: its own monotonic clock, read once.
-        ahead_ns: its clock minus the driver's; None if the driver did not answer.
+        ahead_ns: its clock minus the driver's; None if the driver did not respond.
         error_ns: bound of the error of ``ahead_ns``; None likewise.
     """
 
@@ -46,7 +46,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Clock:
+class ClockOffset:
     """Difference between a host's clock and the driver's.
 
     Attributes:
@@ -64,8 +64,8 @@ class Clock:
     @property
     def text(self) -> str:
         """Difference and error, for display."""
-        told = f"{self.ahead_ms:+.3g} ± {self.error_ms:.2g} ms"
-        return f"{told} (the same clock)" if self.same else told
+        offset = f"{self.ahead_ms:+.3g} ± {self.error_ms:.2g} ms"
+        return f"{offset} (same clock)" if self.same else offset
 
 
 def boot_id() -> str:
@@ -74,7 +74,7 @@ def boot_id() -> str:
 
 
 @contextmanager
-def answering(host: str) -> Iterator[tuple[str, int]]:
+def serving_clock(host: str) -> Iterator[tuple[str, int]]:
     """Serve this process's monotonic clock over TCP while the block runs; yield the address.
 
     Args:
@@ -85,24 +85,24 @@ def answering(host: str) -> Iterator[tuple[str, int]]:
     """
     host = _plain(host)
 
-    class Answers(socketserver.BaseRequestHandler):
+    class ClockHandler(socketserver.BaseRequestHandler):
         def handle(self) -> None:
-            self.request.settimeout(PATIENCE_S)
+            self.request.settimeout(TIMEOUT_S)
             try:
                 while self.request.recv(1):
-                    self.request.sendall(_ANSWER.pack(time.monotonic_ns()))
+                    self.request.sendall(_RESPONSE.pack(time.monotonic_ns()))
             except OSError:
                 return  # the client closed the connection or stopped sending
 
-    class Server(socketserver.ThreadingTCPServer):
+    class ClockServer(socketserver.ThreadingTCPServer):
         daemon_threads = True
 
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
         # a name may have addresses of both families; Spark then listens on IPv4
         family, *_, address = min(found, key=lambda one: one[0] != socket.AF_INET)
-        Server.address_family = family
-        server = Server(address, Answers)  # type: ignore[arg-type]  # typeshed knows addresses of IPv4 alone
+        ClockServer.address_family = family
+        server = ClockServer(address, ClockHandler)  # type: ignore[arg-type]  # typeshed knows addresses of IPv4 alone
     except (OSError, UnicodeError) as error:  # UnicodeError: a part of the name is empty or too long
         why = getattr(error, "strerror", error)
         raise RackgateError(
@@ -116,27 +116,27 @@ def answering(host: str) -> Iterator[tuple[str, int]]:
             yield host, int(server.server_address[1])
         finally:
             server.shutdown()
-            thread.join(timeout=PATIENCE_S)
+            thread.join(timeout=TIMEOUT_S)
 
 
-def read(address: tuple[str, int]) -> Reading:
-    """Read this host's clock, and the driver's at ``address`` if it answers."""
+def read_clocks(address: tuple[str, int]) -> ClockReading:
+    """Read this host's clock, and the driver's at ``address`` if it responds."""
     best: tuple[int, int] | None = None
     try:
-        with socket.create_connection((_plain(address[0]), address[1]), timeout=PATIENCE_S) as link:
+        with socket.create_connection((_plain(address[0]), address[1]), timeout=TIMEOUT_S) as link:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for _ in range(QUESTIONS):
-                asked = time.monotonic_ns()
+            for _ in range(REQUESTS):
+                sent_ns = time.monotonic_ns()
                 link.sendall(b"?")
-                answer = _whole(link)
-                back = time.monotonic_ns()
-                error = (back - asked + 1) // 2
+                driver_ns = _receive(link)
+                received_ns = time.monotonic_ns()
+                error = (received_ns - sent_ns + 1) // 2
                 if best is None or error < best[1]:
-                    best = (asked + back) // 2 - answer, error
+                    best = (sent_ns + received_ns) // 2 - driver_ns, error
     except OSError:
         pass  # the caller uses the start and the end of the Spark job instead
     ahead, error_ns = best or (None, None)
-    return Reading(boot_id(), time.monotonic_ns(), ahead, error_ns)
+    return ClockReading(boot_id(), time.monotonic_ns(), ahead, error_ns)
 
 
 def _plain(host: str) -> str:
@@ -144,17 +144,17 @@ def _plain(host: str) -> str:
     return host.removeprefix("[").removesuffix("]")
 
 
-def _whole(link: socket.socket) -> int:
+def _receive(link: socket.socket) -> int:
     data = b""
-    while len(data) < _ANSWER.size:
-        part = link.recv(_ANSWER.size - len(data))
+    while len(data) < _RESPONSE.size:
+        part = link.recv(_RESPONSE.size - len(data))
         if not part:
             raise ConnectionResetError
         data += part
-    return int(_ANSWER.unpack(data)[0])
+    return int(_RESPONSE.unpack(data)[0])
 
 
-def compared(reading: Reading, own: str, begun_ns: int, ended_ns: int) -> Clock:
+def clock_offset(reading: ClockReading, own: str, begun_ns: int, ended_ns: int) -> ClockOffset:
     """Return the difference between a host's clock and the driver's.
 
     Args:
@@ -165,17 +165,17 @@ def compared(reading: Reading, own: str, begun_ns: int, ended_ns: int) -> Clock:
     """
     same = reading.boot_id == own
     if reading.ahead_ns is not None and reading.error_ns is not None:
-        return Clock(reading.ahead_ns / NS_PER_MS, reading.error_ns / NS_PER_MS, "connection", same)
+        return ClockOffset(reading.ahead_ns / NS_PER_MS, reading.error_ns / NS_PER_MS, "connection", same)
     ahead = reading.at_ns - (begun_ns + ended_ns) // 2
-    return Clock(ahead / NS_PER_MS, (ended_ns - begun_ns) / 2 / NS_PER_MS, "job", same)
+    return ClockOffset(ahead / NS_PER_MS, (ended_ns - begun_ns) / 2 / NS_PER_MS, "job", same)
 
 
-def distances(found: Sequence[tuple[Reading, Clock]]) -> dict[str, int]:
+def host_offsets(found: Sequence[tuple[ClockReading, ClockOffset]]) -> dict[str, int]:
     """Return the nanoseconds to add to the driver's clock to get a host's, by boot id.
 
     Of several executors on a host, the one with the smallest error counts.
     """
-    chosen: dict[str, Clock] = {}
+    chosen: dict[str, ClockOffset] = {}
     for reading, clock in found:
         known = chosen.get(reading.boot_id)
         if known is None or clock.error_ms < known.error_ms:
@@ -183,12 +183,12 @@ def distances(found: Sequence[tuple[Reading, Clock]]) -> dict[str, int]:
     return {boot: 0 if clock.same else round(clock.ahead_ms * NS_PER_MS) for boot, clock in chosen.items()}
 
 
-def here(start_ns: int, ahead_ns: Mapping[str, int]) -> int:
+def host_time(start_ns: int, ahead_ns: Mapping[str, int]) -> int:
     """Convert a time of the driver's clock to this host's clock.
 
     Args:
         start_ns: the time.
-        ahead_ns: result of ``distances``; empty if all tasks run on the driver's host.
+        ahead_ns: result of ``host_offsets``; empty if all tasks run on the driver's host.
 
     Raises:
         RuntimeError: this host's clock was not compared.
@@ -197,5 +197,5 @@ def here(start_ns: int, ahead_ns: Mapping[str, int]) -> int:
         return start_ns
     own = boot_id()
     if own not in ahead_ns:
-        raise RuntimeError(f"the executor on {socket.gethostname()} came after the clocks had been compared")
+        raise RuntimeError(f"the executor on {socket.gethostname()} started after the clocks had been compared")
     return start_ns + ahead_ns[own]

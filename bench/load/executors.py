@@ -43,11 +43,11 @@ PACKAGES = ("bench", "pyhooks")
 # Time limit for executors to start, which may include fetching images; time without a change; poll interval.
 COME_S, STEADY_S, LOOK_S = 120.0, 3.0, 0.25
 HANDSHAKES, REACH_S = 20, 3.0
-SCHEMA = "told string"
+SCHEMA = "survey string"
 
 
 @dataclass(frozen=True)
-class Host:
+class LoadHost:
     """An executor as a load host.
 
     Attributes:
@@ -70,7 +70,7 @@ class Host:
     trouble: str
     unreached: Mapping[str, str]
     round_trips_ms: Mapping[str, list[float]]
-    clock: clock_offsets.Clock
+    clock: clock_offsets.ClockOffset
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry for the manifest."""
@@ -89,12 +89,12 @@ class Host:
         }
 
 
-def name() -> str:
+def executor_name() -> str:
     """Return the name of the executor of this process: its host, and the folder in which Spark runs it."""
     return f"{socket.gethostname()}/{Path.cwd().name}"
 
 
-def offer_client() -> None:
+def use_sent_client() -> None:
     """Put the client that was sent first on the import path; without one do nothing."""
     from pyspark import SparkFiles, TaskContext
 
@@ -106,7 +106,7 @@ def offer_client() -> None:
         sys.path.insert(0, folder)
 
 
-def offer_jars() -> None:
+def use_sent_jars() -> None:
     """Make the Java producer use the jars that were sent; without any do nothing."""
     from pyspark import SparkFiles, TaskContext
 
@@ -201,14 +201,14 @@ def await_slots(spark: SparkSession, tasks: int) -> int:
     except RackgateError as error:
         raise RackgateError(
             f"--master {spark.sparkContext.master}: its executors run {max(seen, 0)} tasks at a time after"
-            f" {COME_S:.0f} s, and the load has {tasks}: see --tasks, or free cores of the Spark cluster"
+            f" {COME_S:.0f} s, and the load has {tasks}: use a lower --tasks, or free cores of the Spark cluster"
         ) from error
     return seen
 
 
 def survey(
     spark: SparkSession, slots: int, brokers: Mapping[int, str], *, java: bool
-) -> tuple[list[Host], dict[str, int]]:
+) -> tuple[list[LoadHost], dict[str, int]]:
     """Survey all executors, and prepare their Python for the load.
 
     Args:
@@ -225,38 +225,40 @@ def survey(
     """
     conf = spark.sparkContext.getConf()
     reached = str(conf.get("spark.driver.host"))
-    with clock_offsets.answering(str(conf.get("spark.driver.bindAddress", reached))) as (_, port):
+    with clock_offsets.serving_clock(str(conf.get("spark.driver.bindAddress", reached))) as (_, port):
         address = reached, port
 
         def work(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
             for frame in frames:
-                yield pd.DataFrame({"told": [json.dumps(_look(brokers, address, java=java)) for _ in frame["id"]]})
+                yield pd.DataFrame(
+                    {"survey": [json.dumps(_survey_executor(brokers, address, java=java)) for _ in frame["id"]]}
+                )
 
         frame = spark.range(0, slots, 1, slots).mapInPandas(work, schema=SCHEMA, barrier=True)
         # the first job loads Python and pandas everywhere; start and end of the second one bound the clock readings
         frame.collect()
         begun_ns = time.monotonic_ns()
-        rows = [json.loads(row["told"]) for row in frame.collect()]
+        rows = [json.loads(row["survey"]) for row in frame.collect()]
         ended_ns = time.monotonic_ns()
     own = clock_offsets.boot_id()
-    pairs: list[tuple[clock_offsets.Reading, clock_offsets.Clock]] = []
-    hosts: dict[str, Host] = {}
+    pairs: list[tuple[clock_offsets.ClockReading, clock_offsets.ClockOffset]] = []
+    hosts: dict[str, LoadHost] = {}
     for row in rows:
-        reading = clock_offsets.Reading(**row.pop("clock"))
-        clock = clock_offsets.compared(reading, own, begun_ns, ended_ns)
+        reading = clock_offsets.ClockReading(**row.pop("clock"))
+        clock = clock_offsets.clock_offset(reading, own, begun_ns, ended_ns)
         pairs.append((reading, clock))
         known = hosts.get(row["name"])
         if known is None or clock.error_ms < known.clock.error_ms:
-            hosts[row["name"]] = Host(**row, clock=clock)
+            hosts[row["name"]] = LoadHost(**row, clock=clock)
     found = [hosts[key] for key in sorted(hosts)]
     for host in found:
         _check(host)
-    return found, clock_offsets.distances(pairs)
+    return found, clock_offsets.host_offsets(pairs)
 
 
-def _look(brokers: Mapping[int, str], address: tuple[str, int], *, java: bool) -> dict[str, Any]:
+def _survey_executor(brokers: Mapping[int, str], address: tuple[str, int], *, java: bool) -> dict[str, Any]:
     """Return what this executor provides."""
-    offer_client()
+    use_sent_client()
     versions: dict[str, str | None] = {"python": platform.python_version()}
     loaded = {"code": Path(__file__).parents[2].name}
     trouble = ""
@@ -279,9 +281,9 @@ def _look(brokers: Mapping[int, str], address: tuple[str, int], *, java: bool) -
             trips[str(broker)] = handshakes(where)
         except OSError as error:
             unreached[str(broker)] = f"{where}: {error.strerror or error}"
-    reading = clock_offsets.read(address)
+    reading = clock_offsets.read_clocks(address)
     return {
-        "name": name(),
+        "name": executor_name(),
         "cpus": len(os.sched_getaffinity(0)),
         "machine": f"{platform.machine()} {platform.system()}",
         "versions": versions,
@@ -319,7 +321,7 @@ def handshakes(address: str, number: int = HANDSHAKES) -> list[float]:
     return took
 
 
-def _check(host: Host) -> None:
+def _check(host: LoadHost) -> None:
     """Check that an executor can carry load.
 
     Raises:
@@ -327,19 +329,19 @@ def _check(host: Host) -> None:
     """
     if host.trouble:
         raise RackgateError(
-            f"executor {host.name} (Python {host.versions['python']}, {host.machine}) can't load {host.trouble}; what"
-            " executors need is in bench/README.md"
+            f"executor {host.name} (Python {host.versions['python']}, {host.machine}) can't load {host.trouble};"
+            " bench/README.md lists the requirements of executors"
         )
     for broker, why in host.unreached.items():
         raise RackgateError(f"executor {host.name} can't connect to broker {broker} at {why}")
 
 
-def round_trips(hosts: Sequence[Host]) -> list[dict[str, Any]]:
+def round_trips(hosts: Sequence[LoadHost]) -> list[dict[str, Any]]:
     """Return the handshakes of all executors as rows of a result's round trips."""
-    return [row(host.name, broker, took) for host in hosts for broker, took in host.round_trips_ms.items()]
+    return [round_trip_row(host.name, broker, took) for host in hosts for broker, took in host.round_trips_ms.items()]
 
 
-def row(source: str, broker: int | str, took_ms: Sequence[float]) -> dict[str, Any]:
+def round_trip_row(source: str, broker: int | str, took_ms: Sequence[float]) -> dict[str, Any]:
     """Return one row of round trips; with so few handshakes the slowest one is the 99th percentile."""
     return {
         "source": source,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from functools import partial
 
-from bench.load.pacer import Failure, Told
+from bench.load.pacer import ProduceFailure, TimedAck
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.producer import Producer, Sent
 
@@ -41,15 +41,15 @@ class JavaClient:
     def _ended(self, on_delivery: Callable[..., None], future: Future[Sent]) -> None:
         self._open.discard(future)
         if (lost := future.exception()) is not None:
-            on_delivery(Failure(type(lost).__name__), None)
+            on_delivery(ProduceFailure(type(lost).__name__), None)
             return
         sent = future.result()
         answer = sent.answer(0)
         if isinstance(answer, JavaError):
-            on_delivery(Failure(answer.java_class.rsplit(".", 1)[-1]), None)
+            on_delivery(ProduceFailure(answer.java_class.rsplit(".", 1)[-1]), None)
             return
         done_ns = int(sent.done_ns[0])
-        on_delivery(None, Told(answer.partition, answer.offset, done_ns, done_ns - int(sent.sent_ns[0])))
+        on_delivery(None, TimedAck(answer.partition, answer.offset, done_ns, done_ns - int(sent.sent_ns[0])))
 
     def flush(self, timeout: float) -> int:
         """Wait at most ``timeout`` seconds for the outcomes of all records; return how many are open."""

@@ -16,12 +16,13 @@ import numpy.typing as npt
 from bench.load.schedule import Slot
 from pyhooks.workload.pacing import wait_until
 
+# Outcomes in the stored observations: ok, fail and unknown of ``pyhooks.history``.
 ACKED, FAILED, UNKNOWN = "acked", "failed", "unknown"
 POLL_S = 0.1
 
 
 @dataclass(frozen=True)
-class Told:
+class TimedAck:
     """Acknowledgement by a client that records the time of arrival itself.
 
     Attributes:
@@ -38,7 +39,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Failure:
+class ProduceFailure:
     """Reason why a record was not acknowledged, in the form of ``confluent_kafka.KafkaError``."""
 
     text: str
@@ -48,7 +49,7 @@ class Failure:
         return self.text
 
 
-class Client(Protocol):
+class PacedClient(Protocol):
     """Interface of ``confluent_kafka.Producer`` that the pacer needs."""
 
     def produce(self, topic: str, value: bytes, key: bytes, *, on_delivery: Callable[..., None]) -> None:
@@ -99,7 +100,7 @@ class Observations:
 
     def report(self, clock: Callable[[], int], at: int, error: Any, message: Any) -> None:
         """Take the delivery report of the record at position ``at``."""
-        if isinstance(message, Told):
+        if isinstance(message, TimedAck):
             self.outcome[at], self.error[at] = ACKED, None
             self.done_ns[at], self.client_us[at] = message.done_ns, round(message.own_ns / 1000)
             self.partition[at], self.offset[at] = message.partition, message.offset
@@ -113,7 +114,7 @@ class Observations:
             # The client has retried, so an earlier attempt may have been appended before the refusal.
             self.outcome[at], self.error[at] = UNKNOWN, str(error.name())
 
-    def not_queued(self, clock: Callable[[], int], at: int) -> None:
+    def record_not_queued(self, clock: Callable[[], int], at: int) -> None:
         """Note that the record at position ``at`` never left this process."""
         self.done_ns[at] = clock()
         self.outcome[at], self.error[at] = FAILED, "_QUEUE_FULL"
@@ -125,11 +126,11 @@ def record_key(run_id: str, load: str, arm: str, seq: int) -> bytes:
 
 
 @dataclass(frozen=True)
-class Lane:
+class ArmPacer:
     """All slots of one arm in a load, driven with a client of its own.
 
-    Another thread serves delivery reports (``serving``). So this one can sleep until the next intended time, and a
-    report is noted when it arrives instead of when the next record is due.
+    Another thread serves delivery reports (``serving_reports``), so a report is recorded when it arrives and not when
+    the next record is due.
 
     Attributes:
         run_id: part of every record's key.
@@ -155,7 +156,7 @@ class Lane:
     clock: Callable[[], int] = time.monotonic_ns
     sleep: Callable[[float], None] = time.sleep
 
-    def drive(self, client: Client) -> list[Observations]:
+    def drive(self, client: PacedClient) -> list[Observations]:
         """Send every record of the lane, then wait for open records for a limited time."""
         done = [self._drive_slot(client, slot) for slot in self.slots]
         if client.flush(self.flush_s) > 0:
@@ -164,7 +165,7 @@ class Lane:
             client.flush(1.0)
         return done
 
-    def _drive_slot(self, client: Client, slot: Slot) -> Observations:
+    def _drive_slot(self, client: PacedClient, slot: Slot) -> Observations:
         share = slot.share(self.task, self.tasks)
         seen = Observations(slot, np.arange(share.start, share.stop, share.step, dtype=np.int64))
         due = (self.start_ns + slot.intended[seen.index]).tolist()
@@ -175,12 +176,12 @@ class Lane:
             try:
                 client.produce(slot.topic, self.value, key, on_delivery=partial(seen.report, self.clock, at))
             except BufferError:
-                seen.not_queued(self.clock, at)
+                seen.record_not_queued(self.clock, at)
         return seen
 
 
 @contextmanager
-def serving(poll: Callable[[float], int]) -> Iterator[None]:
+def serving_reports(poll: Callable[[float], int]) -> Iterator[None]:
     """Serve a client's delivery reports in a thread of its own while the block runs.
 
     Args:
@@ -201,7 +202,7 @@ def serving(poll: Callable[[float], int]) -> Iterator[None]:
         thread.join(timeout=10 * POLL_S)
 
 
-def rows(seen: Observations, start_ns: int, same: Mapping[str, str | None], task: int) -> Iterator[tuple[str, Any]]:
+def columns(seen: Observations, start_ns: int, same: Mapping[str, str | None], task: int) -> Iterator[tuple[str, Any]]:
     """Yield the columns of the raw observations by name; see ``bench.load.spark_load.SCHEMA``.
 
     Args:

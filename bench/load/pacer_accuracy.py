@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from bench import machine
-from bench.load.pacer import ACKED, Lane, serving
+from bench.load.pacer import ACKED, ArmPacer, serving_reports
 from bench.load.schedule import steady_slot
 from pyhooks.core import resource_usage, targets
 from pyhooks.core.errors import RackgateError
@@ -31,7 +31,7 @@ LOOK_S, READY_S, FLUSH_S = 0.5, 10.0, 10.0
 TOPIC = "pace"
 
 
-def idlest(cores: frozenset[int]) -> int:
+def idlest_core(cores: frozenset[int]) -> int:
     """Return the core with the lowest use during a short sample."""
     before = {core: resource_usage.busy_s([core]) for core in cores}
     # the length of a measurement, not a wait for an event
@@ -40,7 +40,7 @@ def idlest(cores: frozenset[int]) -> int:
 
 
 @contextmanager
-def pinned(core: int) -> Iterator[None]:
+def pinned_to(core: int) -> Iterator[None]:
     """Pin this thread, and those that it starts, to one core while the block runs.
 
     Raises:
@@ -70,7 +70,7 @@ def measure(core: int, *, rate_per_s: float, seconds: float) -> dict[str, Any]:
     Raises:
         RackgateError: the client does not start, or records were not acknowledged.
     """
-    with pinned(core):
+    with pinned_to(core):
         from confluent_kafka import KafkaException, Producer
 
         producer = Producer(
@@ -91,8 +91,8 @@ def measure(core: int, *, rate_per_s: float, seconds: float) -> dict[str, Any]:
             raise RackgateError(f"librdkafka's mock broker: {error.args[0].str()}") from error
         slot = steady_slot("pacer", TOPIC, rate_per_s=rate_per_s, seconds=seconds)
         start_ns = time.monotonic_ns() + round(0.2 * NS)
-        lane = Lane("pace", "pace", (slot,), start_ns, bytes(RECORD_BYTES), 0, 1, FLUSH_S)
-        with serving(producer.poll), resource_usage.others([core], time.process_time) as others:
+        lane = ArmPacer("pace", "pace", (slot,), start_ns, bytes(RECORD_BYTES), 0, 1, FLUSH_S)
+        with serving_reports(producer.poll), resource_usage.others([core], time.process_time) as others:
             (seen,) = lane.drive(producer)
     late_ms = (seen.sent_ns - (start_ns + slot.intended)) / 1e6
     acked = seen.outcome.count(ACKED)
@@ -110,11 +110,11 @@ def measure(core: int, *, rate_per_s: float, seconds: float) -> dict[str, Any]:
         "late_ms": {"p50": p50, "p99": p99, "max": most},
         "own_cpus": others.own_s / others.seconds,
         "others_cpus": others.cpus,
-        "machine": machine.describe(),
+        "machine": machine.describe_machine(),
     }
 
 
-def bars_of(found: Mapping[str, Any]) -> list[Bar]:
+def targets_of(found: Mapping[str, Any]) -> list[Bar]:
     """Return the targets of a measurement at any rate: lateness, and the rate itself."""
     rate, others = found["rate_per_s"], found["others_cpus"]
     late, held = f"median lateness at {rate:,.0f} records/s on one core", f"rate held of {rate:,.0f} records/s"
@@ -125,29 +125,29 @@ def bars_of(found: Mapping[str, Any]) -> list[Bar]:
 
 
 EPILOG = (
-    "Examples: rackgate bench pacer · rackgate bench pacer --core 1 --seconds 30 --json. Ends with 0 if both bars are"
-    " met, with 1 if one is missed, with 2 if others used the core, so that nobody can tell."
+    "Examples: rackgate bench pacer · rackgate bench pacer --core 1 --seconds 30 --json. Exit status: 0 both targets"
+    " are met, 1 one is missed, 2 unknown because other processes used the core."
 )
 
 
 def pacer_command(
     rate: Annotated[float, typer.Option(min=1, help="Records per second.")] = RATE_PER_S,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long.")] = SECONDS,
-    core: Annotated[int | None, typer.Option(help="Number of the core [default: the idlest].")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="All figures, for programs.")] = False,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Duration in seconds.")] = SECONDS,
+    core: Annotated[int | None, typer.Option(help="Number of the core [default: the one with the lowest use].")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
 ) -> None:
-    """Measures how late the pacer sends 20,000 records a second on one otherwise idle core; needs no cluster.
+    """Measure the pacer's lateness at 20,000 records/s on one otherwise idle core; needs no cluster.
 
-    Bars: a median lateness of at most 1 ms, and 99.5 % of the rate from the first record to the last. The client is
-    librdkafka, with its own mock broker on the same core. What else used that core is measured and told.
+    Targets: a median lateness of at most 1 ms, and 99.5 % of the rate from the first record to the last. The client is
+    librdkafka with its mock broker on the same core. The use of the core by other processes is measured, too.
     """
-    chosen = idlest(frozenset(os.sched_getaffinity(0))) if core is None else core
+    chosen = idlest_core(frozenset(os.sched_getaffinity(0))) if core is None else core
     if not as_json:
         typer.echo(f"{rate:,.0f} records/s on core {chosen} for {seconds:g} s")
     found = measure(chosen, rate_per_s=rate, seconds=seconds)
-    held = bars_of(found)
+    judged = targets_of(found)
     if as_json:
-        typer.echo(json.dumps(found | {"bars": [bar.as_json() for bar in held]}, indent=1))
+        typer.echo(json.dumps(found | {"bars": [bar.as_json() for bar in judged]}, indent=1))
     else:
         late = found["late_ms"]
         typer.echo(
@@ -155,6 +155,6 @@ def pacer_command(
             f" {found['held_per_s']:,.0f} records/s"
         )
         typer.echo(f"CPUs of this core in use: {found['own_cpus']:.2f} by it, {found['others_cpus']:.2f} by others")
-        for bar in held:
+        for bar in judged:
             typer.echo(bar.text)
-    raise typer.Exit(targets.status(held))
+    raise typer.Exit(targets.status(judged))

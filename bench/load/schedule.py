@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from bench.plan.scenario import Arm, LatencyPlan, OutagePlan
+from bench.plan.scenario import BenchArm, LatencyPlan, OutagePlan
 from pyhooks.workload.pacing import NS, due_ns
 
 Ints = npt.NDArray[np.int64]
@@ -47,25 +47,17 @@ class Slot:
     @property
     def count(self) -> int:
         """Number of intended records."""
-        return count(self.duration_ns, self.rate_per_s)
+        return record_count(self.duration_ns, self.rate_per_s)
 
     @property
     def intended(self) -> Ints:
         """Intended time of each record from the start of the load; ascending."""
         return self.start_ns + _due(self.count, self.rate_per_s, self.jitter)
 
-    def intended_ns(self, index: int) -> int:
-        """Return the intended time of record ``index`` of the slot from the start of the load."""
-        return int(self.intended[index])
-
     @property
     def counts(self) -> npt.NDArray[np.bool_]:
         """Whether each record counts (it is in a measured block and after the discarded head)."""
         return np.asarray((self.intended - self.start_ns >= self.discard_ns) & (self.block >= 0))
-
-    def measured(self, index: int) -> bool:
-        """Return whether record ``index`` counts."""
-        return bool(self.counts[index])
 
     def share(self, task: int, tasks: int) -> range:
         """Return the indices of the records that task ``task`` of ``tasks`` sends."""
@@ -82,12 +74,12 @@ def _due(number: int, rate_per_s: float, jitter: int) -> Ints:
     return steps
 
 
-def count(duration_ns: int, rate_per_s: float) -> int:
+def record_count(duration_ns: int, rate_per_s: float) -> int:
     """Return how many records are to be sent in ``duration_ns``."""
     return max(1, round(duration_ns * rate_per_s / NS))
 
 
-def rotated(arms: Sequence[Arm], topics: Sequence[str], block: int) -> dict[str, str]:
+def topics_of_block(arms: Sequence[BenchArm], topics: Sequence[str], block: int) -> dict[str, str]:
     """Return the topic of each arm in a block, by the arm's id.
 
     The arms move on by one topic per block. In as many blocks as there are topics, each arm is on each topic once.
@@ -112,7 +104,7 @@ def _williams(size: int) -> tuple[tuple[int, ...], ...]:
     return tuple(rows if size % 2 == 0 else rows + [row[::-1] for row in rows])
 
 
-def turns(arms: Sequence[str], number: int, seed: str) -> list[str]:
+def round_order(arms: Sequence[str], number: int, seed: str) -> list[str]:
     """Return the order of the arms in a round of pieces: random, but balanced over every few rounds.
 
     An order affects an arm, for example by a late position, or by a preceding arm that leaves much work. Balanced
@@ -159,7 +151,7 @@ def block_slots(
             order, jitter = list(topics), chance.getrandbits(62)
             chance.shuffle(order)
             if piece >= 0:
-                order = turns(list(topics), block * plan.pieces + piece, seed)
+                order = round_order(list(topics), block * plan.pieces + piece, seed)
             length_ns = round((plan.opening_s if piece < 0 else plan.piece_s) * NS)
             for arm in order:
                 slots.append(
@@ -177,7 +169,7 @@ def block_slots(
                     )
                 )
                 start_ns += length_ns
-            first_seq += count(length_ns, rate_per_s)
+            first_seq += record_count(length_ns, rate_per_s)
     return tuple(slots)
 
 
@@ -186,7 +178,7 @@ def steady_slot(arm: str, topic: str, *, rate_per_s: float, seconds: float) -> S
     return Slot("latency", 0, arm, topic, 0, round(seconds * NS), 0, rate_per_s, 0)
 
 
-def outage_slots(plan: OutagePlan, arms: Sequence[Arm]) -> tuple[Slot, ...]:
+def outage_slots(plan: OutagePlan, arms: Sequence[BenchArm]) -> tuple[Slot, ...]:
     """Return the slots of the outage phase: every arm over the whole length, shifted so that arms take turns."""
     return tuple(
         Slot(

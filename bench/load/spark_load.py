@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from bench.load import clock_offsets, executors
-from bench.load.pacer import ACKED, FAILED, UNKNOWN, Lane, Observations, rows, serving
+from bench.load.pacer import ACKED, FAILED, UNKNOWN, ArmPacer, Observations, columns, serving_reports
 from bench.load.schedule import Slot, by_arm
 from bench.plan import cell_setting
 
@@ -45,7 +45,7 @@ def outcome_counts() -> list[Column]:
 
 
 @dataclass(frozen=True)
-class Load:
+class SparkLoad:
     """Input of a task; plain values only, because Spark sends it to the executors.
 
     Attributes:
@@ -62,7 +62,7 @@ class Load:
         tasks: number of tasks.
         start_ns: start of the load on the monotonic clock of the driver.
         slots: the schedule.
-        ahead_ns: result of ``bench.load.clock_offsets.distances``; empty if all tasks run on the driver's host.
+        ahead_ns: result of ``bench.load.clock_offsets.host_offsets``; empty if all tasks run on the driver's host.
     """
 
     run_id: str
@@ -70,7 +70,7 @@ class Load:
     cell: str | None
     state: str | None
     bootstrap: str
-    client: cell_setting.Client
+    client: cell_setting.ClientKind
     config: Mapping[str, str | int | float | bool] = field(repr=False)  # passwords may be in it
     record_bytes: int
     seed: int
@@ -81,7 +81,7 @@ class Load:
     ahead_ns: Mapping[str, int] = field(default_factory=dict)
 
 
-def observations(spark: SparkSession, load: Load) -> DataFrame:
+def observations(spark: SparkSession, load: SparkLoad) -> DataFrame:
     """Return the raw observations of a load; computing them drives it.
 
     The result must be consumed exactly once (written to Parquet): computing it again would send the records again.
@@ -98,18 +98,18 @@ def observations(spark: SparkSession, load: Load) -> DataFrame:
     return spark.range(0, load.tasks, 1, load.tasks).mapInPandas(work, schema=SCHEMA)
 
 
-def run_task(load: Load, task: int) -> Iterator[pd.DataFrame]:
+def run_task(load: SparkLoad, task: int) -> Iterator[pd.DataFrame]:
     """Drive one task's share of the load, with a thread and a client for each arm.
 
     Raises:
         RuntimeError: the task was ready only after the start of the load, so its schedule is void; or this host's clock
             was not compared.
     """
-    executors.offer_client()
-    load = replace(load, start_ns=clock_offsets.here(load.start_ns, load.ahead_ns))
+    executors.use_sent_client()
+    load = replace(load, start_ns=clock_offsets.host_time(load.start_ns, load.ahead_ns))
     value = random.Random(load.seed).randbytes(load.record_bytes)  # noqa: S311 - payload, not a secret
     lanes = [
-        Lane(
+        ArmPacer(
             run_id=load.run_id,
             load=load.name,
             slots=slots,
@@ -123,20 +123,20 @@ def run_task(load: Load, task: int) -> Iterator[pd.DataFrame]:
     ]
     drive = _drive
     if load.client == "java":
-        executors.offer_jars()
+        executors.use_sent_jars()
         drive = _drive_java
     with ThreadPoolExecutor(max_workers=len(lanes)) as pool:
         for done in [pool.submit(drive, load, lane) for lane in lanes]:
             yield pd.concat([_frame(load, task, seen) for seen in done.result()], ignore_index=True)
 
 
-def _check_start(load: Load, task: int) -> None:
+def _check_start(load: SparkLoad, task: int) -> None:
     late_ns = time.monotonic_ns() - load.start_ns
     if late_ns > 0:
         raise RuntimeError(f"load task {task} was ready {late_ns / 1e9:.1f} s {LATE}")
 
 
-def _drive(load: Load, lane: Lane) -> list[Observations]:
+def _drive(load: SparkLoad, lane: ArmPacer) -> list[Observations]:
     from confluent_kafka import Producer
 
     config: dict[str, Any] = {
@@ -148,11 +148,11 @@ def _drive(load: Load, lane: Lane) -> list[Observations]:
     }
     producer = Producer(config)
     _check_start(load, lane.task)
-    with serving(producer.poll):
+    with serving_reports(producer.poll):
         return lane.drive(producer)
 
 
-def _drive_java(load: Load, lane: Lane) -> list[Observations]:
+def _drive_java(load: SparkLoad, lane: ArmPacer) -> list[Observations]:
     from bench.load.java_client import JavaClient
 
     words = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in load.config.items()}
@@ -165,6 +165,12 @@ def _drive_java(load: Load, lane: Lane) -> list[Observations]:
         client.close()
 
 
-def _frame(load: Load, task: int, seen: Observations) -> pd.DataFrame:
-    same = {"run_id": load.run_id, "load": load.name, "host": executors.name(), "cell": load.cell, "state": load.state}
-    return pd.DataFrame(dict(rows(seen, load.start_ns, same, task)))
+def _frame(load: SparkLoad, task: int, seen: Observations) -> pd.DataFrame:
+    same = {
+        "run_id": load.run_id,
+        "load": load.name,
+        "host": executors.executor_name(),
+        "cell": load.cell,
+        "state": load.state,
+    }
+    return pd.DataFrame(dict(columns(seen, load.start_ns, same, task)))

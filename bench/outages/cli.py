@@ -23,24 +23,24 @@ DEFAULT_OUT = paths.OUT / "bench-outages"
 EPILOG = (
     "Examples: rackgate bench outages · rackgate bench outages --plan quick --out out/bench-outages-quick ·"
     " rackgate bench outages --page-only. "
-    f"{EXIT_STATUS} With --page-only that of the run."
+    f"{EXIT_STATUS} With --page-only, that of the run."
 )
 
 
 def outages_command(
-    plan: Annotated[str, typer.Option(help="A table of bench/outages.toml.")] = "full",
-    plan_file: Annotated[Path, typer.Option(help="Another file with plans.")] = outage_plan.SHIPPED,
-    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[2]",
-    out: Annotated[Path, typer.Option(help="Folder for page and results.")] = DEFAULT_OUT,
+    plan: Annotated[str, typer.Option(help="Table of bench/outages.toml.")] = "full",
+    plan_file: Annotated[Path, typer.Option(help="Another file with plans of outages.")] = outage_plan.SHIPPED,
+    master: Annotated[str, typer.Option(help="Spark master.")] = "local[2]",
+    out: Annotated[Path, typer.Option(help="Folder for report and results.")] = DEFAULT_OUT,
     page_only: Annotated[
-        bool, typer.Option("--page-only", help="Make the page again from results.json; needs no cluster.")
+        bool, typer.Option("--page-only", help="Render the page again from results.json; needs no cluster.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Takes racks away again and again and counts what was acknowledged; writes index.html and results.json.
+    """Kill, cut off and destroy racks repeatedly, count acknowledged records, and write index.html and results.json.
 
     For each arm and state: the share of the intended records that was acknowledged, the times from fault to first
-    refusal and from heal to first acknowledgement; and what is lost when a rack is destroyed.
+    refusal and from heal to first acknowledgement; and the records lost when a rack is destroyed.
     """
     from bench.analysis import exit_reasons
     from bench.outages import outage_page, outage_results
@@ -49,7 +49,7 @@ def outages_command(
         result = outage_results.load(out)
         with evaluating(out / "results.json", outage_page.EXPECTED):
             # results of earlier versions have no exit status
-            result |= exit_reasons.conclude(exit_reasons.of_outages(result), outage_results.sentences(result))
+            result |= exit_reasons.conclude(exit_reasons.outage_reasons(result), outage_results.sentences(result))
         with run_folder.held(out, run_folder.OUTAGES):
             page = outage_page.render(result, out)
     else:
@@ -75,7 +75,7 @@ def outages_command(
 
 
 def _measured(
-    plan: outage_plan.Plan, file: Path, master: str, work: Path, command: str, *, quiet: bool
+    plan: outage_plan.OutageRunPlan, file: Path, master: str, work: Path, command: str, *, quiet: bool
 ) -> dict[str, Any]:
     """Run all outages of a plan, one lab after the other, in the emptied folder ``work``; return the result.
 
@@ -86,19 +86,19 @@ def _measured(
     from bench.outages import outage_results
     from bench.outages.outage_run import estimate_s
     from bench.plan.lab_topology import check_machine
-    from bench.progress import clock
+    from bench.progress import clock_text
     from pyhooks.lab.cli import run_in_lab
     from pyhooks.patchset import builder
 
     if os.environ.get("RACKGATE_LAB"):
-        raise RackgateError("rackgate bench outages makes labs of its own: run it outside of a lab")
+        raise RackgateError("rackgate bench outages starts labs: run it outside a lab")
     check_machine([lab.topology for lab in plan.labs], master)
     made = builder.build(force=False, quiet=quiet)
     started, begun = datetime.now(UTC), time.monotonic()
     run_id = started.strftime("%Y%m%d-%H%M%S")
     many = sum(times for lab in plan.labs for times in lab.outages.values())
-    told = f"{many} outages in {len(plan.labs)} lab{'s' if len(plan.labs) != 1 else ''}"
-    typer.echo(f"{plan.name}: {told}; about {clock(estimate_s(plan, plan.labs))} to the page", err=quiet)
+    size = f"{many} outages in {len(plan.labs)} lab{'s' if len(plan.labs) != 1 else ''}"
+    typer.echo(f"{plan.name}: {size}; about {clock_text(estimate_s(plan, plan.labs))} to the page", err=quiet)
     # events and observations of an earlier run must not be mistaken for new ones
     run_folder.empty(work, run_folder.OUTAGES_RUN)
     found = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -9,15 +10,15 @@ from typing import Any
 
 from bench.analysis import latency_analysis, record_check
 from bench.load import schedule
-from bench.load.arm_topics import spec
+from bench.load.arm_topics import arm_topic
+from bench.load.load_jobs import LateError, running_load, wait_until_due
 from bench.outages.outage_context import OutageContext
-from bench.plan.outage_plan import DestructionPlan, Fault
-from bench.plan.scenario import Arm
-from bench.run.lab_session import LateError, driven, pause_until
+from bench.plan.outage_plan import DestructionPlan, FaultKind
+from bench.plan.scenario import BenchArm
 from pyhooks.checkers.cluster_view import Look, looks
 from pyhooks.core.errors import RackgateError
 from pyhooks.faults import registry
-from pyhooks.faults.injection import FaultTarget as Taken
+from pyhooks.faults.injection import FaultTarget
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.events import FaultDetails
 from pyhooks.kafka import topics
@@ -31,7 +32,7 @@ FLUSH_S = 2.0
 NAME = "destruction"
 
 
-def measure(context: OutageContext, plan: DestructionPlan, way: Fault) -> dict[str, Any]:
+def measure(context: OutageContext, plan: DestructionPlan, way: FaultKind) -> dict[str, Any]:
     """Destroy a rack under load and count the records that are left.
 
     Args:
@@ -46,22 +47,21 @@ def measure(context: OutageContext, plan: DestructionPlan, way: Fault) -> dict[s
     Raises:
         RackgateError: the cluster rejected a topic, or a load was late even with the longest lead time.
     """
-    attempt = 0
-    while True:
-        attempt += 1
-        name = f"{NAME}-{way}" + (f"-{attempt}" if attempt > 1 else "")
-        try:
-            return _measure(context, plan, way, name)
-        except LateError:
-            # the next attempt uses topics of its own, because the rack may have been unavailable already
-            context.more_time()
+    attempts = itertools.count(1)
+
+    def attempt() -> dict[str, Any]:
+        # each attempt uses new topics, because the rack may have been unavailable already
+        number = next(attempts)
+        return _measure(context, plan, way, f"{NAME}-{way}" + (f"-{number}" if number > 1 else ""))
+
+    return context.repeat_while_late(attempt)
 
 
-def _measure(context: OutageContext, plan: DestructionPlan, way: Fault, name: str) -> dict[str, Any]:
+def _measure(context: OutageContext, plan: DestructionPlan, way: FaultKind, name: str) -> dict[str, Any]:
     arms = tuple(
         replace(arm.on(f"{plan.placement} {name}", plan.replicas), label=arm.label) for arm in context.plan.arms
     )
-    topics.create(context.admin, [spec(arm) for arm in arms])
+    topics.create(context.admin, [arm_topic(arm) for arm in arms])
     history = History(context.folder / "outages" / f"{name}.jsonl")
     notes: list[str] = []
     proved = True
@@ -82,14 +82,14 @@ def _measure(context: OutageContext, plan: DestructionPlan, way: Fault, name: st
     if (path / "_SUCCESS").exists() and readable:
         raw = latency_analysis.read_raw(context.spark, path)
         log = record_check.read_back(context.spark, context.target.bootstrap, readable)
-        counted = {row["topic"]: row for row in record_check.check(raw, log, context.run_id)["topics"]}
+        counted = {row["topic"]: row for row in record_check.check_records(raw, log, context.run_id)["topics"]}
     wiped_ns = _wiped_ns(events)
     rows = [
-        row(
+        arm_row(
             arm,
             counted.get(arm.topic),
             elected[arm.topic],
-            _stood_in(seen[arm.topic], wiped_ns),
+            _last_isr_racks(seen[arm.topic], wiped_ns),
             plan.destroyed,
             proved=proved,
         )
@@ -108,7 +108,12 @@ def _measure(context: OutageContext, plan: DestructionPlan, way: Fault, name: st
 
 
 def _drive(
-    context: OutageContext, plan: DestructionPlan, way: Fault, arms: tuple[Arm, ...], history: History, name: str
+    context: OutageContext,
+    plan: DestructionPlan,
+    way: FaultKind,
+    arms: tuple[BenchArm, ...],
+    history: History,
+    name: str,
 ) -> None:
     """Run the load; one rack fails and leaves the ISRs; after the load the other rack is destroyed; heal both.
 
@@ -119,8 +124,8 @@ def _drive(
     lab, timing = context.target.lab, context.plan.timing
     names = [arm.topic for arm in arms]
     seconds = timing.before_s + timing.during_s
-    gone = context.brokers_of(plan.away)
-    left = frozenset(broker for broker in plan.replicas if broker not in gone)
+    lost_brokers = context.brokers_of(plan.away)
+    left = frozenset(broker for broker in plan.replicas if broker not in lost_brokers)
     survivors = ",".join(node.address for node in lab.brokers() if node.site not in (plan.away, plan.destroyed))
     with observe_topics(survivors, names, context.racks, history, interval_s=timing.isr_poll_s):
         slots = tuple(
@@ -129,15 +134,15 @@ def _drive(
         )
         load = context.load(name, slots, flush_s=FLUSH_S)
         with ExitStack() as stack:
-            with driven(context.spark, history, load, context.folder / load.name) as done:
-                pause_until(load.start_ns + round(timing.before_s * NS), done, "the time of the fault")
-                stack.enter_context(registry.fault_applied(lab, way, Taken.rack(lab, plan.away), history))
+            with running_load(context.spark, history, load, context.folder / load.name) as job:
+                wait_until_due(load.start_ns + round(timing.before_s * NS), job, "the time of the fault")
+                stack.enter_context(registry.fault_applied(lab, way, FaultTarget.rack(lab, plan.away), history))
                 topics.wait_isrs(context.admin, dict.fromkeys(names, left), LEFT_S)
-            with registry.fault_applied(lab, "wipe", Taken.rack(lab, plan.destroyed), history):
+            with registry.fault_applied(lab, "wipe", FaultTarget.rack(lab, plan.destroyed), history):
                 pass
 
 
-def _elected(context: OutageContext, arms: tuple[Arm, ...]) -> dict[str, tuple[int, bool] | None]:
+def _elected(context: OutageContext, arms: tuple[BenchArm, ...]) -> dict[str, tuple[int, bool] | None]:
     """Return the leader of each topic after the heals, and whether its election was unclean; None without a leader.
 
     A replica that lost its log is not eligible. If no other replica is eligible, the topic needs an unclean election.
@@ -145,7 +150,7 @@ def _elected(context: OutageContext, arms: tuple[Arm, ...]) -> dict[str, tuple[i
     found: dict[str, tuple[int, bool] | None] = {}
     for arm in arms:
         try:
-            if topics.settle_leader(context.admin, spec(arm), LED_S):
+            if topics.settle_leader(context.admin, arm_topic(arm), LED_S):
                 found[arm.topic] = (topics.leaders(context.admin, [arm.topic], LED_S)[arm.topic], False)
             else:
                 found[arm.topic] = (topics.elect_unclean(context.admin, [arm.topic], LED_S)[arm.topic], True)
@@ -160,14 +165,14 @@ def _wiped_ns(events: Sequence[Event]) -> int | None:
     return next((event.mono_ns for event, one in steps if event.op == "wipe-rack" and one.step == "inject"), None)
 
 
-def _stood_in(seen: Sequence[Look], wiped_ns: int | None) -> tuple[str, ...] | None:
+def _last_isr_racks(seen: Sequence[Look], wiped_ns: int | None) -> tuple[str, ...] | None:
     """Return the racks of the ISR in the last observation before the rack was destroyed; None without one."""
     before = [look for look in seen if wiped_ns is not None and look.at_ns <= wiped_ns]
     return before[-1].isr_racks if before else None
 
 
-def row(
-    arm: Arm,
+def arm_row(
+    arm: BenchArm,
     counted: Mapping[str, Any] | None,
     elected: tuple[int, bool] | None,
     stood_in: tuple[str, ...] | None,
@@ -179,7 +184,7 @@ def row(
 
     Args:
         arm: the arm.
-        counted: counts of ``bench.analysis.record_check.check``, or None if the topic could not be read.
+        counted: counts of ``bench.analysis.record_check.check_records``, or None if the topic could not be read.
         elected: final leader of the topic and whether its election was unclean, or None.
         stood_in: racks of the topic's ISR when the rack was destroyed, or None.
         destroyed: the rack that was destroyed.
@@ -189,7 +194,7 @@ def row(
     if not proved:
         why = "a fault was not proved"
     elif stood_in != (destroyed,):
-        where = "nobody looked at the ISR" if stood_in is None else f"the ISR stood in {', '.join(stood_in)}"
+        where = "the ISR was not observed" if stood_in is None else f"the ISR was in {', '.join(stood_in)}"
         why = f"{where} when rack {destroyed} was destroyed"
     elif elected is None:
         why = "it has no leader afterwards, so nothing can be read"

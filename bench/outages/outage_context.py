@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from bench.load import schedule
-from bench.load.spark_load import Load
-from bench.plan.outage_plan import LabPlan, Plan
-from bench.run.cluster_under_test import LabTarget
-from bench.run.lab_run import warm
-from pyhooks.core.errors import RackgateError
+from bench.load.load_jobs import repeat_while_late
+from bench.load.spark_load import SparkLoad
+from bench.plan.outage_plan import LabPlan, OutageRunPlan
+from bench.run.cluster_under_test import LabUnderTest
+from bench.run.lab_run import start_workers
 from pyhooks.workload.pacing import NS
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from pyspark.sql import SparkSession
 
-# Seconds from the request of a load to its first record. After a late load they are doubled, up to the maximum.
-LEAD_S, MOST_LEAD_S = 4.0, 64.0
+T = TypeVar("T")
+# Seconds from the request of a load to its first record.
+LEAD_S = 4.0
 TASKS = 1
 
 
@@ -40,8 +42,8 @@ class OutageContext:
         lead_s: seconds from the request of a load to its first record.
     """
 
-    target: LabTarget
-    plan: Plan
+    target: LabUnderTest
+    plan: OutageRunPlan
     lab: LabPlan
     folder: Path
     run_id: str
@@ -50,7 +52,7 @@ class OutageContext:
     racks: dict[int, str]
     lead_s: float = LEAD_S
 
-    def load(self, name: str, slots: tuple[schedule.Slot, ...], *, flush_s: float | None = None) -> Load:
+    def load(self, name: str, slots: tuple[schedule.Slot, ...], *, flush_s: float | None = None) -> SparkLoad:
         """Return a load by librdkafka that starts after the lead time.
 
         Args:
@@ -58,7 +60,7 @@ class OutageContext:
             slots: the schedule.
             flush_s: bound on waiting for the last acknowledgements; None for the plan's.
         """
-        return Load(
+        return SparkLoad(
             run_id=self.run_id,
             name=name,
             cell=None,
@@ -74,19 +76,21 @@ class OutageContext:
             slots=slots,
         )
 
-    def more_time(self) -> None:
-        """Double the lead time of the next load.
+    def repeat_while_late(self, drive: Callable[[], T]) -> T:
+        """Drive a load; while its tasks are late, repeat with twice the lead time, which later loads keep.
 
         Raises:
-            RackgateError: the lead time was ``MOST_LEAD_S`` already.
+            RackgateError: the load failed, or was late with the highest lead time.
         """
-        if self.lead_s >= MOST_LEAD_S:
-            raise RackgateError(
-                f"a load was not ready in {self.lead_s:.0f} s: is the machine busy with something else?"
-            )
-        self.lead_s *= 2
-        # the worker of a failed task has ended
-        warm(self.spark, TASKS)
+
+        def attempt(lead_s: float) -> T:
+            if lead_s > self.lead_s:
+                # the worker of a failed task has ended
+                start_workers(self.spark, TASKS)
+            self.lead_s = lead_s
+            return drive()
+
+        return repeat_while_late(self.lead_s, attempt)
 
     def brokers_of(self, rack: str) -> frozenset[int]:
         """Return the ids of the brokers in a rack."""

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from bench.analysis.availability import UNKNOWN
 from bench.outages import outage_results
-from bench.plan.outage_plan import FAULT_WORDS
+from bench.plan.outage_plan import FAULT_LABELS
 from bench.report import figures, run_page
 from bench.report.run_page import CAPTIONS, NONE, PNG_DPI, inline_svg, round_trip_rows
 from pyhooks.core.files import evaluating, write
@@ -41,13 +41,13 @@ def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
     contents: dict[Path, str | bytes] = {}
     drawn: dict[str, dict[str, Markup]] = {}
     for name, one in timelines(result):
-        light = figures.timeline(one, figures.Look(plots.LIGHT))
+        light = figures.timeline(one, figures.FigureStyle(plots.LIGHT))
         contents |= plots.images(light, out / name, dpi=PNG_DPI)
         drawn[name] = {
             width: inline_svg(figures.timeline(one, look), f"{name}-{width}", CAPTION)
             for width, look in (
-                ("wide", figures.Look(figures.MARKED)),
-                ("narrow", figures.Look(figures.MARKED, narrow=True)),
+                ("wide", figures.FigureStyle(figures.MARKED)),
+                ("narrow", figures.FigureStyle(figures.MARKED, narrow=True)),
             )
         }
     return {**contents, out / "table.md": markdown(result), out / "index.html": html(result, drawn)}
@@ -89,13 +89,13 @@ def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -
         "drawn": {name: one["outage"]["number"] for name, one in timelines(result)},
         "caption": CAPTION,
         "series": {arm: by_colour[colour] for arm, colour in tint.items()},
-        "faults": FAULT_WORDS,
+        "faults": FAULT_LABELS,
         "trips": [(lab["topology"], round_trip_rows({"idle": lab["round_trips"]})) for lab in result["labs"]],
         "none_": NONE,
     }
     filters = {
         "count": lambda value: f"{value:,}",
-        "ms": lambda value: figures.ms(value) if value else "0",
+        "ms": lambda value: figures.milliseconds(value) if value else "0",
         "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
     }
     return pages.render(Path(run_page.__file__).with_name("outages.html.j2"), values, filters)
@@ -104,11 +104,11 @@ def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -
 HEAD = (
     "arm",
     "outages",
-    "did",
-    "acked before the heal, of those intended while the rack was away",
-    "of those in the settled outage",
+    "behaviour",
+    "acked before the heal, of those intended in the outage",
+    "the same in the settled outage",
     "fault to first refusal, probe",
-    "fault to first refusal, broker's meter",
+    "fault to first refusal, broker metric",
     "heal to first ack",
     "longest time without an ack",
     "racks in its ISR",
@@ -122,12 +122,12 @@ def rows(state: Mapping[str, Any]) -> list[list[str]]:
             arm["label"],
             f"{arm['outages']}" + ("" if arm["proved"] == arm["outages"] else f", {arm['proved']} proved"),
             ", ".join(word if len(arm["did"]) == 1 else f"{word} ({times})" for word, times in arm["did"].items()),
-            _or_none(arm["fault_share"], outage_results.percent),
-            _or_none(arm["settled_share"], outage_results.percent),
+            _or_none(arm["fault_share"], outage_results.percent_text),
+            _or_none(arm["settled_share"], outage_results.percent_text),
             _refusal(arm, "first_refusal_probe_s"),
             _refusal(arm, "first_refusal_meter_s"),
             _again(arm),
-            _or_none(arm["longest_silence_s"], outage_results.seconds),
+            _or_none(arm["longest_silence_s"], outage_results.seconds_text),
             NONE if arm["fewest_racks"] is None else f"{arm['fewest_racks']}",
         ]
         for arm in state["arms"]
@@ -140,10 +140,10 @@ def _or_none(value: Mapping[str, Any] | None, words: Any) -> str:
 
 def _again(arm: Mapping[str, Any]) -> str:
     """Return the time from heal to first ack, and the number of outages with refusals in which there was none."""
-    told = _or_none(arm["first_ack_after_heal_s"], outage_results.seconds)
+    text = _or_none(arm["first_ack_after_heal_s"], outage_results.seconds_text)
     if never := arm.get("no_ack_after_heal"):
-        return f"none in {never}" if arm["first_ack_after_heal_s"] is None else f"{told}, none in {never}"
-    return told
+        return f"none in {never}" if arm["first_ack_after_heal_s"] is None else f"{text}, none in {never}"
+    return text
 
 
 def _refusal(arm: Mapping[str, Any], name: str) -> str:
@@ -151,7 +151,7 @@ def _refusal(arm: Mapping[str, Any], name: str) -> str:
     value = arm[name]
     if value is not None:
         missed = arm["proved"] - value["outages"]
-        return outage_results.seconds(value) + (f", none in {missed}" if missed else "")
+        return outage_results.seconds_text(value) + (f", none in {missed}" if missed else "")
     if not arm["proved"] or (name == "first_refusal_meter_s" and arm["meter_unknown"]):
         return UNKNOWN
     return "no refusal"
@@ -161,7 +161,7 @@ def markdown(result: Mapping[str, Any]) -> str:
     """Return the tables, with the text that explains them, as Markdown."""
     manifest = result["manifest"]
     lines = [
-        f"Racks taken away with `min.insync.racks`, Kafka {manifest['versions']['kafka']}, run {manifest['run_id']}:"
+        f"Rack outages with `min.insync.racks`, Kafka {manifest['versions']['kafka']}, run {manifest['run_id']}:"
         f" `{manifest['command']}`. {intervals(result)}",
         "",
         "| state | " + " | ".join(HEAD) + " |",
@@ -172,7 +172,7 @@ def markdown(result: Mapping[str, Any]) -> str:
     if result["destructions"]:
         lines += ["", "| a rack destroyed | arm | acknowledged | read back | lost |", "|---|---|---|---|---|"]
     for one in result["destructions"]:
-        where = f"{one['placement']}: {one['destroyed']} destroyed while {one['away']} was {FAULT_WORDS[one['way']]}"
+        where = f"{one['placement']}: {one['destroyed']} destroyed while {one['away']} was {FAULT_LABELS[one['way']]}"
         lines += [
             f"| {where} | {row['label']} | {_count(row['acked'])} | {_count(row['read'])} |"
             f" {UNKNOWN if row['lost'] is None else _count(row['lost'])} |"
@@ -185,7 +185,7 @@ def intervals(result: Mapping[str, Any]) -> str:
     """Return the explanation of the intervals."""
     return (
         f"In brackets {result['confidence']:.0%} intervals (Student's t) over outages, each counted as one value;"
-        " a single outage has none, and neither have several that all gave the same (in 3 of 3)."
+        " there is none for a single outage, or for equal values (in 3 of 3)."
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from bench import machine
 from bench.analysis import exit_reasons, record_check, verdicts
 from bench.analysis.availability import REFUSED, UNKNOWN
-from bench.plan.outage_plan import FAULT_WORDS, LabPlan, Plan
+from bench.plan.outage_plan import FAULT_LABELS, LabPlan, OutageRunPlan
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import read_json, write_json
 from pyhooks.core.process import run
@@ -25,7 +25,9 @@ SCHEMA_VERSION = 1
 FEWEST = 2
 
 
-def spread(values: Sequence[float], *, confidence: float, most: float = float("inf")) -> dict[str, Any] | None:
+def mean_over_outages(
+    values: Sequence[float], *, confidence: float, most: float = float("inf")
+) -> dict[str, Any] | None:
     """Return the mean over outages, each counted as one value, with Student's t interval; None without values.
 
     Records within an outage depend on one another, so their number is no evidence about another outage. If all values
@@ -54,7 +56,7 @@ def _varied(values: Sequence[float]) -> bool:
     return max(values) > min(values)
 
 
-def states(plan: Plan, lab: LabPlan, outages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def state_figures(plan: OutageRunPlan, lab: LabPlan, outages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the figures over all outages for each placement, fault and arm of a lab."""
     return [
         {
@@ -63,7 +65,7 @@ def states(plan: Plan, lab: LabPlan, outages: Sequence[Mapping[str, Any]]) -> li
             "placement": placement,
             "replicas": list(replicas),
             "fault": fault,
-            "text": f"{placement}, rack {lab.rack} {FAULT_WORDS[fault]}",
+            "text": f"{placement}, rack {lab.rack} {FAULT_LABELS[fault]}",
             "arms": [
                 {
                     "arm": arm.id,
@@ -102,11 +104,11 @@ def over_outages(seen: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], co
     meters = [topic["meter"] for _, topic in good]
 
     def times(values: Sequence[float | None]) -> dict[str, Any] | None:
-        return spread([value for value in values if value is not None], confidence=confidence)
+        return mean_over_outages([value for value in values if value is not None], confidence=confidence)
 
     def shares(name: str) -> dict[str, Any] | None:
         found = [topic[name] for _, topic in good if topic.get(name) is not None]
-        return spread(found, confidence=confidence, most=1.0)
+        return mean_over_outages(found, confidence=confidence, most=1.0)
 
     return {
         "outages": len(seen),
@@ -132,7 +134,7 @@ def over_outages(seen: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], co
     }
 
 
-def word_of(arm: Mapping[str, Any]) -> str:
+def common_behaviour(arm: Mapping[str, Any]) -> str:
     """Return what an arm did in all outages of a state, or ``unknown`` if it did not always do the same."""
     did = list(arm["did"])
     return did[0] if len(did) == 1 else UNKNOWN
@@ -143,7 +145,7 @@ def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
     return [
         *(row for state in result["states"] for row in _of_state(state)),
         *(_of_destroyed(row, one) for one in result["destructions"] for row in one["topics"]),
-        *verdicts.end_to_end(result["end_to_end"]),
+        *verdicts.record_verdicts(result["end_to_end"]),
     ]
 
 
@@ -154,11 +156,11 @@ def _of_state(state: Mapping[str, Any]) -> list[dict[str, str]]:
         if arm["min_insync_racks"] == 1:
             continue
         unanimous = f"in {arm['outages']} of {arm['outages']} outages"
-        told = [f"{unanimous if word_of(arm) != UNKNOWN else _did(arm)}{_when(arm)}"]
-        told += [f"{other['label']} {_did(other)}" for other in state["arms"] if other is not arm]
-        subject, text = f"{arm['label']}, {state['text']}", "; ".join(told)
+        parts = [f"{unanimous if common_behaviour(arm) != UNKNOWN else _did(arm)}{_when(arm)}"]
+        parts += [f"{other['label']} {_did(other)}" for other in state["arms"] if other is not arm]
+        subject, text = f"{arm['label']}, {state['text']}", "; ".join(parts)
         text = f"{text[0].upper()}{text[1:]}."
-        rows.append({"about": "outage", "word": word_of(arm), "subject": subject, "text": text})
+        rows.append({"about": "outage", "word": common_behaviour(arm), "subject": subject, "text": text})
     return rows
 
 
@@ -167,26 +169,26 @@ def _did(arm: Mapping[str, Any]) -> str:
 
 
 def _when(arm: Mapping[str, Any]) -> str:
-    if word_of(arm) != REFUSED:
+    if common_behaviour(arm) != REFUSED:
         return ""
-    told = ""
+    text = ""
     if arm["first_refusal_probe_s"]:
-        told += f", first {seconds(arm['first_refusal_probe_s'])} after the fault (probe)"
+        text += f", first {seconds_text(arm['first_refusal_probe_s'])} after the fault (probe)"
     if arm["first_ack_after_heal_s"]:
-        told += f", acknowledged again {seconds(arm['first_ack_after_heal_s'])} after the heal began"
+        text += f", acknowledged again {seconds_text(arm['first_ack_after_heal_s'])} after the heal began"
     if never := arm.get("no_ack_after_heal"):
-        told += f", not seen to acknowledge again in {never}"
-    return told
+        text += f", no acknowledgement after the heal in {never}"
+    return text
 
 
-def seconds(value: Mapping[str, Any]) -> str:
+def seconds_text(value: Mapping[str, Any]) -> str:
     """Format a time: ``9.1 s (8.9 to 9.3)``; without interval for one outage; ``9.1 s in 3 of 3`` for equal values."""
     if not _varied(value["values"]):
         return f"{value['mean']:.1f} s{_each(value)}"
     return f"{value['mean']:.1f} s ({value['low']:.1f} to {value['high']:.1f})"
 
 
-def percent(value: Mapping[str, Any]) -> str:
+def percent_text(value: Mapping[str, Any]) -> str:
     """Format a share likewise, such as ``55.0 % (53.0 to 57.0)``."""
     if not _varied(value["values"]):
         return f"{100 * value['mean']:.1f} %{_each(value)}"
@@ -199,7 +201,7 @@ def _each(value: Mapping[str, Any]) -> str:
 
 
 def _of_destroyed(row: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, str]:
-    how = FAULT_WORDS[whole["way"]]
+    how = FAULT_LABELS[whole["way"]]
     subject = f"{row['label']}, rack {whole['destroyed']} destroyed while rack {whole['away']} was {how}"
     if row["unknown"]:
         why = row["unknown"]
@@ -209,7 +211,7 @@ def _of_destroyed(row: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str,
 
 
 def result(
-    plan: Plan,
+    plan: OutageRunPlan,
     found: Sequence[Mapping[str, Any]],
     *,
     run_id: str,
@@ -235,12 +237,12 @@ def result(
     java = run(["java", "--version"], what="ask Java for its version").splitlines()[0]
     whole: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
-        "states": [state for one in found for state in states(plan, labs[str(one["topology"])], one["outages"])],
+        "states": [state for one in found for state in state_figures(plan, labs[str(one["topology"])], one["outages"])],
         "labs": [
             {key: value for key, value in one.items() if key not in ("end_to_end", "destructions")} for one in found
         ],
         "destructions": [destroyed for one in found for destroyed in one["destructions"]],
-        "end_to_end": record_check.together([one["end_to_end"] for one in found], run_id),
+        "end_to_end": record_check.merge_checks([one["end_to_end"] for one in found], run_id),
         "confidence": plan.confidence,
     }
     whole["notes"] = [note for one in found for outage in one["outages"] for note in outage["notes"]]
@@ -250,13 +252,13 @@ def result(
         "started": started.isoformat(timespec="seconds"),
         "command": command,
         "master": master,
-        "machine": machine.describe(),
+        "machine": machine.describe_machine(),
         "versions": machine.versions(java, distribution.manifest),
         "distribution": dict(distribution.manifest),
         "plan": plan.as_json(),
         "took_s": took_s,
     }
-    return whole | exit_reasons.conclude(exit_reasons.of_outages(whole), sentences(whole))
+    return whole | exit_reasons.conclude(exit_reasons.outage_reasons(whole), sentences(whole))
 
 
 def write(whole: Mapping[str, Any], out: Path) -> None:

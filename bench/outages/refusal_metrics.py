@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bench.analysis.availability import NS, Fault
+from bench.analysis.availability import NS, OutageTimes
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.events import MetricsDetails
 from pyhooks.lab.mbeans import MetricsReading, SocketSource, lab_sources
@@ -23,7 +23,7 @@ ANSWER_S = 1.0
 
 
 @dataclass(frozen=True)
-class Meters:
+class RefusalMetrics:
     """Refusal metrics of one broker.
 
     Attributes:
@@ -56,15 +56,15 @@ class Meters:
         return self.source.query(BEANS, timeout_s)
 
 
-def polled(lab: Lab, history: History, interval_s: float) -> Poller:
+def refusal_poller(lab: Lab, history: History, interval_s: float) -> Poller:
     """Return a poller that queries all brokers of a lab while a block runs; each response is an event."""
     brokers = {node.node_id for node in lab.brokers()}
-    sources = [Meters(source) for source in lab_sources(lab) if source.broker in brokers]
+    sources = [RefusalMetrics(source) for source in lab_sources(lab) if source.broker in brokers]
     return Poller(sources, lambda one: history.append(one.event()), interval_s, ANSWER_S)
 
 
 def first_refusal(
-    events: Iterable[Event], topic: str, fault: Fault, away: Collection[int], until_ns: int
+    events: Iterable[Event], topic: str, fault: OutageTimes, away: Collection[int], until_ns: int
 ) -> dict[str, Any]:
     """Return when the remaining brokers first counted a refusal for a topic after a fault.
 
@@ -91,11 +91,11 @@ def first_refusal(
             # a metric appears with the first refusal that it counts
             by_broker.setdefault(response.broker, []).append((event.mono_ns, own.get(REFUSED) or 0))
     for answers in by_broker.values():
-        _look(sorted(answers), fault.inject_ns, fault.heal_ns, until_ns, found)
+        _add_broker(sorted(answers), fault.inject_ns, fault.heal_ns, until_ns, found)
     return found
 
 
-def _look(
+def _add_broker(
     answers: Sequence[tuple[int, float]], inject_ns: int, heal_ns: int, until_ns: int, found: dict[str, Any]
 ) -> None:
     before = [answer for answer in answers if answer[0] <= inject_ns]

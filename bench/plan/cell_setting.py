@@ -12,14 +12,14 @@ from pyhooks.core.toml_config import Table
 LOADS_PERCENT = (20, 50, 80)
 SIZES_BYTES = (100, 1000, 10_000)
 LINGERS_MS = (0, 5)
-Client = Literal["confluent", "java"]
-CLIENTS: tuple[Client, ...] = ("confluent", "java")
-CLIENT_WORDS = {"confluent": "confluent-kafka", "java": "Java producer"}
-SIZE_WORDS = {100: "100 B", 1000: "1 kB", 10_000: "10 kB"}
+ClientKind = Literal["confluent", "java"]
+CLIENTS: tuple[ClientKind, ...] = ("confluent", "java")
+CLIENT_LABELS = {"confluent": "confluent-kafka", "java": "Java producer"}
+SIZE_LABELS = {100: "100 B", 1000: "1 kB", 10_000: "10 kB"}
 
 
 @dataclass(frozen=True)
-class Setting:
+class CellSetting:
     """Setting that all arms of a cell share.
 
     Attributes:
@@ -39,7 +39,7 @@ class Setting:
     rate_per_s: float | None = 250.0
     record_bytes: int = 1000
     linger_ms: int = 0
-    client: Client = "confluent"
+    client: ClientKind = "confluent"
 
     @property
     def load_text(self) -> str:
@@ -53,9 +53,9 @@ class Setting:
             STATES[self.state].text,
             f"link {self.link}",
             self.load_text,
-            SIZE_WORDS[self.record_bytes],
+            SIZE_LABELS[self.record_bytes],
             f"linger {self.linger_ms} ms",
-            CLIENT_WORDS[self.client],
+            CLIENT_LABELS[self.client],
         )
         return ", ".join(words)
 
@@ -64,16 +64,16 @@ class Setting:
         return asdict(self)
 
 
-def read(table: Table) -> Setting:
+def read_setting(table: Table) -> CellSetting:
     """Read a setting from the table of a cell.
 
     Raises:
         RackgateError: a key is missing, a value is not in its list, or there is not exactly one load.
     """
     if table.has("load_percent") is table.has("rate_per_s"):
-        raise table.wrong("load_percent", "exactly one of load_percent and rate_per_s is asked for")
+        raise table.wrong("load_percent", "exactly one of load_percent and rate_per_s is required")
     share = table.has("load_percent")
-    return Setting(
+    return CellSetting(
         state=table.word("state", tuple(STATES)),
         link=table.word("link", tuple(LINKS)),
         load_percent=table.word("load_percent", LOADS_PERCENT) if share else None,

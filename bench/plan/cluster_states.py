@@ -14,7 +14,7 @@ SLOW_RTT_MS = 20.0
 
 
 @dataclass(frozen=True)
-class State:
+class ClusterState:
     """Requirements on a topic's replicas.
 
     Attributes:
@@ -30,19 +30,21 @@ class State:
     slow: bool = False
 
 
-STATES: Mapping[str, State] = {
-    "healthy": State("all replicas in sync"),
-    "slow-follower": State(f"one follower {SLOW_RTT_MS:g} ms further away, still in sync", slow=True),
-    "broker-gone": State("one broker gone", isr=-1),
-    "isr-3-in-2-racks": State("ISR of 3 in 2 racks", isr=3, racks=2),
-    "isr-2-in-2-racks": State("ISR of 2 in 2 racks", isr=2, racks=2),
-    "isr-2-in-1-rack": State("ISR of 2 in 1 rack", isr=2, racks=1),
-    "two-data-centres": State("two data centres, all replicas in sync", racks=2),
+STATES: Mapping[str, ClusterState] = {
+    "healthy": ClusterState("all replicas in sync"),
+    "slow-follower": ClusterState(
+        f"one follower with {SLOW_RTT_MS:g} ms more round-trip time, still in sync", slow=True
+    ),
+    "broker-gone": ClusterState("one broker killed", isr=-1),
+    "isr-3-in-2-racks": ClusterState("ISR of 3 in 2 racks", isr=3, racks=2),
+    "isr-2-in-2-racks": ClusterState("ISR of 2 in 2 racks", isr=2, racks=2),
+    "isr-2-in-1-rack": ClusterState("ISR of 2 in 1 rack", isr=2, racks=1),
+    "two-data-centres": ClusterState("two data centres, all replicas in sync", racks=2),
 }
 
 
 @dataclass(frozen=True)
-class Reached:
+class StateBrokers:
     """Brokers of a topic in a state.
 
     Attributes:
@@ -56,7 +58,7 @@ class Reached:
     slow: tuple[int, ...] = ()
 
 
-def reach(word: str, replicas: Sequence[int], racks: Mapping[int, str]) -> Reached:
+def brokers_in_state(word: str, replicas: Sequence[int], racks: Mapping[int, str]) -> StateBrokers:
     """Return the brokers that bring a topic into a state; of several choices, keep the replicas that are listed first.
 
     Args:
@@ -74,6 +76,6 @@ def reach(word: str, replicas: Sequence[int], racks: Mapping[int, str]) -> Reach
         isr = (leader, *chosen)
         if state.racks in (None, len({racks[broker] for broker in isr})):
             dead = tuple(broker for broker in replicas if broker not in isr)
-            return Reached(isr, dead, isr[-1:] if state.slow else ())
+            return StateBrokers(isr, dead, isr[-1:] if state.slow else ())
     where = ", ".join(f"{broker} in {racks[broker]}" for broker in replicas)
-    raise ValueError(f"{state.text}: not to be had with replicas {where}")
+    raise ValueError(f"{state.text}: impossible with replicas {where}")

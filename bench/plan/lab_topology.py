@@ -18,11 +18,11 @@ LINKS = {"none": 0.0, "az": 1.0, "far": 20.0}
 
 def rtt_ms(link: str, *, netem: bool) -> float:
     """Return the link's round-trip time in ms; without netem at least ``VDE_LEAST_MS``, unless it is 0."""
-    asked = LINKS[link]
-    return asked if netem or not asked else max(asked, link_emulation.VDE_LEAST_MS)
+    wanted_ms = LINKS[link]
+    return wanted_ms if netem or not wanted_ms else max(wanted_ms, link_emulation.VDE_LEAST_MS)
 
 
-def text(wanted: Topology, link: str, *, netem: bool) -> str:
+def topology_toml(wanted: Topology, link: str, *, netem: bool) -> str:
     """Return the text of a topology file in which all links are equal.
 
     Args:
@@ -63,10 +63,10 @@ def check_machine(topologies: Sequence[str], master: str) -> None:
     labs_mb = memory.concurrent_labs_memory_mb([topology.load(topology.find(name)) for name in topologies], at_once=1)
     # the Spark driver runs beside the lab, whatever the master
     what = f"a lab of {' or '.join(topologies)} ({labs_mb} MiB) with Spark at {master} ({memory.SPARK_MB} MiB)"
-    memory.require_memory(labs_mb + memory.SPARK_MB, what, "take a topology with fewer nodes or a lower heap_mb")
+    memory.require_memory(labs_mb + memory.SPARK_MB, what, "use a topology with fewer nodes or a lower heap_mb")
 
 
-def write(name: str, link: str, folder: Path) -> Path:
+def write_topology(name: str, link: str, folder: Path) -> Path:
     """Write the topology file of a lab to ``folder`` and return its path.
 
     Raises:
@@ -74,5 +74,5 @@ def write(name: str, link: str, folder: Path) -> Path:
     """
     file = folder / f"{Path(name).stem}-{link}.toml"
     netem = link_emulation.has_netem(running_labs.namespace_method().words)
-    write_text(file, text(topology.load(topology.find(name)), link, netem=netem))
+    write_text(file, topology_toml(topology.load(topology.find(name)), link, netem=netem))
     return file

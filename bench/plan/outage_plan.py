@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bench.plan.scenario import Arm, OutagePlan
+from bench.plan.scenario import BenchArm, OutagePlan
 from bench.plan.scenarios import client_properties, merged, outage_plan
 from pyhooks.core import toml_config
 from pyhooks.core.errors import RackgateError
@@ -17,13 +17,13 @@ from pyhooks.lab import topology
 
 SHIPPED = Path(__file__).parents[1] / "outages.toml"
 COMMON = "common"
-Fault = Literal["kill", "cut"]
-FAULTS: tuple[Fault, ...] = ("kill", "cut")
-FAULT_WORDS = {"kill": "killed", "cut": "cut off"}
+FaultKind = Literal["kill", "cut"]
+FAULTS: tuple[FaultKind, ...] = ("kill", "cut")
+FAULT_LABELS = {"kill": "killed", "cut": "cut off"}
 
 
 @dataclass(frozen=True)
-class Settings:
+class ArmSettings:
     """Settings of an arm.
 
     Attributes:
@@ -38,10 +38,10 @@ class Settings:
     min_insync_replicas: int
     min_insync_racks: int
 
-    def on(self, placement: str, replicas: tuple[int, ...]) -> Arm:
+    def on(self, placement: str, replicas: tuple[int, ...]) -> BenchArm:
         """Return the arm on a topic of its own with these replicas."""
         stem = "".join(c for c in placement.lower().replace(" ", "-") if c.isalnum() or c == "-")
-        return Arm(
+        return BenchArm(
             id=self.id,
             label=f"{placement}: {self.label}",
             topic=f"{stem}-{self.id.lower()}",
@@ -67,9 +67,9 @@ class LabPlan:
     topology: str
     rack: str
     placements: Mapping[str, tuple[int, ...]]
-    outages: Mapping[Fault, int]
+    outages: Mapping[FaultKind, int]
 
-    def order(self, seed: int) -> tuple[Fault, ...]:
+    def order(self, seed: int) -> tuple[FaultKind, ...]:
         """Return the faults of all outages in an order drawn from a seed."""
         every = [fault for fault, times in self.outages.items() for _ in range(times)]
         random.Random(f"{seed}/{self.topology}").shuffle(every)  # noqa: S311 - a seeded plan, not a secret
@@ -94,11 +94,11 @@ class DestructionPlan:
     replicas: tuple[int, ...]
     away: str
     destroyed: str
-    ways: tuple[Fault, ...]
+    ways: tuple[FaultKind, ...]
 
 
 @dataclass(frozen=True)
-class Plan:
+class OutageRunPlan:
     """Plan of a whole run of outages.
 
     Attributes:
@@ -127,11 +127,11 @@ class Plan:
     timing: OutagePlan
     meter_poll_s: float
     probe_timeout_ms: int
-    arms: tuple[Settings, ...]
+    arms: tuple[ArmSettings, ...]
     labs: tuple[LabPlan, ...]
     destruction: DestructionPlan | None
 
-    def arms_of(self, lab: LabPlan) -> tuple[Arm, ...]:
+    def arms_of(self, lab: LabPlan) -> tuple[BenchArm, ...]:
         """Return all arms on all placements of a lab."""
         return tuple(arm.on(name, replicas) for name, replicas in lab.placements.items() for arm in self.arms)
 
@@ -149,7 +149,7 @@ def names(path: Path = SHIPPED) -> tuple[str, ...]:
     return tuple(name for name in toml_config.read(path, "it describes outages") if name != COMMON)
 
 
-def load(name: str, path: Path = SHIPPED) -> Plan:
+def load(name: str, path: Path = SHIPPED) -> OutageRunPlan:
     """Read one plan.
 
     Raises:
@@ -165,7 +165,7 @@ def load(name: str, path: Path = SHIPPED) -> Plan:
         raise table.wrong("arms", "two arms have the same id")
     if len({lab.topology for lab in labs}) < len(labs):
         raise table.wrong("labs", "two labs have the same topology")
-    plan = Plan(
+    plan = OutageRunPlan(
         name=name,
         about=table.text("about"),
         seed=table.whole("seed", 0),
@@ -184,8 +184,8 @@ def load(name: str, path: Path = SHIPPED) -> Plan:
     return plan
 
 
-def _settings(table: Table) -> Settings:
-    return Settings(
+def _settings(table: Table) -> ArmSettings:
+    return ArmSettings(
         id=table.text("id"),
         label=table.text("label"),
         min_insync_replicas=table.whole("min_insync_replicas", 1),

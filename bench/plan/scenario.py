@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from bench.plan import cluster_states
-from bench.plan.cell_setting import Setting
-from bench.plan.verdict_rules import Rules
+from bench.plan.cell_setting import CellSetting
+from bench.plan.verdict_rules import VerdictRules
 from pyhooks.kafka import gate
 from pyhooks.lab import topology
 
@@ -23,7 +23,7 @@ JUDGED = {"p50": 0.5, "p99": 0.99}
 
 
 @dataclass(frozen=True)
-class Arm:
+class BenchArm:
     """One configuration under comparison.
 
     Attributes:
@@ -96,9 +96,9 @@ class LatencyPlan:
     band_p99: float
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> VerdictRules:
         """Rules of the verdicts."""
-        return Rules(
+        return VerdictRules(
             alpha=self.alpha,
             power=self.power,
             trim=self.trim,
@@ -156,7 +156,7 @@ class OutagePlan:
 
 
 @dataclass(frozen=True)
-class Ramp:
+class RampPlan:
     """Search for the load that a lab sustains: one rate after the other, until the lab does not keep up.
 
     Attributes:
@@ -184,7 +184,7 @@ class Ramp:
 
 
 @dataclass(frozen=True)
-class Cell:
+class BenchCell:
     """Cluster state and setting in which all arms are compared.
 
     Attributes:
@@ -203,7 +203,7 @@ class Cell:
     label: str
     state: str
     scenario: Scenario
-    setting: Setting = field(default_factory=Setting)
+    setting: CellSetting = field(default_factory=CellSetting)
     judged: tuple[float, ...] = (0.5, 0.99)
     topology: str = "az3-outside"
     replicas: tuple[int, ...] = ()
@@ -215,13 +215,13 @@ class Cell:
         return self.topology, self.setting.link
 
     @property
-    def reached(self) -> cluster_states.Reached:
+    def reached(self) -> cluster_states.StateBrokers:
         """Brokers in the ISR, killed and slowed in its state.
 
         Raises:
             ValueError: its replicas can't be brought into that state.
         """
-        return cluster_states.reach(self.state, self.replicas, self.racks)
+        return cluster_states.brokers_in_state(self.state, self.replicas, self.racks)
 
     @cached_property
     def racks(self) -> dict[int, str]:
@@ -274,23 +274,23 @@ class Scenario:
     client: Mapping[str, str | int | float | bool]
     java: Mapping[str, str | int | float | bool]
     latency: LatencyPlan
-    ramp: Ramp | None
+    ramp: RampPlan | None
     outage: OutagePlan | None
-    arms: tuple[Arm, ...]
-    cells: tuple[Cell, ...] = ()
+    arms: tuple[BenchArm, ...]
+    cells: tuple[BenchCell, ...] = ()
     bar_min: float | None = None
 
     @property
-    def latency_arms(self) -> tuple[Arm, ...]:
+    def latency_arms(self) -> tuple[BenchArm, ...]:
         """Baseline, control and candidates, in the order of the file."""
         return tuple(arm for arm in self.arms if arm.latency != "none")
 
     @property
-    def outage_arms(self) -> tuple[Arm, ...]:
+    def outage_arms(self) -> tuple[BenchArm, ...]:
         """The arms of the outage phase, in the order of the file."""
         return tuple(arm for arm in self.arms if arm.outage)
 
-    def role(self, role: Role) -> Arm:
+    def role(self, role: Role) -> BenchArm:
         """Return the arm with this role in the latency phase (the first, if several)."""
         return next(arm for arm in self.arms if arm.latency == role)
 

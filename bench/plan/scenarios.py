@@ -8,7 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from bench.plan import cell_setting
-from bench.plan.scenario import JUDGED, MOST_CELLS, ROLES, Arm, Cell, LatencyPlan, OutagePlan, Ramp, Role, Scenario
+from bench.plan.scenario import (
+    JUDGED,
+    MOST_CELLS,
+    ROLES,
+    BenchArm,
+    BenchCell,
+    LatencyPlan,
+    OutagePlan,
+    RampPlan,
+    Role,
+    Scenario,
+)
 from bench.plan.verdict_rules import FEWEST_BLOCKS
 from pyhooks.core import toml_config
 from pyhooks.core.errors import RackgateError
@@ -82,27 +93,28 @@ def load(name: str, path: Path = SHIPPED, place: str | None = None, tasks: int |
     return found
 
 
-def _cells(scenario: Scenario, table: Table) -> tuple[Cell, ...]:
+def _cells(scenario: Scenario, table: Table) -> tuple[BenchCell, ...]:
     far = table.table("two_data_centres") if table.has("two_data_centres") else None
     place = (far.text("topology"), far.wholes("replicas")) if far else None
     tables = table.tables("cells")
     if len(tables) > MOST_CELLS:
         raise table.wrong(
-            "cells", f"{len(tables)} of them: at most {MOST_CELLS}, since each further verdict asks more of all others"
+            "cells",
+            f"{len(tables)} of them: at most {MOST_CELLS}, because each verdict requires more evidence of all others",
         )
     found = tuple(_cell(scenario, one, place) for one in tables)
     if len({cell.id for cell in found}) != len(found):
         raise table.wrong("cells", "two cells have the same id")
     if scenario.ramp is None and any(cell.setting.load_percent for cell in found):
-        raise table.wrong("ramp", "is missing, and a cell asks for a share of what the lab sustains")
+        raise table.wrong("ramp", "is missing, and a cell has load_percent")
     return found
 
 
-def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | None) -> Cell:
+def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | None) -> BenchCell:
     cell_id = table.text("id")
     if not cell_id.replace("-", "").isalnum() or not cell_id.isascii() or cell_id != cell_id.lower():
         raise table.wrong("id", f"must be small letters, digits and dashes, is {cell_id!r}")
-    setting = cell_setting.read(table)
+    setting = cell_setting.read_setting(table)
     if setting.state == FAR_STATE and far is None:
         raise table.wrong("state", f"{FAR_STATE!r} needs [{scenario.name}.two_data_centres]")
     place, replicas = (scenario.topology, scenario.role("baseline").replicas)
@@ -116,7 +128,7 @@ def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | N
         pieces=table.whole("pieces", 1, default=plan.pieces),
     )
     arms = _roles(scenario, table) if table.has("baseline") else scenario.arms
-    cell = Cell(
+    cell = BenchCell(
         id=cell_id,
         label=setting.text,
         state=setting.state,
@@ -133,11 +145,11 @@ def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | N
     except ValueError as error:
         raise table.wrong("state", str(error)) from error
     if len(refusing) == len(cell.scenario.latency_arms):
-        raise table.wrong("state", "every arm refuses in it, so there is nothing to measure")
+        raise table.wrong("state", "every arm refuses records in it, so there is nothing to measure")
     return cell
 
 
-def _roles(scenario: Scenario, table: Table) -> tuple[Arm, ...]:
+def _roles(scenario: Scenario, table: Table) -> tuple[BenchArm, ...]:
     """Return all arms with the roles that a cell assigns instead of the scenario's; other arms get the role ``none``.
 
     This allows comparisons in a state in which the scenario's baseline is rejected.
@@ -146,7 +158,7 @@ def _roles(scenario: Scenario, table: Table) -> tuple[Arm, ...]:
     roles: dict[str, Role] = {table.word("baseline", ids): "baseline"}
     for arm_id in (table.word("control", ids), *(candidates := table.words("candidates", ids))):
         if arm_id in roles:
-            raise table.wrong("candidates", f"{arm_id!r} has two parts")
+            raise table.wrong("candidates", f"{arm_id!r} has two roles")
         roles[arm_id] = "candidate" if arm_id in candidates else "control"
     if len({arm.replicas for arm in scenario.arms if arm.id in roles}) > 1:
         raise table.wrong("candidates", "arms that are compared must have the same replicas")
@@ -193,8 +205,8 @@ def _latency(table: Table) -> LatencyPlan:
     return plan
 
 
-def _ramp(table: Table) -> Ramp:
-    return Ramp(
+def _ramp(table: Table) -> RampPlan:
+    return RampPlan(
         first_per_s=table.number("first_per_s", 1),
         last_per_s=table.number("last_per_s", 1, 20_000),
         step_s=table.number("step_s", 0.2),
@@ -235,8 +247,8 @@ def outage_plan(table: Table, rack: str, *, most_per_s: float) -> OutagePlan:
     return plan
 
 
-def _arm(table: Table) -> Arm:
-    arm = Arm(
+def _arm(table: Table) -> BenchArm:
+    arm = BenchArm(
         id=table.text("id"),
         label=table.text("label"),
         topic=table.text("topic"),
@@ -251,7 +263,7 @@ def _arm(table: Table) -> Arm:
     return arm
 
 
-def _arms(table: Table) -> tuple[Arm, ...]:
+def _arms(table: Table) -> tuple[BenchArm, ...]:
     """Read the arms in the order of the scenario's ``uses``; all arms without it."""
     arms = tuple(_arm(arm) for arm in table.tables("arms"))
     if not table.has("uses"):

@@ -9,7 +9,7 @@ FEWEST_BLOCKS = 4
 
 
 @dataclass(frozen=True)
-class Rules:
+class VerdictRules:
     """Rules of all verdicts of a run, as in its plan.
 
     Attributes:
@@ -28,18 +28,18 @@ class Rules:
     confidence: float
     resamples: int
 
-    def tails(self, family: int) -> Tails:
+    def tails(self, family: int) -> SignificanceLevels:
         """Return the strictest levels that Holm's procedure requires in a family of this size."""
-        return Tails(self.alpha / 2 / family, self.alpha / 2 / (2 * family))
+        return SignificanceLevels(self.alpha / 2 / family, self.alpha / 2 / (2 * family))
 
     @property
-    def control_tails(self) -> Tails:
+    def control_tails(self) -> SignificanceLevels:
         """Levels of a control, which is not part of the family."""
-        return Tails(self.alpha / 2, self.alpha / 2)
+        return SignificanceLevels(self.alpha / 2, self.alpha / 2)
 
 
 @dataclass(frozen=True)
-class Tails:
+class SignificanceLevels:
     """Levels of one-sided tests.
 
     Attributes:

@@ -20,28 +20,28 @@ HEAD = (
     "acked in settled outage",
     "first refusal after fault",
     "first ack after heal",
-    "what it did",
+    "behaviour",
 )
 NONE = "\N{EN DASH}"
-UNKNOWN, NEVER, NOT_STOPPED = "unknown", "none seen", "did not stop"
+UNKNOWN, NEVER, NOT_STOPPED = "unknown", "none observed", "not interrupted"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ArmAvailability:
     """Behaviour of an arm in a state.
 
     Attributes:
         state: display name of the state.
         arm: id of the arm.
         label: display name of the arm.
-        intended: number of records that were meant to be sent.
+        intended: number of intended records.
         acked: number of these that were acknowledged.
         settled_intended: number of records intended in the settled outage; None in a state without an outage.
         settled_acked: number of these that were acknowledged in it.
         first_refusal_s: seconds from the fault to the probe's first refusal; None without a refusal or a fault.
         first_ack_s: seconds from the start of the heal to the load's first acknowledgement; likewise.
         proved: whether the fault is proved, so that the times are valid; None in a state without an outage.
-        did: description of the behaviour.
+        did: the behaviour.
     """
 
     state: str
@@ -62,8 +62,8 @@ class Outcome:
         return [
             self.state,
             self.label,
-            share(self.acked, self.intended),
-            NONE if self.settled_intended is None else share(self.settled_acked or 0, self.settled_intended),
+            share_text(self.acked, self.intended),
+            NONE if self.settled_intended is None else share_text(self.settled_acked or 0, self.settled_intended),
             self._time(self.first_refusal_s),
             # the heal changes nothing for an arm that went on
             NOT_STOPPED if self.proved and self.did.startswith("went on") else self._time(self.first_ack_s),
@@ -78,7 +78,7 @@ class Outcome:
         return NEVER if value is None else f"{value:.1f} s"
 
 
-def share(part: int, whole: int) -> str:
+def share_text(part: int, whole: int) -> str:
     """Format a share, such as ``99.95 % of 2,000``; a rounded share is neither all nor none."""
     if not whole:
         return NONE
@@ -88,15 +88,15 @@ def share(part: int, whole: int) -> str:
     return f"{percent:.2f} % of {whole:,}"
 
 
-def of(result: Mapping[str, Any]) -> list[Outcome]:
+def arm_availabilities(result: Mapping[str, Any]) -> list[ArmAvailability]:
     """Return all outcomes of a result: the outage's topics first, then each cell's arms."""
     return [*_of_outage(result["outage"] or {}), *(one for cell in result["cells"] for one in _of_cell(cell))]
 
 
-def _of_outage(outage: Mapping[str, Any]) -> list[Outcome]:
+def _of_outage(outage: Mapping[str, Any]) -> list[ArmAvailability]:
     return [
-        Outcome(
-            state=f"rack {outage['rack']} away and back",
+        ArmAvailability(
+            state=f"rack {outage['rack']} unavailable and back",
             arm=topic["arm"],
             label=topic["label"],
             intended=topic.get("intended", 0),
@@ -112,10 +112,10 @@ def _of_outage(outage: Mapping[str, Any]) -> list[Outcome]:
     ]
 
 
-def _of_cell(cell: Mapping[str, Any]) -> list[Outcome]:
+def _of_cell(cell: Mapping[str, Any]) -> list[ArmAvailability]:
     """Return the outcomes of a cell; a refusing arm got no load, so the exception of its probe describes it."""
     return [
-        Outcome(
+        ArmAvailability(
             state=f"{cell['cell']}: {STATES[cell['state']].text}",
             arm=arm["arm"],
             label=arm["label"],

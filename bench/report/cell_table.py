@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.analysis.verdicts import ratio, spread
-from bench.plan.cell_setting import CLIENT_WORDS, SIZE_WORDS
+from bench.analysis.verdicts import interval_text, ratio_text
+from bench.plan.cell_setting import CLIENT_LABELS, SIZE_LABELS
 from bench.plan.cluster_states import STATES
 from bench.report import availability_table
 
@@ -17,9 +17,9 @@ HEAD = (
     "load",
     "record, linger, client",
     "against M=3",
-    "p50: ratio, word",
-    "p99: ratio, word",
-    "told from 1 at p50 / p99",
+    "p50: ratio, verdict",
+    "p99: ratio, verdict",
+    "smallest detectable ratio, p50 / p99",
     "median pacer lateness",
 )
 NONE = "\N{EN DASH}"
@@ -30,7 +30,7 @@ def rows(result: Mapping[str, Any]) -> list[list[str]]:
     found = []
     for cell in result["cells"]:
         candidates = list(dict.fromkeys(row["arm"] for row in cell["comparisons"] if not row["is_control"]))
-        labels = labels_of(cell)
+        labels = arm_labels(cell)
         for arm in candidates:
             by_name = {row["at"]: row for row in cell["comparisons"] if row["arm"] == arm}
             found.append(
@@ -53,15 +53,15 @@ def _against(row: Mapping[str, Any], result: Mapping[str, Any], labels: Mapping[
     return "" if against == usual else f" (to {labels.get(against, against)})"
 
 
-def labels_of(cell: Mapping[str, Any]) -> dict[str, str]:
+def arm_labels(cell: Mapping[str, Any]) -> dict[str, str]:
     """Return the labels of a cell's arms, by their ids."""
     return {arm["arm"]: arm["label"] for arm in cell["arms"]}
 
 
-def who_refuse(arms: Sequence[str]) -> str:
-    """Format refusing arms, such as "A refuses" or "A, A' and B refuse"; without any "nobody refuses"."""
+def refusing_arms(arms: Sequence[str]) -> str:
+    """Format refusing arms, such as "A refuses" or "A, A' and B refuse"; "no arm refuses" without any."""
     if len(arms) < 2:
-        return f"{arms[0] if arms else 'nobody'} refuses"
+        return f"{arms[0] if arms else 'no arm'} refuses"
     return f"{', '.join(arms[:-1])} and {arms[-1]} refuse"
 
 
@@ -71,24 +71,24 @@ def _where(cell: Mapping[str, Any]) -> list[str]:
     load = f"{rate:,.0f}/s" if rate else ""
     if setting["load_percent"]:
         load = f"{setting['load_percent']} %" + (f" = {load}" if load else "")
-    client = CLIENT_WORDS[setting["client"]]
-    what = f"{SIZE_WORDS[setting['record_bytes']]}, {setting['linger_ms']} ms, {client}"
+    client = CLIENT_LABELS[setting["client"]]
+    what = f"{SIZE_LABELS[setting['record_bytes']]}, {setting['linger_ms']} ms, {client}"
     return [cell["cell"], STATES[cell["state"]].text, setting["link"], load or NONE, what]
 
 
 def _word(row: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
     if row["refused"]:
-        labels = labels_of(cell)
-        return f"no latency: {who_refuse([labels.get(arm, arm) for arm in row['refused']])}"
+        labels = arm_labels(cell)
+        return f"no latency: {refusing_arms([labels.get(arm, arm) for arm in row['refused']])}"
     if row["ratio"] is None:
         return f"undecided ({row['reason']})"
     word = "not judged" if row["reason"] == "not judged" else row["word"]
     why = f" ({row['reason']})" if word == "undecided" else ""
-    return f"{spread(row['ratio'])}, {word}{why}"
+    return f"{interval_text(row['ratio'])}, {word}{why}"
 
 
 def _detectable(row: Mapping[str, Any]) -> str:
-    return NONE if row["detectable_ratio"] is None else ratio(row["detectable_ratio"])
+    return NONE if row["detectable_ratio"] is None else ratio_text(row["detectable_ratio"])
 
 
 def _late(cell: Mapping[str, Any], arm: str) -> str:
@@ -108,14 +108,14 @@ def markdown(result: Mapping[str, Any]) -> str:
     first = result["cells"][0]
     bands = ", ".join(f"±{band:.0%} at {name}" for name, band in first["bands"].items())
     lines += [
-        f"Ratios to M=3 with {first['confidence']:.0%} intervals over blocks; equivalent within {bands}; all words of"
-        f" the run are one family of {first['family']} comparisons. `told from 1`: the smallest ratio that would have"
-        " been told from 1. A word stands only where two equal arms, the control, came out equivalent.",
+        f"Ratios to M=3 with {first['confidence']:.0%} intervals over blocks; equivalent within {bands}. All verdicts"
+        f" of the run are one family of {first['family']} comparisons. Where two equal arms, the control, are not shown"
+        " to be equivalent, the verdict is undecided.",
         "",
-        "Availability: records that were acknowledged before the client gave them up, however long they had waited."
-        " The first refusal is that of a probe which never tries again, one for each topic.",
+        "Availability: records that were acknowledged before the client gave them up, however long they waited. The"
+        " first refusal is that of a probe without retries, one for each topic.",
         "",
-        *_table(availability_table.HEAD, [one.row for one in availability_table.of(result)]),
+        *_table(availability_table.HEAD, [one.row for one in availability_table.arm_availabilities(result)]),
     ]
     return "\n".join(lines)
 

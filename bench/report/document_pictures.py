@@ -61,8 +61,8 @@ def pictures(result: Path, out: Path) -> list[Path]:
     stored = run_page.load(result)
     if not stored.get("outage") and len(stored["cells"]) < 2:
         raise RackgateError(
-            f"{result}: has neither an outage nor several cells to show; 'rackgate bench run' with the scenario quick"
-            " or full has"
+            f"{result}: has neither an outage nor several cells; use a result of the scenario quick or full"
+            " of 'rackgate bench run'"
         )
     if out.resolve() != EVIDENCE:
         run_folder.claim(out.resolve(), run_folder.README_PICTURES)
@@ -102,11 +102,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.report.document_pictures", description=__doc__)
     parser.add_argument("--result", type=Path, default=STORED, help="results.json [default: the stored one]")
     parser.add_argument("--out", type=Path, default=EVIDENCE, help="folder for pictures and result")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        for picture in pictures(asked.result, asked.out):
-            print(picture)  # noqa: T201 - what it made
-    except Exception as error:  # noqa: BLE001 - else Python ends with 1, which says that something was found wrong
+        for picture in pictures(options.result, options.out):
+            print(picture)  # noqa: T201 - the output of the command
+    except Exception as error:  # noqa: BLE001 - Python's own exit status 1 would mean that a check failed
         return exit_status.tell(error, Console(stderr=True, soft_wrap=True))
     return 0
 

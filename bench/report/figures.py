@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
-from bench.report.cell_table import who_refuse
+from bench.report.cell_table import refusing_arms
 from pyhooks.core.statistics import band_ends
 from pyhooks.report.plots import RC, Palette, axes_style, rows, shade, spans
 
@@ -39,7 +39,7 @@ MARKED = Palette(
 
 
 @dataclass(frozen=True)
-class Look:
+class FigureStyle:
     """Style of a figure.
 
     Attributes:
@@ -67,7 +67,7 @@ def colours(result: Mapping[str, Any], palette: Palette) -> dict[str, str]:
     return found | dict.fromkeys(control, palette.muted)
 
 
-def ms(value: float, _: object = None) -> str:
+def milliseconds(value: float, _: object = None) -> str:
     """Format a latency without needless digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 10 else f"{value:.2g}"
 
@@ -80,7 +80,7 @@ def _legend(figure: Figure, axes: Axes, palette: Palette, columns: int) -> None:
     )  # fmt: skip
 
 
-def percentiles(result: Mapping[str, Any], cell: Mapping[str, Any], look: Look) -> Figure:
+def percentiles(result: Mapping[str, Any], cell: Mapping[str, Any], look: FigureStyle) -> Figure:
     """Plot a cell's latency against percentile, on scales that show the tail, with the interval of each curve."""
     palette = look.palette
     with mpl.rc_context(RC):
@@ -125,11 +125,11 @@ def _log_ticks(axes: Axes, values: Sequence[float]) -> None:
     marks = [m * 10.0**e for e in range(-4, 7) for m in (1, 2, 5)]
     axes.set_ylim(low, high)
     axes.yaxis.set_major_locator(FixedLocator([m for m in marks if low <= m <= high]))
-    axes.yaxis.set_major_formatter(FuncFormatter(ms))
+    axes.yaxis.set_major_formatter(FuncFormatter(milliseconds))
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def blocks(result: Mapping[str, Any], cell: Mapping[str, Any], look: Look) -> Figure:
+def blocks(result: Mapping[str, Any], cell: Mapping[str, Any], look: FigureStyle) -> Figure:
     """Plot per block the ratio of each arm to the baseline, with the pooled interval and the equivalence band."""
     names = list(cell["bands"])
     with mpl.rc_context(RC):
@@ -144,7 +144,7 @@ def blocks(result: Mapping[str, Any], cell: Mapping[str, Any], look: Look) -> Fi
     return figure
 
 
-def _ratio_panel(result: Mapping[str, Any], cell: Mapping[str, Any], look: Look, axes: Axes, name: str) -> None:
+def _ratio_panel(result: Mapping[str, Any], cell: Mapping[str, Any], look: FigureStyle, axes: Axes, name: str) -> None:
     palette, latency = look.palette, cell
     rows = [row for row in latency["comparisons"] if row["at"] == name]
     tint = colours(result, palette)
@@ -237,7 +237,7 @@ def _ratio_limits(
     return 1 / span, span
 
 
-def timeline(result: Mapping[str, Any], look: Look) -> Figure:
+def timeline(result: Mapping[str, Any], look: FigureStyle) -> Figure:
     """Plot acks per second and the probe's refusals of each topic, with the racks in its ISR below; shade the fault."""
     outage, palette = result["outage"], look.palette
     topics = outage["topics"]
@@ -267,18 +267,18 @@ def timeline(result: Mapping[str, Any], look: Look) -> Figure:
             if last:
                 lower.set_xlabel("seconds from the start of the phase")
             if number == 0:
-                _tell_of_fault(outage, topic, upper, look)
+                _annotate_fault(outage, topic, upper, look)
     return figure
 
 
-def _tell_of_fault(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, look: Look) -> None:
+def _annotate_fault(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, look: FigureStyle) -> None:
     """Annotate the shaded outage, and the gap in acks at its start."""
     if outage["inject_s"] is None or outage["heal_s"] is None:
         return
     ink, top = look.palette.ink, outage["rate_per_s"] * BURST_CUT
     middle = (outage["inject_s"] + (topic["left_after_s"] or 0.0) + outage["heal_s"]) / 2
     axes.annotate(
-        f"rack {outage['rack']} is away", (middle, top * 0.93), ha="center", va="top", color=ink, fontsize=9.5
+        f"rack {outage['rack']} unavailable", (middle, top * 0.93), ha="center", va="top", color=ink, fontsize=9.5
     )
     wait_s = topic["left_after_s"]
     if wait_s is not None and wait_s > outage["length_s"] / 12 and not look.narrow:
@@ -288,7 +288,7 @@ def _tell_of_fault(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Ax
         )  # fmt: skip
 
 
-def _acks(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, look: Look, colour: str) -> None:
+def _acks(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, look: FigureStyle, colour: str) -> None:
     palette, rate = look.palette, outage["rate_per_s"]
     top = rate * BURST_CUT
     seconds = np.array([point["s"] for point in topic["series"]], dtype=float)
@@ -345,7 +345,7 @@ def _isr(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, colour
     axes.set_ylabel("ISR in\nracks", fontsize=8, rotation=0, ha="right", va="center", labelpad=3)
 
 
-def overview(result: Mapping[str, Any], look: Look) -> Figure:
+def overview(result: Mapping[str, Any], look: FigureStyle) -> Figure:
     """Plot the ratio of each candidate and of the control to the baseline in every cell, with interval and band."""
     palette, tint, cells = look.palette, colours(result, look.palette), result["cells"]
     names = list(cells[0]["bands"])
@@ -364,7 +364,7 @@ def overview(result: Mapping[str, Any], look: Look) -> Figure:
 
 
 def _overview_panel(
-    cells: Sequence[Mapping[str, Any]], tint: Mapping[str, str], look: Look, axes: Axes, name: str
+    cells: Sequence[Mapping[str, Any]], tint: Mapping[str, str], look: FigureStyle, axes: Axes, name: str
 ) -> None:
     palette = look.palette
     low, high = band_ends(cells[0]["bands"][name])
@@ -373,15 +373,15 @@ def _overview_panel(
     axes.axvline(1, color=palette.muted, linewidth=1)
     usual = cells[0]["comparisons"][0]["against"]
     measured = {at for at, cell in enumerate(cells) if any(row["ratio"] for row in cell["comparisons"])}
-    told = set()
+    labelled = set()
     for at, cell in enumerate(cells):
         own = [row for row in cell["comparisons"] if row["at"] == name and row["ratio"]]
         # centre the ratios of a cell on its name, whatever the number of arms in other cells; the control comes first
         own.sort(key=lambda row: not row["is_control"])
         for place, row in enumerate(own):
             arm, ratio, y = row["arm"], row["ratio"], at + (place - (len(own) - 1) / 2) * 0.22
-            label = None if arm in told else f"{arm} / {row['against']}"
-            told.add(arm)
+            label = None if arm in labelled else f"{arm} / {row['against']}"
+            labelled.add(arm)
             ends = [[ratio["point"] - ratio["low"]], [ratio["high"] - ratio["point"]]]
             axes.errorbar(
                 [ratio["point"]], [y], xerr=ends, color=tint[arm], linewidth=1.8, capsize=2.5, label=label,
@@ -396,7 +396,7 @@ def _overview_panel(
             # beside the ratios of the arms that don't refuse
             x, side = (span, "right") if at in measured else (1, "left")
             axes.annotate(
-                f" {who_refuse(refusing)}", (x, at), color=palette.refusal, fontsize=8.5, va="center", ha=side
+                f" {refusing_arms(refusing)}", (x, at), color=palette.refusal, fontsize=8.5, va="center", ha=side
             )  # fmt: skip
     axes.set_xscale("log")
     axes.set_xlim(1 / span, span)
@@ -417,9 +417,9 @@ def _overview_panel(
 CELL_PICTURES = {"percentiles": percentiles, "blocks": blocks}
 
 
-def pictures(result: Mapping[str, Any]) -> dict[str, Callable[[Look], Figure]]:
+def pictures(result: Mapping[str, Any]) -> dict[str, Callable[[FigureStyle], Figure]]:
     """Return the drawing functions by figure name; with several cells, their figures' names end with the cell's."""
-    found: dict[str, Callable[[Look], Figure]] = {}
+    found: dict[str, Callable[[FigureStyle], Figure]] = {}
     many = len(result["cells"]) > 1
     if many:
         found["overview"] = partial(overview, result)

@@ -14,22 +14,22 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import run_conditions
-from bench.analysis.verdicts import spread
+from bench.analysis.verdicts import interval_text
 from bench.report import run_page
-from bench.report.cell_table import who_refuse
+from bench.report.cell_table import refusing_arms
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating
 from pyhooks.core.statistics import Interval, student_t_quantile
 from pyhooks.core.terminal import plain
 
-Said = Literal["alike", "differs", "unknown", "not judged"]
+Likeness = Literal["alike", "differs", "unknown", "not judged"]
 # Reasons for which a ratio does not represent its arms, so that it can't be compared with another ratio.
 UNFIT = frozenset({"refused", "not acknowledged", "missing", "few blocks", "few records"})
 NONE = "\N{EN DASH}"
 
 
 @dataclass(frozen=True)
-class Pair:
+class ResultPair:
     """One comparison of the plan, in both results.
 
     Attributes:
@@ -53,7 +53,7 @@ class Pair:
     a: Mapping[str, Any]
     b: Mapping[str, Any]
     factor: Interval | None
-    said: Said
+    said: Likeness
     why: str
 
 
@@ -73,7 +73,7 @@ def factor(a: Mapping[str, Any], b: Mapping[str, Any], tail: float) -> Interval:
     return Interval(math.exp(point - reach), math.exp(point), math.exp(point + reach))
 
 
-def beside(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+def compare_results(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
     """Compare two results cell by cell.
 
     All judged comparisons with a ratio in both results form one family: the intervals of their factors are
@@ -97,11 +97,13 @@ def beside(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
     same = [name for name in shared if name not in other]
     rows = [row for name in same for row in _rows(cells_a[name], cells_b[name])]
     only_in_a = [name for name in cells_a if name not in cells_b]
-    only_in_a += [one for name in same for one in _lone(cells_a[name], cells_b[name])]
+    only_in_a += [one for name in same for one in _unmatched(cells_a[name], cells_b[name])]
     only_in_b = [name for name in cells_b if name not in cells_a]
-    only_in_b += [one for name in same for one in _lone(cells_b[name], cells_a[name])]
+    only_in_b += [one for name in same for one in _unmatched(cells_b[name], cells_a[name])]
     confidence = float(a["cells"][0]["confidence"]) if a["cells"] else 0.95
-    family = sum(1 for *_, one, two in rows if _fit(one) and _fit(two) and not _not_judged(one, two))
+    family = sum(
+        1 for *_, one, two in rows if _is_comparable(one) and _is_comparable(two) and not _not_judged(one, two)
+    )
     tail = (1.0 - confidence) / 2 / max(1, family)
     equal = {
         (name, row["at"])
@@ -109,7 +111,7 @@ def beside(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
         for row, theirs in _controls(cells_a[name], cells_b[name])
         if row["word"] == theirs["word"] == "equivalent" and _shown_alike(row, theirs, (1.0 - confidence) / 2)
     }
-    pairs = [_pair(name, label, one, two, tail, (name, one["at"]) in equal) for name, label, one, two in rows]
+    pairs = [_compare_pair(name, label, one, two, tail, (name, one["at"]) in equal) for name, label, one, two in rows]
     return {
         "schema": 1,
         "pairs": [asdict(pair) for pair in pairs],
@@ -118,20 +120,20 @@ def beside(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
         "other_setting": other,
         "conditions": run_conditions.differences(_conditions(a), _conditions(b)),
         "confidence": confidence,
-        "said": together([pair.said for pair in pairs], whole=not (only_in_a or only_in_b or other)),
+        "said": joint_verdict([pair.said for pair in pairs], whole=not (only_in_a or only_in_b or other)),
     }
 
 
-def together(said: Sequence[Said], *, whole: bool) -> Said:
+def joint_verdict(likenesses: Sequence[Likeness], *, whole: bool) -> Likeness:
     """Return one verdict on all pairs; missing or impossible comparisons are not an agreement.
 
     Args:
-        said: verdict on each pair.
+        likenesses: verdict on each pair.
         whole: whether each result has everything that the other has, with the same settings.
     """
-    if "differs" in said:
+    if "differs" in likenesses:
         return "differs"
-    return "alike" if whole and set(said) - {"not judged"} == {"alike"} else "unknown"
+    return "alike" if whole and set(likenesses) - {"not judged"} == {"alike"} else "unknown"
 
 
 def _setting(cell: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -154,7 +156,7 @@ def _rows(
             yield a["cell"], labels.get(row["arm"], row["arm"]), row, theirs[row["arm"], row["at"]]
 
 
-def _lone(own: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def _unmatched(own: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return the judged comparisons of a cell that the other result does not have."""
     theirs = {(row["arm"], row["at"]) for row in other["comparisons"] if not row["is_control"]}
     return [
@@ -172,7 +174,7 @@ def _controls(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[Mapp
             yield row, theirs[row["arm"], row["at"]]
 
 
-def _fit(row: Mapping[str, Any]) -> bool:
+def _is_comparable(row: Mapping[str, Any]) -> bool:
     """Return whether a comparison has a ratio that represents its arms."""
     return bool(row["ratio"]) and row["reason"] not in UNFIT
 
@@ -181,7 +183,7 @@ def _not_judged(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     return bool(a["reason"] == b["reason"] == "not judged")
 
 
-def _holds_one(found: Interval) -> bool:
+def _contains_one(found: Interval) -> bool:
     return found.low <= 1.0 <= found.high
 
 
@@ -192,25 +194,27 @@ def _shown_alike(a: Mapping[str, Any], b: Mapping[str, Any], tail: float) -> boo
     return -edge < math.log(found.low) and math.log(found.high) < edge and abs(mean) < edge
 
 
-def _pair(cell: str, label: str, a: Mapping[str, Any], b: Mapping[str, Any], tail: float, control_equal: bool) -> Pair:
-    said: Said = "unknown"
+def _compare_pair(
+    cell: str, label: str, a: Mapping[str, Any], b: Mapping[str, Any], tail: float, control_equal: bool
+) -> ResultPair:
+    likeness: Likeness = "unknown"
     found, why = None, ""
     if a["refused"] != b["refused"]:
-        said, why = "differs", " and ".join(
-            f"{who_refuse(one['refused'])} in {name}" for name, one in (("A", a), ("B", b))
+        likeness, why = "differs", " and ".join(
+            f"{refusing_arms(one['refused'])} in {name}" for name, one in (("A", a), ("B", b))
         )  # fmt: skip
     elif a["refused"]:
-        said, why = "alike", f"{who_refuse(a['refused'])} in both"
-    elif _fit(a) and _fit(b):
+        likeness, why = "alike", f"{refusing_arms(a['refused'])} in both"
+    elif _is_comparable(a) and _is_comparable(b):
         found = factor(a, b, tail)
-        said, why = _said(a, b, tail, control_equal)
+        likeness, why = _likeness(a, b, tail, control_equal)
     else:
-        lack = [f"{name}: {one['reason']}" for name, one in (("A", a), ("B", b)) if not _fit(one)]
+        lack = [f"{name}: {one['reason']}" for name, one in (("A", a), ("B", b)) if not _is_comparable(one)]
         why = f"no ratio in {', '.join(lack)}"
-    return Pair(cell, a["arm"], label, a["at"], a, b, found, said, why)
+    return ResultPair(cell, a["arm"], label, a["at"], a, b, found, likeness, why)
 
 
-def _said(a: Mapping[str, Any], b: Mapping[str, Any], tail: float, control_equal: bool) -> tuple[Said, str]:
+def _likeness(a: Mapping[str, Any], b: Mapping[str, Any], tail: float, control_equal: bool) -> tuple[Likeness, str]:
     """Return the verdict on a comparison with a ratio in both results, and the reason if it is unknown."""
     if _not_judged(a, b):
         return "not judged", ""
@@ -222,7 +226,7 @@ def _said(a: Mapping[str, Any], b: Mapping[str, Any], tail: float, control_equal
         # all arms share the lateness, so it would hide a difference
         late = [name for name, one in (("A", a), ("B", b)) if one["reason"] == "pacer"]
         return ("unknown", f"the pacer is late in {' and '.join(late)}") if late else ("alike", "")
-    return ("unknown", "noise") if _holds_one(factor(a, b, tail)) else ("differs", "")
+    return ("unknown", "noise") if _contains_one(factor(a, b, tail)) else ("differs", "")
 
 
 def _word(row: Mapping[str, Any]) -> str:
@@ -231,65 +235,71 @@ def _word(row: Mapping[str, Any]) -> str:
     return f"{row['word']} ({row['reason']})" if row["word"] == "undecided" else str(row["word"])
 
 
-def show(found: Mapping[str, Any], names: tuple[str, str], console: Console) -> None:
+def print_comparison(found: Mapping[str, Any], names: tuple[str, str], console: Console) -> None:
     """Print the comparison as a table and sentences.
 
     Args:
-        found: result of ``beside``.
+        found: result of ``compare_results``.
         names: display names of the results.
         console: console for the output.
     """
     for mark, one in zip("AB", names, strict=True):
         console.print(plain(f"{mark}: {one}"))
     if found["conditions"]:
-        console.print(f"Conditions differ: {run_conditions.told(found['conditions'])}", markup=False)
+        console.print(f"Conditions differ: {run_conditions.differences_text(found['conditions'])}", markup=False)
     else:
         console.print("The conditions are the same.")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("cell", "arm", "at", "A: ratio, word", "B: ratio, word", "B over A", "said"):
+    for head in ("cell", "arm", "at", "A: ratio, verdict", "B: ratio, verdict", "B over A", "verdict"):
         table.add_column(head)
     for pair in found["pairs"]:
-        own = [f"{spread(one['ratio'])}, {_word(one)}" if one["ratio"] else NONE for one in (pair["a"], pair["b"])]
-        over = spread(pair["factor"]) if pair["factor"] else NONE
-        said = f"{pair['said']} ({pair['why']})" if pair["why"] else pair["said"]
-        table.add_row(*map(plain, (pair["cell"], pair["label"], pair["at"], *own, over, said)))
+        own = [
+            f"{interval_text(one['ratio'])}, {_word(one)}" if one["ratio"] else NONE for one in (pair["a"], pair["b"])
+        ]
+        over = interval_text(pair["factor"]) if pair["factor"] else NONE
+        verdict = f"{pair['said']} ({pair['why']})" if pair["why"] else pair["said"]
+        table.add_row(*map(plain, (pair["cell"], pair["label"], pair["at"], *own, over, verdict)))
     console.print(table)
-    for text, key in (("only in A", "only_in_a"), ("only in B", "only_in_b"), ("of another setting", "other_setting")):
+    for text, key in (
+        ("only in A", "only_in_a"),
+        ("only in B", "only_in_b"),
+        ("with different settings", "other_setting"),
+    ):
         if found[key]:
             console.print(plain(f"Cells {text}, not compared: {', '.join(found[key])}"))
     console.print(
-        f"B over A: the second ratio over the first; its intervals hold together with {found['confidence']:.0%}. Where"
-        " one lies within the band of equivalence, the results are alike; where it does not hold 1, they differ by more"
-        f" than chance explains; else that is unknown. Together: {found['said'].upper()}.",
+        f"B over A: the second ratio over the first, with {found['confidence']:.0%} simultaneous intervals. alike: the"
+        " interval lies within the equivalence band; differs: it does not contain 1; otherwise unknown. All cells"
+        f" together: {found['said'].upper()}.",
         markup=False,
     )
 
 
 EPILOG = (
-    "Example: rackgate bench compare out/bench out/bench-full --json. Ends with 0 if all cells are shown to be alike,"
-    " with 1 if one differs, with 2 if neither can be told of one, or one result has what the other has not."
+    "Example: rackgate bench compare out/bench out/bench-full --json. Exit status: 0 all cells are shown to be alike,"
+    " 1 one differs, 2 unknown, or a cell is in one result only."
 )
 
 
 def compare_command(
-    a: Annotated[Path, typer.Argument(help="results.json, or the folder that holds it.")],
-    b: Annotated[Path, typer.Argument(help="Another one.")],
-    as_json: Annotated[bool, typer.Option("--json", help="All figures, for programs.")] = False,
+    a: Annotated[Path, typer.Argument(help="results.json or its folder.")],
+    b: Annotated[Path, typer.Argument(help="Another result.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
 ) -> None:
-    """Sets two results side by side: ratios, words, and whether they are shown to be alike, or to differ."""
+    """Compare two results: ratios, verdicts, and whether they are shown to be alike or to differ."""
     first, second = run_page.load(a), run_page.load(b)
     for path, one in ((a, first), (b, second)):
         with evaluating(path, run_page.EXPECTED):
             # compared with itself, so that an error names the malformed file
-            beside(one, one)
+            compare_results(one, one)
     with evaluating(b, run_page.EXPECTED):
-        found = beside(first, second)
+        found = compare_results(first, second)
     if not found["pairs"]:
-        raise RackgateError(f"{a} and {b}: no cell with the same name and setting is in both")
+        raise RackgateError(f"{a} and {b}: they have no cell with the same name and setting")
     if as_json:
         typer.echo(json.dumps({"a": str(a), "b": str(b), **found}, indent=1))
     else:
         names = [f"{path}, run {one['manifest'].get('run_id')}" for path, one in ((a, first), (b, second))]
         with evaluating(b, run_page.EXPECTED):
-            show(found, (names[0], names[1]), Console(highlight=False))
+            print_comparison(found, (names[0], names[1]), Console(highlight=False))
     raise typer.Exit({"alike": 0, "differs": 1, "unknown": 2}[found["said"]])

@@ -28,7 +28,7 @@ CAPTIONS = {
     ),
     "blocks": (
         "Latency of each arm divided by the baseline's of the same block. The control compares two topics with the "
-        "same settings: what it shows is noise. Triangles lie outside of the picture."
+        "same settings, so it shows the noise. Triangles lie outside the axes."
     ),
     "overview": (
         "Latency of each arm divided by the baseline's, cell by cell, with its interval; behind it the equivalence"
@@ -36,14 +36,14 @@ CAPTIONS = {
         "Hollow: a quantile that the plan does not judge in this cell. Squares: the control, two equal arms."
     ),
     "timeline": (
-        "Acknowledgements per second. Grey: the rack is away. Dashed: the intended rate. Crosses: refusals that the "
-        "probe without retries got. Below each: which racks the topic's ISR reached into."
+        "Acknowledgements per second. Grey: the rack is unavailable. Dashed: the intended rate. Crosses: refusals of "
+        "the probe without retries. Below each: racks of the topic's ISR."
     ),
 }
 TITLES = {
     "overview": "All cells",
-    "words": "Each word with its numbers",
-    "timeline": "A rack goes and comes back",
+    "words": "Verdicts and their numbers",
+    "timeline": "Rack outage",
     "outcomes": "Availability",
     "percentiles": "Produce latency",
     "blocks": "Block by block",
@@ -65,9 +65,9 @@ def load(path: Path) -> dict[str, Any]:
     if type(schema) is not int or not isinstance(result.get("cells"), list):
         raise RackgateError(f"{file}: not a result of the benchmark")
     if schema != SCHEMA_VERSION:
-        age = "an old" if schema < SCHEMA_VERSION else "a later"
+        age = "an earlier" if schema < SCHEMA_VERSION else "a later"
         raise RackgateError(
-            f"{file}: a result of {age} schema, {schema}, and this version reads {SCHEMA_VERSION}: measure again with"
+            f"{file}: has {age} schema, {schema}; this version reads {SCHEMA_VERSION}: measure again with"
             " 'rackgate bench run', or use the version that wrote it"
         )
     return dict(result)
@@ -94,11 +94,11 @@ def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
     contents: dict[Path, str | bytes] = {}
     drawn = {}
     for name, draw in figures.pictures(result).items():
-        figure = draw(figures.Look(plots.LIGHT))
+        figure = draw(figures.FigureStyle(plots.LIGHT))
         contents |= plots.images(figure, out / name, dpi=PNG_DPI)
         looks = {
-            "wide": figures.Look(figures.MARKED),
-            "narrow": figures.Look(figures.MARKED, narrow=True),
+            "wide": figures.FigureStyle(figures.MARKED),
+            "narrow": figures.FigureStyle(figures.MARKED, narrow=True),
         }
         drawn[name] = {
             width: inline_svg(draw(look), f"{name}-{width}", CAPTIONS[kind_of(name)]) for width, look in looks.items()
@@ -136,9 +136,9 @@ def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -
         "captions": CAPTIONS,
         "many": len(result["cells"]) > 1,
         "overview": cell_table.rows(result),
-        "summary": verdict_counts.of(result),
+        "summary": verdict_counts.count_verdicts(result),
         "head": cell_table.HEAD,
-        "outcomes": availability_table.of(result),
+        "outcomes": availability_table.arm_availabilities(result),
         "outcomes_head": availability_table.HEAD,
         "titles": TITLES,
         "series": series_names(result),
@@ -147,8 +147,8 @@ def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -
         "none_": NONE,
     }
     filters = {
-        "ms": lambda value: _or_dash(value, figures.ms(value) if value else "0"),
-        "ratio": verdicts.ratio,
+        "ms": lambda value: _or_dash(value, figures.milliseconds(value) if value else "0"),
+        "ratio": verdicts.ratio_text,
         "count": lambda value: f"{value:,}",
         "seconds": lambda value: _or_dash(value, f"{value or 0:.1f} s"),
         "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.analysis import verdicts
-from bench.report.cell_table import labels_of, who_refuse
+from bench.report.cell_table import arm_labels, refusing_arms
 
 # Differences come first. "no latency" is for a cell in which an arm refuses.
 WORDS = ("slower", "faster", "equivalent", "undecided", "no latency")
@@ -14,7 +14,7 @@ NO_LATENCY = "no latency"
 DIFFERENT = ("slower", "faster")
 
 
-def of(result: Mapping[str, Any]) -> list[dict[str, str]]:
+def count_verdicts(result: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the latency verdicts, counted over cells; nothing for a run of one cell, which has few verdicts.
 
     Returns:
@@ -27,28 +27,28 @@ def of(result: Mapping[str, Any]) -> list[dict[str, str]]:
         return []
     groups: dict[tuple[str, str, str], list[tuple[str, str, str]]] = {}
     for cell in cells:
-        labels = labels_of(cell)
+        labels = arm_labels(cell)
         for row in cell["comparisons"]:
             if row["is_control"] or row["at"] not in cell["judged"]:
                 continue
             one, other = (labels.get(row[key], row[key]) for key in ("arm", "against"))
-            refusing = who_refuse([labels.get(arm, arm) for arm in row["refused"]])
+            refusing = refusing_arms([labels.get(arm, arm) for arm in row["refused"]])
             word, why = (NO_LATENCY, refusing) if row["reason"] == "refused" else (row["word"], row["reason"])
             groups.setdefault((one, other, row["at"]), []).append((word, why, cell["cell"]))
-    return [_counted(key, told) for key, told in groups.items()]
+    return [_count(key, members) for key, members in groups.items()]
 
 
 def lines(result: Mapping[str, Any]) -> list[str]:
     """Return all verdicts of a result for a terminal; with several cells also the counts of the latency verdicts."""
-    return verdicts.lines([*result["verdicts"], *of(result)])
+    return verdicts.lines([*result["verdicts"], *count_verdicts(result)])
 
 
-def _counted(key: tuple[str, str, str], told: Sequence[tuple[str, str, str]]) -> dict[str, str]:
+def _count(key: tuple[str, str, str], members: Sequence[tuple[str, str, str]]) -> dict[str, str]:
     one, other, at = key
-    by_word = {word: [(why, cell) for said, why, cell in told if said == word] for word in WORDS}
+    by_word = {word: [(why, cell) for own, why, cell in members if own == word] for word in WORDS}
     with_latency = [word for word in WORDS if by_word[word] and word != NO_LATENCY]
     # a difference in one cell must not be overlooked beside eleven cells without one
-    told_apart = next((word for word in with_latency if word in DIFFERENT), None)
+    different = next((word for word in with_latency if word in DIFFERENT), None)
     counts = [(word, len(found)) for word, found in by_word.items() if found]
     unit = "cell" if counts[0][1] == 1 else "cells"
     words = [f"{word} in {number}" + ("" if place else f" {unit}") for place, (word, number) in enumerate(counts)]
@@ -56,7 +56,7 @@ def _counted(key: tuple[str, str, str], told: Sequence[tuple[str, str, str]]) ->
         "subject": f"{one} against {other}, {at}",
         "word": ", ".join(words),
         "text": " ".join(_where(word, found) for word, found in by_word.items() if found),
-        "mark": told_apart or (with_latency[0] if len(with_latency) == 1 else "mixed"),
+        "mark": different or (with_latency[0] if len(with_latency) == 1 else "mixed"),
     }
 
 

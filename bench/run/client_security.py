@@ -43,7 +43,7 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE--
 
 
 @dataclass(frozen=True)
-class Security:
+class ClientSecurity:
     """Security settings in the form of each kind of client; empty for an open cluster.
 
     Attributes:
@@ -60,7 +60,7 @@ class Security:
         return {f"kafka.{key}": value for key, value in self.java.items()}
 
 
-def read(file: Path | None) -> Security:
+def read_security(file: Path | None) -> ClientSecurity:
     """Read a file of properties.
 
     Raises:
@@ -68,10 +68,10 @@ def read(file: Path | None) -> Security:
             contains values that may be secret.
     """
     if file is None:
-        return Security()
+        return ClientSecurity()
     from pyhooks.placement.cluster_query import client_config
 
-    return told(client_config(file), str(file))
+    return convert_properties(client_config(file), str(file))
 
 
 def check_spark(master: str, settings: Mapping[str, str]) -> None:
@@ -97,7 +97,7 @@ def check_spark(master: str, settings: Mapping[str, str]) -> None:
         lacking += [] if on(spark.ENCRYPT_FILES) else [f"{spark.ENCRYPT_FILES}=true"]
     if lacking:
         raise RackgateError(
-            f"--master {master}: the secrets of --command-config would reach it unprotected: set"
+            f"--master {master}: the secrets of --command-config would be sent unprotected: set"
             f" {', '.join(lacking)} in {spark.defaults_file()}, as the cluster has it"
         )
 
@@ -115,7 +115,7 @@ def check_conf(names: Iterable[str]) -> None:
             )
 
 
-def told(given: Mapping[str, str], where: str) -> Security:
+def convert_properties(given: Mapping[str, str], where: str) -> ClientSecurity:
     """Convert Kafka properties to the settings of all clients.
 
     Args:
@@ -123,28 +123,28 @@ def told(given: Mapping[str, str], where: str) -> Security:
         where: source of the properties, for error messages.
 
     Raises:
-        RackgateError: see ``read``.
+        RackgateError: see ``read_security``.
     """
 
     def wrong(text: str) -> RackgateError:
         return RackgateError(f"--command-config {where}: {text}")
 
     if unknown := sorted(set(given) - ACCEPTED):
-        raise wrong(f"{', '.join(unknown)}: not among what a run can tell its clients: {', '.join(sorted(ACCEPTED))}")
+        raise wrong(f"{', '.join(unknown)}: not supported; supported keys: {', '.join(sorted(ACCEPTED))}")
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
-        raise wrong(f"security.protocol is {protocol}, and not one of {', '.join(PROTOCOLS)}")
+        raise wrong(f"security.protocol is {protocol}, must be one of {', '.join(PROTOCOLS)}")
     java, rdkafka = {"security.protocol": protocol}, {"security.protocol": protocol}
     if protocol.startswith("SASL_"):
         mechanism = given.get("sasl.mechanism", "GSSAPI")
         if mechanism not in MECHANISMS:
-            raise wrong(f"sasl.mechanism is {mechanism}: a run's clients have {', '.join(MECHANISMS)} in common")
+            raise wrong(f"sasl.mechanism is {mechanism}: all clients of a run support {', '.join(MECHANISMS)}")
         user, password = _jaas(given.get(JAAS, ""), MECHANISMS[mechanism], wrong)
         java |= {"sasl.mechanism": mechanism, JAAS: given[JAAS]}
         rdkafka |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
     if protocol.endswith("SSL"):
         _ssl(given, java, rdkafka, wrong)
-    return Security(java, rdkafka)
+    return ClientSecurity(java, rdkafka)
 
 
 def _jaas(text: str, module: str, wrong: Any) -> tuple[str, str]:
@@ -165,12 +165,12 @@ def _ssl(given: Mapping[str, str], java: dict[str, str], rdkafka: dict[str, str]
     name = "ssl.endpoint.identification.algorithm"
     if name in given:
         if given[name] not in ("", "https"):
-            raise wrong(f"{name} is {given[name]!r}, and neither https nor empty")
+            raise wrong(f"{name} is {given[name]!r}, must be https or empty")
         java[name], rdkafka[name] = given[name], given[name] or "none"
-    if (trusted := _trusted(given, wrong)) is not None:
+    if (trusted := _trust_store(given, wrong)) is not None:
         java |= {"ssl.truststore.type": "PEM", CERTIFICATES: trusted}
         rdkafka["ssl.ca.pem"] = trusted
-    if (own := _own(given, wrong)) is None:
+    if (own := _key_store(given, wrong)) is None:
         return
     chain, key, password = own
     java |= {"ssl.keystore.type": "PEM", CHAIN: chain, KEY: key}
@@ -179,7 +179,7 @@ def _ssl(given: Mapping[str, str], java: dict[str, str], rdkafka: dict[str, str]
         java[KEY_PASSWORD] = rdkafka[KEY_PASSWORD] = password
 
 
-def _trusted(given: Mapping[str, str], wrong: Any) -> str | None:
+def _trust_store(given: Mapping[str, str], wrong: Any) -> str | None:
     """Return the certificates of the trust store as PEM; None without one, so that clients use their own."""
     if CERTIFICATES in given:
         return given[CERTIFICATES]
@@ -192,7 +192,7 @@ def _trusted(given: Mapping[str, str], wrong: Any) -> str | None:
     return "\n".join(_pem("CERTIFICATE", bytes(one.getEncoded())) for one in found if one is not None)
 
 
-def _own(given: Mapping[str, str], wrong: Any) -> tuple[str, str, str] | None:
+def _key_store(given: Mapping[str, str], wrong: Any) -> tuple[str, str, str] | None:
     """Return the certificate chain and the private key as PEM, and the key's password; None without a key store."""
     password = given.get(KEY_PASSWORD, "")
     if KEY in given:

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bench.plan.cluster_states import SLOW_RTT_MS, Reached
-from bench.run.client_security import Security
+from bench.plan.cluster_states import SLOW_RTT_MS, StateBrokers
+from bench.run.client_security import ClientSecurity
 from pyhooks.history.event_log import History
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PINGS = 50
 
 
-class Target(Protocol):
+class ClusterUnderTest(Protocol):
     """A cluster under test."""
 
     @property
@@ -34,7 +34,7 @@ class Target(Protocol):
         """Jars of Spark's Kafka source."""
 
     @property
-    def security(self) -> Security:
+    def security(self) -> ClientSecurity:
         """Security settings of its clients."""
 
     def survivors(self, rack: str) -> str:
@@ -46,10 +46,10 @@ class Target(Protocol):
     def outage(self, rack: str, history: History) -> AbstractContextManager[object]:
         """Make ``rack`` unavailable while the block runs, with proof."""
 
-    def state(self, reached: Reached, history: History) -> AbstractContextManager[object]:
+    def state(self, reached: StateBrokers, history: History) -> AbstractContextManager[object]:
         """Kill brokers and slow brokers down while the block runs, with proof."""
 
-    def contradiction(self, reached: Reached) -> str:
+    def contradiction(self, reached: StateBrokers) -> str:
         """Return what contradicts that ``state`` is in force at this moment; empty if nothing does."""
 
     def without(self, brokers: Sequence[int]) -> str:
@@ -60,7 +60,7 @@ class Target(Protocol):
 
 
 @dataclass(frozen=True)
-class LabTarget:
+class LabUnderTest:
     """A lab of namespaces on this machine."""
 
     lab: Lab
@@ -83,9 +83,9 @@ class LabTarget:
         return Distribution.load().spark_jars
 
     @property
-    def security(self) -> Security:
+    def security(self) -> ClientSecurity:
         """Empty settings, because a lab is open to all clients inside it."""
-        return Security()
+        return ClientSecurity()
 
     def survivors(self, rack: str) -> str:
         """Return the addresses of the brokers outside ``rack``."""
@@ -98,34 +98,34 @@ class LabTarget:
     def outage(self, rack: str, history: History) -> AbstractContextManager[object]:
         """Kill every broker of the rack while the block runs."""
         from pyhooks.faults import registry
-        from pyhooks.faults.injection import FaultTarget as Taken
+        from pyhooks.faults.injection import FaultTarget
 
-        return registry.fault_applied(self.lab, "kill", Taken.rack(self.lab, rack), history)
+        return registry.fault_applied(self.lab, "kill", FaultTarget.rack(self.lab, rack), history)
 
     @contextmanager
-    def state(self, reached: Reached, history: History) -> Iterator[None]:
+    def state(self, reached: StateBrokers, history: History) -> Iterator[None]:
         """Kill brokers and slow brokers down, one after the other; heal them in the opposite order."""
         from pyhooks.faults import registry
-        from pyhooks.faults.injection import FaultTarget as Taken
+        from pyhooks.faults.injection import FaultTarget
 
         with ExitStack() as stack:
             for broker in reached.dead:
-                taken = Taken.broker(self.lab, str(broker))
-                stack.enter_context(registry.fault_applied(self.lab, "kill", taken, history))
+                target = FaultTarget.broker(self.lab, str(broker))
+                stack.enter_context(registry.fault_applied(self.lab, "kill", target, history))
             for broker in reached.slow:
-                taken = Taken.broker(self.lab, str(broker))
-                stack.enter_context(registry.fault_applied(self.lab, "slow", taken, history, rtt_ms=SLOW_RTT_MS))
+                target = FaultTarget.broker(self.lab, str(broker))
+                stack.enter_context(registry.fault_applied(self.lab, "slow", target, history, rtt_ms=SLOW_RTT_MS))
             yield
 
-    def contradiction(self, reached: Reached) -> str:
+    def contradiction(self, reached: StateBrokers) -> str:
         """Probe all faults again; return those that are not in force: dead brokers not dead, slow ones not slow."""
         from pyhooks.faults import registry
 
         found = registry.active_faults()
         if len(found) != len(reached.dead) + len(reached.slow):
             return f"{len(found)} faults are in force: {'; '.join(one.description for one in found) or 'none'}"
-        told = (one.injection(self.lab, History(self.lab.history_path)).contradiction() for one in found)
-        return "; ".join(one for one in told if one)
+        contradictions = (one.injection(self.lab, History(self.lab.history_path)).contradiction() for one in found)
+        return "; ".join(one for one in contradictions if one)
 
     def without(self, brokers: Sequence[int]) -> str:
         """Return the addresses of all brokers except these."""
@@ -142,7 +142,7 @@ class LabTarget:
         }
 
 
-def attach() -> LabTarget:
+def current_lab() -> LabUnderTest:
     """Return the lab in which this process runs.
 
     Raises:
@@ -150,4 +150,4 @@ def attach() -> LabTarget:
     """
     from pyhooks.lab.lab import Lab
 
-    return LabTarget(Lab.attach())
+    return LabUnderTest(Lab.attach())

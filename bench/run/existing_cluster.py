@@ -20,18 +20,19 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from bench.load import executors
-from bench.load.executors import Host
-from bench.machine import Sampler
+from bench.load.arm_topics import BenchTopics
+from bench.load.executors import LoadHost
+from bench.machine import UsageSampler
 from bench.plan import scenarios
-from bench.plan.cluster_states import Reached
+from bench.plan.cluster_states import StateBrokers
 from bench.plan.lab_topology import AS_IT_IS
-from bench.plan.scenario import Arm, Cell, Scenario
-from bench.progress import Steps, clock
+from bench.plan.scenario import BenchArm, BenchCell, Scenario
+from bench.progress import RunSteps, clock_text
 from bench.run import cell_measurement, client_security, lab_run, run_result
-from bench.run.client_security import Security
-from bench.run.lab_session import SURE_LEAD_S, Session
-from bench.run.run_store import Store, begin, owned
-from bench.run.topic_cleanup import Sweeper, sweeping
+from bench.run.client_security import ClientSecurity
+from bench.run.measurement_session import SURE_LEAD_S, MeasurementSession
+from bench.run.run_store import RunStore, begin_run, locked_run_folder
+from bench.run.topic_cleanup import TopicCleaner, deleting_topics
 from bench.run_conditions import user_key
 from bench.spark_session import spark_session
 from pyhooks.core import run_folder
@@ -63,7 +64,7 @@ HIDDEN = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class ExistingClusterRequest:
     """Command-line arguments of a run on an existing cluster.
 
     Attributes:
@@ -108,10 +109,10 @@ class ClusterTarget:
     """
 
     bootstrap: str
-    security: Security
+    security: ClientSecurity
     run_dir: Path
     seen: ClusterObservation
-    hosts: list[Host] = field(default_factory=list)
+    hosts: list[LoadHost] = field(default_factory=list)
 
     @property
     def spark_jars(self) -> tuple[Path, ...]:
@@ -135,13 +136,13 @@ class ClusterTarget:
         raise _no_faults(f"rack {rack}")
 
     @contextmanager
-    def state(self, reached: Reached, history: History) -> Iterator[None]:  # noqa: ARG002 - as a lab's
+    def state(self, reached: StateBrokers, history: History) -> Iterator[None]:  # noqa: ARG002 - as a lab's
         """Leave the cluster in its state; raise an error if the state requires a fault."""
         if reached.dead or reached.slow:
             raise _no_faults(f"brokers {', '.join(map(str, (*reached.dead, *reached.slow)))}")
         yield
 
-    def contradiction(self, reached: Reached) -> str:  # noqa: ARG002 - as a lab's
+    def contradiction(self, reached: StateBrokers) -> str:  # noqa: ARG002 - as a lab's
         """Return an empty text: without faults only the topics can contradict a state."""
         return ""
 
@@ -159,7 +160,7 @@ class ClusterTarget:
                 took = executors.handshakes(where)
             except OSError:
                 continue  # only connections from executors matter, and these work
-            here.append(executors.row("driver", broker, took))
+            here.append(executors.round_trip_row("driver", broker, took))
         return here
 
     def manifest(self) -> Mapping[str, Any]:
@@ -176,10 +177,10 @@ class ClusterTarget:
 
 
 def _no_faults(what: str) -> RackgateError:
-    return RackgateError(f"{what}: no faults are injected into a cluster that is not the lab's")
+    return RackgateError(f"{what}: no faults are injected into an existing cluster")
 
 
-def measure(asked: Asked, console: Console) -> dict[str, Any]:
+def measure(request: ExistingClusterRequest, console: Console) -> dict[str, Any]:
     """Measure what is missing, and write results and report.
 
     Raises:
@@ -189,121 +190,125 @@ def measure(asked: Asked, console: Console) -> dict[str, Any]:
     from pyhooks.placement import cluster_query
 
     # before the cluster is queried, which may take a while
-    run_folder.check(asked.out.resolve(), run_folder.BENCH, keep=(run_folder.LOCK,))
-    client_security.check_conf(asked.conf)
-    if asked.command_config is not None and not in_process(asked.master):
-        client_security.check_spark(asked.master, effective_settings(asked.conf))
+    run_folder.check(request.out.resolve(), run_folder.BENCH, keep=(run_folder.LOCK,))
+    client_security.check_conf(request.conf)
+    if request.command_config is not None and not in_process(request.master):
+        client_security.check_spark(request.master, effective_settings(request.conf))
     # py4j logs a traceback for each call that an interrupt ends; relevant errors are raised as well
     logging.getLogger().addHandler(logging.NullHandler())
     cluster_query.disable_client_log()
-    own = client_security.read(asked.command_config)
-    seen = cluster_query.query_brokers(asked.bootstrap, own.java, timeout_s=ASK_S)
-    plan = scenarios.load(asked.scenario, asked.scenario_file, tasks=asked.tasks)
-    scenario, left_out = fit(plan, seen, asked)
+    own = client_security.read_security(request.command_config)
+    seen = cluster_query.query_brokers(request.bootstrap, own.java, timeout_s=ASK_S)
+    plan = scenarios.load(request.scenario, request.scenario_file, tasks=request.tasks)
+    scenario, left_out = fit_plan(plan, seen, request)
     for line in left_out:
         console.print(plain(line))
-    with owned(asked.out) as folder:
-        return _owned(asked, console, seen, own, scenario, folder)
+    with locked_run_folder(request.out) as folder:
+        return _measure_in_folder(request, console, seen, own, scenario, folder)
 
 
-def _owned(
-    asked: Asked, console: Console, seen: ClusterObservation, own: Security, scenario: Scenario, folder: Path
+def _measure_in_folder(
+    request: ExistingClusterRequest,
+    console: Console,
+    seen: ClusterObservation,
+    own: ClientSecurity,
+    scenario: Scenario,
+    folder: Path,
 ) -> dict[str, Any]:
     """Measure in a folder that is locked by this run."""
-    build = f"cluster {seen.cluster.cluster_id}, load from {asked.master}"
-    store, goes_on = begin(
-        folder, scenario, started=datetime.now(UTC), build=build, given=_given(asked), fresh=asked.fresh
+    build = f"cluster {seen.cluster.cluster_id}, load from {request.master}"
+    store, continues = begin_run(
+        folder, scenario, started=datetime.now(UTC), build=build, given=_condition_values(request), fresh=request.fresh
     )
-    blocks = sum(cell.scenario.latency.blocks for cell in scenario.cells)
-    missing = sum(len(store.missing(cell)) for cell in scenario.cells)
-    kept = f"goes on: {blocks - missing} of {blocks} blocks are kept" if goes_on else f"{blocks} blocks"
+    progress = store.progress(scenario, continues=continues)
     places = ", ".join(f"{broker} ({seen.cluster.brokers[broker].rack})" for broker in scenario.cells[0].replicas)
-    console.print(plain(f"{scenario.name}: {kept}; replicas on brokers {places}"))
+    console.print(plain(f"{scenario.name}: {progress}; replicas on brokers {places}"))
     planned = lab_run.planned(store, scenario, scenario.places[0]) | lab_run.finish_planned(scenario)
-    console.print(f"about {clock(sum(planned.values()))} to the report", markup=False)
-    steps = Steps(planned, console)
+    console.print(f"about {clock_text(sum(planned.values()))} to the report", markup=False)
+    steps = RunSteps(planned, console)
     with steps.shown():
         if store.places(scenario):
-            with sweeping(asked.bootstrap, own.librdkafka, asked.out.resolve() / LEFT) as sweeper:
-                _measure(asked, scenario, store, seen, own, steps, sweeper, console)
-                sweeper.nothing_runs()
+            with deleting_topics(request.bootstrap, own.librdkafka, request.out.resolve() / LEFT) as cleaner:
+                _measure(request, scenario, store, seen, own, steps, cleaner, console)
+                cleaner.report_no_clients()
         with spark_session(folder / "spark", master=ANALYSIS_MASTER) as spark:
-            told = lab_run.Ask(master=asked.master, command=asked.command, out=asked.out.resolve())
-            return lab_run.finish(spark, scenario, store, steps, told)
+            arguments = lab_run.LabRunArguments(
+                master=request.master, command=request.command, out=request.out.resolve()
+            )
+            return lab_run.finish(spark, scenario, store, steps, arguments)
 
 
-def _given(asked: Asked) -> dict[str, Any]:
+def _condition_values(request: ExistingClusterRequest) -> dict[str, Any]:
     """Return the command-line values that must be equal for a run to continue; possible secrets as keyed hashes.
 
     Raises:
         RackgateError: the key is not available, see ``conditions.user_key``.
     """
-    given: dict[str, Any] = {"bootstrap": asked.bootstrap, "command_config": None, "conf": {}, "environment": None}
-    if asked.command_config or asked.conf or asked.environment:
-        hide = user_key(asked.out).hide
-        if asked.command_config is not None:
-            given["command_config"] = hide("command_config", asked.command_config.read_bytes())
-        if asked.environment is not None:
+    given: dict[str, Any] = {"bootstrap": request.bootstrap, "command_config": None, "conf": {}, "environment": None}
+    if request.command_config or request.conf or request.environment:
+        hide = user_key(request.out).hide
+        if request.command_config is not None:
+            given["command_config"] = hide("command_config", request.command_config.read_bytes())
+        if request.environment is not None:
             # the hash of a hash, because the file may be larger than memory
-            given["environment"] = hide("environment", sha256(asked.environment).encode())
-        given["conf"] = {name: hide(f"conf.{name}", os.fsencode(value)) for name, value in asked.conf.items()}
+            given["environment"] = hide("environment", sha256(request.environment).encode())
+        given["conf"] = {name: hide(f"conf.{name}", os.fsencode(value)) for name, value in request.conf.items()}
     return given
 
 
 def _measure(
-    asked: Asked,
+    request: ExistingClusterRequest,
     scenario: Scenario,
-    store: Store,
+    store: RunStore,
     seen: ClusterObservation,
-    own: Security,
-    steps: Steps,
-    sweeper: Sweeper,
+    own: ClientSecurity,
+    steps: RunSteps,
+    cleaner: TopicCleaner,
     console: Console,
 ) -> None:
     number = store.next_session()
-    target = ClusterTarget(asked.bootstrap, own, store.lab(number), seen)
+    target = ClusterTarget(request.bootstrap, own, store.lab(number), seen)
     place, work = scenario.places[0], store.lab(number) / "spark"
     with ExitStack() as stack:
         with steps.step(lab_run.START):
-            spark = stack.enter_context(_spark(asked, work, target))
+            spark = stack.enter_context(_spark(request, work, target))
             java = any(cell.setting.client == "java" for cell in scenario.cells)
-            executors.send(spark, work, asked.environment, java=java)
+            executors.send(spark, work, request.environment, java=java)
             slots = executors.await_slots(spark, scenario.tasks)
             target.hosts, ahead_ns = executors.survey(spark, slots, target.addresses, java=java)
             for host in target.hosts:
                 console.print(plain(f"load host {host.name}: {host.cpus} CPUs, clock {host.clock.text}"))
-            this = Session(
+            session = MeasurementSession(
                 target=target,
                 scenario=scenario,
                 store=store,
                 number=number,
                 spark=spark,
-                admin=topics.admin(asked.bootstrap, own.librdkafka),
+                topics=BenchTopics(topics.admin(request.bootstrap, own.librdkafka), cleaner.announce),
                 history=History(target.run_dir / "history.jsonl"),
                 steps=steps,
                 # never started, because this host carries no load
-                sampler=Sampler(),
+                sampler=UsageSampler(),
                 # a late task makes the load of all other hosts useless; the lead time shrinks with each load
                 lead_s=SURE_LEAD_S,
                 prefix=f"rackgate-bench-{store.run_id}-{token_hex(3)}-",
-                announce=sweeper.knows,
                 ahead_ns=ahead_ns,
                 carried=True,
             )
-            this.round_trips["idle"] = executors.round_trips(target.hosts) + target.round_trips()
+            session.round_trips["idle"] = executors.round_trips(target.hosts) + target.round_trips()
         for cell in store.pending(scenario, place):
             with steps.step(lab_run.step_of(scenario, cell.id)):
-                cell_measurement.measure(this, cell)
+                cell_measurement.measure(session, cell)
             racks = {broker.broker_id: broker.rack for broker in seen.cluster.brokers.values()}
-            run_result.add_session(this, place, racks)
+            run_result.add_session(session, place, racks)
 
 
 @contextmanager
-def _spark(asked: Asked, work: Path, target: ClusterTarget) -> Iterator[SparkSession]:
+def _spark(request: ExistingClusterRequest, work: Path, target: ClusterTarget) -> Iterator[SparkSession]:
     """Open a session on the cluster's master; its executors end with the block, also after Ctrl-C."""
-    python = executors.python_of(asked.environment, near=near(asked.master))
-    conf = {**ONCE, **asked.conf, **HIDDEN}
-    with spark_session(work, master=asked.master, jars=target.spark_jars, python=python, conf=conf) as spark:
+    python = executors.python_of(request.environment, near=near(request.master))
+    conf = {**ONCE, **request.conf, **HIDDEN}
+    with spark_session(work, master=request.master, jars=target.spark_jars, python=python, conf=conf) as spark:
         try:
             yield spark
         except KeyboardInterrupt:
@@ -315,7 +320,7 @@ def _spark(asked: Asked, work: Path, target: ClusterTarget) -> Iterator[SparkSes
             raise
 
 
-def fit(plan: Scenario, seen: ClusterObservation, asked: Asked) -> tuple[Scenario, list[str]]:
+def fit_plan(plan: Scenario, seen: ClusterObservation, request: ExistingClusterRequest) -> tuple[Scenario, list[str]]:
     """Adapt a plan to a cluster: use its brokers as replicas, and keep only the cells whose state it is in.
 
     Returns:
@@ -329,13 +334,13 @@ def fit(plan: Scenario, seen: ClusterObservation, asked: Asked) -> tuple[Scenari
         for broker in seen.cluster.brokers.values()
         if not broker.fenced and broker.rack != NO_RACK
     }
-    where = f"cluster {asked.bootstrap}"
-    replicas = asked.replicas or spread(racks, min(len(plan.role("baseline").replicas), len(racks)))
+    where = f"cluster {request.bootstrap}"
+    replicas = request.replicas or spread_replicas(racks, min(len(plan.role("baseline").replicas), len(racks)))
     every = (*plan.latency_arms, *(arm for cell in plan.cells for arm in cell.scenario.latency_arms))
-    _check_placement(where, every, replicas, racks, chosen=bool(asked.replicas))
+    _check_placement(where, every, replicas, racks, chosen=bool(request.replicas))
     _check_gate(where, every, replicas, seen)
 
-    def placed(arms: Sequence[Arm]) -> tuple[Arm, ...]:
+    def placed(arms: Sequence[BenchArm]) -> tuple[BenchArm, ...]:
         return tuple(dataclasses.replace(arm, replicas=replicas, outage=False) for arm in arms)
 
     whole = dataclasses.replace(
@@ -346,8 +351,8 @@ def fit(plan: Scenario, seen: ClusterObservation, asked: Asked) -> tuple[Scenari
         cells=(),
         bar_min=None,
     )
-    chosen: list[Cell] = []
-    told = [f"{plan.name}: no rack is taken away from {where}"] if plan.outage else []
+    chosen: list[BenchCell] = []
+    left_out = [f"{plan.name}: the outage is left out: no faults are injected into {where}"] if plan.outage else []
     for cell in plan.cells:
         setting = dataclasses.replace(cell.setting, link=AS_IT_IS)
         arms = placed(cell.scenario.latency_arms)
@@ -361,28 +366,28 @@ def fit(plan: Scenario, seen: ClusterObservation, asked: Asked) -> tuple[Scenari
             replicas=replicas,
             found_racks=racks,
         )
-        if (why := _left_out(own, chosen)) is not None:
-            told.append(f"cell {cell.id} is left out: {why}")
+        if (why := _why_left_out(own, chosen)) is not None:
+            left_out.append(f"cell {cell.id} is left out: {why}")
         else:
             chosen.append(own)
     if not chosen:
-        raise RackgateError(f"{where}: no cell of scenario {plan.name} is in a state that the cluster is in")
-    return dataclasses.replace(whole, cells=tuple(chosen)), told
+        raise RackgateError(f"{where}: the cluster is in the state of no cell of scenario {plan.name}")
+    return dataclasses.replace(whole, cells=tuple(chosen)), left_out
 
 
-def _left_out(cell: Cell, chosen: Sequence[Cell]) -> str | None:
+def _why_left_out(cell: BenchCell, chosen: Sequence[BenchCell]) -> str | None:
     """Return why a cell can't be measured; None if it can."""
     try:
         reached = cell.reached
     except ValueError as error:
         return str(error)
     if reached.dead or reached.slow:
-        return f"{cell.state}: no faults are injected into a cluster that is not the lab's"
+        return f"{cell.state}: no faults are injected into an existing cluster"
     same = [one.id for one in chosen if one.setting == cell.setting]
-    return f"the same as {same[0]}, since links are as they are" if same else None
+    return f"the same as {same[0]}, because links are not emulated" if same else None
 
 
-def spread(racks: Mapping[int, str], number: int) -> tuple[int, ...]:
+def spread_replicas(racks: Mapping[int, str], number: int) -> tuple[int, ...]:
     """Choose brokers from all racks in turn, those with the lowest ids first.
 
     Args:
@@ -399,14 +404,14 @@ def spread(racks: Mapping[int, str], number: int) -> tuple[int, ...]:
 
 
 def _check_placement(
-    where: str, arms: Sequence[Arm], replicas: Sequence[int], racks: Mapping[int, str], *, chosen: bool
+    where: str, arms: Sequence[BenchArm], replicas: Sequence[int], racks: Mapping[int, str], *, chosen: bool
 ) -> None:
     if unknown := [broker for broker in replicas if broker not in racks]:
-        raise RackgateError(f"--replicas {unknown[0]}: {where} has no such broker with a rack that is alive")
+        raise RackgateError(f"--replicas {unknown[0]}: {where} has no such live broker with a rack")
     if len(set(replicas)) != len(replicas):
-        raise RackgateError(f"--replicas {','.join(map(str, replicas))}: a broker is named twice")
+        raise RackgateError(f"--replicas {','.join(map(str, replicas))}: duplicate broker")
     most = max(arms, key=lambda arm: arm.min_insync_replicas)
-    advice = "name more with --replicas" if chosen else "brokers need broker.rack and have to be alive"
+    advice = "name more with --replicas" if chosen else "brokers must be alive and have broker.rack"
     if len(replicas) < most.min_insync_replicas:
         raise RackgateError(
             f"{where}: {len(replicas)} brokers with a rack are too few for arm {most.id}, {most.label}, which needs"
@@ -421,17 +426,17 @@ def _check_placement(
         )
 
 
-def _check_gate(where: str, arms: Sequence[Arm], replicas: Sequence[int], seen: ClusterObservation) -> None:
+def _check_gate(where: str, arms: Sequence[BenchArm], replicas: Sequence[int], seen: ClusterObservation) -> None:
     """Check that the cluster would enforce the settings of the arms.
 
     Raises:
         RackgateError: a broker of the replicas lacks the overlay or did not report it, or the feature is not enabled.
     """
     asking = sorted({arm.id for arm in arms if arm.min_insync_racks > 1})
-    said = {broker: seen.enforcement.describe(seen.cluster.brokers[broker]) for broker in replicas}
-    lacking = [f"broker {broker}: {words}" for broker, words in said.items() if words != "yes"]
+    states = {broker: seen.enforcement.describe(seen.cluster.brokers[broker]) for broker in replicas}
+    lacking = [f"broker {broker}: {words}" for broker, words in states.items() if words != "yes"]
     if asking and lacking:
         raise RackgateError(
-            f"{where} can't have arm {', '.join(asking)} (min.insync.racks), since not all brokers enforce it"
-            f" ({'; '.join(lacking)}); README.md, 'On your own Kafka', tells how they come to"
+            f"{where} can't have arm {', '.join(asking)} (min.insync.racks), because not all brokers enforce it"
+            f" ({'; '.join(lacking)}); see README.md, 'On your own Kafka'"
         )

@@ -21,7 +21,7 @@ CONFIG = {
 }
 
 
-def answers(bootstrap: str, topics: Sequence[str], config: Mapping[str, str] | None = None) -> dict[str, str]:
+def refusals(bootstrap: str, topics: Sequence[str], config: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return for each topic the gate's exception without its package; an empty text if the topic accepts a record.
 
     Args:
@@ -33,18 +33,18 @@ def answers(bootstrap: str, topics: Sequence[str], config: Mapping[str, str] | N
         RackgateError: a topic neither accepts a record nor refuses it by its gate.
     """
     with Producer(bootstrap, {**(config or {}), **CONFIG}, close_timeout_s=ANSWER_S) as producer:
-        return {topic: _answer(producer, topic) for topic in topics}
+        return {topic: _refusal(producer, topic) for topic in topics}
 
 
-def _answer(producer: Producer, topic: str) -> str:
-    said = ""
+def _refusal(producer: Producer, topic: str) -> str:
+    error = ""
     for _ in range(TRIES):
         try:
             sent = producer.send_batch(topic, [b"probe"], keys=[b"probe"]).result(timeout=ANSWER_S)
         except TimeoutError:
-            said = f"no answer within {ANSWER_S:.0f} s"
+            error = f"no answer within {ANSWER_S:.0f} s"
             continue
-        said = sent.errors[0].java_class.rsplit(".", 1)[-1] if sent.errors else ""
-        if not said or said in REFUSALS:
-            return said
-    raise RackgateError(f"a probe of topic {topic} got {said} {TRIES} times, which is neither an ack nor a refusal")
+        error = sent.errors[0].java_class.rsplit(".", 1)[-1] if sent.errors else ""
+        if not error or error in REFUSALS:
+            return error
+    raise RackgateError(f"a probe of topic {topic} got {error} {TRIES} times, which is neither an ack nor a refusal")

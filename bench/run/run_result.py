@@ -8,35 +8,35 @@ from typing import TYPE_CHECKING, Any
 from bench import machine
 from bench.analysis import latency_analysis, record_check
 from bench.analysis.latency_analysis import SCHEMA_VERSION
-from bench.plan.scenario import Cell, Scenario
-from bench.run.run_store import OUTAGE, Store
+from bench.plan.scenario import BenchCell, Scenario
+from bench.run.run_store import OUTAGE, RunStore
 from pyhooks.core.process import run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from bench.run.lab_session import Session
+    from bench.run.measurement_session import MeasurementSession
 
 # Fields of a cell's entry for one lab: which arms refused before and after the blocks, and which were expected to.
 REFUSALS = ("session", "refused", "refused_after", "expected_to_refuse")
 
 
-def add_session(this: Session, place: tuple[str, str], racks: dict[int, str]) -> None:
+def add_session(session: MeasurementSession, place: tuple[str, str], racks: dict[int, str]) -> None:
     """Store the description of a lab and its session's progress so far."""
-    this.store.add_session(
-        this.number,
+    session.store.add_session(
+        session.number,
         {
             "place": "/".join(place),
             "racks": {str(broker): rack for broker, rack in sorted(racks.items())},
-            "round_trips": this.round_trips,
-            "notes": this.notes,
-            "took_s": this.steps.took_s,
-            "target": dict(this.target.manifest()),
+            "round_trips": session.round_trips,
+            "notes": session.notes,
+            "took_s": session.steps.took_s,
+            "target": dict(session.target.manifest()),
         },
     )
 
 
-def analysed(spark: SparkSession, scenario: Scenario, store: Store) -> dict[str, Any]:
+def analyse_run(spark: SparkSession, scenario: Scenario, store: RunStore) -> dict[str, Any]:
     """Return the numbers of all cells and of the outage phase."""
     seen = {cell.id: store.cell(cell.id) for cell in scenario.cells}
     refusals = {
@@ -50,20 +50,20 @@ def analysed(spark: SparkSession, scenario: Scenario, store: Store) -> dict[str,
     outage = store.outage
     checks = [one["end_to_end"] for sessions in seen.values() for one in sessions if one["end_to_end"]]
     checks += [outage["end_to_end"]] if outage else []
-    together = record_check.together(checks, store.run_id)
+    together = record_check.merge_checks(checks, store.run_id)
     together["unread"] = _unread(raw, {(cell, one["session"]) for cell in seen for one in seen[cell]})
     notes = [note for session in store.sessions for note in session["notes"]] + (outage["notes"] if outage else [])
     for cell in scenario.cells:
-        notes += _told(cell, store)
+        notes += _cell_notes(cell, store)
     usage = {cell: sessions[-1]["usage"] for cell, sessions in seen.items() if sessions}
     return {
         "schema": SCHEMA_VERSION,
         "cells": [
             one
             | {
-                "seen": _seen(seen[one["cell"]]),
-                "refusals": refusals_of(seen[one["cell"]]),
-                "thrown_away": list(store.thrown_away(one["cell"]).values()),
+                "seen": _last_findings(seen[one["cell"]]),
+                "refusals": refusals_by_lab(seen[one["cell"]]),
+                "thrown_away": list(store.discarded(one["cell"]).values()),
             }
             for one in numbers
         ],
@@ -99,31 +99,33 @@ def _unread(raw: DataFrame, checked: set[tuple[str, int]]) -> int:
     return sum(row["n"] for row in rows.collect() if (row["cell"], row["session"]) not in checked)
 
 
-def _told(cell: Cell, store: Store) -> list[str]:
+def _cell_notes(cell: BenchCell, store: RunStore) -> list[str]:
     """Return the notes about a cell."""
-    told = []
-    thrown = list(store.thrown_away(cell.id).values())
+    notes = []
+    thrown = list(store.discarded(cell.id).values())
     if thrown:
         blocks = f"{len(thrown)} block{'s' if len(thrown) > 1 else ''}"
-        told.append(f"cell {cell.id}: {blocks} thrown away, since the state had not lasted: {thrown[-1]['why']}")
+        notes.append(f"cell {cell.id}: {blocks} discarded because the state did not last: {thrown[-1]['why']}")
     measured = {int(path.name.split(".")[1]) for path in store.kept(cell.id).values()}
     if len(measured) > 1:
-        told.append(f"cell {cell.id}: its blocks were measured in {len(measured)} labs, since the run was interrupted")
-    return told
+        notes.append(
+            f"cell {cell.id}: its blocks were measured in {len(measured)} labs, because the run was interrupted"
+        )
+    return notes
 
 
-def refusals_of(sessions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def refusals_by_lab(sessions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return for each lab of a cell which arms refused, and which were expected to."""
     return [{name: lab[name] for name in REFUSALS} for lab in sessions]
 
 
-def _seen(sessions: list[dict[str, Any]]) -> dict[str, Any]:
+def _last_findings(sessions: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the findings of a cell's last session, without those that are elsewhere in the result."""
     last = sessions[-1] if sessions else {}
     return {name: value for name, value in last.items() if name not in ("end_to_end", "usage")}
 
 
-def manifest(scenario: Scenario, store: Store, *, master: str, command: str) -> dict[str, Any]:
+def manifest(scenario: Scenario, store: RunStore, *, master: str, command: str) -> dict[str, Any]:
     """Return the manifest of a result: software, machine, settings and labs."""
     sessions = store.sessions
     target = sessions[-1]["target"]
@@ -139,7 +141,7 @@ def manifest(scenario: Scenario, store: Store, *, master: str, command: str) -> 
         "command": command,
         "master": master,
         "conditions": store.run["conditions"],
-        "machine": machine.describe(),
+        "machine": machine.describe_machine(),
         "versions": machine.versions(java, target.get("distribution", {})),
         "racks": sessions[0]["racks"],
         "round_trips": round_trips,

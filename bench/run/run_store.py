@@ -29,22 +29,22 @@ from typing import Any
 
 from bench import run_conditions
 from bench.load import clock_offsets
-from bench.plan.scenario import Cell, Scenario
+from bench.plan.scenario import BenchCell, Scenario
 from pyhooks.core import run_folder
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating, put_in_place, read_object, write_json
 
 OUTAGE, WARM_UP = "outage", "warmup"
 # Spark ignores files whose names begin with an underscore.
-WHY = "_why.json"
+REASON_FILE = "_why.json"
 # Fields of run.json and their types.
 _REQUIRED = {"run_id": str, "started": str, "conditions": dict}
 _OPTIONAL = {"went_on": bool, "done": bool, "clock": dict}
-REMEDY = "nothing was deleted: restore the file, or delete the run and begin anew with --fresh"
+REMEDY = "nothing was deleted: restore the file, or delete the run with --fresh"
 
 
 @dataclass(frozen=True)
-class Store:
+class RunStore:
     """Folder of a run's stored data.
 
     Attributes:
@@ -87,7 +87,7 @@ class Store:
 
     @property
     def rates(self) -> dict[str, Any]:
-        """Loads that labs sustain, by ``bench.run.sustained_rate.key``."""
+        """Loads that labs sustain, by ``bench.run.sustained_rate.rate_key``."""
         return _read(self.folder / "rates.json")
 
     def add_rate(self, key: str, found: Mapping[str, Any]) -> None:
@@ -102,7 +102,7 @@ class Store:
         clock was set back to before the start of the run.
         """
         run = self.run
-        with evaluating(self.folder / "run.json", "a run of this version; begin anew with --fresh"):
+        with evaluating(self.folder / "run.json", "a run of this version; restart with --fresh"):
             clock = run.get("clock", {})
             if clock.get("boot_id") == clock_offsets.boot_id():
                 return time.monotonic() - float(clock["monotonic_s"])
@@ -131,17 +131,17 @@ class Store:
         """Move written data to its place in ``raw``."""
         put_in_place(path, self.raw.joinpath(*where))
 
-    def throw_away(self, path: Path, cell: str, block: int, session: int, why: str) -> None:
+    def discard(self, path: Path, cell: str, block: int, session: int, why: str) -> None:
         """Put aside the observations of a block that does not count, with the reason."""
         folder = self.folder / "thrown" / cell
         number = len(list(folder.glob(f"{block:03d}.*")))
-        write_json(path / WHY, {"block": block, "session": session, "why": why})
+        write_json(path / REASON_FILE, {"block": block, "session": session, "why": why})
         put_in_place(path, folder / f"{block:03d}.{session}.{number}")
 
-    def thrown_away(self, cell: str, session: int | None = None) -> dict[Path, dict[str, Any]]:
+    def discarded(self, cell: str, session: int | None = None) -> dict[Path, dict[str, Any]]:
         """Return the discarded blocks of a cell, of one session or of all: folder to block, session and reason."""
-        found = {path: _read(path / WHY) for path in sorted((self.folder / "thrown" / cell).glob("*.*.*"))}
-        return {path: told for path, told in found.items() if session in (None, told["session"])}
+        found = {path: _read(path / REASON_FILE) for path in sorted((self.folder / "thrown" / cell).glob("*.*.*"))}
+        return {path: reason for path, reason in found.items() if session in (None, reason["session"])}
 
     def kept(self, cell: str, session: int | None = None) -> dict[int, Path]:
         """Return the folders of a cell's finished blocks by number, of one session or of all."""
@@ -156,7 +156,13 @@ class Store:
         """Return the stored warm-up of a cell, or None."""
         return next(iter((self.raw / cell).glob(f"{WARM_UP}.*")), None)
 
-    def missing(self, cell: Cell) -> list[int]:
+    def progress(self, scenario: Scenario, *, continues: bool) -> str:
+        """Return the number of blocks of a run, and how many of them an interrupted run keeps, for display."""
+        blocks = sum(cell.scenario.latency.blocks for cell in scenario.cells)
+        kept = blocks - sum(len(self.missing(cell)) for cell in scenario.cells)
+        return f"continues: {kept} of {blocks} blocks are kept" if continues else f"{blocks} blocks"
+
+    def missing(self, cell: BenchCell) -> list[int]:
         """Return the blocks of a cell that are still to be measured."""
         kept = self.kept(cell.id)
         return [block for block in range(cell.scenario.latency.blocks) if block not in kept]
@@ -203,7 +209,7 @@ class Store:
 
     # -- missing measurements -------------------------------------------------------------------------------------
 
-    def pending(self, scenario: Scenario, place: tuple[str, str]) -> list[Cell]:
+    def pending(self, scenario: Scenario, place: tuple[str, str]) -> list[BenchCell]:
         """Return the cells of a place that are not completely measured."""
         own = [cell for cell in scenario.cells if cell.place == place]
         return [cell for cell in own if self.missing(cell) or not self.cell(cell.id)]
@@ -220,7 +226,7 @@ class Store:
 
 
 @contextmanager
-def owned(out: Path) -> Iterator[Path]:
+def locked_run_folder(out: Path) -> Iterator[Path]:
     """Claim and lock the folder of a run's results within the block.
 
     Args:
@@ -237,9 +243,9 @@ def owned(out: Path) -> Iterator[Path]:
         yield folder / "run"
 
 
-def begin(
+def begin_run(
     folder: Path, scenario: Scenario, *, started: datetime, build: str, given: Mapping[str, Any], fresh: bool
-) -> tuple[Store, bool]:
+) -> tuple[RunStore, bool]:
     """Return the store of a new run, or of an interrupted run that continues.
 
     Args:
@@ -258,8 +264,8 @@ def begin(
             folder has no marker of a benchmark's run.
     """
     run_folder.claim(folder, run_folder.BENCH_RUN)
-    store = Store(folder)
-    now = run_conditions.now(scenario, build, given)
+    store = RunStore(folder)
+    now = run_conditions.current_conditions(scenario, build, given)
     # a damaged run.json must not prevent its deletion
     found = {} if fresh else store.run
     if found and not found.get("done"):
@@ -270,8 +276,9 @@ def begin(
             return store, True
         if any(store.raw.glob("*/*")):
             raise RackgateError(
-                f"{folder}: holds blocks of an interrupted run under other conditions ({run_conditions.told(other)}):"
-                " throw them away with --fresh, or give this run a folder of its own with --out"
+                f"{folder}: contains blocks of an interrupted run under other conditions"
+                f" ({run_conditions.differences_text(other)}): discard them with --fresh, or use another folder with"
+                " --out"
             )
     # events and observations of an earlier run must not be mistaken for new ones
     run_folder.empty(folder, run_folder.BENCH_RUN)

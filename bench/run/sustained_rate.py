@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.plan.cell_setting import Setting
-from bench.plan.scenario import Cell, Ramp
+from bench.plan.cell_setting import CellSetting
+from bench.plan.scenario import BenchCell, RampPlan
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True)
-class Step:
+class RampStep:
     """Result of one rate.
 
     Attributes:
@@ -37,19 +37,19 @@ class Step:
     late_p50_ms: float
 
 
-def key(cell: Cell) -> str:
+def rate_key(cell: BenchCell) -> str:
     """Return the key of a cell's sustained load; cells with the same key share it."""
-    own: Setting = cell.setting
+    own: CellSetting = cell.setting
     return f"{cell.topology}, link {own.link}, {own.record_bytes} B, linger {own.linger_ms} ms, {own.client}"
 
 
-def step_of(rate_per_s: float, seen: pd.DataFrame) -> Step:
+def ramp_step(rate_per_s: float, seen: pd.DataFrame) -> RampStep:
     """Return the step of a rate from its raw observations."""
     acked = seen[seen["outcome"] == "acked"].sort_values("intended_ns")
     half = acked.iloc[len(acked) // 2 :]
     took = (half["done_ns"] - half["intended_ns"]) / 1e6
     late = (seen["sent_ns"] - seen["intended_ns"]) / 1e6
-    return Step(
+    return RampStep(
         rate_per_s,
         len(acked) / len(seen),
         float(np.median(took)) if len(took) else None,
@@ -57,7 +57,7 @@ def step_of(rate_per_s: float, seen: pd.DataFrame) -> Step:
     )
 
 
-def keeps_up(step: Step, first: Step, ramp: Ramp) -> bool:
+def keeps_up(step: RampStep, first: RampStep, ramp: RampPlan) -> bool:
     """Return whether the lab keeps up with a step.
 
     Args:
@@ -70,7 +70,7 @@ def keeps_up(step: Step, first: Step, ramp: Ramp) -> bool:
     return step.p50_ms <= ramp.slower * first.p50_ms
 
 
-def found(steps: Sequence[Step], ramp: Ramp) -> dict[str, Any]:
+def sustained_rate(steps: Sequence[RampStep], ramp: RampPlan) -> dict[str, Any]:
     """Return the highest rate with which the lab kept up; the first one if it never did.
 
     Returns:

@@ -25,12 +25,13 @@ from pyhooks.core.wait import wait_for
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-QUIET_S, IN_GOOD_ORDER_S = 10.0, 0.0
+# Seconds without an observed topic that end the deletion: while clients may run, and after all have ended.
+QUIET_S, NO_CLIENT_QUIET_S = 10.0, 0.0
 SWEEP_S, GRACE_S = 90.0, 30.0
-LOOK_S = 0.5
+POLL_S = 0.5
 
 
-class Sweeper:
+class TopicCleaner:
     """The run's end of the pipe to the process that deletes its topics.
 
     Args:
@@ -40,19 +41,19 @@ class Sweeper:
     def __init__(self, pipe: IO[str]) -> None:
         self._pipe = pipe
 
-    def knows(self, topics: Sequence[str]) -> None:
+    def announce(self, topics: Sequence[str]) -> None:
         """Send the names of topics that are about to be created.
 
         Raises:
             RackgateError: the process that would delete them has ended.
         """
-        self._tell({"topics": list(topics)})
+        self._send({"topics": list(topics)})
 
-    def nothing_runs(self) -> None:
+    def report_no_clients(self) -> None:
         """Report that no client of the run is left, so that deleted topics stay deleted."""
-        self._tell({"quiet_s": IN_GOOD_ORDER_S})
+        self._send({"quiet_s": NO_CLIENT_QUIET_S})
 
-    def _tell(self, message: Mapping[str, Any]) -> None:
+    def _send(self, message: Mapping[str, Any]) -> None:
         try:
             self._pipe.write(json.dumps(message) + "\n")
             self._pipe.flush()
@@ -61,8 +62,8 @@ class Sweeper:
 
 
 @contextmanager
-def sweeping(bootstrap: str, config: Mapping[str, str], left: Path) -> Iterator[Sweeper]:
-    """Yield a sweeper; at the end of the block its process deletes the topics.
+def deleting_topics(bootstrap: str, config: Mapping[str, str], left: Path) -> Iterator[TopicCleaner]:
+    """Yield a cleaner; at the end of the block its process deletes the topics.
 
     Args:
         bootstrap: broker addresses.
@@ -83,17 +84,16 @@ def sweeping(bootstrap: str, config: Mapping[str, str], left: Path) -> Iterator[
         start_new_session=True,
     )
     if child.stdin is None:
-        raise AssertionError("it was asked to be a pipe")
-    sweeper = Sweeper(child.stdin)
-    sweeper._tell({"bootstrap": bootstrap, "config": dict(config), "left": str(left)})
+        raise AssertionError("stdin is a pipe")
+    cleaner = TopicCleaner(child.stdin)
+    cleaner._send({"bootstrap": bootstrap, "config": dict(config), "left": str(left)})
     try:
         if before := _left(left, bootstrap):
-            sweeper.knows(before)
-        yield sweeper
+            cleaner.announce(before)
+        yield cleaner
     finally:
-        said = _ended(child)
-        if said:
-            raise RackgateError(said)
+        if failure := _wait_for_end(child):
+            raise RackgateError(failure)
 
 
 def _left(file: Path, bootstrap: str) -> list[str]:
@@ -105,9 +105,9 @@ def _all_left(file: Path) -> dict[str, list[str]]:
     """Return all topics that are left, by broker addresses."""
     if not os.path.lexists(file):
         return {}
-    found = read_object(file, "delete it, and the topics that it names from those brokers")
+    found = read_object(file, "delete it, and delete its topics from those brokers")
     if not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in found.values()):
-        raise RackgateError(f"{file}: must hold a list of topics for each address, is {found!r:.100}")
+        raise RackgateError(f"{file}: must contain a list of topics for each address, is {found!r:.100}")
     return found
 
 
@@ -121,19 +121,19 @@ def _leave(file: Path, bootstrap: str, names: Sequence[str]) -> None:
         file.unlink(missing_ok=True)
 
 
-def _ended(child: subprocess.Popen[str]) -> str:
+def _wait_for_end(child: subprocess.Popen[str]) -> str:
     """Close the pipe and wait for the process; return its error, or an empty text."""
     try:
-        said, _ = child.communicate(timeout=SWEEP_S + GRACE_S)
+        output, _ = child.communicate(timeout=SWEEP_S + GRACE_S)
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
-        return "the topics of the run could not be deleted in time: look for rackgate-bench-* and delete them by hand"
-    lines = said.strip().splitlines()
+        return "the topics of the run could not be deleted in time: delete topics rackgate-bench-* manually"
+    lines = output.strip().splitlines()
     return "" if child.returncode == 0 else lines[-1] if lines else f"deleting topics ended with {child.returncode}"
 
 
-def sweep(client: AdminClient, names: Sequence[str], *, quiet_s: float, timeout_s: float = SWEEP_S) -> None:
+def delete_topics(client: AdminClient, names: Sequence[str], *, quiet_s: float, timeout_s: float = SWEEP_S) -> None:
     """Delete those of the topics that exist, until none has been observed for ``quiet_s`` seconds.
 
     Raises:
@@ -143,28 +143,28 @@ def sweep(client: AdminClient, names: Sequence[str], *, quiet_s: float, timeout_
 
     from bench.load import arm_topics
 
-    away_since: float | None = None
-    left, why = list(names), "the cluster does not answer"
+    absent_since: float | None = None
+    left, why = list(names), "the cluster does not respond"
 
-    def gone() -> bool:
-        nonlocal away_since, left, why
+    def are_deleted() -> bool:
+        nonlocal absent_since, left, why
         try:
-            there = client.list_topics(timeout=arm_topics.DELETE_S).topics
-            left = [name for name in names if name in there]
+            existing = client.list_topics(timeout=arm_topics.DELETE_S).topics
+            left = [name for name in names if name in existing]
             if left:
-                away_since, why = None, "they are still there"
+                absent_since, why = None, "they still exist"
                 arm_topics.delete(client, left)
                 return False
         except (KafkaException, RackgateError) as error:
-            away_since, why = None, str(error)
+            absent_since, why = None, str(error)
             return False
-        away_since = away_since or time.monotonic()
-        return time.monotonic() - away_since >= quiet_s
+        absent_since = absent_since or time.monotonic()
+        return time.monotonic() - absent_since >= quiet_s
 
     try:
-        wait_for(gone, what="topics to be gone", timeout_s=timeout_s, interval_s=LOOK_S)
+        wait_for(are_deleted, what="topics to be gone", timeout_s=timeout_s, interval_s=POLL_S)
     except RackgateError as error:
-        raise RackgateError(f"topics could not be deleted ({why}); delete them by hand: {', '.join(left)}") from error
+        raise RackgateError(f"topics could not be deleted ({why}); delete them manually: {', '.join(left)}") from error
 
 
 def main() -> None:
@@ -185,11 +185,11 @@ def main() -> None:
     if not names:
         return
     try:
-        sweep(topics.admin(first["bootstrap"], first["config"]), names, quiet_s=quiet_s)
+        delete_topics(topics.admin(first["bootstrap"], first["config"]), names, quiet_s=quiet_s)
     except RackgateError as error:
         # the run that would read the output may have been killed
         _leave(left, first["bootstrap"], names)
-        print(f"{error} (they are in {left}, and the same command deletes them)")  # noqa: T201 - for the run
+        print(f"{error} ({left} lists them, and the same command deletes them)")  # noqa: T201 - for the run
         sys.exit(1)
     _leave(left, first["bootstrap"], [])
 

@@ -16,6 +16,15 @@ ERRORS = "org.apache.kafka.common.errors"
 TOO_FEW_RACKS = frozenset({f"{ERRORS}.NotEnoughRacksException", "NOT_ENOUGH_RACKS"})
 TOO_FEW_REPLICAS = frozenset({f"{ERRORS}.NotEnoughReplicasException", "NOT_ENOUGH_REPLICAS"})
 TOO_FEW = TOO_FEW_RACKS | TOO_FEW_REPLICAS
+# The same errors, if the ISR had enough when the record was appended.
+TOO_FEW_AFTER_APPEND = frozenset(
+    {
+        f"{ERRORS}.NotEnoughRacksAfterAppendException",
+        f"{ERRORS}.NotEnoughReplicasAfterAppendException",
+        "NOT_ENOUGH_RACKS_AFTER_APPEND",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    }
+)
 # Errors that prove that the record was not appended. NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION and
 # KAFKA_STORAGE_ERROR do not: a leader that steps down, or whose disk fails, returns them for appended records, too.
 REFUSALS = TOO_FEW | {

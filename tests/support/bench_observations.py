@@ -28,7 +28,7 @@ OUTAGE = SCENARIO.outage
 
 def observed(slot: Slot, latency_ms: Any, outcomes: list[str] | None = None, first_offset: int = 0) -> pd.DataFrame:
     size = slot.count
-    intended = np.array([START_NS + slot.intended_ns(index) for index in range(size)])
+    intended = START_NS + slot.intended
     return pd.DataFrame(
         {
             "run_id": "r",
@@ -42,7 +42,7 @@ def observed(slot: Slot, latency_ms: Any, outcomes: list[str] | None = None, fir
             "topic": slot.topic,
             "task": np.int32(0),
             "seq": slot.first_seq + np.arange(size),
-            "measured": [slot.measured(index) for index in range(size)],
+            "measured": slot.counts,
             "intended_ns": intended,
             "sent_ns": intended + 100_000,
             "done_ns": intended + (np.asarray(latency_ms) * 1e6).astype(np.int64),

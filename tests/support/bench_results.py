@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from bench.analysis import availability, exit_reasons, latency_analysis, verdicts
-from bench.analysis.comparisons import Measured, compare, family_size
+from bench.analysis.comparisons import CellMeasurements, compare, family_size
 from bench.analysis.latency_analysis import SCHEMA_VERSION
-from bench.analysis.quantiles import Counts
+from bench.analysis.quantiles import BinCounts
 from bench.analysis.record_check import KINDS
 from bench.plan import scenarios
-from bench.plan.scenario import Cell
+from bench.plan.scenario import BenchCell
 from pyhooks.core.statistics import BINS_PER_E
 
 FULL = scenarios.load("full")
@@ -25,7 +25,7 @@ MEDIAN_MS = {"A": 3.0, "A'": 3.0, "B": 3.6, "C": 3.0}
 GATE = "NotEnoughRacksException"
 
 
-def _cell(name: str, random: np.random.Generator) -> tuple[Cell, Measured]:
+def _cell(name: str, random: np.random.Generator) -> tuple[BenchCell, CellMeasurements]:
     cell = next(one for one in FULL.cells if one.id == name)
     cell = dataclasses.replace(cell, scenario=dataclasses.replace(FULL, latency=FULL.latency))
     refusing, plan = cell.refusing, FULL.latency
@@ -35,13 +35,13 @@ def _cell(name: str, random: np.random.Generator) -> tuple[Cell, Measured]:
         if arm.id in refusing:
             summary[arm.id] = latency_analysis._refusing(cell, arm, "NotEnoughReplicasException")
             continue
-        blocks: dict[int, Counts] = {}
+        blocks: dict[int, BinCounts] = {}
         pooled = []
         for block in range(plan.blocks):
             level = np.random.default_rng(block).normal(0, 0.1)
             took_ms = MEDIAN_MS[arm.id] * np.exp(random.normal(level, 0.35, PER_BLOCK))
             bins, counts = np.unique(np.floor(np.log(took_ms * 1000) * BINS_PER_E).astype(np.int64), return_counts=True)
-            blocks[block] = Counts(bins, counts)
+            blocks[block] = BinCounts(bins, counts)
             pooled.append(took_ms)
             p50, p99 = np.quantile(took_ms, [0.5, 0.99])
             rounds.append({"block": block, "arm": arm.id, "n": PER_BLOCK, "p50_ms": float(p50), "p99_ms": float(p99)})
@@ -54,7 +54,7 @@ def _cell(name: str, random: np.random.Generator) -> tuple[Cell, Measured]:
         summary[arm.id] = latency_analysis._arm(cell, arm, counted, found, None) | {
             "curve": latency_analysis._curve(blocks, FULL)
         }
-    return cell, Measured(cell, rounds, summary)
+    return cell, CellMeasurements(cell, rounds, summary)
 
 
 def unacknowledged(cell_id: str, arm_id: str, error: str) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _outage() -> dict[str, Any]:
         "rate_per_s": plan.rate_per_s, "probe_rate_per_s": plan.probe_rate_per_s, "settle_s": plan.settle_s,
         "went_on_share": plan.went_on_share, "topics": topics,
     }  # fmt: skip
-    availability.decide(found)
+    availability.add_behaviours(found)
     return found
 
 
@@ -160,5 +160,5 @@ def made_up() -> dict[str, Any]:
         },
     }  # fmt: skip
     whole["cells"][0]["thrown_away"] = [{"block": 3, "session": 1, "why": "broker-4 is not slow"}]
-    whole |= exit_reasons.conclude(exit_reasons.of_run(whole), verdicts.sentences(whole))
+    whole |= exit_reasons.conclude(exit_reasons.run_reasons(whole), verdicts.sentences(whole))
     return dict(json.loads(json.dumps(whole)))

@@ -72,14 +72,14 @@ def result() -> dict[str, Any]:
     destroyed = {
         "away": "b", "way": "cut", "destroyed": "a", "placement": "a,a,b", "proved": True, "notes": [],
         "topics": [
-            destruction.row(ARM, {"acked": 400, "read": 400, "lost": 0}, (3, False), ("a",), "a", proved=True),
-            destruction.row(WITHOUT, {"acked": 900, "read": 0, "lost": 900}, (1, True), ("a",), "a", proved=True),
+            destruction.arm_row(ARM, {"acked": 400, "read": 400, "lost": 0}, (3, False), ("a",), "a", proved=True),
+            destruction.arm_row(WITHOUT, {"acked": 900, "read": 0, "lost": 900}, (1, True), ("a",), "a", proved=True),
         ],
     }  # fmt: skip
     kinds = {kind: {"count": 0, "examples": []} for kind in ("lost", "duplicated", "invented", "out_of_order", "moved")}
     whole: dict[str, Any] = {
         "schema": outage_results.SCHEMA_VERSION,
-        "states": outage_results.states(PLAN, LAB, OUTAGES),
+        "states": outage_results.state_figures(PLAN, LAB, OUTAGES),
         "labs": [{"topology": LAB.topology, "round_trips": round_trips, "outages": OUTAGES}],
         "destructions": [destroyed],
         "end_to_end": {"kinds": kinds, "acked": 9000, "read": 9000, "topics": []},
@@ -91,4 +91,4 @@ def result() -> dict[str, Any]:
             "distribution": {},
         },
     }  # fmt: skip
-    return whole | exit_reasons.conclude(exit_reasons.of_outages(whole), outage_results.sentences(whole))
+    return whole | exit_reasons.conclude(exit_reasons.outage_reasons(whole), outage_results.sentences(whole))

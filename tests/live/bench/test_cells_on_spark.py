@@ -22,13 +22,13 @@ BLOCKS = 4
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """A made-up run of twelve cells, analysed; in two of them an arm refuses, and one latency is many."""
     folder = tmp_path_factory.mktemp("cells")
-    planned = analysis_speed.plan(BLOCKS)
+    planned = analysis_speed.synthetic_cells(BLOCKS)
     latency = dataclasses.replace(planned[0].scenario.latency, min_blocks=4, resamples=200)
     planned = tuple(
         dataclasses.replace(cell, scenario=dataclasses.replace(cell.scenario, latency=latency)) for cell in planned
     )
     with spark_session(folder / "spark", master="local[2]") as spark:
-        rows = analysis_speed.observations(spark, SIZE, planned).toPandas()
+        rows = analysis_speed.synthetic_observations(spark, SIZE, planned).toPandas()
         rows.loc[rows["cell"] == "cell-3", "done_ns"] = rows["intended_ns"] + 5_000_000
         gone = (rows["cell"] == "cell-1") & (rows["arm"] == "B") | (rows["cell"] == "cell-2") & (rows["arm"] == "A")
         rows.loc[gone, ["outcome", "error"]] = ["unknown", "NOT_ENOUGH_REPLICAS"]
@@ -76,9 +76,9 @@ def test_a_refusing_arm_has_no_latency_and_undecided_comparisons(made: dict[str,
     said = {row["arm"]: row["reason"] for row in numbers["comparisons"] if row["at"] == "p50"}
     assert said["B"] == "refused"
     assert said["C"] != "refused"
-    told = next(one for one in verdicts.latency(numbers) if one["subject"].startswith("M=2, R=2"))
+    told = next(one for one in verdicts.latency_verdicts(numbers) if one["subject"].startswith("M=2, R=2"))
     assert told["word"] == "undecided"
-    assert told["text"].startswith("Records are refused by M=2, R=2 (NOT_ENOUGH_REPLICAS)")
+    assert told["text"].startswith("No latency to compare: records of M=2, R=2 (NOT_ENOUGH_REPLICAS) are refused")
     # Where the baseline refuses, nobody is compared, the control neither.
     without = made["numbers"]["cell-2"]["comparisons"]
     assert {row["reason"] for row in without} == {"refused"}
@@ -96,7 +96,7 @@ def test_an_arm_with_timeouts_only_was_not_refused(made: dict[str, Any]) -> None
     seen = {"isr": [1, 3, 5, 2, 4], "isr_racks": ["a", "b", "c"], "refused": {}, "expected_to_refuse": []}
     (reason,) = exit_reasons._of_cell(numbers | {"seen": seen})
     assert (reason.word, reason.text) == ("unknown", "Nothing was acknowledged: _MSG_TIMED_OUT.")
-    did = {one.arm: one.did for one in availability_table.of({"cells": [numbers], "outage": None})}
+    did = {one.arm: one.did for one in availability_table.arm_availabilities({"cells": [numbers], "outage": None})}
     assert did["B"] == "unknown: nothing acknowledged (_MSG_TIMED_OUT)"
     assert did["C"] == "went on"
 

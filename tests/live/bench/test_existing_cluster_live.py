@@ -26,7 +26,7 @@ import pytest
 
 from bench.plan import scenarios
 from bench.report import run_page
-from bench.run.client_security import told
+from bench.run.client_security import convert_properties
 from loopback_brokers import Brokers
 from pyhooks.core import paths
 from pyhooks.core.spark import ENCRYPT, ENCRYPT_FILES
@@ -110,7 +110,7 @@ class Place:
 
     def topics(self) -> set[str]:
         """All topics of the run that the cluster has."""
-        admin = topics.admin(self.brokers.bootstrap, told(CLIENT, "").librdkafka)
+        admin = topics.admin(self.brokers.bootstrap, convert_properties(CLIENT, "").librdkafka)
         return {name for name in admin.list_topics(timeout=10).topics if name.startswith("rackgate")}
 
 
@@ -272,7 +272,7 @@ def test_after_kill_9_and_after_ctrl_c_no_topic_is_left_and_the_run_goes_on(plac
     said, _ = again.communicate(timeout=150)
     assert again.returncode == 130, said
     # those of the second cell are among them
-    assert f"goes on: {kept} of 502 blocks are kept" in said
+    assert f"continues: {kept} of 502 blocks are kept" in said
     assert "interrupted: the run's topics are deleted" in said
     assert "Traceback" not in said
     assert not place.topics()

@@ -29,7 +29,7 @@ def test_acks_after_an_isr_shrink_are_separated_from_in_flight_records(tmp_path:
         spark.createDataFrame(rows, SCHEMA).write.parquet(str(tmp_path / "raw"))
         raw = latency_analysis.read_raw(spark, tmp_path / "raw")
         found = availability.summarise(spark, raw, outage_history(), OUTAGE, [arm], START_NS)
-    availability.decide(found)
+    availability.add_behaviours(found)
     (topic,) = found["topics"]
     freed = round(OUTAGE.rate_per_s * 1.5)
     assert topic["behaviour"] == "was refused"
@@ -39,8 +39,8 @@ def test_acks_after_an_isr_shrink_are_separated_from_in_flight_records(tmp_path:
     own = {"arms": [dataclasses.asdict(arm)]}
     empty = {"kinds": {kind: {"count": 0, "examples": []} for kind in record_check.KINDS}, "acked": 1}
     whole = {"end_to_end": empty, "cells": [], "outage": found, "manifest": {"scenario": own}}
-    (reason,) = exit_reasons.of_run(whole)
+    (reason,) = exit_reasons.run_reasons(whole)
     assert reason.word == "failed"
-    assert reason.text.startswith(f"Acknowledged {topic['acked_without_rack']} records without rack b, ")
+    assert reason.text.startswith(f"Acknowledged {topic['acked_without_rack']} records without rack b ")
     topic["acked_without_rack"] = 0
-    assert exit_reasons.of_run(whole) == []
+    assert exit_reasons.run_reasons(whole) == []

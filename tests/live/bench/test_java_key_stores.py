@@ -41,7 +41,7 @@ def test_java_key_stores_are_converted_to_pem(stores: Path, kind: str) -> None:
         "ssl.keystore.password": "changeit",
         "ssl.key.password": "changeit",
     }
-    found = client_security.told(given, "f")
+    found = client_security.convert_properties(given, "f")
     expected = "".join((stores / f"{kind}.pem").read_text(encoding="ascii").split())
     for key in ("ssl.ca.pem", "ssl.certificate.pem"):
         assert "".join(found.librdkafka[key].split()) == expected
@@ -70,7 +70,7 @@ def test_java_key_stores_are_converted_to_pem(stores: Path, kind: str) -> None:
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(whole),
     }
-    again = client_security.told(in_pem, "f")
+    again = client_security.convert_properties(in_pem, "f")
     for key, value in found.java.items():
         assert "".join(again.java[key].split()) == "".join(value.split()), key
 
@@ -82,5 +82,5 @@ def test_a_wrong_store_password_is_a_one_line_error(stores: Path) -> None:
         "ssl.truststore.password": "guessed",
     }
     with pytest.raises(RackgateError, match=r"trust\.PKCS12: .*password") as caught:
-        client_security.told(given, "f")
+        client_security.convert_properties(given, "f")
     assert "guessed" not in str(caught.value)

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from bench.analysis import availability, exit_reasons, latency_analysis, record_check, verdicts
-from bench.analysis.comparisons import Measured, compare
+from bench.analysis.comparisons import CellMeasurements, compare
 from bench.analysis.latency_analysis import SCHEMA_VERSION
 from bench.load.pacer import record_key
 from bench.load.spark_load import SCHEMA
@@ -44,7 +44,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
         spark.createDataFrame(rows, SCHEMA).write.parquet(str(folder / "raw"))
         raw = latency_analysis.read_raw(spark, folder / "raw")
         outage = availability.summarise(spark, raw, outage_history(), OUTAGE, SCENARIO.outage_arms, START_NS)
-        availability.decide(outage)
+        availability.add_behaviours(outage)
         yield {
             "latency": latency_analysis.cells(raw, SCENARIO.cells)[0],
             "outage": outage,
@@ -67,13 +67,15 @@ def checked(spark: Any, rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
     schema = "topic string, partition int, offset long, key string"
     raw = spark.createDataFrame(sent, SCHEMA)
     logs = {"whole": pd.concat([log, others]), "broken": pd.concat([broken, more])}
-    found = {name: record_check.check(raw, spark.createDataFrame(one, schema), "r") for name, one in logs.items()}
+    found = {
+        name: record_check.check_records(raw, spark.createDataFrame(one, schema), "r") for name, one in logs.items()
+    }
     # records in pairs that have changed places, as clients of two tasks may send them, but not one alone
     swapped = log.assign(offset=log["offset"] ^ 1)
     for name, tasks in (("one task", 1), ("two tasks", 2)):
         shared = sent.assign(offset=sent["offset"] ^ 1, task=(sent["seq"] % tasks).astype("int32"))
         own = spark.createDataFrame(shared, SCHEMA)
-        found[name] = record_check.check(own, spark.createDataFrame(swapped, schema), "r")
+        found[name] = record_check.check_records(own, spark.createDataFrame(swapped, schema), "r")
     return found
 
 
@@ -118,7 +120,7 @@ def result(outcome: dict[str, Any]) -> dict[str, Any]:
             "took_s": {"whole": 200.0},
         },
     }
-    return whole | exit_reasons.conclude(exit_reasons.of_run(whole), verdicts.sentences(whole))
+    return whole | exit_reasons.conclude(exit_reasons.run_reasons(whole), verdicts.sentences(whole))
 
 
 def test_percentiles_are_exact_and_end_where_the_sample_does(outcome: dict[str, Any]) -> None:
@@ -150,7 +152,7 @@ def test_equal_arms_are_equivalent_and_the_slower_one_slower(outcome: dict[str, 
 
 
 def compared(rounds: list[dict[str, Any]], summary: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    (rows,) = compare([Measured(CELL, rounds, summary)])
+    (rows,) = compare([CellMeasurements(CELL, rounds, summary)])
     return {row["arm"]: row for row in rows}
 
 
@@ -227,21 +229,21 @@ def test_the_verdict_speaks_of_what_was_found(result: dict[str, Any]) -> None:
 def test_an_ack_under_the_gate_is_told_in_the_verdict(result: dict[str, Any]) -> None:
     leaky = json.loads(json.dumps(result))
     leaky["outage"]["topics"][2]["acked_without_rack"] = 5
-    told = verdicts.outage(leaky["outage"])[2]
+    told = verdicts.outage_verdicts(leaky["outage"])[2]
     # what it did in the settled outage, by which the run does not end well
     assert told["word"] == "was refused"
     assert "yet 5 records that waited" in told["text"]
-    (reason,) = exit_reasons.of_run(leaky)
-    assert (reason.word, reason.subject) == ("failed", "rack b away: RF=3, M=2, R=2 (rf3-m2r2)")
+    (reason,) = exit_reasons.run_reasons(leaky)
+    assert (reason.word, reason.subject) == ("failed", "rack b unavailable: RF=3, M=2, R=2 (rf3-m2r2)")
 
 
 def test_a_failed_control_is_named_as_the_reason(result: dict[str, Any]) -> None:
     changed = json.loads(json.dumps(result["cells"][0]))
     for row in changed["comparisons"]:
         row["word"], row["reason"] = "undecided", "noise" if row["is_control"] else "control"
-    texts = [row["text"] for row in verdicts.latency(changed)]
-    assert all("no ratio would have been, because the control failed" in text for text in texts)
-    assert not any("would have been told from 1" in text for text in texts)
+    texts = [row["text"] for row in verdicts.latency_verdicts(changed)]
+    assert all("Undecided: the control failed" in text for text in texts)
+    assert not any("Smallest detectable ratio" in text for text in texts)
 
 
 def numbers_of(value: Any) -> Iterator[float]:
@@ -335,7 +337,7 @@ def test_a_cell_with_a_baseline_of_its_own_says_so(result: dict[str, Any]) -> No
     rows = [line for line in cell_table.markdown(both).splitlines() if line.startswith("| ")]
     assert "(to " not in rows[1]
     assert "M=2, R=2 (to M=3 again (control))" in rows[2]
-    figure = figures.overview(both, figures.Look(figures.MARKED))
+    figure = figures.overview(both, figures.FigureStyle(figures.MARKED))
     figure.canvas.draw()
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["healthy", "isr-2 (to B)"]
 
@@ -357,7 +359,7 @@ def test_a_result_that_holds_no_outage_still_makes_a_report(result: dict[str, An
     assert "2 load hosts, 200 s" in page
     assert "<td>here</td><td>3</td><td>9</td><td>9</td>\n<td>+1.250 ± 0.060</td>" in page
     assert f"<td>idle</td><td>3</td><td>{run_page.NONE}</td><td>{run_page.NONE}</td>" in page
-    assert "The machine under it" not in page
+    assert "<h2>Machine" not in page
 
 
 def test_what_is_not_a_result_is_told(tmp_path: Path) -> None:
@@ -367,9 +369,9 @@ def test_what_is_not_a_result_is_told(tmp_path: Path) -> None:
         (tmp_path / "results.json").write_text(text, encoding="utf-8")
         with pytest.raises(RackgateError, match="not a result of the benchmark"):
             run_page.load(tmp_path)
-    for schema, age in ((SCHEMA_VERSION - 1, "an old"), (SCHEMA_VERSION + 1, "a later")):
+    for schema, age in ((SCHEMA_VERSION - 1, "an earlier"), (SCHEMA_VERSION + 1, "a later")):
         (tmp_path / "results.json").write_text(json.dumps({"schema": schema, "cells": []}), encoding="utf-8")
-        with pytest.raises(RackgateError, match=f"a result of {age} schema, {schema}, and this version reads"):
+        with pytest.raises(RackgateError, match=f"has {age} schema, {schema}; this version reads"):
             run_page.load(tmp_path)
 
 

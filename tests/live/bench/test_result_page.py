@@ -126,7 +126,7 @@ def test_the_availability_of_each_arm_and_state_is_on_the_page_and_in_the_table(
     page.visit(out / "index.html")
     script = "[...document.querySelectorAll('#outcomes tr')].map(row => [...row.cells].map(cell => cell.innerText))"
     head, *rows = page.evaluate(script)
-    found = availability_table.of(result)
+    found = availability_table.arm_availabilities(result)
     assert [word.strip() for word in head] == list(availability_table.HEAD)
     assert [[word.strip() for word in row] for row in rows] == [one.row for one in found]
     assert len(found) == 4 + 2 * 4
@@ -143,12 +143,12 @@ def test_the_availability_of_each_arm_and_state_is_on_the_page_and_in_the_table(
 def test_an_unproved_fault_has_no_times_and_nearly_all_is_not_all(result: dict[str, Any]) -> None:
     other = json.loads(json.dumps(result))
     other["outage"]["proved"] = False
-    row = availability_table.of(other)[2].row
+    row = availability_table.arm_availabilities(other)[2].row
     assert row[4:6] == ["unknown", "unknown"]
-    assert availability_table.share(99_999, 100_000) == "99.99 % of 100,000"
-    assert availability_table.share(1, 100_000) == "0.01 % of 100,000"
-    assert availability_table.share(0, 0) == "\N{EN DASH}"
-    assert availability_table.share(1, 3) == "33.33 % of 3"
+    assert availability_table.share_text(99_999, 100_000) == "99.99 % of 100,000"
+    assert availability_table.share_text(1, 100_000) == "0.01 % of 100,000"
+    assert availability_table.share_text(0, 0) == "\N{EN DASH}"
+    assert availability_table.share_text(1, 3) == "33.33 % of 3"
 
 
 def test_arms_have_colours_of_their_own(result: dict[str, Any]) -> None:
@@ -210,7 +210,7 @@ def test_what_is_said_of_twelve_cells_is_what_the_stored_result_says() -> None:
     ]
     assert {cell["cell"] for _, cell in compared} == set(rows)
     for row, cell in compared:
-        said = f"{verdicts.spread(row['ratio'])}, {row['word']}" if row["ratio"] else "both refuse"
+        said = f"{verdicts.interval_text(row['ratio'])}, {row['word']}" if row["ratio"] else "both refuse"
         assert said in rows[cell["cell"]], f"{cell['cell']}: {said}"
     assert f"{stored['end_to_end']['acked']:,} acknowledged records" in text
     assert f"{stored['bar']['took_min']:.1f} minutes" in text

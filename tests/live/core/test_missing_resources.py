@@ -162,9 +162,9 @@ def test_a_second_evidence_run_is_refused(
         assert ended(monkeypatch, capfd, "evidence", "--list", "parent-class")[0] in (0, 1)
 
 
-def begun(folder: Path) -> run_store.Store:
+def begun(folder: Path) -> run_store.RunStore:
     plan, started = scenarios.load("quick"), datetime.now(UTC)
-    return run_store.begin(folder, plan, started=started, build="b", given={}, fresh=False)[0]
+    return run_store.begin_run(folder, plan, started=started, build="b", given={}, fresh=False)[0]
 
 
 @pytest.mark.parametrize("step_s", [-1e6, 1e6])
@@ -193,7 +193,7 @@ def test_a_time_that_is_unknown_misses_and_meets_no_bar() -> None:
     bar = targets.of_run(6.0, None)
     assert bar == {"minutes": 6.0, "took_min": None, "met": None}
     assert "unknown" in targets.of_run_text(bar)
-    assert progress.clock(None) == "an unknown time"
+    assert progress.clock_text(None) == "an unknown time"
 
 
 @pytest.mark.parametrize("step_s", [-1e6, 0.0, 1e6])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bench.analysis import availability
-from bench.analysis.availability import NS, Fault, Window, behaviour
+from bench.analysis.availability import NS, OutageTimes, SettledOutage, behaviour
 from bench.plan import scenarios
 from pyhooks.checkers.cluster_view import Look
 from pyhooks.history.event_log import Event
@@ -14,7 +14,7 @@ from pyhooks.history.event_log import Event
 QUICK = scenarios.load("quick").outage
 assert QUICK is not None
 PLAN = QUICK
-FAULT = Fault(inject_ns=15 * NS, heal_ns=55 * NS, healed_ns=60 * NS, proved_ns=16 * NS, proved=True)
+FAULT = OutageTimes(inject_ns=15 * NS, heal_ns=55 * NS, healed_ns=60 * NS, proved_ns=16 * NS, proved=True)
 
 
 def event(at_s: float, process: str, op: str, outcome: Any, rack: str | None = None, **data: Any) -> Event:
@@ -32,26 +32,26 @@ def fault_events(proved: Any = "ok", held: Any = "ok") -> list[Event]:
 
 
 def test_the_fault_is_read_from_the_history() -> None:
-    fault = availability.fault_of(fault_events(), "b")
+    fault = availability.outage_times(fault_events(), "b")
     assert (fault.inject_ns, fault.heal_ns, fault.proved) == (15 * NS, round(55.1 * NS), True)
-    assert availability.fault_of(fault_events(), "c") == Fault(None, None, None, None, proved=False)
+    assert availability.outage_times(fault_events(), "c") == OutageTimes(None, None, None, None, proved=False)
 
 
 @pytest.mark.parametrize(("proved", "held"), [("unknown", "ok"), ("ok", "unknown")])
 def test_a_fault_that_did_not_take_hold_or_last_is_not_proved(proved: str, held: str) -> None:
-    assert not availability.fault_of(fault_events(proved, held), "b").proved
+    assert not availability.outage_times(fault_events(proved, held), "b").proved
 
 
 @pytest.mark.parametrize(("at_s", "after_s"), [(14, None), (25, 10.0), (58, None)])
 def test_a_refusal_before_the_fault_or_after_the_heal_is_none_of_it(at_s: float, after_s: float | None) -> None:
     name = "org.apache.kafka.common.errors.NotEnoughRacksException"
     refused = event(at_s, "probe", "produce", "fail", topic="t", key="k", exception=name)
-    found = availability._probe(availability.probe_of([refused], "t"), FAULT, None, None, 0)
+    found = availability._probe(availability.probe_attempts([refused], "t"), FAULT, None, None, 0)
     assert (found["refused"], found["first_refusal_after_s"]) == (1, after_s)
 
 
 def test_a_fault_without_proof_is_not_proved() -> None:
-    assert not availability.fault_of(fault_events()[:1], "b").proved
+    assert not availability.outage_times(fault_events()[:1], "b").proved
 
 
 def look(at_s: float, *racks: str) -> Look:
@@ -60,8 +60,8 @@ def look(at_s: float, *racks: str) -> Look:
 
 
 def test_the_outage_settles_after_the_rack_has_left_the_isr() -> None:
-    window = availability.window_of("t", [look(10, "a", "b"), look(20, "a", "b"), look(25, "a")], FAULT, PLAN)
-    assert window == Window("t", 25 * NS, round((25 + PLAN.settle_s) * NS), 55 * NS)
+    window = availability.settled_outage("t", [look(10, "a", "b"), look(20, "a", "b"), look(25, "a")], FAULT, PLAN)
+    assert window == SettledOutage("t", 25 * NS, round((25 + PLAN.settle_s) * NS), 55 * NS)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_the_outage_settles_after_the_rack_has_left_the_isr() -> None:
     ids=["nobody looked", "never left", "was gone before", "left too late"],
 )
 def test_without_a_settled_outage_there_is_no_window(looks: list[Look]) -> None:
-    assert availability.window_of("t", looks, FAULT, PLAN) is None
+    assert availability.settled_outage("t", looks, FAULT, PLAN) is None
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def test_without_a_settled_outage_there_is_no_window(looks: list[Look]) -> None:
     ],
 )
 def test_the_rack_was_in_the_isr_until_the_last_look_at_it(looks: list[Look], until_s: float | None) -> None:
-    assert availability.had_until(looks, FAULT, "b") == (None if until_s is None else until_s * NS)
-    assert availability.had_until(looks, Fault(15 * NS, None, None, None, proved=False), "b") is None
+    assert availability.in_isr_until(looks, FAULT, "b") == (None if until_s is None else until_s * NS)
+    assert availability.in_isr_until(looks, OutageTimes(15 * NS, None, None, None, proved=False), "b") is None
 
 
 def test_a_look_tells_of_the_moment_when_it_was_asked_for() -> None:
     asked = dataclasses.replace(look(20, "a", "b"), asked_ns=19 * NS)
-    assert availability.had_until([asked, look(25, "a")], FAULT, "b") == 19 * NS
+    assert availability.in_isr_until([asked, look(25, "a")], FAULT, "b") == 19 * NS
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_only_what_the_rack_may_have_had_was_on_its_way(
 def decided(**changes: Any) -> str:
     facts: dict[str, Any] = {
         "proved": True,
-        "window": Window("t", 0, 0, NS),
+        "window": SettledOutage("t", 0, 0, NS),
         "intended": 100,
         "acked": 99,
         "probe_acked": 50,
@@ -163,4 +163,4 @@ def test_behaviour_is_decided_from_all_the_evidence_or_not_at_all(changes: dict[
 )
 def test_only_a_gates_answer_is_a_refusal(exception: str | None, refusal: bool) -> None:
     failed = event(30, "probe", "produce", "fail", topic="t", key="k", exception=exception)
-    assert [availability.is_refusal(one) for one in availability.probe_of([failed], "t")] == [refusal]
+    assert [availability.is_refusal(one) for one in availability.probe_attempts([failed], "t")] == [refusal]

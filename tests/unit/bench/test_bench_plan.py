@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.load import pacer, schedule
-from bench.load.pacer import Lane, record_key
+from bench.load.pacer import ArmPacer, record_key
 from bench.load.schedule import Slot
 from bench.plan import cluster_states, lab_topology, scenarios
-from bench.plan.cluster_states import STATES, Reached
+from bench.plan.cluster_states import STATES, StateBrokers
 from bench.run import lab_run
-from bench.run.run_store import Store
+from bench.run.run_store import RunStore
 from pyhooks.core.errors import RackgateError
 from pyhooks.lab import topology
 from pyhooks.lab.topology import Quality
@@ -49,7 +49,7 @@ def test_the_quick_plan_is_as_the_issue_asks(tmp_path: Path) -> None:
     assert quick.outage is not None
     assert len(quick.places) == len(quick.cells) == 1
     assert quick.bar_min == 6
-    assert lab_run.estimate_s(Store(tmp_path), quick) < 350  # its lab included
+    assert lab_run.estimate_s(RunStore(tmp_path), quick) < 350  # its lab included
     # a bar is for the plan as it stands
     assert scenarios.load("quick", place=quick.topology).bar_min == 6
     assert scenarios.load("quick", place="az3-load").bar_min is None
@@ -87,14 +87,14 @@ def test_the_full_plan_has_the_cells_of_the_issue_and_fits_into_an_hour(tmp_path
         assert cell.reached.isr[0] == 1 == cell.replicas[0]
     far = next(cell for cell in full.cells if cell.state == "two-data-centres")
     assert len(far.replicas) == 4
-    assert lab_run.estimate_s(Store(tmp_path), full) <= 3600
+    assert lab_run.estimate_s(RunStore(tmp_path), full) <= 3600
 
 
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ('control = "C\'"', 'control = "C"', "'C' has two parts"),
-        ('control = "C\'"', 'control = "A"', "'A' has two parts"),
+        ('control = "C\'"', 'control = "C"', "'C' has two roles"),
+        ('control = "C\'"', 'control = "A"', "'A' has two roles"),
         ('candidates = ["B", "A"]', 'candidates = ["B", "D"]', "candidates"),
         ('baseline = "C"\n', "", "control"),
     ],
@@ -127,7 +127,7 @@ def test_the_tail_plan_measures_as_long_as_its_noise_asks() -> None:
         (r"^record_bytes = .*$", "record_bytes = 5", "cells healthy: record_bytes: must be one of 100, 1000, 10000"),
         (r"^linger_ms = .*$", "linger_ms = true", "quick.cells healthy: linger_ms: must be one of 0, 5, is True"),
         (r"^client = .*$", 'client = "other"', "quick.cells healthy: client: must be one of confluent, java"),
-        (r"^rate_per_s = 250$", "load_percent = 20", "quick.ramp: is missing, and a cell asks for a share"),
+        (r"^rate_per_s = 250$", "load_percent = 20", "quick.ramp: is missing, and a cell has load_percent"),
         (r"^rate_per_s = 250$", "load_percent = 30", "load_percent: must be one of 20, 50, 80"),
         (r"^rate_per_s = 250$", "rate_per_s = 250\nload_percent = 20", "exactly one of load_percent and rate_per_s"),
         (r'^id = "healthy"$', 'id = "Healthy one"', "id: must be small letters"),
@@ -171,7 +171,7 @@ def test_more_than_twelve_cells_are_refused_with_the_reason(tmp_path: Path) -> N
     begin, end = text.index("[[tail.cells]]"), len(text)
     more = "".join(text[begin:end].replace('"healthy"\nstate', f'"cell-{n}"\nstate') for n in range(12))
     path.write_text(text + more, encoding="utf-8")
-    with pytest.raises(RackgateError, match=r"tail\.cells: 13 of them: at most 12, since each further verdict"):
+    with pytest.raises(RackgateError, match=r"tail\.cells: 13 of them: at most 12, because each verdict"):
         scenarios.load("tail", path)
     path.write_text(text + text[begin:end], encoding="utf-8")
     with pytest.raises(RackgateError, match="two cells have the same id"):
@@ -182,7 +182,7 @@ def test_a_state_that_the_racks_do_not_have_is_refused(tmp_path: Path) -> None:
     text = scenarios.SHIPPED.read_text(encoding="utf-8").replace("[1, 3, 5, 2, 4]", "[1, 3, 5]")
     path = tmp_path / "plans.toml"
     path.write_text(text.replace('state = "healthy"', 'state = "isr-2-in-1-rack"', 1), encoding="utf-8")
-    told = r"quick\.cells healthy: state: ISR of 2 in 1 rack: not to be had with replicas 1 in a, 3 in b, 5 in c"
+    told = r"quick\.cells healthy: state: ISR of 2 in 1 rack: impossible with replicas 1 in a, 3 in b, 5 in c"
     with pytest.raises(RackgateError, match=told):
         scenarios.load("quick", path)
     with pytest.raises(RackgateError, match="topology single has no broker 3"):
@@ -192,21 +192,23 @@ def test_a_state_that_the_racks_do_not_have_is_refused(tmp_path: Path) -> None:
 def test_a_state_keeps_the_leader_and_the_replicas_that_come_first() -> None:
     racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
     replicas = (1, 3, 5, 2, 4)
-    found = {word: cluster_states.reach(word, replicas, racks) for word in STATES if word != "two-data-centres"}
-    assert found["healthy"] == Reached(replicas)
-    assert found["slow-follower"] == Reached(replicas, (), (4,))
-    assert found["broker-gone"] == Reached((1, 3, 5, 2), (4,))
-    assert found["isr-3-in-2-racks"] == Reached((1, 3, 2), (5, 4))
-    assert found["isr-2-in-2-racks"] == Reached((1, 3), (5, 2, 4))
-    assert found["isr-2-in-1-rack"] == Reached((1, 2), (3, 5, 4))
+    found = {
+        word: cluster_states.brokers_in_state(word, replicas, racks) for word in STATES if word != "two-data-centres"
+    }
+    assert found["healthy"] == StateBrokers(replicas)
+    assert found["slow-follower"] == StateBrokers(replicas, (), (4,))
+    assert found["broker-gone"] == StateBrokers((1, 3, 5, 2), (4,))
+    assert found["isr-3-in-2-racks"] == StateBrokers((1, 3, 2), (5, 4))
+    assert found["isr-2-in-2-racks"] == StateBrokers((1, 3), (5, 2, 4))
+    assert found["isr-2-in-1-rack"] == StateBrokers((1, 2), (3, 5, 4))
     with pytest.raises(ValueError, match="two data centres"):
-        cluster_states.reach("two-data-centres", replicas, racks)
+        cluster_states.brokers_in_state("two-data-centres", replicas, racks)
 
 
 def test_a_lab_s_topology_has_the_cell_s_link_and_all_else_as_before() -> None:
     for name in ("az3-outside", "stretch2-outside", "az3-load", "single"):
         shipped = topology.load(topology.find(name))
-        text = lab_topology.text(shipped, "far", netem=False)
+        text = lab_topology.topology_toml(shipped, "far", netem=False)
         made = topology.parse(tomllib.loads(text), source=name)
         assert [site.nodes for site in made.sites] == [site.nodes for site in shipped.sites]
         assert made.client_site.name == shipped.client_site.name
@@ -222,7 +224,7 @@ TOPICS = ["t1", "t2", "t3", "t4"]
 
 def a_block(block: int, seed: str = "s") -> tuple[Slot, ...]:
     arms = scenarios.load("full").latency_arms
-    return schedule.block_slots(PLAN, schedule.rotated(arms, TOPICS, block), [block], rate_per_s=200, seed=seed)
+    return schedule.block_slots(PLAN, schedule.topics_of_block(arms, TOPICS, block), [block], rate_per_s=200, seed=seed)
 
 
 def test_arms_take_turns_in_a_new_order_each_time_and_without_a_gap() -> None:
@@ -263,7 +265,7 @@ def test_all_arms_of_a_block_have_the_same_jittered_times() -> None:
 
 def test_each_topic_has_each_arm_in_as_many_blocks() -> None:
     arms = scenarios.load("full").latency_arms
-    on = [schedule.rotated(arms, TOPICS, block) for block in range(20)]
+    on = [schedule.topics_of_block(arms, TOPICS, block) for block in range(20)]
     for arm in arms:
         assert {topic: sum(own[arm.id] == topic for own in on) for topic in TOPICS} == dict.fromkeys(TOPICS, 5)
     assert all(len(set(own.values())) == 4 for own in on)
@@ -278,8 +280,8 @@ def slot(rate: float = 100.0, seconds: float = 1.0, discard_s: float = 0.0) -> S
 def test_the_schedule_keeps_its_rate_and_tasks_share_it_without_overlap(rate: float, s: float, tasks: int) -> None:
     one = slot(rate, s)
     last = one.count - 1
-    assert one.intended_ns(0) == one.start_ns
-    assert abs(one.intended_ns(last) - one.start_ns - last / rate * NS) <= 1
+    assert one.intended[0] == one.start_ns
+    assert abs(one.intended[last] - one.start_ns - last / rate * NS) <= 1
     shared = sorted(index for task in range(tasks) for index in one.share(task, tasks))
     assert shared == list(range(one.count))
 
@@ -288,7 +290,7 @@ def test_the_schedule_keeps_its_rate_and_tasks_share_it_without_overlap(rate: fl
 def test_turns_are_balanced_so_that_an_order_s_effect_is_no_arm_s(size: int) -> None:
     """Truth: equal arms; a late place in a round costs 10 %, and so does a place behind the second arm."""
     arms = [f"arm-{number}" for number in range(size)]
-    rounds = [schedule.turns(arms, number, "seed") for number in range(60)]
+    rounds = [schedule.round_order(arms, number, "seed") for number in range(60)]
     cost = dict.fromkeys(arms, 0.0)
     for order in rounds:
         assert sorted(order) == arms
@@ -298,12 +300,12 @@ def test_turns_are_balanced_so_that_an_order_s_effect_is_no_arm_s(size: int) -> 
     suffering = [cost[arm] for arm in arms if arm != arms[1]]
     assert suffering == pytest.approx([suffering[0]] * len(suffering))
     assert len({tuple(order) for order in rounds}) > size // 2
-    assert rounds != [schedule.turns(arms, number, "another") for number in range(60)]
+    assert rounds != [schedule.round_order(arms, number, "another") for number in range(60)]
 
 
 def test_the_head_of_a_slot_does_not_count() -> None:
     one = slot(rate=10, seconds=1, discard_s=0.5)
-    assert [one.measured(index) for index in range(one.count)] == [False] * 5 + [True] * 5
+    assert one.counts.tolist() == [False] * 5 + [True] * 5
 
 
 @dataclass
@@ -375,13 +377,13 @@ class FakeClient:
 
 
 def drive(client: FakeClient, *slots: Slot) -> list[pacer.Observations]:
-    lane = Lane("r", "latency", slots, 0, b"v", 0, 1, 1.0, clock=client.clock, sleep=client.sleep)
+    lane = ArmPacer("r", "latency", slots, 0, b"v", 0, 1, 1.0, clock=client.clock, sleep=client.sleep)
     return lane.drive(client)
 
 
 def test_records_are_sent_at_their_intended_times() -> None:
     (seen,) = drive(FakeClient(), slot())
-    intended = np.array([seen.slot.intended_ns(int(index)) for index in seen.index])
+    intended = seen.slot.intended[seen.index]
     late = seen.sent_ns - intended
     assert late.min() >= 0
     assert late.max() <= 200_000
@@ -391,14 +393,14 @@ def test_records_are_sent_at_their_intended_times() -> None:
 def test_a_stall_delays_records_but_never_their_intended_times() -> None:
     client = FakeClient(stalls_at=10, stall_ns=NS // 5)
     (seen,) = drive(client, slot())
-    intended = np.array([seen.slot.intended_ns(int(index)) for index in seen.index])
+    intended = seen.slot.intended[seen.index]
     late_ms = (seen.sent_ns - intended) / 1e6
     # Record 11 was due 10 ms after record 10 and goes 190 ms late; the backlog is sent at once until it is caught up.
     assert late_ms[11] == pytest.approx(190, abs=1)
     assert late_ms[20] == pytest.approx(100, abs=1)
     assert late_ms[35:].max() < 1
     assert len(seen.index) == 100
-    columns: dict[str, Any] = dict(pacer.rows(seen, 0, {"run_id": "r"}, 0))
+    columns: dict[str, Any] = dict(pacer.columns(seen, 0, {"run_id": "r"}, 0))
     assert (columns["intended_ns"] == intended).all()
 
 
@@ -419,8 +421,8 @@ def test_what_is_never_reported_is_unknown_and_given_up_in_bounded_time() -> Non
 
 def test_a_client_that_notes_the_time_itself_is_believed() -> None:
     seen = pacer.Observations(slot(rate=3), np.arange(3, dtype=np.int64))
-    seen.report(lambda: 99, 0, None, pacer.Told(0, 7, done_ns=42, own_ns=5_000))
-    seen.report(lambda: 99, 1, pacer.Failure("TimeoutException"), None)
+    seen.report(lambda: 99, 0, None, pacer.TimedAck(0, 7, done_ns=42, own_ns=5_000))
+    seen.report(lambda: 99, 1, pacer.ProduceFailure("TimeoutException"), None)
     assert (seen.outcome[0], seen.done_ns[0], seen.client_us[0], seen.offset[0]) == ("acked", 42, 5, 7)
     assert (seen.outcome[1], seen.error[1], seen.done_ns[1]) == ("unknown", "TimeoutException", 99)
 
@@ -440,7 +442,7 @@ def test_reports_are_served_while_the_pacer_sleeps_and_no_longer() -> None:
         served.set()
         return int(timeout)
 
-    with pacer.serving(poll):
+    with pacer.serving_reports(poll):
         assert served.wait(5)
     assert threads[0] is not threading.current_thread()
     assert not threads[0].is_alive()

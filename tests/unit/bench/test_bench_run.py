@@ -8,9 +8,9 @@ import pytest
 from pyspark.errors import PythonException
 from rich.console import Console
 
+from bench.load import load_jobs
 from bench.load.spark_load import LATE
-from bench.progress import Steps, clock
-from bench.run import lab_session
+from bench.progress import RunSteps, clock_text
 from pyhooks.core.errors import RackgateError
 
 
@@ -27,21 +27,21 @@ def test_a_task_that_failed_ends_the_wait_at_once_and_is_told_in_one_line() -> N
     error = PythonException("Traceback\n  File ...\nRuntimeError: load task 0 came to nothing\nmore")
     begun = time.monotonic()
     with pytest.raises(RackgateError, match="the load failed: RuntimeError: load task 0 came to nothing"):
-        lab_session.pause_until(time.monotonic_ns() + 60 * 10**9, ended(error), "later")
+        load_jobs.wait_until_due(time.monotonic_ns() + 60 * 10**9, ended(error), "later")
     assert time.monotonic() - begun < 5
 
 
 def test_a_pause_lasts_until_its_moment() -> None:
     at_ns = time.monotonic_ns() + 150_000_000
-    lab_session.pause_until(at_ns, Future(), "the moment")
+    load_jobs.wait_until_due(at_ns, Future(), "the moment")
     assert at_ns <= time.monotonic_ns() < at_ns + 2_000_000_000
 
 
 def test_a_load_that_was_late_is_told_from_one_that_failed() -> None:
     error = PythonException(f"Traceback\nRuntimeError: load task 0 was ready 1.2 s {LATE}\nmore")
-    with pytest.raises(lab_session.LateError):
-        lab_session.raise_failure(ended(error))
-    lab_session.raise_failure(ended(None))
+    with pytest.raises(load_jobs.LateError):
+        load_jobs.raise_failure(ended(error))
+    load_jobs.raise_failure(ended(None))
 
 
 def test_a_load_with_a_fault_that_was_late_is_begun_again_with_more_time() -> None:
@@ -50,30 +50,30 @@ def test_a_load_with_a_fault_that_was_late_is_begun_again_with_more_time() -> No
     def drive(lead_s: float) -> None:
         tried.append(lead_s)
         if lead_s < 20:
-            raise lab_session.LateError("late")
+            raise load_jobs.LateError("late")
 
-    lab_session.with_lead(6.0, drive)
+    load_jobs.repeat_while_late(6.0, drive)
     assert tried == [6.0, 12.0, 24.0]
 
     def never(lead_s: float) -> None:
         tried.append(lead_s)
-        raise lab_session.LateError("late")
+        raise load_jobs.LateError("late")
 
     tried.clear()
-    with pytest.raises(lab_session.LateError):
-        lab_session.with_lead(40.0, never)
-    assert tried == [40.0, lab_session.MOST_LEAD_S]
+    with pytest.raises(load_jobs.LateError):
+        load_jobs.repeat_while_late(40.0, never)
+    assert tried == [40.0, load_jobs.MOST_LEAD_S]
 
     def broken(_: float) -> None:
         raise RackgateError("another fault")
 
     with pytest.raises(RackgateError, match="another fault"):
-        lab_session.with_lead(6.0, broken)
+        load_jobs.repeat_while_late(6.0, broken)
 
 
 def test_without_a_terminal_each_step_is_one_line_with_an_estimate() -> None:
     text = io.StringIO()
-    steps = Steps({"first": 60.0, "second": 30.0}, Console(file=text))
+    steps = RunSteps({"first": 60.0, "second": 30.0}, Console(file=text))
     with steps.shown():
         with steps.step("first"):
             pass
@@ -84,4 +84,4 @@ def test_without_a_terminal_each_step_is_one_line_with_an_estimate() -> None:
         "second (about 30 s; about 0:30 to the end)",
     ]
     assert set(steps.took_s) == {"first", "second"}
-    assert clock(125.9) == "2:05"
+    assert clock_text(125.9) == "2:05"

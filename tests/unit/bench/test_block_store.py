@@ -17,10 +17,10 @@ from bench import run_conditions
 from bench.analysis import record_check
 from bench.plan import scenarios
 from bench.plan.scenario import Scenario
-from bench.progress import Steps
+from bench.progress import RunSteps
 from bench.run import cell_measurement, lab_run, run_result, run_store, sustained_rate
-from bench.run.run_store import Store
-from bench.run.sustained_rate import Step
+from bench.run.run_store import RunStore
+from bench.run.sustained_rate import RampStep
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.run_folder import MARKER
 
@@ -36,11 +36,11 @@ def begun(
     *,
     given: dict[str, str] | None = None,
     fresh: bool = False,
-) -> tuple[Store, bool]:
-    return run_store.begin(folder, plan, started=NOW, build=build, given=given or {"master": "m"}, fresh=fresh)
+) -> tuple[RunStore, bool]:
+    return run_store.begin_run(folder, plan, started=NOW, build=build, given=given or {"master": "m"}, fresh=fresh)
 
 
-def block(one: Store, cell: str, number: int, session: int = 1) -> None:
+def block(one: RunStore, cell: str, number: int, session: int = 1) -> None:
     path = one.unfinished(f"{cell}-{number}")
     path.mkdir()
     (path / "part").write_text("x", encoding="utf-8")
@@ -66,12 +66,12 @@ def test_a_block_counts_when_it_is_whole_and_an_interrupted_run_goes_on(tmp_path
 
 def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
     with (
-        run_store.owned(tmp_path),
+        run_store.locked_run_folder(tmp_path),
         pytest.raises(RackgateError, match="another run is at work there"),
-        run_store.owned(tmp_path),
+        run_store.locked_run_folder(tmp_path),
     ):
         pass
-    with run_store.owned(tmp_path):
+    with run_store.locked_run_folder(tmp_path):
         pass
 
 
@@ -89,7 +89,7 @@ def test_another_plan_or_build_throws_no_blocks_away_unless_it_is_told_to(tmp_pa
     one, _ = begun(tmp_path)
     assert begun(tmp_path, build="c") == (one, False)  # nothing was measured
     block(one, "healthy", 0)
-    with pytest.raises(RackgateError, match=r"under other conditions \(build: c, now d\): throw .* with --fresh"):
+    with pytest.raises(RackgateError, match=r"under other conditions \(build: c, now d\): discard .* with --fresh"):
         begun(tmp_path, build="d")
     with pytest.raises(RackgateError, match=r"\(given\.master: m, now spark://other\)"):
         begun(tmp_path, build="c", given={"master": "spark://other"})
@@ -105,7 +105,7 @@ def test_another_plan_or_build_throws_no_blocks_away_unless_it_is_told_to(tmp_pa
     ("name", "value", "told"),
     [
         ("code_hash", lambda: "0" * 64, r"\(code: [0-9a-f]{39}…, now 0{39}…\)"),
-        ("machine.describe", lambda: {"cpus": 999}, r"machine\.cpus: \d+, now 999"),
+        ("machine.describe_machine", lambda: {"cpus": 999}, r"machine\.cpus: \d+, now 999"),
         ("machine.versions", lambda *_: dict.fromkeys(VERSIONS, "0"),
          r"versions\.confluent-kafka: .*, now 0; .* and 1 more\)"),
     ],
@@ -141,7 +141,7 @@ def test_differences_are_named_by_their_way_into_the_whole() -> None:
     found = run_conditions.differences(before, after)
     assert found == ["gone: 1, now nothing", "new: nothing, now [1, 2]", "plan.cells.far.blocks: 20, now 3"]
     assert run_conditions.differences(before, before) == []
-    assert run_conditions.told([f"n{number}" for number in range(6)]) == "n0; n1; n2; n3 and 2 more"
+    assert run_conditions.differences_text([f"n{number}" for number in range(6)]) == "n0; n1; n2; n3 and 2 more"
 
 
 def test_a_bar_of_time_is_none_of_the_conditions_under_which_blocks_are_kept(tmp_path: Path) -> None:
@@ -182,21 +182,21 @@ def test_the_bar_of_a_run_counts_its_report_and_decides_no_status(
     if went_on:
         begun(tmp_path / "run", plan)
     took_s = iter([310.0, 330.0, 330.0])
-    monkeypatch.setattr(Store, "took_s", property(lambda _: next(took_s)))
+    monkeypatch.setattr(RunStore, "took_s", property(lambda _: next(took_s)))
     kinds = {kind: {"count": 0, "examples": []} for kind in record_check.KINDS}
     numbers: dict[str, Any] = {"cells": [], "outage": None, "end_to_end": {"kinds": kinds, "acked": 1}, "notes": []}
-    monkeypatch.setattr(run_result, "analysed", lambda *_: dict(numbers))
+    monkeypatch.setattr(run_result, "analyse_run", lambda *_: dict(numbers))
     monkeypatch.setattr(run_result, "manifest", lambda *_, **__: {"took_s": {"whole": one.took_s}})
     monkeypatch.setattr("bench.report.run_page.render", lambda *_: None)
-    steps = Steps(lab_run.finish_planned(plan), Console(file=io.StringIO()))
+    steps = RunSteps(lab_run.finish_planned(plan), Console(file=io.StringIO()))
     with steps.shown():
-        result = lab_run.finish(None, plan, one, steps, lab_run.Ask(master="m", command="c", out=tmp_path))
+        result = lab_run.finish(None, plan, one, steps, lab_run.LabRunArguments(master="m", command="c", out=tmp_path))
     assert json.loads((tmp_path / "results.json").read_text(encoding="utf-8")) == result
     assert result["manifest"]["took_s"]["whole"] == 330
     assert result["exit_status"] == 0
     assert one.run["done"] is True
     lines: list[str] = []
-    lab_run.last_lines(result, tmp_path, lines.append)
+    lab_run.print_summary(result, tmp_path, lines.append)
     assert (lines[-1] if bar else None) == bar
     assert "(took 5:30)" in lines[-2 if bar else -1]
 
@@ -329,7 +329,7 @@ def test_what_is_kept_is_not_planned_again(tmp_path: Path) -> None:
     healthy = FULL.cells[0]
     saved = whole - lab_run.estimate_s(one, FULL)
     assert saved == pytest.approx(10 * (healthy.scenario.latency.block_s(4) + cell_measurement.BLOCK_S))
-    one.add_rate(sustained_rate.key(healthy), {"sustained_per_s": 1000.0})
+    one.add_rate(sustained_rate.rate_key(healthy), {"sustained_per_s": 1000.0})
     assert lab_run.estimate_s(one, FULL) < whole - saved
 
 
@@ -352,21 +352,21 @@ def seen(took_ms: list[float], outcome: str = "acked") -> pd.DataFrame:
 
 
 def test_a_step_is_what_its_second_half_took() -> None:
-    step = sustained_rate.step_of(1000, seen([1.0] * 50 + [9.0] * 50))
+    step = sustained_rate.ramp_step(1000, seen([1.0] * 50 + [9.0] * 50))
     assert (step.p50_ms, step.acked, step.late_p50_ms) == (9.0, 1.0, 0.05)
-    assert sustained_rate.step_of(10, seen([1.0] * 4, "unknown")) == Step(10, 0.0, None, 0.05)
+    assert sustained_rate.ramp_step(10, seen([1.0] * 4, "unknown")) == RampStep(10, 0.0, None, 0.05)
 
 
 def test_a_lab_sustains_the_last_rate_at_which_no_queue_grew() -> None:
     ramp = FULL.ramp
     assert ramp is not None
-    steps = [Step(250, 1, 2.0, 0), Step(500, 1, 2.5, 0), Step(1000, 1, 6.0, 0), Step(2000, 1, 6.1, 0)]
-    found = sustained_rate.found(steps, ramp)
+    steps = [RampStep(250, 1, 2.0, 0), RampStep(500, 1, 2.5, 0), RampStep(1000, 1, 6.0, 0), RampStep(2000, 1, 6.1, 0)]
+    found = sustained_rate.sustained_rate(steps, ramp)
     assert (found["sustained_per_s"], found["kept_up"], found["ended"]) == (1000, True, True)
-    assert not sustained_rate.found(steps[:3], ramp)["ended"]
+    assert not sustained_rate.sustained_rate(steps[:3], ramp)["ended"]
     lossy = [steps[0], dataclasses.replace(steps[1], acked=0.99)]
-    assert sustained_rate.found(lossy, ramp)["sustained_per_s"] == 250
-    none = sustained_rate.found([Step(250, 0.5, None, 0)], ramp)
+    assert sustained_rate.sustained_rate(lossy, ramp)["sustained_per_s"] == 250
+    none = sustained_rate.sustained_rate([RampStep(250, 0.5, None, 0)], ramp)
     assert (none["sustained_per_s"], none["kept_up"]) == (250, False)
     assert json.dumps(found)
 
@@ -386,7 +386,7 @@ def test_checks_of_several_labs_add_up() -> None:
         topics = [{"topic": "t", "acked": 10, "read": 10 - lost, "lost": lost}]
         return {"kinds": kinds, "topics": topics, "acked": 10, "read": 10 - lost}
 
-    both = record_check.together([found(2), found(4)], "r")
+    both = record_check.merge_checks([found(2), found(4)], "r")
     assert both["kinds"]["lost"] == {"count": 6, "examples": ["t: k"] * 5}
     assert both["topics"] == [{"topic": "t", "acked": 20, "read": 14, "lost": 6}]
     assert (both["acked"], both["read"]) == (20, 14)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,123 +15,144 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.analysis import exit_reasons, record_check
+from bench.analysis import exit_reasons
 from bench.load import arm_topics, java_client, pacer, schedule, spark_load
+from bench.load.arm_topics import BenchTopics
 from bench.load.java_client import JavaClient
+from bench.load.load_jobs import MOST_LEAD_S, LateError
 from bench.load.schedule import Slot
 from bench.plan import scenarios
-from bench.plan.cluster_states import Reached
-from bench.plan.scenario import Cell, Scenario
+from bench.plan.cluster_states import StateBrokers
+from bench.plan.scenario import BenchArm, BenchCell, Scenario
 from bench.run import cell_measurement, refusal_probe, run_result, run_store, sustained_rate
-from bench.run.client_security import Security
-from bench.run.lab_session import MOST_LEAD_S, LateError, Session
+from bench.run.client_security import ClientSecurity
+from bench.run.measurement_session import MeasurementSession
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.producer import Sent
 from pyhooks.kafka import topics as cluster_topics
 from pyhooks.kafka.gate import Requirement
-from pyhooks.kafka.topics import State
+from pyhooks.kafka.topics import State, TopicSpec
 from pyhooks.workload import requirement_changes
 from pyhooks.workload.requirement_changes import ReportedRequirements
 
 FULL = scenarios.load("full")
 
 
-def cell_of(name: str) -> Cell:
+def cell_of(name: str) -> BenchCell:
     return next(cell for cell in FULL.cells if cell.id == name)
 
 
 class FakeTarget:
     bootstrap = "all"
-    security = Security()
+    security = ClientSecurity()
 
     def __init__(self) -> None:
-        self.states: list[Reached | str] = []
+        self.states: list[StateBrokers | str] = []
         self.against: Iterator[str] = iter(())
 
     def round_trips(self) -> list[dict[str, Any]]:
         return [{"source": "clients"}]
 
     @contextlib.contextmanager
-    def state(self, reached: Reached, history: History) -> Iterator[None]:  # noqa: ARG002 - as the real one
+    def state(self, reached: StateBrokers, history: History) -> Iterator[None]:  # noqa: ARG002 - as the real one
         self.states.append(reached)
         yield
         self.states.append("healed")
 
-    def contradiction(self, reached: Reached) -> str:
+    def contradiction(self, reached: StateBrokers) -> str:
         assert reached in self.states
         return next(self.against, "")
 
     def without(self, brokers: Sequence[int]) -> str:
         return f"without {sorted(brokers)}"
 
+    @property
+    def brokers(self) -> StateBrokers:
+        """The brokers of the last state."""
+        return next(state for state in reversed(self.states) if isinstance(state, StateBrokers))
 
-class FakeSession(Session):
-    """Writes an empty folder for each load; some of the first loads can be late or fail."""
+
+class FakeTopics(BenchTopics):
+    """Topics without a cluster: remembers the settings of each, and reports the ISR of the target's state."""
+
+    def __init__(self, target: FakeTarget) -> None:
+        super().__init__(None)
+        self.target = target
+        self.required: dict[str, Requirement] = {}
+
+    def create(self, specs: Sequence[TopicSpec]) -> None:
+        pass
+
+    def delete(self, names: Sequence[str]) -> None:
+        pass
+
+    def apply_settings(self, on: Mapping[str, str], arms: Sequence[BenchArm]) -> float:
+        self.required |= {on[arm.id]: Requirement(arm.min_insync_replicas, arm.min_insync_racks) for arm in arms}
+        return 0.1
+
+    def wait_isrs(self, names: Sequence[str], isr: Sequence[int]) -> None:
+        pass
+
+    def states(self, names: Sequence[str]) -> Mapping[str, State]:
+        return {name: State(1, tuple(sorted(self.target.brokers.isr))) for name in names}
+
+
+class FakeSession(MeasurementSession):
+    """Writes an empty folder for each load; its topics refuse records as the gate should, unless a test sets others."""
 
     driven_slots: list[tuple[str, tuple[Slot, ...], str]]
+    required: dict[str, Requirement]
 
-    def drive(self, name: str, slots: tuple[Slot, ...], *, cell: Cell, bootstrap: str = "") -> tuple[Any, Path]:
+    def drive(self, name: str, slots: tuple[Slot, ...], *, cell: BenchCell, bootstrap: str = "") -> tuple[Any, Path]:
         self.driven_slots.append((name, slots, bootstrap))
         path = self.store.unfinished(name)
         path.mkdir()
         return self.load(name, slots, 0, cell=cell, bootstrap=bootstrap), path
 
+    def refusals(self, bootstrap: str, topics: Sequence[str]) -> dict[str, str]:  # noqa: ARG002 - as the real one
+        isr = self.target.brokers.isr  # type: ignore[attr-defined]
+        racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
+        size, spread = len(isr), len({racks[broker] for broker in isr})
+        return {
+            name: "NotEnoughReplicasException"
+            if size < self.required[name].replicas
+            else "NotEnoughRacksException"
+            if spread < self.required[name].racks
+            else ""
+            for name in topics
+        }
+
+    def check_records(self, paths: Sequence[Path], topics: list[str]) -> dict[str, Any]:
+        assert paths
+        assert topics
+        return {"acked": 1}
+
 
 @pytest.fixture
-def this(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSession:
+def this(tmp_path: Path) -> FakeSession:
     """A session on a cluster whose gate does what it should."""
-    kept, _ = run_store.begin(
+    kept, _ = run_store.begin_run(
         tmp_path / "run", FULL, started=datetime(2026, 1, 1, tzinfo=UTC), build="b", given={}, fresh=False
     )
     for cell in FULL.cells:
-        kept.add_rate(sustained_rate.key(cell), {"sustained_per_s": 1000.0})
+        kept.add_rate(sustained_rate.rate_key(cell), {"sustained_per_s": 1000.0})
+    target = FakeTarget()
+    topics = FakeTopics(target)
     session = FakeSession(
-        target=FakeTarget(),  # type: ignore[arg-type]
+        target=target,  # type: ignore[arg-type]
         scenario=FULL,
         store=kept,
         number=1,
         spark=None,
-        admin=None,
+        topics=topics,
         history=History(tmp_path / "history.jsonl"),
         steps=SimpleNamespace(tell=lambda *_: None),  # type: ignore[arg-type]
         sampler=SimpleNamespace(usage=lambda *_: []),  # type: ignore[arg-type]
     )
     session.driven_slots = []
-    required: dict[str, Requirement] = {}
-
-    def require(_: object, on: dict[str, str], arms: Any, known: dict[str, Requirement]) -> float:
-        for arm in arms:
-            required[on[arm.id]] = known[on[arm.id]] = Requirement(arm.min_insync_replicas, arm.min_insync_racks)
-        return 0.1
-
-    def answers(_: str, names: Sequence[str], __: object) -> dict[str, str]:
-        reached = session.target.states[-1]  # type: ignore[attr-defined]
-        racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
-        size, spread = len(reached.isr), len({racks[broker] for broker in reached.isr})
-        return {
-            name: "NotEnoughReplicasException"
-            if size < required[name].replicas
-            else "NotEnoughRacksException"
-            if spread < required[name].racks
-            else ""
-            for name in names
-        }
-
-    def look(_: object, names: Sequence[str]) -> dict[str, State]:
-        isr = session.target.states[0].isr  # type: ignore[attr-defined]
-        return {name: State(1, tuple(sorted(isr))) for name in names}
-
-    monkeypatch.setattr(cluster_topics, "create", lambda *_: None)
-    monkeypatch.setattr(cluster_topics, "wait_isrs", lambda *_: None)
-    monkeypatch.setattr(cluster_topics, "look", look)
-    monkeypatch.setattr(arm_topics, "require", require)
-    monkeypatch.setattr(arm_topics, "delete", lambda *_: None)
-    monkeypatch.setattr(refusal_probe, "answers", answers)
-    monkeypatch.setattr(record_check, "read_back", lambda *_: None)
-    monkeypatch.setattr(record_check, "check", lambda *_: {"acked": 1})
-    session.spark = SimpleNamespace(read=SimpleNamespace(parquet=lambda *paths: paths))
+    session.required = topics.required
     return session
 
 
@@ -140,7 +161,7 @@ def test_a_cell_is_measured_block_by_block_in_its_state(this: FakeSession) -> No
     cell_measurement.measure(this, cell)
     assert this.store.missing(cell) == []
     assert this.store.warm_up(cell.id) is not None
-    assert this.target.states == [Reached((1, 3, 2), (5, 4)), "healed"]  # type: ignore[attr-defined]
+    assert this.target.states == [StateBrokers((1, 3, 2), (5, 4)), "healed"]  # type: ignore[attr-defined]
     (seen,) = this.store.cell(cell.id)
     assert (seen["refused"], seen["rate_per_s"], seen["isr_racks"]) == ({}, 200.0, ["a", "b"])
     assert this.notes == []
@@ -149,7 +170,7 @@ def test_a_cell_is_measured_block_by_block_in_its_state(this: FakeSession) -> No
     assert names == ["isr-3-in-2-warmup", *(f"isr-3-in-2-{block:03d}" for block in range(20))]
     assert {bootstrap for _, _, bootstrap in this.driven_slots} == {"without [4, 5]"}
     for at, (_, slots, _) in enumerate(this.driven_slots[1:]):
-        on = schedule.rotated(cell.scenario.latency_arms, [f"isr-3-in-2-1-t{n}" for n in (1, 2, 3, 4)], at)
+        on = schedule.topics_of_block(cell.scenario.latency_arms, [f"isr-3-in-2-1-t{n}" for n in (1, 2, 3, 4)], at)
         assert {(slot.arm, slot.topic) for slot in slots} == set(on.items())
         assert {slot.block for slot in slots} == {at}
 
@@ -175,15 +196,15 @@ def test_an_arm_that_goes_on_where_it_is_to_be_refused_ends_the_run_with_1(
     cell = cell_of("isr-2-in-1")
     for said in ("", "NotEnoughRacksException"):
 
-        def answers(_: str, names: Sequence[str], __: object, said: str = said) -> dict[str, str]:
+        def answers(_: str, names: Sequence[str], said: str = said) -> dict[str, str]:
             # C is on the last of them and is to go on; B is on the one before it
             return dict(zip(names, ("NotEnoughReplicasException",) * 2 + (said, ""), strict=True))
 
-        monkeypatch.setattr(refusal_probe, "answers", answers)
+        monkeypatch.setattr(this, "refusals", answers)
         cell_measurement.measure(this, cell)
         seen = this.store.cell(cell.id)
         arms = [{"arm": arm.id, "label": arm.label, "refused": False, "acked": 1} for arm in cell.scenario.latency_arms]
-        found = {"cell": cell.id, "seen": seen[-1], "refusals": run_result.refusals_of(seen), "arms": arms}
+        found = {"cell": cell.id, "seen": seen[-1], "refusals": run_result.refusals_by_lab(seen), "arms": arms}
         told = [(reason.word, reason.subject) for reason in exit_reasons._of_cell(found)]
         assert told == ([] if said else [("failed", "cell isr-2-in-1: M=2, R=2")])
 
@@ -206,7 +227,7 @@ def test_only_what_is_missing_is_measured_and_later_cells_warm_up_less(this: Fak
 
 def test_a_state_that_did_not_last_is_noted(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
     said = iter([{}, {1: "NotEnoughReplicasException"}])
-    monkeypatch.setattr(cell_measurement, "_probed", lambda *_: next(said))
+    monkeypatch.setattr(cell_measurement, "_probe_arms", lambda *_: next(said))
     cell_measurement.measure(this, cell_of("healthy"))
     assert "probes got {} before the blocks and" in this.notes[0]
 
@@ -218,45 +239,43 @@ def test_a_block_whose_state_did_not_last_is_thrown_away_counted_and_driven_agai
     cell = cell_of("slow-follower")
     cell_measurement.measure(this, cell)
     assert this.store.missing(cell) == []
-    found = this.store.thrown_away(cell.id)
+    found = this.store.discarded(cell.id)
     assert [(one["block"], one["why"]) for one in found.values()] == [(2, "slow-broker: not slow")] * 2
     assert not list(this.store.raw.glob("**/_why.json"))
     driven = [name for name, _, _ in this.driven_slots if name.startswith(f"{cell.id}-0")]
     assert driven.count(f"{cell.id}-002") == 3
     assert len(driven) == cell.scenario.latency.blocks + 2
-    assert any("2 blocks thrown away" in told for told in run_result._told(cell, this.store))
+    assert any("2 blocks discarded" in told for told in run_result._cell_notes(cell, this.store))
     # what was acknowledged in them is read back as well
-    assert set(found) == set(this.store.thrown_away(cell.id, this.number))
-    assert this.store.thrown_away(cell.id, this.number + 1) == {}
+    assert set(found) == set(this.store.discarded(cell.id, this.number))
+    assert this.store.discarded(cell.id, this.number + 1) == {}
 
 
 def test_a_state_that_never_lasts_ends_the_run(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = 0
 
-    def look(_: object, names: Sequence[str]) -> dict[str, State]:
+    def states(names: Sequence[str]) -> dict[str, State]:
         nonlocal asked
         asked += 1
         isr = (1, 2, 3, 4, 5) if asked % 2 else (1, 2)
         return {name: State(1, isr) for name in names}
 
-    monkeypatch.setattr(cluster_topics, "look", look)
+    monkeypatch.setattr(this.topics, "states", states)
     with pytest.raises(
         RackgateError, match=r"cell healthy: state healthy did not last through block 1: .*ISR \[1, 2\]"
     ):
         cell_measurement.measure(this, cell_of("healthy"))
-    assert len(this.store.thrown_away("healthy")) == cell_measurement.MOST_THROWN_AWAY
+    assert len(this.store.discarded("healthy")) == cell_measurement.MOST_THROWN_AWAY
 
 
 def test_a_state_that_nobody_can_tell_is_no_proof(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_topics, "look", lambda *_: {})
+    monkeypatch.setattr(this.topics, "states", lambda _: {})
     with pytest.raises(RackgateError, match=r"the state before block 1 is not healthy: .*unknown"):
         cell_measurement.measure(this, cell_of("healthy"))
 
 
 def test_a_cell_in_which_every_arm_refuses_ends_the_run(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        refusal_probe, "answers", lambda _, names, __: dict.fromkeys(names, "NotEnoughReplicasException")
-    )
+    monkeypatch.setattr(this, "refusals", lambda _, names: dict.fromkeys(names, "NotEnoughReplicasException"))
     with pytest.raises(RackgateError, match="cell healthy: every arm refuses"):
         cell_measurement.measure(this, cell_of("healthy"))
 
@@ -265,7 +284,9 @@ def test_what_a_lab_sustains_is_found_once_and_kept(this: FakeSession, monkeypat
     cell = cell_of("large-50")
     (this.store.folder / "rates.json").unlink()
     took = {250: 2.0, 500: 3.0, 1000: 30.0}
-    monkeypatch.setattr(sustained_rate, "step_of", lambda rate, _: sustained_rate.Step(rate, 1.0, took[rate], 0.0))
+    monkeypatch.setattr(
+        sustained_rate, "ramp_step", lambda rate, _: sustained_rate.RampStep(rate, 1.0, took[rate], 0.0)
+    )
     frame = SimpleNamespace(toPandas=pd.DataFrame)
     this.spark = SimpleNamespace(read=SimpleNamespace(parquet=lambda *_: frame))
     assert cell_measurement.rate_of(this, cell) == 250.0
@@ -301,27 +322,27 @@ def test_a_load_that_was_late_is_sent_again_with_more_time(this: FakeSession, mo
     late = 2
 
     @contextlib.contextmanager
-    def driven(_: Session, one: spark_load.Load, path: Path) -> Iterator[None]:
+    def driven(_: MeasurementSession, one: spark_load.SparkLoad, path: Path) -> Iterator[None]:
         names.append(one.name)
         path.mkdir()
         yield
         if len(names) <= late:
             raise LateError("late")
 
-    monkeypatch.setattr(Session, "driven", driven)
+    monkeypatch.setattr(MeasurementSession, "running", driven)
     slot = schedule.steady_slot("A", "t", rate_per_s=10, seconds=1)
     begun = this.lead_s
-    one, path = Session.drive(this, "x", (slot,), cell=cell_of("healthy"))
+    one, path = MeasurementSession.drive(this, "x", (slot,), cell=cell_of("healthy"))
     assert this.lead_s == 4 * begun
     assert len(set(names)) == 3
     assert one.name == names[-1]
     assert path.is_dir()
     for number in range(3):
-        Session.drive(this, f"then-{number}", (slot,), cell=cell_of("healthy"))
+        MeasurementSession.drive(this, f"then-{number}", (slot,), cell=cell_of("healthy"))
     assert begun < this.lead_s < 4 * begun
     late = 99
     with pytest.raises(LateError):
-        Session.drive(this, "y", (slot,), cell=cell_of("healthy"))
+        MeasurementSession.drive(this, "y", (slot,), cell=cell_of("healthy"))
     assert this.lead_s >= MOST_LEAD_S
 
 
@@ -344,15 +365,15 @@ def test_settings_are_changed_where_they_differ_and_waited_for(monkeypatch: pyte
     monkeypatch.setattr(cluster_topics, "alter", alter)
     monkeypatch.setattr(requirement_changes, "query_requirements", ask)
     names = ["t1", "t2", "t3", "t4"]
-    known: dict[str, Requirement] = {}
-    arm_topics.require(None, schedule.rotated(arms, names, 0), arms, known)
+    topics = BenchTopics(None)
+    topics.apply_settings(schedule.topics_of_block(arms, names, 0), arms)
     assert sorted(altered) == names
     assert all(asked.count(name) == 2 for name in names)
     altered.clear()
-    arm_topics.require(None, schedule.rotated(arms, names, 1), arms, known)
+    topics.apply_settings(schedule.topics_of_block(arms, names, 1), arms)
     # A has moved to where A' was, which asks for the same.
     assert len(altered) == 3
-    assert known == {
+    assert topics._in_force == {
         "t2": Requirement(3, 1), "t3": Requirement(3, 1), "t4": Requirement(2, 2), "t1": Requirement(2, 1)
     }  # fmt: skip
 
@@ -365,7 +386,7 @@ def test_a_change_that_does_not_come_into_force_ends_in_bounded_time(monkeypatch
     )
     arm = FULL.role("baseline")
     with pytest.raises(RackgateError, match="the brokers of t to go by"):
-        arm_topics.require(None, {"A": "t"}, [arm], {})
+        BenchTopics(None).apply_settings({"A": "t"}, [arm])
 
 
 class FakeProducer:
@@ -407,7 +428,7 @@ def test_the_java_producer_s_own_clock_tells_when_a_record_had_ended(monkeypatch
     assert fake.learned == ["t"]
     fake.futures[0].set_result(sent())
     fake.futures[1].set_result(sent(JavaError("org.apache.kafka.common.errors.TimeoutException", "", retriable=True)))
-    assert told[0] == (None, pacer.Told(0, 7, done_ns=4_000, own_ns=3_000))
+    assert told[0] == (None, pacer.TimedAck(0, 7, done_ns=4_000, own_ns=3_000))
     assert (told[1][0].name(), told[1][1]) == ("TimeoutException", None)
     assert client.flush(0.01) == 1
     client.purge()
@@ -434,20 +455,20 @@ def test_a_probe_tells_acks_from_refusals_and_from_neither(monkeypatch: pytest.M
 
     monkeypatch.setattr(refusal_probe, "Producer", Probe)
     monkeypatch.setattr(refusal_probe, "ANSWER_S", 0.01)
-    assert refusal_probe.answers("b", ["open", "shut"]) == {"open": "", "shut": "NotEnoughRacksException"}
+    assert refusal_probe.refusals("b", ["open", "shut"]) == {"open": "", "shut": "NotEnoughRacksException"}
     with pytest.raises(RackgateError, match="topic lost got TimeoutException 3 times"):
-        refusal_probe.answers("b", ["lost"])
+        refusal_probe.refusals("b", ["lost"])
     with pytest.raises(RackgateError, match="topic silent got no answer within 0 s 3 times"):
-        refusal_probe.answers("b", ["silent"])
+        refusal_probe.refusals("b", ["silent"])
 
 
 def test_a_task_that_is_ready_too_late_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     plan: Scenario = FULL
-    one = spark_load.Load(
+    one = spark_load.SparkLoad(
         run_id="r", name="x", cell=None, state=None, bootstrap="127.0.0.1:1", client="confluent", config={},
         record_bytes=1, seed=1, flush_s=0.1, tasks=1, start_ns=1,
         slots=(schedule.steady_slot("A", "t", rate_per_s=10, seconds=0.1),),
     )  # fmt: skip
-    monkeypatch.setattr(pacer.Lane, "drive", lambda *_: pytest.fail("it was driven"))
+    monkeypatch.setattr(pacer.ArmPacer, "drive", lambda *_: pytest.fail("it was driven"))
     with pytest.raises(RuntimeError, match=spark_load.LATE):
         list(spark_load.run_task(dataclasses.replace(one, tasks=plan.tasks), 0))

@@ -11,24 +11,24 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.analysis import analysis_speed, comparisons, quantiles
-from bench.analysis.comparisons import Measured, compare
-from bench.analysis.quantiles import Counts, Wanted
+from bench.analysis.comparisons import CellMeasurements, compare
+from bench.analysis.quantiles import BinCounts, QuantileQuery
 from bench.plan import scenarios as plans
-from bench.plan.scenario import Cell
+from bench.plan.scenario import BenchCell
 from pyhooks.core.errors import RackgateError
 
 QUICK = plans.load("quick")
 QUICK = dataclasses.replace(QUICK, latency=dataclasses.replace(QUICK.latency, resamples=1000))
 
 
-def cells(number: int) -> list[Cell]:
-    return [Cell(f"c{n}", f"cell {n}", "healthy", QUICK) for n in range(number)]
+def cells(number: int) -> list[BenchCell]:
+    return [BenchCell(f"c{n}", f"cell {n}", "healthy", QUICK) for n in range(number)]
 
 
 def measured(
-    cell: Cell, ratio: float, *, control: float = 1.0, noise: float = 0.02, seed: int = 1, late_ms: float = 0.1,
+    cell: BenchCell, ratio: float, *, control: float = 1.0, noise: float = 0.02, seed: int = 1, late_ms: float = 0.1,
     records: int = 100,
-) -> Measured:  # fmt: skip
+) -> CellMeasurements:  # fmt: skip
     random = np.random.default_rng(seed)
     truth = {"A": 1.0, "A'": control, "B": ratio}
     rounds = [
@@ -38,10 +38,10 @@ def measured(
     ]
     late = {"p50": late_ms, "p99": 2 * late_ms}
     summary = {arm: {"intended": 100, "acked": 100, "refused": False, "pacer_late_ms": late} for arm in truth}
-    return Measured(cell, rounds, summary)
+    return CellMeasurements(cell, rounds, summary)
 
 
-def words(run: list[Measured]) -> list[dict[str, tuple[str, str]]]:
+def words(run: list[CellMeasurements]) -> list[dict[str, tuple[str, str]]]:
     return [{row["arm"]: (row["word"], row["reason"]) for row in rows if row["at"] == "p50"} for rows in compare(run)]
 
 
@@ -72,7 +72,7 @@ def test_where_the_usual_baseline_refuses_a_cell_compares_the_others_with_one_of
     fine = {"intended": 100, "acked": 100, "refused": False, "pacer_late_ms": {"p50": 0.01, "p99": 0.02}}
     refused = {"intended": 0, "acked": 0, "refused": True, "pacer_late_ms": None}
     summary = {arm.id: refused if arm.id == "A" else fine for arm in cell.scenario.latency_arms}
-    (rows,) = compare([Measured(cell, rounds, summary)])
+    (rows,) = compare([CellMeasurements(cell, rounds, summary)])
     found = {row["arm"]: row for row in rows if row["at"] == "p50"}
     assert {row["against"] for row in rows} == {"C"}
     assert (found["B"]["word"], found["C'"]["word"]) == ("equivalent", "equivalent")
@@ -154,15 +154,15 @@ def test_ranks_are_numpys() -> None:
 
 
 def test_a_place_is_that_of_the_sorted_observations() -> None:
-    counts = Counts(np.array([3, 5, 9]), np.array([2, 1, 4]))
+    counts = BinCounts(np.array([3, 5, 9]), np.array([2, 1, 4]))
     assert [counts.place(rank) for rank in range(7)] == [(3, 0), (3, 1), (5, 0), *[(9, rank) for rank in range(4)]]
-    both = quantiles.pooled([counts, Counts(np.array([5, 6]), np.array([10, 1]))])
+    both = quantiles.pool_counts([counts, BinCounts(np.array([5, 6]), np.array([10, 1]))])
     assert (both.bins.tolist(), both.counts.tolist()) == ([3, 5, 6, 9], [2, 11, 1, 4])
 
 
 def test_wanting_nothing_asks_spark_nothing() -> None:
-    wanted: list[Wanted] = []
-    assert quantiles.exact(None, "latency_ns", ["cell"], wanted) == []
+    wanted: list[QuantileQuery] = []
+    assert quantiles.exact_quantiles(None, "latency_ns", ["cell"], wanted) == []
 
 
 def test_too_few_observations_for_the_speed_are_told(tmp_path: Path) -> None:
@@ -194,8 +194,8 @@ def test_the_bars_of_the_speed(took_s: float, gib: float, others_cpus: float, ou
          "others_cpus": others_cpus}
         for size, s in zip((analysis_speed.WARM_UP, *analysis_speed.SIZES), (5.0, 10.0, took_s), strict=True)
     ]  # fmt: skip
-    assert [bar.outcome for bar in analysis_speed.bars_of({"rows": rows})] == outcomes
-    assert analysis_speed.bars_of({"rows": rows[:2]}) == []
+    assert [bar.outcome for bar in analysis_speed.targets_of({"rows": rows})] == outcomes
+    assert analysis_speed.targets_of({"rows": rows[:2]}) == []
 
 
 def test_help_of_speed_shows_an_example() -> None:

@@ -23,7 +23,7 @@ SCRAM = {
 
 
 def test_a_name_and_its_password_are_told_to_each_client() -> None:
-    found = client_security.told(PLAIN, "f")
+    found = client_security.convert_properties(PLAIN, "f")
     assert found.librdkafka == {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
@@ -32,7 +32,7 @@ def test_a_name_and_its_password_are_told_to_each_client() -> None:
     }
     assert found.java == PLAIN
     assert found.spark == {f"kafka.{key}": value for key, value in PLAIN.items()}
-    other = client_security.told(SCRAM | {"ssl.endpoint.identification.algorithm": ""}, "f")
+    other = client_security.convert_properties(SCRAM | {"ssl.endpoint.identification.algorithm": ""}, "f")
     assert other.librdkafka == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
@@ -44,20 +44,20 @@ def test_a_name_and_its_password_are_told_to_each_client() -> None:
 
 
 def test_an_open_cluster_needs_nothing() -> None:
-    none = client_security.read(None)
+    none = client_security.read_security(None)
     assert (none.java, none.librdkafka, none.spark) == ({}, {}, {})
-    assert client_security.told({}, "f").librdkafka == {"security.protocol": "PLAINTEXT"}
+    assert client_security.convert_properties({}, "f").librdkafka == {"security.protocol": "PLAINTEXT"}
 
 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (PLAIN | {"linger.ms": "3", "acks": "1"}, "acks, linger.ms: not among"),
+        (PLAIN | {"linger.ms": "3", "acks": "1"}, "acks, linger.ms: not supported"),
         ({"security.protocol": "TLS"}, "security.protocol is TLS"),
-        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is GSSAPI: a run's clients have PLAIN, SCRAM"),
+        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is GSSAPI: all clients of a run support PLAIN, SCRAM"),
         (PLAIN | {"sasl.jaas.config": 'x.Krb5LoginModule required password="hidden";'}, "must be: org.apache.kafka"),
         (PLAIN | {"sasl.jaas.config": ""}, "must be: org.apache.kafka"),
-        ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "none"}, "neither https nor empty"),
+        ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "none"}, "must be https or empty"),
         (
             {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": "/absent"},
             "/absent: .*No such file",
@@ -66,14 +66,14 @@ def test_an_open_cluster_needs_nothing() -> None:
 )
 def test_what_not_every_client_can_go_by_is_refused_in_a_line(given: dict[str, str], told: str) -> None:
     with pytest.raises(RackgateError, match=told) as caught:
-        client_security.told(given, "client.properties")
+        client_security.convert_properties(given, "client.properties")
     assert str(caught.value).startswith("--command-config client.properties: ")
     assert "\n" not in str(caught.value)
     assert "hidden" not in str(caught.value)
 
 
 def test_secrets_are_in_no_text_of_the_settings() -> None:
-    assert "cr=et" not in repr(client_security.told(PLAIN, "f"))
+    assert "cr=et" not in repr(client_security.convert_properties(PLAIN, "f"))
 
 
 SAFE = {

@@ -19,7 +19,7 @@ import pytest
 from bench import run_conditions
 from bench.plan import scenarios
 from bench.run import existing_cluster, run_store
-from bench.run.existing_cluster import Asked
+from bench.run.existing_cluster import ExistingClusterRequest
 from pyhooks.core import run_folder
 from pyhooks.core.errors import RackgateError
 
@@ -38,26 +38,38 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Asked:
+def asked(tmp_path: Path) -> ExistingClusterRequest:
     """A run with secrets in the file of security, in Spark's settings and in the packed environment."""
     config, environment = tmp_path / "client.properties", tmp_path / "env.tar.gz"
     config.write_text(CONFIG, encoding="utf-8")
     environment.write_bytes(SECRET.encode())
     conf = {NAME: SECRET, "spark.ssl.keyPassword": SECRET, "spark.executor.memory": "2g"}
-    return Asked("k:1", config, "existing", scenarios.SHIPPED, "local[2]", tmp_path / "out", False, (), None,
-                 environment, conf, "c")  # fmt: skip
+    return ExistingClusterRequest(
+        "k:1",
+        config,
+        "existing",
+        scenarios.SHIPPED,
+        "local[2]",
+        tmp_path / "out",
+        False,
+        (),
+        None,
+        environment,
+        conf,
+        "c",
+    )
 
 
-def begin(asked: Asked) -> bool:
+def begin(asked: ExistingClusterRequest) -> bool:
     """Begins the run; whether it goes on."""
-    given = existing_cluster._given(asked)
-    _, goes_on = run_store.begin(
+    given = existing_cluster._condition_values(asked)
+    _, goes_on = run_store.begin_run(
         asked.out / "run", PLAN, started=NOW, build="b", given=given, fresh=asked.fresh
     )  # fmt: skip
     return goes_on
 
 
-def keep_a_block(asked: Asked) -> None:
+def keep_a_block(asked: ExistingClusterRequest) -> None:
     """A finished block, which must not be lost or continued under other conditions."""
     (asked.out / "run" / "raw" / "healthy" / "000.1").mkdir(parents=True, exist_ok=True)
 
@@ -87,7 +99,7 @@ def guesses(secret: bytes, published: set[str]) -> set[str]:
     return found
 
 
-def test_what_is_published_lets_nobody_check_a_guess(state: Path, asked: Asked) -> None:
+def test_what_is_published_lets_nobody_check_a_guess(state: Path, asked: ExistingClusterRequest) -> None:
     begin(asked)
     files = [file for file in asked.out.rglob("*") if file.is_file()]
     assert {file.name for file in files} == {"run.json", run_folder.MARKER}
@@ -99,7 +111,7 @@ def test_what_is_published_lets_nobody_check_a_guess(state: Path, asked: Asked) 
     for secret in (SECRET.encode(), CONFIG.encode(), hashlib.sha256(SECRET.encode()).hexdigest().encode()):
         assert not {guess for guess in guesses(secret, published) if guess in text}
     # with the key it could be checked
-    assert run_conditions.Key(bytes.fromhex(key)).hide(f"conf.{NAME}", SECRET.encode()) in text
+    assert run_conditions.HashKey(bytes.fromhex(key)).hide(f"conf.{NAME}", SECRET.encode()) in text
 
 
 def test_a_plain_hash_would_be_found_by_these_guesses() -> None:
@@ -109,30 +121,30 @@ def test_a_plain_hash_would_be_found_by_these_guesses() -> None:
 
 
 @pytest.mark.usefixtures("state")
-def test_the_same_secret_is_equal_in_two_runs_of_a_user_and_another_is_not(asked: Asked) -> None:
+def test_the_same_secret_is_equal_in_two_runs_of_a_user_and_another_is_not(asked: ExistingClusterRequest) -> None:
     first, second = (
-        existing_cluster._given(asked),
-        existing_cluster._given(dataclasses.replace(asked, out=asked.out / "other")),
+        existing_cluster._condition_values(asked),
+        existing_cluster._condition_values(dataclasses.replace(asked, out=asked.out / "other")),
     )
     assert first == second
     assert run_conditions.differences(first, second) == []
-    other = existing_cluster._given(dataclasses.replace(asked, conf={**asked.conf, NAME: "hunter3"}))
+    other = existing_cluster._condition_values(dataclasses.replace(asked, conf={**asked.conf, NAME: "hunter3"}))
     assert run_conditions.differences(first, other) == [f"conf.{NAME}: has another value"]
     # nor do two settings show that they have the same secret
     assert len(set(first["conf"].values())) == 3
 
 
 def test_another_key_gives_another_hash_and_a_run_does_not_go_on(
-    state: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch
+    state: Path, asked: ExistingClusterRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not begin(asked)
     keep_a_block(asked)
     assert begin(asked)
-    before = existing_cluster._given(asked)
+    before = existing_cluster._condition_values(asked)
     monkeypatch.setenv("XDG_STATE_HOME", str(state.with_name("of another user")))
-    after = existing_cluster._given(asked)
+    after = existing_cluster._condition_values(asked)
     assert not set(before["conf"].values()) & set(after["conf"].values())
-    with pytest.raises(RackgateError, match=r"given\.command_config: can't be compared, .*with --fresh") as caught:
+    with pytest.raises(RackgateError, match=r"given\.command_config: can't be compared: .*with --fresh") as caught:
         begin(asked)
     assert caught.value.exit_status == 2
     assert "\n" not in str(caught.value)
@@ -144,15 +156,15 @@ def test_another_key_gives_another_hash_and_a_run_does_not_go_on(
         begin(asked)
 
 
-def test_a_lost_key_is_told_and_no_run_goes_on_silently(state: Path, asked: Asked) -> None:
+def test_a_lost_key_is_told_and_no_run_goes_on_silently(state: Path, asked: ExistingClusterRequest) -> None:
     begin(asked)
     keep_a_block(asked)
     (state / "rackgate" / "secrets.key").unlink()
-    with pytest.raises(RackgateError, match=r"can't be compared, .* --fresh"):
+    with pytest.raises(RackgateError, match=r"can't be compared: .* --fresh"):
         begin(asked)
 
 
-def test_a_run_of_before_with_a_plain_hash_does_not_go_on(state: Path, asked: Asked) -> None:
+def test_a_run_of_before_with_a_plain_hash_does_not_go_on(state: Path, asked: ExistingClusterRequest) -> None:
     begin(asked)
     keep_a_block(asked)
     file = asked.out / "run" / "run.json"
@@ -214,7 +226,9 @@ def test_the_key_is_not_made_in_the_folder_of_results(tmp_path: Path, monkeypatc
     assert not list((tmp_path / "out").rglob("*.key"))
 
 
-def test_a_run_without_secrets_needs_no_key(state: Path, asked: Asked) -> None:
-    given = existing_cluster._given(dataclasses.replace(asked, command_config=None, environment=None, conf={}))
+def test_a_run_without_secrets_needs_no_key(state: Path, asked: ExistingClusterRequest) -> None:
+    given = existing_cluster._condition_values(
+        dataclasses.replace(asked, command_config=None, environment=None, conf={})
+    )
     assert given == {"bootstrap": "k:1", "command_config": None, "conf": {}, "environment": None}
     assert not state.exists()

@@ -17,12 +17,12 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from bench.load import arm_topics, clock_offsets, executors
-from bench.load.clock_offsets import Clock, Reading
+from bench.load.clock_offsets import ClockOffset, ClockReading
 from bench.plan import scenarios
 from bench.plan.scenario import Scenario
 from bench.run import existing_cluster, topic_cleanup
-from bench.run.client_security import Security
-from bench.run.existing_cluster import Asked, fit, spread
+from bench.run.client_security import ClientSecurity
+from bench.run.existing_cluster import ExistingClusterRequest, fit_plan, spread_replicas
 from loopback_brokers import free_ports
 from pyhooks.cli import app
 from pyhooks.core.errors import RackgateError
@@ -32,7 +32,9 @@ from pyhooks.placement.enforcement import BrokerResponse, Enforcement
 from pyhooks.placement.gate_forecast import Broker, ClusterSnapshot
 
 PLAN = scenarios.load("existing")
-ASKED = Asked("kafka1:9092", None, "existing", scenarios.SHIPPED, "local[2]", Path(), False, (), None, None, {}, "c")
+ASKED = ExistingClusterRequest(
+    "kafka1:9092", None, "existing", scenarios.SHIPPED, "local[2]", Path(), False, (), None, None, {}, "c"
+)
 OVERLAY = BrokerResponse(14, 1, {RACKS_FEATURE: 1, ELR_FEATURE: 1, "metadata.version": 29}, 1, None)
 STOCK = BrokerResponse(13, 0, {"metadata.version": 29}, 1, None)
 
@@ -48,33 +50,33 @@ FIVE = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
 
 
 def test_replicas_are_taken_from_the_racks_in_turn() -> None:
-    assert spread(FIVE, 5) == (1, 3, 5, 2, 4)
-    assert spread(FIVE, 3) == (1, 3, 5)
-    assert spread({7: "z", 9: "a", 8: "a"}, 2) == (8, 7)
+    assert spread_replicas(FIVE, 5) == (1, 3, 5, 2, 4)
+    assert spread_replicas(FIVE, 3) == (1, 3, 5)
+    assert spread_replicas({7: "z", 9: "a", 8: "a"}, 2) == (8, 7)
 
 
 def test_the_plan_takes_the_cluster_s_brokers_and_keeps_what_needs_no_fault() -> None:
-    made, told = fit(scenarios.load("full"), seen(FIVE), ASKED)
+    made, told = fit_plan(scenarios.load("full"), seen(FIVE), ASKED)
     assert [cell.id for cell in made.cells] == ["healthy", "small-80", "large-50", "java-50", "no-delay-50", "far"]
     assert {cell.replicas for cell in made.cells} == {arm.replicas for arm in made.arms} == {(1, 3, 5, 2, 4)}
     assert made.places == (("existing cluster", "as it is"),)
     assert made.cells[0].reached.isr == (1, 3, 5, 2, 4)
     assert "link as it is" in made.cells[0].label
     left = {line.split()[1]: line.split(": ", 1)[1] for line in told}
-    assert left["broker-gone"] == "broker-gone: no faults are injected into a cluster that is not the lab's"
-    assert left["two-dc"].startswith("two data centres, all replicas in sync: not to be had with replicas 1 in a")
+    assert left["broker-gone"] == "broker-gone: no faults are injected into an existing cluster"
+    assert left["two-dc"].startswith("two data centres, all replicas in sync: impossible with replicas 1 in a")
     json.dumps(made.as_json())
 
-    two, _ = fit(scenarios.load("full"), seen({1: "x", 2: "x", 3: "y"}), ASKED)
+    two, _ = fit_plan(scenarios.load("full"), seen({1: "x", 2: "x", 3: "y"}), ASKED)
     assert "two-dc" in [cell.id for cell in two.cells]
     assert two.cells[0].replicas == (1, 3, 2)
 
 
 def test_an_outage_of_the_plan_is_left_out_and_told() -> None:
-    made, told = fit(scenarios.load("quick", tasks=7), seen(FIVE), dataclasses.replace(ASKED, replicas=(2, 4, 5)))
+    made, told = fit_plan(scenarios.load("quick", tasks=7), seen(FIVE), dataclasses.replace(ASKED, replicas=(2, 4, 5)))
     assert (made.outage, made.bar_min) == (None, None)
     assert (made.tasks, made.cells[0].replicas, made.cells[0].scenario.tasks) == (7, (2, 4, 5), 7)
-    assert told == ["quick: no rack is taken away from cluster kafka1:9092"]
+    assert told == ["quick: the outage is left out: no faults are injected into cluster kafka1:9092"]
     assert [arm.id for arm in made.arms] == ["A", "A'", "B"]
 
 
@@ -82,20 +84,20 @@ def test_cells_that_differ_in_their_links_alone_are_one() -> None:
     full = scenarios.load("full")
     (first, *_) = full.cells
     again = dataclasses.replace(first, id="again", setting=dataclasses.replace(first.setting, link="far"))
-    made, told = fit(dataclasses.replace(full, cells=(first, again)), seen(FIVE), ASKED)
+    made, told = fit_plan(dataclasses.replace(full, cells=(first, again)), seen(FIVE), ASKED)
     assert [cell.id for cell in made.cells] == ["healthy"]
-    assert told == ["cell again is left out: the same as healthy, since links are as they are"]
+    assert told == ["cell again is left out: the same as healthy, because links are not emulated"]
 
 
 @pytest.mark.parametrize(
     ("cluster", "asked", "line"),
     [
-        (seen({1: "a", 2: "b"}), {}, "2 brokers with a rack are too few for arm A, M=3, which needs 3; brokers need"),
+        (seen({1: "a", 2: "b"}), {}, "2 brokers with a rack are too few for arm A, M=3, which needs 3; brokers must"),
         (seen({1: "a", 2: "b", 3: "c"}, fenced=(3,)), {}, "2 brokers with a rack are too few"),
         (seen({1: "a", 2: "a", 3: "a"}), {}, r"1 racks \(a\) are too few for arm B, M=2, R=2, which needs 2; brokers"),
         (seen(FIVE), {"replicas": (1, 2)}, "2 brokers .* too few for arm A, .*; name more with --replicas"),
-        (seen(FIVE), {"replicas": (1, 3, 3)}, "--replicas 1,3,3: a broker is named twice"),
-        (seen(FIVE), {"replicas": (1, 3, 8)}, "--replicas 8: cluster kafka1:9092 has no such broker"),
+        (seen(FIVE), {"replicas": (1, 3, 3)}, "--replicas 1,3,3: duplicate broker"),
+        (seen(FIVE), {"replicas": (1, 3, 8)}, "--replicas 8: cluster kafka1:9092 has no such live broker"),
         (seen(FIVE, STOCK), {}, r"can't have arm B .*broker 1: no \(no overlay\).*README.md"),
         (
             seen(FIVE, dataclasses.replace(OVERLAY, levels={"metadata.version": 29})),
@@ -108,20 +110,20 @@ def test_what_a_cluster_can_not_have_is_told_in_a_line(
     cluster: ClusterObservation, asked: dict[str, Any], line: str
 ) -> None:
     with pytest.raises(RackgateError, match=line) as caught:
-        fit(PLAN, cluster, dataclasses.replace(ASKED, **asked))
+        fit_plan(PLAN, cluster, dataclasses.replace(ASKED, **asked))
     assert "\n" not in str(caught.value)
 
 
 def test_a_plan_without_a_state_of_the_cluster_s_is_refused() -> None:
     full = scenarios.load("full")
     gone = tuple(cell for cell in full.cells if cell.id == "broker-gone")
-    with pytest.raises(RackgateError, match="no cell of scenario full is in a state that the cluster is in"):
-        fit(dataclasses.replace(full, cells=gone), seen(FIVE), ASKED)
+    with pytest.raises(RackgateError, match="the cluster is in the state of no cell of scenario full"):
+        fit_plan(dataclasses.replace(full, cells=gone), seen(FIVE), ASKED)
 
 
 def test_a_cluster_is_not_broken() -> None:
-    made: Scenario = fit(PLAN, seen(FIVE), ASKED)[0]
-    target = existing_cluster.ClusterTarget("k:1", Security(), Path(), seen(FIVE))
+    made: Scenario = fit_plan(PLAN, seen(FIVE), ASKED)[0]
+    target = existing_cluster.ClusterTarget("k:1", ClientSecurity(), Path(), seen(FIVE))
     with target.state(made.cells[0].reached, None):  # type: ignore[arg-type]
         assert target.without(()) == "k:1"
     dead = dataclasses.replace(made.cells[0].reached, dead=(4,))
@@ -136,23 +138,23 @@ def test_a_cluster_is_not_broken() -> None:
 
 
 def test_a_clock_is_read_over_a_connection_within_its_bound() -> None:
-    with clock_offsets.answering("127.0.0.1") as address:
-        reading = clock_offsets.read(address)
+    with clock_offsets.serving_clock("127.0.0.1") as address:
+        reading = clock_offsets.read_clocks(address)
     assert reading.ahead_ns is not None
     assert reading.error_ns is not None
     # the same clock: its true distance is nothing
     assert abs(reading.ahead_ns) <= reading.error_ns < 1_000_000_000
     assert reading.boot_id == clock_offsets.boot_id()
-    clock = clock_offsets.compared(reading, clock_offsets.boot_id(), 0, 1)
+    clock = clock_offsets.clock_offset(reading, clock_offsets.boot_id(), 0, 1)
     assert (clock.how, clock.same) == ("connection", True)
-    assert clock.text.endswith(" ms (the same clock)")
+    assert clock.text.endswith(" ms (same clock)")
 
 
 @pytest.mark.parametrize("host", ["::1", "[::1]"])
 def test_a_clock_is_read_over_ipv6(host: str) -> None:
-    with clock_offsets.answering(host) as (_, port):
+    with clock_offsets.serving_clock(host) as (_, port):
         # as Spark has the driver's address, or a person
-        readings = [clock_offsets.read((one, port)) for one in ("::1", "[::1]")]
+        readings = [clock_offsets.read_clocks((one, port)) for one in ("::1", "[::1]")]
     for reading in readings:
         assert reading.ahead_ns is not None
         assert reading.error_ns is not None
@@ -164,10 +166,10 @@ def test_a_name_of_both_kinds_of_address_is_listened_on_by_ipv4(monkeypatch: pyt
              (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]  # fmt: skip
     with monkeypatch.context() as patch:
         patch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-        answers = clock_offsets.answering("both")
+        answers = clock_offsets.serving_clock("both")
         _, port = answers.__enter__()
     try:
-        assert clock_offsets.read(("127.0.0.1", port)).ahead_ns is not None
+        assert clock_offsets.read_clocks(("127.0.0.1", port)).ahead_ns is not None
     finally:
         answers.__exit__(None, None, None)
 
@@ -176,50 +178,50 @@ def test_a_name_of_both_kinds_of_address_is_listened_on_by_ipv4(monkeypatch: pyt
 @pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1", "a" * 70 + ".b", "a..b"])
 def test_an_address_that_is_not_this_host_s_is_told_in_a_line(host: str) -> None:
     with pytest.raises(RackgateError, match=r"spark\.driver\.host .*: can't listen there: .*--conf") as caught:
-        clock_offsets.answering(host).__enter__()
+        clock_offsets.serving_clock(host).__enter__()
     assert "\n" not in str(caught.value)
 
 
 def test_where_the_driver_does_not_answer_the_job_bounds_the_clock() -> None:
     (nobody,) = free_ports(1)
-    reading = clock_offsets.read(("127.0.0.1", nobody))
+    reading = clock_offsets.read_clocks(("127.0.0.1", nobody))
     assert (reading.ahead_ns, reading.error_ns) == (None, None)
-    far = Reading("far", 5_000_000_000, None, None)
-    found = clock_offsets.compared(far, "own", 1_000_000_000, 1_040_000_000)
-    assert found == Clock(3980.0, 20.0, "job", same=False)
+    far = ClockReading("far", 5_000_000_000, None, None)
+    found = clock_offsets.clock_offset(far, "own", 1_000_000_000, 1_040_000_000)
+    assert found == ClockOffset(3980.0, 20.0, "job", same=False)
     assert found.text == "+3.98e+03 ± 20 ms"
 
 
 def test_the_start_of_a_load_is_told_on_each_host_s_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    near, far = Reading("near", 0, 0, 0), Reading("far", 0, 0, 0)
+    near, far = ClockReading("near", 0, 0, 0), ClockReading("far", 0, 0, 0)
     pairs = [
-        (near, Clock(0.5, 0.9, "connection", same=True)),
-        (far, Clock(2000.0, 30.0, "job", same=False)),
-        (far, Clock(1990.0, 0.1, "connection", same=False)),
+        (near, ClockOffset(0.5, 0.9, "connection", same=True)),
+        (far, ClockOffset(2000.0, 30.0, "job", same=False)),
+        (far, ClockOffset(1990.0, 0.1, "connection", same=False)),
     ]
-    ahead = clock_offsets.distances(pairs)
+    ahead = clock_offsets.host_offsets(pairs)
     assert ahead == {"near": 0, "far": 1_990_000_000}
     for boot, start in (("near", 100), ("far", 1_990_000_100)):
         monkeypatch.setattr(clock_offsets, "boot_id", lambda boot=boot: boot)
-        assert clock_offsets.here(100, ahead) == start
+        assert clock_offsets.host_time(100, ahead) == start
     monkeypatch.setattr(clock_offsets, "boot_id", lambda: "new")
-    assert clock_offsets.here(100, {}) == 100
-    with pytest.raises(RuntimeError, match="came after the clocks had been compared"):
-        clock_offsets.here(100, ahead)
+    assert clock_offsets.host_time(100, {}) == 100
+    with pytest.raises(RuntimeError, match="started after the clocks had been compared"):
+        clock_offsets.host_time(100, ahead)
 
 
 # Executors.
 
 
-def host(**more: Any) -> executors.Host:
-    clock = Clock(0.0, 0.1, "connection", same=False)
+def host(**more: Any) -> executors.LoadHost:
+    clock = ClockOffset(0.0, 0.1, "connection", same=False)
     some: dict[str, Any] = {
         "loaded": {},
         "trouble": "",
         "unreached": {},
         "round_trips_ms": {"1": [1.0, 3.0, 2.0]},
     } | more
-    return executors.Host("h/0", 4, "x86_64 Linux", {"python": "3.11.2"}, clock=clock, **some)
+    return executors.LoadHost("h/0", 4, "x86_64 Linux", {"python": "3.11.2"}, clock=clock, **some)
 
 
 def test_an_executor_that_can_not_carry_load_is_told_in_a_line() -> None:
@@ -272,34 +274,34 @@ class FakeAdmin:
 
 
 def test_topics_are_looked_for_until_they_stay_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_cleanup, "LOOK_S", 0.01)
+    monkeypatch.setattr(topic_cleanup, "POLL_S", 0.01)
     admin = FakeAdmin({"ours-1", "ours-2", "theirs"}, again=2)
     monkeypatch.setattr(arm_topics, "delete", admin.delete)
     begun = time.monotonic()
-    topic_cleanup.sweep(admin, ["ours-1", "ours-2", "never-made"], quiet_s=0.2)
+    topic_cleanup.delete_topics(admin, ["ours-1", "ours-2", "never-made"], quiet_s=0.2)
     assert admin.topics == {"theirs"}
     assert time.monotonic() - begun >= 0.2
 
 
 def test_topics_that_can_not_be_deleted_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_cleanup, "LOOK_S", 0.01)
+    monkeypatch.setattr(topic_cleanup, "POLL_S", 0.01)
     admin = FakeAdmin({"ours"}, again=10_000)
     monkeypatch.setattr(arm_topics, "delete", admin.delete)
-    with pytest.raises(RackgateError, match=r"still there\); delete them by hand: ours$"):
-        topic_cleanup.sweep(admin, ["ours", "gone"], quiet_s=0, timeout_s=0.1)
+    with pytest.raises(RackgateError, match=r"still exist\); delete them manually: ours$"):
+        topic_cleanup.delete_topics(admin, ["ours", "gone"], quiet_s=0, timeout_s=0.1)
 
 
 def test_the_sweeper_hears_of_topics_and_a_line_that_was_cut_off_is_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pipe = io.StringIO()
-    teller = topic_cleanup.Sweeper(pipe)
-    teller._tell({"bootstrap": "k:1", "config": {"a": "b"}, "left": str(tmp_path / "left")})
-    teller.knows(["t1"])
-    teller.knows(["t2", "t3"])
+    teller = topic_cleanup.TopicCleaner(pipe)
+    teller._send({"bootstrap": "k:1", "config": {"a": "b"}, "left": str(tmp_path / "left")})
+    teller.announce(["t1"])
+    teller.announce(["t2", "t3"])
     told: list[Any] = []
     monkeypatch.setattr("pyhooks.kafka.topics.admin", lambda *given: given)
-    monkeypatch.setattr(topic_cleanup, "sweep", lambda *given, **more: told.append((given, more)))
+    monkeypatch.setattr(topic_cleanup, "delete_topics", lambda *given, **more: told.append((given, more)))
     for rest, quiet_s in (('{"topics": ["t4', topic_cleanup.QUIET_S), ('{"quiet_s": 0}\n', 0)):
         monkeypatch.setattr(sys, "stdin", io.StringIO(pipe.getvalue() + rest))
         topic_cleanup.main()
@@ -307,7 +309,7 @@ def test_the_sweeper_hears_of_topics_and_a_line_that_was_cut_off_is_none(
 
 
 def test_a_run_without_topics_leaves_nothing_to_sweep(tmp_path: Path) -> None:
-    with topic_cleanup.sweeping("127.0.0.1:1", {"security.protocol": "PLAINTEXT"}, tmp_path / "left"):
+    with topic_cleanup.deleting_topics("127.0.0.1:1", {"security.protocol": "PLAINTEXT"}, tmp_path / "left"):
         pass
     assert not (tmp_path / "left").exists()
 
@@ -322,18 +324,18 @@ def test_what_could_not_be_deleted_is_named_in_a_file_and_deleted_by_the_next_ru
     def fails(*_: Any, **__: Any) -> None:
         raise RackgateError("the cluster does not answer")
 
-    monkeypatch.setattr(topic_cleanup, "sweep", fails)
+    monkeypatch.setattr(topic_cleanup, "delete_topics", fails)
     monkeypatch.setattr(sys, "stdin", io.StringIO(f'{given}\n{{"topics": ["t1", "t2"]}}\n'))
     with pytest.raises(SystemExit):
         topic_cleanup.main()
-    assert f"they are in {left}" in capsys.readouterr().out
+    assert f"{left} lists them" in capsys.readouterr().out
     assert topic_cleanup._left(left, "k:1") == ["t1", "t2"]
     assert topic_cleanup._left(left, "elsewhere:1") == []
     elsewhere = given.replace("k:1", "elsewhere:1")
     monkeypatch.setattr(sys, "stdin", io.StringIO(f'{elsewhere}\n{{"topics": ["t3"]}}\n'))
     with pytest.raises(SystemExit):
         topic_cleanup.main()
-    monkeypatch.setattr(topic_cleanup, "sweep", lambda *_, **__: None)
+    monkeypatch.setattr(topic_cleanup, "delete_topics", lambda *_, **__: None)
     monkeypatch.setattr(sys, "stdin", io.StringIO(f'{given}\n{{"topics": ["t1", "t2"]}}\n'))
     topic_cleanup.main()
     # what other brokers still have stays named
@@ -349,7 +351,7 @@ def test_what_could_not_be_deleted_is_named_in_a_file_and_deleted_by_the_next_ru
 def test_bench_alone_with_options_is_bench_run() -> None:
     for words in (["bench", "--bootstrap", "k:1"], ["bench", "run", "--bootstrap", "k:1"]):
         done = CliRunner().invoke(app, [*words, "--topology", "az3-outside"])
-        assert "--topology is of a lab" in str(done.exception)
+        assert "--topology is for labs" in str(done.exception)
     assert "Usage" in CliRunner().invoke(app, ["bench", "--help"]).stdout
 
 
@@ -357,11 +359,11 @@ def test_bench_alone_with_options_is_bench_run() -> None:
     ("words", "line"),
     [
         (["--conf", "a=b", "--replicas", "1"], "--replicas, --conf: only with --bootstrap"),
-        (["--tasks", "3"], "--master local[2]: runs 2 tasks at a time, and the load has 3: take 'local[3]', or fewer"),
+        (["--tasks", "3"], "--master local[2]: runs 2 tasks at a time, and the load has 3: use 'local[3]' or a lower"),
         (["--master", "local", "--tasks", "2"], "--master local: runs 1 task at a time, and the load has 2"),
-        (["--bootstrap", "k:1", "--replicas", "1;2"], "--replicas 1;2: ids of brokers with commas"),
-        (["--bootstrap", "k:1", "--conf", "spark.x"], "--conf spark.x: key=value is asked for"),
-        (["--bootstrap", "k:1", "--environment", "/absent"], "--environment /absent: there is no such file"),
+        (["--bootstrap", "k:1", "--replicas", "1;2"], "--replicas 1;2: must be broker ids"),
+        (["--bootstrap", "k:1", "--conf", "spark.x"], "--conf spark.x: must be key=value"),
+        (["--bootstrap", "k:1", "--environment", "/absent"], "--environment /absent: no such file"),
     ],
 )
 def test_options_that_do_not_go_together_are_told(words: list[str], line: str) -> None:

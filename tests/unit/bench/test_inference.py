@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bench.analysis import inference
 from bench.analysis.inference import Effect
 from bench.plan import scenarios
-from bench.plan.verdict_rules import Rules
+from bench.plan.verdict_rules import VerdictRules
 
 RULES = dataclasses.replace(scenarios.load("quick").latency.rules, resamples=1000)
 BLOCKS = 20
@@ -74,7 +74,7 @@ def test_the_word_of_a_family_of_one(one: Effect | None, word: str) -> None:
     (decision,) = inference.decide([one], [0.05], RULES)
     assert decision.word == word
     if one is not None:
-        assert inference.alone(one, 0.05, RULES) == word
+        assert inference.control_verdict(one, 0.05, RULES) == word
 
 
 def test_what_one_comparison_says_hangs_on_how_many_were_planned() -> None:
@@ -88,13 +88,13 @@ def test_what_one_comparison_says_hangs_on_how_many_were_planned() -> None:
 
 
 def test_equal_blocks_leave_no_doubt_and_broken_ones_are_refused() -> None:
-    same = inference.effect([0.2] * BLOCKS, RULES, 1)
+    same = inference.estimate_effect([0.2] * BLOCKS, RULES, 1)
     assert same.point == pytest.approx(0.2)
     assert same.error == pytest.approx(0, abs=1e-12)
     with pytest.raises(ValueError, match="at least 4 finite"):
-        inference.effect([0.1, 0.2, 0.3], RULES, 1)
+        inference.estimate_effect([0.1, 0.2, 0.3], RULES, 1)
     with pytest.raises(ValueError, match="finite"):
-        inference.effect([0.1] * 9 + [math.nan], RULES, 1)
+        inference.estimate_effect([0.1] * 9 + [math.nan], RULES, 1)
 
 
 def test_a_burst_in_one_block_does_not_decide() -> None:
@@ -103,10 +103,10 @@ def test_a_burst_in_one_block_does_not_decide() -> None:
     # moves the plain mean by 3.5 %, which is within the band
     burst[7] = math.log(2)
     with_trim, without = (
-        inference.effect(burst, dataclasses.replace(RULES, trim=trim), 1) for trim in (RULES.trim, 0.0)
+        inference.estimate_effect(burst, dataclasses.replace(RULES, trim=trim), 1) for trim in (RULES.trim, 0.0)
     )
-    assert inference.alone(with_trim, 0.05, RULES) == "equivalent"
-    assert inference.alone(without, 0.05, RULES) == "undecided"
+    assert inference.control_verdict(with_trim, 0.05, RULES) == "equivalent"
+    assert inference.control_verdict(without, 0.05, RULES) == "undecided"
 
 
 def test_the_plain_mean_of_all_blocks_must_lie_in_the_band_too() -> None:
@@ -116,12 +116,12 @@ def test_the_plain_mean_of_all_blocks_must_lie_in_the_band_too() -> None:
     for _ in range(100):
         logs = random.normal(0, 0.02, BLOCKS)
         logs[random.choice(BLOCKS, BLOCKS // 10, replace=False)] += math.log(3)
-        one = inference.effect(logs, RULES, 1)
+        one = inference.estimate_effect(logs, RULES, 1)
         assert one.interval(0.0125).inside(1 / 1.05, 1.05)
         assert not one.mean_inside(0.05)
         said.append(inference.decide([one], [0.05], RULES)[0].word)
     assert "equivalent" not in said
-    calm = inference.effect(random.normal(0, 0.02, BLOCKS), RULES, 1)
+    calm = inference.estimate_effect(random.normal(0, 0.02, BLOCKS), RULES, 1)
     assert inference.decide([calm], [0.05], RULES)[0].word == "equivalent"
 
 
@@ -175,7 +175,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(world: World, blocks: in
     random = np.random.default_rng(5)
     missed = 0
     for _ in range(runs):
-        one = inference.effect(log_ratios(random, world, 2, blocks, 0.1)[0], RULES, 1)
+        one = inference.estimate_effect(log_ratios(random, world, 2, blocks, 0.1)[0], RULES, 1)
         interval = one.interval((1 - RULES.confidence) / 2)
         missed += not interval.low <= math.exp(0.1) <= interval.high
     assert missed / runs <= allowed(1 - RULES.confidence, runs)
@@ -186,7 +186,7 @@ def family(random: np.random.Generator, world: World, cells: int, truth: float) 
     found: list[Effect | None] = []
     for _ in range(cells):
         logs = log_ratios(random, world, 3, BLOCKS, truth)
-        found += [inference.effect(row, RULES, 1) for row in logs]
+        found += [inference.estimate_effect(row, RULES, 1) for row in logs]
     return found, len(found)
 
 
@@ -218,7 +218,7 @@ def test_the_smallest_detectable_ratio_is_detected_with_the_stated_power(size: i
     random = np.random.default_rng(7)
     told, published = 0, []
     for _ in range(runs):
-        one = inference.effect(log_ratios(random, world, 2, BLOCKS, math.log(ratio))[0], rules, 1)
+        one = inference.estimate_effect(log_ratios(random, world, 2, BLOCKS, math.log(ratio))[0], rules, 1)
         told += one.against_at_most(0.0) <= tails.different
         published.append(inference.detectable_ratio(one.error, one.freedom, tails, rules.power))
     assert told / runs == pytest.approx(rules.power, abs=3 * math.sqrt(0.16 / runs) + 0.01)
@@ -229,12 +229,12 @@ def test_the_smallest_detectable_ratio_is_detected_with_the_stated_power(size: i
 @few_and_many(300, 4_000)
 def test_the_smallest_detectable_ratio_holds_with_trimmed_blocks_and_bursts(runs: int) -> None:
     random = np.random.default_rng(8)
-    errors = [inference.effect(log_ratios(random, BURSTS, 2, BLOCKS)[0], RULES, 1).error for _ in range(runs)]
+    errors = [inference.estimate_effect(log_ratios(random, BURSTS, 2, BLOCKS)[0], RULES, 1).error for _ in range(runs)]
     freedom = BLOCKS - 2 * math.floor(BLOCKS * RULES.trim) - 1
     tails = RULES.tails(2)
     ratio = inference.detectable_ratio(float(np.sqrt(np.mean(np.square(errors)))), freedom, tails, RULES.power)
     logs = [log_ratios(random, BURSTS, 2, BLOCKS, math.log(ratio))[0] for _ in range(runs)]
-    told = [inference.effect(row, RULES, 1).against_at_most(0.0) <= tails.different for row in logs]
+    told = [inference.estimate_effect(row, RULES, 1).against_at_most(0.0) <= tails.different for row in logs]
     # Bursts make one run's error very different from another's, so the figure is for the typical run.
     assert RULES.power - 0.08 <= float(np.mean(told)) <= RULES.power + 0.12
 
@@ -245,7 +245,9 @@ def test_as_many_blocks_as_are_said_to_be_needed_show_equal_arms_to_be_equivalen
     blocks = inference.blocks_needed(world.noise * math.sqrt(2), 0.05, rules.control_tails, rules)
     random = np.random.default_rng(9)
     words = [
-        inference.alone(inference.effect(log_ratios(random, world, 2, blocks)[0], rules, 1), 0.05, rules)
+        inference.control_verdict(
+            inference.estimate_effect(log_ratios(random, world, 2, blocks)[0], rules, 1), 0.05, rules
+        )
         for _ in range(runs)
     ]
     # A trimmed mean of normal noise spreads some more than a plain one, and the number here is for the plain one; a run
@@ -258,6 +260,6 @@ def test_as_many_blocks_as_are_said_to_be_needed_show_equal_arms_to_be_equivalen
 
 def test_the_rules_stand_in_the_plan() -> None:
     plan = scenarios.load("quick").latency
-    assert plan.rules == Rules(0.05, 0.8, 0.2, 20, 0.95, 10_000)
+    assert plan.rules == VerdictRules(0.05, 0.8, 0.2, 20, 0.95, 10_000)
     assert (plan.band_p50, plan.band_p99) == (0.05, 0.10)
     assert plan.blocks >= plan.min_blocks

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bench import machine
-from bench.machine import Sample
+from bench.machine import UsageSample
 from pyhooks.core import paths, resource_usage
 from pyhooks.core.wait import wait_for
 
@@ -21,17 +21,17 @@ def test_processes_are_told_apart_by_their_own_words_and_not_by_those_of_what_th
     properties = tmp_path / "mnt" / "server.properties"
     words = ["/usr/bin/java", "-Xmx1g", "kafka.Kafka", "/mnt/server.properties"]
     properties.write_text("process.roles=broker\n", encoding="utf-8")
-    assert machine.kind_of(words, tmp_path) == "brokers"
+    assert machine.process_kind(words, tmp_path) == "brokers"
     properties.write_text("process.roles=controller\n", encoding="utf-8")
-    assert machine.kind_of(words, tmp_path) == "controllers"
-    assert machine.kind_of(["sh", "-c", "exec", *words], tmp_path) is None
-    assert machine.kind_of([sys.executable, "-m", "bench.run.lab_run", "--scenario", "quick"]) == "driver"
-    assert machine.kind_of(["/usr/bin/wirefilter", "-d", "0.5"]) == "link emulation"
-    assert machine.kind_of([sys.executable, "-m", "other", "--", "-m", "bench.run.lab_run"]) is None
+    assert machine.process_kind(words, tmp_path) == "controllers"
+    assert machine.process_kind(["sh", "-c", "exec", *words], tmp_path) is None
+    assert machine.process_kind([sys.executable, "-m", "bench.run.lab_run", "--scenario", "quick"]) == "driver"
+    assert machine.process_kind(["/usr/bin/wirefilter", "-d", "0.5"]) == "link emulation"
+    assert machine.process_kind([sys.executable, "-m", "other", "--", "-m", "bench.run.lab_run"]) is None
 
 
-def sample(at_s: float, processes: int, cpu_s: float, rss_mb: float = 10.0) -> Sample:
-    return Sample(round(at_s * 1e9), "brokers", processes, cpu_s, rss_mb)
+def sample(at_s: float, processes: int, cpu_s: float, rss_mb: float = 10.0) -> UsageSample:
+    return UsageSample(round(at_s * 1e9), "brokers", processes, cpu_s, rss_mb)
 
 
 def test_usage_is_the_mean_over_steps_in_which_no_process_came_or_went() -> None:
@@ -47,8 +47,8 @@ def test_one_look_is_no_usage() -> None:
 
 def test_this_process_is_seen_in_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     own = (Path("/proc") / str(os.getpid()) / "cmdline").read_bytes().decode().split("\0")[:-1]
-    monkeypatch.setattr(machine, "kind_of", lambda words, root=None: "driver" if words == own else None)  # noqa: ARG005
-    seen = {one.kind: (one.cpu_s or 0, one.rss_mb or 0) for one in machine.look()}
+    monkeypatch.setattr(machine, "process_kind", lambda words, root=None: "driver" if words == own else None)  # noqa: ARG005
+    seen = {one.kind: (one.cpu_s or 0, one.rss_mb or 0) for one in machine.sample_usage()}
     cpu_s, rss_mb = seen["driver"]
     assert rss_mb > 5
     assert cpu_s > 0
@@ -78,7 +78,7 @@ def test_a_process_that_cannot_be_read_is_unknown_and_the_others_are_sampled(
     proc = fake_proc(tmp_path, {1: KAFKA, 2: DRIVER})
     (proc / "1" / "root").mkdir()
     (proc / "1" / "root" / "server.properties").write_text("process.roles=broker\n", encoding="utf-8")
-    whole = {one.kind: one.processes for one in machine.look(proc)}
+    whole = {one.kind: one.processes for one in machine.sample_usage(proc)}
     assert whole == {"brokers": 1, "driver": 1, "machine": 0}
     opened = Path.open
 
@@ -88,7 +88,7 @@ def test_a_process_that_cannot_be_read_is_unknown_and_the_others_are_sampled(
         return opened(self, *given, **more)
 
     monkeypatch.setattr(Path, "open", refuse)
-    found = machine.look(proc)
+    found = machine.sample_usage(proc)
     assert {one.kind: one.processes for one in found} == {"driver": 1, "machine": 0, "unknown": 1}
     (unknown,) = [one for one in found if one.kind == "unknown"]
     assert (unknown.cpu_s, unknown.rss_mb) == (None, None)
@@ -107,7 +107,7 @@ def test_a_configuration_that_is_no_text_file_does_not_end_the_sampler(tmp_path:
         properties.mkdir()
     else:
         properties.write_bytes(content)
-    assert {one.kind: one.processes for one in machine.look(proc)} == {"machine": 0, "unknown": 1}
+    assert {one.kind: one.processes for one in machine.sample_usage(proc)} == {"machine": 0, "unknown": 1}
 
 
 HIDEPID = """
@@ -142,7 +142,7 @@ def test_the_sampler_goes_on_where_proc_hides_other_users_processes() -> None:
 
 
 def test_the_machine_describes_itself() -> None:
-    found = machine.describe()
+    found = machine.describe_machine()
     assert found["kernel"] == os.uname().release
     assert found["cpus"] >= 1
     assert found["memory_gib"] > 0.1

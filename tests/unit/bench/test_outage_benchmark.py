@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.analysis import exit_reasons
-from bench.analysis.availability import NS, REFUSED, UNKNOWN, UNPROTECTED, Fault
+from bench.analysis.availability import NS, REFUSED, UNKNOWN, UNPROTECTED, OutageTimes
 from bench.cli import bench_app
 from bench.outages import destruction, outage_page, outage_results, refusal_metrics
 from bench.plan import outage_plan
@@ -20,7 +20,7 @@ from pyhooks.core import run_folder
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
 
-FAULT = Fault(inject_ns=10 * NS, heal_ns=30 * NS, healed_ns=34 * NS, proved_ns=11 * NS, proved=True)
+FAULT = OutageTimes(inject_ns=10 * NS, heal_ns=30 * NS, healed_ns=34 * NS, proved_ns=11 * NS, proved=True)
 
 
 @pytest.mark.parametrize("name", outage_plan.names())
@@ -97,48 +97,48 @@ def test_without_answers_a_meter_tells_nothing(events: list[Event]) -> None:
 
 
 def test_several_outages_give_an_interval_and_one_gives_none() -> None:
-    one = outage_results.spread([9.0], confidence=0.95)
+    one = outage_results.mean_over_outages([9.0], confidence=0.95)
     assert one == {"mean": 9.0, "low": None, "high": None, "outages": 1, "values": [9.0]}
-    assert outage_results.seconds(one) == "9.0 s"
-    three = outage_results.spread([8.0, 9.0, 10.0], confidence=0.95)
+    assert outage_results.seconds_text(one) == "9.0 s"
+    three = outage_results.mean_over_outages([8.0, 9.0, 10.0], confidence=0.95)
     assert three is not None
     # Student's t with two degrees of freedom: 4.303 standard errors of 1/sqrt(3)
     assert (three["low"], three["high"]) == pytest.approx((9 - 2.484, 9 + 2.484), abs=1e-3)
-    shares = outage_results.spread([0.9, 1.0], confidence=0.95, most=1.0)
+    shares = outage_results.mean_over_outages([0.9, 1.0], confidence=0.95, most=1.0)
     # 12.7 standard errors of 0.05; a share is no more than 1
     assert shares is not None
     assert (shares["low"], shares["high"]) == pytest.approx((0.3147, 1.0), abs=1e-3)
-    assert outage_results.spread([], confidence=0.95) is None
+    assert outage_results.mean_over_outages([], confidence=0.95) is None
 
 
 @pytest.mark.parametrize(("value", "share", "time"), [(0.0, "0.0 %", "0.0 s"), (1.0, "100.0 %", "1.0 s")])
 def test_outages_that_all_gave_the_same_have_no_interval(value: float, share: str, time: str) -> None:
-    same = outage_results.spread([value] * 3, confidence=0.95, most=1.0)
+    same = outage_results.mean_over_outages([value] * 3, confidence=0.95, most=1.0)
     assert same == {"mean": value, "low": None, "high": None, "outages": 3, "values": [value] * 3}
-    assert outage_results.percent(same) == f"{share} in 3 of 3"
-    assert outage_results.seconds(same) == f"{time} in 3 of 3"
+    assert outage_results.percent_text(same) == f"{share} in 3 of 3"
+    assert outage_results.seconds_text(same) == f"{time} in 3 of 3"
     # as in results from before
-    assert outage_results.percent(same | {"low": value, "high": value}) == f"{share} in 3 of 3"
-    single = outage_results.spread([value], confidence=0.95)
+    assert outage_results.percent_text(same | {"low": value, "high": value}) == f"{share} in 3 of 3"
+    single = outage_results.mean_over_outages([value], confidence=0.95)
     assert single is not None
-    assert outage_results.percent(single) == share
+    assert outage_results.percent_text(single) == share
 
 
 def test_an_outage_that_was_not_proved_counts_as_unknown_and_is_left_out() -> None:
-    found = {state["text"]: state for state in outage_results.states(PLAN, LAB, OUTAGES)}
+    found = {state["text"]: state for state in outage_results.state_figures(PLAN, LAB, OUTAGES)}
     assert set(found) == {
         f"{placement}, rack b {how}" for placement in ("a,a,b", "a,b,c") for how in ("killed", "cut off")
     }
     killed, cut = (found[f"a,a,b, rack b {how}"]["arms"][1] for how in ("killed", "cut off"))
     assert killed["did"] == {"was refused": 2, "unknown": 1}
     assert (killed["outages"], killed["proved"], killed["fault_share"]["outages"]) == (3, 2, 2)
-    assert outage_results.word_of(killed) == "unknown"
-    assert outage_results.word_of(cut) == "was refused"
+    assert outage_results.common_behaviour(killed) == "unknown"
+    assert outage_results.common_behaviour(cut) == "was refused"
     assert cut["first_refusal_probe_s"]["low"] is None
 
 
 def test_the_time_from_heal_to_first_ack_is_told_of_refused_topics_alone() -> None:
-    arms = outage_results.states(PLAN, LAB, [outage("cut", 1)])[3]["arms"]
+    arms = outage_results.state_figures(PLAN, LAB, [outage("cut", 1)])[3]["arms"]
     assert [arm["first_ack_after_heal_s"] is None for arm in arms] == [False, True, True]
 
 
@@ -147,16 +147,16 @@ def test_outages_after_which_nothing_was_acknowledged_are_counted_and_in_no_mean
     outages = copy.deepcopy(outages)
     for one in outages[:2]:
         one["numbers"]["topics"][1]["first_ack_after_heal_s"] = None
-    state = outage_results.states(PLAN, LAB, outages)[1]
+    state = outage_results.state_figures(PLAN, LAB, outages)[1]
     arm = state["arms"][1]
     assert (arm["first_ack_after_heal_s"]["values"], arm["no_ack_after_heal"]) == ([5.0], 2)
     assert [one["no_ack_after_heal"] for one in state["arms"]] == [0, 2, 0]
     column = outage_page.HEAD.index("heal to first ack")
     assert [row[column] for row in outage_page.rows(state)][1:] == ["5.0 s, none in 2", "\N{EN DASH}"]
     (told,) = outage_results._of_state(state)
-    assert "acknowledged again 5.0 s after the heal began, not seen to acknowledge again in 2;" in told["text"]
+    assert "acknowledged again 5.0 s after the heal began, no acknowledgement after the heal in 2;" in told["text"]
     outages[2]["numbers"]["topics"][1]["first_ack_after_heal_s"] = None
-    state = outage_results.states(PLAN, LAB, outages)[1]
+    state = outage_results.state_figures(PLAN, LAB, outages)[1]
     assert outage_page.rows(state)[1][column] == "none in 3"
 
 
@@ -168,8 +168,8 @@ COUNTED = {"acked": 400, "read": 400, "lost": 3}
     [
         ({}, 3, ""),
         ({"proved": False}, None, "a fault was not proved"),
-        ({"stood_in": ("a", "b")}, None, "the ISR stood in a, b when rack a was destroyed"),
-        ({"stood_in": None}, None, "nobody looked at the ISR when rack a was destroyed"),
+        ({"stood_in": ("a", "b")}, None, "the ISR was in a, b when rack a was destroyed"),
+        ({"stood_in": None}, None, "the ISR was not observed when rack a was destroyed"),
         ({"elected": None}, None, "it has no leader afterwards, so nothing can be read"),
         ({"counted": None}, None, "nothing was acknowledged"),
         ({"counted": {"acked": 0, "read": 0, "lost": 0}}, None, "nothing was acknowledged"),
@@ -178,7 +178,7 @@ COUNTED = {"acked": 400, "read": 400, "lost": 3}
 def test_what_a_destroyed_rack_lost_is_counted_or_unknown(changes: dict[str, Any], lost: int | None, why: str) -> None:
     facts: dict[str, Any] = {"counted": COUNTED, "elected": (3, False), "stood_in": ("a",), "proved": True} | changes
     proved = facts.pop("proved")
-    found = destruction.row(ARM, facts["counted"], facts["elected"], facts["stood_in"], "a", proved=proved)
+    found = destruction.arm_row(ARM, facts["counted"], facts["elected"], facts["stood_in"], "a", proved=proved)
     assert (found["lost"], found["unknown"]) == (lost, why)
 
 
@@ -217,7 +217,7 @@ def test_a_result_of_something_else_is_refused(tmp_path: Path) -> None:
 
 def judged(whole: dict[str, Any]) -> list[tuple[str, str]]:
     """Words and subjects of what speaks against a result, and that its words begin with them."""
-    reasons = exit_reasons.of_outages(whole)
+    reasons = exit_reasons.outage_reasons(whole)
     concluded = exit_reasons.conclude(reasons, [])
     assert concluded["exit_status"] == min((exit_reasons.STATUSES[one.word] for one in reasons), default=0)
     return [(one["word"], one["subject"]) for one in concluded["verdicts"]]
@@ -249,12 +249,13 @@ BACK = {"at_s": 20.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
         # what had waited since before the rack left the ISR must not be acknowledged either
         (1, {"settled_done": 3}, "failed", "Acknowledged 3 records while its ISR was in 1 of 2 racks."),
         (1, {"behaviour": UNKNOWN}, "unknown", "0 of 220 records were acknowledged, and the probe got 0 acks"),
-        (1, {"acked": 0}, "unknown", "Nothing was acknowledged, before and after the outage either."),
-        (1, {"window_s": None, "behaviour": UNKNOWN}, "unknown", "was not seen to leave its ISR"),
+        (1, {"acked": 0}, "unknown", "Nothing was acknowledged, not even before and after the outage."),
+        (1, {"window_s": None, "behaviour": UNKNOWN}, "unknown", "was not observed to leave its ISR"),
         (0, {"behaviour": UNPROTECTED}, "failed",
-         "Went on, and was to be refused: its ISR was 2 brokers in rack a; M=3, R=1."),
-        (4, {"behaviour": REFUSED, "settled_done": 0}, "failed", "Was refused, and was to go on: its ISR was 2 "),
-        (5, {"behaviour": REFUSED}, "failed", "Was refused, and was to go on"),
+         "Accepted records, but should refuse them: its ISR was 2 brokers in rack a; M=3, R=1."),
+        (4, {"behaviour": REFUSED, "settled_done": 0}, "failed",
+         "Refused records, but should accept them: its ISR was 2 "),
+        (5, {"behaviour": REFUSED}, "failed", "Refused records, but should accept them"),
     ],
 )  # fmt: skip
 def test_a_topic_that_does_otherwise_than_its_isr_asks_is_a_reason(
@@ -265,7 +266,7 @@ def test_a_topic_that_does_otherwise_than_its_isr_asks_is_a_reason(
     topic |= changes
     subject = f"az3-outside, outage 1, rack b killed: {topic['label']} ({topic['topic']})"
     assert judged(whole) == [(word, subject)]
-    (reason,) = exit_reasons.of_outages(whole)
+    (reason,) = exit_reasons.outage_reasons(whole)
     assert text in reason.text
 
 
@@ -276,15 +277,22 @@ AGAIN = {"at_s": 30.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
 @pytest.mark.parametrize(
     ("at", "changes", "isr", "whole_changes", "word", "text"),
     [
-        (1, {}, [AGAIN], {}, "failed", "though rack b was back in its ISR after 4.0 s."),
+        (1, {}, [AGAIN], {}, "failed", "although rack b was back in its ISR after 4.0 s."),
         # one that had gone on, too
-        (2, {}, [AGAIN], {}, "failed", "though rack b was back in its ISR after 4.0 s."),
-        (1, {"back_after_s": None}, [], {}, "unknown", "and rack b was not seen to come back to its ISR."),
+        (2, {}, [AGAIN], {}, "failed", "although rack b was back in its ISR after 4.0 s."),
+        (1, {"back_after_s": None}, [], {}, "unknown", "and rack b was not observed in its ISR again."),
         (1, {}, [AGAIN], {"healed_s": None}, "unknown", "which was not proved."),
-        (1, {"back_after_s": 8.5}, [AGAIN | {"at_s": 34.5}], {}, "unknown", "was not enough again long before"),
+        (1, {"back_after_s": 8.5}, [AGAIN | {"at_s": 34.5}], {}, "unknown", "was not sufficient long enough"),
         # it left again
-        (1, {}, [AGAIN, AGAIN | {"at_s": 31.0, "isr": [1, 2], "racks": ["a"]}], {}, "unknown", "was not enough again"),
-        (1, {"probe": {"acked_after_heal": 3}}, [AGAIN], {}, "unknown", "but records of the probe."),
+        (
+            1,
+            {},
+            [AGAIN, AGAIN | {"at_s": 31.0, "isr": [1, 2], "racks": ["a"]}],
+            {},
+            "unknown",
+            "was not sufficient long enough",
+        ),
+        (1, {"probe": {"acked_after_heal": 3}}, [AGAIN], {}, "unknown", "except records of the probe."),
     ],
 )
 def test_a_topic_that_does_not_acknowledge_again_is_a_reason(
@@ -296,7 +304,7 @@ def test_a_topic_that_does_not_acknowledge_again_is_a_reason(
     topic = numbers["topics"][at]
     changes = changes | {"probe": topic["probe"] | {"acked_after_heal": 0} | changes.get("probe", {})}
     topic |= {"first_ack_after_heal_s": None, "back_after_s": 4.0, "isr": [*topic["isr"], *isr], **changes}
-    (reason,) = exit_reasons.of_outages(whole)
+    (reason,) = exit_reasons.outage_reasons(whole)
     assert (reason.word, reason.text.startswith("Nothing was acknowledged after the heal")) == (word, True)
     assert text in reason.text
 
@@ -359,7 +367,7 @@ def test_the_command_ends_with_what_the_run_found_and_tells_the_reason_first(
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert ('<li class="failed">' in page) is bool(status)
     shown = " ".join(CliRunner().invoke(bench_app, ["outages", "--help"]).output.split())
-    assert "Exit status: 0 nothing is wrong, 1 records are lost" in shown
+    assert "Exit status: 0 no failure was found; 1 records are lost" in shown
 
 
 def test_a_page_is_not_written_over_the_files_of_a_folder_that_is_none_of_a_run(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ QUIET = 0.02
 
 
 def comparison(logs: Any, arm: str = "B", at: str = "p50", **changes: Any) -> dict[str, Any]:
-    one = inference.effect(logs, RULES, 1)
+    one = inference.estimate_effect(logs, RULES, 1)
     interval = one.interval(0.025)
     row = {
         "arm": arm, "against": "A", "at": at, "is_control": False, "word": "undecided", "reason": "noise",
@@ -41,7 +41,7 @@ def comparison(logs: Any, arm: str = "B", at: str = "p50", **changes: Any) -> di
 
 def control(logs: Any, **changes: Any) -> dict[str, Any]:
     row = comparison(logs, arm="A'", is_control=True)
-    word = inference.alone(inference.effect(logs, RULES, 1), BAND, RULES)
+    word = inference.control_verdict(inference.estimate_effect(logs, RULES, 1), BAND, RULES)
     return row | {"word": word, "reason": "decided" if word != "undecided" else "noise"} | changes
 
 
@@ -65,7 +65,7 @@ def result(
 def test_runs_of_the_same_truth_differ_no_more_often_than_stated() -> None:
     random = np.random.default_rng(1)
     runs = 300
-    said = [result_comparison.beside(result(random), result(random))["said"] for _ in range(runs)]
+    said = [result_comparison.compare_results(result(random), result(random))["said"] for _ in range(runs)]
     assert said.count("differs") / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
     assert said.count("alike") / runs > 0.8
 
@@ -74,18 +74,19 @@ def test_runs_whose_truth_is_at_the_edge_of_the_band_are_alike_no_more_often_tha
     random = np.random.default_rng(8)
     runs, edge = 300, 1 + BAND
     said = [
-        result_comparison.beside(result(random, cells=1), result(random, edge, cells=1))["said"] for _ in range(runs)
+        result_comparison.compare_results(result(random, cells=1), result(random, edge, cells=1))["said"]
+        for _ in range(runs)
     ]
     assert said.count("alike") / runs <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / runs)
 
 
 def test_noise_shows_no_likeness() -> None:
     random = np.random.default_rng(9)
-    noisy = result_comparison.beside(result(random, spread=0.2), result(random, spread=0.2))
+    noisy = result_comparison.compare_results(result(random, spread=0.2), result(random, spread=0.2))
     assert noisy["said"] == "unknown"
     assert {(pair["said"], pair["why"]) for pair in noisy["pairs"]} == {("unknown", "noise")}
     # a difference within the band that is known is none that counts
-    tiny = result_comparison.beside(result(random, spread=0.001), result(random, 1.01, spread=0.001))
+    tiny = result_comparison.compare_results(result(random, spread=0.001), result(random, 1.01, spread=0.001))
     assert tiny["pairs"][0]["factor"]["low"] > 1
     assert tiny["said"] == "alike"
 
@@ -94,8 +95,8 @@ def test_what_few_blocks_have_and_the_trimming_cuts_off_is_no_likeness() -> None
     random = np.random.default_rng(10)
     plain, burst = result(random, cells=1), result(random, cells=1)
     burst["cells"][0]["comparisons"][0]["mean_ratio"] = 1.2
-    assert result_comparison.beside(plain, plain)["said"] == "alike"
-    assert result_comparison.beside(plain, burst)["said"] == "unknown"
+    assert result_comparison.compare_results(plain, plain)["said"] == "alike"
+    assert result_comparison.compare_results(plain, burst)["said"] == "unknown"
 
 
 def test_a_quantile_that_the_plan_does_not_judge_takes_no_part() -> None:
@@ -110,30 +111,30 @@ def test_a_quantile_that_the_plan_does_not_judge_takes_no_part() -> None:
         ]
         return whole
 
-    found = result_comparison.beside(with_p99("not judged", 1.0), with_p99("not judged", 2.0))
+    found = result_comparison.compare_results(with_p99("not judged", 1.0), with_p99("not judged", 2.0))
     assert found["said"] == "alike"
     assert [(pair["at"], pair["said"]) for pair in found["pairs"]] == [("p50", "alike"), ("p99", "not judged")]
     # it makes the others' intervals no wider
-    alone = result_comparison.beside(
+    alone = result_comparison.compare_results(
         result(np.random.default_rng(11), cells=1), result(np.random.default_rng(11), cells=1)
     )
     assert found["pairs"][0]["factor"] == alone["pairs"][0]["factor"]
-    assert result_comparison.beside(with_p99("noise", 1.0), with_p99("noise", 2.0))["said"] == "differs"
-    one = result_comparison.beside(with_p99("noise", 1.0), with_p99("not judged", 1.0))
+    assert result_comparison.compare_results(with_p99("noise", 1.0), with_p99("noise", 2.0))["said"] == "differs"
+    one = result_comparison.compare_results(with_p99("noise", 1.0), with_p99("not judged", 1.0))
     assert (one["said"], one["pairs"][1]["why"]) == ("unknown", "not judged in B")
-    everything = result_comparison.together(["not judged"], whole=True)
+    everything = result_comparison.joint_verdict(["not judged"], whole=True)
     assert everything == "unknown"
 
 
 def test_a_change_beyond_both_noises_is_told_and_measured() -> None:
     random = np.random.default_rng(2)
-    found = result_comparison.beside(result(random), result(random, ratio=1.3))
+    found = result_comparison.compare_results(result(random), result(random, ratio=1.3))
     assert found["said"] == "differs"
     assert {pair["said"] for pair in found["pairs"]} == {"differs"}
     for pair in found["pairs"]:
         assert pair["factor"]["low"] < 1.3 < pair["factor"]["high"]
     # two overlapping intervals may differ all the same, and of two ratios far apart nothing is known, if they are noise
-    noisy = result_comparison.beside(result(random, spread=0.9), result(random, 1.3, spread=0.9))
+    noisy = result_comparison.compare_results(result(random, spread=0.9), result(random, 1.3, spread=0.9))
     assert noisy["said"] == "unknown"
 
 
@@ -148,8 +149,8 @@ def test_where_two_equal_arms_are_not_shown_to_be_equal_nothing_is_said() -> Non
     none = lab(1.0)
     del none["cells"][0]["comparisons"][1]
     undecided: dict[str, Any] = {"word": "undecided", "reason": "noise"}
-    assert result_comparison.beside(lab(1.0), lab(1.3))["said"] == "differs"
-    assert result_comparison.beside(lab(1.0), lab(1.0))["said"] == "alike"
+    assert result_comparison.compare_results(lab(1.0), lab(1.3))["said"] == "differs"
+    assert result_comparison.compare_results(lab(1.0), lab(1.0))["said"] == "alike"
     for a, b in (
         (lab(1.0), lab(1.3, 1.3)),
         (lab(1.0), lab(1.0, 1.3)),
@@ -163,7 +164,7 @@ def test_where_two_equal_arms_are_not_shown_to_be_equal_nothing_is_said() -> Non
         (none, none),
         (lab(1.0), none),
     ):
-        found = result_comparison.beside(a, b)
+        found = result_comparison.compare_results(a, b)
         why = "two equal arms are not shown to be equal"
         assert [(pair["said"], pair["why"]) for pair in found["pairs"]] == [("unknown", why)]
         assert found["said"] == "unknown"
@@ -171,7 +172,7 @@ def test_where_two_equal_arms_are_not_shown_to_be_equal_nothing_is_said() -> Non
 
 def test_of_a_run_that_could_not_tell_its_p99_nothing_is_said_at_p99_not_even_beside_itself() -> None:
     stored = json.loads((paths.REPO / "kip" / "evidence" / "bench" / "results.json").read_text(encoding="utf-8"))
-    found = result_comparison.beside(stored, stored)
+    found = result_comparison.compare_results(stored, stored)
     assert [(pair["at"], pair["said"]) for pair in found["pairs"]] == [("p50", "alike"), ("p99", "unknown")]
     assert found["said"] == "unknown"
 
@@ -198,17 +199,17 @@ def test_refusals_and_missing_numbers_are_no_agreement() -> None:
 
     refusing = with_row(refused=["A"], ratio=None, reason="refused")
     missing = with_row(ratio=None, reason="missing")
-    assert result_comparison.beside(refusing, refusing)["said"] == "alike"
-    one_alone = result_comparison.beside(plain, refusing)
+    assert result_comparison.compare_results(refusing, refusing)["said"] == "alike"
+    one_alone = result_comparison.compare_results(plain, refusing)
     assert one_alone["said"] == "differs"
-    assert one_alone["pairs"][0]["why"] == "nobody refuses in A and A refuses in B"
-    unknown = result_comparison.beside(plain, missing)
+    assert one_alone["pairs"][0]["why"] == "no arm refuses in A and A refuses in B"
+    unknown = result_comparison.compare_results(plain, missing)
     assert (unknown["said"], unknown["pairs"][0]["why"]) == ("unknown", "no ratio in B: missing")
     # there are ratios that stand for nothing
     for reason in ("not acknowledged", "few blocks", "few records"):
-        unfit = result_comparison.beside(plain, with_row(reason=reason))
+        unfit = result_comparison.compare_results(plain, with_row(reason=reason))
         assert (unfit["said"], unfit["pairs"][0]["why"]) == ("unknown", f"no ratio in B: {reason}")
-    late = result_comparison.beside(plain, with_row(reason="pacer"))
+    late = result_comparison.compare_results(plain, with_row(reason="pacer"))
     assert (late["said"], late["pairs"][0]["why"]) == ("unknown", "the pacer is late in B")
 
 
@@ -217,23 +218,23 @@ def test_cells_of_one_result_alone_or_of_another_setting_are_named_and_not_compa
     a, b = result(random, cells=2), result(random, cells=3)
     b["cells"][1]["setting"] = {"link": "far"}
     b["manifest"]["conditions"]["machine"]["cpus"] = 8
-    found = result_comparison.beside(a, b)
+    found = result_comparison.compare_results(a, b)
     assert (found["only_in_a"], found["only_in_b"], found["other_setting"]) == ([], ["c2"], ["c1"])
     assert [pair["cell"] for pair in found["pairs"]] == ["c0"]
     assert found["conditions"] == ["machine.cpus: 2, now 8"]
     # what is in one alone is no agreement, and hides no difference
     assert (found["said"], found["pairs"][0]["said"]) == ("unknown", "alike")
     b["cells"][0]["comparisons"][0] = comparison(random.normal(math.log(1.3), QUIET, 20))
-    assert result_comparison.beside(a, b)["said"] == "differs"
+    assert result_comparison.compare_results(a, b)["said"] == "differs"
     for left, right in ((1, 2), (2, 1)):
-        fewer = result_comparison.beside(result(random, cells=left), result(random, cells=right))
+        fewer = result_comparison.compare_results(result(random, cells=left), result(random, cells=right))
         assert (fewer["said"], {pair["said"] for pair in fewer["pairs"]}) == ("unknown", {"alike"})
     # an arm, too
     more = result(random, cells=1)
     more["cells"][0]["comparisons"].append(comparison(random.normal(0, QUIET, 20), arm="C"))
-    found = result_comparison.beside(result(random, cells=1), more)
+    found = result_comparison.compare_results(result(random, cells=1), more)
     assert (found["said"], found["only_in_a"], found["only_in_b"]) == ("unknown", [], ["c0: C at p50"])
-    found = result_comparison.beside(more, result(random, cells=1))
+    found = result_comparison.compare_results(more, result(random, cells=1))
     assert (found["said"], found["only_in_a"], found["only_in_b"]) == ("unknown", ["c0: C at p50"], [])
 
 
@@ -263,12 +264,12 @@ def test_what_cannot_be_compared_is_told_in_a_line(tmp_path: Path) -> None:
     random = np.random.default_rng(6)
     a = write(tmp_path / "a.json", result(random))
     old = write(tmp_path / "old.json", result(random) | {"schema": SCHEMA_VERSION - 1})
-    with pytest.raises(RackgateError, match=r"old\.json: a result of an old schema"):
+    with pytest.raises(RackgateError, match=r"old\.json: has an earlier schema"):
         RUNNER.invoke(bench_app, ["compare", a, old], catch_exceptions=False)
     other = result(random)
     for cell in other["cells"]:
         cell["cell"] = f"other-{cell['cell']}"
-    with pytest.raises(RackgateError, match="no cell with the same name and setting is in both"):
+    with pytest.raises(RackgateError, match="they have no cell with the same name and setting"):
         RUNNER.invoke(bench_app, ["compare", a, write(tmp_path / "b.json", other)], catch_exceptions=False)
     shown = RUNNER.invoke(bench_app, ["compare", "--help"])
     assert "rackgate bench compare out/bench" in " ".join(shown.stdout.split())

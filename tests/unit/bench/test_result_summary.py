@@ -22,7 +22,7 @@ def result() -> dict[str, Any]:
 
 
 def test_each_word_is_counted_with_its_cells(result: dict[str, Any]) -> None:
-    assert verdict_counts.of(result) == [
+    assert verdict_counts.count_verdicts(result) == [
         {
             "subject": "M=2, R=2 against M=3, p50",
             "word": "slower in 1 cell, no latency in 1",
@@ -46,7 +46,7 @@ def test_each_word_is_counted_with_its_cells(result: dict[str, Any]) -> None:
 def test_words_that_differ_are_mixed_and_undecided_ones_say_why(result: dict[str, Any]) -> None:
     for row in result["cells"][1]["comparisons"]:
         row["reason"], row["word"] = "noise", "undecided"
-    first, second = verdict_counts.of(result)
+    first, second = verdict_counts.count_verdicts(result)
     assert first["word"] == "slower in 1 cell, undecided in 1"
     assert first["text"] == "Slower: healthy. Undecided: isr-2-in-2 (noise)."
     assert first["mark"] == "slower", "a difference is marked wherever it is"
@@ -55,7 +55,7 @@ def test_words_that_differ_are_mixed_and_undecided_ones_say_why(result: dict[str
 
 def test_the_words_of_a_single_cell_need_no_count(result: dict[str, Any]) -> None:
     one = {**result, "cells": result["cells"][:1]}
-    assert verdict_counts.of(one) == []
+    assert verdict_counts.count_verdicts(one) == []
     assert verdict_counts.lines(one) == verdicts.lines(result["verdicts"])
 
 
@@ -76,7 +76,7 @@ def test_what_a_cell_has_stands_about_its_name_whatever_arms_other_cells_have(re
     first = [row for row in result["cells"][0]["comparisons"] if row["at"] == "p50"]
     result["cells"][0]["comparisons"] = first[::-1]
     result["cells"][1]["comparisons"] = [row for row in first if row["arm"] == "B"]
-    bars: Any = figures.overview(result, figures.Look(figures.MARKED)).axes[0].containers
+    bars: Any = figures.overview(result, figures.FigureStyle(figures.MARKED)).axes[0].containers
     drawn = [(str(bar.get_label())[:1], float(bar.lines[0].get_ydata()[0])) for bar in bars]
     # three of the first cell, the control first in whatever order they are told, and the one of the second
     assert sorted(y for _, y in drawn) == pytest.approx([-0.22, 0, 0.22, 1])
@@ -87,11 +87,11 @@ def test_what_a_cell_has_stands_about_its_name_whatever_arms_other_cells_have(re
 @pytest.mark.parametrize(
     ("arms", "said"),
     [
-        ([], "nobody refuses"),
+        ([], "no arm refuses"),
         (["A"], "A refuses"),
         (["A", "B"], "A and B refuse"),
         (["A", "A'", "B"], "A, A' and B refuse"),
     ],
 )
 def test_who_refuses_is_told_in_words(arms: list[str], said: str) -> None:
-    assert cell_table.who_refuse(arms) == said
+    assert cell_table.refusing_arms(arms) == said

@@ -38,7 +38,7 @@ def result(sound: dict[str, Any]) -> dict[str, Any]:
 
 def judged(result: dict[str, Any]) -> tuple[int, list[str]]:
     """The exit status, and the lines that a terminal gets for it."""
-    found = exit_reasons.conclude(exit_reasons.of_run(result), [])
+    found = exit_reasons.conclude(exit_reasons.run_reasons(result), [])
     return found["exit_status"], verdicts.lines(found["verdicts"])
 
 
@@ -54,7 +54,7 @@ def test_a_record_that_is_not_where_it_should_be_is_a_failure(result: dict[str, 
     result["end_to_end"]["kinds"][kind] = {"count": 2, "examples": ["t: r/l/A/7", "t: r/l/A/8"]}
     status, (line,) = judged(result)
     assert status == 1
-    told = f"FAILED. 2 {record_check.KIND_WORDS[kind]} of 9,000 acknowledged records, such as t: r/l/A/7."
+    told = f"FAILED. 2 {record_check.KIND_LABELS[kind]} of 9,000 acknowledged records, such as t: r/l/A/7."
     assert line.startswith(f"records read back: {told}")
     assert ("librdkafka 4953" in line) is (kind == "duplicated")
 
@@ -77,7 +77,7 @@ def test_what_could_not_be_read_back_is_unknown_and_does_not_hide_a_failure(resu
         1,
         ["records read back: FAILED", "records read back: UNKNOWN"],
     )
-    assert verdicts.end_to_end(numbers)[0]["word"] == "broken"
+    assert verdicts.record_verdicts(numbers)[0]["word"] == "broken"
 
 
 GATE = {"A": "NotEnoughReplicasException", "A'": "NotEnoughReplicasException"}
@@ -102,7 +102,7 @@ def test_an_arm_that_refuses_or_goes_on_otherwise_than_expected_is_a_failure(
     labels = {arm["arm"]: arm["label"] for arm in one["arms"]}
     went_on = "refused" not in changes or not changes["refused"]
     went_on &= cell == 1
-    did = "Went on, and was to be refused" if went_on else "Was refused, and was to go on"
+    did = "Accepted records, but should refuse them" if went_on else "Refused records, but should accept them"
     assert judged(result) == (
         1,
         [
@@ -121,7 +121,7 @@ def test_a_cell_of_which_nobody_asked_or_nothing_was_acknowledged_is_unknown(res
     del healthy["arms"][2]["error"]
     assert judged(result) == (2, ["cell healthy: M=2, R=2: UNKNOWN. Nothing was acknowledged: _MSG_TIMED_OUT."])
     healthy["refusals"] = []
-    assert judged(result) == (2, ["cell healthy: UNKNOWN. Nobody asked which arms refuse."])
+    assert judged(result) == (2, ["cell healthy: UNKNOWN. The arms were not probed for refusals."])
     # as results were before there was a row for each lab
     healthy["seen"] |= {"refused": {"B": "x"}, "expected_to_refuse": []}
     assert judged(result)[0] == 1
@@ -134,7 +134,7 @@ def test_an_arm_that_was_refused_its_whole_load_is_judged_whatever_the_probes_go
     result["cells"][0]["arms"][2] = unacknowledged("healthy", "B", error)
     status, (line,) = judged(result)
     assert status == 1
-    assert line.startswith("cell healthy: M=2, R=2: FAILED. Was refused, and was to go on: its ISR was ")
+    assert line.startswith("cell healthy: M=2, R=2: FAILED. Refused records, but should accept them: its ISR was ")
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_an_arm_that_was_refused_its_whole_load_is_judged_whatever_the_probes_go
          "Acknowledged 740 records while its ISR was in 1 of 2 racks."),
         ("D", {"settled_done": 1}, 1, "Acknowledged 1 record while its ISR was in 1 of 2 racks."),
         ("B", {"behaviour": "was refused"}, 1,
-         "Was refused, and was to go on: its ISR was 3 brokers in racks a, c; M=2, R=2."),
-        ("E", {"behaviour": "unknown"}, 2, "What it did is not known: in the settled outage 740 of 740"),
+         "Refused records, but should accept them: its ISR was 3 brokers in racks a, c; M=2, R=2."),
+        ("E", {"behaviour": "unknown"}, 2, "Its behaviour is unknown: in the settled outage 740 of 740"),
     ],
 )  # fmt: skip
 def test_what_a_topic_did_while_a_rack_was_away_is_judged_by_its_isr(
@@ -155,7 +155,7 @@ def test_what_a_topic_did_while_a_rack_was_away_is_judged_by_its_isr(
     topic |= changes
     found, (line,) = judged(result)
     assert found == status
-    assert line.startswith(f"rack b away: {topic['label']} ({topic['topic']}): ")
+    assert line.startswith(f"rack b unavailable: {topic['label']} ({topic['topic']}): ")
     assert told in line
 
 
@@ -171,10 +171,10 @@ def test_what_is_acknowledged_when_the_isr_shrinks_is_a_failure_though_the_settl
         changed = topics[arm]["probe"] if where == "probe" else topics[arm]
         changed["acked_without_rack"] = 60
     found = judged(whole)
-    told = "Acknowledged 60 records without rack b, when it was gone and before it came back, and every ISR without it"
+    told = "Acknowledged 60 records without rack b while it was unavailable, and every ISR without it"
     assert found == (
         1,
-        [f"rack b away: {topics['D']['label']} (rf3-m2r2): FAILED. {told} was in 1 of 2 racks at most."],
+        [f"rack b unavailable: {topics['D']['label']} (rf3-m2r2): FAILED. {told} was in at most 1 of 2 racks."],
     )
     # an ISR that had enough may have taken them
     enough = {"at_s": 30.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
@@ -189,16 +189,19 @@ def test_a_topic_that_was_refused_must_acknowledge_again_when_the_rack_is_back(r
         topic |= {"first_ack_after_heal_s": None, "acked_only_after_heal": 0}
         topic["probe"]["acked_after_heal"] = 0
         status, (line,) = judged(whole)
-        told = "FAILED. Nothing was acknowledged after the heal, though rack b was back in its ISR after"
+        told = "FAILED. Nothing was acknowledged after the heal, although rack b was back in its ISR after"
         assert (status, f"(rf3-m2r2): {told}" in line) == (1, True)
-        assert "; no ack after the heal began" in verdicts.outage(whole["outage"])[2]["text"]
+        assert "; no ack after the heal began" in verdicts.outage_verdicts(whole["outage"])[2]["text"]
         topic["back_after_s"] = None
         assert judged(whole)[0] == 2
 
 
 def test_an_outage_that_was_not_proved_is_unknown(result: dict[str, Any]) -> None:
     result["outage"]["proved"] = False
-    assert judged(result) == (2, ["rack b away: UNKNOWN. The fault was not proved to have taken hold and lasted."])
+    assert judged(result) == (
+        2,
+        ["rack b unavailable: UNKNOWN. The fault was not proved to have taken effect and lasted."],
+    )
 
 
 def broken(result: dict[str, Any]) -> dict[str, Any]:
@@ -300,9 +303,9 @@ def test_a_run_inside_a_lab_has_its_folder_locked_until_it_ends(
 @pytest.mark.parametrize("status", [0, 1, 2])
 def test_who_writes_the_result_of_a_run_ends_with_its_status(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     told: list[Any] = []
-    monkeypatch.setattr(lab_run, "_asked", lambda: SimpleNamespace(out=Path("out"), as_json=False))
+    monkeypatch.setattr(lab_run, "_arguments", lambda: SimpleNamespace(out=Path("out"), as_json=False))
     monkeypatch.setattr(lab_run, "execute", lambda *_: {"exit_status": status})
-    monkeypatch.setattr(lab_run, "last_lines", lambda *words: told.append(words))
+    monkeypatch.setattr(lab_run, "print_summary", lambda *words: told.append(words))
     with pytest.raises(SystemExit) as ended:
         lab_run.main()
     assert ended.value.code == status
@@ -317,7 +320,7 @@ def test_the_status_of_the_last_lab_is_that_of_the_command_and_its_blocks_stay(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int
 ) -> None:
     plan = scenarios.load("quick")
-    kept, _ = run_store.begin(
+    kept, _ = run_store.begin_run(
         tmp_path, plan, started=datetime(2026, 1, 2, tzinfo=UTC), build="b", given={}, fresh=False
     )
 
@@ -347,7 +350,7 @@ def test_the_status_of_the_last_lab_is_that_of_the_command_and_its_blocks_stay(
 
 def test_help_tells_the_statuses() -> None:
     shown = " ".join(CliRunner().invoke(bench_app, ["run", "--help"]).output.split())
-    assert "Exit status: 0 nothing is wrong, 1 records are lost, doubled or invented" in shown
+    assert "Exit status: 0 no failure was found; 1 records are lost, duplicated or invented" in shown
 
 
 @pytest.mark.parametrize(
@@ -355,5 +358,5 @@ def test_help_tells_the_statuses() -> None:
     [(1.0046, "1.005"), (0.98722, "0.987"), (1.0, "1.000"), (2.5, "2.5"), (0.0312, "0.0312"), (12.34, "12.3")],
 )
 def test_a_ratio_near_1_is_not_told_as_1(value: float, text: str) -> None:
-    assert verdicts.ratio(value) == text
-    assert verdicts.spread({"point": value, "low": value, "high": value}) == f"{text} ({text} to {text})"
+    assert verdicts.ratio_text(value) == text
+    assert verdicts.interval_text({"point": value, "low": value, "high": value}) == f"{text} ({text} to {text})"

@@ -35,7 +35,7 @@ def fails(error: BaseException) -> Any:
 
 
 def in_a_run(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    monkeypatch.setattr(lab_run, "_asked", lambda: argparse.Namespace(out=Path("out"), as_json=False))
+    monkeypatch.setattr(lab_run, "_arguments", lambda: argparse.Namespace(out=Path("out"), as_json=False))
     monkeypatch.setattr(lab_run, "execute", fails(error))
     lab_run.main()
 

@@ -132,7 +132,7 @@ def _nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("bench.report.run_page.render", started)
     monkeypatch.setattr("pyhooks.report.browser.open_browser", started)
     monkeypatch.setattr(bench_speed, "spark_session", _no_spark)
-    monkeypatch.setattr(bench_speed, "observations", started)
+    monkeypatch.setattr(bench_speed, "synthetic_observations", started)
     monkeypatch.setattr(alloy, "fetch", lambda: Path("alloy.jar"))
     monkeypatch.setattr(alloy, "execute", started)
     monkeypatch.setattr(system_cli, "_check", lambda _: None)

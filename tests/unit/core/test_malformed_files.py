@@ -22,7 +22,7 @@ from bench.outages import outage_page
 from bench.plan import outage_plan, scenarios
 from bench.report import figures, run_page
 from bench.run import topic_cleanup
-from bench.run.run_store import Store
+from bench.run.run_store import RunStore
 from bench_results import made_up
 from ducktape_tests import matrix, plan, results
 from outage_benchmark_results import result
@@ -147,7 +147,7 @@ def alloy_pin(path: Path) -> None:
 
 
 def stored(name: str) -> Callable[[Path], Any]:
-    return lambda path: getattr(Store(path.parent), name)
+    return lambda path: getattr(RunStore(path.parent), name)
 
 
 @cache

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from bench.outages import outage_results
-from bench.outages.destruction import row
+from bench.outages.destruction import arm_row
 from bench.plan import outage_plan
-from bench.plan.scenario import Arm
+from bench.plan.scenario import BenchArm
 from ducktape_tests import plan
 from pyhooks.core import paths
 from pyhooks.evidence import artifacts, rules, runs
@@ -135,9 +135,9 @@ def test_the_claims_of_a_destroyed_rack_depend_on_the_benchmark(
     assert (found["destroyed-rack-in-the-benchmark"], found["destroyed-and-killed-rack-in-the-benchmark"]) == states
 
 
-def _destroyed(arm: Arm, lost: int | None) -> dict[str, Any]:
+def _destroyed(arm: BenchArm, lost: int | None) -> dict[str, Any]:
     counted = None if lost is None else {"acked": 9, "read": 9 - lost, "lost": lost}
-    return row(arm, counted, (1, False), ("a",), "a", proved=True)
+    return arm_row(arm, counted, (1, False), ("a",), "a", proved=True)
 
 
 def outage_states(
@@ -145,10 +145,10 @@ def outage_states(
 ) -> list[dict[str, Any]]:
     """The states of ``rackgate bench outages``, with what arm B did; A stops in each, and C goes on."""
     whole = outage_plan.load("full")
-    states = outage_results.states(whole, whole.labs[0], [])
+    states = outage_results.state_figures(whole, whole.labs[0], [])
 
     def each(value: float | None) -> dict[str, Any] | None:
-        return None if value is None else outage_results.spread([value] * 3, confidence=0.95)
+        return None if value is None else outage_results.mean_over_outages([value] * 3, confidence=0.95)
 
     for state in states:
         a, b, c = state["arms"]

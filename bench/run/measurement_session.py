@@ -1,0 +1,170 @@
+"""State that the loads of one lab share, and the loads, probes and checks that use it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.analysis import record_check
+from bench.load import schedule
+from bench.load.arm_topics import BenchTopics
+from bench.load.load_jobs import LateError, repeat_while_late, running_load
+from bench.load.spark_load import SparkLoad
+from bench.machine import UsageSampler
+from bench.plan.scenario import BenchCell, Scenario
+from bench.progress import RunSteps
+from bench.run import refusal_probe
+from bench.run.cluster_under_test import ClusterUnderTest
+from bench.run.run_store import RunStore
+from pyhooks.history.event_log import History
+from pyhooks.workload.pacing import NS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Seconds from the request of a load to its first record; a late load doubles them, each other load reduces them again.
+LEAD_S = 1.0
+EASE = 0.9
+# For loads with a fault in the middle, which take long to repeat.
+SURE_LEAD_S = 6.0
+
+
+@dataclass
+class MeasurementSession:
+    """State that the loads of one lab share.
+
+    Attributes:
+        target: cluster under test.
+        scenario: plan of the run.
+        store: stored results of the run.
+        number: number of the session.
+        spark: the Spark session.
+        topics: topics of the benchmark on the cluster.
+        history: history of the lab.
+        steps: progress on the terminal.
+        sampler: resource usage of the machine.
+        warm: whether this lab has had its long warm-up.
+        lead_s: seconds from the request of a load to its first record.
+        round_trips: round-trip times between places: ``idle`` and ``under load``.
+        notes: errors that did not end the run.
+        prefix: prefix of its topics' names.
+        ahead_ns: clock differences of the load hosts, see ``bench.load.clock_offsets.host_offsets``.
+        carried: whether executors do not share this host's file system, so that observations are sent to and from it.
+    """
+
+    target: ClusterUnderTest
+    scenario: Scenario
+    store: RunStore
+    number: int
+    spark: SparkSession
+    topics: BenchTopics
+    history: History
+    steps: RunSteps
+    sampler: UsageSampler
+    warm: bool = False
+    lead_s: float = LEAD_S
+    round_trips: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    prefix: str = ""
+    ahead_ns: Mapping[str, int] = field(default_factory=dict)
+    carried: bool = False
+
+    def refusals(self, bootstrap: str, topics: Sequence[str]) -> dict[str, str]:
+        """Probe topics; see ``bench.run.refusal_probe.refusals``."""
+        return refusal_probe.refusals(bootstrap, topics, self.target.security.java)
+
+    def check_records(self, paths: Sequence[Path], topics: list[str]) -> dict[str, Any]:
+        """Compare stored observations with the contents of the topics; see ``bench.analysis.record_check``."""
+        log = record_check.read_back(self.spark, self.target.bootstrap, topics, self.target.security.spark)
+        return record_check.check_records(self.observed(paths), log, self.store.run_id)
+
+    def observed(self, paths: Sequence[Path]) -> DataFrame:
+        """Return stored observations as a Spark data frame."""
+        if not self.carried:
+            return self.spark.read.parquet(*[str(path) for path in paths])
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        return self.spark.createDataFrame(
+            pa.concat_tables([parquet.read_table(path, page_checksum_verification=True) for path in paths])
+        )
+
+    def load(
+        self,
+        name: str,
+        slots: tuple[schedule.Slot, ...],
+        start_ns: int,
+        *,
+        cell: BenchCell | None = None,
+        bootstrap: str = "",
+    ) -> SparkLoad:
+        """Return a load as its tasks receive it.
+
+        Args:
+            name: name of the load; the session's number is appended.
+            slots: the schedule.
+            start_ns: start of the schedule on the monotonic clock.
+            cell: cell with the setting; without one librdkafka sends records of the first cell's size.
+            bootstrap: broker addresses, if not those of all brokers.
+        """
+        setting = (cell or self.scenario.cells[0]).setting
+        client = setting.client if cell else "confluent"
+        security = self.target.security
+        secure: Mapping[str, str] = security.java if client == "java" else security.librdkafka
+        config = self.scenario.java if client == "java" else self.scenario.client
+        return SparkLoad(
+            run_id=self.store.run_id,
+            name=f"{name}.{self.number}",
+            cell=cell.id if cell else None,
+            state=cell.state if cell else "outage",
+            bootstrap=bootstrap or self.target.bootstrap,
+            client=client,
+            config={**config, **secure, "linger.ms": setting.linger_ms if cell else 0},
+            record_bytes=setting.record_bytes,
+            seed=self.scenario.seed,
+            flush_s=self.scenario.flush_s,
+            tasks=self.scenario.tasks,
+            start_ns=start_ns,
+            slots=slots,
+            ahead_ns=self.ahead_ns,
+        )
+
+    def running(self, load: SparkLoad, path: Path) -> AbstractContextManager[Future[None]]:
+        """Drive a load while the block runs; see ``running_load``."""
+        return running_load(self.spark, self.history, load, path, carried=self.carried)
+
+    def drive(
+        self, name: str, slots: tuple[schedule.Slot, ...], *, cell: BenchCell, bootstrap: str = ""
+    ) -> tuple[SparkLoad, Path]:
+        """Drive a load to its end and return it with its observations; repeat a late load with more lead time.
+
+        Raises:
+            RackgateError: the load failed, or was late with the highest lead time.
+        """
+        usual_s = self.lead_s
+
+        def attempt(lead_s: float) -> tuple[SparkLoad, Path]:
+            self.lead_s = lead_s
+            start_ns = time.monotonic_ns() + round(lead_s * NS)
+            # The unique name separates these records from those of an abandoned attempt.
+            load = self.load(f"{name}-{start_ns // 1_000_000}", slots, start_ns, cell=cell, bootstrap=bootstrap)
+            path = self.store.unfinished(load.name)
+            try:
+                with self.running(load, path):
+                    pass
+            except LateError:
+                shutil.rmtree(path, ignore_errors=True)
+                raise
+            return load, path
+
+        driven = repeat_while_late(usual_s, attempt)
+        if self.lead_s == usual_s:
+            # Causes of a late load, such as the start of a JVM, are temporary.
+            self.lead_s = max(LEAD_S, usual_s * EASE)
+        return driven
