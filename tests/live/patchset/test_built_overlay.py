@@ -89,5 +89,5 @@ def test_the_facts_of_the_series() -> None:
     assert [row["part"] for row in parts if not row["opt_in"]] == list(series.PARTS)
     assert total["patches"] == len(patches) == sum(row["patches"] for row in parts)
     assert total["main_added"] == sum(row["main_added"] for row in parts) > 0
-    with pytest.raises(RackgateError, match="not of the present series"):
+    with pytest.raises(RackgateError, match="does not match the current series"):
         series_facts.facts(Distribution.load(), patches[:-1])
