@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Fault
+from pyhooks.checkers.cluster_view import RecordedFault
 from pyhooks.checkers.record_view import Attempt, Records
 from pyhooks.checkers.visibility import sights
 from pyhooks.core.errors import RackgateError
@@ -89,7 +89,7 @@ def backlog(events: Sequence[Event], topic: str) -> Backlog:
     return Backlog(len(accepted), top, shown[0])
 
 
-def only_fault(events: Sequence[Event]) -> Fault:
+def only_fault(events: Sequence[Event]) -> RecordedFault:
     """Return the only fault of a history; raise ``RackgateError`` unless there is exactly one, which is healed."""
     found = cluster_view.faults(events)
     if len(found) != 1 or found[0].heal_ns is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bench.load.spark_load import outcome_counts
 from bench.plan.scenario import BenchArm, OutagePlan
-from pyhooks.checkers.cluster_view import Look, looks
+from pyhooks.checkers.cluster_view import PartitionObservation, observations
 from pyhooks.checkers.record_view import Attempt, attempt_of
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import FaultDetails, ProduceDetails
@@ -79,23 +79,25 @@ def outage_times(events: Iterable[Event], rack: str) -> OutageTimes:
     return OutageTimes(at.get("inject"), at.get("heal"), at.get("healed"), at.get("proved"), proved)
 
 
-def isr_observations(events: Iterable[Event], topic: str) -> Sequence[Look]:
+def isr_observations(events: Iterable[Event], topic: str) -> Sequence[PartitionObservation]:
     """Return all observations of the only partition of ``topic``, in the order of time."""
-    return looks(events).get((topic, 0), [])
+    return observations(events).get((topic, 0), [])
 
 
-def settled_outage(topic: str, looks: Sequence[Look], fault: OutageTimes, plan: OutagePlan) -> SettledOutage | None:
+def settled_outage(
+    topic: str, observations: Sequence[PartitionObservation], fault: OutageTimes, plan: OutagePlan
+) -> SettledOutage | None:
     """Return the settled outage of a topic; None if the rack was not observed to leave its ISR in time."""
     if fault.inject_ns is None or fault.heal_ns is None:
         return None
-    for look in looks:
+    for look in observations:
         if fault.inject_ns < look.at_ns < fault.heal_ns and plan.rack not in look.isr_racks:
             start_ns = look.at_ns + round(plan.settle_s * NS)
             return SettledOutage(topic, look.at_ns, start_ns, fault.heal_ns) if start_ns < fault.heal_ns else None
     return None
 
 
-def in_isr_until(looks: Sequence[Look], fault: OutageTimes, rack: str) -> int | None:
+def in_isr_until(observations: Sequence[PartitionObservation], fault: OutageTimes, rack: str) -> int | None:
     """Return the time until which the rack was at least in the ISR, under the fault.
 
     It is the request time of the last observation with the rack before the first one without it. None if the rack was
@@ -104,7 +106,7 @@ def in_isr_until(looks: Sequence[Look], fault: OutageTimes, rack: str) -> int | 
     if fault.inject_ns is None or fault.heal_ns is None:
         return None
     until_ns = None
-    for look in looks:
+    for look in observations:
         if look.at_ns >= fault.heal_ns:
             break
         if rack in look.isr_racks:
@@ -258,20 +260,20 @@ def _topic(
     arm: BenchArm,
     fault: OutageTimes,
     window: SettledOutage | None,
-    looks: Sequence[Look],
+    observations: Sequence[PartitionObservation],
     plan: OutagePlan,
     start_ns: int,
 ) -> dict[str, Any]:
     def seconds(at_ns: int | None, since_ns: int | None = start_ns) -> float | None:
         return None if at_ns is None or since_ns is None else (at_ns - since_ns) / NS
 
-    settled = [look for look in looks if window and window.from_ns <= look.at_ns < window.to_ns]
+    settled = [look for look in observations if window and window.from_ns <= look.at_ns < window.to_ns]
     heal_ns = fault.heal_ns
-    back_ns = next((x.at_ns for x in looks if heal_ns and x.at_ns > heal_ns and plan.rack in x.isr_racks), None)
+    back_ns = next((x.at_ns for x in observations if heal_ns and x.at_ns > heal_ns and plan.rack in x.isr_racks), None)
     changes = [
         look
-        for number, look in enumerate(looks)
-        if number == 0 or (look.leader, look.isr) != (looks[number - 1].leader, looks[number - 1].isr)
+        for number, look in enumerate(observations)
+        if number == 0 or (look.leader, look.isr) != (observations[number - 1].leader, observations[number - 1].isr)
     ]
     return {
         "arm": arm.id,
@@ -286,7 +288,7 @@ def _topic(
             {"at_s": seconds(x.at_ns), "leader": x.leader, "isr": list(x.isr), "racks": list(x.isr_racks)}
             for x in changes
         ],
-        "looked_until_s": seconds(looks[-1].at_ns) if looks else None,
+        "looked_until_s": seconds(observations[-1].at_ns) if observations else None,
     }
 
 

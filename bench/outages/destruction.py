@@ -15,7 +15,7 @@ from bench.load.load_jobs import LateError, running_load, wait_until_due
 from bench.outages.outage_context import OutageContext
 from bench.plan.outage_plan import DestructionPlan, FaultKind
 from bench.plan.scenario import BenchArm
-from pyhooks.checkers.cluster_view import Look, looks
+from pyhooks.checkers.cluster_view import PartitionObservation, observations
 from pyhooks.core.errors import RackgateError
 from pyhooks.faults import registry
 from pyhooks.faults.injection import FaultTarget
@@ -73,7 +73,7 @@ def _measure(context: OutageContext, plan: DestructionPlan, way: FaultKind, name
         notes.append(f"{name}: {error}")
         proved = False
     events = list(history.events())
-    seen = {arm.topic: looks(events).get((arm.topic, 0), []) for arm in arms}
+    seen = {arm.topic: observations(events).get((arm.topic, 0), []) for arm in arms}
     elected = _elected(context, arms)
     readable = [arm.topic for arm in arms if elected[arm.topic] is not None]
     path = context.folder / name
@@ -165,7 +165,7 @@ def _wiped_ns(events: Sequence[Event]) -> int | None:
     return next((event.mono_ns for event, one in steps if event.op == "wipe-rack" and one.step == "inject"), None)
 
 
-def _last_isr_racks(seen: Sequence[Look], wiped_ns: int | None) -> tuple[str, ...] | None:
+def _last_isr_racks(seen: Sequence[PartitionObservation], wiped_ns: int | None) -> tuple[str, ...] | None:
     """Return the racks of the ISR in the last observation before the rack was destroyed; None without one."""
     before = [look for look in seen if wiped_ns is not None and look.at_ns <= wiped_ns]
     return before[-1].isr_racks if before else None

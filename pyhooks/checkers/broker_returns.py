@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Look, Settings
+from pyhooks.checkers.cluster_view import PartitionObservation, RequirementTimeline
 from pyhooks.checkers.record_view import Attempt
 from pyhooks.checkers.server_log_view import LogLine
 from pyhooks.checkers.settling_times import LAG_NS
@@ -40,7 +40,11 @@ def returns(lines: Iterable[LogLine]) -> list[Return]:
 
 
 def put_out(
-    topic: str, seen: Sequence[Look], attempts: Sequence[Attempt], returned: Sequence[Return], settings: Settings
+    topic: str,
+    seen: Sequence[PartitionObservation],
+    attempts: Sequence[Attempt],
+    returned: Sequence[Return],
+    settings: RequirementTimeline,
 ) -> list[Attempt]:
     """Return the attempts that were rejected because brokers were removed from the ISR when they came back.
 
@@ -68,12 +72,12 @@ def put_out(
 
 
 def _outs(
-    topic: str, seen: Sequence[Look], returned: Sequence[Return], settings: Settings
+    topic: str, seen: Sequence[PartitionObservation], returned: Sequence[Return], settings: RequirementTimeline
 ) -> Iterator[tuple[int, int]]:
     """Yield intervals in which an ISR may have been insufficient due to returning brokers; none if not observed."""
     for one in returned:
         before = cluster_view.at(seen, one.at_ns)
-        after = next((look for look in seen if look.since_ns > one.at_ns), None)
+        after = next((observation for observation in seen if observation.since_ns > one.at_ns), None)
         if before is None or after is None or one.broker not in before.isr:
             continue
         gone = {two.broker for two in returned if before.at_ns <= two.at_ns < after.since_ns}

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Fault, Look, Settings
+from pyhooks.checkers.cluster_view import PartitionObservation, RecordedFault, RequirementTimeline
 from pyhooks.checkers.record_view import Attempt, Place, Records
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
@@ -37,21 +37,23 @@ def known(error: str) -> bool:
 class _Seen:
     """State of the cluster, besides the records."""
 
-    looks: Mapping[Place, Sequence[Look]]
-    settings: Settings
-    faults: Sequence[Fault]
+    observations: Mapping[Place, Sequence[PartitionObservation]]
+    settings: RequirementTimeline
+    faults: Sequence[RecordedFault]
 
     def waited(self, attempt: Attempt) -> bool:
         """Return whether its partition was seen unable to acknowledge, in a fault, while the record was in flight."""
         if attempt.partition is None:
             return False
-        for look in self.looks.get((attempt.topic, attempt.partition), ()):
+        for observation in self.observations.get((attempt.topic, attempt.partition), ()):
             # The state is from some moment before the response, so the whole observation must be within the attempt.
-            if not attempt.sent_ns <= look.since_ns <= look.at_ns <= attempt.done_ns:
+            if not attempt.sent_ns <= observation.since_ns <= observation.at_ns <= attempt.done_ns:
                 continue
-            possible = self.settings.possible(attempt.topic, look.since_ns, look.at_ns)
-            faulty = any(one.inject_ns <= look.since_ns and look.at_ns <= (one.heal_ns or 0) for one in self.faults)
-            if faulty and possible and not any(one.met_by(look) for one in possible):
+            possible = self.settings.possible(attempt.topic, observation.since_ns, observation.at_ns)
+            faulty = any(
+                one.inject_ns <= observation.since_ns and observation.at_ns <= (one.heal_ns or 0) for one in self.faults
+            )
+            if faulty and possible and not any(one.met_by(observation) for one in possible):
                 return True
         return False
 
@@ -69,7 +71,7 @@ def check_rides(events: Sequence[Event]) -> Verdict:
     """
     records = Records(events)
     faults = cluster_view.faults(events)
-    seen = _Seen(cluster_view.looks(events), Settings(events), faults)
+    seen = _Seen(cluster_view.observations(events), RequirementTimeline(events), faults)
     clients = sorted({name for _, ride in RideDetails.each(events) for name in ride.clients})
     missing = [] if clients else ["nothing tells which clients were to ride an outage out"]
     if not faults:

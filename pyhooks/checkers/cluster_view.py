@@ -21,7 +21,7 @@ INJECT, PROVED, HELD, HEAL, HEALED = "inject", "proved", "held", "heal", "healed
 
 
 @dataclass(frozen=True)
-class Look:
+class PartitionObservation:
     """An observation: state of a partition as the cluster reported it at one moment.
 
     Attributes:
@@ -59,7 +59,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Fault:
+class RecordedFault:
     """One fault. Times are monotonic; None if the history has no such event.
 
     Attributes:
@@ -107,7 +107,7 @@ class Fault:
             self.hits(near, racks) and racks.get(far, "") in self.peers for near, far in ends
         )
 
-    def clouds(self, look: Look) -> bool:
+    def clouds(self, observation: PartitionObservation) -> bool:
         """Return whether an observation made while the fault is in force may be outdated.
 
         It may be if the fault affects the leader or a member of the ISR. A partition between brokers only leaves
@@ -115,17 +115,17 @@ class Fault:
         the ISR.
         """
         if self.brokers_alone:
-            return any(self.parts(look.leader, member, look.racks) for member in look.isr)
-        return any(self.hits(broker, look.racks) for broker in {look.leader, *look.isr})
+            return any(self.parts(observation.leader, member, observation.racks) for member in observation.isr)
+        return any(self.hits(broker, observation.racks) for broker in {observation.leader, *observation.isr})
 
-    def keeps(self, broker: int, look: Look) -> bool:
+    def keeps(self, broker: int, observation: PartitionObservation) -> bool:
         """Return whether the fault keeps a replica out of the ISR, or may do so."""
-        return self.hits(broker, look.racks) or self.parts(look.leader, broker, look.racks)
+        return self.hits(broker, observation.racks) or self.parts(observation.leader, broker, observation.racks)
 
 
-def looks(events: Iterable[Event]) -> dict[Place, list[Look]]:
+def observations(events: Iterable[Event]) -> dict[Place, list[PartitionObservation]]:
     """Return all observations of each partition, in order of time."""
-    found: defaultdict[Place, list[Look]] = defaultdict(list)
+    found: defaultdict[Place, list[PartitionObservation]] = defaultdict(list)
     known: dict[int, str] = {}
     for event, observed in ObservationDetails.each(events):
         # Responses omit unavailable brokers, whose racks do not change meanwhile.
@@ -134,25 +134,27 @@ def looks(events: Iterable[Event]) -> dict[Place, list[Look]]:
             topic, _, number = name.rpartition("-")
             isr = tuple(sorted(state.isr))
             found[topic, int(number)].append(
-                Look(event.mono_ns, state.leader, isr, state.replicas, known, observed.asked_ns)
+                PartitionObservation(event.mono_ns, state.leader, isr, state.replicas, known, observed.asked_ns)
             )
-    return {place: _with_added(sorted(seen, key=lambda look: look.at_ns)) for place, seen in found.items()}
+    return {
+        place: _with_added(sorted(seen, key=lambda observation: observation.at_ns)) for place, seen in found.items()
+    }
 
 
-def _with_added(seen: Iterable[Look]) -> list[Look]:
+def _with_added(seen: Iterable[PartitionObservation]) -> list[PartitionObservation]:
     """Add to observations the replicas that a reassignment adds, which responses do not contain."""
-    found: list[Look] = []
+    found: list[PartitionObservation] = []
     known: frozenset[int] = frozenset()
     adding: frozenset[int] = frozenset()
-    for look in seen:
-        replicas = frozenset(look.replicas)
+    for observation in seen:
+        replicas = frozenset(observation.replicas)
         if known and replicas:
             # Replicas are removed only when a reassignment ends.
             adding = (replicas - known) | (adding if replicas >= known else frozenset())
-        if adding <= set(look.isr):
+        if adding <= set(observation.isr):
             adding = frozenset()
         known = replicas or known
-        found.append(replace(look, adding=adding) if adding else look)
+        found.append(replace(observation, adding=adding) if adding else observation)
     return found
 
 
@@ -161,9 +163,9 @@ def unanswered(events: Iterable[Event]) -> list[int]:
     return [event.mono_ns for event, _ in ObservationFailureDetails.each(events)]
 
 
-def faults(events: Iterable[Event]) -> list[Fault]:
+def faults(events: Iterable[Event]) -> list[RecordedFault]:
     """Return all injected faults, in the order of injection."""
-    found: list[Fault] = []
+    found: list[RecordedFault] = []
     open_at: dict[tuple[str, str | None, int | None], int] = {}
     for event, details in FaultDetails.each(events):
         name = (event.op, event.rack, details.broker)
@@ -172,7 +174,9 @@ def faults(events: Iterable[Event]) -> list[Fault]:
             open_at[name] = len(found)
             brokers, peers = frozenset(details.brokers or ()), details.peers or ()
             alone = bool(peers) and bool(details.brokers_alone)
-            found.append(Fault(*name, event.mono_ns, None, None, brokers=brokers, peers=peers, brokers_alone=alone))
+            found.append(
+                RecordedFault(*name, event.mono_ns, None, None, brokers=brokers, peers=peers, brokers_alone=alone)
+            )
         elif name not in open_at:
             # A step of a fault that is over or was never injected.
             continue
@@ -224,7 +228,7 @@ class Request:
     ended: Word | None = None
 
 
-class Settings:
+class RequirementTimeline:
     """Settings that topics required over time.
 
     Args:
@@ -268,7 +272,7 @@ class Settings:
                 since_ns = request.begun.at_ns
         return since_ns
 
-    def strays(self, topic: str, faults: Sequence[Fault], settle_ns: int) -> list[str]:
+    def strays(self, topic: str, faults: Sequence[RecordedFault], settle_ns: int) -> list[str]:
         """Describe settings that brokers report although they were not requested.
 
         Previous settings are accepted for ``settle_ns`` after the end of a change, and for as long after the heal of a
@@ -424,7 +428,7 @@ def _outdated(words: Sequence[Word], index: int) -> bool:
     return False
 
 
-def at(seen: Sequence[Look], moment_ns: int) -> Look | None:
+def at(seen: Sequence[PartitionObservation], moment_ns: int) -> PartitionObservation | None:
     """Return the last observation at or before a moment; None if there is none."""
-    index = bisect_right(seen, moment_ns, key=lambda look: look.at_ns)
+    index = bisect_right(seen, moment_ns, key=lambda observation: observation.at_ns)
     return seen[index - 1] if index else None

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Settings
-from pyhooks.checkers.progress import Window, windows
+from pyhooks.checkers.cluster_view import RequirementTimeline
+from pyhooks.checkers.progress import SettledWindow, windows
 from pyhooks.checkers.record_view import UNCOMMITTED, Attempt, Place, Records
 from pyhooks.checkers.settling_times import NS, SETTLE_S
 from pyhooks.checkers.verdict import Verdict
@@ -64,7 +64,11 @@ def check_defaults(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
 def _unwritten(events: Sequence[Event], settle_s: float, wrong: list[str], missing: list[str]) -> None:
     """Judge whether attempts that failed while the ISR was insufficient throughout are in no log."""
     records = Records(events)
-    settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
+    settings, faults, observations = (
+        RequirementTimeline(events),
+        cluster_view.faults(events),
+        cluster_view.observations(events),
+    )
     defaults = {produced.key for _, produced in ProduceDetails.each(events) if produced.defaults}
     own: defaultdict[Place, list[Attempt]] = defaultdict(list)
     for attempt in records.attempts:
@@ -72,7 +76,7 @@ def _unwritten(events: Sequence[Event], settle_s: float, wrong: list[str], missi
             own[attempt.topic, attempt.partition].append(attempt)
     asked = 0
     for place, attempts in sorted(own.items()):
-        known = list(windows(place, looks.get(place, ()), settings, faults, round(settle_s * NS)))
+        known = list(windows(place, observations.get(place, ()), settings, faults, round(settle_s * NS)))
         short = [one for one in attempts if any(_whole(one, window, settle_s) for window in known)]
         if not short:
             continue
@@ -89,6 +93,6 @@ def _unwritten(events: Sequence[Event], settle_s: float, wrong: list[str], missi
         missing.append("of no attempt that failed it is known that too few were in sync while it was tried")
 
 
-def _whole(attempt: Attempt, window: Window, settle_s: float) -> bool:
+def _whole(attempt: Attempt, window: SettledWindow, settle_s: float) -> bool:
     """Return whether a window of an insufficient ISR contains an attempt, and any request in flight at its end."""
     return not window.enough and window.judges(attempt) and attempt.done_ns + round(settle_s * NS) <= window.to_ns

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Fault, Look
-from pyhooks.checkers.record_view import Attempt, Place, ProducerRun, Records
+from pyhooks.checkers.cluster_view import PartitionObservation, RecordedFault
+from pyhooks.checkers.record_view import Attempt, Place, RecordedRun, Records
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import CONFLUENT
 from pyhooks.history.record_format import parts_of
@@ -31,12 +31,12 @@ class Doubled:
         self._events, self._records = events, records
 
     @cached_property
-    def _faults(self) -> Sequence[Fault]:
+    def _faults(self) -> Sequence[RecordedFault]:
         return cluster_view.faults(self._events)
 
     @cached_property
-    def _looks(self) -> dict[Place, list[Look]]:
-        return cluster_view.looks(self._events)
+    def _looks(self) -> dict[Place, list[PartitionObservation]]:
+        return cluster_view.observations(self._events)
 
     @cached_property
     def _attempts(self) -> dict[tuple[str, str], Attempt]:
@@ -51,7 +51,7 @@ class Doubled:
         """
         attempt, parts = self._attempts.get((topic, key)), parts_of(key)
         name = attempt.run if attempt else parts[0] if parts else None
-        run: ProducerRun | None = self._records.runs.get((name, topic)) if name else None
+        run: RecordedRun | None = self._records.runs.get((name, topic)) if name else None
         if run is None or not run.idempotent or run.client != CONFLUENT:
             return False
         if attempt is None:
@@ -63,8 +63,10 @@ class Doubled:
             for one in self._faults
         )
         return under or any(
-            attempt.sent_ns <= look.at_ns and look.since_ns <= attempt.done_ns and set(look.isr) != set(look.replicas)
+            attempt.sent_ns <= observation.at_ns
+            and observation.since_ns <= attempt.done_ns
+            and set(observation.isr) != set(observation.replicas)
             for place, seen in self._looks.items()
             if place[0] == topic and attempt.partition in (None, place[1])
-            for look in seen
+            for observation in seen
         )

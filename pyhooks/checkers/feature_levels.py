@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from pyhooks.checkers.cluster_view import Settings
+from pyhooks.checkers.cluster_view import RequirementTimeline
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import LevelDetails, LevelRequest
@@ -36,7 +36,7 @@ def check_levels(events: Sequence[Event]) -> Verdict:
     Args:
         events: a whole history.
     """
-    settings = Settings(events)
+    settings = RequirementTimeline(events)
     levels = sorted(((event.mono_ns, one) for event, one in LevelDetails.each(events)), key=lambda pair: pair[0])
     wrong: list[str] = []
     missing: list[str] = []

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Fault
+from pyhooks.checkers.cluster_view import RecordedFault
 from pyhooks.checkers.expected_gauges import COUNTS, GAUGES, LEADER_GAUGES, REPLICA_GAUGE, Key, Truth
 from pyhooks.checkers.record_view import Records
 from pyhooks.checkers.refusals import KNOWS_RACKS
@@ -214,7 +214,7 @@ def _untrue(truth: Truth, sample: GaugeSample, key: Key, latest: dict[str, float
 
 
 def _silences(
-    truth: Truth, fault: Fault, faults: Sequence[Fault], polled: Mapping[int, Sequence[GaugeSample]]
+    truth: Truth, fault: RecordedFault, faults: Sequence[RecordedFault], polled: Mapping[int, Sequence[GaugeSample]]
 ) -> Iterator[str]:
     """Describe silences of more than ``SILENT_S`` of unfenced brokers under no fault, during one fault."""
     from_ns, to_ns = fault.inject_ns, fault.heal_ns or fault.inject_ns
@@ -228,7 +228,7 @@ def _silences(
             yield f"broker {broker} did not answer for {longest_s:.1f} s of {fault.op} {fault.rack or fault.broker}"
 
 
-def _under(broker: int, from_ns: int, to_ns: int, faults: Sequence[Fault], truth: Truth) -> bool:
+def _under(broker: int, from_ns: int, to_ns: int, faults: Sequence[RecordedFault], truth: Truth) -> bool:
     racks = truth.racks
     return any(
         one.hits(broker, racks) and one.inject_ns < to_ns and (one.healed_ns or to_ns) > from_ns for one in faults

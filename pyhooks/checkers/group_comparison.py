@@ -17,7 +17,7 @@ from pyhooks.checkers import cluster_view
 from pyhooks.checkers.group_latencies import AFTER, BEFORE, DURING, figures
 from pyhooks.checkers.group_view import groups
 from pyhooks.checkers.groups import BOUND_S, TOPIC, partition_of, stretches
-from pyhooks.checkers.progress import Window
+from pyhooks.checkers.progress import SettledWindow
 from pyhooks.checkers.settling_times import SETTLE_S
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
@@ -32,7 +32,7 @@ SLOWER_MS = 500.0
 
 
 @dataclass(frozen=True)
-class Arm:
+class ComparedGroup:
     """Results of one group of a pair.
 
     Attributes:
@@ -94,25 +94,25 @@ def check_alike(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdi
     return Verdict.of("alike", wrong=wrong, missing=missing, notes=notes)
 
 
-def _arms(events: Sequence[Event], settle_s: float) -> dict[str, Arm]:
+def _arms(events: Sequence[Event], settle_s: float) -> dict[str, ComparedGroup]:
     known = stretches(events, settle_s)
     faults = cluster_view.faults(events)
-    found: dict[str, Arm] = {}
+    found: dict[str, ComparedGroup] = {}
     alive = {group.name: min(one.join_ns for one in group.members) for group in groups(events)}
     for told in figures(events):
         name = str(told["group"])
         own = next(one for one in faults if one.proved_ns and one.heal_ns and one.inject_ns > alive[name])
         windows = known.get((TOPIC, partition_of(name, len(known))), []) if known else []
-        found[name] = Arm(name, told, _enough(windows, own.proved_ns or 0, own.heal_ns or 0))
+        found[name] = ComparedGroup(name, told, _enough(windows, own.proved_ns or 0, own.heal_ns or 0))
     return found
 
 
-def _enough(known: Sequence[Window], from_ns: int, to_ns: int) -> bool | None:
+def _enough(known: Sequence[SettledWindow], from_ns: int, to_ns: int) -> bool | None:
     inside = {one.enough for one in known if one.from_ns < to_ns and one.to_ns > from_ns}
     return inside.pop() if len(inside) == 1 else None
 
 
-def _compare(more: Arm, fewer: Arm, wrong: list[str], missing: list[str], notes: list[str]) -> None:
+def _compare(more: ComparedGroup, fewer: ComparedGroup, wrong: list[str], missing: list[str], notes: list[str]) -> None:
     name = f"{more.name} and {fewer.name}"
     for phase in PHASES:
         _commits(f"{name}, {phase}", more, fewer, phase, wrong, missing, notes)
@@ -125,7 +125,13 @@ def _compare(more: Arm, fewer: Arm, wrong: list[str], missing: list[str], notes:
 
 
 def _commits(
-    name: str, more: Arm, fewer: Arm, phase: str, wrong: list[str], missing: list[str], notes: list[str]
+    name: str,
+    more: ComparedGroup,
+    fewer: ComparedGroup,
+    phase: str,
+    wrong: list[str],
+    missing: list[str],
+    notes: list[str],
 ) -> None:
     told = [arm.told["commits"][phase] for arm in (more, fewer)]
     for arm, own in zip((more, fewer), told, strict=True):
@@ -143,7 +149,9 @@ def _commits(
         wrong.append(f"{name}: the median of a commit is {one:g} ms with {more.name}, {two:g} ms with {fewer.name}")
 
 
-def _changes(name: str, more: Arm, fewer: Arm, wrong: list[str], missing: list[str], notes: list[str]) -> None:
+def _changes(
+    name: str, more: ComparedGroup, fewer: ComparedGroup, wrong: list[str], missing: list[str], notes: list[str]
+) -> None:
     own = [[(one["what"], one["when"]) for one in arm.told["changes"]] for arm in (more, fewer)]
     if own[0] != own[1]:
         missing.append(f"{name}: not the same was done to both: {own[0]}, {own[1]}")
@@ -175,7 +183,7 @@ def _changes(name: str, more: Arm, fewer: Arm, wrong: list[str], missing: list[s
         missing.append(f"{name}: nobody joined or left in the outage")
 
 
-def _resumed(name: str, more: Arm, fewer: Arm, wrong: list[str], missing: list[str]) -> None:
+def _resumed(name: str, more: ComparedGroup, fewer: ComparedGroup, wrong: list[str], missing: list[str]) -> None:
     one, two = (list(arm.told["first_commit_after_the_heal_s"]) for arm in (more, fewer))
     if not one or len(one) != len(two):
         missing.append(f"{name}: {len(one)} and {len(two)} members lived at the heal")

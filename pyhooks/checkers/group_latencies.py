@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Fault
+from pyhooks.checkers.cluster_view import RecordedFault
 from pyhooks.checkers.group_view import Commit, Group, GroupMemberLife, groups
 from pyhooks.checkers.settling_times import NS
 from pyhooks.history.event_log import Event
@@ -34,7 +34,7 @@ def figures(events: Sequence[Event]) -> list[dict[str, Any]]:
     return found
 
 
-def _group(group: Group, fault: Fault) -> dict[str, Any]:
+def _group(group: Group, fault: RecordedFault) -> dict[str, Any]:
     commits = [one for member in group.members for one in member.commits]
     told: dict[str, Any] = {"group": group.name, "protocol": group.protocol, "commits": {}, "changes": []}
     for phase in (BEFORE, DURING, AFTER):
@@ -59,7 +59,7 @@ def _group(group: Group, fault: Fault) -> dict[str, Any]:
     return told
 
 
-def _phase(fault: Fault, from_ns: int, to_ns: int) -> str | None:
+def _phase(fault: RecordedFault, from_ns: int, to_ns: int) -> str | None:
     assert fault.proved_ns is not None  # noqa: S101 - chosen like that
     assert fault.heal_ns is not None  # noqa: S101 - chosen like that
     if to_ns < fault.inject_ns:
@@ -88,11 +88,11 @@ def _first(member: GroupMemberLife, since_ns: int) -> int | None:
     )
 
 
-def _longest(members: Sequence[GroupMemberLife], fault: Fault) -> float:
+def _longest(members: Sequence[GroupMemberLife], fault: RecordedFault) -> float:
     return round(max((_pause(one, fault) for one in members), default=0.0), 1)
 
 
-def _pause(member: GroupMemberLife, fault: Fault) -> float:
+def _pause(member: GroupMemberLife, fault: RecordedFault) -> float:
     """Return the longest time in an outage in which a member got no record, in seconds."""
     begin_ns, end_ns = max(fault.inject_ns, member.join_ns), fault.heal_ns or 0
     marks = [at for at, _, _ in member.fetches if begin_ns <= at <= end_ns]

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Settings
+from pyhooks.checkers.cluster_view import RequirementTimeline
 from pyhooks.checkers.group_commits import check_commits, left
 from pyhooks.checkers.group_view import Group, GroupMemberLife, groups
-from pyhooks.checkers.progress import Window, windows
+from pyhooks.checkers.progress import SettledWindow, windows
 from pyhooks.checkers.record_view import Place
 from pyhooks.checkers.settling_times import NEVER_NS, NS, SETTLE_S
 from pyhooks.checkers.verdict import Verdict
@@ -68,12 +68,16 @@ def partition_of(group: str, count: int) -> int:
     return (java_hash(group) & 0x7FFFFFFF) % count
 
 
-def stretches(events: Sequence[Event], settle_s: float = SETTLE_S) -> dict[Place, list[Window]]:
+def stretches(events: Sequence[Event], settle_s: float = SETTLE_S) -> dict[Place, list[SettledWindow]]:
     """Return the settled intervals of each partition of ``__consumer_offsets``."""
-    settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
+    settings, faults, observations = (
+        RequirementTimeline(events),
+        cluster_view.faults(events),
+        cluster_view.observations(events),
+    )
     return {
         place: list(windows(place, seen, settings, faults, round(settle_s * NS)))
-        for place, seen in looks.items()
+        for place, seen in observations.items()
         if place[0] == TOPIC
     }
 
@@ -150,7 +154,12 @@ def check_groups(events: Sequence[Event], *, settle_s: float = SETTLE_S, bound_s
 
 
 def _commits(
-    name: str, member: GroupMemberLife, known: Sequence[Window], bound_ns: int, wrong: list[str], notes: list[str]
+    name: str,
+    member: GroupMemberLife,
+    known: Sequence[SettledWindow],
+    bound_ns: int,
+    wrong: list[str],
+    notes: list[str],
 ) -> int:
     """Judge a member's commits; return the number of commits whose expected outcome is known."""
     judged, overtaken = 0, 0
@@ -179,7 +188,12 @@ def _commits(
 
 
 def _resumed(
-    name: str, member: GroupMemberLife, known: Sequence[Window], bound_ns: int, wrong: list[str], missing: list[str]
+    name: str,
+    member: GroupMemberLife,
+    known: Sequence[SettledWindow],
+    bound_ns: int,
+    wrong: list[str],
+    missing: list[str],
 ) -> None:
     """Judge whether a member commits again once the ISR of its coordinator's partition is sufficient."""
     for window in known:
@@ -203,7 +217,7 @@ def _rebalanced(
     what: str,
     group: Group,
     at_ns: int,
-    known: Sequence[Window],
+    known: Sequence[SettledWindow],
     bound_ns: int,
     wrong: list[str],
     missing: list[str],
@@ -260,7 +274,7 @@ def _over_with(group: Group, at_ns: int, next_ns: int) -> bool:
     return over_ns is not None and any(one.join_ns == at_ns and one.lives(over_ns) for one in group.members)
 
 
-def _another_over(group: Group, at_ns: int, kind: str, window: Window) -> bool:
+def _another_over(group: Group, at_ns: int, kind: str, window: SettledWindow) -> bool:
     """Return whether another change, of ``kind`` if not empty, completed in a window or since ``at_ns`` before it."""
     over = [
         group.balanced_ns(other_ns) for other_ns, other in group.changes if other_ns != at_ns and other.startswith(kind)
@@ -307,39 +321,39 @@ def acknowledged(events: Sequence[Event]) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def _joined(known: Sequence[Window]) -> list[Window]:
+def _joined(known: Sequence[SettledWindow]) -> list[SettledWindow]:
     """Merge consecutive intervals that have the same leader and the same expected outcome."""
-    found: list[Window] = []
+    found: list[SettledWindow] = []
     for one in known:
         last = found[-1] if found else None
-        if last is not None and (last.enough, last.look.leader) == (one.enough, one.look.leader):
+        if last is not None and (last.enough, last.observation.leader) == (one.enough, one.observation.leader):
             found[-1] = replace(last, to_ns=one.to_ns)
         else:
             found.append(one)
     return found
 
 
-def _around(known: Sequence[Window], from_ns: int, to_ns: int) -> Window | None:
+def _around(known: Sequence[SettledWindow], from_ns: int, to_ns: int) -> SettledWindow | None:
     """Return the interval that contains all of a period, or None."""
     return next((one for one in known if one.from_ns <= from_ns and to_ns <= one.to_ns), None)
 
 
-def _before(known: Sequence[Window], window: Window) -> Window | None:
+def _before(known: Sequence[SettledWindow], window: SettledWindow) -> SettledWindow | None:
     """Return the interval before another one, or None."""
     at = known.index(window)
     return known[at - 1] if at else None
 
 
-def _changed_ns(known: Sequence[Window], window: Window) -> int:
+def _changed_ns(known: Sequence[SettledWindow], window: SettledWindow) -> int:
     """Return since when an ISR has been sufficient under its leader, or ``-NEVER_NS`` if no change was observed."""
     at = known.index(window)
     for number in range(at, 0, -1):
         one, before = known[number], known[number - 1]
-        if not before.enough or before.look.leader != one.look.leader:
+        if not before.enough or before.observation.leader != one.observation.leader:
             return one.from_ns
     return -NEVER_NS
 
 
-def _state(window: Window) -> str:
-    racks = ", ".join(window.look.isr_racks)
-    return f"{TOPIC} had ISR {list(window.look.isr)} in rack(s) {racks}"
+def _state(window: SettledWindow) -> str:
+    racks = ", ".join(window.observation.isr_racks)
+    return f"{TOPIC} had ISR {list(window.observation.isr)} in rack(s) {racks}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyhooks.checkers.cluster_view import Settings
+from pyhooks.checkers.cluster_view import RequirementTimeline
 from pyhooks.checkers.record_view import Attempt, Place, Records
 from pyhooks.checkers.settling_times import NS
 from pyhooks.checkers.verdict import Verdict
@@ -39,7 +39,7 @@ def check_idle(events: Sequence[Event], *, bound_s: float = BOUND_S) -> Verdict:
         events: a whole history.
         bound_s: seconds from the moment at which the change has settled.
     """
-    records, settings, seen = Records(events), Settings(events), sights(events)
+    records, settings, seen = Records(events), RequirementTimeline(events), sights(events)
     wrong: list[str] = []
     missing: list[str] = []
     notes: list[str] = []

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Settings
+from pyhooks.checkers.cluster_view import RequirementTimeline
 from pyhooks.checkers.progress import windows
 from pyhooks.checkers.record_view import Place
 from pyhooks.checkers.server_log_view import LogLine, logged
@@ -75,13 +75,17 @@ class Shortage:
 
 def shortages(events: Sequence[Event], settle_s: float = SETTLE_S) -> dict[Place, list[Shortage]]:
     """Return when partitions definitely had too few racks, whether or not they had too few replicas, too."""
-    settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
+    settings, faults, observations = (
+        RequirementTimeline(events),
+        cluster_view.faults(events),
+        cluster_view.observations(events),
+    )
     found: defaultdict[Place, list[Shortage]] = defaultdict(list)
-    for place, seen in looks.items():
+    for place, seen in observations.items():
         for window in windows(place, seen, settings, faults, round(settle_s * NS)):
             # Settings that change exactly at a window's edge do not concern it.
             wanted = settings.possible(place[0], window.from_ns + 1, window.to_ns - 1)
-            if window.look.leader < 0 or any(one.ask(window.look).enough_racks for one in wanted):
+            if window.observation.leader < 0 or any(one.ask(window.observation).enough_racks for one in wanted):
                 continue
             own = found[place]
             if own and window.from_ns - own[-1].to_ns <= (BLIND_S + settle_s) * NS:
@@ -116,7 +120,7 @@ def check_flood(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdi
     missing = [*_unread(events)]
     if not short:
         missing.append("no partition was seen to have too few racks")
-    places = [*cluster_view.looks(events)]
+    places = [*cluster_view.observations(events)]
     wrong = [*_traced(lines, short), *_transitions(lines), *_repeated(lines, short, places)]
     said = {one.place for one in lines if one.text.partition("] ")[2].startswith(BEGINS)}
     missing += [

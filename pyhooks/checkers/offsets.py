@@ -133,7 +133,7 @@ def _copies(events: Sequence[Event], records: Records) -> Iterator[str]:
         return
     faults = cluster_view.faults(events)
     over_ns = max((math.inf if one.healed_ns is None else one.healed_ns for one in faults), default=-math.inf)
-    for place, seen in sorted(cluster_view.looks(events).items()):
+    for place, seen in sorted(cluster_view.observations(events).items()):
         last = seen[-1]
         if last.since_ns <= over_ns + LAG_NS:
             continue

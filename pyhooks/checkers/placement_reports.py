@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pyhooks.checkers.cluster_view import Settings
+from pyhooks.checkers.cluster_view import RequirementTimeline
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import MoveDetails, WarningsDetails
@@ -30,7 +30,7 @@ def check_warned(events: Sequence[Event]) -> Verdict:
     moves = [(event.mono_ns, move) for event, move in MoveDetails.each(events)]
     last_ns = max((at_ns for at_ns, _ in moves), default=0)
     logs = [logged for event, logged in WarningsDetails.each(events) if event.mono_ns >= last_ns]
-    settings = Settings(events)
+    settings = RequirementTimeline(events)
     missing: list[str] = []
     kinds: set[bool] = set()
     short: set[str] = set()

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from pyhooks.checkers import cluster_view, settling_times
 from pyhooks.checkers.broker_returns import put_out, returns
-from pyhooks.checkers.cluster_view import Fault, Look, Settings
+from pyhooks.checkers.cluster_view import PartitionObservation, RecordedFault, RequirementTimeline
 from pyhooks.checkers.record_view import Attempt, Place, Records
 from pyhooks.checkers.server_log_view import logged
 from pyhooks.checkers.settling_times import BLIND_S, NS, SETTLE_S, Ahead, Change, Excuse, Span
@@ -30,7 +30,7 @@ LAG_MAX_S = 31.0
 
 
 @dataclass(frozen=True)
-class Window:
+class SettledWindow:
     """An interval in which a partition's state was known, settled, and called for one outcome.
 
     Attributes:
@@ -44,7 +44,7 @@ class Window:
     from_ns: int
     to_ns: int
     enough: bool
-    look: Look
+    observation: PartitionObservation
     ahead: Ahead
 
     def excuse(self, attempt: Attempt) -> Excuse:
@@ -58,33 +58,37 @@ class Window:
 
 
 def windows(
-    place: Place, seen: Sequence[Look], settings: Settings, faults: Sequence[Fault], settle_ns: int
-) -> Iterator[Window]:
+    place: Place,
+    seen: Sequence[PartitionObservation],
+    settings: RequirementTimeline,
+    faults: Sequence[RecordedFault],
+    settle_ns: int,
+) -> Iterator[SettledWindow]:
     """Yield the settled intervals of a partition: from first to last observation of a state, less the settling time.
 
     Time under a fault counts only once no affected broker leads or is in sync: until then observations may be outdated.
     The same applies after the heal until it is proved and has settled. Time in which settings change does not count.
-    Partitions from some racks only exclude less time, see ``Fault.clouds``.
+    Partitions from some racks only exclude less time, see ``RecordedFault.clouds``.
     """
     found = [*settling_times.stretches(seen, faults)]
     for number, stretch in enumerate(found):
-        from_ns, to_ns, look = stretch[0].at_ns + settle_ns, stretch[-1].since_ns, stretch[0]
+        from_ns, to_ns, observation = stretch[0].at_ns + settle_ns, stretch[-1].since_ns, stretch[0]
         cuts = [
             (inject_ns, ended_ns)
-            for inject_ns, ended_ns in settling_times.under_faults(look, faults, settle_ns, to_ns)
+            for inject_ns, ended_ns in settling_times.under_faults(observation, faults, settle_ns, to_ns)
             if inject_ns < to_ns and ended_ns > from_ns
         ]
         for piece in _uncut(from_ns, to_ns, cuts):
             for begin_ns, end_ns, wanted in _between(place[0], piece, settings, settle_ns):
-                expected = {one.met_by(look) for one in wanted}
-                if look.replicas and len(expected) == 1:
+                expected = {one.met_by(observation) for one in wanted}
+                if observation.replicas and len(expected) == 1:
                     (enough,) = expected
                     ahead = settling_times.ahead_of(place[0], found, number, settings, faults, enough=enough)
-                    yield Window(begin_ns, end_ns, enough, look, ahead)
+                    yield SettledWindow(begin_ns, end_ns, enough, observation, ahead)
 
 
 def _between(
-    topic: str, piece: tuple[int, int], settings: Settings, settle_ns: int
+    topic: str, piece: tuple[int, int], settings: RequirementTimeline, settle_ns: int
 ) -> Iterator[tuple[int, int, Collection[Requirement]]]:
     """Yield the parts of an interval with constant settings, less the settling time, and the possible settings."""
     from_ns, to_ns = piece
@@ -107,7 +111,7 @@ def _uncut(from_ns: int, to_ns: int, cuts: Iterable[tuple[int, int]]) -> Iterato
         yield at_ns, to_ns
 
 
-def blind(seen: Sequence[Look], attempts: Sequence[Attempt]) -> list[Attempt]:
+def blind(seen: Sequence[PartitionObservation], attempts: Sequence[Attempt]) -> list[Attempt]:
     """Return the attempts that were in flight while the partition was not observed.
 
     That is between observations further apart than ``BLIND_S``, before the first observation, or after the last one.
@@ -144,7 +148,7 @@ def check_progress(
     outcome stays the same: after ``settle_s`` any other outcome is wrong.
 
     The requested settings are required: where the history has them, a broker that reports others is wrong, see
-    ``Settings.strays``.
+    ``RequirementTimeline.strays``.
 
     While a change settles, attempts are not judged, only noted. The same applies to attempts that follow a change up to
     ``LAG_S`` before observations show it; if no observation shows what they may have followed, they are unknown. The
@@ -174,7 +178,11 @@ def check_progress(
             another as above.
     """
     records = Records(events)
-    settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
+    settings, faults, observations = (
+        RequirementTimeline(events),
+        cluster_view.faults(events),
+        cluster_view.observations(events),
+    )
     unanswered, returned = cluster_view.unanswered(events), returns(logged(events))
     wrong: list[str] = []
     missing = records.unnoted()
@@ -190,10 +198,10 @@ def check_progress(
         if place[0] not in settings.topics:
             missing.append(f"{place[0]}: nothing tells what it required")
             continue
-        found = list(windows(place, looks.get(place, ()), settings, faults, settle_ns))
+        found = list(windows(place, observations.get(place, ()), settings, faults, settle_ns))
         if not found:
             missing.append(f"{name}: no settled stretch was observed")
-        if unseen := blind(looks.get(place, ()), own):
+        if unseen := blind(observations.get(place, ()), own):
             asked = sum(unseen[0].sent_ns <= at_ns <= unseen[-1].done_ns for at_ns in unanswered)
             missing.append(
                 f"{name}: nobody saw its state during {len(unseen)} attempts, the first is {unseen[0].key}"
@@ -206,11 +214,13 @@ def check_progress(
         # Computed without faults: the observations may be outdated, which is not certain.
         doubtful = [
             one
-            for span in settling_times.spans(place, looks.get(place, ()), settings, (), settle_ns)
+            for span in settling_times.spans(place, observations.get(place, ()), settings, (), settle_ns)
             for one, excuse in settling_times.late(span, between, settle_ns)
             if not excuse
         ]
-        explained = [one for one in put_out(place[0], looks.get(place, ()), own, returned, settings) if one in doubtful]
+        explained = [
+            one for one in put_out(place[0], observations.get(place, ()), own, returned, settings) if one in doubtful
+        ]
         doubtful = [one for one in doubtful if one not in explained]
         if explained:
             lasted_s = (explained[-1].done_ns - explained[0].sent_ns) / NS
@@ -223,7 +233,7 @@ def check_progress(
                 f"{name}: {len(doubtful)} attempts contradict what was seen while a fault made that doubtful, the first"
                 f" is {doubtful[0].key}"
             )
-        missing += _unproved(name, looks.get(place, ()), faults, between)
+        missing += _unproved(name, observations.get(place, ()), faults, between)
         begun_ns = settings.unsettled_ns(place[0])
         if begun_ns is not None and (after := [one for one in between if one.sent_ns > begun_ns]):
             missing.append(
@@ -232,10 +242,10 @@ def check_progress(
             )
         judged: defaultdict[bool, int] = defaultdict(int)
         ran = records.ran(place[0])
-        tried: Window | None = None
+        tried: SettledWindow | None = None
         for window in found:
-            held = _held_up(window.look, faults)
-            stays = tried is not None and _stays(tried, window, place[0], looks[place], settings, faults)
+            held = _held_up(window.observation, faults)
+            stays = tried is not None and _stays(tried, window, place[0], observations[place], settings, faults)
             at_least = 0 if stays else attempts_min
             bad, gaps, told, count = _judged(name, window, own, ran, held, round(patience_s * NS), at_least)
             tried = window if count and not window.enough else tried if stays else None
@@ -251,7 +261,7 @@ def check_progress(
             for enough, count in sorted(judged.items())
             if not count
         ]
-        for span in settling_times.spans(place, looks.get(place, ()), settings, faults, settle_ns):
+        for span in settling_times.spans(place, observations.get(place, ()), settings, faults, settle_ns):
             change = settling_times.change_of(span, own)
             changes += [change] if change is not None else []
             bad, gaps = _settled(name, span, change, settling_times.late(span, between, settle_ns), settle_s)
@@ -261,40 +271,45 @@ def check_progress(
     return Verdict.of("progress", wrong=wrong, missing=missing, notes=notes)
 
 
-def _lasted_ns(window: Window, runs: Sequence[tuple[float, float]]) -> float:
+def _lasted_ns(window: SettledWindow, runs: Sequence[tuple[float, float]]) -> float:
     """Return the longest time for which one producer ran in a window, in nanoseconds; 0 or less if none did."""
     return max(min(window.to_ns, to_ns) - max(window.from_ns, from_ns) for from_ns, to_ns in runs)
 
 
 def _stays(
-    before: Window, window: Window, topic: str, seen: Sequence[Look], settings: Settings, faults: Sequence[Fault]
+    before: SettledWindow,
+    window: SettledWindow,
+    topic: str,
+    seen: Sequence[PartitionObservation],
+    settings: RequirementTimeline,
+    faults: Sequence[RecordedFault],
 ) -> bool:
     """Return whether two windows with an insufficient ISR are one: nothing that affects outcomes changed in between.
 
     This requires the same state in every observation, observations without a gap, constant settings, and no fault that
-    makes the observations doubtful (``Fault.clouds``).
+    makes the observations doubtful (``RecordedFault.clouds``).
     """
     if before.enough or window.enough:
         return False
-    looks = [one for one in seen if before.from_ns <= one.at_ns <= window.to_ns]
-    if {one.state for one in looks} != {window.look.state}:
+    observations = [one for one in seen if before.from_ns <= one.at_ns <= window.to_ns]
+    if {one.state for one in observations} != {window.observation.state}:
         return False
-    if any(two.at_ns - one.at_ns > BLIND_S * NS for one, two in pairwise(looks)):
+    if any(two.at_ns - one.at_ns > BLIND_S * NS for one, two in pairwise(observations)):
         return False
     if len(settings.possible(topic, before.from_ns, window.to_ns)) != 1:
         return False
     return not any(
-        fault.clouds(window.look) and fault.inject_ns < window.to_ns and _over(fault) > before.from_ns
+        fault.clouds(window.observation) and fault.inject_ns < window.to_ns and _over(fault) > before.from_ns
         for fault in faults
     )
 
 
-def _over(fault: Fault) -> float:
+def _over(fault: RecordedFault) -> float:
     """Return when a fault had no effect any more; infinity if its heal is not proved."""
     return math.inf if fault.healed_ns is None else fault.healed_ns
 
 
-def _held_up(look: Look, faults: Sequence[Fault]) -> list[tuple[int, int]]:
+def _held_up(observation: PartitionObservation, faults: Sequence[RecordedFault]) -> list[tuple[int, int]]:
     """Return when the high watermark may wait for a returning replica, though all ISR members have the record.
 
     Kafka's leader also waits for a replica outside the ISR that was caught up within replica.lag.time.max.ms and whose
@@ -305,11 +320,13 @@ def _held_up(look: Look, faults: Sequence[Fault]) -> list[tuple[int, int]]:
         (fault.heal_ns, fault.inject_ns + round(LAG_MAX_S * NS))
         for fault in faults
         if fault.heal_ns is not None
-        and any(fault.keeps(broker, look) for broker in look.replicas if broker not in look.isr)
+        and any(fault.keeps(broker, observation) for broker in observation.replicas if broker not in observation.isr)
     ]
 
 
-def _unproved(name: str, seen: Sequence[Look], faults: Sequence[Fault], attempts: Sequence[Attempt]) -> Iterator[str]:
+def _unproved(
+    name: str, seen: Sequence[PartitionObservation], faults: Sequence[RecordedFault], attempts: Sequence[Attempt]
+) -> Iterator[str]:
     """Describe unproved heals due to which attempts are not judged: without an end, these would excuse anything.
 
     Args:
@@ -364,7 +381,7 @@ def _ending(attempt: Attempt) -> str:
 
 def _judged(
     name: str,
-    window: Window,
+    window: SettledWindow,
     attempts: Sequence[Attempt],
     runs: Sequence[tuple[float, float]],
     held: Sequence[tuple[int, int]],
@@ -377,8 +394,8 @@ def _judged(
     began = [one for one in attempts if window.from_ns <= one.sent_ns < window.to_ns]
     # Without a running producer no attempts are expected.
     long = _lasted_ns(window, runs) >= patience_ns
-    isr, racks = list(window.look.isr), ", ".join(window.look.isr_racks)
-    state = f"{name}: ISR {isr} in rack(s) {racks}, leader {window.look.leader}"
+    isr, racks = list(window.observation.isr), ", ".join(window.observation.isr_racks)
+    state = f"{name}: ISR {isr} in rack(s) {racks}, leader {window.observation.leader}"
     if len(began) < attempts_min and long:
         missing.append(f"{state}: {len(began)} attempts in {(window.to_ns - window.from_ns) / NS:.1f} s")
     inside = [one for one in began if window.judges(one)]

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Fault, Look, Settings
+from pyhooks.checkers.cluster_view import PartitionObservation, RecordedFault, RequirementTimeline
 from pyhooks.checkers.record_view import Attempt, Place, Read, Records, fill
 from pyhooks.checkers.settling_times import BLIND_S, LAG_NS, NS, SETTLE_S
 from pyhooks.checkers.verdict import Verdict
@@ -86,9 +86,9 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
     Racks are those of the brokers when the record was acknowledged, from the observations around that time. A broker
     that restarts in another rack removes its copies from the old rack, which is no violation.
 
-    R (``min.insync.racks``) is the topic's requirement when the record was acknowledged: the requested value, where the
-    history has it. A broker that reports another value is wrong (see ``Settings.strays``). If R changed meanwhile, too
-    few racks for the lowest value are wrong, and too few for the highest alone are unknown.
+    R (``min.insync.racks``) is the topic's requirement when the record was acknowledged: the requested value, where
+    the history has it. A broker that reports another value is wrong (see ``RequirementTimeline.strays``). If R
+    changed meanwhile, too few racks for the lowest value are wrong, and too few for the highest alone are unknown.
 
     RF is the lower of the replication factors at the acknowledgement and at the stop. If replicas were moved in
     between, a record in too few racks is unknown, and a record on no replica is wrong. The same applies to a record
@@ -126,10 +126,10 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
         missing.append("no acknowledged record before the disks were read")
     faults = cluster_view.faults(events)
     wipes = [fault for fault in faults if fault.op.startswith("wipe")]
-    looks = cluster_view.looks(events)
-    moves = {place: _moves(seen) for place, seen in looks.items()}
-    settings, settle_ns = Settings(events), round(settle_s * NS)
-    judge = _Judge(disks, looks, moves, settings, wipes, settle_ns)
+    observations = cluster_view.observations(events)
+    moves = {place: _moves(seen) for place, seen in observations.items()}
+    settings, settle_ns = RequirementTimeline(events), round(settle_s * NS)
+    judge = _PromiseJudge(disks, observations, moves, settings, wipes, settle_ns)
     wrong: list[str] = []
     for topic in sorted({attempt.topic for attempt in acked}):
         wrong += settings.strays(topic, faults, settle_ns)
@@ -145,27 +145,27 @@ def _each_once(reasons: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reasons))
 
 
-def _moment(look: Look) -> int:
-    return look.at_ns
+def _moment(observation: PartitionObservation) -> int:
+    return observation.at_ns
 
 
-def _since(look: Look) -> int:
-    return look.since_ns
+def _since(observation: PartitionObservation) -> int:
+    return observation.since_ns
 
 
-def _moves(seen: Sequence[Look]) -> list[Look]:
+def _moves(seen: Sequence[PartitionObservation]) -> list[PartitionObservation]:
     """Return the first observation of each placement, in order of time."""
-    told = [look for look in seen if look.replicas]
+    told = [observation for observation in seen if observation.replicas]
     return told[:1] + [two for one, two in pairwise(told) if set(one.replicas) != set(two.replicas)]
 
 
 @dataclass(frozen=True)
-class _Judge:
+class _PromiseJudge:
     disks: Disks
-    looks: Mapping[Place, Sequence[Look]]
-    moves: Mapping[Place, Sequence[Look]]
-    settings: Settings
-    wipes: Sequence[Fault]
+    observations: Mapping[Place, Sequence[PartitionObservation]]
+    moves: Mapping[Place, Sequence[PartitionObservation]]
+    settings: RequirementTimeline
+    wipes: Sequence[RecordedFault]
     settle_ns: int
 
     def problem(self, attempt: Attempt) -> tuple[str, bool]:
@@ -188,15 +188,15 @@ class _Judge:
         last = placed[-1].replicas
         # Fewer replicas span fewer racks at most.
         needed = [
-            min(one.effective(look).racks, gate.capped(one.racks, len(last)))
+            min(one.effective(observation).racks, gate.capped(one.racks, len(last)))
             for one in wanted
-            for look in placed[: max(1, own)]
+            for observation in placed[: max(1, own)]
         ]
         if len(placed) > 1 or placed[0].at_ns > attempt.sent_ns:
             # A reassignment determines the spread of records acknowledged before it, so one rack may be enough. A
             # placement before the first observation is unknown.
             needed.append(1)
-        for broker in sorted({broker for look in placed for broker in look.replicas}):
+        for broker in sorted({broker for observation in placed for broker in observation.replicas}):
             had = self._had(broker, place, attempt) if broker in last else False
             own_racks = frozenset[str]().union(*(gate.racks_of([broker], {broker: one}) for one in racks(broker)))
             if had is not False:
@@ -207,7 +207,7 @@ class _Judge:
             return "", True
         if len(sure | perhaps) >= min(needed) and (len(sure) < min(needed) or max(needed) > min(needed)):
             return f"{said}, which may have been {min(needed)}, and {len(perhaps - sure)} more may have had it", False
-        if self.looks[place][-1].at_ns < attempt.done_ns:
+        if self.observations[place][-1].at_ns < attempt.done_ns:
             return f"{said}; nobody looked afterwards where its replicas are", False
         return said, True
 
@@ -239,22 +239,22 @@ class _Judge:
 
         A broker leaves the ISR before it joins another rack, so observations of the broker in sync take precedence.
         """
-        seen = self.looks[place]
+        seen = self.observations[place]
         first = max(0, bisect_right(seen, attempt.sent_ns, key=_moment) - 1)
         after = bisect_left(seen, attempt.done_ns + LAG_NS, key=_since)
         near = seen[first : after + 1]
 
         def racks(broker: int) -> frozenset[str]:
-            in_sync = [look for look in near if broker in look.isr]
-            found = {look.racks[broker] for look in in_sync or near if broker in look.racks}
+            in_sync = [observation for observation in near if broker in observation.isr]
+            found = {observation.racks[broker] for observation in in_sync or near if broker in observation.racks}
             others = {**seen[-1].racks, **self.disks.racks}
             return frozenset(found or ({others[broker]} if broker in others else ()))
 
         return racks
 
-    def _placed(self, place: Place, attempt: Attempt) -> tuple[list[Look], int]:
+    def _placed(self, place: Place, attempt: Attempt) -> tuple[list[PartitionObservation], int]:
         """Return one observation per placement since the send, and how many placements are from before the outcome."""
-        seen = self.looks.get(place, ())
+        seen = self.observations.get(place, ())
         moves = self.moves.get(place, ())
         first = max(0, bisect_right(moves, attempt.sent_ns, key=_moment) - 1)
         after = bisect_left(seen, attempt.done_ns, key=_moment)
@@ -277,18 +277,18 @@ class _Judge:
             return None
         return False
 
-    def _had_before(self, wipe: Fault, broker: int, place: Place, attempt: Attempt) -> bool | None:
+    def _had_before(self, wipe: RecordedFault, broker: int, place: Place, attempt: Attempt) -> bool | None:
         """Return whether a wipe removed the record and the broker need not have fetched it again; None if unknown."""
         took = self._took(wipe, broker, place, attempt)
         if took is False:
             return False
-        back = [look for look in self.looks.get(place, ()) if broker in look.isr]
-        if wipe.healed_ns is not None and any(wipe.healed_ns + LAG_NS < look.since_ns for look in back):
+        back = [observation for observation in self.observations.get(place, ()) if broker in observation.isr]
+        if wipe.healed_ns is not None and any(wipe.healed_ns + LAG_NS < observation.since_ns for observation in back):
             return False
         # From the start of the heal it may be in sync again at any moment, observed or not.
         return None if wipe.heal_ns is not None or wipe.proved_ns is None else took
 
-    def _took(self, wipe: Fault, broker: int, place: Place, attempt: Attempt) -> bool | None:
+    def _took(self, wipe: RecordedFault, broker: int, place: Place, attempt: Attempt) -> bool | None:
         over_ns = wipe.heal_ns if wipe.proved_ns is None else wipe.proved_ns
         if over_ns is not None and over_ns <= attempt.sent_ns:
             return False
@@ -297,12 +297,21 @@ class _Judge:
             return None
         # A broker with a wiped disk does not rejoin the ISR before the heal.
         until_ns = wipe.heal_ns if wipe.heal_ns is not None else self.disks.at_ns
-        after = [look for look in self.looks.get(place, ()) if attempt.done_ns + LAG_NS < look.since_ns]
-        if any(broker in look.isr for look in after if look.at_ns < until_ns):
+        after = [
+            observation
+            for observation in self.observations.get(place, ())
+            if attempt.done_ns + LAG_NS < observation.since_ns
+        ]
+        if any(broker in observation.isr for observation in after if observation.at_ns < until_ns):
             return True
-        seen = [look for look in self.looks.get(place, ()) if look.at_ns < wipe.inject_ns]
+        seen = [observation for observation in self.observations.get(place, ()) if observation.at_ns < wipe.inject_ns]
         first = bisect_right(seen, attempt.sent_ns, key=_moment) - 1
-        if first < 0 or not after or after[0] not in seen or any(broker in look.isr for look in seen[first:]):
+        if (
+            first < 0
+            or not after
+            or after[0] not in seen
+            or any(broker in observation.isr for observation in seen[first:])
+        ):
             return None
-        moments = [*(look.at_ns for look in seen[first:]), wipe.inject_ns]
+        moments = [*(observation.at_ns for observation in seen[first:]), wipe.inject_ns]
         return None if any(two - one > BLIND_S * NS for one, two in pairwise(moments)) else False

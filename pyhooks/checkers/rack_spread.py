@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Fault, Look, Settings
+from pyhooks.checkers.cluster_view import PartitionObservation, RecordedFault, RequirementTimeline
 from pyhooks.checkers.record_view import Attempt, Place, Records
 from pyhooks.checkers.settling_times import BLIND_S, LAG_NS, NS, SETTLE_S
 from pyhooks.checkers.verdict import Verdict
@@ -44,7 +44,7 @@ class Outage:
         sure: whether it was proved to have lasted.
     """
 
-    fault: Fault
+    fault: RecordedFault
     from_ns: float
     to_ns: float
     sure: bool
@@ -54,7 +54,7 @@ class Outage:
         return self.from_ns < attempt.sent_ns < attempt.done_ns < self.to_ns
 
 
-def outages(faults: Sequence[Fault]) -> list[Outage]:
+def outages(faults: Sequence[RecordedFault]) -> list[Outage]:
     """Return the outages of faults that separate brokers from all others, as far as proved."""
     found = []
     for fault in faults:
@@ -101,7 +101,7 @@ def check_spread(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verd
     missing = records.unnoted()
     if not away:
         return Verdict.of("spread", missing=[*missing, "no fault was proved that takes brokers away"])
-    judge = _Judge(cluster_view.looks(events), Settings(events), round(settle_s * NS))
+    judge = _SpreadJudge(cluster_view.observations(events), RequirementTimeline(events), round(settle_s * NS))
     wrong: list[str] = []
     ended: defaultdict[bool, int] = defaultdict(int)
     short = 0
@@ -124,9 +124,9 @@ def check_spread(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verd
 
 
 @dataclass(frozen=True)
-class _Judge:
-    looks: Mapping[Place, Sequence[Look]]
-    settings: Settings
+class _SpreadJudge:
+    observations: Mapping[Place, Sequence[PartitionObservation]]
+    settings: RequirementTimeline
     settle_ns: int
 
     def problem(self, attempt: Attempt, away: Sequence[Outage]) -> tuple[str, bool, bool]:
@@ -141,14 +141,16 @@ class _Judge:
             return _unless(not acked, f"{attempt.topic}: nothing tells to which partition {attempt.key} went")
         name = f"{attempt.topic}-{attempt.partition}"
         near, seen = self._near((attempt.topic, attempt.partition), attempt)
-        placed = [look for look in near if look.replicas]
+        placed = [observation for observation in near if observation.replicas]
         if not placed:
             return _unless(not acked, f"{name}: nobody looked at its placement")
         wanted = self.settings.possible(attempt.topic, attempt.sent_ns - self.settle_ns, attempt.done_ns)
         if not wanted:
             return _unless(not acked, f"{attempt.topic}: nothing tells what it required")
-        need = min(one.effective(look).racks for one in wanted for look in placed)
-        left = most_racks({broker for look in placed for broker in look.replicas}, near, [one.fault for one in away])
+        need = min(one.effective(observation).racks for one in wanted for observation in placed)
+        left = most_racks(
+            {broker for observation in placed for broker in observation.replicas}, near, [one.fault for one in away]
+        )
         if left >= need:
             return "", True, False
         if not acked:
@@ -164,11 +166,11 @@ class _Judge:
             return f"{said}; nothing tells that the fault lasted", False, True
         return said, True, True
 
-    def _near(self, place: Place, attempt: Attempt) -> tuple[Sequence[Look], bool]:
+    def _near(self, place: Place, attempt: Attempt) -> tuple[Sequence[PartitionObservation], bool]:
         """Return the observations around an attempt, and whether they leave no gap that could hide another state."""
-        seen = self.looks.get(place, ())
-        first = bisect_right(seen, attempt.sent_ns, key=lambda look: look.at_ns) - 1
-        after = bisect_left(seen, attempt.done_ns + LAG_NS, key=lambda look: look.since_ns)
+        seen = self.observations.get(place, ())
+        first = bisect_right(seen, attempt.sent_ns, key=lambda observation: observation.at_ns) - 1
+        after = bisect_left(seen, attempt.done_ns + LAG_NS, key=lambda observation: observation.since_ns)
         near = seen[max(0, first) : after + 1]
         whole = first >= 0 and after < len(seen)
         return near, whole and all(two.at_ns - one.at_ns <= BLIND_S * NS for one, two in pairwise(near))
@@ -178,7 +180,7 @@ def _unless(harmless: bool, problem: str) -> tuple[str, bool, bool]:
     return ("" if harmless else problem), False, False
 
 
-def most_racks(replicas: set[int], near: Sequence[Look], faults: Sequence[Fault]) -> int:
+def most_racks(replicas: set[int], near: Sequence[PartitionObservation], faults: Sequence[RecordedFault]) -> int:
     """Return the most racks that can have a record, if one of these replicas accepted it and others replicated it.
 
     Args:
@@ -190,15 +192,15 @@ def most_racks(replicas: set[int], near: Sequence[Look], faults: Sequence[Fault]
     gone = [one for one in faults if one not in cuts]
     sides: defaultdict[tuple[bool, ...], list[frozenset[str]]] = defaultdict(list)
     for broker in replicas:
-        racks = frozenset[str]().union(*(gate.racks_of([broker], look.racks) for look in near))
-        if not racks and any(broker in look.racks for look in near):
+        racks = frozenset[str]().union(*(gate.racks_of([broker], observation.racks) for observation in near))
+        if not racks and any(broker in observation.racks for observation in near):
             continue  # it has no rack, so it counts for none
         if not any(_hit(one, broker, racks) for one in gone):
             sides[tuple(_hit(one, broker, racks) for one in cuts)].append(racks)
     return max(map(_distinct, sides.values()), default=0)
 
 
-def _hit(fault: Fault, broker: int, racks: frozenset[str]) -> bool:
+def _hit(fault: RecordedFault, broker: int, racks: frozenset[str]) -> bool:
     """Return whether a fault affects a broker in each of its possible racks; an unknown rack is not affected."""
     return all(fault.hits(broker, {broker: rack}) for rack in racks or {"?"})
 

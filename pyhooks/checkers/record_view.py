@@ -79,7 +79,7 @@ class Attempt:
 
 
 @dataclass
-class ProducerRun:
+class RecordedRun:
     """One producer run on one topic: intended and completed sends.
 
     Attributes:
@@ -223,9 +223,9 @@ class Records:
         }
 
     @cached_property
-    def runs(self) -> Mapping[tuple[str, str], ProducerRun]:
+    def runs(self) -> Mapping[tuple[str, str], RecordedRun]:
         """Producer runs by run id and topic."""
-        found: defaultdict[tuple[str, str], ProducerRun] = defaultdict(ProducerRun)
+        found: defaultdict[tuple[str, str], RecordedRun] = defaultdict(RecordedRun)
         killed = {one.run for _, one in KilledDetails.each(self._events)}
         for event in self._events:
             step = IntendDetails.of(event) or EndDetails.of(event)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Fault, Look
+from pyhooks.checkers.cluster_view import PartitionObservation, RecordedFault
 from pyhooks.checkers.record_view import Records
 from pyhooks.checkers.settling_times import LAG_NS, NS, attempts_of
 from pyhooks.checkers.verdict import Verdict
@@ -44,19 +44,19 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
         ack_s: time from the start of the heal to the first acknowledgement of a record sent after it, in seconds.
     """
     faults = cluster_view.faults(events)
-    looks = cluster_view.looks(events)
+    observations = cluster_view.observations(events)
     records = Records(events)
     attempts = attempts_of(records)
     wrong: list[str] = []
     missing: list[str] = []
     if not any(fault.heal_ns is not None for fault in faults):
         missing.append("no heal in the history")
-    if not looks:
+    if not observations:
         missing.append("nobody looked at a partition")
     if not attempts:
         missing.append("no attempt in the history")
     judged: set[int] = set()
-    settings = cluster_view.Settings(events)
+    settings = cluster_view.RequirementTimeline(events)
     for fault in faults:
         name = f"{fault.op} {fault.rack if fault.broker is None else f'broker {fault.broker}'}"
         if fault.heal_ns is None:
@@ -67,20 +67,24 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
             continue  # reported with the other fault
         judged.add(heal_ns)
         next_ns = min((other.inject_ns for other in faults if other.inject_ns > heal_ns), default=None)
-        for place, seen in sorted(looks.items()):
-            after = [look for look in seen if look.at_ns > heal_ns and (next_ns is None or look.at_ns < next_ns)]
+        for place, seen in sorted(observations.items()):
+            after = [
+                observation
+                for observation in seen
+                if observation.at_ns > heal_ns and (next_ns is None or observation.at_ns < next_ns)
+            ]
             before = cluster_view.at(seen, heal_ns)
             # Replicas that a reassignment adds later do not concern this heal.
             placed = set(before.replicas) if before else set[int]()
             whole = [
-                bool(look.replicas)
-                and (placed or set(look.replicas)).intersection(look.replicas) <= set(look.isr)
-                and look.since_ns - LAG_NS > heal_ns
-                for look in after
+                bool(observation.replicas)
+                and (placed or set(observation.replicas)).intersection(observation.replicas) <= set(observation.isr)
+                and observation.since_ns - LAG_NS > heal_ns
+                for observation in after
             ]
-            bad = [look.since_ns - LAG_NS for look, good in zip(after, whole, strict=True) if not good]
+            bad = [observation.since_ns - LAG_NS for observation, good in zip(after, whole, strict=True) if not good]
             # A replica that was moved away and back may be late because of the move.
-            stayed = bool(placed) and all(set(look.replicas) == placed for look in after)
+            stayed = bool(placed) and all(set(observation.replicas) == placed for observation in after)
             _bounded(f"{name}: {place[0]}-{place[1]} with all replicas in sync", heal_ns, isr_s,
                      bad, _steady(after, whole), wrong if stayed else missing, missing)  # fmt: skip
         for place, own in sorted(attempts.items()):
@@ -89,9 +93,13 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
             sent = [one for one in own if one.sent_ns > heal_ns and (next_ns is None or one.sent_ns < next_ns)]
             acked = [one.done_ns for one in sent if one.outcome == "ok"]
             bad = [one.done_ns for one in sent if one.outcome != "ok" and (next_ns is None or one.done_ns < next_ns)]
-            seen = looks.get(place, [])
+            seen = observations.get(place, [])
             before = cluster_view.at(seen, heal_ns)
-            within = [look for look in seen if look.at_ns > heal_ns and (next_ns is None or look.at_ns < next_ns)]
+            within = [
+                observation
+                for observation in seen
+                if observation.at_ns > heal_ns and (next_ns is None or observation.at_ns < next_ns)
+            ]
             wanted = settings.possible(place[0], heal_ns, next_ns or max(one.done_ns for one in own))
             can = _can([*filter(None, [before]), *within], wanted)
             if can is not False:
@@ -102,7 +110,7 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
     return Verdict.of("recovery", wrong=wrong, missing=missing)
 
 
-def last_heal(heal_ns: int, faults: Sequence[Fault]) -> int | None:
+def last_heal(heal_ns: int, faults: Sequence[RecordedFault]) -> int | None:
     """Return when the last of overlapping faults was healed, starting from a heal; None if one of them never was."""
     while True:
         active = [one for one in faults if one.inject_ns <= heal_ns and (one.heal_ns is None or one.heal_ns > heal_ns)]
@@ -114,24 +122,26 @@ def last_heal(heal_ns: int, faults: Sequence[Fault]) -> int | None:
         heal_ns = max(ends)
 
 
-def _can(seen: Sequence[Look], wanted: Collection[Requirement]) -> bool | None:
+def _can(seen: Sequence[PartitionObservation], wanted: Collection[Requirement]) -> bool | None:
     """Return whether a partition acknowledges with all replicas in sync; None if that is unknown, or changes."""
-    placements = {look.replicas: look for look in seen}
+    placements = {observation.replicas: observation for observation in seen}
     if not placements or () in placements:
         return None
-    whole = [replace(look, leader=placed[0], isr=tuple(sorted(placed))) for placed, look in placements.items()]
-    found = {one.met_by(look) for one in wanted for look in whole}
+    whole = [
+        replace(observation, leader=placed[0], isr=tuple(sorted(placed))) for placed, observation in placements.items()
+    ]
+    found = {one.met_by(observation) for one in wanted for observation in whole}
     return found.pop() if len(found) == 1 else None
 
 
-def _steady(seen: Sequence[Look], whole: Sequence[bool]) -> list[int]:
+def _steady(seen: Sequence[PartitionObservation], whole: Sequence[bool]) -> list[int]:
     """Return the times of observations with all replicas in sync that later observations confirm."""
     found = []
-    for at, look in enumerate(seen):
-        near = [number for number in range(at, len(seen)) if seen[number].at_ns - look.at_ns <= STEADY_S * NS]
+    for at, observation in enumerate(seen):
+        near = [number for number in range(at, len(seen)) if seen[number].at_ns - observation.at_ns <= STEADY_S * NS]
         borne = range(at, max(at + 2, near[-1] + 1))
         if borne[-1] < len(seen) and all(whole[number] for number in borne):
-            found.append(look.at_ns)
+            found.append(observation.at_ns)
     return found
 
 

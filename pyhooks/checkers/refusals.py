@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Settings
+from pyhooks.checkers.cluster_view import RequirementTimeline
 from pyhooks.checkers.progress import windows
 from pyhooks.checkers.record_view import Attempt, Records, clients_of
 from pyhooks.checkers.settling_times import NS, SETTLE_S, attempts_of
@@ -38,16 +38,20 @@ def check_refusals(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
         settle_s: how long a change may take to take effect, in seconds.
     """
     records = Records(events)
-    settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
+    settings, faults, observations = (
+        RequirementTimeline(events),
+        cluster_view.faults(events),
+        cluster_view.observations(events),
+    )
     clients = clients_of(events)
     wrong: list[str] = []
     missing: list[str] = []
     seen: Counter[str] = Counter()
     judged: set[str | None] = set()
     for place, own in sorted(attempts_of(records).items()):
-        for window in windows(place, looks.get(place, ()), settings, faults, round(settle_s * NS)):
+        for window in windows(place, observations.get(place, ()), settings, faults, round(settle_s * NS)):
             wanted = settings.possible(place[0], window.from_ns, window.to_ns)
-            short = {not one.ask(window.look).enough_replicas for one in wanted}
+            short = {not one.ask(window.observation).enough_replicas for one in wanted}
             if window.enough or len(short) != 1:
                 continue
             for attempt in own:

@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Literal
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Fault, Look, Settings
+from pyhooks.checkers.cluster_view import PartitionObservation, RecordedFault, RequirementTimeline
 from pyhooks.checkers.record_view import Attempt, Place, Records
 from pyhooks.history.event_log import Event
 from pyhooks.history.outcomes import TOO_FEW
@@ -166,23 +166,25 @@ class Settling:
         return f"{granted}; {measured}{told}"
 
 
-def stretches(seen: Sequence[Look], faults: Sequence[Fault]) -> Iterator[list[Look]]:
+def stretches(
+    seen: Sequence[PartitionObservation], faults: Sequence[RecordedFault]
+) -> Iterator[list[PartitionObservation]]:
     """Yield runs of observations of the same state, with nothing in between that could hide another state."""
-    current: list[Look] = []
-    for look in seen:
+    current: list[PartitionObservation] = []
+    for observation in seen:
         if current and (
-            look.state != current[-1].state
-            or look.at_ns - current[-1].at_ns > BLIND_S * NS
-            or _disturbed(current[-1], look, faults)
+            observation.state != current[-1].state
+            or observation.at_ns - current[-1].at_ns > BLIND_S * NS
+            or _disturbed(current[-1], observation, faults)
         ):
             yield current
             current = []
-        current.append(look)
+        current.append(observation)
     if current:
         yield current
 
 
-def _disturbed(one: Look, two: Look, faults: Sequence[Fault]) -> bool:
+def _disturbed(one: PartitionObservation, two: PartitionObservation, faults: Sequence[RecordedFault]) -> bool:
     """Return whether a fault of a replica began, or its heal began or was proved, between two observations.
 
     A replica that was back may be unavailable again.
@@ -194,7 +196,7 @@ def _disturbed(one: Look, two: Look, faults: Sequence[Fault]) -> bool:
     return ends or _struck(one, two, faults)
 
 
-def _struck(one: Look, two: Look, faults: Sequence[Fault]) -> bool:
+def _struck(one: PartitionObservation, two: PartitionObservation, faults: Sequence[RecordedFault]) -> bool:
     """Return whether a fault of a replica, or its heal, began between two observations."""
     return any(
         at_ns is not None and one.since_ns <= at_ns <= two.at_ns
@@ -203,13 +205,21 @@ def _struck(one: Look, two: Look, faults: Sequence[Fault]) -> bool:
     )
 
 
-def _of_replicas(one: Look, two: Look, faults: Sequence[Fault]) -> Iterator[Fault]:
+def _of_replicas(
+    one: PartitionObservation, two: PartitionObservation, faults: Sequence[RecordedFault]
+) -> Iterator[RecordedFault]:
     racks = {**one.racks, **two.racks}
     replicas = {*one.replicas, *two.replicas}
     return (fault for fault in faults if any(fault.hits(broker, racks) for broker in replicas))
 
 
-def _joined(one: Look, two: Look, faults: Sequence[Fault], enough: bool, wanted: Collection[Requirement]) -> bool:
+def _joined(
+    one: PartitionObservation,
+    two: PartitionObservation,
+    faults: Sequence[RecordedFault],
+    enough: bool,
+    wanted: Collection[Requirement],
+) -> bool:
     """Return whether the expected outcome was the same throughout the time between observations of two states.
 
     An ISR changes to another by way of the union or the intersection of both.
@@ -226,10 +236,10 @@ def _joined(one: Look, two: Look, faults: Sequence[Fault], enough: bool, wanted:
 
 def ahead_of(
     topic: str,
-    found: Sequence[Sequence[Look]],
+    found: Sequence[Sequence[PartitionObservation]],
     number: int,
-    settings: Settings,
-    faults: Sequence[Fault],
+    settings: RequirementTimeline,
+    faults: Sequence[RecordedFault],
     *,
     enough: bool,
 ) -> Ahead:
@@ -270,8 +280,10 @@ def ahead_of(
     return Ahead(next_ns, min(unclear_ns, may_ns), moved_ns)
 
 
-def under_faults(look: Look, faults: Sequence[Fault], settle_ns: int, to_ns: int) -> list[tuple[int, int]]:
-    """Return the intervals in which observations of a state may be outdated due to a fault: see ``Fault.clouds``.
+def under_faults(
+    observation: PartitionObservation, faults: Sequence[RecordedFault], settle_ns: int, to_ns: int
+) -> list[tuple[int, int]]:
+    """Return the intervals in which observations of a state may be outdated due to a fault (``RecordedFault.clouds``).
 
     An interval lasts from the injection until the heal is proved and has settled, or until ``to_ns`` if it is not
     proved.
@@ -279,7 +291,7 @@ def under_faults(look: Look, faults: Sequence[Fault], settle_ns: int, to_ns: int
     return [
         (fault.inject_ns, fault.healed_ns + settle_ns if fault.healed_ns is not None else to_ns)
         for fault in faults
-        if fault.clouds(look)
+        if fault.clouds(observation)
     ]
 
 
@@ -294,12 +306,16 @@ class _Part:
     """
 
     piece: Piece
-    looks: Sequence[Look]
+    observations: Sequence[PartitionObservation]
     enough: bool | None
 
 
 def spans(
-    place: Place, seen: Sequence[Look], settings: Settings, faults: Sequence[Fault], settle_ns: int
+    place: Place,
+    seen: Sequence[PartitionObservation],
+    settings: RequirementTimeline,
+    faults: Sequence[RecordedFault],
+    settle_ns: int,
 ) -> list[Span]:
     """Return the outcomes expected of a partition, in order of time, without intervals in which they are unknown."""
     found: list[Span] = []
@@ -322,30 +338,36 @@ def spans(
     return found
 
 
-def _goes_on(topic: str, before: _Part, part: _Part, settings: Settings, faults: Sequence[Fault]) -> bool:
+def _goes_on(
+    topic: str, before: _Part, part: _Part, settings: RequirementTimeline, faults: Sequence[RecordedFault]
+) -> bool:
     """Return whether the same outcome was expected before a part, and all the time in between."""
     if part.enough is None or before.enough is not part.enough:
         return False
-    if before.looks is part.looks:
+    if before.observations is part.observations:
         return True
     wanted = settings.possible(topic, before.piece.to_ns, part.piece.from_ns)
-    return _joined(before.looks[-1], part.looks[0], faults, part.enough, wanted)
+    return _joined(before.observations[-1], part.observations[0], faults, part.enough, wanted)
 
 
 def _parts(
-    place: Place, seen: Sequence[Look], settings: Settings, faults: Sequence[Fault], settle_ns: int
+    place: Place,
+    seen: Sequence[PartitionObservation],
+    settings: RequirementTimeline,
+    faults: Sequence[RecordedFault],
+    settle_ns: int,
 ) -> Iterator[_Part]:
     found = [*stretches(seen, faults)]
     for number, stretch in enumerate(found):
-        look, from_ns, to_ns = stretch[0], stretch[0].at_ns, stretch[-1].since_ns
-        cuts = under_faults(look, faults, settle_ns, to_ns)
+        observation, from_ns, to_ns = stretch[0], stretch[0].at_ns, stretch[-1].since_ns
+        cuts = under_faults(observation, faults, settle_ns, to_ns)
         edges = {at_ns for cut in cuts for at_ns in cut} | set(settings.edges(place[0]))
         marks = sorted({from_ns, to_ns} | {at_ns for at_ns in edges if from_ns < at_ns < to_ns})
         for begin_ns, end_ns in pairwise(marks):
             wanted = settings.possible(place[0], begin_ns + 1, end_ns - 1)
-            expected = {one.met_by(look) for one in wanted}
+            expected = {one.met_by(observation) for one in wanted}
             cut = any(begin_ns < cut_to and cut_from < end_ns for cut_from, cut_to in cuts)
-            if look.replicas and len(expected) == 1 and not cut:
+            if observation.replicas and len(expected) == 1 and not cut:
                 (enough,) = expected
                 ahead = ahead_of(place[0], found, number, settings, faults, enough=enough)
                 yield _Part(Piece(begin_ns, end_ns, ahead), stretch, enough)
@@ -391,7 +413,9 @@ def late(span: Span, attempts: Sequence[Attempt], settle_ns: int) -> list[tuple[
     ]
 
 
-def settling(changes: Sequence[Change], settings: Settings, topics: Sequence[str], bound_s: float) -> Settling:
+def settling(
+    changes: Sequence[Change], settings: RequirementTimeline, topics: Sequence[str], bound_s: float
+) -> Settling:
     """Return how long changes took."""
     measured = [change.kept_s for change in changes if change.follows]
     told = [
@@ -410,10 +434,14 @@ def measure(events: Sequence[Event], bound_s: float = SETTLE_S) -> Settling:
         events: a whole history.
         bound_s: seconds granted to a change.
     """
-    settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
+    settings, faults, observations = (
+        RequirementTimeline(events),
+        cluster_view.faults(events),
+        cluster_view.observations(events),
+    )
     found: list[Change] = []
     for place, own in attempts_of(Records(events)).items():
-        for span in spans(place, looks.get(place, ()), settings, faults, round(bound_s * NS)):
+        for span in spans(place, observations.get(place, ()), settings, faults, round(bound_s * NS)):
             change = change_of(span, own)
             found += [change] if change is not None else []
     return settling(found, settings, settings.topics, bound_s)

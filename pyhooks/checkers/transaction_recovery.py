@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Fault
+from pyhooks.checkers.cluster_view import RecordedFault
 from pyhooks.checkers.record_view import Place
 from pyhooks.checkers.recovery import last_heal
 from pyhooks.checkers.settling_times import NS
@@ -120,7 +120,7 @@ def check_unstuck(events: Sequence[Event], *, bound_s: float = BOUND_S) -> Verdi
     return Verdict.of("unstuck", wrong=wrong, missing=missing, notes=notes)
 
 
-def _held_up(name: str, fault: Fault, readers: dict[tuple[str, Place], list[ReaderProgress]]) -> list[str]:
+def _held_up(name: str, fault: RecordedFault, readers: dict[tuple[str, Place], list[ReaderProgress]]) -> list[str]:
     """Describe how long readers stalled under a fault."""
     until_ns = fault.heal_ns or fault.inject_ns
     return [

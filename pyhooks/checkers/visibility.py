@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Look, Settings
-from pyhooks.checkers.progress import Window, windows
+from pyhooks.checkers.cluster_view import PartitionObservation, RequirementTimeline
+from pyhooks.checkers.progress import SettledWindow, windows
 from pyhooks.checkers.record_view import UNCOMMITTED, Attempt, Place, Records
 from pyhooks.checkers.settling_times import BLIND_S, NS, SETTLE_S
 from pyhooks.checkers.verdict import Verdict
@@ -88,7 +88,11 @@ def check_visibility(events: Sequence[Event], *, settle_s: float = SETTLE_S, sho
         shown_s: time from the first observation of a sufficient ISR until all records can be read, in seconds.
     """
     records = Records(events)
-    settings, faults, looks = Settings(events), cluster_view.faults(events), cluster_view.looks(events)
+    settings, faults, observations = (
+        RequirementTimeline(events),
+        cluster_view.faults(events),
+        cluster_view.observations(events),
+    )
     seen = sights(events)
     attempts: defaultdict[Place, list[Attempt]] = defaultdict(list)
     for attempt in records.attempts:
@@ -106,12 +110,14 @@ def check_visibility(events: Sequence[Event], *, settle_s: float = SETTLE_S, sho
             for one in own
             if one.exception in TOO_FEW
         ]
-        found = list(windows(place, looks.get(place, ()), settings, faults, round(settle_s * NS)))
-        stays = _Reign(looks.get(place, ()))
+        found = list(windows(place, observations.get(place, ()), settings, faults, round(settle_s * NS)))
+        stays = _Reign(observations.get(place, ()))
         for at, window in enumerate(found):
             if window.enough:
                 continue
-            judge = _Judge(name, window, found[at + 1 :], seen.get(place, ()), stays, round(settle_s * NS), shown_s)
+            judge = _HiddenRecords(
+                name, window, found[at + 1 :], seen.get(place, ()), stays, round(settle_s * NS), shown_s
+            )
             hidden += judge.judge(own, wrong, missing, notes)
         _kept(place, own, records, stays, wrong, missing, notes)
     if not hidden:
@@ -126,13 +132,13 @@ class _Reign:
         seen: observations of the partition, in order of time.
     """
 
-    def __init__(self, seen: Sequence[Look]) -> None:
-        self._at = [look.at_ns for look in seen]
+    def __init__(self, seen: Sequence[PartitionObservation]) -> None:
+        self._at = [observation.at_ns for observation in seen]
         # For each observation: index of the one since which the same broker has led without a gap.
         self._since: list[int] = []
-        for number, look in enumerate(seen):
-            same = number > 0 and look.leader == seen[number - 1].leader >= 0
-            near = number > 0 and look.at_ns - seen[number - 1].at_ns <= BLIND_S * NS
+        for number, observation in enumerate(seen):
+            same = number > 0 and observation.leader == seen[number - 1].leader >= 0
+            near = number > 0 and observation.at_ns - seen[number - 1].at_ns <= BLIND_S * NS
             self._since.append(self._since[-1] if same and near else number)
 
     def one(self, from_ns: int, to_ns: int | None = None) -> bool:
@@ -146,7 +152,7 @@ class _Reign:
 
 
 @dataclass(frozen=True)
-class _Judge:
+class _HiddenRecords:
     """A settled interval with an insufficient ISR.
 
     Attributes:
@@ -160,8 +166,8 @@ class _Judge:
     """
 
     name: str
-    window: Window
-    later: Sequence[Window]
+    window: SettledWindow
+    later: Sequence[SettledWindow]
     seen: Sequence[Sight]
     stays: _Reign
     settle_ns: int
@@ -178,7 +184,7 @@ class _Judge:
         """
         # Until then no leader can have known the state observed next.
         from_ns, to_ns = self.window.from_ns, min(self.window.to_ns, self.window.ahead.from_ns)
-        state = f"{self.name}: ISR {list(self.window.look.isr)}, too few"
+        state = f"{self.name}: ISR {list(self.window.observation.isr)}, too few"
         inside = [one for one in own if one.sent_ns >= from_ns and one.done_ns <= to_ns and _offset(one) is not None]
         if not inside:
             return 0

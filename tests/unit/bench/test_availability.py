@@ -8,7 +8,7 @@ import pytest
 from bench.analysis import availability
 from bench.analysis.availability import NS, OutageTimes, SettledOutage, behaviour
 from bench.plan import scenarios
-from pyhooks.checkers.cluster_view import Look
+from pyhooks.checkers.cluster_view import PartitionObservation
 from pyhooks.history.event_log import Event
 
 QUICK = scenarios.load("quick").outage
@@ -54,9 +54,9 @@ def test_a_fault_without_proof_is_not_proved() -> None:
     assert not availability.outage_times(fault_events()[:1], "b").proved
 
 
-def look(at_s: float, *racks: str) -> Look:
+def look(at_s: float, *racks: str) -> PartitionObservation:
     members = tuple(range(1, len(racks) + 1))
-    return Look(round(at_s * NS), 1, members, members, dict(zip(members, racks, strict=True)))
+    return PartitionObservation(round(at_s * NS), 1, members, members, dict(zip(members, racks, strict=True)))
 
 
 def test_the_outage_settles_after_the_rack_has_left_the_isr() -> None:
@@ -69,7 +69,7 @@ def test_the_outage_settles_after_the_rack_has_left_the_isr() -> None:
     [[], [look(20, "a", "b")], [look(10, "a")], [look(54.5, "a")]],
     ids=["nobody looked", "never left", "was gone before", "left too late"],
 )
-def test_without_a_settled_outage_there_is_no_window(looks: list[Look]) -> None:
+def test_without_a_settled_outage_there_is_no_window(looks: list[PartitionObservation]) -> None:
     assert availability.settled_outage("t", looks, FAULT, PLAN) is None
 
 
@@ -86,7 +86,9 @@ def test_without_a_settled_outage_there_is_no_window(looks: list[Look]) -> None:
         ([look(20, "a", "b"), look(56, "a")], None),
     ],
 )
-def test_the_rack_was_in_the_isr_until_the_last_look_at_it(looks: list[Look], until_s: float | None) -> None:
+def test_the_rack_was_in_the_isr_until_the_last_look_at_it(
+    looks: list[PartitionObservation], until_s: float | None
+) -> None:
     assert availability.in_isr_until(looks, FAULT, "b") == (None if until_s is None else until_s * NS)
     assert availability.in_isr_until(looks, OutageTimes(15 * NS, None, None, None, proved=False), "b") is None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyhooks.checkers.cluster_view import Settings, faults, looks
+from pyhooks.checkers.cluster_view import RequirementTimeline, faults, observations
 from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.recovery import check_recovery
@@ -262,7 +262,7 @@ def test_a_topic_whose_settings_nobody_tells_is_unknown() -> None:
 def test_what_is_required(need: Requirement, isr: tuple[int, ...], racks: dict[int, str | None], met: bool) -> None:
     state = {"leader": 1, "isr": list(isr), "replicas": [1, 2, 3]}
     told = {str(broker): rack for broker, rack in racks.items()}
-    ((_, (look,)),) = looks([event(1, "isr-watch", "look", partitions={"t-0": state}, racks=told)]).items()
+    ((_, (look,)),) = observations([event(1, "isr-watch", "look", partitions={"t-0": state}, racks=told)]).items()
     assert need.met_by(look) is met
 
 
@@ -272,7 +272,7 @@ def test_settings_between_two_words_may_be_either() -> None:
         return event(at * S, "x", "settings", topic="t", step=step, **told)
 
     def racks(from_s: int, to_s: int, *events: Event) -> set[int]:
-        return {one.racks for one in Settings(events).possible("t", from_s * S, to_s * S)}
+        return {one.racks for one in RequirementTimeline(events).possible("t", from_s * S, to_s * S)}
 
     seen = (said(10, "seen", 2), said(20, "seen", 1))
     assert racks(0, 5, *seen) == {2}
@@ -415,7 +415,7 @@ def test_looks_tell_which_replicas_a_reassignment_adds() -> None:
               partitions={"t-0": {"leader": isr[0], "isr": isr, "replicas": replicas}})
         for at, (replicas, isr) in enumerate(placed, 1)
     ]  # fmt: skip
-    (seen,) = looks(events).values()
+    (seen,) = observations(events).values()
     assert [sorted(look.adding) for look in seen] == [[], [2, 3], [2, 3], [], [], [4], [], []]
     need = Requirement(replicas=1, racks=2)
     assert [need.effective(look).racks for look in seen] == [1, 1, 1, 2, 2, 2, 2, 2]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Settings
+from pyhooks.checkers.cluster_view import RequirementTimeline
 from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.rack_spread import check_spread
@@ -29,7 +29,7 @@ def step(at_s: float, name: str, op: str = "cut-rack") -> Event:
 
 
 def strays(*events: Event) -> list[str]:
-    return Settings(events).strays("t", cluster_view.faults(events), SETTLE_NS)
+    return RequirementTimeline(events).strays("t", cluster_view.faults(events), SETTLE_NS)
 
 
 def lowered_by_brokers(made: Simulated, *, told: bool) -> list[Event]:
@@ -113,7 +113,9 @@ def test_what_was_asked_for_is_no_stray(words: tuple[Event, ...]) -> None:
 def test_what_was_not_is_one(words: tuple[Event, ...]) -> None:
     (found,) = strays(*words)
     assert found.startswith("t: a broker tells M=1 and R=")
-    assert words[-1].data[MIN_INSYNC_RACKS] not in {one.racks for one in Settings(words).possible("t", 40 * S, 40 * S)}
+    assert words[-1].data[MIN_INSYNC_RACKS] not in {
+        one.racks for one in RequirementTimeline(words).possible("t", 40 * S, 40 * S)
+    }
 
 
 def test_a_broker_that_missed_a_change_may_tell_what_was_before() -> None:
@@ -132,6 +134,6 @@ def test_a_broker_that_missed_a_change_may_tell_what_was_before() -> None:
 
 
 def test_a_stray_is_in_no_stretch() -> None:
-    told = Settings([said(10, "made", 2), said(15, "seen", 1), said(20, "seen", 2)])
+    told = RequirementTimeline([said(10, "made", 2), said(15, "seen", 1), said(20, "seen", 2)])
     assert told.possible("t", 0, 1 << 62) == {Requirement(1, 2)}
     assert told.edges("t") == (10 * S, 20 * S)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import Settings
+from pyhooks.checkers.cluster_view import RequirementTimeline
 from pyhooks.checkers.progress import check_progress
 from pyhooks.history.event_log import Event, Outcome
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
@@ -23,7 +23,7 @@ def said(at_s: float, step: str, racks: int, outcome: Any = "ok", asked_s: float
 
 
 def racks(at_s: float, *events: Event) -> set[int]:
-    return {one.racks for one in Settings(events).possible("t", round(at_s * S), round(at_s * S))}
+    return {one.racks for one in RequirementTimeline(events).possible("t", round(at_s * S), round(at_s * S))}
 
 
 def test_a_change_that_did_not_settle_may_hold_or_not() -> None:
@@ -61,7 +61,7 @@ def test_what_is_refused_holds_nowhere() -> None:
     asked = (said(10, "seen", 2), said(20, "begin", 1), said(30, "refused", 1))
     assert racks(25, *asked) == {1, 2}
     assert racks(31, *asked) == racks(99, *asked, said(40, "seen", 2)) == {2}
-    assert Settings(asked).unsettled_ns("t") is None
+    assert RequirementTimeline(asked).unsettled_ns("t") is None
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_refusal_among_other_words(
         for at_s, (step, value) in enumerate((("seen", 2), *words), 10)
     ]
     assert racks(99, *told) == holds
-    unsettled_ns = Settings(told).unsettled_ns("t")
+    unsettled_ns = RequirementTimeline(told).unsettled_ns("t")
     assert unsettled_ns == (None if unsettled_s is None else unsettled_s * S)
 
 
@@ -99,13 +99,13 @@ def test_where_settings_can_change() -> None:
         said(20, "begin", 1),
         said(30, "settled", 1),
     )
-    assert Settings(words).edges("t") == (10 * S, 18 * S, 20 * S, 30 * S)
-    assert Settings(words).possible("t", 31 * S, 32 * S) == {Requirement(1, 1)}
+    assert RequirementTimeline(words).edges("t") == (10 * S, 18 * S, 20 * S, 30 * S)
+    assert RequirementTimeline(words).possible("t", 31 * S, 32 * S) == {Requirement(1, 1)}
 
 
 def test_what_held_before_a_change_of_which_only_the_end_is_told_is_not_known() -> None:
     said: dict[str, Any] = {"topic": "t", "step": "settled", MIN_INSYNC_REPLICAS: 2, MIN_INSYNC_RACKS: 2}
-    settings = Settings([event(5 * S, "settings", "settings", **said)])
+    settings = RequirementTimeline([event(5 * S, "settings", "settings", **said)])
     assert settings.possible("t", 0, 4 * S) == frozenset()
     assert settings.possible("t", 6 * S, 7 * S) == {Requirement(2, 2)}
 

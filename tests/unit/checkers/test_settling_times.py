@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pyhooks.checkers import settling_times
-from pyhooks.checkers.cluster_view import Fault, Look, Settings
+from pyhooks.checkers.cluster_view import PartitionObservation, RecordedFault, RequirementTimeline
 from pyhooks.checkers.judgement import judge, measured
 from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.promise import check_promise
@@ -197,12 +197,12 @@ def flapping(*, refused: bool) -> list[Event]:
     return made.events
 
 
-def look(at_s: float, isr: tuple[int, ...], leader: int = 2) -> Look:
-    return Look(round(at_s * S), leader, isr, (1, 2, 3), {1: "a", 2: "b", 3: "a"}, round(at_s * S) - 1)
+def look(at_s: float, isr: tuple[int, ...], leader: int = 2) -> PartitionObservation:
+    return PartitionObservation(round(at_s * S), leader, isr, (1, 2, 3), {1: "a", 2: "b", 3: "a"}, round(at_s * S) - 1)
 
 
-def away_and_back(inject_s: float, heal_s: float) -> Fault:
-    return Fault("kill-broker", None, 1, round(inject_s * S), round(heal_s * S), round((heal_s + 0.2) * S))
+def away_and_back(inject_s: float, heal_s: float) -> RecordedFault:
+    return RecordedFault("kill-broker", None, 1, round(inject_s * S), round(heal_s * S), round((heal_s + 0.2) * S))
 
 
 def test_looks_at_the_same_state_are_apart_if_a_fault_begins_or_is_healed_in_between() -> None:
@@ -232,7 +232,7 @@ def test_states_are_joined_only_if_the_way_between_them_is_the_same(
     seen = [look(at_s, first) for at_s in (1, 2, 3)] + [look(at_s, second) for at_s in (4, 5, 6)]
     said: dict[str, Any] = {"topic": "t", "step": "seen", MIN_INSYNC_REPLICAS: 1, MIN_INSYNC_RACKS: 2}
     told = event(0, "look", "settings", **said)
-    found = settling_times.spans(("t", 0), seen, Settings([told]), [], 2 * S)
+    found = settling_times.spans(("t", 0), seen, RequirementTimeline([told]), [], 2 * S)
     assert [one.enough for one in found] == [enough] * spans
 
 

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AlterConfigOpType
 from typer.testing import CliRunner
 
-from pyhooks.checkers.cluster_view import Settings
+from pyhooks.checkers.cluster_view import RequirementTimeline
 from pyhooks.cli import app
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
@@ -106,7 +106,7 @@ def test_it_has_settled_when_every_broker_concerned_tells_so(tmp_path: Path) -> 
     assert 4 not in client.asked
     assert found.told_s > 0
     events = list(history.events())
-    settings = Settings(events)
+    settings = RequirementTimeline(events)
     assert settings.possible("t", events[1].mono_ns + 1, events[2].mono_ns - 1) == {found.before, found.value}
     assert settings.possible("t", events[2].mono_ns + 1, 1 << 62) == {found.value}
 
@@ -138,7 +138,10 @@ def test_a_broker_that_does_not_tell_it_leaves_it_unknown(tmp_path: Path, lag: d
     with pytest.raises(RackgateError, match=f"every broker of topic t to report .*min.insync.racks=2; {says}"):
         change_topic(client, "t", history, min_racks=2, timeout_s=0.3)
     assert told(history)[1:] == [("begin", "ok", 1, 2), ("settled", "unknown", 1, 2)]
-    assert Settings(list(history.events())).possible("t", 1 << 61, 1 << 62) == {Requirement(1, 1), Requirement(1, 2)}
+    assert RequirementTimeline(list(history.events())).possible("t", 1 << 61, 1 << 62) == {
+        Requirement(1, 1),
+        Requirement(1, 2),
+    }
 
 
 def test_a_broker_that_is_fenced_is_not_waited_for(tmp_path: Path) -> None:
@@ -192,7 +195,7 @@ def test_a_refusal_is_sure_if_a_broker_has_looked_at_the_only_request(
     with pytest.raises(RackgateError, match="the cluster refused"):
         change_topic(client, "t", history, min_racks=2)
     assert [step[:2] for step in told(history)] == [("seen", "ok"), ("begin", "ok"), last]
-    holds = Settings(list(history.events())).possible("t", 1 << 61, 1 << 62)
+    holds = RequirementTimeline(list(history.events())).possible("t", 1 << 61, 1 << 62)
     assert holds == {Requirement(1, 1)} | ({Requirement(1, 2)} if last[0] == "settled" else set())
 
 
@@ -260,7 +263,7 @@ def test_what_a_topic_was_made_with_holds_from_the_beginning(tmp_path: Path) -> 
     history = History(tmp_path / "h")
     note_created(history, "t", Requirement(2, 2))
     assert told(history) == [("made", "ok", 2, 2)]
-    settings = Settings(list(history.events()))
+    settings = RequirementTimeline(list(history.events()))
     assert settings.possible("t", 0, 1 << 62) == {Requirement(2, 2)}
     assert settings.requests("t") == ()
     assert settings.unsettled_ns("t") is None

@@ -32,12 +32,12 @@ class Client:
 
     def __init__(self, otherwise: dict[int, Callable[[], object]]) -> None:
         self.otherwise = otherwise
-        self.looks = 0
+        self.observations = 0
 
     def ask(self, names: Sequence[str], timeout_s: float) -> Metadata:
         assert (names, timeout_s) == (("t",), topic_observer.OBSERVATION_S)
-        self.looks += 1
-        racks = self.otherwise.get(self.looks, lambda: RACKS)()
+        self.observations += 1
+        racks = self.otherwise.get(self.observations, lambda: RACKS)()
         assert isinstance(racks, dict)
         return Metadata(racks, 1, {("t", 0): STATE})
 
@@ -69,7 +69,7 @@ def look(
     beside(client, monkeypatch)
     try:
         with observe_topics("x:1", ["t"], RACKS, history, interval_s=0.01):
-            wait_for(lambda: client.looks >= until, what="looks", timeout_s=5, interval_s=0.01)
+            wait_for(lambda: client.observations >= until, what="looks", timeout_s=5, interval_s=0.01)
     finally:
         events = list(history.events())
     return events
@@ -77,7 +77,7 @@ def look(
 
 def test_looks_are_told_with_the_time_of_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = look(tmp_path, monkeypatch, {}, until=40)
-    seen = cluster_view.looks(events)["t", 0]
+    seen = cluster_view.observations(events)["t", 0]
     assert len(seen) >= 13
     assert all(one.since_ns < one.at_ns and one.isr == (1, 2) and one.racks == RACKS for one in seen)
     assert len([one for one in events if one.op == "settings"]) >= 3, (
@@ -94,8 +94,8 @@ def test_a_question_for_settings_without_an_answer_holds_up_no_look(
     with observe_topics("x:1", ["t"], RACKS, history, interval_s=0.01):
         monkeypatch.setattr(topics, "LOOK_S", 2.0)
         monkeypatch.setattr(client, "describe_configs", lambda resources, **_: dict.fromkeys(resources, Future()))
-        asked = client.looks
-        wait_for(lambda: client.looks >= asked + 20, what="looks", timeout_s=5, interval_s=0.01)
+        asked = client.observations
+        wait_for(lambda: client.observations >= asked + 20, what="looks", timeout_s=5, interval_s=0.01)
         assert not any(one.op == topic_observer.SETTINGS_LOOK for one in history.events()), (
             "the first one is still waiting"
         )
@@ -108,14 +108,14 @@ def test_no_answer_is_unknown_and_looks_go_on(tmp_path: Path, monkeypatch: pytes
     silent = raises(RackgateError("nobody"))
     events = look(tmp_path, monkeypatch, {2: silent}, until=4)
     assert len(cluster_view.unanswered(events)) == 1
-    assert len(cluster_view.looks(events)["t", 0]) >= 4
+    assert len(cluster_view.observations(events)["t", 0]) >= 4
 
 
 def test_racks_are_those_of_the_moment_and_who_is_away_keeps_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: dict[int, Callable[[], object]] = {1: lambda: {1: "a"}, 2: lambda: {1: "c"}, 3: lambda: {2: "d"}}
-    seen = cluster_view.looks(look(tmp_path, monkeypatch, told, until=4))["t", 0]
+    seen = cluster_view.observations(look(tmp_path, monkeypatch, told, until=4))["t", 0]
     assert [one.racks for one in seen[:4]] == [{1: "a", 2: "b"}, {1: "c", 2: "b"}, {1: "c", 2: "d"}, RACKS]
 
 
@@ -181,7 +181,7 @@ def test_as_a_process_it_looks_until_it_is_told_to_end(tmp_path: Path, monkeypat
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
     words = ["--bootstrap", "x:1", "--topics", "t", "--racks", "1=a,2=b", "--interval", "0.01", "--history", str(path)]
     assert topic_observer.main([*words, "--run", "run-1"]) == 0
-    seen = cluster_view.looks(History(path).events())["t", 0]
+    seen = cluster_view.observations(History(path).events())["t", 0]
     assert len(seen) >= 3
     assert {(one.isr, tuple(one.racks.items())) for one in seen} == {((1, 2), ((1, "a"), (2, "b")))}
 
