@@ -19,11 +19,6 @@ from pyhooks.history.event_log import Details, Event, Omittable
 TEST = "test"
 # Process name of the observer of leaders, ISRs and topic settings.
 OBSERVER = "isr-watch"
-LOOK_PROCESS = OBSERVER
-# Operation that lists a group's committed offsets after a run.
-COMMITTED = "committed"
-# Operation that lists the error names that a client knows.
-KNOWN_ERRORS = "known-errors"
 FAULT = "fault"
 # Operation of produce attempts, also used to select lines of a history before they are parsed.
 PRODUCE = "produce"

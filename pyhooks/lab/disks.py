@@ -7,12 +7,8 @@ batch, so damage to flushed data ends a log, too. A checksum does not cover its 
 log here, but in Kafka only where it writes an index. The kernel survives a killed process, so everything that a broker
 wrote is on its disk, flushed or not.
 
-The events have process ``disks`` and the broker's rack. Each chunk of a partition is one event: op ``disk``, ``data``
-``{pass, broker, topic, partition, low, end, begin, next, runs, keys}`` as in ``pyhooks.workload.final_reader``, and
-``torn`` where a log is truncated. If reading failed in the middle of a log, ``end`` is how far it got, and the last
-chunk has outcome ``unknown`` and a ``why``. Each broker has one event with op ``disk-end``, ``data`` ``{pass, broker,
-replicas, stopped}``, which lists all of its partitions. Its outcome is ``unknown``, with an ``error``, if its disk
-could not be read.
+The events have the broker's rack, and ``DiskChunkDetails`` or, once for each broker, ``DiskEndDetails``. If reading
+failed in the middle of a log, ``end`` of its last chunk is how far it got.
 """
 
 from __future__ import annotations

@@ -2,12 +2,8 @@
 
 This is how stream processors get exactly-once semantics (``sendOffsetsToTransaction``), here with
 librdkafka. It writes one record per record read. Events are those of a transactional producer
-(``pyhooks.workload.producer``), of process ``copier``, and
-
-* ``copy``, ``info``, for each transaction before it ends: ``data`` ``{run, txn, group, source, taken}``;
-  ``taken`` maps each source partition to ``[first, next]``, the offsets that the transaction covers;
-* ``copied``, at the end: ``data`` ``{run, group, source, committed}`` with the group's committed offset of
-  each partition; ``unknown``, with ``error``, if the coordinator does not respond.
+(``pyhooks.workload.producer``), of process ``copier``, and ``CopyDetails`` for each transaction before it ends,
+and ``CopiedDetails`` at the end, or ``CopyEndDetails`` if the coordinator does not respond.
 
 After a transaction that was not certainly committed, the consumer returns to the group's committed
 offsets. Run it as a process: ``python -m pyhooks.workload.copier``; SIGTERM ends it cleanly.

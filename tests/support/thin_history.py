@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pyhooks.checkers.cluster_view import HEAL, HEALED, INJECT, PROVED
 from pyhooks.history.event_log import Event, History
-from pyhooks.history.events import LOOK_PROCESS
+from pyhooks.history.events import OBSERVER
 
 LOOK_NS, RECORD_NS = 2_000_000_000, 1_000_000_000
 PRODUCE = ("run", "topic", "key", "seq", "partition", "sent_ns", "latency_ms", "exception", "offset")
@@ -28,7 +28,7 @@ def thinned(events: list[Event]) -> Iterator[Event]:
     held: Event | None = None
     kept: set[tuple[object, ...]] = set()
     for event in events:
-        if event.process == LOOK_PROCESS and event.op == "look":
+        if event.process == OBSERVER and event.op == "look":
             same = last is not None and last.data.get("partitions") == event.data.get("partitions")
             if same and last is not None and event.mono_ns - last.mono_ns < LOOK_NS:
                 held = event

@@ -129,7 +129,7 @@ def test_what_else_ends_the_looks_is_an_event_and_is_raised(
     with pytest.raises((RackgateError, OverflowError), match=says):
         look(tmp_path, monkeypatch, {which: raises(OverflowError("odd"))}, until=3)
     (told,) = [one for one in history.events() if one.outcome == "unknown"]
-    assert (told.process, told.op, told.data["error"]) == (event_names.LOOK_PROCESS, "look", "OverflowError: odd")
+    assert (told.process, told.op, told.data["error"]) == (event_names.OBSERVER, "look", "OverflowError: odd")
 
 
 def test_the_last_look_is_no_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
