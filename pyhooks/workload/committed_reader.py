@@ -13,11 +13,10 @@ from collections.abc import Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.events import FollowDetails, LeaderOffsetsDetails
 from pyhooks.workload import program
-from pyhooks.workload.final_reader import COMMITTED, UNCOMMITTED, open_consumer
+from pyhooks.workload.final_reader import COMMITTED, UNCOMMITTED, open_consumer, partition_count
 
 INTERVAL_S = 0.5
 POLL_S = 0.1
@@ -50,7 +49,9 @@ class CommittedReader:
         Raises:
             RackgateError: a topic does not exist, or no broker responds.
         """
-        places = [(topic, number) for topic in topics for number in range(_partitions(self._committed, topic))]
+        places = [
+            (topic, number) for topic in topics for number in range(partition_count(self._committed, topic, "follow"))
+        ]
         self._position = dict.fromkeys(places, 0)
         self._records = dict.fromkeys(places, 0)
         self._committed.assign([TopicPartition(topic, number, 0) for topic, number in places])
@@ -103,16 +104,6 @@ class CommittedReader:
             stable=int(stable),
             end=int(end),
         ).event("ok")
-
-
-def _partitions(consumer: Consumer, topic: str, timeout_s: float = 20.0) -> int:
-    try:
-        found = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
-    except KafkaException as error:
-        raise RackgateError(f"follow {topic}: no broker responds: {error.args[0].str()}") from error
-    if found.error is not None or not found.partitions:
-        raise RackgateError(f"follow {topic}: {found.error.str() if found.error else 'it has no partitions'}")
-    return len(found.partitions)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

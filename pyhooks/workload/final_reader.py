@@ -172,7 +172,7 @@ def read_all(
             found: list[str] = []
             with open_consumer(bootstrap, isolation, fetch_wait_max_ms=FETCH_WAIT_MS) as consumer:
                 for topic in share:
-                    count = _partitions(consumer, topic)
+                    count = partition_count(consumer, topic, "final read of")
                     for number in range(count):
                         about = ReadDetails(
                             read_id=run,
@@ -192,13 +192,18 @@ def read_all(
         raise RackgateError(f"final read: {'; '.join(short)}")
 
 
-def _partitions(consumer: Consumer, topic: str) -> int:
+def partition_count(consumer: Consumer, topic: str, purpose: str) -> int:
+    """Return the number of partitions of a topic; ``purpose`` begins the error message.
+
+    Raises:
+        RackgateError: the topic does not exist, or no broker responds.
+    """
     try:
         found = consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
     except KafkaException as error:
-        raise RackgateError(f"final read of {topic}: no broker responds: {error.args[0].str()}") from error
+        raise RackgateError(f"{purpose} {topic}: no broker responds: {error.args[0].str()}") from error
     if found.error is not None or not found.partitions:
-        raise RackgateError(f"final read of {topic}: {found.error.str() if found.error else 'it has no partitions'}")
+        raise RackgateError(f"{purpose} {topic}: {found.error.str() if found.error else 'it has no partitions'}")
     return len(found.partitions)
 
 

@@ -14,17 +14,16 @@ from collections.abc import Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
 from pyhooks.history.events import VisibleDetails
 from pyhooks.workload import program
+from pyhooks.workload.final_reader import open_consumer, partition_count
 
 PROCESS = "viewer"
 BATCH = 2000
 POLL_S = 0.1
 # An unavailable leader must not delay the others' responses longer than checkers allow for an observation.
 ASK_S = 1.0
-REQUEST_S = 20.0
 INTERVAL_S = 0.5
 
 
@@ -85,24 +84,13 @@ def read_rounds(consumer: Consumer, topics: Sequence[str], history: History, run
     Raises:
         RackgateError: a topic does not exist, or no broker responds.
     """
-    viewer = VisibilityReader(
-        consumer, [place for topic in topics for place in _partitions(consumer, topic)], history, run
-    )
+    places = [(topic, number) for topic in topics for number in range(partition_count(consumer, topic, "read"))]
+    viewer = VisibilityReader(consumer, places, history, run)
     over = False
     while not over:
         # one more round after the stop, for the records readable at the end
         over = stop.is_set()
         viewer.read_round(INTERVAL_S)
-
-
-def _partitions(consumer: Consumer, topic: str) -> list[tuple[str, int]]:
-    try:
-        found = consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
-    except KafkaException as error:
-        raise RackgateError(f"read {topic}: no broker responds: {error.args[0].str()}") from error
-    if found.error is not None or not found.partitions:
-        raise RackgateError(f"read {topic}: {found.error.str() if found.error else 'it has no partitions'}")
-    return [(topic, int(number)) for number in sorted(found.partitions)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -113,21 +101,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = parser.parse_args(arguments)
     stop = program.stop_on_signals()
     run = found.run or f"{PROCESS}-{uuid.uuid4().hex[:8]}"
-    settings: dict[str, str | int | bool] = {
-        "bootstrap.servers": found.bootstrap,
-        "group.id": "rackgate-viewer",
-        "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",
-        "isolation.level": "read_uncommitted",
-        "log_level": 2,
-    }
-    consumer = Consumer(settings)
-    try:
-        return program.run_reporting_errors(
-            lambda: read_rounds(consumer, found.topics.split(","), History(found.history), run, stop)
-        )
-    finally:
-        consumer.close()
+
+    def work() -> None:
+        with open_consumer(found.bootstrap, group_id="rackgate-viewer", auto_offset_reset="earliest") as consumer:
+            read_rounds(consumer, found.topics.split(","), History(found.history), run, stop)
+
+    return program.run_reporting_errors(work)
 
 
 if __name__ == "__main__":

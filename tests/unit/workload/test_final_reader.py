@@ -100,7 +100,7 @@ def test_several_readers_share_the_topics_and_tell_what_one_tells(
 
     names = [f"t{number}" for number in range(5)]
     monkeypatch.setattr(final_reader, "open_consumer", consumer_of)
-    monkeypatch.setattr(final_reader, "_partitions", lambda *_about: 2)
+    monkeypatch.setattr(final_reader, "partition_count", lambda *_about: 2)
     history = History(tmp_path / "h.jsonl")
     final_reader.read_all("b:1", names, history, readers=readers)
     assert len(consumers) == min(readers, len(names))
@@ -112,7 +112,7 @@ def test_several_readers_share_the_topics_and_tell_what_one_tells(
 
 
 def test_what_one_of_several_readers_cannot_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def partitions(_consumer: object, topic: str) -> int:
+    def partitions(_consumer: object, topic: str, _purpose: str) -> int:
         if topic == "absent":
             raise RackgateError("final read of absent: no such topic")
         return 1
@@ -122,7 +122,7 @@ def test_what_one_of_several_readers_cannot_read_is_told(tmp_path: Path, monkeyp
         yield Log(3, 2)
 
     monkeypatch.setattr(final_reader, "open_consumer", consumer_of)
-    monkeypatch.setattr(final_reader, "_partitions", partitions)
+    monkeypatch.setattr(final_reader, "partition_count", partitions)
     history = History(tmp_path / "h.jsonl")
     with pytest.raises(RackgateError, match=r"t0-0: at offset 2 of 3 .*; t1-0: at offset 2"):
         final_reader.read_all("b:1", ["t0", "t1"], history, readers=2, timeout_s=0.05)
