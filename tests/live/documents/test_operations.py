@@ -169,7 +169,7 @@ def test_the_runbook(person: Person, tmp_path: Path) -> None:
     assert "away, proved" in person.does("rack", "kill", "b")
     _assess(does)
     _go_on(does)
-    assert "is back, proved" in person.does("rack", "heal", "b")
+    assert "is healed, proved" in person.does("rack", "heal", "b")
     _restore(does)
     _roll_back(does)
     _upgrade(does)

@@ -26,5 +26,5 @@ def test_the_lab_of_the_readme(tmp_path: Path) -> None:
                 words += ["--run-dir", str(tmp_path / "run")]
             said[" ".join(words[:2])] = person.does(*words)
     assert "aab" in said["watch --once"]
-    assert "is back, proved" in said["rack kill"]
+    assert "is healed, proved" in said["rack kill"]
     assert "is down" in said["lab down"]

@@ -71,7 +71,7 @@ def test_a_rack_goes_and_comes_back_in_every_way(person: Person) -> None:
         assert "away, proved" in person.does(*words), words
         status = person.tries("lab", "status", "--json")
         assert (status.returncode, json.loads(status.stdout)["faults"][0]["kind"]) == (1, words[1])
-        assert "is back, proved" in person.does(words[0], "heal", words[2])
+        assert "is healed, proved" in person.does(words[0], "heal", words[2])
         assert json.loads(person.does("lab", "status", "--json"))["ok"] is True, words
     events = tuple(History(person.folder / "run" / "history.jsonl").events())
     assert check_faults(events).valid == "true"

@@ -178,7 +178,7 @@ def test_faults_of_the_network_prove_themselves(person: Person) -> None:
         status = person.tries("lab", "status", "--json")
         assert [fault["kind"] for fault in json.loads(status.stdout)["faults"]] == [words[1]]
         assert status.returncode == 1
-        assert "is back, proved" in person.does(*words[:1], "heal", words[2])
+        assert "is healed, proved" in person.does(*words[:1], "heal", words[2])
         assert "no fault is in force" in person.does(*words[:1], "heal", words[2])
     events = events_of(person)
     assert check_faults(events).valid == "true"
@@ -420,7 +420,7 @@ def test_two_racks_are_slow_at_a_time_and_two_cuts_that_share_a_way_are_refused(
     assert refused.returncode == 2
     assert "in force, and with both of them one could not be proved" in refused.stderr
     for rack in ("a", "b"):
-        assert "is back, proved" in person.does("rack", "heal", rack)
+        assert "is healed, proved" in person.does("rack", "heal", rack)
     events = events_of(person)
     assert check_faults(events).valid == "true"
     assert {event.op for event in events} == {"slow-rack"}
