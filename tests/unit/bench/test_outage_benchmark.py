@@ -358,7 +358,7 @@ def test_the_command_ends_with_what_the_run_found_and_tells_the_reason_first(
     words = ["outages", "--page-only", "--out", str(tmp_path), *(["--json"] if as_json else [])]
     done = CliRunner().invoke(bench_app, words)
     assert done.exit_code == status
-    reason = "a,a,b: M=2, R=2: FAILED. 7 of 400 acknowledged records are lost, and it promises them."
+    reason = "a,a,b: M=2, R=2: FAILED. 7 of 400 acknowledged records are lost, contrary to R."
     if as_json:
         told = json.loads(done.stdout)
         assert (told["exit_status"], told["verdicts"][0]["word"] == "failed") == (status, bool(status))

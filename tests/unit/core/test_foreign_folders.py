@@ -135,7 +135,7 @@ def _nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(bench_speed, "synthetic_observations", started)
     monkeypatch.setattr(alloy, "fetch", lambda: Path("alloy.jar"))
     monkeypatch.setattr(alloy, "execute", started)
-    monkeypatch.setattr(system_cli, "_check", lambda _: None)
+    monkeypatch.setattr(system_cli, "_require", lambda _: None)
     monkeypatch.setattr(system_cli, "_versions", lambda _: {})
     monkeypatch.setattr(system_cli, "Session", started)
     monkeypatch.setattr(sshhosts, "SSHD", sys.executable)
