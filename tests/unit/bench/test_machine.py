@@ -112,10 +112,10 @@ def test_a_configuration_that_is_no_text_file_does_not_end_the_sampler(tmp_path:
 
 HIDEPID = """
 import json, sys
-from bench.machine import Sampler
+from bench.machine import UsageSampler
 from pyhooks.core import resource_usage
 from pyhooks.core.wait import wait_for
-with Sampler().running() as sampler:
+with UsageSampler().running() as sampler:
     wait_for(lambda: len({one.at_ns for one in sampler.samples}) > 1, what="two looks", timeout_s=20)
 resource_usage.tree()
 print(json.dumps([[one.kind, one.processes] for one in sampler.samples]))

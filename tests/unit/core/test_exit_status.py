@@ -41,7 +41,7 @@ def in_a_run(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 
 
 def in_outages(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    monkeypatch.setattr(outage_run, "attach", fails(error))
+    monkeypatch.setattr(outage_run, "current_lab", fails(error))
     outage_run.main(["--plan", "quick", "--lab", "az3-outside", "--run-id", "r"])
 
 

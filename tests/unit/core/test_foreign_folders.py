@@ -137,7 +137,7 @@ def _nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(alloy, "execute", started)
     monkeypatch.setattr(system_cli, "_require", lambda _: None)
     monkeypatch.setattr(system_cli, "_versions", lambda _: {})
-    monkeypatch.setattr(system_cli, "Session", started)
+    monkeypatch.setattr(system_cli, "SuiteSession", started)
     monkeypatch.setattr(sshhosts, "SSHD", sys.executable)
     monkeypatch.setattr(sshhosts, "process", SimpleNamespace(run=started))
     monkeypatch.setattr(Lab, "attach", lambda: SimpleNamespace(run_dir=tmp_path / "out"))

@@ -294,7 +294,7 @@ def test_lost_voter_is_replaced(hosts: Hosts, tmp_path: Path, monkeypatch: pytes
     asked = (tmp_path / "asked").read_text(encoding="utf-8")
     assert f"remove-controller --controller-id 101 --controller-directory-id {before}" in asked
     assert f"--command-config {tmp_path / VOTER.name / FOLDER}/server.properties add-controller" in asked
-    with pytest.raises(RackgateError, match="no broker is left"):
+    with pytest.raises(RackgateError, match="no broker remains"):
         hosts.voters([])
 
 
