@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bench.load.spark_load import outcome_counts
 from bench.plan.scenario import BenchArm, OutagePlan
-from pyhooks.checkers.cluster_view import PartitionObservation, observations
+from pyhooks.checkers.cluster_view import RecordedPartition, observations
 from pyhooks.checkers.record_view import Attempt, attempt_of
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import FaultDetails, ProduceDetails
@@ -79,13 +79,13 @@ def outage_times(events: Iterable[Event], rack: str) -> OutageTimes:
     return OutageTimes(at.get("inject"), at.get("heal"), at.get("healed"), at.get("proved"), proved)
 
 
-def isr_observations(events: Iterable[Event], topic: str) -> Sequence[PartitionObservation]:
+def isr_observations(events: Iterable[Event], topic: str) -> Sequence[RecordedPartition]:
     """Return all observations of the only partition of ``topic``, in the order of time."""
     return observations(events).get((topic, 0), [])
 
 
 def settled_outage(
-    topic: str, observations: Sequence[PartitionObservation], fault: OutageTimes, plan: OutagePlan
+    topic: str, observations: Sequence[RecordedPartition], fault: OutageTimes, plan: OutagePlan
 ) -> SettledOutage | None:
     """Return the settled outage of a topic; None if the rack was not observed to leave its ISR in time."""
     if fault.inject_ns is None or fault.heal_ns is None:
@@ -97,7 +97,7 @@ def settled_outage(
     return None
 
 
-def in_isr_until(observations: Sequence[PartitionObservation], fault: OutageTimes, rack: str) -> int | None:
+def in_isr_until(observations: Sequence[RecordedPartition], fault: OutageTimes, rack: str) -> int | None:
     """Return the time until which the rack was at least in the ISR, under the fault.
 
     It is the request time of the last observation with the rack before the first one without it. None if the rack was
@@ -260,7 +260,7 @@ def _topic(
     arm: BenchArm,
     fault: OutageTimes,
     window: SettledOutage | None,
-    observations: Sequence[PartitionObservation],
+    observations: Sequence[RecordedPartition],
     plan: OutagePlan,
     start_ns: int,
 ) -> dict[str, Any]:

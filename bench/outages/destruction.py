@@ -15,7 +15,7 @@ from bench.load.load_jobs import LateError, running_load, wait_until_due
 from bench.outages.outage_context import OutageContext
 from bench.plan.outage_plan import DestructionPlan, FaultKind
 from bench.plan.scenario import BenchArm
-from pyhooks.checkers.cluster_view import PartitionObservation, observations
+from pyhooks.checkers.cluster_view import RecordedPartition, observations
 from pyhooks.core.errors import RackgateError
 from pyhooks.faults import registry
 from pyhooks.faults.injection import FaultTarget
@@ -165,7 +165,7 @@ def _wiped_ns(events: Sequence[Event]) -> int | None:
     return next((event.mono_ns for event, one in steps if event.op == "wipe-rack" and one.step == "inject"), None)
 
 
-def _last_isr_racks(seen: Sequence[PartitionObservation], wiped_ns: int | None) -> tuple[str, ...] | None:
+def _last_isr_racks(seen: Sequence[RecordedPartition], wiped_ns: int | None) -> tuple[str, ...] | None:
     """Return the racks of the ISR in the last observation before the rack was destroyed; None without one."""
     before = [look for look in seen if wiped_ns is not None and look.at_ns <= wiped_ns]
     return before[-1].isr_racks if before else None

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import PartitionObservation, RequirementTimeline
+from pyhooks.checkers.cluster_view import RecordedPartition, RequirementTimeline
 from pyhooks.checkers.record_view import Attempt
 from pyhooks.checkers.server_log_view import LogLine
 from pyhooks.checkers.settling_times import LAG_NS
@@ -41,7 +41,7 @@ def returns(lines: Iterable[LogLine]) -> list[Return]:
 
 def put_out(
     topic: str,
-    seen: Sequence[PartitionObservation],
+    seen: Sequence[RecordedPartition],
     attempts: Sequence[Attempt],
     returned: Sequence[Return],
     settings: RequirementTimeline,
@@ -72,7 +72,7 @@ def put_out(
 
 
 def _outs(
-    topic: str, seen: Sequence[PartitionObservation], returned: Sequence[Return], settings: RequirementTimeline
+    topic: str, seen: Sequence[RecordedPartition], returned: Sequence[Return], settings: RequirementTimeline
 ) -> Iterator[tuple[int, int]]:
     """Yield intervals in which an ISR may have been insufficient due to returning brokers; none if not observed."""
     for one in returned:

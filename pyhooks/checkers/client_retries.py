@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import PartitionObservation, RecordedFault, RequirementTimeline
+from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition, RequirementTimeline
 from pyhooks.checkers.record_view import Attempt, Place, Records
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
@@ -37,7 +37,7 @@ def known(error: str) -> bool:
 class _Seen:
     """State of the cluster, besides the records."""
 
-    observations: Mapping[Place, Sequence[PartitionObservation]]
+    observations: Mapping[Place, Sequence[RecordedPartition]]
     settings: RequirementTimeline
     faults: Sequence[RecordedFault]
 

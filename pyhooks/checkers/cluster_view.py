@@ -21,7 +21,7 @@ INJECT, PROVED, HELD, HEAL, HEALED = "inject", "proved", "held", "heal", "healed
 
 
 @dataclass(frozen=True)
-class PartitionObservation:
+class RecordedPartition:
     """An observation: state of a partition as the cluster reported it at one moment.
 
     Attributes:
@@ -107,7 +107,7 @@ class RecordedFault:
             self.hits(near, racks) and racks.get(far, "") in self.peers for near, far in ends
         )
 
-    def clouds(self, observation: PartitionObservation) -> bool:
+    def clouds(self, observation: RecordedPartition) -> bool:
         """Return whether an observation made while the fault is in force may be outdated.
 
         It may be if the fault affects the leader or a member of the ISR. A partition between brokers only leaves
@@ -118,14 +118,14 @@ class RecordedFault:
             return any(self.parts(observation.leader, member, observation.racks) for member in observation.isr)
         return any(self.hits(broker, observation.racks) for broker in {observation.leader, *observation.isr})
 
-    def keeps(self, broker: int, observation: PartitionObservation) -> bool:
+    def keeps(self, broker: int, observation: RecordedPartition) -> bool:
         """Return whether the fault keeps a replica out of the ISR, or may do so."""
         return self.hits(broker, observation.racks) or self.parts(observation.leader, broker, observation.racks)
 
 
-def observations(events: Iterable[Event]) -> dict[Place, list[PartitionObservation]]:
+def observations(events: Iterable[Event]) -> dict[Place, list[RecordedPartition]]:
     """Return all observations of each partition, in order of time."""
-    found: defaultdict[Place, list[PartitionObservation]] = defaultdict(list)
+    found: defaultdict[Place, list[RecordedPartition]] = defaultdict(list)
     known: dict[int, str] = {}
     for event, observed in ObservationDetails.each(events):
         # Responses omit unavailable brokers, whose racks do not change meanwhile.
@@ -134,16 +134,16 @@ def observations(events: Iterable[Event]) -> dict[Place, list[PartitionObservati
             topic, _, number = name.rpartition("-")
             isr = tuple(sorted(state.isr))
             found[topic, int(number)].append(
-                PartitionObservation(event.mono_ns, state.leader, isr, state.replicas, known, observed.asked_ns)
+                RecordedPartition(event.mono_ns, state.leader, isr, state.replicas, known, observed.asked_ns)
             )
     return {
         place: _with_added(sorted(seen, key=lambda observation: observation.at_ns)) for place, seen in found.items()
     }
 
 
-def _with_added(seen: Iterable[PartitionObservation]) -> list[PartitionObservation]:
+def _with_added(seen: Iterable[RecordedPartition]) -> list[RecordedPartition]:
     """Add to observations the replicas that a reassignment adds, which responses do not contain."""
-    found: list[PartitionObservation] = []
+    found: list[RecordedPartition] = []
     known: frozenset[int] = frozenset()
     adding: frozenset[int] = frozenset()
     for observation in seen:
@@ -428,7 +428,7 @@ def _outdated(words: Sequence[Word], index: int) -> bool:
     return False
 
 
-def at(seen: Sequence[PartitionObservation], moment_ns: int) -> PartitionObservation | None:
+def at(seen: Sequence[RecordedPartition], moment_ns: int) -> RecordedPartition | None:
     """Return the last observation at or before a moment; None if there is none."""
     index = bisect_right(seen, moment_ns, key=lambda observation: observation.at_ns)
     return seen[index - 1] if index else None

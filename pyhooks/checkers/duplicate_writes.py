@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import PartitionObservation, RecordedFault
+from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition
 from pyhooks.checkers.record_view import Attempt, Place, RecordedRun, Records
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import CONFLUENT
@@ -35,7 +35,7 @@ class Doubled:
         return cluster_view.faults(self._events)
 
     @cached_property
-    def _looks(self) -> dict[Place, list[PartitionObservation]]:
+    def _looks(self) -> dict[Place, list[RecordedPartition]]:
         return cluster_view.observations(self._events)
 
     @cached_property

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from pyhooks.checkers import cluster_view, settling_times
 from pyhooks.checkers.broker_returns import put_out, returns
-from pyhooks.checkers.cluster_view import PartitionObservation, RecordedFault, RequirementTimeline
+from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition, RequirementTimeline
 from pyhooks.checkers.record_view import Attempt, Place, Records
 from pyhooks.checkers.server_log_view import logged
 from pyhooks.checkers.settling_times import BLIND_S, NS, SETTLE_S, Ahead, Change, Excuse, Span
@@ -44,7 +44,7 @@ class SettledWindow:
     from_ns: int
     to_ns: int
     enough: bool
-    observation: PartitionObservation
+    observation: RecordedPartition
     ahead: Ahead
 
     def excuse(self, attempt: Attempt) -> Excuse:
@@ -59,7 +59,7 @@ class SettledWindow:
 
 def windows(
     place: Place,
-    seen: Sequence[PartitionObservation],
+    seen: Sequence[RecordedPartition],
     settings: RequirementTimeline,
     faults: Sequence[RecordedFault],
     settle_ns: int,
@@ -111,7 +111,7 @@ def _uncut(from_ns: int, to_ns: int, cuts: Iterable[tuple[int, int]]) -> Iterato
         yield at_ns, to_ns
 
 
-def blind(seen: Sequence[PartitionObservation], attempts: Sequence[Attempt]) -> list[Attempt]:
+def blind(seen: Sequence[RecordedPartition], attempts: Sequence[Attempt]) -> list[Attempt]:
     """Return the attempts that were in flight while the partition was not observed.
 
     That is between observations further apart than ``BLIND_S``, before the first observation, or after the last one.
@@ -280,7 +280,7 @@ def _stays(
     before: SettledWindow,
     window: SettledWindow,
     topic: str,
-    seen: Sequence[PartitionObservation],
+    seen: Sequence[RecordedPartition],
     settings: RequirementTimeline,
     faults: Sequence[RecordedFault],
 ) -> bool:
@@ -309,7 +309,7 @@ def _over(fault: RecordedFault) -> float:
     return math.inf if fault.healed_ns is None else fault.healed_ns
 
 
-def _held_up(observation: PartitionObservation, faults: Sequence[RecordedFault]) -> list[tuple[int, int]]:
+def _held_up(observation: RecordedPartition, faults: Sequence[RecordedFault]) -> list[tuple[int, int]]:
     """Return when the high watermark may wait for a returning replica, though all ISR members have the record.
 
     Kafka's leader also waits for a replica outside the ISR that was caught up within replica.lag.time.max.ms and whose
@@ -325,7 +325,7 @@ def _held_up(observation: PartitionObservation, faults: Sequence[RecordedFault])
 
 
 def _unproved(
-    name: str, seen: Sequence[PartitionObservation], faults: Sequence[RecordedFault], attempts: Sequence[Attempt]
+    name: str, seen: Sequence[RecordedPartition], faults: Sequence[RecordedFault], attempts: Sequence[Attempt]
 ) -> Iterator[str]:
     """Describe unproved heals due to which attempts are not judged: without an end, these would excuse anything.
 

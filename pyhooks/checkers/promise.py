@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import PartitionObservation, RecordedFault, RequirementTimeline
+from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition, RequirementTimeline
 from pyhooks.checkers.record_view import Attempt, Place, Read, Records, fill
 from pyhooks.checkers.settling_times import BLIND_S, LAG_NS, NS, SETTLE_S
 from pyhooks.checkers.verdict import Verdict
@@ -145,15 +145,15 @@ def _each_once(reasons: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reasons))
 
 
-def _moment(observation: PartitionObservation) -> int:
+def _moment(observation: RecordedPartition) -> int:
     return observation.at_ns
 
 
-def _since(observation: PartitionObservation) -> int:
+def _since(observation: RecordedPartition) -> int:
     return observation.since_ns
 
 
-def _moves(seen: Sequence[PartitionObservation]) -> list[PartitionObservation]:
+def _moves(seen: Sequence[RecordedPartition]) -> list[RecordedPartition]:
     """Return the first observation of each placement, in order of time."""
     told = [observation for observation in seen if observation.replicas]
     return told[:1] + [two for one, two in pairwise(told) if set(one.replicas) != set(two.replicas)]
@@ -162,8 +162,8 @@ def _moves(seen: Sequence[PartitionObservation]) -> list[PartitionObservation]:
 @dataclass(frozen=True)
 class _PromiseJudge:
     disks: Disks
-    observations: Mapping[Place, Sequence[PartitionObservation]]
-    moves: Mapping[Place, Sequence[PartitionObservation]]
+    observations: Mapping[Place, Sequence[RecordedPartition]]
+    moves: Mapping[Place, Sequence[RecordedPartition]]
     settings: RequirementTimeline
     wipes: Sequence[RecordedFault]
     settle_ns: int
@@ -252,7 +252,7 @@ class _PromiseJudge:
 
         return racks
 
-    def _placed(self, place: Place, attempt: Attempt) -> tuple[list[PartitionObservation], int]:
+    def _placed(self, place: Place, attempt: Attempt) -> tuple[list[RecordedPartition], int]:
         """Return one observation per placement since the send, and how many placements are from before the outcome."""
         seen = self.observations.get(place, ())
         moves = self.moves.get(place, ())

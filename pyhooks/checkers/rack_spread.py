@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import PartitionObservation, RecordedFault, RequirementTimeline
+from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition, RequirementTimeline
 from pyhooks.checkers.record_view import Attempt, Place, Records
 from pyhooks.checkers.settling_times import BLIND_S, LAG_NS, NS, SETTLE_S
 from pyhooks.checkers.verdict import Verdict
@@ -125,7 +125,7 @@ def check_spread(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verd
 
 @dataclass(frozen=True)
 class _SpreadJudge:
-    observations: Mapping[Place, Sequence[PartitionObservation]]
+    observations: Mapping[Place, Sequence[RecordedPartition]]
     settings: RequirementTimeline
     settle_ns: int
 
@@ -166,7 +166,7 @@ class _SpreadJudge:
             return f"{said}; nothing tells that the fault lasted", False, True
         return said, True, True
 
-    def _near(self, place: Place, attempt: Attempt) -> tuple[Sequence[PartitionObservation], bool]:
+    def _near(self, place: Place, attempt: Attempt) -> tuple[Sequence[RecordedPartition], bool]:
         """Return the observations around an attempt, and whether they leave no gap that could hide another state."""
         seen = self.observations.get(place, ())
         first = bisect_right(seen, attempt.sent_ns, key=lambda observation: observation.at_ns) - 1
@@ -180,7 +180,7 @@ def _unless(harmless: bool, problem: str) -> tuple[str, bool, bool]:
     return ("" if harmless else problem), False, False
 
 
-def most_racks(replicas: set[int], near: Sequence[PartitionObservation], faults: Sequence[RecordedFault]) -> int:
+def most_racks(replicas: set[int], near: Sequence[RecordedPartition], faults: Sequence[RecordedFault]) -> int:
     """Return the most racks that can have a record, if one of these replicas accepted it and others replicated it.
 
     Args:

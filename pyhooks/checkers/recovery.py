@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import PartitionObservation, RecordedFault
+from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition
 from pyhooks.checkers.record_view import Records
 from pyhooks.checkers.settling_times import LAG_NS, NS, attempts_of
 from pyhooks.checkers.verdict import Verdict
@@ -122,7 +122,7 @@ def last_heal(heal_ns: int, faults: Sequence[RecordedFault]) -> int | None:
         heal_ns = max(ends)
 
 
-def _can(seen: Sequence[PartitionObservation], wanted: Collection[Requirement]) -> bool | None:
+def _can(seen: Sequence[RecordedPartition], wanted: Collection[Requirement]) -> bool | None:
     """Return whether a partition acknowledges with all replicas in sync; None if that is unknown, or changes."""
     placements = {observation.replicas: observation for observation in seen}
     if not placements or () in placements:
@@ -134,7 +134,7 @@ def _can(seen: Sequence[PartitionObservation], wanted: Collection[Requirement]) 
     return found.pop() if len(found) == 1 else None
 
 
-def _steady(seen: Sequence[PartitionObservation], whole: Sequence[bool]) -> list[int]:
+def _steady(seen: Sequence[RecordedPartition], whole: Sequence[bool]) -> list[int]:
     """Return the times of observations with all replicas in sync that later observations confirm."""
     found = []
     for at, observation in enumerate(seen):

@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Literal
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import PartitionObservation, RecordedFault, RequirementTimeline
+from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition, RequirementTimeline
 from pyhooks.checkers.record_view import Attempt, Place, Records
 from pyhooks.history.event_log import Event
 from pyhooks.history.outcomes import TOO_FEW
@@ -166,11 +166,9 @@ class Settling:
         return f"{granted}; {measured}{told}"
 
 
-def stretches(
-    seen: Sequence[PartitionObservation], faults: Sequence[RecordedFault]
-) -> Iterator[list[PartitionObservation]]:
+def stretches(seen: Sequence[RecordedPartition], faults: Sequence[RecordedFault]) -> Iterator[list[RecordedPartition]]:
     """Yield runs of observations of the same state, with nothing in between that could hide another state."""
-    current: list[PartitionObservation] = []
+    current: list[RecordedPartition] = []
     for observation in seen:
         if current and (
             observation.state != current[-1].state
@@ -184,7 +182,7 @@ def stretches(
         yield current
 
 
-def _disturbed(one: PartitionObservation, two: PartitionObservation, faults: Sequence[RecordedFault]) -> bool:
+def _disturbed(one: RecordedPartition, two: RecordedPartition, faults: Sequence[RecordedFault]) -> bool:
     """Return whether a fault of a replica began, or its heal began or was proved, between two observations.
 
     A replica that was back may be unavailable again.
@@ -196,7 +194,7 @@ def _disturbed(one: PartitionObservation, two: PartitionObservation, faults: Seq
     return ends or _struck(one, two, faults)
 
 
-def _struck(one: PartitionObservation, two: PartitionObservation, faults: Sequence[RecordedFault]) -> bool:
+def _struck(one: RecordedPartition, two: RecordedPartition, faults: Sequence[RecordedFault]) -> bool:
     """Return whether a fault of a replica, or its heal, began between two observations."""
     return any(
         at_ns is not None and one.since_ns <= at_ns <= two.at_ns
@@ -206,7 +204,7 @@ def _struck(one: PartitionObservation, two: PartitionObservation, faults: Sequen
 
 
 def _of_replicas(
-    one: PartitionObservation, two: PartitionObservation, faults: Sequence[RecordedFault]
+    one: RecordedPartition, two: RecordedPartition, faults: Sequence[RecordedFault]
 ) -> Iterator[RecordedFault]:
     racks = {**one.racks, **two.racks}
     replicas = {*one.replicas, *two.replicas}
@@ -214,8 +212,8 @@ def _of_replicas(
 
 
 def _joined(
-    one: PartitionObservation,
-    two: PartitionObservation,
+    one: RecordedPartition,
+    two: RecordedPartition,
     faults: Sequence[RecordedFault],
     enough: bool,
     wanted: Collection[Requirement],
@@ -236,7 +234,7 @@ def _joined(
 
 def ahead_of(
     topic: str,
-    found: Sequence[Sequence[PartitionObservation]],
+    found: Sequence[Sequence[RecordedPartition]],
     number: int,
     settings: RequirementTimeline,
     faults: Sequence[RecordedFault],
@@ -281,7 +279,7 @@ def ahead_of(
 
 
 def under_faults(
-    observation: PartitionObservation, faults: Sequence[RecordedFault], settle_ns: int, to_ns: int
+    observation: RecordedPartition, faults: Sequence[RecordedFault], settle_ns: int, to_ns: int
 ) -> list[tuple[int, int]]:
     """Return the intervals in which observations of a state may be outdated due to a fault (``RecordedFault.clouds``).
 
@@ -306,13 +304,13 @@ class _Part:
     """
 
     piece: Piece
-    observations: Sequence[PartitionObservation]
+    observations: Sequence[RecordedPartition]
     enough: bool | None
 
 
 def spans(
     place: Place,
-    seen: Sequence[PartitionObservation],
+    seen: Sequence[RecordedPartition],
     settings: RequirementTimeline,
     faults: Sequence[RecordedFault],
     settle_ns: int,
@@ -352,7 +350,7 @@ def _goes_on(
 
 def _parts(
     place: Place,
-    seen: Sequence[PartitionObservation],
+    seen: Sequence[RecordedPartition],
     settings: RequirementTimeline,
     faults: Sequence[RecordedFault],
     settle_ns: int,

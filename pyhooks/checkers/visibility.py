@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import PartitionObservation, RequirementTimeline
+from pyhooks.checkers.cluster_view import RecordedPartition, RequirementTimeline
 from pyhooks.checkers.progress import SettledWindow, windows
 from pyhooks.checkers.record_view import UNCOMMITTED, Attempt, Place, Records
 from pyhooks.checkers.settling_times import BLIND_S, NS, SETTLE_S
@@ -132,7 +132,7 @@ class _Reign:
         seen: observations of the partition, in order of time.
     """
 
-    def __init__(self, seen: Sequence[PartitionObservation]) -> None:
+    def __init__(self, seen: Sequence[RecordedPartition]) -> None:
         self._at = [observation.at_ns for observation in seen]
         # For each observation: index of the one since which the same broker has led without a gap.
         self._since: list[int] = []

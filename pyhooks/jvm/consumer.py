@@ -12,7 +12,7 @@ REQUEST_S = 15.0
 
 
 @dataclass(frozen=True, order=True)
-class Partition:
+class TopicPartition:
     """A partition of a topic.
 
     Attributes:
@@ -37,7 +37,7 @@ class Polled:
         values: value, or None.
     """
 
-    partitions: tuple[Partition, ...]
+    partitions: tuple[TopicPartition, ...]
     partition: Ints
     offset: Longs
     timestamp_ms: Longs
@@ -97,7 +97,7 @@ class Consumer(Client):
         with java_errors():
             self._java.subscribe("\n".join(topics))
 
-    def assign(self, partitions: Iterable[Partition] | Mapping[Partition, int]) -> None:
+    def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int]) -> None:
         """Assign partitions without a group.
 
         Args:
@@ -125,7 +125,7 @@ class Consumer(Client):
         keys, values = polled.strings(key_lengths), polled.strings(value_lengths)
         return Polled(tuple(_offsets(polled.rest())), partition, offset, timestamp_ms, keys, values)
 
-    def positions(self) -> dict[Partition, int]:
+    def positions(self) -> dict[TopicPartition, int]:
         """Return the assigned partitions, each with the offset of the next record.
 
         Raises:
@@ -134,7 +134,7 @@ class Consumer(Client):
         with java_errors():
             return _offsets(str(self._java.positions()))
 
-    def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the group's committed offsets; partitions without one are omitted.
 
         Raises:
@@ -143,7 +143,7 @@ class Consumer(Client):
         with java_errors():
             return _offsets(str(self._java.committed(_lines(partitions))))
 
-    def commit(self, offsets: Mapping[Partition, int] | None = None) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Commit these offsets, or all positions, and wait for the result.
 
         Raises:
@@ -152,7 +152,7 @@ class Consumer(Client):
         with java_errors():
             self._java.commit(_lines(offsets or {}))
 
-    def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the log start offsets.
 
         Raises:
@@ -161,7 +161,7 @@ class Consumer(Client):
         with java_errors():
             return _offsets(str(self._java.beginnings(_lines(partitions))))
 
-    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the end offsets: the high watermark, or with read_committed the last stable offset.
 
         Raises:
@@ -185,14 +185,14 @@ class Consumer(Client):
             self._java.close(round(self._close_timeout_s * 1000))
 
 
-def _lines(partitions: Iterable[Partition] | Mapping[Partition, int]) -> str:
+def _lines(partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int]) -> str:
     """Encode partitions for the Java helper, one per line: topic, partition and, if given, offset."""
     if isinstance(partitions, Mapping):
         return "\n".join(f"{key.topic} {key.number} {offset}" for key, offset in partitions.items())
     return "\n".join(f"{key.topic} {key.number}" for key in partitions)
 
 
-def _offsets(lines: str) -> dict[Partition, int]:
+def _offsets(lines: str) -> dict[TopicPartition, int]:
     """Parse lines of topic, partition and optional offset; -1 stands for no offset."""
     words = [line.split(" ") for line in lines.splitlines()]
-    return {Partition(line[0], int(line[1])): int(line[2]) if len(line) > 2 else -1 for line in words}
+    return {TopicPartition(line[0], int(line[1])): int(line[2]) if len(line) > 2 else -1 for line in words}

@@ -10,7 +10,7 @@ from typing import Any
 import jpype
 
 from pyhooks.jvm.client import Client, java_errors, java_of
-from pyhooks.jvm.consumer import Partition
+from pyhooks.jvm.consumer import TopicPartition
 from pyhooks.jvm.java_exception import JavaError
 
 BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
@@ -28,7 +28,7 @@ PROTOCOLS: Mapping[str, Mapping[str, str]] = {
     },
     CONSUMER: {"group.protocol": "consumer"},
 }
-Told = Callable[[frozenset[Partition]], None]
+Told = Callable[[frozenset[TopicPartition]], None]
 
 
 @dataclass(frozen=True)
@@ -109,13 +109,13 @@ class GroupMember(Client):
         with java_errors():
             self._java.subscribe(jpype.java.util.ArrayList(list(topics)), _listener_class()(heard))
 
-    def poll(self, timeout_s: float) -> dict[Partition, MemberPoll]:
+    def poll(self, timeout_s: float) -> dict[TopicPartition, MemberPoll]:
         """Return the next records, summarized by partition.
 
         Raises:
             JavaError: for example a failed authorization.
         """
-        found: dict[Partition, MemberPoll] = {}
+        found: dict[TopicPartition, MemberPoll] = {}
         with java_errors():
             records = self._java.poll(jpype.JClass("java.time.Duration").ofMillis(round(timeout_s * 1000)))
             for where in records.partitions():
@@ -126,7 +126,7 @@ class GroupMember(Client):
                 )
         return found
 
-    def commit(self, offsets: Mapping[Partition, int], done: Callable[[JavaError | None], None]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int], done: Callable[[JavaError | None], None]) -> None:
         """Commit offsets asynchronously; a later poll or the close calls ``done`` with None or the error.
 
         Raises:
@@ -149,11 +149,11 @@ class GroupMember(Client):
             super().close()
 
 
-def _partition(where: Any) -> Partition:
-    return Partition(str(where.topic()), int(where.partition()))
+def _partition(where: Any) -> TopicPartition:
+    return TopicPartition(str(where.topic()), int(where.partition()))
 
 
-def _partitions(partitions: Iterable[Any]) -> frozenset[Partition]:
+def _partitions(partitions: Iterable[Any]) -> frozenset[TopicPartition]:
     return frozenset(_partition(where) for where in partitions)
 
 

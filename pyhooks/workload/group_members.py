@@ -27,7 +27,7 @@ from pyhooks.history.events import (
     MemberPollFailureDetails,
 )
 from pyhooks.history.outcomes import ERRORS, REBALANCING
-from pyhooks.jvm.consumer import Partition
+from pyhooks.jvm.consumer import TopicPartition
 from pyhooks.jvm.group_member import PROTOCOLS, GroupMember, MemberPoll, RebalanceCallbacks
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.workload import program
@@ -75,12 +75,12 @@ class MemberRun:
         self.stop = threading.Event()
         self._seat, self._topics, self._history, self._run = seat, topics, history, run
         self._java = GroupMember(bootstrap, seat.group, seat.protocol)
-        self._assignment: frozenset[Partition] = frozenset()
-        self._next: dict[Partition, int] = {}
+        self._assignment: frozenset[TopicPartition] = frozenset()
+        self._next: dict[TopicPartition, int] = {}
         self._count, self._since_ns = 0, time.monotonic_ns()
         # first offset received from each partition since the last ``fetch`` event
-        self._first_offsets: dict[Partition, int] = {}
-        self._pending_commit: tuple[int, dict[Partition, int]] | None = None
+        self._first_offsets: dict[TopicPartition, int] = {}
+        self._pending_commit: tuple[int, dict[TopicPartition, int]] | None = None
         self._due_s = 0.0
 
     @property
@@ -106,23 +106,23 @@ class MemberRun:
 
     # -- the group --------------------------------------------------------------------------------------------------
 
-    def _assigned(self, partitions: frozenset[Partition]) -> None:
+    def _assigned(self, partitions: frozenset[TopicPartition]) -> None:
         self._assignment |= partitions
         self._changed("assigned", partitions)
 
-    def _revoked(self, partitions: frozenset[Partition]) -> None:
+    def _revoked(self, partitions: frozenset[TopicPartition]) -> None:
         self._remove("revoked", partitions)
 
-    def _lost(self, partitions: frozenset[Partition]) -> None:
+    def _lost(self, partitions: frozenset[TopicPartition]) -> None:
         self._remove("lost", partitions)
 
-    def _remove(self, op: str, partitions: frozenset[Partition]) -> None:
+    def _remove(self, op: str, partitions: frozenset[TopicPartition]) -> None:
         self._note_fetched()
         self._assignment -= partitions
         self._next = {place: offset for place, offset in self._next.items() if place not in partitions}
         self._changed(op, partitions)
 
-    def _changed(self, op: str, partitions: frozenset[Partition]) -> None:
+    def _changed(self, op: str, partitions: frozenset[TopicPartition]) -> None:
         details = AssignmentDetails(**self._self, partitions=_names(partitions), now=_names(self._assignment))
         self._history.add(details, op=op)
 
@@ -146,7 +146,7 @@ class MemberRun:
 
     # -- records and commits ----------------------------------------------------------------------------------------
 
-    def _count_received(self, polled: dict[Partition, MemberPoll]) -> None:
+    def _count_received(self, polled: dict[TopicPartition, MemberPoll]) -> None:
         for place, one in polled.items():
             self._count += one.count
             self._next[place] = one.next
@@ -175,7 +175,7 @@ class MemberRun:
         except JavaError as error:
             self._committed(begun_ns, offsets, error)
 
-    def _committed(self, begun_ns: int, offsets: dict[Partition, int], error: JavaError | None) -> None:
+    def _committed(self, begun_ns: int, offsets: dict[TopicPartition, int], error: JavaError | None) -> None:
         if self._pending_commit is None or self._pending_commit[0] != begun_ns:
             return
         self._pending_commit, self._due_s = None, time.monotonic() + COMMIT_S
@@ -192,7 +192,7 @@ class MemberRun:
         self._history.add(details, "ok" if error is None else "fail" if refused else "unknown")
 
 
-def _names(partitions: frozenset[Partition]) -> tuple[str, ...]:
+def _names(partitions: frozenset[TopicPartition]) -> tuple[str, ...]:
     return tuple(f"{place.topic}-{place.number}" for place in sorted(partitions))
 
 

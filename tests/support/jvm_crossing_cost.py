@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from pyhooks.jvm.consumer import Consumer, Partition
+from pyhooks.jvm.consumer import Consumer, TopicPartition
 from pyhooks.jvm.producer import Producer, Sent
 
 BATCH = 2_000
@@ -58,7 +58,7 @@ def main() -> None:
         sent = measured(count, lambda number: send(producer, topic, number))
         send(producer, topic, 4 * BATCH)  # a poll may bring more than are counted, in either round
     with Consumer(bootstrap, {"max.poll.records": str(BATCH)}) as consumer:
-        consumer.assign([Partition(topic, 0)])
+        consumer.assign([TopicPartition(topic, 0)])
         polled = measured(count, lambda number: poll(consumer, number))
     sys.stdout.write(json.dumps({"records": count, "send": sent, "poll": polled}) + "\n")
 

@@ -19,7 +19,7 @@ from pyhooks.core.process import run
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm import kafka_errors
 from pyhooks.jvm.admin import Admin
-from pyhooks.jvm.consumer import Consumer, Partition
+from pyhooks.jvm.consumer import Consumer, TopicPartition
 from pyhooks.jvm.gateway import Gateway
 from pyhooks.jvm.jmx import Jmx
 from pyhooks.jvm.producer import Producer
@@ -86,7 +86,7 @@ def test_a_batch_tells_of_each_record(brokers: Brokers, topic: str) -> None:
     assert (sent.done_ns >= sent.sent_ns).all()
     assert (sent.done_ns <= after).all()
     with Consumer(brokers.bootstrap) as consumer:
-        consumer.assign([Partition(topic, 0), Partition(topic, 1)])
+        consumer.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
         found = read(consumer, 1001)
     told = {
         (int(p), int(o)): (key, value)
@@ -154,7 +154,7 @@ def test_a_listener_that_blocks_holds_no_acknowledgement_up(brokers: Brokers, to
         assert blocked.wait(30)
         later = producer.send_batch(topic, [b"second"])
         with Consumer(brokers.bootstrap) as consumer:
-            consumer.assign([Partition(topic, 0), Partition(topic, 1)])
+            consumer.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
             # acknowledged and readable, though Python still sits in the first one's listener
             assert {value for *_, value in read(consumer, 2)} == {b"first", b"second"}
         assert not later.done()
@@ -165,7 +165,7 @@ def test_a_listener_that_blocks_holds_no_acknowledgement_up(brokers: Brokers, to
 
 
 def test_transactions(brokers: Brokers, topic: str) -> None:
-    here = Partition(topic, 0)
+    here = TopicPartition(topic, 0)
     with Producer(brokers.bootstrap, {"transactional.id": topic}) as producer:
         with pytest.raises(kafka_errors.named("java.lang.IllegalStateException")):
             producer.begin()
@@ -205,7 +205,7 @@ def test_a_fenced_producer_is_told_by_its_class(brokers: Brokers, topic: str) ->
 def test_a_group_has_positions_and_commits(brokers: Brokers, topic: str) -> None:
     with Producer(brokers.bootstrap, {}) as producer:
         producer.send_batch(topic, [b"x"] * 10, partitions=[0] * 4 + [1] * 6).result(60)
-    left, right = Partition(topic, 0), Partition(topic, 1)
+    left, right = TopicPartition(topic, 0), TopicPartition(topic, 1)
     with Consumer(brokers.bootstrap, {"group.id": topic}) as consumer:
         consumer.subscribe([topic])
         assert len(read(consumer, 10)) == 10
@@ -224,7 +224,7 @@ def test_a_group_has_positions_and_commits(brokers: Brokers, topic: str) -> None
 
 def test_wakeup_ends_a_poll_and_close_is_bounded(brokers: Brokers, topic: str) -> None:
     with Consumer(brokers.bootstrap) as consumer:
-        consumer.assign([Partition(topic, 0)])
+        consumer.assign([TopicPartition(topic, 0)])
         timer = threading.Timer(0.3, consumer.wakeup)
         begun = time.monotonic()
         timer.start()
@@ -238,7 +238,7 @@ def test_wakeup_ends_a_poll_and_close_is_bounded(brokers: Brokers, topic: str) -
         lost.subscribe([topic])
         assert len(lost.poll(0.2)) == 0
         with pytest.raises(kafka_errors.TimeoutException):
-            lost.ends([Partition(topic, 0)])
+            lost.ends([TopicPartition(topic, 0)])
         begun = time.monotonic()
         lost.close()
         assert time.monotonic() - begun < 5
@@ -282,7 +282,7 @@ def test_a_jmx_port_that_says_nothing_takes_one_bound() -> None:
 
 @pytest.mark.parametrize("release", ["patched", "4.3.1", "4.4", "3.9", "2.8"])
 def test_clients_of_other_releases_in_a_jvm_of_their_own(brokers: Brokers, topic: str, release: str) -> None:
-    here = Partition(topic, 0)
+    here = TopicPartition(topic, 0)
     with Gateway(client_classpath(release)) as home:
         with Producer(brokers.bootstrap, {"acks": "all"}, home=home) as producer:
             values = [b"%d" % number for number in range(500)]

@@ -8,7 +8,7 @@ import pytest
 from bench.analysis import availability
 from bench.analysis.availability import NS, OutageTimes, SettledOutage, behaviour
 from bench.plan import scenarios
-from pyhooks.checkers.cluster_view import PartitionObservation
+from pyhooks.checkers.cluster_view import RecordedPartition
 from pyhooks.history.event_log import Event
 
 QUICK = scenarios.load("quick").outage
@@ -54,9 +54,9 @@ def test_a_fault_without_proof_is_not_proved() -> None:
     assert not availability.outage_times(fault_events()[:1], "b").proved
 
 
-def look(at_s: float, *racks: str) -> PartitionObservation:
+def look(at_s: float, *racks: str) -> RecordedPartition:
     members = tuple(range(1, len(racks) + 1))
-    return PartitionObservation(round(at_s * NS), 1, members, members, dict(zip(members, racks, strict=True)))
+    return RecordedPartition(round(at_s * NS), 1, members, members, dict(zip(members, racks, strict=True)))
 
 
 def test_the_outage_settles_after_the_rack_has_left_the_isr() -> None:
@@ -69,7 +69,7 @@ def test_the_outage_settles_after_the_rack_has_left_the_isr() -> None:
     [[], [look(20, "a", "b")], [look(10, "a")], [look(54.5, "a")]],
     ids=["nobody looked", "never left", "was gone before", "left too late"],
 )
-def test_without_a_settled_outage_there_is_no_window(looks: list[PartitionObservation]) -> None:
+def test_without_a_settled_outage_there_is_no_window(looks: list[RecordedPartition]) -> None:
     assert availability.settled_outage("t", looks, FAULT, PLAN) is None
 
 
@@ -87,7 +87,7 @@ def test_without_a_settled_outage_there_is_no_window(looks: list[PartitionObserv
     ],
 )
 def test_the_rack_was_in_the_isr_until_the_last_look_at_it(
-    looks: list[PartitionObservation], until_s: float | None
+    looks: list[RecordedPartition], until_s: float | None
 ) -> None:
     assert availability.in_isr_until(looks, FAULT, "b") == (None if until_s is None else until_s * NS)
     assert availability.in_isr_until(looks, OutageTimes(15 * NS, None, None, None, proved=False), "b") is None

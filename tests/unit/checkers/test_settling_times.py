@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pyhooks.checkers import settling_times
-from pyhooks.checkers.cluster_view import PartitionObservation, RecordedFault, RequirementTimeline
+from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition, RequirementTimeline
 from pyhooks.checkers.judgement import judge, measured
 from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.promise import check_promise
@@ -197,8 +197,8 @@ def flapping(*, refused: bool) -> list[Event]:
     return made.events
 
 
-def look(at_s: float, isr: tuple[int, ...], leader: int = 2) -> PartitionObservation:
-    return PartitionObservation(round(at_s * S), leader, isr, (1, 2, 3), {1: "a", 2: "b", 3: "a"}, round(at_s * S) - 1)
+def look(at_s: float, isr: tuple[int, ...], leader: int = 2) -> RecordedPartition:
+    return RecordedPartition(round(at_s * S), leader, isr, (1, 2, 3), {1: "a", 2: "b", 3: "a"}, round(at_s * S) - 1)
 
 
 def away_and_back(inject_s: float, heal_s: float) -> RecordedFault:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.jvm.consumer import Partition, _lines, _offsets
+from pyhooks.jvm.consumer import TopicPartition, _lines, _offsets
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.jmx import Row, parse
 from pyhooks.jvm.packed_columns import Unpacker, column, joined, lengths_of
@@ -51,7 +51,7 @@ def test_a_column_of_another_length_is_refused() -> None:
 @given(st.dictionaries(st.tuples(st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True), st.integers(0, 999)),
                        st.integers(0, 2**62)))  # fmt: skip
 def test_offsets_of_partitions_as_lines(offsets: dict[tuple[str, int], int]) -> None:
-    wanted = {Partition(*key): offset for key, offset in offsets.items()}
+    wanted = {TopicPartition(*key): offset for key, offset in offsets.items()}
     assert _offsets(_lines(wanted)) == wanted
     assert _offsets(_lines(wanted.keys())) == dict.fromkeys(wanted, -1)
 

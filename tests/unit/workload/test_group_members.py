@@ -14,14 +14,14 @@ from pyhooks.checkers.group_view import groups
 from pyhooks.checkers.transaction_recovery import followed
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
-from pyhooks.jvm.consumer import Partition
+from pyhooks.jvm.consumer import TopicPartition
 from pyhooks.jvm.group_member import MemberPoll, RebalanceCallbacks
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.workload import group_members
 from pyhooks.workload.committed_reader import CommittedReader
 from pyhooks.workload.group_members import MemberRun, Membership, parse_memberships
 
-D0, D1 = Partition("d", 0), Partition("d", 1)
+D0, D1 = TopicPartition("d", 0), TopicPartition("d", 1)
 TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
 OVERTAKEN = "org.apache.kafka.common.errors.RebalanceInProgressException"
 Done = Callable[[JavaError | None], None]
@@ -30,26 +30,26 @@ Done = Callable[[JavaError | None], None]
 class Scripted:
     """A GroupMember whose polls are steps of a script; the last one stops the member."""
 
-    steps: Sequence[Callable[[Scripted], Mapping[Partition, MemberPoll]]] = ()
+    steps: Sequence[Callable[[Scripted], Mapping[TopicPartition, MemberPoll]]] = ()
     close_fails: JavaError | None = None
 
     def __init__(self, *_: object) -> None:
         self.at = 0
         self.done: list[Done] = []
-        self.offsets: list[Mapping[Partition, int]] = []
+        self.offsets: list[Mapping[TopicPartition, int]] = []
         self.stop: Callable[[], None] = lambda: None
 
     def subscribe(self, _topics: Sequence[str], heard: RebalanceCallbacks) -> None:
         self.heard = heard
 
-    def poll(self, _timeout_s: float) -> Mapping[Partition, MemberPoll]:
+    def poll(self, _timeout_s: float) -> Mapping[TopicPartition, MemberPoll]:
         step = self.steps[self.at]
         self.at += 1
         if self.at == len(self.steps):
             self.stop()
         return step(self)
 
-    def commit(self, offsets: Mapping[Partition, int], done: Done) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int], done: Done) -> None:
         self.offsets.append(dict(offsets))
         self.done.append(done)
 
@@ -77,8 +77,10 @@ def driven(
     return made[-1], list(history.events())
 
 
-def assigned(*partitions: Partition, got: Mapping[Partition, MemberPoll] | None = None) -> Callable[[Any], Any]:
-    def step(one: Any) -> Mapping[Partition, MemberPoll]:
+def assigned(
+    *partitions: TopicPartition, got: Mapping[TopicPartition, MemberPoll] | None = None
+) -> Callable[[Any], Any]:
+    def step(one: Any) -> Mapping[TopicPartition, MemberPoll]:
         one.heard.assigned(frozenset(partitions))
         return got or {}
 
@@ -86,22 +88,22 @@ def assigned(*partitions: Partition, got: Mapping[Partition, MemberPoll] | None 
 
 
 def ends(error: JavaError | None) -> Callable[[Any], Any]:
-    def step(one: Any) -> Mapping[Partition, MemberPoll]:
+    def step(one: Any) -> Mapping[TopicPartition, MemberPoll]:
         one.done[-1](error)
         return {}
 
     return step
 
 
-def revoked(*partitions: Partition) -> Callable[[Any], Any]:
-    def step(one: Any) -> Mapping[Partition, MemberPoll]:
+def revoked(*partitions: TopicPartition) -> Callable[[Any], Any]:
+    def step(one: Any) -> Mapping[TopicPartition, MemberPoll]:
         one.heard.revoked(frozenset(partitions))
         return {}
 
     return step
 
 
-def nothing(_: Any) -> Mapping[Partition, MemberPoll]:
+def nothing(_: Any) -> Mapping[TopicPartition, MemberPoll]:
     return {}
 
 
@@ -151,7 +153,7 @@ def test_what_is_not_its_own_any_more_is_not_committed(tmp_path: Path, monkeypat
 
 
 def test_a_poll_that_fails_is_told_and_the_member_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_: Any) -> Mapping[Partition, MemberPoll]:
+    def fails(_: Any) -> Mapping[TopicPartition, MemberPoll]:
         raise JavaError(TIMEOUT, "why", retriable=True)
 
     _, events = driven(tmp_path, monkeypatch, [fails, assigned(D0), nothing])
