@@ -108,7 +108,7 @@ def outage_history() -> list[Event]:
             events.append(
                 event(
                     at_s + 0.1, "probe", "produce", "fail" if refused else "unknown" if waited else "ok",
-                    topic=arm.topic, seq=half, sent_ns=START_NS + round(at_s * NS),
+                    topic=arm.topic, key=f"p/{arm.topic}/0/{half}", seq=half, sent_ns=START_NS + round(at_s * NS),
                     exception=gate if refused else f"{errors}.TimeoutException" if waited else None,
                     message="racks {a} of 2" if refused else None,
                 )

@@ -38,5 +38,5 @@ def test_brokers_that_would_not_enforce_what_an_arm_asks_for_are_told_one_by_one
         with brokers.running(classpath):
             line = refused(brokers, tmp_path / "out")
         each = "; ".join(f"broker {broker}: {words}" for broker in (1, 2, 3))
-        assert f"can't have arm B (min.insync.racks), since not all brokers enforce it ({each})" in line
-        assert "README.md, 'On your own Kafka', tells how they come to" in line
+        assert f"can't have arm B (min.insync.racks), because not all brokers enforce it ({each})" in line
+        assert "see README.md, 'On your own Kafka'" in line

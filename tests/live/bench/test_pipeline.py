@@ -232,7 +232,7 @@ def test_an_ack_under_the_gate_is_told_in_the_verdict(result: dict[str, Any]) ->
     told = verdicts.outage_verdicts(leaky["outage"])[2]
     # what it did in the settled outage, by which the run does not end well
     assert told["word"] == "was refused"
-    assert "yet 5 records that waited" in told["text"]
+    assert "5 records that waited when the rack left the ISR were acknowledged" in told["text"]
     (reason,) = exit_reasons.run_reasons(leaky)
     assert (reason.word, reason.subject) == ("failed", "rack b unavailable: RF=3, M=2, R=2 (rf3-m2r2)")
 
@@ -320,9 +320,9 @@ def test_a_result_of_several_cells_has_each_cell_s_pictures_and_one_table(
     subjects = [row["subject"] for row in both["verdicts"] if row["about"] == "latency"]
     # The second cell judges the median alone.
     assert [subject.split(":")[0] for subject in subjects] == ["healthy", "healthy", "isr-2"]
-    assert "refuses (NotEnoughReplicasException), no latency" in page
+    assert "refuses records (NotEnoughReplicasException), no latency" in page
     told = next(row for row in both["verdicts"] if row["subject"].startswith("isr-2"))
-    assert told["text"].startswith("Records are refused by M=3 (NotEnoughReplicasException)")
+    assert told["text"].startswith("No latency to compare: records of M=3 (NotEnoughReplicasException) are refused")
     rows = [line for line in cell_table.markdown(both).split("Availability")[0].splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + 2
     assert all(line.count("|") == len(cell_table.HEAD) + 1 for line in rows)
@@ -355,7 +355,7 @@ def test_a_result_that_holds_no_outage_still_makes_a_report(result: dict[str, An
     executor = {"host": "here", "cpus": 3, "versions": {"python": "3.11.2"}, "clock": own}
     empty["manifest"]["executors"], empty["usage"] = [executor, {**executor, "host": "idle"}], {"healthy": []}
     page = run_page.render(empty, tmp_path).read_text(encoding="utf-8")
-    assert page.count("The fault was not proved to have taken hold") == 4
+    assert page.count("The fault was not proved to have taken effect") == 4
     assert "2 load hosts, 200 s" in page
     assert "<td>here</td><td>3</td><td>9</td><td>9</td>\n<td>+1.250 ± 0.060</td>" in page
     assert f"<td>idle</td><td>3</td><td>{run_page.NONE}</td><td>{run_page.NONE}</td>" in page

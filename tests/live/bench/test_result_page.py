@@ -134,7 +134,10 @@ def test_the_availability_of_each_arm_and_state_is_on_the_page_and_in_the_table(
     assert refused.row[2:] == [
         "all of 2,440", "none of 740", "9.9 s", "1.6 s", "was refused",
     ]  # fmt: skip
-    assert next(one for one in found if one.arm == "A").row[4:6] == ["none seen", "did not stop"]
+    assert next(one for one in found if one.arm == "A").row[4:6] == [
+        availability_table.NEVER,
+        availability_table.NOT_STOPPED,
+    ]
     markdown = cell_table.markdown(result)
     for one in found:
         assert "| " + " | ".join(one.row) + " |" in markdown
@@ -175,7 +178,7 @@ def test_the_readme_s_pictures_are_made_from_a_result_and_say_from_which(
     capsys.readouterr()
     stored.write_text(json.dumps(result | {"outage": None, "cells": result["cells"][:1]}), encoding="utf-8")
     assert document_pictures.main(["--result", str(stored), "--out", str(tmp_path / "out")]) == 2
-    assert "has neither an outage nor several cells to show" in capsys.readouterr().err
+    assert "has neither an outage nor several cells" in capsys.readouterr().err
 
 
 def test_the_picture_of_all_cells_is_made_from_a_result_without_an_outage(
@@ -199,7 +202,7 @@ def test_what_is_said_of_twelve_cells_is_what_the_stored_result_says() -> None:
     ) == document_pictures.digest(document_pictures.STORED_CELLS), "make readme-pictures"
     stored = run_page.load(document_pictures.STORED_CELLS)
     text = (paths.REPO / "bench" / "README.md").read_text(encoding="utf-8")
-    text = text.split("## What twelve cells came to")[1].split("## ")[0]
+    text = text.split("## Latency in twelve cells")[1].split("## ")[0]
     rows = {line.split("`")[1]: line for line in text.splitlines() if line.startswith("| `")}
     assert len(rows) == 12
     compared = [
