@@ -157,7 +157,7 @@ def test_a_second_evidence_run_is_refused(
     monkeypatch.setattr(runs, "OUT", tmp_path)
     with hold_lock(tmp_path / ".lock", taken="it runs"):
         status, (line,) = ended(monkeypatch, capfd, "evidence", "--judge")
-        assert (status, "another `rackgate evidence` is at work" in line) == (2, True)
+        assert (status, "another `rackgate evidence` runs in this checkout" in line) == (2, True)
         # which writes nothing
         assert ended(monkeypatch, capfd, "evidence", "--list", "parent-class")[0] in (0, 1)
 

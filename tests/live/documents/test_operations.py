@@ -166,7 +166,7 @@ def test_the_runbook(person: Person, tmp_path: Path) -> None:
     does = Operator(person, tmp_path)
     wait_for(lambda: not does.listed("Restore", 0), what="all replicas in sync", timeout_s=SETTLES_S, interval_s=1.0)
     _before(does)
-    assert "away, proved" in person.does("rack", "kill", "b")
+    assert "kill: in force on rack b, proved" in person.does("rack", "kill", "b")
     _assess(does)
     _go_on(does)
     assert "is healed, proved" in person.does("rack", "heal", "b")

@@ -68,7 +68,8 @@ def test_a_rack_goes_and_comes_back_in_every_way(person: Person) -> None:
     before = voters(person)
     assert set(before) == {101, 102, 103}
     for words in FAULTS:
-        assert "away, proved" in person.does(*words), words
+        target = f"rack {words[2]}" if words[0] == "rack" else f"broker-{words[2]}"
+        assert f"{words[1]}: in force on {target}, proved" in person.does(*words), words
         status = person.tries("lab", "status", "--json")
         assert (status.returncode, json.loads(status.stdout)["faults"][0]["kind"]) == (1, words[1])
         assert "is healed, proved" in person.does(words[0], "heal", words[2])
