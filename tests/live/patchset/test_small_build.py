@@ -344,7 +344,7 @@ def test_a_plugin_with_wrong_content_is_never_loaded(fake: Fake) -> None:
     repository = share_repository(fake.space)
     (repository.root / name).unlink()
     work = fake.base / "work"
-    with pytest.raises(RackgateError, match=r"wrong hash: \S+maven-dependency-plugin-\S+\.jar .*the registry"):
+    with pytest.raises(RackgateError, match=r"wrong hash: \S+maven-dependency-plugin-\S+\.jar .*Maven's registry"):
         repository.fill(recipe.load(fake.toml), work)
     assert (work / "bootstrap.log").exists()
     assert not (work / "fetch.log").exists()
@@ -388,7 +388,7 @@ def test_a_damaged_distribution_is_built_again(fake: Fake) -> None:
     assert fake.build().fresh
     assert read_jar(jar) == good
     (fake.root / "dist/overlay/stray.jar").write_bytes(b"")
-    assert "not of this build" in fake.load().damage()
+    assert "does not belong to this build" in fake.load().damage()
     assert fake.build().fresh
     assert not (fake.root / "dist/overlay/stray.jar").exists()
     jar.unlink()
