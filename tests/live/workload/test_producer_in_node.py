@@ -12,7 +12,6 @@ from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History
 from pyhooks.lab.lab import Lab
 from pyhooks.workload.processes import ProducerProcess, running_producers
-from terminal_user import Person
 
 # Nobody answers there: what counts is where it runs and how it ends.
 NOBODY = ["--bootstrap", "127.0.0.1:9", "--topics", "t", "--client", "confluent", "--partitions", "1", "--rate", "50"]
@@ -50,6 +49,9 @@ def inside(folder: Path) -> dict[str, object]:
 
 
 def test_a_producer_in_a_node(tmp_path: Path) -> None:
+    # not where this file runs as a program, which has only its own folder on its path
+    from terminal_user import Person
+
     words = ["lab", "run", "--bare", "--topology", "az3-outside", "--run-dir", str(tmp_path / "lab"), "--"]
     told = json.loads(Person(tmp_path).does(*words, sys.executable, __file__, str(tmp_path)).splitlines()[-1])
     assert (told["elsewhere"], told["there"], told["left"]) == (True, True, [])
