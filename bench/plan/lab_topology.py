@@ -1,4 +1,4 @@
-"""Place of a cell: the topology of its lab and the links between its sites."""
+"""Topology of a cell's lab, and the links between its sites."""
 
 from __future__ import annotations
 
