@@ -54,8 +54,6 @@ _LEAST_S = 0.1
 _GRACE_S = 0.5
 _AT_ONCE = 32
 _TIMEOUTS = frozenset({TIMEOUT, GIVEN_UP})
-# Tries of a request that any broker can answer: a paused broker can delay it by one try's share of the timeout.
-_TRIES = 6
 _TOPIC, _BROKER = 2, 4  # org.apache.kafka.common.config.ConfigResource.Type
 _TOPICS_AT_ONCE = 500
 _REQUEST_VERSION = 4  # of DescribeConfigs, only for the JSON of a request: older brokers get an older version
@@ -110,7 +108,7 @@ def query_cluster(
     Args:
         bootstrap: bootstrap servers, ``host:port,…``.
         config: further properties of Kafka's clients.
-        timeout_s: timeout of all requests together; closing the connections takes up to 2 s more.
+        timeout_s: timeout of all requests together.
         report_step: called with a description of each step.
 
     Raises:
@@ -120,7 +118,7 @@ def query_cluster(
     unanswered: dict[str, str] = {}
     voters = None
     try:
-        with Admin(bootstrap, timeout_s=timeout_s, config=config, tries=_TRIES) as admin:
+        with Admin.responsive(bootstrap, timeout_s=timeout_s, config=config) as admin:
             admin.deadline = end
             report_step("querying brokers and racks")
             cluster_id, nodes = admin.cluster()
@@ -179,7 +177,7 @@ def query_brokers(bootstrap: str, config: Mapping[str, str], *, timeout_s: float
         RackgateError: the cluster can't be queried. A single broker that does not respond is no error.
     """
     try:
-        with Admin(bootstrap, timeout_s=timeout_s, config=config, tries=_TRIES) as admin:
+        with Admin.responsive(bootstrap, timeout_s=timeout_s, config=config) as admin:
             cluster_id, nodes = admin.cluster()
     except JavaError as error:
         raise _query_error(bootstrap, config, error, timeout_s) from error
