@@ -6,14 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from bench.load.spark_load import outcome_counts
 from bench.plan.scenario import BenchArm, OutagePlan
-from pyhooks.checkers.cluster_view import RecordedPartition, observations
+from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition, faults, observations
 from pyhooks.checkers.record_view import Attempt, attempt_of
 from pyhooks.history.event_log import Event
-from pyhooks.history.events import FaultDetails, ProduceDetails
+from pyhooks.history.events import ProduceDetails
 from pyhooks.history.outcomes import TOO_FEW, TOO_FEW_AFTER_APPEND
 
 if TYPE_CHECKING:
@@ -27,25 +28,6 @@ UNPROTECTED: Behaviour = "went on unprotected"
 UNKNOWN: Behaviour = "unknown"
 # Errors of the gate: Java exceptions without their package, and librdkafka's names. Any other error is no refusal.
 REFUSALS = frozenset(name.rsplit(".", 1)[-1] for name in TOO_FEW | TOO_FEW_AFTER_APPEND)
-
-
-@dataclass(frozen=True)
-class OutageTimes:
-    """Times of a rack's outage on the monotonic clock; None if the history does not contain them.
-
-    Attributes:
-        inject_ns: the injection began.
-        heal_ns: the heal began.
-        healed_ns: the heal was proved.
-        proved_ns: the fault was proved.
-        proved: whether the fault took effect and lasted until the heal.
-    """
-
-    inject_ns: int | None
-    heal_ns: int | None
-    healed_ns: int | None
-    proved_ns: int | None
-    proved: bool
 
 
 @dataclass(frozen=True)
@@ -65,58 +47,56 @@ class SettledOutage:
     to_ns: int
 
 
-def outage_times(events: Iterable[Event], rack: str) -> OutageTimes:
-    """Return the fault of ``rack`` in the history (the last one, if several)."""
-    at: dict[str, int] = {}
-    outcomes: dict[str, str] = {}
-    for event, details in FaultDetails.each(events):
-        if event.rack == rack:
-            step = str(details.step)
-            if step == "inject":
-                at, outcomes = {}, {}
-            at[step], outcomes[step] = event.mono_ns, event.outcome
-    proved = outcomes.get("proved") == "ok" and outcomes.get("held", "ok") == "ok"
-    return OutageTimes(at.get("inject"), at.get("heal"), at.get("healed"), at.get("proved"), proved)
+def rack_fault(events: Iterable[Event], rack: str) -> RecordedFault | None:
+    """Return the last fault of ``rack`` in the history, or None."""
+    return next((fault for fault in reversed(faults(events)) if fault.rack == rack), None)
 
 
-def isr_observations(events: Iterable[Event], topic: str) -> Sequence[RecordedPartition]:
-    """Return all observations of the only partition of ``topic``, in the order of time."""
-    return observations(events).get((topic, 0), [])
+def is_proved(fault: RecordedFault | None) -> bool:
+    """Return whether a fault took effect and lasted until its heal."""
+    return fault is not None and fault.proved_ns is not None and fault.held_ns is not None
+
+
+def isr_observations(events: Iterable[Event], arms: Iterable[BenchArm]) -> dict[str, Sequence[RecordedPartition]]:
+    """Return all observations of the only partition of each arm's topic, by topic, in the order of time."""
+    found = observations(events)
+    return {arm.topic: found.get((arm.topic, 0), []) for arm in arms}
 
 
 def settled_outage(
-    topic: str, observations: Sequence[RecordedPartition], fault: OutageTimes, plan: OutagePlan
+    topic: str, observations: Sequence[RecordedPartition], fault: RecordedFault | None, plan: OutagePlan
 ) -> SettledOutage | None:
     """Return the settled outage of a topic; None if the rack was not observed to leave its ISR in time."""
-    if fault.inject_ns is None or fault.heal_ns is None:
+    if fault is None or fault.heal_ns is None:
         return None
-    for look in observations:
-        if fault.inject_ns < look.at_ns < fault.heal_ns and plan.rack not in look.isr_racks:
-            start_ns = look.at_ns + round(plan.settle_s * NS)
-            return SettledOutage(topic, look.at_ns, start_ns, fault.heal_ns) if start_ns < fault.heal_ns else None
+    for observation in observations:
+        if fault.inject_ns < observation.at_ns < fault.heal_ns and plan.rack not in observation.isr_racks:
+            left_ns = observation.at_ns
+            start_ns = left_ns + round(plan.settle_s * NS)
+            return SettledOutage(topic, left_ns, start_ns, fault.heal_ns) if start_ns < fault.heal_ns else None
     return None
 
 
-def in_isr_until(observations: Sequence[RecordedPartition], fault: OutageTimes, rack: str) -> int | None:
+def in_isr_until(observations: Sequence[RecordedPartition], fault: RecordedFault | None, rack: str) -> int | None:
     """Return the time until which the rack was at least in the ISR, under the fault.
 
     It is the request time of the last observation with the rack before the first one without it. None if the rack was
     not observed to leave the ISR, or not observed in it before.
     """
-    if fault.inject_ns is None or fault.heal_ns is None:
+    if fault is None or fault.heal_ns is None:
         return None
     until_ns = None
-    for look in observations:
-        if look.at_ns >= fault.heal_ns:
+    for observation in observations:
+        if observation.at_ns >= fault.heal_ns:
             break
-        if rack in look.isr_racks:
-            until_ns = look.since_ns
-        elif look.at_ns > fault.inject_ns:
+        if rack in observation.isr_racks:
+            until_ns = observation.since_ns
+        elif observation.at_ns > fault.inject_ns:
             return until_ns
     return None
 
 
-def without_rack(sent: Any, done: Any, fault: OutageTimes, had_ns: Any) -> Any:
+def without_rack(sent: Any, done: Any, fault: RecordedFault | None, had_ns: Any) -> Any:
     """Return whether a record was acknowledged without the rack having it; for numbers and for Spark columns.
 
     A record that the rack replicated may be acknowledged after the rack has failed: the acknowledgement was on its way
@@ -132,7 +112,8 @@ def without_rack(sent: Any, done: Any, fault: OutageTimes, had_ns: Any) -> Any:
         fault: the outage.
         had_ns: result of ``in_isr_until``; None, or null, if it is unknown.
     """
-    after_proof = sent >= (fault.proved_ns or fault.heal_ns or 0)
+    proved_ns = (fault.proved_ns or fault.heal_ns or 0) if fault else 0
+    after_proof = sent >= proved_ns
     return after_proof if had_ns is None else after_proof | (done > had_ns)
 
 
@@ -158,7 +139,7 @@ def is_refusal(attempt: Attempt) -> bool:
 def behaviour(
     *,
     proved: bool,
-    window: SettledOutage | None,
+    settled: bool,
     intended: int,
     acked: int,
     probe_acked: int,
@@ -170,7 +151,7 @@ def behaviour(
 
     Args:
         proved: whether the fault took effect and lasted.
-        window: the settled outage, or None.
+        settled: whether there was a settled outage.
         intended: number of records intended in it.
         acked: number of these that were acknowledged in it.
         probe_acked: number of acknowledged probe attempts in it.
@@ -178,7 +159,7 @@ def behaviour(
         fewest_racks: smallest observed number of racks in the ISR in it; None without an observation.
         went_on_share: share of the intended records that "went on" requires.
     """
-    if not proved or window is None or intended == 0 or fewest_racks is None:
+    if not proved or not settled or intended == 0 or fewest_racks is None:
         return UNKNOWN
     if acked == 0 and probe_acked == 0 and probe_refused > 0:
         return REFUSED
@@ -207,31 +188,27 @@ def summarise(
         start_ns: start of the phase. Times in the result are seconds from it, except those named ``…after…``, which
             count from the fault or the heal.
     """
-    fault = outage_times(events, plan.rack)
-    seen = {arm.topic: isr_observations(events, arm.topic) for arm in arms}
-    windows = {arm.topic: settled_outage(arm.topic, seen[arm.topic], fault, plan) for arm in arms}
+    fault = rack_fault(events, plan.rack)
+    observed = isr_observations(events, arms)
+    windows = {arm.topic: settled_outage(arm.topic, observed[arm.topic], fault, plan) for arm in arms}
     frame = raw.where("phase = 'outage'")
-    had = {arm.topic: in_isr_until(seen[arm.topic], fault, plan.rack) for arm in arms}
+    had = {arm.topic: in_isr_until(observed[arm.topic], fault, plan.rack) for arm in arms}
     counts = _counts(spark, frame, fault, windows, had)
     series = _series(frame, start_ns)
     silences = _silences(frame)
-
-    def seconds(at_ns: int | None) -> float | None:
-        return None if at_ns is None else (at_ns - start_ns) / NS
-
     return {
         "rack": plan.rack,
-        "proved": fault.proved,
-        "inject_s": seconds(fault.inject_ns),
-        "heal_s": seconds(fault.heal_ns),
-        "healed_s": seconds(fault.healed_ns),
+        "proved": is_proved(fault),
+        "inject_s": _seconds(fault.inject_ns, start_ns) if fault else None,
+        "heal_s": _seconds(fault.heal_ns, start_ns) if fault else None,
+        "healed_s": _seconds(fault.healed_ns, start_ns) if fault else None,
         "length_s": plan.total_s,
         "rate_per_s": plan.rate_per_s,
         "probe_rate_per_s": plan.probe_rate_per_s,
         "settle_s": plan.settle_s,
         "went_on_share": plan.went_on_share,
         "topics": [
-            _topic(arm, fault, windows[arm.topic], seen[arm.topic], plan, start_ns)
+            _topic(arm, fault, windows[arm.topic], observed[arm.topic], plan, start_ns)
             | {"probe": _probe(probe_attempts(events, arm.topic), fault, windows[arm.topic], had[arm.topic], start_ns)}
             | counts.get(arm.topic, {})
             | {"series": series.get(arm.topic, []), "longest_silence_s": silences.get(arm.topic)}
@@ -243,10 +220,9 @@ def summarise(
 def add_behaviours(outage: dict[str, Any]) -> None:
     """Add to each topic in the result of ``summarise`` what it did, as ``behaviour``."""
     for topic in outage["topics"]:
-        window = topic["window_s"]
         topic["behaviour"] = behaviour(
             proved=outage["proved"],
-            window=None if window is None else SettledOutage(topic["topic"], 0, 0, 0),
+            settled=topic["window_s"] is not None,
             intended=topic.get("settled_intended", 0),
             acked=topic.get("settled_acked", 0),
             probe_acked=topic["probe"]["settled_acked"],
@@ -258,76 +234,78 @@ def add_behaviours(outage: dict[str, Any]) -> None:
 
 def _topic(
     arm: BenchArm,
-    fault: OutageTimes,
+    fault: RecordedFault | None,
     window: SettledOutage | None,
     observations: Sequence[RecordedPartition],
     plan: OutagePlan,
     start_ns: int,
 ) -> dict[str, Any]:
-    def seconds(at_ns: int | None, since_ns: int | None = start_ns) -> float | None:
-        return None if at_ns is None or since_ns is None else (at_ns - since_ns) / NS
-
-    settled = [look for look in observations if window and window.from_ns <= look.at_ns < window.to_ns]
-    heal_ns = fault.heal_ns
+    settled = [seen for seen in observations if window and window.from_ns <= seen.at_ns < window.to_ns]
+    heal_ns = fault.heal_ns if fault else None
     back_ns = next((x.at_ns for x in observations if heal_ns and x.at_ns > heal_ns and plan.rack in x.isr_racks), None)
     changes = [
-        look
-        for number, look in enumerate(observations)
-        if number == 0 or (look.leader, look.isr) != (observations[number - 1].leader, observations[number - 1].isr)
+        *observations[:1],
+        *(new for old, new in pairwise(observations) if (old.leader, old.isr) != (new.leader, new.isr)),
     ]
     return {
         "arm": arm.id,
         "label": arm.label,
         "topic": arm.topic,
         "replicas": list(arm.replicas),
-        "window_s": None if window is None else [seconds(window.from_ns), seconds(window.to_ns)],
-        "left_after_s": seconds(window.left_ns, fault.inject_ns) if window else None,
-        "back_after_s": seconds(back_ns, fault.heal_ns),
-        "fewest_racks": min((len(look.isr_racks) for look in settled), default=None),
+        "window_s": None if window is None else [_seconds(window.from_ns, start_ns), _seconds(window.to_ns, start_ns)],
+        "left_after_s": _seconds(window.left_ns, fault.inject_ns) if window and fault else None,
+        "back_after_s": _seconds(back_ns, heal_ns),
+        "fewest_racks": min((len(seen.isr_racks) for seen in settled), default=None),
         "isr": [
-            {"at_s": seconds(x.at_ns), "leader": x.leader, "isr": list(x.isr), "racks": list(x.isr_racks)}
+            {"at_s": _seconds(x.at_ns, start_ns), "leader": x.leader, "isr": list(x.isr), "racks": list(x.isr_racks)}
             for x in changes
         ],
-        "looked_until_s": seconds(observations[-1].at_ns) if observations else None,
+        "looked_until_s": _seconds(observations[-1].at_ns, start_ns) if observations else None,
     }
 
 
+def _seconds(at_ns: int | None, since_ns: int | None) -> float | None:
+    return None if at_ns is None or since_ns is None else (at_ns - since_ns) / NS
+
+
 def _probe(
-    probe: Sequence[Attempt], fault: OutageTimes, window: SettledOutage | None, had_ns: int | None, start_ns: int
+    attempts: Sequence[Attempt],
+    fault: RecordedFault | None,
+    window: SettledOutage | None,
+    had_ns: int | None,
+    start_ns: int,
 ) -> dict[str, Any]:
-    refused = [one for one in probe if is_refusal(one)]
-    settled = [one for one in probe if window and window.from_ns <= one.done_ns < window.to_ns]
-    before_heal = [one for one in probe if one.outcome == "ok" and one.done_ns < (fault.heal_ns or 0)]
+    acked = [attempt for attempt in attempts if attempt.outcome == "ok"]
+    refused = [attempt for attempt in attempts if is_refusal(attempt)]
+    settled = [attempt for attempt in attempts if window and window.from_ns <= attempt.done_ns < window.to_ns]
+    heal_ns = fault.heal_ns if fault else None
     # a refusal after the heal is not an effect of the fault
-    over_ns = fault.heal_ns or math.inf
-    first_ns = next(
-        (one.done_ns for one in refused if fault.inject_ns and fault.inject_ns < one.done_ns < over_ns), None
-    )
+    first_ns = next((x.done_ns for x in refused if fault and fault.inject_ns < x.done_ns < (heal_ns or math.inf)), None)
     return {
-        "attempts": len(probe),
-        "acked": sum(one.outcome == "ok" for one in probe),
+        "attempts": len(attempts),
+        "acked": len(acked),
         "refused": len(refused),
-        "other": sum(one.outcome != "ok" and not is_refusal(one) for one in probe),
-        "exceptions": dict(Counter(exception_name(one) for one in probe if one.outcome != "ok")),
+        "other": len(attempts) - len(acked) - len(refused),
+        "exceptions": dict(Counter(exception_name(attempt) for attempt in attempts if attempt.outcome != "ok")),
         "settled_attempts": len(settled),
-        "settled_acked": sum(one.outcome == "ok" for one in settled),
-        "settled_refused": sum(is_refusal(one) for one in settled),
-        "acked_after_heal": sum(one.outcome == "ok" and one.done_ns >= fault.heal_ns for one in probe)
-        if fault.heal_ns
-        else 0,
-        "acked_without_rack": sum(bool(without_rack(one.sent_ns, one.done_ns, fault, had_ns)) for one in before_heal),
-        "refused_at_s": [(one.done_ns - start_ns) / NS for one in refused],
-        "first_refusal_after_s": (
-            None if first_ns is None or fault.inject_ns is None else (first_ns - fault.inject_ns) / NS
+        "settled_acked": sum(attempt.outcome == "ok" for attempt in settled),
+        "settled_refused": sum(is_refusal(attempt) for attempt in settled),
+        "acked_after_heal": sum(bool(heal_ns) and attempt.done_ns >= (heal_ns or 0) for attempt in acked),
+        "acked_without_rack": sum(
+            bool(without_rack(attempt.sent_ns, attempt.done_ns, fault, had_ns))
+            for attempt in acked
+            if attempt.done_ns < (heal_ns or 0)
         ),
-        "message": next((str(one.message) for one in refused), None),
+        "refused_at_s": [(attempt.done_ns - start_ns) / NS for attempt in refused],
+        "first_refusal_after_s": _seconds(first_ns, fault.inject_ns) if fault else None,
+        "message": next((str(attempt.message) for attempt in refused), None),
     }
 
 
 def _counts(
     spark: SparkSession,
     frame: DataFrame,
-    fault: OutageTimes,
+    fault: RecordedFault | None,
     windows: Mapping[str, SettledOutage | None],
     had: Mapping[str, int | None],
 ) -> dict[str, dict[str, Any]]:
@@ -339,13 +317,14 @@ def _counts(
     ]
     settled = spark.createDataFrame(rows, "topic string, from_ns long, to_ns long, had_ns long")
     # Without a fault in the history no record counts as sent under it.
-    inject_ns, heal_ns = (fault.inject_ns or 0, fault.heal_ns or 0) if fault.heal_ns else (0, 0)
+    inject_ns, heal_ns = (fault.inject_ns, fault.heal_ns) if fault and fault.heal_ns else (0, 0)
+    proved_ns = (fault.proved_ns if fault else None) or heal_ns
     acked = F.col("outcome") == "acked"
     inside = F.col("intended_ns").between(F.col("from_ns"), F.col("to_ns") - 1)
     sent_in_fault = (F.col("intended_ns") >= inject_ns) & (F.col("intended_ns") < heal_ns)
     in_fault = acked & sent_in_fault
     late = acked & (F.col("done_ns") >= heal_ns) & F.lit(heal_ns > 0)
-    away = acked & (F.col("done_ns") >= (fault.proved_ns or heal_ns)) & (F.col("done_ns") < heal_ns)
+    away = acked & (F.col("done_ns") >= proved_ns) & (F.col("done_ns") < heal_ns)
     without = without_rack(F.col("sent_ns"), F.col("done_ns"), fault, F.col("had_ns"))
     found = (
         frame.where("measured")
@@ -401,10 +380,8 @@ def _series(frame: DataFrame, start_ns: int) -> dict[str, list[dict[str, Any]]]:
 
     def per_second(column: str, rows: DataFrame) -> dict[tuple[str, int], int]:
         second = F.floor((F.col(column) - start_ns) / NS).alias("second")
-        return {(row["topic"], row["second"]): row["n"] for row in _counted(rows, second)}
-
-    def _counted(rows: DataFrame, second: Any) -> list[Any]:
-        return list(rows.groupBy("topic", second).agg(F.count("*").alias("n")).collect())
+        counts = rows.groupBy("topic", second).agg(F.count("*").alias("n")).collect()
+        return {(row["topic"], row["second"]): row["n"] for row in counts}
 
     intended = per_second("intended_ns", frame)
     acked = per_second("done_ns", frame.where("outcome = 'acked'"))

@@ -8,19 +8,18 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from bench.analysis import latency_analysis, record_check
+from bench.analysis import availability, latency_analysis, record_check
 from bench.load import schedule
 from bench.load.arm_topics import arm_topic
 from bench.load.load_jobs import LateError, running_load, wait_until_due
 from bench.outages.outage_context import OutageContext
 from bench.plan.outage_plan import DestructionPlan, FaultKind
 from bench.plan.scenario import BenchArm
-from pyhooks.checkers.cluster_view import RecordedPartition, observations
+from pyhooks.checkers.cluster_view import RecordedPartition, faults
 from pyhooks.core.errors import RackgateError
 from pyhooks.faults import registry
 from pyhooks.faults.injection import FaultTarget
-from pyhooks.history.event_log import Event, History
-from pyhooks.history.events import FaultDetails
+from pyhooks.history.event_log import History
 from pyhooks.kafka import topics
 from pyhooks.workload.pacing import NS
 from pyhooks.workload.topic_observer import observe_topics
@@ -73,7 +72,8 @@ def _measure(context: OutageContext, plan: DestructionPlan, way: FaultKind, name
         notes.append(f"{name}: {error}")
         proved = False
     events = list(history.events())
-    seen = {arm.topic: observations(events).get((arm.topic, 0), []) for arm in arms}
+    observed = availability.isr_observations(events, arms)
+    wiped_ns = next((fault.inject_ns for fault in faults(events) if fault.op == "wipe-rack"), None)
     elected = _elected(context, arms)
     readable = [arm.topic for arm in arms if elected[arm.topic] is not None]
     path = context.folder / name
@@ -83,13 +83,12 @@ def _measure(context: OutageContext, plan: DestructionPlan, way: FaultKind, name
         raw = latency_analysis.read_raw(context.spark, path)
         log = record_check.read_back(context.spark, context.target.bootstrap, readable)
         counted = {row["topic"]: row for row in record_check.check_records(raw, log, context.run_id)["topics"]}
-    wiped_ns = _wiped_ns(events)
     rows = [
         arm_row(
             arm,
             counted.get(arm.topic),
             elected[arm.topic],
-            _last_isr_racks(seen[arm.topic], wiped_ns),
+            _last_isr_racks(observed[arm.topic], wiped_ns),
             plan.destroyed,
             proved=proved,
         )
@@ -159,15 +158,9 @@ def _elected(context: OutageContext, arms: tuple[BenchArm, ...]) -> dict[str, tu
     return found
 
 
-def _wiped_ns(events: Sequence[Event]) -> int | None:
-    """Return the monotonic time at which the deletion of the rack's disks began."""
-    steps = FaultDetails.each(events)
-    return next((event.mono_ns for event, one in steps if event.op == "wipe-rack" and one.step == "inject"), None)
-
-
-def _last_isr_racks(seen: Sequence[RecordedPartition], wiped_ns: int | None) -> tuple[str, ...] | None:
+def _last_isr_racks(observed: Sequence[RecordedPartition], wiped_ns: int | None) -> tuple[str, ...] | None:
     """Return the racks of the ISR in the last observation before the rack was destroyed; None without one."""
-    before = [look for look in seen if wiped_ns is not None and look.at_ns <= wiped_ns]
+    before = [observation for observation in observed if wiped_ns is not None and observation.at_ns <= wiped_ns]
     return before[-1].isr_racks if before else None
 
 

@@ -171,11 +171,11 @@ def _outage(context: OutageContext, name: str, number: int, fault: str, arms: Se
         context.spark, latency_analysis.read_raw(context.spark, path), events, plan, arms, load.start_ns
     )
     availability.add_behaviours(numbers)
-    when, away = availability.outage_times(events, plan.rack), context.brokers_of(plan.rack)
+    recorded, away = availability.rack_fault(events, plan.rack), context.brokers_of(plan.rack)
+    # until the rack is back, or until now if its return was not observed
+    until_ns = (recorded.healed_ns if recorded else None) or time.monotonic_ns()
     for topic in numbers["topics"]:
-        # until the rack is back, or until now if its return was not observed
-        until_ns = when.healed_ns or time.monotonic_ns()
-        topic["meter"] = refusal_metrics.first_refusal(events, topic["topic"], when, away, until_ns)
+        topic["meter"] = refusal_metrics.first_refusal(events, topic["topic"], recorded, away, until_ns)
     return {"number": number, "fault": fault, "numbers": numbers, "notes": notes}
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bench.analysis.availability import NS, OutageTimes
+from bench.analysis.availability import NS
+from pyhooks.checkers.cluster_view import RecordedFault
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.events import MetricsDetails
 from pyhooks.lab.mbeans import MetricsReading, SocketSource, lab_sources
@@ -22,56 +22,30 @@ BEANS = (("kafka.server:type=BrokerTopicMetrics,name=FailedProduceRequestsPerSec
 ANSWER_S = 1.0
 
 
-@dataclass(frozen=True)
-class RefusalMetrics:
-    """Refusal metrics of one broker.
-
-    Attributes:
-        source: source of all its metrics, of which only few are requested here.
-    """
-
-    source: SocketSource
-
-    @property
-    def broker(self) -> int:
-        """Node id of the broker."""
-        return self.source.broker
-
-    @property
-    def name(self) -> str:
-        """Display name of the broker."""
-        return self.source.name
-
-    @property
-    def rack(self) -> str | None:
-        """Rack of the broker."""
-        return self.source.rack
+class RefusalMetrics(SocketSource):
+    """Refusal metrics of one broker; its other metrics are not requested."""
 
     def read(self, timeout_s: float) -> MetricsReading:
-        """Read the metrics; see ``pyhooks.lab.mbeans.MetricsSource``.
-
-        Raises:
-            RackgateError: there was no complete response in time.
-        """
-        return self.source.query(BEANS, timeout_s)
+        """Read the metrics; see ``pyhooks.lab.mbeans.MetricsSource``."""
+        return self.query(BEANS, timeout_s)
 
 
 def refusal_poller(lab: Lab, history: History, interval_s: float) -> Poller:
     """Return a poller that queries all brokers of a lab while a block runs; each response is an event."""
     brokers = {node.node_id for node in lab.brokers()}
-    sources = [RefusalMetrics(source) for source in lab_sources(lab) if source.broker in brokers]
-    return Poller(sources, lambda one: history.append(one.event()), interval_s, ANSWER_S)
+    sources = [RefusalMetrics(**vars(source)) for source in lab_sources(lab) if source.broker in brokers]
+    return Poller(sources, lambda poll: history.append(poll.event()), interval_s, ANSWER_S)
 
 
 def first_refusal(
-    events: Iterable[Event], topic: str, fault: OutageTimes, away: Collection[int], until_ns: int
+    events: Iterable[Event], topic: str, fault: RecordedFault | None, away: Collection[int], until_ns: int
 ) -> dict[str, Any]:
     """Return when the remaining brokers first counted a refusal for a topic after a fault.
 
     Args:
         events: the history.
         topic: topic of the metric.
-        fault: times of the fault.
+        fault: the fault, if the history has one.
         away: ids of the brokers that became unavailable.
         until_ns: end of the period to evaluate, monotonic.
 
@@ -82,7 +56,7 @@ def first_refusal(
         nothing is known.
     """
     found: dict[str, Any] = {"after_s": None, "at_most_early_s": None, "counted": 0, "answers": 0}
-    if fault.inject_ns is None or fault.heal_ns is None:
+    if fault is None or fault.heal_ns is None:
         return found
     by_broker: dict[int, list[tuple[int, float]]] = {}
     for event, response in MetricsDetails.each(events):
@@ -90,19 +64,19 @@ def first_refusal(
             own = response.topics.get(topic, {})
             # a metric appears with the first refusal that it counts
             by_broker.setdefault(response.broker, []).append((event.mono_ns, own.get(REFUSED) or 0))
-    for answers in by_broker.values():
-        _add_broker(sorted(answers), fault.inject_ns, fault.heal_ns, until_ns, found)
+    for responses in by_broker.values():
+        _add_broker(sorted(responses), fault.inject_ns, fault.heal_ns, until_ns, found)
     return found
 
 
 def _add_broker(
-    answers: Sequence[tuple[int, float]], inject_ns: int, heal_ns: int, until_ns: int, found: dict[str, Any]
+    responses: Sequence[tuple[int, float]], inject_ns: int, heal_ns: int, until_ns: int, found: dict[str, Any]
 ) -> None:
-    before = [answer for answer in answers if answer[0] <= inject_ns]
+    before = [response for response in responses if response[0] <= inject_ns]
     if not before:
         return
     last_ns, base = before[-1]
-    after = [answer for answer in answers if inject_ns < answer[0] <= until_ns]
+    after = [response for response in responses if inject_ns < response[0] <= until_ns]
     found["answers"] += sum(at_ns < heal_ns for at_ns, _ in after)
     found["counted"] += int(max((count for _, count in after), default=base) - base)
     for at_ns, count in after:

@@ -6,15 +6,17 @@ from typing import Any
 import pytest
 
 from bench.analysis import availability
-from bench.analysis.availability import NS, OutageTimes, SettledOutage, behaviour
+from bench.analysis.availability import NS, SettledOutage, behaviour
 from bench.plan import scenarios
-from pyhooks.checkers.cluster_view import RecordedPartition
+from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition
 from pyhooks.history.event_log import Event
 
 QUICK = scenarios.load("quick").outage
 assert QUICK is not None
 PLAN = QUICK
-FAULT = OutageTimes(inject_ns=15 * NS, heal_ns=55 * NS, healed_ns=60 * NS, proved_ns=16 * NS, proved=True)
+FAULT = RecordedFault(
+    "kill-rack", "b", None, inject_ns=15 * NS, heal_ns=55 * NS, healed_ns=60 * NS, proved_ns=16 * NS, held_ns=55 * NS
+)
 
 
 def event(at_s: float, process: str, op: str, outcome: Any, rack: str | None = None, **data: Any) -> Event:
@@ -32,14 +34,16 @@ def fault_events(proved: Any = "ok", held: Any = "ok") -> list[Event]:
 
 
 def test_the_fault_is_read_from_the_history() -> None:
-    fault = availability.outage_times(fault_events(), "b")
-    assert (fault.inject_ns, fault.heal_ns, fault.proved) == (15 * NS, round(55.1 * NS), True)
-    assert availability.outage_times(fault_events(), "c") == OutageTimes(None, None, None, None, proved=False)
+    fault = availability.rack_fault(fault_events(), "b")
+    assert fault is not None
+    assert (fault.inject_ns, fault.heal_ns, availability.is_proved(fault)) == (15 * NS, round(55.1 * NS), True)
+    assert availability.rack_fault(fault_events(), "c") is None
+    assert not availability.is_proved(None)
 
 
 @pytest.mark.parametrize(("proved", "held"), [("unknown", "ok"), ("ok", "unknown")])
 def test_a_fault_that_did_not_take_hold_or_last_is_not_proved(proved: str, held: str) -> None:
-    assert not availability.outage_times(fault_events(proved, held), "b").proved
+    assert not availability.is_proved(availability.rack_fault(fault_events(proved, held), "b"))
 
 
 @pytest.mark.parametrize(("at_s", "after_s"), [(14, None), (25, 10.0), (58, None)])
@@ -51,7 +55,7 @@ def test_a_refusal_before_the_fault_or_after_the_heal_is_none_of_it(at_s: float,
 
 
 def test_a_fault_without_proof_is_not_proved() -> None:
-    assert not availability.outage_times(fault_events()[:1], "b").proved
+    assert not availability.is_proved(availability.rack_fault(fault_events()[:1], "b"))
 
 
 def look(at_s: float, *racks: str) -> RecordedPartition:
@@ -90,7 +94,7 @@ def test_the_rack_was_in_the_isr_until_the_last_look_at_it(
     looks: list[RecordedPartition], until_s: float | None
 ) -> None:
     assert availability.in_isr_until(looks, FAULT, "b") == (None if until_s is None else until_s * NS)
-    assert availability.in_isr_until(looks, OutageTimes(15 * NS, None, None, None, proved=False), "b") is None
+    assert availability.in_isr_until(looks, dataclasses.replace(FAULT, heal_ns=None), "b") is None
 
 
 def test_a_look_tells_of_the_moment_when_it_was_asked_for() -> None:
@@ -121,7 +125,7 @@ def test_only_what_the_rack_may_have_had_was_on_its_way(
 def decided(**changes: Any) -> str:
     facts: dict[str, Any] = {
         "proved": True,
-        "window": SettledOutage("t", 0, 0, NS),
+        "settled": True,
         "intended": 100,
         "acked": 99,
         "probe_acked": 50,
@@ -145,7 +149,7 @@ def decided(**changes: Any) -> str:
         ({"probe_acked": 0, "fewest_racks": 1}, "unknown"),
         ({"acked": 90}, "unknown"),
         ({"proved": False}, "unknown"),
-        ({"window": None}, "unknown"),
+        ({"settled": False}, "unknown"),
         ({"intended": 0}, "unknown"),
         ({"fewest_racks": None}, "unknown"),
     ],

@@ -11,16 +11,17 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.analysis import exit_reasons
-from bench.analysis.availability import NS, REFUSED, UNKNOWN, UNPROTECTED, OutageTimes
+from bench.analysis.availability import NS, REFUSED, UNKNOWN, UNPROTECTED
 from bench.cli import bench_app
 from bench.outages import destruction, outage_page, outage_results, refusal_metrics
 from bench.plan import outage_plan
 from outage_benchmark_results import ARM, LAB, OUTAGES, PLAN, outage, result
+from pyhooks.checkers.cluster_view import RecordedFault
 from pyhooks.core import run_folder
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
 
-FAULT = OutageTimes(inject_ns=10 * NS, heal_ns=30 * NS, healed_ns=34 * NS, proved_ns=11 * NS, proved=True)
+FAULT = RecordedFault("kill-rack", "b", None, inject_ns=10 * NS, heal_ns=30 * NS, healed_ns=34 * NS)
 
 
 @pytest.mark.parametrize("name", outage_plan.names())
