@@ -7,6 +7,7 @@ interpolation between neighbours. The plan's ``min_beyond`` limits how far into 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,7 +150,7 @@ def _numbers(one: CellMeasurements, rows: list[dict[str, Any]], family: int) -> 
         "cell": one.cell.id,
         "label": one.cell.label,
         "state": one.cell.state,
-        "setting": one.cell.setting.as_json(),
+        "setting": asdict(one.cell.setting),
         "judged": [quantile_name(q) for q in one.cell.judged],
         "arms": list(one.summary.values()),
         "rounds": list(one.rounds),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -255,7 +256,7 @@ def result(
         "machine": machine.describe_machine(),
         "versions": machine.versions(java, distribution.manifest),
         "distribution": dict(distribution.manifest),
-        "plan": plan.as_json(),
+        "plan": asdict(plan),
         "took_s": took_s,
     }
     return whole | exit_reasons.conclude(exit_reasons.outage_reasons(whole), sentences(whole))

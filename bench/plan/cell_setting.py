@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from bench.plan.cluster_states import STATES
 from bench.plan.lab_topology import LINKS
@@ -49,7 +49,7 @@ class CellSetting:
     @property
     def text(self) -> str:
         """All values in one line, for display."""
-        words = (
+        values = (
             STATES[self.state].text,
             f"link {self.link}",
             self.load_text,
@@ -57,11 +57,7 @@ class CellSetting:
             f"linger {self.linger_ms} ms",
             CLIENT_LABELS[self.client],
         )
-        return ", ".join(words)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the setting as plain JSON."""
-        return asdict(self)
+        return ", ".join(values)
 
 
 def read_setting(table: Table) -> CellSetting:
@@ -72,12 +68,12 @@ def read_setting(table: Table) -> CellSetting:
     """
     if table.has("load_percent") is table.has("rate_per_s"):
         raise table.wrong("load_percent", "exactly one of load_percent and rate_per_s is required")
-    share = table.has("load_percent")
+    has_percent = table.has("load_percent")
     return CellSetting(
         state=table.word("state", tuple(STATES)),
         link=table.word("link", tuple(LINKS)),
-        load_percent=table.word("load_percent", LOADS_PERCENT) if share else None,
-        rate_per_s=None if share else table.number("rate_per_s", 1, 20_000),
+        load_percent=table.word("load_percent", LOADS_PERCENT) if has_percent else None,
+        rate_per_s=None if has_percent else table.number("rate_per_s", 1, 20_000),
         record_bytes=table.word("record_bytes", SIZES_BYTES),
         linger_ms=table.word("linger_ms", LINGERS_MS),
         client=table.word("client", CLIENTS),

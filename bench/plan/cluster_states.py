@@ -58,18 +58,18 @@ class StateBrokers:
     slow: tuple[int, ...] = ()
 
 
-def brokers_in_state(word: str, replicas: Sequence[int], racks: Mapping[int, str]) -> StateBrokers:
+def brokers_in_state(name: str, replicas: Sequence[int], racks: Mapping[int, str]) -> StateBrokers:
     """Return the brokers that bring a topic into a state; of several choices, keep the replicas that are listed first.
 
     Args:
-        word: key of ``STATES``.
+        name: key of ``STATES``.
         replicas: broker ids in the order of the assignment.
         racks: broker id to rack.
 
     Raises:
         ValueError: these replicas can't be brought into the state.
     """
-    state = STATES[word]
+    state = STATES[name]
     size = len(replicas) if state.isr is None else len(replicas) - 1 if state.isr == -1 else state.isr
     leader, *followers = replicas
     for chosen in combinations(followers, size - 1) if size <= len(replicas) else ():
@@ -77,5 +77,5 @@ def brokers_in_state(word: str, replicas: Sequence[int], racks: Mapping[int, str
         if state.racks in (None, len({racks[broker] for broker in isr})):
             dead = tuple(broker for broker in replicas if broker not in isr)
             return StateBrokers(isr, dead, isr[-1:] if state.slow else ())
-    where = ", ".join(f"{broker} in {racks[broker]}" for broker in replicas)
-    raise ValueError(f"{state.text}: impossible with replicas {where}")
+    places = ", ".join(f"{broker} in {racks[broker]}" for broker in replicas)
+    raise ValueError(f"{state.text}: impossible with replicas {places}")

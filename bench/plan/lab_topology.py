@@ -9,7 +9,7 @@ from pathlib import Path
 from pyhooks.core.files import write_text
 from pyhooks.lab import link_emulation, memory, running_labs, topology
 from pyhooks.lab.cli import check_programs
-from pyhooks.lab.topology import Node, Topology
+from pyhooks.lab.topology import Topology
 
 AS_IT_IS = "as it is"  # link of an existing cluster
 # Added round-trip time in ms. Availability zones of one region are 0.5 to 1 ms apart.
@@ -18,38 +18,34 @@ LINKS = {"none": 0.0, "az": 1.0, "far": 20.0}
 
 def rtt_ms(link: str, *, netem: bool) -> float:
     """Return the link's round-trip time in ms; without netem at least ``VDE_LEAST_MS``, unless it is 0."""
-    wanted_ms = LINKS[link]
-    return wanted_ms if netem or not wanted_ms else max(wanted_ms, link_emulation.VDE_LEAST_MS)
+    planned_ms = LINKS[link]
+    return planned_ms if netem or not planned_ms else max(planned_ms, link_emulation.VDE_LEAST_MS)
 
 
-def topology_toml(wanted: Topology, link: str, *, netem: bool) -> str:
+def topology_toml(lab: Topology, link: str, *, netem: bool) -> str:
     """Return the text of a topology file in which all links are equal.
 
     Args:
-        wanted: sites, nodes and their settings.
+        lab: sites, nodes and their settings.
         link: key of ``LINKS``.
         netem: whether the kernel supports netem.
     """
-    lines = [f'name = "{wanted.name}-{link}"']
-    for site in wanted.sites:
+    lines = [f'name = "{lab.name}-{link}"']
+    for site in lab.sites:
         lines += ["", "[[site]]", f'name = "{site.name}"', f"client = {json.dumps(site.client)}"]
         for key, role in (("brokers", "broker"), ("controllers", "controller"), ("combined", "combined")):
-            if ids := _ids(site.nodes, role):
+            if ids := [node.node_id for node in site.nodes if node.role == role]:
                 lines.append(f"{key} = {json.dumps(ids)}")
     lines += ["", "[links]", f"rtt_ms = {rtt_ms(link, netem=netem):g}"]
     for key, heap_mb, properties in (
-        ("brokers", wanted.broker_heap_mb, wanted.broker_properties),
-        ("controllers", wanted.controller_heap_mb, wanted.controller_properties),
+        ("brokers", lab.broker_heap_mb, lab.broker_properties),
+        ("controllers", lab.controller_heap_mb, lab.controller_properties),
     ):
         lines += ["", f"[{key}]", f"heap_mb = {heap_mb}"]
         if properties:
             lines.append(f"[{key}.properties]")
             lines += [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in properties.items()]
     return "\n".join(lines) + "\n"
-
-
-def _ids(nodes: tuple[Node, ...], role: str) -> list[int]:
-    return [node.node_id for node in nodes if node.role == role]
 
 
 def check_machine(topologies: Sequence[str], master: str) -> None:
@@ -62,16 +58,12 @@ def check_machine(topologies: Sequence[str], master: str) -> None:
     running_labs.namespace_method()
     labs_mb = memory.concurrent_labs_memory_mb([topology.load(topology.find(name)) for name in topologies], at_once=1)
     # the Spark driver runs beside the lab, whatever the master
-    what = f"a lab of {' or '.join(topologies)} ({labs_mb} MiB) with Spark at {master} ({memory.SPARK_MB} MiB)"
-    memory.require_memory(labs_mb + memory.SPARK_MB, what, "use a topology with fewer nodes or a lower heap_mb")
+    purpose = f"a lab of {' or '.join(topologies)} ({labs_mb} MiB) with Spark at {master} ({memory.SPARK_MB} MiB)"
+    memory.require_memory(labs_mb + memory.SPARK_MB, purpose, "use a topology with fewer nodes or a lower heap_mb")
 
 
 def write_topology(name: str, link: str, folder: Path) -> Path:
-    """Write the topology file of a lab to ``folder`` and return its path.
-
-    Raises:
-        RackgateError: the topology does not exist.
-    """
+    """Write the topology file of a lab to ``folder`` and return its path."""
     file = folder / f"{Path(name).stem}-{link}.toml"
     netem = link_emulation.has_netem(running_labs.namespace_method().words)
     write_text(file, topology_toml(topology.load(topology.find(name)), link, netem=netem))

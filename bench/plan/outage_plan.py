@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from bench.plan.scenario import BenchArm, OutagePlan
-from bench.plan.scenarios import client_properties, merged, outage_plan
-from pyhooks.core import toml_config
-from pyhooks.core.errors import RackgateError
+from bench.plan.scenarios import client_properties, outage_plan, plan_table
 from pyhooks.core.toml_config import Table
 from pyhooks.lab import topology
 
 SHIPPED = Path(__file__).parents[1] / "outages.toml"
-COMMON = "common"
 FaultKind = Literal["kill", "cut"]
 FAULTS: tuple[FaultKind, ...] = ("kill", "cut")
 FAULT_LABELS = {"kill": "killed", "cut": "cut off"}
@@ -135,19 +132,6 @@ class OutageRunPlan:
         """Return all arms on all placements of a lab."""
         return tuple(arm.on(name, replicas) for name, replicas in lab.placements.items() for arm in self.arms)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the plan as plain JSON, for the manifest."""
-        return asdict(self)
-
-
-def names(path: Path = SHIPPED) -> tuple[str, ...]:
-    """Return the names of the plans in a file.
-
-    Raises:
-        RackgateError: the file can't be read or is not TOML.
-    """
-    return tuple(name for name in toml_config.read(path, "it describes outages") if name != COMMON)
-
 
 def load(name: str, path: Path = SHIPPED) -> OutageRunPlan:
     """Read one plan.
@@ -155,12 +139,17 @@ def load(name: str, path: Path = SHIPPED) -> OutageRunPlan:
     Raises:
         RackgateError: the plan does not exist, or a key is missing, unknown or out of range.
     """
-    if name not in (there := names(path)):
-        raise RackgateError(f"{path}: no plan {name!r}; it has {', '.join(there)}")
-    file = Table(toml_config.read(path, "it describes outages"), path)
-    table = Table(merged(file.table(COMMON, {}).rest(), file.table(name).rest()), path, f"{name}.")
-    arms = tuple(_settings(one) for one in table.tables("arms"))
-    labs = tuple(_lab(one) for one in table.tables("labs"))
+    table = plan_table(name, path, kind="plan", purpose="it describes outages")
+    arms = tuple(
+        ArmSettings(
+            id=arm.text("id"),
+            label=arm.text("label"),
+            min_insync_replicas=arm.whole("min_insync_replicas", 1),
+            min_insync_racks=arm.whole("min_insync_racks", 1),
+        )
+        for arm in table.tables("arms")
+    )
+    labs = tuple(_lab(lab) for lab in table.tables("labs"))
     if len({arm.id.lower() for arm in arms}) < len(arms):
         raise table.wrong("arms", "two arms have the same id")
     if len({lab.topology for lab in labs}) < len(labs):
@@ -173,7 +162,7 @@ def load(name: str, path: Path = SHIPPED) -> OutageRunPlan:
         record_bytes=table.whole("record_bytes", 1, 1_000_000),
         flush_s=table.number("flush_s", 0.1, 600),
         client=client_properties(table.table("client")),
-        timing=outage_plan(table, labs[0].rack, most_per_s=10_000),
+        timing=outage_plan(table, most_per_s=10_000, rack=labs[0].rack),
         meter_poll_s=table.number("meter_poll_s", 0.05, 10),
         probe_timeout_ms=table.whole("probe_timeout_ms", 100, 60_000),
         arms=arms,
@@ -184,23 +173,14 @@ def load(name: str, path: Path = SHIPPED) -> OutageRunPlan:
     return plan
 
 
-def _settings(table: Table) -> ArmSettings:
-    return ArmSettings(
-        id=table.text("id"),
-        label=table.text("label"),
-        min_insync_replicas=table.whole("min_insync_replicas", 1),
-        min_insync_racks=table.whole("min_insync_racks", 1),
-    )
-
-
 def _lab(table: Table) -> LabPlan:
     name, rack = table.text("topology"), table.text("rack")
     _check_racks(table, name, {"rack": rack})
     topics, outages = table.tables("topics"), table.tables("outages")
-    placements = {one.text("placement"): _replicas(one, name) for one in topics}
+    placements = {topic.text("placement"): _replicas(topic, name) for topic in topics}
     if len(placements) < len(topics):
         raise table.wrong("topics", "two of them have the same placement")
-    faults = {one.word("fault", FAULTS): one.whole("times", 1, 100) for one in outages}
+    faults = {outage.word("fault", FAULTS): outage.whole("times", 1, 100) for outage in outages}
     if len(faults) < len(outages):
         raise table.wrong("outages", "two of them have the same fault")
     return LabPlan(name, rack, placements, faults)
@@ -231,8 +211,8 @@ def _check_racks(table: Table, name: str, chosen: Mapping[str, str]) -> None:
 
 
 def _replicas(table: Table, name: str) -> tuple[int, ...]:
-    found = table.wholes("replicas")
+    replicas = table.wholes("replicas")
     brokers = [node.node_id for node in topology.load(topology.find(name)).brokers]
-    if unknown := [broker for broker in found if broker not in brokers]:
+    if unknown := [broker for broker in replicas if broker not in brokers]:
         raise table.wrong("replicas", f"topology {name} has no broker {unknown[0]}")
-    return found
+    return replicas

@@ -49,7 +49,7 @@ class BenchArm:
 
 
 @dataclass(frozen=True)
-class LatencyPlan:
+class LatencyPlan(VerdictRules):
     """Plan of the latency phase: how the arms of a cell take turns in blocks, and how they are compared.
 
     Attributes:
@@ -64,12 +64,6 @@ class LatencyPlan:
         warmup_rate_per_s: intended records per second in warm-up blocks.
         quantiles: percentiles of the table, as fractions.
         min_beyond: number of observations that must lie beyond a percentile for it to be shown.
-        confidence: confidence level of every interval that is shown, such as 0.95.
-        resamples: number of bootstrap resamples.
-        alpha: bound on the probability that any verdict of the run is wrong, see ``bench.analysis.inference``.
-        power: probability with which the smallest detectable ratio is detected.
-        trim: share of the blocks that is left out at each end of a mean.
-        min_blocks: number of blocks that a verdict needs.
         most_late_share: share of an arm's latency that may be the pacer's own lateness for the verdict "equivalent".
         band_p50: half-width of the equivalence band at p50, as a fraction.
         band_p99: the same at p99.
@@ -85,27 +79,14 @@ class LatencyPlan:
     warmup_rate_per_s: float
     quantiles: tuple[float, ...]
     min_beyond: int
-    confidence: float
-    resamples: int
-    alpha: float
-    power: float
-    trim: float
-    min_blocks: int
     most_late_share: float
     band_p50: float
     band_p99: float
 
     @property
     def rules(self) -> VerdictRules:
-        """Rules of the verdicts."""
-        return VerdictRules(
-            alpha=self.alpha,
-            power=self.power,
-            trim=self.trim,
-            min_blocks=self.min_blocks,
-            confidence=self.confidence,
-            resamples=self.resamples,
-        )
+        """Rules of the verdicts alone, to be compared with those of other cells."""
+        return VerdictRules(**{rule.name: getattr(self, rule.name) for rule in dataclasses.fields(VerdictRules)})
 
     @property
     def measured_s(self) -> float:
@@ -216,11 +197,7 @@ class BenchCell:
 
     @property
     def reached(self) -> cluster_states.StateBrokers:
-        """Brokers in the ISR, killed and slowed in its state.
-
-        Raises:
-            ValueError: its replicas can't be brought into that state.
-        """
+        """Brokers in the ISR, killed and slowed in its state; ValueError if its replicas can't be in that state."""
         return cluster_states.brokers_in_state(self.state, self.replicas, self.racks)
 
     @cached_property
@@ -234,14 +211,12 @@ class BenchCell:
     def refusing(self) -> frozenset[str]:
         """Ids of the arms that should be rejected by the gate in this state."""
         isr = self.reached.isr
-        racks = gate.racks_of(isr, self.racks)
-        found = set()
-        for arm in self.scenario.latency_arms:
-            needs = (arm.min_insync_replicas, arm.min_insync_racks)
-            replicas, racks_needed = (gate.capped(need, len(self.replicas)) for need in needs)
-            if not gate.Answer(len(isr), racks, replicas, racks_needed).passes:
-                found.add(arm.id)
-        return frozenset(found)
+
+        def passes(arm: BenchArm) -> bool:
+            limits = gate.limits(arm.min_insync_replicas, arm.min_insync_racks, len(self.replicas))
+            return limits.ask(isr, self.racks).passes
+
+        return frozenset(arm.id for arm in self.scenario.latency_arms if not passes(arm))
 
 
 @dataclass(frozen=True)
@@ -297,8 +272,8 @@ class Scenario:
     @property
     def places(self) -> tuple[tuple[str, str], ...]:
         """Topology and link of each lab that the run needs: the outage's first, then in the order of the cells."""
-        own = ((self.topology, "az"),) if self.outage else ()
-        return tuple(dict.fromkeys((*own, *(cell.place for cell in self.cells))))
+        of_outage = ((self.topology, "az"),) if self.outage else ()
+        return tuple(dict.fromkeys((*of_outage, *(cell.place for cell in self.cells))))
 
     def as_json(self) -> dict[str, Any]:
         """Return the scenario as plain JSON for the manifest and the run's conditions, without its target duration."""
@@ -307,7 +282,7 @@ class Scenario:
         found["cells"] = [
             {
                 "id": cell.id,
-                **cell.setting.as_json(),
+                **asdict(cell.setting),
                 "topology": cell.topology,
                 "replicas": list(cell.replicas),
                 "blocks": cell.scenario.latency.blocks,

@@ -34,21 +34,32 @@ FAR_STATE = "two-data-centres"
 COMMON = "common"
 
 
-def names(path: Path = SHIPPED) -> tuple[str, ...]:
-    """Return the names of the scenarios in a file.
+def plan_table(name: str, path: Path, *, kind: str, purpose: str) -> Table:
+    """Return the table of a plan, with the values that all plans of the file inherit.
+
+    Args:
+        name: name of the plan.
+        path: the file.
+        kind: what its tables are, such as ``scenario``.
+        purpose: what the file is for, as in "it describes the scenarios".
 
     Raises:
-        RackgateError: the file can't be read or is not TOML.
+        RackgateError: the plan does not exist, or the file can't be read.
     """
-    return tuple(name for name in toml_config.read(path, "it describes the scenarios") if name != COMMON)
+    raw = toml_config.read(path, purpose)
+    names = [table for table in raw if table != COMMON]
+    if name not in names:
+        raise RackgateError(f"{path}: no {kind} {name!r}; it has {', '.join(names)}")
+    file = Table(raw, path)
+    return Table(_merged(file.table(COMMON, {}).rest(), file.table(name).rest()), path, f"{name}.")
 
 
-def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` overridden by ``own``, table by table; a list replaces the whole list."""
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` overridden by ``changes``, table by table; a list replaces the whole list."""
     both = dict(base)
-    for key, value in own.items():
+    for key, value in changes.items():
         below = both.get(key)
-        both[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+        both[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
     return both
 
 
@@ -64,10 +75,7 @@ def load(name: str, path: Path = SHIPPED, place: str | None = None, tasks: int |
     Raises:
         RackgateError: the scenario does not exist, or a key is missing, unknown or out of range.
     """
-    if name not in (there := names(path)):
-        raise RackgateError(f"{path}: no scenario {name!r}; it has {', '.join(there)}")
-    file = Table(toml_config.read(path, "it describes the scenarios"), path)
-    table = Table(merged(file.table(COMMON, {}).rest(), file.table(name).rest()), path, f"{name}.")
+    table = plan_table(name, path, kind="scenario", purpose="it describes the scenarios")
     topology_name = table.text("topology")
     own_tasks = table.whole("tasks", 1)
     bar_min = table.number("bar_min", 0.1) if table.has("bar_min") else None
@@ -82,32 +90,32 @@ def load(name: str, path: Path = SHIPPED, place: str | None = None, tasks: int |
         java=client_properties(table.table("java", {})),
         latency=_latency(table.table("latency")),
         ramp=_ramp(table.table("ramp")) if table.has("ramp") else None,
-        outage=_outage(table.table("outage")) if table.has("outage") else None,
+        outage=outage_plan(table.table("outage"), most_per_s=1_000_000) if table.has("outage") else None,
         arms=_arms(table),
         # the target is for the plan as it is in the file
         bar_min=bar_min if place in (None, topology_name) and tasks in (None, own_tasks) else None,
     )
     _check_arms(scenario, table)
-    found = dataclasses.replace(scenario, cells=_cells(scenario, table))
+    scenario = dataclasses.replace(scenario, cells=_cells(scenario, table))
     table.done()
-    return found
+    return scenario
 
 
 def _cells(scenario: Scenario, table: Table) -> tuple[BenchCell, ...]:
-    far = table.table("two_data_centres") if table.has("two_data_centres") else None
-    place = (far.text("topology"), far.wholes("replicas")) if far else None
+    far_table = table.table("two_data_centres") if table.has("two_data_centres") else None
+    far = (far_table.text("topology"), far_table.wholes("replicas")) if far_table else None
     tables = table.tables("cells")
     if len(tables) > MOST_CELLS:
         raise table.wrong(
             "cells",
             f"{len(tables)} of them: at most {MOST_CELLS}, because each verdict requires more evidence of all others",
         )
-    found = tuple(_cell(scenario, one, place) for one in tables)
-    if len({cell.id for cell in found}) != len(found):
+    cells = tuple(_cell(scenario, cell_table, far) for cell_table in tables)
+    if len({cell.id for cell in cells}) != len(cells):
         raise table.wrong("cells", "two cells have the same id")
-    if scenario.ramp is None and any(cell.setting.load_percent for cell in found):
+    if scenario.ramp is None and any(cell.setting.load_percent for cell in cells):
         raise table.wrong("ramp", "is missing, and a cell has load_percent")
-    return found
+    return cells
 
 
 def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | None) -> BenchCell:
@@ -115,14 +123,14 @@ def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | N
     if not cell_id.replace("-", "").isalnum() or not cell_id.isascii() or cell_id != cell_id.lower():
         raise table.wrong("id", f"must be small letters, digits and dashes, is {cell_id!r}")
     setting = cell_setting.read_setting(table)
-    if setting.state == FAR_STATE and far is None:
-        raise table.wrong("state", f"{FAR_STATE!r} needs [{scenario.name}.two_data_centres]")
-    place, replicas = (scenario.topology, scenario.role("baseline").replicas)
-    if setting.state == FAR_STATE and far is not None:
+    place, replicas = scenario.topology, scenario.role("baseline").replicas
+    if setting.state == FAR_STATE:
+        if far is None:
+            raise table.wrong("state", f"{FAR_STATE!r} needs [{scenario.name}.two_data_centres]")
         place, replicas = far
     judged = table.words("judged", tuple(JUDGED)) if table.has("judged") else tuple(JUDGED)
     plan = scenario.latency
-    own = dataclasses.replace(
+    latency = dataclasses.replace(
         plan,
         blocks=table.whole("blocks", 2, default=plan.blocks),
         pieces=table.whole("pieces", 1, default=plan.pieces),
@@ -132,7 +140,7 @@ def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | N
         id=cell_id,
         label=setting.text,
         state=setting.state,
-        scenario=dataclasses.replace(scenario, latency=own, arms=arms),
+        scenario=dataclasses.replace(scenario, latency=latency, arms=arms),
         setting=setting,
         judged=tuple(JUDGED[name] for name in JUDGED if name in judged),
         topology=place,
@@ -166,11 +174,7 @@ def _roles(scenario: Scenario, table: Table) -> tuple[BenchArm, ...]:
 
 
 def client_properties(table: Table) -> dict[str, str | int | float | bool]:
-    """Read the properties of a client.
-
-    Raises:
-        RackgateError: a property is reserved for the benchmark.
-    """
+    """Read the properties of a client; a property that is reserved for the benchmark is an error."""
     for key in table.left():
         if key in RESERVED_CLIENT_KEYS:
             raise table.wrong(key, "is set by the benchmark itself")
@@ -215,23 +219,16 @@ def _ramp(table: Table) -> RampPlan:
     )
 
 
-def _outage(table: Table) -> OutagePlan:
-    return outage_plan(table, table.text("rack"), most_per_s=1_000_000)
-
-
-def outage_plan(table: Table, rack: str, *, most_per_s: float) -> OutagePlan:
+def outage_plan(table: Table, *, most_per_s: float, rack: str | None = None) -> OutagePlan:
     """Read the times and rates of an outage.
 
     Args:
         table: table with these keys.
-        rack: rack that becomes unavailable.
         most_per_s: highest permitted rate of the load, in records/s.
-
-    Raises:
-        RackgateError: a key is missing or out of range.
+        rack: rack that becomes unavailable; None to read it from the table.
     """
     plan = OutagePlan(
-        rack=rack,
+        rack=rack or table.text("rack"),
         rate_per_s=table.number("rate_per_s", 0.1, most_per_s),
         before_s=table.number("before_s", 1),
         during_s=table.number("during_s", 1),
@@ -269,22 +266,20 @@ def _arms(table: Table) -> tuple[BenchArm, ...]:
     if not table.has("uses"):
         return arms
     by_id = {arm.id: arm for arm in arms}
-    return tuple(by_id[one] for one in table.words("uses", tuple(by_id)))
+    return tuple(by_id[arm_id] for arm_id in table.words("uses", tuple(by_id)))
 
 
 def _check_arms(scenario: Scenario, table: Table) -> None:
-    for what in ("id", "topic"):
-        seen = [getattr(arm, what) for arm in scenario.arms]
-        if len(set(seen)) != len(seen):
-            raise table.wrong("arms", f"two arms have the same {what}")
+    for name in ("id", "topic"):
+        if len({getattr(arm, name) for arm in scenario.arms}) != len(scenario.arms):
+            raise table.wrong("arms", f"two arms have the same {name}")
     roles = [str(arm.latency) for arm in scenario.latency_arms]
     for role in ("baseline", "control"):
         if roles.count(role) != 1:
             raise table.wrong("arms", f"exactly one arm must be the {role} of the latency phase")
     if "candidate" not in roles:
         raise table.wrong("arms", "at least one arm must be a candidate of the latency phase")
-    placements = {arm.replicas for arm in scenario.latency_arms}
-    if len(placements) != 1:
+    if len({arm.replicas for arm in scenario.latency_arms}) != 1:
         raise table.wrong("arms", "the arms of the latency phase must have the same replicas")
     if scenario.outage and not scenario.outage_arms:
         raise table.wrong("arms", "at least one arm must take part in the outage phase")

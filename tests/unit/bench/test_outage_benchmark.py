@@ -24,7 +24,7 @@ from pyhooks.history.event_log import Event
 FAULT = RecordedFault("kill-rack", "b", None, inject_ns=10 * NS, heal_ns=30 * NS, healed_ns=34 * NS)
 
 
-@pytest.mark.parametrize("name", outage_plan.names())
+@pytest.mark.parametrize("name", ["full", "quick"])
 def test_the_plans_compare_the_same_arms_on_each_placement(name: str) -> None:
     plan = outage_plan.load(name)
     assert {(arm.min_insync_replicas, arm.min_insync_racks) for arm in plan.arms} == {(3, 1), (2, 2), (2, 1)}
