@@ -17,7 +17,7 @@ from bench.analysis.exit_reasons import EXIT_STATUS
 from bench.plan import outage_plan
 from pyhooks.core import paths, run_folder
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.files import evaluating, read_object
+from pyhooks.core.files import evaluating, read_object, write_json
 
 DEFAULT_OUT = paths.OUT / "bench-outages"
 EPILOG = (
@@ -60,7 +60,7 @@ def outages_command(
             work = folder / "run"
             run_folder.claim(work, run_folder.OUTAGES_RUN)
             result = _measured(wanted, plan_file.resolve(), master, work, shlex.join(words), quiet=as_json)
-            outage_results.write(result, out)
+            write_json(out / "results.json", result)
             page = outage_page.render(result, out)
     if as_json:
         typer.echo(json.dumps(result, indent=1))

@@ -123,9 +123,8 @@ def _drive(
     lab, timing = context.target.lab, context.plan.timing
     names = [arm.topic for arm in arms]
     seconds = timing.before_s + timing.during_s
-    lost_brokers = context.brokers_of(plan.away)
-    left = frozenset(broker for broker in plan.replicas if broker not in lost_brokers)
-    survivors = ",".join(node.address for node in lab.brokers() if node.site not in (plan.away, plan.destroyed))
+    left = frozenset(plan.replicas) - context.brokers_of(plan.away)
+    survivors = context.target.without(context.brokers_of(plan.away) | context.brokers_of(plan.destroyed))
     with observe_topics(survivors, names, context.racks, history, interval_s=timing.isr_poll_s):
         slots = tuple(
             schedule.Slot("outage", 0, arm.topic, arm.topic, 0, round(seconds * NS), 0, timing.rate_per_s, 0)

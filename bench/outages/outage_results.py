@@ -16,7 +16,7 @@ from bench.analysis import exit_reasons, record_check, verdicts
 from bench.analysis.availability import REFUSED, UNKNOWN
 from bench.plan.outage_plan import FAULT_LABELS, LabPlan, OutageRunPlan
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.files import read_json, write_json
+from pyhooks.core.files import read_json
 from pyhooks.core.process import run
 from pyhooks.core.statistics import student_t_quantile
 from pyhooks.patchset.distribution import Distribution
@@ -260,11 +260,6 @@ def result(
         "took_s": took_s,
     }
     return whole | exit_reasons.conclude(exit_reasons.outage_reasons(whole), sentences(whole))
-
-
-def write(whole: Mapping[str, Any], out: Path) -> None:
-    """Write ``results.json``; a non-finite number raises here instead of failing in the reader's browser."""
-    write_json(out / "results.json", whole)
 
 
 def load(out: Path) -> dict[str, Any]:

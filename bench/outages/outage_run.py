@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import os
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,9 +25,8 @@ from bench.plan.outage_plan import FAULT_LABELS, LabPlan, OutageRunPlan
 from bench.plan.scenario import BenchArm
 from bench.progress import RunSteps
 from bench.run.cluster_under_test import LabUnderTest, current_lab
-from bench.run.lab_run import start_workers
+from bench.run.lab_run import exiting_on_error, start_workers
 from bench.spark_session import spark_session
-from pyhooks.core import exit_status
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import write_json
 from pyhooks.faults import registry
@@ -39,9 +35,10 @@ from pyhooks.history.event_log import History
 from pyhooks.jvm.client import start_quietly
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.kafka import topics
+from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload import producer_clients
-from pyhooks.workload import producer_plan as produceplan
 from pyhooks.workload.producer import ProducerRun
+from pyhooks.workload.producer_plan import PROBE_PROCESS, ProducerPlan
 from pyhooks.workload.topic_observer import observe_topics
 
 # Time limit for a rack's followers to catch up after a heal.
@@ -89,35 +86,36 @@ def in_lab(
     """
     steps = RunSteps(planned_steps(plan, lab), console, estimate_s(plan, plan.labs[plan.labs.index(lab) + 1 :]))
     arms = plan.arms_of(lab)
-    folder = target.run_dir
+    folder = target.lab.run_dir
     start_quietly()
     with steps.shown(), ExitStack() as stack:
         with steps.step(START):
             admin = topics.admin(target.bootstrap)
             topics.create(admin, [arm_topic(arm) for arm in arms])
             round_trips = target.round_trips()
-            spark = stack.enter_context(spark_session(folder / "spark", master=master, jars=target.spark_jars))
+            jars = Distribution.load().spark_jars
+            spark = stack.enter_context(spark_session(folder / "spark", master=master, jars=jars))
             start_workers(spark, TASKS)
             context = OutageContext(target, plan, lab, folder, run_id, spark, admin, topics.racks_of(admin))
-        found = []
+        outages = []
         for number, fault in enumerate(lab.order(plan.seed), 1):
             with steps.step(outage_step(lab, number, fault)):
-                found.append(outage(context, number, fault, arms))
+                outages.append(outage(context, number, fault, arms))
         with steps.step(END):
             raw = latency_analysis.read_raw(spark, folder / "raw")
             log = record_check.read_back(spark, target.bootstrap, [arm.topic for arm in arms])
             checked = record_check.check_records(raw, log, run_id)
-        destroyed = []
+        destructions = []
         if plan.destruction and plan.destruction.topology == lab.topology:
             for way in plan.destruction.ways:
                 with steps.step(destruction_step(way)):
-                    destroyed.append(destruction.measure(context, plan.destruction, way))
+                    destructions.append(destruction.measure(context, plan.destruction, way))
     findings = {
         "topology": lab.topology,
         "racks": {str(broker): rack for broker, rack in sorted(context.racks.items())},
         "round_trips": round_trips,
-        "outages": found,
-        "destructions": destroyed,
+        "outages": outages,
+        "destructions": destructions,
         "end_to_end": checked,
         "target": dict(target.manifest()),
         "took_s": steps.took_s,
@@ -151,7 +149,8 @@ def _outage(context: OutageContext, name: str, number: int, fault: str, arms: Se
     names = [arm.topic for arm in arms]
     path = context.folder / "raw" / name
     notes: list[str] = []
-    survivors = context.target.survivors(plan.rack)
+    away = context.brokers_of(plan.rack)
+    survivors = context.target.without(away)
     with (
         running_probe(context, names, history, notes),
         refusal_metrics.refusal_poller(context.target.lab, history, context.plan.meter_poll_s),
@@ -171,7 +170,7 @@ def _outage(context: OutageContext, name: str, number: int, fault: str, arms: Se
         context.spark, latency_analysis.read_raw(context.spark, path), events, plan, arms, load.start_ns
     )
     availability.add_behaviours(numbers)
-    recorded, away = availability.rack_fault(events, plan.rack), context.brokers_of(plan.rack)
+    recorded = availability.rack_fault(events, plan.rack)
     # until the rack is back, or until now if its return was not observed
     until_ns = (recorded.healed_ns if recorded else None) or time.monotonic_ns()
     for topic in numbers["topics"]:
@@ -182,7 +181,7 @@ def _outage(context: OutageContext, name: str, number: int, fault: str, arms: Se
 @contextmanager
 def running_probe(context: OutageContext, names: Sequence[str], history: History, notes: list[str]) -> Iterator[None]:
     """Run a probe without retries while the block runs; it has one client, and so one connection, per topic."""
-    plan = produceplan.ProducerPlan(
+    plan = ProducerPlan(
         bootstrap=context.target.bootstrap,
         topics=tuple(names),
         rate_per_s=context.plan.timing.probe_rate_per_s,
@@ -192,7 +191,7 @@ def running_probe(context: OutageContext, names: Sequence[str], history: History
         record_bytes=0,
         mode="probe",
         timeout_ms=context.plan.probe_timeout_ms,
-        name=produceplan.PROBE_PROCESS,
+        name=PROBE_PROCESS,
     )
     probe = ProducerRun(
         plan,
@@ -241,18 +240,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
     options = _arguments(arguments)
     console = Console(stderr=options.on_stderr, soft_wrap=True, highlight=False)
-    # py4j logs a traceback for each call that an interrupt ends; relevant errors are raised as well.
-    logging.getLogger().addHandler(logging.NullHandler())
-    try:
+    with exiting_on_error(console, "interrupted: no report was written"):
         plan = outage_plan.load(options.plan, options.plans)
         (lab,) = [lab for lab in plan.labs if lab.topology == options.lab]
         in_lab(current_lab(), plan, lab, options.run_id, console=console, master=options.master)
-    except KeyboardInterrupt:
-        console.print("interrupted: no report was written")
-        # Not sys.exit(): it would wait for the threads that wait for Spark. Child processes end with this one.
-        os._exit(130)
-    except Exception as error:  # noqa: BLE001 - Python's own exit status 1 would mean that records are lost
-        sys.exit(exit_status.tell(error, console))
 
 
 if __name__ == "__main__":

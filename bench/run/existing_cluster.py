@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ from pyhooks.history.event_log import History
 from pyhooks.kafka import topics
 from pyhooks.kafka.gate import NO_RACK
 from pyhooks.patchset.artifacts import sha256
+from pyhooks.patchset.distribution import Distribution
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,81 +105,61 @@ class ClusterTarget:
     Attributes:
         bootstrap: broker addresses.
         security: security settings of its clients.
-        run_dir: folder for the history.
-        seen: description of the cluster.
+        observed: description of the cluster.
         hosts: the executors, once they have been surveyed.
     """
 
     bootstrap: str
     security: ClientSecurity
-    run_dir: Path
-    seen: ClusterObservation
+    observed: ClusterObservation
     hosts: list[LoadHost] = field(default_factory=list)
-
-    @property
-    def spark_jars(self) -> tuple[Path, ...]:
-        """Jars of Spark's Kafka source, from the distribution."""
-        from pyhooks.patchset.distribution import Distribution
-
-        return Distribution.load().spark_jars
 
     @property
     def addresses(self) -> dict[int, str]:
         """Broker id to address, of the brokers that are not fenced."""
-        brokers = self.seen.cluster.brokers.values()
+        brokers = self.observed.cluster.brokers.values()
         return {broker.broker_id: broker.address for broker in brokers if not broker.fenced}
-
-    def survivors(self, rack: str) -> str:
-        """Raise an error, because no fault is injected."""
-        raise _no_faults(f"rack {rack}")
-
-    def outage(self, rack: str, history: History) -> AbstractContextManager[object]:  # noqa: ARG002 - as a lab's
-        """Raise an error, because no fault is injected."""
-        raise _no_faults(f"rack {rack}")
 
     @contextmanager
     def state(self, reached: StateBrokers, history: History) -> Iterator[None]:  # noqa: ARG002 - as a lab's
         """Leave the cluster in its state; raise an error if the state requires a fault."""
-        if reached.dead or reached.slow:
-            raise _no_faults(f"brokers {', '.join(map(str, (*reached.dead, *reached.slow)))}")
+        self.without((*reached.dead, *reached.slow))
         yield
 
     def contradiction(self, reached: StateBrokers) -> str:  # noqa: ARG002 - as a lab's
         """Return an empty text: without faults only the topics can contradict a state."""
         return ""
 
-    def without(self, brokers: Sequence[int]) -> str:
+    def without(self, brokers: Collection[int]) -> str:
         """Return the addresses of all brokers; raise an error if some are to be left out."""
         if brokers:
-            raise _no_faults(f"brokers {', '.join(map(str, brokers))}")
+            raise RackgateError(
+                f"brokers {', '.join(map(str, brokers))}: no faults are injected into an existing cluster"
+            )
         return self.bootstrap
 
     def round_trips(self) -> list[dict[str, Any]]:
         """Measure TCP handshakes from this host; those from executors are measured by their survey."""
-        here = []
-        for broker, where in self.addresses.items():
+        rows = []
+        for broker, address in self.addresses.items():
             try:
-                took = executors.handshakes(where)
+                took_ms = executors.handshakes(address)
             except OSError:
                 continue  # only connections from executors matter, and these work
-            here.append(executors.round_trip_row("driver", broker, took))
-        return here
+            rows.append(executors.round_trip_row("driver", broker, took_ms))
+        return rows
 
     def manifest(self) -> Mapping[str, Any]:
         """Return the description of the cluster and of the executors."""
-        answers = self.seen.enforcement.answers
-        levels = dict(next(iter(answers.values())).levels) if answers else {}
+        responses = self.observed.enforcement.answers
+        levels = dict(next(iter(responses.values())).levels) if responses else {}
         return {
             "distribution": {"kafka_version": f"with metadata.version {levels.get('metadata.version', 'unknown')}"},
             "topology": PLACE,
             "links": {},
-            "cluster": {"id": self.seen.cluster.cluster_id, "bootstrap": self.bootstrap, "features": levels},
+            "cluster": {"id": self.observed.cluster.cluster_id, "bootstrap": self.bootstrap, "features": levels},
             "executors": [host.as_json() for host in self.hosts],
         }
-
-
-def _no_faults(what: str) -> RackgateError:
-    return RackgateError(f"{what}: no faults are injected into an existing cluster")
 
 
 def measure(request: ExistingClusterRequest, console: Console) -> dict[str, Any]:
@@ -197,39 +179,39 @@ def measure(request: ExistingClusterRequest, console: Console) -> dict[str, Any]
     # py4j logs a traceback for each call that an interrupt ends; relevant errors are raised as well
     logging.getLogger().addHandler(logging.NullHandler())
     cluster_query.disable_client_log()
-    own = client_security.read_security(request.command_config)
-    seen = cluster_query.query_brokers(request.bootstrap, own.java, timeout_s=ASK_S)
+    security = client_security.read_security(request.command_config)
+    observed = cluster_query.query_brokers(request.bootstrap, security.java, timeout_s=ASK_S)
     plan = scenarios.load(request.scenario, request.scenario_file, tasks=request.tasks)
-    scenario, left_out = fit_plan(plan, seen, request)
+    scenario, left_out = fit_plan(plan, observed, request)
     for line in left_out:
         console.print(plain(line))
     with locked_run_folder(request.out) as folder:
-        return _measure_in_folder(request, console, seen, own, scenario, folder)
+        return _measure_in_folder(request, console, observed, security, scenario, folder)
 
 
 def _measure_in_folder(
     request: ExistingClusterRequest,
     console: Console,
-    seen: ClusterObservation,
-    own: ClientSecurity,
+    observed: ClusterObservation,
+    security: ClientSecurity,
     scenario: Scenario,
     folder: Path,
 ) -> dict[str, Any]:
     """Measure in a folder that is locked by this run."""
-    build = f"cluster {seen.cluster.cluster_id}, load from {request.master}"
+    build = f"cluster {observed.cluster.cluster_id}, load from {request.master}"
     store, continues = begin_run(
         folder, scenario, started=datetime.now(UTC), build=build, given=_condition_values(request), fresh=request.fresh
     )
     progress = store.progress(scenario, continues=continues)
-    places = ", ".join(f"{broker} ({seen.cluster.brokers[broker].rack})" for broker in scenario.cells[0].replicas)
+    places = ", ".join(f"{broker} ({observed.cluster.brokers[broker].rack})" for broker in scenario.cells[0].replicas)
     console.print(plain(f"{scenario.name}: {progress}; replicas on brokers {places}"))
     planned = lab_run.planned(store, scenario, scenario.places[0]) | lab_run.finish_planned(scenario)
     console.print(f"about {clock_text(sum(planned.values()))} to the report", markup=False)
     steps = RunSteps(planned, console)
     with steps.shown():
         if store.places(scenario):
-            with deleting_topics(request.bootstrap, own.librdkafka, request.out.resolve() / LEFT) as cleaner:
-                _measure(request, scenario, store, seen, own, steps, cleaner, console)
+            with deleting_topics(request.bootstrap, security.librdkafka, request.out.resolve() / LEFT) as cleaner:
+                _measure(request, scenario, store, observed, security, steps, cleaner, console)
                 cleaner.report_no_clients()
         with spark_session(folder / "spark", master=ANALYSIS_MASTER) as spark:
             arguments = lab_run.LabRunArguments(
@@ -239,11 +221,7 @@ def _measure_in_folder(
 
 
 def _condition_values(request: ExistingClusterRequest) -> dict[str, Any]:
-    """Return the command-line values that must be equal for a run to continue; possible secrets as keyed hashes.
-
-    Raises:
-        RackgateError: the key is not available, see ``conditions.user_key``.
-    """
+    """Return the command-line values that must be equal for a run to continue; possible secrets as keyed hashes."""
     given: dict[str, Any] = {"bootstrap": request.bootstrap, "command_config": None, "conf": {}, "environment": None}
     if request.command_config or request.conf or request.environment:
         hide = user_key(request.out).hide
@@ -260,18 +238,19 @@ def _measure(
     request: ExistingClusterRequest,
     scenario: Scenario,
     store: RunStore,
-    seen: ClusterObservation,
-    own: ClientSecurity,
+    observed: ClusterObservation,
+    security: ClientSecurity,
     steps: RunSteps,
     cleaner: TopicCleaner,
     console: Console,
 ) -> None:
     number = store.next_session()
-    target = ClusterTarget(request.bootstrap, own, store.lab(number), seen)
-    place, work = scenario.places[0], store.lab(number) / "spark"
+    target = ClusterTarget(request.bootstrap, security, observed)
+    place, folder = scenario.places[0], store.lab(number)
+    work = folder / "spark"
     with ExitStack() as stack:
         with steps.step(lab_run.START):
-            spark = stack.enter_context(_spark(request, work, target))
+            spark = stack.enter_context(_spark(request, work))
             java = any(cell.setting.client == "java" for cell in scenario.cells)
             executors.send(spark, work, request.environment, java=java)
             slots = executors.await_slots(spark, scenario.tasks)
@@ -284,8 +263,8 @@ def _measure(
                 store=store,
                 number=number,
                 spark=spark,
-                topics=BenchTopics(topics.admin(request.bootstrap, own.librdkafka), cleaner.announce),
-                history=History(target.run_dir / "history.jsonl"),
+                topics=BenchTopics(topics.admin(request.bootstrap, security.librdkafka), cleaner.announce),
+                history=History(folder / "history.jsonl"),
                 steps=steps,
                 # never started, because this host carries no load
                 sampler=UsageSampler(),
@@ -299,16 +278,17 @@ def _measure(
         for cell in store.pending(scenario, place):
             with steps.step(lab_run.step_of(scenario, cell.id)):
                 cell_measurement.measure(session, cell)
-            racks = {broker.broker_id: broker.rack for broker in seen.cluster.brokers.values()}
+            racks = {broker.broker_id: broker.rack for broker in observed.cluster.brokers.values()}
             run_result.add_session(session, place, racks)
 
 
 @contextmanager
-def _spark(request: ExistingClusterRequest, work: Path, target: ClusterTarget) -> Iterator[SparkSession]:
+def _spark(request: ExistingClusterRequest, work: Path) -> Iterator[SparkSession]:
     """Open a session on the cluster's master; its executors end with the block, also after Ctrl-C."""
     python = executors.python_of(request.environment, near=near(request.master))
     conf = {**ONCE, **request.conf, **HIDDEN}
-    with spark_session(work, master=request.master, jars=target.spark_jars, python=python, conf=conf) as spark:
+    jars = Distribution.load().spark_jars
+    with spark_session(work, master=request.master, jars=jars, python=python, conf=conf) as spark:
         try:
             yield spark
         except KeyboardInterrupt:
@@ -320,7 +300,9 @@ def _spark(request: ExistingClusterRequest, work: Path, target: ClusterTarget) -
             raise
 
 
-def fit_plan(plan: Scenario, seen: ClusterObservation, request: ExistingClusterRequest) -> tuple[Scenario, list[str]]:
+def fit_plan(
+    plan: Scenario, observed: ClusterObservation, request: ExistingClusterRequest
+) -> tuple[Scenario, list[str]]:
     """Adapt a plan to a cluster: use its brokers as replicas, and keep only the cells whose state it is in.
 
     Returns:
@@ -331,51 +313,45 @@ def fit_plan(plan: Scenario, seen: ClusterObservation, request: ExistingClusterR
     """
     racks = {
         broker.broker_id: broker.rack
-        for broker in seen.cluster.brokers.values()
+        for broker in observed.cluster.brokers.values()
         if not broker.fenced and broker.rack != NO_RACK
     }
-    where = f"cluster {request.bootstrap}"
+    name = f"cluster {request.bootstrap}"
     replicas = request.replicas or spread_replicas(racks, min(len(plan.role("baseline").replicas), len(racks)))
-    every = (*plan.latency_arms, *(arm for cell in plan.cells for arm in cell.scenario.latency_arms))
-    _check_placement(where, every, replicas, racks, chosen=bool(request.replicas))
-    _check_gate(where, every, replicas, seen)
+    all_arms = (*plan.latency_arms, *(arm for cell in plan.cells for arm in cell.scenario.latency_arms))
+    _check_placement(name, all_arms, replicas, racks, chosen=bool(request.replicas))
+    _check_gate(name, all_arms, replicas, observed)
 
     def placed(arms: Sequence[BenchArm]) -> tuple[BenchArm, ...]:
         return tuple(dataclasses.replace(arm, replicas=replicas, outage=False) for arm in arms)
 
-    whole = dataclasses.replace(
-        plan,
-        topology=PLACE,
-        outage=None,
-        arms=placed(plan.latency_arms),
-        cells=(),
-        bar_min=None,
+    adapted = dataclasses.replace(
+        plan, topology=PLACE, outage=None, arms=placed(plan.latency_arms), cells=(), bar_min=None
     )
     chosen: list[BenchCell] = []
-    left_out = [f"{plan.name}: the outage is left out: no faults are injected into {where}"] if plan.outage else []
+    left_out = [f"{plan.name}: the outage is left out: no faults are injected into {name}"] if plan.outage else []
     for cell in plan.cells:
         setting = dataclasses.replace(cell.setting, link=AS_IT_IS)
         arms = placed(cell.scenario.latency_arms)
-        compared = dataclasses.replace(whole, latency=cell.scenario.latency, arms=arms)
-        own = dataclasses.replace(
+        adapted_cell = dataclasses.replace(
             cell,
             label=setting.text,
-            scenario=compared,
+            scenario=dataclasses.replace(adapted, latency=cell.scenario.latency, arms=arms),
             setting=setting,
             topology=PLACE,
             replicas=replicas,
             found_racks=racks,
         )
-        if (why := _why_left_out(own, chosen)) is not None:
-            left_out.append(f"cell {cell.id} is left out: {why}")
+        if (reason := _reason_left_out(adapted_cell, chosen)) is not None:
+            left_out.append(f"cell {cell.id} is left out: {reason}")
         else:
-            chosen.append(own)
+            chosen.append(adapted_cell)
     if not chosen:
-        raise RackgateError(f"{where}: the cluster is in the state of no cell of scenario {plan.name}")
-    return dataclasses.replace(whole, cells=tuple(chosen)), left_out
+        raise RackgateError(f"{name}: the cluster is in the state of no cell of scenario {plan.name}")
+    return dataclasses.replace(adapted, cells=tuple(chosen)), left_out
 
 
-def _why_left_out(cell: BenchCell, chosen: Sequence[BenchCell]) -> str | None:
+def _reason_left_out(cell: BenchCell, chosen: Sequence[BenchCell]) -> str | None:
     """Return why a cell can't be measured; None if it can."""
     try:
         reached = cell.reached
@@ -383,7 +359,7 @@ def _why_left_out(cell: BenchCell, chosen: Sequence[BenchCell]) -> str | None:
         return str(error)
     if reached.dead or reached.slow:
         return f"{cell.state}: no faults are injected into an existing cluster"
-    same = [one.id for one in chosen if one.setting == cell.setting]
+    same = [other.id for other in chosen if other.setting == cell.setting]
     return f"the same as {same[0]}, because links are not emulated" if same else None
 
 
@@ -394,49 +370,47 @@ def spread_replicas(racks: Mapping[int, str], number: int) -> tuple[int, ...]:
         racks: broker id to rack.
         number: number of brokers, at most as many as there are.
     """
-    left = {
-        rack: sorted(broker for broker, own in racks.items() if own == rack) for rack in sorted(set(racks.values()))
-    }
-    found: list[int] = []
-    while len(found) < number:
-        found += [brokers.pop(0) for brokers in left.values() if brokers]
-    return tuple(found[:number])
+    by_rack: dict[str, list[int]] = {}
+    for broker, rack in sorted(racks.items()):
+        by_rack.setdefault(rack, []).append(broker)
+    turns = zip_longest(*(by_rack[rack] for rack in sorted(by_rack)))
+    return tuple(broker for turn in turns for broker in turn if broker is not None)[:number]
 
 
 def _check_placement(
-    where: str, arms: Sequence[BenchArm], replicas: Sequence[int], racks: Mapping[int, str], *, chosen: bool
+    name: str, arms: Sequence[BenchArm], replicas: Sequence[int], racks: Mapping[int, str], *, chosen: bool
 ) -> None:
     if unknown := [broker for broker in replicas if broker not in racks]:
-        raise RackgateError(f"--replicas {unknown[0]}: {where} has no such live broker with a rack")
+        raise RackgateError(f"--replicas {unknown[0]}: {name} has no such live broker with a rack")
     if len(set(replicas)) != len(replicas):
         raise RackgateError(f"--replicas {','.join(map(str, replicas))}: duplicate broker")
     most = max(arms, key=lambda arm: arm.min_insync_replicas)
     advice = "name more with --replicas" if chosen else "brokers must be alive and have broker.rack"
     if len(replicas) < most.min_insync_replicas:
         raise RackgateError(
-            f"{where}: {len(replicas)} brokers with a rack are too few for arm {most.id}, {most.label}, which needs"
+            f"{name}: {len(replicas)} brokers with a rack are too few for arm {most.id}, {most.label}, which needs"
             f" {most.min_insync_replicas}; {advice}"
         )
     widest = max(arms, key=lambda arm: arm.min_insync_racks)
-    there = sorted({racks[broker] for broker in replicas})
-    if len(there) < widest.min_insync_racks:
+    spanned = sorted({racks[broker] for broker in replicas})
+    if len(spanned) < widest.min_insync_racks:
         raise RackgateError(
-            f"{where}: {len(there)} racks ({', '.join(there)}) are too few for arm {widest.id}, {widest.label}, which"
-            f" needs {widest.min_insync_racks}; {advice}"
+            f"{name}: {len(spanned)} racks ({', '.join(spanned)}) are too few for arm {widest.id}, {widest.label},"
+            f" which needs {widest.min_insync_racks}; {advice}"
         )
 
 
-def _check_gate(where: str, arms: Sequence[BenchArm], replicas: Sequence[int], seen: ClusterObservation) -> None:
+def _check_gate(name: str, arms: Sequence[BenchArm], replicas: Sequence[int], observed: ClusterObservation) -> None:
     """Check that the cluster would enforce the settings of the arms.
 
     Raises:
         RackgateError: a broker of the replicas lacks the overlay or did not report it, or the feature is not enabled.
     """
-    asking = sorted({arm.id for arm in arms if arm.min_insync_racks > 1})
-    states = {broker: seen.enforcement.describe(seen.cluster.brokers[broker]) for broker in replicas}
-    lacking = [f"broker {broker}: {words}" for broker, words in states.items() if words != "yes"]
-    if asking and lacking:
+    with_racks = sorted({arm.id for arm in arms if arm.min_insync_racks > 1})
+    states = {broker: observed.enforcement.describe(observed.cluster.brokers[broker]) for broker in replicas}
+    lacking = [f"broker {broker}: {state}" for broker, state in states.items() if state != "yes"]
+    if with_racks and lacking:
         raise RackgateError(
-            f"{where} can't have arm {', '.join(asking)} (min.insync.racks), because not all brokers enforce it"
+            f"{name} can't have arm {', '.join(with_racks)} (min.insync.racks), because not all brokers enforce it"
             f" ({'; '.join(lacking)}); see README.md, 'On your own Kafka'"
         )

@@ -36,8 +36,12 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import write_json
 from pyhooks.core.process import supervised
 from pyhooks.core.wait import wait_for
+from pyhooks.faults import registry
+from pyhooks.faults.injection import FaultTarget
 from pyhooks.history.event_log import History
 from pyhooks.kafka import topics
+from pyhooks.lab.lab import Lab
+from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.pacing import NS
 from pyhooks.workload.topic_observer import observe_topics
 
@@ -102,26 +106,25 @@ def in_lab(
     Raises:
         RackgateError: the cluster rejected a topic, a state was not reached, or a load did not end.
     """
-    others = [one for one in store.places(scenario) if one != place]
-    later_s = sum(LAB_S + sum(planned(store, scenario, one).values()) for one in others)
-    mine = planned(store, scenario, place) | ({} if others else finish_planned(scenario))
+    others = [other for other in store.places(scenario) if other != place]
+    later_s = sum(LAB_S + sum(planned(store, scenario, other).values()) for other in others)
+    steps_s = planned(store, scenario, place) | ({} if others else finish_planned(scenario))
     later_s += sum(finish_planned(scenario).values()) if others else 0.0
-    steps = RunSteps(mine, console, later_s)
+    steps = RunSteps(steps_s, console, later_s)
     with steps.shown(), UsageSampler().running() as sampler, ExitStack() as stack:
         with steps.step(START):
             admin = topics.admin(target.bootstrap)
             racks = topics.racks_of(admin)
-            spark = stack.enter_context(
-                spark_session(store.lab(number) / "spark", master=arguments.master, jars=target.spark_jars)
-            )
+            jars = Distribution.load().spark_jars
+            spark = stack.enter_context(spark_session(store.lab(number) / "spark", master=arguments.master, jars=jars))
             start_workers(spark, scenario.tasks)
-            history = History(target.run_dir / "history.jsonl")
+            history = History(target.lab.run_dir / "history.jsonl")
             bench_topics = BenchTopics(admin)
             session = MeasurementSession(target, scenario, store, number, spark, bench_topics, history, steps, sampler)
             session.round_trips["idle"] = target.round_trips()
         if scenario.outage and store.outage_is_due(scenario, place):
             with steps.step(TAKEN):
-                outage_phase(session, racks, scenario.outage)
+                outage_phase(session, target.lab, racks, scenario.outage)
             run_result.add_session(session, place, racks)
         for cell in store.pending(scenario, place):
             with steps.step(step_of(scenario, cell.id)):
@@ -160,12 +163,12 @@ def finish(
         result |= exit_reasons.conclude(exit_reasons.run_reasons(result), verdicts.sentences(result))
     with steps.step(REPORT):
         result["manifest"]["took_s"] |= steps.took_s
-        write(result, arguments.out)
+        write_json(arguments.out / "results.json", result)
         run_page.render(result, arguments.out)
     # the duration includes the report itself
     result["manifest"]["took_s"] |= steps.took_s | {"whole": store.took_s}
     result["bar"] = targets.of_run(scenario.bar_min, store.took_s, whole=not store.went_on)
-    write(result, arguments.out)
+    write_json(arguments.out / "results.json", result)
     store.done()
     return result
 
@@ -184,26 +187,26 @@ def start_workers(spark: SparkSession, tasks: int) -> None:
     spark.range(0, tasks, 1, tasks).mapInPandas(load_client, schema="id long").collect()
 
 
-def outage_phase(session: MeasurementSession, racks: dict[int, str], plan: OutagePlan) -> None:
+def outage_phase(session: MeasurementSession, lab: Lab, racks: dict[int, str], plan: OutagePlan) -> None:
     """Run the outage phase and keep its outcome: load, probe and ISR observer in parallel, the fault in the middle."""
     session.topics.create([arm_topic(arm) for arm in session.scenario.outage_arms])
-    repeat_while_late(SURE_LEAD_S, lambda lead_s: _outage(session, racks, plan, lead_s))
+    repeat_while_late(SURE_LEAD_S, lambda lead_s: _outage(session, lab, racks, plan, lead_s))
 
 
-def _outage(session: MeasurementSession, racks: dict[int, str], plan: OutagePlan, lead_s: float) -> None:
-    from bench.analysis import record_check
-
+def _outage(session: MeasurementSession, lab: Lab, racks: dict[int, str], plan: OutagePlan, lead_s: float) -> None:
     arms = session.scenario.outage_arms
     names = [arm.topic for arm in arms]
-    survivors = session.target.survivors(plan.rack)
+    survivors = session.target.without([broker for broker, rack in racks.items() if rack == plan.rack])
+    fault = registry.fault_applied(lab, "kill", FaultTarget.rack(lab, plan.rack), session.history)
     start_ns = time.monotonic_ns() + round(lead_s * NS)
     # The unique name separates these records from those of an abandoned attempt.
     load = session.load(f"{OUTAGE}-{start_ns // 1_000_000}", schedule.outage_slots(plan, arms), start_ns)
     path = session.store.unfinished(load.name)
     notes: list[str] = []
-    watch = observe_topics(survivors, names, racks, session.history, interval_s=plan.isr_poll_s)
-    with watch, session.running(load, path) as job, running_probe(session, plan, names, start_ns, notes):
-        if failure := hold_fault(load, job, plan, session.target.outage(plan.rack, session.history)):
+    log = lab.run_dir / "probe.log"
+    observer = observe_topics(survivors, names, racks, session.history, interval_s=plan.isr_poll_s)
+    with observer, session.running(load, path) as job, running_probe(session, plan, names, start_ns, log, notes):
+        if failure := hold_fault(load, job, plan, fault):
             # the phase is reported as unknown
             notes.append(f"outage of rack {plan.rack}: {failure}")
         wait_for(lambda: job.done() or None, what="the end of the load", timeout_s=plan.total_s + WRITE_S)
@@ -211,29 +214,29 @@ def _outage(session: MeasurementSession, racks: dict[int, str], plan: OutagePlan
     raw = latency_analysis.read_raw(session.spark, path)
     numbers = availability.summarise(session.spark, raw, list(session.history.events()), plan, arms, start_ns)
     availability.add_behaviours(numbers)
-    log = record_check.read_back(session.spark, session.target.bootstrap, names)
-    found = {
-        "session": session.number,
-        "numbers": numbers,
-        "usage": session.sampler.usage(start_ns, end_ns),
-        "notes": notes,
-        "end_to_end": record_check.check_records(raw, log, session.store.run_id),
-    }
+    end_to_end = session.check_records([path], names)
     session.store.keep(path, OUTAGE, f"{OUTAGE}.{session.number}")
-    session.store.add_outage(found)
+    session.store.add_outage(
+        {
+            "session": session.number,
+            "numbers": numbers,
+            "usage": session.sampler.usage(start_ns, end_ns),
+            "notes": notes,
+            "end_to_end": end_to_end,
+        }
+    )
 
 
 @contextmanager
 def running_probe(
-    session: MeasurementSession, plan: OutagePlan, names: list[str], start_ns: int, notes: list[str]
+    session: MeasurementSession, plan: OutagePlan, names: list[str], start_ns: int, log: Path, notes: list[str]
 ) -> Iterator[None]:
     """Run the probe without retries while the block runs, then wait for its end; kill it if it does not end."""
     seconds = (start_ns - time.monotonic_ns()) / NS + plan.total_s
-    words = [sys.executable, "-m", "pyhooks.workload.producer", "--bootstrap", session.target.bootstrap]
-    words += ["--mode", "probe", "--topics", ",".join(names), "--rate", f"{plan.probe_rate_per_s:g}"]
-    words += ["--seconds", f"{seconds:.0f}", "--history", str(session.history.path)]
-    log = session.target.run_dir / "probe.log"
-    with supervised(words, log=log) as child:
+    command = [sys.executable, "-m", "pyhooks.workload.producer", "--bootstrap", session.target.bootstrap]
+    command += ["--mode", "probe", "--topics", ",".join(names), "--rate", f"{plan.probe_rate_per_s:g}"]
+    command += ["--seconds", f"{seconds:.0f}", "--history", str(session.history.path)]
+    with supervised(command, log=log) as child:
         yield
         try:
             child.wait(timeout=PROBE_GRACE_S)
@@ -244,20 +247,8 @@ def running_probe(
         notes.append(f"the probe ended with status {child.returncode}: {''.join(last)}")
 
 
-def write(result: dict[str, Any], out: Path) -> None:
-    """Write ``results.json``; a non-finite number raises here instead of failing in the reader's browser."""
-    write_json(out / "results.json", result)
-
-
 def print_result(result: Mapping[str, Any], out: Path, console: Console, *, as_json: bool) -> None:
-    """Print the result of a run: as JSON on standard output, or as lines on the console.
-
-    Args:
-        result: result of ``finish``.
-        out: folder of results and report.
-        console: console for the lines.
-        as_json: whether to print JSON instead.
-    """
+    """Print the result of a run: as JSON on standard output, or as lines on the console."""
     if as_json:
         sys.stdout.write(json.dumps(result, indent=1, allow_nan=False) + "\n")
     else:
@@ -315,23 +306,37 @@ def execute(arguments: LabRunArguments, console: Console) -> dict[str, Any] | No
     return in_lab(current_lab(), scenario, store, places[0], arguments.session, console=console, arguments=arguments)
 
 
-def main() -> None:
-    """Entry point; exit with the status of the result if this process completed the run."""
-    arguments = _arguments()
-    console = Console(stderr=arguments.as_json, soft_wrap=True, highlight=False)
+@contextmanager
+def exiting_on_error(console: Console, interrupted: str) -> Iterator[None]:
+    """End this process with the status of an error or of Ctrl-C in the block, after printing a message.
+
+    Args:
+        console: console for messages.
+        interrupted: message after Ctrl-C.
+    """
     # py4j logs a traceback for each call that an interrupt ends; relevant errors are raised as well.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
-        result = execute(arguments, console)
-        if result is not None:
-            print_result(result, arguments.out, console, as_json=arguments.as_json)
-            sys.exit(result["exit_status"])
+        yield
     except KeyboardInterrupt:
-        console.print("interrupted: the same command continues with the finished blocks; no report was written")
+        console.print(interrupted)
         # Not sys.exit(): it would wait for the threads that wait for Spark. Child processes end with this one.
         os._exit(130)
     except Exception as error:  # noqa: BLE001 - Python's own exit status 1 would mean that records are lost
         sys.exit(exit_status.tell(error, console))
+
+
+def main() -> None:
+    """Entry point; exit with the status of the result if this process completed the run."""
+    arguments = _arguments()
+    console = Console(stderr=arguments.as_json, soft_wrap=True, highlight=False)
+    with exiting_on_error(
+        console, "interrupted: the same command continues with the finished blocks; no report was written"
+    ):
+        result = execute(arguments, console)
+        if result is not None:
+            print_result(result, arguments.out, console, as_json=arguments.as_json)
+            sys.exit(result["exit_status"])
 
 
 if __name__ == "__main__":

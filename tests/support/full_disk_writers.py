@@ -18,9 +18,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from bench.outages import outage_results
 from bench.report import figures
-from bench.run import lab_run
 from bench_results import made_up
 from ducktape_tests import results
 from outage_benchmark_results import result as outages_result
@@ -69,11 +67,11 @@ def report(folder: Path) -> Callable[[], int]:
 
 
 def bench_results(folder: Path) -> Callable[[], int]:
-    return lambda: function(lambda: lab_run.write(made_up(), folder))
+    return lambda: function(lambda: files.write_json(folder / "results.json", made_up()))
 
 
 def outages_results(folder: Path) -> Callable[[], int]:
-    return lambda: function(lambda: outage_results.write(outages_result(), folder))
+    return lambda: function(lambda: files.write_json(folder / "results.json", outages_result()))
 
 
 def page_only(folder: Path) -> Callable[[], int]:

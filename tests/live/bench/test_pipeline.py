@@ -20,7 +20,6 @@ from bench.analysis.latency_analysis import SCHEMA_VERSION
 from bench.load.pacer import record_key
 from bench.load.spark_load import SCHEMA
 from bench.report import cell_table, figures, run_page
-from bench.run.lab_run import write
 from bench.spark_session import spark_session
 from bench_observations import (
     CELL,
@@ -33,6 +32,7 @@ from bench_observations import (
     outage_rows,
 )
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import write_json
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +257,7 @@ def numbers_of(value: Any) -> Iterator[float]:
 
 
 def test_the_report_is_made_from_the_stored_result_alone_and_whole(result: dict[str, Any], tmp_path: Path) -> None:
-    write(result, tmp_path)
+    write_json(tmp_path / "results.json", result)
     page = run_page.render(run_page.load(tmp_path), tmp_path).read_text(encoding="utf-8")
     assert set(figures.pictures(result)) == {"percentiles", "blocks", "timeline"}
     for name in figures.pictures(result):
@@ -377,6 +377,6 @@ def test_what_is_not_a_result_is_told(tmp_path: Path) -> None:
 
 def test_a_number_that_is_not_finite_is_never_written(result: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        write({**result, "broken": math.nan}, tmp_path)
+        write_json(tmp_path / "results.json", {**result, "broken": math.nan})
     assert not (tmp_path / "results.json").exists()
     assert all(math.isfinite(number) for number in numbers_of(result))

@@ -17,7 +17,7 @@ from bench.outages import destruction, outage_page, outage_results, refusal_metr
 from bench.plan import outage_plan
 from outage_benchmark_results import ARM, LAB, OUTAGES, PLAN, outage, result
 from pyhooks.checkers.cluster_view import RecordedFault
-from pyhooks.core import run_folder
+from pyhooks.core import files, run_folder
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
 
@@ -195,7 +195,7 @@ def test_the_verdicts_say_what_the_gate_did_beside_the_others_and_what_was_lost(
 
 
 def test_the_page_has_a_picture_of_each_state_and_can_be_made_again(tmp_path: Path) -> None:
-    outage_results.write(result(), tmp_path)
+    files.write_json(tmp_path / "results.json", result())
     page = outage_page.render(outage_results.load(tmp_path), tmp_path).read_text(encoding="utf-8")
     for number in range(1, 5):
         assert f'id="picture-timeline-{number}"' in page
@@ -355,7 +355,7 @@ def test_the_command_ends_with_what_the_run_found_and_tells_the_reason_first(
     # as of a run from before there was a status
     del whole["exit_status"]
     run_folder.claim(tmp_path, run_folder.OUTAGES)
-    outage_results.write(whole, tmp_path)
+    files.write_json(tmp_path / "results.json", whole)
     words = ["outages", "--page-only", "--out", str(tmp_path), *(["--json"] if as_json else [])]
     done = CliRunner().invoke(bench_app, words)
     assert done.exit_code == status
@@ -372,7 +372,7 @@ def test_the_command_ends_with_what_the_run_found_and_tells_the_reason_first(
 
 
 def test_a_page_is_not_written_over_the_files_of_a_folder_that_is_none_of_a_run(tmp_path: Path) -> None:
-    outage_results.write(sound(), tmp_path)
+    files.write_json(tmp_path / "results.json", sound())
     (tmp_path / "index.html").write_text("thesis", encoding="utf-8")
     before = sorted(path.name for path in tmp_path.iterdir())
     done = CliRunner().invoke(bench_app, ["outages", "--page-only", "--out", str(tmp_path)])

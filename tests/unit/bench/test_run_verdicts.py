@@ -219,7 +219,7 @@ def test_a_report_that_is_made_again_ends_as_its_run_and_begins_with_the_reason(
     del result["exit_status"]
     result["bar"] = targets.of_run(6.0, 384.0)
     run_folder.claim(tmp_path, run_folder.BENCH)
-    lab_run.write(result, tmp_path)
+    files.write_json(tmp_path / "results.json", result)
     done = CliRunner().invoke(bench_app, ["report", str(tmp_path)])
     assert done.exit_code == status
     assert done.stdout.splitlines()[-1] == "bar of 6 minutes: missed, it took 6.4"
@@ -230,7 +230,7 @@ def test_a_report_that_is_made_again_ends_as_its_run_and_begins_with_the_reason(
 
 def test_a_report_as_json_is_the_result_with_its_status(result: dict[str, Any], tmp_path: Path) -> None:
     run_folder.claim(tmp_path, run_folder.BENCH)
-    lab_run.write(broken(result), tmp_path)
+    files.write_json(tmp_path / "results.json", broken(result))
     done = CliRunner().invoke(bench_app, ["report", str(tmp_path), "--json"])
     assert done.exit_code == 1
     told = json.loads(done.stdout)
