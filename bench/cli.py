@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -24,10 +24,13 @@ from bench.report import result_comparison
 from bench.run.run_store import RunStore, begin_run, locked_run_folder
 from pyhooks.core import paths, run_folder, spark, targets
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.files import evaluating
+from pyhooks.core.files import evaluating, write_json
 from pyhooks.core.process import DIES_WITH_PARENT
 from pyhooks.lab import memory
 from pyhooks.patchset.distribution import Distribution
+
+if TYPE_CHECKING:
+    from bench.run.existing_cluster import ExistingClusterRequest
 
 
 class RunByDefault(TyperGroup):
@@ -109,8 +112,9 @@ def run_command(
         raise RackgateError(f"{', '.join(given)}: only with --bootstrap, the addresses of an existing cluster")
     if bootstrap and topology:
         raise RackgateError("--topology is for labs: it can't be combined with --bootstrap")
+    scenario = scenario or (EXISTING_SCENARIO if bootstrap else DEFAULT_SCENARIO)
     options = {
-        "--scenario": scenario or (EXISTING_SCENARIO if bootstrap else DEFAULT_SCENARIO),
+        "--scenario": scenario,
         "--bootstrap": bootstrap,
         "--master": master,
         "--topology": topology,
@@ -121,19 +125,21 @@ def run_command(
         "--environment": environment,
     }
     # only the names of settings, because the values may be secret
-    settings = [word for one in conf or [] for word in ("--conf", f"{one.split('=', 1)[0]}=…")]
+    settings = [argument for setting in conf or [] for argument in ("--conf", f"{setting.split('=', 1)[0]}=…")]
     command = shlex.join(["rackgate", "bench", "run", *_arguments(options), *settings])
     if not bootstrap:
-        plan = scenarios.load(str(options["--scenario"]), scenario_file, topology, tasks)
-        words = ["--scenario", plan.name, "--scenarios", str(scenario_file.resolve()), "--master", master]
-        words += _arguments({"--topology": topology, "--tasks": tasks})
-        words += ["--command", command, *(["--json"] if as_json else [])]
-        _run_in_labs(plan, words, out or DEFAULT_OUT, fresh=fresh, master=master, as_json=as_json)
+        plan = scenarios.load(scenario, scenario_file, topology, tasks)
+        arguments = ["--scenario", plan.name, "--scenarios", str(scenario_file.resolve()), "--master", master]
+        arguments += _arguments({"--topology": topology, "--tasks": tasks})
+        arguments += ["--command", command, *(["--json"] if as_json else [])]
+        _run_in_labs(plan, arguments, out or DEFAULT_OUT, fresh=fresh, master=master, as_json=as_json)
         return
-    _run_on_existing_cluster(
+    from bench.run.existing_cluster import ExistingClusterRequest
+
+    request = ExistingClusterRequest(
         bootstrap=bootstrap,
         command_config=command_config,
-        scenario=options["--scenario"],
+        scenario=scenario,
         scenario_file=scenario_file,
         master=master,
         out=out or EXISTING_OUT,
@@ -143,55 +149,54 @@ def run_command(
         environment=environment,
         conf=_settings(conf or []),
         command=command,
-        as_json=as_json,
     )
+    _run_on_existing_cluster(request, as_json=as_json)
 
 
 def _arguments(options: Mapping[str, object]) -> list[str]:
-    """Return the options that have a value as words of a command line."""
-    return [word for name, value in options.items() if value for word in (name, str(value))]
+    """Return the options that have a value as command-line arguments."""
+    return [argument for name, value in options.items() if value for argument in (name, str(value))]
 
 
 def _broker_ids(text: str) -> tuple[int, ...]:
     try:
-        return tuple(int(one) for one in text.split(",")) if text else ()
+        return tuple(int(broker) for broker in text.split(",")) if text else ()
     except ValueError as error:
         raise RackgateError(f"--replicas {text}: must be broker ids separated by commas, such as 1,3,5") from error
 
 
 def _settings(conf: list[str]) -> dict[str, str]:
-    if malformed := [one for one in conf if "=" not in one]:
+    if malformed := [setting for setting in conf if "=" not in setting]:
         raise RackgateError(f"--conf {malformed[0]}: must be key=value")
-    return dict(one.split("=", 1) for one in conf)
+    return dict(setting.split("=", 1) for setting in conf)
 
 
-def _run_on_existing_cluster(*, as_json: bool, **request: Any) -> None:
+def _run_on_existing_cluster(request: ExistingClusterRequest, *, as_json: bool) -> None:
     """Run a scenario on an existing cluster and exit with the status of the result."""
     from rich.console import Console
 
     from bench.run import existing_cluster
     from bench.run.lab_run import print_result
 
-    run = existing_cluster.ExistingClusterRequest(**request)
-    memory.require_memory(memory.SPARK_MB, f"Spark's driver of --master {run.master}", "run it on another host")
-    if run.environment is not None and not run.environment.is_file():
-        raise RackgateError(f"--environment {run.environment}: no such file")
+    memory.require_memory(memory.SPARK_MB, f"Spark's driver of --master {request.master}", "run it on another host")
+    if request.environment is not None and not request.environment.is_file():
+        raise RackgateError(f"--environment {request.environment}: no such file")
     console = Console(stderr=as_json, soft_wrap=True, highlight=False)
     try:
-        result = existing_cluster.measure(run, console)
+        result = existing_cluster.measure(request, console)
     except KeyboardInterrupt:
         console.print("interrupted: the topics of the run are deleted; the same command continues the run")
         raise
-    print_result(result, run.out.resolve(), console, as_json=as_json)
+    print_result(result, request.out.resolve(), console, as_json=as_json)
     raise typer.Exit(result["exit_status"])
 
 
-def _run_in_labs(plan: Scenario, words: list[str], out: Path, *, fresh: bool, master: str, as_json: bool) -> None:
+def _run_in_labs(plan: Scenario, arguments: list[str], out: Path, *, fresh: bool, master: str, as_json: bool) -> None:
     """Run a scenario in labs, or in the current lab if this process runs inside one.
 
     Args:
         plan: the scenario.
-        words: arguments of ``bench.run.lab_run``, without the folder.
+        arguments: arguments of ``bench.run.lab_run``, without the folder.
         out: folder for report and results.
         fresh: whether to delete the measurements of an interrupted run.
         master: Spark master.
@@ -209,17 +214,17 @@ def _run_in_labs(plan: Scenario, words: list[str], out: Path, *, fresh: bool, ma
     inside = bool(os.environ.get("RACKGATE_LAB"))
     if not inside:
         check_machine(sorted({name for name, _ in plan.places}), master)
-    words = [sys.executable, "-m", "bench.run.lab_run", *words, "--out", str(out.resolve())]
+    command = [sys.executable, "-m", "bench.run.lab_run", *arguments, "--out", str(out.resolve())]
     with locked_run_folder(out) as folder:
         if not inside:
             from pyhooks.patchset import builder
 
-            made = builder.build(force=False, quiet=as_json)
-            version = made.distribution.manifest["kafka_version"]
-            typer.echo(f"Kafka {version} with the patch series: ready in {made.seconds:.1f} s", err=as_json)
-        build = str(Distribution.load().manifest.get("patch_hash", ""))
+            build = builder.build(force=False, quiet=as_json)
+            version = build.distribution.manifest["kafka_version"]
+            typer.echo(f"Kafka {version} with the patch series: ready in {build.seconds:.1f} s", err=as_json)
+        patch_hash = str(Distribution.load().manifest.get("patch_hash", ""))
         started, given = datetime.now(UTC), {"master": master}
-        store, continues = begin_run(folder, plan, started=started, build=build, given=given, fresh=fresh)
+        store, continues = begin_run(folder, plan, started=started, build=patch_hash, given=given, fresh=fresh)
         progress = (
             f"{store.progress(plan, continues=continues)}; about {clock_text(estimate_s(store, plan))} to the report"
         )
@@ -227,13 +232,13 @@ def _run_in_labs(plan: Scenario, words: list[str], out: Path, *, fresh: bool, ma
         sys.stdout.flush()
         sys.stderr.flush()
         if inside:
-            words += ["--session", str(store.next_session())]
+            command += ["--session", str(store.next_session())]
             # in a child process, because this process holds the lock of the folder
-            raise typer.Exit(subprocess.run([*DIES_WITH_PARENT, *words], check=False).returncode)
-        _in_labs(store, plan, words)
+            raise typer.Exit(subprocess.run([*DIES_WITH_PARENT, *command], check=False).returncode)
+        _in_labs(store, plan, command)
 
 
-def _in_labs(store: RunStore, plan: Scenario, words: list[str]) -> None:
+def _in_labs(store: RunStore, plan: Scenario, command: list[str]) -> None:
     """Start one lab after the other until nothing is missing; the last one writes the report."""
     from bench.plan import lab_topology
     from pyhooks.lab.cli import run_in_lab
@@ -241,8 +246,8 @@ def _in_labs(store: RunStore, plan: Scenario, words: list[str]) -> None:
     while missing := store.places(plan):
         place, number = missing[0], store.next_session()
         file = lab_topology.write_topology(*place, store.folder / "topologies")
-        lab_words = [*words, "--place", "/".join(place), "--session", str(number)]
-        status = run_in_lab(str(file), store.lab(number), lab_words, bare=False, stock=False)
+        lab_command = [*command, "--place", "/".join(place), "--session", str(number)]
+        status = run_in_lab(str(file), store.lab(number), lab_command, bare=False, stock=False)
         if status:
             raise typer.Exit(status)
         if store.places(plan)[:1] == [place]:
@@ -251,7 +256,7 @@ def _in_labs(store: RunStore, plan: Scenario, words: list[str]) -> None:
             )
     if not store.run.get("done"):
         # an earlier run measured everything, but was interrupted before the report
-        raise typer.Exit(subprocess.run([*DIES_WITH_PARENT, *words, "--finish"], check=False).returncode)
+        raise typer.Exit(subprocess.run([*DIES_WITH_PARENT, *command, "--finish"], check=False).returncode)
 
 
 bench_app.command("outages", epilog=outages_cli.EPILOG)(outages_cli.outages_command)
@@ -304,7 +309,7 @@ def speed_command(
     ] = None,
     master: Annotated[str, typer.Option(help="Spark master.")] = "local[2]",
     out: Annotated[Path, typer.Option(help="Folder for speed.json and, temporarily, the observations.")] = SPEED_OUT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure the analysis of synthetic observations (12 cells, 4 arms, 20 blocks); needs no cluster.
 
@@ -320,7 +325,8 @@ def speed_command(
         run_folder.empty(work, run_folder.SPEED_WORK)
         result = analysis_speed.measure(sizes, work, master=master, tell=lambda line: typer.echo(line, err=as_json))
         judged = analysis_speed.targets_of(result)
-        file = analysis_speed.write(result | {"bars": [target.as_json() for target in judged]}, out)
+        file = out / "speed.json"
+        write_json(file, result | {"bars": [target.as_json() for target in judged]})
     if as_json:
         typer.echo(file.read_text(encoding="utf-8").rstrip())
         raise typer.Exit(targets.status(judged))

@@ -17,7 +17,6 @@ from bench.plan.scenario import BenchCell, Scenario
 from bench.spark_session import spark_session
 from pyhooks.core import resource_usage
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.files import write_json
 from pyhooks.core.targets import Bar
 
 if TYPE_CHECKING:
@@ -195,10 +194,3 @@ def _flattered(first: dict[str, Any], last: dict[str, Any]) -> str:
     if last["analysed_s"] / first["analysed_s"] > MOST_GROWTH or last["analysed_s"] <= MOST_GROWTH * undisturbed_s:
         return ""
     return f"other processes used {first['others_cpus']:.2f} CPUs during the smaller size, so the growth may be larger"
-
-
-def write(result: dict[str, Any], out: Path) -> Path:
-    """Write ``speed.json`` and return its path."""
-    file = out / "speed.json"
-    write_json(file, result)
-    return file

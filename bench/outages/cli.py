@@ -42,7 +42,7 @@ def outages_command(
     For each arm and state: the share of the intended records that was acknowledged, the times from fault to first
     refusal and from heal to first acknowledgement; and the records lost when a rack is destroyed.
     """
-    from bench.analysis import exit_reasons
+    from bench.analysis import exit_reasons, verdicts
     from bench.outages import outage_page, outage_results
 
     if page_only:
@@ -53,28 +53,26 @@ def outages_command(
         with run_folder.held(out, run_folder.OUTAGES):
             page = outage_page.render(result, out)
     else:
-        wanted = outage_plan.load(plan, plan_file)
-        words = ["rackgate", "bench", "outages", "--plan", plan, "--master", master]
-        words += ["--plan-file", str(plan_file)] if plan_file != outage_plan.SHIPPED else []
+        run_plan = outage_plan.load(plan, plan_file)
+        command = ["rackgate", "bench", "outages", "--plan", plan, "--master", master]
+        command += ["--plan-file", str(plan_file)] if plan_file != outage_plan.SHIPPED else []
         with run_folder.held(out, run_folder.OUTAGES) as folder:
             work = folder / "run"
             run_folder.claim(work, run_folder.OUTAGES_RUN)
-            result = _measured(wanted, plan_file.resolve(), master, work, shlex.join(words), quiet=as_json)
+            result = _measure(run_plan, plan_file.resolve(), master, work, shlex.join(command), quiet=as_json)
             write_json(out / "results.json", result)
             page = outage_page.render(result, out)
     if as_json:
         typer.echo(json.dumps(result, indent=1))
         raise typer.Exit(result["exit_status"])
-    for row in result["verdicts"]:
-        typer.echo(f"{row['subject']}: {row['word'].upper()}. {row['text']}")
-    for note in result["notes"]:
-        typer.echo(f"note: {note}")
+    for line in (*verdicts.lines(result["verdicts"]), *(f"note: {note}" for note in result["notes"])):
+        typer.echo(line)
     typer.echo(f"report:  {page}")
     typer.echo(f"numbers: {out / 'results.json'}")
     raise typer.Exit(result["exit_status"])
 
 
-def _measured(
+def _measure(
     plan: outage_plan.OutageRunPlan, file: Path, master: str, work: Path, command: str, *, quiet: bool
 ) -> dict[str, Any]:
     """Run all outages of a plan, one lab after the other, in the emptied folder ``work``; return the result.
@@ -93,31 +91,31 @@ def _measured(
     if os.environ.get("RACKGATE_LAB"):
         raise RackgateError("rackgate bench outages starts labs: run it outside a lab")
     check_machine([lab.topology for lab in plan.labs], master)
-    made = builder.build(force=False, quiet=quiet)
+    distribution = builder.build(force=False, quiet=quiet).distribution
     started, begun = datetime.now(UTC), time.monotonic()
     run_id = started.strftime("%Y%m%d-%H%M%S")
-    many = sum(times for lab in plan.labs for times in lab.outages.values())
-    size = f"{many} outages in {len(plan.labs)} lab{'s' if len(plan.labs) != 1 else ''}"
+    number = sum(times for lab in plan.labs for times in lab.outages.values())
+    size = f"{number} outages in {len(plan.labs)} lab{'s' if len(plan.labs) != 1 else ''}"
     typer.echo(f"{plan.name}: {size}; about {clock_text(estimate_s(plan, plan.labs))} to the page", err=quiet)
     # events and observations of an earlier run must not be mistaken for new ones
     run_folder.empty(work, run_folder.OUTAGES_RUN)
-    found = []
+    findings = []
     for lab in plan.labs:
         folder = work / lab.topology
-        words = [sys.executable, "-m", "bench.outages.outage_run", "--plan", plan.name, "--plans", str(file)]
-        words += ["--lab", lab.topology, "--run-id", run_id, "--master", master]
-        words += ["--on-stderr"] if quiet else []
-        status = run_in_lab(lab.topology, folder, words, bare=False, stock=False)
+        lab_command = [sys.executable, "-m", "bench.outages.outage_run", "--plan", plan.name, "--plans", str(file)]
+        lab_command += ["--lab", lab.topology, "--run-id", run_id, "--master", master]
+        lab_command += ["--on-stderr"] if quiet else []
+        status = run_in_lab(lab.topology, folder, lab_command, bare=False, stock=False)
         if status:
             raise typer.Exit(status)
-        found.append(read_object(folder / "found.json", "the lab's run writes it"))
+        findings.append(read_object(folder / "found.json", "the lab's run writes it"))
     return outage_results.result(
         plan,
-        found,
+        findings,
         run_id=run_id,
         started=started,
         command=command,
         master=master,
-        distribution=made.distribution,
+        distribution=distribution,
         took_s=time.monotonic() - begun,
     )
