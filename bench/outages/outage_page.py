@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ from bench.analysis.availability import UNKNOWN
 from bench.outages import outage_results
 from bench.plan.outage_plan import FAULT_LABELS
 from bench.report import figures, run_page
-from bench.report.run_page import CAPTIONS, NONE, PNG_DPI, inline_svg, round_trip_rows
+from bench.report.availability_table import NONE
+from bench.report.cell_table import markdown_table
+from bench.report.run_page import round_trip_rows
 from pyhooks.core.files import evaluating, write
-from pyhooks.report import pages, plots
+from pyhooks.report import pages
 
 EXPECTED = "a result of this version of 'rackgate bench outages'"
-CAPTION = CAPTIONS["timeline"]
 
 
 def render(result: Mapping[str, Any], out: Path) -> Path:
@@ -38,67 +39,47 @@ def render(result: Mapping[str, Any], out: Path) -> Path:
 
 
 def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
-    contents: dict[Path, str | bytes] = {}
-    drawn: dict[str, dict[str, Markup]] = {}
-    for name, one in timelines(result):
-        light = figures.timeline(one, figures.FigureStyle(plots.LIGHT))
-        contents |= plots.images(light, out / name, dpi=PNG_DPI)
-        drawn[name] = {
-            width: inline_svg(figures.timeline(one, look), f"{name}-{width}", CAPTION)
-            for width, look in (
-                ("wide", figures.FigureStyle(figures.MARKED)),
-                ("narrow", figures.FigureStyle(figures.MARKED, narrow=True)),
-            )
-        }
-    return {**contents, out / "table.md": markdown(result), out / "index.html": html(result, drawn)}
+    files, inline = run_page.draw(
+        {name: partial(figures.timeline, outage) for name, outage in timelines(result).items()}, out
+    )
+    return {**files, out / "table.md": markdown(result), out / "index.html": html(result, inline)}
 
 
-def timelines(result: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield for each state the figure's name and contents: its first outage with a proved fault, if there is one."""
+def timelines(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the contents of a figure for each state, by its name: the first outage with a proved fault, if any."""
+    found: dict[str, dict[str, Any]] = {}
     labs = {lab["topology"]: lab for lab in result["labs"]}
     for number, state in enumerate(result["states"], 1):
-        own = {tuple(state["replicas"])}
         for outage in labs[state["topology"]]["outages"]:
             numbers = outage["numbers"]
             if outage["fault"] != state["fault"] or not numbers["proved"]:
                 continue
-            topics = [topic for topic in numbers["topics"] if tuple(topic["replicas"]) in own]
+            topics = [topic for topic in numbers["topics"] if topic["replicas"] == state["replicas"]]
             # refused records are acknowledged when the rack is back, possibly after the last record is sent
             acks_s = [point["s"] + 1 for topic in topics for point in topic["series"] if point["acked"]]
             length_s = max([numbers["length_s"], *acks_s])
-            yield (
-                f"timeline-{number}",
-                {
-                    "cells": [],
-                    "outage": {**numbers, "topics": topics, "length_s": length_s, "number": outage["number"]},
-                },
-            )
+            shown = {**numbers, "topics": topics, "length_s": length_s, "number": outage["number"]}
+            found[f"timeline-{number}"] = {"cells": [], "outage": shown}
             break
+    return found
 
 
-def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -> str:
+def html(result: Mapping[str, Any], inline: Mapping[str, Mapping[str, Markup]]) -> str:
     """Return the page."""
-    first = next((one for _, one in timelines(result)), None)
-    tint = figures.colours(first, plots.LIGHT) if first else {}
-    by_colour = {colour: name for name, colour in plots.LIGHT.names().items()}
+    shown = timelines(result)
     values = {
         "r": result,
         "head": HEAD,
         "tables": [rows(state) for state in result["states"]],
-        "pictures": drawn,
-        "drawn": {name: one["outage"]["number"] for name, one in timelines(result)},
-        "caption": CAPTION,
-        "series": {arm: by_colour[colour] for arm, colour in tint.items()},
+        "pictures": inline,
+        "drawn": {name: timeline["outage"]["number"] for name, timeline in shown.items()},
+        "caption": run_page.CAPTIONS["timeline"],
+        "series": run_page.series_names(next(iter(shown.values()))) if shown else {},
         "faults": FAULT_LABELS,
         "trips": [(lab["topology"], round_trip_rows({"idle": lab["round_trips"]})) for lab in result["labs"]],
         "none_": NONE,
     }
-    filters = {
-        "count": lambda value: f"{value:,}",
-        "ms": lambda value: figures.milliseconds(value) if value else "0",
-        "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
-    }
-    return pages.render(Path(run_page.__file__).with_name("outages.html.j2"), values, filters)
+    return pages.render(Path(run_page.__file__).with_name("outages.html.j2"), values, run_page.FILTERS)
 
 
 HEAD = (
@@ -121,26 +102,26 @@ def rows(state: Mapping[str, Any]) -> list[list[str]]:
         [
             arm["label"],
             f"{arm['outages']}" + ("" if arm["proved"] == arm["outages"] else f", {arm['proved']} proved"),
-            ", ".join(word if len(arm["did"]) == 1 else f"{word} ({times})" for word, times in arm["did"].items()),
-            _or_none(arm["fault_share"], outage_results.percent_text),
-            _or_none(arm["settled_share"], outage_results.percent_text),
+            ", ".join(did if len(arm["did"]) == 1 else f"{did} ({times})" for did, times in arm["did"].items()),
+            _text(arm["fault_share"], outage_results.percent_text),
+            _text(arm["settled_share"], outage_results.percent_text),
             _refusal(arm, "first_refusal_probe_s"),
             _refusal(arm, "first_refusal_meter_s"),
-            _again(arm),
-            _or_none(arm["longest_silence_s"], outage_results.seconds_text),
+            _first_ack(arm),
+            _text(arm["longest_silence_s"], outage_results.seconds_text),
             NONE if arm["fewest_racks"] is None else f"{arm['fewest_racks']}",
         ]
         for arm in state["arms"]
     ]
 
 
-def _or_none(value: Mapping[str, Any] | None, words: Any) -> str:
-    return NONE if value is None else str(words(value))
+def _text(value: Mapping[str, Any] | None, format_value: Callable[[Mapping[str, Any]], str]) -> str:
+    return NONE if value is None else format_value(value)
 
 
-def _again(arm: Mapping[str, Any]) -> str:
+def _first_ack(arm: Mapping[str, Any]) -> str:
     """Return the time from heal to first ack, and the number of outages with refusals in which there was none."""
-    text = _or_none(arm["first_ack_after_heal_s"], outage_results.seconds_text)
+    text = _text(arm["first_ack_after_heal_s"], outage_results.seconds_text)
     if never := arm.get("no_ack_after_heal"):
         return f"none in {never}" if arm["first_ack_after_heal_s"] is None else f"{text}, none in {never}"
     return text
@@ -162,31 +143,23 @@ def markdown(result: Mapping[str, Any]) -> str:
     manifest = result["manifest"]
     lines = [
         f"Rack outages with `min.insync.racks`, Kafka {manifest['versions']['kafka']}, run {manifest['run_id']}:"
-        f" `{manifest['command']}`. {intervals(result)}",
+        f" `{manifest['command']}`. In brackets {result['confidence']:.0%} intervals (Student's t) over outages, each"
+        " counted as one value; there is none for a single outage, or for equal values (in 3 of 3).",
         "",
-        "| state | " + " | ".join(HEAD) + " |",
-        "|" + "---|" * (len(HEAD) + 1),
+        *markdown_table(("state", *HEAD), ([state["text"], *row] for state in result["states"] for row in rows(state))),
     ]
-    for state in result["states"]:
-        lines += [f"| {state['text']} | " + " | ".join(row) + " |" for row in rows(state)]
     if result["destructions"]:
-        lines += ["", "| a rack destroyed | arm | acknowledged | read back | lost |", "|---|---|---|---|---|"]
-    for one in result["destructions"]:
-        where = f"{one['placement']}: {one['destroyed']} destroyed while {one['away']} was {FAULT_LABELS[one['way']]}"
-        lines += [
-            f"| {where} | {row['label']} | {_count(row['acked'])} | {_count(row['read'])} |"
-            f" {UNKNOWN if row['lost'] is None else _count(row['lost'])} |"
-            for row in one["topics"]
-        ]
+        head = ("a rack destroyed", "arm", "acknowledged", "read back", "lost")
+        body = [_destruction_row(each, topic) for each in result["destructions"] for topic in each["topics"]]
+        lines += ["", *markdown_table(head, body)]
     return "\n".join([*lines, ""])
 
 
-def intervals(result: Mapping[str, Any]) -> str:
-    """Return the explanation of the intervals."""
-    return (
-        f"In brackets {result['confidence']:.0%} intervals (Student's t) over outages, each counted as one value;"
-        " there is none for a single outage, or for equal values (in 3 of 3)."
-    )
+def _destruction_row(destruction: Mapping[str, Any], topic: Mapping[str, Any]) -> list[str]:
+    how = FAULT_LABELS[destruction["way"]]
+    racks = f"{destruction['destroyed']} destroyed while {destruction['away']} was {how}"
+    lost = UNKNOWN if topic["lost"] is None else _count(topic["lost"])
+    return [f"{destruction['placement']}: {racks}", topic["label"], _count(topic["acked"]), _count(topic["read"]), lost]
 
 
 def _count(value: int | None) -> str:

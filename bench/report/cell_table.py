@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.analysis.verdicts import interval_text, ratio_text
 from bench.plan.cell_setting import CLIENT_LABELS, SIZE_LABELS
 from bench.plan.cluster_states import STATES
 from bench.report import availability_table
+from bench.report.availability_table import NONE
 
 HEAD = (
     "cell",
@@ -22,28 +23,27 @@ HEAD = (
     "smallest detectable ratio, p50 / p99",
     "median pacer lateness",
 )
-NONE = "\N{EN DASH}"
 
 
 def rows(result: Mapping[str, Any]) -> list[list[str]]:
     """Return one row for each cell and candidate, in the columns of ``HEAD``."""
-    found = []
+    table = []
     for cell in result["cells"]:
         candidates = list(dict.fromkeys(row["arm"] for row in cell["comparisons"] if not row["is_control"]))
         labels = arm_labels(cell)
         for arm in candidates:
             by_name = {row["at"]: row for row in cell["comparisons"] if row["arm"] == arm}
-            found.append(
+            table.append(
                 [
-                    *_where(cell),
+                    *_setting(cell),
                     labels.get(arm, arm) + _against(by_name["p50"], result, labels),
-                    _word(by_name["p50"], cell),
-                    _word(by_name["p99"], cell),
+                    _verdict(by_name["p50"], cell),
+                    _verdict(by_name["p99"], cell),
                     " / ".join(_detectable(by_name[name]) for name in ("p50", "p99")),
                     _late(cell, arm),
                 ]
             )
-    return found
+    return table
 
 
 def _against(row: Mapping[str, Any], result: Mapping[str, Any], labels: Mapping[str, str]) -> str:
@@ -65,26 +65,26 @@ def refusing_arms(arms: Sequence[str]) -> str:
     return f"{', '.join(arms[:-1])} and {arms[-1]} refuse"
 
 
-def _where(cell: Mapping[str, Any]) -> list[str]:
-    setting, seen = cell["setting"], cell.get("seen", {})
-    rate = seen.get("rate_per_s")
+def _setting(cell: Mapping[str, Any]) -> list[str]:
+    setting = cell["setting"]
+    rate = cell.get("seen", {}).get("rate_per_s")
     load = f"{rate:,.0f}/s" if rate else ""
     if setting["load_percent"]:
         load = f"{setting['load_percent']} %" + (f" = {load}" if load else "")
     client = CLIENT_LABELS[setting["client"]]
-    what = f"{SIZE_LABELS[setting['record_bytes']]}, {setting['linger_ms']} ms, {client}"
-    return [cell["cell"], STATES[cell["state"]].text, setting["link"], load or NONE, what]
+    record = f"{SIZE_LABELS[setting['record_bytes']]}, {setting['linger_ms']} ms, {client}"
+    return [cell["cell"], STATES[cell["state"]].text, setting["link"], load or NONE, record]
 
 
-def _word(row: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
+def _verdict(row: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
     if row["refused"]:
         labels = arm_labels(cell)
         return f"no latency: {refusing_arms([labels.get(arm, arm) for arm in row['refused']])}"
     if row["ratio"] is None:
         return f"undecided ({row['reason']})"
-    word = "not judged" if row["reason"] == "not judged" else row["word"]
-    why = f" ({row['reason']})" if word == "undecided" else ""
-    return f"{interval_text(row['ratio'])}, {word}{why}"
+    verdict = "not judged" if row["reason"] == "not judged" else row["word"]
+    reason = f" ({row['reason']})" if verdict == "undecided" else ""
+    return f"{interval_text(row['ratio'])}, {verdict}{reason}"
 
 
 def _detectable(row: Mapping[str, Any]) -> str:
@@ -92,7 +92,7 @@ def _detectable(row: Mapping[str, Any]) -> str:
 
 
 def _late(cell: Mapping[str, Any], arm: str) -> str:
-    late = next((one["pacer_late_ms"] for one in cell["arms"] if one["arm"] == arm), None)
+    late = next((entry["pacer_late_ms"] for entry in cell["arms"] if entry["arm"] == arm), None)
     return NONE if late is None else f"{late['p50']:.2g} ms"
 
 
@@ -103,7 +103,8 @@ def markdown(result: Mapping[str, Any]) -> str:
         f"Produce latency with `min.insync.racks`, Kafka {manifest['versions']['kafka']}, run {manifest['run_id']}:"
         f" `{manifest['command']}`.",
         "",
-        *_table(HEAD, rows(result)),
+        *markdown_table(HEAD, rows(result)),
+        "",
     ]
     first = result["cells"][0]
     bands = ", ".join(f"±{band:.0%} at {name}" for name, band in first["bands"].items())
@@ -115,15 +116,16 @@ def markdown(result: Mapping[str, Any]) -> str:
         "Availability: records that were acknowledged before the client gave them up, however long they waited. The"
         " first refusal is that of a probe without retries, one for each topic.",
         "",
-        *_table(availability_table.HEAD, [one.row for one in availability_table.arm_availabilities(result)]),
+        *markdown_table(availability_table.HEAD, [arm.row for arm in availability_table.arm_availabilities(result)]),
+        "",
     ]
     return "\n".join(lines)
 
 
-def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+def markdown_table(head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table."""
     return [
         "| " + " | ".join(head) + " |",
         "|" + "---|" * len(head),
         *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in body),
-        "",
     ]

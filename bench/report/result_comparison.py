@@ -16,6 +16,7 @@ from rich.table import Table
 from bench import run_conditions
 from bench.analysis.verdicts import interval_text
 from bench.report import run_page
+from bench.report.availability_table import NONE
 from bench.report.cell_table import refusing_arms
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating
@@ -25,7 +26,6 @@ from pyhooks.core.terminal import plain
 Likeness = Literal["alike", "differs", "unknown", "not judged"]
 # Reasons for which a ratio does not represent its arms, so that it can't be compared with another ratio.
 UNFIT = frozenset({"refused", "not acknowledged", "missing", "few blocks", "few records"})
-NONE = "\N{EN DASH}"
 
 
 @dataclass(frozen=True)

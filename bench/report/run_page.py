@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from bench.analysis import verdicts
 from bench.analysis.latency_analysis import SCHEMA_VERSION
 from bench.report import availability_table, cell_table, figures, verdict_counts
+from bench.report.availability_table import NONE
+from bench.report.figures import FigureStyle
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating, read_json, write
 from pyhooks.report import pages, plots
 
 PNG_DPI = 200
-NONE = "\N{EN DASH}"
 EXPECTED = "a result of this version of 'rackgate bench run'"
 # Printed under each figure, and read by screen readers in its place.
 CAPTIONS = {
@@ -91,24 +93,29 @@ def render(result: Mapping[str, Any], out: Path, *, source: Path | None = None) 
 
 
 def _contents(result: Mapping[str, Any], out: Path) -> dict[Path, str | bytes]:
-    contents: dict[Path, str | bytes] = {}
-    drawn = {}
-    for name, draw in figures.pictures(result).items():
-        figure = draw(figures.FigureStyle(plots.LIGHT))
-        contents |= plots.images(figure, out / name, dpi=PNG_DPI)
-        looks = {
-            "wide": figures.FigureStyle(figures.MARKED),
-            "narrow": figures.FigureStyle(figures.MARKED, narrow=True),
-        }
-        drawn[name] = {
-            width: inline_svg(draw(look), f"{name}-{width}", CAPTIONS[kind_of(name)]) for width, look in looks.items()
-        }
-    return {**contents, out / "table.md": cell_table.markdown(result), out / "index.html": html(result, drawn)}
+    files, inline = draw(figures.pictures(result), out)
+    return {**files, out / "table.md": cell_table.markdown(result), out / "index.html": html(result, inline)}
 
 
-def kind_of(picture: str) -> str:
-    """Return the kind of a figure by its name; it is the key of the caption."""
-    return picture.split("-", 1)[0]
+def draw(
+    pictures: Mapping[str, Callable[[FigureStyle], Figure]], out: Path
+) -> tuple[dict[Path, bytes], dict[str, dict[str, Markup]]]:
+    """Draw figures; return their PNG and SVG files in ``out``, and each as inline SVG in two widths.
+
+    Args:
+        pictures: drawing functions by figure name; the name's part before the first dash is the key of the caption.
+        out: folder for the files.
+    """
+    files: dict[Path, bytes] = {}
+    inline: dict[str, dict[str, Markup]] = {}
+    styles = {"wide": FigureStyle(figures.MARKED), "narrow": FigureStyle(figures.MARKED, narrow=True)}
+    for name, picture in pictures.items():
+        files |= plots.images(picture(FigureStyle(plots.LIGHT)), out / name, dpi=PNG_DPI)
+        caption = CAPTIONS[name.split("-", 1)[0]]
+        inline[name] = {
+            width: inline_svg(picture(style), f"{name}-{width}", caption) for width, style in styles.items()
+        }
+    return files, inline
 
 
 def inline_svg(figure: Any, name: str, caption: str) -> Markup:
@@ -128,11 +135,11 @@ def inline_svg(figure: Any, name: str, caption: str) -> Markup:
     return Markup(text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1))  # noqa: S704 - drawn by us
 
 
-def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -> str:
+def html(result: Mapping[str, Any], inline: Mapping[str, Mapping[str, Markup]]) -> str:
     """Return the page."""
     values = {
         "r": result,
-        "pictures": drawn,
+        "pictures": inline,
         "captions": CAPTIONS,
         "many": len(result["cells"]) > 1,
         "overview": cell_table.rows(result),
@@ -146,14 +153,7 @@ def html(result: Mapping[str, Any], drawn: Mapping[str, Mapping[str, Markup]]) -
         "round_trips": round_trip_rows(result["manifest"]["round_trips"]),
         "none_": NONE,
     }
-    filters = {
-        "ms": lambda value: _or_dash(value, figures.milliseconds(value) if value else "0"),
-        "ratio": verdicts.ratio_text,
-        "count": lambda value: f"{value:,}",
-        "seconds": lambda value: _or_dash(value, f"{value or 0:.1f} s"),
-        "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
-    }
-    return pages.render(Path(__file__).with_name("run.html.j2"), values, filters)
+    return pages.render(Path(__file__).with_name("run.html.j2"), values, FILTERS)
 
 
 def usage_rows(usage: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -177,8 +177,13 @@ def round_trip_rows(round_trips: Mapping[str, Sequence[Mapping[str, Any]]]) -> l
     return [{"source": pair[0], "target": pair[1], "states": [rows.get(pair) for rows in by_state]} for pair in pairs]
 
 
-def _or_dash(value: float | None, text: str) -> str:
-    return NONE if value is None else text
+FILTERS: Mapping[str, Callable[[Any], str]] = {
+    "ms": lambda value: NONE if value is None else figures.milliseconds(value) if value else "0",
+    "ratio": verdicts.ratio_text,
+    "count": lambda value: f"{value:,}",
+    "seconds": lambda value: NONE if value is None else f"{value:.1f} s",
+    "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
+}
 
 
 def series_names(result: Mapping[str, Any]) -> dict[str, str]:

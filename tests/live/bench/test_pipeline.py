@@ -20,6 +20,7 @@ from bench.analysis.latency_analysis import SCHEMA_VERSION
 from bench.load.pacer import record_key
 from bench.load.spark_load import SCHEMA
 from bench.report import cell_table, figures, run_page
+from bench.report.availability_table import NONE
 from bench.spark_session import spark_session
 from bench_observations import (
     CELL,
@@ -358,7 +359,7 @@ def test_a_result_that_holds_no_outage_still_makes_a_report(result: dict[str, An
     assert page.count("The fault was not proved to have taken effect") == 4
     assert "2 load hosts, 200 s" in page
     assert "<td>here</td><td>3</td><td>9</td><td>9</td>\n<td>+1.250 ± 0.060</td>" in page
-    assert f"<td>idle</td><td>3</td><td>{run_page.NONE}</td><td>{run_page.NONE}</td>" in page
+    assert f"<td>idle</td><td>3</td><td>{NONE}</td><td>{NONE}</td>" in page
     assert "<h2>Machine" not in page
 
 

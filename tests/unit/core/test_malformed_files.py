@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from bench.outages import outage_page
 from bench.plan import outage_plan, scenarios
 from bench.report import figures, run_page
 from bench.run import topic_cleanup
@@ -186,7 +185,7 @@ def drawn(path: Path) -> None:
 def drawn_outages(path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "timeline", lambda *_: Figure((1, 1)))
-        patch.setattr(outage_page, "inline_svg", lambda *_: "")
+        patch.setattr(run_page, "inline_svg", lambda *_: "")
         runs("bench", "outages", "--page-only", "--out", "FOLDER")(path)
 
 
