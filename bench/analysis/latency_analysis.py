@@ -56,7 +56,6 @@ def read_raw(spark: SparkSession, raw: Path) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     _check_files(raw)
-
     return (
         spark.read.option("recursiveFileLookup", "true")
         .parquet(str(raw))
@@ -70,28 +69,25 @@ def _check_files(raw: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    is_of = {"string": _is_text, "boolean": pa.types.is_boolean}
-    columns = {name: is_of.get(kind, pa.types.is_integer) for name, kind in map(str.split, SCHEMA.split(","))}
+    def is_text(kind: Any) -> bool:
+        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+    checks = {"string": is_text, "boolean": pa.types.is_boolean}
+    columns = {name: checks.get(kind, pa.types.is_integer) for name, kind in map(str.split, SCHEMA.split(","))}
     files = sorted(path for path in raw.rglob("*.parquet") if not path.name.startswith((".", "_")))
     if not files:
         raise RackgateError(f"{raw}: there are no observations in it; begin anew with --fresh")
     for file in files:
         try:
-            found = parquet.read_schema(file)
+            schema = parquet.read_schema(file)
         except (OSError, pa.ArrowException) as error:
             raise RackgateError(f"{file}: not Parquet: {' '.join(str(error).split()):.200}") from error
-        if missing := sorted(REQUIRED - set(found.names)):
+        if missing := sorted(REQUIRED - set(schema.names)):
             raise RackgateError(f"{file}: not observations: column {missing[0]} is missing")
-        for name in (*REQUIRED, *(set(found.names) & columns.keys())):
-            kind = found.field(name).type
+        for name in sorted(set(schema.names) & columns.keys()):
+            kind = schema.field(name).type
             if not (columns[name](kind) or pa.types.is_null(kind)):
                 raise RackgateError(f"{file}: not observations: column {name} is of type {kind}")
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def cells(
@@ -116,46 +112,44 @@ def cells(
         ValueError: there are several cells, but no column ``cell``.
     """
     frame = _prepared(raw, planned)
-    outcomes = {(row["cell"], row["arm"]): row.asDict() for row in _outcomes(frame)}
-    errors = _errors(frame) if any(row["acked"] == 0 for row in outcomes.values()) else {}
     sent, acked = frame.where("measured"), frame.where("outcome = 'acked'")
+    counts = sent.groupBy(*ARM).agg(*outcome_counts()).collect()
+    outcomes = {(row["cell"], row["arm"]): row.asDict() for row in counts}
+    # why an arm that got no load was refused, or the most frequent error of an arm without acknowledgements
+    errors = dict(refusals or {})
+    errors |= _errors(frame) if any(row["acked"] == 0 for row in outcomes.values()) else {}
     slots = count_bins(acked.where("kept"), "latency_ns", SLOT)
-    found = {
+    quantiles = {
         "latency": _quantiles(acked.where("kept"), "latency_ns", SLOT, slots, planned),
         "client": _quantiles(acked.where("measured"), "client_ns", ARM, None, planned),
         "late": _quantiles(sent, "late_ns", ARM, None, planned),
     }
     run = []
     for cell in planned:
-        summary = {
-            arm.id: _arm(cell, arm, outcomes[cell.id, arm.id], found, errors.get((cell.id, arm.id)))
-            for arm in _arms(cell)
-            if (cell.id, arm.id) in outcomes
-        }
-        not_driven = {key[1]: why for key, why in (refusals or {}).items() if key[0] == cell.id and key not in outcomes}
-        summary |= {arm.id: _refusing(cell, arm, not_driven[arm.id]) for arm in _arms(cell) if arm.id in not_driven}
-        for arm_id in summary:
-            own = {key[2]: one for key, one in slots.items() if key[:2] == (cell.id, arm_id) and key[2] >= 0}
-            summary[arm_id]["curve"] = _curve(own, cell.scenario) if own else None
-        summary = {arm.id: summary[arm.id] for arm in _arms(cell) if arm.id in summary}
-        run.append(CellMeasurements(cell, _rounds(cell, slots, found["latency"]), summary))
+        summary = {}
+        for arm in cell.scenario.latency_arms:
+            key = cell.id, arm.id
+            if key in outcomes or key in (refusals or {}):
+                blocks = {slot[2]: bins for slot, bins in slots.items() if slot[:2] == key and slot[2] >= 0}
+                summary[arm.id] = _arm(cell, arm, outcomes.get(key), quantiles, errors.get(key))
+                summary[arm.id]["curve"] = _curve(blocks, cell.scenario) if blocks else None
+        run.append(CellMeasurements(cell, _rounds(cell, slots, quantiles["latency"]), summary))
     family = family_size(planned)
-    return [_numbers(one, rows, family) for one, rows in zip(run, compare(run), strict=True)]
+    return [_numbers(measured, rows, family) for measured, rows in zip(run, compare(run), strict=True)]
 
 
-def _numbers(one: CellMeasurements, rows: list[dict[str, Any]], family: int) -> dict[str, Any]:
-    plan = one.cell.scenario.latency
-    names = [quantile_name(q) for q in COMPARED]
+def _numbers(measured: CellMeasurements, rows: list[dict[str, Any]], family: int) -> dict[str, Any]:
+    cell, plan = measured.cell, measured.cell.scenario.latency
     return {
-        "cell": one.cell.id,
-        "label": one.cell.label,
-        "state": one.cell.state,
-        "setting": asdict(one.cell.setting),
-        "judged": [quantile_name(q) for q in one.cell.judged],
-        "arms": list(one.summary.values()),
-        "rounds": list(one.rounds),
+        "cell": cell.id,
+        "label": cell.label,
+        "state": cell.state,
+        "setting": asdict(cell.setting),
+        "judged": [quantile_name(q) for q in cell.judged],
+        "arms": list(measured.summary.values()),
+        "rounds": list(measured.rounds),
         "comparisons": rows,
-        "detectable": {name: _worst(rows, name) for name in names},
+        "detectable": {name: _worst(rows, name) for name in map(quantile_name, COMPARED)},
         "family": family,
         "bands": {quantile_name(q): plan.band(q) for q in COMPARED},
         "confidence": plan.confidence,
@@ -163,14 +157,10 @@ def _numbers(one: CellMeasurements, rows: list[dict[str, Any]], family: int) -> 
     }
 
 
-def _arms(cell: BenchCell) -> tuple[BenchArm, ...]:
-    return cell.scenario.latency_arms
-
-
 def _worst(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
     """Return the smallest detectable ratio of a cell's worst comparison; None if a comparison has none."""
-    own = [row["detectable_ratio"] for row in rows if row["at"] == name and not row["is_control"]]
-    return None if None in own else max(own, default=None)
+    ratios = [row["detectable_ratio"] for row in rows if row["at"] == name and not row["is_control"]]
+    return None if None in ratios else max(ratios, default=None)
 
 
 def _prepared(raw: DataFrame, planned: Sequence[BenchCell]) -> DataFrame:
@@ -201,16 +191,12 @@ def _prepared(raw: DataFrame, planned: Sequence[BenchCell]) -> DataFrame:
     return frame.join(F.broadcast(starts), list(SLOT), "left").withColumn("kept", F.col("measured") | behind)
 
 
-def _outcomes(frame: DataFrame) -> list[Any]:
-    return list(frame.where("measured").groupBy(*ARM).agg(*outcome_counts()).collect())
-
-
 def _errors(frame: DataFrame) -> dict[Key, str]:
     """Return the most frequent error of each arm."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-    bad = frame.where("measured and outcome <> 'acked'")
-    rows = bad.groupBy(*ARM, "error").agg(F.count("*").alias("n")).orderBy("n", "error").collect()
+    not_acked = frame.where("measured and outcome <> 'acked'")
+    rows = not_acked.groupBy(*ARM, "error").agg(F.count("*").alias("n")).orderBy("n", "error").collect()
     return {(row["cell"], row["arm"]): str(row["error"]) for row in rows}
 
 
@@ -225,42 +211,47 @@ def _quantiles(
         if len(key) == len(ARM) or key[2] >= 0:
             by_arm.setdefault(key[:2], []).append(key)
     queries: list[tuple[Key, QuantileQuery]] = []
-    for arm, own in by_arm.items():
-        together = pool_counts([groups[key] for key in own])
+    for arm, members in by_arm.items():
+        pooled = pool_counts([groups[key] for key in members])
         quantiles = {*plans[arm[0]].quantiles, *COMPARED, 1.0}
-        queries += [(arm, QuantileQuery(tuple(own), together, quantile)) for quantile in sorted(quantiles)]
+        queries += [(arm, QuantileQuery(tuple(members), pooled, quantile)) for quantile in sorted(quantiles)]
     if len(keys) > len(ARM):
-        queries += [(key, QuantileQuery((key,), one, quantile)) for key, one in groups.items() for quantile in COMPARED]
-    values = exact_quantiles(frame, value, keys, [wanted for _, wanted in queries])
+        queries += [(key, QuantileQuery((key,), bins, q)) for key, bins in groups.items() for q in COMPARED]
+    values = exact_quantiles(frame, value, keys, [query for _, query in queries])
     found: dict[Key, dict[float, float]] = {}
-    for (key, wanted), number in zip(queries, values, strict=True):
-        found.setdefault(key, {})[wanted.quantile] = number / NS_PER_MS
+    for (key, query), number in zip(queries, values, strict=True):
+        found.setdefault(key, {})[query.quantile] = number / NS_PER_MS
     return found
 
 
 def _rounds(
-    cell: BenchCell, slots: Mapping[Key, BinCounts], found: Mapping[Key, Mapping[float, float]]
+    cell: BenchCell, slots: Mapping[Key, BinCounts], quantiles: Mapping[Key, Mapping[float, float]]
 ) -> list[dict[str, Any]]:
     return [
         {
-            "block": key[2],
-            "arm": key[1],
-            "n": slots[key].total,
-            **{f"{quantile_name(q)}_ms": found[key][q] for q in COMPARED},
+            "block": block,
+            "arm": arm,
+            "n": slots[cell.id, arm, block].total,
+            **{f"{quantile_name(q)}_ms": quantiles[cell.id, arm, block][q] for q in COMPARED},
         }
-        for key in sorted(slots, key=lambda one: (one[2], one[1]))
-        if key[0] == cell.id
+        for block, arm in sorted((slot[2], slot[1]) for slot in slots if slot[0] == cell.id)
     ]
 
 
 def _arm(
-    cell: BenchCell, arm: BenchArm, counts: Mapping[str, Any], found: Mapping[str, Any], error: str | None
+    cell: BenchCell,
+    arm: BenchArm,
+    outcomes: Mapping[str, Any] | None,
+    quantiles: Mapping[str, Mapping[Key, Mapping[float, float]]],
+    error: str | None,
 ) -> dict[str, Any]:
+    """Return the entry of an arm; its ``outcomes`` are None if it got no load, because a probe was refused."""
     plan, key = cell.scenario.latency, (cell.id, arm.id)
+    counts = outcomes or dict.fromkeys(("intended", "acked", "failed", "unknown"), 0)
     highest = statistics.highest_quantile(counts["acked"], plan.min_beyond)
-    latencies, late = found["latency"].get(key, {}), found["late"][key]
+    latencies, late = quantiles["latency"].get(key, {}), quantiles["late"].get(key)
     # Only a gate's error is a refusal; records that all timed out are not known to have been refused.
-    refused = counts["acked"] == 0 and error in REFUSALS
+    refused = outcomes is None or (counts["acked"] == 0 and error in REFUSALS)
 
     def allowed(values: Mapping[float, float]) -> dict[str, float | None]:
         return {quantile_name(q): values.get(q) if q <= highest + 1e-12 else None for q in plan.quantiles}
@@ -276,40 +267,20 @@ def _arm(
         # Why nothing was acknowledged.
         "error": error if counts["acked"] == 0 else None,
         "percentiles_ms": allowed(latencies),
-        "client_percentiles_ms": allowed(found["client"].get(key, {})),
+        "client_percentiles_ms": allowed(quantiles["client"].get(key, {})),
         "max_ms": latencies.get(1.0),
         "highest_quantile": highest,
-        "pacer_late_ms": {"p50": late[0.5], "p99": late[0.99], "max": late[1.0]},
-    }
-
-
-def _refusing(cell: BenchCell, arm: BenchArm, why: str) -> dict[str, Any]:
-    """Return the entry of an arm that got no load, because a probe showed that it refuses records."""
-    names = [quantile_name(q) for q in cell.scenario.latency.quantiles]
-    return {
-        "arm": arm.id,
-        "label": arm.label,
-        "role": arm.latency,
-        **dict.fromkeys(("intended", "acked", "failed", "unknown"), 0),
-        "refused": True,
-        "refused_with": why,
-        "error": why,
-        "percentiles_ms": dict.fromkeys(names),
-        "client_percentiles_ms": dict.fromkeys(names),
-        "max_ms": None,
-        "highest_quantile": 0.0,
-        "pacer_late_ms": None,
-        "curve": None,
+        "pacer_late_ms": late and {"p50": late[0.5], "p99": late[0.99], "max": late[1.0]},
     }
 
 
 def _curve(blocks: Mapping[int, BinCounts], scenario: Scenario) -> dict[str, Any]:
     """Return a percentile curve with its interval, from the blocks' counts in bins of 0.1 %."""
     plan: LatencyPlan = scenario.latency
-    bins = np.unique(np.concatenate([one.bins for one in blocks.values()]))
+    bins = np.unique(np.concatenate([block.bins for block in blocks.values()]))
     counts = np.zeros((len(blocks), bins.size), dtype=np.int64)
-    for row, one in enumerate(blocks[block] for block in sorted(blocks)):
-        counts[row, np.searchsorted(bins, one.bins)] = one.counts
+    for row, number in enumerate(sorted(blocks)):
+        counts[row, np.searchsorted(bins, blocks[number].bins)] = blocks[number].counts
     highest = statistics.highest_quantile(int(counts.sum()), plan.min_beyond)
     quantiles = np.array([q for q in curve_quantiles() if q <= highest + 1e-12])
     values = statistics.bin_value(bins)

@@ -33,7 +33,9 @@ def _cell(name: str, random: np.random.Generator) -> tuple[BenchCell, CellMeasur
     summary: dict[str, dict[str, Any]] = {}
     for arm in FULL.latency_arms:
         if arm.id in refusing:
-            summary[arm.id] = latency_analysis._refusing(cell, arm, "NotEnoughReplicasException")
+            no_load: dict[str, Any] = {"latency": {}, "client": {}, "late": {}}
+            entry = latency_analysis._arm(cell, arm, None, no_load, "NotEnoughReplicasException")
+            summary[arm.id] = entry | {"curve": None}
             continue
         blocks: dict[int, BinCounts] = {}
         pooled = []
