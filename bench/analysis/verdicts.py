@@ -15,12 +15,17 @@ def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
     Returns:
         ``about`` (latency, outage, end-to-end), ``word`` (from a closed list), ``subject`` and ``text`` of each.
     """
-    many = len(result["cells"]) > 1
+    several = len(result["cells"]) > 1
     return [
         *(outage_verdicts(result["outage"]) if result["outage"] else []),
-        *(row for cell in result["cells"] for row in latency_verdicts(cell, named=many)),
+        *(verdict for cell in result["cells"] for verdict in latency_verdicts(cell, named=several)),
         *record_verdicts(result["end_to_end"]),
     ]
+
+
+def sentence(about: str, word: str, subject: str, text: str) -> dict[str, str]:
+    """Return a verdict in the form in which results store it."""
+    return {"about": about, "word": word, "subject": subject, "text": text}
 
 
 def latency_verdicts(numbers: Mapping[str, Any], *, named: bool = False) -> list[dict[str, str]]:
@@ -33,14 +38,14 @@ def latency_verdicts(numbers: Mapping[str, Any], *, named: bool = False) -> list
     arms = {arm["arm"]: arm for arm in numbers["arms"]}
     rows = numbers["comparisons"]
     controls = {row["at"]: row for row in rows if row["is_control"]}
-    where = f"{numbers['cell']}: " if named else ""
+    cell = f"{numbers['cell']}: " if named else ""
     return [
-        {
-            "about": "latency",
-            "word": row["word"],
-            "subject": f"{where}{_label(arms, row['arm'])} against {_label(arms, row['against'])}, {row['at']}",
-            "text": _latency_text(row, controls[row["at"]], arms, numbers["confidence"]),
-        }
+        sentence(
+            "latency",
+            row["word"],
+            f"{cell}{_label(arms, row['arm'])} against {_label(arms, row['against'])}, {row['at']}",
+            _latency_text(row, controls[row["at"]], arms, numbers["confidence"]),
+        )
         for row in rows
         if not row["is_control"] and row["at"] in numbers["judged"]
     ]
@@ -72,10 +77,9 @@ def _latency_text(
         return f"{text}Undecided: {row['min_blocks']} blocks are required."
     if control["ratio"] is None:
         return f"{text}Undecided: the control has no ratio."
-    same = f"ratio of two equal arms {interval_text(control['ratio'])}"
+    equal_arms = f"ratio of two equal arms {interval_text(control['ratio'])}"
     if row["reason"] == "control":
-        failed = f"{same}, {_of_control(control, band)}"
-        return f"{text}Undecided: the control failed: {failed}."
+        return f"{text}Undecided: the control failed: {equal_arms}, {_control_failure(control, band)}."
     if row["reason"] == "pacer":
         return (
             f"{text}Undecided: {row['late_share']:.0%} of the latency is the pacer's own lateness, which all"
@@ -84,15 +88,15 @@ def _latency_text(
     if row["reason"] == "mean":
         return (
             f"{text}Undecided: the plain mean of all blocks, {ratio_text(row['mean_ratio'])}, lies outside the band;"
-            f" control: {same}."
+            f" control: {equal_arms}."
         )
     if row["reason"] == "noise":
         needed = f"equal arms would need about {row['blocks_needed']:,} blocks"
-        return f"{text}Undecided because of noise: {needed}; control: {same}."
-    return f"{text}Control: {same}."
+        return f"{text}Undecided because of noise: {needed}; control: {equal_arms}."
+    return f"{text}Control: {equal_arms}."
 
 
-def _of_control(control: Mapping[str, Any], band: str) -> str:
+def _control_failure(control: Mapping[str, Any], band: str) -> str:
     """Return why a control failed."""
     if control["reason"] == "noise":
         needed = control["blocks_needed"]
@@ -115,12 +119,12 @@ def ratio_text(value: float) -> str:
 def outage_verdicts(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return one sentence for each topic."""
     return [
-        {
-            "about": "outage",
-            "word": topic["behaviour"],
-            "subject": f"{topic['label']} ({topic['topic']}), rack {numbers['rack']} unavailable",
-            "text": _outage_text(topic, numbers),
-        }
+        sentence(
+            "outage",
+            topic["behaviour"],
+            f"{topic['label']} ({topic['topic']}), rack {numbers['rack']} unavailable",
+            _outage_text(topic, numbers),
+        )
         for topic in numbers["topics"]
     ]
 
@@ -139,7 +143,7 @@ def _outage_text(topic: Mapping[str, Any], numbers: Mapping[str, Any]) -> str:
         text += f", with {racks} rack{'s' if racks != 1 else ''} in the ISR"
     text += f"; the probe without retries got {probe['settled_acked']} acks and {probe['settled_refused']} refusals"
     if probe["exceptions"] and topic["behaviour"] == REFUSED:
-        name = max(probe["exceptions"], key=lambda one: probe["exceptions"][one])
+        name = max(probe["exceptions"], key=probe["exceptions"].__getitem__)
         text += f" ({name}"
         text += f", the first {probe['first_refusal_after_s']:.1f} s after the fault)" if probe["refused"] else ")"
         if topic["first_ack_after_heal_s"] is not None:
@@ -147,9 +151,9 @@ def _outage_text(topic: Mapping[str, Any], numbers: Mapping[str, Any]) -> str:
         else:
             text += "; no ack after the heal began"
         if leaked := topic["acked_without_rack"]:
-            one = leaked == 1
-            text += f"; {leaked:,} record{'' if one else 's'} that waited when the rack left the"
-            text += f" ISR {'was' if one else 'were'} acknowledged while it was unavailable"
+            records, were = ("record", "was") if leaked == 1 else ("records", "were")
+            text += f"; {leaked:,} {records} that waited when the rack left the ISR {were} acknowledged while it was"
+            text += " unavailable"
     return text + "."
 
 
@@ -159,19 +163,15 @@ def record_verdicts(numbers: Mapping[str, Any]) -> list[dict[str, str]]:
     wrong = [f"{kinds[kind]['count']:,} {KIND_LABELS[kind]}" for kind in KINDS if kinds[kind]["count"]]
     subject = f"{numbers['acked']:,} acknowledged records read back"
     if wrong:
-        return [_end("broken", subject, f"{', '.join(wrong)}.")]
+        return [sentence("end-to-end", "broken", subject, f"{', '.join(wrong)}.")]
     if numbers["acked"] == 0:
-        return [_end("unknown", subject, "Nothing was acknowledged, so nothing was checked.")]
-    none = ", ".join(KIND_LABELS[kind] for kind in KINDS)
+        return [sentence("end-to-end", "unknown", subject, "Nothing was acknowledged, so nothing was checked.")]
+    kinds_text = ", ".join(KIND_LABELS[kind] for kind in KINDS)
     unread = numbers.get("unread", 0)
     rest = f" {unread:,} more could not be read back, since the run was interrupted." if unread else ""
-    return [_end("whole", subject, f"None {none}.{rest}")]
-
-
-def _end(word: str, subject: str, text: str) -> dict[str, str]:
-    return {"about": "end-to-end", "word": word, "subject": subject, "text": text}
+    return [sentence("end-to-end", "whole", subject, f"None {kinds_text}.{rest}")]
 
 
 def lines(verdicts: Sequence[Mapping[str, str]]) -> list[str]:
     """Return the verdicts as lines for a terminal."""
-    return [f"{row['subject']}: {row['word'].upper()}. {row['text']}" for row in verdicts]
+    return [f"{verdict['subject']}: {verdict['word'].upper()}. {verdict['text']}" for verdict in verdicts]

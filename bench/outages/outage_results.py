@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 from bench import machine
 from bench.analysis import exit_reasons, record_check, verdicts
 from bench.analysis.availability import REFUSED, UNKNOWN
+from bench.analysis.verdicts import sentence
 from bench.plan.outage_plan import FAULT_LABELS, LabPlan, OutageRunPlan
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import read_json
@@ -76,10 +77,10 @@ def state_figures(plan: OutageRunPlan, lab: LabPlan, outages: Sequence[Mapping[s
                 }
                 | over_outages(
                     [
-                        (one["numbers"], topic)
-                        for one in outages
-                        if one["fault"] == fault
-                        for topic in one["numbers"]["topics"]
+                        (outage["numbers"], topic)
+                        for outage in outages
+                        if outage["fault"] == fault
+                        for topic in outage["numbers"]["topics"]
                         if topic["topic"] == arm.on(placement, replicas).topic
                     ],
                     plan.confidence,
@@ -92,46 +93,42 @@ def state_figures(plan: OutageRunPlan, lab: LabPlan, outages: Sequence[Mapping[s
     ]
 
 
-def over_outages(seen: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], confidence: float) -> dict[str, Any]:
+def over_outages(outages: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], confidence: float) -> dict[str, Any]:
     """Return the figures of one arm in one state; outages whose fault was not proved are counted, but not evaluated.
 
     Args:
-        seen: for each outage its numbers, and the numbers of the arm's topic.
+        outages: for each outage its numbers, and the numbers of the arm's topic.
         confidence: confidence level of the intervals.
     """
-    good = [(whole, topic) for whole, topic in seen if whole["proved"]]
-    refused = [pair for pair in good if pair[1]["behaviour"] == REFUSED]
-    probes = [topic["probe"]["first_refusal_after_s"] for _, topic in good]
-    meters = [topic["meter"] for _, topic in good]
+    topics = [topic for numbers, topic in outages if numbers["proved"]]
+    refused = [topic for topic in topics if topic["behaviour"] == REFUSED]
+    meters = [topic["meter"] for topic in topics]
 
-    def times(values: Sequence[float | None]) -> dict[str, Any] | None:
-        return mean_over_outages([value for value in values if value is not None], confidence=confidence)
-
-    def shares(name: str) -> dict[str, Any] | None:
-        found = [topic[name] for _, topic in good if topic.get(name) is not None]
-        return mean_over_outages(found, confidence=confidence, most=1.0)
+    def mean(values: Iterable[float | None], most: float = float("inf")) -> dict[str, Any] | None:
+        return mean_over_outages([value for value in values if value is not None], confidence=confidence, most=most)
 
     return {
-        "outages": len(seen),
-        "proved": len(good),
-        "did": dict(Counter(topic["behaviour"] for _, topic in seen)),
-        "fewest_racks": min((t["fewest_racks"] for _, t in good if t["fewest_racks"] is not None), default=None),
-        "fault_intended": sum(topic.get("fault_intended", 0) for _, topic in good),
-        "fault_acked": sum(topic.get("fault_acked", 0) for _, topic in good),
-        "fault_share": shares("fault_share"),
-        "settled_share": shares("settled_share"),
-        "acked_share": shares("acked_share"),
-        "first_refusal_probe_s": times(probes),
-        "first_refusal_meter_s": times([meter["after_s"] for meter in meters]),
+        "outages": len(outages),
+        "proved": len(topics),
+        "did": dict(Counter(topic["behaviour"] for _, topic in outages)),
+        "fewest_racks": min((t["fewest_racks"] for t in topics if t["fewest_racks"] is not None), default=None),
+        "fault_intended": sum(topic.get("fault_intended", 0) for topic in topics),
+        "fault_acked": sum(topic.get("fault_acked", 0) for topic in topics),
+        **{
+            name: mean((topic.get(name) for topic in topics), most=1.0)
+            for name in ("fault_share", "settled_share", "acked_share")
+        },
+        "first_refusal_probe_s": mean(topic["probe"]["first_refusal_after_s"] for topic in topics),
+        "first_refusal_meter_s": mean(meter["after_s"] for meter in meters),
         # without a response of any broker nothing is known of an outage
         "meter_unknown": sum(meter["answers"] == 0 for meter in meters),
         "meter_counted": sum(meter["counted"] for meter in meters),
-        "first_ack_after_heal_s": times([topic.get("first_ack_after_heal_s") for _, topic in refused]),
+        "first_ack_after_heal_s": mean(topic.get("first_ack_after_heal_s") for topic in refused),
         # counted apart, because the mean covers only outages with an acknowledgement
-        "no_ack_after_heal": sum(topic.get("first_ack_after_heal_s") is None for _, topic in refused),
-        "isr_shrank_after_s": times([topic["left_after_s"] for _, topic in good]),
-        "longest_silence_s": times([topic["longest_silence_s"] for _, topic in good]),
-        "exceptions": dict(sum((Counter(topic["probe"]["exceptions"]) for _, topic in good), Counter())),
+        "no_ack_after_heal": sum(topic.get("first_ack_after_heal_s") is None for topic in refused),
+        "isr_shrank_after_s": mean(topic["left_after_s"] for topic in topics),
+        "longest_silence_s": mean(topic["longest_silence_s"] for topic in topics),
+        "exceptions": dict(sum((Counter(topic["probe"]["exceptions"]) for topic in topics), Counter())),
     }
 
 
@@ -144,8 +141,8 @@ def common_behaviour(arm: Mapping[str, Any]) -> str:
 def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the verdicts as sentences: of each state, of the destroyed rack, of the records read back."""
     return [
-        *(row for state in result["states"] for row in _of_state(state)),
-        *(_of_destroyed(row, one) for one in result["destructions"] for row in one["topics"]),
+        *(verdict for state in result["states"] for verdict in _of_state(state)),
+        *(_of_destroyed(row, destruction) for destruction in result["destructions"] for row in destruction["topics"]),
         *verdicts.record_verdicts(result["end_to_end"]),
     ]
 
@@ -159,14 +156,17 @@ def _of_state(state: Mapping[str, Any]) -> list[dict[str, str]]:
         unanimous = f"in {arm['outages']} of {arm['outages']} outages"
         parts = [f"{unanimous if common_behaviour(arm) != UNKNOWN else _did(arm)}{_when(arm)}"]
         parts += [f"{other['label']} {_did(other)}" for other in state["arms"] if other is not arm]
-        subject, text = f"{arm['label']}, {state['text']}", "; ".join(parts)
-        text = f"{text[0].upper()}{text[1:]}."
-        rows.append({"about": "outage", "word": common_behaviour(arm), "subject": subject, "text": text})
+        text = _capitalised("; ".join(parts))
+        rows.append(sentence("outage", common_behaviour(arm), f"{arm['label']}, {state['text']}", text))
     return rows
 
 
+def _capitalised(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def _did(arm: Mapping[str, Any]) -> str:
-    return ", ".join(f"{word} in {times} of {arm['outages']}" for word, times in arm["did"].items())
+    return ", ".join(f"{did} in {times} of {arm['outages']}" for did, times in arm["did"].items())
 
 
 def _when(arm: Mapping[str, Any]) -> str:
@@ -184,36 +184,34 @@ def _when(arm: Mapping[str, Any]) -> str:
 
 def seconds_text(value: Mapping[str, Any]) -> str:
     """Format a time: ``9.1 s (8.9 to 9.3)``; without interval for one outage; ``9.1 s in 3 of 3`` for equal values."""
-    if not _varied(value["values"]):
-        return f"{value['mean']:.1f} s{_each(value)}"
-    return f"{value['mean']:.1f} s ({value['low']:.1f} to {value['high']:.1f})"
+    return _mean_text(value, 1, "s")
 
 
 def percent_text(value: Mapping[str, Any]) -> str:
     """Format a share likewise, such as ``55.0 % (53.0 to 57.0)``."""
-    if not _varied(value["values"]):
-        return f"{100 * value['mean']:.1f} %{_each(value)}"
-    return f"{100 * value['mean']:.1f} % ({100 * value['low']:.1f} to {100 * value['high']:.1f})"
+    return _mean_text(value, 100, "%")
 
 
-def _each(value: Mapping[str, Any]) -> str:
-    """Return in how many of several outages an equal value was observed; older results have an interval of width 0."""
-    return f" in {value['outages']} of {value['outages']}" if value["outages"] > 1 else ""
+def _mean_text(value: Mapping[str, Any], factor: float, unit: str) -> str:
+    mean = f"{factor * value['mean']:.1f} {unit}"
+    # earlier results have an interval of width 0 for equal values
+    if _varied(value["values"]):
+        return f"{mean} ({factor * value['low']:.1f} to {factor * value['high']:.1f})"
+    return f"{mean} in {value['outages']} of {value['outages']}" if value["outages"] > 1 else mean
 
 
-def _of_destroyed(row: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, str]:
-    how = FAULT_LABELS[whole["way"]]
-    subject = f"{row['label']}, rack {whole['destroyed']} destroyed while rack {whole['away']} was {how}"
+def _of_destroyed(row: Mapping[str, Any], destruction: Mapping[str, Any]) -> dict[str, str]:
+    racks = f"rack {destruction['destroyed']} destroyed while rack {destruction['away']} was"
+    subject = f"{row['label']}, {racks} {FAULT_LABELS[destruction['way']]}"
     if row["unknown"]:
-        why = row["unknown"]
-        return {"about": "destruction", "word": UNKNOWN, "subject": subject, "text": f"{why[0].upper()}{why[1:]}."}
+        return sentence("destruction", UNKNOWN, subject, _capitalised(row["unknown"]))
     text = f"{row['lost']:,} of {row['acked']:,} acknowledged records are lost."
-    return {"about": "destruction", "word": "lost" if row["lost"] else "whole", "subject": subject, "text": text}
+    return sentence("destruction", "lost" if row["lost"] else "whole", subject, text)
 
 
 def result(
     plan: OutageRunPlan,
-    found: Sequence[Mapping[str, Any]],
+    findings: Sequence[Mapping[str, Any]],
     *,
     run_id: str,
     started: datetime,
@@ -226,7 +224,7 @@ def result(
 
     Args:
         plan: plan of the run.
-        found: findings of each lab.
+        findings: findings of each lab.
         run_id: name of the run.
         started: start of the run.
         command: command that repeats the run.
@@ -236,30 +234,33 @@ def result(
     """
     labs = {lab.topology: lab for lab in plan.labs}
     java = run(["java", "--version"], what="ask Java for its version").splitlines()[0]
-    whole: dict[str, Any] = {
+    outages = [outage for lab in findings for outage in lab["outages"]]
+    destructions = [destruction for lab in findings for destruction in lab["destructions"]]
+    numbers: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
-        "states": [state for one in found for state in state_figures(plan, labs[str(one["topology"])], one["outages"])],
-        "labs": [
-            {key: value for key, value in one.items() if key not in ("end_to_end", "destructions")} for one in found
+        "states": [
+            state for lab in findings for state in state_figures(plan, labs[str(lab["topology"])], lab["outages"])
         ],
-        "destructions": [destroyed for one in found for destroyed in one["destructions"]],
-        "end_to_end": record_check.merge_checks([one["end_to_end"] for one in found], run_id),
+        "labs": [
+            {key: value for key, value in lab.items() if key not in ("end_to_end", "destructions")} for lab in findings
+        ],
+        "destructions": destructions,
+        "end_to_end": record_check.merge_checks([lab["end_to_end"] for lab in findings], run_id),
         "confidence": plan.confidence,
+        "notes": [note for event in (*outages, *destructions) for note in event["notes"]],
+        "manifest": {
+            "run_id": run_id,
+            "started": started.isoformat(timespec="seconds"),
+            "command": command,
+            "master": master,
+            "machine": machine.describe_machine(),
+            "versions": machine.versions(java, distribution.manifest),
+            "distribution": dict(distribution.manifest),
+            "plan": asdict(plan),
+            "took_s": took_s,
+        },
     }
-    whole["notes"] = [note for one in found for outage in one["outages"] for note in outage["notes"]]
-    whole["notes"] += [note for one in whole["destructions"] for note in one["notes"]]
-    whole["manifest"] = {
-        "run_id": run_id,
-        "started": started.isoformat(timespec="seconds"),
-        "command": command,
-        "master": master,
-        "machine": machine.describe_machine(),
-        "versions": machine.versions(java, distribution.manifest),
-        "distribution": dict(distribution.manifest),
-        "plan": asdict(plan),
-        "took_s": took_s,
-    }
-    return whole | exit_reasons.conclude(exit_reasons.outage_reasons(whole), sentences(whole))
+    return numbers | exit_reasons.conclude(exit_reasons.outage_reasons(numbers), sentences(numbers))
 
 
 def load(out: Path) -> dict[str, Any]:
@@ -269,7 +270,7 @@ def load(out: Path) -> dict[str, Any]:
         RackgateError: the file is missing, or is not a result.
     """
     file = out / "results.json"
-    whole = read_json(file, "run 'rackgate bench outages' first")
-    if not isinstance(whole, dict) or whole.get("schema") != SCHEMA_VERSION or "states" not in whole:
+    stored = read_json(file, "run 'rackgate bench outages' first")
+    if not isinstance(stored, dict) or stored.get("schema") != SCHEMA_VERSION or "states" not in stored:
         raise RackgateError(f"{file}: not a result of this version of 'rackgate bench outages'")
-    return whole
+    return stored
