@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +24,13 @@ KINDS = tuple(KIND_LABELS)
 def read_back(
     spark: SparkSession, bootstrap: str, topics: list[str], options: Mapping[str, str] | None = None
 ) -> DataFrame:
-    """Read everything that the topics contain now, through Spark's Kafka source.
+    """Read everything that the topics contain now (topic, partition, offset, key) through Spark's Kafka source.
 
     Args:
         spark: the session.
         bootstrap: broker addresses.
         topics: names of the topics.
         options: further options of the source, such as security settings.
-
-    Returns:
-        Columns topic, partition, offset, key (text).
     """
     return (
         spark.read.format("kafka")
@@ -77,18 +75,18 @@ def check_records(raw: DataFrame, log: DataFrame, run_id: str) -> dict[str, Any]
         F.count("*").alias("copies"), F.collect_set(F.struct("partition", "offset")).alias("places")
     )
     acked = F.coalesce(F.col("outcome") == "acked", F.lit(False))
-    there = F.col("copies").isNotNull()
+    is_read = F.col("copies").isNotNull()
     place = F.struct(F.col("acked_partition").alias("partition"), F.col("acked_offset").alias("offset"))
     judged = (
         sent.join(copies, ["topic", "key"], "full")
         .withColumns(
             {
                 "acked": acked,
-                "lost": acked & ~there,
-                "duplicated": there & (F.col("copies") > 1),
+                "lost": acked & ~is_read,
+                "duplicated": is_read & (F.col("copies") > 1),
                 "invented": F.col("outcome").isNull(),
-                "moved": acked & there & ~F.coalesce(F.array_contains("places", place), F.lit(False)),
-                "not_acked_but_there": ~acked & there & F.col("outcome").isNotNull(),
+                "moved": acked & is_read & ~F.coalesce(F.array_contains("places", place), F.lit(False)),
+                "not_acked_but_there": ~acked & is_read & F.col("outcome").isNotNull(),
             }
         )
         .cache()
@@ -137,42 +135,39 @@ def _per_topic(judged: DataFrame, disordered: DataFrame, log: DataFrame, ours: D
 
     flags = ("acked", "lost", "duplicated", "invented", "moved", "not_acked_but_there")
     sums = judged.groupBy("topic").agg(*[F.count_if(F.col(flag)).alias(flag) for flag in flags])
-    counted = {row["topic"]: row.asDict() for row in sums.collect()}
-    numbers = [
-        {row["topic"]: row["n"] for row in frame.groupBy("topic").agg(F.count("*").alias("n")).collect()}
+    counts = {row["topic"]: row.asDict() for row in sums.collect()}
+    read, everything, out_of_order = (
+        Counter({row["topic"]: row["count"] for row in frame.groupBy("topic").count().collect()})
         for frame in (ours, log, disordered)
-    ]
-    read, everything, wrong = numbers
+    )
     return [
-        counted[topic]
+        counts[topic]
         | {
-            "read": read.get(topic, 0),
-            "of_others": everything.get(topic, 0) - read.get(topic, 0),
-            "out_of_order": wrong.get(topic, 0),
+            "read": read[topic],
+            "of_others": everything[topic] - read[topic],
+            "out_of_order": out_of_order[topic],
         }
-        for topic in sorted(counted)
+        for topic in sorted(counts)
     ]
 
 
-def merge_checks(found: Sequence[Mapping[str, Any]], run_id: str) -> dict[str, Any]:
+def merge_checks(checks: Sequence[Mapping[str, Any]], run_id: str) -> dict[str, Any]:
     """Merge several checks of one run, of different topics or times; counts add up."""
-    topics: dict[str, dict[str, Any]] = {}
-    for one in found:
-        for row in one["topics"]:
-            own = topics.setdefault(row["topic"], {"topic": row["topic"]})
-            for name, value in row.items():
-                if name != "topic":
-                    own[name] = own.get(name, 0) + value
+    topics: dict[str, Counter[str]] = {}
+    for check in checks:
+        for row in check["topics"]:
+            counts = {name: value for name, value in row.items() if name != "topic"}
+            topics.setdefault(row["topic"], Counter()).update(counts)
     return {
         "run_id": run_id,
         "kinds": {
             kind: {
-                "count": sum(one["kinds"][kind]["count"] for one in found),
-                "examples": [text for one in found for text in one["kinds"][kind]["examples"]][:EXAMPLES],
+                "count": sum(check["kinds"][kind]["count"] for check in checks),
+                "examples": [example for check in checks for example in check["kinds"][kind]["examples"]][:EXAMPLES],
             }
             for kind in KINDS
         },
-        "topics": [topics[name] for name in sorted(topics)],
-        "acked": sum(one["acked"] for one in found),
-        "read": sum(one["read"] for one in found),
+        "topics": [{"topic": name, **topics[name]} for name in sorted(topics)],
+        "acked": sum(check["acked"] for check in checks),
+        "read": sum(check["read"] for check in checks),
     }

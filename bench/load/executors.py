@@ -19,7 +19,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ OVERLAY_JARS = ("clients-rackgate",)
 PRODUCER_JARS = ("kafka-clients", "lz4-java", "snappy-java", "zstd-jni", "slf4j-api", "log4j-")
 PACKAGES = ("bench", "pyhooks")
 # Time limit for executors to start, which may include fetching images; time without a change; poll interval.
-COME_S, STEADY_S, LOOK_S = 120.0, 3.0, 0.25
+START_S, STEADY_S, POLL_S = 120.0, 3.0, 0.25
 HANDSHAKES, REACH_S = 20, 3.0
 SCHEMA = "survey string"
 
@@ -80,12 +80,7 @@ class LoadHost:
             "machine": self.machine,
             "versions": dict(self.versions),
             "loaded": dict(self.loaded),
-            "clock": {
-                "ahead_ms": self.clock.ahead_ms,
-                "error_ms": self.clock.error_ms,
-                "how": self.clock.how,
-                "same": self.clock.same,
-            },
+            "clock": asdict(self.clock),
         }
 
 
@@ -94,39 +89,34 @@ def executor_name() -> str:
     return f"{socket.gethostname()}/{Path.cwd().name}"
 
 
-def use_sent_client() -> None:
-    """Put the client that was sent first on the import path; without one do nothing."""
+def _sent_folder(name: str) -> Path | None:
+    """Return the folder of an archive that was sent to this executor; None without one, or outside of executors."""
     from pyspark import SparkFiles, TaskContext
 
     if TaskContext.get() is None:
-        return  # not an executor
+        return None
     # on executors the root directory is "."
-    folder = str(Path(SparkFiles.getRootDirectory()).absolute() / CLIENTS)
-    if folder not in sys.path and Path(folder).is_dir():
-        sys.path.insert(0, folder)
+    folder = Path(SparkFiles.getRootDirectory()).absolute() / name
+    return folder if folder.is_dir() else None
+
+
+def use_sent_client() -> None:
+    """Put the client that was sent first on the import path; without one do nothing."""
+    if (folder := _sent_folder(CLIENTS)) and str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
 
 
 def use_sent_jars() -> None:
     """Make the Java producer use the jars that were sent; without any do nothing."""
-    from pyspark import SparkFiles, TaskContext
-
     from pyhooks.jvm import client
     from pyhooks.patchset.distribution import Distribution
 
-    if TaskContext.get() is None:
-        return  # not an executor
-    folder = Path(SparkFiles.getRootDirectory()) / JARS
-    if folder.is_dir():
-        client.use(Distribution(folder.absolute()))
+    if folder := _sent_folder(JARS):
+        client.use(Distribution(folder))
 
 
 def python_of(environment: Path | None, *, near: bool) -> str:
-    """Return the Python interpreter of executors.
-
-    Args:
-        environment: packed environment that is sent to them, or None.
-        near: whether they run on this host.
-    """
+    """Return the Python interpreter of executors, which may be ``near``, that is on this host."""
     if environment is not None:
         return f"./{ENVIRONMENT}/bin/python"
     return os.environ.get("PYSPARK_PYTHON") or (sys.executable if near else "python3")
@@ -157,11 +147,11 @@ def _pack_installed(work: Path, packages: Sequence[str]) -> Path:
     file = work / f"{CLIENTS}.zip"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
         for package in packages:
-            for one in importlib.metadata.files(package) or ():
-                source = Path(str(one.locate()))
+            for path in importlib.metadata.files(package) or ():
+                source = Path(str(path.locate()))
                 # scripts are outside the packages' folder
-                if ".." not in one.parts and source.suffix != ".pyc":
-                    packed.write(source, str(one))
+                if ".." not in path.parts and source.suffix != ".pyc":
+                    packed.write(source, str(path))
     return file
 
 
@@ -169,13 +159,13 @@ def _pack_jars(work: Path) -> Path:
     """Pack the jars of a Java producer in the folders of the built distribution; return the archive."""
     from pyhooks.patchset.distribution import HOOKS, Distribution
 
-    built, file = Distribution.load(), work / f"{JARS}.zip"
+    distribution, file = Distribution.load(), work / f"{JARS}.zip"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as packed:
         for folder, names in (("overlay", OVERLAY_JARS), ("libs", PRODUCER_JARS)):
-            for jar in sorted((built.root / folder).glob("*.jar")):
+            for jar in sorted((distribution.root / folder).glob("*.jar")):
                 if jar.name.startswith(names):
                     packed.write(jar, f"{folder}/{jar.name}")
-        packed.write(built.hooks, HOOKS)
+        packed.write(distribution.hooks, HOOKS)
     return file
 
 
@@ -187,23 +177,23 @@ def await_slots(spark: SparkSession, tasks: int) -> int:
     """
     context: Any = spark.sparkContext._jsc.sc()
     profile = context.resourceProfileManager().defaultResourceProfile()
-    seen, since = -1, time.monotonic()
+    slots, since = -1, time.monotonic()
 
     def steady() -> bool:
-        nonlocal seen, since
+        nonlocal slots, since
         now = int(context.maxNumConcurrentTasks(profile))
-        if now != seen:
-            seen, since = now, time.monotonic()
-        return seen >= tasks and time.monotonic() - since >= STEADY_S
+        if now != slots:
+            slots, since = now, time.monotonic()
+        return slots >= tasks and time.monotonic() - since >= STEADY_S
 
     try:
-        wait_for(steady, what="executors", timeout_s=COME_S, interval_s=LOOK_S)
+        wait_for(steady, what="executors", timeout_s=START_S, interval_s=POLL_S)
     except RackgateError as error:
         raise RackgateError(
-            f"--master {spark.sparkContext.master}: its executors run {max(seen, 0)} tasks at a time after"
-            f" {COME_S:.0f} s, and the load has {tasks}: use a lower --tasks, or free cores of the Spark cluster"
+            f"--master {spark.sparkContext.master}: its executors run {max(slots, 0)} tasks at a time after"
+            f" {START_S:.0f} s, and the load has {tasks}: use a lower --tasks, or free cores of the Spark cluster"
         ) from error
-    return seen
+    return slots
 
 
 def survey(
@@ -224,9 +214,9 @@ def survey(
         RackgateError: an executor lacks what a load needs, or can't reach a broker.
     """
     conf = spark.sparkContext.getConf()
-    reached = str(conf.get("spark.driver.host"))
-    with clock_offsets.serving_clock(str(conf.get("spark.driver.bindAddress", reached))) as (_, port):
-        address = reached, port
+    host_name = str(conf.get("spark.driver.host"))
+    with clock_offsets.serving_clock(str(conf.get("spark.driver.bindAddress", host_name))) as (_, port):
+        address = host_name, port
 
         def work(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
             for frame in frames:
@@ -240,20 +230,18 @@ def survey(
         begun_ns = time.monotonic_ns()
         rows = [json.loads(row["survey"]) for row in frame.collect()]
         ended_ns = time.monotonic_ns()
-    own = clock_offsets.boot_id()
     pairs: list[tuple[clock_offsets.ClockReading, clock_offsets.ClockOffset]] = []
-    hosts: dict[str, LoadHost] = {}
+    surveyed: list[LoadHost] = []
     for row in rows:
         reading = clock_offsets.ClockReading(**row.pop("clock"))
-        clock = clock_offsets.clock_offset(reading, own, begun_ns, ended_ns)
+        clock = clock_offsets.clock_offset(reading, clock_offsets.boot_id(), begun_ns, ended_ns)
         pairs.append((reading, clock))
-        known = hosts.get(row["name"])
-        if known is None or clock.error_ms < known.clock.error_ms:
-            hosts[row["name"]] = LoadHost(**row, clock=clock)
-    found = [hosts[key] for key in sorted(hosts)]
-    for host in found:
+        surveyed.append(LoadHost(**row, clock=clock))
+    # of several surveys of an executor, the one with the smallest clock error counts
+    hosts = {host.name: host for host in sorted(surveyed, key=lambda host: (host.name, -host.clock.error_ms))}
+    for host in hosts.values():
         _check(host)
-    return found, clock_offsets.host_offsets(pairs)
+    return list(hosts.values()), clock_offsets.host_offsets(pairs)
 
 
 def _survey_executor(brokers: Mapping[int, str], address: tuple[str, int], *, java: bool) -> dict[str, Any]:
@@ -268,20 +256,19 @@ def _survey_executor(brokers: Mapping[int, str], address: tuple[str, int], *, ja
         except ImportError as error:
             versions[package], trouble = None, f"{package}: {error}"
         else:
-            own = getattr(module, "__version__", None)
+            version = getattr(module, "__version__", None)
             if package == "confluent_kafka":
                 loaded["client"] = Path(str(module.__file__)).parents[1].name
-            versions[package] = str(own if own is not None else importlib.metadata.version(package))
+            versions[package] = str(version if version is not None else importlib.metadata.version(package))
     if java and not trouble:
         trouble = _java_trouble()
     trips: dict[str, list[float]] = {}
     unreached: dict[str, str] = {}
-    for broker, where in brokers.items():
+    for broker, broker_address in brokers.items():
         try:
-            trips[str(broker)] = handshakes(where)
+            trips[str(broker)] = handshakes(broker_address)
         except OSError as error:
-            unreached[str(broker)] = f"{where}: {error.strerror or error}"
-    reading = clock_offsets.read_clocks(address)
+            unreached[str(broker)] = f"{broker_address}: {error.strerror or error}"
     return {
         "name": executor_name(),
         "cpus": len(os.sched_getaffinity(0)),
@@ -291,7 +278,7 @@ def _survey_executor(brokers: Mapping[int, str], address: tuple[str, int], *, ja
         "trouble": trouble,
         "unreached": unreached,
         "round_trips_ms": trips,
-        "clock": reading.__dict__,
+        "clock": asdict(clock_offsets.read_clocks(address)),
     }
 
 
@@ -306,39 +293,33 @@ def _java_trouble() -> str:
     return ""
 
 
-def handshakes(address: str, number: int = HANDSHAKES) -> list[float]:
-    """Return the durations of several TCP handshakes with a broker, in milliseconds.
-
-    Raises:
-        OSError: the broker can't be reached.
-    """
+def handshakes(address: str) -> list[float]:
+    """Return the durations of several TCP handshakes with a broker in ms; OSError if it can't be reached."""
     host, _, port = address.rpartition(":")
-    took = []
-    for _ in range(number):
+    took_ms = []
+    for _ in range(HANDSHAKES):
         begun = time.monotonic_ns()
         with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S):
-            took.append((time.monotonic_ns() - begun) / 1e6)
-    return took
+            took_ms.append((time.monotonic_ns() - begun) / 1e6)
+    return took_ms
 
 
 def _check(host: LoadHost) -> None:
-    """Check that an executor can carry load.
-
-    Raises:
-        RackgateError: it can't; the message names what is missing.
-    """
+    """Raise an error that names what an executor lacks to carry load."""
     if host.trouble:
         raise RackgateError(
             f"executor {host.name} (Python {host.versions['python']}, {host.machine}) can't load {host.trouble};"
             " bench/README.md lists the requirements of executors"
         )
-    for broker, why in host.unreached.items():
-        raise RackgateError(f"executor {host.name} can't connect to broker {broker} at {why}")
+    for broker, reason in host.unreached.items():
+        raise RackgateError(f"executor {host.name} can't connect to broker {broker} at {reason}")
 
 
 def round_trips(hosts: Sequence[LoadHost]) -> list[dict[str, Any]]:
     """Return the handshakes of all executors as rows of a result's round trips."""
-    return [round_trip_row(host.name, broker, took) for host in hosts for broker, took in host.round_trips_ms.items()]
+    return [
+        round_trip_row(host.name, broker, took_ms) for host in hosts for broker, took_ms in host.round_trips_ms.items()
+    ]
 
 
 def round_trip_row(source: str, broker: int | str, took_ms: Sequence[float]) -> dict[str, Any]:
