@@ -21,9 +21,6 @@ class JavaClient:
         bootstrap: broker addresses.
         config: properties of the producer, without the addresses.
         topics: topics that it will send to; it fetches their metadata before the first record.
-
-    Raises:
-        JavaError: a property is rejected, or the metadata of a topic is not available.
     """
 
     def __init__(self, bootstrap: str, config: Mapping[str, str], topics: list[str]) -> None:
@@ -40,25 +37,21 @@ class JavaClient:
 
     def _ended(self, on_delivery: Callable[..., None], future: Future[Sent]) -> None:
         self._open.discard(future)
-        if (lost := future.exception()) is not None:
-            on_delivery(ProduceFailure(type(lost).__name__), None)
+        if (error := future.exception()) is not None:
+            on_delivery(ProduceFailure(type(error).__name__), None)
             return
         sent = future.result()
-        answer = sent.answer(0)
-        if isinstance(answer, JavaError):
-            on_delivery(ProduceFailure(answer.java_class.rsplit(".", 1)[-1]), None)
+        response = sent.answer(0)
+        if isinstance(response, JavaError):
+            on_delivery(ProduceFailure(response.java_class.rsplit(".", 1)[-1]), None)
             return
         done_ns = int(sent.done_ns[0])
-        on_delivery(None, TimedAck(answer.partition, answer.offset, done_ns, done_ns - int(sent.sent_ns[0])))
+        on_delivery(None, TimedAck(response.partition, response.offset, done_ns, done_ns - int(sent.sent_ns[0])))
 
     def flush(self, timeout: float) -> int:
         """Wait at most ``timeout`` seconds for the outcomes of all records; return how many are open."""
         return len(wait(self._open.copy(), timeout).not_done)
 
     def purge(self) -> None:
-        """Close the producer, which ends all open records."""
-        self._producer.close()
-
-    def close(self) -> None:
-        """Close the producer; idempotent."""
+        """Close the producer, which ends all open records; idempotent."""
         self._producer.close()

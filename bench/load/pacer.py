@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -62,41 +62,27 @@ class PacedClient(Protocol):
         """Abandon all open records."""
 
 
-@dataclass
 class Observations:
     """Outcomes of the records of one slot that one task sent; each array has one element per record.
 
-    Attributes:
+    Args:
         slot: the slot.
-        index: positions in the slot, int64.
-        sent_ns: when produce() was called, monotonic clock, int64.
-        done_ns: when the delivery report arrived, or 0, int64.
-        client_us: the client's own time from produce() to the acknowledgement, or -1, int64.
-        partition: partition of an acknowledged record, or -1, int32.
-        offset: offset of an acknowledged record, or -1, int64.
-        outcome: one of acked, failed (it never left the client), unknown.
-        error: name of the client's error, or None.
+        index: positions of the records in the slot.
     """
 
-    slot: Slot
-    index: npt.NDArray[np.int64]
-    sent_ns: npt.NDArray[np.int64] = field(init=False)
-    done_ns: npt.NDArray[np.int64] = field(init=False)
-    client_us: npt.NDArray[np.int64] = field(init=False)
-    partition: npt.NDArray[np.int32] = field(init=False)
-    offset: npt.NDArray[np.int64] = field(init=False)
-    outcome: list[str] = field(init=False)
-    error: list[str | None] = field(init=False)
-
-    def __post_init__(self) -> None:
-        size = len(self.index)
+    def __init__(self, slot: Slot, index: npt.NDArray[np.int64]) -> None:
+        size = len(index)
+        self.slot = slot
+        self.index = index
+        # monotonic times of produce() and of the delivery report, 0 without one
         self.sent_ns = np.zeros(size, dtype=np.int64)
         self.done_ns = np.zeros(size, dtype=np.int64)
+        # the client's own time from produce() to the acknowledgement; -1 without one, as partition and offset
         self.client_us = np.full(size, -1, dtype=np.int64)
         self.partition = np.full(size, -1, dtype=np.int32)
         self.offset = np.full(size, -1, dtype=np.int64)
         self.outcome = [UNKNOWN] * size
-        self.error = ["not-reported"] * size
+        self.error: list[str | None] = ["not-reported"] * size
 
     def report(self, clock: Callable[[], int], at: int, error: Any, message: Any) -> None:
         """Take the delivery report of the record at position ``at``."""
@@ -130,17 +116,12 @@ class ArmPacer:
     """All slots of one arm in a load, driven with a client of its own.
 
     Another thread serves delivery reports (``serving_reports``), so a report is recorded when it arrives and not when
-    the next record is due.
+    the next record is due. The attributes without a description are those of ``bench.load.spark_load.SparkLoad``.
 
     Attributes:
-        run_id: part of every record's key.
-        load: name of the load, likewise.
         slots: slots in the order of time.
-        start_ns: start of the load on the monotonic clock.
         value: value of every record.
-        task: number of this task.
-        tasks: number of tasks that share the schedule.
-        flush_s: bound on waiting for the last reports, in seconds.
+        task: number of this task, of ``tasks`` that share the schedule.
         clock: returns monotonic nanoseconds.
         sleep: sleeps for a number of seconds.
     """
@@ -157,7 +138,7 @@ class ArmPacer:
     sleep: Callable[[float], None] = time.sleep
 
     def drive(self, client: PacedClient) -> list[Observations]:
-        """Send every record of the lane, then wait for open records for a limited time."""
+        """Send every record of the slots, then wait for open records for a limited time."""
         done = [self._drive_slot(client, slot) for slot in self.slots]
         if client.flush(self.flush_s) > 0:
             # Open records are unknown; after a purge the client reports them instead of waiting longer.
@@ -167,17 +148,17 @@ class ArmPacer:
 
     def _drive_slot(self, client: PacedClient, slot: Slot) -> Observations:
         share = slot.share(self.task, self.tasks)
-        seen = Observations(slot, np.arange(share.start, share.stop, share.step, dtype=np.int64))
-        due = (self.start_ns + slot.intended[seen.index]).tolist()
+        observations = Observations(slot, np.arange(share.start, share.stop, share.step, dtype=np.int64))
+        due = (self.start_ns + slot.intended[observations.index]).tolist()
         for at, index in enumerate(share):
             wait_until(due[at], clock=self.clock, sleep=self.sleep)
             key = record_key(self.run_id, self.load, slot.arm, slot.first_seq + index)
-            seen.sent_ns[at] = self.clock()
+            observations.sent_ns[at] = self.clock()
             try:
-                client.produce(slot.topic, self.value, key, on_delivery=partial(seen.report, self.clock, at))
+                client.produce(slot.topic, self.value, key, on_delivery=partial(observations.report, self.clock, at))
             except BufferError:
-                seen.record_not_queued(self.clock, at)
-        return seen
+                observations.record_not_queued(self.clock, at)
+        return observations
 
 
 @contextmanager
@@ -202,31 +183,31 @@ def serving_reports(poll: Callable[[float], int]) -> Iterator[None]:
         thread.join(timeout=10 * POLL_S)
 
 
-def columns(seen: Observations, start_ns: int, same: Mapping[str, str | None], task: int) -> Iterator[tuple[str, Any]]:
-    """Yield the columns of the raw observations by name; see ``bench.load.spark_load.SCHEMA``.
+def columns(observations: Observations, start_ns: int, labels: Mapping[str, str | None], task: int) -> dict[str, Any]:
+    """Return the columns of the raw observations by name; see ``bench.load.spark_load.SCHEMA``.
 
     Args:
-        seen: observations of one slot.
+        observations: observations of one slot.
         start_ns: start of the load on the monotonic clock.
-        same: columns with one value for all rows of a load.
+        labels: columns with one value for all rows of a load.
         task: number of the task that sent the records.
     """
-    size, slot = len(seen.index), seen.slot
-    yield from {
-        **{name: [value] * size for name, value in same.items()},
+    size, slot = len(observations.index), observations.slot
+    return {
+        **{name: [value] * size for name, value in labels.items()},
         "phase": [slot.phase] * size,
         "block": np.full(size, slot.block, dtype=np.int32),
         "arm": [slot.arm] * size,
         "topic": [slot.topic] * size,
         "task": np.full(size, task, dtype=np.int32),
-        "seq": slot.first_seq + seen.index,
-        "measured": slot.counts[seen.index],
-        "intended_ns": start_ns + slot.intended[seen.index],
-        "sent_ns": seen.sent_ns,
-        "done_ns": seen.done_ns,
-        "client_us": seen.client_us,
-        "outcome": seen.outcome,
-        "error": seen.error,
-        "partition": seen.partition,
-        "offset": seen.offset,
-    }.items()
+        "seq": slot.first_seq + observations.index,
+        "measured": slot.counts[observations.index],
+        "intended_ns": start_ns + slot.intended[observations.index],
+        "sent_ns": observations.sent_ns,
+        "done_ns": observations.done_ns,
+        "client_us": observations.client_us,
+        "outcome": observations.outcome,
+        "error": observations.error,
+        "partition": observations.partition,
+        "offset": observations.offset,
+    }

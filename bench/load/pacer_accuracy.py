@@ -27,7 +27,7 @@ LATE_MS = 1.0
 # Share of the rate that must be held: the last record may be late by 0.05 s in 10 s.
 HELD_SHARE = 0.995
 # Sampling time of all cores, to find the idlest; time limits for the client's connection and for its last reports.
-LOOK_S, READY_S, FLUSH_S = 0.5, 10.0, 10.0
+SAMPLE_S, READY_S, FLUSH_S = 0.5, 10.0, 10.0
 TOPIC = "pace"
 
 
@@ -35,7 +35,7 @@ def idlest_core(cores: frozenset[int]) -> int:
     """Return the core with the lowest use during a short sample."""
     before = {core: resource_usage.busy_s([core]) for core in cores}
     # the length of a measurement, not a wait for an event
-    time.sleep(LOOK_S)
+    time.sleep(SAMPLE_S)
     return min(sorted(cores), key=lambda core: resource_usage.busy_s([core]) - before[core])
 
 
@@ -91,11 +91,11 @@ def measure(core: int, *, rate_per_s: float, seconds: float) -> dict[str, Any]:
             raise RackgateError(f"librdkafka's mock broker: {error.args[0].str()}") from error
         slot = steady_slot("pacer", TOPIC, rate_per_s=rate_per_s, seconds=seconds)
         start_ns = time.monotonic_ns() + round(0.2 * NS)
-        lane = ArmPacer("pace", "pace", (slot,), start_ns, bytes(RECORD_BYTES), 0, 1, FLUSH_S)
+        pacer = ArmPacer("pace", "pace", (slot,), start_ns, bytes(RECORD_BYTES), 0, 1, FLUSH_S)
         with serving_reports(producer.poll), resource_usage.others([core], time.process_time) as others:
-            (seen,) = lane.drive(producer)
-    late_ms = (seen.sent_ns - (start_ns + slot.intended)) / 1e6
-    acked = seen.outcome.count(ACKED)
+            (observed,) = pacer.drive(producer)
+    late_ms = (observed.sent_ns - (start_ns + slot.intended)) / 1e6
+    acked = observed.outcome.count(ACKED)
     if acked < slot.count:
         raise RackgateError(
             f"{slot.count - acked:,} of {slot.count:,} records were not acknowledged by the mock broker"
@@ -106,7 +106,7 @@ def measure(core: int, *, rate_per_s: float, seconds: float) -> dict[str, Any]:
         "core": core,
         "rate_per_s": rate_per_s,
         "records": slot.count,
-        "held_per_s": slot.count / ((int(seen.sent_ns[-1]) - start_ns) / NS),
+        "held_per_s": slot.count / ((int(observed.sent_ns[-1]) - start_ns) / NS),
         "late_ms": {"p50": p50, "p99": p99, "max": most},
         "own_cpus": others.own_s / others.seconds,
         "others_cpus": others.cpus,
@@ -114,13 +114,13 @@ def measure(core: int, *, rate_per_s: float, seconds: float) -> dict[str, Any]:
     }
 
 
-def targets_of(found: Mapping[str, Any]) -> list[Bar]:
+def targets_of(result: Mapping[str, Any]) -> list[Bar]:
     """Return the targets of a measurement at any rate: lateness, and the rate itself."""
-    rate, others = found["rate_per_s"], found["others_cpus"]
+    rate, others = result["rate_per_s"], result["others_cpus"]
     late, held = f"median lateness at {rate:,.0f} records/s on one core", f"rate held of {rate:,.0f} records/s"
     return [
-        Bar(late, LATE_MS, "ms", found["late_ms"]["p50"], others),
-        Bar(held, HELD_SHARE * rate, "records/s", found["held_per_s"], others, at_least=True),
+        Bar(late, LATE_MS, "ms", result["late_ms"]["p50"], others),
+        Bar(held, HELD_SHARE * rate, "records/s", result["held_per_s"], others, at_least=True),
     ]
 
 
@@ -144,17 +144,17 @@ def pacer_command(
     chosen = idlest_core(frozenset(os.sched_getaffinity(0))) if core is None else core
     if not as_json:
         typer.echo(f"{rate:,.0f} records/s on core {chosen} for {seconds:g} s")
-    found = measure(chosen, rate_per_s=rate, seconds=seconds)
-    judged = targets_of(found)
+    result = measure(chosen, rate_per_s=rate, seconds=seconds)
+    judged = targets_of(result)
     if as_json:
-        typer.echo(json.dumps(found | {"bars": [bar.as_json() for bar in judged]}, indent=1))
+        typer.echo(json.dumps(result | {"bars": [target.as_json() for target in judged]}, indent=1))
     else:
-        late = found["late_ms"]
+        late = result["late_ms"]
         typer.echo(
             f"late by {late['p50']:.3f} ms at p50, {late['p99']:.3g} at p99, {late['max']:.3g} at most;"
-            f" {found['held_per_s']:,.0f} records/s"
+            f" {result['held_per_s']:,.0f} records/s"
         )
-        typer.echo(f"CPUs of this core in use: {found['own_cpus']:.2f} by it, {found['others_cpus']:.2f} by others")
-        for bar in judged:
-            typer.echo(bar.text)
+        typer.echo(f"CPUs of this core in use: {result['own_cpus']:.2f} by it, {result['others_cpus']:.2f} by others")
+        for target in judged:
+            typer.echo(target.text)
     raise typer.Exit(targets.status(judged))

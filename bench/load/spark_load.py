@@ -40,8 +40,8 @@ def outcome_counts() -> list[Column]:
     """Return columns for ``agg``: the number of ``intended`` records, and of those with each outcome, by its name."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-    outcomes = (ACKED, FAILED, UNKNOWN)
-    return [F.count("*").alias("intended"), *(F.count_if(F.col("outcome") == one).alias(one) for one in outcomes)]
+    outcomes = [F.count_if(F.col("outcome") == name).alias(name) for name in (ACKED, FAILED, UNKNOWN)]
+    return [F.count("*").alias("intended"), *outcomes]
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def run_task(load: SparkLoad, task: int) -> Iterator[pd.DataFrame]:
     executors.use_sent_client()
     load = replace(load, start_ns=clock_offsets.host_time(load.start_ns, load.ahead_ns))
     value = random.Random(load.seed).randbytes(load.record_bytes)  # noqa: S311 - payload, not a secret
-    lanes = [
+    pacers = [
         ArmPacer(
             run_id=load.run_id,
             load=load.name,
@@ -125,9 +125,17 @@ def run_task(load: SparkLoad, task: int) -> Iterator[pd.DataFrame]:
     if load.client == "java":
         executors.use_sent_jars()
         drive = _drive_java
-    with ThreadPoolExecutor(max_workers=len(lanes)) as pool:
-        for done in [pool.submit(drive, load, lane) for lane in lanes]:
-            yield pd.concat([_frame(load, task, seen) for seen in done.result()], ignore_index=True)
+    labels = {
+        "run_id": load.run_id,
+        "load": load.name,
+        "host": executors.executor_name(),
+        "cell": load.cell,
+        "state": load.state,
+    }
+    with ThreadPoolExecutor(max_workers=len(pacers)) as pool:
+        for done in [pool.submit(drive, load, pacer) for pacer in pacers]:
+            frames = [pd.DataFrame(columns(slot, load.start_ns, labels, task)) for slot in done.result()]
+            yield pd.concat(frames, ignore_index=True)
 
 
 def _check_start(load: SparkLoad, task: int) -> None:
@@ -136,7 +144,7 @@ def _check_start(load: SparkLoad, task: int) -> None:
         raise RuntimeError(f"load task {task} was ready {late_ns / 1e9:.1f} s {LATE}")
 
 
-def _drive(load: SparkLoad, lane: ArmPacer) -> list[Observations]:
+def _drive(load: SparkLoad, pacer: ArmPacer) -> list[Observations]:
     from confluent_kafka import Producer
 
     config: dict[str, Any] = {
@@ -144,33 +152,22 @@ def _drive(load: SparkLoad, lane: ArmPacer) -> list[Observations]:
         **FIXED_CLIENT,
         "bootstrap.servers": load.bootstrap,
         "log_level": CLIENT_LOG_LEVEL,
-        "client.id": f"rackgate-{lane.slots[0].arm}-{lane.task}",
+        "client.id": f"rackgate-{pacer.slots[0].arm}-{pacer.task}",
     }
     producer = Producer(config)
-    _check_start(load, lane.task)
+    _check_start(load, pacer.task)
     with serving_reports(producer.poll):
-        return lane.drive(producer)
+        return pacer.drive(producer)
 
 
-def _drive_java(load: SparkLoad, lane: ArmPacer) -> list[Observations]:
+def _drive_java(load: SparkLoad, pacer: ArmPacer) -> list[Observations]:
     from bench.load.java_client import JavaClient
 
-    words = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in load.config.items()}
-    topics = sorted({slot.topic for slot in lane.slots})
-    client = JavaClient(load.bootstrap, {**words, **FIXED_CLIENT}, topics)
+    config = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in load.config.items()}
+    topics = sorted({slot.topic for slot in pacer.slots})
+    client = JavaClient(load.bootstrap, {**config, **FIXED_CLIENT}, topics)
     try:
-        _check_start(load, lane.task)
-        return lane.drive(client)
+        _check_start(load, pacer.task)
+        return pacer.drive(client)
     finally:
-        client.close()
-
-
-def _frame(load: SparkLoad, task: int, seen: Observations) -> pd.DataFrame:
-    same = {
-        "run_id": load.run_id,
-        "load": load.name,
-        "host": executors.executor_name(),
-        "cell": load.cell,
-        "state": load.state,
-    }
-    return pd.DataFrame(dict(columns(seen, load.start_ns, same, task)))
+        client.purge()
