@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.plan.scenario import BenchArm, BenchCell
@@ -77,15 +78,16 @@ class BenchTopics:
             topics.alter(self._client, topic, config)
         for topic, value in changed.items():
             wait_for(
-                lambda topic=topic, value=value: requirement_changes.query_requirements(self._client, topic).all_report(
-                    value
-                ),  # type: ignore[misc]
-                what=f"the brokers of {topic} to go by {requirement_changes.requirement_text(value)}",
+                partial(self._all_report, topic, value),
+                what=f"the brokers of {topic} to apply {requirement_changes.requirement_text(value)}",
                 timeout_s=IN_FORCE_S,
                 interval_s=POLL_S,
             )
             self._in_force[topic] = value
         return time.monotonic() - begun
+
+    def _all_report(self, topic: str, value: Requirement) -> bool:
+        return requirement_changes.query_requirements(self._client, topic).all_report(value)
 
     def wait_isrs(self, names: Sequence[str], isr: Sequence[int]) -> None:
         """Wait until each topic has this ISR."""

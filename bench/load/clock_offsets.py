@@ -50,7 +50,7 @@ class ClockOffset:
     """Difference between a host's clock and the driver's.
 
     Attributes:
-        ahead_ms: the measured difference; the start of a load is moved by it, unless both read the same clock.
+        ahead_ms: measured difference; the start of a load is moved by it, unless both read the same clock.
         error_ms: bound of its error.
         how: ``connection`` or ``job``.
         same: whether the host is the driver's own, so that the true difference is 0.
@@ -98,16 +98,16 @@ def serving_clock(host: str) -> Iterator[tuple[str, int]]:
         daemon_threads = True
 
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
         # a name may have addresses of both families; Spark then listens on IPv4
-        family, *_, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+        family, *_, address = min(addresses, key=lambda info: info[0] != socket.AF_INET)
         ClockServer.address_family = family
         server = ClockServer(address, ClockHandler)  # type: ignore[arg-type]  # typeshed knows addresses of IPv4 alone
     except (OSError, UnicodeError) as error:  # UnicodeError: a part of the name is empty or too long
-        why = getattr(error, "strerror", error)
+        reason = getattr(error, "strerror", error)
         raise RackgateError(
-            f"spark.driver.bindAddress or spark.driver.host {host}: can't listen there: {why}; set it with --conf to an"
-            " address of this host"
+            f"spark.driver.bindAddress or spark.driver.host {host}: can't listen there: {reason}; set it with --conf to"
+            " an address of this host"
         ) from error
     with server:
         thread = threading.Thread(target=server.serve_forever, name="clock", daemon=True)
@@ -121,22 +121,20 @@ def serving_clock(host: str) -> Iterator[tuple[str, int]]:
 
 def read_clocks(address: tuple[str, int]) -> ClockReading:
     """Read this host's clock, and the driver's at ``address`` if it responds."""
-    best: tuple[int, int] | None = None
+    samples: list[tuple[int, int]] = []  # error and offset of each request
     try:
-        with socket.create_connection((_plain(address[0]), address[1]), timeout=TIMEOUT_S) as link:
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with socket.create_connection((_plain(address[0]), address[1]), timeout=TIMEOUT_S) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for _ in range(REQUESTS):
                 sent_ns = time.monotonic_ns()
-                link.sendall(b"?")
-                driver_ns = _receive(link)
+                connection.sendall(b"?")
+                driver_ns = _receive(connection)
                 received_ns = time.monotonic_ns()
-                error = (received_ns - sent_ns + 1) // 2
-                if best is None or error < best[1]:
-                    best = (sent_ns + received_ns) // 2 - driver_ns, error
+                samples.append(((received_ns - sent_ns + 1) // 2, (sent_ns + received_ns) // 2 - driver_ns))
     except OSError:
         pass  # the caller uses the start and the end of the Spark job instead
-    ahead, error_ns = best or (None, None)
-    return ClockReading(boot_id(), time.monotonic_ns(), ahead, error_ns)
+    error_ns, ahead_ns = min(samples, default=(None, None))
+    return ClockReading(boot_id(), time.monotonic_ns(), ahead_ns, error_ns)
 
 
 def _plain(host: str) -> str:
@@ -144,43 +142,39 @@ def _plain(host: str) -> str:
     return host.removeprefix("[").removesuffix("]")
 
 
-def _receive(link: socket.socket) -> int:
+def _receive(connection: socket.socket) -> int:
     data = b""
     while len(data) < _RESPONSE.size:
-        part = link.recv(_RESPONSE.size - len(data))
+        part = connection.recv(_RESPONSE.size - len(data))
         if not part:
             raise ConnectionResetError
         data += part
     return int(_RESPONSE.unpack(data)[0])
 
 
-def clock_offset(reading: ClockReading, own: str, begun_ns: int, ended_ns: int) -> ClockOffset:
+def clock_offset(reading: ClockReading, driver: str, begun_ns: int, ended_ns: int) -> ClockOffset:
     """Return the difference between a host's clock and the driver's.
 
     Args:
         reading: reading of the host.
-        own: boot id of the driver.
+        driver: boot id of the driver.
         begun_ns: start of the job in which the clock was read, on the driver's clock.
         ended_ns: end of that job.
     """
-    same = reading.boot_id == own
+    same = reading.boot_id == driver
     if reading.ahead_ns is not None and reading.error_ns is not None:
         return ClockOffset(reading.ahead_ns / NS_PER_MS, reading.error_ns / NS_PER_MS, "connection", same)
     ahead = reading.at_ns - (begun_ns + ended_ns) // 2
     return ClockOffset(ahead / NS_PER_MS, (ended_ns - begun_ns) / 2 / NS_PER_MS, "job", same)
 
 
-def host_offsets(found: Sequence[tuple[ClockReading, ClockOffset]]) -> dict[str, int]:
+def host_offsets(readings: Sequence[tuple[ClockReading, ClockOffset]]) -> dict[str, int]:
     """Return the nanoseconds to add to the driver's clock to get a host's, by boot id.
 
     Of several executors on a host, the one with the smallest error counts.
     """
-    chosen: dict[str, ClockOffset] = {}
-    for reading, clock in found:
-        known = chosen.get(reading.boot_id)
-        if known is None or clock.error_ms < known.error_ms:
-            chosen[reading.boot_id] = clock
-    return {boot: 0 if clock.same else round(clock.ahead_ms * NS_PER_MS) for boot, clock in chosen.items()}
+    best_last = sorted(readings, key=lambda pair: -pair[1].error_ms)
+    return {reading.boot_id: 0 if clock.same else round(clock.ahead_ms * NS_PER_MS) for reading, clock in best_last}
 
 
 def host_time(start_ns: int, ahead_ns: Mapping[str, int]) -> int:
@@ -195,7 +189,7 @@ def host_time(start_ns: int, ahead_ns: Mapping[str, int]) -> int:
     """
     if not ahead_ns:
         return start_ns
-    own = boot_id()
-    if own not in ahead_ns:
+    boot = boot_id()
+    if boot not in ahead_ns:
         raise RuntimeError(f"the executor on {socket.gethostname()} started after the clocks had been compared")
-    return start_ns + ahead_ns[own]
+    return start_ns + ahead_ns[boot]

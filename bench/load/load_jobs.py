@@ -117,7 +117,7 @@ def raise_failure(job: Future[None]) -> None:
         raise kind(f"the load failed: {lines[0] if lines else 'see below'}", detail=str(error)) from error
 
 
-def wait_until_due(at_ns: int, job: Future[None], what: str) -> None:
+def wait_until_due(at_ns: int, job: Future[None], moment: str) -> None:
     """Wait until a moment of the schedule; a load that fails meanwhile ends the wait with its error."""
 
     def is_due() -> bool | None:
@@ -125,7 +125,7 @@ def wait_until_due(at_ns: int, job: Future[None], what: str) -> None:
         return time.monotonic_ns() >= at_ns or None
 
     left_s = max(0.0, (at_ns - time.monotonic_ns()) / NS)
-    wait_for(is_due, what=what, timeout_s=left_s + 10, interval_s=0.02)
+    wait_for(is_due, what=moment, timeout_s=left_s + 10, interval_s=0.02)
 
 
 def hold_fault(load: SparkLoad, job: Future[None], plan: OutagePlan, fault: AbstractContextManager[object]) -> str:

@@ -89,7 +89,7 @@ def topics_of_block(arms: Sequence[BenchArm], topics: Sequence[str], block: int)
         topics: names of the topics.
         block: number of the block.
     """
-    return {arm.id: topics[(at + block) % len(topics)] for at, arm in enumerate(arms)}
+    return {arm.id: topics[(place + block) % len(topics)] for place, arm in enumerate(arms)}
 
 
 @lru_cache(maxsize=16)
@@ -117,10 +117,10 @@ def round_order(arms: Sequence[str], number: int, seed: str) -> list[str]:
         seed: seed of the order.
     """
     square = _williams(len(arms))
-    chance = random.Random(f"{seed}/turns/{number // len(square)}")  # noqa: S311 - a seeded plan, not a secret
+    generator = random.Random(f"{seed}/turns/{number // len(square)}")  # noqa: S311 - a seeded plan, not a secret
     names, rows = list(arms), list(square)
-    chance.shuffle(names)
-    chance.shuffle(rows)
+    generator.shuffle(names)
+    generator.shuffle(rows)
     return [names[at] for at in rows[number % len(square)]]
 
 
@@ -146,10 +146,10 @@ def block_slots(
     slots: list[Slot] = []
     start_ns, first_seq = 0, 0
     for block in blocks:
-        chance = random.Random(f"{seed}/{block}")  # noqa: S311 - a seeded plan, not a secret
+        generator = random.Random(f"{seed}/{block}")  # noqa: S311 - a seeded plan, not a secret
         for piece in range(-1, plan.pieces):
-            order, jitter = list(topics), chance.getrandbits(62)
-            chance.shuffle(order)
+            order, jitter = list(topics), generator.getrandbits(62)
+            generator.shuffle(order)
             if piece >= 0:
                 order = round_order(list(topics), block * plan.pieces + piece, seed)
             length_ns = round((plan.opening_s if piece < 0 else plan.piece_s) * NS)
@@ -203,7 +203,5 @@ def length_ns(slots: Sequence[Slot]) -> int:
 
 def by_arm(slots: Sequence[Slot]) -> dict[str, tuple[Slot, ...]]:
     """Return the slots of each arm in their order."""
-    found: dict[str, list[Slot]] = {}
-    for slot in slots:
-        found.setdefault(slot.arm, []).append(slot)
-    return {arm: tuple(own) for arm, own in found.items()}
+    arms = dict.fromkeys(slot.arm for slot in slots)
+    return {arm: tuple(slot for slot in slots if slot.arm == arm) for arm in arms}

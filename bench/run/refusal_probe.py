@@ -24,11 +24,6 @@ CONFIG = {
 def refusals(bootstrap: str, topics: Sequence[str], config: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return for each topic the gate's exception without its package; an empty text if the topic accepts a record.
 
-    Args:
-        bootstrap: broker addresses.
-        topics: names of the topics.
-        config: properties of the Java client, such as security settings.
-
     Raises:
         RackgateError: a topic neither accepts a record nor refuses it by its gate.
     """

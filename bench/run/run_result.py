@@ -38,37 +38,33 @@ def add_session(session: MeasurementSession, place: tuple[str, str], racks: dict
 
 def analyse_run(spark: SparkSession, scenario: Scenario, store: RunStore) -> dict[str, Any]:
     """Return the numbers of all cells and of the outage phase."""
-    seen = {cell.id: store.cell(cell.id) for cell in scenario.cells}
-    refusals = {
-        (cell, arm): str(why)
-        for cell, sessions in seen.items()
-        for one in sessions
-        for arm, why in one["refused"].items()
-    }
+    findings = {cell.id: store.cell(cell.id) for cell in scenario.cells}
+    sessions = [(cell, session) for cell, found in findings.items() for session in found]
+    refusals = {(cell, arm): str(error) for cell, found in sessions for arm, error in found["refused"].items()}
     raw = latency_analysis.read_raw(spark, store.raw)
     numbers = latency_analysis.cells(raw, scenario.cells, refusals)
     outage = store.outage
-    checks = [one["end_to_end"] for sessions in seen.values() for one in sessions if one["end_to_end"]]
+    checks = [found["end_to_end"] for _, found in sessions if found["end_to_end"]]
     checks += [outage["end_to_end"]] if outage else []
-    together = record_check.merge_checks(checks, store.run_id)
-    together["unread"] = _unread(raw, {(cell, one["session"]) for cell in seen for one in seen[cell]})
+    end_to_end = record_check.merge_checks(checks, store.run_id)
+    end_to_end["unread"] = _unread(raw, {(cell, found["session"]) for cell, found in sessions})
     notes = [note for session in store.sessions for note in session["notes"]] + (outage["notes"] if outage else [])
     for cell in scenario.cells:
         notes += _cell_notes(cell, store)
-    usage = {cell: sessions[-1]["usage"] for cell, sessions in seen.items() if sessions}
+    usage = {cell: found["usage"] for cell, found in sessions}
     return {
         "schema": SCHEMA_VERSION,
         "cells": [
-            one
+            cell
             | {
-                "seen": _last_findings(seen[one["cell"]]),
-                "refusals": refusals_by_lab(seen[one["cell"]]),
-                "thrown_away": list(store.discarded(one["cell"]).values()),
+                "seen": _last_findings(findings[cell["cell"]]),
+                "refusals": refusals_by_lab(findings[cell["cell"]]),
+                "thrown_away": list(store.discarded(cell["cell"]).values()),
             }
-            for one in numbers
+            for cell in numbers
         ],
         "outage": outage["numbers"] if outage else None,
-        "end_to_end": together,
+        "end_to_end": end_to_end,
         "usage": usage | ({OUTAGE: outage["usage"]} if outage else {}),
         "hosts": _hosts(raw),
         "notes": notes,
@@ -95,17 +91,17 @@ def _unread(raw: DataFrame, checked: set[tuple[str, int]]) -> int:
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     session = F.element_at(F.split("load", r"\."), -1).cast("int").alias("session")
-    rows = raw.where("cell is not null and outcome = 'acked'").groupBy("cell", session).agg(F.count("*").alias("n"))
-    return sum(row["n"] for row in rows.collect() if (row["cell"], row["session"]) not in checked)
+    rows = raw.where("cell is not null and outcome = 'acked'").groupBy("cell", session).count().collect()
+    return sum(row["count"] for row in rows if (row["cell"], row["session"]) not in checked)
 
 
 def _cell_notes(cell: BenchCell, store: RunStore) -> list[str]:
     """Return the notes about a cell."""
     notes = []
-    thrown = list(store.discarded(cell.id).values())
-    if thrown:
-        blocks = f"{len(thrown)} block{'s' if len(thrown) > 1 else ''}"
-        notes.append(f"cell {cell.id}: {blocks} discarded because the state did not last: {thrown[-1]['why']}")
+    discarded = list(store.discarded(cell.id).values())
+    if discarded:
+        blocks = f"{len(discarded)} block{'s' if len(discarded) > 1 else ''}"
+        notes.append(f"cell {cell.id}: {blocks} discarded because the state did not last: {discarded[-1]['why']}")
     measured = {int(path.name.split(".")[1]) for path in store.kept(cell.id).values()}
     if len(measured) > 1:
         notes.append(
@@ -130,10 +126,10 @@ def manifest(scenario: Scenario, store: RunStore, *, master: str, command: str) 
     sessions = store.sessions
     target = sessions[-1]["target"]
     java = run(["java", "--version"], what="ask Java for its version").splitlines()[0]
-    round_trips = {f"{one['place']}, {state}": rows for one in sessions for state, rows in one["round_trips"].items()}
+    round_trips = {f"{lab['place']}, {state}": rows for lab in sessions for state, rows in lab["round_trips"].items()}
     steps: dict[str, float] = {}
-    for one in sessions:
-        for name, seconds in one["took_s"].items():
+    for lab in sessions:
+        for name, seconds in lab["took_s"].items():
             steps[name] = steps.get(name, 0.0) + seconds
     return {
         "run_id": store.run_id,
@@ -148,8 +144,8 @@ def manifest(scenario: Scenario, store: RunStore, *, master: str, command: str) 
         "rates": store.rates,
         "scenario": scenario.as_json(),
         "labs": [
-            {"place": one["place"], "links": one["target"]["links"], "topology": one["target"]["topology"]}
-            for one in sessions
+            {"place": lab["place"], "links": lab["target"]["links"], "topology": lab["target"]["topology"]}
+            for lab in sessions
         ],
         "distribution": target["distribution"],
         "links": target["links"],

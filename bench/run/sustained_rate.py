@@ -11,9 +11,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from bench.plan.cell_setting import CellSetting
 from bench.plan.scenario import BenchCell, RampPlan
 
 if TYPE_CHECKING:
@@ -39,32 +36,27 @@ class RampStep:
 
 def rate_key(cell: BenchCell) -> str:
     """Return the key of a cell's sustained load; cells with the same key share it."""
-    own: CellSetting = cell.setting
-    return f"{cell.topology}, link {own.link}, {own.record_bytes} B, linger {own.linger_ms} ms, {own.client}"
+    setting = cell.setting
+    client = f"linger {setting.linger_ms} ms, {setting.client}"
+    return f"{cell.topology}, link {setting.link}, {setting.record_bytes} B, {client}"
 
 
-def ramp_step(rate_per_s: float, seen: pd.DataFrame) -> RampStep:
+def ramp_step(rate_per_s: float, observations: pd.DataFrame) -> RampStep:
     """Return the step of a rate from its raw observations."""
-    acked = seen[seen["outcome"] == "acked"].sort_values("intended_ns")
+    acked = observations[observations["outcome"] == "acked"].sort_values("intended_ns")
     half = acked.iloc[len(acked) // 2 :]
-    took = (half["done_ns"] - half["intended_ns"]) / 1e6
-    late = (seen["sent_ns"] - seen["intended_ns"]) / 1e6
+    latency_ms = (half["done_ns"] - half["intended_ns"]) / 1e6
+    late_ms = (observations["sent_ns"] - observations["intended_ns"]) / 1e6
     return RampStep(
         rate_per_s,
-        len(acked) / len(seen),
-        float(np.median(took)) if len(took) else None,
-        float(np.median(late)),
+        len(acked) / len(observations),
+        float(latency_ms.median()) if len(half) else None,
+        float(late_ms.median()),
     )
 
 
 def keeps_up(step: RampStep, first: RampStep, ramp: RampPlan) -> bool:
-    """Return whether the lab keeps up with a step.
-
-    Args:
-        step: the step.
-        first: the step with the lowest rate.
-        ramp: rule of the plan.
-    """
+    """Return whether the lab keeps up with a step, compared with that of the lowest rate."""
     if step.acked < 1 or step.p50_ms is None or first.p50_ms is None:
         return False
     return step.p50_ms <= ramp.slower * first.p50_ms
@@ -77,10 +69,10 @@ def sustained_rate(steps: Sequence[RampStep], ramp: RampPlan) -> dict[str, Any]:
         ``sustained_per_s``, ``kept_up`` (whether it kept up with any rate), ``ended`` (whether there was a rate with
         which it did not) and ``steps``.
     """
-    good = [step for step in steps if keeps_up(step, steps[0], ramp)]
+    sustained = [step for step in steps if keeps_up(step, steps[0], ramp)]
     return {
-        "sustained_per_s": good[-1].rate_per_s if good else steps[0].rate_per_s,
-        "kept_up": bool(good),
-        "ended": len(good) < len(steps),
+        "sustained_per_s": sustained[-1].rate_per_s if sustained else steps[0].rate_per_s,
+        "kept_up": bool(sustained),
+        "ended": len(sustained) < len(steps),
         "steps": [asdict(step) for step in steps],
     }

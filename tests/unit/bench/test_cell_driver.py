@@ -385,7 +385,7 @@ def test_a_change_that_does_not_come_into_force_ends_in_bounded_time(monkeypatch
         requirement_changes, "query_requirements", lambda *_: ReportedRequirements(0, answers={1: Requirement(1, 1)})
     )
     arm = FULL.role("baseline")
-    with pytest.raises(RackgateError, match="the brokers of t to go by"):
+    with pytest.raises(RackgateError, match="the brokers of t to apply"):
         BenchTopics(None).apply_settings({"A": "t"}, [arm])
 
 
