@@ -192,16 +192,7 @@ def _run_on_existing_cluster(request: ExistingClusterRequest, *, as_json: bool) 
 
 
 def _run_in_labs(plan: Scenario, arguments: list[str], out: Path, *, fresh: bool, master: str, as_json: bool) -> None:
-    """Run a scenario in labs, or in the current lab if this process runs inside one.
-
-    Args:
-        plan: the scenario.
-        arguments: arguments of ``bench.run.lab_run``, without the folder.
-        out: folder for report and results.
-        fresh: whether to delete the measurements of an interrupted run.
-        master: Spark master.
-        as_json: whether standard output is for the result alone.
-    """
+    """Run a scenario in labs, or in the current lab, with these arguments of ``bench.run.lab_run``."""
     from bench.plan.lab_topology import check_machine
     from bench.progress import clock_text
     from bench.run.lab_run import estimate_s

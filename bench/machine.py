@@ -45,12 +45,7 @@ class UsageSample:
 
 
 def process_kind(words: list[str], root: Path = Path("/")) -> str | None:
-    """Return the kind of a process in the benchmark; None for other processes.
-
-    Args:
-        words: command line of the process.
-        root: file system as the process sees it.
-    """
+    """Return the kind of a process in the benchmark by its command line and its root folder; None for others."""
     # Only the first arguments: a program that starts or awaits another one has the other's arguments further behind.
     program, modules = Path(words[0]).name, words[1:3]
     if program == "java" and "kafka.Kafka" in words:

@@ -55,9 +55,6 @@ class HashKey:
 
     Anyone who has the results could check a plain hash of a secret against a list of guesses. The key is never
     published; without it a hash shows only whether two runs of the same user had the same secret.
-
-    Attributes:
-        value: the key.
     """
 
     value: bytes = field(repr=False)
@@ -68,12 +65,7 @@ class HashKey:
         return self._hash(b"id")[:16]
 
     def hide(self, name: str, secret: bytes) -> str:
-        """Return the keyed hash of a secret.
-
-        Args:
-            name: name of the setting, so that the same secret in two settings has two hashes.
-            secret: value of the setting.
-        """
+        """Return the keyed hash of a secret; equal secrets of settings with other names have other hashes."""
         found = self._hash(name.encode() + b"\0" + secret)
         return f"hmac-sha256:{self.id}:{found}"
 
@@ -124,13 +116,7 @@ def user_key(published: Path) -> HashKey:
 
 
 def current_conditions(scenario: Scenario, build: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the conditions of a run that begins now, as plain JSON.
-
-    Args:
-        scenario: plan of the run.
-        build: identity of the Kafka build, such as the hash of a patch series.
-        given: further command-line values, such as the Spark master.
-    """
+    """Return the conditions of a run that begins now, as plain JSON; ``given``: further command-line values."""
     versions = machine.versions(None, {})
     found = {
         "machine": machine.describe_machine(),

@@ -32,15 +32,7 @@ def spark_session(
     python: str = sys.executable,
     conf: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
-    """Start Spark, and stop it at the end of the block.
-
-    Args:
-        work: folder for Spark's scratch files and warehouse.
-        master: Spark master, such as ``local[2]``.
-        jars: further jars for driver and executors (the Kafka source).
-        python: Python interpreter of the executors.
-        conf: further Spark settings.
-    """
+    """Start Spark, and stop it at the end of the block."""
     work.mkdir(parents=True, exist_ok=True)
     os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = python, sys.executable
     known = os.environ.get("PYTHONPATH")

@@ -108,12 +108,6 @@ def peak_memory() -> Iterator[Callable[[], float]]:
 def measure(sizes: Sequence[int], work: Path, *, master: str, tell: Callable[[str], None]) -> dict[str, Any]:
     """Create and analyse observations of each size in turn, in one Spark session.
 
-    Args:
-        sizes: numbers of observations, ascending.
-        work: folder for Spark and the observations, which are deleted.
-        master: Spark master.
-        tell: called with each line of progress.
-
     Raises:
         RackgateError: a size is smaller than the number of blocks of all arms and cells.
     """

@@ -147,18 +147,7 @@ def behaviour(
     fewest_racks: int | None,
     went_on_share: float,
 ) -> Behaviour:
-    """Return what a topic did in its settled outage.
-
-    Args:
-        proved: whether the fault took effect and lasted.
-        settled: whether there was a settled outage.
-        intended: number of records intended in it.
-        acked: number of these that were acknowledged in it.
-        probe_acked: number of acknowledged probe attempts in it.
-        probe_refused: number of probe attempts in it that a gate refused.
-        fewest_racks: smallest observed number of racks in the ISR in it; None without an observation.
-        went_on_share: share of the intended records that "went on" requires.
-    """
+    """Return what a topic did in its settled outage."""
     if not proved or not settled or intended == 0 or fewest_racks is None:
         return UNKNOWN
     if acked == 0 and probe_acked == 0 and probe_refused > 0:

@@ -233,15 +233,7 @@ def _row(
 def _power_figures(
     effect: Effect | None, band: float, tails: SignificanceLevels, rules: VerdictRules, *, hidden: bool
 ) -> dict[str, Any]:
-    """Return what the blocks' noise allowed to detect, and how many blocks the equivalence band requires.
-
-    Args:
-        effect: effect of the comparison.
-        band: equivalence band of the comparison.
-        tails: levels of its tests.
-        rules: rules of the run.
-        hidden: whether its control failed, so that no ratio would have got a verdict.
-    """
+    """Return what the blocks' noise allowed to detect, and how many blocks the equivalence band requires."""
     if effect is None:
         return {"detectable_ratio": None, "provable_band": None, "block_spread": None, "blocks_needed": None}
     error, freedom, power = effect.error, effect.freedom, rules.power

@@ -30,13 +30,7 @@ DUPLICATES_BY_CLIENT = (
 
 @dataclass(frozen=True)
 class ExitReason:
-    """Reason why a run does not end with 0.
-
-    Attributes:
-        word: ``failed``, or ``unknown`` for what could not be judged.
-        subject: what the reason is about.
-        text: what was observed.
-    """
+    """Reason why a run does not end with 0: a failure, or something that could not be judged."""
 
     word: ReasonWord
     subject: str

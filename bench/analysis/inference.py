@@ -127,11 +127,6 @@ def _picks(size: int, resamples: int, seed: int) -> npt.NDArray[np.int64]:
 def estimate_effect(logs: Sequence[float] | Floats, rules: VerdictRules, seed: int) -> Effect:
     """Estimate the log-ratio of two arms from the log-ratios of blocks.
 
-    Args:
-        logs: one log-ratio per block.
-        rules: rules of the run.
-        seed: seed of the resamples.
-
     Raises:
         ValueError: there are fewer than ``FEWEST_BLOCKS`` values, or one is not finite.
     """
@@ -225,12 +220,6 @@ def detectable_ratio(error: float, freedom: int, tails: SignificanceLevels, powe
     If this were the true ratio, and the blocks as noisy as they are, "not slower" would be rejected with probability
     ``power`` at the level ``tails.different``, which is that of the first hypothesis of its family. The inverse of the
     ratio applies to "not faster".
-
-    Args:
-        error: standard error of the mean log-ratio.
-        freedom: its degrees of freedom.
-        tails: levels of the tests.
-        power: probability of detection, such as 0.8.
     """
     return math.exp(error * _distance(tails.different, power, freedom))
 

@@ -65,13 +65,7 @@ def ranks(quantile: float, total: int) -> tuple[int, int, float]:
 
 
 def count_bins(frame: DataFrame, value: str, keys: Sequence[str]) -> dict[Key, BinCounts]:
-    """Count the observations of each group by bin (first pass).
-
-    Args:
-        frame: observations.
-        value: column of whole nanoseconds.
-        keys: columns that define the groups.
-    """
+    """Count the whole nanoseconds in ``value`` of each group of ``keys`` by bin (first pass)."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     table = frame.groupBy(*keys, bin_of(value).alias("bin")).agg(F.count("*").alias("n")).toArrow()
@@ -102,14 +96,7 @@ class QuantileQuery:
 
 
 def exact_quantiles(frame: DataFrame, value: str, keys: Sequence[str], wanted: Sequence[QuantileQuery]) -> list[float]:
-    """Return the wanted quantiles, in nanoseconds and in their order (second pass).
-
-    Args:
-        frame: the same observations as for ``count_bins``.
-        value: the same column.
-        keys: the same keys.
-        wanted: quantiles of groups that are not empty.
-    """
+    """Return quantiles of the same observations as in the first pass, in nanoseconds (second pass)."""
     if not wanted:
         return []
     picked = _picked(frame, value, keys, _bins(wanted))

@@ -29,12 +29,7 @@ def sentence(about: str, word: str, subject: str, text: str) -> dict[str, str]:
 
 
 def latency_verdicts(numbers: Mapping[str, Any], *, named: bool = False) -> list[dict[str, str]]:
-    """Return one sentence for each candidate and judged percentile of a cell.
-
-    Args:
-        numbers: entry of the cell in ``bench.analysis.latency_analysis.cells``.
-        named: whether the subject includes the cell's name.
-    """
+    """Return one sentence for each candidate and judged percentile of a cell; ``named``: with the cell's name."""
     arms = {arm["arm"]: arm for arm in numbers["arms"]}
     rows = numbers["comparisons"]
     controls = {row["at"]: row for row in rows if row["is_control"]}

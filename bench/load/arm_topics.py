@@ -62,10 +62,6 @@ class BenchTopics:
     def apply_settings(self, on: Mapping[str, str], arms: Sequence[BenchArm]) -> float:
         """Give topics the settings of arms, wait until the live brokers apply them, and return the seconds it took.
 
-        Args:
-            on: arm id to topic.
-            arms: all arms of ``on``.
-
         Raises:
             RackgateError: the cluster refuses, or a broker does not report the new values within ``IN_FORCE_S``.
         """

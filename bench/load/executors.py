@@ -123,14 +123,7 @@ def python_of(environment: Path | None, *, near: bool) -> str:
 
 
 def send(spark: SparkSession, work: Path, environment: Path | None, *, java: bool) -> None:
-    """Send code and clients to the executors.
-
-    Args:
-        spark: session in which no job has run yet.
-        work: folder for the packed files.
-        environment: packed environment that replaces the Python packages of the clients, or None.
-        java: whether the Java producer is needed.
-    """
+    """Send code and clients to the executors of a session in which no job has run yet."""
     context = spark.sparkContext
     context.addPyFile(str(pack(work, PACKAGES)))
     if environment is not None:
@@ -201,14 +194,9 @@ def survey(
 ) -> tuple[list[LoadHost], dict[str, int]]:
     """Survey all executors, and prepare their Python for the load.
 
-    Args:
-        spark: the session.
-        slots: number of tasks that run at a time.
-        brokers: broker id to address.
-        java: whether the Java producer is needed.
-
     Returns:
-        The executors in the order of their names, and the clock differences of their hosts, see ``clocks.distances``.
+        The executors in the order of their names, and the clock differences of their hosts, see
+        ``clock_offsets.host_offsets``.
 
     Raises:
         RackgateError: an executor lacks what a load needs, or can't reach a broker.

@@ -38,12 +38,7 @@ def running_load(
 ) -> Iterator[Future[None]]:
     """Drive a load while the block runs, then wait for its end for a limited time.
 
-    Args:
-        spark: session that runs the load.
-        history: history for its start and end.
-        load: the load.
-        path: folder for its observations.
-        carried: whether executors can't write to ``path``, so that observations are sent to this host.
+    Its observations are written to ``path``: by this host if ``carried``, else by the executors.
 
     Raises:
         LateError: its tasks were not ready in time.

@@ -59,11 +59,6 @@ def pinned_to(core: int) -> Iterator[None]:
 def measure(core: int, *, rate_per_s: float, seconds: float) -> dict[str, Any]:
     """Drive the pacer as a load does, with librdkafka and its mock broker on the same core.
 
-    Args:
-        core: number of the core.
-        rate_per_s: intended records per second.
-        seconds: duration.
-
     Returns:
         Lateness of the calls of produce() after their intended times in ms, and the CPUs used by the pacer and others.
 

@@ -83,11 +83,6 @@ def topics_of_block(arms: Sequence[BenchArm], topics: Sequence[str], block: int)
     """Return the topic of each arm in a block, by the arm's id.
 
     The arms move on by one topic per block. In as many blocks as there are topics, each arm is on each topic once.
-
-    Args:
-        arms: as many arms as topics.
-        topics: names of the topics.
-        block: number of the block.
     """
     return {arm.id: topics[(place + block) % len(topics)] for place, arm in enumerate(arms)}
 
@@ -110,11 +105,6 @@ def round_order(arms: Sequence[str], number: int, seed: str) -> list[str]:
     An order affects an arm, for example by a late position, or by a preceding arm that leaves much work. Balanced
     orders affect all arms equally often, so this can't pass for a difference between them. Random orders alone would
     leave the balance to chance, and because the seed is the plan's, every run of a plan would have the same imbalance.
-
-    Args:
-        arms: ids of the arms.
-        number: number of the round, counted through all blocks.
-        seed: seed of the order.
     """
     square = _williams(len(arms))
     generator = random.Random(f"{seed}/turns/{number // len(square)}")  # noqa: S311 - a seeded plan, not a secret
@@ -134,14 +124,8 @@ def block_slots(
 ) -> tuple[Slot, ...]:
     """Return the slots of consecutive blocks: in each an opening of every arm, then pieces in a new order each round.
 
-    All arms of a block have the same rates and the same sending times within a piece.
-
-    Args:
-        plan: lengths and numbers.
-        topics: arm id to topic, for the arms to drive.
-        blocks: numbers of the blocks, negative for warm-up.
-        rate_per_s: intended records per second.
-        seed: seed of order and times; the block's number is added to it.
+    All arms of a block have the same rates and the same sending times within a piece. Blocks with negative numbers are
+    warm-up.
     """
     slots: list[Slot] = []
     start_ns, first_seq = 0, 0

@@ -34,11 +34,6 @@ NAME = "destruction"
 def measure(context: OutageContext, plan: DestructionPlan, way: FaultKind) -> dict[str, Any]:
     """Destroy a rack under load and count the records that are left.
 
-    Args:
-        context: the lab.
-        plan: the racks.
-        way: fault of the rack that is not destroyed.
-
     Returns:
         ``proved``: whether both faults took effect and lasted; ``topics``: for each arm how many records were
         acknowledged and how many of these are ``lost``, or None with the reason in ``unknown``; ``notes``: errors.

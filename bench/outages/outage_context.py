@@ -53,13 +53,7 @@ class OutageContext:
     lead_s: float = LEAD_S
 
     def load(self, name: str, slots: tuple[schedule.Slot, ...], *, flush_s: float | None = None) -> SparkLoad:
-        """Return a load by librdkafka that starts after the lead time.
-
-        Args:
-            name: name of the load, unique in the lab.
-            slots: the schedule.
-            flush_s: bound on waiting for the last acknowledgements; None for the plan's.
-        """
+        """Return a load by librdkafka that starts after the lead time; ``name`` is unique in the lab."""
         return SparkLoad(
             run_id=self.run_id,
             name=name,

@@ -25,10 +25,6 @@ EXPECTED = "a result of this version of 'rackgate bench outages'"
 def render(result: Mapping[str, Any], out: Path) -> Path:
     """Write ``index.html``, the figures as PNG and SVG, and ``table.md``; return the path of the page.
 
-    Args:
-        result: result of ``bench.outages.outage_results.result``.
-        out: folder for the files.
-
     Raises:
         RackgateError: the result is malformed; or the files can't be written, and an earlier report is unchanged.
     """

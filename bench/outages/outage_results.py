@@ -220,18 +220,7 @@ def result(
     distribution: Distribution,
     took_s: float,
 ) -> dict[str, Any]:
-    """Return the result of a run.
-
-    Args:
-        plan: plan of the run.
-        findings: findings of each lab.
-        run_id: name of the run.
-        started: start of the run.
-        command: command that repeats the run.
-        master: Spark master.
-        distribution: distribution under test.
-        took_s: duration of the whole run, in seconds.
-    """
+    """Return the result of a run from the findings of its labs."""
     labs = {lab.topology: lab for lab in plan.labs}
     java = run(["java", "--version"], what="ask Java for its version").splitlines()[0]
     outages = [outage for lab in findings for outage in lab["outages"]]

@@ -61,11 +61,6 @@ class StateBrokers:
 def brokers_in_state(name: str, replicas: Sequence[int], racks: Mapping[int, str]) -> StateBrokers:
     """Return the brokers that bring a topic into a state; of several choices, keep the replicas that are listed first.
 
-    Args:
-        name: key of ``STATES``.
-        replicas: broker ids in the order of the assignment.
-        racks: broker id to rack.
-
     Raises:
         ValueError: these replicas can't be brought into the state.
     """

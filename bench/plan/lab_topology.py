@@ -23,13 +23,7 @@ def rtt_ms(link: str, *, netem: bool) -> float:
 
 
 def topology_toml(lab: Topology, link: str, *, netem: bool) -> str:
-    """Return the text of a topology file in which all links are equal.
-
-    Args:
-        lab: sites, nodes and their settings.
-        link: key of ``LINKS``.
-        netem: whether the kernel supports netem.
-    """
+    """Return the text of a topology file in which all links are equal; ``netem``: whether the kernel has netem."""
     lines = [f'name = "{lab.name}-{link}"']
     for site in lab.sites:
         lines += ["", "[[site]]", f'name = "{site.name}"', f"client = {json.dumps(site.client)}"]

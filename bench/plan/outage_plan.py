@@ -21,14 +21,7 @@ FAULT_LABELS = {"kill": "killed", "cut": "cut off"}
 
 @dataclass(frozen=True)
 class ArmSettings:
-    """Settings of an arm.
-
-    Attributes:
-        id: short name.
-        label: display name.
-        min_insync_replicas: M, ``min.insync.replicas``.
-        min_insync_racks: R, ``min.insync.racks``.
-    """
+    """M and R of an arm, for a topic on each placement."""
 
     id: str
     label: str

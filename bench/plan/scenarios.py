@@ -37,12 +37,6 @@ COMMON = "common"
 def plan_table(name: str, path: Path, *, kind: str, purpose: str) -> Table:
     """Return the table of a plan, with the values that all plans of the file inherit.
 
-    Args:
-        name: name of the plan.
-        path: the file.
-        kind: what its tables are, such as ``scenario``.
-        purpose: what the file is for, as in "it describes the scenarios".
-
     Raises:
         RackgateError: the plan does not exist, or the file can't be read.
     """

@@ -40,12 +40,7 @@ MARKED = Palette(
 
 @dataclass(frozen=True)
 class FigureStyle:
-    """Style of a figure.
-
-    Attributes:
-        palette: its colours.
-        narrow: whether it is for a phone.
-    """
+    """Colours and width of a figure; a narrow one is for phones."""
 
     palette: Palette
     narrow: bool = False

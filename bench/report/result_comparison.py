@@ -125,12 +125,7 @@ def compare_results(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any
 
 
 def joint_verdict(likenesses: Sequence[Likeness], *, whole: bool) -> Likeness:
-    """Return one verdict on all pairs; missing or impossible comparisons are not an agreement.
-
-    Args:
-        likenesses: verdict on each pair.
-        whole: whether each result has everything that the other has, with the same settings.
-    """
+    """Return one verdict on all pairs; ``whole``: whether neither result lacks a comparison of the other."""
     if "differs" in likenesses:
         return "differs"
     return "alike" if whole and set(likenesses) - {"not judged"} == {"alike"} else "unknown"
@@ -236,13 +231,7 @@ def _word(row: Mapping[str, Any]) -> str:
 
 
 def print_comparison(found: Mapping[str, Any], names: tuple[str, str], console: Console) -> None:
-    """Print the comparison as a table and sentences.
-
-    Args:
-        found: result of ``compare_results``.
-        names: display names of the results.
-        console: console for the output.
-    """
+    """Print the comparison as a table and sentences."""
     for mark, one in zip("AB", names, strict=True):
         console.print(plain(f"{mark}: {one}"))
     if found["conditions"]:

@@ -25,14 +25,7 @@ MOST_THROWN_AWAY = 3
 
 
 def planned_s(cell: BenchCell, blocks: int, *, first: bool, ramp: bool) -> float:
-    """Return the expected duration of a cell in seconds.
-
-    Args:
-        cell: the cell.
-        blocks: number of missing blocks.
-        first: whether it is the first cell of its lab.
-        ramp: whether the load that its lab sustains is still unknown.
-    """
+    """Return the expected duration of a cell in seconds; ``ramp``: whether its lab's sustained load is unknown."""
     plan, reached = cell.scenario.latency, cell.reached
     block_s = plan.block_s(len(cell.scenario.latency_arms) - len(cell.refusing))
     # the first ramp comes after the long warm-up, and the cell itself then gets a short one

@@ -44,12 +44,7 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE--
 
 @dataclass(frozen=True)
 class ClientSecurity:
-    """Security settings in the form of each kind of client; empty for an open cluster.
-
-    Attributes:
-        java: properties of Kafka's Java clients.
-        librdkafka: properties of confluent-kafka.
-    """
+    """Security settings in the form of each kind of client; empty for an open cluster."""
 
     java: Mapping[str, str] = field(default_factory=dict, repr=False)
     librdkafka: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -76,10 +71,6 @@ def read_security(file: Path | None) -> ClientSecurity:
 
 def check_spark(master: str, settings: Mapping[str, str]) -> None:
     """Check that a Spark cluster protects the secrets of ``--command-config``.
-
-    Args:
-        master: Spark master.
-        settings: effective settings of the session.
 
     Raises:
         RackgateError: settings are missing; the message names them.
@@ -117,10 +108,6 @@ def check_conf(names: Iterable[str]) -> None:
 
 def convert_properties(given: Mapping[str, str], where: str) -> ClientSecurity:
     """Convert Kafka properties to the settings of all clients.
-
-    Args:
-        given: properties by key, without ``bootstrap.servers``.
-        where: source of the properties, for error messages.
 
     Raises:
         RackgateError: see ``read_security``.

@@ -67,22 +67,7 @@ HIDDEN = {
 
 @dataclass(frozen=True)
 class ExistingClusterRequest:
-    """Command-line arguments of a run on an existing cluster.
-
-    Attributes:
-        bootstrap: broker addresses, ``host:port,…``.
-        command_config: properties file with security settings, or None.
-        scenario: name of the plan.
-        scenario_file: file with the plan.
-        master: Spark master.
-        out: folder for report and results.
-        fresh: whether to delete what an interrupted run has measured.
-        replicas: broker ids of every topic, the leader first; empty to choose them by racks.
-        tasks: number of Spark tasks that send the load; None for the plan's number.
-        environment: packed Python environment for executors, or None.
-        conf: further Spark settings.
-        command: command line, for the manifest.
-    """
+    """Command-line arguments of a run on an existing cluster; ``command`` is the command line for the manifest."""
 
     bootstrap: str
     command_config: Path | None
@@ -364,12 +349,7 @@ def _reason_left_out(cell: BenchCell, chosen: Sequence[BenchCell]) -> str | None
 
 
 def spread_replicas(racks: Mapping[int, str], number: int) -> tuple[int, ...]:
-    """Choose brokers from all racks in turn, those with the lowest ids first.
-
-    Args:
-        racks: broker id to rack.
-        number: number of brokers, at most as many as there are.
-    """
+    """Choose brokers from all racks in turn, those with the lowest ids first."""
     by_rack: dict[str, list[int]] = {}
     for broker, rack in sorted(racks.items()):
         by_rack.setdefault(rack, []).append(broker)

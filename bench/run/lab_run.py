@@ -308,12 +308,7 @@ def execute(arguments: LabRunArguments, console: Console) -> dict[str, Any] | No
 
 @contextmanager
 def exiting_on_error(console: Console, interrupted: str) -> Iterator[None]:
-    """End this process with the status of an error or of Ctrl-C in the block, after printing a message.
-
-    Args:
-        console: console for messages.
-        interrupted: message after Ctrl-C.
-    """
+    """End this process with the status of an error or of Ctrl-C in the block, after a message to the console."""
     # py4j logs a traceback for each call that an interrupt ends; relevant errors are raised as well.
     logging.getLogger().addHandler(logging.NullHandler())
     try:

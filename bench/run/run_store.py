@@ -45,11 +45,7 @@ REMEDY = "nothing was deleted: restore the file, or delete the run with --fresh"
 
 @dataclass(frozen=True)
 class RunStore:
-    """Folder of a run's stored data.
-
-    Attributes:
-        folder: path of the folder.
-    """
+    """Folder of a run's stored data."""
 
     folder: Path
 
@@ -227,17 +223,7 @@ class RunStore:
 
 @contextmanager
 def locked_run_folder(out: Path) -> Iterator[Path]:
-    """Claim and lock the folder of a run's results within the block.
-
-    Args:
-        out: folder for the results, with the run's own folder below it.
-
-    Yields:
-        The run's own folder.
-
-    Raises:
-        RackgateError: another run uses it, or one of the two folders has no marker of a benchmark.
-    """
+    """Claim and lock the folder of a run's results within the block; yield the run's own folder below it."""
     with run_folder.held(out, run_folder.BENCH) as folder:
         run_folder.claim(folder / "run", run_folder.BENCH_RUN)
         yield folder / "run"

@@ -32,21 +32,13 @@ POLL_S = 0.5
 
 
 class TopicCleaner:
-    """The run's end of the pipe to the process that deletes its topics.
-
-    Args:
-        pipe: input of the process.
-    """
+    """The run's end of the pipe to the process that deletes its topics."""
 
     def __init__(self, pipe: IO[str]) -> None:
         self._pipe = pipe
 
     def announce(self, topics: Sequence[str]) -> None:
-        """Send the names of topics that are about to be created.
-
-        Raises:
-            RackgateError: the process that would delete them has ended.
-        """
+        """Send the names of topics that are about to be created."""
         self._send({"topics": list(topics)})
 
     def report_no_clients(self) -> None:
