@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from bench.load import arm_topics, schedule
-from bench.plan.scenario import BenchArm, BenchCell
+from bench.plan.scenario import BenchCell
 from bench.run import sustained_rate
 from bench.run.measurement_session import MeasurementSession
 from bench.run.run_store import WARM_UP
@@ -21,7 +22,7 @@ from pyhooks.core.errors import RackgateError
 BLOCK_S, TOPICS_S, SLOW_S, DEAD_S, EACH_DEAD_S, PROBES_S = 1.5, 11.0, 15.0, 12.0, 15.0, 4.0
 UNDER_LOAD, ROUND_TRIPS_S = "under load", 60.0
 # Limit of consecutive attempts at a block. A state that does not last through any of them is not the cell's state.
-MOST_THROWN_AWAY = 3
+MOST_DISCARDED = 3
 
 
 def planned_s(cell: BenchCell, blocks: int, *, first: bool, ramp: bool) -> float:
@@ -96,25 +97,23 @@ def measure(session: MeasurementSession, cell: BenchCell) -> None:
     """
     rate_per_s = rate_of(session, cell)
     specs = arm_topics.cell_topics(cell, session.number, session.prefix)
-    names = [spec.name for spec in specs]
-    arms = cell.scenario.latency_arms
-    session.topics.create(specs)
-    session.topics.apply_settings(schedule.topics_of_block(arms, names, 0), arms)
     reached = cell.reached
+    run = CellRun(session, cell, [spec.name for spec in specs], session.target.without(reached.dead))
+    session.topics.create(specs)
+    session.topics.apply_settings(run.topics_of_block(0), cell.scenario.latency_arms)
     with session.target.state(reached, session.history):
-        session.topics.wait_isrs(names, reached.isr)
-        bootstrap = session.target.without(reached.dead)
-        refusing = _probe_arms(session, cell, names, bootstrap)
-        driven = [arm for arm in arms if arm.id not in refusing]
-        if not driven:
+        session.topics.wait_isrs(run.names, reached.isr)
+        refusing = run.probe_arms()
+        run.driven = [arm.id for arm in cell.scenario.latency_arms if arm.id not in refusing]
+        if not run.driven:
             raise RackgateError(f"cell {cell.id}: every arm refuses: {refusing}")
-        _warm_up(session, cell, names, driven, bootstrap)
+        run.warm_up()
         begun_ns = time.monotonic_ns()
-        settled_s = _blocks(session, cell, names, driven, rate_per_s, bootstrap)
+        settled_s = run.measure_blocks(rate_per_s)
         ended_ns = time.monotonic_ns()
-        again = _probe_arms(session, cell, names, bootstrap)
-    if again != refusing:
-        session.notes.append(f"cell {cell.id}: probes got {refusing} before the blocks and {again} after them")
+        refusing_after = run.probe_arms()
+    if refusing_after != refusing:
+        session.notes.append(f"cell {cell.id}: probes got {refusing} before the blocks and {refusing_after} after them")
     session.store.add_cell(
         cell.id,
         session.number,
@@ -126,15 +125,15 @@ def measure(session: MeasurementSession, cell: BenchCell) -> None:
             "dead": list(reached.dead),
             "slow": list(reached.slow),
             "refused": refusing,
-            "refused_after": again,
+            "refused_after": refusing_after,
             "expected_to_refuse": sorted(cell.refusing),
             "usage": session.sampler.usage(begun_ns, ended_ns),
             "settings_in_force_s": settled_s,
-            "end_to_end": _read_back(session, cell, names),
+            "end_to_end": run.read_back(),
         },
     )
     session.warm = True
-    _delete(session, names)
+    _delete(session, run.names)
 
 
 def _delete(session: MeasurementSession, names: Sequence[str]) -> None:
@@ -145,122 +144,127 @@ def _delete(session: MeasurementSession, names: Sequence[str]) -> None:
         session.notes.append(str(error))
 
 
-def _probe_arms(session: MeasurementSession, cell: BenchCell, names: Sequence[str], bootstrap: str) -> dict[str, str]:
-    """Probe each arm on the topic that has its settings now; return the exceptions of the arms that refuse."""
-    arms = cell.scenario.latency_arms
-    on = schedule.topics_of_block(arms, names, 0)
-    session.topics.apply_settings(on, arms)
-    refusals = session.refusals(bootstrap, names)
-    return {arm.id: refusals[on[arm.id]] for arm in arms if refusals[on[arm.id]]}
+@dataclass
+class CellRun:
+    """Measurement of one cell in the current session.
 
-
-def _warm_up(
-    session: MeasurementSession, cell: BenchCell, names: Sequence[str], driven: Sequence[BenchArm], bootstrap: str
-) -> None:
-    plan = cell.scenario.latency
-    blocks = range(-_warm_ups(cell, first=not session.warm), 0)
-    if not blocks:
-        return
-    session.steps.tell(f"{cell.id}: warm-up")
-    on = schedule.topics_of_block(cell.scenario.latency_arms, names, 0)
-    slots = _slots(cell, on, driven, blocks, plan.warmup_rate_per_s)
-    pool = ThreadPoolExecutor(1)
-    try:
-        # Measured during the warm-up, where it does not disturb a measurement.
-        measuring = None if UNDER_LOAD in session.round_trips else pool.submit(session.target.round_trips)
-        _, path = session.drive(f"{cell.id}-warmup", slots, cell=cell, bootstrap=bootstrap)
-        if measuring is not None:
-            session.round_trips[UNDER_LOAD] = measuring.result(timeout=ROUND_TRIPS_S)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-    if session.store.warm_up(cell.id) is None:
-        session.store.keep(path, cell.id, f"{WARM_UP}.{session.number}")
-    else:
-        shutil.rmtree(path)
-
-
-def _slots(
-    cell: BenchCell, on: Mapping[str, str], driven: Sequence[BenchArm], blocks: Sequence[int], rate_per_s: float
-) -> tuple[schedule.Slot, ...]:
-    return schedule.block_slots(
-        cell.scenario.latency,
-        {arm.id: on[arm.id] for arm in driven},
-        blocks,
-        rate_per_s=rate_per_s,
-        seed=f"{cell.scenario.seed}/{cell.id}",
-    )
-
-
-def _blocks(
-    session: MeasurementSession,
-    cell: BenchCell,
-    names: Sequence[str],
-    driven: Sequence[BenchArm],
-    rate_per_s: float,
-    bootstrap: str,
-) -> float | None:
-    """Measure the missing blocks; return the longest time that a change of topic settings took, in seconds."""
-    arms, missing = cell.scenario.latency_arms, session.store.missing(cell)
-    longest: float | None = None
-    for number, block in enumerate(missing):
-        session.steps.tell(f"{cell.id}: block {block + 1} of {cell.scenario.latency.blocks}", number / len(missing))
-        on = schedule.topics_of_block(arms, names, block)
-        took_s = session.topics.apply_settings(on, arms)
-        longest = max(took_s, longest or 0.0)
-        slots = _slots(cell, on, driven, [block], rate_per_s)
-        _block(session, cell, names, block, slots, bootstrap)
-    return longest
-
-
-def _block(
-    session: MeasurementSession,
-    cell: BenchCell,
-    names: Sequence[str],
-    block: int,
-    slots: tuple[schedule.Slot, ...],
-    bootstrap: str,
-) -> None:
-    """Measure a block and keep it if its state is proved before and after; otherwise discard and repeat it.
-
-    Raises:
-        RackgateError: the state did not last in ``MOST_THROWN_AWAY`` consecutive attempts, or was not reached again.
+    Attributes:
+        session: the session.
+        cell: the cell.
+        names: names of the cell's topics.
+        bootstrap: addresses of the live brokers.
+        driven: ids of the arms that get load, because no probe of them was refused.
     """
-    for _ in range(MOST_THROWN_AWAY):
-        # Waiting helps if a follower left the ISR for a moment, but not if a killed one came back.
-        session.topics.wait_isrs(names, cell.reached.isr)
-        if why := _state_contradiction(session, cell, names):
-            raise RackgateError(f"cell {cell.id}: the state before block {block + 1} is not {cell.state}: {why}")
-        _, path = session.drive(f"{cell.id}-{block:03d}", slots, cell=cell, bootstrap=bootstrap)
-        why = _state_contradiction(session, cell, names)
-        if not why:
-            session.store.keep(path, cell.id, f"{block:03d}.{session.number}")
+
+    session: MeasurementSession
+    cell: BenchCell
+    names: list[str]
+    bootstrap: str
+    driven: list[str] = field(default_factory=list)
+
+    def topics_of_block(self, block: int) -> dict[str, str]:
+        """Return the topic of each arm in a block."""
+        return schedule.topics_of_block(self.cell.scenario.latency_arms, self.names, block)
+
+    def probe_arms(self) -> dict[str, str]:
+        """Probe each arm on its topic of the first block; return the exceptions of the arms that refuse."""
+        arms, topics = self.cell.scenario.latency_arms, self.topics_of_block(0)
+        self.session.topics.apply_settings(topics, arms)
+        refusals = self.session.refusals(self.bootstrap, self.names)
+        return {arm.id: refusals[topics[arm.id]] for arm in arms if refusals[topics[arm.id]]}
+
+    def warm_up(self) -> None:
+        """Drive the warm-up blocks; meanwhile measure the round trips under load, unless that is done."""
+        session, cell = self.session, self.cell
+        blocks = range(-_warm_ups(cell, first=not session.warm), 0)
+        if not blocks:
             return
-        session.store.discard(path, cell.id, block, session.number, why)
-        session.steps.tell(f"{cell.id}: block {block + 1} is discarded: {why}")
-    raise RackgateError(f"cell {cell.id}: state {cell.state} did not last through block {block + 1}: {why}")
+        session.steps.tell(f"{cell.id}: warm-up")
+        slots = self._slots(0, blocks, cell.scenario.latency.warmup_rate_per_s)
+        pool = ThreadPoolExecutor(1)
+        try:
+            # Measured during the warm-up, where it does not disturb a measurement.
+            measuring = None if UNDER_LOAD in session.round_trips else pool.submit(session.target.round_trips)
+            path = self._drive("warmup", slots)
+            if measuring is not None:
+                session.round_trips[UNDER_LOAD] = measuring.result(timeout=ROUND_TRIPS_S)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+        if session.store.warm_up(cell.id) is None:
+            session.store.keep(path, cell.id, f"{WARM_UP}.{session.number}")
+        else:
+            shutil.rmtree(path)
 
+    def measure_blocks(self, rate_per_s: float) -> float | None:
+        """Measure the missing blocks; return the longest time that a change of topic settings took, in seconds."""
+        session, cell = self.session, self.cell
+        missing = session.store.missing(cell)
+        took_s: list[float] = []
+        for number, block in enumerate(missing):
+            session.steps.tell(f"{cell.id}: block {block + 1} of {cell.scenario.latency.blocks}", number / len(missing))
+            took_s.append(session.topics.apply_settings(self.topics_of_block(block), cell.scenario.latency_arms))
+            self._measure_block(block, self._slots(block, [block], rate_per_s))
+        return max(took_s, default=None)
 
-def _state_contradiction(session: MeasurementSession, cell: BenchCell, names: Sequence[str]) -> str:
-    """Return what contradicts the cell's state of the topics at this moment; empty if nothing does."""
-    isr = tuple(sorted(cell.reached.isr))
-    states = session.topics.states(names)
-    wrong = [
-        f"{name}: leader {states[name].leader}, ISR {list(states[name].isr)}" if name in states else f"{name}: unknown"
-        for name in names
-        if name not in states or states[name].isr != isr or states[name].leader != cell.reached.isr[0]
-    ]
-    fault = session.target.contradiction(cell.reached)
-    return "; ".join([*wrong, *([fault] if fault else [])])
+    def _slots(self, settings_of: int, blocks: Sequence[int], rate_per_s: float) -> tuple[schedule.Slot, ...]:
+        topics, seed = self.topics_of_block(settings_of), f"{self.cell.scenario.seed}/{self.cell.id}"
+        return schedule.block_slots(
+            self.cell.scenario.latency,
+            {arm: topics[arm] for arm in self.driven},
+            blocks,
+            rate_per_s=rate_per_s,
+            seed=seed,
+        )
 
+    def _drive(self, name: str, slots: tuple[schedule.Slot, ...]) -> Path:
+        cell = self.cell
+        return self.session.drive(f"{cell.id}-{name}", slots, cell=cell, bootstrap=self.bootstrap)[1]
 
-def _read_back(session: MeasurementSession, cell: BenchCell, names: list[str]) -> dict[str, Any] | None:
-    """Check the acknowledged records of this session's blocks against the topics; None if it measured none."""
-    paths = list(session.store.kept(cell.id, session.number).values())
-    warm = session.store.raw / cell.id / f"{WARM_UP}.{session.number}"
-    paths += [warm] if warm.exists() else []
-    # Records that were acknowledged in a discarded block must not be lost either.
-    paths += session.store.discarded(cell.id, session.number)
-    if not paths:
-        return None
-    session.steps.tell(f"{cell.id}: records read back")
-    return session.check_records(paths, names)
+    def _measure_block(self, block: int, slots: tuple[schedule.Slot, ...]) -> None:
+        """Measure a block and keep it if its state is proved before and after; otherwise discard and repeat it.
+
+        Raises:
+            RackgateError: the state did not last in ``MOST_DISCARDED`` consecutive attempts, or was not reached again.
+        """
+        session, cell = self.session, self.cell
+        for _ in range(MOST_DISCARDED):
+            # Waiting helps if a follower left the ISR for a moment, but not if a killed one came back.
+            session.topics.wait_isrs(self.names, cell.reached.isr)
+            if reason := self._contradiction():
+                raise RackgateError(f"cell {cell.id}: the state before block {block + 1} is not {cell.state}: {reason}")
+            path = self._drive(f"{block:03d}", slots)
+            reason = self._contradiction()
+            if not reason:
+                session.store.keep(path, cell.id, f"{block:03d}.{session.number}")
+                return
+            session.store.discard(path, cell.id, block, session.number, reason)
+            session.steps.tell(f"{cell.id}: block {block + 1} is discarded: {reason}")
+        raise RackgateError(f"cell {cell.id}: state {cell.state} did not last through block {block + 1}: {reason}")
+
+    def _contradiction(self) -> str:
+        """Return what contradicts the cell's state of the topics at this moment; empty if nothing does."""
+        reached = self.cell.reached
+        expected = reached.isr[0], tuple(sorted(reached.isr))
+        states = self.session.topics.states(self.names)
+        found = [
+            f"{name}: leader {states[name].leader}, ISR {list(states[name].isr)}"
+            if name in states
+            else f"{name}: unknown"
+            for name in self.names
+            if name not in states or (states[name].leader, states[name].isr) != expected
+        ]
+        fault = self.session.target.contradiction(reached)
+        return "; ".join([*found, *([fault] if fault else [])])
+
+    def read_back(self) -> dict[str, Any] | None:
+        """Check the acknowledged records of this session's blocks against the topics; None if it measured none."""
+        session, cell = self.session, self.cell
+        paths = list(session.store.kept(cell.id, session.number).values())
+        warm_up = session.store.raw / cell.id / f"{WARM_UP}.{session.number}"
+        paths += [warm_up] if warm_up.exists() else []
+        # Records that were acknowledged in a discarded block must not be lost either.
+        paths += session.store.discarded(cell.id, session.number)
+        if not paths:
+            return None
+        session.steps.tell(f"{cell.id}: records read back")
+        return session.check_records(paths, self.names)

@@ -227,7 +227,7 @@ def test_only_what_is_missing_is_measured_and_later_cells_warm_up_less(this: Fak
 
 def test_a_state_that_did_not_last_is_noted(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
     said = iter([{}, {1: "NotEnoughReplicasException"}])
-    monkeypatch.setattr(cell_measurement, "_probe_arms", lambda *_: next(said))
+    monkeypatch.setattr(cell_measurement.CellRun, "probe_arms", lambda _: next(said))
     cell_measurement.measure(this, cell_of("healthy"))
     assert "probes got {} before the blocks and" in this.notes[0]
 
@@ -265,7 +265,7 @@ def test_a_state_that_never_lasts_ends_the_run(this: FakeSession, monkeypatch: p
         RackgateError, match=r"cell healthy: state healthy did not last through block 1: .*ISR \[1, 2\]"
     ):
         cell_measurement.measure(this, cell_of("healthy"))
-    assert len(this.store.discarded("healthy")) == cell_measurement.MOST_THROWN_AWAY
+    assert len(this.store.discarded("healthy")) == cell_measurement.MOST_DISCARDED
 
 
 def test_a_state_that_nobody_can_tell_is_no_proof(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
