@@ -51,17 +51,11 @@ class SparkLoad:
     Attributes:
         run_id: part of every record's key.
         name: name of the load, unique in the run; part of every record's key.
-        cell: cell of the plan, or None.
-        state: state of that cell, or ``outage``.
-        bootstrap: broker addresses.
-        client: producer to use.
+        state: state of the cell, or ``outage``.
         config: properties of the producer, without addresses and acks.
-        record_bytes: size of a record's value.
         seed: seed of the payload.
         flush_s: bound on waiting for the last reports, in seconds.
-        tasks: number of tasks.
         start_ns: start of the load on the monotonic clock of the driver.
-        slots: the schedule.
         ahead_ns: result of ``bench.load.clock_offsets.host_offsets``; empty if all tasks run on the driver's host.
     """
 

@@ -31,13 +31,8 @@ class OutageContext:
     """State that all outages of a lab share.
 
     Attributes:
-        target: the lab.
-        plan: plan of the run.
         lab: plan of this lab.
         folder: folder for its results.
-        run_id: id of the run.
-        spark: the Spark session.
-        admin: client for topic operations.
         racks: broker id to rack.
         lead_s: seconds from the request of a load to its first record.
     """

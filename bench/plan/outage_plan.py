@@ -92,19 +92,14 @@ class OutageRunPlan:
     """Plan of a whole run of outages.
 
     Attributes:
-        name: name of its table in the file.
         about: description in one line.
         seed: seed of the order of outages and of the payload.
         confidence: confidence level of intervals over outages.
-        record_bytes: size of a record's value.
         flush_s: bound on waiting for the last acknowledgements, in seconds.
         client: librdkafka properties.
         timing: rates and times of each outage; the rack of the lab replaces its rack.
         meter_poll_s: seconds between two queries of a broker's metrics.
         probe_timeout_ms: timeout of one probe attempt.
-        arms: arms to compare.
-        labs: labs to run, one after the other.
-        destruction: destruction of a rack, or None.
     """
 
     name: str

@@ -224,7 +224,6 @@ class Scenario:
     """Plan of a whole run.
 
     Attributes:
-        name: name of its table in the file.
         about: description in one line.
         topology: name of the lab's topology; cells in two data centres have their own.
         seed: seed of every random choice: order of arms, sending times, payload, resamples.
@@ -232,10 +231,7 @@ class Scenario:
         flush_s: bound on waiting for the last acknowledgements, in seconds.
         client: librdkafka properties.
         java: properties of the Java producer.
-        latency: how arms are compared in each cell.
         ramp: how to find the load that a lab sustains; None if no cell needs it.
-        outage: the outage phase, or None.
-        arms: all arms.
         cells: cells with verdicts, in the order of the file.
         bar_min: target duration of the run in minutes, or None. It does not affect any measurement.
     """

@@ -42,14 +42,6 @@ CAPTIONS = {
         "the probe without retries. Below each: racks of the topic's ISR."
     ),
 }
-TITLES = {
-    "overview": "All cells",
-    "words": "Verdicts and their numbers",
-    "timeline": "Rack outage",
-    "outcomes": "Availability",
-    "percentiles": "Produce latency",
-    "blocks": "Block by block",
-}
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -147,7 +139,6 @@ def html(result: Mapping[str, Any], inline: Mapping[str, Mapping[str, Markup]]) 
         "head": cell_table.HEAD,
         "outcomes": availability_table.arm_availabilities(result),
         "outcomes_head": availability_table.HEAD,
-        "titles": TITLES,
         "series": series_names(result),
         "usage": usage_rows(result["usage"]),
         "round_trips": round_trip_rows(result["manifest"]["round_trips"]),

@@ -73,14 +73,14 @@ def _ramp(session: MeasurementSession, cell: BenchCell) -> dict[str, Any]:
         plan = cell.scenario.latency
         seconds = plan.warmup_blocks * plan.block_s(len(cell.scenario.latency_arms))
         slot = schedule.steady_slot(arm.id, spec.name, rate_per_s=plan.warmup_rate_per_s, seconds=seconds)
-        _, path = session.drive(f"ramp-{cell.id}-warmup", (slot,), cell=cell)
+        path = session.drive(f"ramp-{cell.id}-warmup", (slot,), cell=cell)
         shutil.rmtree(path)
         session.warm = True
     steps: list[sustained_rate.RampStep] = []
     for rate_per_s in ramp.rates(cell.setting.record_bytes):
         session.steps.tell(f"{cell.id}: search for the sustained load: {rate_per_s:g} records/s")
         slot = schedule.steady_slot(arm.id, spec.name, rate_per_s=rate_per_s, seconds=ramp.step_s)
-        _, path = session.drive(f"ramp-{cell.id}-{rate_per_s:g}", (slot,), cell=cell)
+        path = session.drive(f"ramp-{cell.id}-{rate_per_s:g}", (slot,), cell=cell)
         steps.append(sustained_rate.ramp_step(rate_per_s, session.observed([path]).toPandas()))
         shutil.rmtree(path)
         if not sustained_rate.keeps_up(steps[-1], steps[0], ramp):
@@ -218,7 +218,7 @@ class CellRun:
 
     def _drive(self, name: str, slots: tuple[schedule.Slot, ...]) -> Path:
         cell = self.cell
-        return self.session.drive(f"{cell.id}-{name}", slots, cell=cell, bootstrap=self.bootstrap)[1]
+        return self.session.drive(f"{cell.id}-{name}", slots, cell=cell, bootstrap=self.bootstrap)
 
     def _measure_block(self, block: int, slots: tuple[schedule.Slot, ...]) -> None:
         """Measure a block and keep it if its state is proved before and after; otherwise discard and repeat it.

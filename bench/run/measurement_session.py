@@ -40,15 +40,6 @@ class MeasurementSession:
     """State that the loads of one lab share.
 
     Attributes:
-        target: cluster under test.
-        scenario: plan of the run.
-        store: stored results of the run.
-        number: number of the session.
-        spark: the Spark session.
-        topics: topics of the benchmark on the cluster.
-        history: history of the lab.
-        steps: progress on the terminal.
-        sampler: resource usage of the machine.
         warm: whether this lab has had its long warm-up.
         lead_s: seconds from the request of a load to its first record.
         round_trips: round-trip times between places: ``idle`` and ``under load``.
@@ -76,7 +67,7 @@ class MeasurementSession:
     carried: bool = False
 
     def refusals(self, bootstrap: str, topics: Sequence[str]) -> dict[str, str]:
-        """Probe topics; see ``bench.run.refusal_probe.refusals``."""
+        """Probe topics; see ``bench.run.refusal_probe``."""
         return refusal_probe.refusals(bootstrap, topics, self.target.security.java)
 
     def check_records(self, paths: Sequence[Path], topics: list[str]) -> dict[str, Any]:
@@ -139,17 +130,15 @@ class MeasurementSession:
         """Drive a load while the block runs; see ``running_load``."""
         return running_load(self.spark, self.history, load, path, carried=self.carried)
 
-    def drive(
-        self, name: str, slots: tuple[schedule.Slot, ...], *, cell: BenchCell, bootstrap: str = ""
-    ) -> tuple[SparkLoad, Path]:
-        """Drive a load to its end and return it with its observations; repeat a late load with more lead time.
+    def drive(self, name: str, slots: tuple[schedule.Slot, ...], *, cell: BenchCell, bootstrap: str = "") -> Path:
+        """Drive a load to its end and return the folder of its observations; repeat a late load with more lead time.
 
         Raises:
             RackgateError: the load failed, or was late with the highest lead time.
         """
         usual_s = self.lead_s
 
-        def attempt(lead_s: float) -> tuple[SparkLoad, Path]:
+        def attempt(lead_s: float) -> Path:
             self.lead_s = lead_s
             start_ns = time.monotonic_ns() + round(lead_s * NS)
             # The unique name separates these records from those of an abandoned attempt.
@@ -161,10 +150,10 @@ class MeasurementSession:
             except LateError:
                 shutil.rmtree(path, ignore_errors=True)
                 raise
-            return load, path
+            return path
 
-        driven = repeat_while_late(usual_s, attempt)
+        path = repeat_while_late(usual_s, attempt)
         if self.lead_s == usual_s:
             # Causes of a late load, such as the start of a JVM, are temporary.
             self.lead_s = max(LEAD_S, usual_s * EASE)
-        return driven
+        return path
