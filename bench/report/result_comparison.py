@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,7 +17,7 @@ from bench import run_conditions
 from bench.analysis.verdicts import interval_text
 from bench.report import run_page
 from bench.report.availability_table import NONE
-from bench.report.cell_table import refusing_arms
+from bench.report.cell_table import arm_labels, refusing_arms
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating
 from pyhooks.core.statistics import Interval, student_t_quantile
@@ -64,12 +64,11 @@ def factor(a: Mapping[str, Any], b: Mapping[str, Any], tail: float) -> Interval:
     Satterthwaite (Biometrics Bulletin 2, 1946).
     """
     point = math.log(b["ratio"]["point"]) - math.log(a["ratio"]["point"])
-    squares = [one["error"] ** 2 for one in (a, b)]
-    error = math.sqrt(sum(squares))
-    if error == 0.0:
+    variance = a["error"] ** 2 + b["error"] ** 2
+    if variance == 0.0:
         return Interval(math.exp(point), math.exp(point), math.exp(point))
-    below = sum(square**2 / one["freedom"] for square, one in zip(squares, (a, b), strict=True))
-    reach = error * student_t_quantile(1.0 - tail, max(1, math.floor(sum(squares) ** 2 / below)))
+    freedom = variance**2 / (a["error"] ** 4 / a["freedom"] + b["error"] ** 4 / b["freedom"])
+    reach = math.sqrt(variance) * student_t_quantile(1.0 - tail, max(1, math.floor(freedom)))
     return Interval(math.exp(point - reach), math.exp(point), math.exp(point + reach))
 
 
@@ -91,34 +90,40 @@ def compare_results(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any
         ``pairs``, ``only_in_a`` and ``only_in_b`` (ids of cells, or an arm and a quantile of a cell), ``other_setting``
         (ids of cells), ``conditions`` (differences), ``confidence``, ``said`` (verdict on all pairs together).
     """
-    cells_a, cells_b = ({cell["cell"]: cell for cell in one["cells"]} for one in (a, b))
+    cells_a, cells_b = ({cell["cell"]: cell for cell in result["cells"]} for result in (a, b))
     shared = [name for name in cells_a if name in cells_b]
     other = [name for name in shared if _setting(cells_a[name]) != _setting(cells_b[name])]
-    same = [name for name in shared if name not in other]
-    rows = [row for name in same for row in _rows(cells_a[name], cells_b[name])]
+    same = [(cells_a[name], cells_b[name]) for name in shared if name not in other]
     only_in_a = [name for name in cells_a if name not in cells_b]
-    only_in_a += [one for name in same for one in _unmatched(cells_a[name], cells_b[name])]
+    only_in_a += [text for cell_a, cell_b in same for text in _unmatched(cell_a, cell_b)]
     only_in_b = [name for name in cells_b if name not in cells_a]
-    only_in_b += [one for name in same for one in _unmatched(cells_b[name], cells_a[name])]
+    only_in_b += [text for cell_a, cell_b in same for text in _unmatched(cell_b, cell_a)]
+    rows = [
+        (cell_a, row, _comparisons(cell_b)[key])
+        for cell_a, cell_b in same
+        for key, row in _comparisons(cell_a).items()
+        if key in _comparisons(cell_b)
+    ]
     confidence = float(a["cells"][0]["confidence"]) if a["cells"] else 0.95
-    family = sum(
-        1 for *_, one, two in rows if _is_comparable(one) and _is_comparable(two) and not _not_judged(one, two)
-    )
-    tail = (1.0 - confidence) / 2 / max(1, family)
+    judged = [row for row in rows if not _not_judged(*row[1:]) and all(map(_is_comparable, row[1:]))]
+    tail = (1.0 - confidence) / 2 / max(1, len(judged))
     equal = {
-        (name, row["at"])
-        for name in same
-        for row, theirs in _controls(cells_a[name], cells_b[name])
-        if row["word"] == theirs["word"] == "equivalent" and _shown_alike(row, theirs, (1.0 - confidence) / 2)
+        (cell_a["cell"], row["at"])
+        for cell_a, cell_b in same
+        for key, row in _comparisons(cell_a, controls=True).items()
+        if (control_b := _comparisons(cell_b, controls=True).get(key)) and row["ratio"] and control_b["ratio"]
+        if row["word"] == control_b["word"] == "equivalent" and _shown_alike(row, control_b, (1.0 - confidence) / 2)
     }
-    pairs = [_compare_pair(name, label, one, two, tail, (name, one["at"]) in equal) for name, label, one, two in rows]
+    pairs = [
+        _compare_pair(cell, row_a, row_b, tail, (cell["cell"], row_a["at"]) in equal) for cell, row_a, row_b in rows
+    ]
     return {
         "schema": 1,
         "pairs": [asdict(pair) for pair in pairs],
         "only_in_a": only_in_a,
         "only_in_b": only_in_b,
         "other_setting": other,
-        "conditions": run_conditions.differences(_conditions(a), _conditions(b)),
+        "conditions": run_conditions.differences(a["manifest"]["conditions"], b["manifest"]["conditions"]),
         "confidence": confidence,
         "said": joint_verdict([pair.said for pair in pairs], whole=not (only_in_a or only_in_b or other)),
     }
@@ -136,37 +141,18 @@ def _setting(cell: Mapping[str, Any]) -> tuple[Any, ...]:
     return cell["state"], cell["setting"], {arm["arm"]: arm["label"] for arm in cell["arms"] if arm["arm"] in baseline}
 
 
-def _conditions(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = result["manifest"]["conditions"]
-    return found
+def _comparisons(cell: Mapping[str, Any], *, controls: bool = False) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """Return the comparisons of a cell's candidates, or its controls, by arm and quantile."""
+    return {(row["arm"], row["at"]): row for row in cell["comparisons"] if row["is_control"] is controls}
 
 
-def _rows(
-    a: Mapping[str, Any], b: Mapping[str, Any]
-) -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]:
-    labels = {arm["arm"]: arm["label"] for arm in a["arms"]}
-    theirs = {(row["arm"], row["at"]): row for row in b["comparisons"]}
-    for row in a["comparisons"]:
-        if not row["is_control"] and (row["arm"], row["at"]) in theirs:
-            yield a["cell"], labels.get(row["arm"], row["arm"]), row, theirs[row["arm"], row["at"]]
-
-
-def _unmatched(own: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def _unmatched(cell: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return the judged comparisons of a cell that the other result does not have."""
-    theirs = {(row["arm"], row["at"]) for row in other["comparisons"] if not row["is_control"]}
     return [
-        f"{own['cell']}: {row['arm']} at {row['at']}"
-        for row in own["comparisons"]
-        if not row["is_control"] and row["reason"] != "not judged" and (row["arm"], row["at"]) not in theirs
+        f"{cell['cell']}: {arm} at {at}"
+        for (arm, at), row in _comparisons(cell).items()
+        if row["reason"] != "not judged" and (arm, at) not in _comparisons(other)
     ]
-
-
-def _controls(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Yield the controls that have a ratio in both results."""
-    theirs = {(row["arm"], row["at"]): row for row in b["comparisons"] if row["is_control"] and row["ratio"]}
-    for row in a["comparisons"]:
-        if row["is_control"] and row["ratio"] and (row["arm"], row["at"]) in theirs:
-            yield row, theirs[row["arm"], row["at"]]
 
 
 def _is_comparable(row: Mapping[str, Any]) -> bool:
@@ -178,62 +164,60 @@ def _not_judged(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     return bool(a["reason"] == b["reason"] == "not judged")
 
 
-def _contains_one(found: Interval) -> bool:
-    return found.low <= 1.0 <= found.high
-
-
 def _shown_alike(a: Mapping[str, Any], b: Mapping[str, Any], tail: float) -> bool:
     """Return whether the factor's interval, and the ratio of the plain means, lie within the narrower of both bands."""
-    found, edge = factor(a, b, tail), math.log1p(min(a["band"], b["band"]))
+    ratio, edge = factor(a, b, tail), math.log1p(min(a["band"], b["band"]))
     mean = math.log(b["mean_ratio"]) - math.log(a["mean_ratio"])
-    return -edge < math.log(found.low) and math.log(found.high) < edge and abs(mean) < edge
+    return -edge < math.log(ratio.low) and math.log(ratio.high) < edge and abs(mean) < edge
 
 
 def _compare_pair(
-    cell: str, label: str, a: Mapping[str, Any], b: Mapping[str, Any], tail: float, control_equal: bool
+    cell: Mapping[str, Any], a: Mapping[str, Any], b: Mapping[str, Any], tail: float, control_equal: bool
 ) -> ResultPair:
     likeness: Likeness = "unknown"
-    found, why = None, ""
+    ratio, reason = None, ""
     if a["refused"] != b["refused"]:
-        likeness, why = "differs", " and ".join(
-            f"{refusing_arms(one['refused'])} in {name}" for name, one in (("A", a), ("B", b))
-        )  # fmt: skip
+        likeness = "differs"
+        reason = f"{refusing_arms(a['refused'])} in A and {refusing_arms(b['refused'])} in B"
     elif a["refused"]:
-        likeness, why = "alike", f"{refusing_arms(a['refused'])} in both"
+        likeness, reason = "alike", f"{refusing_arms(a['refused'])} in both"
     elif _is_comparable(a) and _is_comparable(b):
-        found = factor(a, b, tail)
-        likeness, why = _likeness(a, b, tail, control_equal)
+        ratio = factor(a, b, tail)
+        likeness, reason = _likeness(a, b, tail, control_equal)
     else:
-        lack = [f"{name}: {one['reason']}" for name, one in (("A", a), ("B", b)) if not _is_comparable(one)]
-        why = f"no ratio in {', '.join(lack)}"
-    return ResultPair(cell, a["arm"], label, a["at"], a, b, found, likeness, why)
+        unfit = [f"{name}: {row['reason']}" for name, row in (("A", a), ("B", b)) if not _is_comparable(row)]
+        reason = f"no ratio in {', '.join(unfit)}"
+    label = arm_labels(cell).get(a["arm"], a["arm"])
+    return ResultPair(cell["cell"], a["arm"], label, a["at"], a, b, ratio, likeness, reason)
 
 
 def _likeness(a: Mapping[str, Any], b: Mapping[str, Any], tail: float, control_equal: bool) -> tuple[Likeness, str]:
     """Return the verdict on a comparison with a ratio in both results, and the reason if it is unknown."""
     if _not_judged(a, b):
         return "not judged", ""
-    if lone := [name for name, one in (("A", a), ("B", b)) if one["reason"] == "not judged"]:
-        return "unknown", f"not judged in {lone[0]}"
+    if not_judged := [name for name, row in (("A", a), ("B", b)) if row["reason"] == "not judged"]:
+        return "unknown", f"not judged in {not_judged[0]}"
     if not control_equal:
         return "unknown", "two equal arms are not shown to be equal"
     if _shown_alike(a, b, tail):
         # all arms share the lateness, so it would hide a difference
-        late = [name for name, one in (("A", a), ("B", b)) if one["reason"] == "pacer"]
+        late = [name for name, row in (("A", a), ("B", b)) if row["reason"] == "pacer"]
         return ("unknown", f"the pacer is late in {' and '.join(late)}") if late else ("alike", "")
-    return ("unknown", "noise") if _contains_one(factor(a, b, tail)) else ("differs", "")
+    ratio = factor(a, b, tail)
+    return ("unknown", "noise") if ratio.low <= 1.0 <= ratio.high else ("differs", "")
 
 
-def _word(row: Mapping[str, Any]) -> str:
-    if row["reason"] == "not judged":
-        return "not judged"
-    return f"{row['word']} ({row['reason']})" if row["word"] == "undecided" else str(row["word"])
+def _ratio(row: Mapping[str, Any]) -> str:
+    if not row["ratio"]:
+        return NONE
+    verdict = f"{row['word']} ({row['reason']})" if row["word"] == "undecided" else row["word"]
+    return f"{interval_text(row['ratio'])}, {'not judged' if row['reason'] == 'not judged' else verdict}"
 
 
-def print_comparison(found: Mapping[str, Any], names: tuple[str, str], console: Console) -> None:
+def print_comparison(found: Mapping[str, Any], names: Sequence[str], console: Console) -> None:
     """Print the comparison as a table and sentences."""
-    for mark, one in zip("AB", names, strict=True):
-        console.print(plain(f"{mark}: {one}"))
+    for mark, name in zip("AB", names, strict=True):
+        console.print(plain(f"{mark}: {name}"))
     if found["conditions"]:
         console.print(f"Conditions differ: {run_conditions.differences_text(found['conditions'])}", markup=False)
     else:
@@ -242,12 +226,9 @@ def print_comparison(found: Mapping[str, Any], names: tuple[str, str], console: 
     for head in ("cell", "arm", "at", "A: ratio, verdict", "B: ratio, verdict", "B over A", "verdict"):
         table.add_column(head)
     for pair in found["pairs"]:
-        own = [
-            f"{interval_text(one['ratio'])}, {_word(one)}" if one["ratio"] else NONE for one in (pair["a"], pair["b"])
-        ]
-        over = interval_text(pair["factor"]) if pair["factor"] else NONE
+        ratios = _ratio(pair["a"]), _ratio(pair["b"]), interval_text(pair["factor"]) if pair["factor"] else NONE
         verdict = f"{pair['said']} ({pair['why']})" if pair["why"] else pair["said"]
-        table.add_row(*map(plain, (pair["cell"], pair["label"], pair["at"], *own, over, verdict)))
+        table.add_row(*map(plain, (pair["cell"], pair["label"], pair["at"], *ratios, verdict)))
     console.print(table)
     for text, key in (
         ("only in A", "only_in_a"),
@@ -277,10 +258,10 @@ def compare_command(
 ) -> None:
     """Compare two results: ratios, verdicts, and whether they are shown to be alike or to differ."""
     first, second = run_page.load(a), run_page.load(b)
-    for path, one in ((a, first), (b, second)):
+    for path, result in ((a, first), (b, second)):
         with evaluating(path, run_page.EXPECTED):
             # compared with itself, so that an error names the malformed file
-            compare_results(one, one)
+            compare_results(result, result)
     with evaluating(b, run_page.EXPECTED):
         found = compare_results(first, second)
     if not found["pairs"]:
@@ -288,7 +269,7 @@ def compare_command(
     if as_json:
         typer.echo(json.dumps({"a": str(a), "b": str(b), **found}, indent=1))
     else:
-        names = [f"{path}, run {one['manifest'].get('run_id')}" for path, one in ((a, first), (b, second))]
+        names = [f"{path}, run {result['manifest'].get('run_id')}" for path, result in ((a, first), (b, second))]
         with evaluating(b, run_page.EXPECTED):
-            print_comparison(found, (names[0], names[1]), Console(highlight=False))
+            print_comparison(found, names, Console(highlight=False))
     raise typer.Exit({"alike": 0, "differs": 1, "unknown": 2}[found["said"]])
