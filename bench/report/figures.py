@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from bench.report.cell_table import refusing_arms
 from pyhooks.core.statistics import band_ends
@@ -18,6 +18,7 @@ from pyhooks.report.plots import RC, Palette, axes_style, rows, shade, spans
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 QUANTILE_TICKS = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999)
 # A burst above this multiple of the intended rate is cut off, and its size is written beside it.
@@ -75,11 +76,11 @@ def _legend(figure: Figure, axes: Axes, palette: Palette, columns: int) -> None:
     )  # fmt: skip
 
 
-def percentiles(result: Mapping[str, Any], cell: Mapping[str, Any], look: FigureStyle) -> Figure:
+def percentiles(result: Mapping[str, Any], cell: Mapping[str, Any], style: FigureStyle) -> Figure:
     """Plot a cell's latency against percentile, on scales that show the tail, with the interval of each curve."""
-    palette = look.palette
+    palette = style.palette
     with mpl.rc_context(RC):
-        figure = Figure(figsize=look.size(4.3 if look.narrow else 4.2), layout="constrained")
+        figure = Figure(figsize=style.size(4.3 if style.narrow else 4.2), layout="constrained")
         axes = figure.subplots()
         tint = colours(result, palette)
         highest, values = 0.9, []
@@ -108,7 +109,7 @@ def percentiles(result: Mapping[str, Any], cell: Mapping[str, Any], look: Figure
         axes.set_xlabel("percentile")
         axes.set_ylabel("produce latency, ms")
         axes_style(axes, palette)
-        _legend(figure, axes, palette, 1 if look.narrow else 3)
+        _legend(figure, axes, palette, 1 if style.narrow else 3)
     return figure
 
 
@@ -116,85 +117,106 @@ def _log_ticks(axes: Axes, values: Sequence[float]) -> None:
     """Set ticks at 1, 2 and 5 of each decade that the data spans."""
     if not values:
         return
-    low, high = min(values) / 1.08, max(values) * 1.08
-    marks = [m * 10.0**e for e in range(-4, 7) for m in (1, 2, 5)]
-    axes.set_ylim(low, high)
-    axes.yaxis.set_major_locator(FixedLocator([m for m in marks if low <= m <= high]))
+    axes.set_ylim(min(values) / 1.08, max(values) * 1.08)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=100))
     axes.yaxis.set_major_formatter(FuncFormatter(milliseconds))
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def blocks(result: Mapping[str, Any], cell: Mapping[str, Any], look: FigureStyle) -> Figure:
+def blocks(result: Mapping[str, Any], cell: Mapping[str, Any], style: FigureStyle) -> Figure:
     """Plot per block the ratio of each arm to the baseline, with the pooled interval and the equivalence band."""
     names = list(cell["bands"])
     with mpl.rc_context(RC):
-        figure = Figure(figsize=look.size(6.4 if look.narrow else 6.0), layout="constrained")
+        figure = Figure(figsize=style.size(6.4 if style.narrow else 6.0), layout="constrained")
         panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
         for axes, name in zip(panels, names, strict=True):
-            _ratio_panel(result, cell, look, axes, name)
+            _ratio_panel(result, cell, style, axes, name)
         panels[-1].set_xlabel("block, in the order of time (negative: warm-up rounds, discarded)")
-        if look.narrow:
+        if style.narrow:
             panels[-1].set_xlabel("block (negative: warm-up, discarded)")
-        _legend(figure, panels[0], look.palette, 1 if look.narrow else 3)
+        _legend(figure, panels[0], style.palette, 1 if style.narrow else 3)
     return figure
 
 
-def _ratio_panel(result: Mapping[str, Any], cell: Mapping[str, Any], look: FigureStyle, axes: Axes, name: str) -> None:
-    palette, latency = look.palette, cell
-    rows = [row for row in latency["comparisons"] if row["at"] == name]
-    tint = colours(result, palette)
-    at = {(row["block"], row["arm"]): row[f"{name}_ms"] for row in latency["rounds"]}
-    order = sorted({row["block"] for row in latency["rounds"]})
+def _ratio_panel(result: Mapping[str, Any], cell: Mapping[str, Any], style: FigureStyle, axes: Axes, name: str) -> None:
+    palette, colour_of = style.palette, colours(result, style.palette)
+    rows = [row for row in cell["comparisons"] if row["at"] == name]
+    latency = {(row["block"], row["arm"]): row[f"{name}_ms"] for row in cell["rounds"]}
+    order = sorted({row["block"] for row in cell["rounds"]})
     last = max(order, default=0)
-    low, high = band_ends(latency["bands"][name])
-    shown = _ratio_limits(rows, at, order, (low, high))
-    axes.set_yscale("log")
+    low, high = band_ends(cell["bands"][name])
+    ratios = [_block_ratios(row, latency, order) for row in rows]
+    limits = _ratio_limits(rows, ratios, high)
     axes.axhspan(low, high, color=palette.band, linewidth=0, label="equivalence band")
     axes.axhline(1, color=palette.muted, linewidth=1)
-    for number, row in enumerate(sorted(rows, key=lambda one: not one["is_control"])):
-        colour = tint[row["arm"]]
+    # the control comes first
+    for number, (row, by_block) in enumerate(sorted(zip(rows, ratios, strict=True), key=_is_candidate)):
+        colour, marker = colour_of[row["arm"]], "s" if row["is_control"] else "o"
         x0 = (number - (len(rows) - 1) / 2) * 0.22
-        pairs = [(b, at[b, row["arm"]] / at[b, row["against"]]) for b in order
-                 if (b, row["arm"]) in at and (b, row["against"]) in at]  # fmt: skip
-        for warm, label in ((False, _pair(cell, row)), (True, None)):
-            own = [(b + x0, ratio) for b, ratio in pairs if (b < 0) is warm]
-            inside = [(x, r) for x, r in own if shown[0] <= r <= shown[1]]
+        for is_warm_up, label in ((False, _pair(cell, row)), (True, None)):
+            face = "none" if is_warm_up else colour
+            points = [(block + x0, ratio) for block, ratio in by_block.items() if (block < 0) is is_warm_up]
+            inside = [(x, ratio) for x, ratio in points if limits[0] <= ratio <= limits[1]]
             axes.plot(
-                [x for x, _ in inside], [r for _, r in inside], linestyle="none", color=colour, label=label,
-                marker="s" if row["is_control"] else "o", markersize=5.5, markeredgewidth=1.3,
-                markerfacecolor="none" if warm else colour,
+                [x for x, _ in inside], [ratio for _, ratio in inside], linestyle="none", color=colour, label=label,
+                marker=marker, markersize=5.5, markeredgewidth=1.3, markerfacecolor=face,
             )  # fmt: skip
-            for x, ratio in own:
-                if not shown[0] <= ratio <= shown[1]:
-                    above = ratio > shown[1]
+            outside = {
+                "^": [x for x, ratio in points if ratio > limits[1]],
+                "v": [x for x, ratio in points if ratio < limits[0]],
+            }
+            for triangle, xs in outside.items():
+                # without points the layout would fail, because the line is not clipped
+                if xs:
                     axes.plot(
-                        [x], [shown[1] if above else shown[0]], marker="^" if above else "v", markersize=7,
-                        color=colour, clip_on=False, markerfacecolor="none" if warm else colour,
+                        xs, [limits[1] if triangle == "^" else limits[0]] * len(xs), linestyle="none", marker=triangle,
+                        markersize=7, color=colour, clip_on=False, markerfacecolor=face,
                     )  # fmt: skip
         if row["ratio"]:
-            ratio = row["ratio"]
-            x = last + 1.6 + number * 0.7
-            ends = [[ratio["point"] - ratio["low"]], [ratio["high"] - ratio["point"]]]
             axes.errorbar(
-                [x], [ratio["point"]], yerr=ends, color=colour, linewidth=2.2, capsize=4, capthick=2,
-                marker="s" if row["is_control"] else "o", markersize=7,
+                [last + 1.6 + number * 0.7], [row["ratio"]["point"]], yerr=_reach(row), color=colour, linewidth=2.2,
+                capsize=4, capthick=2, marker=marker, markersize=7,
             )  # fmt: skip
     if order and order[0] < 0:
         axes.axvspan(order[0] - 0.5, -0.5, color=palette.grid, alpha=0.6, linewidth=0, zorder=0)
     axes.axvline(last + 0.9, color=palette.grid, linewidth=1)
     axes.set_xlim((order[0] if order else 0) - 0.6, last + 1.4 + 0.9 * len(rows))
-    axes.set_ylim(*shown)
-    step = 3 if look.narrow else 2 if len(order) > MOST_TICKS else 1
-    axes.xaxis.set_major_locator(FixedLocator([b for b in order if b % step == 0]))
-    axes.yaxis.set_major_locator(FixedLocator(_ratio_ticks(shown[1])))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.3g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_minor_locator(NullLocator())
+    step = 3 if style.narrow else 2 if len(order) > MOST_TICKS else 1
+    axes.xaxis.set_major_locator(FixedLocator([block for block in order if block % step == 0]))
+    axes.set_yscale("log")
+    axes.set_ylim(*limits)
+    _ratio_axis(axes.yaxis, limits[1])
     axes.set_ylabel("latency ratio")
-    title = f"{name}, band ±{latency['bands'][name]:.0%}" + ("" if name in latency["judged"] else ", not judged")
-    right = "" if look.narrow else f"; at the right all blocks with the {latency['confidence']:.0%} interval"
+    title = f"{name}, band ±{cell['bands'][name]:.0%}" + ("" if name in cell["judged"] else ", not judged")
+    right = "" if style.narrow else f"; at the right all blocks with the {cell['confidence']:.0%} interval"
     axes.set_title(title + right, color=palette.ink)
     axes_style(axes, palette)
+
+
+def _is_candidate(pair: tuple[Mapping[str, Any], object]) -> bool:
+    return not pair[0]["is_control"]
+
+
+def _block_ratios(
+    row: Mapping[str, Any], latency: Mapping[tuple[int, str], float], order: Sequence[int]
+) -> dict[int, float]:
+    """Return the ratio of a comparison in each block that has both arms."""
+    both = [block for block in order if (block, row["arm"]) in latency and (block, row["against"]) in latency]
+    return {block: latency[block, row["arm"]] / latency[block, row["against"]] for block in both}
+
+
+def _reach(row: Mapping[str, Any]) -> list[list[float]]:
+    """Return the distances of an interval's ends from its ratio, as matplotlib's error bars need them."""
+    ratio = row["ratio"]
+    return [[ratio["point"] - ratio["low"]], [ratio["high"] - ratio["point"]]]
+
+
+def _ratio_axis(axis: Axis, highest: float) -> None:
+    """Set the ticks of a logarithmic axis of ratios."""
+    axis.set_major_locator(FixedLocator(_ratio_ticks(highest)))
+    axis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:.3g}"))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_minor_locator(NullLocator())
 
 
 def _pair(cell: Mapping[str, Any], row: Mapping[str, Any]) -> str:
@@ -214,35 +236,26 @@ def _ratio_ticks(highest: float) -> list[float]:
 
 
 def _ratio_limits(
-    rows: Sequence[Mapping[str, Any]],
-    at: Mapping[tuple[int, str], float],
-    order: Sequence[int],
-    band: tuple[float, float],
+    rows: Sequence[Mapping[str, Any]], ratios: Sequence[Mapping[int, float]], band: float
 ) -> tuple[float, float]:
     """Return symmetric limits that show every measured block and every interval, up to a factor of 8."""
-    found = [band[1] ** 1.6]
-    for row in rows:
-        for block in order:
-            if block >= 0 and (block, row["arm"]) in at and (block, row["against"]) in at:
-                ratio = at[block, row["arm"]] / at[block, row["against"]]
-                found.append(max(ratio, 1 / ratio) * 1.06)
-        if row["ratio"]:
-            found.append(max(row["ratio"]["high"], 1 / row["ratio"]["low"]) * 1.06)
-    span = min(8.0, max(found))
+    measured = [ratio for by_block in ratios for block, ratio in by_block.items() if block >= 0]
+    ends = [row["ratio"][end] for row in rows if row["ratio"] for end in ("low", "high")]
+    span = min(8.0, max([band**1.6, *(max(ratio, 1 / ratio) * 1.06 for ratio in (*measured, *ends))]))
     return 1 / span, span
 
 
-def timeline(result: Mapping[str, Any], look: FigureStyle) -> Figure:
+def timeline(result: Mapping[str, Any], style: FigureStyle) -> Figure:
     """Plot acks per second and the probe's refusals of each topic, with the racks in its ISR below; shade the fault."""
-    outage, palette = result["outage"], look.palette
+    outage, palette = result["outage"], style.palette
     topics = outage["topics"]
     with mpl.rc_context(RC):
         height = 1.95 * len(topics) + 0.9
-        figure = Figure(figsize=look.size(height))
-        left = 0.7 if look.narrow else 0.75
+        figure = Figure(figsize=style.size(height))
+        left = 0.7 if style.narrow else 0.75
         grid = figure.add_gridspec(
             3 * len(topics), 1, height_ratios=[3.0, 0.9, 0.75] * len(topics), hspace=0.1,
-            left=left / look.size(height)[0], right=0.985, top=1 - 0.42 / height, bottom=0.18 / height,
+            left=left / style.size(height)[0], right=0.985, top=1 - 0.42 / height, bottom=0.18 / height,
         )  # fmt: skip
         tint = colours(result, palette)
         for number, topic in enumerate(topics):
@@ -253,8 +266,8 @@ def timeline(result: Mapping[str, Any], look: FigureStyle) -> Figure:
                 if outage["inject_s"] is not None and outage["heal_s"] is not None:
                     shade(axes, outage["inject_s"], outage["heal_s"], palette)
                 axes.set_xlim(0, outage["length_s"])
-                axes.xaxis.set_major_locator(MaxNLocator(5 if look.narrow else 9))
-            _acks(outage, topic, upper, look, tint[topic["arm"]])
+                axes.xaxis.set_major_locator(MaxNLocator(5 if style.narrow else 9))
+            _acks(outage, topic, upper, style, tint[topic["arm"]])
             _isr(outage, topic, lower, tint[topic["arm"]])
             last = number == len(topics) - 1
             upper.tick_params(labelbottom=False)
@@ -262,29 +275,29 @@ def timeline(result: Mapping[str, Any], look: FigureStyle) -> Figure:
             if last:
                 lower.set_xlabel("seconds from the start of the phase")
             if number == 0:
-                _annotate_fault(outage, topic, upper, look)
+                _annotate_fault(outage, topic, upper, style)
     return figure
 
 
-def _annotate_fault(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, look: FigureStyle) -> None:
+def _annotate_fault(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, style: FigureStyle) -> None:
     """Annotate the shaded outage, and the gap in acks at its start."""
     if outage["inject_s"] is None or outage["heal_s"] is None:
         return
-    ink, top = look.palette.ink, outage["rate_per_s"] * BURST_CUT
+    ink, top = style.palette.ink, outage["rate_per_s"] * BURST_CUT
     middle = (outage["inject_s"] + (topic["left_after_s"] or 0.0) + outage["heal_s"]) / 2
     axes.annotate(
         f"rack {outage['rack']} unavailable", (middle, top * 0.93), ha="center", va="top", color=ink, fontsize=9.5
     )
     wait_s = topic["left_after_s"]
-    if wait_s is not None and wait_s > outage["length_s"] / 12 and not look.narrow:
+    if wait_s is not None and wait_s > outage["length_s"] / 12 and not style.narrow:
         axes.annotate(
             f"acks=all\nwaits for\nrack {outage['rack']}", (outage["inject_s"] + 0.5, top * 0.42),
             ha="left", va="top", color=ink, fontsize=8.5,
         )  # fmt: skip
 
 
-def _acks(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, look: FigureStyle, colour: str) -> None:
-    palette, rate = look.palette, outage["rate_per_s"]
+def _acks(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, style: FigureStyle, colour: str) -> None:
+    palette, rate = style.palette, outage["rate_per_s"]
     top = rate * BURST_CUT
     seconds = np.array([point["s"] for point in topic["series"]], dtype=float)
     acked = np.array([point["acked"] for point in topic["series"]], dtype=float)
@@ -306,7 +319,7 @@ def _acks(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, look:
     refusals = topic["probe"]["refused_at_s"]
     if refusals:
         axes.plot(
-            refusals, [rate * 0.42] * len(refusals), linestyle="none", marker="x", markersize=4 if look.narrow else 5,
+            refusals, [rate * 0.42] * len(refusals), linestyle="none", marker="x", markersize=4 if style.narrow else 5,
             markeredgewidth=1.3, color=palette.refusal,
         )  # fmt: skip
         axes.annotate(
@@ -340,51 +353,50 @@ def _isr(outage: Mapping[str, Any], topic: Mapping[str, Any], axes: Axes, colour
     axes.set_ylabel("ISR in\nracks", fontsize=8, rotation=0, ha="right", va="center", labelpad=3)
 
 
-def overview(result: Mapping[str, Any], look: FigureStyle) -> Figure:
+def overview(result: Mapping[str, Any], style: FigureStyle) -> Figure:
     """Plot the ratio of each candidate and of the control to the baseline in every cell, with interval and band."""
-    palette, tint, cells = look.palette, colours(result, look.palette), result["cells"]
+    palette, tint, cells = style.palette, colours(result, style.palette), result["cells"]
     names = list(cells[0]["bands"])
     with mpl.rc_context(RC):
-        columns = 1 if look.narrow else len(names)
-        size = look.size((0.42 * len(cells) + 1.0) * (len(names) if look.narrow else 1))
+        columns = 1 if style.narrow else len(names)
+        size = style.size((0.42 * len(cells) + 1.0) * (len(names) if style.narrow else 1))
         figure = Figure(figsize=size, layout="constrained")
-        panels = figure.subplots(len(names) // columns, columns, sharey=not look.narrow, squeeze=False).ravel()
+        panels = figure.subplots(len(names) // columns, columns, sharey=not style.narrow, squeeze=False).ravel()
         for axes, name in zip(panels, names, strict=True):
-            _overview_panel(cells, tint, look, axes, name)
-        if not look.narrow:
+            _overview_panel(cells, tint, style, axes, name)
+        if not style.narrow:
             for axes in panels[1:]:
                 axes.tick_params(labelleft=False)
-        _legend(figure, panels[0], palette, 1 if look.narrow else 4)
+        _legend(figure, panels[0], palette, 1 if style.narrow else 4)
     return figure
 
 
 def _overview_panel(
-    cells: Sequence[Mapping[str, Any]], tint: Mapping[str, str], look: FigureStyle, axes: Axes, name: str
+    cells: Sequence[Mapping[str, Any]], tint: Mapping[str, str], style: FigureStyle, axes: Axes, name: str
 ) -> None:
-    palette = look.palette
+    palette = style.palette
     low, high = band_ends(cells[0]["bands"][name])
-    found = [high**1.6]
+    reached = [high**1.6]
     axes.axvspan(low, high, color=palette.band, linewidth=0)
     axes.axvline(1, color=palette.muted, linewidth=1)
     usual = cells[0]["comparisons"][0]["against"]
     measured = {at for at, cell in enumerate(cells) if any(row["ratio"] for row in cell["comparisons"])}
     labelled = set()
     for at, cell in enumerate(cells):
-        own = [row for row in cell["comparisons"] if row["at"] == name and row["ratio"]]
+        rows = [row for row in cell["comparisons"] if row["at"] == name and row["ratio"]]
         # centre the ratios of a cell on its name, whatever the number of arms in other cells; the control comes first
-        own.sort(key=lambda row: not row["is_control"])
-        for place, row in enumerate(own):
-            arm, ratio, y = row["arm"], row["ratio"], at + (place - (len(own) - 1) / 2) * 0.22
+        rows.sort(key=lambda row: not row["is_control"])
+        for place, row in enumerate(rows):
+            arm, ratio, y = row["arm"], row["ratio"], at + (place - (len(rows) - 1) / 2) * 0.22
             label = None if arm in labelled else f"{arm} / {row['against']}"
             labelled.add(arm)
-            ends = [[ratio["point"] - ratio["low"]], [ratio["high"] - ratio["point"]]]
             axes.errorbar(
-                [ratio["point"]], [y], xerr=ends, color=tint[arm], linewidth=1.8, capsize=2.5, label=label,
+                [ratio["point"]], [y], xerr=_reach(row), color=tint[arm], linewidth=1.8, capsize=2.5, label=label,
                 marker="s" if row["is_control"] else "o", markersize=5,
                 markerfacecolor=tint[arm] if name in cell["judged"] else "none",
             )  # fmt: skip
-            found.append(max(ratio["high"], 1 / ratio["low"]) * 1.06)
-    span = min(4.0, max(found))
+            reached.append(max(ratio["high"], 1 / ratio["low"]) * 1.06)
+    span = min(4.0, max(reached))
     for at, cell in enumerate(cells):
         refusing = [arm["arm"] for arm in cell["arms"] if arm["refused"]]
         if refusing:
@@ -401,10 +413,7 @@ def _overview_panel(
         cell["cell"] + ("" if (own := cell["comparisons"][0]["against"]) == usual else f" (to {own})") for cell in cells
     ]
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: named[round(y)] if y < len(named) else ""))
-    axes.xaxis.set_major_locator(FixedLocator(_ratio_ticks(span)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.3g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_minor_locator(NullLocator())
+    _ratio_axis(axes.xaxis, span)
     axes.set_title(f"{name}, band ±{cells[0]['bands'][name]:.0%}", color=palette.ink)
     axes_style(axes, palette)
 
