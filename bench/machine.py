@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import platform
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.repeated_calls import calling_every
 from pyhooks.core.resource_usage import PAGE_BYTES, PROC, TICKS_PER_S, busy_s
 
 SAMPLE_S = 1.0
@@ -44,14 +44,14 @@ class UsageSample:
     rss_mb: float | None
 
 
-def process_kind(words: list[str], root: Path = Path("/")) -> str | None:
+def process_kind(arguments: list[str], root: Path = Path("/")) -> str | None:
     """Return the kind of a process in the benchmark by its command line and its root folder; None for others."""
     # Only the first arguments: a program that starts or awaits another one has the other's arguments further behind.
-    program, modules = Path(words[0]).name, words[1:3]
-    if program == "java" and "kafka.Kafka" in words:
-        properties = root / words[-1].lstrip("/")
+    program, modules = Path(arguments[0]).name, arguments[1:3]
+    if program == "java" and "kafka.Kafka" in arguments:
+        properties = root / arguments[-1].lstrip("/")
         return "controllers" if "process.roles=controller" in properties.read_text(encoding="utf-8") else "brokers"
-    if program == "java" and "org.apache.spark.deploy.SparkSubmit" in words:
+    if program == "java" and "org.apache.spark.deploy.SparkSubmit" in arguments:
         return "Spark JVM"
     if program in LINK_PROGRAMS:
         return "link emulation"
@@ -67,8 +67,8 @@ def sample_usage(proc: Path = PROC) -> list[UsageSample]:
         if not folder.name.isdigit():
             continue
         try:
-            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
-            kind = process_kind(words, folder / "root") if words else None
+            arguments = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+            kind = process_kind(arguments, folder / "root") if arguments else None
             if kind is None:
                 continue
             fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
@@ -97,20 +97,9 @@ class UsageSampler:
     @contextmanager
     def running(self) -> Iterator[UsageSampler]:
         """Sample while the block runs."""
-        stop = threading.Event()
-
-        def loop() -> None:
-            self.samples.extend(sample_usage())
-            while not stop.wait(SAMPLE_S):
-                self.samples.extend(sample_usage())
-
-        thread = threading.Thread(target=loop, name="sampler", daemon=True)
-        thread.start()
-        try:
+        self.samples.extend(sample_usage())
+        with calling_every(SAMPLE_S, lambda: self.samples.extend(sample_usage()), "sampler"):
             yield self
-        finally:
-            stop.set()
-            thread.join(timeout=10)
 
     def usage(self, from_ns: int, to_ns: int) -> list[dict[str, Any]]:
         """Return the mean CPUs in use and the memory per kind of process between two moments.
@@ -125,23 +114,23 @@ def usage(samples: list[UsageSample]) -> list[dict[str, Any]]:
     """Return mean CPUs in use, greatest memory and number of processes per kind; None for unknown values."""
     rows = []
     for kind in sorted({sample.kind for sample in samples}):
-        own = sorted((sample for sample in samples if sample.kind == kind), key=lambda sample: sample.at_ns)
-        if len(own) < 2:
+        of_kind = sorted((sample for sample in samples if sample.kind == kind), key=lambda sample: sample.at_ns)
+        if len(of_kind) < 2:
             continue
         steps = [
             (later.cpu_s - earlier.cpu_s, (later.at_ns - earlier.at_ns) / 1e9)
-            for earlier, later in itertools.pairwise(own)
+            for earlier, later in itertools.pairwise(of_kind)
             if earlier.cpu_s is not None
             and later.cpu_s is not None
             and later.processes == earlier.processes
             and later.cpu_s >= earlier.cpu_s
         ]
         seconds = sum(step[1] for step in steps)
-        memory = [sample.rss_mb for sample in own if sample.rss_mb is not None]
+        memory = [sample.rss_mb for sample in of_kind if sample.rss_mb is not None]
         rows.append(
             {
                 "kind": kind,
-                "processes": max(sample.processes for sample in own),
+                "processes": max(sample.processes for sample in of_kind),
                 "cpus": sum(step[0] for step in steps) / seconds if seconds else None,
                 "rss_mb_max": max(memory, default=None),
             }

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
 
+from bench.repeated_calls import calling_every
 from pyhooks.core.terminal import show_progress
 
 TICK_S = 0.25
-SAY_S = 60.0
+# Without a terminal, activities are printed at most this often.
+PRINT_S = 60.0
 
 
 class RunSteps:
@@ -30,7 +31,7 @@ class RunSteps:
         self._total_s = sum(planned_s.values()) + later_s
         self._before_s = 0.0
         self._name = ""
-        self._begun = self._said = time.monotonic()
+        self._begun = self._printed = time.monotonic()
         self._share: float | None = None
         self.took_s: dict[str, float] = {}
 
@@ -44,24 +45,15 @@ class RunSteps:
     def step(self, name: str) -> Iterator[None]:
         """Run the block as the step ``name``."""
         planned_s, begun = self._planned[name], time.monotonic()
-        self._name, self._begun, self._said, self._share = name, begun, begun, None
+        self._name, self._begun, self._printed, self._share = name, begun, begun, None
         if not self._console.is_terminal:
             left = clock_text(self._total_s - self._before_s)
             self._console.print(f"{name} (about {planned_s:.0f} s; about {left} to the end)", highlight=False)
         self._update(description=name)
-        over = threading.Event()
-
-        def tick() -> None:
-            while not over.wait(TICK_S):
-                self._show(self._before_s + self._done_s())
-
-        thread = threading.Thread(target=tick, name="progress", daemon=True)
-        thread.start()
         try:
-            yield
+            with calling_every(TICK_S, lambda: self._show(self._before_s + self._done_s()), "progress"):
+                yield
         finally:
-            over.set()
-            thread.join(timeout=1)
             self.took_s[name] = time.monotonic() - begun
             self._before_s += planned_s
             self._show(self._before_s)
@@ -76,8 +68,8 @@ class RunSteps:
         self._share = share
         self._update(description=text)
         now = time.monotonic()
-        if not self._console.is_terminal and now - self._said >= SAY_S:
-            self._said = now
+        if not self._console.is_terminal and now - self._printed >= PRINT_S:
+            self._printed = now
             left = clock_text(self._total_s - self._before_s - self._done_s())
             self._console.print(f"  {text} (about {left} to the end)", highlight=False)
 

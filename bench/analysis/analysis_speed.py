@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from bench import machine
 from bench.analysis import latency_analysis
 from bench.plan import scenarios
 from bench.plan.scenario import BenchCell, Scenario
+from bench.repeated_calls import calling_every
 from bench.spark_session import spark_session
 from pyhooks.core import resource_usage
 from pyhooks.core.errors import RackgateError
@@ -89,20 +89,9 @@ def synthetic_observations(spark: SparkSession, number: int, cells: Sequence[Ben
 @contextmanager
 def peak_memory() -> Iterator[Callable[[], float]]:
     """Sample the memory of this process and its descendants; yield a function that returns the peak so far in GiB."""
-    peak = [0.0]
-    over = threading.Event()
-
-    def loop() -> None:
-        while not over.wait(SAMPLE_S):
-            peak[0] = max(peak[0], resource_usage.tree()[0])
-
-    thread = threading.Thread(target=loop, name="memory", daemon=True)
-    thread.start()
-    try:
-        yield lambda: max(peak[0], resource_usage.tree()[0])
-    finally:
-        over.set()
-        thread.join(timeout=10 * SAMPLE_S)
+    samples = [0.0]
+    with calling_every(SAMPLE_S, lambda: samples.append(resource_usage.tree()[0]), "memory"):
+        yield lambda: max(*samples, resource_usage.tree()[0])
 
 
 def measure(sizes: Sequence[int], work: Path, *, master: str, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -129,7 +118,7 @@ def measure(sizes: Sequence[int], work: Path, *, master: str, tell: Callable[[st
             with resource_usage.others() as others:
                 numbers = latency_analysis.cells(latency_analysis.read_raw(spark, folder), cells)
             took_s, cpu_s = others.seconds, others.own_s
-            counted = sum(arm["acked"] for one in numbers for arm in one["arms"])
+            counted = sum(arm["acked"] for cell in numbers for arm in cell["arms"])
             if counted != size:
                 raise RackgateError(f"the analysis counted {counted:,} of {size:,} observations")
             parquet_mb = sum(file.stat().st_size for file in folder.rglob("*.parquet")) / 1e6

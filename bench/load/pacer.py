@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.load.schedule import Slot
+from bench.repeated_calls import calling_every
 from pyhooks.workload.pacing import wait_until
 
 # Outcomes in the stored observations: ok, fail and unknown of ``pyhooks.history``.
@@ -161,26 +161,13 @@ class ArmPacer:
         return observations
 
 
-@contextmanager
-def serving_reports(poll: Callable[[float], int]) -> Iterator[None]:
+def serving_reports(poll: Callable[[float], int]) -> AbstractContextManager[None]:
     """Serve a client's delivery reports in a thread of its own while the block runs.
 
     Args:
         poll: serves reports for at most the given seconds; returns after the first one.
     """
-    over = threading.Event()
-
-    def serve() -> None:
-        while not over.is_set():
-            poll(POLL_S)
-
-    thread = threading.Thread(target=serve, name="delivery-reports", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(timeout=10 * POLL_S)
+    return calling_every(0.0, partial(poll, POLL_S), "delivery-reports")
 
 
 def columns(observations: Observations, start_ns: int, labels: Mapping[str, str | None], task: int) -> dict[str, Any]:
