@@ -47,13 +47,13 @@ class CellMeasurements:
 
     def late_share(self, arms: Sequence[str], quantile: float) -> float:
         """Return the largest share of the pacer's own lateness in the latency of one of these arms, at a quantile."""
-        name, found = quantile_name(quantile), [0.0]
+        name, shares = quantile_name(quantile), [0.0]
         for arm in arms:
-            took = [row[f"{name}_ms"] for row in self.rounds if row["block"] >= 0 and row["arm"] == arm]
+            latencies = [row[f"{name}_ms"] for row in self.rounds if row["block"] >= 0 and row["arm"] == arm]
             late = self.summary[arm]["pacer_late_ms"] if arm in self.summary else None
-            if took and late is not None:
-                found.append(late[name] / float(np.median(took)))
-        return max(found)
+            if latencies and late is not None:
+                shares.append(late[name] / float(np.median(latencies)))
+        return max(shares)
 
     def refused(self, arms: Sequence[str]) -> list[str]:
         """Return those of these arms that a gate refused."""
@@ -67,7 +67,6 @@ class _Comparison:
     measured: CellMeasurements
     arm: BenchArm
     quantile: float
-    logs: tuple[float, ...] | None
     effect: Effect | None
     reason: VerdictReason
 
@@ -134,74 +133,71 @@ def compare(run: Sequence[CellMeasurements]) -> list[list[dict[str, Any]]]:
     - The test finds ``equivalent``, but the pacer's own lateness, which all arms share, is so large a part of the
       latency that it could hide a difference.
     """
-    rules, family = rules_of([one.cell for one in run]), family_size([one.cell for one in run])
-    pairs = [[_comparison(one, arm, q) for q in COMPARED for arm in _compared_arms(one.cell)] for one in run]
-    members = [pair for own in pairs for pair in own if not pair.is_control and pair.is_judged]
-    decided = inference.decide([pair.fit for pair in members], [pair.band for pair in members], rules)
-    by_pair = {id(pair): decision for pair, decision in zip(members, decided, strict=True)}
-    found = []
-    for own in pairs:
-        rows = []
-        controls = {pair.quantile: _control_verdict(pair, rules) for pair in own if pair.is_control}
-        for pair in own:
-            if pair.is_control:
-                rows.append(_row(pair, None, controls[pair.quantile], controls[pair.quantile], family))
-            else:
-                decision = by_pair.get(id(pair))
-                word = decision.word if decision else "undecided"
-                rows.append(_row(pair, decision, word, controls[pair.quantile], family))
-        found.append(rows)
-    return found
+    cells = [measured.cell for measured in run]
+    rules, family = rules_of(cells), family_size(cells)
+    by_cell = [
+        [
+            _comparison(measured, arm, quantile)
+            for quantile in COMPARED
+            for arm in measured.cell.scenario.latency_arms
+            if arm.latency != "baseline"
+        ]
+        for measured in run
+    ]
+    members = [pair for pairs in by_cell for pair in pairs if not pair.is_control and pair.is_judged]
+    decisions = inference.decide([pair.fit for pair in members], [pair.band for pair in members], rules)
+    by_pair = {id(pair): decision for pair, decision in zip(members, decisions, strict=True)}
+    table = []
+    for pairs in by_cell:
+        controls = {pair.quantile: _control_verdict(pair, rules) for pair in pairs if pair.is_control}
+        table.append([_row(pair, by_pair.get(id(pair)), controls[pair.quantile], family) for pair in pairs])
+    return table
 
 
-def _compared_arms(cell: BenchCell) -> list[BenchArm]:
-    return [arm for arm in cell.scenario.latency_arms if arm.latency != "baseline"]
-
-
-def _comparison(one: CellMeasurements, arm: BenchArm, quantile: float) -> _Comparison:
-    scenario = one.cell.scenario
+def _comparison(measured: CellMeasurements, arm: BenchArm, quantile: float) -> _Comparison:
+    scenario = measured.cell.scenario
     plan, base = scenario.latency, scenario.role("baseline").id
     name = f"{quantile_name(quantile)}_ms"
-    at = {(row["block"], row["arm"]): row[name] for row in one.rounds if row["block"] >= 0}
+    latency = {(row["block"], row["arm"]): row[name] for row in measured.rounds if row["block"] >= 0}
     blocks = range(plan.blocks)
-    logs = None
-    if all((block, each) in at for block in blocks for each in (arm.id, base)):
-        logs = tuple(math.log(at[block, arm.id] / at[block, base]) for block in blocks)
-    effect = None
-    if logs is not None and len(logs) >= FEWEST_BLOCKS:
-        effect = inference.estimate_effect(logs, plan.rules, scenario.seed)
+    logs: tuple[float, ...] | None = None
+    effect: Effect | None = None
+    if all((block, either) in latency for block in blocks for either in (arm.id, base)):
+        logs = tuple(math.log(latency[block, arm.id] / latency[block, base]) for block in blocks)
+        if len(logs) >= FEWEST_BLOCKS:
+            effect = inference.estimate_effect(logs, plan.rules, scenario.seed)
     reason: VerdictReason = "decided"
-    if one.refused([arm.id, base]):
+    if measured.refused([arm.id, base]):
         reason = "refused"
-    elif one.not_acked([arm.id, base]):
+    elif measured.not_acked([arm.id, base]):
         reason = "not acknowledged"
     elif logs is None:
         reason = "missing"
     elif len(logs) < plan.min_blocks:
         reason = "few blocks"
-    elif quantile not in one.cell.judged and arm.latency != "control":
+    elif quantile not in measured.cell.judged and arm.latency != "control":
         reason = "not judged"
-    elif one.fewest_records([arm.id, base]) * (1.0 - quantile) < 1.0 - 1e-9:
+    elif measured.fewest_records([arm.id, base]) * (1.0 - quantile) < 1.0 - 1e-9:
         reason = "few records"
-    return _Comparison(one, arm, quantile, logs, effect, reason)
+    return _Comparison(measured, arm, quantile, effect, reason)
 
 
 def _control_verdict(pair: _Comparison, rules: VerdictRules) -> statistics.Word:
     return "undecided" if pair.fit is None else inference.control_verdict(pair.fit, pair.band, rules)
 
 
-def _row(
-    pair: _Comparison, decision: Decision | None, word: statistics.Word, control: statistics.Word, family: int
-) -> dict[str, Any]:
+def _row(pair: _Comparison, decision: Decision | None, control: statistics.Word, family: int) -> dict[str, Any]:
+    """Return a comparison with its verdict; without a decision it is a control, or not part of the family."""
     scenario, effect = pair.measured.cell.scenario, pair.effect
     plan, base = scenario.latency, scenario.role("baseline")
     both = [pair.arm.id, base.id]
     reason: VerdictReason = pair.reason
+    verdict: statistics.Word = control if pair.is_control else decision.word if decision else "undecided"
     if reason == "decided" and not pair.is_control and control != "equivalent":
-        word, reason = "undecided", "control"
-    elif reason == "decided" and word == "equivalent" and pair.is_late and not pair.is_control:
-        word, reason = "undecided", "pacer"
-    elif reason == "decided" and word == "undecided":
+        verdict, reason = "undecided", "control"
+    elif reason == "decided" and verdict == "equivalent" and pair.is_late and not pair.is_control:
+        verdict, reason = "undecided", "pacer"
+    elif reason == "decided" and verdict == "undecided":
         reason = "mean" if effect is not None and not effect.mean_inside(pair.band) else "noise"
     tails = plan.rules.control_tails if pair.is_control else plan.rules.tails(family)
     return {
@@ -210,7 +206,7 @@ def _row(
         "against": base.id,
         "is_control": pair.is_control,
         "at": quantile_name(pair.quantile),
-        "word": word,
+        "word": verdict,
         "reason": reason,
         "ratio": None if effect is None else asdict(effect.interval((1.0 - plan.confidence) / 2)),
         "mean_ratio": None if effect is None else math.exp(effect.mean),

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Any, Literal
 
 from bench.analysis.availability import REFUSALS, REFUSED, UNKNOWN
 from bench.analysis.record_check import KIND_LABELS, KINDS
+from bench.analysis.verdicts import sentence
 from bench.plan.outage_plan import FAULT_LABELS
 from pyhooks.kafka import gate
 
@@ -39,7 +41,7 @@ class ExitReason:
     @property
     def sentence(self) -> dict[str, str]:
         """The reason in the form of the sentences of ``bench.analysis.verdicts``."""
-        return {"about": "judgement", "word": self.word, "subject": self.subject, "text": self.text}
+        return sentence("judgement", self.word, self.subject, self.text)
 
 
 def exit_status(reasons: Sequence[ExitReason]) -> int:
@@ -49,32 +51,32 @@ def exit_status(reasons: Sequence[ExitReason]) -> int:
 
 def conclude(reasons: Sequence[ExitReason], sentences: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """Return the conclusion of a result: ``exit_status``, and ``verdicts`` that begin with the reasons for it."""
-    first = [reason.sentence for reason in sorted(reasons, key=lambda one: STATUSES[one.word])]
-    return {"exit_status": exit_status(reasons), "verdicts": [*first, *(dict(one) for one in sentences)]}
+    first = [reason.sentence for reason in sorted(reasons, key=lambda reason: STATUSES[reason.word])]
+    return {"exit_status": exit_status(reasons), "verdicts": [*first, *(dict(verdict) for verdict in sentences)]}
 
 
 def run_reasons(result: Mapping[str, Any]) -> list[ExitReason]:
     """Return the reasons against a result of ``rackgate bench run``, from its numbers and its manifest."""
-    found = list(_end_to_end(result["end_to_end"]))
+    reasons = list(_end_to_end(result["end_to_end"]))
     for cell in result["cells"]:
-        found += _of_cell(cell)
+        reasons += _of_cell(cell)
     if result["outage"]:
         outage, arms = result["outage"], result["manifest"]["scenario"]["arms"]
-        found += _of_outage(f"rack {outage['rack']} unavailable", outage, arms)
-    return found
+        reasons += _of_outage(f"rack {outage['rack']} unavailable", outage, arms)
+    return reasons
 
 
 def outage_reasons(result: Mapping[str, Any]) -> list[ExitReason]:
     """Return the reasons against a result of ``rackgate bench outages``, from its numbers and its manifest."""
-    found = list(_end_to_end(result["end_to_end"]))
+    reasons = list(_end_to_end(result["end_to_end"]))
     for lab in result["labs"]:
-        for one in lab["outages"]:
-            rack, how = one["numbers"]["rack"], FAULT_LABELS[one["fault"]]
-            where = f"{lab['topology']}, outage {one['number']}, rack {rack} {how}"
-            found += _of_outage(where, one["numbers"], result["manifest"]["plan"]["arms"])
-    for destroyed in result["destructions"]:
-        found += _of_destroyed(destroyed)
-    return found
+        for outage in lab["outages"]:
+            rack, how = outage["numbers"]["rack"], FAULT_LABELS[outage["fault"]]
+            subject = f"{lab['topology']}, outage {outage['number']}, rack {rack} {how}"
+            reasons += _of_outage(subject, outage["numbers"], result["manifest"]["plan"]["arms"])
+    for destruction in result["destructions"]:
+        reasons += _of_destruction(destruction)
+    return reasons
 
 
 def _end_to_end(numbers: Mapping[str, Any]) -> Iterator[ExitReason]:
@@ -82,10 +84,8 @@ def _end_to_end(numbers: Mapping[str, Any]) -> Iterator[ExitReason]:
     wrong = [kind for kind in KINDS if kinds[kind]["count"]]
     if wrong:
         counts = ", ".join(f"{kinds[kind]['count']:,} {KIND_LABELS[kind]}" for kind in wrong)
-        examples = [example for kind in wrong for example in kinds[kind]["examples"]][:1]
-        text = (
-            f"{counts} of {numbers['acked']:,} acknowledged records{''.join(f', such as {one}' for one in examples)}."
-        )
+        example = next((f", such as {text}" for kind in wrong for text in kinds[kind]["examples"]), "")
+        text = f"{counts} of {numbers['acked']:,} acknowledged records{example}."
         yield ExitReason("failed", subject, f"{text} {DUPLICATES_BY_CLIENT}" if "duplicated" in wrong else text)
     if not numbers["acked"]:
         yield ExitReason("unknown", subject, "Nothing was acknowledged, so nothing was checked.")
@@ -96,49 +96,50 @@ def _end_to_end(numbers: Mapping[str, Any]) -> Iterator[ExitReason]:
 
 def _of_cell(cell: Mapping[str, Any]) -> Iterator[ExitReason]:
     """Check that in every lab the cell's arms did what the gate should do in its state, before and after the blocks."""
-    seen = cell["seen"]
+    findings = cell["seen"]
     # results of earlier versions have no row for each lab, only that of the last lab
-    labs = cell.get("refusals") or [seen]
-    where = f"cell {cell['cell']}"
-    if any("refused" not in one for one in labs):
-        yield ExitReason("unknown", where, "The arms were not probed for refusals.")
+    labs = cell.get("refusals") or [findings]
+    if any("refused" not in lab for lab in labs):
+        yield ExitReason("unknown", f"cell {cell['cell']}", "The arms were not probed for refusals.")
         return
-    isr = _isr(len(seen["isr"]), seen["isr_racks"])
+    isr = _isr(len(findings["isr"]), findings["isr_racks"])
     for arm in cell["arms"]:
-        subject = f"{where}: {arm['label']}"
-        expected = {arm["arm"] in one["expected_to_refuse"] for one in labs}
-        did = {arm["arm"] in one[when] for one in labs for when in ("refused", "refused_after") if when in one}
+        subject = f"cell {cell['cell']}: {arm['label']}"
+        expected = {arm["arm"] in lab["expected_to_refuse"] for lab in labs}
+        observed = {arm["arm"] in lab[when] for lab in labs for when in ("refused", "refused_after") if when in lab}
         # in results of earlier versions an arm whose records all timed out is refused, too
         refused = arm["refused"] and arm["refused_with"] in REFUSALS
         # an arm whose whole load was refused counts as refused, whatever its probes got
-        did |= {True} if refused and arm["intended"] else set()
-        if False in did and True in expected:
+        observed |= {True} if refused and arm["intended"] else set()
+        if False in observed and True in expected:
             yield ExitReason("failed", subject, f"Accepted records, but should refuse them: {isr}.")
-        if True in did and False in expected:
+        if True in observed and False in expected:
             yield ExitReason("failed", subject, f"Refused records, but should accept them: {isr}.")
         if not refused and not arm["acked"]:
             error = arm.get("error") or arm.get("refused_with")
             yield ExitReason("unknown", subject, f"Nothing was acknowledged{f': {error}' if error else ''}.")
 
 
-def _of_outage(where: str, outage: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Iterator[ExitReason]:
+def _of_outage(subject: str, outage: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Iterator[ExitReason]:
     """Check that the topics did during a rack's outage what the gate should do with the observed ISRs."""
     if not outage["proved"]:
-        yield ExitReason("unknown", where, "The fault was not proved to have taken effect and lasted.")
+        yield ExitReason("unknown", subject, "The fault was not proved to have taken effect and lasted.")
         return
     by_id = {arm["id"]: arm for arm in arms}
     for topic in outage["topics"]:
-        own, replicas = by_id[topic["arm"]], len(topic["replicas"])
-        limits = gate.limits(own["min_insync_replicas"], own["min_insync_racks"], replicas)
-        yield from _of_topic(f"{where}: {topic['label']} ({topic['topic']})", topic, outage, limits)
+        arm = by_id[topic["arm"]]
+        limits = gate.limits(arm["min_insync_replicas"], arm["min_insync_racks"], len(topic["replicas"]))
+        yield from _of_topic(f"{subject}: {topic['label']} ({topic['topic']})", topic, outage, limits)
+
+
+def _gate_answer(isr: Mapping[str, Any], limits: gate.Limits) -> gate.Answer:
+    return gate.Answer(len(isr["isr"]), frozenset(isr["racks"]), limits.replicas, limits.racks)
 
 
 def _of_topic(
     subject: str, topic: Mapping[str, Any], outage: Mapping[str, Any], limits: gate.Limits
 ) -> Iterator[ExitReason]:
-    answers = [
-        gate.Answer(len(one["isr"]), frozenset(one["racks"]), limits.replicas, limits.racks) for one in _settled(topic)
-    ]
+    answers = [_gate_answer(isr, limits) for isr in _settled(topic)]
     # whenever they were sent: records that waited must not be acknowledged either
     acked = topic.get("settled_done", topic.get("settled_acked", 0)) + topic["probe"]["settled_acked"]
     most = max((len(answer.racks) for answer in answers), default=None)
@@ -150,7 +151,7 @@ def _of_topic(
     elif not topic.get("acked", 0):
         yield ExitReason("unknown", subject, "Nothing was acknowledged, not even before and after the outage.")
     elif topic["behaviour"] == UNKNOWN:
-        yield ExitReason("unknown", subject, f"Its behaviour is unknown: {_contrary(topic)}.")
+        yield ExitReason("unknown", subject, f"Its behaviour is unknown: {_missing_evidence(topic)}.")
     elif len({answer.passes for answer in answers}) != 1:
         yield ExitReason("unknown", subject, "Its expected behaviour is unknown: its ISR was sufficient only at times.")
     elif (first := answers[0]).passes is (topic["behaviour"] == REFUSED):
@@ -179,10 +180,10 @@ def _of_silence(subject: str, topic: Mapping[str, Any], outage: Mapping[str, Any
             "unknown", subject, f"{silence}, and rack {outage['rack']} was not observed in its ISR again."
         )
     enough_s: float | None = None
-    for one in topic["isr"]:
-        answer = gate.Answer(len(one["isr"]), frozenset(one["racks"]), limits.replicas, limits.racks)
-        if one["at_s"] >= outage["heal_s"]:
-            enough_s = (one["at_s"] if enough_s is None else enough_s) if answer.passes else None
+    for isr in topic["isr"]:
+        if isr["at_s"] >= outage["heal_s"]:
+            passes = _gate_answer(isr, limits).passes
+            enough_s = (isr["at_s"] if enough_s is None else enough_s) if passes else None
     back_s = outage["heal_s"] + topic["back_after_s"]
     if enough_s is None or max(back_s, enough_s) + outage.get("settle_s", 0.0) > outage["length_s"]:
         return ExitReason(
@@ -200,10 +201,11 @@ def _leaked(topic: Mapping[str, Any], outage: Mapping[str, Any], limits: gate.Li
     """
     if limits.racks == 1 or outage["inject_s"] is None or outage["heal_s"] is None:
         return None
-    seen = [one["racks"] for one in topic["isr"] if outage["inject_s"] < one["at_s"] < outage["heal_s"]]
-    first = next((at for at, racks in enumerate(seen) if outage["rack"] not in racks), len(seen))
-    most = max((len(racks) for racks in seen[first:]), default=limits.racks)
-    acked = _acked_without_rack(topic)
+    observed = [isr["racks"] for isr in topic["isr"] if outage["inject_s"] < isr["at_s"] < outage["heal_s"]]
+    without_rack = dropwhile(lambda racks: outage["rack"] in racks, observed)
+    most = max(map(len, without_rack), default=limits.racks)
+    # the load's number is missing if none of its records was recorded
+    acked = int(topic.get("acked_without_rack", 0) + topic["probe"]["acked_without_rack"])
     if most >= limits.racks or not acked:
         return None
     return (
@@ -212,21 +214,16 @@ def _leaked(topic: Mapping[str, Any], outage: Mapping[str, Any], limits: gate.Li
     )
 
 
-def _acked_without_rack(topic: Mapping[str, Any]) -> int:
-    """Return the number from load and probe; the load's is missing if none of its records was recorded."""
-    return int(topic.get("acked_without_rack", 0) + topic["probe"]["acked_without_rack"])
-
-
 def _settled(topic: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the ISRs that were observed in the settled outage; none without a settled outage."""
     if topic["window_s"] is None:
         return []
     from_s, to_s = topic["window_s"]
-    before = [one for one in topic["isr"] if one["at_s"] <= from_s][-1:]
-    return [*before, *(one for one in topic["isr"] if from_s < one["at_s"] < to_s)]
+    before = [isr for isr in topic["isr"] if isr["at_s"] <= from_s][-1:]
+    return [*before, *(isr for isr in topic["isr"] if from_s < isr["at_s"] < to_s)]
 
 
-def _contrary(topic: Mapping[str, Any]) -> str:
+def _missing_evidence(topic: Mapping[str, Any]) -> str:
     """Return why the behaviour of a topic is unknown."""
     if topic["window_s"] is None:
         return "the rack was not observed to leave its ISR in time"
@@ -245,12 +242,13 @@ def _s(number: int) -> str:
     return "" if number == 1 else "s"
 
 
-def _of_destroyed(one: Mapping[str, Any]) -> Iterator[ExitReason]:
+def _of_destruction(destruction: Mapping[str, Any]) -> Iterator[ExitReason]:
     """Check that arms with R above 1 kept the records that they had acknowledged."""
-    where = f"rack {one['destroyed']} destroyed while rack {one['away']} was {FAULT_LABELS[one['way']]}"
+    how = FAULT_LABELS[destruction["way"]]
+    racks = f"rack {destruction['destroyed']} destroyed while rack {destruction['away']} was {how}"
     kept = False
-    for row in one["topics"]:
-        subject = f"{where}: {row['label']}"
+    for row in destruction["topics"]:
+        subject = f"{racks}: {row['label']}"
         if row["min_insync_racks"] == 1:
             continue
         if row["unknown"]:
@@ -261,6 +259,6 @@ def _of_destroyed(one: Mapping[str, Any]) -> Iterator[ExitReason]:
         else:
             kept = True
     # without a loss it is possible that nothing was destroyed
-    if kept and not any(row["lost"] for row in one["topics"] if row["min_insync_racks"] == 1):
+    if kept and not any(row["lost"] for row in destruction["topics"] if row["min_insync_racks"] == 1):
         text = "No arm with R=1 lost records, so it is not proved that the rack's records were destroyed."
-        yield ExitReason("unknown", where, text)
+        yield ExitReason("unknown", racks, text)

@@ -150,7 +150,7 @@ def holm(p_values: Sequence[float], hypotheses: int) -> list[float]:
     """
     adjusted = [1.0] * len(p_values)
     highest = 0.0
-    for step, at in enumerate(sorted(range(len(p_values)), key=lambda one: p_values[one])):
+    for step, at in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         highest = max(highest, min(1.0, (hypotheses - step) * p_values[at]))
         adjusted[at] = highest
     return adjusted
@@ -179,29 +179,29 @@ def decide(effects: Sequence[Effect | None], bands: Sequence[float], rules: Verd
         bands: half-width of the equivalence band of each comparison, as a fraction.
         rules: rules of the run.
     """
-    outside = [1.0 if one is None else one.against_different(b) for one, b in zip(effects, bands, strict=True)]
-    equal = [1.0 if one is None else one.against_equal() for one in effects]
+    outside = [1.0 if effect is None else effect.against_different(b) for effect, b in zip(effects, bands, strict=True)]
+    equal = [1.0 if effect is None else effect.against_equal() for effect in effects]
     # Each of the two families has half of alpha.
     p_equivalent = [min(1.0, 2 * p) for p in holm(outside, len(effects))]
     p_different = [min(1.0, 2 * p) for p in holm(equal, 2 * len(effects))]
-    found = []
-    for one, p_e, p_d in zip(effects, p_equivalent, p_different, strict=True):
-        word: Word = "undecided"
-        if p_e <= rules.alpha:
-            word = "equivalent"
-        elif p_d <= rules.alpha and one is not None:
-            word = "slower" if one.point > 0 else "faster"
-        found.append(Decision(word, p_e, p_d))
-    return found
+    return [
+        Decision(_verdict(effect, p_e <= rules.alpha, p_d <= rules.alpha), p_e, p_d)
+        for effect, p_e, p_d in zip(effects, p_equivalent, p_different, strict=True)
+    ]
 
 
-def control_verdict(one: Effect, band: float, rules: VerdictRules) -> Word:
+def control_verdict(effect: Effect, band: float, rules: VerdictRules) -> Word:
     """Return the verdict of a control, tested without correction as if it were the only comparison of the run."""
-    if one.against_different(band) <= rules.control_tails.equivalent:
-        return "equivalent"
-    if one.against_equal() <= rules.control_tails.different:
-        return "slower" if one.point > 0 else "faster"
-    return "undecided"
+    tails = rules.control_tails
+    return _verdict(
+        effect, effect.against_different(band) <= tails.equivalent, effect.against_equal() <= tails.different
+    )
+
+
+def _verdict(effect: Effect | None, is_equivalent: bool, is_different: bool) -> Word:
+    if effect is None or not (is_equivalent or is_different):
+        return "undecided"
+    return "equivalent" if is_equivalent else "slower" if effect.point > 0 else "faster"
 
 
 def _distance(tail: float, power: float, freedom: int) -> float:
