@@ -74,9 +74,9 @@ def count_bins(frame: DataFrame, value: str, keys: Sequence[str]) -> dict[Key, B
 
 def pool_counts(groups: Sequence[BinCounts]) -> BinCounts:
     """Return the counts of several groups together."""
-    bins, at = np.unique(np.concatenate([one.bins for one in groups]), return_inverse=True)
+    bins, at = np.unique(np.concatenate([group.bins for group in groups]), return_inverse=True)
     counts = np.zeros(bins.size, dtype=np.int64)
-    np.add.at(counts, at, np.concatenate([one.counts for one in groups]))
+    np.add.at(counts, at, np.concatenate([group.counts for group in groups]))
     return BinCounts(bins, counts)
 
 
@@ -95,30 +95,30 @@ class QuantileQuery:
     quantile: float
 
 
-def exact_quantiles(frame: DataFrame, value: str, keys: Sequence[str], wanted: Sequence[QuantileQuery]) -> list[float]:
+def exact_quantiles(frame: DataFrame, value: str, keys: Sequence[str], queries: Sequence[QuantileQuery]) -> list[float]:
     """Return quantiles of the same observations as in the first pass, in nanoseconds (second pass)."""
-    if not wanted:
+    if not queries:
         return []
-    picked = _picked(frame, value, keys, _bins(wanted))
+    values = _values_in(frame, value, keys, _bins(queries))
     found = []
-    for one in wanted:
-        low, high, share = ranks(one.quantile, one.counts.total)
-        ends = [_at_rank(picked, one, rank) for rank in (low, high)]
-        found.append(ends[0] + (ends[1] - ends[0]) * share)
+    for query in queries:
+        low, high, share = ranks(query.quantile, query.counts.total)
+        lower, upper = (_at_rank(values, query, rank) for rank in (low, high))
+        found.append(lower + (upper - lower) * share)
     return found
 
 
-def _bins(wanted: Sequence[QuantileQuery]) -> list[Key]:
+def _bins(queries: Sequence[QuantileQuery]) -> list[Key]:
     """Return the bins to read, each as its group's key and the bin."""
     found: set[Key] = set()
-    for one in wanted:
-        for rank in ranks(one.quantile, one.counts.total)[:2]:
-            bin_, _ = one.counts.place(rank)
-            found |= {(*group, bin_) for group in one.groups}
+    for query in queries:
+        for rank in ranks(query.quantile, query.counts.total)[:2]:
+            bin_, _ = query.counts.place(rank)
+            found |= {(*group, bin_) for group in query.groups}
     return sorted(found)
 
 
-def _picked(frame: DataFrame, value: str, keys: Sequence[str], bins: list[Key]) -> dict[Key, tuple[Ints, Ints]]:
+def _values_in(frame: DataFrame, value: str, keys: Sequence[str], bins: list[Key]) -> dict[Key, tuple[Ints, Ints]]:
     """Return the values, and how often each occurs, for each of the bins."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
@@ -135,9 +135,9 @@ def _picked(frame: DataFrame, value: str, keys: Sequence[str], bins: list[Key]) 
     return {key: (values, counts) for key, values, counts in _grouped(table, names, "value", "n")}
 
 
-def _at_rank(picked: dict[Key, tuple[Ints, Ints]], one: QuantileQuery, rank: int) -> float:
-    bin_, inside = one.counts.place(rank)
-    parts = [picked[*group, bin_] for group in one.groups if (*group, bin_) in picked]
+def _at_rank(values_in: dict[Key, tuple[Ints, Ints]], query: QuantileQuery, rank: int) -> float:
+    bin_, inside = query.counts.place(rank)
+    parts = [values_in[*group, bin_] for group in query.groups if (*group, bin_) in values_in]
     values = np.concatenate([part[0] for part in parts])
     counts = np.concatenate([part[1] for part in parts])
     order = np.argsort(values, kind="stable")
@@ -155,12 +155,12 @@ def _grouped(table: Any, keys: Sequence[str], order: str, number: str) -> Iterat
     indices = [column.indices.to_numpy().astype(np.int64) for column in coded]
     values = [column.dictionary.to_pylist() for column in coded]
     group = np.zeros(table.num_rows, dtype=np.int64)
-    for index, own in zip(indices, values, strict=True):
-        group = group * len(own) + index
+    for index, distinct in zip(indices, values, strict=True):
+        group = group * len(distinct) + index
     ordered, numbers = (table[name].to_numpy().astype(np.int64) for name in (order, number))
     rows = np.lexsort((ordered, group))
     starts = np.concatenate([[0], np.flatnonzero(np.diff(group[rows])) + 1, [rows.size]])
     for start, end in pairwise(starts):
-        own_rows = rows[start:end]
-        key = tuple(own[index[own_rows[0]]] for own, index in zip(values, indices, strict=True))
-        yield key, ordered[own_rows], numbers[own_rows]
+        members = rows[start:end]
+        key = tuple(distinct[index[members[0]]] for distinct, index in zip(values, indices, strict=True))
+        yield key, ordered[members], numbers[members]

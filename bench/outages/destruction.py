@@ -140,16 +140,15 @@ def _elected(context: OutageContext, arms: tuple[BenchArm, ...]) -> dict[str, tu
 
     A replica that lost its log is not eligible. If no other replica is eligible, the topic needs an unclean election.
     """
-    found: dict[str, tuple[int, bool] | None] = {}
+    leaders: dict[str, tuple[int, bool] | None] = {}
     for arm in arms:
         try:
-            if topics.settle_leader(context.admin, arm_topic(arm), LED_S):
-                found[arm.topic] = (topics.leaders(context.admin, [arm.topic], LED_S)[arm.topic], False)
-            else:
-                found[arm.topic] = (topics.elect_unclean(context.admin, [arm.topic], LED_S)[arm.topic], True)
+            unclean = not topics.settle_leader(context.admin, arm_topic(arm), LED_S)
+            elect = topics.elect_unclean if unclean else topics.leaders
+            leaders[arm.topic] = elect(context.admin, [arm.topic], LED_S)[arm.topic], unclean
         except RackgateError:
-            found[arm.topic] = None
-    return found
+            leaders[arm.topic] = None
+    return leaders
 
 
 def _last_isr_racks(observed: Sequence[RecordedPartition], wiped_ns: int | None) -> tuple[str, ...] | None:
@@ -162,7 +161,7 @@ def arm_row(
     arm: BenchArm,
     counted: Mapping[str, Any] | None,
     elected: tuple[int, bool] | None,
-    stood_in: tuple[str, ...] | None,
+    isr_racks: tuple[str, ...] | None,
     destroyed: str,
     *,
     proved: bool,
@@ -173,20 +172,20 @@ def arm_row(
         arm: the arm.
         counted: counts of ``bench.analysis.record_check.check_records``, or None if the topic could not be read.
         elected: final leader of the topic and whether its election was unclean, or None.
-        stood_in: racks of the topic's ISR when the rack was destroyed, or None.
+        isr_racks: racks of the topic's ISR when the rack was destroyed, or None.
         destroyed: the rack that was destroyed.
         proved: whether the faults took effect and lasted.
     """
-    why = ""
+    unknown = ""
     if not proved:
-        why = "a fault was not proved"
-    elif stood_in != (destroyed,):
-        where = "the ISR was not observed" if stood_in is None else f"the ISR was in {', '.join(stood_in)}"
-        why = f"{where} when rack {destroyed} was destroyed"
+        unknown = "a fault was not proved"
+    elif isr_racks != (destroyed,):
+        observed = "the ISR was not observed" if isr_racks is None else f"the ISR was in {', '.join(isr_racks)}"
+        unknown = f"{observed} when rack {destroyed} was destroyed"
     elif elected is None:
-        why = "it has no leader afterwards, so nothing can be read"
+        unknown = "it has no leader afterwards, so nothing can be read"
     elif counted is None or not counted["acked"]:
-        why = "nothing was acknowledged"
+        unknown = "nothing was acknowledged"
     return {
         "arm": arm.id,
         "label": arm.label,
@@ -194,9 +193,9 @@ def arm_row(
         "min_insync_racks": arm.min_insync_racks,
         "leader": elected[0] if elected else None,
         "unclean": elected[1] if elected else None,
-        "isr_racks": None if stood_in is None else list(stood_in),
+        "isr_racks": None if isr_racks is None else list(isr_racks),
         "acked": counted["acked"] if counted else None,
         "read": counted["read"] if counted else None,
-        "lost": None if why or counted is None else counted["lost"],
-        "unknown": why,
+        "lost": None if unknown or counted is None else counted["lost"],
+        "unknown": unknown,
     }

@@ -36,12 +36,12 @@ class ArmAvailability:
         label: display name of the arm.
         intended: number of intended records.
         acked: number of these that were acknowledged.
+        did: the behaviour.
         settled_intended: number of records intended in the settled outage; None in a state without an outage.
         settled_acked: number of these that were acknowledged in it.
         first_refusal_s: seconds from the fault to the probe's first refusal; None without a refusal or a fault.
         first_ack_s: seconds from the start of the heal to the load's first acknowledgement; likewise.
         proved: whether the fault is proved, so that the times are valid; None in a state without an outage.
-        did: the behaviour.
     """
 
     state: str
@@ -49,12 +49,12 @@ class ArmAvailability:
     label: str
     intended: int
     acked: int
-    settled_intended: int | None
-    settled_acked: int | None
-    first_refusal_s: float | None
-    first_ack_s: float | None
-    proved: bool | None
     did: str
+    settled_intended: int | None = None
+    settled_acked: int | None = None
+    first_refusal_s: float | None = None
+    first_ack_s: float | None = None
+    proved: bool | None = None
 
     @property
     def row(self) -> list[str]:
@@ -90,7 +90,7 @@ def share_text(part: int, whole: int) -> str:
 
 def arm_availabilities(result: Mapping[str, Any]) -> list[ArmAvailability]:
     """Return all outcomes of a result: the outage's topics first, then each cell's arms."""
-    return [*_of_outage(result["outage"] or {}), *(one for cell in result["cells"] for one in _of_cell(cell))]
+    return [*_of_outage(result["outage"] or {}), *(arm for cell in result["cells"] for arm in _of_cell(cell))]
 
 
 def _of_outage(outage: Mapping[str, Any]) -> list[ArmAvailability]:
@@ -121,11 +121,6 @@ def _of_cell(cell: Mapping[str, Any]) -> list[ArmAvailability]:
             label=arm["label"],
             intended=arm["intended"],
             acked=arm["acked"],
-            settled_intended=None,
-            settled_acked=None,
-            first_refusal_s=None,
-            first_ack_s=None,
-            proved=None,
             did=_did(arm),
         )
         for arm in cell["arms"]

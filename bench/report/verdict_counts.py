@@ -9,8 +9,8 @@ from bench.analysis import verdicts
 from bench.report.cell_table import arm_labels, refusing_arms
 
 # Differences come first. "no latency" is for a cell in which an arm refuses.
-WORDS = ("slower", "faster", "equivalent", "undecided", "no latency")
 NO_LATENCY = "no latency"
+VERDICTS = ("slower", "faster", "equivalent", "undecided", NO_LATENCY)
 DIFFERENT = ("slower", "faster")
 
 
@@ -31,10 +31,10 @@ def count_verdicts(result: Mapping[str, Any]) -> list[dict[str, str]]:
         for row in cell["comparisons"]:
             if row["is_control"] or row["at"] not in cell["judged"]:
                 continue
-            one, other = (labels.get(row[key], row[key]) for key in ("arm", "against"))
-            refusing = refusing_arms([labels.get(arm, arm) for arm in row["refused"]])
-            word, why = (NO_LATENCY, refusing) if row["reason"] == "refused" else (row["word"], row["reason"])
-            groups.setdefault((one, other, row["at"]), []).append((word, why, cell["cell"]))
+            arm, against = (labels.get(row[key], row[key]) for key in ("arm", "against"))
+            refusing = refusing_arms([labels.get(refused, refused) for refused in row["refused"]])
+            verdict, reason = (NO_LATENCY, refusing) if row["reason"] == "refused" else (row["word"], row["reason"])
+            groups.setdefault((arm, against, row["at"]), []).append((verdict, reason, cell["cell"]))
     return [_count(key, members) for key, members in groups.items()]
 
 
@@ -44,26 +44,30 @@ def lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _count(key: tuple[str, str, str], members: Sequence[tuple[str, str, str]]) -> dict[str, str]:
-    one, other, at = key
-    by_word = {word: [(why, cell) for own, why, cell in members if own == word] for word in WORDS}
-    with_latency = [word for word in WORDS if by_word[word] and word != NO_LATENCY]
+    arm, against, at = key
+    cells = {
+        verdict: found
+        for verdict in VERDICTS
+        if (found := [(reason, cell) for member, reason, cell in members if member == verdict])
+    }
+    with_latency = [verdict for verdict in cells if verdict != NO_LATENCY]
     # a difference in one cell must not be overlooked beside eleven cells without one
-    different = next((word for word in with_latency if word in DIFFERENT), None)
-    counts = [(word, len(found)) for word, found in by_word.items() if found]
-    unit = "cell" if counts[0][1] == 1 else "cells"
-    words = [f"{word} in {number}" + ("" if place else f" {unit}") for place, (word, number) in enumerate(counts)]
+    different = next((verdict for verdict in with_latency if verdict in DIFFERENT), None)
+    first, *further = [f"{verdict} in {len(found)}" for verdict, found in cells.items()]
+    unit = "cell" if len(next(iter(cells.values()))) == 1 else "cells"
     return {
-        "subject": f"{one} against {other}, {at}",
-        "word": ", ".join(words),
-        "text": " ".join(_where(word, found) for word, found in by_word.items() if found),
+        "subject": f"{arm} against {against}, {at}",
+        "word": ", ".join([f"{first} {unit}", *further]),
+        "text": " ".join(_cells_text(verdict, found) for verdict, found in cells.items()),
         "mark": different or (with_latency[0] if len(with_latency) == 1 else "mixed"),
     }
 
 
-def _where(word: str, found: Sequence[tuple[str, str]]) -> str:
-    if word in ("undecided", NO_LATENCY):
-        why = dict.fromkeys(why for why, _ in found)
-        parts = [f"{', '.join(cell for own, cell in found if own == reason)} ({reason})" for reason in why]
-    else:
-        parts = [cell for _, cell in found]
-    return f"{word.capitalize()}: {', '.join(parts)}."
+def _cells_text(verdict: str, found: Sequence[tuple[str, str]]) -> str:
+    names = [cell for _, cell in found]
+    if verdict in ("undecided", NO_LATENCY):
+        by_reason: dict[str, list[str]] = {}
+        for reason, cell in found:
+            by_reason.setdefault(reason, []).append(cell)
+        names = [f"{', '.join(cells)} ({reason})" for reason, cells in by_reason.items()]
+    return f"{verdict.capitalize()}: {', '.join(names)}."

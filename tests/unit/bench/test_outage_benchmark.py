@@ -169,17 +169,17 @@ COUNTED = {"acked": 400, "read": 400, "lost": 3}
     [
         ({}, 3, ""),
         ({"proved": False}, None, "a fault was not proved"),
-        ({"stood_in": ("a", "b")}, None, "the ISR was in a, b when rack a was destroyed"),
-        ({"stood_in": None}, None, "the ISR was not observed when rack a was destroyed"),
+        ({"isr_racks": ("a", "b")}, None, "the ISR was in a, b when rack a was destroyed"),
+        ({"isr_racks": None}, None, "the ISR was not observed when rack a was destroyed"),
         ({"elected": None}, None, "it has no leader afterwards, so nothing can be read"),
         ({"counted": None}, None, "nothing was acknowledged"),
         ({"counted": {"acked": 0, "read": 0, "lost": 0}}, None, "nothing was acknowledged"),
     ],
 )
 def test_what_a_destroyed_rack_lost_is_counted_or_unknown(changes: dict[str, Any], lost: int | None, why: str) -> None:
-    facts: dict[str, Any] = {"counted": COUNTED, "elected": (3, False), "stood_in": ("a",), "proved": True} | changes
+    facts: dict[str, Any] = {"counted": COUNTED, "elected": (3, False), "isr_racks": ("a",), "proved": True} | changes
     proved = facts.pop("proved")
-    found = destruction.arm_row(ARM, facts["counted"], facts["elected"], facts["stood_in"], "a", proved=proved)
+    found = destruction.arm_row(ARM, facts["counted"], facts["elected"], facts["isr_racks"], "a", proved=proved)
     assert (found["lost"], found["unknown"]) == (lost, why)
 
 
