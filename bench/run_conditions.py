@@ -42,11 +42,11 @@ _HIDDEN = re.compile(r"hmac-sha256:([0-9a-f]{16}):[0-9a-f]{64}")
 
 def code_hash(root: Path = paths.REPO) -> str:
     """Return the SHA-256 of the program's files and their names."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in sorted({path for pattern in CODE for path in root.glob(pattern)}):
         for part in (str(file.relative_to(root)).encode(), file.read_bytes()):
-            found.update(len(part).to_bytes(8, "big") + part)
-    return found.hexdigest()
+            digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class HashKey:
 
     def hide(self, name: str, secret: bytes) -> str:
         """Return the keyed hash of a secret; equal secrets of settings with other names have other hashes."""
-        found = self._hash(name.encode() + b"\0" + secret)
-        return f"hmac-sha256:{self.id}:{found}"
+        digest = self._hash(name.encode() + b"\0" + secret)
+        return f"hmac-sha256:{self.id}:{digest}"
 
     def _hash(self, data: bytes) -> str:
         return hmac.new(self.value, data, "sha256").hexdigest()
@@ -79,9 +79,9 @@ def key_file() -> Path:
     Raises:
         RackgateError: this user has no home folder.
     """
-    given = os.environ.get(STATE_VARIABLE)
+    folder = os.environ.get(STATE_VARIABLE)
     try:
-        base = Path(given) if given else Path.home() / ".local" / "state"
+        base = Path(folder) if folder else Path.home() / ".local" / "state"
     except RuntimeError as error:
         raise RackgateError(f"this user has no home folder for the key for hashes of secrets: {ADVICE}") from error
     return base / "rackgate" / "secrets.key"
@@ -96,8 +96,8 @@ def user_key(published: Path) -> HashKey:
     Raises:
         RackgateError: the key's file is damaged, in ``published``, or another user could read or create it.
     """
-    wanted = key_file()
-    file = private_files.make_folder(wanted.parent, ADVICE) / wanted.name
+    path = key_file()
+    file = private_files.make_folder(path.parent, ADVICE) / path.name
     if file.is_relative_to(published.resolve()):
         raise RackgateError(f"{file}: the key for hashes of secrets would be in the folder of results; {ADVICE}")
     if not file.exists():
@@ -118,7 +118,7 @@ def user_key(published: Path) -> HashKey:
 def current_conditions(scenario: Scenario, build: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the conditions of a run that begins now, as plain JSON; ``given``: further command-line values."""
     versions = machine.versions(None, {})
-    found = {
+    conditions = {
         "machine": machine.describe_machine(),
         "build": build,
         "plan": scenario.as_json(),
@@ -126,7 +126,7 @@ def current_conditions(scenario: Scenario, build: str, given: Mapping[str, Any])
         "given": dict(given),
         "versions": {name: versions[name] for name in ("python", "spark", "confluent-kafka", "librdkafka", "numpy")},
     }
-    return dict(json.loads(json.dumps(found)))
+    return dict(json.loads(json.dumps(conditions)))
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -148,21 +148,21 @@ def _difference(before: Any, after: Any) -> str:
     return f"can't be compared: it was hashed with key {ids[0]}, and the current key is {ids[1]}"
 
 
-def differences_text(found: list[str]) -> str:
+def differences_text(texts: list[str]) -> str:
     """Return differences in one line."""
-    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    return "; ".join(found[:MOST_NAMED]) + more
+    more = f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
+    return "; ".join(texts[:MOST_NAMED]) + more
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield each plain value with its dotted path; members of lists are named by their ids or positions."""
     if isinstance(value, Mapping) and value:
-        for key, one in value.items():
-            yield from _flat(f"{name}.{key}" if name else str(key), one)
-    elif isinstance(value, list) and any(isinstance(one, Mapping | list) for one in value):
-        for at, one in enumerate(value):
-            own = one.get("id", at) if isinstance(one, Mapping) else at
-            yield from _flat(f"{name}.{own}", one)
+        for key, member in value.items():
+            yield from _flat(f"{name}.{key}" if name else str(key), member)
+    elif isinstance(value, list) and any(isinstance(member, Mapping | list) for member in value):
+        for position, member in enumerate(value):
+            key = member.get("id", position) if isinstance(member, Mapping) else position
+            yield from _flat(f"{name}.{key}", member)
     else:
         yield name, value
 

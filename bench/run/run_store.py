@@ -62,19 +62,19 @@ class RunStore:
             RackgateError: the file is damaged, or missing although there are finished blocks.
         """
         file = self.folder / "run.json"
-        found = _read(file)
         if not os.path.lexists(file):
             if any(self.raw.glob("*/*")):
                 raise _damaged(file, "missing, and there are finished blocks")
-            return found
+            return {}
+        run = _read(file)
         for name, kind in (_REQUIRED | _OPTIONAL).items():
-            if not isinstance(found.get(name), kind) and (name in found or name in _REQUIRED):
+            if not isinstance(run.get(name), kind) and (name in run or name in _REQUIRED):
                 raise _damaged(file, f"{name} must be of type {kind.__name__}")
         try:
-            datetime.fromisoformat(found["started"])
+            datetime.fromisoformat(run["started"])
         except ValueError as error:
             raise _damaged(file, f"started: {error}") from error
-        return found
+        return run
 
     @property
     def run_id(self) -> str:
@@ -86,9 +86,9 @@ class RunStore:
         """Loads that labs sustain, by ``bench.run.sustained_rate.rate_key``."""
         return _read(self.folder / "rates.json")
 
-    def add_rate(self, key: str, found: Mapping[str, Any]) -> None:
+    def add_rate(self, key: str, rate: Mapping[str, Any]) -> None:
         """Store the load that a lab sustains."""
-        write_json(self.folder / "rates.json", self.rates | {key: dict(found)})
+        write_json(self.folder / "rates.json", self.rates | {key: dict(rate)})
 
     @property
     def took_s(self) -> float | None:
@@ -127,26 +127,26 @@ class RunStore:
         """Move written data to its place in ``raw``."""
         put_in_place(path, self.raw.joinpath(*where))
 
-    def discard(self, path: Path, cell: str, block: int, session: int, why: str) -> None:
+    def discard(self, path: Path, cell: str, block: int, session: int, reason: str) -> None:
         """Put aside the observations of a block that does not count, with the reason."""
         folder = self.folder / "thrown" / cell
         number = len(list(folder.glob(f"{block:03d}.*")))
-        write_json(path / REASON_FILE, {"block": block, "session": session, "why": why})
+        write_json(path / REASON_FILE, {"block": block, "session": session, "why": reason})
         put_in_place(path, folder / f"{block:03d}.{session}.{number}")
 
     def discarded(self, cell: str, session: int | None = None) -> dict[Path, dict[str, Any]]:
         """Return the discarded blocks of a cell, of one session or of all: folder to block, session and reason."""
-        found = {path: _read(path / REASON_FILE) for path in sorted((self.folder / "thrown" / cell).glob("*.*.*"))}
-        return {path: reason for path, reason in found.items() if session in (None, reason["session"])}
+        blocks = {path: _read(path / REASON_FILE) for path in sorted((self.folder / "thrown" / cell).glob("*.*.*"))}
+        return {path: reason for path, reason in blocks.items() if session in (None, reason["session"])}
 
     def kept(self, cell: str, session: int | None = None) -> dict[int, Path]:
         """Return the folders of a cell's finished blocks by number, of one session or of all."""
-        found = {}
+        blocks = {}
         for path in (self.raw / cell).glob("*.*"):
-            block, _, own = path.name.partition(".")
-            if block != WARM_UP and session in (None, int(own)):
-                found[int(block)] = path
-        return dict(sorted(found.items()))
+            block, _, measured_in = path.name.partition(".")
+            if block != WARM_UP and session in (None, int(measured_in)):
+                blocks[int(block)] = path
+        return dict(sorted(blocks.items()))
 
     def warm_up(self, cell: str) -> Path | None:
         """Return the stored warm-up of a cell, or None."""
@@ -165,9 +165,9 @@ class RunStore:
 
     # -- findings -------------------------------------------------------------------------------------------------
 
-    def add_cell(self, cell: str, session: int, seen: Mapping[str, Any]) -> None:
+    def add_cell(self, cell: str, session: int, findings: Mapping[str, Any]) -> None:
         """Store the findings of a session on a cell."""
-        write_json(self.folder / "cells" / f"{cell}.{session}.json", seen)
+        write_json(self.folder / "cells" / f"{cell}.{session}.json", findings)
 
     def cell(self, cell: str) -> list[dict[str, Any]]:
         """Return the findings of all sessions on a cell, in their order."""
@@ -179,9 +179,9 @@ class RunStore:
         """Findings of the outage phase; empty if it is still to be run."""
         return _read(self.folder / "outage.json")
 
-    def add_outage(self, found: Mapping[str, Any]) -> None:
+    def add_outage(self, findings: Mapping[str, Any]) -> None:
         """Store the findings of the outage phase."""
-        write_json(self.folder / "outage.json", found)
+        write_json(self.folder / "outage.json", findings)
 
     # -- labs -----------------------------------------------------------------------------------------------------
 
@@ -193,9 +193,9 @@ class RunStore:
         """Return the folder of a lab."""
         return self.folder / "labs" / str(session)
 
-    def add_session(self, session: int, seen: Mapping[str, Any]) -> None:
+    def add_session(self, session: int, description: Mapping[str, Any]) -> None:
         """Store the description of a lab."""
-        write_json(self.lab(session) / "session.json", seen)
+        write_json(self.lab(session) / "session.json", description)
 
     @property
     def sessions(self) -> list[dict[str, Any]]:
@@ -207,8 +207,8 @@ class RunStore:
 
     def pending(self, scenario: Scenario, place: tuple[str, str]) -> list[BenchCell]:
         """Return the cells of a place that are not completely measured."""
-        own = [cell for cell in scenario.cells if cell.place == place]
-        return [cell for cell in own if self.missing(cell) or not self.cell(cell.id)]
+        cells = [cell for cell in scenario.cells if cell.place == place]
+        return [cell for cell in cells if self.missing(cell) or not self.cell(cell.id)]
 
     def outage_is_due(self, scenario: Scenario, place: tuple[str, str]) -> bool:
         """Return whether the outage phase is still to be run, in a lab of this place."""
@@ -253,25 +253,28 @@ def begin_run(
     store = RunStore(folder)
     now = run_conditions.current_conditions(scenario, build, given)
     # a damaged run.json must not prevent its deletion
-    found = {} if fresh else store.run
-    if found and not found.get("done"):
-        other = run_conditions.differences(found["conditions"], now)
-        if not other:
+    interrupted = {} if fresh else store.run
+    if interrupted and not interrupted.get("done"):
+        differences = run_conditions.differences(interrupted["conditions"], now)
+        if not differences:
             run_folder.remove(folder / "unfinished")
-            write_json(folder / "run.json", found | {"went_on": True})
+            write_json(folder / "run.json", interrupted | {"went_on": True})
             return store, True
         if any(store.raw.glob("*/*")):
             raise RackgateError(
                 f"{folder}: contains blocks of an interrupted run under other conditions"
-                f" ({run_conditions.differences_text(other)}): discard them with --fresh, or use another folder with"
-                " --out"
+                f" ({run_conditions.differences_text(differences)}): discard them with --fresh, or use another folder"
+                " with --out"
             )
     # events and observations of an earlier run must not be mistaken for new ones
     run_folder.empty(folder, run_folder.BENCH_RUN)
-    run_id = started.strftime("%Y%m%d-%H%M%S")
-    begun = {"run_id": run_id, "started": started.isoformat(timespec="seconds"), "conditions": now}
-    begun["clock"] = {"boot_id": clock_offsets.boot_id(), "monotonic_s": time.monotonic()}
-    write_json(folder / "run.json", begun)
+    run = {
+        "run_id": started.strftime("%Y%m%d-%H%M%S"),
+        "started": started.isoformat(timespec="seconds"),
+        "conditions": now,
+        "clock": {"boot_id": clock_offsets.boot_id(), "monotonic_s": time.monotonic()},
+    }
+    write_json(folder / "run.json", run)
     return store, False
 
 
@@ -280,5 +283,5 @@ def _read(path: Path) -> dict[str, Any]:
     return read_object(path, REMEDY) if os.path.lexists(path) else {}
 
 
-def _damaged(path: Path, why: str) -> RackgateError:
-    return RackgateError(f"{path}: {why}; {REMEDY}")
+def _damaged(path: Path, defect: str) -> RackgateError:
+    return RackgateError(f"{path}: {defect}; {REMEDY}")

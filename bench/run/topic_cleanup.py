@@ -80,7 +80,7 @@ def deleting_topics(bootstrap: str, config: Mapping[str, str], left: Path) -> It
     cleaner = TopicCleaner(child.stdin)
     cleaner._send({"bootstrap": bootstrap, "config": dict(config), "left": str(left)})
     try:
-        if before := _left(left, bootstrap):
+        if before := _topics_left(left).get(bootstrap):
             cleaner.announce(before)
         yield cleaner
     finally:
@@ -88,13 +88,8 @@ def deleting_topics(bootstrap: str, config: Mapping[str, str], left: Path) -> It
             raise RackgateError(failure)
 
 
-def _left(file: Path, bootstrap: str) -> list[str]:
-    """Return the topics that an earlier run could not delete from these brokers."""
-    return _all_left(file).get(bootstrap, [])
-
-
-def _all_left(file: Path) -> dict[str, list[str]]:
-    """Return all topics that are left, by broker addresses."""
+def _topics_left(file: Path) -> dict[str, list[str]]:
+    """Return the topics that earlier runs could not delete, by broker addresses."""
     if not os.path.lexists(file):
         return {}
     found = read_object(file, "delete it, and delete its topics from those brokers")
@@ -105,10 +100,9 @@ def _all_left(file: Path) -> dict[str, list[str]]:
 
 def _leave(file: Path, bootstrap: str, names: Sequence[str]) -> None:
     """Store the topics that are left on these brokers, beside those of others; delete the file if there are none."""
-    found = _all_left(file) | {bootstrap: list(names)}
-    found = {brokers: topics for brokers, topics in found.items() if topics}
-    if found:
-        write_json(file, found)
+    left = {brokers: topics for brokers, topics in (_topics_left(file) | {bootstrap: list(names)}).items() if topics}
+    if left:
+        write_json(file, left)
     else:
         file.unlink(missing_ok=True)
 
@@ -136,19 +130,19 @@ def delete_topics(client: AdminClient, names: Sequence[str], *, quiet_s: float, 
     from bench.load import arm_topics
 
     absent_since: float | None = None
-    left, why = list(names), "the cluster does not respond"
+    left, reason = list(names), "the cluster does not respond"
 
     def are_deleted() -> bool:
-        nonlocal absent_since, left, why
+        nonlocal absent_since, left, reason
         try:
             existing = client.list_topics(timeout=arm_topics.DELETE_S).topics
             left = [name for name in names if name in existing]
             if left:
-                absent_since, why = None, "they still exist"
+                absent_since, reason = None, "they still exist"
                 arm_topics.delete(client, left)
                 return False
         except (KafkaException, RackgateError) as error:
-            absent_since, why = None, str(error)
+            absent_since, reason = None, str(error)
             return False
         absent_since = absent_since or time.monotonic()
         return time.monotonic() - absent_since >= quiet_s
@@ -156,7 +150,9 @@ def delete_topics(client: AdminClient, names: Sequence[str], *, quiet_s: float, 
     try:
         wait_for(are_deleted, what="topics to be gone", timeout_s=timeout_s, interval_s=POLL_S)
     except RackgateError as error:
-        raise RackgateError(f"topics could not be deleted ({why}); delete them manually: {', '.join(left)}") from error
+        raise RackgateError(
+            f"topics could not be deleted ({reason}); delete them manually: {', '.join(left)}"
+        ) from error
 
 
 def main() -> None:

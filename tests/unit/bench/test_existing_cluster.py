@@ -328,8 +328,8 @@ def test_what_could_not_be_deleted_is_named_in_a_file_and_deleted_by_the_next_ru
     with pytest.raises(SystemExit):
         topic_cleanup.main()
     assert f"{left} lists them" in capsys.readouterr().out
-    assert topic_cleanup._left(left, "k:1") == ["t1", "t2"]
-    assert topic_cleanup._left(left, "elsewhere:1") == []
+    assert topic_cleanup._topics_left(left).get("k:1", []) == ["t1", "t2"]
+    assert topic_cleanup._topics_left(left).get("elsewhere:1", []) == []
     elsewhere = given.replace("k:1", "elsewhere:1")
     monkeypatch.setattr(sys, "stdin", io.StringIO(f'{elsewhere}\n{{"topics": ["t3"]}}\n'))
     with pytest.raises(SystemExit):
@@ -338,7 +338,7 @@ def test_what_could_not_be_deleted_is_named_in_a_file_and_deleted_by_the_next_ru
     monkeypatch.setattr(sys, "stdin", io.StringIO(f'{given}\n{{"topics": ["t1", "t2"]}}\n'))
     topic_cleanup.main()
     # what other brokers still have stays named
-    assert (topic_cleanup._left(left, "k:1"), topic_cleanup._left(left, "elsewhere:1")) == ([], ["t3"])
+    assert topic_cleanup._topics_left(left) == {"elsewhere:1": ["t3"]}
     monkeypatch.setattr(sys, "stdin", io.StringIO(f'{elsewhere}\n{{"topics": ["t3"]}}\n'))
     topic_cleanup.main()
     assert not left.exists()

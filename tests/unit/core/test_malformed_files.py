@@ -220,7 +220,7 @@ JSON = [
         stored("took_s"),
     ),
     Reader("rates.json", lambda: '{"k": {"rate": 1.0}}', stored("rates")),
-    Reader("left.json", lambda: '{"b:9092": ["t"]}', lambda path: topic_cleanup._left(path, "b:9092")),
+    Reader("left.json", lambda: '{"b:9092": ["t"]}', topic_cleanup._topics_left),
     Reader(
         MANIFEST,
         lambda: '{"files": {"a": "b"}, "kafka_version": "4", "patch_hash": "h", "overlay": [], "patches": []}',
