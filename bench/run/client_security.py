@@ -10,6 +10,7 @@ cluster must authenticate, and encrypt connections and files unless it is on thi
 from __future__ import annotations
 
 import re
+from base64 import encodebytes
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,20 +77,20 @@ def check_spark(master: str, settings: Mapping[str, str]) -> None:
         RackgateError: settings are missing; the message names them.
     """
 
-    def on(name: str) -> bool:
+    def is_on(name: str) -> bool:
         return settings.get(name, "").strip().lower() == "true"
 
-    lacking = [] if on(spark.AUTHENTICATE) else [f"{spark.AUTHENTICATE}=true"]
+    missing = [] if is_on(spark.AUTHENTICATE) else [f"{spark.AUTHENTICATE}=true"]
     # other cluster managers create a secret for each application
     if master.startswith("spark://") and not settings.get(spark.SECRET):
-        lacking.append(f"{spark.SECRET}=…")
+        missing.append(f"{spark.SECRET}=…")
     if not spark.near(master):
-        lacking += [] if on(spark.ENCRYPT) or on(spark.ENCRYPT_TLS) else [f"{spark.ENCRYPT}=true"]
-        lacking += [] if on(spark.ENCRYPT_FILES) else [f"{spark.ENCRYPT_FILES}=true"]
-    if lacking:
+        missing += [] if is_on(spark.ENCRYPT) or is_on(spark.ENCRYPT_TLS) else [f"{spark.ENCRYPT}=true"]
+        missing += [] if is_on(spark.ENCRYPT_FILES) else [f"{spark.ENCRYPT_FILES}=true"]
+    if missing:
         raise RackgateError(
             f"--master {master}: the secrets of --command-config would be sent unprotected: set"
-            f" {', '.join(lacking)} in {spark.defaults_file()}, as the cluster has it"
+            f" {', '.join(missing)} in {spark.defaults_file()}, as the cluster has it"
         )
 
 
@@ -175,8 +176,8 @@ def _trust_store(given: Mapping[str, str], wrong: Any) -> str | None:
     if _type(given, "truststore") == "PEM":
         return _text(given["ssl.truststore.location"], wrong)
     store = _java_store(given, "truststore", wrong)
-    found = [store.getCertificate(alias) for alias in store.aliases()]
-    return "\n".join(_pem("CERTIFICATE", bytes(one.getEncoded())) for one in found if one is not None)
+    certificates = [store.getCertificate(alias) for alias in store.aliases()]
+    return "\n".join(_pem("CERTIFICATE", certificate) for certificate in certificates if certificate is not None)
 
 
 def _key_store(given: Mapping[str, str], wrong: Any) -> tuple[str, str, str] | None:
@@ -196,8 +197,8 @@ def _key_store(given: Mapping[str, str], wrong: Any) -> tuple[str, str, str] | N
     for alias in store.aliases():
         if store.isKeyEntry(alias):
             secret = store.getKey(alias, _chars(password or given.get("ssl.keystore.password", "")))
-            chain_of = [_pem("CERTIFICATE", bytes(one.getEncoded())) for one in store.getCertificateChain(alias)]
-            return "\n".join(chain_of), _pem("PRIVATE KEY", bytes(secret.getEncoded())), ""
+            certificates = [_pem("CERTIFICATE", certificate) for certificate in store.getCertificateChain(alias)]
+            return "\n".join(certificates), _pem("PRIVATE KEY", secret), ""
     raise wrong("ssl.keystore.location has no private key")
 
 
@@ -236,7 +237,7 @@ def _chars(text: str) -> Any:
     return jpype.JString(text).toCharArray()
 
 
-def _pem(label: str, data: bytes) -> str:
-    from base64 import encodebytes
-
-    return f"-----BEGIN {label}-----\n{encodebytes(data).decode('ascii')}-----END {label}-----"
+def _pem(label: str, encodable: Any) -> str:
+    """Return a certificate or key of Java as PEM."""
+    text = encodebytes(bytes(encodable.getEncoded())).decode("ascii")
+    return f"-----BEGIN {label}-----\n{text}-----END {label}-----"

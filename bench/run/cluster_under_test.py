@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from bench.plan.cluster_states import SLOW_RTT_MS, StateBrokers
@@ -47,19 +47,15 @@ class ClusterUnderTest(Protocol):
 
 @dataclass(frozen=True)
 class LabUnderTest:
-    """A lab of namespaces on this machine."""
+    """A lab of namespaces on this machine; it is open to all clients inside it."""
 
     lab: Lab
+    security: ClientSecurity = field(default_factory=ClientSecurity)
 
     @property
     def bootstrap(self) -> str:
         """Addresses of all brokers."""
         return self.lab.bootstrap
-
-    @property
-    def security(self) -> ClientSecurity:
-        """Empty settings, because a lab is open to all clients inside it."""
-        return ClientSecurity()
 
     def round_trips(self) -> list[dict[str, Any]]:
         """Measure ICMP echo, from clients to sites and between sites."""

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pyhooks.placement.cluster_query import ClusterObservation
 
 PLACE = "existing cluster"
-ASK_S = 15.0
+QUERY_S = 15.0
 # file with the topics that a run could not delete
 LEFT = "topics-left.json"
 # The observations are stored on this host, so they are analysed here.
@@ -98,6 +98,11 @@ class ClusterTarget:
     security: ClientSecurity
     observed: ClusterObservation
     hosts: list[LoadHost] = field(default_factory=list)
+
+    @property
+    def racks(self) -> dict[int, str]:
+        """Broker id to rack."""
+        return {broker.broker_id: broker.rack for broker in self.observed.cluster.brokers.values()}
 
     @property
     def addresses(self) -> dict[int, str]:
@@ -165,38 +170,35 @@ def measure(request: ExistingClusterRequest, console: Console) -> dict[str, Any]
     logging.getLogger().addHandler(logging.NullHandler())
     cluster_query.disable_client_log()
     security = client_security.read_security(request.command_config)
-    observed = cluster_query.query_brokers(request.bootstrap, security.java, timeout_s=ASK_S)
+    observed = cluster_query.query_brokers(request.bootstrap, security.java, timeout_s=QUERY_S)
+    target = ClusterTarget(request.bootstrap, security, observed)
     plan = scenarios.load(request.scenario, request.scenario_file, tasks=request.tasks)
     scenario, left_out = fit_plan(plan, observed, request)
     for line in left_out:
         console.print(plain(line))
     with locked_run_folder(request.out) as folder:
-        return _measure_in_folder(request, console, observed, security, scenario, folder)
+        return _measure_in_folder(request, target, scenario, folder, console)
 
 
 def _measure_in_folder(
-    request: ExistingClusterRequest,
-    console: Console,
-    observed: ClusterObservation,
-    security: ClientSecurity,
-    scenario: Scenario,
-    folder: Path,
+    request: ExistingClusterRequest, target: ClusterTarget, scenario: Scenario, folder: Path, console: Console
 ) -> dict[str, Any]:
     """Measure in a folder that is locked by this run."""
-    build = f"cluster {observed.cluster.cluster_id}, load from {request.master}"
+    build = f"cluster {target.observed.cluster.cluster_id}, load from {request.master}"
     store, continues = begin_run(
         folder, scenario, started=datetime.now(UTC), build=build, given=_condition_values(request), fresh=request.fresh
     )
     progress = store.progress(scenario, continues=continues)
-    places = ", ".join(f"{broker} ({observed.cluster.brokers[broker].rack})" for broker in scenario.cells[0].replicas)
+    places = ", ".join(f"{broker} ({target.racks[broker]})" for broker in scenario.cells[0].replicas)
     console.print(plain(f"{scenario.name}: {progress}; replicas on brokers {places}"))
     planned = lab_run.planned(store, scenario, scenario.places[0]) | lab_run.finish_planned(scenario)
     console.print(f"about {clock_text(sum(planned.values()))} to the report", markup=False)
     steps = RunSteps(planned, console)
     with steps.shown():
         if store.places(scenario):
-            with deleting_topics(request.bootstrap, security.librdkafka, request.out.resolve() / LEFT) as cleaner:
-                _measure(request, scenario, store, observed, security, steps, cleaner, console)
+            config = target.security.librdkafka
+            with deleting_topics(request.bootstrap, config, request.out.resolve() / LEFT) as cleaner:
+                _measure(request, target, scenario, store, steps, cleaner, console)
                 cleaner.report_no_clients()
         with spark_session(folder / "spark", master=ANALYSIS_MASTER) as spark:
             arguments = lab_run.LabRunArguments(
@@ -221,16 +223,14 @@ def _condition_values(request: ExistingClusterRequest) -> dict[str, Any]:
 
 def _measure(
     request: ExistingClusterRequest,
+    target: ClusterTarget,
     scenario: Scenario,
     store: RunStore,
-    observed: ClusterObservation,
-    security: ClientSecurity,
     steps: RunSteps,
     cleaner: TopicCleaner,
     console: Console,
 ) -> None:
     number = store.next_session()
-    target = ClusterTarget(request.bootstrap, security, observed)
     place, folder = scenario.places[0], store.lab(number)
     work = folder / "spark"
     with ExitStack() as stack:
@@ -248,7 +248,7 @@ def _measure(
                 store=store,
                 number=number,
                 spark=spark,
-                topics=BenchTopics(topics.admin(request.bootstrap, security.librdkafka), cleaner.announce),
+                topics=BenchTopics(topics.admin(request.bootstrap, target.security.librdkafka), cleaner.announce),
                 history=History(folder / "history.jsonl"),
                 steps=steps,
                 # never started, because this host carries no load
@@ -263,8 +263,7 @@ def _measure(
         for cell in store.pending(scenario, place):
             with steps.step(lab_run.step_of(scenario, cell.id)):
                 cell_measurement.measure(session, cell)
-            racks = {broker.broker_id: broker.rack for broker in observed.cluster.brokers.values()}
-            run_result.add_session(session, place, racks)
+            run_result.add_session(session, place, target.racks)
 
 
 @contextmanager
