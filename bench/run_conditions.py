@@ -33,7 +33,7 @@ CODE = (
 MOST_NAMED, MOST_CHARACTERS = 4, 40
 ABSENT = "nothing"
 STATE_VARIABLE = "XDG_STATE_HOME"
-ADVICE = f"set {STATE_VARIABLE} to a folder of yours that nobody else can write"
+ADVICE = f"set {STATE_VARIABLE} to a folder that only you can write"
 KEY_BYTES = 32
 _CREATION_S = 10.0
 # result of Key.hide: the key's id and the hash
