@@ -55,6 +55,9 @@ class ClientSecurity:
         """Options of Spark's Kafka source."""
         return {f"kafka.{key}": value for key, value in self.java.items()}
 
+    def __or__(self, other: ClientSecurity) -> ClientSecurity:
+        return ClientSecurity({**self.java, **other.java}, {**self.librdkafka, **other.librdkafka})
+
 
 def read_security(file: Path | None) -> ClientSecurity:
     """Read a file of properties.
@@ -107,128 +110,131 @@ def check_conf(names: Iterable[str]) -> None:
             )
 
 
-def convert_properties(given: Mapping[str, str], where: str) -> ClientSecurity:
+def convert_properties(values: Mapping[str, str], source: str) -> ClientSecurity:
     """Convert Kafka properties to the settings of all clients.
 
     Raises:
         RackgateError: see ``read_security``.
     """
+    return _KafkaProperties(values, source).convert()
 
-    def wrong(text: str) -> RackgateError:
-        return RackgateError(f"--command-config {where}: {text}")
 
-    if unknown := sorted(set(given) - ACCEPTED):
-        raise wrong(f"{', '.join(unknown)}: not supported; supported keys: {', '.join(sorted(ACCEPTED))}")
-    protocol = given.get("security.protocol", "PLAINTEXT").upper()
-    if protocol not in PROTOCOLS:
-        raise wrong(f"security.protocol is {protocol}, must be one of {', '.join(PROTOCOLS)}")
-    java, rdkafka = {"security.protocol": protocol}, {"security.protocol": protocol}
-    if protocol.startswith("SASL_"):
-        mechanism = given.get("sasl.mechanism", "GSSAPI")
+@dataclass(frozen=True)
+class _KafkaProperties:
+    """Kafka properties of a client, without ``bootstrap.servers``; ``source`` names them in error messages."""
+
+    values: Mapping[str, str] = field(repr=False)
+    source: str
+
+    def _wrong(self, text: str) -> RackgateError:
+        return RackgateError(f"--command-config {self.source}: {text}")
+
+    def convert(self) -> ClientSecurity:
+        """Return the properties in the form of each kind of client."""
+        if unknown := sorted(set(self.values) - ACCEPTED):
+            raise self._wrong(f"{', '.join(unknown)}: not supported; supported keys: {', '.join(sorted(ACCEPTED))}")
+        protocol = self.values.get("security.protocol", "PLAINTEXT").upper()
+        if protocol not in PROTOCOLS:
+            raise self._wrong(f"security.protocol is {protocol}, must be one of {', '.join(PROTOCOLS)}")
+        security = ClientSecurity({"security.protocol": protocol}, {"security.protocol": protocol})
+        if protocol.startswith("SASL_"):
+            security |= self._sasl()
+        return security | self._ssl() if protocol.endswith("SSL") else security
+
+    def _sasl(self) -> ClientSecurity:
+        mechanism, jaas = self.values.get("sasl.mechanism", "GSSAPI"), self.values.get(JAAS, "")
         if mechanism not in MECHANISMS:
-            raise wrong(f"sasl.mechanism is {mechanism}: all clients of a run support {', '.join(MECHANISMS)}")
-        user, password = _jaas(given.get(JAAS, ""), MECHANISMS[mechanism], wrong)
-        java |= {"sasl.mechanism": mechanism, JAAS: given[JAAS]}
-        rdkafka |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
-    if protocol.endswith("SSL"):
-        _ssl(given, java, rdkafka, wrong)
-    return ClientSecurity(java, rdkafka)
+            raise self._wrong(f"sasl.mechanism is {mechanism}: all clients of a run support {', '.join(MECHANISMS)}")
+        module, _, rest = jaas.strip().partition(" ")
+        options = {name: _plain(a or b or c) for name, a, b, c in _OPTION.findall(rest)}
+        if module != MECHANISMS[mechanism] or not {"username", "password"} <= set(options):
+            raise self._wrong(f'{JAAS} must be: {MECHANISMS[mechanism]} required username="…" password="…";')
+        login = {"sasl.username": options["username"], "sasl.password": options["password"]}
+        return ClientSecurity({"sasl.mechanism": mechanism, JAAS: jaas}, {"sasl.mechanism": mechanism, **login})
 
+    def _ssl(self) -> ClientSecurity:
+        java: dict[str, str] = {}
+        rdkafka: dict[str, str] = {}
+        name = "ssl.endpoint.identification.algorithm"
+        if (algorithm := self.values.get(name)) is not None:
+            if algorithm not in ("", "https"):
+                raise self._wrong(f"{name} is {algorithm!r}, must be https or empty")
+            java[name], rdkafka[name] = algorithm, algorithm or "none"
+        if (trusted := self._trust_store()) is not None:
+            java |= {"ssl.truststore.type": "PEM", CERTIFICATES: trusted}
+            rdkafka["ssl.ca.pem"] = trusted
+        if (key_store := self._key_store()) is not None:
+            chain, key, password = key_store
+            java |= {"ssl.keystore.type": "PEM", CHAIN: chain, KEY: key}
+            rdkafka |= {"ssl.certificate.pem": chain, "ssl.key.pem": key}
+            if password:
+                java[KEY_PASSWORD] = rdkafka[KEY_PASSWORD] = password
+        return ClientSecurity(java, rdkafka)
 
-def _jaas(text: str, module: str, wrong: Any) -> tuple[str, str]:
-    """Return user name and password from a JAAS line."""
-    head, _, rest = text.strip().partition(" ")
-    options = {name: _plain(a or b or c) for name, a, b, c in _OPTION.findall(rest)}
-    if head != module or not {"username", "password"} <= set(options):
-        raise wrong(f'{JAAS} must be: {module} required username="…" password="…";')
-    return options["username"], options["password"]
+    def _trust_store(self) -> str | None:
+        """Return the certificates of the trust store as PEM; None without one, so that clients use their own."""
+        if CERTIFICATES in self.values:
+            return self.values[CERTIFICATES]
+        if "ssl.truststore.location" not in self.values:
+            return None
+        if self._is_pem("truststore"):
+            return self._text("truststore")
+        store = self._java_store("truststore")
+        certificates = [store.getCertificate(alias) for alias in store.aliases()]
+        return "\n".join(_pem("CERTIFICATE", certificate) for certificate in certificates if certificate is not None)
+
+    def _key_store(self) -> tuple[str, str, str] | None:
+        """Return the certificate chain and the private key as PEM, and the key's password; None without a key store."""
+        password = self.values.get(KEY_PASSWORD, "")
+        if KEY in self.values:
+            return self.values.get(CHAIN, ""), self.values[KEY], password
+        if "ssl.keystore.location" not in self.values:
+            return None
+        if self._is_pem("keystore"):
+            text = self._text("keystore")
+            key, chain = _KEY_BLOCK.search(text), _CERTIFICATE.findall(text)
+            if key is None or not chain:
+                raise self._wrong("ssl.keystore.location has no private key with its certificates in PEM")
+            return "\n".join(chain), key.group(), password
+        store = self._java_store("keystore")
+        for alias in store.aliases():
+            if store.isKeyEntry(alias):
+                secret = store.getKey(alias, _chars(password or self.values.get("ssl.keystore.password", "")))
+                certificates = [_pem("CERTIFICATE", certificate) for certificate in store.getCertificateChain(alias)]
+                return "\n".join(certificates), _pem("PRIVATE KEY", secret), ""
+        raise self._wrong("ssl.keystore.location has no private key")
+
+    def _is_pem(self, store: str) -> bool:
+        return self.values.get(f"ssl.{store}.type", "JKS").upper() == "PEM"
+
+    def _text(self, store: str) -> str:
+        file = self.values[f"ssl.{store}.location"]
+        try:
+            return Path(file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise self._wrong(f"{file}: {error}") from error
+
+    def _java_store(self, store: str) -> Any:
+        """Return a Java key store of any type, loaded by Java."""
+        import jpype
+
+        from pyhooks.jvm.client import java_of
+        from pyhooks.jvm.java_exception import JavaError
+
+        file, password = self.values[f"ssl.{store}.location"], self.values.get(f"ssl.{store}.password")
+        kind = java_of("java.security.KeyStore", lambda found, _config: found, "", {})
+        try:
+            # Java detects JKS and PKCS12 by the contents of the file
+            chars = _chars(password) if password is not None else None
+            return kind.getInstance(jpype.JClass("java.io.File")(file), jpype.JObject(chars, jpype.JChar[:]))
+        except jpype.JException as error:
+            failure = JavaError.of(error)
+            raise self._wrong(f"ssl.{store}.location {file}: {failure.text or failure.java_class}") from error
 
 
 def _plain(text: str) -> str:
     """Return a quoted value without its backslashes."""
     return re.sub(r"\\(.)", r"\1", text)
-
-
-def _ssl(given: Mapping[str, str], java: dict[str, str], rdkafka: dict[str, str], wrong: Any) -> None:
-    name = "ssl.endpoint.identification.algorithm"
-    if name in given:
-        if given[name] not in ("", "https"):
-            raise wrong(f"{name} is {given[name]!r}, must be https or empty")
-        java[name], rdkafka[name] = given[name], given[name] or "none"
-    if (trusted := _trust_store(given, wrong)) is not None:
-        java |= {"ssl.truststore.type": "PEM", CERTIFICATES: trusted}
-        rdkafka["ssl.ca.pem"] = trusted
-    if (own := _key_store(given, wrong)) is None:
-        return
-    chain, key, password = own
-    java |= {"ssl.keystore.type": "PEM", CHAIN: chain, KEY: key}
-    rdkafka |= {"ssl.certificate.pem": chain, "ssl.key.pem": key}
-    if password:
-        java[KEY_PASSWORD] = rdkafka[KEY_PASSWORD] = password
-
-
-def _trust_store(given: Mapping[str, str], wrong: Any) -> str | None:
-    """Return the certificates of the trust store as PEM; None without one, so that clients use their own."""
-    if CERTIFICATES in given:
-        return given[CERTIFICATES]
-    if "ssl.truststore.location" not in given:
-        return None
-    if _type(given, "truststore") == "PEM":
-        return _text(given["ssl.truststore.location"], wrong)
-    store = _java_store(given, "truststore", wrong)
-    certificates = [store.getCertificate(alias) for alias in store.aliases()]
-    return "\n".join(_pem("CERTIFICATE", certificate) for certificate in certificates if certificate is not None)
-
-
-def _key_store(given: Mapping[str, str], wrong: Any) -> tuple[str, str, str] | None:
-    """Return the certificate chain and the private key as PEM, and the key's password; None without a key store."""
-    password = given.get(KEY_PASSWORD, "")
-    if KEY in given:
-        return given.get(CHAIN, ""), given[KEY], password
-    if "ssl.keystore.location" not in given:
-        return None
-    if _type(given, "keystore") == "PEM":
-        text = _text(given["ssl.keystore.location"], wrong)
-        key, chain = _KEY_BLOCK.search(text), _CERTIFICATE.findall(text)
-        if key is None or not chain:
-            raise wrong("ssl.keystore.location has no private key with its certificates in PEM")
-        return "\n".join(chain), key.group(), password
-    store = _java_store(given, "keystore", wrong)
-    for alias in store.aliases():
-        if store.isKeyEntry(alias):
-            secret = store.getKey(alias, _chars(password or given.get("ssl.keystore.password", "")))
-            certificates = [_pem("CERTIFICATE", certificate) for certificate in store.getCertificateChain(alias)]
-            return "\n".join(certificates), _pem("PRIVATE KEY", secret), ""
-    raise wrong("ssl.keystore.location has no private key")
-
-
-def _type(given: Mapping[str, str], store: str) -> str:
-    return given.get(f"ssl.{store}.type", "JKS").upper()
-
-
-def _text(file: str, wrong: Any) -> str:
-    try:
-        return Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise wrong(f"{file}: {error}") from error
-
-
-def _java_store(given: Mapping[str, str], store: str, wrong: Any) -> Any:
-    """Return a Java key store of any type, loaded by Java."""
-    import jpype
-
-    from pyhooks.jvm.client import java_of
-    from pyhooks.jvm.java_exception import JavaError
-
-    file, password = given[f"ssl.{store}.location"], given.get(f"ssl.{store}.password")
-    kind = java_of("java.security.KeyStore", lambda found, _config: found, "", {})
-    try:
-        # Java detects JKS and PKCS12 by the contents of the file
-        chars = _chars(password) if password is not None else None
-        return kind.getInstance(jpype.JClass("java.io.File")(file), jpype.JObject(chars, jpype.JChar[:]))
-    except jpype.JException as error:
-        failure = JavaError.of(error)
-        raise wrong(f"ssl.{store}.location {file}: {failure.text or failure.java_class}") from error
 
 
 def _chars(text: str) -> Any:
