@@ -74,11 +74,7 @@ class HashKey:
 
 
 def key_file() -> Path:
-    """Return the file of this user's key.
-
-    Raises:
-        RackgateError: this user has no home folder.
-    """
+    """Return the file of this user's key."""
     folder = os.environ.get(STATE_VARIABLE)
     try:
         base = Path(folder) if folder else Path.home() / ".local" / "state"

@@ -95,11 +95,7 @@ def peak_memory() -> Iterator[Callable[[], float]]:
 
 
 def measure(sizes: Sequence[int], work: Path, *, master: str, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Create and analyse observations of each size in turn, in one Spark session.
-
-    Raises:
-        RackgateError: a size is smaller than the number of blocks of all arms and cells.
-    """
+    """Create and analyse observations of each size in turn, in one Spark session."""
     import shutil
 
     cells = synthetic_cells()

@@ -41,11 +41,7 @@ def idlest_core(cores: frozenset[int]) -> int:
 
 @contextmanager
 def pinned_to(core: int) -> Iterator[None]:
-    """Pin this thread, and those that it starts, to one core while the block runs.
-
-    Raises:
-        RackgateError: this process may not use the core.
-    """
+    """Pin this thread, and those that it starts, to one core while the block runs."""
     allowed = os.sched_getaffinity(0)
     if core not in allowed:
         raise RackgateError(f"--core {core}: this process may use {', '.join(map(str, sorted(allowed)))}")
@@ -61,9 +57,6 @@ def measure(core: int, *, rate_per_s: float, seconds: float) -> dict[str, Any]:
 
     Returns:
         Lateness of the calls of produce() after their intended times in ms, and the CPUs used by the pacer and others.
-
-    Raises:
-        RackgateError: the client does not start, or records were not acknowledged.
     """
     with pinned_to(core):
         from confluent_kafka import KafkaException, Producer

@@ -75,12 +75,7 @@ def outages_command(
 def _measure(
     plan: outage_plan.OutageRunPlan, file: Path, master: str, work: Path, command: str, *, quiet: bool
 ) -> dict[str, Any]:
-    """Run all outages of a plan, one lab after the other, in the emptied folder ``work``; return the result.
-
-    Raises:
-        RackgateError: this process runs inside a lab, or a lab could not be prepared or failed.
-        typer.Exit: a lab ended with a status other than 0.
-    """
+    """Run all outages of a plan, one lab after the other, in the emptied folder ``work``; return the result."""
     from bench.outages import outage_results
     from bench.outages.outage_run import estimate_s
     from bench.plan.lab_topology import check_machine

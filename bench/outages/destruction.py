@@ -37,9 +37,6 @@ def measure(context: OutageContext, plan: DestructionPlan, way: FaultKind) -> di
     Returns:
         ``proved``: whether both faults took effect and lasted; ``topics``: for each arm how many records were
         acknowledged and how many of these are ``lost``, or None with the reason in ``unknown``; ``notes``: errors.
-
-    Raises:
-        RackgateError: the cluster rejected a topic, or a load was late even with the longest lead time.
     """
     attempts = itertools.count(1)
 

@@ -66,11 +66,7 @@ class OutageContext:
         )
 
     def repeat_while_late(self, drive: Callable[[], T]) -> T:
-        """Drive a load; while its tasks are late, repeat with twice the lead time, which later loads keep.
-
-        Raises:
-            RackgateError: the load failed, or was late with the highest lead time.
-        """
+        """Drive a load; while its tasks are late, repeat with twice the lead time, which later loads keep."""
 
         def attempt(lead_s: float) -> T:
             if lead_s > self.lead_s:

@@ -23,11 +23,7 @@ EXPECTED = "a result of this version of 'rackgate bench outages'"
 
 
 def render(result: Mapping[str, Any], out: Path) -> Path:
-    """Write ``index.html``, the figures as PNG and SVG, and ``table.md``; return the path of the page.
-
-    Raises:
-        RackgateError: the result is malformed; or the files can't be written, and an earlier report is unchanged.
-    """
+    """Write ``index.html``, the figures as PNG and SVG, and ``table.md``; return the path of the page."""
     with evaluating(out / "results.json", EXPECTED):
         contents = _contents(result, out)
     write(contents)

@@ -253,11 +253,7 @@ def result(
 
 
 def load(out: Path) -> dict[str, Any]:
-    """Read ``results.json`` of a folder.
-
-    Raises:
-        RackgateError: the file is missing, or is not a result.
-    """
+    """Read ``results.json`` of a folder."""
     file = out / "results.json"
     stored = read_json(file, "run 'rackgate bench outages' first")
     if not isinstance(stored, dict) or stored.get("schema") != SCHEMA_VERSION or "states" not in stored:

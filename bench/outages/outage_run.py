@@ -79,11 +79,7 @@ def estimate_s(plan: OutageRunPlan, labs: Sequence[LabPlan]) -> float:
 def in_lab(
     target: LabUnderTest, plan: OutageRunPlan, lab: LabPlan, run_id: str, *, console: Console, master: str
 ) -> None:
-    """Run all outages of a lab and write the findings to ``found.json`` in the lab's folder.
-
-    Raises:
-        RackgateError: the cluster rejected a topic, its racks do not come back, or a load did not end.
-    """
+    """Run all outages of a lab and write the findings to ``found.json`` in the lab's folder."""
     steps = RunSteps(planned_steps(plan, lab), console, estimate_s(plan, plan.labs[plan.labs.index(lab) + 1 :]))
     arms = plan.arms_of(lab)
     folder = target.lab.run_dir
@@ -124,11 +120,7 @@ def in_lab(
 
 
 def outage(context: OutageContext, number: int, fault: str, arms: Sequence[BenchArm]) -> dict[str, Any]:
-    """Run one outage and return its numbers; repeat it with more lead time if its load was not ready.
-
-    Raises:
-        RackgateError: the racks of the previous outage do not come back, or a load failed.
-    """
+    """Run one outage and return its numbers; repeat it with more lead time if its load was not ready."""
     topics.wait_settled(context.admin, [arm_topic(arm) for arm in arms], timeout_s=SETTLED_S)
 
     def attempt() -> dict[str, Any]:

@@ -43,11 +43,7 @@ def topology_toml(lab: Topology, link: str, *, netem: bool) -> str:
 
 
 def check_machine(topologies: Sequence[str], master: str) -> None:
-    """Check programs, namespaces and memory for labs that run one after the other.
-
-    Raises:
-        RackgateError: something is missing, or a topology does not exist.
-    """
+    """Check programs, namespaces and memory for labs that run one after the other."""
     check_programs()
     running_labs.namespace_method()
     labs_mb = memory.concurrent_labs_memory_mb([topology.load(topology.find(name)) for name in topologies], at_once=1)

@@ -380,11 +380,7 @@ def _check_placement(
 
 
 def _check_gate(name: str, arms: Sequence[BenchArm], replicas: Sequence[int], observed: ClusterObservation) -> None:
-    """Check that the cluster would enforce the settings of the arms.
-
-    Raises:
-        RackgateError: a broker of the replicas lacks the overlay or did not report it, or the feature is not enabled.
-    """
+    """Check that the cluster would enforce the settings of the arms."""
     with_racks = sorted({arm.id for arm in arms if arm.min_insync_racks > 1})
     states = {broker: observed.enforcement.describe(observed.cluster.brokers[broker]) for broker in replicas}
     lacking = [f"broker {broker}: {state}" for broker, state in states.items() if state != "yes"]

@@ -101,11 +101,7 @@ def in_lab(
     console: Console,
     arguments: LabRunArguments,
 ) -> dict[str, Any] | None:
-    """Measure what is missing in a place. If that completes the run, write the report and return the result.
-
-    Raises:
-        RackgateError: the cluster rejected a topic, a state was not reached, or a load did not end.
-    """
+    """Measure what is missing in a place. If that completes the run, write the report and return the result."""
     others = [other for other in store.places(scenario) if other != place]
     later_s = sum(LAB_S + sum(planned(store, scenario, other).values()) for other in others)
     steps_s = planned(store, scenario, place) | ({} if others else finish_planned(scenario))
@@ -287,7 +283,7 @@ def execute(arguments: LabRunArguments, console: Console) -> dict[str, Any] | No
     """Run the requested steps; return the result if the run is complete.
 
     Raises:
-        RackgateError: see ``in_lab``; or no run was begun, or ``place`` does not name exactly one lab of the run.
+        RackgateError: no run was begun, ``place`` does not name exactly one lab of the run, or a measurement failed.
     """
     scenario = scenarios.load(arguments.scenario, arguments.scenarios, arguments.topology, arguments.tasks)
     store = RunStore(arguments.out / "run")

@@ -131,11 +131,7 @@ class MeasurementSession:
         return running_load(self.spark, self.history, load, path, carried=self.carried)
 
     def drive(self, name: str, slots: tuple[schedule.Slot, ...], *, cell: BenchCell, bootstrap: str = "") -> Path:
-        """Drive a load to its end and return the folder of its observations; repeat a late load with more lead time.
-
-        Raises:
-            RackgateError: the load failed, or was late with the highest lead time.
-        """
+        """Drive a load to its end and return the folder of its observations; repeat a late load with more lead time."""
         usual_s = self.lead_s
 
         def attempt(lead_s: float) -> Path:

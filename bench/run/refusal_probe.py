@@ -22,11 +22,7 @@ CONFIG = {
 
 
 def refusals(bootstrap: str, topics: Sequence[str], config: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return for each topic the gate's exception without its package; an empty text if the topic accepts a record.
-
-    Raises:
-        RackgateError: a topic neither accepts a record nor refuses it by its gate.
-    """
+    """Return for each topic the gate's exception without its package; an empty text if the topic accepts a record."""
     with Producer(bootstrap, {**(config or {}), **CONFIG}, close_timeout_s=ANSWER_S) as producer:
         return {topic: _refusal(producer, topic) for topic in topics}
 
