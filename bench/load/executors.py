@@ -42,7 +42,7 @@ PRODUCER_JARS = ("kafka-clients", "lz4-java", "snappy-java", "zstd-jni", "slf4j-
 PACKAGES = ("bench", "pyhooks")
 # Time limit for executors to start, which may include fetching images; time without a change; poll interval.
 START_S, STEADY_S, POLL_S = 120.0, 3.0, 0.25
-HANDSHAKES, REACH_S = 20, 3.0
+HANDSHAKES, CONNECT_S = 20, 3.0
 SCHEMA = "survey string"
 
 
@@ -287,7 +287,7 @@ def handshakes(address: str) -> list[float]:
     took_ms = []
     for _ in range(HANDSHAKES):
         begun = time.monotonic_ns()
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S):
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S):
             took_ms.append((time.monotonic_ns() - begun) / 1e6)
     return took_ms
 

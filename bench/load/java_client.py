@@ -11,7 +11,7 @@ from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.producer import Producer, Sent
 
 # Time limit for records that are still open after the wait for the last acknowledgements.
-GIVE_UP_S = 0.5
+CLOSE_S = 0.5
 
 
 class JavaClient:
@@ -24,7 +24,7 @@ class JavaClient:
     """
 
     def __init__(self, bootstrap: str, config: Mapping[str, str], topics: list[str]) -> None:
-        self._producer = Producer(bootstrap, config, close_timeout_s=GIVE_UP_S)
+        self._producer = Producer(bootstrap, config, close_timeout_s=CLOSE_S)
         self._open: set[Future[Sent]] = set()
         for topic in topics:
             self._producer.learn(topic)

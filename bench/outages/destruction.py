@@ -24,8 +24,8 @@ from pyhooks.kafka import topics
 from pyhooks.workload.pacing import NS
 from pyhooks.workload.topic_observer import observe_topics
 
-LEFT_S = 40.0
-LED_S = 60.0
+ISR_CHANGE_S = 40.0
+ELECTION_S = 60.0
 # Refused records stay open; a record that is not acknowledged by then was not promised to the client.
 FLUSH_S = 2.0
 NAME = "destruction"
@@ -127,7 +127,7 @@ def _drive(
             with running_load(context.spark, history, load, context.folder / load.name) as job:
                 wait_until_due(load.start_ns + round(timing.before_s * NS), job, "the time of the fault")
                 stack.enter_context(registry.fault_applied(lab, way, FaultTarget.rack(lab, plan.away), history))
-                topics.wait_isrs(context.admin, dict.fromkeys(names, left), LEFT_S)
+                topics.wait_isrs(context.admin, dict.fromkeys(names, left), ISR_CHANGE_S)
             with registry.fault_applied(lab, "wipe", FaultTarget.rack(lab, plan.destroyed), history):
                 pass
 
@@ -140,9 +140,9 @@ def _elected(context: OutageContext, arms: tuple[BenchArm, ...]) -> dict[str, tu
     leaders: dict[str, tuple[int, bool] | None] = {}
     for arm in arms:
         try:
-            unclean = not topics.settle_leader(context.admin, arm_topic(arm), LED_S)
+            unclean = not topics.settle_leader(context.admin, arm_topic(arm), ELECTION_S)
             elect = topics.elect_unclean if unclean else topics.leaders
-            leaders[arm.topic] = elect(context.admin, [arm.topic], LED_S)[arm.topic], unclean
+            leaders[arm.topic] = elect(context.admin, [arm.topic], ELECTION_S)[arm.topic], unclean
         except RackgateError:
             leaders[arm.topic] = None
     return leaders

@@ -42,7 +42,7 @@ from pyhooks.workload.producer_plan import PROBE_PROCESS, ProducerPlan
 from pyhooks.workload.topic_observer import observe_topics
 
 # Time limit for a rack's followers to catch up after a heal.
-SETTLED_S = 120.0
+CATCH_UP_S = 120.0
 PROBE_GRACE_S = 20.0
 START, END = "start: Spark, topics, round trips", "records read back"
 # Estimates in seconds: lab start; first step; an outage beside its load (analysis, heal); read-back; destruction.
@@ -121,7 +121,7 @@ def in_lab(
 
 def outage(context: OutageContext, number: int, fault: str, arms: Sequence[BenchArm]) -> dict[str, Any]:
     """Run one outage and return its numbers; repeat it with more lead time if its load was not ready."""
-    topics.wait_settled(context.admin, [arm_topic(arm) for arm in arms], timeout_s=SETTLED_S)
+    topics.wait_settled(context.admin, [arm_topic(arm) for arm in arms], timeout_s=CATCH_UP_S)
 
     def attempt() -> dict[str, Any]:
         name = f"outage-{number:02d}-{fault}-{time.monotonic_ns() // 1_000_000}"
@@ -179,7 +179,7 @@ def running_probe(context: OutageContext, names: Sequence[str], history: History
         rate_per_s=context.plan.timing.probe_rate_per_s,
         partitions=1,
         # upper bound only: the probe is stopped earlier
-        seconds=context.plan.timing.total_s + MOST_LEAD_S + context.plan.flush_s + SETTLED_S,
+        seconds=context.plan.timing.total_s + MOST_LEAD_S + context.plan.flush_s + CATCH_UP_S,
         record_bytes=0,
         mode="probe",
         timeout_ms=context.plan.probe_timeout_ms,

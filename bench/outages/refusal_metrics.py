@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # for partitions that another broker leads by now.
 REFUSED = "FailedProduceRequestsPerSec.Count"
 BEANS = (("kafka.server:type=BrokerTopicMetrics,name=FailedProduceRequestsPerSec,*", "Count"),)
-ANSWER_S = 1.0
+RESPONSE_S = 1.0
 
 
 class RefusalMetrics(SocketSource):
@@ -34,7 +34,7 @@ def refusal_poller(lab: Lab, history: History, interval_s: float) -> Poller:
     """Return a poller that queries all brokers of a lab while a block runs; each response is an event."""
     brokers = {node.node_id for node in lab.brokers()}
     sources = [RefusalMetrics(**vars(source)) for source in lab_sources(lab) if source.broker in brokers]
-    return Poller(sources, lambda poll: history.append(poll.event()), interval_s, ANSWER_S)
+    return Poller(sources, lambda poll: history.append(poll.event()), interval_s, RESPONSE_S)
 
 
 def first_refusal(

@@ -31,7 +31,7 @@ from bench.plan.scenario import BenchArm, BenchCell, Scenario
 from bench.progress import RunSteps, clock_text
 from bench.run import cell_measurement, client_security, lab_run, run_result
 from bench.run.client_security import ClientSecurity
-from bench.run.measurement_session import SURE_LEAD_S, MeasurementSession
+from bench.run.measurement_session import LONG_LEAD_S, MeasurementSession
 from bench.run.run_store import RunStore, begin_run, locked_run_folder
 from bench.run.topic_cleanup import TopicCleaner, deleting_topics
 from bench.run_conditions import user_key
@@ -51,15 +51,15 @@ if TYPE_CHECKING:
 
     from pyhooks.placement.cluster_query import ClusterObservation
 
-PLACE = "existing cluster"
+TOPOLOGY = "existing cluster"
 QUERY_S = 15.0
 # file with the topics that a run could not delete
 LEFT = "topics-left.json"
 # The observations are stored on this host, so they are analysed here.
 ANALYSIS_MASTER = "local[2]"
 # A load that Spark repeated by itself would be late, and its records would be sent twice.
-ONCE = {"spark.task.maxFailures": "1", "spark.stage.maxConsecutiveAttempts": "1", "spark.speculation": "false"}
-HIDDEN = {
+NO_RETRIES = {"spark.task.maxFailures": "1", "spark.stage.maxConsecutiveAttempts": "1", "spark.speculation": "false"}
+REDACTION = {
     "spark.redaction.regex": client_security.REDACTED,
     "spark.sql.redaction.options.regex": client_security.REDACTED,
 }
@@ -145,7 +145,7 @@ class ClusterTarget:
         levels = dict(next(iter(responses.values())).levels) if responses else {}
         return {
             "distribution": {"kafka_version": f"with metadata.version {levels.get('metadata.version', 'unknown')}"},
-            "topology": PLACE,
+            "topology": TOPOLOGY,
             "links": {},
             "cluster": {"id": self.observed.cluster.cluster_id, "bootstrap": self.bootstrap, "features": levels},
             "executors": [host.as_json() for host in self.hosts],
@@ -254,7 +254,7 @@ def _measure(
                 # never started, because this host carries no load
                 sampler=UsageSampler(),
                 # a late task makes the load of all other hosts useless; the lead time shrinks with each load
-                lead_s=SURE_LEAD_S,
+                lead_s=LONG_LEAD_S,
                 prefix=f"rackgate-bench-{store.run_id}-{token_hex(3)}-",
                 ahead_ns=ahead_ns,
                 carried=True,
@@ -270,7 +270,7 @@ def _measure(
 def _spark(request: ExistingClusterRequest, work: Path) -> Iterator[SparkSession]:
     """Open a session on the cluster's master; its executors end with the block, also after Ctrl-C."""
     python = executors.python_of(request.environment, near=near(request.master))
-    conf = {**ONCE, **request.conf, **HIDDEN}
+    conf = {**NO_RETRIES, **request.conf, **REDACTION}
     jars = Distribution.load().spark_jars
     with spark_session(work, master=request.master, jars=jars, python=python, conf=conf) as spark:
         try:
@@ -310,7 +310,7 @@ def fit_plan(
         return tuple(dataclasses.replace(arm, replicas=replicas, outage=False) for arm in arms)
 
     adapted = dataclasses.replace(
-        plan, topology=PLACE, outage=None, arms=placed(plan.latency_arms), cells=(), bar_min=None
+        plan, topology=TOPOLOGY, outage=None, arms=placed(plan.latency_arms), cells=(), bar_min=None
     )
     chosen: list[BenchCell] = []
     left_out = [f"{plan.name}: the outage is left out: no faults are injected into {name}"] if plan.outage else []
@@ -322,7 +322,7 @@ def fit_plan(
             label=setting.text,
             scenario=dataclasses.replace(adapted, latency=cell.scenario.latency, arms=arms),
             setting=setting,
-            topology=PLACE,
+            topology=TOPOLOGY,
             replicas=replicas,
             found_racks=racks,
         )

@@ -27,7 +27,7 @@ from bench.progress import RunSteps, clock_text
 from bench.report import verdict_counts
 from bench.run import cell_measurement, run_result
 from bench.run.cluster_under_test import LabUnderTest, current_lab
-from bench.run.measurement_session import SURE_LEAD_S, MeasurementSession
+from bench.run.measurement_session import LONG_LEAD_S, MeasurementSession
 from bench.run.run_store import OUTAGE, RunStore
 from bench.run.sustained_rate import rate_key
 from bench.spark_session import spark_session
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROBE_GRACE_S = 20.0
-START, TAKEN = "start: Spark, idle round trips", "outage: a rack is killed and healed"
+START, OUTAGE_STEP = "start: Spark, idle round trips", "outage: a rack is killed and healed"
 ANALYSE, REPORT = "analysis of all cells", "report"
 # Estimates in seconds: lab start; Spark start and round trips; analysis, fixed part and per cell; report.
 LAB_S, START_S, ANALYSE_S, EACH_CELL_S, REPORT_S = 22.0, 14.0, 15.0, 2.5, 8.0
@@ -62,7 +62,7 @@ def planned(store: RunStore, scenario: Scenario, place: Place) -> dict[str, floa
     steps, first, rates = {START: START_S}, True, set(store.rates)
     # The outage phase comes before the cells, because its load also warms up the brokers.
     if scenario.outage and store.outage_is_due(scenario, place):
-        steps[TAKEN] = SURE_LEAD_S + 24 + scenario.outage.total_s
+        steps[OUTAGE_STEP] = LONG_LEAD_S + 24 + scenario.outage.total_s
     for cell in store.pending(scenario, place):
         ramp = cell.setting.load_percent is not None and rate_key(cell) not in rates
         steps[step_of(scenario, cell.id)] = cell_measurement.planned_s(
@@ -119,7 +119,7 @@ def in_lab(
             session = MeasurementSession(target, scenario, store, number, spark, bench_topics, history, steps, sampler)
             session.round_trips["idle"] = target.round_trips()
         if scenario.outage and store.outage_is_due(scenario, place):
-            with steps.step(TAKEN):
+            with steps.step(OUTAGE_STEP):
                 outage_phase(session, target.lab, racks, scenario.outage)
             run_result.add_session(session, place, racks)
         for cell in store.pending(scenario, place):
@@ -186,7 +186,7 @@ def start_workers(spark: SparkSession, tasks: int) -> None:
 def outage_phase(session: MeasurementSession, lab: Lab, racks: dict[int, str], plan: OutagePlan) -> None:
     """Run the outage phase and keep its outcome: load, probe and ISR observer in parallel, the fault in the middle."""
     session.topics.create([arm_topic(arm) for arm in session.scenario.outage_arms])
-    repeat_while_late(SURE_LEAD_S, lambda lead_s: _outage(session, lab, racks, plan, lead_s))
+    repeat_while_late(LONG_LEAD_S, lambda lead_s: _outage(session, lab, racks, plan, lead_s))
 
 
 def _outage(session: MeasurementSession, lab: Lab, racks: dict[int, str], plan: OutagePlan, lead_s: float) -> None:

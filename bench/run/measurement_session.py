@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 # Seconds from the request of a load to its first record; a late load doubles them, each other load reduces them again.
 LEAD_S = 1.0
-EASE = 0.9
+LEAD_DECAY = 0.9
 # For loads with a fault in the middle, which take long to repeat.
-SURE_LEAD_S = 6.0
+LONG_LEAD_S = 6.0
 
 
 @dataclass
@@ -151,5 +151,5 @@ class MeasurementSession:
         path = repeat_while_late(usual_s, attempt)
         if self.lead_s == usual_s:
             # Causes of a late load, such as the start of a JVM, are temporary.
-            self.lead_s = max(LEAD_S, usual_s * EASE)
+            self.lead_s = max(LEAD_S, usual_s * LEAD_DECAY)
         return path

@@ -8,8 +8,8 @@ from bench.analysis.availability import REFUSALS
 from pyhooks.core.errors import RackgateError
 from pyhooks.jvm.producer import Producer
 
-ANSWER_S = 60.0
-TRIES = 3
+RESPONSE_S = 60.0
+ATTEMPTS = 3
 CONFIG = {
     "acks": "all",
     "retries": "0",
@@ -23,19 +23,19 @@ CONFIG = {
 
 def refusals(bootstrap: str, topics: Sequence[str], config: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return for each topic the gate's exception without its package; an empty text if the topic accepts a record."""
-    with Producer(bootstrap, {**(config or {}), **CONFIG}, close_timeout_s=ANSWER_S) as producer:
+    with Producer(bootstrap, {**(config or {}), **CONFIG}, close_timeout_s=RESPONSE_S) as producer:
         return {topic: _refusal(producer, topic) for topic in topics}
 
 
 def _refusal(producer: Producer, topic: str) -> str:
     error = ""
-    for _ in range(TRIES):
+    for _ in range(ATTEMPTS):
         try:
-            sent = producer.send_batch(topic, [b"probe"], keys=[b"probe"]).result(timeout=ANSWER_S)
+            sent = producer.send_batch(topic, [b"probe"], keys=[b"probe"]).result(timeout=RESPONSE_S)
         except TimeoutError:
-            error = f"no answer within {ANSWER_S:.0f} s"
+            error = f"no response within {RESPONSE_S:.0f} s"
             continue
         error = sent.errors[0].java_class.rsplit(".", 1)[-1] if sent.errors else ""
         if not error or error in REFUSALS:
             return error
-    raise RackgateError(f"a probe of topic {topic} got {error} {TRIES} times, which is neither an ack nor a refusal")
+    raise RackgateError(f"a probe of topic {topic} got {error} {ATTEMPTS} times, which is neither an ack nor a refusal")

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 # Seconds without an observed topic that end the deletion: while clients may run, and after all have ended.
-QUIET_S, NO_CLIENT_QUIET_S = 10.0, 0.0
-SWEEP_S, GRACE_S = 90.0, 30.0
+ABSENT_S, NO_CLIENTS_ABSENT_S = 10.0, 0.0
+DELETE_S, GRACE_S = 90.0, 30.0
 POLL_S = 0.5
 
 
@@ -43,7 +43,7 @@ class TopicCleaner:
 
     def report_no_clients(self) -> None:
         """Report that no client of the run is left, so that deleted topics stay deleted."""
-        self._send({"quiet_s": NO_CLIENT_QUIET_S})
+        self._send({"quiet_s": NO_CLIENTS_ABSENT_S})
 
     def _send(self, message: Mapping[str, Any]) -> None:
         try:
@@ -110,7 +110,7 @@ def _leave(file: Path, bootstrap: str, names: Sequence[str]) -> None:
 def _wait_for_end(child: subprocess.Popen[str]) -> str:
     """Close the pipe and wait for the process; return its error, or an empty text."""
     try:
-        output, _ = child.communicate(timeout=SWEEP_S + GRACE_S)
+        output, _ = child.communicate(timeout=DELETE_S + GRACE_S)
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
@@ -119,7 +119,7 @@ def _wait_for_end(child: subprocess.Popen[str]) -> str:
     return "" if child.returncode == 0 else lines[-1] if lines else f"deleting topics ended with {child.returncode}"
 
 
-def delete_topics(client: AdminClient, names: Sequence[str], *, quiet_s: float, timeout_s: float = SWEEP_S) -> None:
+def delete_topics(client: AdminClient, names: Sequence[str], *, quiet_s: float, timeout_s: float = DELETE_S) -> None:
     """Delete those of the topics that exist, until none has been observed for ``quiet_s`` seconds.
 
     Raises:
@@ -162,7 +162,7 @@ def main() -> None:
     first = json.loads(sys.stdin.readline() or "{}")
     names: list[str] = []
     left = Path(first["left"])
-    quiet_s = QUIET_S
+    quiet_s = ABSENT_S
     for line in sys.stdin:
         try:
             message = json.loads(line)

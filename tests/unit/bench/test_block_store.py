@@ -318,7 +318,7 @@ def test_the_outage_is_due_in_the_first_place_until_it_was_kept(tmp_path: Path) 
     before = lab_run.planned(one, quick, place)
     one.add_outage({"numbers": {}})
     assert not one.outage_is_due(quick, place)
-    assert set(before) - set(lab_run.planned(one, quick, place)) == {lab_run.TAKEN}
+    assert set(before) - set(lab_run.planned(one, quick, place)) == {lab_run.OUTAGE_STEP}
 
 
 def test_what_is_kept_is_not_planned_again(tmp_path: Path) -> None:

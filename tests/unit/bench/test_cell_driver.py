@@ -454,11 +454,11 @@ def test_a_probe_tells_acks_from_refusals_and_from_neither(monkeypatch: pytest.M
             return future
 
     monkeypatch.setattr(refusal_probe, "Producer", Probe)
-    monkeypatch.setattr(refusal_probe, "ANSWER_S", 0.01)
+    monkeypatch.setattr(refusal_probe, "RESPONSE_S", 0.01)
     assert refusal_probe.refusals("b", ["open", "shut"]) == {"open": "", "shut": "NotEnoughRacksException"}
     with pytest.raises(RackgateError, match="topic lost got TimeoutException 3 times"):
         refusal_probe.refusals("b", ["lost"])
-    with pytest.raises(RackgateError, match="topic silent got no answer within 0 s 3 times"):
+    with pytest.raises(RackgateError, match="topic silent got no response within 0 s 3 times"):
         refusal_probe.refusals("b", ["silent"])
 
 

@@ -301,7 +301,7 @@ def test_the_sweeper_hears_of_topics_and_a_line_that_was_cut_off_is_none(
     told: list[Any] = []
     monkeypatch.setattr("pyhooks.kafka.topics.admin", lambda *given: given)
     monkeypatch.setattr(topic_cleanup, "delete_topics", lambda *given, **more: told.append((given, more)))
-    for rest, quiet_s in (('{"topics": ["t4', topic_cleanup.QUIET_S), ('{"quiet_s": 0}\n', 0)):
+    for rest, quiet_s in (('{"topics": ["t4', topic_cleanup.ABSENT_S), ('{"quiet_s": 0}\n', 0)):
         monkeypatch.setattr(sys, "stdin", io.StringIO(pipe.getvalue() + rest))
         topic_cleanup.main()
         assert told.pop() == ((("k:1", {"a": "b"}), ["t1", "t2", "t3"]), {"quiet_s": quiet_s})
