@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bench import machine
 from bench.analysis import latency_analysis
 from bench.plan import scenarios
-from bench.plan.scenario import BenchCell, Scenario
+from bench.plan.scenario import BenchCell
 from bench.repeated_calls import calling_every
 from bench.spark_session import spark_session
 from pyhooks.core import resource_usage
@@ -38,12 +38,11 @@ MOST_S, MOST_GIB, MOST_GROWTH = 90.0, 4.0, 11.0
 def synthetic_cells(blocks: int = BLOCKS) -> tuple[BenchCell, ...]:
     """Return the cells of a synthetic run: the arms of the plan "full" in as many cells as a plan can have."""
     full = scenarios.load("full")
-    latency = dataclasses.replace(full.latency, blocks=blocks)
-    scenario: Scenario = dataclasses.replace(full, latency=latency)
+    scenario = dataclasses.replace(full, latency=dataclasses.replace(full.latency, blocks=blocks))
     return tuple(BenchCell(f"cell-{n}", f"synthetic, number {n}", "healthy", scenario) for n in range(CELLS))
 
 
-def synthetic_observations(spark: SparkSession, number: int, cells: Sequence[BenchCell], seed: int = SEED) -> DataFrame:
+def synthetic_observations(spark: SparkSession, number: int, cells: Sequence[BenchCell]) -> DataFrame:
     """Return synthetic raw observations, equally many per arm and block, in an order of no help to the analysis."""
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
@@ -55,13 +54,13 @@ def synthetic_observations(spark: SparkSession, number: int, cells: Sequence[Ben
         return F.element_at(F.array(*[F.lit(name) for name in names]), (index + 1).cast("int"))
 
     block = (F.floor(at / (len(arms) * len(cells))) % blocks).cast("int")
-    body = MEDIAN_MS * 1e6 * F.exp(F.randn(seed) * SIGMA)
-    pause = F.when(F.rand(seed + 1) < PAUSED, -F.log(1.0 - F.rand(seed + 2)) * PAUSE_MS * 1e6).otherwise(0.0)
+    body = MEDIAN_MS * 1e6 * F.exp(F.randn(SEED) * SIGMA)
+    pause = F.when(F.rand(SEED + 1) < PAUSED, -F.log(1.0 - F.rand(SEED + 2)) * PAUSE_MS * 1e6).otherwise(0.0)
     # Blocks differ, as on real machines; the arms are equal.
     level = 1.0 + 0.2 * F.sin(block * 1.7)
     return (
         spark.range(number)
-        .withColumn("late", (F.rand(seed + 3) * 200_000).cast("long"))
+        .withColumn("late", (F.rand(SEED + 3) * 200_000).cast("long"))
         .withColumn("took", ((body + pause) * level).cast("long"))
         .select(
             F.lit("speed").alias("run_id"),

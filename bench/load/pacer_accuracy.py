@@ -31,12 +31,12 @@ SAMPLE_S, READY_S, FLUSH_S = 0.5, 10.0, 10.0
 TOPIC = "pace"
 
 
-def idlest_core(cores: frozenset[int]) -> int:
-    """Return the core with the lowest use during a short sample."""
-    before = {core: resource_usage.busy_s([core]) for core in cores}
+def idlest_core() -> int:
+    """Return the core with the lowest use during a short sample, of those that this process may use."""
+    before = {core: resource_usage.busy_s([core]) for core in sorted(os.sched_getaffinity(0))}
     # the length of a measurement, not a wait for an event
     time.sleep(SAMPLE_S)
-    return min(sorted(cores), key=lambda core: resource_usage.busy_s([core]) - before[core])
+    return min(before, key=lambda core: resource_usage.busy_s([core]) - before[core])
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def pacer_command(
     Targets: a median lateness of at most 1 ms, and 99.5 % of the rate from the first record to the last. The client is
     librdkafka with its mock broker on the same core. The use of the core by other processes is measured, too.
     """
-    chosen = idlest_core(frozenset(os.sched_getaffinity(0))) if core is None else core
+    chosen = idlest_core() if core is None else core
     if not as_json:
         typer.echo(f"{rate:,.0f} records/s on core {chosen} for {seconds:g} s")
     result = measure(chosen, rate_per_s=rate, seconds=seconds)
