@@ -11,13 +11,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from pyhooks.core import paths
 from pyhooks.core.spark import start_session
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SHUFFLE_PARTITIONS = 4
 CONNECT_S = 120

@@ -7,7 +7,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from bench import machine
 from bench.analysis import latency_analysis
@@ -18,9 +21,6 @@ from bench.spark_session import spark_session
 from pyhooks.core import resource_usage
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.targets import Bar
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 # A run as large as a plan allows: 12 cells with the arms A, A', B and one more candidate, 20 blocks.
 SIZES = (5_000_000, 50_000_000)
@@ -44,8 +44,6 @@ def synthetic_cells(blocks: int = BLOCKS) -> tuple[BenchCell, ...]:
 
 def synthetic_observations(spark: SparkSession, number: int, cells: Sequence[BenchCell]) -> DataFrame:
     """Return synthetic raw observations, equally many per arm and block, in an order of no help to the analysis."""
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
     arms = [arm.id for arm in cells[0].scenario.latency_arms]
     blocks = cells[0].scenario.latency.blocks
     at = F.col("id")

@@ -7,7 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from bench.load.spark_load import outcome_counts
 from bench.plan.scenario import BenchArm, OutagePlan
@@ -16,9 +19,6 @@ from pyhooks.checkers.record_view import Attempt, attempt_of
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import ProduceDetails
 from pyhooks.history.outcomes import TOO_FEW, TOO_FEW_AFTER_APPEND
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 NS = 1_000_000_000
 Behaviour = Literal["went on", "was refused", "went on unprotected", "unknown"]
@@ -299,8 +299,6 @@ def _counts(
     had: Mapping[str, int | None],
 ) -> dict[str, dict[str, Any]]:
     """Count the outcomes of the measured records of each topic, in total and in the settled outage."""
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
     rows = [
         (topic, window and window.from_ns, window and window.to_ns, had[topic]) for topic, window in windows.items()
     ]
@@ -354,10 +352,7 @@ def _share(part: int, whole: int) -> float | None:
 
 def _silences(frame: DataFrame) -> dict[str, float]:
     """Return the longest time between two acknowledgements of each topic, in seconds."""
-    from pyspark.sql import Window as Over
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
-    before = F.lag("done_ns").over(Over.partitionBy("topic").orderBy("done_ns"))
+    before = F.lag("done_ns").over(Window.partitionBy("topic").orderBy("done_ns"))
     gaps = frame.where("outcome = 'acked'").withColumn("gap_ns", F.col("done_ns") - before)
     rows = gaps.groupBy("topic").agg(F.max("gap_ns").alias("gap_ns")).where("gap_ns is not null").collect()
     return {row["topic"]: row["gap_ns"] / NS for row in rows}
@@ -365,7 +360,6 @@ def _silences(frame: DataFrame) -> dict[str, float]:
 
 def _series(frame: DataFrame, start_ns: int) -> dict[str, list[dict[str, Any]]]:
     """Return per topic and second the records intended in it and the acknowledgements that arrived in it."""
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     def per_second(column: str, rows: DataFrame) -> dict[tuple[str, int], int]:
         second = F.floor((F.col(column) - start_ns) / NS).alias("second")

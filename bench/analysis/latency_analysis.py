@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from bench.analysis.availability import REFUSALS
 from bench.analysis.comparisons import COMPARED, CellMeasurements, compare, family_size, quantile_name
@@ -20,9 +22,6 @@ from bench.load.spark_load import SCHEMA, outcome_counts
 from bench.plan.scenario import BenchArm, BenchCell, LatencyPlan, Scenario
 from pyhooks.core import statistics
 from pyhooks.core.errors import RackgateError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 # Version of the structure of results.json.
 SCHEMA_VERSION = 4
@@ -53,8 +52,6 @@ def read_raw(spark: SparkSession, raw: Path) -> DataFrame:
     Raises:
         RackgateError: there are no observations, or a file is damaged, lacks a column or has a column of another type.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
     _check_files(raw)
     return (
         spark.read.option("recursiveFileLookup", "true")
@@ -165,8 +162,6 @@ def _worst(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 def _prepared(raw: DataFrame, planned: Sequence[BenchCell]) -> DataFrame:
     """Select the latency phase in nanoseconds; ``kept`` marks measured rows and warm-up rows after the opening."""
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
     if "cell" not in raw.columns:
         if len(planned) != 1:
             raise ValueError("observations of several cells need a column 'cell'")
@@ -193,8 +188,6 @@ def _prepared(raw: DataFrame, planned: Sequence[BenchCell]) -> DataFrame:
 
 def _errors(frame: DataFrame) -> dict[Key, str]:
     """Return the most frequent error of each arm."""
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
     not_acked = frame.where("measured and outcome <> 'acked'")
     rows = not_acked.groupBy(*ARM, "error").agg(F.count("*").alias("n")).orderBy("n", "error").collect()
     return {(row["cell"], row["arm"]): str(row["error"]) for row in rows}

@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from pyhooks.core.statistics import BINS_PER_E
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 Key = tuple[Any, ...]
 Ints = npt.NDArray[np.int64]
@@ -27,8 +26,6 @@ NS_PER_US = 1000.0
 
 def bin_of(value: str) -> Column:
     """Return the bin of a column of nanoseconds; ``pyhooks.core.statistics.bin_value`` gives its centre in µs."""
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
     # All values below a microsecond share bin 0.
     return F.floor(F.log(F.greatest(F.col(value) / NS_PER_US, F.lit(1.0))) * BINS_PER_E).cast("int")
 
@@ -66,8 +63,6 @@ def ranks(quantile: float, total: int) -> tuple[int, int, float]:
 
 def count_bins(frame: DataFrame, value: str, keys: Sequence[str]) -> dict[Key, BinCounts]:
     """Count the whole nanoseconds in ``value`` of each group of ``keys`` by bin (first pass)."""
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
     table = frame.groupBy(*keys, bin_of(value).alias("bin")).agg(F.count("*").alias("n")).toArrow()
     return {key: BinCounts(bins, counts) for key, bins, counts in _grouped(table, keys, "bin", "n")}
 
@@ -120,8 +115,6 @@ def _bins(queries: Sequence[QuantileQuery]) -> list[Key]:
 
 def _values_in(frame: DataFrame, value: str, keys: Sequence[str], bins: list[Key]) -> dict[Key, tuple[Ints, Ints]]:
     """Return the values, and how often each occurs, for each of the bins."""
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
     names = [*keys, "bin"]
     types = {field.name: field.dataType.simpleString() for field in frame.select(*keys).schema} | {"bin": "int"}
     schema = ", ".join(f"{name} {types[name]}" for name in names)

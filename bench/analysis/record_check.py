@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 EXAMPLES = 5
 # Kinds of defects and their display names.
@@ -58,8 +58,6 @@ def check_records(raw: DataFrame, log: DataFrame, run_id: str) -> dict[str, Any]
         *duplicated*: more than once in the topic. *invented*: in the topic, but never sent. *out_of_order*: after a
         record that its client sent later. *moved*: acknowledged with an offset at which the topic has another record.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
     sent = raw.select(
         "topic",
         F.concat_ws("/", "run_id", "load", "arm", "seq").alias("key"),
@@ -108,9 +106,6 @@ def check_records(raw: DataFrame, log: DataFrame, run_id: str) -> dict[str, Any]
 
 def _out_of_order(ours: DataFrame) -> DataFrame:
     """Return records that come after one that the same client sent later; each task has one client per arm."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
     parts = F.split("key", "/")
     before = (
         Window.partitionBy("topic", "partition", "load", "arm", "task")
@@ -131,8 +126,6 @@ def _kind(rows: DataFrame, number: int) -> dict[str, Any]:
 
 def _per_topic(judged: DataFrame, disordered: DataFrame, log: DataFrame, ours: DataFrame) -> list[dict[str, Any]]:
     """Return per topic the counts of acknowledged, read and other records, and of each kind of defect."""
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
     flags = ("acked", "lost", "duplicated", "invented", "moved", "not_acked_but_there")
     sums = judged.groupBy("topic").agg(*[F.count_if(F.col(flag)).alias(flag) for flag in flags])
     counts = {row["topic"]: row.asDict() for row in sums.collect()}

@@ -21,17 +21,15 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+from pyspark.sql import SparkSession
 
 from bench.load import clock_offsets
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.spark import pack
 from pyhooks.core.wait import wait_for
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 CLIENTS, ENVIRONMENT = "rackgate-clients", "rackgate-environment"
 JARS = "rackgate-jars"

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
 
 from bench.load import schedule
 from bench.load.spark_load import LATE, SparkLoad, observations
@@ -17,9 +19,6 @@ from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History
 from pyhooks.history.events import LoadDetails
 from pyhooks.workload.pacing import NS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
 # Highest number of seconds from the request of a load to its first record, in which clients must get ready.

@@ -7,17 +7,16 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from bench.load import clock_offsets, executors
 from bench.load.pacer import ACKED, FAILED, UNKNOWN, ArmPacer, Observations, columns, serving_reports
 from bench.load.schedule import Slot, by_arm
 from bench.plan import cell_setting
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 # Times are nanoseconds of the monotonic clock of the host that ran the task; 0 or -1 if there is none. ``load`` names
 # the job that sent a record, ``host`` the executor. ``cell`` and ``state`` are those of the plan; the outage phase has
@@ -38,8 +37,6 @@ LATE = "after the start of its schedule"
 
 def outcome_counts() -> list[Column]:
     """Return columns for ``agg``: the number of ``intended`` records, and of those with each outcome, by its name."""
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
     outcomes = [F.count_if(F.col("outcome") == name).alias(name) for name in (ACKED, FAILED, UNKNOWN)]
     return [F.count("*").alias("intended"), *outcomes]
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from pyspark.sql import SparkSession
+
 from bench.load import schedule
 from bench.load.load_jobs import repeat_while_late
 from bench.load.spark_load import SparkLoad
@@ -18,7 +20,6 @@ from pyhooks.workload.pacing import NS
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
-    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 # Seconds from the request of a load to its first record.

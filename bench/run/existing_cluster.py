@@ -18,6 +18,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from bench.load import executors
@@ -47,8 +48,6 @@ from pyhooks.patchset.artifacts import sha256
 from pyhooks.patchset.distribution import Distribution
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from pyhooks.placement.cluster_query import ClusterObservation
 
 TOPOLOGY = "existing cluster"

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from bench.analysis import availability, exit_reasons, latency_analysis, verdicts
@@ -44,9 +45,6 @@ from pyhooks.lab.lab import Lab
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.pacing import NS
 from pyhooks.workload.topic_observer import observe_topics
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PROBE_GRACE_S = 20.0
 START, OUTAGE_STEP = "start: Spark, idle round trips", "outage: a rack is killed and healed"

@@ -9,7 +9,9 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from bench.analysis import record_check
 from bench.load import schedule
@@ -24,9 +26,6 @@ from bench.run.cluster_under_test import ClusterUnderTest
 from bench.run.run_store import RunStore
 from pyhooks.history.event_log import History
 from pyhooks.workload.pacing import NS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 # Seconds from the request of a load to its first record; a late load doubles them, each other load reduces them again.
 LEAD_S = 1.0

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
 from bench import machine
 from bench.analysis import latency_analysis, record_check
 from bench.analysis.latency_analysis import SCHEMA_VERSION
@@ -13,8 +16,6 @@ from bench.run.run_store import OUTAGE, RunStore
 from pyhooks.core.process import run
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from bench.run.measurement_session import MeasurementSession
 
 # Fields of a cell's entry for one lab: which arms refused before and after the blocks, and which were expected to.
@@ -73,8 +74,6 @@ def analyse_run(spark: SparkSession, scenario: Scenario, store: RunStore) -> dic
 
 def _hosts(raw: DataFrame) -> list[dict[str, Any]]:
     """Return the number of intended and of acknowledged records of each load host, warm-up included."""
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
     if "host" not in raw.columns:
         return []  # blocks of earlier versions lack this column
     counts = F.count("*").alias("intended"), F.count_if(F.col("outcome") == "acked").alias("acked")
@@ -88,8 +87,6 @@ def _unread(raw: DataFrame, checked: set[tuple[str, int]]) -> int:
         raw: all observations; the names of their loads end with the number of the session.
         checked: cells and sessions whose records were read back.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
     session = F.element_at(F.split("load", r"\."), -1).cast("int").alias("session")
     rows = raw.where("cell is not null and outcome = 'acked'").groupBy("cell", session).count().collect()
     return sum(row["count"] for row in rows if (row["cell"], row["session"]) not in checked)
