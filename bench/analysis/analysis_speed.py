@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -93,8 +94,6 @@ def peak_memory() -> Iterator[Callable[[], float]]:
 
 def measure(sizes: Sequence[int], work: Path, *, master: str, tell: Callable[[str], None]) -> dict[str, Any]:
     """Create and analyse observations of each size in turn, in one Spark session."""
-    import shutil
-
     cells = synthetic_cells()
     slots = CELLS * BLOCKS * len(cells[0].scenario.latency_arms)
     if min(sizes) < slots:

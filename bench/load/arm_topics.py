@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from bench.plan.scenario import BenchArm, BenchCell
 from pyhooks.core.errors import RackgateError
@@ -14,9 +16,6 @@ from pyhooks.kafka import topics
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
 from pyhooks.kafka.topics import State, TopicSpec
 from pyhooks.workload import requirement_changes
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
 
 IN_FORCE_S = 20.0
 POLL_S = 0.05
@@ -104,8 +103,6 @@ def delete(client: AdminClient, names: Sequence[str]) -> None:
     Raises:
         RackgateError: the cluster refuses, or does not respond.
     """
-    from confluent_kafka import KafkaException
-
     for name, future in client.delete_topics(list(names), operation_timeout=DELETE_S, request_timeout=DELETE_S).items():
         try:
             future.result(timeout=2 * DELETE_S)

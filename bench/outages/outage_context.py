@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from bench.load import schedule
@@ -17,9 +18,6 @@ from bench.plan.outage_plan import LabPlan, OutageRunPlan
 from bench.run.cluster_under_test import LabUnderTest
 from bench.run.lab_run import start_workers
 from pyhooks.workload.pacing import NS
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
 
 T = TypeVar("T")
 # Seconds from the request of a load to its first record.

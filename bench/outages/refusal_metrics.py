@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.analysis.availability import NS
 from pyhooks.checkers.cluster_view import RecordedFault
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.events import MetricsDetails
+from pyhooks.lab.lab import Lab
 from pyhooks.lab.mbeans import MetricsReading, SocketSource, lab_sources
 from pyhooks.lab.metrics import Poller
-
-if TYPE_CHECKING:
-    from pyhooks.lab.lab import Lab
 
 # Counts per topic what a broker refuses before appending it. Kafka counts neither errors caused by clients nor requests
 # for partitions that another broker leads by now.

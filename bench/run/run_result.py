@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
@@ -12,11 +12,9 @@ from bench import machine
 from bench.analysis import latency_analysis, record_check
 from bench.analysis.latency_analysis import SCHEMA_VERSION
 from bench.plan.scenario import BenchCell, Scenario
+from bench.run.measurement_session import MeasurementSession
 from bench.run.run_store import OUTAGE, RunStore
 from pyhooks.core.process import run
-
-if TYPE_CHECKING:
-    from bench.run.measurement_session import MeasurementSession
 
 # Fields of a cell's entry for one lab: which arms refused before and after the blocks, and which were expected to.
 REFUSALS = ("session", "refused", "refused_after", "expected_to_refuse")

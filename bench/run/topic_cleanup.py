@@ -15,15 +15,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from pyhooks.core import process
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import read_object, write_json
 from pyhooks.core.wait import wait_for
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
 
 # Seconds without an observed topic that end the deletion: while clients may run, and after all have ended.
 ABSENT_S, NO_CLIENTS_ABSENT_S = 10.0, 0.0
@@ -125,8 +125,6 @@ def delete_topics(client: AdminClient, names: Sequence[str], *, quiet_s: float, 
     Raises:
         RackgateError: they could not be deleted in time.
     """
-    from confluent_kafka import KafkaException
-
     from bench.load import arm_topics
 
     absent_since: float | None = None
