@@ -98,24 +98,16 @@ def compare_results(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any
     only_in_a += [text for cell_a, cell_b in same for text in _unmatched(cell_a, cell_b)]
     only_in_b = [name for name in cells_b if name not in cells_a]
     only_in_b += [text for cell_a, cell_b in same for text in _unmatched(cell_b, cell_a)]
-    rows = [
-        (cell_a, row, _comparisons(cell_b)[key])
-        for cell_a, cell_b in same
-        for key, row in _comparisons(cell_a).items()
-        if key in _comparisons(cell_b)
-    ]
     confidence = float(a["cells"][0]["confidence"]) if a["cells"] else 0.95
-    judged = [row for row in rows if not _not_judged(*row[1:]) and all(map(_is_comparable, row[1:]))]
-    tail = (1.0 - confidence) / 2 / max(1, len(judged))
-    equal = {
-        (cell_a["cell"], row["at"])
-        for cell_a, cell_b in same
-        for key, row in _comparisons(cell_a, controls=True).items()
-        if (control_b := _comparisons(cell_b, controls=True).get(key)) and row["ratio"] and control_b["ratio"]
-        if row["word"] == control_b["word"] == "equivalent" and _shown_alike(row, control_b, (1.0 - confidence) / 2)
-    }
+    tail = (1.0 - confidence) / 2
+    matched = [(cell_a, cell_b, row_a, row_b) for cell_a, cell_b in same for row_a, row_b in _matched(cell_a, cell_b)]
+    family = sum(
+        _is_comparable(row_a) and _is_comparable(row_b) and not _not_judged(row_a, row_b)
+        for _, _, row_a, row_b in matched
+    )
     pairs = [
-        _compare_pair(cell, row_a, row_b, tail, (cell["cell"], row_a["at"]) in equal) for cell, row_a, row_b in rows
+        _compare_pair(cell_a, row_a, row_b, tail / max(1, family), _controls_equal(cell_a, cell_b, row_a["at"], tail))
+        for cell_a, cell_b, row_a, row_b in matched
     ]
     return {
         "schema": 1,
@@ -144,6 +136,23 @@ def _setting(cell: Mapping[str, Any]) -> tuple[Any, ...]:
 def _comparisons(cell: Mapping[str, Any], *, controls: bool = False) -> dict[tuple[str, str], Mapping[str, Any]]:
     """Return the comparisons of a cell's candidates, or its controls, by arm and quantile."""
     return {(row["arm"], row["at"]): row for row in cell["comparisons"] if row["is_control"] is controls}
+
+
+def _matched(
+    a: Mapping[str, Any], b: Mapping[str, Any], *, controls: bool = False
+) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Return the comparisons that a cell has in both results."""
+    rows_a, rows_b = _comparisons(a, controls=controls), _comparisons(b, controls=controls)
+    return [(row, rows_b[key]) for key, row in rows_a.items() if key in rows_b]
+
+
+def _controls_equal(a: Mapping[str, Any], b: Mapping[str, Any], at: str, tail: float) -> bool:
+    """Return whether a cell's control at a quantile is equivalent in each result, and alike in both."""
+    return any(
+        row_a["word"] == row_b["word"] == "equivalent" and _shown_alike(row_a, row_b, tail)
+        for row_a, row_b in _matched(a, b, controls=True)
+        if row_a["at"] == at and row_a["ratio"] and row_b["ratio"]
+    )
 
 
 def _unmatched(cell: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
