@@ -50,11 +50,11 @@ SILENT, CLOSE = b"silent", b"close"
 Odd = Callable[[str, Mapping[str, Any]], Mapping[str, Any] | bytes | None]
 
 
-def encode(name: str, version: int, told: Mapping[str, Any]) -> bytes:
+def encode(name: str, version: int, body: Mapping[str, Any]) -> bytes:
     """A response in Kafka's bytes, without its header."""
     message = "org.apache.kafka.common"
     mapper = _java("com.fasterxml.jackson.databind.ObjectMapper")()
-    data = _java(f"{message}.message.{name}ResponseDataJsonConverter").read(mapper.readTree(json.dumps(told)), version)
+    data = _java(f"{message}.message.{name}ResponseDataJsonConverter").read(mapper.readTree(json.dumps(body)), version)
     buffer = _java(f"{message}.protocol.MessageUtil").toByteBufferAccessor(data, version).buffer()
     return bytes(buffer.array())[buffer.arrayOffset() + buffer.position() : buffer.arrayOffset() + buffer.limit()]
 
@@ -157,10 +157,10 @@ class FakeCluster:
 
     def _answer(self, broker: int, name: str, version: int, body: bytes) -> bytes:
         asked = decode(name, version, body)
-        told = self.odd[broker](name, asked) if broker in self.odd else None
-        if told is None:
-            told = getattr(self, f"_{name}")(broker, asked)
-        return told if isinstance(told, bytes) else encode(name, version, told)
+        response = self.odd[broker](name, asked) if broker in self.odd else None
+        if response is None:
+            response = getattr(self, f"_{name}")(broker, asked)
+        return response if isinstance(response, bytes) else encode(name, version, response)
 
     def _ApiVersions(self, _broker: int, _asked: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802 - Kafka's name
         return {

@@ -72,9 +72,9 @@ def features(classpath: str, bootstrap: str, *arguments: str) -> Said:
 
 def described(classpath: str, bootstrap: str) -> dict[str, str]:
     """The finalized levels that ``kafka-features describe`` prints, by feature."""
-    said = features(classpath, bootstrap, "describe")
-    assert said.status == 0, said.text
-    return dict(_LEVEL.findall(said.text))
+    result = features(classpath, bootstrap, "describe")
+    assert result.status == 0, result.text
+    return dict(_LEVEL.findall(result.text))
 
 
 def configs(classpath: str, pair: Brokers, kind: str, name: str, *change: str) -> Said:
@@ -100,7 +100,7 @@ def produce(pair: Brokers, acks: str = "all") -> str:
         with Producer(pair.bootstrap, once) as producer:
             producer.send(TOPIC, "key", "value", answers.append)
         (one,) = answers
-        said = one.java_class if isinstance(one, JavaError) else "ok"
-        return "" if said in _NOT_YET else said
+        outcome = one.java_class if isinstance(one, JavaError) else "ok"
+        return "" if outcome in _NOT_YET else outcome
 
     return wait_for(answer, what=f"a leader of {TOPIC}", timeout_s=60)

@@ -173,15 +173,15 @@ def main(case: str, kind: str, folder: Path) -> None:
     with redirect_stdout(io.StringIO()), redirect_stderr(error):
         status = act()
     after = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    told = {"status": status, "error": error.getvalue(), "new": sorted(after.keys() - before.keys())}
-    told["changed"] = [name for name, content in before.items() if after.get(name) != content]
+    report = {"status": status, "error": error.getvalue(), "new": sorted(after.keys() - before.keys())}
+    report["changed"] = [name for name, content in before.items() if after.get(name) != content]
     if (case, kind) == ("history", "full"):
         whole = History(folder / "history.jsonl")
-        told["ops"] = [event.op for event in whole.events()]
+        report["ops"] = [event.op for event in whole.events()]
         (folder / BALLAST).unlink()
         whole.note("p", "later", "ok")
-        told["later"] = [event.op for event in whole.events()]
-    sys.stdout.write(json.dumps(told))
+        report["later"] = [event.op for event in whole.events()]
+    sys.stdout.write(json.dumps(report))
 
 
 if __name__ == "__main__":

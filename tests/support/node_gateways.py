@@ -64,7 +64,7 @@ def look() -> None:
         Gateway(client_classpath("2.8"), machine=machines[1]) as old,
         Gateway(client_classpath("4.3.1")) as here,
     ):
-        told: dict[str, object] = {"listening": [listening(gateway.pid) for gateway in (patched, old)]}
+        report: dict[str, object] = {"listening": [listening(gateway.pid) for gateway in (patched, old)]}
         versions = [gateway.produce_versions().latest for gateway in (patched, old, here)]
         # data goes over the lab's network; with both nodes cut off from everything control goes on
         server = patched.jvm.java.net.ServerSocket(DATA_PORT)
@@ -74,7 +74,7 @@ def look() -> None:
         during_cut = [int(gateway.jvm.java.lang.Math.abs(-number)) for number, gateway in ((5, patched), (6, old))]
         data.append(connected(old, first.ip))
         server.close()
-        told |= {
+        report |= {
             "versions": versions,
             "data": data,
             "during_cut": during_cut,
@@ -87,14 +87,14 @@ def look() -> None:
             "back": namespace("thread-self", "net") == own,
         }
         pids = [patched.pid, old.pid, here.pid]
-    told["left"] = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    report["left"] = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
     try:
         with network_of(4_000_000):
             pass
     except RackgateError as error:
-        told["no_node"] = str(error)
-    told["still_own"] = namespace("thread-self", "net") == own
-    sys.stdout.write(json.dumps(told) + "\n")
+        report["no_node"] = str(error)
+    report["still_own"] = namespace("thread-self", "net") == own
+    sys.stdout.write(json.dumps(report) + "\n")
 
 
 def hold() -> None:

@@ -51,7 +51,7 @@ class Cluster:
         made: bool = False,
     ) -> None:
         self.racks, self.need, self.mode, self.run = dict(racks), need, mode, "producer-1"
-        self.gated, self.told, self.lied_ns = gated, made, list[int]()
+        self.gated, self.requests_recorded, self.lied_ns = gated, made, list[int]()
         self.lag_ns, self.every, self.known, self.looks = lag_ns, every, list[tuple[int, dict[str, Any]]](), 0
         self.now, self.events = S, list[Event]()
         self.parts = [Part(list(own), {one: [] for one in own}, sorted(own), own[0]) for own in placements]
@@ -89,8 +89,8 @@ class Cluster:
         self.looks += 1
         self._know()
         since_ns = self.now - (self.lag_ns if self.looks % self.every == 0 else 0)
-        told = [known for at_ns, known in self.known if at_ns <= since_ns] or [self.known[0][1]]
-        self.note("isr-watch", "look", **told[-1])
+        visible = [known for at_ns, known in self.known if at_ns <= since_ns] or [self.known[0][1]]
+        self.note("isr-watch", "look", **visible[-1])
 
     def _know(self) -> None:
         states = {
@@ -101,26 +101,26 @@ class Cluster:
         self.known.append((self.now, {"racks": alive, "partitions": states}))
 
     def settings(self, step: str, value: tuple[int, int]) -> None:
-        told: dict[str, Any] = {"min.insync.replicas": value[0], "min.insync.racks": value[1]}
-        self.note("isr-watch", "settings", topic="t", step=step, **told)
+        fields: dict[str, Any] = {"min.insync.replicas": value[0], "min.insync.racks": value[1]}
+        self.note("isr-watch", "settings", topic="t", step=step, **fields)
 
-    def change(self, value: tuple[int, int], *, told: bool) -> None:
+    def change(self, value: tuple[int, int], *, recorded: bool) -> None:
         """The settings change: asked for by somebody who tells, or seen afterwards."""
-        if told and self.asked is None and value != self.need:
+        if recorded and self.asked is None and value != self.need:
             self.settings("begin", value)
             self.asked = value
-        elif not told:
-            if self.asked is None and self.told and value != self.need:
+        elif not recorded:
+            if self.asked is None and self.requests_recorded and value != self.need:
                 self.settings("begin", value)
                 self.asked = value
             self._apply(value if self.asked is None else self.asked)
-            self.told = self.told or self.asked is not None
+            self.requests_recorded = self.requests_recorded or self.asked is not None
             self.settings("seen" if self.asked is None else "settled", self.need)
             self.asked = None
 
     def lie(self, racks: int) -> None:
         """Brokers go by another R than was asked for, and tell it, as no correct cluster does."""
-        if self.told and self.asked is None and racks != self.need[1]:
+        if self.requests_recorded and self.asked is None and racks != self.need[1]:
             self.lied_ns.append(self.now)
             self._apply((self.need[0], racks))
             self.settings("seen", self.need)
@@ -188,9 +188,9 @@ class Cluster:
         number = self.parts.index(part)
         for sent in self.sent:
             if sent.part == number and sent.fate is None and not sent.done_ns:
-                told = self.answer_of(part)
-                ok = led == part.leader and sent.offset is not None and (told.passes or not self.gated)
-                sent.ungated = ok and not told.enough_racks
+                answer = self.answer_of(part)
+                ok = led == part.leader and sent.offset is not None and (answer.passes or not self.gated)
+                sent.ungated = ok and not answer.enough_racks
                 sent.fate = "ok" if ok else "unknown"
                 sent.exception = None if ok else AFTER_APPEND if led == part.leader else TIMEOUT
                 sent.racks = self.racks_needed(part)
@@ -320,12 +320,12 @@ class Cluster:
     # -- the producer -----------------------------------------------------------------------------------------------
 
     def announce(self, run: str, to: list[int]) -> None:
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "first_only": self.mode == "plain", "idempotent": self.mode in ("idempotent", "transactional"),
             "mode": self.mode, "client": "patched", "record_bytes": BYTES,
             "to": {str(at): value for at, value in enumerate(to)},
         }  # fmt: skip
-        self.note("producer", "intend", "info", run=run, topic="t", **told)
+        self.note("producer", "intend", "info", run=run, topic="t", **fields)
 
     def send(self, number: int, *, slow: bool = False, txn: int | None = None, run: str = "") -> Sent:
         """One record; answered at once if the cluster can and need not be slow."""
@@ -354,10 +354,10 @@ class Cluster:
             if part.leader not in self.wiped:
                 part.logs[part.leader].append(sent.key)  # it is cut off, and nobody fetches
             return
-        told = self.answer_of(part)
-        if not told.passes:
+        answer = self.answer_of(part)
+        if not answer.passes:
             sent.fate = "fail" if self.mode == "plain" else "unknown"
-            sent.exception = REFUSED if told.enough_replicas else TOO_FEW
+            sent.exception = REFUSED if answer.enough_replicas else TOO_FEW
             return
         sent.offset = len(part.logs[part.leader])
         sent.racks = self.racks_needed(part)
@@ -375,8 +375,8 @@ class Cluster:
     def _answer(self, sent: Sent) -> None:
         latency: dict[str, Any] = {"latency_ms": (self.now - sent.sent_ns) / MS}
         assert sent.fate is not None
-        said = {"offset": sent.offset} if sent.fate == "ok" else {"exception": sent.exception, "retriable": True}
-        sent.done_ns = self.note("producer", "produce", sent.fate, **sent.data, **latency, **said)
+        result = {"offset": sent.offset} if sent.fate == "ok" else {"exception": sent.exception, "retriable": True}
+        sent.done_ns = self.note("producer", "produce", sent.fate, **sent.data, **latency, **result)
 
     def transaction(self, numbers: list[int], outcome: Outcome, *, committed: bool, local: bool) -> None:
         """A transaction, where nobody is away unnoticed; a ``local`` one has a record that never left the client."""
@@ -397,8 +397,8 @@ class Cluster:
             self.write(part, None)
         if outcome == "fail" or (outcome == "unknown" and not committed):
             self.aborted |= {one.key for one in own}
-        told: dict[str, Any] = {"asked": "abort" if outcome == "fail" else "commit", "records": len(own) + local}
-        self.note("producer", "txn", outcome, run=self.run, txn=txn, begun_ns=begun, **told)
+        fields: dict[str, Any] = {"asked": "abort" if outcome == "fail" else "commit", "records": len(own) + local}
+        self.note("producer", "txn", outcome, run=self.run, txn=txn, begun_ns=begun, **fields)
 
     def hang(self, number: int) -> None:
         """Another producer is killed within a transaction, which holds back what is committed afterwards."""
@@ -428,10 +428,10 @@ class Cluster:
     def read(self, isolation: str = "read_uncommitted", *, parts: int | None = None, size: int = 7) -> bool:
         """A pass over the partitions, or the first of them; whether all were read."""
         self.passes += 1
-        told: dict[str, Any] = {"pass": f"p{self.passes}", "topic": "t", "partitions": len(self.parts)}
+        fields: dict[str, Any] = {"pass": f"p{self.passes}", "topic": "t", "partitions": len(self.parts)}
         whole = True
         for number, part in enumerate(self.parts[:parts]):
-            about = told | {"partition": number, "isolation": isolation}
+            about = fields | {"partition": number, "isolation": isolation}
             if part.leader < 0 or part.leader in self.dead:
                 self.note("reader", "read", "unknown", **about, error="_TRANSPORT")
                 whole = False
@@ -449,15 +449,15 @@ class Cluster:
     def dump(self, size: int = 7) -> None:
         """Everything stops, and the disks are read."""
         for broker, rack in self.racks.items():
-            told: dict[str, Any] = {"pass": "d1", "broker": broker}
+            fields: dict[str, Any] = {"pass": "d1", "broker": broker}
             whole = broker not in self.wiped
             own = {n: part.logs[broker] for n, part in enumerate(self.parts) if whole and broker in part.logs}
             for number, log in own.items():
                 low = min(self.parts[number].low, len(log))
                 for chunk in _chunks(log, low, size):
-                    self.note("disks", "disk", rack=rack, **told, topic="t", partition=number, low=low, end=len(log),
+                    self.note("disks", "disk", rack=rack, **fields, topic="t", partition=number, low=low, end=len(log),
                               **chunk)  # fmt: skip
-            self.note("disks", "disk-end", rack=rack, **told, replicas=[["t", n] for n in own], stopped=True)
+            self.note("disks", "disk-end", rack=rack, **fields, replicas=[["t", n] for n in own], stopped=True)
 
 
 def _chunks(keys: list[str | None], low: int, size: int) -> list[dict[str, Any]]:

@@ -200,9 +200,9 @@ def _send(made: Cluster, one: int, two: int, *, slow: bool) -> None:
 def _setting(made: Cluster, name: str, one: int, two: int) -> None:
     value = (1 + one % 3, 1 + two % 3)
     if name == "ask":
-        made.change(value, told=True)
+        made.change(value, recorded=True)
     elif name == "settle":
-        made.change(value, told=False)
+        made.change(value, recorded=False)
     else:
         made.settings("seen", made.need)
 
@@ -226,7 +226,7 @@ def close(made: Cluster, *, heal: bool, kill: bool, late: bool) -> None:
     if late:
         quiet(made, 40)
     if made.asked is not None:
-        made.change(made.need, told=False)
+        made.change(made.need, recorded=False)
     made.end(killed=kill)
 
 

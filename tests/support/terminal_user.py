@@ -83,5 +83,5 @@ def visiting(folder: Path) -> Iterator[Person]:
         assert guard.stdout.readline() == "here\n"
         yield person
     finally:
-        told, _ = guard.communicate(timeout=PATIENCE_S)
-        assert guard.returncode == 0, told
+        output, _ = guard.communicate(timeout=PATIENCE_S)
+        assert guard.returncode == 0, output

@@ -27,9 +27,9 @@ def event(at_ns: int, process: str, op: str, outcome: Outcome = "ok", rack: str 
 
 def probe(at_ns: int, exception: str | None, latency_ns: int = MS, mode: str = "probe", topic: str = "gated") -> Event:
     """An attempt that was answered at a moment, by an acknowledgement or an exception."""
-    told: dict[str, Any] = {"topic": topic, "key": f"p/{topic}/0/{at_ns}", "mode": mode, "sent_ns": at_ns - latency_ns}
-    told |= {"latency_ms": latency_ns / MS} | ({"exception": exception} if exception else {"offset": 1})
-    return event(at_ns, "producer", "produce", "fail" if exception else "ok", **told)
+    data: dict[str, Any] = {"topic": topic, "key": f"p/{topic}/0/{at_ns}", "mode": mode, "sent_ns": at_ns - latency_ns}
+    data |= {"latency_ms": latency_ns / MS} | ({"exception": exception} if exception else {"offset": 1})
+    return event(at_ns, "producer", "produce", "fail" if exception else "ok", **data)
 
 
 @dataclass
@@ -86,8 +86,8 @@ class Simulated:
         self.events.append(event(self.now, process, op, outcome, rack, **data))
 
     def settings(self, step: str) -> None:
-        told: dict[str, Any] = {"min.insync.replicas": self.need_replicas, "min.insync.racks": self.need_racks}
-        self.note("isr-watch", "settings", topic="t", step=step, **told)
+        fields: dict[str, Any] = {"min.insync.replicas": self.need_replicas, "min.insync.racks": self.need_racks}
+        self.note("isr-watch", "settings", topic="t", step=step, **fields)
 
     def look(self) -> None:
         state = {"leader": self.isr[0] if self.isr else -1, "isr": self.isr, "replicas": list(self.racks)}
@@ -135,14 +135,14 @@ class Simulated:
 
     def announce(self, to: int) -> None:
         self.announced = to
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "mode": self.mode,
             "client": "patched",
             "first_only": self.mode == "plain",
             "idempotent": self.mode in ("idempotent", "transactional"),
         }
         self.note(
-            "producer", "intend", "info", run=self.run, topic="t", to={"0": to}, **told
+            "producer", "intend", "info", run=self.run, topic="t", to={"0": to}, **fields
         )  # fmt: skip
 
     def write(self, key: str | None) -> int:
@@ -220,8 +220,8 @@ class Simulated:
             about: dict[str, Any] = {"pass": "d1", "broker": broker, "topic": "t", "partition": 0}
             for part in chunks(held, size, len(log.keys)):
                 self.note("disks", "disk", rack=self.racks[broker], **about, low=0, end=len(log.keys), **part)
-            told: dict[str, Any] = {"pass": "d1", "broker": broker, "replicas": [["t", 0]], "stopped": True}
-            self.note("disks", "disk-end", rack=self.racks[broker], **told)
+            fields: dict[str, Any] = {"pass": "d1", "broker": broker, "replicas": [["t", 0]], "stopped": True}
+            self.note("disks", "disk-end", rack=self.racks[broker], **fields)
 
     def finish(self) -> list[Event]:
         """Ends the run well and gives the whole history."""
@@ -366,11 +366,11 @@ def changed(events: Sequence[Event], where: Callable[[Event], bool], which: int 
     found = [at for at, one in enumerate(events) if where(one)]
     assert found, "there is no such event"
     chosen = found[which]
-    told = json.loads(json.dumps(dict(events[chosen].data)))
+    fields = json.loads(json.dumps(dict(events[chosen].data)))
     outcome = data.pop("outcome", events[chosen].outcome)
     for key, value in data.items():
-        told[key] = value(told[key]) if callable(value) else value
-    other = replace(events[chosen], outcome=outcome, data=told)
+        fields[key] = value(fields[key]) if callable(value) else value
+    other = replace(events[chosen], outcome=outcome, data=fields)
     return [other if at == chosen else one for at, one in enumerate(events)]
 
 
@@ -399,7 +399,7 @@ def drop(events: Sequence[Event], victim: str, where: Where) -> list[Event]:
         if not where(one) or victim not in one.data["keys"]:
             return one
         held = [pair for pair in zip(offsets_of(one.data["runs"]), one.data["keys"], strict=True) if pair[1] != victim]
-        told = {**one.data, "runs": [[at, 1] for at, _ in held], "keys": [name for _, name in held]}
-        return event(one.mono_ns, one.process, one.op, one.outcome, one.rack, **told)
+        fields = {**one.data, "runs": [[at, 1] for at, _ in held], "keys": [name for _, name in held]}
+        return event(one.mono_ns, one.process, one.op, one.outcome, one.rack, **fields)
 
     return [without_it(one) for one in events]

@@ -271,9 +271,9 @@ def put(events: Sequence[Event], part: int, key: str) -> list[Event]:
     end, name = events[at].data["end"], events[at].data["pass"]
     mine = is_("read", partition=part, **{"pass": name})
     longer = [replace(one, data={**one.data, "end": end + 1}) if mine(one) else one for one in events]
-    told = {"keys": [*events[at].data["keys"], key], "runs": [*events[at].data["runs"], [end, 1]], "next": end + 1,
+    fields = {"keys": [*events[at].data["keys"], key], "runs": [*events[at].data["runs"], [end, 1]], "next": end + 1,
             "sizes": [*events[at].data.get("sizes", ()), [BYTES, 1]]}  # fmt: skip
-    longer[at] = replace(longer[at], data={**longer[at].data, **told})
+    longer[at] = replace(longer[at], data={**longer[at].data, **fields})
     return longer
 
 

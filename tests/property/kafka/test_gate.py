@@ -34,14 +34,14 @@ def test_gate(isr: tuple[int, ...], need: tuple[int, int], replicas: int, passes
 
 
 def test_gate_counts_replicas_and_racks() -> None:
-    told = ask([1, 2, 4, 9], RACKS, min_replicas=7, min_racks=3, replicas=4)
-    assert (told.replicas, told.racks, told.need_replicas, told.need_racks) == (4, frozenset({"a"}), 4, 3)
-    assert (told.enough_replicas, told.enough_racks) == (True, False)
+    gate = ask([1, 2, 4, 9], RACKS, min_replicas=7, min_racks=3, replicas=4)
+    assert (gate.replicas, gate.racks, gate.need_replicas, gate.need_racks) == (4, frozenset({"a"}), 4, 3)
+    assert (gate.enough_replicas, gate.enough_racks) == (True, False)
 
 
 def test_replicas_that_are_added_raise_m_and_not_r() -> None:
-    told = ask([1], RACKS, min_replicas=2, min_racks=2, replicas=2, adding=1)
-    assert (told.need_replicas, told.need_racks, told.enough_racks, told.passes) == (2, 1, True, False)
+    gate = ask([1], RACKS, min_replicas=2, min_racks=2, replicas=2, adding=1)
+    assert (gate.need_replicas, gate.need_racks, gate.enough_racks, gate.passes) == (2, 1, True, False)
 
 
 @given(st.sets(st.integers(1, 9)), st.integers(1, 9), st.integers(1, 4), st.integers(1, 4), st.integers(1, 6))

@@ -1,4 +1,4 @@
-"""Each checker meets histories that it must accept, refuse, and call unknown."""
+"""Faults, phases and leader succession: histories that their checkers accept, refuse and call unknown."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def attempt(at: int, outcome: Outcome, exception: str | None = None, topic: str 
 
 
 @pytest.mark.parametrize(
-    ("events", "valid", "says"),
+    ("events", "valid", "reason"),
     [
         ([*phase("p", 0, 9, OK), attempt(1, "ok"), attempt(2, "ok")], "true", ""),
         ([*phase("p", 0, 9, REFUSED), attempt(1, "fail", REFUSED), attempt(2, "fail", REFUSED)], "true", ""),
@@ -86,10 +86,10 @@ def attempt(at: int, outcome: Outcome, exception: str | None = None, topic: str 
         ([phase("p", 0, 9, OK)[1], attempt(1, "ok")], "unknown", "without a beginning"),
     ],
 )
-def test_phases(events: list[Event], valid: str, says: str) -> None:
+def test_phases(events: list[Event], valid: str, reason: str) -> None:
     found = check_phases(events, attempts_min=2)
     assert found.valid == valid
-    assert says in "; ".join(found.because)
+    assert reason in "; ".join(found.because)
 
 
 def succession(leader: int = 3, away: Sequence[int] = (1, 2), after: str = "new", *, left_out: str = "") -> list[Event]:
@@ -106,7 +106,7 @@ def succession(leader: int = 3, away: Sequence[int] = (1, 2), after: str = "new"
 
 
 @pytest.mark.parametrize(
-    ("events", "valid", "says"),
+    ("events", "valid", "reason"),
     [
         (succession(), "true", ""),
         (succession(leader=2), "false", "broker 2 leads, and not 3"),
@@ -119,10 +119,10 @@ def succession(leader: int = 3, away: Sequence[int] = (1, 2), after: str = "new"
         ([], "unknown", "the partition was not observed"),
     ],
 )
-def test_succession(events: list[Event], valid: str, says: str) -> None:
+def test_succession(events: list[Event], valid: str, reason: str) -> None:
     found = check_succession(events, holder=3, destroyed=(1, 2))
     assert found.valid == valid
-    assert says in "; ".join(found.because)
+    assert reason in "; ".join(found.because)
 
 
 def test_the_worst_verdict_wins() -> None:

@@ -1,4 +1,4 @@
-"""A record that runs out of its time has had the time of its batch, which may be older than it is."""
+"""A record that times out is judged by the age of its batch, which may be older than the record."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def ran_out(message: str | None, *, acknowledged: bool = True, quiet_s: float = 
     made.look()
     go_on(quiet_s, silent=True)
     key = key_of(made.run, "t", 0, made.seq)
-    told = {} if message is None else {"message": message}
+    fields = {} if message is None else {"message": message}
     sent_ns = made.now
     go_on(age_s, silent=True)
     made.now = max(made.now, sent_ns + round(age_s * S)) - MS
     made.note(
         "producer", "produce", "unknown", run=made.run, topic="t", key=key, seq=made.seq, partition=0,
-        sent_ns=sent_ns, latency_ms=age_s * 1000, mode="plain", exception=TIMEOUT, retriable=True, **told,
+        sent_ns=sent_ns, latency_ms=age_s * 1000, mode="plain", exception=TIMEOUT, retriable=True, **fields,
     )  # fmt: skip
     made.seq += 1
     go_on(8, silent=not acknowledged)
@@ -60,7 +60,7 @@ def expired(batch_ms: int) -> str:
     )
 
 
-def test_a_batch_excuses_nobody_for_longer_than_anybody_may_take() -> None:
+def test_a_batch_excuses_no_longer_wait_than_the_timeout_allows() -> None:
     found = check_progress(ran_out(expired(12_000), quiet_s=2.5, age_s=7.0))
     assert found.valid == "unknown"
     assert "enough, and 1 attempts were not acknowledged" in "; ".join(found.because)
@@ -77,7 +77,7 @@ def test_a_batch_excuses_nobody_for_longer_than_anybody_may_take() -> None:
         pytest.param(expired(3004), False, "false", id="an older batch is no reason where nothing is acknowledged"),
     ],
 )
-def test_who_shares_an_older_batch_shares_its_time(message: str | None, acknowledged: bool, valid: str) -> None:
+def test_a_record_in_an_older_batch_shares_its_time(message: str | None, acknowledged: bool, valid: str) -> None:
     found = check_progress(ran_out(message, acknowledged=acknowledged))
     assert found.valid == valid, found.because
 

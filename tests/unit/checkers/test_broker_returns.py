@@ -1,4 +1,4 @@
-"""A broker that was killed and registers anew is out of the ISR for a moment that no look need show."""
+"""A broker that is killed and registers again leaves the ISR briefly, which no observation needs to show."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def short_outage(
 
 
 @pytest.mark.parametrize("brokers", [(3,), (3, 4)])
-def test_who_registers_anew_explains_refusals_that_no_look_does(brokers: tuple[int, ...]) -> None:
+def test_a_new_registration_explains_refusals_between_observations(brokers: tuple[int, ...]) -> None:
     found = check_progress(short_outage(line(), brokers=brokers))
     assert found.valid == "true", found.because
     assert "t-0: 3 attempts were refused within 0.2 s while a broker that came back was out of the ISR" in "".join(
@@ -102,20 +102,20 @@ def test_who_registers_anew_explains_refusals_that_no_look_does(brokers: tuple[i
         pytest.param(line(), {"refused_s": (3.5, 3.8), "proved_s": 5.0}, id="long after a look shows it again"),
     ],
 )
-def test_nothing_else_does(text: str | None, more: dict[str, Any]) -> None:
+def test_nothing_else_explains_them(text: str | None, more: dict[str, Any]) -> None:
     found = check_progress(short_outage(text, **more))
     assert found.valid == "unknown"
     assert "contradict what was seen while a fault made that doubtful" in "; ".join(found.because)
 
 
-def test_refusals_that_go_on_are_wrong() -> None:
+def test_refusals_that_continue_are_wrong() -> None:
     """After looks have shown the ISR whole for longer than a change may take."""
     found = check_progress(short_outage(line(), refused_s=(0.0, 6.0)))
     assert found.valid == "false"
     assert "enough, and record" in "; ".join(found.because)
 
 
-def test_what_is_logged_is_found() -> None:
+def test_registrations_are_found_in_the_log() -> None:
     events = short_outage(line())
     (at_ns,) = (one.mono_ns for one in events if one.op == "lines")
     assert returns(logged(events)) == [Return(at_ns, 3)]

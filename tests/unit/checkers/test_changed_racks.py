@@ -1,4 +1,4 @@
-"""Brokers that start in another rack: what was acknowledged is judged by the racks of its own time."""
+"""Brokers that restart in another rack: each record is judged by the racks at the time of its acknowledgement."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_record_was_in_two_racks_when_it_was_acknowledged() -> None:
     assert check_promise(ended(walked(before="b", after="a")).events).valid == "true"
 
 
-def test_a_record_that_was_in_one_rack_is_wrong_though_its_brokers_are_in_two_now() -> None:
+def test_a_record_that_was_in_one_rack_is_wrong_after_its_brokers_moved_to_two() -> None:
     made = Simulated({1: "a", 2: "a", 3: "a"}, need_racks=1)
     made.rest(4)
     made.produce()
@@ -51,16 +51,16 @@ def test_a_record_that_was_in_one_rack_is_wrong_though_its_brokers_are_in_two_no
     made.rest(4)
     # what the topic required all the time, as a gate that lets it pass would have it
     made.need_racks = 2
-    told = ended(made).events
-    told = [one for one in told if one.op != "settings"]
+    events = ended(made).events
+    events = [one for one in events if one.op != "settings"]
     need = Simulated(dict(made.racks)).events[0]
-    found = check_promise([need, *told])
+    found = check_promise([need, *events])
     assert found.valid == "false"
     assert "lies in 1 rack(s) (a), 2 are required" in found.because[0]
 
 
 @pytest.mark.parametrize(("late", "valid"), [(False, "true"), (True, "unknown")])
-def test_where_looks_differ_around_an_acknowledgement_a_rack_is_not_sure(*, late: bool, valid: str) -> None:
+def test_a_rack_that_changes_around_an_acknowledgement_is_uncertain(*, late: bool, valid: str) -> None:
     """The record after the move is acknowledged by who is in rack b then; the next look shows another rack."""
     made = walked(before="a", after="b")
     made.produce()
@@ -82,7 +82,7 @@ def acting(by: str) -> list[Event]:
     return made.events
 
 
-def test_outcomes_go_by_the_racks_of_the_moment() -> None:
+def test_outcomes_are_judged_by_the_racks_of_their_time() -> None:
     """In sync in rack b all is acknowledged; once it is in rack a all is refused."""
     events = acting("now")
     assert [one.outcome for one in events if one.op == "produce"] == ["ok", "fail", "fail", "fail"]
@@ -92,7 +92,7 @@ def test_outcomes_go_by_the_racks_of_the_moment() -> None:
     assert "ISR [1, 2, 3] in rack(s) a, leader 1: too few, and record" in found.because[0]
 
 
-def test_who_changed_racks_was_away_though_nobody_saw_it() -> None:
+def test_a_broker_that_changed_racks_was_down_without_an_observation() -> None:
     """Looks at the same ISR in other racks are looks at another state."""
     made = walked(before="b", after="b", leaves=False)
     made.racks[3] = "c"

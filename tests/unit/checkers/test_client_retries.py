@@ -1,4 +1,4 @@
-"""The checker of clients that ride an outage out, on histories that are written for it."""
+"""Clients that retry through an outage: histories that the checker accepts, refuses and calls unknown."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def _sent(one: Event, sent_ns: int) -> Event:
     return event(one.mono_ns, one.process, one.op, one.outcome, **{**one.data, "sent_ns": sent_ns})
 
 
-def test_records_that_waited_and_were_acknowledged_are_a_ride() -> None:
+def test_records_that_waited_and_were_acknowledged_are_valid() -> None:
     found = check_rides(ridden())
     assert (found.valid, found.because) == ("true", ())
     assert any("3 records waited" in note for note in found.notes)
 
 
-def test_a_record_that_was_given_up_is_none() -> None:
+def test_a_record_without_an_acknowledgement_is_wrong() -> None:
     events = changed(ridden(), is_("produce"), 4, outcome="unknown", exception=TIMEOUT)
     found = check_rides(events)
     assert found.valid == "false"
@@ -91,7 +91,7 @@ def test_an_unknown_error_is_wrong_in_a_run_that_tries_once_too() -> None:
         (changed(ridden(), is_("produce"), 4, outcome="unknown", exception="not-reported"), "did not report on 1"),
     ],
 )
-def test_what_was_not_seen_is_unknown(events: list[Event], reason: str) -> None:
+def test_missing_evidence_is_unknown(events: list[Event], reason: str) -> None:
     found = check_rides(events)
     assert found.valid == "unknown"
     assert any(reason in because for because in found.because), found.because

@@ -1,4 +1,4 @@
-"""What groups have committed: what the checker refuses, calls unknown and accepts, on written histories."""
+"""Committed offsets of groups: histories that the checker accepts, refuses and calls unknown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def acked(*offsets: int) -> list[Event]:
     ]
 
 
-def told(moment_s: float, **offsets: int) -> Event:
+def coordinator_reports(moment_s: float, **offsets: int) -> Event:
     return event(at(moment_s), "test", "committed", "ok", group="g", offsets={"d-0": offsets["d"]} if offsets else {})
 
 
@@ -48,7 +48,7 @@ GIVEN_UP = [*FIRST, has(8, "r1", op="revoked"), member(7, "join", "r2"), has(10,
 
 
 @pytest.mark.parametrize(
-    ("events", "valid", "says"),
+    ("events", "valid", "reason"),
     [
         (FIRST, "true", ""),
         ([*FIRST, fetch("r1", 6.5, 5, 6), commit("r1", 7, 7.5, 5)], "false", "committed 5 after 20 was acknowledged"),
@@ -80,23 +80,23 @@ GIVEN_UP = [*FIRST, has(8, "r1", op="revoked"), member(7, "join", "r2"), has(10,
         # it has kept the partition, and goes on where it was
         ([*FIRST, has(8, "r1", D), fetch("r1", 11, 30, 35)], "true", ""),
         ([member(1, "join", "r1"), has(2, "r1", D), fetch("r1", 3, 4, 9), *acked(0, 3)], "false", "r1 began at 4"),
-        ([*FIRST, told(40, d=20)], "true", ""),
-        ([*FIRST, told(40, d=10)], "false", "the coordinator has 10 in the end, 20 was acknowledged"),
-        ([*FIRST, told(40)], "false", "the coordinator has nothing in the end"),
-        ([*FIRST, told(40, d=25)], "false", "the coordinator has 25 in the end, which nobody committed"),
-        ([*FIRST, commit("r1", 6, 7, 30, RETRIABLE), told(40, d=30)], "true", ""),
+        ([*FIRST, coordinator_reports(40, d=20)], "true", ""),
+        ([*FIRST, coordinator_reports(40, d=10)], "false", "the coordinator has 10 in the end, 20 was acknowledged"),
+        ([*FIRST, coordinator_reports(40)], "false", "the coordinator has nothing in the end"),
+        ([*FIRST, coordinator_reports(40, d=25)], "false", "the coordinator has 25 in the end, which nobody committed"),
+        ([*FIRST, commit("r1", 6, 7, 30, RETRIABLE), coordinator_reports(40, d=30)], "true", ""),
     ],
 )  # fmt: skip
-def test_what_is_committed_stays(events: Sequence[Event], valid: str, says: str) -> None:
+def test_committed_offsets_stay(events: Sequence[Event], valid: str, reason: str) -> None:
     events = sorted(events, key=lambda one: one.mono_ns)
     wrong: list[str] = []
     missing: list[str] = []
     (group,) = groups(events)
     check_commits(group, acknowledged(events), left(events, "g"), wrong, missing)
     found = "false" if wrong else "unknown" if missing else "true"
-    assert (found, says in "; ".join([*wrong, *missing])) == (valid, True), (wrong, missing)
+    assert (found, reason in "; ".join([*wrong, *missing])) == (valid, True), (wrong, missing)
 
 
-def test_without_a_look_at_the_coordinators_it_is_judged_all_the_same() -> None:
+def test_offsets_are_judged_without_coordinator_reports() -> None:
     found = check_groups([*FIRST, commit("r1", 7, 7.5, 5)])
     assert found.valid == "false"

@@ -1,4 +1,4 @@
-"""Records that are copied with their group's offsets: once each, in an outage too."""
+"""Records that are copied with their group's offsets: each exactly once, also in an outage."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class Copied:
         seen = outcome == "ok" if seen is None else seen
         for _ in held:
             key = key_of("c", "d", 0, self.seq)
-            told = {"topic": "d", "key": key, "seq": self.seq, "partition": 0, "txn": self.txn, "offset": self.seq}
-            self.tell(moment_s + 0.2, "produce", "ok", **told)
+            fields = {"topic": "d", "key": key, "seq": self.seq, "partition": 0, "txn": self.txn, "offset": self.seq}
+            self.tell(moment_s + 0.2, "produce", "ok", **fields)
             self.shown += [key] if seen else []
             self.seq += 1
-        told = {"txn": self.txn, "asked": "commit", "records": len(held), "begun_ns": at(moment_s)}
-        self.tell(moment_s + 0.5, "txn", outcome, **told)
+        fields = {"txn": self.txn, "asked": "commit", "records": len(held), "begun_ns": at(moment_s)}
+        self.tell(moment_s + 0.5, "txn", outcome, **fields)
         self.txn += 1
         if seen:
             self.copied = max(self.copied, span[1])
@@ -88,19 +88,19 @@ def good() -> Copied:
     return Copied().copy(10, 5).copy(40, 7, "fail").copy(50, 7, "unknown").copy(70, 7).copy(75, 20)
 
 
-def test_once_each_through_an_outage() -> None:
+def test_each_record_is_copied_once_through_an_outage() -> None:
     found = check_copied(good().whole())
     assert found.valid == "true", found.because
     assert found.notes == ("31 records in 3 of 5 transactions",)
 
 
-def test_an_uncertain_one_that_was_committed_counts() -> None:
+def test_an_uncertain_transaction_that_was_committed_counts() -> None:
     made = Copied().copy(10, 5).copy(50, 7, "unknown", seen=True).copy(70, 7)
     assert check_copied(made.whole()).valid == "true"
 
 
 @pytest.mark.parametrize(
-    ("made", "committed", "says"),
+    ("made", "committed", "expected"),
     [
         (good().copy(80, 3, first=30), None, "offset 30 of s-0 was copied before, up to 32"),
         # it was committed, and the consumer went back all the same
@@ -112,27 +112,27 @@ def test_an_uncertain_one_that_was_committed_counts() -> None:
         (Copied().copy(10, 5).copy(155, 7, "unknown"), None, "no transaction that was begun after the heal"),
     ],
 )
-def test_what_is_wrong(made: Copied, committed: int | None, says: str) -> None:
+def test_wrong_copies_are_found(made: Copied, committed: int | None, expected: str) -> None:
     found = check_copied(made.whole(committed))
     assert found.valid == "false", found
-    assert any(says in reason for reason in found.because), found.because
+    assert any(expected in reason for reason in found.because), found.because
 
 
-def test_more_records_than_were_taken_are_wrong() -> None:
+def test_more_records_than_were_consumed_are_wrong() -> None:
     made = good()
     made.shown.append(made.shown[-1])
     found = check_copied(made.whole())
     assert found.because == ("transaction 4 of run c: 21 records can be read, and it took 20",)
 
 
-def test_a_hole_is_nothing_to_copy() -> None:
+def test_a_gap_in_the_offsets_is_not_a_missing_copy() -> None:
     """Markers, and what was aborted, have offsets."""
     made = Copied(holes=(5, 6)).copy(10, 5).copy(70, 8, first=7)
     assert check_copied(made.whole()).valid == "true"
 
 
 @pytest.mark.parametrize(
-    ("events", "says"),
+    ("events", "expected"),
     [
         ([], "nothing was copied"),
         (Copied().copy(70, 5).whole(), "no transaction was committed before the outage"),
@@ -143,12 +143,12 @@ def test_a_hole_is_nothing_to_copy() -> None:
         (Copied().copy(10, 5).copy(61, 5, "fail").whole()[:-8], "no transaction that was begun after the heal"),
     ],
 )
-def test_what_is_not_known_is_unknown(events: list[Event], says: str) -> None:
+def test_missing_evidence_is_unknown(events: list[Event], expected: str) -> None:
     found = check_copied(events)
     assert found.valid == "unknown", found
-    assert any(says in reason for reason in found.because), found.because
+    assert any(expected in reason for reason in found.because), found.because
 
 
-def test_it_applies_to_copies() -> None:
+def test_the_checker_applies_to_copies() -> None:
     assert CHECKERS["copied"].applies(event(1, "copier", "copy"))
     assert not CHECKERS["copied"].applies(event(1, "producer", "txn"))

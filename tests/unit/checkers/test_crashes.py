@@ -1,4 +1,4 @@
-"""A node that has crashed, and a fault of Kafka's own, are found though everything else is as it should be."""
+"""Crashes of nodes and errors in Kafka's logs are found in histories that are otherwise correct."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def life(node: int, *ops: str | tuple[str, dict[str, Any]]) -> list[Event]:
     """Events of a node in turn: by their ops, or with what they tell."""
     found: list[Event] = []
     for one in ops:
-        op, told = one if isinstance(one, tuple) else (one, {})
-        outcome = told.get("outcome", "ok")
-        data = {name: value for name, value in told.items() if name != "outcome"}
+        op, fields = one if isinstance(one, tuple) else (one, {})
+        outcome = fields.get("outcome", "ok")
+        data = {name: value for name, value in fields.items() if name != "outcome"}
         found.append(event(len(found), "node", op, outcome, node=node, **data))
     return found
 
@@ -80,13 +80,13 @@ def logged(*lines: str) -> tuple[str, dict[str, Any]]:
         ["start", EXCUSED, "start", UP, KILLED, logged(FATAL)],
     ],
 )
-def test_what_a_test_or_a_fault_does_is_no_crash(own: list[Any]) -> None:
+def test_a_kill_by_a_test_or_a_fault_is_no_crash(own: list[Any]) -> None:
     found = check_crashes(life(1, *own))
     assert (found.valid, found.because) == ("true", ())
 
 
 @pytest.mark.parametrize(
-    ("own", "says"),
+    ("own", "reason"),
     [
         (["start", DOWN, GONE, LOG], "node 1 has ended by itself"),
         # a fault, or a restart, that found it ended, and brought it back
@@ -101,11 +101,11 @@ def test_what_a_test_or_a_fault_does_is_no_crash(own: list[Any]) -> None:
         (["start", UP, KILLED, LOG, "start", DOWN, GONE, LOG], "node 1 has ended by itself"),
     ],
 )
-def test_a_node_that_ended_by_itself_is_found(own: list[Any], says: str) -> None:
+def test_a_node_that_ended_by_itself_is_found(own: list[Any], reason: str) -> None:
     found = check_crashes([*life(1, *own), *life(2, "start", UP, KILLED, LOG)])
     assert found.valid == "false"
     assert len(found.because) == 1, "told once"
-    assert says in found.because[0]
+    assert reason in found.because[0]
 
 
 @pytest.mark.parametrize("line", FAULTS)
@@ -114,14 +114,14 @@ def test_a_fault_of_kafka_is_found(line: str) -> None:
     assert (found.valid, found.because) == ("false", (f"node 7 logged: {line}",))
 
 
-def test_an_excuse_of_one_node_is_none_of_another() -> None:
+def test_an_excuse_for_one_node_does_not_cover_another() -> None:
     found = check_crashes([*life(1, "start", EXCUSED, UP, LOG), *life(2, "start", UP, logged(FATAL))])
     assert found.valid == "false"
     assert any(process_events.NOT_LET_IN in note for note in found.notes)
 
 
 @pytest.mark.parametrize(
-    ("own", "says"),
+    ("own", "reason"),
     [
         (["start", KILLED, LOG], "the state of node 1 was never queried"),
         (["start", UP, KILLED], "the log of node 1 was not read"),
@@ -133,19 +133,19 @@ def test_an_excuse_of_one_node_is_none_of_another() -> None:
         ),
     ],
 )
-def test_what_is_not_known_is_unknown(own: list[Any], says: str) -> None:
+def test_missing_evidence_is_unknown(own: list[Any], reason: str) -> None:
     found = check_crashes(life(1, *own))
     assert found.valid == "unknown"
-    assert says in "; ".join(found.because)
+    assert reason in "; ".join(found.because)
     assert check_crashes([]).because == ("no node's state was queried",)
 
 
-def test_a_node_that_nobody_looked_at_is_unknown() -> None:
+def test_a_node_that_was_never_queried_is_unknown() -> None:
     found = check_crashes([*life(1, "start", UP, LOG), *life(2, "start", KILLED, LOG)])
     assert (found.valid, found.because) == ("unknown", ("the state of node 2 was never queried",))
 
 
-def test_it_applies_where_somebody_kept_watch() -> None:
+def test_the_checker_applies_where_nodes_were_watched() -> None:
     assert [one.checker for one in judge(life(1, "start", UP, LOG))[0]] == ["crashes"]
     found, left_out = judge([])
     assert "crashes" not in [one.checker for one in found] + left_out
@@ -165,7 +165,7 @@ def read(answer: str, folder: Path) -> Event:
     return only
 
 
-def test_the_lines_of_a_log_that_tell_of_a_fault(tmp_path: Path) -> None:
+def test_log_lines_that_report_an_error_are_found(tmp_path: Path) -> None:
     log = tmp_path / "a log"
     log.write_bytes(b"\0\n" + "\n".join(["JVM warning", *HARMLESS, *FAULTS]).encode())
     found = read(asked(log), tmp_path)
@@ -183,13 +183,13 @@ def test_many_and_long_lines_are_cut(tmp_path: Path) -> None:
     assert [len(line) for line in found.data["found"]] == [process_events.LONGEST] * process_events.MOST_LINES
 
 
-def test_a_log_without_a_fault_is_read(tmp_path: Path) -> None:
+def test_a_log_without_an_error_has_no_entries_found(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("\n".join(HARMLESS), encoding="utf-8")
     assert read(asked(log), tmp_path).data == {"node": 4, "entries": 3, "found": []}
 
 
-def test_a_log_that_is_not_there_or_has_nothing_is_not_read(tmp_path: Path) -> None:
+def test_a_missing_or_empty_log_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         asked(tmp_path / "log")
     (tmp_path / "log").write_text("Error: Could not find or load main class\n", encoding="ascii")
@@ -197,7 +197,7 @@ def test_a_log_that_is_not_there_or_has_nothing_is_not_read(tmp_path: Path) -> N
     assert (found.op, found.outcome) == ("faults-logged", "unknown")
 
 
-def test_nothing_is_excused_without_a_reason_that_is_known(tmp_path: Path) -> None:
+def test_an_excuse_needs_a_known_reason(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
     with pytest.raises(RackgateError, match="nothing can be excused"):
         process_events.excuse(history, [3], "it happens")
@@ -205,6 +205,6 @@ def test_nothing_is_excused_without_a_reason_that_is_known(tmp_path: Path) -> No
     assert [one.op for one in history.events()] == ["excused"]
 
 
-def test_what_kafka_calls_fatal_has_a_level_of_its_own() -> None:
+def test_fatal_errors_are_found_by_their_level() -> None:
     """To log4j it is an error with a marker."""
     assert "%replace{%replace{%p %markerSimpleName}{^ERROR FATAL}{FATAL}}{ .*}{} %m" in kafka_process.LOG4J.read_text()

@@ -1,4 +1,4 @@
-"""What a producer with default settings sees of an outage, on histories that are written for it."""
+"""Producers with default settings in an outage: histories that the checker accepts, refuses and calls unknown."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def outage(
     made.send(3)
     made.lose("b")
     sent, own = made.now - round(early_s * S), []
-    for told in attempts:
-        own.append(defaults(*told, sent=sent))
+    for attempt in attempts:
+        own.append(defaults(*attempt, sent=sent))
         sent = own[-1].mono_ns + 1
     made.rest((sent - made.now) / S + late_s)
     if written:
@@ -54,7 +54,7 @@ TIMED_OUT = (TIMEOUT, 8001.0, 8000)
 
 
 @pytest.mark.parametrize(
-    ("events", "valid", "says"),
+    ("events", "valid", "reason"),
     [
         (outage(TIMED_OUT), "true", ""),
         (outage(TIMED_OUT, (None, 5.0, 8000)), "true", ""),
@@ -72,8 +72,8 @@ TIMED_OUT = (TIMEOUT, 8001.0, 8000)
         ([one for one in outage(TIMED_OUT) if one.op != "look"], "unknown", "it is known that too few were in sync"),
     ],
 )
-def test_defaults(events: Sequence[Event], valid: str, says: str) -> None:
+def test_defaults(events: Sequence[Event], valid: str, reason: str) -> None:
     found = check_defaults(events)
-    assert (found.valid, says in "; ".join(found.because)) == (valid, True), found
+    assert (found.valid, reason in "; ".join(found.because)) == (valid, True), found
     asked = "defaults" in {one.checker for one in judge(events)[0]}
     assert asked is any(one.data.get("defaults") for one in events)

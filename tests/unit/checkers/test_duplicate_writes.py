@@ -1,4 +1,4 @@
-"""A record that is there twice: wrong, unless an idempotent librdkafka may have written it twice by itself."""
+"""A record written twice is wrong, unless an idempotent librdkafka may have written it twice by itself."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def twice(
         (twice("3.9"), "false"),
     ],
 )
-def test_only_what_librdkafka_may_do_is_unknown(
+def test_a_duplicate_is_unknown_only_where_librdkafka_may_cause_it(
     check: Callable[..., Verdict], events: Sequence[Event], valid: str
 ) -> None:
     found = check(events)
@@ -84,7 +84,7 @@ def test_only_what_librdkafka_may_do_is_unknown(
     assert valid != "unknown" or "librdkafka 4953" in found.because[0]
 
 
-def test_a_record_that_is_out_of_order_and_there_once_is_wrong() -> None:
+def test_a_single_record_out_of_order_is_wrong() -> None:
     made = Simulated(mode="idempotent")
     made.rest(4)
     made.send(2)
@@ -94,12 +94,12 @@ def test_a_record_that_is_out_of_order_and_there_once_is_wrong() -> None:
         log.keys.reverse()
     made.end()
     made.read()
-    told = [replace(one, data={**one.data, "client": CLIENT}) if one.op == "intend" else one for one in made.events]
-    assert any("behind record" in why for why in check_offsets(told).because)
-    assert check_offsets(told).valid == "false"
+    events = [replace(one, data={**one.data, "client": CLIENT}) if one.op == "intend" else one for one in made.events]
+    assert any("behind record" in why for why in check_offsets(events).because)
+    assert check_offsets(events).valid == "false"
 
 
-def test_where_a_client_may_retry_by_itself_it_is_a_note_as_before() -> None:
+def test_a_duplicate_of_a_client_that_may_retry_is_a_note() -> None:
     found = [
         replace(one, data={**one.data, "first_only": False, "idempotent": False}) if one.op == "intend" else one
         for one in twice()
@@ -108,7 +108,7 @@ def test_where_a_client_may_retry_by_itself_it_is_a_note_as_before() -> None:
     assert "2 times" in check_delivery(found).notes[0]
 
 
-def test_in_a_transaction_nothing_may_be_written_twice() -> None:
+def test_a_duplicate_in_a_transaction_is_wrong() -> None:
     made = Simulated(mode="transactional")
     made.rest(4)
     made.transaction(2, "ok")
@@ -117,5 +117,5 @@ def test_in_a_transaction_nothing_may_be_written_twice() -> None:
     made.write("producer-1/t/0/3")
     made.end()
     made.read()
-    told = [replace(one, data={**one.data, "client": CLIENT}) if one.op == "intend" else one for one in made.events]
-    assert check_delivery(told).valid == "false"
+    events = [replace(one, data={**one.data, "client": CLIENT}) if one.op == "intend" else one for one in made.events]
+    assert check_delivery(events).valid == "false"

@@ -1,4 +1,4 @@
-"""Levels of the feature, versions of requests, warnings of moves: each checker sees what is wrong, and what is not."""
+"""Feature levels, request versions and warnings of moves: the checkers accept correct ones and find wrong ones."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from written_histories import S, event
 
 def level(at_s: float, how: str, before: int, after: int, lack: int = 0) -> Event:
     to = 1 if how == "upgrade" else 0
-    told: dict[str, Any] = {"how": how, "to": to, "before": before, "after": after, "lack": lack, "said": "words"}
-    return event(round(at_s * S), "test", "level", "info", **told)
+    fields: dict[str, Any] = {"how": how, "to": to, "before": before, "after": after, "lack": lack, "said": "words"}
+    return event(round(at_s * S), "test", "level", "info", **fields)
 
 
-def asked(at_s: float, racks: int, step: str, topic: str = "t") -> Event:
-    told: dict[str, Any] = {"topic": topic, "step": step, "min.insync.replicas": 2, "min.insync.racks": racks}
-    return event(round(at_s * S), "settings", "settings", **told)
+def settings(at_s: float, racks: int, step: str, topic: str = "t") -> Event:
+    fields: dict[str, Any] = {"topic": topic, "step": step, "min.insync.replicas": 2, "min.insync.racks": racks}
+    return event(round(at_s * S), "settings", "settings", **fields)
 
 
 def changed(at_s: float, before: int, racks: int, end: str) -> list[Event]:
-    return [asked(at_s - 0.1, before, "seen"), asked(at_s, racks, "begin"), asked(at_s + 0.1, racks, end)]
+    return [settings(at_s - 0.1, before, "seen"), settings(at_s, racks, "begin"), settings(at_s + 0.1, racks, end)]
 
 
 def upgraded() -> dict[str, list[Event]]:
     """A cluster on its way to the feature and back."""
     return {
-        "made": [asked(1, 1, "made")],
+        "made": [settings(1, 1, "made")],
         "up, in vain": [level(2, "upgrade", 0, 0, lack=3)],
         "R, in vain": changed(3, 1, 2, "refused"),
         "up": [level(4, "upgrade", 0, 1)],
@@ -50,14 +50,14 @@ def of_levels(steps: dict[str, list[Event]]) -> Verdict:
     return check_levels([event for step in steps.values() for event in step])
 
 
-def test_a_feature_that_goes_by_its_rules() -> None:
+def test_a_feature_that_follows_its_rules_is_valid() -> None:
     found = of_levels(upgraded())
     assert (found.valid, found.because) == ("true", ())
     assert found.notes == tuple(f"1 times {case}" for case in sorted(CASES))
 
 
 @pytest.mark.parametrize(
-    ("step", "instead", "says"),
+    ("step", "instead", "reason"),
     [
         (
             "up, in vain",
@@ -73,10 +73,10 @@ def test_a_feature_that_goes_by_its_rules() -> None:
         ("up", [level(4, "upgrade", 1, 1)], "the level went from 0 to 1, and nobody had asked for that"),
     ],
 )
-def test_what_a_feature_must_not_do(step: str, instead: list[Event], says: str) -> None:
+def test_a_broken_rule_of_the_feature_is_found(step: str, instead: list[Event], reason: str) -> None:
     found = of_levels(upgraded() | {step: instead})
     assert found.valid == "false"
-    assert any(says in one for one in found.because), found.because
+    assert any(reason in one for one in found.because), found.because
 
 
 WITHOUT_LEVELS: dict[str, list[Event]] = {step: [] for step in ("up, in vain", "up", "down, in vain", "down")}
@@ -84,7 +84,7 @@ NO_LEVEL = "nobody knows the level when R=2 was asked for topic t"
 
 
 @pytest.mark.parametrize(
-    ("instead", "says"),
+    ("instead", "reasons"),
     [
         ({"up, in vain": []}, ["no case of: upgrade refused"]),
         ({"down": []}, ["no case of: downgrade carried out"]),
@@ -96,13 +96,13 @@ NO_LEVEL = "nobody knows the level when R=2 was asked for topic t"
         (WITHOUT_LEVELS, [NO_LEVEL, *map("no case of: {}".format, CASES)]),
     ],
 )  # fmt: skip
-def test_what_nobody_asked_of_a_feature_is_unknown(instead: dict[str, list[Event]], says: list[str]) -> None:
+def test_a_case_that_was_not_tried_is_unknown(instead: dict[str, list[Event]], reasons: list[str]) -> None:
     found = of_levels(upgraded() | instead)
     assert found.valid == "unknown"
-    assert set(says) <= set(found.because), found.because
+    assert set(reasons) <= set(found.because), found.because
 
 
-def test_a_request_that_hangs_leaves_a_way_back_unknown() -> None:
+def test_a_hanging_request_makes_a_downgrade_unknown() -> None:
     found = of_levels(upgraded() | {"R=1": changed(7, 2, 1, "settled")[:2]})
     unknown = "nobody knows what topics required when a downgrade to level 0 was asked for"
     assert (found.valid, found.because) == ("unknown", (unknown, "no case of: downgrade carried out"))
@@ -111,7 +111,7 @@ def test_a_request_that_hangs_leaves_a_way_back_unknown() -> None:
 # -------------------------------------------------------------------------------------------------------- versions
 
 
-def told(brokers: str, versions: dict[str, str], client: str = "stock") -> Event:
+def uses(brokers: str, versions: dict[str, str], client: str = "stock") -> Event:
     data: dict[str, Any] = {"client": client, "brokers": brokers, "baseline": brokers == "stock", "versions": versions}
     return event(S, "test", "versions", "info", **data)
 
@@ -120,27 +120,27 @@ SAME = {"Produce": "13", "Fetch": "18"}
 
 
 @pytest.mark.parametrize(
-    ("others", "valid", "says"),
+    ("others", "valid", "reason"),
     [
-        ([told("stock", SAME), told("patched", SAME)], "true", ""),
-        ([told("stock", SAME), told("patched", SAME | {"Produce": "12"})], "false",
+        ([uses("stock", SAME), uses("patched", SAME)], "true", ""),
+        ([uses("stock", SAME), uses("patched", SAME | {"Produce": "12"})], "false",
          "client stock uses version 13 of Produce with stock, and 12 with patched"),
-        ([told("stock", SAME), told("patched", {"Produce": "13"})], "false", "and none with patched"),
-        ([told("stock", SAME), told("patched", SAME | {"New": "0"})], "false", "uses version none of New with stock"),
-        ([told("stock", SAME), told("patched", SAME), told("another", {"Fetch": "18"})], "false", "another"),
-        ([told("stock", SAME)], "unknown", "client stock was not asked with other brokers"),
-        ([told("patched", SAME)], "unknown", "client stock was not asked with baseline brokers"),
-        ([told("stock", {}), told("patched", {})], "unknown", "client stock tells no versions with stock"),
-        ([told("stock", SAME), told("patched", {})], "unknown", "client stock tells no versions with patched"),
-        ([told("stock", SAME), told("patched", SAME), told("stock", SAME, "2.8.2")], "unknown", "client 2.8.2 was not"),
+        ([uses("stock", SAME), uses("patched", {"Produce": "13"})], "false", "and none with patched"),
+        ([uses("stock", SAME), uses("patched", SAME | {"New": "0"})], "false", "uses version none of New with stock"),
+        ([uses("stock", SAME), uses("patched", SAME), uses("another", {"Fetch": "18"})], "false", "another"),
+        ([uses("stock", SAME)], "unknown", "client stock was not asked with other brokers"),
+        ([uses("patched", SAME)], "unknown", "client stock was not asked with baseline brokers"),
+        ([uses("stock", {}), uses("patched", {})], "unknown", "client stock tells no versions with stock"),
+        ([uses("stock", SAME), uses("patched", {})], "unknown", "client stock tells no versions with patched"),
+        ([uses("stock", SAME), uses("patched", SAME), uses("stock", SAME, "2.8.2")], "unknown", "client 2.8.2 was not"),
         ([], "unknown", "nobody asked which versions a client uses"),
     ],
 )  # fmt: skip
-def test_versions_are_compared_with_the_baseline(others: list[Event], valid: str, says: str) -> None:
+def test_versions_are_compared_with_the_baseline(others: list[Event], valid: str, reason: str) -> None:
     found = check_versions(others)
     assert found.valid == valid
-    assert says in "; ".join(found.because)
-    assert bool(found.because) is bool(says)
+    assert reason in "; ".join(found.because)
+    assert bool(found.because) is bool(reason)
 
 
 # ---------------------------------------------------------------------------------------------------------- warned
@@ -158,7 +158,7 @@ def logs(at_s: float, *counts: list[int]) -> Event:
 
 
 # out of rack b, where nothing is added; to rack a's other broker and one more of it; and back
-MOVES = [asked(1, 2, "made"), moved(2, [1, 2, 3], [1, 2]), moved(3, [1, 2], [1, 3]), moved(4, [1, 3], [2, 1])]
+MOVES = [settings(1, 2, "made"), moved(2, [1, 2, 3], [1, 2]), moved(3, [1, 2], [1, 3]), moved(4, [1, 3], [2, 1])]
 
 
 def warned(*more: Event) -> Verdict:
@@ -173,8 +173,8 @@ def test_moves_into_too_few_racks_are_reported() -> None:
 
 def test_two_partitions_may_be_reported_together() -> None:
     both = [
-        asked(1, 2, "made"),
-        asked(1, 2, "made", topic="u"),
+        settings(1, 2, "made"),
+        settings(1, 2, "made", topic="u"),
         moved(2, [1, 3], [1, 2]),
         moved(2, [1, 3], [1, 2], "u"),
     ]
@@ -185,12 +185,12 @@ def test_two_partitions_may_be_reported_together() -> None:
 
 
 def test_a_single_replica_requires_one_rack() -> None:
-    alone = [asked(1, 2, "made"), moved(2, [1, 3], [1, 2]), moved(3, [1, 2], [1]), logs(5, [1, 0])]
+    alone = [settings(1, 2, "made"), moved(2, [1, 3], [1, 2]), moved(3, [1, 2], [1]), logs(5, [1, 0])]
     assert check_warned(alone).valid == "true"
 
 
 @pytest.mark.parametrize(
-    ("more", "valid", "says"),
+    ("more", "valid", "reason"),
     [
         (logs(5, [1, 0, 1], [1]), "false", "controller 2 logged 1 partitions in too few racks; right is 1, 0, 1"),
         (logs(5, [1, 0, 1, 0]), "false",
@@ -200,8 +200,8 @@ def test_a_single_replica_requires_one_rack() -> None:
         (logs(3.5, [1, 0, 1]), "unknown", "nobody read the controllers' logs after the moves"),
     ],
 )  # fmt: skip
-def test_a_report_more_or_less_is_wrong(more: Event, valid: str, says: str) -> None:
-    assert (warned(more).valid, warned(more).because) == (valid, (says,))
+def test_a_report_too_many_or_too_few_is_wrong(more: Event, valid: str, reason: str) -> None:
+    assert (warned(more).valid, warned(more).because) == (valid, (reason,))
 
 
 def test_moves_that_show_nothing_are_unknown() -> None:

@@ -1,4 +1,4 @@
-"""The metrics of the gate against a metadata log, and the meter against refusals, on histories written for it."""
+"""Gauges of the gate against a metadata log, and the meter against refusals."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def log() -> list[Event]:
     for name, isr, wanted in (("t", [1, 2, 3], 2), ("u", [1, 3, 4], 1)):
         made.append(("TOPIC_RECORD", {"name": name, "topicId": f"id-{name}"}))
         for config, value in (("min.insync.replicas", wanted), ("min.insync.racks", 2)):
-            told = {"resourceType": 2, "resourceName": name, "name": config, "value": str(value)}
-            made.append(("CONFIG_RECORD", told))
+            config_record = {"resourceType": 2, "resourceName": name, "name": config, "value": str(value)}
+            made.append(("CONFIG_RECORD", config_record))
         state = {"partitionId": 0, "topicId": f"id-{name}", "replicas": isr, "isr": isr, "leader": 1}
         made.append(("PARTITION_RECORD", state))
 
@@ -81,8 +81,8 @@ def polls(late_ns: int = S // 2) -> list[Event]:
     found = []
     for second in range(5, 45):
         at_ns = second * S
-        away = LOST_NS + late_ns <= at_ns < BACK_NS + late_ns
-        found.append(poll(1, at_ns, WITHOUT if away else WHOLE, count=2 if at_ns > 22 * S else 0))
+        lost = LOST_NS + late_ns <= at_ns < BACK_NS + late_ns
+        found.append(poll(1, at_ns, WITHOUT if lost else WHOLE, count=2 if at_ns > 22 * S else 0))
         found.append(poll(2, at_ns, {"t-0": FOLLOWS}))
         found.append(poll(4, at_ns, {"u-0": FOLLOWS}))
         if not LOST_NS - S < at_ns < BACK_NS:
@@ -102,10 +102,10 @@ def run(refused: int = 2, lost: int = 0) -> list[Event]:
     answers: list[tuple[int, dict[str, Any]]] = [(7 * S, {})]
     answers += [(23 * S + at, {"exception": REFUSED}) for at in range(refused)]
     answers += [(24 * S + at, {"exception": TIMEOUT}) for at in range(lost)]
-    for seq, (at_ns, told) in enumerate(answers):
-        outcome: Any = "ok" if not told else "fail" if told["exception"] == REFUSED else "unknown"
+    for seq, (at_ns, fields) in enumerate(answers):
+        outcome: Any = "ok" if not fields else "fail" if fields["exception"] == REFUSED else "unknown"
         key = key_of("r", "t", 0, seq)
-        made.append(event(at_ns, "probe", "produce", outcome, **about, key=key, seq=seq, partition=0, **told))
+        made.append(event(at_ns, "probe", "produce", outcome, **about, key=key, seq=seq, partition=0, **fields))
     return made
 
 
@@ -113,19 +113,19 @@ def whole(**more: Any) -> list[Event]:
     return [*log(), *fault(), *polls(**more), *run()]
 
 
-def test_gauges_that_are_true_soon_enough() -> None:
+def test_gauges_that_are_correct_in_time_are_valid() -> None:
     for late_ns in (0, S // 2, 3 * S // 2):
         found = check_metrics(whole(late_ns=late_ns))
         assert (found.valid, found.because) == ("true", ())
     assert any("IsrRackCount was up to 1.01 s late" in note for note in found.notes), found.notes
 
 
-def test_how_late_each_gauge_was_is_a_figure() -> None:
-    told = figures(whole(late_ns=3 * S // 2))
+def test_the_delay_of_each_gauge_is_a_figure() -> None:
+    delays = figures(whole(late_ns=3 * S // 2))
     # to the moment of the answer
-    assert told["late_s"]["IsrRackCount"] == 1.01
-    assert set(COLUMNS) <= set(told["late_s"])
-    judged = f"{told['polls']} polls judged, 0 answers took longer than 0.5 s"
+    assert delays["late_s"]["IsrRackCount"] == 1.01
+    assert set(COLUMNS) <= set(delays["late_s"])
+    judged = f"{delays['polls']} polls judged, 0 answers took longer than 0.5 s"
     assert any(note.startswith(judged) for note in check_metrics(whole(late_ns=3 * S // 2)).notes)
     assert set(figures(whole(late_ns=0))["late_s"].values()) == {0.0}
     # what was wrong is no figure, and where nothing is known there are none
@@ -140,7 +140,7 @@ def test_a_gauge_that_is_later_than_two_seconds_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(("took_ms", "valid"), [(499.0, "true"), (501.0, "true"), (4500.0, "unknown")])
-def test_an_answer_that_took_long_tells_something_only_where_nothing_changed(took_ms: float, valid: str) -> None:
+def test_a_slow_response_counts_only_where_nothing_changed(took_ms: float, valid: str) -> None:
     """What it shows may be of any moment that it took: elsewhere the bound would be as much longer."""
 
     def slow(one: Event) -> Event:
@@ -148,23 +148,23 @@ def test_an_answer_that_took_long_tells_something_only_where_nothing_changed(too
         return replace(one, data={**one.data, "took_ms": took_ms}) if late else one
 
     assert check_metrics([slow(one) for one in whole(late_ns=4 * S)]).valid == "false"
-    told = check_metrics([slow(one) for one in whole()])
-    assert told.valid == valid, told.because
-    assert any("broker 1 did not answer for" in reason for reason in told.because) is (valid == "unknown")
-    (untold,) = [int(found[1]) for note in told.notes if (found := re.search(r"of which (\d+) tell nothing", note))]
+    verdict = check_metrics([slow(one) for one in whole()])
+    assert verdict.valid == valid, verdict.because
+    assert any("broker 1 did not answer for" in reason for reason in verdict.because) is (valid == "unknown")
+    (untold,) = [int(found[1]) for note in verdict.notes if (found := re.search(r"of which (\d+) tell nothing", note))]
     assert (untold > 0) is (took_ms > 500)
     # counts do not get old
     assert check_meter([slow(one) for one in whole()]).valid == "true"
     assert max(figures([slow(one) for one in whole()])["late_s"].values()) <= BEHIND_S + QUICK_S
 
 
-def test_how_late_a_gauge_was_is_reckoned_to_the_answer() -> None:
+def test_the_delay_of_a_gauge_ends_with_the_response() -> None:
     late = [replace(one, data={**one.data, "took_ms": 400.0}) if one.op == "metric" else one
             for one in whole(late_ns=3 * S // 2)]  # fmt: skip
     assert figures(late)["late_s"]["IsrRackCount"] == 1.4
 
 
-def test_a_controller_s_clock_may_be_wrong_by_what_was_measured() -> None:
+def test_a_controller_s_clock_may_be_off_by_the_measured_difference() -> None:
     moved = [poll(1, 10 * S, WHOLE), poll(1, LOST_NS - S // 20, WITHOUT)]
     assert check_metrics([*log(), *fault(), *moved]).valid == "false"
     late = changed([*log(), *fault(), *moved], is_("metadata-end"), error_ns=S // 10)
@@ -194,7 +194,7 @@ def test_each_count_is_judged(name: str) -> None:
     assert any(f"{name} is 7" in reason for reason in found.because)
 
 
-def test_a_gauge_that_is_not_there_is_wrong() -> None:
+def test_a_missing_gauge_is_wrong() -> None:
     bad = [
         poll(1, 25 * S, {"u-0": WITHOUT["u-0"]}) if one.data.get("broker") == 1 and one.mono_ns == 25 * S else one
         for one in polls()
@@ -259,8 +259,8 @@ def test_a_broker_that_starts_answers_before_it_has_gauges() -> None:
 
 
 def test_a_requirement_that_changes_and_one_that_is_not_in_force() -> None:
-    told = {"resourceType": 2, "resourceName": "t", "name": "min.insync.racks", "value": "1"}
-    events = [*log(), record(25 * S, ("CONFIG_RECORD", told))]
+    config = {"resourceType": 2, "resourceName": "t", "name": "min.insync.racks", "value": "1"}
+    events = [*log(), record(25 * S, ("CONFIG_RECORD", config))]
     truth = Truth(events)
     assert truth.within((1, "t", 0, "UnderMinRackIsr"), 24 * S, 24 * S) == {1}
     assert truth.within((1, "t", 0, "UnderMinRackIsr"), 24 * S, 26 * S) == {1, 0}
@@ -269,16 +269,18 @@ def test_a_requirement_that_changes_and_one_that_is_not_in_force() -> None:
     off = {"name": "min.insync.racks.version", "featureLevel": 0}
     truth = Truth([*log(), record(24 * S, ("FEATURE_LEVEL_RECORD", off))])
     assert truth.within((1, "t", 0, "UnderMinRackIsr"), 25 * S, 26 * S) == {0}
-    cluster = {**told, "resourceType": 4, "resourceName": "", "value": "3"}
-    gone = {key: value for key, value in told.items() if key != "value"}
-    truth = Truth([*log(), record(24 * S, ("CONFIG_RECORD", cluster), ("CONFIG_RECORD", gone))])
+    cluster = {**config, "resourceType": 4, "resourceName": "", "value": "3"}
+    deleted = {key: value for key, value in config.items() if key != "value"}
+    truth = Truth([*log(), record(24 * S, ("CONFIG_RECORD", cluster), ("CONFIG_RECORD", deleted))])
     assert truth.within((1, "t", 0, "UnderMinRackIsr"), 35 * S, 36 * S) == {1}
     assert truth.within((1, "t", 0, "AtMinRackIsr"), 15 * S, 16 * S) == {1}
 
 
 def test_a_topic_that_is_deleted_and_a_broker_that_leaves_have_no_gauges() -> None:
-    gone = record(35 * S, ("REMOVE_TOPIC_RECORD", {"topicId": "id-t"}), ("UNREGISTER_BROKER_RECORD", {"brokerId": 3}))
-    truth = Truth([*log(), gone])
+    removed = record(
+        35 * S, ("REMOVE_TOPIC_RECORD", {"topicId": "id-t"}), ("UNREGISTER_BROKER_RECORD", {"brokerId": 3})
+    )
+    truth = Truth([*log(), removed])
     assert truth.within((1, "t", 0, "IsrRackCount"), 36 * S, 36 * S) == {None}
     assert truth.within((1, None, None, "UnderMinRackIsrPartitionCount"), 36 * S, 36 * S) == {0}
     assert truth.within((3, None, None, "AtMinIsrPartitionCount"), 36 * S, 36 * S) == {None}
@@ -297,7 +299,7 @@ def test_a_topic_that_is_deleted_and_a_broker_that_leaves_have_no_gauges() -> No
           *[one for one in polls() if one.data["broker"] in (2, 4)]], "UnderMinRackIsr showed nothing but 0"),
     ],
 )  # fmt: skip
-def test_what_was_not_seen_is_unknown(events: list[Event], reason: str) -> None:
+def test_missing_evidence_is_unknown(events: list[Event], reason: str) -> None:
     found = check_metrics(events)
     assert found.valid == "unknown", found.because
     assert any(reason in because for because in found.because), found.because
@@ -322,7 +324,7 @@ def test_the_meter_counts_refusals() -> None:
         ([*polls(), *run(refused=3), poll(1, 46 * S, WHOLE, count=0)], "1 brokers began anew"),
     ],
 )  # fmt: skip
-def test_what_the_meter_can_t_tell_is_unknown(events: list[Event], reason: str) -> None:
+def test_refusals_that_the_meter_cannot_count_are_unknown(events: list[Event], reason: str) -> None:
     found = check_meter(events)
     assert found.valid == "unknown", found.because
     assert any(reason in because for because in found.because), found.because
@@ -350,7 +352,7 @@ def test_the_metadata_log_as_events(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("line", ["| offset: 0 ", "| offset: 1 CreateTime: 1500 "])
-def test_a_log_that_is_not_whole_is_unknown(tmp_path: Any, line: str) -> None:
+def test_an_incomplete_metadata_log_is_unknown(tmp_path: Any, line: str) -> None:
     history = History(tmp_path / "h.jsonl")
     text = "\n".join(one for one in DUMP.splitlines() if not one.startswith(line))
     metadata_records.write_events(metadata_records.parse_dump(text), history, controller=101, ahead_ns=0, error_ns=0)
@@ -359,7 +361,7 @@ def test_a_log_that_is_not_whole_is_unknown(tmp_path: Any, line: str) -> None:
     assert "records are missing" in end.data["error"]
 
 
-def test_nothing_at_all_and_nonsense(tmp_path: Any) -> None:
+def test_an_empty_dump_is_unknown_and_an_unreadable_one_an_error(tmp_path: Any) -> None:
     history = History(tmp_path / "h.jsonl")
     metadata_records.write_events([], history, controller=101, ahead_ns=0, error_ns=0)
     assert [one.outcome for one in history.events()] == ["unknown"]

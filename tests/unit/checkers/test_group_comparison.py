@@ -1,4 +1,4 @@
-"""Groups where two racks are required differ from those where one is as their coordinator's partition does."""
+"""Groups where two racks are required differ from groups where one is only as their coordinator's partition does."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def at(moment_s: float) -> int:
 
 def outage(racks: int, replicas: Sequence[int], later_s: float) -> list[Event]:
     """Rack b is away from 30 to 65, and somebody looks twice a second."""
-    told: dict[str, Any] = {"topic": TOPIC, "min.insync.replicas": 1, "min.insync.racks": racks}
-    said = ((0.1, "begin"), (0.2, "settled")) if later_s else ((0.1, "seen"), (END, "seen"))
-    found = [event(at(later_s + moment), "isr-watch", "settings", step=step, **told) for moment, step in said]
+    fields: dict[str, Any] = {"topic": TOPIC, "min.insync.replicas": 1, "min.insync.racks": racks}
+    changes = ((0.1, "begin"), (0.2, "settled")) if later_s else ((0.1, "seen"), (END, "seen"))
+    found = [event(at(later_s + moment), "isr-watch", "settings", step=step, **fields) for moment, step in changes]
     steps: list[tuple[float, str, Outcome]] = [
         (30, "inject", "info"), (PROVED, "proved", "ok"), (HEAL, "heal", "info"), (HEALED, "healed", "ok")
     ]  # fmt: skip
@@ -57,8 +57,8 @@ class Group:
         self.events += self.left("m1", 115) + self.left("m2", 115)
 
     def tell(self, moment_s: float, op: str, run: str, outcome: Outcome = "info", **more: Any) -> None:
-        told: dict[str, Any] = {"run": f"{self.name}-{run}", "group": self.name, "protocol": "classic", **more}
-        self.events.append(event(at(self.later_s + moment_s), "member", op, outcome, **told))
+        fields: dict[str, Any] = {"run": f"{self.name}-{run}", "group": self.name, "protocol": "classic", **more}
+        self.events.append(event(at(self.later_s + moment_s), "member", op, outcome, **fields))
 
     def has(self, moment_s: float, run: str, *now: str) -> Group:
         self.tell(moment_s, "assigned", run, partitions=list(now), now=list(now))
@@ -78,9 +78,9 @@ class Group:
     def commit(self, run: str, from_s: float, to_s: float, why: str | None = None, took_s: float = 0.01) -> Group:
         moment = from_s
         while moment + took_s <= to_s:
-            told: dict[str, Any] = {"begun_ns": at(self.later_s + moment), "latency_ms": took_s * 1000, "offsets": {}}
-            told |= {} if why is None else {"exception": why, "message": "", "retriable": True}
-            self.tell(moment + took_s, "commit", run, "ok" if why is None else "unknown", **told)
+            fields: dict[str, Any] = {"begun_ns": at(self.later_s + moment), "latency_ms": took_s * 1000, "offsets": {}}
+            fields |= {} if why is None else {"exception": why, "message": "", "retriable": True}
+            self.tell(moment + took_s, "commit", run, "ok" if why is None else "unknown", **fields)
             moment += took_s + 1
         return self
 
@@ -105,7 +105,7 @@ class Group:
         return self
 
 
-def told(
+def history(
     two: Group, one: Group, replicas: Sequence[int] = (1, 2, 3), pairs: Sequence[Sequence[str]] = PAIRS
 ) -> list[Event]:
     found = [*outage(2, replicas, 0), *outage(1, replicas, LATER_S), *two.events, *one.events]
@@ -129,20 +129,20 @@ def going_on() -> Group:
     return r1().goes_on().joins()
 
 
-def test_they_differ_while_one_has_too_few_racks() -> None:
-    found = check_alike(told(waiting(), going_on()))
+def test_groups_differ_while_one_coordinator_has_too_few_racks() -> None:
+    found = check_alike(history(waiting(), going_on()))
     assert found.valid == "true", found.because
     assert "r2 and r1, during the outage: 0 and 75 commits, medians None ms and 10.0 ms" in " ".join(found.notes)
 
 
-def test_they_do_not_where_one_replica_is_all_there_is() -> None:
-    found = check_alike(told(r2().goes_on().joins(), going_on(), (1,)))
+def test_groups_do_not_differ_with_a_single_replica() -> None:
+    found = check_alike(history(r2().goes_on().joins(), going_on(), (1,)))
     assert found.valid == "true", found.because
     assert "r2 and r1: join during the outage: over after 2 s and 2 s" in found.notes
 
 
 @pytest.mark.parametrize(
-    ("two", "one", "replicas", "says"),
+    ("two", "one", "replicas", "expected"),
     [
         # one required rack is not enough of a reason to wait
         (waiting(), going_on(), (1,), "no commit of r2 succeeded, and its partition is enough"),
@@ -155,10 +155,10 @@ def test_they_do_not_where_one_replica_is_all_there_is() -> None:
         (r2().waits(200).joins(over_s=68), going_on(), (1, 2, 3), "a member of r2 has not committed after the heal"),
     ],
 )
-def test_what_else_differs_is_wrong(two: Group, one: Group, replicas: Sequence[int], says: str) -> None:
-    found = check_alike(told(two, one, replicas))
+def test_any_other_difference_is_wrong(two: Group, one: Group, replicas: Sequence[int], expected: str) -> None:
+    found = check_alike(history(two, one, replicas))
     assert found.valid == "false", found
-    assert any(says in reason for reason in found.because), found.because
+    assert any(expected in reason for reason in found.because), found.because
 
 
 def test_a_longer_pause_of_reading_is_wrong() -> None:
@@ -168,12 +168,12 @@ def test_a_longer_pause_of_reading_is_wrong() -> None:
         for own in two.events
         if own.op != "fetch" or own.data["run"] != "r2-m1" or not 32 * S < own.mono_ns < 58 * S
     ]
-    found = check_alike(told(two, going_on(), (1,)))
+    found = check_alike(history(two, going_on(), (1,)))
     assert found.because == ("r2 and r1: r2 read nothing for 26 s of the outage, r1 for 0.5 s",)
 
 
 @pytest.mark.parametrize(
-    ("two", "one", "pairs", "says"),
+    ("two", "one", "pairs", "expected"),
     [
         (waiting(), going_on(), [], "nothing tells which groups"),
         (waiting(), going_on(), [["r2", "r3"]], "r3: lived through no outage of its own"),
@@ -182,24 +182,24 @@ def test_a_longer_pause_of_reading_is_wrong() -> None:
         (waiting(), r1().joins(), PAIRS, "r1 committed nothing, and tried nothing"),
     ],
 )
-def test_what_is_not_known_is_unknown(two: Group, one: Group, pairs: Sequence[Sequence[str]], says: str) -> None:
-    found = check_alike(told(two, one, pairs=pairs))
+def test_missing_evidence_is_unknown(two: Group, one: Group, pairs: Sequence[Sequence[str]], expected: str) -> None:
+    found = check_alike(history(two, one, pairs=pairs))
     assert found.valid == "unknown", found
-    assert any(says in reason for reason in found.because), found.because
+    assert any(expected in reason for reason in found.because), found.because
 
 
-def test_without_looks_it_is_unknown() -> None:
-    events = [own for own in told(waiting(), going_on()) if own.op != "look"]
+def test_without_observations_the_comparison_is_unknown() -> None:
+    events = [own for own in history(waiting(), going_on()) if own.op != "look"]
     found = check_alike(events)
     assert found.valid == "unknown"
     assert "r2: whether its partition was enough in the outage is not known" in found.because
     # an outage that nobody can tell from another one
-    twice = [*told(waiting(), going_on())]
+    twice = [*history(waiting(), going_on())]
     again = [replace(own, mono_ns=own.mono_ns + at(45)) for own in twice if own.process == "fault"]
     found = check_alike(sorted([*twice, *again], key=lambda own: own.mono_ns))
     assert "r2: lived through no outage of its own" in found.because
 
 
-def test_it_applies_to_pairs() -> None:
+def test_the_checker_applies_to_pairs() -> None:
     assert CHECKERS["alike"].applies(event(1, "test", "alike", "info", pairs=PAIRS))
     assert not CHECKERS["alike"].applies(event(1, "test", "phase", "info"))

@@ -1,4 +1,4 @@
-"""Consumer groups through an outage: what the checker refuses, calls unknown and accepts, on written histories."""
+"""Consumer groups through an outage: histories that the checker accepts, refuses and calls unknown."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ UNKNOWN = "org.apache.kafka.common.errors.UnknownServerException"
 
 def cluster(racks: int = 2, replicas: Sequence[int] = (1, 2, 3), end_s: float = END) -> list[Event]:
     """Rack b is away from INJECT to HEALED, and somebody looks twice a second."""
-    told: dict[str, Any] = {"topic": TOPIC, "step": "seen", "min.insync.replicas": 1, "min.insync.racks": racks}
-    found = [event(0, "isr-watch", "settings", **told)]
+    fields: dict[str, Any] = {"topic": TOPIC, "step": "seen", "min.insync.replicas": 1, "min.insync.racks": racks}
+    found = [event(0, "isr-watch", "settings", **fields)]
     steps: list[tuple[float, str, Outcome]] = [
         (INJECT, "inject", "info"), (INJECT + 1, "proved", "ok"), (HEAL, "heal", "info"), (HEALED, "healed", "ok")
     ]  # fmt: skip
@@ -43,8 +43,8 @@ def commits(run: str, from_s: float, to_s: float, why: str | None = None, took_s
     more = {} if why is None else {"exception": why, "message": "", "retriable": True}
     found, moment = [], from_s
     while moment + took_s <= to_s:
-        told = {"begun_ns": at(moment), "latency_ms": took_s * 1000, "offsets": {}, **more}
-        found.append(member(moment + took_s, "commit", run, outcome, **told))
+        fields = {"begun_ns": at(moment), "latency_ms": took_s * 1000, "offsets": {}, **more}
+        found.append(member(moment + took_s, "commit", run, outcome, **fields))
         moment += took_s + 1
     return found
 
@@ -110,7 +110,7 @@ JOINED = [
 
 
 @pytest.mark.parametrize(
-    ("events", "valid", "says"),
+    ("events", "valid", "reason"),
     [
         (R2, "true", ""),
         (R1, "true", ""),
@@ -160,12 +160,12 @@ JOINED = [
         ([*cluster(), *two()], "unknown", "no commit could be judged"),
     ],
 )  # fmt: skip
-def test_groups(events: Sequence[Event], valid: str, says: str) -> None:
+def test_groups(events: Sequence[Event], valid: str, reason: str) -> None:
     found = check_groups(sorted(events, key=lambda one: one.mono_ns), bound_s=BOUND)
-    assert (found.valid, says in "; ".join(found.because)) == (valid, True), found
+    assert (found.valid, reason in "; ".join(found.because)) == (valid, True), found
 
 
-def test_what_a_rebalance_has_overtaken_is_told() -> None:
+def test_commits_overtaken_by_a_rebalance_are_noted() -> None:
     found = check_groups(sorted([*R1, *commits("r1", 40, 41, OVERTAKEN)], key=lambda one: one.mono_ns), bound_s=BOUND)
     assert found.notes == ("g: r1: 1 commits were overtaken by a rebalance",)
 
@@ -173,12 +173,12 @@ def test_what_a_rebalance_has_overtaken_is_told() -> None:
 @pytest.mark.parametrize(
     ("text", "value"), [("", 0), ("a", 97), ("hello", 99162322), ("polygenelubricants", -(1 << 31))]
 )
-def test_groups_have_the_partition_that_java_says(text: str, value: int) -> None:
+def test_groups_have_the_partition_that_java_computes(text: str, value: int) -> None:
     assert java_hash(text) == value
     assert 0 <= partition_of(text, 3) < 3
 
 
-def test_a_group_is_balanced_when_each_has_something_and_each_partition_one_owner() -> None:
+def test_a_group_is_balanced_when_each_member_and_each_partition_is_assigned() -> None:
     (group,) = groups([*two(), *JOINED])
     assert [group.balanced(at(moment)) for moment in (2, 10, 50, 80)] == [False, True, False, True]
     assert group.balanced_ns(at(40)) == at(76)
@@ -188,7 +188,7 @@ def test_waiting_is_not_rebalancing() -> None:
     assert not WAITING & REBALANCING
 
 
-def test_figures_tell_of_before_during_and_after() -> None:
+def test_figures_cover_before_during_and_after() -> None:
     (found,) = figures(sorted([*R2, *JOINED], key=lambda one: one.mono_ns))
     assert found["commits"]["during the outage"]["ok"] == 0
     assert found["commits"]["during the outage"]["failed"] == {"RetriableCommitFailedException": 8}
@@ -199,10 +199,10 @@ def test_figures_tell_of_before_during_and_after() -> None:
     assert found["first_commit_after_the_heal_s"] == [10.5, 10.5, 17.5]
 
 
-def test_of_a_group_without_an_outage_there_are_no_figures() -> None:
+def test_a_group_without_an_outage_has_no_figures() -> None:
     assert figures([*two()]) == []
 
 
-def test_it_applies_to_members() -> None:
+def test_the_checker_applies_to_members() -> None:
     assert CHECKERS["groups"].applies(member(1, "join", "r1"))
     assert not CHECKERS["groups"].applies(acked("d-0")[0])

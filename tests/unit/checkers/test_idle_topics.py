@@ -1,4 +1,4 @@
-"""Where nobody produces, no attempt is missed; what waits for a replica that comes back is not wrong for a while."""
+"""Without a producer no attempt is missing; a wait for a returning replica is allowed for a while."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_state_must_be_judged_if_a_producer_ran_in_it(*, ended: bool) -> None:
 
 
 @pytest.mark.parametrize("between", ["nothing", "nobody tried before", "another ISR", "a gap", "another R", "a fault"])
-def test_a_stretch_of_too_few_needs_no_attempt_if_it_goes_on(between: str) -> None:
+def test_a_period_of_too_few_replicas_needs_no_attempt_if_it_continues(between: str) -> None:
     made = Simulated(racks={1: "a", 2: "b", 3: "c"})
     made.note("settings", "settings", **required(2))
     made.rest(4)
@@ -101,7 +101,7 @@ def required(racks: int) -> dict[str, Any]:
     return {"topic": "t", "step": "settled", "min.insync.replicas": 2, "min.insync.racks": racks}
 
 
-def test_somebody_must_produce_in_some_state() -> None:
+def test_some_state_needs_an_attempt() -> None:
     made = Simulated(racks={1: "a", 2: "b", 3: "c"})
     made.send(2)
     made.end()
@@ -115,7 +115,7 @@ def test_somebody_must_produce_in_some_state() -> None:
 
 
 @pytest.mark.parametrize(("away_s", "valid"), [(10, "true"), (40, "false")])
-def test_a_replica_that_comes_back_may_hold_up_what_waits_for_it(away_s: int, valid: str) -> None:
+def test_a_returning_replica_may_delay_records_that_wait_for_it(away_s: int, valid: str) -> None:
     made = Simulated(racks={1: "a", 2: "b", 3: "c"})
     made.rest(4)
     made.send(5)

@@ -1,4 +1,4 @@
-"""``rackgate judge`` on stored histories: what it prints and how it ends."""
+"""``rackgate judge`` on stored histories: output and exit status."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ def stored(folder: Path, events: list[Event]) -> str:
 @pytest.mark.parametrize(
     ("events", "status", "valid"), [(GOOD, 0, "true"), (WRONG, 1, "false"), (UNKNOWN, 2, "unknown")]
 )
-def test_the_status_is_the_verdict(tmp_path: Path, events: list[Event], status: int, valid: str) -> None:
+def test_the_exit_status_is_the_verdict(tmp_path: Path, events: list[Event], status: int, valid: str) -> None:
     path = stored(tmp_path, events)
     shown = CliRunner().invoke(app, ["judge", path])
     assert shown.exit_code == status
     assert valid in shown.output
     assert "nothing in them for: phases, transactions" in shown.output
-    told = CliRunner().invoke(app, ["judge", path, "--json"])
-    assert told.exit_code == status
-    found = json.loads(told.output)
+    result = CliRunner().invoke(app, ["judge", path, "--json"])
+    assert result.exit_code == status
+    found = json.loads(result.output)
     assert (found["valid"], found["events"], found["left_out"]) == (valid, len(events), ["phases", "transactions"])
     assert {one["checker"] for one in found["verdicts"]} == set(GENERAL) - set(found["left_out"])
 
 
-def test_one_checker_alone(tmp_path: Path) -> None:
+def test_a_single_checker_can_be_chosen(tmp_path: Path) -> None:
     path = stored(tmp_path, UNKNOWN)
     assert CliRunner().invoke(app, ["judge", path, "--checker", "recovery", "--checker", "faults"]).exit_code == 0
     assert CliRunner().invoke(app, ["judge", path, "--checker", "transactions"]).exit_code == 2
 
 
 @pytest.mark.parametrize(
-    ("text", "arguments", "says"),
+    ("text", "arguments", "reason"),
     [
         (None, (), "no such history"),
         ("nonsense\n", (), "history.jsonl:1"),
@@ -58,8 +58,8 @@ def test_one_checker_alone(tmp_path: Path) -> None:
          ("--checker", "delivery"), "not as its op demands"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_judged_is_an_error(
-    tmp_path: Path, text: str | None, arguments: tuple[str, ...], says: str
+def test_a_history_that_cannot_be_judged_is_an_error(
+    tmp_path: Path, text: str | None, arguments: tuple[str, ...], reason: str
 ) -> None:
     path = tmp_path / "history.jsonl"
     if text is not None:
@@ -67,10 +67,10 @@ def test_what_cannot_be_judged_is_an_error(
     error = CliRunner().invoke(app, ["judge", str(path), *arguments]).exception
     assert isinstance(error, RackgateError)
     assert error.exit_status == 2
-    assert says in str(error)
+    assert reason in str(error)
 
 
-def test_nothing_proves_nothing() -> None:
+def test_an_empty_history_has_no_verdicts() -> None:
     assert judge([]) == ([], list(GENERAL))
 
 
@@ -78,7 +78,7 @@ def test_a_history_without_a_subject_is_unknown(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["judge", stored(tmp_path, [Event.now("x", "y", "info")])]).exit_code == 2
 
 
-def test_help_tells_of_every_checker() -> None:
+def test_help_lists_every_checker() -> None:
     text = " ".join(CliRunner().invoke(app, ["judge", "--help"], terminal_width=300).output.split())
     assert all(name in text for name in CHECKERS)
     assert "0 all hold, 1 something is wrong, 2 something is unknown" in text

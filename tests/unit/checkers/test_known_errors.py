@@ -1,4 +1,4 @@
-"""Clients that nobody has patched meet errors that they know, and others are found."""
+"""Unpatched clients receive only error codes that they know; other codes are found."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ def outage(client: str | None, exception: str | None) -> list[Event]:
         ("patched", REFUSED, "unknown"),
     ],
 )
-def test_errors_that_a_client_knows(client: str | None, exception: str, valid: str) -> None:
+def test_known_errors_are_valid_and_others_wrong(client: str | None, exception: str, valid: str) -> None:
     assert check_known_errors(outage(client, exception)).valid == valid
 
 
-def test_a_client_of_which_something_is_told_must_have_tried() -> None:
+def test_a_client_with_known_errors_needs_an_attempt() -> None:
     events = outage("4.3.1", TOO_FEW)
-    told = event(events[-1].mono_ns, "test", "known-errors", "info", client="confluent", names=["_TIMED_OUT"])
-    assert check_known_errors([*events, told]).because == ("no attempt of a client confluent",)
+    known = event(events[-1].mono_ns, "test", "known-errors", "info", client="confluent", names=["_TIMED_OUT"])
+    assert check_known_errors([*events, known]).because == ("no attempt of a client confluent",)
 
 
-def test_it_is_asked_where_a_history_tells_what_clients_know() -> None:
+def test_the_checker_applies_where_known_errors_are_recorded() -> None:
     events = outage("4.3.1", TOO_FEW)
     assert "known" in {one.checker for one in judge(events)[0]}
     assert "known" not in {one.checker for one in judge(without(events, is_("known-errors")))[0]}
 
 
-def test_transactions_tell_of_errors_too() -> None:
+def test_errors_of_transactions_are_judged_too() -> None:
     events = outage("4.3.1", TOO_FEW)
     failed = event(
         events[-1].mono_ns, "producer", "txn", "fail", run="producer-1", txn=0, records=1, begun_ns=1, asked="commit",
@@ -65,12 +65,12 @@ def test_transactions_tell_of_errors_too() -> None:
     assert check_known_errors([*events, failed]).valid == "false"
 
 
-def test_what_librdkafka_knows() -> None:
+def test_names_of_librdkafka_are_known() -> None:
     names = error_names("confluent")
     assert {"NOT_ENOUGH_REPLICAS", "_MSG_TIMED_OUT", "NOT_LEADER_FOR_PARTITION"} <= names
     assert not names & {"UNKNOWN", "ERR_137?", "NOT_ENOUGH_RACKS"}
 
 
-def test_the_patched_client_is_not_asked() -> None:
+def test_the_patched_client_is_not_judged() -> None:
     with pytest.raises(RackgateError, match="patched"):
         error_names("patched")

@@ -1,4 +1,4 @@
-"""An outage does not flood the logs of brokers and controllers."""
+"""An outage must not flood the logs of brokers and controllers."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ class Logged:
         return self.change((self.heal_ns - self.from_ns) / S, GROWS, ENDS)
 
 
-def test_one_line_at_the_begin_and_one_at_the_end() -> None:
+def test_one_line_at_the_start_and_one_at_the_end_are_valid() -> None:
     found = check_flood(Logged().whole().events())
     assert found.valid == "true", found.because
     assert found.notes == ("1 partitions had too few racks for 22 s in all; 7 lines",)
 
 
 @pytest.mark.parametrize("ends", [ENDS, STILL])
-def test_the_next_outage_has_lines_of_its_own(ends: str) -> None:
+def test_the_next_outage_has_its_own_lines(ends: str) -> None:
     logged = Logged().change(4, GROWS, ends).change(5, SHRINKS, BEGINS).whole()
     assert check_flood(logged.events()).valid == "true"
 
@@ -106,18 +106,18 @@ def test_an_end_by_missing_replicas_that_is_logged_twice_is_a_flood() -> None:
 
 
 @pytest.mark.parametrize(("why", "valid"), [(FOLLOWS, "true"), (SHRINKS, "false")])
-def test_a_leader_that_begins_anew_begins_to_refuse_anew(why: str, valid: str) -> None:
+def test_a_new_leader_may_log_its_first_refusal(why: str, valid: str) -> None:
     found = check_flood(Logged().change(6, why, BEGINS).whole().events())
     assert found.valid == valid
     assert valid == "true" or "said twice" in found.because[0]
 
 
-def test_a_broker_that_is_started_anew_says_it_anew() -> None:
+def test_a_restarted_broker_may_log_its_first_refusal() -> None:
     logged = Logged().log(6, "[BrokerServer id=1] Transition from SHUTDOWN to STARTING", "kafka.server.BrokerServer")
     assert check_flood(logged.change(7, SHRINKS, BEGINS).whole().events()).valid == "true"
 
 
-def test_begin_and_end_for_each_refusal_are_a_flood() -> None:
+def test_a_start_and_an_end_for_each_refusal_are_a_flood() -> None:
     logged = Logged()
     for number in range(5):
         logged.log(3 + number, ENDS).log(3.5 + number, BEGINS)
@@ -139,7 +139,7 @@ def test_a_line_for_each_refusal_is_a_flood(text: str, logger: str, level: str) 
     assert "30 times in 22 s" in found.because[0]
 
 
-def test_once_for_each_change_is_none() -> None:
+def test_a_line_for_each_change_is_no_flood() -> None:
     """A marker that is refused, for each partition and error, for instance."""
     text = "[Transaction Marker Request Completion Handler 1]: Sending txn's marker for partition t-0 failed"
     assert check_flood(Logged().log(4, text, COORDINATOR).whole().events()).valid == "true"
@@ -149,14 +149,14 @@ def test_once_for_each_change_is_none() -> None:
     assert check_flood(logged.log(6, text, COORDINATOR).whole().events()).valid == "false"
 
 
-def test_others_may_say_that_a_broker_does_not_answer() -> None:
+def test_lines_about_an_unresponsive_broker_are_allowed() -> None:
     logged = Logged().refusals(
         90, "Connection to node 3 could not be established", "org.apache.kafka.clients.NetworkClient"
     )
     assert check_flood(logged.whole().events()).valid == "true"
 
 
-def test_few_lines_about_no_partition_are_none() -> None:
+def test_few_lines_about_no_partition_are_no_flood() -> None:
     text = "[GroupCoordinator id=1] Member {} joins"
     assert check_flood(Logged().refusals(REPEATS, text, COORDINATOR).whole().events()).valid == "true"
     assert check_flood(Logged().refusals(REPEATS + 1, text, COORDINATOR).whole().events()).valid == "false"
@@ -179,13 +179,13 @@ def test_a_log_that_is_loaded_after_a_kill_is_not_written_to() -> None:
         ("org.apache.kafka.common.errors.OutOfOrderSequenceException", "on partition t-0", "true"),
     ],
 )
-def test_no_stack_trace_of_a_refusal(exception: str, text: str, valid: str) -> None:
+def test_a_stack_trace_of_a_refusal_is_wrong(exception: str, text: str, valid: str) -> None:
     found = check_flood(Logged().log(5, text, MANAGER, "ERROR", (exception,)).whole().events())
     assert found.valid == valid
     assert valid == "true" or "1 stack traces of" in found.because[0]
 
 
-def test_what_is_missing_is_unknown() -> None:
+def test_missing_evidence_is_unknown() -> None:
     whole = Logged().whole()
     for broken, why in (
         (whole.events(nodes=(1, 2, 3)), "the log of node 101 was not read"),
@@ -199,14 +199,14 @@ def test_what_is_missing_is_unknown() -> None:
         assert why in found.because[0]
 
 
-def test_it_applies_where_logs_were_read() -> None:
+def test_the_checker_applies_where_logs_were_read() -> None:
     whole = Logged().whole().events()
     assert "flood" in [one.checker for one in judge(whole)[0]]
     without, left_out = judge([one for one in whole if one.process != "server-log"])
     assert "flood" not in [one.checker for one in without] + left_out
 
 
-def test_what_differs_from_line_to_line_is_masked() -> None:
+def test_variable_parts_of_lines_are_masked() -> None:
     places = [("t", 0), ("t-0", 1), ("tt", 0)]
     assert masked("TvtxPDiLTA-fD1_TE4y7Bw:t-0 at 17, epoch 3", places) == "#:t-0 at #, epoch #"
     assert masked("t-0-1, tt-0; t-12; 3f2504e0-4f89-41d3-9a0c-0305e82c3301", places) == "t-0-1, tt-0; t-#; #"
@@ -216,7 +216,7 @@ def test_what_differs_from_line_to_line_is_masked() -> None:
     assert masked("AfterAppendExceptionOfRack", []) == "AfterAppendExceptionOfRack"
 
 
-def test_a_shortage_that_other_settings_end_is_one() -> None:
+def test_a_shortage_that_new_settings_end_is_one_shortage() -> None:
     made = Simulated()
     made.rest(4)
     made.lose("b")
@@ -233,7 +233,7 @@ def test_a_shortage_that_other_settings_end_is_one() -> None:
     assert from_ns - 3 * S < own.from_ns < own.to_ns <= lowered_ns
 
 
-def test_moments_count_and_not_the_order_of_events() -> None:
+def test_times_count_and_not_the_order_of_events() -> None:
     """A line from before the outage is none of it."""
     logged = Logged()
     for number in range(30):

@@ -1,4 +1,4 @@
-"""Losses that a checker must not judge true, and correct histories that it must not judge false; each was once."""
+"""Losses that must not be judged true and correct histories that must not be judged false; each was once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_read_before_the_fault_is_no_final_read() -> None:
 
 
 @pytest.mark.parametrize("op", ["arm", "stage"])
-def test_what_befalls_the_next_cluster_says_nothing_of_what_was_read_before(op: str) -> None:
+def test_faults_of_the_next_cluster_do_not_affect_earlier_reads(op: str) -> None:
     made = Simulated()
     made.rest(4)
     for _ in range(5):
@@ -211,7 +211,7 @@ def test_after_a_reassignment_the_lower_number_of_replicas_counts() -> None:
 
 
 @pytest.mark.parametrize("seen", ["before", "after"])
-def test_where_nobody_looked_replicas_may_have_been_otherwise(seen: str) -> None:
+def test_replicas_are_uncertain_without_observations(seen: str) -> None:
     """Replicas move, and only what was before the acknowledgement, or after it, was looked at."""
     events = moved({1: "a"} if seen == "before" else {1: "a", 4: "a"})
     events += [
@@ -264,7 +264,7 @@ STEPS = ("inject", "heal")
 
 
 @pytest.mark.parametrize("unanswered", [False, True])
-def test_what_nobody_looked_at_is_unknown(unanswered: bool) -> None:
+def test_a_period_without_observations_is_unknown(unanswered: bool) -> None:
     found = check_progress(blind_outage(unanswered=unanswered))
     assert found.valid == "unknown"
     assert f"nobody saw its state during 5 attempts, the first is {key(5)}" in "; ".join(found.because)
@@ -292,8 +292,8 @@ def test_without_an_attempt_that_can_be_judged_nothing_is_fulfilled() -> None:
 def test_each_kind_of_state_that_lasted_needs_an_attempt(patience_s: float, valid: str) -> None:
     silent = [one for one in outage().finish() if not is_("produce", "fail")(one)]
     killed = event(1, "test", "killed", "info", run="producer-1")
-    told = [*(one for one in silent if one.op != "end"), killed]
-    found = check_progress(told, patience_s=patience_s, attempts_min=0)
+    events = [*(one for one in silent if one.op != "end"), killed]
+    found = check_progress(events, patience_s=patience_s, attempts_min=0)
     assert found.valid == valid
     assert ("t-0: no attempt could be judged while its ISR was too few" in found.because) is (valid == "unknown")
 
@@ -342,7 +342,7 @@ def lagging(end: int, keys: int) -> list[Event]:
     return made.events
 
 
-def test_what_an_open_transaction_holds_back_is_unknown() -> None:
+def test_records_held_back_by_an_open_transaction_are_unknown() -> None:
     found = check_transactions(lagging(3, 2))
     assert found.valid == "unknown"
     assert f"read up to offset 3, and {key(2)} was acknowledged at offset 3" in found.because[0]
@@ -352,20 +352,20 @@ def test_what_an_open_transaction_holds_back_is_unknown() -> None:
     assert check_transactions(lagging(6, 2)).valid == "false", "nothing is held back"
 
 
-def test_what_never_left_the_client_is_in_no_transaction() -> None:
+def test_a_record_that_was_never_sent_is_in_no_transaction() -> None:
     made = Simulated(mode="transactional")
     made.rest(4)
     made.transaction(2, "ok")
     events = made.finish()
     for isolation in ("read_committed", "read_uncommitted"):
         events = drop(events, key(1), is_("read", isolation=isolation))
-    told: dict[str, Any] = {"outcome": "fail", "exception": "_QUEUE_FULL", "offset": None}
+    fields: dict[str, Any] = {"outcome": "fail", "exception": "_QUEUE_FULL", "offset": None}
     assert check_transactions(events).valid == "false"
-    assert check_transactions(changed(events, is_("produce", key=key(1)), **told)).valid == "true"
+    assert check_transactions(changed(events, is_("produce", key=key(1)), **fields)).valid == "true"
 
 
 @pytest.mark.parametrize("outcome", ["ok", "unknown"])
-def test_what_expired_is_not_lost_to_a_transaction(outcome: Literal["ok", "unknown"]) -> None:
+def test_an_expired_record_is_not_lost_to_a_transaction(outcome: Literal["ok", "unknown"]) -> None:
     made = Simulated(mode="transactional")
     made.rest(4)
     made.transaction(2, outcome)
@@ -390,7 +390,7 @@ def test_what_expired_is_not_lost_to_a_transaction(outcome: Literal["ok", "unkno
     assert found.valid == "false"
 
 
-def test_what_is_committed_after_the_read_is_not_lost() -> None:
+def test_a_record_committed_after_the_read_is_not_lost() -> None:
     made = Simulated(mode="transactional")
     made.rest(4)
     made.transaction(2, "ok")
@@ -438,7 +438,7 @@ def test_a_partition_in_too_few_racks_owes_no_acknowledgement() -> None:
     assert check_recovery(lower).valid == "false"
 
 
-def test_replicas_that_come_later_are_no_matter_of_a_heal() -> None:
+def test_replicas_added_later_are_not_part_of_a_heal() -> None:
     made = back_again({1: "a", 2: "b"}, need_replicas=1, need_racks=1)
     made.produce()
     heal_ns = next(one.mono_ns for one in made.events if is_("kill-rack", step="heal")(one))
@@ -472,7 +472,7 @@ def test_a_replica_that_was_moved_away_and_back_may_be_late(*, stays: bool) -> N
     assert check_recovery(made.events).valid == ("false" if stays else "unknown")
 
 
-def test_an_attempt_that_the_next_fault_held_up_is_no_matter_of_a_heal() -> None:
+def test_an_attempt_delayed_by_the_next_fault_is_not_part_of_a_heal() -> None:
     made = back_again()
     made.rest(10)
     sent_ns = made.now
@@ -486,7 +486,7 @@ def test_an_attempt_that_the_next_fault_held_up_is_no_matter_of_a_heal() -> None
     assert "kill-rack b: an acknowledgement by t-0: not seen, and nobody asked later than 0.0 s" in found.because[0]
 
 
-def test_where_replicas_move_after_a_heal_it_is_not_known_whether_an_acknowledgement_is_owed() -> None:
+def test_replicas_that_move_after_a_heal_make_the_acknowledgement_unknown() -> None:
     made = back_again(need_replicas=1, need_racks=3)
     for _ in range(70):
         made.produce()

@@ -1,4 +1,4 @@
-"""What outages stop, take and cost with many partitions, on histories that are written for it."""
+"""Outages with many partitions: what they stop, how long they take and what they cost."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ def history() -> list[Event]:
         made.append(probe(now + S, None))
         now += 2 * S
         for cycle in range(CYCLES):
-            told: dict[str, Any] = {"arm": arm, "cycle": cycle}
-            made.append(usage(now, "begin", told, 100))
+            labels: dict[str, Any] = {"arm": arm, "cycle": cycle}
+            made.append(usage(now, "begin", labels, 100))
             made.append(event(now, "fault", "kill", rack="b", step="inject"))
             # before all ISRs are without the rack either may happen
             made.append(probe(now + S, None))
             made.append(probe(now + 9 * S, REFUSED if arm == "overlay" else None))
             now += 10 * S
-            made.append(event(now, "test", "reached", what="lost", since_ns=now - 10 * S, **told))
+            made.append(event(now, "test", "reached", what="lost", since_ns=now - 10 * S, **labels))
             made += [probe(now + at * S, REFUSED if arm == "overlay" else None) for at in (1, 2, 3)]
             now += 5 * S
-            made.append(usage(now, "end", told, 100 + 3 * 50))
+            made.append(usage(now, "end", labels, 100 + 3 * 50))
             made.append(event(now, "fault", "kill", rack="b", step="heal"))
             made.append(probe(now + 5 * S, None))
-            made.append(event(now + 5 * S, "test", "reached", what="back", since_ns=now, **told))
+            made.append(event(now + 5 * S, "test", "reached", what="back", since_ns=now, **labels))
             now += 6 * S
             made.append(event(now, "fault", "kill", rack="b", step="healed"))
     return sorted(made, key=lambda one: one.mono_ns)
 
 
-def usage(at_ns: int, edge: str, told: dict[str, Any], ticks: int) -> Event:
-    return event(at_ns, "test", "stage", edge=edge, hz=100, stage="outage", ticks={"broker-1": [7, ticks]}, **told)
+def usage(at_ns: int, edge: str, labels: dict[str, Any], ticks: int) -> Event:
+    return event(at_ns, "test", "stage", edge=edge, hz=100, stage="outage", ticks={"broker-1": [7, ticks]}, **labels)
 
 
 def named(second: int) -> str:
@@ -102,13 +102,13 @@ def test_the_gate_stops_and_stock_does_not() -> None:
         ),
     ],
 )
-def test_what_else_may_have_been(events: list[Event], valid: str, reason: str) -> None:
+def test_other_histories_are_wrong_or_unknown(events: list[Event], valid: str, reason: str) -> None:
     found = check_stops(events)
     assert found.valid == valid, found.because
     assert any(reason in because for because in found.because), found.because
 
 
-def test_a_topic_is_asked_for_on_its_own_cluster_alone() -> None:
+def test_a_topic_is_judged_only_on_its_own_cluster() -> None:
     renamed = [
         replace(one, data={**one.data, "topic": "own"}) if one.op == "produce" and one.mono_ns > 44 * S else one
         for one in history()
@@ -117,7 +117,7 @@ def test_a_topic_is_asked_for_on_its_own_cluster_alone() -> None:
     assert check_stops(renamed).valid == "unknown"
 
 
-def test_figures_tell_of_both_arms() -> None:
+def test_figures_cover_both_arms() -> None:
     found = figures(history())
     assert found["stock"]["refused_s"] == []
     assert found["overlay"]["refused_s"] == [9.0] * CYCLES
@@ -127,9 +127,9 @@ def test_figures_tell_of_both_arms() -> None:
         assert found[arm]["processors"] == {"outage": {"broker-1": 0.1}}
 
 
-def test_a_process_that_was_started_anew_is_left_out() -> None:
-    told: dict[str, Any] = {"arm": "stock", "cycle": 0}
-    events = [usage(S, "begin", told, 100), usage(3 * S, "end", told, 150)]
+def test_a_restarted_process_is_left_out() -> None:
+    labels: dict[str, Any] = {"arm": "stock", "cycle": 0}
+    events = [usage(S, "begin", labels, 100), usage(3 * S, "end", labels, 150)]
     assert figures(events)["stock"]["processors"] == {"outage": {"broker-1": 0.25}}
     other = changed(events, is_("stage", edge="end"), ticks={"broker-1": [8, 5]})
     assert figures(other)["stock"]["processors"] == {}

@@ -1,4 +1,4 @@
-"""A rack that is cut off from another one alone: what is led from either side, or from neither, is judged."""
+"""A rack that is partitioned from only one other rack: leaders on either side and on neither are judged."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def parted(
         blocked: whether nothing is acknowledged before replicas have left the ISR.
     """
     made = Simulated(dict(racks))
-    said: dict[str, Any] = {"brokers": [one for one, rack in racks.items() if rack == "b"], "peers": ["a"]}
-    said["brokers_alone"] = alone
+    fields: dict[str, Any] = {"brokers": [one for one, rack in racks.items() if rack == "b"], "peers": ["a"]}
+    fields["brokers_alone"] = alone
 
     def step(name: str, outcome: Any = "info") -> None:
-        made.note("fault", "cut-rack", outcome, "b", step=name, **said)
+        made.note("fault", "cut-rack", outcome, "b", step=name, **fields)
 
     def go(seconds: int, *, silent: bool = False) -> None:
         for _ in range(seconds * 2):
@@ -102,12 +102,12 @@ def test_a_leader_that_both_sides_reach_is_judged_in_the_cut() -> None:
     assert any("enough, and record" in reason for reason in found.because), found.because
 
 
-def test_where_controllers_are_at_the_cut_looks_may_tell_what_was() -> None:
+def test_observations_may_be_stale_where_controllers_are_partitioned() -> None:
     found = parted(LED_FROM_B, {3}, alone=False, gate=False, blocked=True)
     assert found.valid == "unknown"
 
 
-def test_what_a_fault_tells_of_its_ends() -> None:
+def test_a_fault_reports_both_sides_of_its_partition() -> None:
     steps = [event(at * MS, "fault", "cut-rack", "info", "b", step="inject", **CUT) for at in (1,)]
     (fault,) = cluster_view.faults(steps)
     racks = {1: "b", 2: "b", 3: "a", 4: "c"}

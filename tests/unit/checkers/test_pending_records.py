@@ -1,4 +1,4 @@
-"""What waits in an idle topic when R is lowered: accepted, refused and called unknown, on written histories."""
+"""Records that wait in an idle topic when R is lowered: histories that are accepted, refused and called unknown."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def ns(moment_s: float) -> int:
 
 
 def required(moment_s: float, step: str, racks: int) -> Event:
-    told: dict[str, Any] = {"min.insync.replicas": 2, "min.insync.racks": racks}
-    return event(ns(moment_s), "settings", "settings", "ok", topic=TOPIC, step=step, **told)
+    fields: dict[str, Any] = {"min.insync.replicas": 2, "min.insync.racks": racks}
+    return event(ns(moment_s), "settings", "settings", "ok", topic=TOPIC, step=step, **fields)
 
 
 def record(moment_s: float, offset: int, run: str = "one") -> Event:
@@ -33,8 +33,8 @@ def record(moment_s: float, offset: int, run: str = "one") -> Event:
 
 
 def runs(run: str, acks: str) -> Event:
-    told: dict[str, Any] = {"first_only": True, "idempotent": False, "acks": acks, "client": "patched"}
-    return event(1, "probe", "intend", "info", run=run, topic=TOPIC, to={"0": 10}, **told)
+    fields: dict[str, Any] = {"first_only": True, "idempotent": False, "acks": acks, "client": "patched"}
+    return event(1, "probe", "intend", "info", run=run, topic=TOPIC, to={"0": 10}, **fields)
 
 
 def lowered(shown_s: float, every_s: float = 0.5, until_s: float = 40.0, *, silent: bool = False) -> list[Event]:
@@ -51,14 +51,14 @@ def lowered(shown_s: float, every_s: float = 0.5, until_s: float = 40.0, *, sile
     moment = 0.0
     while (moment := moment + every_s) < until_s:
         high = 5 if moment >= shown_s else 0
-        told: dict[str, Any] = {"run": "v", "asked_ns": ns(moment) - 1000, "next": {"t-0": high}}
-        told["high"] = {} if silent else {"t-0": high}
-        found.append(event(ns(moment), "viewer", "visible", "ok", **told))
+        fields: dict[str, Any] = {"run": "v", "asked_ns": ns(moment) - 1000, "next": {"t-0": high}}
+        fields["high"] = {} if silent else {"t-0": high}
+        found.append(event(ns(moment), "viewer", "visible", "ok", **fields))
     return found
 
 
 @pytest.mark.parametrize(
-    ("events", "valid", "says"),
+    ("events", "valid", "reason"),
     [
         (lowered(21.1), "true", ""),
         (lowered(22.0), "true", ""),
@@ -81,10 +81,10 @@ def lowered(shown_s: float, every_s: float = 0.5, until_s: float = 40.0, *, sile
         ([one for one in lowered(22.0) if one.op != "idle"], "unknown", "left idle"),
     ],
 )
-def test_what_waits_is_shown(events: Sequence[Event], valid: str, says: str) -> None:
+def test_waiting_records_become_visible(events: Sequence[Event], valid: str, reason: str) -> None:
     found = check_idle(events)
-    assert (found.valid, says in "; ".join(found.because)) == (valid, True), found
+    assert (found.valid, reason in "; ".join(found.because)) == (valid, True), found
 
 
-def test_it_applies_to_topics_that_were_left_idle() -> None:
+def test_the_checker_applies_to_idle_topics() -> None:
     assert [one.op for one in lowered(22.0) if CHECKERS["idle"].applies(one)] == ["idle"]

@@ -1,4 +1,4 @@
-"""Promise, progress and recovery on written histories: what they refuse, call unknown and accept."""
+"""Promise, progress and recovery: histories that they accept, refuse and call unknown."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ def test_a_record_in_one_rack_breaks_the_promise() -> None:
     )  # fmt: skip
 
 
-def test_a_rack_with_one_of_its_replicas_is_a_rack() -> None:
+def test_a_rack_counts_with_one_of_its_replicas() -> None:
     assert check_promise(forget(1, 2)(outage().finish())).valid == "true"
     both = forget(2, 2)(forget(1, 2)(outage().finish()))
     assert check_promise(both).valid == "false"
 
 
 @pytest.mark.parametrize(
-    ("gone", "valid", "says"),
+    ("wiped", "valid", "reason"),
     [((), "true", ""), ((3,), "false", "acknowledged at offset 2, lies in 1 rack"), ((1, 2, 3), "unknown", "offset")],
 )  # fmt: skip
-def test_a_record_whose_acknowledgement_tells_no_offset_is_found_by_its_key(
-    gone: tuple[int, ...], valid: str, says: str
+def test_a_record_acknowledged_without_an_offset_is_found_by_its_key(
+    wiped: tuple[int, ...], valid: str, reason: str
 ) -> None:
     """librdkafka has none to tell of what was sent again and is known as a duplicate."""
     events = changed(outage().finish(), is_("produce", key=key(2)), offset=None)
-    for broker in gone:
+    for broker in wiped:
         events = forget(broker, 2)(events)
     found = check_promise(events)
     assert found.valid == valid
-    assert says in "; ".join(found.because)
+    assert reason in "; ".join(found.because)
 
 
-def test_a_record_that_disks_have_twice_has_no_offset_that_is_known() -> None:
+def test_a_record_that_is_on_disk_twice_has_no_known_offset() -> None:
     def doubled(keys: list[str]) -> list[str]:
         return [key(2) if name == key(3) else name for name in keys]
 
@@ -73,16 +73,16 @@ def test_a_record_that_disks_have_twice_has_no_offset_that_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "valid", "says"),
+    ("change", "valid", "reason"),
     [
         ({"stopped": False}, "unknown", "stopped"),
         ({"outcome": "unknown", "error": "Permission denied"}, "unknown", "Permission denied"),
     ],
 )  # fmt: skip
-def test_a_disk_that_was_not_read_well_is_unknown(change: dict[str, Any], valid: str, says: str) -> None:
+def test_an_incomplete_read_of_a_disk_is_unknown(change: dict[str, Any], valid: str, reason: str) -> None:
     found = check_promise(changed(outage().finish(), is_("disk-end", broker=3), **change))
     assert found.valid == valid
-    assert says in "; ".join(found.because)
+    assert reason in "; ".join(found.because)
 
 
 def wiped(
@@ -131,7 +131,7 @@ def test_a_rack_that_was_destroyed_before_does_not_count() -> None:
     assert "lies in 1 rack(s) (a), 2 are required" in found.because[0]
 
 
-def test_a_destroyed_rack_that_nobody_saw_in_sync_is_unknown() -> None:
+def test_a_destroyed_rack_without_an_observed_isr_is_unknown() -> None:
     assert check_promise(wiped(looked=False)).valid == "unknown"
     # what a look tells may be older than the acknowledgement
     assert check_promise(wiped(look_s=0.5)).valid == "unknown"
@@ -159,7 +159,7 @@ def lowered(*, settled: bool) -> list[Event]:
     return made.events
 
 
-def test_what_was_required_at_the_acknowledgement_counts() -> None:
+def test_the_requirement_at_the_acknowledgement_counts() -> None:
     assert check_promise(lowered(settled=True)).valid == "true"
     found = check_promise(lowered(settled=False))
     assert found.valid == "unknown"
@@ -212,7 +212,7 @@ def test_an_attempt_that_never_ends_where_all_is_well_is_wrong() -> None:
     assert check_progress(late).valid == "false"
 
 
-def test_while_a_leader_is_cut_off_and_nobody_knows_nothing_is_judged() -> None:
+def test_nothing_is_judged_while_an_isolated_leader_is_undetected() -> None:
     made = Simulated()
     made.rest(4)
     made.produce()
@@ -234,7 +234,7 @@ def test_while_a_leader_is_cut_off_and_nobody_knows_nothing_is_judged() -> None:
     assert check_progress(unfaulted).valid == "unknown"
 
 
-def test_a_topic_whose_settings_nobody_tells_is_unknown() -> None:
+def test_a_topic_without_recorded_settings_is_unknown() -> None:
     events = [one for one in outage().finish() if one.op != "settings"]
     assert "nothing tells what it required" in "; ".join(check_progress(events).because)
 
@@ -259,30 +259,32 @@ def test_a_topic_whose_settings_nobody_tells_is_unknown() -> None:
         (Requirement(2, 1), (1, 2), {3: "b"}, True),
     ],
 )
-def test_what_is_required(need: Requirement, isr: tuple[int, ...], racks: dict[int, str | None], met: bool) -> None:
+def test_required_racks_and_replicas_are_counted(
+    need: Requirement, isr: tuple[int, ...], racks: dict[int, str | None], met: bool
+) -> None:
     state = {"leader": 1, "isr": list(isr), "replicas": [1, 2, 3]}
-    told = {str(broker): rack for broker, rack in racks.items()}
-    ((_, (look,)),) = observations([event(1, "isr-watch", "look", partitions={"t-0": state}, racks=told)]).items()
+    names = {str(broker): rack for broker, rack in racks.items()}
+    ((_, (look,)),) = observations([event(1, "isr-watch", "look", partitions={"t-0": state}, racks=names)]).items()
     assert need.met_by(look) is met
 
 
-def test_settings_between_two_words_may_be_either() -> None:
-    def said(at: int, step: str, racks: int) -> Event:
-        told: dict[str, Any] = {MIN_INSYNC_REPLICAS: 1, "min.insync.racks": racks}
-        return event(at * S, "x", "settings", topic="t", step=step, **told)
+def test_settings_between_two_reports_may_be_either() -> None:
+    def settings(at: int, step: str, racks: int) -> Event:
+        fields: dict[str, Any] = {MIN_INSYNC_REPLICAS: 1, "min.insync.racks": racks}
+        return event(at * S, "x", "settings", topic="t", step=step, **fields)
 
     def racks(from_s: int, to_s: int, *events: Event) -> set[int]:
         return {one.racks for one in RequirementTimeline(events).possible("t", from_s * S, to_s * S)}
 
-    seen = (said(10, "seen", 2), said(20, "seen", 1))
+    seen = (settings(10, "seen", 2), settings(20, "seen", 1))
     assert racks(0, 5, *seen) == {2}
     assert racks(12, 15, *seen) == {1, 2}
     assert racks(21, 30, *seen) == {1}
-    asked = (said(10, "seen", 2), said(20, "begin", 1), said(30, "settled", 1))
+    asked = (settings(10, "seen", 2), settings(20, "begin", 1), settings(30, "settled", 1))
     assert racks(11, 19, *asked) == {1, 2}, "between what was seen and the next word"
     assert racks(22, 25, *asked) == {1, 2}
     assert racks(31, 40, *asked) == {1}
-    assert racks(0, 99, said(10, "begin", 1)) == set()
+    assert racks(0, 99, settings(10, "begin", 1)) == set()
     assert racks(0, 99) == set()
 
 
@@ -354,7 +356,7 @@ def back_late(lag_s: float, *, back_s: float, until_s: float, stale_s: tuple[flo
         (0.7, 62.0, 70, (), "false"),
     ],
 )
-def test_a_look_after_a_heal_may_show_what_was_before(
+def test_an_observation_after_a_heal_may_be_stale(
     lag_s: float, back_s: float, until_s: float, stale_s: tuple[float, ...], valid: str
 ) -> None:
     found = check_recovery(back_late(lag_s, back_s=back_s, until_s=until_s, stale_s=stale_s))
@@ -380,7 +382,7 @@ def test_a_rack_that_does_not_come_back_is_wrong_after_the_bound_and_unknown_bef
     assert check_recovery(stays_away(watched_s=10), isr_s=20, ack_s=20).valid == "unknown"
 
 
-def test_a_late_acknowledgement_is_wrong_only_if_somebody_asked_in_time() -> None:
+def test_a_late_acknowledgement_is_wrong_only_if_an_attempt_was_made_in_time() -> None:
     made = back_again()
     made.rest(30)
     made.produce()
@@ -395,7 +397,7 @@ def test_a_late_acknowledgement_is_wrong_only_if_somebody_asked_in_time() -> Non
     assert check_recovery([*made.events, refused], isr_s=20, ack_s=10).valid == "false"
 
 
-def test_looks_tell_which_replicas_a_reassignment_adds() -> None:
+def test_observations_show_which_replicas_a_reassignment_adds() -> None:
     placed: list[tuple[list[int], list[int]]] = [
         ([1], [1]),
         # 2 and 3 are added, 2 joins the ISR first, and all are in sync before 1 is removed

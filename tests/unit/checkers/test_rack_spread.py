@@ -1,4 +1,4 @@
-"""Acknowledgements in an outage, which too few racks could have, whatever ISRs and looks tell; on written histories."""
+"""Acknowledgements in an outage that too few racks can hold, whatever ISRs and observations report."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def late(racks: dict[int, str] | None = None, *, op: str = "kill-rack", ends: st
         made.look()
     made.away = {broker for broker, rack in made.racks.items() if rack == "b"}
     made.look()
-    for told in waiting:
-        _end(made, told, ends)
+    for fields in waiting:
+        _end(made, fields, ends)
     for at in range(19):
         _end(made, _ask(made), ends)
         if at % 5 == 0:
@@ -76,26 +76,26 @@ def _ask(made: Simulated) -> dict[str, Any]:
     """A record is sent that is in the log of the leader's rack."""
     if made.seq >= made.announced:
         made.announce(made.seq + 10)
-    told = {"run": made.run, "topic": "t", "key": key(made.seq), "seq": made.seq, "partition": 0,
+    fields = {"run": made.run, "topic": "t", "key": key(made.seq), "seq": made.seq, "partition": 0,
             "sent_ns": made.now, "mode": "plain"}  # fmt: skip
     made.seq += 1
     made.now += 1_000_000
-    return told
+    return fields
 
 
-def _end(made: Simulated, told: dict[str, Any], ends: str) -> None:
-    latency = {"latency_ms": (made.now - told["sent_ns"]) / 1e6}
+def _end(made: Simulated, fields: dict[str, Any], ends: str) -> None:
+    latency = {"latency_ms": (made.now - fields["sent_ns"]) / 1e6}
     if ends == "ok":
         for broker in made.isr:
-            made.logs[broker].keys.append(told["key"])
+            made.logs[broker].keys.append(fields["key"])
         offset = len(made.logs[made.isr[0]].keys) - 1
-        made.note("producer", "produce", "ok", **told, **latency, offset=offset)
+        made.note("producer", "produce", "ok", **fields, **latency, offset=offset)
     else:
-        made.note("producer", "produce", "unknown", **told, **latency, exception="Timeout", retriable=True)
+        made.note("producer", "produce", "unknown", **fields, **latency, exception="Timeout", retriable=True)
 
 
 @pytest.mark.parametrize("op", ["kill-rack", "pause-rack", "wipe-rack", "cut-rack"])
-def test_what_one_rack_acknowledges_when_the_isr_shrinks_is_wrong(op: str) -> None:
+def test_an_acknowledgement_by_one_rack_when_the_isr_shrinks_is_wrong(op: str) -> None:
     """A gate that is missing where records wait, and one that closes late: the others grant both to a change."""
     events = late(op=op).finish()
     assert check_progress(events).valid == check_promise(events).valid == "true"
@@ -106,7 +106,7 @@ def test_what_one_rack_acknowledges_when_the_isr_shrinks_is_wrong(op: str) -> No
     assert {one.checker for one in judge(events)[0] if one.valid == "false"} == {"spread"}
 
 
-def test_what_waits_and_is_not_acknowledged_is_right() -> None:
+def test_a_record_that_waits_without_acknowledgement_is_valid() -> None:
     found = check_spread(late(ends="fail").finish())
     assert (found.valid, found.because) == ("true", ())
     assert found.notes == ("0 acknowledgements and 53 other ends of attempts in 1 outages are judged, 53 of them where"
@@ -125,11 +125,11 @@ def test_what_waits_and_is_not_acknowledged_is_right() -> None:
         ({1: "", 2: "a", 3: "b", 4: "c"}, "true"),
     ],
 )
-def test_what_counts_are_the_racks_that_are_left(racks: dict[int, str], valid: str) -> None:
+def test_the_remaining_racks_count(racks: dict[int, str], valid: str) -> None:
     assert check_spread(late(racks).finish()).valid == valid
 
 
-def test_on_a_side_of_a_cut_that_has_racks_enough_it_may_be_acknowledged() -> None:
+def test_the_side_of_a_partition_with_enough_racks_may_acknowledge() -> None:
     """A broker is cut off: it may lead, and clients may be with it."""
     made = late(op="cut-broker", broker=3).finish()
     assert check_spread(made).valid == "false"
@@ -139,7 +139,7 @@ def test_on_a_side_of_a_cut_that_has_racks_enough_it_may_be_acknowledged() -> No
     assert check_spread(late({1: "a", 3: "b", 4: "b"}, op="kill-rack", brokers=[3, 4]).finish()).valid == "false"
 
 
-def test_a_cut_from_some_racks_alone_is_left_out() -> None:
+def test_a_partition_from_only_some_racks_is_left_out() -> None:
     found = check_spread(late(op="cut-rack", peers=["a"], brokers=[3]).finish())
     assert (found.valid, found.because) == ("unknown", ("no fault was proved that takes brokers away",))
     assert "spread" not in {one.checker for one in judge(late(op="cut-rack", peers=["a"]).finish())[0]}
@@ -149,14 +149,14 @@ def test_a_cut_from_some_racks_alone_is_left_out() -> None:
 def lowered(events: Sequence[Event], at_s: float, racks: int) -> list[Event]:
     """As if R had been asked for at some time after the fault was proved, and settled half a second later."""
     proved = next(one.mono_ns for one in events if one.data.get("step") == "proved")
-    told: dict[str, Any] = {"topic": "t", MIN_INSYNC_REPLICAS: 1}
-    words = [
+    fields: dict[str, Any] = {"topic": "t", MIN_INSYNC_REPLICAS: 1}
+    changes = [
         event(
-            round(proved + (at_s + more) * S), "settings", "settings", **(told | {MIN_INSYNC_RACKS: value}), step=step
+            round(proved + (at_s + more) * S), "settings", "settings", **(fields | {MIN_INSYNC_RACKS: value}), step=step
         )
         for step, more, value in (("seen", -0.01, 2), ("begin", 0.0, racks), ("settled", 0.5, racks))
     ]
-    return sorted([*events, *words], key=lambda one: one.mono_ns)
+    return sorted([*events, *changes], key=lambda one: one.mono_ns)
 
 
 def test_the_least_that_may_have_been_required_counts() -> None:
@@ -169,7 +169,7 @@ def test_the_least_that_may_have_been_required_counts() -> None:
     assert 18 <= len(found.because) < 37
 
 
-def test_all_who_may_have_been_replicas_count() -> None:
+def test_all_possible_replicas_count() -> None:
     """A reassignment brings one in another rack, while records wait, and takes another one away."""
     events = late({1: "a", 2: "a", 3: "b"}).finish()
     begun = next(at for at, one in enumerate(events) if one.data.get("step") == "proved")
@@ -198,7 +198,7 @@ def test_a_broker_that_changed_racks_may_have_been_in_either() -> None:
     assert 19 <= len(check_spread(events).because) < 37
 
 
-def test_what_is_not_known_is_unknown() -> None:
+def test_missing_evidence_is_unknown() -> None:
     events = late().finish()
     whole = check_spread(events)
 
@@ -219,15 +219,15 @@ def test_what_is_not_known_is_unknown() -> None:
         [one for one in events if one.op != "look" or not held - 26 * S < one.mono_ns < held - 2 * S]
     )
     assert check_spread(without(events, is_("kill-rack", step="heal"))) == whole
-    quiet = Simulated()
-    quiet.rest(4)
-    quiet.produce()
-    quiet.lose("b")
-    quiet.heal("b")
-    assert "no attempt began and ended in 1 outages" in reasons(quiet.finish())
+    idle = Simulated()
+    idle.rest(4)
+    idle.produce()
+    idle.lose("b")
+    idle.heal("b")
+    assert "no attempt began and ended in 1 outages" in reasons(idle.finish())
 
 
-def test_what_began_before_the_proof_or_ended_after_it_is_none_of_it() -> None:
+def test_attempts_outside_the_proved_outage_are_not_judged() -> None:
     made = outage()
     events = made.finish()
     proved = next(one.mono_ns for one in events if one.data.get("step") == "proved")
@@ -235,19 +235,19 @@ def test_what_began_before_the_proof_or_ended_after_it_is_none_of_it() -> None:
     refused = [one for one in events if one.op == "produce" and proved < one.mono_ns < held]
     (first, *_) = refused
 
-    def told(sent_ns: int | None, done_ns: int) -> str:
+    def verdict(sent_ns: int | None, done_ns: int) -> str:
         data = {**first.data, "offset": 5} | ({} if sent_ns is None else {"sent_ns": sent_ns})
         data = {name: value for name, value in data.items() if name != "sent_ns" or sent_ns is not None}
         own = replace(first, mono_ns=done_ns, outcome="ok", data=data)
         return check_spread([own if one is first else one for one in events]).valid
 
     inside = (proved + S // 2, held - S // 2)
-    assert told(*inside) == "false"
-    assert told(proved - 1, inside[1]) == "true"
-    assert told(inside[0], held + 1) == "true"
-    assert told(None, inside[1]) == "true"
+    assert verdict(*inside) == "false"
+    assert verdict(proved - 1, inside[1]) == "true"
+    assert verdict(inside[0], held + 1) == "true"
+    assert verdict(None, inside[1]) == "true"
 
 
-def test_an_acknowledgement_of_the_leader_alone_is_none_of_it() -> None:
+def test_an_acknowledgement_with_acks_1_is_not_judged() -> None:
     events = [replace(one, data={**one.data, "acks": "1"}) if one.op == "intend" else one for one in late().finish()]
     assert check_spread(events).because == ("no attempt began and ended in 1 outages",)

@@ -1,4 +1,4 @@
-"""Readers of what is committed, and transactions, after a heal: what the checker refuses, calls unknown and accepts."""
+"""Read-committed readers and transactions after a heal: histories that are accepted, refused and called unknown."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def fault(inject_s: float = 10, heal_s: float | None = HEAL, rack: str = "b") ->
 
 
 def step(moment_s: float, position: int, end: int | None, topic: str = "t") -> Event:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "run": "r1",
         "topic": topic,
         "partition": 0,
         "isolation": "read_committed",
         "position": position,
     }
-    told |= {"records": position, "asked_ns": at(moment_s - 0.1)}
+    fields |= {"records": position, "asked_ns": at(moment_s - 0.1)}
     if end is None:
-        return event(at(moment_s), "follower", "follow", "unknown", **told, error="_TIMED_OUT")
-    return event(at(moment_s), "follower", "follow", "ok", **told, stable=position, end=end)
+        return event(at(moment_s), "follower", "follow", "unknown", **fields, error="_TIMED_OUT")
+    return event(at(moment_s), "follower", "follow", "ok", **fields, stable=position, end=end)
 
 
 def txn(begun_s: float, ended_s: float, outcome: Outcome = "ok", run: str = "p1") -> Event:
-    told: dict[str, Any] = {"run": run, "txn": round(begun_s), "asked": "commit", "records": 1, "begun_ns": at(begun_s)}
-    return event(at(ended_s), "producer", "txn", outcome, **told)
+    data: dict[str, Any] = {"run": run, "txn": round(begun_s), "asked": "commit", "records": 1, "begun_ns": at(begun_s)}
+    return event(at(ended_s), "producer", "txn", outcome, **data)
 
 
 def reader(*, there_s: float | None, last_s: float = 80) -> list[Event]:
@@ -58,7 +58,7 @@ GOOD = [txn(5, 6), txn(20, 58), txn(59, 60)]
 
 
 @pytest.mark.parametrize(
-    ("events", "valid", "says"),
+    ("events", "valid", "reason"),
     [
         ([*fault(), *reader(there_s=62), *GOOD], "true", ""),
         # the end at the heal counts, not what came later
@@ -85,12 +85,12 @@ GOOD = [txn(5, 6), txn(20, 58), txn(59, 60)]
         ([*fault(), *reader(there_s=62), *GOOD, txn(8, 9, run="p2")], "unknown", "p2: no transaction"),
     ],
 )  # fmt: skip
-def test_unstuck(events: Sequence[Event], valid: str, says: str) -> None:
+def test_readers_and_transactions_continue_after_a_heal(events: Sequence[Event], valid: str, reason: str) -> None:
     found = check_unstuck(events, bound_s=BOUND)
-    assert (found.valid, says in "; ".join(found.because)) == (valid, True), found
+    assert (found.valid, reason in "; ".join(found.because)) == (valid, True), found
 
 
-def test_it_tells_how_long_readers_were_held_up_and_when_they_went_on() -> None:
+def test_the_notes_report_how_long_readers_waited() -> None:
     found = check_unstuck([*fault(), *reader(there_s=62), *GOOD], bound_s=BOUND)
     assert found.notes == (
         "kill-rack b: r1 on t-0 was held up for 40.0 s",
@@ -99,13 +99,13 @@ def test_it_tells_how_long_readers_were_held_up_and_when_they_went_on() -> None:
     )
 
 
-def test_a_reader_at_the_end_is_not_held_up() -> None:
+def test_a_reader_at_the_end_of_the_log_does_not_wait() -> None:
     ((_, steps),) = followed(
         [step(1, 10, 10), step(2, 10, 10), step(3, 10, 12), step(5, 10, 12), step(6, 12, 12)]
     ).items()
     assert held_up_s(steps, 0, at(9)) == pytest.approx(2.0)
 
 
-def test_it_applies_to_who_follows() -> None:
+def test_the_checker_applies_to_followers() -> None:
     assert CHECKERS["unstuck"].applies(step(1, 1, 1))
     assert not CHECKERS["unstuck"].applies(txn(1, 2))

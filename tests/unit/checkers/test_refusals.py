@@ -1,4 +1,4 @@
-"""Refusals are called by their names."""
+"""Refusals carry the error code of what is missing."""
 
 from __future__ import annotations
 
@@ -48,18 +48,22 @@ def renamed(events: list[Event], exception: str) -> list[Event]:
         ((2, 2), TOO_FEW, None, "unknown"),
     ],
 )
-def test_a_refusal_names_what_is_missing(need: tuple[int, int], exception: str, client: str | None, valid: str) -> None:
+def test_a_refusal_has_the_error_of_what_is_missing(
+    need: tuple[int, int], exception: str, client: str | None, valid: str
+) -> None:
     found = check_refusals(renamed(refused(*need, client), exception))
     assert found.valid == valid, found.because
 
 
-def test_a_settled_stretch_without_refusals_is_unknown() -> None:
+def test_a_settled_period_without_refusals_is_unknown() -> None:
     events = [one for one in refused(2, 2) if one.outcome != "fail"]
     assert check_refusals(events).valid == "unknown"
 
 
 @pytest.mark.parametrize(("riding", "reasons"), [(["2.8"], ()), (["2.8", "3.9"], ("3.9: no refusal could be judged",))])
-def test_each_client_that_rides_an_outage_out_must_be_refused(riding: list[str], reasons: tuple[str, ...]) -> None:
+def test_each_client_that_retries_through_an_outage_must_be_refused(
+    riding: list[str], reasons: tuple[str, ...]
+) -> None:
     rode = event(1, "test", "ride", "info", clients=riding)
     found = check_refusals([rode, *renamed(refused(2, 2, "2.8"), TOO_FEW)])
     assert found.because == reasons

@@ -1,4 +1,4 @@
-"""Do the logs of brokers that were in sync at last agree? What the checker accepts, refuses and leaves open."""
+"""Logs of brokers that were last in sync must agree: histories that are accepted, refused and called unknown."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def tails(made: Simulated) -> None:
         log.keys.append(f"producer-1/t/0/9{broker}")
 
 
-def away(made: Simulated) -> None:
+def lose_follower(made: Simulated) -> None:
     made.away.add(3)
 
 
@@ -85,7 +85,7 @@ def strikes(made: Simulated) -> None:
         (stopped(shorter(3, 2)), "true"),
         (stopped(tails), "true"),
         # who is not in sync may have anything
-        (stopped(holds(3, 6, "producer-1/t/0/99"), before=away), "true"),
+        (stopped(holds(3, 6, "producer-1/t/0/99"), before=lose_follower), "true"),
         # nobody looked after the last fault, or it is not over
         (stopped(holds(3, 6, "producer-1/t/0/99"), last=strikes), "true"),
         ([one for one in stopped(holds(3, 6, "producer-1/t/0/99")) if one.op != "look"], "true"),

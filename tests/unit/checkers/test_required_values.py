@@ -1,4 +1,4 @@
-"""What a topic requires is what was asked for: brokers that tell otherwise are wrong, and decide nothing."""
+"""A topic requires the requested values: brokers that report others are wrong, and their reports decide nothing."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from written_histories import S, Simulated, event
 SETTLE_NS = 2 * S
 
 
-def said(at_s: float, step: str, racks: int, outcome: Any = "ok", asked_s: float | None = None) -> Event:
-    told: dict[str, Any] = {MIN_INSYNC_REPLICAS: 1, MIN_INSYNC_RACKS: racks, "topic": "t", "step": step}
-    told |= {} if asked_s is None else {"asked_ns": round(asked_s * S)}
-    return event(round(at_s * S), "x", "settings", outcome, **told)
+def config(at_s: float, step: str, racks: int, outcome: Any = "ok", asked_s: float | None = None) -> Event:
+    fields: dict[str, Any] = {MIN_INSYNC_REPLICAS: 1, MIN_INSYNC_RACKS: racks, "topic": "t", "step": step}
+    fields |= {} if asked_s is None else {"asked_ns": round(asked_s * S)}
+    return event(round(at_s * S), "x", "settings", outcome, **fields)
 
 
 def step(at_s: float, name: str, op: str = "cut-rack") -> Event:
@@ -32,9 +32,9 @@ def strays(*events: Event) -> list[str]:
     return RequirementTimeline(events).strays("t", cluster_view.faults(events), SETTLE_NS)
 
 
-def lowered_by_brokers(made: Simulated, *, told: bool) -> list[Event]:
+def lowered_by_brokers(made: Simulated, *, recorded: bool) -> list[Event]:
     """R=2; brokers tell R=1 though nobody asked for it, and one rack acknowledges for 10 s in an outage."""
-    if told:
+    if recorded:
         made.events[0] = event(
             made.events[0].mono_ns, "settings", "settings", **{**made.events[0].data, "step": "made"}
         )
@@ -59,8 +59,8 @@ def lowered_by_brokers(made: Simulated, *, told: bool) -> list[Event]:
     return made.finish()
 
 
-def test_brokers_that_tell_another_number_of_racks_are_wrong() -> None:
-    events = lowered_by_brokers(Simulated(), told=True)
+def test_brokers_that_report_another_number_of_racks_are_wrong() -> None:
+    events = lowered_by_brokers(Simulated(), recorded=True)
     for check in (check_promise, check_progress):
         found = check(events)
         assert found.valid == "false"
@@ -71,59 +71,60 @@ def test_brokers_that_tell_another_number_of_racks_are_wrong() -> None:
     assert check_spread(events).valid == "false"
 
 
-def test_where_nothing_tells_what_was_asked_for_brokers_are_all_that_there_is() -> None:
-    events = lowered_by_brokers(Simulated(), told=False)
+def test_without_recorded_requests_the_reports_of_brokers_count() -> None:
+    events = lowered_by_brokers(Simulated(), recorded=False)
     assert [check(events).valid for check in (check_promise, check_progress, check_spread)] == ["true"] * 3
 
 
 @pytest.mark.parametrize(
-    "words",
+    "reports",
     [
-        (said(10, "made", 2), said(15, "seen", 2)),
-        (said(10, "made", 2), said(15, "begin", 1), said(16, "seen", 2), said(17, "seen", 1), said(18, "settled", 1),
-         said(25, "seen", 1)),
+        (config(10, "made", 2), config(15, "seen", 2)),
+        (config(10, "made", 2), config(15, "begin", 1), config(16, "seen", 2), config(17, "seen", 1),
+         config(18, "settled", 1), config(25, "seen", 1)),
         # until it has reached all
-        (said(10, "made", 2), said(15, "begin", 1), said(18, "settled", 1), said(20.5, "seen", 2, asked_s=19.5)),
-        (said(10, "made", 2), said(15, "begin", 1), said(18, "refused", 1), said(30, "seen", 2)),
-        # nobody knows whether it has
-        (said(10, "made", 2), said(15, "begin", 1), said(18, "settled", 1, "unknown"), said(30, "seen", 2),
-         said(31, "seen", 1)),
-        (said(10, "made", 2), said(15, "begin", 1), said(30, "seen", 1), said(40, "seen", 1)),
-        # somebody changes what nobody was told to have asked for
-        (said(10, "seen", 2), said(15, "seen", 1)),
-        (said(10, "seen", 2), said(15, "begin", 1), said(18, "refused", 1), said(30, "seen", 3)),
+        (config(10, "made", 2), config(15, "begin", 1), config(18, "settled", 1),
+         config(20.5, "seen", 2, asked_s=19.5)),
+        (config(10, "made", 2), config(15, "begin", 1), config(18, "refused", 1), config(30, "seen", 2)),
+        # it is unknown whether it has
+        (config(10, "made", 2), config(15, "begin", 1), config(18, "settled", 1, "unknown"), config(30, "seen", 2),
+         config(31, "seen", 1)),
+        (config(10, "made", 2), config(15, "begin", 1), config(30, "seen", 1), config(40, "seen", 1)),
+        # a value changes without a recorded request
+        (config(10, "seen", 2), config(15, "seen", 1)),
+        (config(10, "seen", 2), config(15, "begin", 1), config(18, "refused", 1), config(30, "seen", 3)),
     ],
 )  # fmt: skip
-def test_what_was_asked_for_is_no_stray(words: tuple[Event, ...]) -> None:
-    assert strays(*words) == []
+def test_a_requested_value_is_no_stray(reports: tuple[Event, ...]) -> None:
+    assert strays(*reports) == []
 
 
 @pytest.mark.parametrize(
-    "words",
+    "reports",
     [
-        (said(10, "made", 2), said(10.1, "seen", 1)),
-        (said(10, "made", 2), said(15, "begin", 1), said(16, "seen", 3)),
-        (said(10, "made", 2), said(15, "begin", 1), said(18, "settled", 1), said(18.1, "seen", 3)),
-        (said(10, "made", 2), said(15, "begin", 1), said(18, "settled", 1), said(22, "seen", 2, asked_s=21)),
-        (said(10, "made", 2), said(15, "begin", 1), said(18, "refused", 1), said(30, "seen", 1)),
-        (said(10, "seen", 2), said(15, "begin", 1), said(18, "settled", 1), said(30, "seen", 2)),
-        (said(10, "made", 2), said(15, "begin", 1), said(18, "settled", 1, "unknown"), said(30, "seen", 3)),
+        (config(10, "made", 2), config(10.1, "seen", 1)),
+        (config(10, "made", 2), config(15, "begin", 1), config(16, "seen", 3)),
+        (config(10, "made", 2), config(15, "begin", 1), config(18, "settled", 1), config(18.1, "seen", 3)),
+        (config(10, "made", 2), config(15, "begin", 1), config(18, "settled", 1), config(22, "seen", 2, asked_s=21)),
+        (config(10, "made", 2), config(15, "begin", 1), config(18, "refused", 1), config(30, "seen", 1)),
+        (config(10, "seen", 2), config(15, "begin", 1), config(18, "settled", 1), config(30, "seen", 2)),
+        (config(10, "made", 2), config(15, "begin", 1), config(18, "settled", 1, "unknown"), config(30, "seen", 3)),
     ],
 )
-def test_what_was_not_is_one(words: tuple[Event, ...]) -> None:
-    (found,) = strays(*words)
+def test_a_value_that_was_not_requested_is_a_stray(reports: tuple[Event, ...]) -> None:
+    (found,) = strays(*reports)
     assert found.startswith("t: a broker tells M=1 and R=")
-    assert words[-1].data[MIN_INSYNC_RACKS] not in {
-        one.racks for one in RequirementTimeline(words).possible("t", 40 * S, 40 * S)
+    assert reports[-1].data[MIN_INSYNC_RACKS] not in {
+        one.racks for one in RequirementTimeline(reports).possible("t", 40 * S, 40 * S)
     }
 
 
-def test_a_broker_that_missed_a_change_may_tell_what_was_before() -> None:
-    words = [said(10, "made", 2), said(30, "begin", 1), said(31, "settled", 1)]
-    away = [step(20, "inject"), step(21, "proved"), step(39, "held"), step(40, "heal"), step(44, "healed")]
+def test_a_broker_that_missed_a_change_may_report_the_previous_value() -> None:
+    change = [config(10, "made", 2), config(30, "begin", 1), config(31, "settled", 1)]
+    faults = [step(20, "inject"), step(21, "proved"), step(39, "held"), step(40, "heal"), step(44, "healed")]
 
-    def late(at_s: float, racks: int = 2, fault: list[Event] = away) -> list[str]:
-        return strays(*sorted([*words, *fault, said(at_s, "seen", racks)], key=lambda one: one.mono_ns))
+    def late(at_s: float, racks: int = 2, fault: list[Event] = faults) -> list[str]:
+        return strays(*sorted([*change, *fault, config(at_s, "seen", racks)], key=lambda one: one.mono_ns))
 
     assert late(41) == late(45) == []
     assert late(47)
@@ -133,7 +134,7 @@ def test_a_broker_that_missed_a_change_may_tell_what_was_before() -> None:
     assert late(35, fault=[step(20, "inject"), step(21, "proved"), step(24, "heal"), step(29, "healed")])
 
 
-def test_a_stray_is_in_no_stretch() -> None:
-    told = RequirementTimeline([said(10, "made", 2), said(15, "seen", 1), said(20, "seen", 2)])
-    assert told.possible("t", 0, 1 << 62) == {Requirement(1, 2)}
-    assert told.edges("t") == (10 * S, 20 * S)
+def test_a_stray_is_in_no_period() -> None:
+    timeline = RequirementTimeline([config(10, "made", 2), config(15, "seen", 1), config(20, "seen", 2)])
+    assert timeline.possible("t", 0, 1 << 62) == {Requirement(1, 2)}
+    assert timeline.edges("t") == (10 * S, 20 * S)

@@ -1,4 +1,4 @@
-"""Words on settings and on heals: what may hold by them; what is not told, or not proved, excuses nothing."""
+"""Reports of settings and heals: values they allow; a missing report or proof excuses nothing."""
 
 from __future__ import annotations
 
@@ -16,56 +16,70 @@ from written_histories import Log, S, Simulated, busy, event, outage
 # -- words on settings ------------------------------------------------------------------------------------------------
 
 
-def said(at_s: float, step: str, racks: int, outcome: Any = "ok", asked_s: float | None = None) -> Event:
-    told: dict[str, Any] = {MIN_INSYNC_REPLICAS: 1, MIN_INSYNC_RACKS: racks, "topic": "t", "step": step}
-    told |= {} if asked_s is None else {"asked_ns": round(asked_s * S)}
-    return event(round(at_s * S), "x", "settings", outcome, **told)
+def config(at_s: float, step: str, racks: int, outcome: Any = "ok", asked_s: float | None = None) -> Event:
+    fields: dict[str, Any] = {MIN_INSYNC_REPLICAS: 1, MIN_INSYNC_RACKS: racks, "topic": "t", "step": step}
+    fields |= {} if asked_s is None else {"asked_ns": round(asked_s * S)}
+    return event(round(at_s * S), "x", "settings", outcome, **fields)
 
 
 def racks(at_s: float, *events: Event) -> set[int]:
     return {one.racks for one in RequirementTimeline(events).possible("t", round(at_s * S), round(at_s * S))}
 
 
-def test_a_change_that_did_not_settle_may_hold_or_not() -> None:
-    asked = (said(10, "seen", 2), said(20, "begin", 1), said(30, "settled", 1, "unknown"))
+def test_a_change_that_did_not_settle_may_or_may_not_apply() -> None:
+    asked = (
+        config(10, "seen", 2),
+        config(20, "begin", 1),
+        config(30, "settled", 1, "unknown"),
+    )
     assert racks(25, *asked) == racks(99, *asked) == {1, 2}
     # what one broker says of it is one value, and another may know better
-    assert racks(99, *asked, said(40, "seen", 2)) == {1, 2}
-    assert racks(99, *asked, said(40, "seen", 1)) == {1, 2}
-    assert racks(99, *asked, said(40, "begin", 1), said(50, "settled", 1)) == {1}
+    assert racks(99, *asked, config(40, "seen", 2)) == {1, 2}
+    assert racks(99, *asked, config(40, "seen", 1)) == {1, 2}
+    assert racks(99, *asked, config(40, "begin", 1), config(50, "settled", 1)) == {1}
 
 
-def test_until_all_tell_it_one_broker_that_does_is_not_enough() -> None:
-    asked = (said(10, "seen", 2), said(20, "begin", 1), said(22, "seen", 1), said(30, "settled", 1))
+def test_a_change_settles_only_when_all_brokers_report_it() -> None:
+    asked = (
+        config(10, "seen", 2),
+        config(20, "begin", 1),
+        config(22, "seen", 1),
+        config(30, "settled", 1),
+    )
     assert racks(25, *asked) == {1, 2}
     assert racks(31, *asked) == {1}
     # of one that nobody followed up, what is seen counts
     assert racks(25, *asked[:3]) == {1}
-    assert racks(25, *asked[:2], said(22, "seen", 2)) == {1, 2}
+    assert racks(25, *asked[:2], config(22, "seen", 2)) == {1, 2}
 
 
-def test_an_answer_to_an_older_question_does_not_undo_what_settled() -> None:
-    asked = (said(10, "seen", 2), said(20, "begin", 1), said(30, "settled", 1))
-    assert racks(50, *asked, said(31, "seen", 2, asked_s=29)) == {1}
+def test_a_response_to_an_older_request_does_not_undo_a_settled_change() -> None:
+    asked = (config(10, "seen", 2), config(20, "begin", 1), config(30, "settled", 1))
+    assert racks(50, *asked, config(31, "seen", 2, asked_s=29)) == {1}
     # nor does one to a later question: see test_required_values.py
-    assert racks(50, *asked, said(31, "seen", 2, asked_s=30.5)) == {1}
+    assert racks(50, *asked, config(31, "seen", 2, asked_s=30.5)) == {1}
 
 
-def test_of_two_requests_the_later_one_may_hold_when_the_first_has_settled() -> None:
-    asked = (said(10, "seen", 2), said(20, "begin", 1), said(21, "begin", 3), said(30, "settled", 1))
-    assert racks(35, *asked, said(40, "settled", 3)) == {1, 3}
-    assert racks(45, *asked, said(40, "settled", 3)) == {3}
+def test_the_later_of_two_requests_may_apply_when_the_first_has_settled() -> None:
+    asked = (
+        config(10, "seen", 2),
+        config(20, "begin", 1),
+        config(21, "begin", 3),
+        config(30, "settled", 1),
+    )
+    assert racks(35, *asked, config(40, "settled", 3)) == {1, 3}
+    assert racks(45, *asked, config(40, "settled", 3)) == {3}
 
 
-def test_what_is_refused_holds_nowhere() -> None:
-    asked = (said(10, "seen", 2), said(20, "begin", 1), said(30, "refused", 1))
+def test_a_refused_change_never_applies() -> None:
+    asked = (config(10, "seen", 2), config(20, "begin", 1), config(30, "refused", 1))
     assert racks(25, *asked) == {1, 2}
-    assert racks(31, *asked) == racks(99, *asked, said(40, "seen", 2)) == {2}
+    assert racks(31, *asked) == racks(99, *asked, config(40, "seen", 2)) == {2}
     assert RequirementTimeline(asked).unsettled_ns("t") is None
 
 
 @pytest.mark.parametrize(
-    ("words", "holds", "unsettled_s"),
+    ("steps", "holds", "unsettled_s"),
     [
         # of two requests the other one may still hold, or has settled, or has not for good
         ((("begin", 1), ("begin", 3), ("refused", 3)), {1, 2}, 11),
@@ -79,33 +93,33 @@ def test_what_is_refused_holds_nowhere() -> None:
         ((("begin", 1), ("seen", 5), ("refused", 1)), {5}, None),
     ],
 )
-def test_a_refusal_among_other_words(
-    words: tuple[tuple[str, int], ...], holds: set[int], unsettled_s: int | None
+def test_a_refusal_among_other_reports(
+    steps: tuple[tuple[str, int], ...], holds: set[int], unsettled_s: int | None
 ) -> None:
-    told = [
-        said(at_s, "settled" if step == "open" else step, value, "unknown" if step == "open" else "ok")
-        for at_s, (step, value) in enumerate((("seen", 2), *words), 10)
+    events = [
+        config(at_s, "settled" if step == "open" else step, value, "unknown" if step == "open" else "ok")
+        for at_s, (step, value) in enumerate((("seen", 2), *steps), 10)
     ]
-    assert racks(99, *told) == holds
-    unsettled_ns = RequirementTimeline(told).unsettled_ns("t")
+    assert racks(99, *events) == holds
+    unsettled_ns = RequirementTimeline(events).unsettled_ns("t")
     assert unsettled_ns == (None if unsettled_s is None else unsettled_s * S)
 
 
 def test_where_settings_can_change() -> None:
-    words = (
-        said(10, "seen", 2),
-        said(15, "seen", 2),
-        said(18, "seen", 2),
-        said(20, "begin", 1),
-        said(30, "settled", 1),
+    events = (
+        config(10, "seen", 2),
+        config(15, "seen", 2),
+        config(18, "seen", 2),
+        config(20, "begin", 1),
+        config(30, "settled", 1),
     )
-    assert RequirementTimeline(words).edges("t") == (10 * S, 18 * S, 20 * S, 30 * S)
-    assert RequirementTimeline(words).possible("t", 31 * S, 32 * S) == {Requirement(1, 1)}
+    assert RequirementTimeline(events).edges("t") == (10 * S, 18 * S, 20 * S, 30 * S)
+    assert RequirementTimeline(events).possible("t", 31 * S, 32 * S) == {Requirement(1, 1)}
 
 
-def test_what_held_before_a_change_of_which_only_the_end_is_told_is_not_known() -> None:
-    said: dict[str, Any] = {"topic": "t", "step": "settled", MIN_INSYNC_REPLICAS: 2, MIN_INSYNC_RACKS: 2}
-    settings = RequirementTimeline([event(5 * S, "settings", "settings", **said)])
+def test_the_value_before_a_change_with_only_an_end_is_unknown() -> None:
+    fields: dict[str, Any] = {"topic": "t", "step": "settled", MIN_INSYNC_REPLICAS: 2, MIN_INSYNC_RACKS: 2}
+    settings = RequirementTimeline([event(5 * S, "settings", "settings", **fields)])
     assert settings.possible("t", 0, 4 * S) == frozenset()
     assert settings.possible("t", 6 * S, 7 * S) == {Requirement(2, 2)}
 
@@ -124,8 +138,8 @@ def test_a_heal_that_is_not_proved_excuses_nothing() -> None:
 
 
 def settings_event(made: Simulated, step: str, racks: int, outcome: Outcome = "ok") -> None:
-    said: dict[str, Any] = {"topic": "t", "step": step, MIN_INSYNC_REPLICAS: 2, MIN_INSYNC_RACKS: racks}
-    made.note("settings", "settings", outcome, **said)
+    fields: dict[str, Any] = {"topic": "t", "step": step, MIN_INSYNC_REPLICAS: 2, MIN_INSYNC_RACKS: racks}
+    made.note("settings", "settings", outcome, **fields)
 
 
 def lost_and_back() -> Simulated:
@@ -156,7 +170,7 @@ def test_a_change_of_settings_that_never_settled_excuses_nothing() -> None:
     assert "nobody tells that a change of settings settled, so" in "; ".join(found.because)
 
 
-def test_a_heal_of_nothing_says_nothing_of_an_older_fault() -> None:
+def test_a_heal_without_a_fault_does_not_end_an_older_fault() -> None:
     made = lost_and_back()
     busy(made, 60, refused=True)
     made.step("kill-rack", "b", "before", "ok")
@@ -167,7 +181,7 @@ def test_a_heal_of_nothing_says_nothing_of_an_older_fault() -> None:
     assert check_progress(made.finish()).valid == "false"
 
 
-def test_a_heal_that_is_begun_again_excuses_nothing() -> None:
+def test_a_heal_that_starts_again_excuses_nothing() -> None:
     made = Simulated()
     busy(made, 4)
     made.lose("b")
@@ -192,11 +206,11 @@ def test_a_heal_that_is_begun_again_excuses_nothing() -> None:
     assert fault.healed_ns - fault.heal_ns > 60 * S, "recovery counts from the first one"
 
 
-def test_a_first_word_that_a_change_settled_counts_from_then_on() -> None:
+def test_a_first_report_of_a_settled_change_counts_from_then_on() -> None:
     made = lost_and_back()
     at_ns = made.now
     busy(made, 30, refused=True)
-    said: dict[str, Any] = {"topic": "t", "step": "settled", MIN_INSYNC_REPLICAS: 2, MIN_INSYNC_RACKS: 2}
+    fields: dict[str, Any] = {"topic": "t", "step": "settled", MIN_INSYNC_REPLICAS: 2, MIN_INSYNC_RACKS: 2}
     events = [one for one in made.finish() if one.op != "settings"]
-    events.append(event(at_ns, "settings", "settings", **said))
+    events.append(event(at_ns, "settings", "settings", **fields))
     assert check_progress(sorted(events, key=lambda one: one.mono_ns)).valid == "false"

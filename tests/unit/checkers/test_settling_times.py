@@ -1,4 +1,4 @@
-"""What a change is granted to take effect, and what it took."""
+"""Time that a change may take to take effect, and the time that it took."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def shrunk(*, lag_s: float, every_s: float = 0.1, for_s: float = 8.0, after_s: f
     return made.events
 
 
-def test_what_a_change_took_is_measured_and_told() -> None:
+def test_the_settling_time_is_measured_and_noted() -> None:
     events = shrunk(lag_s=0.7)
     found = check_progress(events)
     assert found.valid == "true", found.because
@@ -67,17 +67,17 @@ def test_a_change_that_takes_longer_than_the_bound_is_wrong_however_long_it_is_m
     found = check_progress(events)
     assert found.valid == "false"
     assert "the change did not take effect within 2 s" in "; ".join(found.because)
-    # whoever grants more has to say so, and that is told
+    # a longer grant is explicit and is noted
     granted = check_progress(events, settle_s=4)
     assert granted.valid == "true"
     assert "4 s are granted" in granted.notes[-1]
 
 
-def test_a_bound_below_what_was_measured_is_wrong() -> None:
+def test_a_bound_below_the_measured_time_is_wrong() -> None:
     assert check_progress(shrunk(lag_s=0.7), settle_s=0.3).valid == "false"
 
 
-def test_a_change_that_nobody_followed_is_unknown() -> None:
+def test_a_change_without_a_later_observation_is_unknown() -> None:
     """Too short for the bound: acknowledgements went on until it was over."""
     found = check_progress(shrunk(lag_s=9, for_s=1.0))
     assert found.valid == "unknown"
@@ -108,7 +108,7 @@ def told_late(lag_s: float, *, changes: tuple[float, ...] = (6.0, 12.0), slow: b
     return made.events
 
 
-def test_a_leader_may_know_of_a_change_before_the_broker_that_a_look_asks() -> None:
+def test_a_leader_may_know_of_a_change_before_the_observed_broker() -> None:
     for changes in ((6.0, 12.0), (6.0, 12.0, 14.5, 16.0)):
         found = check_progress(told_late(0.7, changes=changes))
         assert found.valid == "true", found.because
@@ -123,7 +123,7 @@ def test_a_leader_may_know_of_a_change_before_the_broker_that_a_look_asks() -> N
 
 
 @pytest.mark.parametrize(("number", "valid"), [(58, "true"), (30, "unknown")])
-def test_an_attempt_may_meet_a_change_that_is_seen_next(number: int, valid: str) -> None:
+def test_an_attempt_may_meet_a_change_that_the_next_observation_shows(number: int, valid: str) -> None:
     """One without an answer speaks against nobody if others were acknowledged and the next state is seen."""
     events = changed(told_late(0.7), is_("produce", "ok"), number, outcome="unknown", exception=TIMEOUT)
     found = check_progress(events)
@@ -131,7 +131,7 @@ def test_an_attempt_may_meet_a_change_that_is_seen_next(number: int, valid: str)
 
 
 @pytest.mark.parametrize("end", ["looks", "gap", "inject"])
-def test_what_nobody_saw_come_is_unknown(end: str) -> None:
+def test_a_change_that_was_not_observed_is_unknown(end: str) -> None:
     """The last second before looks end, or pause for long, or before a fault, from which on nobody can tell."""
     events = told_late(0.7, changes=(9.5,))
     if end == "inject":
@@ -144,7 +144,7 @@ def test_what_nobody_saw_come_is_unknown(end: str) -> None:
 
 
 @pytest.mark.parametrize("need", [2, 3])
-def test_several_changes_within_the_lag_are_reckoned_with(need: int) -> None:
+def test_several_changes_within_the_lag_are_allowed(need: int) -> None:
     """Replicas of two racks get in sync one after the other; or leave the ISR so."""
     made = Simulated({1: "a", 2: "b", 3: "c"}, need_replicas=need)
 
@@ -164,7 +164,7 @@ def test_several_changes_within_the_lag_are_reckoned_with(need: int) -> None:
     assert check_progress(made.events).valid == "true"
 
 
-def test_what_contradicts_the_looks_under_a_fault_is_unknown() -> None:
+def test_an_outcome_that_contradicts_observations_under_a_fault_is_unknown() -> None:
     assert check_progress(told_late(0.7, slow=True)).valid == "true"
     found = check_progress(told_late(30.0, slow=True))
     assert found.valid == "unknown"
@@ -205,7 +205,7 @@ def away_and_back(inject_s: float, heal_s: float) -> RecordedFault:
     return RecordedFault("kill-broker", None, 1, round(inject_s * S), round(heal_s * S), round((heal_s + 0.2) * S))
 
 
-def test_looks_at_the_same_state_are_apart_if_a_fault_begins_or_is_healed_in_between() -> None:
+def test_a_fault_or_heal_separates_observations_of_the_same_state() -> None:
     """Broker 1 may have been in sync for a moment, though two looks in a row don't show it."""
     seen = [look(1, (2,)), look(3, (2,)), look(5, (2,))]
     assert list(settling_times.stretches(seen, [away_and_back(0.2, 9)])) == [seen]
@@ -226,17 +226,17 @@ def test_looks_at_the_same_state_are_apart_if_a_fault_begins_or_is_healed_in_bet
         ((1, 2), (1, 2, 3), True, 1),
     ],
 )
-def test_states_are_joined_only_if_the_way_between_them_is_the_same(
+def test_states_are_joined_only_with_the_same_transition(
     first: tuple[int, ...], second: tuple[int, ...], enough: bool, spans: int
 ) -> None:
     seen = [look(at_s, first) for at_s in (1, 2, 3)] + [look(at_s, second) for at_s in (4, 5, 6)]
-    said: dict[str, Any] = {"topic": "t", "step": "seen", MIN_INSYNC_REPLICAS: 1, MIN_INSYNC_RACKS: 2}
-    told = event(0, "look", "settings", **said)
-    found = settling_times.spans(("t", 0), seen, RequirementTimeline([told]), [], 2 * S)
+    fields: dict[str, Any] = {"topic": "t", "step": "seen", MIN_INSYNC_REPLICAS: 1, MIN_INSYNC_RACKS: 2}
+    settings = event(0, "look", "settings", **fields)
+    found = settling_times.spans(("t", 0), seen, RequirementTimeline([settings]), [], 2 * S)
     assert [one.enough for one in found] == [enough] * spans
 
 
-def test_what_stays_expected_while_states_change_is_judged_after_the_bound() -> None:
+def test_an_unchanged_expectation_is_judged_after_the_bound() -> None:
     assert check_progress(flapping(refused=True)).valid == "true"
     found = check_progress(flapping(refused=False))
     assert found.valid == "false"
@@ -255,7 +255,7 @@ def test_without_a_change_nothing_is_measured() -> None:
     assert settling_times.measure(made.events).measured_s is None
 
 
-def test_the_time_between_a_request_and_all_brokers_telling_is_measured() -> None:
+def test_the_time_from_a_request_until_all_brokers_report_it_is_measured() -> None:
     made = Simulated(need_racks=1)
     made.rest(4)
     made.produce()
@@ -266,33 +266,33 @@ def test_the_time_between_a_request_and_all_brokers_telling_is_measured() -> Non
     made.settings("settled")
     made.rest(4)
     made.end()
-    told = settling_times.measure(made.events).told_s
-    assert told is not None
-    assert 0.9 < told < 1.6
+    delay_s = settling_times.measure(made.events).told_s
+    assert delay_s is not None
+    assert 0.9 < delay_s < 1.6
 
 
 def required(*, lag_s: float, back: bool = True) -> list[Event]:
     """R goes from 1 to 2 where all replicas are in one rack, and back; the ISR stays as it is all the time."""
     made = Simulated({1: "a", 2: "a"}, need_replicas=1, need_racks=1)
-    told = 1
+    reported = 1
 
     def go_on(seconds: float, obeys: int) -> None:
         until = made.now + round(seconds * S)
         while made.now < until:
             made.need_racks = obeys
             made.produce()
-            made.need_racks = told
+            made.need_racks = reported
             made.look()
             made.now += S // 5
 
     def asks(racks: int, lag_s: float) -> None:
-        nonlocal told
+        nonlocal reported
         made.settings("seen")
         made.need_racks = racks
         made.settings("begin")
         made.now += S // 4
         made.settings("settled")
-        before, told = told, racks
+        before, reported = reported, racks
         go_on(lag_s, before)
 
     go_on(4, 1)
@@ -305,7 +305,7 @@ def required(*, lag_s: float, back: bool = True) -> list[Event]:
     return made.events
 
 
-def test_settings_that_change_under_an_isr_that_stays_are_judged_before_and_after() -> None:
+def test_settings_that_change_with_a_constant_isr_are_judged_before_and_after() -> None:
     for events in (required(lag_s=0.0), required(lag_s=0.8), required(lag_s=0.8, back=False)):
         found = check_progress(events)
         assert found.valid == "true", found.because
@@ -321,7 +321,7 @@ def test_settings_that_change_under_an_isr_that_stays_are_judged_before_and_afte
     assert check_progress(wrong).valid == "false"
 
 
-def test_a_late_answer_of_a_look_does_not_stretch_what_it_tells_of() -> None:
+def test_a_late_response_does_not_extend_its_observation() -> None:
     """The state is of some moment since the question; an acknowledgement after that moment may be rightful."""
     events = shrunk(lag_s=0.0)
     assert check_progress(events).valid == "true"
@@ -345,25 +345,25 @@ def test_a_late_answer_of_a_look_does_not_stretch_what_it_tells_of() -> None:
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_tells_what_was_granted_and_what_was_measured(tmp_path: Path) -> None:
+def test_the_command_reports_the_granted_and_the_measured_time(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     History(path).extend(shrunk(lag_s=0.7))
-    words = ["judge", str(path), "--checker", "progress"]
-    shown = CliRunner().invoke(app, words)
+    command = ["judge", str(path), "--checker", "progress"]
+    shown = CliRunner().invoke(app, command)
     assert shown.exit_code == 0
     assert "2 s are granted to a change to take effect; measured: 0." in shown.output
-    told = json.loads(CliRunner().invoke(app, [*words, "--json", "--settle", "900ms"]).output)
-    assert (told["settle_s"], told["measured_changes"], told["valid"]) == (0.9, 2, "true")
-    assert 0.5 < told["measured_settle_s"] < 0.8
-    assert CliRunner().invoke(app, [*words, "--settle", "300ms"]).exit_code == 1
-    assert CliRunner().invoke(app, [*words, "--settle", "0s"]).exception is not None
+    output = json.loads(CliRunner().invoke(app, [*command, "--json", "--settle", "900ms"]).output)
+    assert (output["settle_s"], output["measured_changes"], output["valid"]) == (0.9, 2, "true")
+    assert 0.5 < output["measured_settle_s"] < 0.8
+    assert CliRunner().invoke(app, [*command, "--settle", "300ms"]).exit_code == 1
+    assert CliRunner().invoke(app, [*command, "--settle", "0s"]).exception is not None
 
 
-def test_what_does_not_go_by_it_does_not_tell_of_it(tmp_path: Path) -> None:
+def test_checkers_without_a_settling_time_do_not_report_it(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     History(path).extend(shrunk(lag_s=0.0))
-    told = json.loads(CliRunner().invoke(app, ["judge", str(path), "--checker", "delivery", "--json"]).output)
-    assert (told["measured_settle_s"], told["measured_changes"]) == (None, 0)
+    output = json.loads(CliRunner().invoke(app, ["judge", str(path), "--checker", "delivery", "--json"]).output)
+    assert (output["measured_settle_s"], output["measured_changes"]) == (None, 0)
     assert measured([], ["delivery"]) is None
     (found,), _ = judge(shrunk(lag_s=3.2), ["progress"], settle_s=4)
     assert found.valid == "true"

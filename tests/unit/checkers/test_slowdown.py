@@ -1,4 +1,4 @@
-"""What other topics feel of refusals, on histories that are written for it."""
+"""Effect of refusals on the latency of other topics."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def history(gate: float = 1.0, again: float = 1.0, uneven: float = 0.0) -> list[
         # a machine that gets slower slows all arms of a round
         drift = 1 + number / ROUNDS
         for arm, factor in zip(ARMS, (gate * (1 + uneven * (number % 3 - 1)), 1.0, again), strict=True):
-            told: dict[str, Any] = {"arm": arm, "round": number, "topics": ["other"], "probed": ["gated"]}
-            told["driven"] = ["more"]
-            made.append(event(now, "test", "block", edge="begin", **told))
+            fields: dict[str, Any] = {"arm": arm, "round": number, "topics": ["other"], "probed": ["gated"]}
+            fields["driven"] = ["more"]
+            made.append(event(now, "test", "block", edge="begin", **fields))
             made += [probe(now + at * 200 * MS, REFUSED if arm == "gate" else None) for at in range(1, PROBES_MIN + 1)]
             # what is driven in a block of refusals has its answer before the next one
             made.append(probe(now + 4 * S, None, 3 * S, mode="idempotent", topic="more"))
             for seq in range(RECORDS):
                 now += 100 * MS
                 made += record(f"{arm}{number}", seq, now, 10 * drift * factor * choice.uniform(0.998, 1.002))
-            made.append(event(now, "test", "block", edge="end", **told))
+            made.append(event(now, "test", "block", edge="end", **fields))
             # in between all may happen
             made.append(probe(now + S, REFUSED))
             now += 2 * S
@@ -57,7 +57,7 @@ def in_order(events: list[Event]) -> list[Event]:
 def record(run: str, seq: int, at_ns: int, latency_ms: float) -> list[Event]:
     key = key_of(run, "other", 0, seq)
     done_ns = at_ns + round(latency_ms * 1e6)
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "topic": "other",
         "key": key,
         "mode": "plain",
@@ -65,20 +65,20 @@ def record(run: str, seq: int, at_ns: int, latency_ms: float) -> list[Event]:
         "latency_ms": latency_ms,
     }
     come: dict[str, Any] = {"topic": "other", "keys": [key], "ago_ms": [1000.0]}
-    return [event(done_ns, "producer", "produce", **told), event(done_ns + S, "follower", "fetched", **come)]
+    return [event(done_ns, "producer", "produce", **fields), event(done_ns + S, "follower", "fetched", **come)]
 
 
-def test_refusals_that_cost_others_nothing() -> None:
+def test_refusals_without_effect_on_others_are_valid() -> None:
     found = check_slowdown(history())
     assert (found.valid, found.because) == ("true", ())
     assert any("fetch: while others are refused it takes 1.00" in note for note in found.notes), found.notes
 
 
-def test_refusals_that_help_others() -> None:
+def test_refusals_that_speed_others_up_are_valid() -> None:
     assert check_slowdown(history(0.8)).valid == "true"
 
 
-def test_refusals_that_slow_others() -> None:
+def test_refusals_that_slow_others_down_are_wrong() -> None:
     found = check_slowdown(history(1.2))
     assert found.valid == "false"
     assert any("1.2" in reason for reason in found.because)
@@ -135,19 +135,19 @@ def told_of_all(events: list[Event], op: str, **other: Any) -> list[Event]:
         (lifted(history(1.2)), "gate, round 0: of 10 attempts at gated 0 refused for want of racks, 10 acknowledged"),
     ],
 )
-def test_what_is_not_settled_is_unknown(events: list[Event], reason: str) -> None:
+def test_missing_evidence_is_unknown(events: list[Event], reason: str) -> None:
     found = check_slowdown(in_order(events))
     assert found.valid == "unknown", found.because
     assert any(reason in because for because in found.because), found.because
 
 
 @pytest.mark.parametrize("latency_ns", [2 * MS, 2 * S])
-def test_what_is_answered_after_a_block_is_not_asked(latency_ns: int) -> None:
+def test_a_response_after_its_block_is_not_counted(latency_ns: int) -> None:
     late = probe(4 * S + MS, None, latency_ns)
     assert check_slowdown(in_order([*history(), late])).valid == "true"
 
 
-def test_figures_tell_of_all_arms() -> None:
+def test_figures_cover_all_arms() -> None:
     found = figures(history(1.2))
     assert set(found["produce"]["latency_ms"]) == set(ARMS)
     assert found["fetch"]["latency_ms"]["free"] == pytest.approx(14.4, rel=0.1)

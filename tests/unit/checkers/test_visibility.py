@@ -1,4 +1,4 @@
-"""Records with acks=1 while racks are missing: what the checker accepts, refuses and calls unknown; and the reader."""
+"""Records with acks=1 while racks are missing: the checker's verdicts, and the reader of visible records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FIRST_HIDDEN = 24
 
 
 @dataclass
-class Told:
+class Observed:
     """A run of 40 s in which rack b is away from 10 s to 25 s; a record, a look and a round each 0.5 s.
 
     Attributes:
@@ -60,8 +60,8 @@ class Told:
     events: list[Event] = field(default_factory=list)
 
     def all(self) -> list[Event]:
-        told: dict[str, Any] = {"min.insync.replicas": 2, "min.insync.racks": 2, "step": "seen", "topic": "t"}
-        self._note(0, "isr-watch", "settings", **told)
+        fields: dict[str, Any] = {"min.insync.replicas": 2, "min.insync.racks": 2, "step": "seen", "topic": "t"}
+        self._note(0, "isr-watch", "settings", **fields)
         about = {"run": RUN, "topic": "t", "client": "patched", "first_only": True, "idempotent": False}
         self._note(
             0, "producer", "intend", "info", **about, to={"0": 1000}, **({"acks": self.acks} if self.acks else {})
@@ -120,56 +120,60 @@ def other(from_s: float) -> Callable[[float], int]:
 
 
 @pytest.mark.parametrize(
-    ("told", "valid", "says"),
+    ("observed", "valid", "reason"),
     [
-        (Told(), "true", ""),
-        (Told(refused=(15.0,)), "false", "seq"),
-        (Told(refused=(2.0,)), "false", "refused with"),
-        (Told(shown=leak), "false", "could be read"),
-        (Told(shown=for_ever), "false", "within 5 s"),
-        (Told(shown=for_ever, until_s=27), "unknown", "nobody read for 5 s"),
-        (Told(shown=silent), "unknown", "no reader was told"),
-        (Told(until_s=5), "unknown", "no reader was told"),
-        (Told(back_s=END_S, shown=for_ever), "unknown", "never seen in sync again"),
-        (Told(lost=(30,)), "false", "its leader stayed"),
-        (Told(lost=(3,)), "false", "its leader stayed"),
+        (Observed(), "true", ""),
+        (Observed(refused=(15.0,)), "false", "seq"),
+        (Observed(refused=(2.0,)), "false", "refused with"),
+        (Observed(shown=leak), "false", "could be read"),
+        (Observed(shown=for_ever), "false", "within 5 s"),
+        (Observed(shown=for_ever, until_s=27), "unknown", "nobody read for 5 s"),
+        (Observed(shown=silent), "unknown", "no reader was told"),
+        (Observed(until_s=5), "unknown", "no reader was told"),
+        (Observed(back_s=END_S, shown=for_ever), "unknown", "never seen in sync again"),
+        (Observed(lost=(30,)), "false", "its leader stayed"),
+        (Observed(lost=(3,)), "false", "its leader stayed"),
         # another that leads need not have it
-        (Told(lost=(30,), leads=other(28)), "true", ""),
-        (Told(lost=(70,), leads=other(28)), "false", "its leader stayed"),
-        (Told(shown=for_ever, leads=other(26)), "true", ""),
+        (Observed(lost=(30,), leads=other(28)), "true", ""),
+        (Observed(lost=(70,), leads=other(28)), "false", "its leader stayed"),
+        (Observed(shown=for_ever, leads=other(26)), "true", ""),
         # nobody knows who led
-        (Told(lost=(30,), looked=lambda at_s: not 27 <= at_s < 32), "true", ""),
-        (Told(looked=lambda at_s: not AWAY_S <= at_s < BACK_S), "unknown", "no record with acks=1 was looked for"),
-        (Told(acks="all"), "unknown", "no record with acks=1"),
-        (Told(acks=None), "unknown", "no record with acks=1"),
+        (Observed(lost=(30,), looked=lambda at_s: not 27 <= at_s < 32), "true", ""),
+        (
+            Observed(looked=lambda at_s: not AWAY_S <= at_s < BACK_S),
+            "unknown",
+            "no record with acks=1 was looked for",
+        ),
+        (Observed(acks="all"), "unknown", "no record with acks=1"),
+        (Observed(acks=None), "unknown", "no record with acks=1"),
     ],
 )
-def test_visibility(told: Told, valid: str, says: str) -> None:
-    found = check_visibility(told.all(), shown_s=BOUND_S)
+def test_visibility_of_records_with_acks_1(observed: Observed, valid: str, reason: str) -> None:
+    found = check_visibility(observed.all(), shown_s=BOUND_S)
     assert found.valid == valid, found
-    if says != "seq":
-        assert any(says in why for why in found.because) or not says, found.because
+    if reason != "seq":
+        assert any(reason in why for why in found.because) or not reason, found.because
 
 
-def test_what_is_gone_with_another_leader_is_told() -> None:
-    found = check_visibility(Told(lost=(30, 31), leads=other(28)).all(), shown_s=BOUND_S)
+def test_records_lost_with_another_leader_are_noted() -> None:
+    found = check_visibility(Observed(lost=(30, 31), leads=other(28)).all(), shown_s=BOUND_S)
     assert any("2 records with acks=1 are gone" in note for note in found.notes), found.notes
 
 
-def test_how_long_it_took_is_told() -> None:
-    found = check_visibility(Told().all())
+def test_the_time_until_records_are_visible_is_noted() -> None:
+    found = check_visibility(Observed().all())
     assert any("none readable for up to" in note for note in found.notes)
     assert any("all of them read 1.4 s after" in note for note in found.notes), found.notes
 
 
 @pytest.mark.parametrize("op", ["visible", "look", "settings", "intend", "produce", "read"])
 def test_without_any_evidence_of_a_kind_it_is_unknown(op: str) -> None:
-    assert check_visibility([one for one in Told().all() if one.op != op]).valid == "unknown"
+    assert check_visibility([one for one in Observed().all() if one.op != op]).valid == "unknown"
 
 
-def test_others_leave_acks_1_to_it() -> None:
+def test_other_checkers_do_not_judge_acks_1() -> None:
     """Refused, late, lost: none of that is against a promise that acks=1 does not make."""
-    events = Told(lost=(3,), back_s=END_S).all()
+    events = Observed(lost=(3,), back_s=END_S).all()
     assert not attempts_of(Records(events))
     for check in (check_delivery, check_offsets, check_promise, check_progress, check_recovery):
         assert check(events).valid == "unknown", check
@@ -177,25 +181,25 @@ def test_others_leave_acks_1_to_it() -> None:
     assert check_delivery(both).valid == check_offsets(both).valid == "false"
 
 
-def test_it_is_asked_where_somebody_reads_along() -> None:
-    events = Told().all()
+def test_the_checker_applies_where_a_reader_runs() -> None:
+    events = Observed().all()
     assert any(map(CHECKERS["visibility"].applies, events))
     assert not any(map(CHECKERS["visibility"].applies, [one for one in events if one.op != "visible"]))
 
 
 @pytest.mark.parametrize(("blind_until_s", "valid"), [(21.5, "true"), (19.0, "unknown")])
-def test_a_stretch_too_short_for_two_rounds_needs_none(blind_until_s: float, valid: str) -> None:
+def test_a_period_too_short_for_two_rounds_needs_none(blind_until_s: float, valid: str) -> None:
     """Nobody looks for a while, so there are two stretches; nobody reads in the second one."""
 
     def shown(at_s: float, sent: int) -> int | None:
         return None if blind_until_s <= at_s < BACK_S else 20 if AWAY_S <= at_s < BACK_S + 1 else sent
 
-    told = Told(looked=lambda at_s: not 15 <= at_s < blind_until_s, shown=shown)
-    assert check_visibility(told.all(), shown_s=BOUND_S).valid == valid
+    observed = Observed(looked=lambda at_s: not 15 <= at_s < blind_until_s, shown=shown)
+    assert check_visibility(observed.all(), shown_s=BOUND_S).valid == valid
 
 
-def test_a_round_less_is_no_matter() -> None:
-    events = Told().all()
+def test_one_missing_round_does_not_matter() -> None:
+    events = Observed().all()
     assert check_visibility(without(events, lambda one: one.op == "visible", 30)).valid == "true"
 
 
@@ -221,7 +225,7 @@ class Message:
 
 
 class Fake:
-    """A consumer that gives what it is told to."""
+    """A consumer that returns given messages."""
 
     def __init__(self, *given: list[Message] | KafkaException, high: int | None = 7) -> None:
         self.given, self.high = list(given), high
@@ -254,7 +258,7 @@ def viewed(consumer: Fake, path: Path) -> Event:
     return one
 
 
-def test_a_round_tells_what_was_read_and_what_can_be(tmp_path: Path) -> None:
+def test_a_round_records_read_offsets_and_the_high_watermark(tmp_path: Path) -> None:
     one = viewed(Fake([Message(0), Message(1)], [Message(4), Message(5, KafkaError._PARTITION_EOF)]), tmp_path)
     assert (one.process, one.op, one.outcome) == ("viewer", "visible", "ok")
     assert {name: one.data[name] for name in ("run", "next", "high")} == {
@@ -267,7 +271,7 @@ def test_a_round_tells_what_was_read_and_what_can_be(tmp_path: Path) -> None:
     assert (sight.next, sight.high, sight.shown, sight.asked_ns <= sight.at_ns) == (5, 7, 7, True)
 
 
-def test_a_leader_that_does_not_tell_is_unknown(tmp_path: Path) -> None:
+def test_a_leader_without_a_high_watermark_is_unknown(tmp_path: Path) -> None:
     one = viewed(Fake([Message(0)], high=None), tmp_path)
     assert (one.outcome, one.data["high"], one.data["errors"]) == ("unknown", {}, {"t-0": "LEADER_NOT_AVAILABLE"})
     assert sights([one])["t", 0][0].high is None
@@ -280,13 +284,13 @@ def test_a_leader_that_does_not_tell_is_unknown(tmp_path: Path) -> None:
         (KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN)), ""),
     ],
 )
-def test_whatever_a_fetch_gets_is_noted(given: Any, where: str, tmp_path: Path) -> None:
+def test_every_result_of_a_fetch_is_recorded(given: Any, where: str, tmp_path: Path) -> None:
     one = viewed(Fake(given), tmp_path)
     assert list(one.data["errors"]) == [where]
     assert one.outcome == "ok", "its leader has told"
 
 
-def test_who_is_told_to_end_looks_once_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_stopped_reader_makes_one_more_round(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(visibility_reader, "INTERVAL_S", 0.01)
     stop, history = threading.Event(), History(tmp_path / "h.jsonl")
     stop.set()

@@ -1,4 +1,4 @@
-"""Checkers on written histories: what they must refuse, call unknown and accept; no evidence can be missing."""
+"""Verdicts of all checkers on complete histories, none of whose evidence may be missing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_good_history_passes(mode: str, rack: str) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from(MODES))
-def test_whatever_a_correct_cluster_does_passes(seed: int, mode: str) -> None:
+def test_every_history_of_a_correct_cluster_passes(seed: int, mode: str) -> None:
     found, _ = judge(random_run(seed, mode).finish())
     for one in found:
         assert (one.checker, one.valid, one.because) == (one.checker, "true", ())
@@ -66,13 +66,13 @@ def test_no_evidence_can_be_missing(name: str, mode: str) -> None:
         return
     for where in EVIDENCE[name]:
         for which in range(sum(map(where, events))):
-            gone = without(events, where, which)
-            assert verdict(name, gone).valid != "true", (which, [one for one in events if where(one)][which])
+            reduced = without(events, where, which)
+            assert verdict(name, reduced).valid != "true", (which, [one for one in events if where(one)][which])
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["progress", "recovery"])
-def test_no_stretch_of_looks_can_be_missing(name: str, mode: str) -> None:
+def test_no_period_of_observations_can_be_missing(name: str, mode: str) -> None:
     """Whenever nobody looks for a while in which records were sent or a heal is due, the verdict is not true."""
     events = outage(mode).finish()
     edges = [one.mono_ns for one in events if is_("kill-rack")(one)] + [events[-1].mono_ns]
@@ -114,21 +114,21 @@ def put_key(name: str) -> Callable[[list[Event]], list[Event]]:
         where = is_("read", isolation="read_uncommitted", **{"pass": "p2"})
         last = [one for one in events if where(one)][-1]
         end = last.data["end"]
-        told = {"keys": [*last.data["keys"], name], "runs": [*last.data["runs"], [end, 1]]}
-        told |= {"end": end + 1, "next": end + 1}
+        fields = {"keys": [*last.data["keys"], name], "runs": [*last.data["runs"], [end, 1]]}
+        fields |= {"end": end + 1, "next": end + 1}
         others = [one for one in events if not where(one)]
         changed_reads = [
             event(one.mono_ns, one.process, one.op, one.outcome, **{**one.data, "end": end + 1})
             for one in events
             if where(one) and one is not last
         ]
-        return [*others, *changed_reads, event(last.mono_ns, "reader", "read", "ok", **{**last.data, **told})]
+        return [*others, *changed_reads, event(last.mono_ns, "reader", "read", "ok", **{**last.data, **fields})]
 
     return put
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "defect", "says"),
+    ("name", "mode", "defect", "reason"),
     [
         ("delivery", "plain", lose_record, f"acknowledged record {key(0)} is lost"),
         ("delivery", "plain", put_key(key(5)), f"refused record {key(5)} was read"),
@@ -147,13 +147,13 @@ def put_key(name: str) -> Callable[[list[Event]], list[Event]]:
         ("transactions", "transactional", lambda e: changed(e, is_("txn", "ok"), outcome="fail"), "aborted:"),
     ],
 )  # fmt: skip
-def test_a_defect_is_found(name: str, mode: str, defect: Callable[[list[Event]], list[Event]], says: str) -> None:
+def test_a_defect_is_found(name: str, mode: str, defect: Callable[[list[Event]], list[Event]], reason: str) -> None:
     found = verdict(name, defect(outage(mode).finish()))
     assert found.valid == "false", found.because
-    assert says in "; ".join(found.because)
+    assert reason in "; ".join(found.because)
 
 
-def test_what_was_damaged_is_told() -> None:
+def test_a_damaged_record_is_named() -> None:
     events = changed(outage().finish(), is_("read", **{"pass": "p2"}), damaged=[0])
     assert check_delivery(events).because == (f"t: record {key(0)} was read with another value",)
 
@@ -213,12 +213,12 @@ def killed(*, noted: bool = True, stranger: int | None = None) -> list[Event]:
     return made.events
 
 
-def test_what_a_killed_producer_did_not_note_is_no_invention() -> None:
+def test_a_record_that_a_killed_producer_did_not_log_is_no_invention() -> None:
     assert check_delivery(killed()).valid == "true"
     assert check_offsets(killed()).valid == "true"
 
 
-def test_nor_does_a_killed_producer_hide_one() -> None:
+def test_a_killed_producer_does_not_hide_an_invention() -> None:
     assert check_delivery(killed(stranger=9)).valid == "true", "it was announced"
     found = check_delivery(killed(stranger=10))
     assert (found.valid, found.because) == (
