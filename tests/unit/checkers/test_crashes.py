@@ -104,14 +104,16 @@ def test_a_kill_by_a_test_or_a_fault_is_no_crash(own: list[Any]) -> None:
 def test_a_node_that_ended_by_itself_is_found(own: list[Any], reason: str) -> None:
     found = check_crashes([*life(1, *own), *life(2, "start", UP, KILLED, LOG)])
     assert found.valid == "false"
-    assert len(found.because) == 1, "told once"
+    assert len(found.because) == 1, "reported once"
     assert reason in found.because[0]
 
 
 @pytest.mark.parametrize("line", FAULTS)
 def test_a_fault_of_kafka_is_found(line: str) -> None:
     found = check_crashes(life(7, "start", UP, KILLED, logged(line)))
-    assert (found.valid, found.because) == ("false", (f"node 7 logged: {line}",))
+    assert (found.valid, len(found.because)) == ("false", 1)
+    assert "node 7" in found.because[0]
+    assert line in found.because[0]
 
 
 def test_an_excuse_for_one_node_does_not_cover_another() -> None:
@@ -137,12 +139,13 @@ def test_missing_evidence_is_unknown(own: list[Any], reason: str) -> None:
     found = check_crashes(life(1, *own))
     assert found.valid == "unknown"
     assert reason in "; ".join(found.because)
-    assert check_crashes([]).because == ("no node's state was queried",)
+    assert check_crashes([]).valid == "unknown"
 
 
 def test_a_node_that_was_never_queried_is_unknown() -> None:
     found = check_crashes([*life(1, "start", UP, LOG), *life(2, "start", KILLED, LOG)])
-    assert (found.valid, found.because) == ("unknown", ("the state of node 2 was never queried",))
+    assert (found.valid, len(found.because)) == ("unknown", 1)
+    assert "node 2" in found.because[0]
 
 
 def test_the_checker_applies_where_nodes_were_watched() -> None:

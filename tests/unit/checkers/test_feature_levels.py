@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,7 +54,8 @@ def of_levels(steps: dict[str, list[Event]]) -> Verdict:
 def test_a_feature_that_follows_its_rules_is_valid() -> None:
     found = of_levels(upgraded())
     assert (found.valid, found.because) == ("true", ())
-    assert found.notes == tuple(f"1 times {case}" for case in sorted(CASES))
+    notes = zip(found.notes, sorted(CASES), strict=True)
+    assert all(note.startswith("1 ") and note.endswith(case) for note, case in notes)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +106,9 @@ def test_a_case_that_was_not_tried_is_unknown(instead: dict[str, list[Event]], r
 
 def test_a_hanging_request_makes_a_downgrade_unknown() -> None:
     found = of_levels(upgraded() | {"R=1": changed(7, 2, 1, "settled")[:2]})
-    unknown = "nobody knows what topics required when a downgrade to level 0 was asked for"
-    assert (found.valid, found.because) == ("unknown", (unknown, "no case of: downgrade carried out"))
+    assert (found.valid, len(found.because)) == ("unknown", 2)
+    assert "downgrade to level 0" in found.because[0]
+    assert found.because[1].endswith("downgrade carried out")
 
 
 # -------------------------------------------------------------------------------------------------------- versions
@@ -167,8 +170,9 @@ def warned(*more: Event) -> Verdict:
 
 def test_moves_into_too_few_racks_are_reported() -> None:
     found = warned(logs(5, [1, 0, 1], [1, 0, 1]))
-    notes = ("2 controllers logged 1, 0, 1 partitions in too few racks in 3 moves",)
-    assert (found.valid, found.because, found.notes) == ("true", (), notes)
+    assert (found.valid, found.because) == ("true", ())
+    counts = [re.findall(r"\d+", note) for note in found.notes]
+    assert counts == [["2", "1", "0", "1", "3"]], "controllers, partitions of each report, moves"
 
 
 def test_two_partitions_may_be_reported_together() -> None:
@@ -192,21 +196,25 @@ def test_a_single_replica_requires_one_rack() -> None:
 @pytest.mark.parametrize(
     ("more", "valid", "reason"),
     [
-        (logs(5, [1, 0, 1], [1]), "false", "controller 2 logged 1 partitions in too few racks; right is 1, 0, 1"),
-        (logs(5, [1, 0, 1, 0]), "false",
-         "controller 1 logged 1, 0, 1, 0 partitions in too few racks; right is 1, 0, 1"),
-        (logs(5, []), "false", "controller 1 logged no partitions in too few racks; right is 1, 0, 1"),
-        (logs(5), "unknown", "nobody read the controllers' logs after the moves"),
-        (logs(3.5, [1, 0, 1]), "unknown", "nobody read the controllers' logs after the moves"),
+        (logs(5, [1, 0, 1], [1]), "false", "controller 2 logged 1 partitions"),
+        (logs(5, [1, 0, 1, 0]), "false", "controller 1 logged 1, 0, 1, 0 partitions"),
+        (logs(5, []), "false", "controller 1 logged no partitions"),
+        (logs(5), "unknown", "logs after the moves"),
+        (logs(3.5, [1, 0, 1]), "unknown", "logs after the moves"),
     ],
 )  # fmt: skip
 def test_a_report_too_many_or_too_few_is_wrong(more: Event, valid: str, reason: str) -> None:
-    assert (warned(more).valid, warned(more).because) == (valid, (reason,))
+    found = warned(more)
+    assert (found.valid, len(found.because)) == (valid, 1)
+    assert reason in found.because[0]
 
 
 def test_moves_that_show_nothing_are_unknown() -> None:
-    assert check_warned([MOVES[0], MOVES[1], logs(5, [1])]).because == ("no move into enough racks",)
-    assert check_warned([MOVES[0], MOVES[2], logs(5, [])]).because == ("no move into too few racks",)
+    only_too_few, only_enough = [*MOVES[:2], logs(5, [1])], [MOVES[0], MOVES[2], logs(5, [])]
+    for events, missing in ((only_too_few, "enough racks"), (only_enough, "too few")):
+        found = check_warned(events)
+        assert (found.valid, len(found.because)) == ("unknown", 1)
+        assert missing in found.because[0]
     unknown = check_warned([*MOVES[1:], logs(5, [1, 0, 1])])
     assert unknown.valid == "unknown"
-    assert "nobody knows what topic t required when it was moved to [1, 2]" in unknown.because
+    assert any("topic t" in reason and "[1, 2]" in reason for reason in unknown.because)

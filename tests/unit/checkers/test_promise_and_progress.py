@@ -32,10 +32,8 @@ def forget(broker: int, offset: int) -> Callable[[list[Event]], list[Event]]:
 
 def test_a_record_in_one_rack_breaks_the_promise() -> None:
     found = check_promise(forget(3, 2)(outage().finish()))
-    assert found.valid == "false"
-    assert found.because == (
-        f"t-0: record {key(2)}, acknowledged at offset 2, lies in 1 rack(s) (a), 2 are required",
-    )  # fmt: skip
+    assert (found.valid, len(found.because)) == ("false", 1)
+    assert all(term in found.because[0] for term in ("t-0", key(2), "offset 2", "1 rack(s) (a)"))
 
 
 def test_a_rack_counts_with_one_of_its_replicas() -> None:

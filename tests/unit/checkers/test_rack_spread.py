@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -109,8 +110,8 @@ def test_an_acknowledgement_by_one_rack_when_the_isr_shrinks_is_wrong(op: str) -
 def test_a_record_that_waits_without_acknowledgement_is_valid() -> None:
     found = check_spread(late(ends="fail").finish())
     assert (found.valid, found.because) == ("true", ())
-    assert found.notes == ("0 acknowledgements and 53 other ends of attempts in 1 outages are judged, 53 of them where"
-                           " too few racks were left",)  # fmt: skip
+    counts = [re.findall(r"\d+", note) for note in found.notes]
+    assert counts == [["0", "53", "1", "53"]], "acknowledgements, other outcomes, outages, outcomes with too few racks"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,8 @@ def test_the_side_of_a_partition_with_enough_racks_may_acknowledge() -> None:
 
 def test_a_partition_from_only_some_racks_is_left_out() -> None:
     found = check_spread(late(op="cut-rack", peers=["a"], brokers=[3]).finish())
-    assert (found.valid, found.because) == ("unknown", ("no fault was proved that takes brokers away",))
+    assert (found.valid, len(found.because)) == ("unknown", 1)
+    assert "no fault was proved" in found.because[0]
     assert "spread" not in {one.checker for one in judge(late(op="cut-rack", peers=["a"]).finish())[0]}
     assert "spread" not in {one.checker for one in judge(late(op="slow-rack").finish())[0]}
 
@@ -250,4 +252,6 @@ def test_attempts_outside_the_proved_outage_are_not_judged() -> None:
 
 def test_an_acknowledgement_with_acks_1_is_not_judged() -> None:
     events = [replace(one, data={**one.data, "acks": "1"}) if one.op == "intend" else one for one in late().finish()]
-    assert check_spread(events).because == ("no attempt began and ended in 1 outages",)
+    found = check_spread(events)
+    assert (found.valid, len(found.because)) == ("unknown", 1)
+    assert "no attempt" in found.because[0]

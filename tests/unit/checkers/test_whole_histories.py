@@ -155,7 +155,9 @@ def test_a_defect_is_found(name: str, mode: str, defect: Callable[[list[Event]],
 
 def test_a_damaged_record_is_named() -> None:
     events = changed(outage().finish(), is_("read", **{"pass": "p2"}), damaged=[0])
-    assert check_delivery(events).because == (f"t: record {key(0)} was read with another value",)
+    found = check_delivery(events)
+    assert (found.valid, len(found.because)) == ("false", 1)
+    assert f"{key(0)} was read with another value" in found.because[0]
 
 
 def test_a_client_that_retries_without_idempotence_may_write_twice() -> None:
@@ -163,7 +165,8 @@ def test_a_client_that_retries_without_idempotence_may_write_twice() -> None:
     for which in range(sum(map(is_("intend"), events))):
         events = changed(events, is_("intend"), which, first_only=False)
     found = check_delivery(events)
-    assert (found.valid, found.notes) == ("true", (f"t: record {key(1)} was read 2 times",))
+    assert (found.valid, len(found.notes)) == ("true", 1)
+    assert f"{key(1)} was read 2 times" in found.notes[0]
 
 
 def uncertain(*, committed: bool) -> list[Event]:
@@ -221,9 +224,8 @@ def test_a_record_that_a_killed_producer_did_not_log_is_no_invention() -> None:
 def test_a_killed_producer_does_not_hide_an_invention() -> None:
     assert check_delivery(killed(stranger=9)).valid == "true", "it was announced"
     found = check_delivery(killed(stranger=10))
-    assert (found.valid, found.because) == (
-        "false", (f"t: record {key(10)} was read, and its producer never came to it",),
-    )  # fmt: skip
+    assert (found.valid, len(found.because)) == ("false", 1)
+    assert f"{key(10)} was read" in found.because[0]
 
 
 def test_a_producer_that_vanished_leaves_a_gap() -> None:
@@ -259,4 +261,6 @@ def test_a_record_below_the_first_offset_is_unknown() -> None:
             one.mono_ns, one.process, one.op, one.outcome, **{**one.data, "low": 1})
         for one in events
     ]  # fmt: skip
-    assert check_delivery(events).because == (f"t: record {key(0)} is below the log's first offset",)
+    found = check_delivery(events)
+    assert (found.valid, len(found.because)) == ("unknown", 1)
+    assert f"{key(0)} is below" in found.because[0]
