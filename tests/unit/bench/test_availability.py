@@ -47,7 +47,7 @@ def test_a_fault_that_did_not_take_hold_or_last_is_not_proved(proved: str, held:
 
 
 @pytest.mark.parametrize(("at_s", "after_s"), [(14, None), (25, 10.0), (58, None)])
-def test_a_refusal_before_the_fault_or_after_the_heal_is_none_of_it(at_s: float, after_s: float | None) -> None:
+def test_a_refusal_before_the_fault_or_after_the_heal_does_not_count(at_s: float, after_s: float | None) -> None:
     name = "org.apache.kafka.common.errors.NotEnoughRacksException"
     refused = event(at_s, "probe", "produce", "fail", topic="t", key="k", exception=name)
     found = availability._probe(availability.probe_attempts([refused], "t"), FAULT, None, None, 0)
@@ -71,7 +71,7 @@ def test_the_outage_settles_after_the_rack_has_left_the_isr() -> None:
 @pytest.mark.parametrize(
     "looks",
     [[], [look(20, "a", "b")], [look(10, "a")], [look(54.5, "a")]],
-    ids=["nobody looked", "never left", "was gone before", "left too late"],
+    ids=["no observation", "never left", "was gone before", "left too late"],
 )
 def test_without_a_settled_outage_there_is_no_window(looks: list[RecordedPartition]) -> None:
     assert availability.settled_outage("t", looks, FAULT, PLAN) is None
@@ -90,14 +90,14 @@ def test_without_a_settled_outage_there_is_no_window(looks: list[RecordedPartiti
         ([look(20, "a", "b"), look(56, "a")], None),
     ],
 )
-def test_the_rack_was_in_the_isr_until_the_last_look_at_it(
+def test_the_rack_was_in_the_isr_until_its_last_observation(
     looks: list[RecordedPartition], until_s: float | None
 ) -> None:
     assert availability.in_isr_until(looks, FAULT, "b") == (None if until_s is None else until_s * NS)
     assert availability.in_isr_until(looks, dataclasses.replace(FAULT, heal_ns=None), "b") is None
 
 
-def test_a_look_tells_of_the_moment_when_it_was_asked_for() -> None:
+def test_an_observation_has_the_time_of_its_request() -> None:
     asked = dataclasses.replace(look(20, "a", "b"), asked_ns=19 * NS)
     assert availability.in_isr_until([asked, look(25, "a")], FAULT, "b") == 19 * NS
 
@@ -115,7 +115,7 @@ def test_a_look_tells_of_the_moment_when_it_was_asked_for() -> None:
         (15.9, 24.1, None, False),
     ],
 )
-def test_only_what_the_rack_may_have_had_was_on_its_way(
+def test_only_records_the_rack_may_hold_were_in_flight(
     sent_s: float, done_s: float, had_s: float | None, without: bool
 ) -> None:
     had_ns = None if had_s is None else round(had_s * NS)
@@ -154,7 +154,7 @@ def decided(**changes: Any) -> str:
         ({"fewest_racks": None}, "unknown"),
     ],
 )
-def test_behaviour_is_decided_from_all_the_evidence_or_not_at_all(changes: dict[str, Any], did: str) -> None:
+def test_behaviour_is_decided_only_from_complete_evidence(changes: dict[str, Any], did: str) -> None:
     assert decided(**changes) == did
 
 
@@ -167,6 +167,6 @@ def test_behaviour_is_decided_from_all_the_evidence_or_not_at_all(changes: dict[
         (None, False),
     ],
 )
-def test_only_a_gates_answer_is_a_refusal(exception: str | None, refusal: bool) -> None:
+def test_only_errors_of_the_gate_are_refusals(exception: str | None, refusal: bool) -> None:
     failed = event(30, "probe", "produce", "fail", topic="t", key="k", exception=exception)
     assert [availability.is_refusal(one) for one in availability.probe_attempts([failed], "t")] == [refusal]

@@ -36,7 +36,7 @@ def edited(tmp_path: Path, pattern: str, replacement: str) -> Path:
     return path
 
 
-def test_the_quick_plan_is_as_the_issue_asks(tmp_path: Path) -> None:
+def test_the_quick_plan_has_the_required_arms_and_cells(tmp_path: Path) -> None:
     quick = scenarios.load("quick")
     arms = {arm.topic: arm for arm in quick.arms}
     assert {arm.replicas for arm in quick.latency_arms} == {(1, 3, 5, 2, 4)}
@@ -58,7 +58,7 @@ def test_the_quick_plan_is_as_the_issue_asks(tmp_path: Path) -> None:
     assert (more.tasks, more.cells[0].scenario.tasks, more.bar_min) == (4, 4, None)
 
 
-def test_the_full_plan_has_the_cells_of_the_issue_and_fits_into_an_hour(tmp_path: Path) -> None:
+def test_the_full_plan_has_the_required_cells_and_fits_into_an_hour(tmp_path: Path) -> None:
     full = scenarios.load("full")
     assert len(full.cells) == 12
     assert full.bar_min == 60
@@ -91,7 +91,7 @@ def test_the_full_plan_has_the_cells_of_the_issue_and_fits_into_an_hour(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "error"),
     [
         ('control = "C\'"', 'control = "C"', "'C' has two roles"),
         ('control = "C\'"', 'control = "A"', "'A' has two roles"),
@@ -99,16 +99,16 @@ def test_the_full_plan_has_the_cells_of_the_issue_and_fits_into_an_hour(tmp_path
         ('baseline = "C"\n', "", "control"),
     ],
 )
-def test_a_cell_s_own_parts_are_checked(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_a_cell_s_own_parts_are_checked(tmp_path: Path, old: str, new: str, error: str) -> None:
     text = scenarios.SHIPPED.read_text(encoding="utf-8")
     assert old in text
     file = tmp_path / "scenarios.toml"
     file.write_text(text.replace(old, new), encoding="utf-8")
-    with pytest.raises(RackgateError, match=told):
+    with pytest.raises(RackgateError, match=error):
         scenarios.load("full", file)
 
 
-def test_the_tail_plan_measures_as_long_as_its_noise_asks() -> None:
+def test_the_tail_plan_measures_as_long_as_its_noise_requires() -> None:
     tail = scenarios.load("tail")
     # bench/README.md: at the spread that was seen 26 blocks of some 20 s carry the 99th percentile of two comparisons.
     assert tail.latency.measured_s >= 20
@@ -117,7 +117,7 @@ def test_the_tail_plan_measures_as_long_as_its_noise_asks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "replacement", "told"),
+    ("pattern", "replacement", "error"),
     [
         (r"^seed = .*$", "", "quick.seed: is missing"),
         (r"^state = .*$", 'state = "ill"', "quick.cells healthy: state: must be one of healthy, slow-follower"),
@@ -150,15 +150,15 @@ def test_the_tail_plan_measures_as_long_as_its_noise_asks() -> None:
         (r'^topic = "rf5-m2r2"$', 'topic = "rf5-m3"', "two arms have the same topic"),
     ],
 )
-def test_a_wrong_file_is_told_by_name_and_key(tmp_path: Path, pattern: str, replacement: str, told: str) -> None:
+def test_an_error_in_a_plan_names_file_and_key(tmp_path: Path, pattern: str, replacement: str, error: str) -> None:
     path = edited(tmp_path, pattern, replacement)
     with pytest.raises(RackgateError) as caught:
         scenarios.load("quick", path)
     assert str(path) in str(caught.value)
-    assert told in str(caught.value)
+    assert error in str(caught.value)
 
 
-def test_an_unknown_scenario_and_a_missing_file_are_told(tmp_path: Path) -> None:
+def test_an_unknown_scenario_and_a_missing_file_are_errors(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="no scenario 'fast'; it has quick, full, existing, tail"):
         scenarios.load("fast")
     with pytest.raises(RackgateError, match="can't be read"):
@@ -182,8 +182,8 @@ def test_a_state_that_the_racks_do_not_have_is_refused(tmp_path: Path) -> None:
     text = scenarios.SHIPPED.read_text(encoding="utf-8").replace("[1, 3, 5, 2, 4]", "[1, 3, 5]")
     path = tmp_path / "plans.toml"
     path.write_text(text.replace('state = "healthy"', 'state = "isr-2-in-1-rack"', 1), encoding="utf-8")
-    told = r"quick\.cells healthy: state: ISR of 2 in 1 rack: impossible with replicas 1 in a, 3 in b, 5 in c"
-    with pytest.raises(RackgateError, match=told):
+    error = r"quick\.cells healthy: state: ISR of 2 in 1 rack: impossible with replicas 1 in a, 3 in b, 5 in c"
+    with pytest.raises(RackgateError, match=error):
         scenarios.load("quick", path)
     with pytest.raises(RackgateError, match="topology single has no broker 3"):
         scenarios.load("quick", place="single")
@@ -193,7 +193,7 @@ def test_a_state_keeps_the_leader_and_the_replicas_that_come_first() -> None:
     racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
     replicas = (1, 3, 5, 2, 4)
     found = {
-        word: cluster_states.brokers_in_state(word, replicas, racks) for word in STATES if word != "two-data-centres"
+        name: cluster_states.brokers_in_state(name, replicas, racks) for name in STATES if name != "two-data-centres"
     }
     assert found["healthy"] == StateBrokers(replicas)
     assert found["slow-follower"] == StateBrokers(replicas, (), (4,))
@@ -205,7 +205,7 @@ def test_a_state_keeps_the_leader_and_the_replicas_that_come_first() -> None:
         cluster_states.brokers_in_state("two-data-centres", replicas, racks)
 
 
-def test_a_lab_s_topology_has_the_cell_s_link_and_all_else_as_before() -> None:
+def test_a_lab_s_topology_differs_only_in_the_cell_s_link() -> None:
     for name in ("az3-outside", "stretch2-outside", "az3-load", "single"):
         shipped = topology.load(topology.find(name))
         text = lab_topology.topology_toml(shipped, "far", netem=False)
@@ -242,7 +242,7 @@ def test_arms_take_turns_in_a_new_order_each_time_and_without_a_gap() -> None:
         assert numbers == list(range(len(numbers)))
 
 
-def test_an_opening_and_the_head_of_each_piece_do_not_count_nor_does_warm_up() -> None:
+def test_warm_up_and_the_start_of_each_slot_do_not_count() -> None:
     slots = a_block(3)
     assert not any(slot.counts.any() for slot in slots[:4])
     measured = sum(slot.counts.sum() for slot in slots if slot.arm == "B")
@@ -287,7 +287,7 @@ def test_the_schedule_keeps_its_rate_and_tasks_share_it_without_overlap(rate: fl
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
-def test_turns_are_balanced_so_that_an_order_s_effect_is_no_arm_s(size: int) -> None:
+def test_turns_are_balanced_so_that_order_favours_no_arm(size: int) -> None:
     """Truth: equal arms; a late place in a round costs 10 %, and so does a place behind the second arm."""
     arms = [f"arm-{number}" for number in range(size)]
     rounds = [schedule.round_order(arms, number, "seed") for number in range(60)]
@@ -296,7 +296,7 @@ def test_turns_are_balanced_so_that_an_order_s_effect_is_no_arm_s(size: int) -> 
         assert sorted(order) == arms
         for place, arm in enumerate(order):
             cost[arm] += 0.1 * place / (size - 1) + (0.1 if place and order[place - 1] == arms[1] else 0)
-    # nobody stands behind itself, so the arm behind which it is slow can't suffer from that
+    # no arm follows itself, so the arm that slows its successor is not affected
     suffering = [cost[arm] for arm in arms if arm != arms[1]]
     assert suffering == pytest.approx([suffering[0]] * len(suffering))
     assert len({tuple(order) for order in rounds}) > size // 2
@@ -404,14 +404,14 @@ def test_a_stall_delays_records_but_never_their_intended_times() -> None:
     assert (columns["intended_ns"] == intended).all()
 
 
-def test_outcomes_are_what_is_certain_and_no_more() -> None:
+def test_uncertain_outcomes_are_unknown() -> None:
     client = FakeClient(full_at=3, errors={1: "_MSG_TIMED_OUT", 2: "NOT_ENOUGH_REPLICAS"})
     (seen,) = drive(client, slot())
     assert seen.outcome[:5] == ["acked", "unknown", "unknown", "failed", "acked"]
     assert seen.error[:5] == [None, "_MSG_TIMED_OUT", "NOT_ENOUGH_REPLICAS", "_QUEUE_FULL", None]
 
 
-def test_what_is_never_reported_is_unknown_and_given_up_in_bounded_time() -> None:
+def test_an_unreported_record_is_unknown_after_a_bounded_time() -> None:
     client = FakeClient(silent=True)
     (seen,) = drive(client, slot())
     assert set(seen.outcome) == {"unknown"}
@@ -419,7 +419,7 @@ def test_what_is_never_reported_is_unknown_and_given_up_in_bounded_time() -> Non
     assert client.purged
 
 
-def test_a_client_that_notes_the_time_itself_is_believed() -> None:
+def test_the_time_recorded_by_the_client_is_used() -> None:
     seen = pacer.Observations(slot(rate=3), np.arange(3, dtype=np.int64))
     seen.report(lambda: 99, 0, None, pacer.TimedAck(0, 7, done_ns=42, own_ns=5_000))
     seen.report(lambda: 99, 1, pacer.ProduceFailure("TimeoutException"), None)
@@ -427,7 +427,7 @@ def test_a_client_that_notes_the_time_itself_is_believed() -> None:
     assert (seen.outcome[1], seen.error[1], seen.done_ns[1]) == ("unknown", "TimeoutException", 99)
 
 
-def test_keys_tell_run_load_arm_and_sequence() -> None:
+def test_keys_contain_run_load_arm_and_sequence() -> None:
     client = FakeClient()
     drive(client, slot(rate=2))
     assert client.keys == [record_key("r", "latency", "A", 0), b"r/latency/A/1"]

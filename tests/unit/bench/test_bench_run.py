@@ -23,7 +23,7 @@ def ended(error: BaseException | None) -> Future[None]:
     return future
 
 
-def test_a_task_that_failed_ends_the_wait_at_once_and_is_told_in_one_line() -> None:
+def test_a_failed_task_ends_the_wait_at_once_with_a_one_line_error() -> None:
     error = PythonException("Traceback\n  File ...\nRuntimeError: load task 0 came to nothing\nmore")
     begun = time.monotonic()
     with pytest.raises(RackgateError, match="the load failed: RuntimeError: load task 0 came to nothing"):
@@ -31,20 +31,20 @@ def test_a_task_that_failed_ends_the_wait_at_once_and_is_told_in_one_line() -> N
     assert time.monotonic() - begun < 5
 
 
-def test_a_pause_lasts_until_its_moment() -> None:
+def test_a_pause_lasts_until_its_end_time() -> None:
     at_ns = time.monotonic_ns() + 150_000_000
     load_jobs.wait_until_due(at_ns, Future(), "the moment")
     assert at_ns <= time.monotonic_ns() < at_ns + 2_000_000_000
 
 
-def test_a_load_that_was_late_is_told_from_one_that_failed() -> None:
+def test_a_late_load_is_distinguished_from_a_failed_one() -> None:
     error = PythonException(f"Traceback\nRuntimeError: load task 0 was ready 1.2 s {LATE}\nmore")
     with pytest.raises(load_jobs.LateError):
         load_jobs.raise_failure(ended(error))
     load_jobs.raise_failure(ended(None))
 
 
-def test_a_load_with_a_fault_that_was_late_is_begun_again_with_more_time() -> None:
+def test_a_load_with_a_late_fault_is_repeated_with_more_time() -> None:
     tried: list[float] = []
 
     def drive(lead_s: float) -> None:

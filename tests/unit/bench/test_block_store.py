@@ -1,4 +1,4 @@
-"""What a run keeps: finished blocks count once, an interrupted run goes on, blocks of another plan are not lost."""
+"""Storage of a run: finished blocks count once, an interrupted run continues, blocks of another plan are kept."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def block(one: RunStore, cell: str, number: int, session: int = 1) -> None:
     one.keep(path, cell, f"{number:03d}.{session}")
 
 
-def test_a_block_counts_when_it_is_whole_and_an_interrupted_run_goes_on(tmp_path: Path) -> None:
+def test_only_whole_blocks_count_and_an_interrupted_run_continues(tmp_path: Path) -> None:
     one, goes_on = begun(tmp_path)
     assert not goes_on
     assert one.run_id == "20260102-030405"
@@ -85,7 +85,7 @@ def test_the_warm_up_is_no_block(tmp_path: Path) -> None:
     assert one.warm_up("far") is None
 
 
-def test_another_plan_or_build_throws_no_blocks_away_unless_it_is_told_to(tmp_path: Path) -> None:
+def test_another_plan_or_build_discards_blocks_only_on_request(tmp_path: Path) -> None:
     one, _ = begun(tmp_path)
     assert begun(tmp_path, build="c") == (one, False)  # nothing was measured
     block(one, "healthy", 0)
@@ -102,7 +102,7 @@ def test_another_plan_or_build_throws_no_blocks_away_unless_it_is_told_to(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "error"),
     [
         ("code_hash", lambda: "0" * 64, r"\(code: [0-9a-f]{39}…, now 0{39}…\)"),
         ("machine.describe_machine", lambda: {"cpus": 999}, r"machine\.cpus: \d+, now 999"),
@@ -110,20 +110,20 @@ def test_another_plan_or_build_throws_no_blocks_away_unless_it_is_told_to(tmp_pa
          r"versions\.confluent-kafka: .*, now 0; .* and 1 more\)"),
     ],
 )  # fmt: skip
-def test_a_run_does_not_go_on_with_other_code_or_on_another_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: object, told: str
+def test_a_run_does_not_continue_with_other_code_or_on_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: object, error: str
 ) -> None:
     one, _ = begun(tmp_path)
     block(one, "healthy", 0)
     assert begun(tmp_path) == (one, True)
     monkeypatch.setattr(f"bench.run_conditions.{name}", value)
-    with pytest.raises(RackgateError, match=told):
+    with pytest.raises(RackgateError, match=error):
         begun(tmp_path)
     assert one.kept("healthy"), "they are not lost"
     assert begun(tmp_path, fresh=True) == (one, False)
 
 
-def test_the_code_s_hash_is_that_of_its_files_and_names(tmp_path: Path) -> None:
+def test_the_code_s_hash_covers_file_names_and_contents(tmp_path: Path) -> None:
     (tmp_path / "bench").mkdir()
     file = tmp_path / "bench" / "a.py"
     file.write_text("x = 1\n", encoding="utf-8")
@@ -135,7 +135,7 @@ def test_the_code_s_hash_is_that_of_its_files_and_names(tmp_path: Path) -> None:
     assert run_conditions.code_hash(tmp_path) != first
 
 
-def test_differences_are_named_by_their_way_into_the_whole() -> None:
+def test_differences_are_named_by_their_path() -> None:
     before = {"plan": {"cells": [{"id": "near", "blocks": 20}, {"id": "far", "blocks": 20}], "seed": 1}, "gone": 1}
     after = {"plan": {"cells": [{"id": "near", "blocks": 20}, {"id": "far", "blocks": 3}], "seed": 1}, "new": [1, 2]}
     found = run_conditions.differences(before, after)
@@ -144,7 +144,7 @@ def test_differences_are_named_by_their_way_into_the_whole() -> None:
     assert run_conditions.differences_text([f"n{number}" for number in range(6)]) == "n0; n1; n2; n3 and 2 more"
 
 
-def test_a_bar_of_time_is_none_of_the_conditions_under_which_blocks_are_kept(tmp_path: Path) -> None:
+def test_a_time_target_is_not_a_condition_for_keeping_blocks(tmp_path: Path) -> None:
     one, _ = begun(tmp_path)
     block(one, "healthy", 0)
     assert FULL.bar_min == 60
@@ -154,7 +154,7 @@ def test_a_bar_of_time_is_none_of_the_conditions_under_which_blocks_are_kept(tmp
     assert sorted(again.kept("healthy")) == [0]
 
 
-def test_a_run_knows_that_it_went_on_and_since_when_it_runs(tmp_path: Path) -> None:
+def test_a_run_records_its_start_and_that_it_was_resumed(tmp_path: Path) -> None:
     one, _ = begun(tmp_path)
     assert not one.went_on
     # by the monotonic clock, though the run's name says that it began long ago
@@ -174,7 +174,7 @@ def test_a_run_knows_that_it_went_on_and_since_when_it_runs(tmp_path: Path) -> N
         (False, None, None),
     ],
 )
-def test_the_bar_of_a_run_counts_its_report_and_decides_no_status(
+def test_the_time_target_includes_the_report_and_does_not_change_the_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, went_on: bool, minutes: float | None, bar: str | None
 ) -> None:
     plan = dataclasses.replace(FULL, bar_min=minutes)
@@ -201,7 +201,7 @@ def test_the_bar_of_a_run_counts_its_report_and_decides_no_status(
     assert "(took 5:30)" in lines[-2 if bar else -1]
 
 
-def test_a_run_whose_results_are_written_is_begun_anew(tmp_path: Path) -> None:
+def test_a_run_with_written_results_starts_over(tmp_path: Path) -> None:
     one, _ = begun(tmp_path)
     block(one, "healthy", 0)
     one.done()
@@ -210,7 +210,7 @@ def test_a_run_whose_results_are_written_is_begun_anew(tmp_path: Path) -> None:
     assert found.kept("healthy") == {}
 
 
-def test_a_broken_note_is_told(tmp_path: Path) -> None:
+def test_a_damaged_block_note_is_an_error(tmp_path: Path) -> None:
     one, _ = begun(tmp_path)
     (tmp_path / "rates.json").write_text("{", encoding="utf-8")
     with pytest.raises(RackgateError, match=r"rates\.json: not JSON: .*--fresh"):
@@ -282,7 +282,7 @@ def test_a_folder_without_the_marker_is_not_emptied_even_if_it_has_a_run(tmp_pat
     assert list(one.kept("healthy")) == [0]
 
 
-def test_what_links_lead_to_is_not_deleted(tmp_path: Path) -> None:
+def test_targets_of_links_are_not_deleted(tmp_path: Path) -> None:
     mine, folder = tmp_path / "mine", tmp_path / "run"
     mine.mkdir()
     (mine / "thesis.txt").touch()
@@ -296,7 +296,7 @@ def test_what_links_lead_to_is_not_deleted(tmp_path: Path) -> None:
     assert [path.name for path in mine.iterdir()] == ["thesis.txt"]
 
 
-def test_labs_come_one_after_the_other_until_nothing_is_missing(tmp_path: Path) -> None:
+def test_labs_run_one_after_the_other_until_all_blocks_are_kept(tmp_path: Path) -> None:
     one, _ = begun(tmp_path)
     places = list(FULL.places)
     assert one.places(FULL) == places
@@ -305,12 +305,12 @@ def test_labs_come_one_after_the_other_until_nothing_is_missing(tmp_path: Path) 
         for number in range(cell.scenario.latency.blocks):
             block(one, cell.id, number)
         if cell.place == places[0]:
-            assert cell in one.pending(FULL, places[0])  # its blocks are there, and nobody says in what state
+            assert cell in one.pending(FULL, places[0])  # its blocks are kept, in an unknown state
             one.add_cell(cell.id, 1, {"session": 1})
     assert one.places(FULL) == places[1:]
 
 
-def test_the_outage_is_due_in_the_first_place_until_it_was_kept(tmp_path: Path) -> None:
+def test_the_outage_is_planned_in_the_first_lab_until_it_is_kept(tmp_path: Path) -> None:
     quick = scenarios.load("quick")
     one, _ = begun(tmp_path, quick)
     place = quick.places[0]
@@ -321,7 +321,7 @@ def test_the_outage_is_due_in_the_first_place_until_it_was_kept(tmp_path: Path) 
     assert set(before) - set(lab_run.planned(one, quick, place)) == {lab_run.OUTAGE_STEP}
 
 
-def test_what_is_kept_is_not_planned_again(tmp_path: Path) -> None:
+def test_kept_blocks_are_not_planned_again(tmp_path: Path) -> None:
     one, _ = begun(tmp_path)
     whole = lab_run.estimate_s(one, FULL)
     for number in range(10):
@@ -333,7 +333,7 @@ def test_what_is_kept_is_not_planned_again(tmp_path: Path) -> None:
     assert lab_run.estimate_s(one, FULL) < whole - saved
 
 
-def test_sessions_are_told_in_their_order(tmp_path: Path) -> None:
+def test_sessions_are_listed_in_order(tmp_path: Path) -> None:
     one, _ = begun(tmp_path)
     assert one.next_session() == 1
     for number in (1, 2, 10):
@@ -351,7 +351,7 @@ def seen(took_ms: list[float], outcome: str = "acked") -> pd.DataFrame:
     return pd.DataFrame({"intended_ns": intended, "sent_ns": intended + 50_000, "done_ns": done, "outcome": outcome})
 
 
-def test_a_step_is_what_its_second_half_took() -> None:
+def test_a_step_is_measured_in_its_second_half() -> None:
     step = sustained_rate.ramp_step(1000, seen([1.0] * 50 + [9.0] * 50))
     assert (step.p50_ms, step.acked, step.late_p50_ms) == (9.0, 1.0, 0.05)
     assert sustained_rate.ramp_step(10, seen([1.0] * 4, "unknown")) == RampStep(10, 0.0, None, 0.05)
@@ -371,7 +371,7 @@ def test_a_lab_sustains_the_last_rate_at_which_no_queue_grew() -> None:
     assert json.dumps(found)
 
 
-def test_a_ramp_tries_no_rate_above_what_disks_are_spared() -> None:
+def test_a_ramp_tries_no_rate_above_the_disk_limit() -> None:
     ramp = FULL.ramp
     assert ramp is not None
     assert ramp.rates(1000) == (250, 500, 1000, 2000, 4000, 8000)
@@ -379,7 +379,7 @@ def test_a_ramp_tries_no_rate_above_what_disks_are_spared() -> None:
     assert ramp.rates(1_000_000) == (250,)
 
 
-def test_checks_of_several_labs_add_up() -> None:
+def test_record_checks_of_several_labs_are_added() -> None:
     def found(lost: int) -> dict[str, object]:
         kinds = {kind: {"count": 0, "examples": []} for kind in record_check.KINDS}
         kinds["lost"] = {"count": lost, "examples": ["t: k"] * min(lost, 5)}

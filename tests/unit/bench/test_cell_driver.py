@@ -1,4 +1,4 @@
-"""The driver of a cell, with a cluster and a Spark that only note what they are asked for."""
+"""Driver of a cell, with a cluster and a Spark that only record requests."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_cell_is_measured_block_by_block_in_its_state(this: FakeSession) -> No
         assert {slot.block for slot in slots} == {at}
 
 
-def test_an_arm_that_refuses_gets_no_load_and_is_told(this: FakeSession) -> None:
+def test_an_arm_that_refuses_gets_no_load_and_is_noted(this: FakeSession) -> None:
     cell = cell_of("isr-2-in-1")
     cell_measurement.measure(this, cell)
     (seen,) = this.store.cell(cell.id)
@@ -190,26 +190,26 @@ def test_an_arm_that_refuses_gets_no_load_and_is_told(this: FakeSession) -> None
     assert len({slot.topic for _, slots, _ in this.driven_slots for slot in slots}) == 4
 
 
-def test_an_arm_that_goes_on_where_it_is_to_be_refused_ends_the_run_with_1(
+def test_an_arm_that_acknowledges_where_refusal_is_expected_fails_the_run(
     this: FakeSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = cell_of("isr-2-in-1")
-    for said in ("", "NotEnoughRacksException"):
+    for exception in ("", "NotEnoughRacksException"):
 
-        def answers(_: str, names: Sequence[str], said: str = said) -> dict[str, str]:
+        def answers(_: str, names: Sequence[str], third: str = exception) -> dict[str, str]:
             # C is on the last of them and is to go on; B is on the one before it
-            return dict(zip(names, ("NotEnoughReplicasException",) * 2 + (said, ""), strict=True))
+            return dict(zip(names, ("NotEnoughReplicasException",) * 2 + (third, ""), strict=True))
 
         monkeypatch.setattr(this, "refusals", answers)
         cell_measurement.measure(this, cell)
         seen = this.store.cell(cell.id)
         arms = [{"arm": arm.id, "label": arm.label, "refused": False, "acked": 1} for arm in cell.scenario.latency_arms]
         found = {"cell": cell.id, "seen": seen[-1], "refusals": run_result.refusals_by_lab(seen), "arms": arms}
-        told = [(reason.word, reason.subject) for reason in exit_reasons._of_cell(found)]
-        assert told == ([] if said else [("failed", "cell isr-2-in-1: M=2, R=2")])
+        reasons = [(reason.word, reason.subject) for reason in exit_reasons._of_cell(found)]
+        assert reasons == ([] if exception else [("failed", "cell isr-2-in-1: M=2, R=2")])
 
 
-def test_only_what_is_missing_is_measured_and_later_cells_warm_up_less(this: FakeSession) -> None:
+def test_only_missing_blocks_are_measured_and_later_cells_warm_up_less(this: FakeSession) -> None:
     cell = cell_of("healthy")
     for block in (0, 1, 19):
         path = this.store.unfinished("x")
@@ -226,16 +226,16 @@ def test_only_what_is_missing_is_measured_and_later_cells_warm_up_less(this: Fak
 
 
 def test_a_state_that_did_not_last_is_noted(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = iter([{}, {1: "NotEnoughReplicasException"}])
-    monkeypatch.setattr(cell_measurement.CellRun, "probe_arms", lambda _: next(said))
+    refusals = iter([{}, {1: "NotEnoughReplicasException"}])
+    monkeypatch.setattr(cell_measurement.CellRun, "probe_arms", lambda _: next(refusals))
     cell_measurement.measure(this, cell_of("healthy"))
     assert "probes got {} before the blocks and" in this.notes[0]
 
 
-def test_a_block_whose_state_did_not_last_is_thrown_away_counted_and_driven_again(this: FakeSession) -> None:
+def test_a_block_whose_state_did_not_last_is_discarded_counted_and_repeated(this: FakeSession) -> None:
     # asked before and after each block; the third block's follower is no longer slow at its end, twice
-    said = ["", ""] * 2 + ["", "slow-broker: not slow"] * 2 + ["", ""]
-    this.target.against = iter(said)  # type: ignore[attr-defined]
+    objections = ["", ""] * 2 + ["", "slow-broker: not slow"] * 2 + ["", ""]
+    this.target.against = iter(objections)  # type: ignore[attr-defined]
     cell = cell_of("slow-follower")
     cell_measurement.measure(this, cell)
     assert this.store.missing(cell) == []
@@ -245,19 +245,19 @@ def test_a_block_whose_state_did_not_last_is_thrown_away_counted_and_driven_agai
     driven = [name for name, _, _ in this.driven_slots if name.startswith(f"{cell.id}-0")]
     assert driven.count(f"{cell.id}-002") == 3
     assert len(driven) == cell.scenario.latency.blocks + 2
-    assert any("2 blocks discarded" in told for told in run_result._cell_notes(cell, this.store))
+    assert any("2 blocks discarded" in note for note in run_result._cell_notes(cell, this.store))
     # what was acknowledged in them is read back as well
     assert set(found) == set(this.store.discarded(cell.id, this.number))
     assert this.store.discarded(cell.id, this.number + 1) == {}
 
 
 def test_a_state_that_never_lasts_ends_the_run(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = 0
+    samples = 0
 
     def states(names: Sequence[str]) -> dict[str, State]:
-        nonlocal asked
-        asked += 1
-        isr = (1, 2, 3, 4, 5) if asked % 2 else (1, 2)
+        nonlocal samples
+        samples += 1
+        isr = (1, 2, 3, 4, 5) if samples % 2 else (1, 2)
         return {name: State(1, isr) for name in names}
 
     monkeypatch.setattr(this.topics, "states", states)
@@ -268,7 +268,7 @@ def test_a_state_that_never_lasts_ends_the_run(this: FakeSession, monkeypatch: p
     assert len(this.store.discarded("healthy")) == cell_measurement.MOST_DISCARDED
 
 
-def test_a_state_that_nobody_can_tell_is_no_proof(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_state_is_no_proof(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(this.topics, "states", lambda _: {})
     with pytest.raises(RackgateError, match=r"the state before block 1 is not healthy: .*unknown"):
         cell_measurement.measure(this, cell_of("healthy"))
@@ -280,7 +280,7 @@ def test_a_cell_in_which_every_arm_refuses_ends_the_run(this: FakeSession, monke
         cell_measurement.measure(this, cell_of("healthy"))
 
 
-def test_what_a_lab_sustains_is_found_once_and_kept(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_a_lab_sustains_is_measured_once_and_kept(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
     cell = cell_of("large-50")
     (this.store.folder / "rates.json").unlink()
     took = {250: 2.0, 500: 3.0, 1000: 30.0}
@@ -317,7 +317,7 @@ def test_a_load_has_the_cell_s_client_size_and_linger(this: FakeSession) -> None
     assert (outage.cell, outage.state, outage.client, outage.config["linger.ms"]) == (None, "outage", "confluent", 0)
 
 
-def test_a_load_that_was_late_is_sent_again_with_more_time(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_load_is_repeated_with_more_time(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
     late = 2
 
@@ -346,10 +346,10 @@ def test_a_load_that_was_late_is_sent_again_with_more_time(this: FakeSession, mo
     assert this.lead_s >= MOST_LEAD_S
 
 
-def test_settings_are_changed_where_they_differ_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_different_settings_are_changed_and_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     arms = FULL.latency_arms
     altered: list[str] = []
-    asked: list[str] = []
+    requests: list[str] = []
     values: dict[str, Requirement] = {}
 
     def alter(_: object, topic: str, config: dict[str, str]) -> None:
@@ -357,9 +357,9 @@ def test_settings_are_changed_where_they_differ_and_waited_for(monkeypatch: pyte
         values[topic] = Requirement(int(config["min.insync.replicas"]), int(config["min.insync.racks"]))
 
     def ask(_: object, topic: str) -> ReportedRequirements:
-        asked.append(topic)
+        requests.append(topic)
         # one broker is behind at first
-        behind = Requirement(1, 1) if asked.count(topic) == 1 else values[topic]
+        behind = Requirement(1, 1) if requests.count(topic) == 1 else values[topic]
         return ReportedRequirements(0, answers={1: values[topic], 3: behind})
 
     monkeypatch.setattr(cluster_topics, "alter", alter)
@@ -368,7 +368,7 @@ def test_settings_are_changed_where_they_differ_and_waited_for(monkeypatch: pyte
     topics = BenchTopics(None)
     topics.apply_settings(schedule.topics_of_block(arms, names, 0), arms)
     assert sorted(altered) == names
-    assert all(asked.count(name) == 2 for name in names)
+    assert all(requests.count(name) == 2 for name in names)
     altered.clear()
     topics.apply_settings(schedule.topics_of_block(arms, names, 1), arms)
     # A has moved to where A' was, which asks for the same.
@@ -378,7 +378,7 @@ def test_settings_are_changed_where_they_differ_and_waited_for(monkeypatch: pyte
     }  # fmt: skip
 
 
-def test_a_change_that_does_not_come_into_force_ends_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_that_does_not_take_effect_ends_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arm_topics, "IN_FORCE_S", 0.2)
     monkeypatch.setattr(cluster_topics, "alter", lambda *_: None)
     monkeypatch.setattr(
@@ -390,7 +390,7 @@ def test_a_change_that_does_not_come_into_force_ends_in_bounded_time(monkeypatch
 
 
 class FakeProducer:
-    """A Java producer that answers when it is told to."""
+    """A Java producer that completes records on request."""
 
     def __init__(self, *_: object, **__: object) -> None:
         self.learned: list[str] = []
@@ -418,25 +418,25 @@ def sent(error: JavaError | None = None) -> Sent:
     return Sent("t", one, one + 7, one + 1_000, one + 4_000, wrong, () if error is None else (error,))
 
 
-def test_the_java_producer_s_own_clock_tells_when_a_record_had_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_java_producer_s_own_clock_times_the_end_of_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java_client, "Producer", FakeProducer)
     client = JavaClient("b", {}, ["t"])
     fake: Any = client._producer
-    told: list[tuple[Any, Any]] = []
+    results: list[tuple[Any, Any]] = []
     for _ in range(3):
-        client.produce("t", b"v", b"k", on_delivery=lambda error, message: told.append((error, message)))
+        client.produce("t", b"v", b"k", on_delivery=lambda error, message: results.append((error, message)))
     assert fake.learned == ["t"]
     fake.futures[0].set_result(sent())
     fake.futures[1].set_result(sent(JavaError("org.apache.kafka.common.errors.TimeoutException", "", retriable=True)))
-    assert told[0] == (None, pacer.TimedAck(0, 7, done_ns=4_000, own_ns=3_000))
-    assert (told[1][0].name(), told[1][1]) == ("TimeoutException", None)
+    assert results[0] == (None, pacer.TimedAck(0, 7, done_ns=4_000, own_ns=3_000))
+    assert (results[1][0].name(), results[1][1]) == ("TimeoutException", None)
     assert client.flush(0.01) == 1
     client.purge()
-    assert told[2][0].name() == "RackgateError"
+    assert results[2][0].name() == "RackgateError"
     assert client.flush(0.01) == 0
 
 
-def test_a_probe_tells_acks_from_refusals_and_from_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_distinguishes_acks_refusals_and_other_results(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = {
         "open": sent(),
         "shut": sent(JavaError("org.apache.kafka.common.errors.NotEnoughRacksException", "", retriable=True)),

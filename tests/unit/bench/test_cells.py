@@ -1,4 +1,4 @@
-"""Several cells, one family: words on written rounds, and exact quantiles by Spark against sorting."""
+"""Verdicts for several cells of one family, and exact quantiles by Spark against sorting."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def measured(
     return CellMeasurements(cell, rounds, summary)
 
 
-def words(run: list[CellMeasurements]) -> list[dict[str, tuple[str, str]]]:
+def verdicts_by_arm(run: list[CellMeasurements]) -> list[dict[str, tuple[str, str]]]:
     return [{row["arm"]: (row["word"], row["reason"]) for row in rows if row["at"] == "p50"} for rows in compare(run)]
 
 
-def test_each_cell_has_its_own_words_and_a_failed_control_takes_those_of_its_cell_alone() -> None:
+def test_each_cell_has_its_own_verdicts_and_a_failed_control_voids_only_its_cell() -> None:
     one, two, three = cells(3)
     run = [measured(one, 1.0), measured(two, 1.4, seed=2), measured(three, 1.4, control=1.2, seed=3)]
-    found = words(run)
+    found = verdicts_by_arm(run)
     assert [own["B"] for own in found] == [
         ("equivalent", "decided"),
         ("slower", "decided"),
@@ -56,11 +56,13 @@ def test_each_cell_has_its_own_words_and_a_failed_control_takes_those_of_its_cel
     ]
     assert found[2]["A'"] == ("slower", "decided")
     # where the control fails no ratio would have got a word
-    told = [row["detectable_ratio"] for rows in compare(run) for row in rows if (row["arm"], row["at"]) == ("B", "p50")]
-    assert [one is None for one in told] == [False, False, True]
+    ratios = [
+        row["detectable_ratio"] for rows in compare(run) for row in rows if (row["arm"], row["at"]) == ("B", "p50")
+    ]
+    assert [one is None for one in ratios] == [False, False, True]
 
 
-def test_where_the_usual_baseline_refuses_a_cell_compares_the_others_with_one_of_its_own() -> None:
+def test_a_cell_whose_usual_baseline_refuses_uses_its_own() -> None:
     full = plans.load("full")
     cell = next(one for one in full.cells if one.id == "isr-2-in-2")
     truth, random = {"B": 1.0, "C": 1.0, "C'": 1.0}, np.random.default_rng(5)
@@ -80,10 +82,10 @@ def test_where_the_usual_baseline_refuses_a_cell_compares_the_others_with_one_of
     assert found["A"]["ratio"] is None
 
 
-def test_a_cell_among_many_must_show_more_than_one_alone() -> None:
-    alone = compare([measured(cells(1)[0], 1.0)])[0]
+def test_a_cell_among_many_needs_more_evidence_than_a_single_one() -> None:
+    single = compare([measured(cells(1)[0], 1.0)])[0]
     among = compare([measured(cell, 1.0, seed=n) for n, cell in enumerate(cells(12))])
-    b_alone, b_among = (next(row for row in rows if row["arm"] == "B") for rows in (alone, among[0]))
+    b_alone, b_among = (next(row for row in rows if row["arm"] == "B") for rows in (single, among[0]))
     assert b_among["detectable_ratio"] > b_alone["detectable_ratio"] * 1.005
     assert b_among["provable_band"] > b_alone["provable_band"]
     assert b_among["blocks_needed"] > b_alone["blocks_needed"]
@@ -91,14 +93,14 @@ def test_a_cell_among_many_must_show_more_than_one_alone() -> None:
         compare([measured(cell, 1.0) for cell in cells(13)])
 
 
-def test_cells_with_rules_of_their_own_are_refused() -> None:
+def test_cells_with_different_rules_are_refused() -> None:
     one, two = cells(2)
     other = dataclasses.replace(QUICK, latency=dataclasses.replace(QUICK.latency, alpha=0.5))
     with pytest.raises(ValueError, match="same rules"):
         comparisons.rules_of([one, dataclasses.replace(two, scenario=other)])
 
 
-def test_a_quantile_that_is_not_judged_has_no_word_and_asks_nothing_of_the_others() -> None:
+def test_a_quantile_that_is_not_judged_has_no_verdict_and_does_not_affect_others() -> None:
     one, two = cells(2)
     some = dataclasses.replace(two, judged=(0.5,))
     assert comparisons.family_size([one, two]) == 4
@@ -111,7 +113,7 @@ def test_a_quantile_that_is_not_judged_has_no_word_and_asks_nothing_of_the_other
     assert next(row for row in rows if (row["arm"], row["at"]) == ("B", "p99"))["ratio"]["point"] > 1.2
 
 
-def test_fewer_blocks_than_the_rules_ask_carry_no_word_and_show_their_ratio() -> None:
+def test_too_few_blocks_give_a_ratio_without_a_verdict() -> None:
     few = dataclasses.replace(QUICK, latency=dataclasses.replace(QUICK.latency, blocks=10))
     (rows,) = compare([measured(dataclasses.replace(cells(1)[0], scenario=few), 1.5)])
     row = next(row for row in rows if row["arm"] == "B")
@@ -124,10 +126,10 @@ def test_a_late_pacer_hides_no_difference() -> None:
     (cell,) = cells(1)
     late_ms, took_ms, slower = 100.0, 3.0, 1.5
     hidden = (late_ms + took_ms * slower) / (late_ms + took_ms)
-    assert words([measured(cell, hidden)])[0]["B"] == ("equivalent", "decided")
-    assert words([measured(cell, hidden, late_ms=2.0)])[0]["B"] == ("undecided", "pacer")
-    # What is told apart in spite of it is told apart.
-    assert words([measured(cell, 1.5, late_ms=2.0)])[0]["B"] == ("slower", "decided")
+    assert verdicts_by_arm([measured(cell, hidden)])[0]["B"] == ("equivalent", "decided")
+    assert verdicts_by_arm([measured(cell, hidden, late_ms=2.0)])[0]["B"] == ("undecided", "pacer")
+    # A difference that is significant in spite of it stays.
+    assert verdicts_by_arm([measured(cell, 1.5, late_ms=2.0)])[0]["B"] == ("slower", "decided")
 
 
 def test_a_percentile_needs_records_beyond_it_in_every_block() -> None:
@@ -138,7 +140,7 @@ def test_a_percentile_needs_records_beyond_it_in_every_block() -> None:
     assert found["B", "p99"] == found["A'", "p99"] == ("undecided", "few records")
 
 
-def test_a_word_that_noise_prevents_says_how_many_blocks_it_would_take() -> None:
+def test_an_undecided_verdict_has_the_number_of_blocks_needed() -> None:
     (rows,) = compare([measured(cells(1)[0], 1.0, noise=0.15)])
     row = next(row for row in rows if row["arm"] == "A'")
     assert (row["word"], row["reason"]) == ("undecided", "noise")
@@ -153,19 +155,19 @@ def test_ranks_are_numpys() -> None:
         assert between == pytest.approx(np.quantile(values, quantile), rel=1e-12)
 
 
-def test_a_place_is_that_of_the_sorted_observations() -> None:
+def test_ranks_are_those_of_the_sorted_observations() -> None:
     counts = BinCounts(np.array([3, 5, 9]), np.array([2, 1, 4]))
     assert [counts.place(rank) for rank in range(7)] == [(3, 0), (3, 1), (5, 0), *[(9, rank) for rank in range(4)]]
     both = quantiles.pool_counts([counts, BinCounts(np.array([5, 6]), np.array([10, 1]))])
     assert (both.bins.tolist(), both.counts.tolist()) == ([3, 5, 6, 9], [2, 11, 1, 4])
 
 
-def test_wanting_nothing_asks_spark_nothing() -> None:
+def test_no_quantiles_need_no_spark_job() -> None:
     wanted: list[QuantileQuery] = []
     assert quantiles.exact_quantiles(None, "latency_ns", ["cell"], wanted) == []
 
 
-def test_too_few_observations_for_the_speed_are_told(tmp_path: Path) -> None:
+def test_too_few_observations_for_the_speed_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="10 observations: at least 960"):
         analysis_speed.measure([10], tmp_path, master="local[1]", tell=print)
 
@@ -188,7 +190,7 @@ def test_growth_leaves_the_warm_up_out() -> None:
         (120.0, 4.1, 0.5, ["unknown", "missed", "unknown"]),
     ],
 )
-def test_the_bars_of_the_speed(took_s: float, gib: float, others_cpus: float, outcomes: list[str]) -> None:
+def test_the_targets_of_the_speed(took_s: float, gib: float, others_cpus: float, outcomes: list[str]) -> None:
     rows = [
         {"observations": size, "warm_up": size == analysis_speed.WARM_UP, "analysed_s": s, "peak_gib_so_far": gib,
          "others_cpus": others_cpus}

@@ -1,4 +1,4 @@
-"""What a file for ``--command-config`` becomes for each kind of client."""
+"""Translation of a ``--command-config`` file for each kind of client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCRAM = {
 }
 
 
-def test_a_name_and_its_password_are_told_to_each_client() -> None:
+def test_user_name_and_password_are_passed_to_each_client() -> None:
     found = client_security.convert_properties(PLAIN, "f")
     assert found.librdkafka == {
         "security.protocol": "SASL_PLAINTEXT",
@@ -50,7 +50,7 @@ def test_an_open_cluster_needs_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "error"),
     [
         (PLAIN | {"linger.ms": "3", "acks": "1"}, "acks, linger.ms: not supported"),
         ({"security.protocol": "TLS"}, "security.protocol is TLS"),
@@ -64,15 +64,15 @@ def test_an_open_cluster_needs_nothing() -> None:
         ),
     ],
 )
-def test_what_not_every_client_can_go_by_is_refused_in_a_line(given: dict[str, str], told: str) -> None:
-    with pytest.raises(RackgateError, match=told) as caught:
+def test_settings_that_some_client_does_not_support_are_refused(given: dict[str, str], error: str) -> None:
+    with pytest.raises(RackgateError, match=error) as caught:
         client_security.convert_properties(given, "client.properties")
     assert str(caught.value).startswith("--command-config client.properties: ")
     assert "\n" not in str(caught.value)
     assert "hidden" not in str(caught.value)
 
 
-def test_secrets_are_in_no_text_of_the_settings() -> None:
+def test_secrets_are_in_no_representation_of_the_settings() -> None:
     assert "cr=et" not in repr(client_security.convert_properties(PLAIN, "f"))
 
 
@@ -121,7 +121,7 @@ def test_a_spark_cluster_that_would_not_protect_the_secrets_is_refused(
         (NEAR, {"spark.authenticate": "true", "spark.authenticate.secret": "abc-7"}),
     ],
 )
-def test_a_spark_cluster_that_protects_the_secrets_is_taken(master: str, settings: dict[str, str]) -> None:
+def test_a_spark_cluster_that_protects_the_secrets_is_accepted(master: str, settings: dict[str, str]) -> None:
     client_security.check_spark(master, settings)
 
 
@@ -129,7 +129,7 @@ def test_a_spark_cluster_that_protects_the_secrets_is_taken(master: str, setting
     "name",
     ["spark.authenticate.secret", "spark.ssl.keyPassword", "spark.hadoop.fs.s3a.secret.key", "spark.x.oauthToken"],
 )
-def test_no_secret_is_a_setting_of_the_command_line(name: str) -> None:
+def test_no_secret_is_on_the_command_line(name: str) -> None:
     client_security.check_conf(
         ["spark.authenticate.secretBitLength", "spark.authenticate.secret.file", "spark.executor.memory"]
     )

@@ -1,4 +1,4 @@
-"""Secrets among the conditions of a run: compared by a keyed hash that nobody can check guesses against."""
+"""Secrets among the conditions of a run: compared by a keyed hash that resists guesses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> ExistingClusterRequest:
+def settings(tmp_path: Path) -> ExistingClusterRequest:
     """A run with secrets in the file of security, in Spark's settings and in the packed environment."""
     config, environment = tmp_path / "client.properties", tmp_path / "env.tar.gz"
     config.write_text(CONFIG, encoding="utf-8")
@@ -60,18 +60,18 @@ def asked(tmp_path: Path) -> ExistingClusterRequest:
     )
 
 
-def begin(asked: ExistingClusterRequest) -> bool:
+def begin(settings: ExistingClusterRequest) -> bool:
     """Begins the run; whether it goes on."""
-    given = existing_cluster._condition_values(asked)
+    given = existing_cluster._condition_values(settings)
     _, goes_on = run_store.begin_run(
-        asked.out / "run", PLAN, started=NOW, build="b", given=given, fresh=asked.fresh
+        settings.out / "run", PLAN, started=NOW, build="b", given=given, fresh=settings.fresh
     )  # fmt: skip
     return goes_on
 
 
-def keep_a_block(asked: ExistingClusterRequest) -> None:
+def keep_a_block(settings: ExistingClusterRequest) -> None:
     """A finished block, which must not be lost or continued under other conditions."""
-    (asked.out / "run" / "raw" / "healthy" / "000.1").mkdir(parents=True, exist_ok=True)
+    (settings.out / "run" / "raw" / "healthy" / "000.1").mkdir(parents=True, exist_ok=True)
 
 
 def strings(value: Any) -> set[str]:
@@ -99,9 +99,9 @@ def guesses(secret: bytes, published: set[str]) -> set[str]:
     return found
 
 
-def test_what_is_published_lets_nobody_check_a_guess(state: Path, asked: ExistingClusterRequest) -> None:
-    begin(asked)
-    files = [file for file in asked.out.rglob("*") if file.is_file()]
+def test_published_hashes_do_not_confirm_a_guess(state: Path, settings: ExistingClusterRequest) -> None:
+    begin(settings)
+    files = [file for file in settings.out.rglob("*") if file.is_file()]
     assert {file.name for file in files} == {"run.json", run_folder.MARKER}
     text = "".join(file.read_text(encoding="utf-8") for file in files)
     published = {one for file in files for one in strings(json.loads(file.read_text(encoding="utf-8")))}
@@ -121,62 +121,62 @@ def test_a_plain_hash_would_be_found_by_these_guesses() -> None:
 
 
 @pytest.mark.usefixtures("state")
-def test_the_same_secret_is_equal_in_two_runs_of_a_user_and_another_is_not(asked: ExistingClusterRequest) -> None:
+def test_the_same_secret_has_the_same_hash_in_two_runs_of_a_user(settings: ExistingClusterRequest) -> None:
     first, second = (
-        existing_cluster._condition_values(asked),
-        existing_cluster._condition_values(dataclasses.replace(asked, out=asked.out / "other")),
+        existing_cluster._condition_values(settings),
+        existing_cluster._condition_values(dataclasses.replace(settings, out=settings.out / "other")),
     )
     assert first == second
     assert run_conditions.differences(first, second) == []
-    other = existing_cluster._condition_values(dataclasses.replace(asked, conf={**asked.conf, NAME: "hunter3"}))
+    other = existing_cluster._condition_values(dataclasses.replace(settings, conf={**settings.conf, NAME: "hunter3"}))
     assert run_conditions.differences(first, other) == [f"conf.{NAME}: has another value"]
     # nor do two settings show that they have the same secret
     assert len(set(first["conf"].values())) == 3
 
 
-def test_another_key_gives_another_hash_and_a_run_does_not_go_on(
-    state: Path, asked: ExistingClusterRequest, monkeypatch: pytest.MonkeyPatch
+def test_another_key_gives_another_hash_and_the_run_does_not_continue(
+    state: Path, settings: ExistingClusterRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not begin(asked)
-    keep_a_block(asked)
-    assert begin(asked)
-    before = existing_cluster._condition_values(asked)
+    assert not begin(settings)
+    keep_a_block(settings)
+    assert begin(settings)
+    before = existing_cluster._condition_values(settings)
     monkeypatch.setenv("XDG_STATE_HOME", str(state.with_name("of another user")))
-    after = existing_cluster._condition_values(asked)
+    after = existing_cluster._condition_values(settings)
     assert not set(before["conf"].values()) & set(after["conf"].values())
     with pytest.raises(RackgateError, match=r"given\.command_config: can't be compared: .*with --fresh") as caught:
-        begin(asked)
+        begin(settings)
     assert caught.value.exit_status == 2
     assert "\n" not in str(caught.value)
-    assert (asked.out / "run" / "raw" / "healthy" / "000.1").is_dir()
-    assert not begin(dataclasses.replace(asked, fresh=True))
+    assert (settings.out / "run" / "raw" / "healthy" / "000.1").is_dir()
+    assert not begin(dataclasses.replace(settings, fresh=True))
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
-    keep_a_block(asked)
+    keep_a_block(settings)
     with pytest.raises(RackgateError, match="can't be compared"):
-        begin(asked)
+        begin(settings)
 
 
-def test_a_lost_key_is_told_and_no_run_goes_on_silently(state: Path, asked: ExistingClusterRequest) -> None:
-    begin(asked)
-    keep_a_block(asked)
+def test_a_lost_key_is_an_error_and_no_run_continues_silently(state: Path, settings: ExistingClusterRequest) -> None:
+    begin(settings)
+    keep_a_block(settings)
     (state / "rackgate" / "secrets.key").unlink()
     with pytest.raises(RackgateError, match=r"can't be compared: .* --fresh"):
-        begin(asked)
+        begin(settings)
 
 
-def test_a_run_of_before_with_a_plain_hash_does_not_go_on(state: Path, asked: ExistingClusterRequest) -> None:
-    begin(asked)
-    keep_a_block(asked)
-    file = asked.out / "run" / "run.json"
+def test_an_old_run_with_a_plain_hash_does_not_continue(state: Path, settings: ExistingClusterRequest) -> None:
+    begin(settings)
+    keep_a_block(settings)
+    file = settings.out / "run" / "run.json"
     run = json.loads(file.read_text(encoding="utf-8"))
     run["conditions"]["given"]["conf"][NAME] = hashlib.sha256(SECRET.encode()).hexdigest()
     file.write_text(json.dumps(run), encoding="utf-8")
     with pytest.raises(RackgateError, match=rf"given\.conf\.{NAME}: [0-9a-f]{{39}}…, now hmac-sha256:.* --fresh"):
-        begin(asked)
+        begin(settings)
     assert state.exists()
 
 
-def test_the_key_is_random_and_for_this_user_alone(state: Path, tmp_path: Path) -> None:
+def test_the_key_is_random_and_readable_only_by_this_user(state: Path, tmp_path: Path) -> None:
     key = run_conditions.user_key(tmp_path / "out")
     file = state / "rackgate" / "secrets.key"
     assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(file.parent.stat().st_mode)) == (0o600, 0o700)
@@ -187,7 +187,7 @@ def test_the_key_is_random_and_for_this_user_alone(state: Path, tmp_path: Path) 
     assert run_conditions.user_key(tmp_path / "out") != key
 
 
-def test_the_key_is_in_the_user_s_home_if_nothing_else_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_in_the_user_s_home_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert run_conditions.key_file() == tmp_path / ".local" / "state" / "rackgate" / "secrets.key"
@@ -226,9 +226,9 @@ def test_the_key_is_not_made_in_the_folder_of_results(tmp_path: Path, monkeypatc
     assert not list((tmp_path / "out").rglob("*.key"))
 
 
-def test_a_run_without_secrets_needs_no_key(state: Path, asked: ExistingClusterRequest) -> None:
+def test_a_run_without_secrets_needs_no_key(state: Path, settings: ExistingClusterRequest) -> None:
     given = existing_cluster._condition_values(
-        dataclasses.replace(asked, command_config=None, environment=None, conf={})
+        dataclasses.replace(settings, command_config=None, environment=None, conf={})
     )
     assert given == {"bootstrap": "k:1", "command_config": None, "conf": {}, "environment": None}
     assert not state.exists()

@@ -1,4 +1,4 @@
-"""What a run on a cluster that is there already is made of, without one: plans, clocks, who sweeps, commands."""
+"""Runs on an existing cluster, tested without one: plans, clocks, topic cleanup, commands."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def test_replicas_are_taken_from_the_racks_in_turn() -> None:
     assert spread_replicas({7: "z", 9: "a", 8: "a"}, 2) == (8, 7)
 
 
-def test_the_plan_takes_the_cluster_s_brokers_and_keeps_what_needs_no_fault() -> None:
-    made, told = fit_plan(scenarios.load("full"), seen(FIVE), ASKED)
+def test_the_plan_uses_the_cluster_s_brokers_and_keeps_cells_without_faults() -> None:
+    made, notes = fit_plan(scenarios.load("full"), seen(FIVE), ASKED)
     assert [cell.id for cell in made.cells] == ["healthy", "small-80", "large-50", "java-50", "no-delay-50", "far"]
     assert {cell.replicas for cell in made.cells} == {arm.replicas for arm in made.arms} == {(1, 3, 5, 2, 4)}
     assert made.places == (("existing cluster", "as it is"),)
     assert made.cells[0].reached.isr == (1, 3, 5, 2, 4)
     assert "link as it is" in made.cells[0].label
-    left = {line.split()[1]: line.split(": ", 1)[1] for line in told}
+    left = {line.split()[1]: line.split(": ", 1)[1] for line in notes}
     assert left["broker-gone"] == "broker-gone: no faults are injected into an existing cluster"
     assert left["two-dc"].startswith("two data centres, all replicas in sync: impossible with replicas 1 in a")
     json.dumps(made.as_json())
@@ -72,25 +72,25 @@ def test_the_plan_takes_the_cluster_s_brokers_and_keeps_what_needs_no_fault() ->
     assert two.cells[0].replicas == (1, 3, 2)
 
 
-def test_an_outage_of_the_plan_is_left_out_and_told() -> None:
-    made, told = fit_plan(scenarios.load("quick", tasks=7), seen(FIVE), dataclasses.replace(ASKED, replicas=(2, 4, 5)))
+def test_an_outage_of_the_plan_is_left_out_and_reported() -> None:
+    made, notes = fit_plan(scenarios.load("quick", tasks=7), seen(FIVE), dataclasses.replace(ASKED, replicas=(2, 4, 5)))
     assert (made.outage, made.bar_min) == (None, None)
     assert (made.tasks, made.cells[0].replicas, made.cells[0].scenario.tasks) == (7, (2, 4, 5), 7)
-    assert told == ["quick: the outage is left out: no faults are injected into cluster kafka1:9092"]
+    assert notes == ["quick: the outage is left out: no faults are injected into cluster kafka1:9092"]
     assert [arm.id for arm in made.arms] == ["A", "A'", "B"]
 
 
-def test_cells_that_differ_in_their_links_alone_are_one() -> None:
+def test_cells_that_differ_only_in_their_links_are_merged() -> None:
     full = scenarios.load("full")
     (first, *_) = full.cells
     again = dataclasses.replace(first, id="again", setting=dataclasses.replace(first.setting, link="far"))
-    made, told = fit_plan(dataclasses.replace(full, cells=(first, again)), seen(FIVE), ASKED)
+    made, notes = fit_plan(dataclasses.replace(full, cells=(first, again)), seen(FIVE), ASKED)
     assert [cell.id for cell in made.cells] == ["healthy"]
-    assert told == ["cell again is left out: the same as healthy, because links are not emulated"]
+    assert notes == ["cell again is left out: the same as healthy, because links are not emulated"]
 
 
 @pytest.mark.parametrize(
-    ("cluster", "asked", "line"),
+    ("cluster", "changes", "line"),
     [
         (seen({1: "a", 2: "b"}), {}, "2 brokers with a rack are too few for arm A, M=3, which needs 3; brokers must"),
         (seen({1: "a", 2: "b", 3: "c"}, fenced=(3,)), {}, "2 brokers with a rack are too few"),
@@ -106,22 +106,22 @@ def test_cells_that_differ_in_their_links_alone_are_one() -> None:
         ),
     ],
 )
-def test_what_a_cluster_can_not_have_is_told_in_a_line(
-    cluster: ClusterObservation, asked: dict[str, Any], line: str
+def test_an_impossible_request_is_a_one_line_error(
+    cluster: ClusterObservation, changes: dict[str, Any], line: str
 ) -> None:
     with pytest.raises(RackgateError, match=line) as caught:
-        fit_plan(PLAN, cluster, dataclasses.replace(ASKED, **asked))
+        fit_plan(PLAN, cluster, dataclasses.replace(ASKED, **changes))
     assert "\n" not in str(caught.value)
 
 
 def test_a_plan_without_a_state_of_the_cluster_s_is_refused() -> None:
     full = scenarios.load("full")
-    gone = tuple(cell for cell in full.cells if cell.id == "broker-gone")
+    impossible = tuple(cell for cell in full.cells if cell.id == "broker-gone")
     with pytest.raises(RackgateError, match="the cluster is in the state of no cell of scenario full"):
-        fit_plan(dataclasses.replace(full, cells=gone), seen(FIVE), ASKED)
+        fit_plan(dataclasses.replace(full, cells=impossible), seen(FIVE), ASKED)
 
 
-def test_a_cluster_is_not_broken() -> None:
+def test_no_fault_is_injected_into_an_existing_cluster() -> None:
     made: Scenario = fit_plan(PLAN, seen(FIVE), ASKED)[0]
     target = existing_cluster.ClusterTarget("k:1", ClientSecurity(), seen(FIVE))
     with target.state(made.cells[0].reached, None):  # type: ignore[arg-type]
@@ -160,30 +160,30 @@ def test_a_clock_is_read_over_ipv6(host: str) -> None:
         assert abs(reading.ahead_ns) <= reading.error_ns < 1_000_000_000
 
 
-def test_a_name_of_both_kinds_of_address_is_listened_on_by_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_with_both_kinds_of_address_is_served_over_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0)),
              (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]  # fmt: skip
     with monkeypatch.context() as patch:
         patch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-        answers = clock_offsets.serving_clock("both")
-        _, port = answers.__enter__()
+        clock = clock_offsets.serving_clock("both")
+        _, port = clock.__enter__()
     try:
         assert clock_offsets.read_clocks(("127.0.0.1", port)).ahead_ns is not None
     finally:
-        answers.__exit__(None, None, None)
+        clock.__exit__(None, None, None)
 
 
 # addresses of documents, and what can't be a name
 @pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1", "a" * 70 + ".b", "a..b"])
-def test_an_address_that_is_not_this_host_s_is_told_in_a_line(host: str) -> None:
+def test_an_address_of_another_host_is_a_one_line_error(host: str) -> None:
     with pytest.raises(RackgateError, match=r"spark\.driver\.host .*: can't listen there: .*--conf") as caught:
         clock_offsets.serving_clock(host).__enter__()
     assert "\n" not in str(caught.value)
 
 
-def test_where_the_driver_does_not_answer_the_job_bounds_the_clock() -> None:
-    (nobody,) = free_ports(1)
-    reading = clock_offsets.read_clocks(("127.0.0.1", nobody))
+def test_an_unreachable_clock_is_bounded_by_the_times_of_the_job() -> None:
+    (closed_port,) = free_ports(1)
+    reading = clock_offsets.read_clocks(("127.0.0.1", closed_port))
     assert (reading.ahead_ns, reading.error_ns) == (None, None)
     far = ClockReading("far", 5_000_000_000, None, None)
     found = clock_offsets.clock_offset(far, "own", 1_000_000_000, 1_040_000_000)
@@ -191,7 +191,7 @@ def test_where_the_driver_does_not_answer_the_job_bounds_the_clock() -> None:
     assert found.text == "+3.98e+03 ± 20 ms"
 
 
-def test_the_start_of_a_load_is_told_on_each_host_s_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_start_of_a_load_is_converted_to_each_host_s_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     near, far = ClockReading("near", 0, 0, 0), ClockReading("far", 0, 0, 0)
     pairs = [
         (near, ClockOffset(0.5, 0.9, "connection", same=True)),
@@ -223,7 +223,7 @@ def host(**more: Any) -> executors.LoadHost:
     return executors.LoadHost("h/0", 4, "x86_64 Linux", {"python": "3.11.2"}, clock=clock, **some)
 
 
-def test_an_executor_that_can_not_carry_load_is_told_in_a_line() -> None:
+def test_an_executor_that_cannot_run_load_is_a_one_line_error() -> None:
     executors._check(host())
     with pytest.raises(RackgateError, match=r"h/0 \(Python 3.11.2, x86_64 Linux\) can't load pandas: .*README"):
         executors._check(host(trouble="pandas: no module"))
@@ -232,19 +232,19 @@ def test_an_executor_that_can_not_carry_load_is_told_in_a_line() -> None:
     assert executors.round_trips([host()]) == [{"source": "h/0", "target": "broker-1", "p50_ms": 2.0, "p99_ms": 3.0}]
 
 
-def test_what_is_sent_is_the_client_as_it_is_here_and_loads_elsewhere(tmp_path: Path) -> None:
+def test_the_archived_client_equals_the_source_and_can_be_imported(tmp_path: Path) -> None:
     import zipfile
 
     with zipfile.ZipFile(executors._pack_installed(tmp_path, [executors.CONFLUENT])) as packed:
         packed.extractall(tmp_path / "client")
     # a Python without this environment's packages
     code = "import sys; sys.path.insert(0, sys.argv[1]); import confluent_kafka; print(confluent_kafka.__file__)"
-    words = [sys.executable, "-I", "-S", "-c", code, str(tmp_path / "client")]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    command = [sys.executable, "-I", "-S", "-c", code, str(tmp_path / "client")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.startswith(str(tmp_path / "client"))
 
 
-def test_with_which_python_executors_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_of_executors_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     assert executors.python_of(None, near=True) == sys.executable
     assert executors.python_of(None, near=False) == "python3"
@@ -257,7 +257,7 @@ def test_with_which_python_executors_work(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class FakeAdmin:
-    """A cluster in which a deleted topic comes back as often as is said."""
+    """A cluster in which a deleted topic reappears a given number of times."""
 
     def __init__(self, there: set[str], *, again: int = 0) -> None:
         self.topics = set(there)
@@ -272,7 +272,7 @@ class FakeAdmin:
             self.topics -= set(names)
 
 
-def test_topics_are_looked_for_until_they_stay_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_are_deleted_until_they_stay_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_cleanup, "POLL_S", 0.01)
     admin = FakeAdmin({"ours-1", "ours-2", "theirs"}, again=2)
     monkeypatch.setattr(arm_topics, "delete", admin.delete)
@@ -290,21 +290,19 @@ def test_topics_that_can_not_be_deleted_are_named(monkeypatch: pytest.MonkeyPatc
         topic_cleanup.delete_topics(admin, ["ours", "gone"], quiet_s=0, timeout_s=0.1)
 
 
-def test_the_sweeper_hears_of_topics_and_a_line_that_was_cut_off_is_none(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_sweeper_reads_topic_names_and_ignores_a_torn_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pipe = io.StringIO()
     teller = topic_cleanup.TopicCleaner(pipe)
     teller._send({"bootstrap": "k:1", "config": {"a": "b"}, "left": str(tmp_path / "left")})
     teller.announce(["t1"])
     teller.announce(["t2", "t3"])
-    told: list[Any] = []
+    deletions: list[Any] = []
     monkeypatch.setattr("pyhooks.kafka.topics.admin", lambda *given: given)
-    monkeypatch.setattr(topic_cleanup, "delete_topics", lambda *given, **more: told.append((given, more)))
+    monkeypatch.setattr(topic_cleanup, "delete_topics", lambda *given, **more: deletions.append((given, more)))
     for rest, quiet_s in (('{"topics": ["t4', topic_cleanup.ABSENT_S), ('{"quiet_s": 0}\n', 0)):
         monkeypatch.setattr(sys, "stdin", io.StringIO(pipe.getvalue() + rest))
         topic_cleanup.main()
-        assert told.pop() == ((("k:1", {"a": "b"}), ["t1", "t2", "t3"]), {"quiet_s": quiet_s})
+        assert deletions.pop() == ((("k:1", {"a": "b"}), ["t1", "t2", "t3"]), {"quiet_s": quiet_s})
 
 
 def test_a_run_without_topics_leaves_nothing_to_sweep(tmp_path: Path) -> None:
@@ -313,7 +311,7 @@ def test_a_run_without_topics_leaves_nothing_to_sweep(tmp_path: Path) -> None:
     assert not (tmp_path / "left").exists()
 
 
-def test_what_could_not_be_deleted_is_named_in_a_file_and_deleted_by_the_next_run(
+def test_topics_that_remain_are_listed_in_a_file_and_deleted_by_the_next_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     left = tmp_path / "left"
@@ -347,15 +345,15 @@ def test_what_could_not_be_deleted_is_named_in_a_file_and_deleted_by_the_next_ru
 # Commands.
 
 
-def test_bench_alone_with_options_is_bench_run() -> None:
-    for words in (["bench", "--bootstrap", "k:1"], ["bench", "run", "--bootstrap", "k:1"]):
-        done = CliRunner().invoke(app, [*words, "--topology", "az3-outside"])
+def test_bench_with_only_options_is_bench_run() -> None:
+    for arguments in (["bench", "--bootstrap", "k:1"], ["bench", "run", "--bootstrap", "k:1"]):
+        done = CliRunner().invoke(app, [*arguments, "--topology", "az3-outside"])
         assert "--topology is for labs" in str(done.exception)
     assert "Usage" in CliRunner().invoke(app, ["bench", "--help"]).stdout
 
 
 @pytest.mark.parametrize(
-    ("words", "line"),
+    ("arguments", "line"),
     [
         (["--conf", "a=b", "--replicas", "1"], "--replicas, --conf: only with --bootstrap"),
         (["--tasks", "3"], "--master local[2]: runs 2 tasks at a time, and the load has 3: use 'local[3]' or a lower"),
@@ -365,13 +363,13 @@ def test_bench_alone_with_options_is_bench_run() -> None:
         (["--bootstrap", "k:1", "--environment", "/absent"], "--environment /absent: no such file"),
     ],
 )
-def test_options_that_do_not_go_together_are_told(words: list[str], line: str) -> None:
-    done = CliRunner().invoke(app, ["bench", "run", *words])
+def test_conflicting_options_are_an_error(arguments: list[str], line: str) -> None:
+    done = CliRunner().invoke(app, ["bench", "run", *arguments])
     assert isinstance(done.exception, RackgateError)
     assert line in str(done.exception)
 
 
-def test_a_run_on_a_cluster_that_is_there_ends_with_its_status_and_tells_it_as_json(
+def test_a_run_on_an_existing_cluster_ends_with_its_status_also_as_json(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def measure(_: object, console: Console) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The words and their chances of error: on numbers made up so that the truth is known."""
+"""Verdicts and their error rates, on generated data with a known truth."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def sure(ratio: float, error: float = 0.001) -> Effect:
 
 
 @pytest.mark.parametrize(
-    ("one", "word"),
+    ("one", "verdict"),
     [
         (sure(1.0), "equivalent"),
-        (sure(1.03), "equivalent"),  # told from 1, yet too small to matter
+        (sure(1.03), "equivalent"),  # distinguishable from 1, but too small to matter
         (sure(1.2), "slower"),
         (sure(0.8), "faster"),
         (sure(1.0, 0.1), "undecided"),
@@ -70,14 +70,14 @@ def sure(ratio: float, error: float = 0.001) -> Effect:
         (None, "undecided"),
     ],
 )
-def test_the_word_of_a_family_of_one(one: Effect | None, word: str) -> None:
+def test_the_verdict_of_a_single_comparison(one: Effect | None, verdict: str) -> None:
     (decision,) = inference.decide([one], [0.05], RULES)
-    assert decision.word == word
+    assert decision.word == verdict
     if one is not None:
-        assert inference.control_verdict(one, 0.05, RULES) == word
+        assert inference.control_verdict(one, 0.05, RULES) == verdict
 
 
-def test_what_one_comparison_says_hangs_on_how_many_were_planned() -> None:
+def test_a_verdict_depends_on_the_number_of_planned_comparisons() -> None:
     near = sure(1.0, math.log(1.05) / 2.6)
     assert inference.decide([near], [0.05], RULES)[0].word == "equivalent"
     among = inference.decide([near, *[None] * 47], [0.05] * 48, RULES)
@@ -87,7 +87,7 @@ def test_what_one_comparison_says_hangs_on_how_many_were_planned() -> None:
     assert {one.word for one in decided} == {"equivalent"}
 
 
-def test_equal_blocks_leave_no_doubt_and_broken_ones_are_refused() -> None:
+def test_equal_blocks_have_no_variance_and_invalid_ones_are_refused() -> None:
     same = inference.estimate_effect([0.2] * BLOCKS, RULES, 1)
     assert same.point == pytest.approx(0.2)
     assert same.error == pytest.approx(0, abs=1e-12)
@@ -98,8 +98,8 @@ def test_equal_blocks_leave_no_doubt_and_broken_ones_are_refused() -> None:
 
 
 def test_a_burst_in_one_block_does_not_decide() -> None:
-    quiet = np.random.default_rng(2).normal(0, 0.03, BLOCKS)
-    burst = quiet.copy()
+    even = np.random.default_rng(2).normal(0, 0.03, BLOCKS)
+    burst = even.copy()
     # moves the plain mean by 3.5 %, which is within the band
     burst[7] = math.log(2)
     with_trim, without = (
@@ -112,15 +112,15 @@ def test_a_burst_in_one_block_does_not_decide() -> None:
 def test_the_plain_mean_of_all_blocks_must_lie_in_the_band_too() -> None:
     """One arm is three times as slow in every tenth block: trimming cuts that off, and equal the arms are not."""
     random = np.random.default_rng(11)
-    said: list[str] = []
+    verdicts: list[str] = []
     for _ in range(100):
         logs = random.normal(0, 0.02, BLOCKS)
         logs[random.choice(BLOCKS, BLOCKS // 10, replace=False)] += math.log(3)
         one = inference.estimate_effect(logs, RULES, 1)
         assert one.interval(0.0125).inside(1 / 1.05, 1.05)
         assert not one.mean_inside(0.05)
-        said.append(inference.decide([one], [0.05], RULES)[0].word)
-    assert "equivalent" not in said
+        verdicts.append(inference.decide([one], [0.05], RULES)[0].word)
+    assert "equivalent" not in verdicts
     calm = inference.estimate_effect(random.normal(0, 0.02, BLOCKS), RULES, 1)
     assert inference.decide([calm], [0.05], RULES)[0].word == "equivalent"
 
@@ -171,7 +171,7 @@ def allowed(share: float, runs: int) -> float:
 @few_and_many(400, 10_000)
 @pytest.mark.parametrize("world", [QUIET, BURSTS], ids=["quiet", "bursts"])
 @pytest.mark.parametrize("blocks", [12, 20])
-def test_intervals_cover_the_truth_as_often_as_they_say(world: World, blocks: int, runs: int) -> None:
+def test_intervals_cover_the_truth_at_their_stated_rate(world: World, blocks: int, runs: int) -> None:
     random = np.random.default_rng(5)
     missed = 0
     for _ in range(runs):
@@ -197,7 +197,7 @@ def family(random: np.random.Generator, world: World, cells: int, truth: float) 
     [(0.0, {"faster", "slower"}), (math.log(1.05), {"equivalent", "faster"})],
     ids=["equal", "on-the-edge"],
 )
-def test_a_run_says_a_wrong_word_no_more_often_than_stated(
+def test_a_run_has_a_wrong_verdict_no_more_often_than_stated(
     truth: float, wrong: set[str], world: World, runs: int
 ) -> None:
     random = np.random.default_rng(6)
@@ -216,12 +216,12 @@ def test_the_smallest_detectable_ratio_is_detected_with_the_stated_power(size: i
     tails = rules.tails(size)
     ratio = inference.detectable_ratio(spread / math.sqrt(BLOCKS), BLOCKS - 1, tails, rules.power)
     random = np.random.default_rng(7)
-    told, published = 0, []
+    detected, published = 0, []
     for _ in range(runs):
         one = inference.estimate_effect(log_ratios(random, world, 2, BLOCKS, math.log(ratio))[0], rules, 1)
-        told += one.against_at_most(0.0) <= tails.different
+        detected += one.against_at_most(0.0) <= tails.different
         published.append(inference.detectable_ratio(one.error, one.freedom, tails, rules.power))
-    assert told / runs == pytest.approx(rules.power, abs=3 * math.sqrt(0.16 / runs) + 0.01)
+    assert detected / runs == pytest.approx(rules.power, abs=3 * math.sqrt(0.16 / runs) + 0.01)
     # What a run publishes is estimated from its own blocks.
     assert math.log(float(np.median(published))) == pytest.approx(math.log(ratio), rel=0.06)
 
@@ -234,17 +234,17 @@ def test_the_smallest_detectable_ratio_holds_with_trimmed_blocks_and_bursts(runs
     tails = RULES.tails(2)
     ratio = inference.detectable_ratio(float(np.sqrt(np.mean(np.square(errors)))), freedom, tails, RULES.power)
     logs = [log_ratios(random, BURSTS, 2, BLOCKS, math.log(ratio))[0] for _ in range(runs)]
-    told = [inference.estimate_effect(row, RULES, 1).against_at_most(0.0) <= tails.different for row in logs]
+    detected = [inference.estimate_effect(row, RULES, 1).against_at_most(0.0) <= tails.different for row in logs]
     # Bursts make one run's error very different from another's, so the figure is for the typical run.
-    assert RULES.power - 0.08 <= float(np.mean(told)) <= RULES.power + 0.12
+    assert RULES.power - 0.08 <= float(np.mean(detected)) <= RULES.power + 0.12
 
 
 @few_and_many(300, 4_000)
-def test_as_many_blocks_as_are_said_to_be_needed_show_equal_arms_to_be_equivalent(runs: int) -> None:
+def test_the_stated_number_of_blocks_shows_equal_arms_to_be_equivalent(runs: int) -> None:
     world, rules = World(drift=0.0), RULES
     blocks = inference.blocks_needed(world.noise * math.sqrt(2), 0.05, rules.control_tails, rules)
     random = np.random.default_rng(9)
-    words = [
+    verdicts = [
         inference.control_verdict(
             inference.estimate_effect(log_ratios(random, world, 2, blocks)[0], rules, 1), 0.05, rules
         )
@@ -252,13 +252,13 @@ def test_as_many_blocks_as_are_said_to_be_needed_show_equal_arms_to_be_equivalen
     ]
     # A trimmed mean of normal noise spreads some more than a plain one, and the number here is for the plain one; a run
     # takes the spread from its own trimmed mean.
-    assert rules.power - 0.15 <= words.count("equivalent") / runs <= rules.power + 0.1
+    assert rules.power - 0.15 <= verdicts.count("equivalent") / runs <= rules.power + 0.1
     few = inference.blocks_needed(0.11, 0.05, rules.control_tails, rules)
     assert few < inference.blocks_needed(0.11, 0.05, rules.tails(48), rules)
     assert few < inference.blocks_needed(0.2, 0.05, rules.control_tails, rules)
 
 
-def test_the_rules_stand_in_the_plan() -> None:
+def test_the_rules_are_in_the_plan() -> None:
     plan = scenarios.load("quick").latency
     assert plan.rules == VerdictRules(0.05, 0.8, 0.2, 20, 0.95, 10_000)
     assert (plan.band_p50, plan.band_p99) == (0.05, 0.10)

@@ -16,15 +16,15 @@ from pyhooks.core import paths, resource_usage
 from pyhooks.core.wait import wait_for
 
 
-def test_processes_are_told_apart_by_their_own_words_and_not_by_those_of_what_they_start(tmp_path: Path) -> None:
+def test_processes_are_classified_by_their_own_arguments_and_not_their_children_s(tmp_path: Path) -> None:
     (tmp_path / "mnt").mkdir()
     properties = tmp_path / "mnt" / "server.properties"
-    words = ["/usr/bin/java", "-Xmx1g", "kafka.Kafka", "/mnt/server.properties"]
+    arguments = ["/usr/bin/java", "-Xmx1g", "kafka.Kafka", "/mnt/server.properties"]
     properties.write_text("process.roles=broker\n", encoding="utf-8")
-    assert machine.process_kind(words, tmp_path) == "brokers"
+    assert machine.process_kind(arguments, tmp_path) == "brokers"
     properties.write_text("process.roles=controller\n", encoding="utf-8")
-    assert machine.process_kind(words, tmp_path) == "controllers"
-    assert machine.process_kind(["sh", "-c", "exec", *words], tmp_path) is None
+    assert machine.process_kind(arguments, tmp_path) == "controllers"
+    assert machine.process_kind(["sh", "-c", "exec", *arguments], tmp_path) is None
     assert machine.process_kind([sys.executable, "-m", "bench.run.lab_run", "--scenario", "quick"]) == "driver"
     assert machine.process_kind(["/usr/bin/wirefilter", "-d", "0.5"]) == "link emulation"
     assert machine.process_kind([sys.executable, "-m", "other", "--", "-m", "bench.run.lab_run"]) is None
@@ -34,18 +34,18 @@ def sample(at_s: float, processes: int, cpu_s: float, rss_mb: float = 10.0) -> U
     return UsageSample(round(at_s * 1e9), "brokers", processes, cpu_s, rss_mb)
 
 
-def test_usage_is_the_mean_over_steps_in_which_no_process_came_or_went() -> None:
+def test_usage_is_the_mean_over_steps_without_started_or_ended_processes() -> None:
     rows = machine.usage(
         [sample(0, 5, 10.0), sample(1, 5, 10.5), sample(2, 3, 4.0, 99.0), sample(3, 3, 4.5), sample(4, 5, 4.6)]
     )
     assert rows == [{"kind": "brokers", "processes": 5, "cpus": pytest.approx(0.5), "rss_mb_max": 99.0}]
 
 
-def test_one_look_is_no_usage() -> None:
+def test_one_sample_gives_no_usage() -> None:
     assert machine.usage([sample(0, 5, 1.0)]) == []
 
 
-def test_this_process_is_seen_in_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_process_is_found_in_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     own = (Path("/proc") / str(os.getpid()) / "cmdline").read_bytes().decode().split("\0")[:-1]
     monkeypatch.setattr(machine, "process_kind", lambda words, root=None: "driver" if words == own else None)  # noqa: ARG005
     seen = {one.kind: (one.cpu_s or 0, one.rss_mb or 0) for one in machine.sample_usage()}
@@ -99,7 +99,7 @@ def test_a_process_that_cannot_be_read_is_unknown_and_the_others_are_sampled(
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe"])
-def test_a_configuration_that_is_no_text_file_does_not_end_the_sampler(tmp_path: Path, content: bytes | None) -> None:
+def test_a_binary_configuration_file_does_not_end_the_sampler(tmp_path: Path, content: bytes | None) -> None:
     proc = fake_proc(tmp_path, {1: KAFKA})
     properties = proc / "1" / "root" / "server.properties"
     properties.parent.mkdir()
@@ -123,15 +123,15 @@ print(json.dumps([[one.kind, one.processes] for one in sampler.samples]))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a /proc that hides processes")
-def test_the_sampler_goes_on_where_proc_hides_other_users_processes() -> None:
+def test_the_sampler_continues_where_proc_hides_other_users_processes() -> None:
     """The process is root's, without the privilege to look at others', and a sibling is another user's."""
     inner = (
         "mount -t proc -o hidepid=1 proc /proc && (setpriv --reuid=65534 --clear-groups sleep 60 & )"
         ' && exec setpriv --regid=65533 --clear-groups --inh-caps=-all --bounding-set=-all "$0" -c "$1"'
     )
-    words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", inner, sys.executable, HIDEPID]
+    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", inner, sys.executable, HIDEPID]
     env = os.environ | {"PYTHONPATH": str(paths.REPO)}
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=env)
     if "mount:" in done.stderr:
         pytest.skip(done.stderr)
     assert done.returncode == 0, done.stderr
@@ -148,7 +148,7 @@ def test_the_machine_describes_itself() -> None:
     assert found["memory_gib"] > 0.1
 
 
-def test_the_tree_is_this_process_and_what_it_began_and_grows_with_work() -> None:
+def test_the_process_tree_includes_children_and_its_time_grows() -> None:
     memory_gib, cpu_s = resource_usage.tree()
     assert 0.005 < memory_gib < 20
     child = subprocess.Popen([sys.executable, "-c", "held = bytearray(200 << 20); input()"], stdin=subprocess.PIPE)

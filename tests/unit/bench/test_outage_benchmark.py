@@ -1,4 +1,4 @@
-"""Outages over and over: the plan, what brokers' meters tell, the figures over outages, what a destroyed rack lost."""
+"""Benchmark of repeated outages: plan, meters of brokers, figures over outages, losses of a destroyed rack."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_the_plans_compare_the_same_arms_on_each_placement(name: str) -> None:
         assert {fault: order.count(fault) for fault in lab.outages} == lab.outages
 
 
-def test_the_whole_run_has_what_intervals_need_and_both_topologies() -> None:
+def test_the_whole_plan_has_enough_outages_for_intervals_and_both_topologies() -> None:
     assert all(times >= outage_results.FEWEST for lab in PLAN.labs for times in lab.outages.values())
     assert {lab.topology for lab in PLAN.labs} == {"az3-outside", "stretch2-outside"}
     assert PLAN.destruction is not None
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "error"),
     [
         ("times = 3", "times = 0", "times"),
         ('rack = "west"', 'rack = "north"', "no rack 'north'"),
@@ -54,12 +54,12 @@ def test_the_whole_run_has_what_intervals_need_and_both_topologies() -> None:
         ("before_s = 4", "before_s = 1", "discard_s"),
     ],
 )
-def test_a_wrong_plan_names_its_key(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_a_wrong_plan_names_its_key(tmp_path: Path, old: str, new: str, error: str) -> None:
     text = outage_plan.SHIPPED.read_text(encoding="utf-8")
     assert old in text
     file = tmp_path / "outages.toml"
     file.write_text(text.replace(old, new), encoding="utf-8")
-    with pytest.raises(RackgateError, match=told):
+    with pytest.raises(RackgateError, match=error):
         outage_plan.load("full", file)
 
 
@@ -76,13 +76,13 @@ def poll(at_s: float, broker: int, count: int | None, *, answered: bool = True) 
     return Event(round(at_s * NS), 0, "metrics", "metric", "ok" if answered else "unknown", None, data)
 
 
-def test_a_meter_tells_of_the_first_refusal_within_its_last_answer_before() -> None:
+def test_a_meter_bounds_the_first_refusal_by_its_previous_response() -> None:
     events = [poll(9.5, 1, 7), poll(9.9, 3, 0), poll(12, 3, 50), poll(18, 1, 7), poll(18.5, 1, 9), poll(25, 1, 20)]
     found = refusal_metrics.first_refusal(events, "t", FAULT, away={3, 4}, until_ns=34 * NS)
     assert found == {"after_s": 8.5, "at_most_early_s": 0.5, "counted": 13, "answers": 3}
 
 
-def test_a_meter_that_comes_to_be_with_its_first_refusal_began_at_none() -> None:
+def test_a_meter_that_appears_with_its_first_refusal_starts_at_zero() -> None:
     found = refusal_metrics.first_refusal([poll(9, 1, None), poll(20, 1, 1)], "t", FAULT, away=(), until_ns=34 * NS)
     assert found == {"after_s": 10.0, "at_most_early_s": 10.0, "counted": 1, "answers": 1}
 
@@ -90,9 +90,9 @@ def test_a_meter_that_comes_to_be_with_its_first_refusal_began_at_none() -> None
 @pytest.mark.parametrize(
     "events",
     [[], [poll(9, 1, 0), poll(20, 1, 5, answered=False)], [poll(20, 1, 5)]],
-    ids=["nobody asked", "no answer under the fault", "no answer before it"],
+    ids=["not queried", "no answer under the fault", "no answer before it"],
 )
-def test_without_answers_a_meter_tells_nothing(events: list[Event]) -> None:
+def test_a_meter_without_responses_gives_no_time(events: list[Event]) -> None:
     found = refusal_metrics.first_refusal(events, "t", FAULT, away=(), until_ns=34 * NS)
     assert (found["after_s"], found["answers"]) == (None, 0)
 
@@ -113,7 +113,7 @@ def test_several_outages_give_an_interval_and_one_gives_none() -> None:
 
 
 @pytest.mark.parametrize(("value", "share", "time"), [(0.0, "0.0 %", "0.0 s"), (1.0, "100.0 %", "1.0 s")])
-def test_outages_that_all_gave_the_same_have_no_interval(value: float, share: str, time: str) -> None:
+def test_equal_outages_have_no_interval(value: float, share: str, time: str) -> None:
     same = outage_results.mean_over_outages([value] * 3, confidence=0.95, most=1.0)
     assert same == {"mean": value, "low": None, "high": None, "outages": 3, "values": [value] * 3}
     assert outage_results.percent_text(same) == f"{share} in 3 of 3"
@@ -138,12 +138,12 @@ def test_an_outage_that_was_not_proved_counts_as_unknown_and_is_left_out() -> No
     assert cut["first_refusal_probe_s"]["low"] is None
 
 
-def test_the_time_from_heal_to_first_ack_is_told_of_refused_topics_alone() -> None:
+def test_the_time_from_heal_to_first_ack_is_only_for_refused_topics() -> None:
     arms = outage_results.state_figures(PLAN, LAB, [outage("cut", 1)])[3]["arms"]
     assert [arm["first_ack_after_heal_s"] is None for arm in arms] == [False, True, True]
 
 
-def test_outages_after_which_nothing_was_acknowledged_are_counted_and_in_no_mean() -> None:
+def test_outages_without_a_later_acknowledgement_are_counted_and_in_no_mean() -> None:
     outages = [outage("cut", number) for number in (1, 2, 3)]
     outages = copy.deepcopy(outages)
     for one in outages[:2]:
@@ -154,8 +154,8 @@ def test_outages_after_which_nothing_was_acknowledged_are_counted_and_in_no_mean
     assert [one["no_ack_after_heal"] for one in state["arms"]] == [0, 2, 0]
     column = outage_page.HEAD.index("heal to first ack")
     assert [row[column] for row in outage_page.rows(state)][1:] == ["5.0 s, none in 2", "\N{EN DASH}"]
-    (told,) = outage_results._of_state(state)
-    assert "acknowledged again 5.0 s after the heal began, no acknowledgement after the heal in 2;" in told["text"]
+    (verdict,) = outage_results._of_state(state)
+    assert "acknowledged again 5.0 s after the heal began, no acknowledgement after the heal in 2;" in verdict["text"]
     outages[2]["numbers"]["topics"][1]["first_ack_after_heal_s"] = None
     state = outage_results.state_figures(PLAN, LAB, outages)[1]
     assert outage_page.rows(state)[1][column] == "none in 3"
@@ -176,14 +176,14 @@ COUNTED = {"acked": 400, "read": 400, "lost": 3}
         ({"counted": {"acked": 0, "read": 0, "lost": 0}}, None, "nothing was acknowledged"),
     ],
 )
-def test_what_a_destroyed_rack_lost_is_counted_or_unknown(changes: dict[str, Any], lost: int | None, why: str) -> None:
+def test_losses_of_a_destroyed_rack_are_counted_or_unknown(changes: dict[str, Any], lost: int | None, why: str) -> None:
     facts: dict[str, Any] = {"counted": COUNTED, "elected": (3, False), "isr_racks": ("a",), "proved": True} | changes
     proved = facts.pop("proved")
     found = destruction.arm_row(ARM, facts["counted"], facts["elected"], facts["isr_racks"], "a", proved=proved)
     assert (found["lost"], found["unknown"]) == (lost, why)
 
 
-def test_the_verdicts_say_what_the_gate_did_beside_the_others_and_what_was_lost() -> None:
+def test_the_verdicts_cover_behaviour_and_losses_of_each_arm() -> None:
     found = {(row["subject"], row["word"]): row["text"] for row in result()["verdicts"]}
     assert found["M=2, R=2, a,b,c, rack b cut off", "went on"] == (
         "In 1 of 1 outages; M=3, R=1 was refused in 1 of 1; M=2, R=1 went on in 1 of 1."
@@ -208,7 +208,7 @@ def test_the_page_has_a_picture_of_each_state_and_can_be_made_again(tmp_path: Pa
     assert sorted(line.count("|") for line in table if line.startswith("| a,")) == [6] * 2 + [12] * 12
 
 
-def test_a_result_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_result_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="rackgate bench outages"):
         outage_results.load(tmp_path)
     (tmp_path / "results.json").write_text('{"schema": 3, "cells": []}', encoding="utf-8")
@@ -217,7 +217,7 @@ def test_a_result_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def judged(whole: dict[str, Any]) -> list[tuple[str, str]]:
-    """Words and subjects of what speaks against a result, and that its words begin with them."""
+    """Verdicts and subjects of the objections to a result, which must be the first lines of its report."""
     reasons = exit_reasons.outage_reasons(whole)
     concluded = exit_reasons.conclude(reasons, [])
     assert concluded["exit_status"] == min((exit_reasons.STATUSES[one.word] for one in reasons), default=0)
@@ -231,7 +231,7 @@ def sound() -> dict[str, Any]:
     return whole
 
 
-def test_nothing_speaks_against_arms_that_did_what_their_isr_asks() -> None:
+def test_arms_that_followed_their_isr_have_no_objection() -> None:
     assert judged(sound()) == []
 
 
@@ -244,7 +244,7 @@ BACK = {"at_s": 20.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
 
 
 @pytest.mark.parametrize(
-    ("at", "changes", "word", "text"),
+    ("at", "changes", "verdict", "text"),
     [
         (1, {"behaviour": UNPROTECTED, "settled_done": 220}, "failed", "Acknowledged 220 records while"),
         # what had waited since before the rack left the ISR must not be acknowledged either
@@ -259,14 +259,14 @@ BACK = {"at_s": 20.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
         (5, {"behaviour": REFUSED}, "failed", "Refused records, but should accept them"),
     ],
 )  # fmt: skip
-def test_a_topic_that_does_otherwise_than_its_isr_asks_is_a_reason(
-    at: int, changes: dict[str, Any], word: str, text: str
+def test_a_topic_that_contradicts_its_isr_is_an_objection(
+    at: int, changes: dict[str, Any], verdict: str, text: str
 ) -> None:
     whole = sound()
     topic = whole["labs"][0]["outages"][0]["numbers"]["topics"][at]
     topic |= changes
     subject = f"az3-outside, outage 1, rack b killed: {topic['label']} ({topic['topic']})"
-    assert judged(whole) == [(word, subject)]
+    assert judged(whole) == [(verdict, subject)]
     (reason,) = exit_reasons.outage_reasons(whole)
     assert text in reason.text
 
@@ -276,7 +276,7 @@ AGAIN = {"at_s": 30.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
 
 
 @pytest.mark.parametrize(
-    ("at", "changes", "isr", "whole_changes", "word", "text"),
+    ("at", "changes", "isr", "whole_changes", "verdict", "text"),
     [
         (1, {}, [AGAIN], {}, "failed", "although rack b was back in its ISR after 4.0 s."),
         # one that had gone on, too
@@ -296,8 +296,8 @@ AGAIN = {"at_s": 30.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
         (1, {"probe": {"acked_after_heal": 3}}, [AGAIN], {}, "unknown", "except records of the probe."),
     ],
 )
-def test_a_topic_that_does_not_acknowledge_again_is_a_reason(
-    at: int, changes: dict[str, Any], isr: list[dict[str, Any]], whole_changes: dict[str, Any], word: str, text: str
+def test_a_topic_that_does_not_acknowledge_again_is_an_objection(
+    at: int, changes: dict[str, Any], isr: list[dict[str, Any]], whole_changes: dict[str, Any], verdict: str, text: str
 ) -> None:
     whole = sound()
     numbers = whole["labs"][0]["outages"][0]["numbers"]
@@ -306,11 +306,11 @@ def test_a_topic_that_does_not_acknowledge_again_is_a_reason(
     changes = changes | {"probe": topic["probe"] | {"acked_after_heal": 0} | changes.get("probe", {})}
     topic |= {"first_ack_after_heal_s": None, "back_after_s": 4.0, "isr": [*topic["isr"], *isr], **changes}
     (reason,) = exit_reasons.outage_reasons(whole)
-    assert (reason.word, reason.text.startswith("Nothing was acknowledged after the heal")) == (word, True)
+    assert (reason.word, reason.text.startswith("Nothing was acknowledged after the heal")) == (verdict, True)
     assert text in reason.text
 
 
-def test_the_probe_s_acks_count_and_an_isr_that_was_enough_at_times_tells_nothing() -> None:
+def test_acks_of_the_probe_count_and_a_changing_isr_proves_nothing() -> None:
     whole = sound()
     topic = whole["labs"][0]["outages"][0]["numbers"]["topics"][1]
     topic["probe"] |= {"settled_acked": 1}
@@ -322,7 +322,7 @@ def test_the_probe_s_acks_count_and_an_isr_that_was_enough_at_times_tells_nothin
 
 
 @pytest.mark.parametrize(
-    ("way", "lost", "without", "unknown", "word"),
+    ("way", "lost", "without", "unknown", "verdict"),
     [
         ("cut", 0, 900, "", None),
         ("cut", 1, 900, "", "failed"),
@@ -334,18 +334,20 @@ def test_the_probe_s_acks_count_and_an_isr_that_was_enough_at_times_tells_nothin
         ("kill", None, 900, "a fault was not proved", "unknown"),
     ],
 )
-def test_a_destroyed_rack_is_judged(way: str, lost: int | None, without: int, unknown: str, word: str | None) -> None:
+def test_a_destroyed_rack_is_judged(
+    way: str, lost: int | None, without: int, unknown: str, verdict: str | None
+) -> None:
     whole = sound()
     (one,) = whole["destructions"]
     one["way"] = way
     one["topics"][0] |= {"lost": lost, "unknown": unknown}
     one["topics"][1] |= {"lost": without}
-    assert [found for found, _ in judged(whole)] == ([word] if word else [])
+    assert [found for found, _ in judged(whole)] == ([verdict] if verdict else [])
 
 
 @pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.parametrize(("lost", "status"), [(0, 0), (7, 1)])
-def test_the_command_ends_with_what_the_run_found_and_tells_the_reason_first(
+def test_the_command_s_status_is_the_result_and_its_first_line_the_reason(
     tmp_path: Path, lost: int, status: int, as_json: bool
 ) -> None:
     whole = sound()
@@ -356,13 +358,13 @@ def test_the_command_ends_with_what_the_run_found_and_tells_the_reason_first(
     del whole["exit_status"]
     run_folder.claim(tmp_path, run_folder.OUTAGES)
     files.write_json(tmp_path / "results.json", whole)
-    words = ["outages", "--page-only", "--out", str(tmp_path), *(["--json"] if as_json else [])]
-    done = CliRunner().invoke(bench_app, words)
+    command = ["outages", "--page-only", "--out", str(tmp_path), *(["--json"] if as_json else [])]
+    done = CliRunner().invoke(bench_app, command)
     assert done.exit_code == status
     reason = "a,a,b: M=2, R=2: FAILED. 7 of 400 acknowledged records are lost, contrary to R."
     if as_json:
-        told = json.loads(done.stdout)
-        assert (told["exit_status"], told["verdicts"][0]["word"] == "failed") == (status, bool(status))
+        output = json.loads(done.stdout)
+        assert (output["exit_status"], output["verdicts"][0]["word"] == "failed") == (status, bool(status))
     else:
         assert (reason in done.stdout.splitlines()[0]) is bool(status)
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
@@ -371,7 +373,7 @@ def test_the_command_ends_with_what_the_run_found_and_tells_the_reason_first(
     assert "Exit status: 0 no failure was found; 1 records are lost" in shown
 
 
-def test_a_page_is_not_written_over_the_files_of_a_folder_that_is_none_of_a_run(tmp_path: Path) -> None:
+def test_a_page_does_not_overwrite_files_of_a_foreign_folder(tmp_path: Path) -> None:
     files.write_json(tmp_path / "results.json", sound())
     (tmp_path / "index.html").write_text("thesis", encoding="utf-8")
     before = sorted(path.name for path in tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Raw observations that are damaged or of another form: one line that names the file, before Spark reads any."""
+"""Damaged raw observations: a one-line error that names the file, before Spark reads any."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def as_type(name: str, kind: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "error"),
     [
         *((without(name), f"column {name} is missing") for name in sorted(latency_analysis.REQUIRED)),
         (as_type("done_ns", "float64"), "column done_ns is of type double"),
@@ -64,16 +64,16 @@ def as_type(name: str, kind: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
         (lambda frame: frame.assign(outcome=[[1]] * COUNT), "column outcome is of type list"),
     ],
 )
-def test_columns_that_lack_or_are_of_another_type_are_named(
-    tmp_path: Path, change: Callable[[pd.DataFrame], pd.DataFrame], says: str
+def test_missing_columns_and_wrong_types_are_named(
+    tmp_path: Path, change: Callable[[pd.DataFrame], pd.DataFrame], error: str
 ) -> None:
     rows().to_parquet(tmp_path / "a.parquet")
     change(rows()).to_parquet(tmp_path / "b.parquet")
-    assert re.search(rf"b\.parquet: not observations: {says}", refused(tmp_path))
+    assert re.search(rf"b\.parquet: not observations: {error}", refused(tmp_path))
 
 
 @pytest.mark.parametrize("kind", ["none", "empty", "folder", "link"])
-def test_what_is_no_file_is_named(tmp_path: Path, kind: str) -> None:
+def test_a_missing_file_is_named(tmp_path: Path, kind: str) -> None:
     raw = tmp_path / "raw"
     if kind != "none":
         raw.mkdir()
@@ -84,6 +84,6 @@ def test_what_is_no_file_is_named(tmp_path: Path, kind: str) -> None:
     assert refused(raw).startswith(f"{raw}")
 
 
-def test_columns_may_be_left_out_that_are_not_needed(tmp_path: Path) -> None:
+def test_columns_that_are_not_needed_may_be_missing(tmp_path: Path) -> None:
     rows().assign(block=np.int32(1), error=None).to_parquet(tmp_path / "a.parquet")
     latency_analysis._check_files(tmp_path)

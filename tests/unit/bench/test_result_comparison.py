@@ -1,4 +1,4 @@
-"""Two results side by side: on made-up runs whose truth is known, and on the command line."""
+"""Comparison of two results: on generated runs whose truth is known, and on the command line."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def comparison(logs: Any, arm: str = "B", at: str = "p50", **changes: Any) -> di
 
 def control(logs: Any, **changes: Any) -> dict[str, Any]:
     row = comparison(logs, arm="A'", is_control=True)
-    word = inference.control_verdict(inference.estimate_effect(logs, RULES, 1), BAND, RULES)
-    return row | {"word": word, "reason": "decided" if word != "undecided" else "noise"} | changes
+    verdict = inference.control_verdict(inference.estimate_effect(logs, RULES, 1), BAND, RULES)
+    return row | {"word": verdict, "reason": "decided" if verdict != "undecided" else "noise"} | changes
 
 
 def result(
@@ -62,25 +62,25 @@ def result(
     }  # fmt: skip
 
 
-def test_runs_of_the_same_truth_differ_no_more_often_than_stated() -> None:
+def test_equal_runs_are_reported_to_differ_no_more_often_than_stated() -> None:
     random = np.random.default_rng(1)
     runs = 300
-    said = [result_comparison.compare_results(result(random), result(random))["said"] for _ in range(runs)]
-    assert said.count("differs") / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
-    assert said.count("alike") / runs > 0.8
+    verdicts = [result_comparison.compare_results(result(random), result(random))["said"] for _ in range(runs)]
+    assert verdicts.count("differs") / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
+    assert verdicts.count("alike") / runs > 0.8
 
 
-def test_runs_whose_truth_is_at_the_edge_of_the_band_are_alike_no_more_often_than_stated() -> None:
+def test_runs_at_the_edge_of_the_band_are_alike_no_more_often_than_stated() -> None:
     random = np.random.default_rng(8)
     runs, edge = 300, 1 + BAND
-    said = [
+    verdicts = [
         result_comparison.compare_results(result(random, cells=1), result(random, edge, cells=1))["said"]
         for _ in range(runs)
     ]
-    assert said.count("alike") / runs <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / runs)
+    assert verdicts.count("alike") / runs <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / runs)
 
 
-def test_noise_shows_no_likeness() -> None:
+def test_noisy_runs_are_not_alike() -> None:
     random = np.random.default_rng(9)
     noisy = result_comparison.compare_results(result(random, spread=0.2), result(random, spread=0.2))
     assert noisy["said"] == "unknown"
@@ -91,7 +91,7 @@ def test_noise_shows_no_likeness() -> None:
     assert tiny["said"] == "alike"
 
 
-def test_what_few_blocks_have_and_the_trimming_cuts_off_is_no_likeness() -> None:
+def test_a_difference_removed_by_trimming_is_not_alike() -> None:
     random = np.random.default_rng(10)
     plain, burst = result(random, cells=1), result(random, cells=1)
     burst["cells"][0]["comparisons"][0]["mean_ratio"] = 1.2
@@ -99,7 +99,7 @@ def test_what_few_blocks_have_and_the_trimming_cuts_off_is_no_likeness() -> None
     assert result_comparison.compare_results(plain, burst)["said"] == "unknown"
 
 
-def test_a_quantile_that_the_plan_does_not_judge_takes_no_part() -> None:
+def test_a_quantile_that_the_plan_does_not_judge_does_not_count() -> None:
     random = np.random.default_rng(11)
 
     def with_p99(reason: str, ratio: float) -> dict[str, Any]:
@@ -115,10 +115,10 @@ def test_a_quantile_that_the_plan_does_not_judge_takes_no_part() -> None:
     assert found["said"] == "alike"
     assert [(pair["at"], pair["said"]) for pair in found["pairs"]] == [("p50", "alike"), ("p99", "not judged")]
     # it makes the others' intervals no wider
-    alone = result_comparison.compare_results(
+    p50_only = result_comparison.compare_results(
         result(np.random.default_rng(11), cells=1), result(np.random.default_rng(11), cells=1)
     )
-    assert found["pairs"][0]["factor"] == alone["pairs"][0]["factor"]
+    assert found["pairs"][0]["factor"] == p50_only["pairs"][0]["factor"]
     assert result_comparison.compare_results(with_p99("noise", 1.0), with_p99("noise", 2.0))["said"] == "differs"
     one = result_comparison.compare_results(with_p99("noise", 1.0), with_p99("not judged", 1.0))
     assert (one["said"], one["pairs"][1]["why"]) == ("unknown", "not judged in B")
@@ -126,7 +126,7 @@ def test_a_quantile_that_the_plan_does_not_judge_takes_no_part() -> None:
     assert everything == "unknown"
 
 
-def test_a_change_beyond_both_noises_is_told_and_measured() -> None:
+def test_a_change_larger_than_the_noise_of_both_is_found_and_measured() -> None:
     random = np.random.default_rng(2)
     found = result_comparison.compare_results(result(random), result(random, ratio=1.3))
     assert found["said"] == "differs"
@@ -138,7 +138,7 @@ def test_a_change_beyond_both_noises_is_told_and_measured() -> None:
     assert noisy["said"] == "unknown"
 
 
-def test_where_two_equal_arms_are_not_shown_to_be_equal_nothing_is_said() -> None:
+def test_a_failed_control_makes_the_comparison_unknown() -> None:
     random = np.random.default_rng(7)
 
     def lab(truth: float, equal: float = 1.0, **of_control: Any) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def test_where_two_equal_arms_are_not_shown_to_be_equal_nothing_is_said() -> Non
         assert found["said"] == "unknown"
 
 
-def test_of_a_run_that_could_not_tell_its_p99_nothing_is_said_at_p99_not_even_beside_itself() -> None:
+def test_a_run_without_a_p99_is_unknown_at_p99_even_against_itself() -> None:
     stored = json.loads((paths.REPO / "kip" / "evidence" / "bench" / "results.json").read_text(encoding="utf-8"))
     found = result_comparison.compare_results(stored, stored)
     assert [(pair["at"], pair["said"]) for pair in found["pairs"]] == [("p50", "alike"), ("p99", "unknown")]
@@ -188,7 +188,7 @@ def test_the_interval_of_the_difference_is_welch_s() -> None:
     assert result_comparison.factor(certain, certain, 0.025).low == 1.0
 
 
-def test_refusals_and_missing_numbers_are_no_agreement() -> None:
+def test_refusals_and_missing_ratios_are_not_alike() -> None:
     random = np.random.default_rng(3)
     plain = result(random, cells=1)
 
@@ -200,9 +200,9 @@ def test_refusals_and_missing_numbers_are_no_agreement() -> None:
     refusing = with_row(refused=["A"], ratio=None, reason="refused")
     missing = with_row(ratio=None, reason="missing")
     assert result_comparison.compare_results(refusing, refusing)["said"] == "alike"
-    one_alone = result_comparison.compare_results(plain, refusing)
-    assert one_alone["said"] == "differs"
-    assert one_alone["pairs"][0]["why"] == "no arm refuses in A and A refuses in B"
+    refusing_b = result_comparison.compare_results(plain, refusing)
+    assert refusing_b["said"] == "differs"
+    assert refusing_b["pairs"][0]["why"] == "no arm refuses in A and A refuses in B"
     unknown = result_comparison.compare_results(plain, missing)
     assert (unknown["said"], unknown["pairs"][0]["why"]) == ("unknown", "no ratio in B: missing")
     # there are ratios that stand for nothing
@@ -213,7 +213,7 @@ def test_refusals_and_missing_numbers_are_no_agreement() -> None:
     assert (late["said"], late["pairs"][0]["why"]) == ("unknown", "the pacer is late in B")
 
 
-def test_cells_of_one_result_alone_or_of_another_setting_are_named_and_not_compared() -> None:
+def test_cells_without_a_counterpart_are_named_and_not_compared() -> None:
     random = np.random.default_rng(4)
     a, b = result(random, cells=2), result(random, cells=3)
     b["cells"][1]["setting"] = {"link": "far"}
@@ -243,7 +243,7 @@ def write(path: Path, one: dict[str, Any]) -> str:
     return str(path)
 
 
-def test_the_command_shows_both_and_ends_with_what_it_found(tmp_path: Path) -> None:
+def test_the_command_shows_both_results_and_its_status_is_the_verdict(tmp_path: Path) -> None:
     random = np.random.default_rng(5)
     a, b = write(tmp_path / "a.json", result(random)), write(tmp_path / "b.json", result(random, 1.3))
     same = RUNNER.invoke(bench_app, ["compare", a, a])
@@ -252,15 +252,15 @@ def test_the_command_shows_both_and_ends_with_what_it_found(tmp_path: Path) -> N
     assert "(noise)" in same.output
     other = RUNNER.invoke(bench_app, ["compare", a, b, "--json"])
     assert other.exit_code == 1
-    told = json.loads(other.stdout)
-    assert len(told["pairs"]) == CELLS
-    assert told["said"] == "differs"
+    output = json.loads(other.stdout)
+    assert len(output["pairs"]) == CELLS
+    assert output["said"] == "differs"
     missing = result(random, cells=1)
     missing["cells"][0]["comparisons"][0] |= {"ratio": None, "reason": "missing"}
     assert RUNNER.invoke(bench_app, ["compare", a, write(tmp_path / "c.json", missing)]).exit_code == 2
 
 
-def test_what_cannot_be_compared_is_told_in_a_line(tmp_path: Path) -> None:
+def test_results_that_cannot_be_compared_are_a_one_line_error(tmp_path: Path) -> None:
     random = np.random.default_rng(6)
     a = write(tmp_path / "a.json", result(random))
     old = write(tmp_path / "old.json", result(random) | {"schema": SCHEMA_VERSION - 1})

@@ -1,4 +1,4 @@
-"""What a result of several cells begins with: its words, counted, and its picture."""
+"""Summary of a result of several cells: counted verdicts, and its picture."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def result() -> dict[str, Any]:
     return whole
 
 
-def test_each_word_is_counted_with_its_cells(result: dict[str, Any]) -> None:
+def test_each_verdict_is_counted_with_its_cells(result: dict[str, Any]) -> None:
     assert verdict_counts.count_verdicts(result) == [
         {
             "subject": "M=2, R=2 against M=3, p50",
@@ -43,7 +43,7 @@ def test_each_word_is_counted_with_its_cells(result: dict[str, Any]) -> None:
     assert verdict_counts.lines(result)[:-2] == verdicts.lines(result["verdicts"])
 
 
-def test_words_that_differ_are_mixed_and_undecided_ones_say_why(result: dict[str, Any]) -> None:
+def test_different_verdicts_are_mixed_and_undecided_ones_have_a_reason(result: dict[str, Any]) -> None:
     for row in result["cells"][1]["comparisons"]:
         row["reason"], row["word"] = "noise", "undecided"
     first, second = verdict_counts.count_verdicts(result)
@@ -53,7 +53,7 @@ def test_words_that_differ_are_mixed_and_undecided_ones_say_why(result: dict[str
     assert (second["word"], second["mark"]) == ("equivalent in 1 cell, undecided in 1", "mixed")
 
 
-def test_the_words_of_a_single_cell_need_no_count(result: dict[str, Any]) -> None:
+def test_verdicts_of_a_single_cell_are_not_counted(result: dict[str, Any]) -> None:
     one = {**result, "cells": result["cells"][:1]}
     assert verdict_counts.count_verdicts(one) == []
     assert verdict_counts.lines(one) == verdicts.lines(result["verdicts"])
@@ -66,26 +66,26 @@ def test_a_page_of_several_cells_begins_with_the_count(result: dict[str, Any], t
     assert begin.count("<li") == len(others) + 2
     assert '<li class="slower"><b class="word">slower in 1 cell, no latency in 1</b>' in begin
     rest = page[page.index("</ul>") :]
-    told = [row["subject"] for row in result["verdicts"] if row["about"] == "latency"]
-    assert len(told) == 4
-    assert all(rest.count(f"<span>{subject}</span>") == 1 for subject in told)
+    subjects = [row["subject"] for row in result["verdicts"] if row["about"] == "latency"]
+    assert len(subjects) == 4
+    assert all(rest.count(f"<span>{subject}</span>") == 1 for subject in subjects)
     assert page.index('id="picture-overview"') < page.index("<span>healthy: ")
 
 
-def test_what_a_cell_has_stands_about_its_name_whatever_arms_other_cells_have(result: dict[str, Any]) -> None:
+def test_arms_of_a_cell_are_drawn_around_its_name(result: dict[str, Any]) -> None:
     first = [row for row in result["cells"][0]["comparisons"] if row["at"] == "p50"]
     result["cells"][0]["comparisons"] = first[::-1]
     result["cells"][1]["comparisons"] = [row for row in first if row["arm"] == "B"]
     bars: Any = figures.overview(result, figures.FigureStyle(figures.MARKED)).axes[0].containers
     drawn = [(str(bar.get_label())[:1], float(bar.lines[0].get_ydata()[0])) for bar in bars]
-    # three of the first cell, the control first in whatever order they are told, and the one of the second
+    # three of the first cell, the control first in any order of the input, and the one of the second
     assert sorted(y for _, y in drawn) == pytest.approx([-0.22, 0, 0.22, 1])
     assert [row["is_control"] for row in result["cells"][0]["comparisons"]] == [False, False, True]
     assert min(drawn, key=lambda row: row[1])[0] == "A"
 
 
 @pytest.mark.parametrize(
-    ("arms", "said"),
+    ("arms", "text"),
     [
         ([], "no arm refuses"),
         (["A"], "A refuses"),
@@ -93,5 +93,5 @@ def test_what_a_cell_has_stands_about_its_name_whatever_arms_other_cells_have(re
         (["A", "A'", "B"], "A, A' and B refuse"),
     ],
 )
-def test_who_refuses_is_told_in_words(arms: list[str], said: str) -> None:
-    assert cell_table.refusing_arms(arms) == said
+def test_refusing_arms_are_listed(arms: list[str], text: str) -> None:
+    assert cell_table.refusing_arms(arms) == text

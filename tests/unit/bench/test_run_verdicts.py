@@ -1,4 +1,4 @@
-"""What a run of the benchmark ends with: each of its reasons turns a result that is sound into one that is not."""
+"""Exit status of the benchmark: each objection alone turns a sound result into one that is not."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def judged(result: dict[str, Any]) -> tuple[int, list[str]]:
     return found["exit_status"], verdicts.lines(found["verdicts"])
 
 
-def test_nothing_speaks_against_a_sound_result_nor_against_the_stored_one(result: dict[str, Any]) -> None:
+def test_a_sound_result_and_the_stored_one_have_no_objection(result: dict[str, Any]) -> None:
     assert judged(result) == (0, [])
     assert {row["word"] for row in result["verdicts"]} & {"slower", "undecided"}
     stored = paths.REPO / "kip" / "evidence" / "bench" / "results.json"
@@ -50,16 +50,16 @@ def test_nothing_speaks_against_a_sound_result_nor_against_the_stored_one(result
 
 
 @pytest.mark.parametrize("kind", record_check.KINDS)
-def test_a_record_that_is_not_where_it_should_be_is_a_failure(result: dict[str, Any], kind: str) -> None:
+def test_a_lost_or_misplaced_record_is_a_failure(result: dict[str, Any], kind: str) -> None:
     result["end_to_end"]["kinds"][kind] = {"count": 2, "examples": ["t: r/l/A/7", "t: r/l/A/8"]}
     status, (line,) = judged(result)
     assert status == 1
-    told = f"FAILED. 2 {record_check.KIND_LABELS[kind]} of 9,000 acknowledged records, such as t: r/l/A/7."
-    assert line.startswith(f"records read back: {told}")
+    failure = f"FAILED. 2 {record_check.KIND_LABELS[kind]} of 9,000 acknowledged records, such as t: r/l/A/7."
+    assert line.startswith(f"records read back: {failure}")
     assert ("librdkafka 4953" in line) is (kind == "duplicated")
 
 
-def test_what_could_not_be_read_back_is_unknown_and_does_not_hide_a_failure(result: dict[str, Any]) -> None:
+def test_unread_records_are_unknown_and_do_not_hide_a_failure(result: dict[str, Any]) -> None:
     numbers = result["end_to_end"]
     numbers["unread"] = 1200
     assert judged(result) == (
@@ -94,7 +94,7 @@ GATE = {"A": "NotEnoughReplicasException", "A'": "NotEnoughReplicasException"}
         (1, 1, {"refused": {**GATE, "B": "NotEnoughRacksException"}, "refused_after": GATE}, ["B"]),
     ],
 )
-def test_an_arm_that_refuses_or_goes_on_otherwise_than_expected_is_a_failure(
+def test_an_arm_that_refuses_or_acknowledges_unexpectedly_is_a_failure(
     result: dict[str, Any], cell: int, lab: int, changes: dict[str, Any], lines: list[str]
 ) -> None:
     one = result["cells"][cell]
@@ -112,7 +112,7 @@ def test_an_arm_that_refuses_or_goes_on_otherwise_than_expected_is_a_failure(
     )
 
 
-def test_a_cell_of_which_nobody_asked_or_nothing_was_acknowledged_is_unknown(result: dict[str, Any]) -> None:
+def test_a_cell_without_attempts_or_acknowledgements_is_unknown(result: dict[str, Any]) -> None:
     healthy = result["cells"][0]
     healthy["arms"][2] = unacknowledged("healthy", "B", "_MSG_TIMED_OUT")
     assert judged(result) == (2, ["cell healthy: M=2, R=2: UNKNOWN. Nothing was acknowledged: _MSG_TIMED_OUT."])
@@ -128,9 +128,7 @@ def test_a_cell_of_which_nobody_asked_or_nothing_was_acknowledged_is_unknown(res
 
 
 @pytest.mark.parametrize("error", ["NOT_ENOUGH_REPLICAS", "NotEnoughRacksException"])
-def test_an_arm_that_was_refused_its_whole_load_is_judged_whatever_the_probes_got(
-    result: dict[str, Any], error: str
-) -> None:
+def test_an_arm_whose_whole_load_was_refused_is_judged_regardless_of_probes(result: dict[str, Any], error: str) -> None:
     result["cells"][0]["arms"][2] = unacknowledged("healthy", "B", error)
     status, (line,) = judged(result)
     assert status == 1
@@ -138,7 +136,7 @@ def test_an_arm_that_was_refused_its_whole_load_is_judged_whatever_the_probes_go
 
 
 @pytest.mark.parametrize(
-    ("arm", "changes", "status", "told"),
+    ("arm", "changes", "status", "term"),
     [
         ("D", {"behaviour": "went on unprotected", "settled_done": 740}, 1,
          "Acknowledged 740 records while its ISR was in 1 of 2 racks."),
@@ -148,19 +146,19 @@ def test_an_arm_that_was_refused_its_whole_load_is_judged_whatever_the_probes_go
         ("E", {"behaviour": "unknown"}, 2, "Its behaviour is unknown: in the settled outage 740 of 740"),
     ],
 )  # fmt: skip
-def test_what_a_topic_did_while_a_rack_was_away_is_judged_by_its_isr(
-    result: dict[str, Any], arm: str, changes: dict[str, Any], status: int, told: str
+def test_behaviour_in_an_outage_is_judged_by_the_isr(
+    result: dict[str, Any], arm: str, changes: dict[str, Any], status: int, term: str
 ) -> None:
     topic = next(one for one in result["outage"]["topics"] if one["arm"] == arm)
     topic |= changes
     found, (line,) = judged(result)
     assert found == status
     assert line.startswith(f"rack b unavailable: {topic['label']} ({topic['topic']}): ")
-    assert told in line
+    assert term in line
 
 
 @pytest.mark.parametrize("where", ["stored", "load", "probe"])
-def test_what_is_acknowledged_when_the_isr_shrinks_is_a_failure_though_the_settled_outage_has_nothing(
+def test_an_ack_when_the_isr_shrinks_is_a_failure_even_if_the_settled_outage_has_none(
     result: dict[str, Any], where: str
 ) -> None:
     stored = paths.REPO / "kip" / "evidence" / "bench" / "results.json"
@@ -171,10 +169,10 @@ def test_what_is_acknowledged_when_the_isr_shrinks_is_a_failure_though_the_settl
         changed = topics[arm]["probe"] if where == "probe" else topics[arm]
         changed["acked_without_rack"] = 60
     found = judged(whole)
-    told = "Acknowledged 60 records without rack b while it was unavailable, and every ISR without it"
+    failure = "Acknowledged 60 records without rack b while it was unavailable, and every ISR without it"
     assert found == (
         1,
-        [f"rack b unavailable: {topics['D']['label']} (rf3-m2r2): FAILED. {told} was in at most 1 of 2 racks."],
+        [f"rack b unavailable: {topics['D']['label']} (rf3-m2r2): FAILED. {failure} was in at most 1 of 2 racks."],
     )
     # an ISR that had enough may have taken them
     enough = {"at_s": 30.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
@@ -189,8 +187,8 @@ def test_a_topic_that_was_refused_must_acknowledge_again_when_the_rack_is_back(r
         topic |= {"first_ack_after_heal_s": None, "acked_only_after_heal": 0}
         topic["probe"]["acked_after_heal"] = 0
         status, (line,) = judged(whole)
-        told = "FAILED. Nothing was acknowledged after the heal, although rack b was back in its ISR after"
-        assert (status, f"(rf3-m2r2): {told}" in line) == (1, True)
+        failure = "FAILED. Nothing was acknowledged after the heal, although rack b was back in its ISR after"
+        assert (status, f"(rf3-m2r2): {failure}" in line) == (1, True)
         assert "; no ack after the heal began" in verdicts.outage_verdicts(whole["outage"])[2]["text"]
         topic["back_after_s"] = None
         assert judged(whole)[0] == 2
@@ -210,7 +208,7 @@ def broken(result: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("status", [0, 1])
-def test_a_report_that_is_made_again_ends_as_its_run_and_begins_with_the_reason(
+def test_a_repeated_report_has_the_status_of_its_run_and_the_reason_first(
     result: dict[str, Any], tmp_path: Path, status: int
 ) -> None:
     if status:
@@ -233,9 +231,9 @@ def test_a_report_as_json_is_the_result_with_its_status(result: dict[str, Any], 
     files.write_json(tmp_path / "results.json", broken(result))
     done = CliRunner().invoke(bench_app, ["report", str(tmp_path), "--json"])
     assert done.exit_code == 1
-    told = json.loads(done.stdout)
-    assert (told["exit_status"], told["verdicts"][0]["word"]) == (1, "failed")
-    assert told["cells"] == result["cells"]
+    output = json.loads(done.stdout)
+    assert (output["exit_status"], output["verdicts"][0]["word"]) == (1, "failed")
+    assert output["cells"] == result["cells"]
 
 
 def test_a_run_as_json_has_nothing_else_on_standard_output(
@@ -249,19 +247,19 @@ def test_a_run_as_json_has_nothing_else_on_standard_output(
     monkeypatch.setattr("sys.argv", ["bench.run.lab_run", "--out", "out", "--json"])
     with pytest.raises(SystemExit) as ended:
         lab_run.main()
-    told = capsys.readouterr()
+    captured = capsys.readouterr()
     assert ended.value.code == 2
-    assert json.loads(told.out) == {"exit_status": 2}
-    assert told.err == "progress\n"
+    assert json.loads(captured.out) == {"exit_status": 2}
+    assert captured.err == "progress\n"
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_labs_are_told_to_keep_standard_output_for_the_result(
+def test_labs_leave_standard_output_to_the_result(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, as_json: bool
 ) -> None:
     built = SimpleNamespace(manifest={"patch_hash": "b", "kafka_version": "4.3.1"})
     quiet: list[bool] = []
-    asked: list[list[str]] = []
+    commands: list[list[str]] = []
 
     def build(**given: Any) -> object:
         quiet.append(given["quiet"])
@@ -270,18 +268,18 @@ def test_labs_are_told_to_keep_standard_output_for_the_result(
     monkeypatch.delenv("RACKGATE_LAB", raising=False)
     monkeypatch.setattr("pyhooks.patchset.builder.build", build)
     monkeypatch.setattr(cli, "Distribution", SimpleNamespace(load=lambda: built))
-    monkeypatch.setattr(cli, "_in_labs", lambda _store, _plan, words: asked.append(words))
+    monkeypatch.setattr(cli, "_in_labs", lambda _store, _plan, words: commands.append(words))
     done = CliRunner().invoke(bench_app, ["run", "--out", str(tmp_path), *(["--json"] if as_json else [])])
     assert done.exit_code == 0
-    ((words,), (hushed,)) = asked, quiet
-    assert (hushed, "--json" in words) == (as_json, as_json)
+    ((arguments,), (hushed,)) = commands, quiet
+    assert (hushed, "--json" in arguments) == (as_json, as_json)
     assert "20 blocks; about" in (done.stderr if as_json else done.stdout)
     assert bool(done.stdout) is not as_json
-    assert "--tasks" not in words
+    assert "--tasks" not in arguments
     done = CliRunner().invoke(bench_app, ["run", "--out", str(tmp_path), "--fresh", "--tasks", "2"])
     assert done.exit_code == 0
-    assert asked[-1][asked[-1].index("--tasks") + 1] == "2"
-    assert "--tasks 2" in asked[-1][asked[-1].index("--command") + 1]
+    assert commands[-1][commands[-1].index("--tasks") + 1] == "2"
+    assert "--tasks 2" in commands[-1][commands[-1].index("--command") + 1]
 
 
 def test_a_run_inside_a_lab_has_its_folder_locked_until_it_ends(
@@ -301,15 +299,15 @@ def test_a_run_inside_a_lab_has_its_folder_locked_until_it_ends(
 
 
 @pytest.mark.parametrize("status", [0, 1, 2])
-def test_who_writes_the_result_of_a_run_ends_with_its_status(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
-    told: list[Any] = []
+def test_writing_the_result_returns_its_status(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    summaries: list[Any] = []
     monkeypatch.setattr(lab_run, "_arguments", lambda: SimpleNamespace(out=Path("out"), as_json=False))
     monkeypatch.setattr(lab_run, "execute", lambda *_: {"exit_status": status})
-    monkeypatch.setattr(lab_run, "print_summary", lambda *words: told.append(words))
+    monkeypatch.setattr(lab_run, "print_summary", lambda *words: summaries.append(words))
     with pytest.raises(SystemExit) as ended:
         lab_run.main()
     assert ended.value.code == status
-    assert told, "the reasons are told before"
+    assert summaries, "the reasons are printed first"
     # a lab that is not the last of its run judges nothing
     monkeypatch.setattr(lab_run, "execute", lambda *_: None)
     lab_run.main()
@@ -348,7 +346,7 @@ def test_the_status_of_the_last_lab_is_that_of_the_command_and_its_blocks_stay(
     assert ended.value.exit_code == status
 
 
-def test_help_tells_the_statuses() -> None:
+def test_help_lists_the_exit_statuses() -> None:
     shown = " ".join(CliRunner().invoke(bench_app, ["run", "--help"]).output.split())
     assert "Exit status: 0 no failure was found; 1 records are lost, duplicated or invented" in shown
 
@@ -357,6 +355,6 @@ def test_help_tells_the_statuses() -> None:
     ("value", "text"),
     [(1.0046, "1.005"), (0.98722, "0.987"), (1.0, "1.000"), (2.5, "2.5"), (0.0312, "0.0312"), (12.34, "12.3")],
 )
-def test_a_ratio_near_1_is_not_told_as_1(value: float, text: str) -> None:
+def test_a_ratio_near_1_is_not_rounded_to_1(value: float, text: str) -> None:
     assert verdicts.ratio_text(value) == text
     assert verdicts.interval_text({"point": value, "low": value, "high": value}) == f"{text} ({text} to {text})"

@@ -53,8 +53,8 @@ def in_the_command(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Non
 
 def in_a_lab(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     monkeypatch.setattr(bootstrap, "create_lab", fails(error))
-    words = ["--topology", "t.toml", "--run-dir", "out", "--classpath", "c", "--agent", "a", "--archive", "a"]
-    sys.exit(init_process.main(["--name", "t", *words, "--", "true"]))
+    arguments = ["--topology", "t.toml", "--run-dir", "out", "--classpath", "c", "--agent", "a", "--archive", "a"]
+    sys.exit(init_process.main(["--name", "t", *arguments, "--", "true"]))
 
 
 EVERYWHERE = pytest.mark.parametrize("command", [in_a_run, in_outages, in_the_command, in_a_lab])
@@ -62,7 +62,7 @@ EVERYWHERE = pytest.mark.parametrize("command", [in_a_run, in_outages, in_the_co
 
 @EVERYWHERE
 @pytest.mark.parametrize(
-    ("error", "status", "told"),
+    ("error", "status", "message"),
     [
         (TimeoutError(), 2, "error: TimeoutError ("),
         (TimeoutError("no answer"), 2, "error: TimeoutError: no answer ("),
@@ -83,13 +83,13 @@ def test_each_exception_ends_in_a_line_and_only_one_that_says_so_with_1(
     command: Any,
     error: Exception,
     status: int,
-    told: str,
+    message: str,
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         command(monkeypatch, error)
     assert ended.value.code == status
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(told)
+    assert line.startswith(message)
     assert line.endswith("; rackgate --debug shows the traceback)") is not isinstance(error, RackgateError)
 
 
@@ -101,17 +101,17 @@ def test_the_traceback_is_shown_to_who_asks_and_the_status_is_the_same(
     with pytest.raises(SystemExit) as ended:
         command(monkeypatch, TimeoutError("no answer"))
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert told.startswith("Traceback (most recent call last):")
-    assert told.splitlines()[-1].startswith("error: TimeoutError: no answer (")
+    stderr = capsys.readouterr().err
+    assert stderr.startswith("Traceback (most recent call last):")
+    assert stderr.splitlines()[-1].startswith("error: TimeoutError: no answer (")
 
 
 def test_who_asks_for_tracebacks_gets_them_from_what_runs_in_a_lab_too(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[bool, list[str]]] = []
     monkeypatch.setattr(cli, "app", lambda **_: seen.append((exit_status.debugging(), sys.argv[1:])))
     monkeypatch.setenv(exit_status.DEBUG_VARIABLE, "")
-    for words in (["bench", "run"], ["lab", "run", "--", "own", "--debug"], ["--debug", "bench", "run"]):
-        monkeypatch.setattr(sys, "argv", ["rackgate", *words])
+    for arguments in (["bench", "run"], ["lab", "run", "--", "own", "--debug"], ["--debug", "bench", "run"]):
+        monkeypatch.setattr(sys, "argv", ["rackgate", *arguments])
         cli.main()
     assert seen == [
         (False, ["bench", "run"]),

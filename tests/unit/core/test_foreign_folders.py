@@ -57,10 +57,10 @@ class Command:
 
     def run(self, out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
         """Exit status."""
-        words = [word.replace("OUT", str(out)) for word in self.arguments]
+        arguments = [argument.replace("OUT", str(out)) for argument in self.arguments]
         if self.start is not None:
-            return self.start(words)
-        monkeypatch.setattr(sys, "argv", ["rackgate", *words])
+            return self.start(arguments)
+        monkeypatch.setattr(sys, "argv", ["rackgate", *arguments])
         with pytest.raises(SystemExit) as ended:
             cli.main()
         assert isinstance(ended.value.code, int)
@@ -158,9 +158,9 @@ def test_a_foreign_file_survives_and_the_error_names_the_folder(
         (folder / file).write_text(THESIS, encoding="utf-8")
     before = contents(folder)
     assert command.run(out, monkeypatch) == 2
-    told = capsys.readouterr().err
-    assert f"{folder}: has no marker {run_folder.MARKER}" in told
-    assert command.kind.option in told
+    stderr = capsys.readouterr().err
+    assert f"{folder}: has no marker {run_folder.MARKER}" in stderr
+    assert command.kind.option in stderr
     assert contents(folder) == before
 
 

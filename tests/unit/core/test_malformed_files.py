@@ -105,24 +105,24 @@ def outages() -> str:
     return json.dumps(result())
 
 
-def runs(*words: str) -> Callable[[Path], None]:
+def runs(*arguments: str) -> Callable[[Path], None]:
     """Run a command on a file, as ``main`` does; "FILE" and "FOLDER" among the words stand for the file's path."""
 
     def read(path: Path) -> None:
         stands = {"FILE": str(path), "FOLDER": str(path.parent)}
         out, error = io.StringIO(), io.StringIO()
-        before, sys.argv = sys.argv, ["rackgate", *(stands.get(word, word) for word in words)]
+        before, sys.argv = sys.argv, ["rackgate", *(stands.get(argument, argument) for argument in arguments)]
         try:
             with redirect_stdout(out), redirect_stderr(error), pytest.raises(SystemExit) as ended:
                 cli.main()
         finally:
             sys.argv = before
         assert ended.value.code in (0, 1, 2, None)
-        told = [line for line in error.getvalue().splitlines() if line.startswith("error: ")]
-        if told:
+        errors = [line for line in error.getvalue().splitlines() if line.startswith("error: ")]
+        if errors:
             assert len(error.getvalue().splitlines()) == 1
-            assert "--debug shows the traceback" not in told[0]
-            raise RackgateError(told[0], exit_status=int(ended.value.code or 0))
+            assert "--debug shows the traceback" not in errors[0]
+            raise RackgateError(errors[0], exit_status=int(ended.value.code or 0))
 
     return read
 
@@ -164,10 +164,10 @@ def book(path: Path) -> None:
 
 
 def index(path: Path) -> None:
-    told = committed_claims()
+    claims = committed_claims()
     found = [
         one
-        for one in artifacts.faults(told, artifacts.EvidenceResults({}, {}, {}, {}), path.parent)
+        for one in artifacts.faults(claims, artifacts.EvidenceResults({}, {}, {}, {}), path.parent)
         if str(path) in one
     ]
     if found:
@@ -262,14 +262,14 @@ def refused(reader: Reader, path: Path) -> str:
     try:
         reader.read(path)
     except RackgateError as error:
-        told, status = str(error), error.exit_status
+        message, status = str(error), error.exit_status
     else:
         return ""
-    assert path.name in told or str(path.parent) in told
-    assert told == exit_status.one_line(told)
-    assert len(told) < 600 + 2 * len(str(path))
+    assert path.name in message or str(path.parent) in message
+    assert message == exit_status.one_line(message)
+    assert len(message) < 600 + 2 * len(str(path))
     assert status == 2
-    return told
+    return message
 
 
 # Commands that write pages refuse a folder without their marker before they read anything in it.
@@ -321,9 +321,9 @@ def test_what_is_none_of_the_format_is_refused(folder: Path, reader: Reader, kin
         return
     path = place(folder, reader)
     path.write_bytes(BROKEN[kind])
-    told = refused(reader, path)
+    error = refused(reader, path)
     if reader.name not in LENIENT and not (reader in LINES and kind == "empty"):
-        assert told
+        assert error
 
 
 @by_name(EVERY)
@@ -346,10 +346,10 @@ def test_what_is_no_file_is_refused(tmp_path: Path, reader: Reader, kind: str) -
     elif kind == "unreadable":
         # permission bits do not keep root away; this is a file whose reading fails
         path.symlink_to("/proc/self/mem")
-    told = refused(reader, path)
+    error = refused(reader, path)
     missing = kind in ("missing", "dangling link") or (kind == "link to itself" and reader.name in OF_THE_LAB)
     if reader.name not in LENIENT and not (missing and reader.name in MAY_BE_MISSING):
-        assert told
+        assert error
 
 
 @by_name([*JSON, *LINES])
@@ -367,16 +367,16 @@ def test_a_key_that_occurs_twice_is_refused(folder: Path, reader: Reader) -> Non
     text = reader.sample()
     key = next(iter(json.loads(text)))
     path.write_text(f"{{{json.dumps(key)}: 1, {text.lstrip()[1:]}", encoding="utf-8")
-    told = refused(reader, path)
-    assert reader.name in LENIENT or "twice" in told
+    error = refused(reader, path)
+    assert reader.name in LENIENT or "twice" in error
 
 
-def ways(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def paths_of(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """All ways into a JSON value."""
     yield way
     if isinstance(value, dict | list):
         for key, one in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from ways(one, (*way, key))
+            yield from paths_of(one, (*way, key))
 
 
 def changed(value: Any, way: tuple[Any, ...], new: Any) -> Any:
@@ -402,7 +402,7 @@ def test_values_of_other_types_are_refused_or_read(folder: Path, reader: Reader,
     value = json.loads(reader.sample())
     # each level as likely as the others, however many values it has
     depth = data.draw(st.integers(0, 6))
-    level = [way for way in ways(value) if len(way) == depth]
+    level = [way for way in paths_of(value) if len(way) == depth]
     way = data.draw(st.sampled_from(level or [()]))
     new = data.draw(st.sampled_from([*ODD, ...]))
     path.write_text(json.dumps(changed(value, way, new)), encoding="utf-8")
@@ -417,7 +417,7 @@ def test_events_of_other_types_are_refused_or_judged(folder: Path, reader: Reade
     lines = reader.sample().splitlines()
     number = data.draw(st.integers(0, len(lines) - 1))
     value = json.loads(lines[number])
-    way = data.draw(st.sampled_from(list(ways(value))))
+    way = data.draw(st.sampled_from(list(paths_of(value))))
     lines[number] = json.dumps(changed(value, way, data.draw(st.sampled_from([*ODD, ...]))))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     refused(reader, path)
@@ -446,9 +446,9 @@ def test_a_file_that_is_cut_short_is_refused_or_read(folder: Path, reader: Reade
     whole = reader.sample().encode()
     cut = data.draw(st.integers(0, len(whole) - 1))
     path.write_bytes(whole[:cut])
-    told = refused(reader, path)
+    error = refused(reader, path)
     if reader in JSON and reader.name not in LENIENT and cut < len(whole.rstrip()):
-        assert told
+        assert error
 
 
 def test_a_history_that_is_cut_short_has_no_other_events(tmp_path: Path) -> None:
@@ -487,7 +487,7 @@ def test_control_characters_in_the_name_of_a_file_reach_no_terminal(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert told.rstrip("\n").isprintable()
-    assert "missing" in told
+    stderr = capsys.readouterr().err
+    assert stderr.count("\n") == 1
+    assert stderr.rstrip("\n").isprintable()
+    assert "missing" in stderr

@@ -86,20 +86,20 @@ def test_histogram_quantiles_are_those_of_the_sample() -> None:
     values = np.random.default_rng(5).lognormal(7, 1.5, 20_000)
     index = np.floor(np.log(values) * statistics.BINS_PER_E).astype(np.int64)
     bins, counts = np.unique(index, return_counts=True)
-    asked = np.array([0.5, 0.9, 0.99, 0.999])
-    found = statistics.histogram_quantiles(counts[None, :], statistics.bin_value(bins), asked)[0]
-    assert found == pytest.approx(np.quantile(values, asked, method="inverted_cdf"), rel=0.001)
+    quantiles = np.array([0.5, 0.9, 0.99, 0.999])
+    found = statistics.histogram_quantiles(counts[None, :], statistics.bin_value(bins), quantiles)[0]
+    assert found == pytest.approx(np.quantile(values, quantiles, method="inverted_cdf"), rel=0.001)
 
 
 def test_curve_intervals_hold_the_curve_and_widen_with_differing_blocks() -> None:
     bins = np.array([1.0, 2.0, 4.0, 8.0])
-    asked = np.array([0.5, 0.9])
+    quantiles = np.array([0.5, 0.9])
     same = np.tile(np.array([50, 30, 15, 5]), (8, 1))
-    low, high = statistics.curve_intervals(same, bins, asked, confidence=0.95, resamples=200, seed=1)
+    low, high = statistics.curve_intervals(same, bins, quantiles, confidence=0.95, resamples=200, seed=1)
     assert low == pytest.approx(high)
     differing = same.copy()
     differing[:4] = [0, 10, 40, 50]
-    low, high = statistics.curve_intervals(differing, bins, asked, confidence=0.95, resamples=200, seed=1)
+    low, high = statistics.curve_intervals(differing, bins, quantiles, confidence=0.95, resamples=200, seed=1)
     assert low[0] < high[0]
 
 

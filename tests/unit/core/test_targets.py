@@ -79,8 +79,8 @@ def test_one_that_is_missed_outweighs_one_that_is_unknown() -> None:
     ],
 )
 def test_a_run_has_a_bar_in_minutes(minutes: float | None, took_s: float, whole: bool, text: str | None) -> None:
-    told = targets.of_run(minutes, took_s, whole=whole)
-    assert (told and targets.of_run_text(told)) == text
+    target = targets.of_run(minutes, took_s, whole=whole)
+    assert (target and targets.of_run_text(target)) == text
 
 
 def stat(folder: Path, *ticks: int) -> None:
@@ -97,8 +97,8 @@ def test_what_a_machine_does_is_all_but_idling_and_waiting_for_disks(tmp_path: P
 
 def test_what_this_process_began_is_none_of_the_others_and_counts_when_it_has_ended() -> None:
     begun = resource_usage.tree()[1]
-    words = "import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass"
-    subprocess.run([sys.executable, "-c", words], check=True)
+    program = "import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass"
+    subprocess.run([sys.executable, "-c", program], check=True)
     assert resource_usage.tree()[1] - begun >= 0.35
 
 
@@ -153,8 +153,8 @@ def test_the_command_ends_with_what_became_of_its_bars(
     done = RUNNER.invoke(bench_app, ["pacer", "--core", "0"])
     assert done.exit_code == status
     assert f"0.40 by it, {others:.2f} by others" in done.output
-    told = json.loads(RUNNER.invoke(bench_app, ["pacer", "--core", "0", "--json"]).stdout)
-    assert [bar["value"] for bar in told["bars"]] == [p50, held_per_s]
+    output = json.loads(RUNNER.invoke(bench_app, ["pacer", "--core", "0", "--json"]).stdout)
+    assert [bar["value"] for bar in output["bars"]] == [p50, held_per_s]
     assert f"rate held of 20,000 records/s: {held_per_s:,.0f} records/s, at least 19,900 records/s" in done.output
     shown = RUNNER.invoke(bench_app, ["pacer", "--help"]).output
     assert "rackgate bench pacer --core 1" in " ".join(shown.split())

@@ -56,7 +56,7 @@ def test_what_is_of_its_form_is_taken(take: Take, text: str, value: Any) -> None
 
 
 @pytest.mark.parametrize(
-    ("take", "text", "says"),
+    ("take", "text", "error"),
     [
         (lambda t: t.text("k"), "", "k: is missing, must be a text that is not empty"),
         (lambda t: t.text("k"), "k = ' '", "k: must be a text that is not empty, is ' '"),
@@ -93,23 +93,23 @@ def test_what_is_of_its_form_is_taken(take: Take, text: str, value: Any) -> None
         (lambda t: t.text("k"), f"k = {list(range(900))}", "k: must be a text that is not empty, is [0, 1, 2, "),
     ],
 )
-def test_what_is_not_of_its_form_is_told_in_a_short_line(take: Take, text: str, says: str) -> None:
+def test_what_is_not_of_its_form_is_told_in_a_short_line(take: Take, text: str, error: str) -> None:
     with pytest.raises(RackgateError) as caught:
         take(table(text.replace("'a\\nb'", '"a\\nb"')))
-    assert str(caught.value).startswith(f"f.toml: {says}")
+    assert str(caught.value).startswith(f"f.toml: {error}")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 200
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "error"),
     [
         ("a = 1\nc = 1", "f.toml: c: is not known; known here: a, b, d, e"),
         ("a = 1\nd = { c = 1 }", "f.toml: d.c: is not known; known here: f"),
         ("a = 1\ne = [{ name = 'x', c = 1 }]", "f.toml: e x: c: is not known; known here: name"),
     ],
 )
-def test_what_nobody_took_is_refused_wherever_it_is(text: str, says: str) -> None:
+def test_what_nobody_took_is_refused_wherever_it_is(text: str, error: str) -> None:
     top = table(text)
     assert top.has("a")
     top.whole("a", 0)
@@ -120,7 +120,7 @@ def test_what_nobody_took_is_refused_wherever_it_is(text: str, says: str) -> Non
         one.text("name")
     with pytest.raises(RackgateError) as caught:
         top.done()
-    assert str(caught.value) == says
+    assert str(caught.value) == error
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:

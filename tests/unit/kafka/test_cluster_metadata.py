@@ -51,8 +51,8 @@ def test_an_answer_that_ends_early_is_none(size: int) -> None:
 
 
 def test_who_is_silent_dead_or_no_broker_is_left_for_the_next() -> None:
-    with broker(None) as silent, dead() as gone, broker(b"HTTP/1.1 400") as other, broker(framed(ANSWER)) as sound:
-        asker = MetadataClient(f"{silent},{gone},{other},{sound}", each_s=2)
+    with broker(None) as silent, dead() as dead_broker, broker(b"HTTP/1.1 400") as other, broker(framed(ANSWER)) as sound:
+        asker = MetadataClient(f"{silent},{dead_broker},{other},{sound}", each_s=2)
         assert asker.ask(["t"], 20) == TOLD
         begun = time.monotonic()
         assert asker.ask(["t"], 20) == TOLD
@@ -116,11 +116,11 @@ def test_who_was_away_and_lists_itself_is_not_unfenced_while_others_do_not_list_
         broker(framed(ANSWER)) as two,
         broker(framed(EMPTY)) as other,
         broker(framed(EMPTY)) as another,
-        dead() as gone,
+        dead() as dead_broker,
         broker(None) as silent,
     ):
         assert unfenced(one, other, another) == set()
         assert unfenced(one, two, other, another) == set(), "half of them is not enough"
         assert unfenced(one, two, other) == set(TOLD.racks)
-        assert unfenced(one, gone, silent) == set(TOLD.racks), "who does not answer has no vote"
-        assert unfenced(gone, silent) == unfenced() == set()
+        assert unfenced(one, dead_broker, silent) == set(TOLD.racks), "who does not answer has no vote"
+        assert unfenced(dead_broker, silent) == unfenced() == set()

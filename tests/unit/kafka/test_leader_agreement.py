@@ -15,13 +15,13 @@ BROKERS = {1: "one:1", 3: "three:3", 5: "five:5"}
 ALL = {1: "a", 3: "b", 5: "c"}
 
 
-def told(racks: Mapping[int, str] = ALL, **partitions: tuple[int, Sequence[int]]) -> Metadata:
+def metadata(racks: Mapping[int, str] = ALL, **partitions: tuple[int, Sequence[int]]) -> Metadata:
     return Metadata(
         racks, -1, {(name, 0): Partition(one, tuple(isr), (1, 3, 5)) for name, (one, isr) in partitions.items()}
     )
 
 
-WHOLE, LEFT = told(t=(1, [1, 3])), told({1: "a", 5: "c"}, t=(1, [1]))
+WHOLE, LEFT = metadata(t=(1, [1, 3])), metadata({1: "a", 5: "c"}, t=(1, [1]))
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_leader_that_is_behind_is_awaited(answers: dict[str, list[Metadata | N
 
 
 def test_others_that_are_behind_are_awaited_but_not_fenced_ones(answers: dict[str, list[Metadata | None]]) -> None:
-    answers |= {"one:1": [LEFT], "three:3": [WHOLE], "five:5": [WHOLE, told(t=(5, [1, 5])), LEFT]}
+    answers |= {"one:1": [LEFT], "three:3": [WHOLE], "five:5": [WHOLE, metadata(t=(5, [1, 5])), LEFT]}
     assert leader_agreement.wait_agreed(BROKERS, ["t"], steady_s=0) == {"t": 1}
     assert answers["five:5"] == [LEFT]
 
@@ -66,14 +66,14 @@ def test_they_must_tell_the_same_for_a_while(answers: dict[str, list[Metadata | 
 
 
 def test_each_topic_has_its_own_leader(answers: dict[str, list[Metadata | None]]) -> None:
-    both = told(t=(1, [1, 3]), u=(5, [5, 3]))
-    late = told(t=(1, [1, 3]), u=(5, [5]))
+    both = metadata(t=(1, [1, 3]), u=(5, [5, 3]))
+    late = metadata(t=(1, [1, 3]), u=(5, [5]))
     # the order in which an ISR is told is none
-    answers |= {"one:1": [both], "three:3": [told(t=(1, [3, 1]), u=(5, [3, 5]))], "five:5": [late, both]}
+    answers |= {"one:1": [both], "three:3": [metadata(t=(1, [3, 1]), u=(5, [3, 5]))], "five:5": [late, both]}
     assert leader_agreement.wait_agreed(BROKERS, ["t", "u"], steady_s=0) == {"t": 1, "u": 5}
 
 
-@pytest.mark.parametrize("leader", [WHOLE, None, told(), told(t=(-1, [1]))])
+@pytest.mark.parametrize("leader", [WHOLE, None, metadata(), metadata(t=(-1, [1]))])
 def test_in_vain(answers: dict[str, list[Metadata | None]], leader: Metadata | None) -> None:
     answers |= {"one:1": [leader], "three:3": [None], "five:5": [LEFT]}
     with pytest.raises(RackgateError, match=r"in vain for: the leaders of t to report for 1 s the same ISR") as raised:

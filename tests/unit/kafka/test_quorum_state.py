@@ -49,7 +49,7 @@ def test_the_question_is_laid_out_as_the_description_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "says"),
+    ("response", "error"),
     [
         (answer(code=41, message=b"\x06wrong"), "was refused with Kafka's error code 41: wrong"),
         (answer(of_partition=6), "was refused with Kafka's error code 6$"),
@@ -57,14 +57,14 @@ def test_the_question_is_laid_out_as_the_description_says() -> None:
         (struct.pack(">i", 1) + b"\0\0\0\0\x01\x01\0", "has no quorum"),
     ],
 )
-def test_a_refusal_is_told(told: bytes, says: str) -> None:
-    with pytest.raises(RackgateError, match=says):
-        quorum_state.parse(told)
+def test_a_refusal_is_told(response: bytes, error: str) -> None:
+    with pytest.raises(RackgateError, match=error):
+        quorum_state.parse(response)
 
 
 def test_who_is_silent_dead_or_no_broker_is_left_for_the_next() -> None:
-    with broker(None) as silent, dead() as gone, broker(b"HTTP/1.1 400") as other, broker(framed(answer())) as sound:
-        assert quorum_state.ask(f"{silent},{gone},{other},{sound}", each_s=0.3) == TOLD
+    with broker(None) as silent, dead() as dead_broker, broker(b"HTTP/1.1 400") as other, broker(framed(answer())) as sound:
+        assert quorum_state.ask(f"{silent},{dead_broker},{other},{sound}", each_s=0.3) == TOLD
 
 
 def test_nobody_answers_in_time() -> None:

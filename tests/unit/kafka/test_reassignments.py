@@ -24,7 +24,7 @@ def test_the_document_of_the_tool() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "brokers", "in_sync", "placed"),
+    ("metadata", "brokers", "in_sync", "placed"),
     [
         (UNDER_WAY, (1, 5), False, False),
         (LATE, (1, 5), False, True),
@@ -34,12 +34,12 @@ def test_the_document_of_the_tool() -> None:
         (Metadata({}, 1, {}), (1, 5), False, False),
     ],
 )
-def test_when_a_move_is_over(told: Metadata, brokers: tuple[int, ...], *, in_sync: bool, placed: bool) -> None:
-    assert reassignments.is_placed(told, "t", brokers, in_sync=in_sync) is placed
+def test_when_a_move_is_over(metadata: Metadata, brokers: tuple[int, ...], *, in_sync: bool, placed: bool) -> None:
+    assert reassignments.is_placed(metadata, "t", brokers, in_sync=in_sync) is placed
 
 
 def test_a_move_is_waited_for_though_nobody_answers_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: list[Metadata | None] = [None, UNDER_WAY, OVER]
+    responses: list[Metadata | None] = [None, UNDER_WAY, OVER]
 
     class Asked:
         def __init__(self, _bootstrap: str) -> None:
@@ -47,7 +47,7 @@ def test_a_move_is_waited_for_though_nobody_answers_at_first(monkeypatch: pytest
 
         def ask(self, topics: Sequence[str], _timeout_s: float) -> Metadata:
             assert list(topics) == ["t"]
-            answer = answers[min(self.asked, len(answers) - 1)]
+            answer = responses[min(self.asked, len(responses) - 1)]
             self.asked += 1
             if answer is None:
                 raise RackgateError("nobody")
@@ -55,7 +55,7 @@ def test_a_move_is_waited_for_though_nobody_answers_at_first(monkeypatch: pytest
 
     monkeypatch.setattr(reassignments, "MetadataClient", Asked)
     reassignments.wait_placed("x:1", {"t": (1, 5)}, timeout_s=5)
-    answers[:] = [UNDER_WAY]
+    responses[:] = [UNDER_WAY]
     with pytest.raises(RackgateError, match=r"t on \[1, 5\]"):
         reassignments.wait_placed("x:1", {"t": (1, 5)}, timeout_s=0.5)
     reassignments.wait_led("x:1", ["t"], 1, timeout_s=5)

@@ -72,14 +72,14 @@ def test_check_says_what_the_gate_says(scene: Scene, enforced: bool) -> None:
     brokers = {broker: Broker(broker, rack) for broker, rack in scene.racks.items()}
     cluster = ClusterSnapshot("id", brokers, (topic,), enforced)
     (state,) = forecast_topic(topic, cluster, cluster.racks)
-    told = scene.asked(enforced=enforced)
-    assert state.now == told
-    assert state.writable == told.passes
+    answer = scene.asked(enforced=enforced)
+    assert state.now == answer
+    assert state.writable == answer.passes
     whole = gate.ask(
         scene.replicas, scene.racks, min_replicas=1, min_racks=scene.min_racks, replicas=len(scene.replicas)
     )
     assert state.reachable == whole.enough_racks
-    for broker in scene.isr if told.passes else ():
+    for broker in scene.isr if answer.passes else ():
         left = set(scene.isr) - {broker}
         again = gate.ask(
             left,
@@ -94,17 +94,17 @@ def test_check_says_what_the_gate_says(scene: Scene, enforced: bool) -> None:
 @settings(max_examples=400, deadline=None)
 @given(scenes(), st.sampled_from([True, False, None]))
 def test_watch_says_what_the_gate_says(scene: Scene, enforced: bool | None) -> None:
-    found, told = watched(scene, enforced=enforced), scene.asked(enforced=enforced is not False)
+    found, answer = watched(scene, enforced=enforced), scene.asked(enforced=enforced is not False)
     known = set(scene.isr) <= scene.racks.keys()
-    assert (found.min_replicas, found.min_racks) == (told.need_replicas, told.need_racks)
-    assert found.isr_racks == (len(told.racks) if known else None)
+    assert (found.min_replicas, found.min_racks) == (answer.need_replicas, answer.need_racks)
+    assert found.isr_racks == (len(answer.racks) if known else None)
     refused = "refusing" in found.verdict
-    if told.need_racks > 1 and not known:
+    if answer.need_racks > 1 and not known:
         # more racks could only be more: it may pass, and nobody can say that it does not
         assert (found.level, found.verdict) == ("unknown", "the rack of a replica is not known")
-    elif enforced is None and not told.enough_racks and told.enough_replicas:
+    elif enforced is None and not answer.enough_racks and answer.enough_replicas:
         assert (found.level, refused) == ("unknown", False)
     else:
-        assert refused is not told.passes
+        assert refused is not answer.passes
         assert (found.level == "down") is refused
         assert bool(found.short_observations) is refused

@@ -34,8 +34,8 @@ class Admin:
         return SimpleNamespace(topics=found)
 
 
-def client(*told: Mapping[str, Seen] | None) -> Any:
-    return Admin(*told)
+def client(*observations: Mapping[str, Seen] | None) -> Any:
+    return Admin(*observations)
 
 
 LEFT = {"t": frozenset({3}), "u": frozenset({3, 5})}
@@ -43,13 +43,13 @@ LEFT = {"t": frozenset({3}), "u": frozenset({3, 5})}
 
 def test_all_isrs_are_awaited_together() -> None:
     before, one = {"t": (1, [1, 3]), "u": (1, [1, 3, 5])}, {"t": (3, [3]), "u": (1, [1, 3, 5])}
-    asked = client(before, None, one, {"t": (3, [3]), "u": (5, [5, 3])})
-    topics.wait_isrs(asked, LEFT, 10)
-    assert len(asked.told) == 1
+    admin = client(before, None, one, {"t": (3, [3]), "u": (5, [5, 3])})
+    topics.wait_isrs(admin, LEFT, 10)
+    assert len(admin.told) == 1
 
 
 @pytest.mark.parametrize(
-    ("told", "last"),
+    ("observation", "last"),
     [
         # one who leads no more, and nobody
         ({"t": (3, [3]), "u": (1, [3, 5])}, "u: State(leader=1, isr=(3, 5))"),
@@ -58,15 +58,15 @@ def test_all_isrs_are_awaited_together() -> None:
         (None, "nothing"),
     ],
 )
-def test_what_does_not_come_is_told_with_what_was_seen(told: Mapping[str, Seen] | None, last: str) -> None:
+def test_what_does_not_come_is_told_with_what_was_seen(observation: Mapping[str, Seen] | None, last: str) -> None:
     with pytest.raises(RackgateError, match=r"in vain for: ISR \[3\] of t; ISR \[3, 5\] of u") as raised:
-        topics.wait_isrs(client(told), LEFT, 0.3)
+        topics.wait_isrs(client(observation), LEFT, 0.3)
     assert last in raised.value.detail
 
 
 def test_leaders_are_awaited() -> None:
-    asked = client(None, {"t": (-1, [3])}, {"t": (3, [3])}, {"t": (3, [3]), "u": (5, [5])})
-    assert topics.leaders(asked, ["t", "u"], 10) == {"t": 3, "u": 5}
+    admin = client(None, {"t": (-1, [3])}, {"t": (3, [3])}, {"t": (3, [3]), "u": (5, [5])})
+    assert topics.leaders(admin, ["t", "u"], 10) == {"t": 3, "u": 5}
     with pytest.raises(RackgateError, match="in vain for: leaders of t, u"):
         topics.leaders(client({"t": (3, [3])}), ["t", "u"], 0.3)
 
@@ -93,8 +93,8 @@ class Elector(Admin):
         if isinstance(now, int):
             future.set_exception(failure(now))
         else:
-            told = {name: None if code is None else self.one(code) for name, code in now.items()}
-            future.set_result({confluent_kafka.TopicPartition(name, 0): error for name, error in told.items()})
+            errors = {name: None if code is None else self.one(code) for name, code in now.items()}
+            future.set_result({confluent_kafka.TopicPartition(name, 0): error for name, error in errors.items()})
         return future
 
 
@@ -107,23 +107,23 @@ def failure(code: int) -> Any:
 def test_an_election_is_asked_for_until_it_is_taken(one: Any) -> None:
     codes = confluent_kafka.KafkaError
     late, taken = {"t": None, "u": codes.PREFERRED_LEADER_NOT_AVAILABLE}, {"t": None, "u": codes.ELECTION_NOT_NEEDED}
-    asked: Any = Elector(codes._TIMED_OUT, codes.NOT_CONTROLLER, late, taken, one=one)
-    topics.elect_preferred(asked)
-    assert asked.results == []
+    elector: Any = Elector(codes._TIMED_OUT, codes.NOT_CONTROLLER, late, taken, one=one)
+    topics.elect_preferred(elector)
+    assert elector.results == []
 
 
 def test_a_first_replica_that_cannot_lead_is_told() -> None:
     codes = confluent_kafka.KafkaError
-    asked: Any = Elector({"t": None, "u": codes.PREFERRED_LEADER_NOT_AVAILABLE})
+    elector: Any = Elector({"t": None, "u": codes.PREFERRED_LEADER_NOT_AVAILABLE})
     with pytest.raises(RackgateError, match="in vain for: elect preferred leaders") as raised:
-        topics.elect_preferred(asked, 0)
+        topics.elect_preferred(elector, 0)
     assert raised.value.detail.startswith("told last: u-0: ")
-    asked = Elector({"t": None, "u": codes.UNKNOWN_TOPIC_OR_PART})
+    elector = Elector({"t": None, "u": codes.UNKNOWN_TOPIC_OR_PART})
     with pytest.raises(RackgateError, match=r"elect preferred leaders: u-0: "):
-        topics.elect_preferred(asked)
-    asked = Elector(codes.CLUSTER_AUTHORIZATION_FAILED)
+        topics.elect_preferred(elector)
+    elector = Elector(codes.CLUSTER_AUTHORIZATION_FAILED)
     with pytest.raises(RackgateError, match=r"elect preferred leaders: the cluster refused: .*uthorization"):
-        topics.elect_preferred(asked)
+        topics.elect_preferred(elector)
 
 
 SPECS = [topics.TopicSpec("t", (1, 2, 3), {}), topics.TopicSpec("u", (5, 1), {})]
@@ -131,9 +131,9 @@ WHOLE: Mapping[str, Seen] = {"t": (1, [1, 2, 3]), "u": (5, [1, 5])}
 
 
 def test_nobody_is_elected_where_the_first_ones_lead() -> None:
-    asked: Any = Elector(told=[{"t": (1, [1]), "u": (5, [1, 5])}, None, WHOLE])
-    topics.wait_settled(asked, SPECS, 10)
-    assert (asked.asked, len(asked.told)) == ([], 1)
+    elector: Any = Elector(told=[{"t": (1, [1]), "u": (5, [1, 5])}, None, WHOLE])
+    topics.wait_settled(elector, SPECS, 10)
+    assert (elector.asked, len(elector.told)) == ([], 1)
 
 
 def test_the_first_ones_are_elected_when_all_are_in_sync() -> None:
@@ -148,15 +148,15 @@ def test_the_first_ones_are_elected_when_all_are_in_sync() -> None:
         WHOLE,
     ]
     results: list[Any] = [codes._TIMED_OUT, {"t": codes.PREFERRED_LEADER_NOT_AVAILABLE}, {"t": None}]
-    asked: Any = Elector(*results, told=told)
-    topics.wait_settled(asked, SPECS, 10)
+    elector: Any = Elector(*results, told=told)
+    topics.wait_settled(elector, SPECS, 10)
     # of theirs alone: the cluster may have others
-    assert asked.asked == [["t-0", "u-0"], ["t-0"], ["t-0"]]
-    assert asked.results == []
+    assert elector.asked == [["t-0", "u-0"], ["t-0"], ["t-0"]]
+    assert elector.results == []
 
 
 def test_an_election_that_is_refused_is_told() -> None:
     codes = confluent_kafka.KafkaError
-    asked: Any = Elector(codes.CLUSTER_AUTHORIZATION_FAILED, told=[{"t": (2, [1, 2, 3]), "u": (5, [1, 5])}])
+    elector: Any = Elector(codes.CLUSTER_AUTHORIZATION_FAILED, told=[{"t": (2, [1, 2, 3]), "u": (5, [1, 5])}])
     with pytest.raises(RackgateError, match="elect preferred leaders: the cluster refused"):
-        topics.wait_settled(asked, SPECS, 10)
+        topics.wait_settled(elector, SPECS, 10)
