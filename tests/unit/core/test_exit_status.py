@@ -1,4 +1,4 @@
-"""What a command says, and its status, when an exception ends it, foreseen or not."""
+"""Error line and exit status of a command that an exception ends, expected or not."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ EVERYWHERE = pytest.mark.parametrize("command", [in_a_run, in_outages, in_the_co
         (RackgateError("lost", exit_status=1), 1, "error: lost"),
     ],
 )
-def test_each_exception_ends_in_a_line_and_only_one_that_says_so_with_1(
+def test_each_exception_gives_one_line_and_status_2_unless_it_sets_1(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     command: Any,
@@ -94,7 +94,7 @@ def test_each_exception_ends_in_a_line_and_only_one_that_says_so_with_1(
 
 
 @EVERYWHERE
-def test_the_traceback_is_shown_to_who_asks_and_the_status_is_the_same(
+def test_debug_shows_the_traceback_and_keeps_the_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: Any
 ) -> None:
     monkeypatch.setenv(exit_status.DEBUG_VARIABLE, "1")
@@ -106,7 +106,7 @@ def test_the_traceback_is_shown_to_who_asks_and_the_status_is_the_same(
     assert stderr.splitlines()[-1].startswith("error: TimeoutError: no answer (")
 
 
-def test_who_asks_for_tracebacks_gets_them_from_what_runs_in_a_lab_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_applies_also_to_commands_inside_a_lab(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[bool, list[str]]] = []
     monkeypatch.setattr(cli, "app", lambda **_: seen.append((exit_status.debugging(), sys.argv[1:])))
     monkeypatch.setenv(exit_status.DEBUG_VARIABLE, "")
@@ -126,7 +126,7 @@ def test_an_interrupt_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.value.code == 130
 
 
-def test_more_than_the_line_goes_where_it_is_to_go() -> None:
+def test_details_of_an_error_follow_its_line() -> None:
     text = io.StringIO()
     assert exit_status.tell(RackgateError("no build", detail="a log"), Console(file=text)) == 2
     assert text.getvalue() == "a log\n"

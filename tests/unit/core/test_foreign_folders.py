@@ -1,4 +1,4 @@
-"""No command deletes or writes over files in a folder that is not its own: foreign, of another kind, or in use."""
+"""No command deletes or overwrites files in a folder that is foreign, of another kind, or in use."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_foreign_file_survives_and_the_error_names_the_folder(
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_folder_of_another_kind_of_run_is_left_as_it_is(
+def test_a_folder_of_another_kind_of_run_is_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     command = COMMANDS[name]
@@ -184,7 +184,7 @@ def test_a_folder_of_another_kind_of_run_is_left_as_it_is(
 
 
 @pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.sub])
-def test_a_link_in_the_place_of_a_folder_below_the_chosen_one_is_not_followed(
+def test_a_link_in_place_of_a_subfolder_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     command, out = COMMANDS[name], tmp_path / "out"
@@ -199,7 +199,7 @@ def test_a_link_in_the_place_of_a_folder_below_the_chosen_one_is_not_followed(
 
 
 @pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.locks])
-def test_a_folder_in_which_another_run_is_at_work_is_left_as_it_is(
+def test_a_folder_in_use_by_another_run_is_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     command, out = COMMANDS[name], tmp_path / "out"
@@ -213,7 +213,7 @@ def test_a_folder_in_which_another_run_is_at_work_is_left_as_it_is(
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_new_folder_and_an_earlier_one_of_the_same_kind_are_taken(
+def test_a_new_folder_and_one_of_the_same_kind_are_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     command, out = COMMANDS[name], tmp_path / "out"

@@ -1,4 +1,4 @@
-"""One process at a time."""
+"""Locks that allow one process at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.locks import LockTakenError, hold_lock
 
 
-def test_a_second_one_is_kept_out_until_the_first_has_ended(tmp_path: Path) -> None:
+def test_a_second_process_waits_until_the_first_has_ended(tmp_path: Path) -> None:
     file = tmp_path / "run" / "lock"
     with (
         hold_lock(file, taken="it runs already"),
@@ -25,7 +25,7 @@ def test_a_second_one_is_kept_out_until_the_first_has_ended(tmp_path: Path) -> N
         assert file.exists()
 
 
-def test_a_child_that_outlives_it_does_not_keep_the_lock(tmp_path: Path) -> None:
+def test_a_child_that_outlives_its_parent_does_not_keep_the_lock(tmp_path: Path) -> None:
     with hold_lock(tmp_path / "lock", taken="it runs already"):
         child = subprocess.Popen(["sleep", "60"], close_fds=False)
     try:
@@ -36,7 +36,7 @@ def test_a_child_that_outlives_it_does_not_keep_the_lock(tmp_path: Path) -> None
         child.wait()
 
 
-def test_who_is_patient_reports_once_and_waits(tmp_path: Path) -> None:
+def test_a_waiting_process_reports_once(tmp_path: Path) -> None:
     file, waited = tmp_path / "lock", list[str]()
     with ExitStack() as holder:
         holder.enter_context(hold_lock(file, taken=""))

@@ -106,7 +106,7 @@ def outages() -> str:
 
 
 def runs(*arguments: str) -> Callable[[Path], None]:
-    """Run a command on a file, as ``main`` does; "FILE" and "FOLDER" among the words stand for the file's path."""
+    """Run a command on a file, as ``main`` does; "FILE" and "FOLDER" among the arguments stand for the file's path."""
 
     def read(path: Path) -> None:
         stands = {"FILE": str(path), "FOLDER": str(path.parent)}
@@ -155,19 +155,19 @@ def committed_claims() -> claims.Claims:
 
 
 def book(path: Path) -> None:
-    told = committed_claims()
-    run = told.runs[path.stem]
+    loaded = committed_claims()
+    run = loaded.runs[path.stem]
     one = claims.Claims(
-        told.documents, {run.id: run}, {key: c for key, c in told.claims.items() if c.runs == (run.id,)}
+        loaded.documents, {run.id: run}, {key: c for key, c in loaded.claims.items() if c.runs == (run.id,)}
     )
     artifacts.faults(one, artifacts.read_results(one, path.parent), path.parent)
 
 
 def index(path: Path) -> None:
-    claims = committed_claims()
+    loaded = committed_claims()
     found = [
         one
-        for one in artifacts.faults(claims, artifacts.EvidenceResults({}, {}, {}, {}), path.parent)
+        for one in artifacts.faults(loaded, artifacts.EvidenceResults({}, {}, {}, {}), path.parent)
         if str(path) in one
     ]
     if found:
@@ -316,7 +316,7 @@ BROKEN: dict[str, bytes] = {
 
 @by_name(EVERY)
 @pytest.mark.parametrize("kind", BROKEN)
-def test_what_is_none_of_the_format_is_refused(folder: Path, reader: Reader, kind: str) -> None:
+def test_a_file_of_another_format_is_refused(folder: Path, reader: Reader, kind: str) -> None:
     if reader in TEXT and kind not in ("not UTF-8", "UTF-16"):
         return
     path = place(folder, reader)
@@ -335,7 +335,7 @@ def test_a_byte_order_mark_is_refused(folder: Path, reader: Reader) -> None:
 
 @by_name(EVERY)
 @pytest.mark.parametrize("kind", ["folder", "dangling link", "link to itself", "unreadable", "missing"])
-def test_what_is_no_file_is_refused(tmp_path: Path, reader: Reader, kind: str) -> None:
+def test_a_path_that_is_no_file_is_refused(tmp_path: Path, reader: Reader, kind: str) -> None:
     path = place(tmp_path, reader)
     if kind == "folder":
         path.mkdir()
@@ -354,7 +354,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, reader: Reader, kind: str) -
 
 @by_name([*JSON, *LINES])
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_numbers_that_are_none_are_refused_or_kept_as_text(folder: Path, reader: Reader, number: str) -> None:
+def test_invalid_numbers_are_refused_or_kept_as_text(folder: Path, reader: Reader, number: str) -> None:
     path = place(folder, reader)
     text = reader.sample().replace("1.0", number).replace("1.5", number).replace("95.0", number)
     path.write_text(text, encoding="utf-8")
@@ -371,26 +371,26 @@ def test_a_key_that_occurs_twice_is_refused(folder: Path, reader: Reader) -> Non
     assert reader.name in LENIENT or "twice" in error
 
 
-def paths_of(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def paths_of(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """All ways into a JSON value."""
-    yield way
+    yield keys
     if isinstance(value, dict | list):
         for key, one in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from paths_of(one, (*way, key))
+            yield from paths_of(one, (*keys, key))
 
 
-def changed(value: Any, way: tuple[Any, ...], new: Any) -> Any:
-    """A copy with another value at the end of a way; without it if that is ``...``."""
-    if not way:
+def changed(value: Any, keys: tuple[Any, ...], new: Any) -> Any:
+    """A copy with another value at the end of a path of keys; without it if that is ``...``."""
+    if not keys:
         return {} if new is ... else new
     whole = copy.deepcopy(value)
     inner = whole
-    for key in way[:-1]:
+    for key in keys[:-1]:
         inner = inner[key]
     if new is ...:
-        del inner[way[-1]]
+        del inner[keys[-1]]
     else:
-        inner[way[-1]] = new
+        inner[keys[-1]] = new
     return whole
 
 
@@ -402,10 +402,10 @@ def test_values_of_other_types_are_refused_or_read(folder: Path, reader: Reader,
     value = json.loads(reader.sample())
     # each level as likely as the others, however many values it has
     depth = data.draw(st.integers(0, 6))
-    level = [way for way in paths_of(value) if len(way) == depth]
-    way = data.draw(st.sampled_from(level or [()]))
+    level = [keys for keys in paths_of(value) if len(keys) == depth]
+    keys = data.draw(st.sampled_from(level or [()]))
     new = data.draw(st.sampled_from([*ODD, ...]))
-    path.write_text(json.dumps(changed(value, way, new)), encoding="utf-8")
+    path.write_text(json.dumps(changed(value, keys, new)), encoding="utf-8")
     refused(reader, path)
 
 
@@ -417,8 +417,8 @@ def test_events_of_other_types_are_refused_or_judged(folder: Path, reader: Reade
     lines = reader.sample().splitlines()
     number = data.draw(st.integers(0, len(lines) - 1))
     value = json.loads(lines[number])
-    way = data.draw(st.sampled_from(list(paths_of(value))))
-    lines[number] = json.dumps(changed(value, way, data.draw(st.sampled_from([*ODD, ...]))))
+    keys = data.draw(st.sampled_from(list(paths_of(value))))
+    lines[number] = json.dumps(changed(value, keys, data.draw(st.sampled_from([*ODD, ...]))))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     refused(reader, path)
 
@@ -466,7 +466,7 @@ def test_a_history_that_is_cut_short_has_no_other_events(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("value", [[], {}, None, "1", 1.5, True])
 @pytest.mark.parametrize("key", ["mono_ns", "wall_ms", "process", "op", "outcome", "rack", "data"])
-def test_an_event_with_a_value_of_another_type_is_none(key: str, value: Any) -> None:
+def test_an_event_with_a_value_of_another_type_is_not_accepted(key: str, value: Any) -> None:
     whole = json.loads(Event.now("p", "o", "ok", rack="a").line())
     if (key, value) in (("rack", None), ("data", {})) or (key in ("process", "op", "rack") and value == "1"):
         return
@@ -474,7 +474,7 @@ def test_an_event_with_a_value_of_another_type_is_none(key: str, value: Any) -> 
         Event.parse(json.dumps(whole | {key: value}))
 
 
-def test_a_null_character_in_a_path_is_told() -> None:
+def test_a_null_character_in_a_path_is_an_error() -> None:
     with pytest.raises(RackgateError, match="null"):
         files.read_json(Path("a\0b"), "nothing writes it")
 

@@ -28,7 +28,7 @@ def refused(action: Callable[[], object], why: str, path: Path) -> None:
     assert caught.value.exit_status == 2
 
 
-def test_a_folder_is_made_for_this_user_alone_and_found_again(tmp_path: Path) -> None:
+def test_a_folder_is_created_private_and_found_again(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
     assert find_folder(folder, ADVICE) is None
     # with which a plain mkdir would let the group write
@@ -61,7 +61,7 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path: Path, mode: int) ->
     refused(lambda: make_folder(folder, ADVICE), f"its mode is {mode:04o}", folder)
 
 
-def test_a_folder_that_others_can_read_is_refused_where_it_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_others_can_read_is_refused_where_required(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     folder.mkdir()
     folder.chmod(0o755)
@@ -92,7 +92,7 @@ def test_the_folder_above_must_not_let_others_replace_it(tmp_path: Path, mode: i
 
 @as_root
 @pytest.mark.parametrize("kind", ["folder", "link"])
-def test_nobody_but_root_and_this_user_owns_a_step_of_the_path(tmp_path: Path, kind: str) -> None:
+def test_only_root_and_this_user_may_own_a_parent_folder(tmp_path: Path, kind: str) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to("real")
     step = tmp_path / ("real" if kind == "folder" else "link")
@@ -103,7 +103,7 @@ def test_nobody_but_root_and_this_user_owns_a_step_of_the_path(tmp_path: Path, k
 
 
 @as_root
-def test_an_unmapped_root_may_own_a_step_of_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unmapped_root_may_own_a_parent_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "above" / "state"
     make_folder(folder, ADVICE)
     os.chown(tmp_path / "above", SOMEBODY, -1)
@@ -115,7 +115,7 @@ def test_an_unmapped_root_may_own_a_step_of_the_path(tmp_path: Path, monkeypatch
     assert find_folder(folder, ADVICE) == folder
 
 
-def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_no_folder_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("", encoding="utf-8")
     refused(lambda: make_folder(file, ADVICE), "is not a directory", file)
@@ -133,7 +133,7 @@ def test_a_file_is_written_in_one_step_with_its_mode(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_file_that_is_planted_is_not_opened(tmp_path: Path) -> None:
+def test_a_planted_file_is_not_opened(tmp_path: Path) -> None:
     link, pipe, folder = tmp_path / "link", tmp_path / "pipe", tmp_path / "folder"
     link.symlink_to("target")
     refused(lambda: open_file(link, os.O_RDWR | os.O_CREAT, ADVICE), "is a symbolic link", link)
@@ -164,7 +164,7 @@ def test_a_file_s_mode_is_checked(tmp_path: Path, mode: int, forbidden: int, saf
 
 
 @as_root
-def test_a_file_of_another_user_is_refused_and_one_of_root_where_it_is_said(
+def test_a_file_of_another_user_is_refused_and_one_of_root_accepted_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "file"

@@ -1,4 +1,4 @@
-"""How programs that we run, and we, end."""
+"""Signals, time limits and logs of supervised programs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_supervised_program_that_does_not_end_is_killed(first: signal.Signals 
     )
 
 
-def test_a_supervised_program_ends_with_its_input() -> None:
+def test_a_supervised_program_ends_when_its_input_closes() -> None:
     with supervised(["cat"], grace_s=60, stdin=subprocess.PIPE) as child:
         assert child.poll() is None
     assert child.returncode == 0

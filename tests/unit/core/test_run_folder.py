@@ -30,7 +30,7 @@ def test_a_claimed_folder_is_emptied_and_keeps_marker_and_lock(tmp_path: Path) -
     assert names(folder) == [".lock", MARKER]
 
 
-def test_an_existing_empty_folder_or_one_with_a_lock_alone_is_claimed(tmp_path: Path) -> None:
+def test_an_empty_folder_or_one_with_only_a_lock_is_claimed(tmp_path: Path) -> None:
     (tmp_path / ".lock").touch()
     (tmp_path / f"{MARKER}.new").write_text("cut sh")
     run_folder.claim(tmp_path, KIND, keep=(".lock",))
@@ -50,7 +50,7 @@ def test_an_existing_empty_folder_or_one_with_a_lock_alone_is_claimed(tmp_path: 
         json.dumps({"project": "other", "kind": "bench", "format": 1}),
     ],
 )
-def test_a_foreign_folder_is_left_as_it_is(tmp_path: Path, marker: str | None) -> None:
+def test_a_foreign_folder_is_unchanged(tmp_path: Path, marker: str | None) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     (tmp_path / ".lock").touch()
     if marker is not None:
@@ -89,7 +89,7 @@ def test_links_in_a_folder_are_removed_and_not_followed(tmp_path: Path) -> None:
     assert names(mine) == ["thesis.txt"]
 
 
-def test_a_file_in_the_folders_place_is_an_error(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "run").touch()
     with pytest.raises(RackgateError) as error:
         run_folder.empty(tmp_path / "run", KIND)
@@ -137,7 +137,7 @@ def test_holding_a_foreign_folder_adds_no_lock_to_it(tmp_path: Path) -> None:
     assert names(tmp_path) == ["thesis.txt"]
 
 
-def test_a_link_that_the_user_chose_is_held_as_the_folder_it_leads_to(tmp_path: Path) -> None:
+def test_a_link_chosen_by_the_user_is_locked_at_its_target(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "out").symlink_to(tmp_path / "disk", target_is_directory=True)
     with run_folder.held(tmp_path / "out", KIND) as mine:
@@ -154,7 +154,7 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_kinds_differ() -> None:
+def test_each_kind_of_run_has_its_own_marker() -> None:
     kinds = [value for value in vars(run_folder).values() if isinstance(value, Kind)]
     assert len(kinds) > 5
     assert len({kind.name for kind in kinds}) == len(kinds)

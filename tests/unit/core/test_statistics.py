@@ -32,7 +32,7 @@ def test_the_tails_of_student_t_are_those_of_the_tables_far_out_too() -> None:
 
 
 @pytest.mark.parametrize("size", [12, 20])
-def test_interval_covers_the_true_mean_as_often_as_it_says(size: int) -> None:
+def test_interval_covers_the_true_mean_at_its_stated_rate(size: int) -> None:
     draws = np.random.default_rng(7).normal(0.3, 2.0, size=(800, size))
     intervals = [statistics.mean_interval(row.tolist(), confidence=0.95, resamples=1500, seed=3) for row in draws]
     covered = float(np.mean([one.low <= 0.3 <= one.high for one in intervals]))
@@ -47,7 +47,7 @@ def test_interval_is_the_same_for_the_same_seed_and_another_for_another() -> Non
     assert first != statistics.mean_interval(values, confidence=0.95, resamples=1000, seed=2)
 
 
-def test_one_wild_block_does_not_make_the_interval_absurd() -> None:
+def test_one_extreme_block_keeps_the_interval_bounded() -> None:
     values = [0.0, 0.01, -0.01, 0.02, 0.0, 5.0]
     assert statistics.mean_interval(values, **OPTIONS).high < 5.0
 
@@ -91,7 +91,7 @@ def test_histogram_quantiles_are_those_of_the_sample() -> None:
     assert found == pytest.approx(np.quantile(values, quantiles, method="inverted_cdf"), rel=0.001)
 
 
-def test_curve_intervals_hold_the_curve_and_widen_with_differing_blocks() -> None:
+def test_curve_intervals_contain_the_curve_and_widen_with_differing_blocks() -> None:
     bins = np.array([1.0, 2.0, 4.0, 8.0])
     quantiles = np.array([0.5, 0.9])
     same = np.tile(np.array([50, 30, 15, 5]), (8, 1))

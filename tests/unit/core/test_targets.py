@@ -1,4 +1,4 @@
-"""Bars of speed, and what tells whether others used the machine meanwhile."""
+"""Speed targets, and the check that other processes did not use the machine meanwhile."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RUNNER = CliRunner()
         (None, 0.0, "unknown", 2),
     ],
 )
-def test_a_bar_is_missed_only_if_nobody_else_was_at_work(
+def test_a_target_is_missed_only_on_an_otherwise_idle_machine(
     value: float | None, others: float, outcome: str, status: int
 ) -> None:
     bar = Bar("lateness", 1.0, "ms", value, others)
@@ -54,14 +54,14 @@ def test_a_bar_is_missed_only_if_nobody_else_was_at_work(
         (2.0, 0.0, "there is one core", "unknown"),
     ],
 )
-def test_a_figure_can_have_a_least(value: float, others: float, unjudged: str, outcome: str) -> None:
+def test_a_figure_can_have_a_minimum(value: float, others: float, unjudged: str, outcome: str) -> None:
     bar = Bar("speed-up", 1.5, "times", value, others, at_least=True, unjudged=unjudged)
     assert bar.outcome == outcome
     assert "at least 1.5 times" in bar.text
     assert bar.text.endswith("; there is one core") is bool(unjudged)
 
 
-def test_one_that_is_missed_outweighs_one_that_is_unknown() -> None:
+def test_a_missed_target_outweighs_an_unknown_one() -> None:
     met, unknown, missed = Bar("a", 1, "s", 1, 0), Bar("b", 1, "s", None, 0), Bar("c", 1, "s", 2, 0)
     assert targets.status([met, unknown, missed]) == 1
     assert targets.status([met, unknown]) == 2
@@ -78,7 +78,7 @@ def test_one_that_is_missed_outweighs_one_that_is_unknown() -> None:
         (None, 306.0, True, None),
     ],
 )
-def test_a_run_has_a_bar_in_minutes(minutes: float | None, took_s: float, whole: bool, text: str | None) -> None:
+def test_a_run_has_a_target_in_minutes(minutes: float | None, took_s: float, whole: bool, text: str | None) -> None:
     target = targets.of_run(minutes, took_s, whole=whole)
     assert (target and targets.of_run_text(target)) == text
 
@@ -87,7 +87,7 @@ def stat(folder: Path, *ticks: int) -> None:
     (folder / "stat").write_text("cpu " + " ".join(map(str, ticks)) + "\ncpu0 0 0 0 0 0 0 0 0\n", encoding="ascii")
 
 
-def test_what_a_machine_does_is_all_but_idling_and_waiting_for_disks(tmp_path: Path) -> None:
+def test_cpu_use_is_all_time_except_idle_and_disk_wait(tmp_path: Path) -> None:
     stat(tmp_path, 100, 10, 50, 9000, 800, 1, 2, 300, 0, 0)
     assert resource_usage.busy_s(None, tmp_path) == pytest.approx(
         (100 + 10 + 50 + 1 + 2 + 300) / resource_usage.TICKS_PER_S
@@ -95,14 +95,14 @@ def test_what_a_machine_does_is_all_but_idling_and_waiting_for_disks(tmp_path: P
     assert resource_usage.busy_s([0], tmp_path) == 0
 
 
-def test_what_this_process_began_is_none_of_the_others_and_counts_when_it_has_ended() -> None:
+def test_children_count_as_own_time_when_they_have_ended() -> None:
     begun = resource_usage.tree()[1]
     program = "import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass"
     subprocess.run([sys.executable, "-c", program], check=True)
     assert resource_usage.tree()[1] - begun >= 0.35
 
 
-def test_others_are_seen_at_work() -> None:
+def test_work_of_other_processes_is_detected() -> None:
     child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         # it is our own, so only this process counts as ours
@@ -139,7 +139,7 @@ def test_the_pacer_is_measured_with_a_real_client_on_one_core() -> None:
         (0.4, 19_899.0, 0.3, 2),
     ],
 )
-def test_the_command_ends_with_what_became_of_its_bars(
+def test_the_command_s_status_is_the_result_of_its_targets(
     monkeypatch: pytest.MonkeyPatch, p50: float, held_per_s: float, others: float, status: int
 ) -> None:
     found: dict[str, Any] = {

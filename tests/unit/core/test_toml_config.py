@@ -1,4 +1,4 @@
-"""The reader of the TOML files that a person writes: what it takes, and what it refuses, each in one line."""
+"""Reader of hand-written TOML files: values it accepts, and one-line errors for those it refuses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def table(text: str) -> Table:
         (lambda t: t.tables("k", ()), "", []),
     ],
 )
-def test_what_is_of_its_form_is_taken(take: Take, text: str, value: Any) -> None:
+def test_a_value_of_the_right_form_is_accepted(take: Take, text: str, value: Any) -> None:
     top = table(text)
     assert take(top) == value
     top.done()
@@ -93,7 +93,7 @@ def test_what_is_of_its_form_is_taken(take: Take, text: str, value: Any) -> None
         (lambda t: t.text("k"), f"k = {list(range(900))}", "k: must be a text that is not empty, is [0, 1, 2, "),
     ],
 )
-def test_what_is_not_of_its_form_is_told_in_a_short_line(take: Take, text: str, error: str) -> None:
+def test_a_value_of_the_wrong_form_is_a_short_one_line_error(take: Take, text: str, error: str) -> None:
     with pytest.raises(RackgateError) as caught:
         take(table(text.replace("'a\\nb'", '"a\\nb"')))
     assert str(caught.value).startswith(f"f.toml: {error}")
@@ -109,7 +109,7 @@ def test_what_is_not_of_its_form_is_told_in_a_short_line(take: Take, text: str, 
         ("a = 1\ne = [{ name = 'x', c = 1 }]", "f.toml: e x: c: is not known; known here: name"),
     ],
 )
-def test_what_nobody_took_is_refused_wherever_it_is(text: str, error: str) -> None:
+def test_an_unread_key_is_refused_at_any_level(text: str, error: str) -> None:
     top = table(text)
     assert top.has("a")
     top.whole("a", 0)
@@ -123,7 +123,7 @@ def test_what_nobody_took_is_refused_wherever_it_is(text: str, error: str) -> No
     assert str(caught.value) == error
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "f.toml"
     with pytest.raises(RackgateError, match=r"f\.toml: can't be read, it is missing: it lists things"):
         toml_config.read(path, "it lists things")

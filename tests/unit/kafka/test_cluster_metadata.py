@@ -1,4 +1,4 @@
-"""What is read from a broker's metadata, and who is asked. The answers were written by Kafka's own classes."""
+"""Metadata responses of brokers, written by Kafka's own classes, and the choice of the broker to query."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ TOLD = Metadata(
 )
 
 
-def test_the_question_is_kafka_s() -> None:
+def test_the_request_equals_kafka_s() -> None:
     assert request(["t", "gone"]) == framed(REQUEST)
 
 
-def test_an_answer() -> None:
+def test_a_response_is_parsed() -> None:
     assert parse(ANSWER) == TOLD
     assert parse(EMPTY) == Metadata({}, -1, {})
 
 
 @given(st.integers(0, len(ANSWER) - 1))
-def test_an_answer_that_ends_early_is_none(size: int) -> None:
+def test_a_truncated_response_is_not_accepted(size: int) -> None:
     with pytest.raises(IndexError):
         parse(ANSWER[:size])
 
 
-def test_who_is_silent_dead_or_no_broker_is_left_for_the_next() -> None:
-    with broker(None) as silent, dead() as dead_broker, broker(b"HTTP/1.1 400") as other, broker(framed(ANSWER)) as sound:
-        asker = MetadataClient(f"{silent},{dead_broker},{other},{sound}", each_s=2)
+def test_a_silent_dead_or_foreign_server_is_skipped() -> None:
+    with broker(None) as silent, dead() as down, broker(b"HTTP/1.1 400") as other, broker(framed(ANSWER)) as sound:
+        asker = MetadataClient(f"{silent},{down},{other},{sound}", each_s=2)
         assert asker.ask(["t"], 20) == TOLD
         begun = time.monotonic()
         assert asker.ask(["t"], 20) == TOLD
         assert time.monotonic() - begun < 2, "the one that answered is asked first"
 
 
-def test_nobody_answers_in_time() -> None:
+def test_no_response_in_time_is_an_error() -> None:
     with broker(None) as one, broker(None) as two, broker(None) as three:
         begun = time.monotonic()
         with pytest.raises(RackgateError, match=r"timed out.*; .*timed out.*; .*timed out"):
@@ -67,13 +67,13 @@ def test_nobody_answers_in_time() -> None:
         assert time.monotonic() - begun < 3
 
 
-def test_a_sound_broker_answers_though_others_have_taken_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_healthy_broker_is_queried_even_if_others_used_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_metadata, "LEAST_S", 2.0)
     with broker(None) as one, broker(None) as two, broker(framed(ANSWER)) as sound:
         assert MetadataClient(f"{one},{two},{sound}", each_s=0.2).ask(["t"], 0.3) == TOLD
 
 
-def test_an_answer_that_is_there_counts_however_late_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_received_response_counts_however_late_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine holds us up between the question and the answer."""
     sendall = socket.socket.sendall
 
@@ -87,7 +87,7 @@ def test_an_answer_that_is_there_counts_however_late_it_is_read(monkeypatch: pyt
         assert MetadataClient(sound, each_s=0.2).ask(["t"], 0.2) == TOLD
 
 
-def test_what_can_t_be_read_is_told() -> None:
+def test_an_unreadable_response_is_an_error() -> None:
     with broker(framed(ANSWER[:50])) as one, pytest.raises(RackgateError, match="can't read its answer to Metadata"):
         MetadataClient(one).ask(["t"], 2)
 
@@ -110,17 +110,17 @@ def unfenced(*addresses: str) -> frozenset[int]:
     return topics.unfenced(cast("AdminClient", Client(*addresses)), 1)
 
 
-def test_who_was_away_and_lists_itself_is_not_unfenced_while_others_do_not_list_it() -> None:
+def test_a_returning_broker_stays_fenced_until_other_brokers_list_it() -> None:
     with (
         broker(framed(ANSWER)) as one,
         broker(framed(ANSWER)) as two,
         broker(framed(EMPTY)) as other,
         broker(framed(EMPTY)) as another,
-        dead() as dead_broker,
+        dead() as down,
         broker(None) as silent,
     ):
         assert unfenced(one, other, another) == set()
         assert unfenced(one, two, other, another) == set(), "half of them is not enough"
         assert unfenced(one, two, other) == set(TOLD.racks)
-        assert unfenced(one, dead_broker, silent) == set(TOLD.racks), "who does not answer has no vote"
-        assert unfenced(dead_broker, silent) == unfenced() == set()
+        assert unfenced(one, down, silent) == set(TOLD.racks), "who does not answer has no vote"
+        assert unfenced(down, silent) == unfenced() == set()

@@ -1,4 +1,4 @@
-"""Waiting until a leader itself tells what others tell of its partition."""
+"""Wait until a leader itself reports what the other brokers report of its partition."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ WHOLE, LEFT = metadata(t=(1, [1, 3])), metadata({1: "a", 5: "c"}, t=(1, [1]))
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Metadata | None]]:
-    """By address: one answer after the other, the last one for good; None is none."""
+def responses(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Metadata | None]]:
+    """Responses by address, in order; the last one repeats, and None is no response."""
     made: dict[str, list[Metadata | None]] = {}
 
-    class Told(MetadataClient):
+    class ScriptedClient(MetadataClient):
         def __init__(self, address: str, **_: Any) -> None:
             self.own = made[address]
 
@@ -41,41 +41,41 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Metadata | None]]
                 raise RackgateError("silent")
             return now
 
-    monkeypatch.setattr(leader_agreement, "MetadataClient", Told)
+    monkeypatch.setattr(leader_agreement, "MetadataClient", ScriptedClient)
     return made
 
 
-def test_a_leader_that_is_behind_is_awaited(answers: dict[str, list[Metadata | None]]) -> None:
-    answers |= {"one:1": [WHOLE, None, WHOLE, LEFT], "three:3": [None], "five:5": [LEFT]}
+def test_a_leader_that_is_behind_is_awaited(responses: dict[str, list[Metadata | None]]) -> None:
+    responses |= {"one:1": [WHOLE, None, WHOLE, LEFT], "three:3": [None], "five:5": [LEFT]}
     assert leader_agreement.wait_agreed(BROKERS, ["t"], steady_s=0) == {"t": 1}
-    assert answers["one:1"] == [LEFT]
+    assert responses["one:1"] == [LEFT]
 
 
-def test_others_that_are_behind_are_awaited_but_not_fenced_ones(answers: dict[str, list[Metadata | None]]) -> None:
-    answers |= {"one:1": [LEFT], "three:3": [WHOLE], "five:5": [WHOLE, metadata(t=(5, [1, 5])), LEFT]}
+def test_others_that_are_behind_are_awaited_but_not_fenced_ones(responses: dict[str, list[Metadata | None]]) -> None:
+    responses |= {"one:1": [LEFT], "three:3": [WHOLE], "five:5": [WHOLE, metadata(t=(5, [1, 5])), LEFT]}
     assert leader_agreement.wait_agreed(BROKERS, ["t"], steady_s=0) == {"t": 1}
-    assert answers["five:5"] == [LEFT]
+    assert responses["five:5"] == [LEFT]
 
 
-def test_they_must_tell_the_same_for_a_while(answers: dict[str, list[Metadata | None]]) -> None:
-    # all told the ISR before, and then one after the other the next one
+def test_brokers_must_agree_for_a_while(responses: dict[str, list[Metadata | None]]) -> None:
+    # all report the previous ISR, and then one after the other the next one
     first: list[Metadata | None] = [WHOLE, WHOLE]
-    answers |= {"one:1": [*first, WHOLE, LEFT], "three:3": [*first, None], "five:5": [*first, LEFT]}
+    responses |= {"one:1": [*first, WHOLE, LEFT], "three:3": [*first, None], "five:5": [*first, LEFT]}
     assert leader_agreement.wait_agreed(BROKERS, ["t"], steady_s=0.5) == {"t": 1}
-    assert answers["one:1"] == [LEFT]
+    assert responses["one:1"] == [LEFT]
 
 
-def test_each_topic_has_its_own_leader(answers: dict[str, list[Metadata | None]]) -> None:
+def test_each_topic_has_its_own_leader(responses: dict[str, list[Metadata | None]]) -> None:
     both = metadata(t=(1, [1, 3]), u=(5, [5, 3]))
     late = metadata(t=(1, [1, 3]), u=(5, [5]))
-    # the order in which an ISR is told is none
-    answers |= {"one:1": [both], "three:3": [metadata(t=(1, [3, 1]), u=(5, [3, 5]))], "five:5": [late, both]}
+    # the order of an ISR does not matter
+    responses |= {"one:1": [both], "three:3": [metadata(t=(1, [3, 1]), u=(5, [3, 5]))], "five:5": [late, both]}
     assert leader_agreement.wait_agreed(BROKERS, ["t", "u"], steady_s=0) == {"t": 1, "u": 5}
 
 
 @pytest.mark.parametrize("leader", [WHOLE, None, metadata(), metadata(t=(-1, [1]))])
-def test_in_vain(answers: dict[str, list[Metadata | None]], leader: Metadata | None) -> None:
-    answers |= {"one:1": [leader], "three:3": [None], "five:5": [LEFT]}
+def test_missing_agreement_is_an_error(responses: dict[str, list[Metadata | None]], leader: Metadata | None) -> None:
+    responses |= {"one:1": [leader], "three:3": [None], "five:5": [LEFT]}
     with pytest.raises(RackgateError, match=r"in vain for: the leaders of t to report for 1 s the same ISR") as raised:
         leader_agreement.wait_agreed(BROKERS, ["t"], steady_s=1, timeout_s=0.3)
     assert "5: {'t': (1, (1,))}" in raised.value.detail

@@ -1,4 +1,4 @@
-"""What a broker says of the metadata quorum, byte by byte, and of brokers that say nothing or no."""
+"""DescribeQuorum responses, byte by byte, and brokers that do not respond or refuse."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RAW = {101: bytes(16), 102: b"\xff" * 16, 103: bytes(range(1, 17))}
 
 
 def member(node_id: int, log_end: int) -> bytes:
-    # a tagged field of one byte that nobody knows, too
+    # with an unknown tagged field of one byte
     return struct.pack(">i16sqqq", node_id, RAW[node_id], log_end, 1, 1) + b"\x01\x09\x01\x07"
 
 
@@ -36,13 +36,13 @@ def test_leader_voters_and_observers_are_read() -> None:
     assert quorum_state.parse(answer()) == TOLD
 
 
-def test_the_lag_is_that_behind_the_leader() -> None:
+def test_the_lag_is_relative_to_the_leader() -> None:
     assert [TOLD.lag(node) for node in (101, 102, 103, 104)] == [5, 0, 40, None]
     assert TOLD.lag(103, IDS[103]) == 40
     assert TOLD.lag(103, IDS[101]) is None, "the disk that it had before"
 
 
-def test_the_question_is_laid_out_as_the_description_says() -> None:
+def test_the_request_has_the_documented_layout() -> None:
     head = struct.pack(">hhih", 55, 2, 1, 8) + b"rackgate" + b"\0"
     body = head + b"\x02\x13__cluster_metadata\x02" + struct.pack(">i", 0) + b"\0\0\0"
     assert quorum_state.request() == struct.pack(">i", len(body)) + body
@@ -57,17 +57,17 @@ def test_the_question_is_laid_out_as_the_description_says() -> None:
         (struct.pack(">i", 1) + b"\0\0\0\0\x01\x01\0", "has no quorum"),
     ],
 )
-def test_a_refusal_is_told(response: bytes, error: str) -> None:
+def test_a_refusal_is_an_error(response: bytes, error: str) -> None:
     with pytest.raises(RackgateError, match=error):
         quorum_state.parse(response)
 
 
-def test_who_is_silent_dead_or_no_broker_is_left_for_the_next() -> None:
-    with broker(None) as silent, dead() as dead_broker, broker(b"HTTP/1.1 400") as other, broker(framed(answer())) as sound:
-        assert quorum_state.ask(f"{silent},{dead_broker},{other},{sound}", each_s=0.3) == TOLD
+def test_a_silent_dead_or_foreign_server_is_skipped() -> None:
+    with broker(None) as silent, dead() as down, broker(b"HTTP/1.1 400") as other, broker(framed(answer())) as sound:
+        assert quorum_state.ask(f"{silent},{down},{other},{sound}", each_s=0.3) == TOLD
 
 
-def test_nobody_answers_in_time() -> None:
+def test_no_response_in_time_is_an_error() -> None:
     with dead() as one, broker(framed(answer(leader=-1))) as two:
         expected = r"in vain for: the metadata quorum; .*refused; nobody leads the quorum"
         with pytest.raises(RackgateError, match=expected):

@@ -1,4 +1,4 @@
-"""Moves of replicas: what the tool is told, and when one is over."""
+"""Reassignments: the tool's input file, and the end of a move."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LATE = Metadata({}, 1, {("t", 0): Partition(1, (1,), (1, 5))})
 OVER = Metadata({}, 1, {("t", 0): Partition(1, (5, 1), (1, 5))})
 
 
-def test_the_document_of_the_tool() -> None:
+def test_the_input_file_of_the_tool() -> None:
     assert json.loads(reassignments.document({"t": (1, 5)})) == {
         "version": 1,
         "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 5]}],
@@ -34,11 +34,13 @@ def test_the_document_of_the_tool() -> None:
         (Metadata({}, 1, {}), (1, 5), False, False),
     ],
 )
-def test_when_a_move_is_over(metadata: Metadata, brokers: tuple[int, ...], *, in_sync: bool, placed: bool) -> None:
+def test_a_move_ends_when_replicas_are_placed_and_in_sync(
+    metadata: Metadata, brokers: tuple[int, ...], *, in_sync: bool, placed: bool
+) -> None:
     assert reassignments.is_placed(metadata, "t", brokers, in_sync=in_sync) is placed
 
 
-def test_a_move_is_waited_for_though_nobody_answers_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_move_is_awaited_through_missing_responses(monkeypatch: pytest.MonkeyPatch) -> None:
     responses: list[Metadata | None] = [None, UNDER_WAY, OVER]
 
     class Asked:

@@ -1,4 +1,4 @@
-"""Check and watch have no gate of their own: both say what ``pyhooks.kafka.gate.ask`` says."""
+"""``rackgate check`` and ``watch`` use the gate of ``pyhooks.kafka.gate.ask`` and have none of their own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Scene:
     min_replicas: int
     min_racks: int
 
-    def asked(self, *, enforced: bool = True) -> gate.Answer:
+    def gate_answer(self, *, enforced: bool = True) -> gate.Answer:
         racks = self.min_racks if enforced else 1
         return gate.ask(
             self.isr, self.racks, min_replicas=self.min_replicas, min_racks=racks, replicas=len(self.replicas)
@@ -65,14 +65,14 @@ def watched(scene: Scene, *, enforced: bool | None) -> PartitionSummary:
 
 @settings(max_examples=400, deadline=None)
 @given(scenes(), st.booleans())
-def test_check_says_what_the_gate_says(scene: Scene, enforced: bool) -> None:
-    asked = Need(ConfigValue(scene.min_replicas, "topic"), ConfigValue(scene.min_racks, "topic"))
+def test_check_agrees_with_the_gate(scene: Scene, enforced: bool) -> None:
+    need = Need(ConfigValue(scene.min_replicas, "topic"), ConfigValue(scene.min_racks, "topic"))
     leader = scene.isr[0] if scene.isr else -1
-    topic = CheckedTopic("t", False, (ReportedPartition("t", 0, leader, scene.replicas, scene.isr),), asked)
+    topic = CheckedTopic("t", False, (ReportedPartition("t", 0, leader, scene.replicas, scene.isr),), need)
     brokers = {broker: Broker(broker, rack) for broker, rack in scene.racks.items()}
     cluster = ClusterSnapshot("id", brokers, (topic,), enforced)
     (state,) = forecast_topic(topic, cluster, cluster.racks)
-    answer = scene.asked(enforced=enforced)
+    answer = scene.gate_answer(enforced=enforced)
     assert state.now == answer
     assert state.writable == answer.passes
     whole = gate.ask(
@@ -93,14 +93,14 @@ def test_check_says_what_the_gate_says(scene: Scene, enforced: bool) -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(scenes(), st.sampled_from([True, False, None]))
-def test_watch_says_what_the_gate_says(scene: Scene, enforced: bool | None) -> None:
-    found, answer = watched(scene, enforced=enforced), scene.asked(enforced=enforced is not False)
+def test_watch_agrees_with_the_gate(scene: Scene, enforced: bool | None) -> None:
+    found, answer = watched(scene, enforced=enforced), scene.gate_answer(enforced=enforced is not False)
     known = set(scene.isr) <= scene.racks.keys()
     assert (found.min_replicas, found.min_racks) == (answer.need_replicas, answer.need_racks)
     assert found.isr_racks == (len(answer.racks) if known else None)
     refused = "refusing" in found.verdict
     if answer.need_racks > 1 and not known:
-        # more racks could only be more: it may pass, and nobody can say that it does not
+        # unknown racks could only add racks: it may pass
         assert (found.level, found.verdict) == ("unknown", "the rack of a replica is not known")
     elif enforced is None and not answer.enough_racks and answer.enough_replicas:
         assert (found.level, refused) == ("unknown", False)
