@@ -1,4 +1,4 @@
-"""What runs leave for the claims: how it is kept, when it is stale, how it is shown; and the command."""
+"""Results of runs for the claims: storage, staleness, page, and the command."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Commands:
         assert timeout_s >= 600
         self.requested.append(list(arguments))
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text("what it said", encoding="utf-8")
+        log.write_text("its output", encoding="utf-8")
         if arguments[0] == "pytest":
             (self.root / "out").mkdir(exist_ok=True)
             text = XML.format(a=self.failing)
@@ -146,7 +146,7 @@ def test_a_failed_run_writes_no_artifact(root: Path) -> None:
     commands.status = 2
     with pytest.raises(RackgateError, match="rackgate plan --json: ended with status 2") as caught:
         runs.carry_out(claims, claims.runs["sum"], folder=root / "kept", root=root, out=root / "logs", execute=commands)
-    assert caught.value.detail == "what it said"
+    assert caught.value.detail == "its output"
     assert not (root / "kept").exists()
 
 

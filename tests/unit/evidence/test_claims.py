@@ -1,4 +1,4 @@
-"""The claims about the KIP: how they are read and judged, and those of the project."""
+"""Claims about the KIP: parsing and verdicts, and the project's own claims."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_missing_results_give_no_verdict(tmp_path: Path) -> None:
     claims = read(tmp_path)
     assert rules.judge(claims.claims["one"], {}, {}).state == NOT_RUN
     assert rules.judge(claims.claims["two"], {"sum": {"n": 1}}, {}).state == NOT_RUN
-    # a test that nobody asked for when the others ran
+    # a test that was not selected when the others ran
     some = {"sum": {"n": 1}, "tests": {"cases": {"kafka.PTest#testA": "failed"}}}
     judged = rules.judge(claims.claims["two"], some, {})
     assert (judged.state, judged.because) == (NOT_RUN, ("tests.test_x#test_b has not been run",))
@@ -186,7 +186,7 @@ def test_pointers_into_a_result() -> None:
 # -- the claims of the project ----------------------------------------------------------------------------------------
 
 
-def test_the_claims_of_the_project_are_enough_and_their_tests_exist() -> None:
+def test_the_project_has_enough_claims_and_their_tests_exist() -> None:
     claims = load()
     kip = [claim for claim in claims.claims.values() if claim.document == "kip"]
     assert len(kip) >= 30
@@ -203,9 +203,9 @@ def test_the_claims_of_the_project_are_enough_and_their_tests_exist() -> None:
                     assert f"def {method}(" in source, case
     for run in claims.runs.values():
         for command in run.commands.values():
-            for word in shlex.split(command):
-                if word.startswith("tests/"):
-                    assert (paths.REPO / word).is_file(), run.id
+            for argument in shlex.split(command):
+                if argument.startswith("tests/"):
+                    assert (paths.REPO / argument).is_file(), run.id
 
 
 def test_committed_artifacts_do_not_contradict_the_claims() -> None:
@@ -222,11 +222,11 @@ def test_deviations_and_refuted_claims_match() -> None:
     assert [name for name, _ in rows] == [f"D{number}" for number in range(1, len(rows) + 1)]
     named: set[str] = set()
     for name, row in rows:
-        said, *_, last = row.split(" | ")
+        verdict, *_, last = row.split(" | ")
         ids = set(re.findall(r"`([a-z0-9-]+)`", last))
         assert ids, f"{name} names no claim"
         assert ids <= own | revised, name
         # what the text does not say it does not claim
-        assert bool(ids & own) == (said not in ("nothing said", "no tool")), name
+        assert bool(ids & own) == (verdict not in ("nothing said", "no tool")), name
         named |= ids
     assert {name for name in own if claims[name].verdict == REFUTED} | revised <= named

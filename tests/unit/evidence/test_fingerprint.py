@@ -214,7 +214,7 @@ def test_a_file_that_cannot_be_parsed_is_named(suffix: str, text: str, place: st
     assert "\n" not in str(caught.value)
 
 
-def test_the_same_content_in_another_language_is_another_file() -> None:
+def test_the_fingerprint_depends_on_the_language() -> None:
     assert of(".java", "a") != of(".scala", "a")
 
 

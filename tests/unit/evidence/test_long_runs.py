@@ -1,4 +1,4 @@
-"""Runs that take long: what is kept of them, what makes them stale, and what the rules of their claims ask."""
+"""Long runs: the figures kept of them, their dependencies, and the rules of their claims."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ IMPORTED = re.compile(
 
 def modules(imported: str) -> list[Path]:
     """The files of the suite that an import is about."""
-    name, _, what = imported.partition(" import ")
-    named = [name, *(f"{name}.{word.strip()}" for word in what.split(","))]
+    name, _, names = imported.partition(" import ")
+    named = [name, *(f"{name}.{part.strip()}" for part in names.split(","))]
     found = [paths.REPO / f"{one.replace('.', '/')}.py" for one in named]
     return [path for path in found if path.is_file()]
 

@@ -32,22 +32,22 @@ def test_an_event_survives_its_line(
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "error"),
     [
         ("{}", "not an event"),
         ('{"mono_ns":1,"wall_ms":1,"process":"p","op":"o","outcome":"great"}', "outcome 'great'"),
         ("nonsense", "line 1 column 1"),
     ],
 )
-def test_what_is_not_an_event_is_named_by_file_and_line(tmp_path: Path, line: str, says: str) -> None:
+def test_an_invalid_event_is_an_error_with_file_and_line(tmp_path: Path, line: str, error: str) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text(Event.now("p", "o", "ok").line() + line + "\n", encoding="utf-8")
     with pytest.raises(RackgateError, match=r"history\.jsonl:2") as caught:
         list(History(path).events())
-    assert says in str(caught.value)
+    assert error in str(caught.value)
 
 
-def test_writers_at_once_do_not_mix_lines(tmp_path: Path) -> None:
+def test_concurrent_writers_do_not_mix_lines(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
 
     def write(name: str) -> None:
@@ -66,11 +66,11 @@ def test_writers_at_once_do_not_mix_lines(tmp_path: Path) -> None:
         assert own == list(range(200))
 
 
-def test_waiting_is_bounded_and_says_for_what() -> None:
+def test_a_timeout_names_the_awaited_condition() -> None:
     with pytest.raises(RackgateError, match="in vain for: the moon"):
         wait_for(lambda: False, what="the moon", timeout_s=0.05, interval_s=0.01)
-    answers = iter([None, 0, "yes"])
-    assert wait_for(lambda: next(answers), what="an answer", timeout_s=1, interval_s=0.001) == "yes"
+    values = iter([None, 0, "yes"])
+    assert wait_for(lambda: next(values), what="an answer", timeout_s=1, interval_s=0.001) == "yes"
 
 
 def test_many_events_are_one_write_of_whole_lines(tmp_path: Path) -> None:
@@ -82,9 +82,7 @@ def test_many_events_are_one_write_of_whole_lines(tmp_path: Path) -> None:
 
 
 @given(st.data())
-def test_a_line_that_was_cut_short_spoils_no_other(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_a_torn_line_affects_no_other(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     history = History(tmp_path_factory.mktemp("torn") / "h.jsonl")
     first, torn, last = (Event.now("p", "op", "ok", text=data.draw(st.text())) for _ in range(3))
     history.append(first)
@@ -103,7 +101,7 @@ def test_a_line_that_was_cut_short_spoils_no_other(
         assert (found[0], found[2], found[1].outcome) == (first, last, "unknown")
 
 
-def test_a_line_that_is_being_written_ends_what_is_read(tmp_path: Path) -> None:
+def test_reading_ends_at_an_incomplete_line(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
     first = history.note("p", "first", "ok")
     line = Event.now("p", "second", "ok", n=1).line()

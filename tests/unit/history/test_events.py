@@ -98,7 +98,7 @@ def test_an_event_in_memory_equals_the_one_that_is_read_back() -> None:
     assert (found.racks, found.partitions["t-0"]) == ({1: "a", 2: None}, state)
 
 
-def test_details_of_another_kind_or_outcome_are_none() -> None:
+def test_details_of_another_kind_or_outcome_are_not_returned() -> None:
     event = ProduceDetails(topic="t", key="k").event("ok", process="probe")
     assert SettingsDetails.of(event) is None
     assert ObservationDetails.of(Event(1, 1, "isr-watch", "look", "unknown", None, {"error": "e"})) is None

@@ -1,4 +1,4 @@
-"""What Kafka's processes have logged, read for a history."""
+"""Log entries of Kafka's processes, read into a history."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Caused by: java.io.IOException: No space left
 AT_MS = 1_795_401_684_000
 
 
-def test_entries_with_what_stands_below_them() -> None:
+def test_entries_include_the_lines_below_them() -> None:
     assert list(parse(LOG.splitlines(), "+0000")) == [
         Entry(
             AT_MS + 219, "INFO", "kafka.server.ReplicaManager",
@@ -40,25 +40,25 @@ def test_entries_with_what_stands_below_them() -> None:
     ]  # fmt: skip
 
 
-def test_an_exception_without_its_trace_is_none() -> None:
-    told = ["[2026-11-23 02:41:24,219] WARN x (a.B)", "org.apache.kafka.common.errors.NotEnoughRacksException: few"]
-    assert next(parse(told, "+0000")).traced == ()
+def test_an_exception_without_a_stack_trace_is_not_traced() -> None:
+    lines = ["[2026-11-23 02:41:24,219] WARN x (a.B)", "org.apache.kafka.common.errors.NotEnoughRacksException: few"]
+    assert next(parse(lines, "+0000")).traced == ()
 
 
-def test_it_is_as_the_brokers_log() -> None:
+def test_the_format_is_that_of_the_brokers_configuration() -> None:
     """The pattern that brokers are given is the one that is read here."""
     level = "%replace{%replace{%p %markerSimpleName}{^ERROR FATAL}{FATAL}}{ .*}{}"
     assert f"[%d{{yyyy-MM-dd HH:mm:ss,SSS}}] {level} %m (%c)%n" in kafka_process.LOG4J.read_text()
 
 
-def test_the_zone_of_the_host_counts() -> None:
-    here, there = (next(parse(LOG.splitlines(), zone)).at_ms for zone in ("+0000", "+0530"))
-    assert here - there == 5.5 * 3_600_000
+def test_times_are_in_the_time_zone_of_the_host() -> None:
+    utc, there = (next(parse(LOG.splitlines(), zone)).at_ms for zone in ("+0000", "+0530"))
+    assert utc - there == 5.5 * 3_600_000
     with pytest.raises(RackgateError, match="zone 'CET'"):
         list(parse(LOG.splitlines(), "CET"))
 
 
-def test_in_a_history_by_our_clock(tmp_path: Path) -> None:
+def test_times_are_converted_to_the_history_s_clock(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
     log_events.note(parse(LOG.splitlines(), "+0000"), history, node=5, ahead_ns=AT_MS * 1_000_000, error_ns=7)
     one, two, end = history.events()
@@ -68,7 +68,7 @@ def test_in_a_history_by_our_clock(tmp_path: Path) -> None:
     assert (end.op, end.outcome, end.data) == ("log-end", "ok", {"node": 5, "entries": 4, "error_ns": 7})
 
 
-def test_a_log_without_a_line_of_kafka_is_unknown(tmp_path: Path) -> None:
+def test_a_log_without_kafka_s_entries_is_unknown(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
     log_events.note(
         parse(["Error: Could not find or load main class"], "+0000"), history, node=5, ahead_ns=0, error_ns=0

@@ -1,4 +1,4 @@
-"""The producer's Python side alone, with a Java object that is made up."""
+"""Python side of the Java producer, with a fake Java object."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ClosedMeanwhile:
         return next(self._numbers)
 
 
-def test_records_that_are_sent_while_another_thread_closes_end_too() -> None:
+def test_records_sent_while_another_thread_closes_are_completed() -> None:
     producer = Producer("nowhere:1", {}, home=Silent())
     tickets = ClosedMeanwhile(producer)
     producer._tickets = tickets  # type: ignore[assignment]
@@ -54,10 +54,10 @@ def test_records_that_are_sent_while_another_thread_closes_end_too() -> None:
     assert not tickets.closing.is_alive()
 
 
-def test_a_closed_producer_takes_nothing() -> None:
+def test_a_closed_producer_refuses_records() -> None:
     with Producer("nowhere:1", {}, home=Silent()) as producer:
         left = producer.send_batch("t", [b"x"])
-    with pytest.raises(RackgateError, match="ended before it told"):
+    with pytest.raises(RackgateError, match="the producer ended"):
         left.result(timeout=0)
     with pytest.raises(RackgateError, match="is closed"):
         producer.send_batch("t", [b"x"])

@@ -1,4 +1,4 @@
-"""How records cross between Python and Java, and what a producer makes of their ends, without a JVM."""
+"""Transfer of records between Python and Java, and the results of sends, without a JVM."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RETRIABLE = "org.apache.kafka.common.errors.RetriableException"
 
 
 @given(STRINGS)
-def test_byte_strings_come_back_as_they_were(strings: list[bytes | None]) -> None:
+def test_byte_strings_survive_a_round_trip(strings: list[bytes | None]) -> None:
     packed = column(lengths_of(strings), len(strings), ">i4") + joined(strings) + b"rest"
     unpacker = Unpacker(packed)
     assert unpacker.strings(unpacker.ints(len(strings))) == strings
@@ -36,7 +36,7 @@ def test_byte_strings_come_back_as_they_were(strings: list[bytes | None]) -> Non
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20), st.lists(st.integers(-(2**31), 2**31 - 1), max_size=20))
-def test_numbers_come_back_as_they_were(longs: list[int], ints: list[int]) -> None:
+def test_numbers_survive_a_round_trip(longs: list[int], ints: list[int]) -> None:
     unpacker = Unpacker(column(longs, len(longs), ">i8") + column(ints, len(ints), ">i4"))
     assert unpacker.longs(len(longs)).tolist() == longs
     assert unpacker.ints(len(ints)).tolist() == ints
@@ -78,14 +78,14 @@ def test_lines_of_mbeans(line: str, row: Row | None) -> None:
 
 
 @pytest.mark.parametrize("line", ["", "a\tb\ti", "a\tb\tx\t1", "a\tb\ti\t1\t2"])
-def test_what_is_no_line_of_an_mbean(line: str) -> None:
+def test_an_invalid_line_of_an_mbean_is_an_error(line: str) -> None:
     with pytest.raises(RackgateError, match="is no line"):
         parse(line)
 
 
 @dataclass
 class FakeSender:
-    """Stands for rackgate.hooks.Sender; ends are told when the test says so."""
+    """Fake rackgate.hooks.Sender that reports results when the test requests it."""
 
     ends: queue.Queue[bytes] = field(default_factory=queue.Queue)
     sent: list[tuple[int, str, bytes]] = field(default_factory=list)
@@ -148,7 +148,7 @@ def test_a_batch_is_packed_as_java_reads_it(java: FakeSender) -> None:
     assert java.closed == 1
 
 
-def test_ends_come_in_any_order_and_errors_once_each(java: FakeSender) -> None:
+def test_results_come_in_any_order_and_errors_once_each(java: FakeSender) -> None:
     with Producer("b", {}, home=java) as producer:
         first, second = (producer.send_batch("t", [b""] * 3) for _ in range(2))
         java.end(1, [7, 8, 9], [-1, -1, -1], [])
@@ -164,22 +164,22 @@ def test_ends_come_in_any_order_and_errors_once_each(java: FakeSender) -> None:
     assert (failure.java_class, failure.text, failure.retriable) == (TIMEOUT, "späť", True)
 
 
-def test_a_slow_listener_holds_nobody_up_but_listeners(java: FakeSender) -> None:
-    heard: list[object] = []
+def test_a_slow_listener_delays_only_listeners(java: FakeSender) -> None:
+    results: list[object] = []
     go = threading.Event()
 
     def slow(answer: object) -> None:
         go.wait(10)
-        heard.append((threading.current_thread().name, answer))
+        results.append((threading.current_thread().name, answer))
 
     with Producer("b", {}, home=java) as producer:
         for number in range(3):
             producer.send("t", "k", str(number), slow)
             java.end(number, [number], [-1], [])
-        assert heard == []
+        assert results == []
         assert len(java.sent) == 3
         go.set()
-    assert heard == [("producer-ends", Acknowledged("t", 3, number)) for number in range(3)]
+    assert results == [("producer-ends", Acknowledged("t", 3, number)) for number in range(3)]
 
 
 def test_errors_of_a_listener_are_raised_by_close(java: FakeSender) -> None:
@@ -193,28 +193,28 @@ def test_errors_of_a_listener_are_raised_by_close(java: FakeSender) -> None:
         producer.close()
 
 
-def test_what_java_never_told_is_an_error_and_no_hang(java: FakeSender) -> None:
+def test_a_missing_result_is_an_error_and_no_hang(java: FakeSender) -> None:
     producer = Producer("b", {}, home=java)
     future = producer.send_batch("t", [b""])
     producer.close()
-    with pytest.raises(RackgateError, match="ended before it told"):
+    with pytest.raises(RackgateError, match="the producer ended"):
         future.result(0)
     with pytest.raises(RackgateError, match="is closed"):
         producer.send_batch("t", [b""])
 
 
-def test_a_jvm_that_ends_is_told_to_who_waits(java: FakeSender) -> None:
+def test_waiting_callers_get_the_error_of_an_ended_jvm(java: FakeSender) -> None:
     producer = Producer("b", {}, home=java)
     future = producer.send_batch("t", [b""])
     java.dead = True
-    with pytest.raises(RackgateError, match="ended before it told"):
+    with pytest.raises(RackgateError, match="the producer ended"):
         future.result(5)
     with pytest.raises(RackgateError, match="the JVM has ended"):
         producer.close()
 
 
-def test_who_is_not_waited_for_is_not_looked_for(java: FakeSender) -> None:
-    """A send that raised has nobody waiting; should Java tell of it all the same, the others must not suffer."""
+def test_a_result_without_a_waiting_caller_is_ignored(java: FakeSender) -> None:
+    """A send that raised has no waiting caller; if Java reports it, other results must not change."""
     with Producer("b", {}, home=java) as producer:
         java.end(77, [1], [-1], [])
         future = producer.send_batch("t", [b""])
@@ -233,7 +233,7 @@ def test_a_wait_is_bounded(java: FakeSender) -> None:
         assert isinstance(future.result(5), Sent)
 
 
-def test_keys_and_values_must_be_as_many(java: FakeSender) -> None:
+def test_keys_and_values_must_have_the_same_number(java: FakeSender) -> None:
     with Producer("b", {}, home=java) as producer:
         with pytest.raises(ValueError, match="1 keys for 2 records"):
             producer.send_batch("t", [b"", b""], keys=[b""])
@@ -242,7 +242,7 @@ def test_keys_and_values_must_be_as_many(java: FakeSender) -> None:
     assert java.sent == []
 
 
-def test_a_transaction_ends_as_its_block_does(java: FakeSender) -> None:
+def test_a_transaction_commits_or_aborts_with_its_block(java: FakeSender) -> None:
     def boom() -> None:
         raise ValueError("boom")
 

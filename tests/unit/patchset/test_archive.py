@@ -1,4 +1,4 @@
-"""The overlay as an archive: the same bytes from the same inputs, checksums that hold, and faults that are told."""
+"""The overlay as an archive: reproducible bytes, checksums, and errors."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_same_inputs_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest
     assert first.path.name == f"{TOP}.tar.gz"
 
 
-def test_another_process_with_another_hash_seed_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_another_hash_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     made = archive.make_archive(make_distribution(tmp_path / "dist", jars=5), tmp_path / "a")
     script = (
         "import sys; from pathlib import Path; from pyhooks.patchset.archive import make_archive;"
@@ -109,7 +109,7 @@ def test_checksums_detect_a_change(tmp_path: Path) -> None:
     assert "m0-rackgate.jar: FAILED" in done.stdout
 
 
-def test_content_of_the_archive(tmp_path: Path) -> None:
+def test_the_archive_has_the_documented_content(tmp_path: Path) -> None:
     made = archive.make_archive(make_distribution(tmp_path / "dist"), tmp_path)
     assert made.names == (
         "INSTALL.md", "LICENSE", "NOTICE", "SHA256SUMS", "manifest.json",

@@ -1,4 +1,4 @@
-"""The recipe, the layout of sources, Maven's errors, the manifest and the reports: each alone, without Maven."""
+"""Recipe, layout of sources, Maven's errors, manifest and reports, each tested without Maven."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_coordinates_of_a_path(tmp_path: Path, path: str, expected: tuple[str, .
         assert found.path == tmp_path / path
 
 
-def test_the_manifest_pins_what_maven_runs_and_agrees_with_the_recipe() -> None:
+def test_the_manifest_pins_maven_s_artifacts_and_agrees_with_the_recipe() -> None:
     plan = recipe.load()
     pins = artifacts.read_pins(plan.path.with_name(workspace.MAVEN_MANIFEST))
     files = {name.rpartition("/")[2] for name in pins}

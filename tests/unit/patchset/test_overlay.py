@@ -1,4 +1,4 @@
-"""What goes into an overlay jar and what does not."""
+"""Classes and resources that an overlay jar contains."""
 
 from __future__ import annotations
 

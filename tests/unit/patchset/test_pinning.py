@@ -1,4 +1,4 @@
-"""What ``rackgate patch pin`` writes into the list of artifacts; Maven itself is not asked."""
+"""``rackgate patch pin``: the list of artifacts it writes, without Maven."""
 
 from __future__ import annotations
 

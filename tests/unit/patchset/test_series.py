@@ -267,7 +267,7 @@ def test_two_commits_of_one_subject_are_refused(tree: Path, tmp_path: Path) -> N
         series.export(tree, tmp_path)
 
 
-def test_a_series_of_one_flat_folder_is_replaced(tree: Path, tmp_path: Path) -> None:
+def test_a_flat_series_is_replaced(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "0001-Old.patch").write_text(PATCH.format(subject="Old", reason="R."))
     (tmp_path / "series").write_text("0001-Old.patch\n")
     commit_to(tree, "gate", B, "class B { }\n", "Old\n\nReason.")
@@ -354,7 +354,7 @@ def test_a_dependency_that_is_not_a_fix_is_an_error(tmp_path: Path) -> None:
         Selection(fix=1).choose(series.load_all(tmp_path))
 
 
-def test_trailers_are_the_last_paragraph_alone() -> None:
+def test_trailers_are_only_in_the_last_paragraph() -> None:
     assert series.split_trailers("Why: so\nand on.\n\nUpstream: none found\nDrop-when:") == (
         "Why: so\nand on.", (("Upstream", "none found"), ("Drop-when", "")),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the series touches, as told from patches and jars."""
+"""Facts of the series, computed from patches and jars."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def jar(path: Path, definition: dict[str, Any] | None, behind: Jar | None = None
 def test_messages_are_compared_by_their_wire_format(tmp_path: Path, fields: list[Any], changed: bool) -> None:
     stock = jar(tmp_path / "stock.jar", {"validVersions": "3-13", "fields": FIELDS})
     overlay = jar(tmp_path / "overlay.jar", {"validVersions": "3-14", "fields": fields}, stock)
-    told = series_facts._message(stock, overlay, f"clients/src/main/resources/{NAME}")
-    assert told == {"fields_changed": changed, "versions": "3-14", "was": "3-13"}
+    facts = series_facts._message(stock, overlay, f"clients/src/main/resources/{NAME}")
+    assert facts == {"fields_changed": changed, "versions": "3-14", "was": "3-13"}
     same = series_facts._message(stock, jar(tmp_path / "empty.jar", None, stock), f"clients/src/main/resources/{NAME}")
     assert same == {"fields_changed": False, "versions": "3-13", "was": "3-13"}
 

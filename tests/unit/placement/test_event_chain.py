@@ -23,9 +23,9 @@ State = tuple[frozenset[int], frozenset[str], frozenset[int]]
 
 @dataclass(frozen=True)
 class Shares:
-    """Of time: nobody is there; enough are there, but none of the last ISR; all else that is refused."""
+    """Shares of time: no replica is up; enough are up, but none of the last ISR; other refusals."""
 
-    nobody: float
+    none_up: float
     wait: float
     few: float
 
@@ -96,16 +96,16 @@ class Chain:
         for before, later, rate in steps:
             rates[before, later] += rate
         share = stationary(rates)
-        nobody = wait = few = 0.0
+        none_up = wait = few = 0.0
         for state, number in states.items():
             there = self.there(state)
             if not there:
-                nobody += share[number]
+                none_up += share[number]
             elif not self.enough(there):
                 few += share[number]
             elif not there & state[2]:
                 wait += share[number]
-        return Shares(nobody, wait, few)
+        return Shares(none_up, wait, few)
 
 
 def both(where: str, m: int, r: int, broker: tuple[float, float], rack: tuple[float, float]) -> tuple[Shares, Shares]:
@@ -121,11 +121,11 @@ def both(where: str, m: int, r: int, broker: tuple[float, float], rack: tuple[fl
     ("where", "m", "r"), [("abc", 2, 1), ("aab", 2, 2), ("aab", 1, 1), ("aabb", 2, 2), ("aabc", 2, 2)]
 )
 @pytest.mark.parametrize(("broker", "rack"), [((0.02, 1.0), (0.01, 0.3)), ((0.05, 1.0), (0.01, 3.0))])
-def test_what_is_refused_for_want_of_replicas_is_the_same(
+def test_refusals_because_of_missing_replicas_are_the_same(
     where: str, m: int, r: int, broker: tuple[float, float], rack: tuple[float, float]
 ) -> None:
     chain, model = both(where, m, r, broker, rack)
-    assert chain.nobody == pytest.approx(model.nobody, rel=1e-6)
+    assert chain.none_up == pytest.approx(model.none_up, rel=1e-6)
     assert chain.few == pytest.approx(model.few, rel=1e-6, abs=1e-12)
 
 
@@ -133,20 +133,20 @@ def test_what_is_refused_for_want_of_replicas_is_the_same(
 def test_with_m_1_the_wait_is_rf_minus_1_times_no_leader(where: str) -> None:
     """Who was there last is the last to come back as often as anybody else; racks that never fail, equal repairs."""
     chain, _ = both(where, 1, 1, (0.002, 1.0), (1e-12, 1.0))
-    assert chain.wait / chain.nobody == pytest.approx(len(where) - 1, rel=0.01)
+    assert chain.wait / chain.none_up == pytest.approx(len(where) - 1, rel=0.01)
 
 
 @pytest.mark.parametrize(("where", "m"), [("abc", 2), ("abc", 3), ("aab", 2)])
-def test_with_m_above_half_nobody_waits(where: str, m: int) -> None:
+def test_with_m_above_half_there_is_no_wait(where: str, m: int) -> None:
     """Any two sets of M have a member in common."""
     chain, _ = both(where, m, 1, (0.05, 1.0), (0.02, 0.5))
     assert chain.wait == pytest.approx(0.0, abs=1e-12)
 
 
-def test_two_racks_that_are_lost_one_after_the_other_wait_without_r_and_not_with_it() -> None:
-    """R=1: half of the time the rack that is back first has nothing of what the other took alone. R=2: nobody did."""
+def test_two_racks_lost_in_turn_cause_a_wait_only_without_r() -> None:
+    """R=1: half of the time the rack that returns first lacks what the other took alone. R=2: neither took any."""
     rates = ((0.001, 1.0), (0.003, 0.3))
     without, _ = both("aabb", 2, 1, *rates)
-    assert without.wait == pytest.approx(without.nobody, rel=0.05)
+    assert without.wait == pytest.approx(without.none_up, rel=0.05)
     required, _ = both("aabb", 2, 2, *rates)
-    assert required.wait < required.nobody * 1e-6
+    assert required.wait < required.none_up * 1e-6

@@ -36,15 +36,15 @@ def all_of(room: Mapping[str, int], most: int = 5) -> tuple[Choice, ...]:
     return choices([made for rf in factors for made in shapes(room, rf)], ch.default_probabilities())
 
 
-def runs(*words: str) -> Any:
-    done = RUNNER.invoke(app, [*words, "--json"], catch_exceptions=False)
+def runs(*arguments: str) -> Any:
+    done = RUNNER.invoke(app, [*arguments, "--json"], catch_exceptions=False)
     assert done.exit_code == 0
     return json.loads(done.output)
 
 
-def fails(*words: str) -> str:
+def fails(*arguments: str) -> str:
     with pytest.raises(RackgateError) as caught:
-        RUNNER.invoke(app, [*words], catch_exceptions=False)
+        RUNNER.invoke(app, [*arguments], catch_exceptions=False)
     assert caught.value.exit_status == 2
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -54,7 +54,7 @@ def fails(*words: str) -> str:
 
 
 @given(st.dictionaries(st.sampled_from("abcd"), st.integers(1, 3), min_size=1), st.integers(1, 6))
-def test_shapes_are_all_ways_to_choose_brokers_but_for_the_names_of_racks(room: dict[str, int], rf: int) -> None:
+def test_shapes_are_all_choices_of_brokers_up_to_rack_names(room: dict[str, int], rf: int) -> None:
     brokers = [rack for rack, size in room.items() for _ in range(size)]
     expected = {tuple(sorted(Counter(some).values(), reverse=True)) for some in itertools.combinations(brokers, rf)}
     found = shapes(room, rf)
@@ -63,14 +63,14 @@ def test_shapes_are_all_ways_to_choose_brokers_but_for_the_names_of_racks(room: 
         assert all(count <= room[rack] for rack, count in zip(one.racks, one.counts, strict=True))
 
 
-def test_placements_as_people_write_them() -> None:
+def test_placements_are_parsed() -> None:
     assert placement("b, a ,a", "it") == placement("a:2,b", "it") == Placement(("a", "b"), (2, 1))
     assert str(placement("a:2,b", "it")) == "a a b"
     assert parse("a:2,b:40", "it") == {"a": 2, "b": 40}
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
         ("", "'' is no rack"),
         ("a,,b", "'' is no rack"),
@@ -82,15 +82,15 @@ def test_placements_as_people_write_them() -> None:
         ("a:2,c:2", "2 replicas in rack c, which has 1 brokers"),
     ],
 )
-def test_placements_that_are_none(text: str, said: str) -> None:
-    with pytest.raises(RackgateError, match=re.escape(f"--placement {text}: {said}")):
+def test_invalid_placements_are_errors(text: str, error: str) -> None:
+    with pytest.raises(RackgateError, match=re.escape(f"--placement {text}: {error}")):
         placement(text, "--placement", {"a": 9, "b": 9, "c": 1})
 
 
 # Chances.
 
 
-def test_chances_as_people_write_them() -> None:
+def test_chances_are_parsed() -> None:
     assert ch.parse_unavailable_share("0.01", "it") == 0.01
     assert ch.parse_unavailable_share("4x1h", "it") == pytest.approx(4 / 8766)
     assert ch.parse_destroyed("0.02", "it", 1.0) == 0.02
@@ -99,18 +99,18 @@ def test_chances_as_people_write_them() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["1.01", "-0.1", "nan", "often", "2x", "0.1/y", ""])
-def test_what_is_no_share_of_time(wrong: str) -> None:
+def test_an_invalid_share_of_time_is_an_error(wrong: str) -> None:
     with pytest.raises(RackgateError, match=re.escape(f"--rack-away {wrong}: ") + "expected a"):
         ch.parse_unavailable_share(wrong, "--rack-away")
 
 
-def test_what_is_more_than_always() -> None:
+def test_a_share_of_time_above_1_is_an_error() -> None:
     with pytest.raises(RackgateError, match="more than a year"):
         ch.parse_unavailable_share("1000x24h", "--rack-away")
 
 
 @pytest.mark.parametrize("wrong", ["1.01", "-1/y", "inf", "0.1/d", "2x1h"])
-def test_what_is_no_chance_of_destruction(wrong: str) -> None:
+def test_an_invalid_chance_of_destruction_is_an_error(wrong: str) -> None:
     with pytest.raises(RackgateError, match=re.escape(f"--rack-destroyed {wrong}: ") + "expected a probability"):
         ch.parse_destroyed(wrong, "--rack-destroyed", 1.0)
 
@@ -124,7 +124,7 @@ def test_copies_across_racks(where: str, copies: float) -> None:
     assert cross_rack(placement(where, "it")) == pytest.approx(copies)
 
 
-def test_choices_are_those_of_all_settings_and_what_is_merged_is_the_same() -> None:
+def test_choices_cover_all_settings_and_merged_ones_are_equal() -> None:
     for one in all_of(ROOM):
         for racks in one.min_racks:
             alone = evaluate(
@@ -144,7 +144,7 @@ def test_choices_are_those_of_all_settings_and_what_is_merged_is_the_same() -> N
     assert settings == expected
 
 
-def test_what_is_grey_is_beaten_and_what_is_not_is_not() -> None:
+def test_exactly_dominated_choices_are_grey() -> None:
     found = all_of({"a": 3, "b": 3, "c": 3})
     assert any(one.dominated for one in found)
     for one in found:
@@ -178,7 +178,7 @@ def test_advice_for_three_racks() -> None:
     assert "assign it by hand" not in durable.because
 
 
-def test_advice_does_not_hang_on_the_defaults() -> None:
+def test_advice_does_not_depend_on_the_defaults() -> None:
     """kip/model.md says so: each of them ten times higher or lower."""
     placements = [made for rf in range(1, 6) for made in shapes(ROOM, rf)]
     usual = [one.choice and settings_of(one.choice) for one in advice(choices(placements, ch.default_probabilities()))]
@@ -193,7 +193,7 @@ def settings_of(choice: Choice) -> tuple[str, int, tuple[int, ...]]:
     return str(choice.placement), choice.min_replicas, choice.min_racks
 
 
-def test_with_two_racks_there_is_a_price_either_way() -> None:
+def test_with_two_racks_each_choice_has_a_cost() -> None:
     durable, available, _ = advice(all_of({"a": 2, "b": 2}))
     assert durable.choice is not None
     assert durable.choice.weighed.outlives_racks == 1
@@ -204,7 +204,7 @@ def test_with_two_racks_there_is_a_price_either_way() -> None:
     assert (str(available.choice.placement), available.choice.min_replicas) == ("a a b b", 2)
 
 
-def test_advice_says_where_there_is_none() -> None:
+def test_missing_advice_is_stated() -> None:
     durable, available, cheap = advice(all_of({"a": 2}))
     assert durable.choice is available.choice is cheap.choice is None
     assert durable.because == "no choice in the table: that requires two racks and RF 2"
@@ -215,14 +215,14 @@ def test_advice_says_where_there_is_none() -> None:
 
 
 def test_exact_as_json() -> None:
-    told = runs(
+    output = runs(
         "model", "exact", "--placement", "a,a,b", "--min-replicas", "2", "--min-racks", "2", "--broker-away", "0.01",
         "--rack-away", "0", "--broker-destroyed", "0.02", "--rack-destroyed", "0",
     )  # fmt: skip
-    assert told["chances"] == {
+    assert output["chances"] == {
         "broker_away": 0.01, "rack_away": 0.0, "broker_destroyed": 0.02, "rack_destroyed": 0.0
     }  # fmt: skip
-    weighed = told["weighed"]
+    weighed = output["weighed"]
     assert weighed["limits"] == {"replicas": 2, "racks": 2}
     # b is away and both of a are there, or two are away, or all
     assert weighed["refused"]["racks"] == pytest.approx(0.01 * 0.99**2)
@@ -232,21 +232,21 @@ def test_exact_as_json() -> None:
     assert weighed["worst_set"] == {"a": 1, "b": 1}
 
 
-def test_exact_for_people() -> None:
-    words = ["model", "exact", "--placement", "a,a,b", "--min-replicas", "2"]
-    said = RUNNER.invoke(app, words, catch_exceptions=False).output
-    assert "RF 3 on a a b, M=2, R=1" in said
-    assert "worst, ISR a a" in said
-    assert "one rack may be the only one with them" in said
+def test_exact_as_a_table() -> None:
+    command = ["model", "exact", "--placement", "a,a,b", "--min-replicas", "2"]
+    output = RUNNER.invoke(app, command, catch_exceptions=False).output
+    assert "RF 3 on a a b, M=2, R=1" in output
+    assert "worst, ISR a a" in output
+    assert "one rack may be the only one with them" in output
     never = RUNNER.invoke(app, ["model", "exact", "--placement", "a,a", "--min-racks", "2"], catch_exceptions=False)
     assert "always refused: the replicas are in 1 of 2 racks" in never.output
 
 
-def test_plan_as_json_and_for_people(tmp_path: Path) -> None:
+def test_plan_as_json_and_as_a_table(tmp_path: Path) -> None:
     stem = tmp_path / "made" / "plan"
-    told = runs("plan", "--racks", "a:2,b:2,c:1", "--picture", str(stem))
-    assert len(told["choices"]) == len(all_of(ROOM))
-    best = told["choices"][told["advice"][0]["choice"]]
+    output = runs("plan", "--racks", "a:2,b:2,c:1", "--picture", str(stem))
+    assert len(output["choices"]) == len(all_of(ROOM))
+    best = output["choices"][output["advice"][0]["choice"]]
     assert (best["placement"], best["rf"], best["min_replicas"]) == ({"a": 1, "b": 1, "c": 1}, 3, 2)
     assert best["min_racks"] == [1, 2]
     assert (best["storage_factor"], best["cross_rack_copies"]) == (3, 2)
@@ -255,12 +255,12 @@ def test_plan_as_json_and_for_people(tmp_path: Path) -> None:
     # RF 2 on a b, RF 3 on a b c, RF 4 on a a b c and RF 5
     assert drawn.count("M=2 R=2") == 4
     again = tmp_path / "again"
-    said = RUNNER.invoke(app, ["plan", "--racks", "a:2,b:2,c:1", "--picture", str(again)], catch_exceptions=False)
+    result = RUNNER.invoke(app, ["plan", "--racks", "a:2,b:2,c:1", "--picture", str(again)], catch_exceptions=False)
     assert again.with_name("again.svg").read_text(encoding="utf-8") == drawn
-    assert "Keep writing with one rack unavailable: RF 3 on a b c, M=2, R=2" in said.output.replace("\n", " ")
+    assert "Keep writing with one rack unavailable: RF 3 on a b c, M=2, R=2" in result.output.replace("\n", " ")
 
 
-def test_the_table_fits_a_terminal_of_80_columns_and_greys_what_is_beaten() -> None:
+def test_the_table_fits_80_columns_and_greys_dominated_choices() -> None:
     found = all_of(ROOM)
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="standard")
     print_plan(console, found, advice(found), ch.default_probabilities())
@@ -271,21 +271,21 @@ def test_the_table_fits_a_terminal_of_80_columns_and_greys_what_is_beaten() -> N
     assert sum(" \x1b[90m " in line for line in lines) == sum(one.dominated for one in found) > 0
 
 
-def test_a_picture_of_nothing_to_fear(tmp_path: Path) -> None:
+def test_a_picture_without_failures(tmp_path: Path) -> None:
     """Logarithms have no place for what never happens."""
-    words = ["--broker-away", "0", "--rack-away", "0", "--picture", str(tmp_path / "plan")]
-    assert runs("plan", "--racks", "a,b", *words)["choices"]
+    options = ["--broker-away", "0", "--rack-away", "0", "--picture", str(tmp_path / "plan")]
+    assert runs("plan", "--racks", "a,b", *options)["choices"]
     assert (tmp_path / "plan.png").is_file()
 
 
-def test_plan_of_what_is_asked_for() -> None:
+def test_the_plan_is_limited_to_the_given_settings() -> None:
     only = runs("plan", "--racks", "a:2,b:2,c:1", "--placement", "a,a,b", "--placement", "a:2,b:1")
     assert {json.dumps(one["placement"]) for one in only["choices"]} == {'{"a": 2, "b": 1}'}
     assert {one["rf"] for one in runs("plan", "--racks", "a:2,b:2", "--rf", "4", "--rf", "2")["choices"]} == {2, 4}
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "error"),
     [
         (["model", "exact", "--placement", "a:13"], "--placement a:13: 13 replicas: at most 12"),
         (["model", "exact", "--placement", "a,b", "--min-replicas", "3"], "--min-replicas 3: the placement has 2"),
@@ -299,8 +299,8 @@ def test_plan_of_what_is_asked_for() -> None:
         (["plan", "--racks", "a:2", "--picture", "/dev/null/plan"], "/dev/null/plan.png: can't be written"),
     ],
 )
-def test_invalid_values_are_one_line_errors(words: list[str], said: str) -> None:
-    assert said in fails(*words)
+def test_invalid_values_are_one_line_errors(arguments: list[str], error: str) -> None:
+    assert error in fails(*arguments)
 
 
 def test_times_of_a_year() -> None:
@@ -318,11 +318,11 @@ def test_the_defaults_of_the_document_are_those_of_the_commands() -> None:
         assert f"| `{default.option}` | {default.value} |" in text
 
 
-def test_the_table_of_the_document_is_what_the_model_says() -> None:
+def test_the_table_of_the_document_equals_the_model_s() -> None:
     text = (paths.REPO / "kip" / "model.md").read_text(encoding="utf-8").partition("\n## Years of a cluster\n")[0]
     rows = re.findall(r"^\| ([abc, ]+) \| (\d) \| (\d) \| (.+) \|$", text, re.MULTILINE)
     assert len(rows) >= 12
-    for where, m, r, told in rows:
+    for where, m, r, figures in rows:
         found, stock = (
             evaluate(
                 placement(where, "it"),
@@ -333,7 +333,7 @@ def test_the_table_of_the_document_is_what_the_model_says() -> None:
             )
             for elr in ELRS[:2]
         )
-        assert told.split(" | ") == [
+        assert figures.split(" | ") == [
             of_a_year(found.refused.total),
             of_a_year(found.one_rack_alone),
             chance(found.worst.total),
@@ -343,7 +343,7 @@ def test_the_table_of_the_document_is_what_the_model_says() -> None:
         ], f"{where} {m} {r}"
 
 
-def test_the_picture_of_the_document_is_what_the_command_draws(tmp_path: Path) -> None:
+def test_the_picture_of_the_document_equals_the_command_s(tmp_path: Path) -> None:
     made = tmp_path / "plan"
     RUNNER.invoke(app, ["plan", "--racks", "a:2,b:2,c:1", "--picture", str(made)], catch_exceptions=False)
     old, new = (

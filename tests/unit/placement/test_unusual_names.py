@@ -103,16 +103,16 @@ def test_the_report_is_always_made_and_safe_to_print(seen: ClusterObservation, s
     assert not raw(shown(made, strict=strict))
     text = as_json(made)
     assert text.isascii()
-    told = json.loads(text)
-    assert [one["name"] for one in told["topics"]] == [one.name for one in seen.cluster.topics]
-    assert {one["id"]: one["rack"] or "" for one in told["brokers"]} == {
+    output = json.loads(text)
+    assert [one["name"] for one in output["topics"]] == [one.name for one in seen.cluster.topics]
+    assert {one["id"]: one["rack"] or "" for one in output["brokers"]} == {
         broker.broker_id: broker.rack for broker in seen.cluster.brokers.values()
     }
-    assert {one["id"]: one["address"] for one in told["brokers"]} == {
+    assert {one["id"]: one["address"] for one in output["brokers"]} == {
         broker.broker_id: broker.address for broker in seen.cluster.brokers.values()
     }
-    assert [one["means"] for one in told["findings"]] == [one.means for one in made.findings]
-    silent = {one["id"] for one in told["brokers"] if not one["answered"]}
+    assert [one["means"] for one in output["findings"]] == [one.means for one in made.findings]
+    silent = {one["id"] for one in output["brokers"] if not one["answered"]}
     assert silent == set(seen.enforcement.silent)
     assert made.at_risk or not silent or all(seen.cluster.brokers[one].fenced for one in silent)
 
@@ -141,7 +141,7 @@ def placed(replicas: tuple[int, ...], isr: tuple[int, ...], *, racks: Mapping[in
     return make_report(seen, seen.cluster.topics, strict=True)
 
 
-def test_each_rack_is_shown_as_it_is_called() -> None:
+def test_each_rack_is_shown_by_its_name() -> None:
     joined = "".join(shown(placed((1, 2, 4), (1, 2)), strict=True).split())
     for name in ("[red]", "[/x]", r"\x1b[31m\u202eb\n", ":warning:{brokers}"):
         assert name in joined
@@ -149,7 +149,7 @@ def test_each_rack_is_shown_as_it_is_called() -> None:
     assert "in rack :warning: {brokers}, min" in short.means, "a name is never filled in"
 
 
-def test_a_long_name_takes_some_lines_at_most() -> None:
+def test_a_long_name_takes_few_lines() -> None:
     made = placed((1, 2, 3), (1, 2, 3), racks={1: "a" * 30_000, 2: "b", 3: "c"})
     assert len(shown(made, strict=True).splitlines()) < 100
     assert "a" * 30_000 in as_json(made)
@@ -172,7 +172,7 @@ def config(key: str, value: Any, source: Any = 1) -> dict[str, Any]:
     return {"name": key, "value": value, "configSource": source}
 
 
-def told(*configs: Mapping[str, Any], name: str = "t") -> ReportedSettings:
+def settings_of(*configs: Mapping[str, Any], name: str = "t") -> ReportedSettings:
     made = ReportedSettings()
     made.read([{"resourceType": 2, "resourceName": name, "errorCode": 0, "configs": list(configs)}], {name})
     made.complete({name})
@@ -183,7 +183,7 @@ def told(*configs: Mapping[str, Any], name: str = "t") -> ReportedSettings:
 @pytest.mark.parametrize("key", [MIN_REPLICAS, MIN_RACKS])
 def test_a_value_that_is_no_number_is_named_and_unknown(key: str, value: str) -> None:
     values = {MIN_REPLICAS: "2", MIN_RACKS: "2"} | {key: value}
-    made = told(*(config(*one) for one in values.items()))
+    made = settings_of(*(config(*one) for one in values.items()))
     assert (made.topics, made.invalid) == ({}, {"t": {key: value}})
     need = Need(ConfigValue(2, "topic"), ConfigValue(2, "topic"))
     good = BrokerResponse(14, 1, ON, 7, Need(ConfigValue(1, "default"), ConfigValue(1, "default")), topics={"t": need})
@@ -200,24 +200,24 @@ def test_a_value_that_is_no_number_is_named_and_unknown(key: str, value: str) ->
     assert report.topics[0].states, "the other broker's answer counts"
 
 
-def test_no_value_for_replicas_is_an_invalid_one() -> None:
-    assert told(config(MIN_REPLICAS, None), config(MIN_RACKS, "1")).invalid == {"t": {MIN_REPLICAS: None}}
+def test_a_missing_value_for_replicas_is_invalid() -> None:
+    assert settings_of(config(MIN_REPLICAS, None), config(MIN_RACKS, "1")).invalid == {"t": {MIN_REPLICAS: None}}
 
 
 @pytest.mark.parametrize(("value", "number"), [("1", 1), ("2147483647", 2**31 - 1)])
-def test_a_number_is_taken(value: str, number: int) -> None:
-    made = told(config(MIN_REPLICAS, value), config(MIN_RACKS, value, 5))
+def test_a_number_is_accepted(value: str, number: int) -> None:
+    made = settings_of(config(MIN_REPLICAS, value), config(MIN_RACKS, value, 5))
     assert made.topics == {"t": Need(ConfigValue(number, "topic"), ConfigValue(number, "default"))}
     assert not made.invalid
 
 
-def test_a_broker_without_the_config_for_racks_is_no_invalid_one() -> None:
+def test_a_broker_without_the_config_for_racks_is_valid() -> None:
     bare = {"t": Need(ConfigValue(2, "topic"), None)}
-    assert told(config(MIN_REPLICAS, "2")).topics == bare
-    assert told(config(MIN_REPLICAS, "2"), config(MIN_RACKS, None)).topics == bare
+    assert settings_of(config(MIN_REPLICAS, "2")).topics == bare
+    assert settings_of(config(MIN_REPLICAS, "2"), config(MIN_RACKS, None)).topics == bare
 
 
-def test_what_an_answer_leaves_out_is_refused() -> None:
+def test_an_incomplete_response_is_refused() -> None:
     made = ReportedSettings()
     made.read([{"resourceType": 2, "resourceName": "other", "errorCode": 0, "configs": []}], {"t"})
     made.complete({"t"})
@@ -250,7 +250,7 @@ RESULTS = st.fixed_dictionaries(
 
 @given(st.lists(RESULTS, max_size=5))
 @example([{"resourceType": 2, "resourceName": "t", "errorCode": 0, "configs": [config(MIN_REPLICAS, True)]}])
-def test_of_each_topic_something_is_known_or_said_to_be_unknown(results: list[dict[str, Any]]) -> None:
+def test_each_topic_is_known_or_reported_as_unknown(results: list[dict[str, Any]]) -> None:
     made = ReportedSettings()
     made.read(results, {"t", "u"})
     made.complete({"t", "u"})
@@ -266,7 +266,7 @@ def test_of_each_topic_something_is_known_or_said_to_be_unknown(results: list[di
 
 
 @given(st.text())
-def test_nothing_in_a_text_takes_effect_on_a_terminal(text: str) -> None:
+def test_control_characters_have_no_effect_on_a_terminal(text: str) -> None:
     made = terminal.plain(text)
     assert not raw(made.plain.replace("\n", "\x00"))
     console = Console(file=io.StringIO(), width=10_000, highlight=False)
@@ -308,7 +308,7 @@ def test_brackets_in_a_pattern_are_literal(pattern: str) -> None:
         check_cli._select(topics, ["a[.]b"])
 
 
-def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
+def test_a_closed_pipe_ends_the_command_without_an_error() -> None:
     code = (
         "import sys; from pyhooks.core.terminal import reader_may_leave\n"
         "with reader_may_leave():\n"

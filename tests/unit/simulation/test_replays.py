@@ -1,4 +1,4 @@
-"""The state machine of the simulation gives what the lab measured for the same faults."""
+"""Replays of lab faults: the simulation's state machine gives the outcomes that the lab measured."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def at(seen: list[ObservedState], setting: int, second: float) -> ObservedState:
 
 
 @pytest.mark.parametrize("one", RUNS, ids=lambda one: f"{one['racks']} {one['source'].partition(':')[0]}")
-def test_outcomes_are_those_of_the_lab(one: dict[str, Any]) -> None:
+def test_outcomes_equal_those_of_the_lab(one: dict[str, Any]) -> None:
     lower = float(one.get("lower_after_s", NEVER))
     elr = "replicas" if one.get("stock") else "racks"
     settings = [GateSetting(m, r, elr, lower) for m, r in one["settings"]]  # type: ignore[arg-type]
@@ -116,7 +116,7 @@ def spent(outcome: MachineResult, status: Status, setting: int = 0) -> float:
     return float(outcome.spent_s[0, setting, status])
 
 
-def test_seconds_of_a_crash() -> None:
+def test_times_of_a_crash() -> None:
     """Waits for the session, then goes on; who is back is in the ISR after it has caught up."""
     outcome, seen = replay([[100, "CRASH", [2]], [200, "BACK", [2]]], "abc", [GateSetting(2, 2), GateSetting(3, 1)])
     assert spent(outcome, Status.WAITS) == pytest.approx(9.0)
@@ -127,8 +127,8 @@ def test_seconds_of_a_crash() -> None:
     assert {one.isr for one in seen} == {0b111, 0b101}
 
 
-def test_seconds_of_a_follower_that_is_slow() -> None:
-    """Waits until the lag is too long and the leader looks, each 15 s; a leader that is slow lags behind nobody."""
+def test_times_of_a_slow_follower() -> None:
+    """Waits until the lag is too long and the leader looks, each 15 s; a slow leader has no lag."""
     slow, fast = [[100, "SLOW", [2]], [160, "FAST", [2]]], [[100, "SLOW", [1]], [160, "FAST", [1]]]
     outcome, seen = replay(slow, "abc", [GateSetting(2, 1)])
     assert spent(outcome, Status.WAITS) == pytest.approx(35.0)
@@ -155,10 +155,10 @@ def test_a_slow_follower_leaves_after_one_to_one_and_a_half_times_the_limit() ->
     assert np.mean(waits) == pytest.approx(1.25 * 30.0, rel=0.01)
 
 
-@pytest.mark.parametrize("away", [(105, 110), (130, 134.9), (130, 136)])
-def test_partitioned_slow_follower_stays_behind(away: tuple[float, float]) -> None:
+@pytest.mark.parametrize("partitioned", [(105, 110), (130, 134.9), (130, 136)])
+def test_partitioned_slow_follower_stays_behind(partitioned: tuple[float, float]) -> None:
     """Slow since second 100, so that the leader finds it at 135, whether it is there then or its session goes on."""
-    script = [[100, "SLOW", [2]], [away[0], "CUT", [2]], [away[1], "BACK", [2]], [200, "FAST", [2]]]
+    script = [[100, "SLOW", [2]], [partitioned[0], "CUT", [2]], [partitioned[1], "BACK", [2]], [200, "FAST", [2]]]
     outcome, _ = replay(script, "abc", [GateSetting(2, 1)])
     assert spent(outcome, Status.WAITS) == pytest.approx(35.0)
 
@@ -185,7 +185,7 @@ def test_without_elr_the_last_member_leads_despite_losses() -> None:
     outcome, _ = replay(
         script, "ab", [GateSetting(1, 1, "off"), GateSetting(1, 1, "racks"), GateSetting(2, 1, "racks")]
     )
-    # M=1 acknowledges alone in both; with M=2 nobody did
+    # with M=1 one replica acknowledges in both; with M=2 none does
     assert outcome.losses.setting.tolist() == [0, 1]
     assert np.isinf(outcome.losses.seconds).all()
 
@@ -235,9 +235,9 @@ def test_nothing_is_lost_with_one_rack_while_others_are_killed(racks: str) -> No
             for _ in range(int(random.integers(1, 4))):
                 second += float(random.uniform(1, 60))
                 codes = ("DISK", "CRASH", "STOP") if rack == "a" else ("CRASH", "STOP", "CUT")
-                away = float(random.uniform(1, 60))
-                script += [[second, str(random.choice(codes)), [slot]], [second + away, "BACK", [slot]]]
-                second += away
+                down_s = float(random.uniform(1, 60))
+                script += [[second, str(random.choice(codes)), [slot]], [second + down_s, "BACK", [slot]]]
+                second += down_s
         outcome, _ = replay(script, racks, settings)
         lost += np.bincount(outcome.losses.setting, minlength=len(settings))
     assert lost[:2].tolist() == [0, 0]
@@ -249,7 +249,7 @@ def test_a_script_without_an_end_is_an_error() -> None:
         replay([[100, "CRASH", [1]]], "ab", [GateSetting(1, 1)])
 
 
-def test_sets_of_replicas() -> None:
+def test_sets_of_replicas_are_counted() -> None:
     members, count, first = replica_sets(3)
     assert members[0b101].tolist() == [True, False, True]
     assert count.tolist() == [0, 1, 1, 2, 1, 2, 2, 3]

@@ -19,45 +19,45 @@ RUNNER = CliRunner()
 TOOK = {"took_s": 0.0, "cpu_s": 0.0}
 
 
-def runs(*words: str) -> str:
-    done = RUNNER.invoke(app, ["model", "simulate", *words, "--master", "none"], catch_exceptions=False)
+def runs(*arguments: str) -> str:
+    done = RUNNER.invoke(app, ["model", "simulate", *arguments, "--master", "none"], catch_exceptions=False)
     assert done.exit_code == 0
     return done.output
 
 
 def test_table_and_json() -> None:
-    words = ["--racks", "a:2,b:1", "--placement", "a,a,b", "--partitions", "30", "--years", "3", "--setting", "2,1"]
-    words += ["--setting", "2,2", "--setting", "2,2,lower=30m", "--rack-outage", "4x5h"]
-    said = runs(*words)
-    assert "3 brokers, 30 partitions, RF 3, 3 cluster-years in 3 replications" in said
-    assert "M=2 R=2 lowered after 30 min" in said
-    told = json.loads(runs(*words, "--json"))
-    assert told["plan"]["placements"] == {"a a b": 10, "a b a": 10, "a b b": 10}
-    assert told["plan"]["racks"] == {"a": 2, "b": 1}
-    assert [one["lower_s"] for one in told["settings"]] == [None, None, 1800.0]
-    refused = [one["refused"]["value"] for one in told["settings"]]
+    options = ["--racks", "a:2,b:1", "--placement", "a,a,b", "--partitions", "30", "--years", "3", "--setting", "2,1"]
+    options += ["--setting", "2,2", "--setting", "2,2,lower=30m", "--rack-outage", "4x5h"]
+    table = runs(*options)
+    assert "3 brokers, 30 partitions, RF 3, 3 cluster-years in 3 replications" in table
+    assert "M=2 R=2 lowered after 30 min" in table
+    output = json.loads(runs(*options, "--json"))
+    assert output["plan"]["placements"] == {"a a b": 10, "a b a": 10, "a b b": 10}
+    assert output["plan"]["racks"] == {"a": 2, "b": 1}
+    assert [one["lower_s"] for one in output["settings"]] == [None, None, 1800.0]
+    refused = [one["refused"]["value"] for one in output["settings"]]
     assert refused[0] < refused[2] < refused[1]
-    assert told["settings"][1]["by_status"]["racks"]["value"] > 0
-    given = {one["option"]: one for one in told["faults"]}
+    assert output["settings"][1]["by_status"]["racks"]["value"] > 0
+    given = {one["option"]: one for one in output["faults"]}
     assert given["--rack-outage"]["value"] == "4x5h"
     assert given["--rack-outage"]["default"] == fl.RACK.value
-    assert json.loads(runs(*words, "--json")) | TOOK == told | TOOK
+    assert json.loads(runs(*options, "--json")) | TOOK == output | TOOK
 
 
 def test_losses_have_their_number_of_events() -> None:
-    words = ["--racks", "a:1,b:1", "--rf", "2", "--partitions", "1", "--years", "5", "--setting", "1,1"]
-    said = runs(*words, "--disk-loss", "40x1ms", "--copy", "24h")
-    assert re.search(r"partitions that lose records, in a year +\S+ \(\d{2} events\) *\n +\S+ to \S+", said)
-    few = runs(*words, "--disk-loss", "8x1ms", "--copy", "24h")
+    options = ["--racks", "a:1,b:1", "--rf", "2", "--partitions", "1", "--years", "5", "--setting", "1,1"]
+    table = runs(*options, "--disk-loss", "40x1ms", "--copy", "24h")
+    assert re.search(r"partitions that lose records, in a year +\S+ \(\d{2} events\) *\n +\S+ to \S+", table)
+    few = runs(*options, "--disk-loss", "8x1ms", "--copy", "24h")
     assert re.search(r"partitions that lose records, in a year +\S+ \(\d events?\) *\n +too few for an interval", few)
-    none = runs(*words, "--disk-loss", "0", "--rack-loss", "0", "--power-share", "0", "--broker-failure", "0")
+    none = runs(*options, "--disk-loss", "0", "--rack-loss", "0", "--power-share", "0", "--broker-failure", "0")
     assert "0 (none seen)" in none
     # 3.7 in 5 years: what may happen and not be seen
     assert "0 to 0.74" in none
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("options", "error"),
     [
         (["--racks", "a:2", "--rf", "3"], "--rf 3: --racks has 2 brokers"),
         (["--racks", "a:2,b:1", "--placement", "a,c"], "there is no rack c"),
@@ -76,10 +76,10 @@ def test_losses_have_their_number_of_events() -> None:
         (["--racks", "a:3000"], "3000 brokers: at most 2000"),
     ],
 )
-def test_invalid_values_are_one_line_errors(words: list[str], said: str) -> None:
+def test_invalid_values_are_one_line_errors(options: list[str], error: str) -> None:
     with pytest.raises(RackgateError) as caught:
-        RUNNER.invoke(app, ["model", "simulate", *words, "--master", "none"], catch_exceptions=False)
-    assert said in str(caught.value)
+        RUNNER.invoke(app, ["model", "simulate", *options, "--master", "none"], catch_exceptions=False)
+    assert error in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_status == 2
 

@@ -21,7 +21,7 @@ def test_poisson_intervals_are_those_of_the_tables(number: int, low: float, high
     assert poisson_interval(number, 0.95) == pytest.approx((low, high), rel=1e-3)
 
 
-def test_figures_have_intervals_where_something_varies() -> None:
+def test_figures_have_intervals_where_replications_vary() -> None:
     assert figure(np.zeros(10)).interval is None
     assert figure(np.array([1.0])).interval is None
     found = figure(np.random.default_rng(1).normal(5, 1, 2500))
@@ -59,14 +59,14 @@ def test_tail_is_the_mean_of_partial_losses() -> None:
     assert forgotten > sum(each.lost[Cause.UNFLUSHED] for each in found) > 0
     # nothing is destroyed
     assert sum(each.with_tail for each in found) == sum(each.lost.sum() for each in found)
-    (told,) = summarise(found, one)
-    assert told.tail_s == sum(each.tail_s for each in found) / sum(each.with_tail for each in found)
+    (summary,) = summarise(found, one)
+    assert summary.tail_s == sum(each.tail_s for each in found) / sum(each.with_tail for each in found)
     shares, lost = found[0].shares, np.array([2.0, 0.0, 0.0, 1.0, 3.0])
     by_cause = np.array([1, 0, 0, 1, 1])
-    (told,) = summarise([ReplicationResult(0, 0, shares, lost, 1, by_cause, 40.0, 4.0)], one)
-    assert told.tail_s == 10.0
-    (told,) = summarise([ReplicationResult(0, 0, shares, lost, 1, by_cause, 0.0, 0.0)], one)
-    assert told.tail_s is None
+    (summary,) = summarise([ReplicationResult(0, 0, shares, lost, 1, by_cause, 40.0, 4.0)], one)
+    assert summary.tail_s == 10.0
+    (summary,) = summarise([ReplicationResult(0, 0, shares, lost, 1, by_cause, 0.0, 0.0)], one)
+    assert summary.tail_s is None
 
 
 def drawn(
@@ -86,18 +86,18 @@ MEAN_SIZE = 5.0
 @pytest.mark.parametrize("sizes", ["alike", "geometric"])
 @pytest.mark.parametrize("events", [25.0, 60.0])
 @pytest.mark.parametrize("replications", [MIN_REPLICATIONS, 1000])
-def test_intervals_of_losses_cover(replications: int, events: float, sizes: str) -> None:
+def test_intervals_of_losses_cover_the_truth(replications: int, events: float, sizes: str) -> None:
     """Nine times of ten or more, where there is one at all."""
     random, mean = np.random.default_rng(3), events / replications * (1.0 if sizes == "alike" else MEAN_SIZE)
     every = (drawn(random, events, sizes, replications) for _ in range(250))
-    told = [figure(lost, number).interval for number, lost in every]
-    covers = [one.low <= mean <= one.high for one in told if one is not None]
+    intervals = [figure(lost, number).interval for number, lost in every]
+    covers = [one.low <= mean <= one.high for one in intervals if one is not None]
     assert len(covers) > 200
     # 0.9, less what 250 tries scatter by
     assert np.mean(covers) >= 0.9 - 2 * math.sqrt(0.9 * 0.1 / 250)
 
 
-def test_few_losses_have_no_interval_and_their_events_have() -> None:
+def test_few_losses_have_no_interval_but_their_events_do() -> None:
     random = np.random.default_rng(3)
     poor = [figure(lost).interval for _, lost in (drawn(random, 2.0, "geometric") for _ in range(250)) if lost.any()]
     # why: a bootstrap of two events or so
@@ -113,17 +113,17 @@ def test_few_losses_have_no_interval_and_their_events_have() -> None:
         assert np.mean([low <= many <= high for low, high in ends]) >= 0.95 - 2 * math.sqrt(0.05 * 0.95 / 400)
 
 
-def test_events_by_cause() -> None:
+def test_events_are_counted_by_cause() -> None:
     given = {"disk_loss": "6x20h", "broker_failure": "300x10h", "power_share": "0.5", "copy": "4h"}
     one = made("a:2,b:1", ["1,1", "2,1"], where="a,a,b", partitions=5, given=given)
     found = play(one, range(5))
-    for told in summarise(found, one):
-        own = [each for each in found if one.settings[each.setting] == told.setting]
-        assert told.lost.number == sum(each.events for each in own)
-        assert (told.lost.interval is None) == (told.setting.min_replicas == 2)
-        for cause, each in told.by_cause.items():
+    for summary in summarise(found, one):
+        own = [each for each in found if one.settings[each.setting] == summary.setting]
+        assert summary.lost.number == sum(each.events for each in own)
+        assert (summary.lost.interval is None) == (summary.setting.min_replicas == 2)
+        for cause, each in summary.by_cause.items():
             assert each.number == sum(int(other.by_cause[cause]) for other in own)
             assert (each.number > 0) == (each.value > 0)
             assert (each.interval is None) == (each.number < MIN_EVENTS)
         # one that is of several causes counts once in all
-        assert told.lost.number <= sum(each.number or 0 for each in told.by_cause.values())
+        assert summary.lost.number <= sum(each.number or 0 for each in summary.by_cause.values())
