@@ -1,4 +1,4 @@
-"""Kafka on hosts: what faults ask of them is done by commands, here on folders of this machine with a java made up."""
+"""Kafka on hosts: commands of faults, on local folders with a fake java."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ def test_starts_and_ends_are_recorded(hosts: Hosts, tmp_path: Path) -> None:
     hosts.start_kafka(BROKER)
     hosts.kill_kafka(BROKER)
     hosts.kill_kafka(BROKER)
-    told = [(one.op, one.data.get("ran")) for one in history.events()]
-    assert told == [("start", None), ("stop", True), ("start", None), ("kill", True), ("kill", False)]
+    recorded = [(one.op, one.data.get("ran")) for one in history.events()]
+    assert recorded == [("start", None), ("stop", True), ("start", None), ("kill", True), ("kill", False)]
     hosts.note_states([BROKER], history)
     hosts.note_faults([BROKER], history)
     found = check_crashes(list(history.events()))
@@ -291,9 +291,9 @@ def test_lost_voter_is_replaced(hosts: Hosts, tmp_path: Path, monkeypatch: pytes
     hosts.replace_disks([VOTER])
     assert hosts.voters([OTHER]) == {101: hosts.directory_id(VOTER), 102: "x"}
     assert hosts.directory_id(VOTER) != before
-    asked = (tmp_path / "asked").read_text(encoding="utf-8")
-    assert f"remove-controller --controller-id 101 --controller-directory-id {before}" in asked
-    assert f"--command-config {tmp_path / VOTER.name / FOLDER}/server.properties add-controller" in asked
+    requests = (tmp_path / "asked").read_text(encoding="utf-8")
+    assert f"remove-controller --controller-id 101 --controller-directory-id {before}" in requests
+    assert f"--command-config {tmp_path / VOTER.name / FOLDER}/server.properties add-controller" in requests
     with pytest.raises(RackgateError, match="no broker remains"):
         hosts.voters([])
 
@@ -332,10 +332,10 @@ WAYS: dict[str, Callable[[NetworkControl], Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", WAYS)
-def test_links_of_hosts_do_not_change(hosts: Hosts, what: str) -> None:
-    with pytest.raises(RackgateError, match=f"^{what}: needs a lab; .* kill, pause, cut and wipe"):
-        WAYS[what](hosts.network)
+@pytest.mark.parametrize("operation", WAYS)
+def test_links_of_hosts_do_not_change(hosts: Hosts, operation: str) -> None:
+    with pytest.raises(RackgateError, match=f"^{operation}: needs a lab; .* kill, pause, cut and wipe"):
+        WAYS[operation](hosts.network)
 
 
 def test_rules_accept_only_ipv4_addresses() -> None:
@@ -383,12 +383,12 @@ def test_error_names_the_requirements_of_a_cut(filtered: Hosts, tmp_path: Path) 
 
 
 def test_forget_changes_only_hosts_with_rules(filtered: Hosts, tmp_path: Path) -> None:
-    ways = filtered.network
-    assert isinstance(ways, HostNetwork)
-    ways.forget(BROKER)
+    network = filtered.network
+    assert isinstance(network, HostNetwork)
+    network.forget(BROKER)
     (tmp_path / BROKER.name / "left").write_text("table inet rackgate_rack\n", encoding="utf-8")
     with pytest.raises(RackgateError, match="not permitted"):
-        ways.forget(BROKER)
+        network.forget(BROKER)
 
 
 def test_cut_requires_an_ssh_connection(filtered: Hosts) -> None:

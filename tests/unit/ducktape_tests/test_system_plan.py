@@ -173,19 +173,19 @@ def test_select() -> None:
     assert narrow == replace(first, id='x_test.py::A.test_one@{"k": 1}')
     with pytest.raises(RackgateError, match="contains no test"):
         plan.select(suite, ["load"])
-    for word in ("z_test.py", "x_test.py::A.test_none", "nothing", "x_test.py::AB"):
+    for name in ("z_test.py", "x_test.py::A.test_none", "nothing", "x_test.py::AB"):
         with pytest.raises(RackgateError, match="neither a selection"):
-            plan.select(suite, [word])
+            plan.select(suite, [name])
 
 
 def test_longest_test_is_next_and_serial_tests_run_alone() -> None:
-    long, short, alone = listed("long", 5), listed("short", 1), listed("alone", 9, alone=True)
-    waiting = [short, alone, long]
+    long, short, serial = listed("long", 5), listed("short", 1), listed("alone", 9, alone=True)
+    waiting = [short, serial, long]
     assert plan.next_up(waiting, [], 2) is long
-    assert plan.next_up([short, alone], [long], 2) is short
-    assert plan.next_up([alone], [long], 2) is None
-    assert plan.next_up([alone], [], 2) is alone
-    assert plan.next_up([short], [alone], 2) is None
+    assert plan.next_up([short, serial], [long], 2) is short
+    assert plan.next_up([serial], [long], 2) is None
+    assert plan.next_up([serial], [], 2) is serial
+    assert plan.next_up([short], [serial], 2) is None
     assert plan.next_up([short], [long], 1) is None
 
 

@@ -21,7 +21,7 @@ from ducktape_tests.session import RunEnvironment, SuiteSession
 from pyhooks.core import paths, process
 from pyhooks.core.wait import wait_for
 
-# a child that would outlive its parent if nobody minded
+# a child that outlives its parent unless it is killed
 STAYS = "sleep 300 & echo $! > {}; wait"
 
 

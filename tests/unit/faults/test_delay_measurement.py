@@ -1,4 +1,4 @@
-"""What a slow fault adds is told from what the way does already, on busy machines, too; else it is refused."""
+"""Added delay is distinguished from the link's own delay, also on busy machines, or refused."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ CASES = [
 
 @pytest.mark.parametrize("packets_per_s", [0.0, 400.0, 3000.0])
 @pytest.mark.parametrize(("base", "added"), CASES)
-def test_what_is_added_is_told_and_what_was_there_is_not(base: Quality, added: Quality, packets_per_s: float) -> None:
+def test_added_delay_is_detected_and_existing_delay_is_not(base: Quality, added: Quality, packets_per_s: float) -> None:
     delay_measurement.check_distinguishable("rack b", "x to y", base, added)
     for seed in range(20):
         before, under = (Path(way, f"{seed}", (), packets_per_s) for way in (base, base.plus(added)))
@@ -74,7 +74,7 @@ def test_what_is_added_is_told_and_what_was_there_is_not(base: Quality, added: Q
         assert (len(before.sent), len(under.sent)) == (1, delay_measurement.MEASUREMENTS_MAX)
 
 
-def test_a_busy_machine_does_not_look_like_a_fault() -> None:
+def test_a_busy_machine_is_not_mistaken_for_a_fault() -> None:
     base, added = Quality(2), Quality(20, 8)
     way = Path(base, "s", (60.0, 60.0))
     found = {name: ask() for name, ask in delay_measurement.path_probes("w", base, added, way.measure).items()}
@@ -83,13 +83,13 @@ def test_a_busy_machine_does_not_look_like_a_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "added", "says"),
+    ("base", "added", "error"),
     [
         (Quality(20, 10), Quality(24), r"jitter_ms = 10 already: .* round trip of 25 ms or more"),
         (Quality(20, 4), Quality(100, 23), r"jitter_ms = 4 already: .* jitter of 24 ms or more, or 0"),
         (Quality(20, 0, 50), Quality(20, 0, 1), r"loses 50 % already, and it would take \d{5,} echoes"),
     ],
 )
-def test_what_nobody_could_tell_is_refused(base: Quality, added: Quality, says: str) -> None:
-    with pytest.raises(RackgateError, match=f"^rack b: the path from x to y .*{says}"):
+def test_an_undetectable_delay_is_refused(base: Quality, added: Quality, error: str) -> None:
+    with pytest.raises(RackgateError, match=f"^rack b: the path from x to y .*{error}"):
         delay_measurement.check_distinguishable("rack b", "x to y", base, added)

@@ -1,4 +1,4 @@
-"""What faults tell of themselves in a history: whom they hit, and from whom a cut parts them."""
+"""Events of faults in a history: affected nodes, and the peers of a partition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scripted_faults import AZ3, CLUSTER, ScriptedFault, apply_fault
 
 
 @pytest.mark.parametrize(
-    ("cluster", "settings", "told"),
+    ("cluster", "settings", "fields"),
     [
         (CLUSTER, {"peers": ["a"]}, {"peers": ("a",), "brokers_alone": True}),
         (CLUSTER, {"peers": ["a", "outside"]}, {"peers": ("a", "outside"), "brokers_alone": False}),
@@ -22,18 +22,18 @@ from scripted_faults import AZ3, CLUSTER, ScriptedFault, apply_fault
         (CLUSTER, {}, {}),
     ],
 )
-def test_a_cut_tells_from_whom_it_parts(cluster: Any, settings: dict[str, Any], told: dict[str, Any]) -> None:
-    assert kinds.create_fault(cluster, "cut", FaultTarget.rack(cluster, "b"), settings).event_data() == told
+def test_a_partition_records_both_sides(cluster: Any, settings: dict[str, Any], fields: dict[str, Any]) -> None:
+    assert kinds.create_fault(cluster, "cut", FaultTarget.rack(cluster, "b"), settings).event_data() == fields
 
 
 @pytest.mark.parametrize(
-    ("target", "told"),
+    ("target", "fields"),
     [(FaultTarget.rack(CLUSTER, "b"), {"brokers": [3, 4]}), (FaultTarget.broker(CLUSTER, "3"), {"broker": 3})],
 )
-def test_each_step_tells_who_is_hit(target: FaultTarget, told: dict[str, Any], tmp_path: Path) -> None:
+def test_each_step_records_the_affected_nodes(target: FaultTarget, fields: dict[str, Any], tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
     apply_fault(ScriptedFault([True, False, False, True, True], target=target), history)
     events = list(history.events())
     assert len(events) == 6
     for one in events:
-        assert {name: one.data[name] for name in ("brokers", "broker") if name in one.data} == told
+        assert {name: one.data[name] for name in ("brokers", "broker") if name in one.data} == fields

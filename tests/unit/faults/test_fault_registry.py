@@ -1,4 +1,4 @@
-"""Records of faults: each outlives whatever becomes of its command, and goes only when all is back."""
+"""Fault records: each outlives its command and is deleted only after a complete heal."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def steps(lab: Any) -> list[str]:
 
 
 def heal_orphans(lab: Any) -> list[str]:
-    """What is told of all that are healed, one after the other."""
+    """Reports of all heals, in order."""
     event_data = [registry.heal_orphan(lab, one.since_ns) for one in registry.orphaned_faults()]
     return [one for one in event_data if one]
 
@@ -124,7 +124,7 @@ def killed(lab: Any, where: str, monkeypatch: pytest.MonkeyPatch, one: FaultReco
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
 
-def test_a_fault_stays_and_is_healed_by_another_command(lab: Any) -> None:
+def test_a_fault_persists_and_is_healed_by_another_command(lab: Any) -> None:
     inject(lab, fault())
     assert [one.phase for one in registry.active_faults()] == ["in force"]
     assert registry.orphaned_faults() == ()
@@ -133,20 +133,18 @@ def test_a_fault_stays_and_is_healed_by_another_command(lab: Any) -> None:
     assert steps(lab) == ["before", "inject", "proved", "held", "heal", "healed"]
 
 
-def test_what_a_heal_has_to_know_is_written_before_anything_is_done(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_of_a_heal_is_written_before_the_fault(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     killed(lab, "inject", monkeypatch, fault())
     assert [(one.phase, one.facts) for one in registry.active_faults()] == [("injecting", {"id": 7})]
     assert len(registry.orphaned_faults()) == 1
     assert heal_orphans(lab) == []
     assert (lab.known, registry.active_faults()) == ([{"id": 7}], ())
-    # nobody claims that it had been away
+    # no event claims that it was unavailable
     assert steps(lab)[-2:] == ["heal", "healed"]
     assert "held" not in steps(lab)
 
 
-def test_a_command_that_is_killed_before_it_does_anything_leaves_nothing(
-    lab: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_killed_before_the_fault_leaves_no_record(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     killed(lab, "before", monkeypatch, fault(for_s=3600))
     assert [one.phase for one in registry.active_faults()] == ["planned"]
     assert heal_orphans(lab) == []
@@ -167,7 +165,7 @@ def test_a_heal_that_fails_keeps_the_record_and_can_be_repeated(lab: Any, error:
     assert (lab.away, lab.known, registry.active_faults()) == (False, [{"id": 7}] * 2, ())
 
 
-def test_a_target_that_is_not_back_as_it_was_keeps_the_record(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_that_is_not_restored_keeps_the_record(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     inject(lab, fault())
     with monkeypatch.context() as broken:
         broken.setattr(Fault, "heal", lambda _, facts: lab.known.append(facts))
@@ -178,9 +176,7 @@ def test_a_target_that_is_not_back_as_it_was_keeps_the_record(lab: Any, monkeypa
     assert registry.active_faults() == ()
 
 
-def test_an_injection_that_neither_takes_hold_nor_heals_keeps_the_record(
-    lab: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_injection_that_fails_and_does_not_heal_keeps_the_record(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.dies_in = "inject"
     with monkeypatch.context() as broken:
         broken.setattr(Fault, "heal", lambda *_: None)
@@ -194,7 +190,7 @@ def test_an_injection_that_neither_takes_hold_nor_heals_keeps_the_record(
     assert (lab.away, registry.active_faults()) == (False, ())
 
 
-def test_an_interrupted_command_that_dies_in_its_heal_does_not_tell_that_the_fault_did_not_last(
+def test_a_command_killed_in_its_heal_does_not_record_that_the_fault_ended_early(
     lab: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = os.fork()
@@ -211,7 +207,7 @@ def test_an_interrupted_command_that_dies_in_its_heal_does_not_tell_that_the_fau
     assert "held" not in steps(lab)
 
 
-def test_one_that_does_not_heal_keeps_no_other_from_it(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_that_does_not_heal_does_not_block_others(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for target in ("a", "b"):
         inject(lab, fault(target))
         lab.away = False
@@ -230,7 +226,7 @@ def test_one_that_does_not_heal_keeps_no_other_from_it(lab: Any, monkeypatch: py
     assert [one.target for one in registry.active_faults()] == ["b"]
 
 
-def test_nobody_heals_a_second_time_from_a_stale_look(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stale_observation_causes_no_second_heal(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     inject(lab, fault())
     seen = registry.active_faults()
     registry.heal(lab, ["broker-3"])
@@ -246,7 +242,7 @@ def test_nobody_heals_a_second_time_from_a_stale_look(lab: Any, monkeypatch: pyt
     assert lab.away
 
 
-def test_a_fault_whose_command_lives_is_no_orphan(lab: Any) -> None:
+def test_a_fault_of_a_running_command_is_no_orphan(lab: Any) -> None:
     with registry.fault_injected(lab, fault(for_s=0.001), stays=False):
         assert registry.orphaned_faults() == ()
         with pytest.raises(RackgateError, match="another command works on it"):
@@ -254,7 +250,7 @@ def test_a_fault_whose_command_lives_is_no_orphan(lab: Any) -> None:
     assert registry.active_faults() == ()
 
 
-def test_whatever_an_orphan_s_heal_raises_is_kept_as_the_reason(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_an_orphan_s_heal_is_kept_as_the_reason(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     inject(lab, fault(for_s=0.001))
     monkeypatch.setattr(Fault, "heal", lambda *_: 1 // 0)
     assert len(heal_orphans(lab)) == 1
@@ -262,7 +258,7 @@ def test_whatever_an_orphan_s_heal_raises_is_kept_as_the_reason(lab: Any, monkey
     assert registry.orphaned_faults() == ()
 
 
-def test_what_another_fault_makes_unprovable_is_refused_by_its_name_and_not_noted(lab: Any) -> None:
+def test_a_fault_that_another_makes_unprovable_is_refused_and_not_recorded(lab: Any) -> None:
     inject(lab, fault())
     noted = steps(lab)
     with pytest.raises(RackgateError, match=r"kill rack b for 0 s is in force, and one of them could not be proved"):
@@ -271,7 +267,7 @@ def test_what_another_fault_makes_unprovable_is_refused_by_its_name_and_not_note
     assert [one.target for one in registry.active_faults()] == ["b"]
 
 
-def test_what_a_process_leaves_that_dies_within_the_block_is_healed_by_the_lab(lab: Any, tmp_path: Path) -> None:
+def test_a_fault_of_a_killed_process_is_healed_by_the_lab(lab: Any, tmp_path: Path) -> None:
     target, history = FaultTarget.rack(lab, "b"), History(tmp_path / "own.jsonl")
     child = os.fork()
     if child == 0:
@@ -297,9 +293,7 @@ def healer_of(lab: Any, monkeypatch: pytest.MonkeyPatch, program: str) -> orphan
     return orphan_healer.OrphanHealer(lab)
 
 
-def test_a_process_that_heals_nothing_is_started_a_few_times(
-    lab: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_failing_healer_is_started_a_few_times(lab: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     event_data = tmp_path / "starts"
     killed(lab, "inject", monkeypatch, fault("b"))
     killed(lab, "inject", monkeypatch, fault("c"))
@@ -335,7 +329,7 @@ def test_one_process_heals_at_a_time(lab: Any, monkeypatch: pytest.MonkeyPatch) 
     healer.child.wait()
 
 
-def test_a_heal_that_another_command_is_about_is_left_to_it(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_heal_by_another_command_is_left_to_it(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     killed(lab, "inject", monkeypatch, fault("b"))
     (one,) = registry.active_faults()
     healer = healer_of(lab, monkeypatch, "true")

@@ -1,4 +1,4 @@
-"""Faults prove themselves: one that does not take hold, last or heal fails, and raises."""
+"""Proof of faults: a fault that does not take effect, last or heal fails and raises."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def steps(history: History) -> list[tuple[str, str]]:
     return [(str(event.data["step"]), event.outcome) for event in history.events()]
 
 
-def test_a_good_fault(tmp_path: Path) -> None:
+def test_a_proved_fault(tmp_path: Path) -> None:
     history, fault = History(tmp_path / "h"), ScriptedFault([True, False, False, True])
     apply_fault(fault, history)
     assert [step for step, _ in steps(history)] == ["before", "inject", "proved", "held", "heal", "healed"]
@@ -46,7 +46,7 @@ def test_a_port_that_opens_late_is_awaited(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "step", "healed"),
+    ("responses", "step", "healed"),
     [
         ([False], "before", 0),
         ([True, True], "proved", 1),
@@ -55,9 +55,9 @@ def test_a_port_that_opens_late_is_awaited(tmp_path: Path) -> None:
     ],
 )
 def test_a_fault_that_its_probes_contradict_has_failed_and_raises(
-    tmp_path: Path, answers: list[bool], step: str, healed: int
+    tmp_path: Path, responses: list[bool], step: str, healed: int
 ) -> None:
-    history, fault = History(tmp_path / "h"), ScriptedFault(answers)
+    history, fault = History(tmp_path / "h"), ScriptedFault(responses)
     with pytest.raises(RackgateError, match=r"results are unknown; .*connect ="):
         apply_fault(fault, history)
     assert (step, "fail") in steps(history)
@@ -69,13 +69,13 @@ def test_a_fault_that_its_probes_contradict_has_failed_and_raises(
 @pytest.mark.parametrize(("silent", "step"), [(1, "before"), (2, "proved"), (3, "held")])
 def test_a_proof_that_cannot_be_made_is_unknown_and_raises(tmp_path: Path, silent: int, step: str) -> None:
     history, fault = History(tmp_path / "h"), ScriptedFault([True, False, False, True])
-    asked = 0
+    samples = 0
 
     def probes() -> dict[str, Probe]:
         def ask() -> bool:
-            nonlocal asked
-            asked += 1
-            if asked == silent:
+            nonlocal samples
+            samples += 1
+            if samples == silent:
                 raise RackgateError("ping is not installed")
             return fault.replies.pop(0) if len(fault.replies) > 1 else fault.replies[0]
 
@@ -86,14 +86,14 @@ def test_a_proof_that_cannot_be_made_is_unknown_and_raises(tmp_path: Path, silen
     with pytest.raises(RackgateError, match="results are unknown: ping is not installed"):
         apply_fault(fault, history)
     events = list(history.events())
-    (told,) = [one for one in events if one.outcome not in ("ok", "info")]
-    assert (told.data["step"], told.outcome, told.data["probes"]) == (step, "unknown", {"connect": None})
+    (unproved,) = [one for one in events if one.outcome not in ("ok", "info")]
+    assert (unproved.data["step"], unproved.outcome, unproved.data["probes"]) == (step, "unknown", {"connect": None})
     found = check_faults(events)
     assert found.valid == "unknown"
     assert "ping is not installed" in "; ".join(found.because)
 
 
-def test_whether_it_lasts_can_be_asked_at_any_moment_without_a_trace(tmp_path: Path) -> None:
+def test_a_check_that_the_fault_lasts_leaves_no_event(tmp_path: Path) -> None:
     history = History(tmp_path / "h")
     fault = ScriptedFault([False])
     one = injection.Injection(fault, history)
@@ -122,7 +122,7 @@ def test_a_body_that_fails_is_healed_under_its_own_error(tmp_path: Path) -> None
     assert len(fault.healed) == 1
 
 
-def test_several_at_a_time_are_healed_the_last_first(tmp_path: Path) -> None:
+def test_several_faults_are_healed_in_reverse_order(tmp_path: Path) -> None:
     history = History(tmp_path / "h")
     good = [True, False, False, True]
     with injection.inject_all([ScriptedFault(list(good)), ScriptedFault(list(good), kind="cut")], history):
@@ -160,7 +160,7 @@ SINGLE.topology = topology.load(topology.find("single"))
 
 
 @pytest.mark.parametrize(
-    ("cluster", "kind", "settings", "says"),
+    ("cluster", "kind", "settings", "error"),
     [
         (CLUSTER, "cut", {"peers": ["b"]}, "can't be cut off from 'b'; there are a, c, outside"),
         (CLUSTER, "slow", {"rtt_ms": 0.0}, "a round trip above 0 ms"),
@@ -177,11 +177,11 @@ SINGLE.topology = topology.load(topology.find("single"))
         (SINGLE, "wipe", {"controllers": True}, "1 of 1 controllers"),
     ],
 )
-def test_what_cannot_be_done_is_refused_with_the_reason(
-    cluster: Any, kind: str, settings: dict[str, Any], says: str
+def test_an_impossible_fault_is_refused_with_the_reason(
+    cluster: Any, kind: str, settings: dict[str, Any], error: str
 ) -> None:
     name = "a" if cluster is SINGLE else "b"
-    with pytest.raises(RackgateError, match=says):
+    with pytest.raises(RackgateError, match=error):
         kinds.create_fault(cluster, kind, FaultTarget.rack(cluster, name), settings)
 
 
@@ -227,7 +227,7 @@ def test_controllers_that_keep_their_disks_need_no_majority() -> None:
 
 
 @pytest.mark.parametrize("dead", [set(), {101}, {101, 103}])
-def test_a_wipe_of_voters_needs_a_majority_that_is_alive(monkeypatch: pytest.MonkeyPatch, dead: set[int]) -> None:
+def test_a_wipe_of_voters_needs_a_running_majority(monkeypatch: pytest.MonkeyPatch, dead: set[int]) -> None:
     monkeypatch.setattr(kinds, "responds", lambda node: node.node_id not in dead)
     ids = {node.node_id: f"id-{node.node_id}" for node in AZ3.topology.nodes}
     monkeypatch.setattr(AZ3, "voters", lambda _: {one: ids[one] for one in (101, 102, 103)}, raising=False)
@@ -240,14 +240,14 @@ def test_a_wipe_of_voters_needs_a_majority_that_is_alive(monkeypatch: pytest.Mon
         fault.prepare()
 
 
-def test_a_process_that_has_ended_is_not_a_paused_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    state, asked = "up", 0
+def test_an_ended_process_is_not_a_paused_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, samples = "up", 0
 
     def serves(node: Node, tries: int) -> bool:
-        nonlocal asked
-        asked += 1
+        nonlocal samples
+        samples += 1
         # the first answer gets lost
-        return (tries, state, asked > 1) == (1, "up", True) and node in RACK_B.nodes
+        return (tries, state, samples > 1) == (1, "up", True) and node in RACK_B.nodes
 
     monkeypatch.setattr(kinds, "responds", serves)
     monkeypatch.setattr(CLUSTER, "process_state", lambda _: state, raising=False)
@@ -258,16 +258,16 @@ def test_a_process_that_has_ended_is_not_a_paused_one(monkeypatch: pytest.Monkey
 
     assert contradiction(during=False) == []
     assert len(contradiction(during=True)) == 2
-    state, asked = "paused", 0
+    state, samples = "paused", 0
     assert contradiction(during=True) == []
-    assert asked == 1, "what stands is not asked again"
+    assert samples == 1, "what stands is not asked again"
     state = "down"
     assert contradiction(during=True) == ["broker-3 stands"]
     assert contradiction(during=False) == ["broker-3 answers"]
 
 
 @pytest.mark.parametrize(
-    ("told", "left"),
+    ("raised", "left"),
     [
         ([TimeoutError(), ConnectionRefusedError(), TimeoutError()], 1),
         (
@@ -279,12 +279,12 @@ def test_a_process_that_has_ended_is_not_a_paused_one(monkeypatch: pytest.Monkey
         ([OSError(errno.EADDRNOTAVAIL, "-"), TimeoutError()], -1),
     ],
 )
-def test_silence_is_asked_again_and_a_refusal_is_not(
-    monkeypatch: pytest.MonkeyPatch, told: list[OSError], left: int
+def test_a_timeout_is_retried_and_a_refusal_is_not(
+    monkeypatch: pytest.MonkeyPatch, raised: list[OSError], left: int
 ) -> None:
     """With -1 left it is this side that fails."""
     for asks in (running_cluster.reachable, running_cluster.responds):
-        errors = list(told)
+        errors = list(raised)
         monkeypatch.setattr(socket, "create_connection", lambda _, timeout: raises(errors.pop(0), timeout))  # noqa: B023
         if left < 0:
             with pytest.raises(RackgateError, match=f"{RACK_B.nodes[0].name}: can't connect"):
@@ -299,7 +299,7 @@ def raises(error: OSError, timeout: float) -> None:
     raise error
 
 
-def test_what_accepts_and_says_nothing_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_accepts_and_sends_nothing_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         node = replace(RACK_B.nodes[0], ip="127.0.0.1")
         monkeypatch.setattr(Node, "port", server.getsockname()[1])
@@ -308,7 +308,7 @@ def test_what_accepts_and_says_nothing_does_not_serve(monkeypatch: pytest.Monkey
         assert not running_cluster.responds(node, tries=2), "it accepts and says nothing"
 
 
-def test_a_fault_that_no_probe_could_see_is_refused_and_not_noted(tmp_path: Path) -> None:
+def test_an_undetectable_fault_is_refused_and_not_recorded(tmp_path: Path) -> None:
     class Unseen(ScriptedFault):
         def expects(self, probe: str, *, during: bool) -> bool:
             return bool(probe) and during in (True, False)
@@ -319,24 +319,24 @@ def test_a_fault_that_no_probe_could_see_is_refused_and_not_noted(tmp_path: Path
     assert (fault.injected, steps(History(tmp_path / "h"))) == (0, [])
 
 
-def test_a_broker_is_asked_by_its_rack_mates_and_by_the_clients() -> None:
+def test_a_broker_is_probed_from_its_rack_and_from_the_clients() -> None:
     for kind, settings in (("cut", {}), ("slow", {"rtt_ms": 40.0})):
         second = kinds.create_fault(CLUSTER, kind, FaultTarget.broker(CLUSTER, "4"), settings)
         first = kinds.create_fault(CLUSTER, kind, FaultTarget.broker(CLUSTER, "3"), settings)
         assert {"broker-3 to broker-4", "clients to broker-4"} <= {name.split(" takes")[0] for name in second.probes()}
         assert {"broker-4 to broker-3", "clients to broker-3"} <= {name.split(" takes")[0] for name in first.probes()}
     # where there is one rack alone, too
-    alone = kinds.create_fault(SINGLE, "slow", FaultTarget.broker(SINGLE, "1"), {"rtt_ms": 40.0})
-    assert list(alone.probes()) == [f"clients to {SINGLE.topology.brokers[0].name} takes 32 ms"]
+    single = kinds.create_fault(SINGLE, "slow", FaultTarget.broker(SINGLE, "1"), {"rtt_ms": 40.0})
+    assert list(single.probes()) == [f"clients to {SINGLE.topology.brokers[0].name} takes 32 ms"]
 
 
 @pytest.mark.parametrize("added", [Quality(40, 10, 0), Quality(40, 0, 5), Quality(1500, 100, 60)])
 def test_delay_jitter_and_loss_are_each_proved(monkeypatch: pytest.MonkeyPatch, added: Quality) -> None:
     fault = kinds.create_fault(CLUSTER, "slow", RACK_B, vars(added))
-    looks: list[int] = []
+    samples: list[int] = []
 
     def rtt(_target: Node, _source: Node | None, count: int) -> RoundTripTimes:
-        looks.append(count)
+        samples.append(count)
         return RoundTripTimes("x", "y", count, round(count * kept), p50_ms, p50_ms, p50_ms, spread_ms)
 
     monkeypatch.setattr(CLUSTER, "rtt", rtt)
@@ -346,8 +346,8 @@ def test_delay_jitter_and_loss_are_each_proved(monkeypatch: pytest.MonkeyPatch, 
     assert len(probes) == wants * len(fault.paths())
     assert all(ask() for ask in probes.values())
     # what looks slow is looked at again
-    assert len(looks) == 3 * len(fault.paths())
-    assert min(looks) * kept >= 5
+    assert len(samples) == 3 * len(fault.paths())
+    assert min(samples) * kept >= 5
     for changed in range(wants):
         kept, p50_ms, spread_ms = (1 - added.loss_percent / 100) ** 2, 2 + added.rtt_ms, 0.6 * added.jitter_ms
         if changed == 0:
@@ -359,7 +359,7 @@ def test_delay_jitter_and_loss_are_each_proved(monkeypatch: pytest.MonkeyPatch, 
         assert [ask() for ask in fault.probes().values()].count(False) == len(fault.paths())
 
 
-def test_slow_racks_add_up_on_the_links_that_they_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delays_of_slow_racks_add_up_on_shared_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shaped: dict[str, Quality] = {}
     monkeypatch.setattr(link_quality, "FILE", tmp_path / "slow.json")
     monkeypatch.setattr(network, "shape", lambda link, quality: shaped.update({network.link_name(link): quality}))
@@ -392,14 +392,14 @@ def test_slow_racks_add_up_on_the_links_that_they_share(tmp_path: Path, monkeypa
         (("kill", "a", {}), ("cut", "b", {}), False),
     ],
 )
-def test_faults_that_make_each_other_unprovable_are_known(first: Any, second: Any, spoiled: bool) -> None:
+def test_faults_that_make_each_other_unprovable_are_listed(first: Any, second: Any, spoiled: bool) -> None:
     one, other = (
         kinds.create_fault(CLUSTER, kind, FaultTarget.rack(CLUSTER, rack), more) for kind, rack, more in (first, second)
     )
     assert (one.invalidates(other) or other.invalidates(one)) is spoiled
 
 
-def test_durations() -> None:
+def test_durations_are_parsed() -> None:
     assert [seconds(text, "--for") for text in ("30s", "500ms", "2m", "1.5h")] == [30, 0.5, 120, 5400]
     for wrong in ("30", "s", "0s", "25h", "-1s", "1 day"):
         with pytest.raises(RackgateError, match=r"--for .*expected a duration"):

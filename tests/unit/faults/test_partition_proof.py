@@ -1,4 +1,4 @@
-"""Who is asked whether a rack is cut off: one node of each other site, or all where each has rules of its own."""
+"""Probes of a partition: one node of each other site, or all nodes where each has its own rules."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ OUTSIDE = topology.load(topology.find("az3-outside"))
 
 
 @pytest.mark.parametrize(
-    ("ways", "far"),
+    ("network", "far"),
     [
         (LabNetwork, {"a": [1], "c": [5], "outside": [101]}),
         (HostNetwork, {"a": [1, 2], "c": [5], "outside": [101, 102, 103]}),
     ],
 )
-def test_where_sites_are_not_cut_off_as_a_whole_all_their_nodes_are_asked(
-    ways: Any, far: Mapping[str, Sequence[int]]
+def test_all_nodes_of_a_site_are_probed_where_each_has_its_own_rules(
+    network: Any, far: Mapping[str, Sequence[int]]
 ) -> None:
-    cluster: Any = SimpleNamespace(topology=OUTSIDE, network=ways, replies=None)
+    cluster: Any = SimpleNamespace(topology=OUTSIDE, network=network, replies=None)
     rack = OUTSIDE.site("b").nodes
     inside = {node.node_id for node in rack}
     others = {one for ids in far.values() for one in ids}
     whole = kinds.PartitionFault(cluster, FaultTarget("rack", "b", "b", rack))
-    asked = {(way[0].node_id, way[1].node_id) for way in whole.paths() if way[0] is not None}
+    queried = {(way[0].node_id, way[1].node_id) for way in whole.paths() if way[0] is not None}
     across = {(one, two) for one in inside for two in others} | {(two, one) for one in inside for two in others}
-    assert {way for way in asked if not set(way) <= inside} == across
+    assert {way for way in queried if not set(way) <= inside} == across
     # from one site alone: what is not cut must go on at each node
     names = [
         name for name, _ in kinds.PartitionFault(cluster, FaultTarget("rack", "b", "b", rack), ("a",))._probe_paths()

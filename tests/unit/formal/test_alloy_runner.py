@@ -79,26 +79,26 @@ def xml(states: Sequence[Mapping[str, Sequence[str]]] = STATES) -> str:
     """As Alloy writes it, but for what is not read."""
 
     def one(changes: Mapping[str, Sequence[str]]) -> str:
-        said = ['<sig label="Int" ID="1" builtin="yes"/>']
+        elements = ['<sig label="Int" ID="1" builtin="yes"/>']
         for name in SIGNATURES:
             atoms = "".join(f'<atom label="{atom}"/>' for atom in changes.get(name, FIXED.get(name, [])))
-            said.append(f'<sig label="this/{name}" ID="2">{atoms}<type ID="3"/></sig>')
+            elements.append(f'<sig label="this/{name}" ID="2">{atoms}<type ID="3"/></sig>')
         for name, usual in FIELDS.items():
             rows = [row.split() for row in changes.get(name, usual)]
             tuples = "".join(
                 "<tuple>" + "".join(f'<atom label="{atom}"/>' for atom in row) + "</tuple>" for row in rows
             )
-            said.append(f'<field label="{name}" ID="4">{tuples}<types><type ID="3"/></types></field>')
-        return "<instance>" + "".join(said) + "</instance>"
+            elements.append(f'<field label="{name}" ID="4">{tuples}<types><type ID="3"/></types></field>')
+        return "<instance>" + "".join(elements) + "</instance>"
 
     return "<alloy>" + "".join(map(one, states)) + "</alloy>"
 
 
-def told() -> tuple[trace.TraceStep, ...]:
+def counter_example() -> tuple[trace.TraceStep, ...]:
     return trace.steps(instance.parse(xml()))
 
 
-def test_commands_are_read_with_what_is_said_of_them(tmp_path: Path) -> None:
+def test_commands_are_read_with_their_comments(tmp_path: Path) -> None:
     assert model_source.commands(source(tmp_path, SMALL)) == (
         AlloyCommand("Safe", "check", "Nothing is lost in two lines.", "3 but exactly 2 steps", False),
         AlloyCommand("Lost", "run", "A part of the patch is missing.", "2 but exactly 1 Record, exactly 6 steps", True),
@@ -113,12 +113,12 @@ def test_commands_are_read_with_what_is_said_of_them(tmp_path: Path) -> None:
         (SMALL, "module small\n", "has no command"),
     ],
 )
-def test_commands_that_say_too_little_are_refused(tmp_path: Path, old: str, new: str, error: str) -> None:
+def test_commands_without_a_complete_comment_are_refused(tmp_path: Path, old: str, new: str, error: str) -> None:
     with pytest.raises(RackgateError, match=error):
         model_source.commands(source(tmp_path, SMALL.replace(old, new)))
 
 
-def test_the_model_has_what_is_promised_of_it() -> None:
+def test_the_model_has_the_documented_commands() -> None:
     known = {command.name: command for command in model_source.commands()}
     assert not any(known[name].expected for name in ("First", "Step", "Step4", "Short"))
     assert all(known[name].expected for name in ("NoHighWatermarkGate", "GateOnMaximalIsr", "NoRackAwareElr"))
@@ -131,7 +131,7 @@ def features() -> list[str]:
     return [name.strip() for name in block.split(",")]
 
 
-def test_each_piece_that_can_be_taken_out_has_a_counter_example() -> None:
+def test_each_removable_part_has_a_counter_example() -> None:
     """L1: R that the controller does not know. L2: brokers without a rack. L3: killed replicas that are forgotten."""
     text = model_source.MODEL.read_text(encoding="utf-8")
     runs = {
@@ -169,13 +169,13 @@ def test_an_instance_is_read_state_by_state() -> None:
 
 
 @pytest.mark.parametrize("text", ["<alloy>", "<alloy></alloy>", ""])
-def test_what_is_no_instance_is_refused(text: str) -> None:
+def test_an_invalid_instance_is_refused(text: str) -> None:
     with pytest.raises(RackgateError):
         instance.parse(text)
 
 
-def test_a_trace_is_told_by_numbers_and_racks() -> None:
-    steps = told()
+def test_a_trace_is_written_with_numbers_and_racks() -> None:
+    steps = counter_example()
     # the leader is the first, and its rack is a
     assert [replica.name for replica in steps[0].replicas] == ["1a", "2b"]
     assert [step.event for step in steps] == [
@@ -185,8 +185,8 @@ def test_a_trace_is_told_by_numbers_and_racks() -> None:
     assert [replica.hw for replica in steps[2].replicas] == [1, 0]
 
 
-def test_what_is_lost_is_found_when_the_leader_runs() -> None:
-    steps = told()
+def test_lost_records_are_found_when_the_leader_runs() -> None:
+    steps = counter_example()
     assert steps[3].replicas[0].lost
     assert not steps[3].replicas[0].up
     assert steps[3].missing == ()
@@ -194,7 +194,7 @@ def test_what_is_lost_is_found_when_the_leader_runs() -> None:
     assert steps[4].replicas[1].in_elr
 
 
-def test_brokers_without_a_rack_are_where_they_are() -> None:
+def test_brokers_without_a_rack_keep_their_site() -> None:
     changed = [dict(state, Named=["Broker$1"]) for state in STATES]
     replicas = trace.steps(instance.parse(xml(changed)))[0].replicas
     assert [(replica.name, replica.rack) for replica in replicas] == [("1a", "a"), ("2?", "b")]
@@ -209,18 +209,18 @@ def test_all_members_of_the_last_known_elr_are_named(tmp_path: Path) -> None:
     assert "last known 1a 2b" in picture.read_text(encoding="utf-8")
 
 
-def test_an_event_without_words_is_refused() -> None:
+def test_an_event_without_a_description_is_refused() -> None:
     strange = [dict(STATES[0], Now=["Explode$0"]), *STATES[1:]]
     with pytest.raises(RackgateError, match="Explode"):
         trace.steps(instance.parse(xml(strange)))
 
 
-def test_changed_configs_are_told_from_their_values() -> None:
+def test_changed_configs_are_described_by_their_values() -> None:
     changed = [dict(STATES[0], Now=["Alter$0"], Whom=[]), dict(STATES[0], Now=["Stutter$0"], R=["One$0"])]
     assert [step.event for step in trace.steps(instance.parse(xml(changed)))] == ["", "R 2 → 1"]
 
 
-def test_every_event_of_the_model_has_words() -> None:
+def test_every_event_of_the_model_has_a_description() -> None:
     text = model_source.MODEL.read_text(encoding="utf-8")
     (events,) = [block.split("extends Event")[0] for block in text.split("one sig ")[1:] if "extends Event" in block]
     names = [name.strip() for name in events.split(",")]
@@ -231,14 +231,14 @@ def test_every_event_of_the_model_has_words() -> None:
 
 
 def test_the_picture_shows_the_loss_and_is_the_same_each_time(tmp_path: Path) -> None:
-    first, bitmap = trace_picture.write(told(), "A title", tmp_path / "one", "trace")
-    again, _ = trace_picture.write(told(), "A title", tmp_path / "two", "trace")
+    first, bitmap = trace_picture.write(counter_example(), "A title", tmp_path / "one", "trace")
+    again, _ = trace_picture.write(counter_example(), "A title", tmp_path / "two", "trace")
     text = first.read_text(encoding="utf-8")
     assert text == again.read_text(encoding="utf-8")
     assert bitmap.read_bytes().startswith(b"\x89PNG")
-    for words in ("A title", "1a destroyed", "rack b", "r1 is lost", "ELR 2b", "r1 acked"):
-        assert words in text, words
-    whole, _ = trace_picture.write(told()[:4], "A title", tmp_path, "whole")
+    for label in ("A title", "1a destroyed", "rack b", "r1 is lost", "ELR 2b", "r1 acked"):
+        assert label in text, label
+    whole, _ = trace_picture.write(counter_example()[:4], "A title", tmp_path, "whole")
     assert "is lost" not in whole.read_text(encoding="utf-8")
 
 
@@ -250,7 +250,7 @@ def receipt(folder: Path, content: object) -> None:
     (folder / "receipt.json").write_text(json.dumps(content), encoding="utf-8")
 
 
-def test_a_receipt_tells_whether_something_was_found(tmp_path: Path) -> None:
+def test_a_receipt_states_whether_an_instance_was_found(tmp_path: Path) -> None:
     receipt(tmp_path, {"commands": {"Lost": {"type": "run"}}})
     assert alloy.found_in(tmp_path, RUN) is None
     receipt(tmp_path, {"commands": {"Lost": {"solution": [{"duration": 3}]}}})
@@ -261,7 +261,7 @@ def test_a_receipt_tells_whether_something_was_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [{}, {"commands": {"Other": {}}}, []])
-def test_a_receipt_that_does_not_tell_is_not_taken_for_nothing_found(tmp_path: Path, content: object) -> None:
+def test_an_incomplete_receipt_is_not_taken_for_no_instance(tmp_path: Path, content: object) -> None:
     receipt(tmp_path, content)
     with pytest.raises(RackgateError, match="receipt"):
         alloy.found_in(tmp_path, RUN)
@@ -286,7 +286,7 @@ def test_a_receipt_that_does_not_tell_is_not_taken_for_nothing_found(tmp_path: P
         ("sleep 20", None, "did not end within 1 s"),
     ],
 )
-def test_how_alloy_ends_is_not_taken_for_an_outcome(
+def test_alloy_s_exit_status_is_not_taken_for_an_outcome(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, found: bool | None, trouble: str
 ) -> None:
     java = tmp_path / "bin" / "java"
@@ -301,14 +301,14 @@ def test_how_alloy_ends_is_not_taken_for_an_outcome(
     assert not outcome.as_expected
 
 
-def test_exit_status_tells_unexpected_from_unknown() -> None:
+def test_the_exit_status_distinguishes_unexpected_from_unknown() -> None:
     right, wrong = CommandOutcome(RUN, True, 1.0), CommandOutcome(RUN, False, 1.0)
     assert exit_status([right]) == 0
     assert exit_status([right, wrong]) == 1
     assert exit_status([right, wrong, CommandOutcome(RUN, None, 1.0, trouble="out of time")]) == 2
 
 
-def test_the_bar_is_for_all_commands_run_to_their_end() -> None:
+def test_the_target_is_for_all_commands_run_to_their_end() -> None:
     other = AlloyCommand("Safe", "check", "what", "2", False)
     both = [CommandOutcome(RUN, True, 1.0), CommandOutcome(other, False, 1.0)]
     assert bar(both, [RUN, other], BAR_S) == "met"
@@ -321,17 +321,17 @@ def test_the_bar_is_for_all_commands_run_to_their_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "error"),
     [
         ("", r"alloy\.toml: alloy: is missing"),
         ('[alloy]\nid = "a:b:1"\n', r"alloy\.toml: alloy\.sha256: is missing"),
         ('[alloy]\nid = "a:b:1"\nsha256 = "0"\nsha = "1"\n', r"alloy\.sha: is not known; known here: id, sha256"),
     ],
 )
-def test_a_pin_that_is_not_of_its_form_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_an_invalid_pin_is_refused(tmp_path: Path, text: str, error: str) -> None:
     pin = tmp_path / "alloy.toml"
     pin.write_text(text, encoding="utf-8")
-    with pytest.raises(RackgateError, match=says):
+    with pytest.raises(RackgateError, match=error):
         alloy.fetch(pin, tmp_path)
 
 
@@ -343,7 +343,7 @@ def test_another_jar_is_not_run(tmp_path: Path) -> None:
         alloy.fetch(pin, tmp_path)
 
 
-def test_commands_are_listed_without_running_any() -> None:
+def test_commands_are_listed_without_a_run() -> None:
     done = CliRunner().invoke(app, ["formal", "--list", "--only", "Step"])
     assert done.exit_code == 0, done.output
     assert "Step" in done.output

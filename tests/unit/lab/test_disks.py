@@ -1,4 +1,4 @@
-"""What becomes of the lines that were read from disks."""
+"""Events of replica logs that were read from disks."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def chunk(folder: Path, partition: int, begin: int, after: int, **more: object) 
     return {**place, "begin": begin, "next": after, "runs": runs, "keys": keys, **more}
 
 
-def test_a_disk_that_fails_within_a_log_is_unknown_and_the_others_are_told(
+def test_a_disk_that_fails_within_a_log_is_unknown_and_the_others_are_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad, good = tmp_path / "1", tmp_path / "2"
     for folder in (bad, good):
         folder.mkdir()
-    said = {
+    outputs = {
         str(bad): [
             chunk(bad, 0, 0, 3, end=3),
             chunk(bad, 1, 0, 5),
@@ -39,17 +39,17 @@ def test_a_disk_that_fails_within_a_log_is_unknown_and_the_others_are_told(
     }
 
     def dump(_folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
-        return said
+        return outputs
 
     monkeypatch.setattr(disks, "_dump", dump)
     history = History(tmp_path / "h.jsonl")
     with pytest.raises(RackgateError, match="broker 1: Input/output error"):
         read_disks([BrokerDisk(1, "a", bad, stopped=True), BrokerDisk(2, "b", good, stopped=True)], history)
-    told = [
+    recorded = [
         (event.op, event.outcome, event.data["broker"], event.data.get("partition"), event.data.get("end"))
         for event in history.events()
     ]
-    assert told == [
+    assert recorded == [
         ("disk", "ok", 1, 0, 3),
         ("disk", "ok", 1, 1, 10),
         ("disk", "unknown", 1, 1, 10),

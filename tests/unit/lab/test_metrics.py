@@ -26,7 +26,7 @@ PARTITION = "kafka.cluster:type=Partition,name=IsrRackCount,topic=or-ders.x,part
 
 
 def test_beans_become_rows_with_kafka_s_names() -> None:
-    answers = (
+    responses = (
         (PARTITION, "Value", "2"),
         ("kafka.server:type=ReplicaManager,name=RackCheckFailureRate", "OneMinuteRate", "0.25"),
         ("kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=orders", "Count", "10"),
@@ -35,7 +35,7 @@ def test_beans_become_rows_with_kafka_s_names() -> None:
         ("kafka.server:type=KafkaServer,name=ClusterId", "Value", "abc"),
         ('x:type=T,name=Quoted,topic="a,b=c"', "Value", "NaN"),
     )
-    found = [(one.topic, one.partition, one.name, one.value) for one in metrics_of(MetricsReading(answers), 1, 5, 6)]
+    found = [(one.topic, one.partition, one.name, one.value) for one in metrics_of(MetricsReading(responses), 1, 5, 6)]
     assert found == [
         ("or-ders.x", 7, "IsrRackCount", 2),
         (None, None, "RackCheckFailureRate.OneMinuteRate", 0.25),
@@ -58,14 +58,16 @@ VALUES = st.one_of(st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allo
 
 
 @given(st.dictionaries(KEYS, VALUES), st.integers(0, 10**15))
-def test_a_poll_comes_back_from_its_event(cells: dict[tuple[str | None, int | None, str], float], mono_ns: int) -> None:
+def test_a_poll_survives_a_round_trip_through_its_event(
+    cells: dict[tuple[str | None, int | None, str], float], mono_ns: int
+) -> None:
     metrics = tuple(Metric(3, *key, value, mono_ns, 77) for key, value in cells.items())
     event = Poll(3, "broker-3", "b", mono_ns, mono_ns, 77, 1.5, 99, metrics).event()
     assert PollDetails.describes(event)
     assert set(rows(Event.parse(event.line()))) == set(metrics)
 
 
-def test_an_unknown_poll_has_no_rows_and_says_why() -> None:
+def test_an_unknown_poll_has_an_error_and_no_rows() -> None:
     event = Poll(3, "broker-3", "b", 5, 6, 7, problem="broker-3: no metrics: dead").event()
     assert (event.outcome, event.rack, event.data["problem"]) == ("unknown", "b", "broker-3: no metrics: dead")
     assert list(rows(event)) == []
@@ -82,12 +84,12 @@ def test_an_unknown_poll_has_no_rows_and_says_why() -> None:
         (b"GET / HTTP/1.1\n", "can't read the line"),
     ],
 )
-def test_answers_that_are_none(answer: bytes, text: str) -> None:
+def test_invalid_responses_are_errors(answer: bytes, text: str) -> None:
     with pytest.raises(RackgateError, match=text):
         parse_metrics(answer, "broker-1")
 
 
-def test_an_answer_may_have_gaps_that_are_told() -> None:
+def test_a_response_may_have_gaps_that_are_marked() -> None:
     reading = parse_metrics(b"=\tx:a=1\tValue\ta\\tb\\\\\n!\ty:a=1\tgone\n.\t1\t1\n", "broker-1")
     assert reading.rows == (("x:a=1", "Value", "a\tb\\"),)
     assert reading.errors == ("y:a=1: gone",)
@@ -96,7 +98,7 @@ def test_an_answer_may_have_gaps_that_are_told() -> None:
 @contextmanager
 def server(path: Path, answer: bytes, *, hang: bool = False) -> Iterator[list[bytes]]:
     """A process that takes questions on a Unix socket and gives one answer, or none."""
-    asked: list[bytes] = []
+    requests: list[bytes] = []
     done = threading.Event()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -105,7 +107,7 @@ def server(path: Path, answer: bytes, *, hang: bool = False) -> Iterator[list[by
         def serve() -> None:
             client, _ = listener.accept()
             with client:
-                asked.append(client.recv(65536))
+                requests.append(client.recv(65536))
                 if hang:
                     done.wait(10)
                 # who waited in vain has gone
@@ -114,21 +116,21 @@ def server(path: Path, answer: bytes, *, hang: bool = False) -> Iterator[list[by
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield asked
+        yield requests
         done.set()
         thread.join(5)
 
 
-def test_a_socket_is_asked_for_all_beans(tmp_path: Path) -> None:
+def test_a_socket_is_queried_for_all_beans(tmp_path: Path) -> None:
     path = tmp_path / "m.sock"
-    with server(path, b"=\tx:a=1\tValue\t1\n.\t1\t0\n") as asked:
+    with server(path, b"=\tx:a=1\tValue\t1\n.\t1\t0\n") as requests:
         reading = SocketSource(1, "broker-1", "a", path).read(5)
     assert reading.rows == (("x:a=1", "Value", "1"),)
-    words = asked[0].decode().rstrip("\n").split("\t")
-    assert list(zip(words[::2], words[1::2], strict=True)) == list(BEANS)
+    fields = requests[0].decode().rstrip("\n").split("\t")
+    assert list(zip(fields[::2], fields[1::2], strict=True)) == list(BEANS)
 
 
-def test_a_jvm_that_does_not_answer_holds_nobody_up(tmp_path: Path) -> None:
+def test_an_unresponsive_jvm_does_not_delay_the_others(tmp_path: Path) -> None:
     path = tmp_path / "m.sock"
     with server(path, b"", hang=True):
         begun = time.monotonic()
@@ -142,7 +144,7 @@ def test_a_jvm_that_does_not_answer_holds_nobody_up(tmp_path: Path) -> None:
     assert "refused" in stale.problem, "a socket that a killed process left"
 
 
-def test_a_query_is_a_source_too() -> None:
+def test_a_query_is_also_a_source() -> None:
     def query(pattern: str) -> list[tuple[str, str, int]]:
         return [(PARTITION, "Value", 2), (PARTITION, "Other", 3)] if "IsrRackCount" in pattern else []
 
@@ -183,7 +185,7 @@ class Kept:
         return [one for one in self.polls if one.broker == broker]
 
 
-def test_every_moment_of_every_source_is_a_poll() -> None:
+def test_every_interval_of_every_source_is_a_poll() -> None:
     kept = Kept()
     slow, quick = Slow([0.0, 1.75, 0.0, 0.0]), Slow([0.0] * 99, broker=2)
     with Poller([slow, quick], kept, interval_s=0.5, timeout_s=5):
@@ -210,7 +212,7 @@ def test_polls_go_into_a_history(tmp_path: Path) -> None:
     ]
 
 
-def test_a_history_that_can_not_be_written_is_an_error() -> None:
+def test_a_history_that_cannot_be_written_is_an_error() -> None:
     failed = threading.Event()
 
     def sink(_: Poll) -> None:
@@ -224,6 +226,6 @@ def test_a_history_that_can_not_be_written_is_an_error() -> None:
         assert failed.wait(10)
 
 
-def test_a_rate_must_be_possible() -> None:
+def test_an_impossible_rate_is_refused() -> None:
     with pytest.raises(RackgateError, match="interval 0 s"):
         Poller([], Kept(), interval_s=0)

@@ -1,4 +1,4 @@
-"""A voter whose disk was lost comes back into the quorum, wherever the work on it was interrupted."""
+"""A voter with a lost disk returns to the quorum, wherever the change was interrupted."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ class Lab:
         observers = (Member(LOST.node_id, self.directory_id(LOST), 9),) if self.formatted(LOST) else ()
         return Quorum(101, voting, observers)
 
-    def change_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
-        return quorum_changes.run_quorum_tool(self.itself, words, brokers)
+    def change_quorum(self, arguments: Sequence[str], brokers: Sequence[Node]) -> str:
+        return quorum_changes.run_quorum_tool(self.itself, arguments, brokers)
 
     def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
         quorum_changes.add_controller(self.itself, node, brokers)
@@ -96,14 +96,14 @@ class Lab:
     def check_running(self, nodes: Sequence[Node]) -> None:
         assert all(node.name in self.running for node in nodes)
 
-    def tool(self, classpath: str, name: str, words: Sequence[str], bootstrap: str) -> str:
+    def tool(self, classpath: str, name: str, arguments: Sequence[str], bootstrap: str) -> str:
         assert (classpath, name) == ("x", quorum_changes.TOOL)
         assert BROKER.address not in bootstrap
         self.step()
-        if "remove-controller" in words:
-            assert self.voting[int(words[2])] == words[4], "Kafka refuses an id that is no voter's"
-            del self.voting[int(words[2])]
-        elif "add-controller" in words:
+        if "remove-controller" in arguments:
+            assert self.voting[int(arguments[2])] == arguments[4], "Kafka refuses an id that is no voter's"
+            del self.voting[int(arguments[2])]
+        elif "add-controller" in arguments:
             assert LOST.node_id not in self.voting, "Kafka refuses a voter's id twice"
             self.voting[LOST.node_id] = self.directory_id(LOST)
         return ""
@@ -111,7 +111,7 @@ class Lab:
 
 @pytest.mark.parametrize("killed_at", range(1, 13))
 @pytest.mark.parametrize("wiped", [(LOST, BROKER), (BROKER,), ()])
-def test_work_that_is_interrupted_anywhere_is_done_by_the_next_try(
+def test_an_interrupted_change_is_completed_by_the_next_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int, wiped: tuple[Node, ...]
 ) -> None:
     made = Lab(tmp_path)
@@ -131,7 +131,7 @@ def test_work_that_is_interrupted_anywhere_is_done_by_the_next_try(
         assert made.directory_id(node).endswith("-0") is (node not in wiped)
 
 
-def test_a_disk_is_deleted_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_is_deleted_completely_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lab: Any = Lab(tmp_path)
     (lab.data(BROKER) / "log").write_text("records", encoding="utf-8")
 
@@ -150,46 +150,44 @@ def test_a_disk_is_deleted_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     assert sorted(path.name for path in lab.data(BROKER).parent.iterdir()) == ["data"]
 
 
-@pytest.mark.parametrize("word", ["remove-controller", "add-controller"])
+@pytest.mark.parametrize("command", ["remove-controller", "add-controller"])
 @pytest.mark.parametrize("done", [False, True])
-def test_a_quorum_that_is_busy_is_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, done: bool
-) -> None:
+def test_a_busy_quorum_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, done: bool) -> None:
     made = Lab(tmp_path)
     refusals: list[str] = []
 
-    def refuses(classpath: str, name: str, words: Sequence[str], bootstrap: str) -> str:
-        if word in words and not refusals:
-            refusals.append(word)
+    def refuses(classpath: str, name: str, arguments: Sequence[str], bootstrap: str) -> str:
+        if command in arguments and not refusals:
+            refusals.append(command)
             if done:
                 # only the answer was lost
-                made.tool(classpath, name, words, bootstrap)
+                made.tool(classpath, name, arguments, bootstrap)
             raise RackgateError("it is busy with another one just now")
-        return made.tool(classpath, name, words, bootstrap)
+        return made.tool(classpath, name, arguments, bootstrap)
 
     monkeypatch.setattr(tools, "run", refuses)
     quorum_changes.delete_disk(made.itself, LOST)
     quorum_changes.replace_disks(made.itself, [LOST, BROKER])
     assert made.voting[LOST.node_id] == made.directory_id(LOST) != f"id-{LOST.node_id}-0"
-    assert refusals == [word]
+    assert refusals == [command]
 
 
 @pytest.mark.parametrize(
-    ("word", "says"), [("remove-controller", "to let controller-102 go"), ("add-controller", "as a voter")]
+    ("command", "error"), [("remove-controller", "to let controller-102 go"), ("add-controller", "as a voter")]
 )
-def test_a_quorum_that_goes_on_refusing_is_an_error_with_its_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, says: str
+def test_a_quorum_that_keeps_refusing_is_an_error_with_its_response(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, error: str
 ) -> None:
     made = Lab(tmp_path)
 
-    def refuses(classpath: str, name: str, words: Sequence[str], bootstrap: str) -> str:
-        if word in words:
+    def refuses(classpath: str, name: str, arguments: Sequence[str], bootstrap: str) -> str:
+        if command in arguments:
             raise RackgateError("it takes no word", detail="at length")
-        return made.tool(classpath, name, words, bootstrap)
+        return made.tool(classpath, name, arguments, bootstrap)
 
     monkeypatch.setattr(tools, "run", refuses)
     monkeypatch.setattr(quorum_changes, "FOLLOW_S", 0.1)
     quorum_changes.delete_disk(made.itself, LOST)
-    with pytest.raises(RackgateError, match=f"{says}; its last answer: it takes no word") as caught:
+    with pytest.raises(RackgateError, match=f"{error}; its last answer: it takes no word") as caught:
         quorum_changes.replace_disks(made.itself, [LOST, BROKER])
     assert caught.value.detail == "at length"

@@ -1,4 +1,4 @@
-"""What a lab's disks and metrics leave in the history of its run, with a lab that is made up."""
+"""Events of a lab's disks and metrics in the history of its run, with a fake lab."""
 
 from __future__ import annotations
 
@@ -78,32 +78,32 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     return lab
 
 
-def said(*words: str) -> str:
-    done = CliRunner().invoke(cli.lab_app, list(words), catch_exceptions=False)
+def run_lab_command(*arguments: str) -> str:
+    done = CliRunner().invoke(cli.lab_app, list(arguments), catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
 
 
-def test_all_kafka_is_ended_at_once_and_the_disks_can_be_judged(made: Made) -> None:
-    told = json.loads(said("disks", "--json"))
+def test_all_processes_are_stopped_together_and_the_disks_can_be_judged(made: Made) -> None:
+    output = json.loads(run_lab_command("disks", "--json"))
     count = len(made.nodes)
     assert made.did == ["signal"] * count + ["wait"] * count
-    assert told["history"] == str(made.history_path)
-    assert [one["records"] for one in told["brokers"]] == [2] * len(TOPOLOGY.brokers)
-    assert all(one["stopped"] for one in told["brokers"])
+    assert output["history"] == str(made.history_path)
+    assert [one["records"] for one in output["brokers"]] == [2] * len(TOPOLOGY.brokers)
+    assert all(one["stopped"] for one in output["brokers"])
     read = disks_of(list(History(made.history_path).events()))
     assert read is not None
     assert read.whole == {node.node_id for node in TOPOLOGY.brokers}
     assert not read.missing
 
 
-def test_what_was_found_is_told(made: Made) -> None:
-    text = said("disks", "--topic", "other")
+def test_findings_are_reported(made: Made) -> None:
+    text = run_lab_command("disks", "--topic", "other")
     assert "broker 1 (rack a): 0 records in 0 partitions" in text
     assert f"written to {made.history_path}" in text
 
 
-def test_a_broker_that_is_started_meanwhile_is_not_stopped(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_starts_meanwhile_is_not_stopped(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     back = TOPOLOGY.brokers[0]
 
     def dump(folders: Sequence[Path]) -> Mapping[str, list[dict[str, Any]]]:
@@ -118,7 +118,7 @@ def test_a_broker_that_is_started_meanwhile_is_not_stopped(made: Made, monkeypat
     assert read is not None
     assert back.node_id not in read.whole
     with pytest.raises(RackgateError, match=f"broker {back.node_id} was started while its disk was read"):
-        said("disks")
+        run_lab_command("disks")
 
 
 class Told:
@@ -149,8 +149,8 @@ def sources(*found: Told) -> Callable[[Lab], tuple[Told, ...]]:
 def test_metrics_go_into_the_run_s_history(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other, *_ = TOPOLOGY.brokers
     monkeypatch.setattr(mbeans, "lab_sources", sources(Told(one), Told(other, "it is paused")))
-    told = json.loads(said("metrics", "--for", "300ms", "--interval", "100ms", "--json"))
-    polls = {row["node"]: row for row in told["nodes"]}
+    output = json.loads(run_lab_command("metrics", "--for", "300ms", "--interval", "100ms", "--json"))
+    polls = {row["node"]: row for row in output["nodes"]}
     assert polls[one.name]["answered"] == polls[one.name]["polls"] >= 2
     assert (polls[other.name]["answered"], polls[other.name]["problem"]) == (0, "it is paused")
     count = polls[one.name]["polls"]
@@ -159,20 +159,20 @@ def test_metrics_go_into_the_run_s_history(made: Made, monkeypatch: pytest.Monke
         "UnderMinRackIsrPartitionCount": {"first": 4, "max": 4, "last": 4 * (count % 2)},
     }
     events = list(History(made.history_path).events())
-    assert len(events) == sum(row["polls"] for row in told["nodes"])
+    assert len(events) == sum(row["polls"] for row in output["nodes"])
     assert {event.outcome for event in events if event.rack == one.site} >= {"ok"}
-    text = said("metrics", "--for", "100ms")
+    text = run_lab_command("metrics", "--for", "100ms")
     assert f"{other.name}: 0 of 1 polls answered; the last of the others: it is paused" in text
 
 
-def test_metrics_that_nobody_tells_are_an_error(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_metrics_are_an_error(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mbeans, "lab_sources", sources(Told(made.nodes[0], "it is paused")))
     with pytest.raises(RackgateError, match="lab made-up: no Kafka process returned metrics: it is paused"):
-        said("metrics", "--for", "50ms")
+        run_lab_command("metrics", "--for", "50ms")
 
 
-def test_a_bare_lab_has_neither(made: Made) -> None:
+def test_a_lab_without_kafka_has_neither(made: Made) -> None:
     made.bare = True
-    for words in (["disks"], ["metrics", "--for", "1s"]):
+    for arguments in (["disks"], ["metrics", "--for", "1s"]):
         with pytest.raises(RackgateError, match="is bare"):
-            said(*words)
+            run_lab_command(*arguments)

@@ -1,4 +1,4 @@
-"""What is known of labs outside of them, without any lab."""
+"""Labs seen from outside of them: state files, locks, namespaces; without any lab."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def lines_of_status() -> list[str]:
     return done.stderr.splitlines()
 
 
-def test_a_machine_without_namespaces_is_told_what_to_enable(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(words: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(words, 1, "", "unshare failed: Operation not permitted\n")
+def test_a_machine_without_namespaces_gets_an_error_with_the_setting_to_enable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 1, "", "unshare failed: Operation not permitted\n")
 
     monkeypatch.setattr(subprocess, "run", refused)
     monkeypatch.setattr(running_labs, "_forbidding_settings", lambda: [("kernel.odd", "1")])
@@ -93,9 +93,9 @@ def test_a_machine_without_namespaces_is_told_what_to_enable(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("root", [True, False])
-def test_root_goes_without_a_user_namespace_where_there_is_none(monkeypatch: pytest.MonkeyPatch, root: bool) -> None:
-    def choosy(words: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(words, int("--user" in words), "", "no user namespaces")
+def test_root_needs_no_user_namespace(monkeypatch: pytest.MonkeyPatch, root: bool) -> None:
+    def choosy(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, int("--user" in command), "", "no user namespaces")
 
     monkeypatch.setattr(subprocess, "run", choosy)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
@@ -109,8 +109,8 @@ def test_root_goes_without_a_user_namespace_where_there_is_none(monkeypatch: pyt
 
 @pytest.mark.parametrize("root", [True, False])
 def test_only_root_can_do_without_a_user_namespace(monkeypatch: pytest.MonkeyPatch, root: bool) -> None:
-    def willing(words: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(words, 0, "", "")
+    def willing(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr(subprocess, "run", willing)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
@@ -122,7 +122,7 @@ def test_only_root_can_do_without_a_user_namespace(monkeypatch: pytest.MonkeyPat
             running_labs.namespace_method(user=False)
 
 
-def test_what_has_no_lock_does_not_run(tmp_path: Path) -> None:
+def test_a_lab_without_a_lock_does_not_run(tmp_path: Path) -> None:
     known("old", tmp_path).save()
     (one,) = running_labs.recorded_labs()
     assert (one.name, one.runs) == ("old", False)
@@ -134,22 +134,22 @@ def test_what_has_no_lock_does_not_run(tmp_path: Path) -> None:
     assert running_labs.recorded_labs() == ()
 
 
-def test_somebody_else_s_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_user_s_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(RackgateError, match="belongs to user 0, not to user 4711; set RACKGATE_STATE"):
         running_labs.recorded_labs()
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../x", "x" * 25])
-def test_names(name: str) -> None:
+def test_names_are_validated(name: str) -> None:
     with pytest.raises(RackgateError, match="small letters, digits and dashes"):
         running_labs.check_name(name)
 
 
-def test_tools_get_the_brokers_unless_they_are_named() -> None:
-    words = tools.command("cp", "topics", ["--list"], "h:1")
-    assert words[-4:] == ["org.apache.kafka.tools.TopicCommand", "--bootstrap-server", "h:1", "--list"]
-    assert tools.command("cp", "kafka-topics.sh", ["--list"], "h:1") == words
+def test_tools_get_the_brokers_unless_given() -> None:
+    command = tools.command("cp", "topics", ["--list"], "h:1")
+    assert command[-4:] == ["org.apache.kafka.tools.TopicCommand", "--bootstrap-server", "h:1", "--list"]
+    assert tools.command("cp", "kafka-topics.sh", ["--list"], "h:1") == command
     assert "h:1" not in tools.command("cp", "topics", ["--bootstrap-server", "k:2", "--list"], "h:1")
     assert "h:1" not in tools.command("cp", "topics", ["--help"], "h:1")
     assert "h:1" not in tools.command("cp", "dump-log", ["--files", "f"], "h:1")
@@ -159,7 +159,7 @@ def test_tools_get_the_brokers_unless_they_are_named() -> None:
         tools.command("cp", "topic", [], "h:1")
 
 
-def test_only_settings_that_are_there_and_forbid_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_existing_settings_that_forbid_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running_labs, "SYSCTL", tmp_path)
     for name, value in (("kernel/unprivileged_userns_clone", "1"), ("user/max_user_namespaces", "0")):
         file = tmp_path / name
@@ -187,7 +187,7 @@ def test_a_process_of_the_same_number_is_not_the_lab(state: Path, tmp_path: Path
         other.wait()
 
 
-def test_another_lab_cannot_be_meant_from_within_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_lab_cannot_be_chosen_inside_a_lab(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running_labs, "in_lab", lambda: True)
     monkeypatch.setattr(Lab, "attach", staticmethod(lambda: SimpleNamespace(name="one")))
     assert running_labs.runs_inside(None)
@@ -264,8 +264,8 @@ def test_a_command_enters_the_namespaces_of_the_process_that_holds_the_lock(
         lab = of_process(pid, state)
         assert lab.runs
         assert running_labs.run_inside(lab, ["sh", "-c", "readlink /proc/$1/ns/net; exit 3", "sh", str(pid)]) == 3
-        there, here = (str(Path(f"/proc/{one}/ns/net").readlink()) for one in (pid, "self"))
-        assert capfd.readouterr().out.strip() == there != here
+        there, own = (str(Path(f"/proc/{one}/ns/net").readlink()) for one in (pid, "self"))
+        assert capfd.readouterr().out.strip() == there != own
 
 
 def test_a_lab_whose_lock_file_is_deleted_ends(state: Path) -> None:
@@ -324,7 +324,7 @@ def test_a_planted_state_folder_is_refused_by_every_command(folders: Path, how: 
     assert not list((folders / "tmp" / "target").iterdir())
 
 
-def test_the_state_folder_is_made_for_this_user_alone(folders: Path) -> None:
+def test_the_state_folder_is_private(folders: Path) -> None:
     assert running_labs._state_folder() == folders / "tmp" / f"rackgate-{os.geteuid()}"
     assert running_labs._state_folder().stat().st_mode & 0o777 == 0o700
 
@@ -340,7 +340,7 @@ def test_a_state_folder_below_one_that_others_can_write_is_refused(
 
 
 @pytest.mark.parametrize("given", [True, False])
-def test_the_runtime_folder_is_taken_where_there_is_one(
+def test_the_runtime_folder_is_used_where_it_exists(
     folders: Path, monkeypatch: pytest.MonkeyPatch, given: bool
 ) -> None:
     own = folders / "run-user" / str(os.geteuid())
@@ -374,7 +374,7 @@ def test_a_runtime_folder_that_others_can_enter_is_refused(
         assert str(own) in str(caught.value)
 
 
-def test_a_folder_that_somebody_planted_in_tmp_hides_no_lab_of_the_runtime_folder(
+def test_a_planted_folder_in_tmp_hides_no_lab_of_the_runtime_folder(
     folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = folders / "session"
@@ -468,7 +468,7 @@ def test_a_damaged_state_file_is_named_in_a_line_and_not_used(state: Path, text:
     assert [lab.name for lab in running_labs.recorded_labs()] == ["t"]
 
 
-def test_what_no_lab_can_be_called_is_no_state_file(state: Path) -> None:
+def test_an_invalid_lab_name_is_no_state_file(state: Path) -> None:
     for name in ("README.json", ".json", "a b.json"):
         (state / name).write_text("", encoding="utf-8")
     os.close(os.open(os.fsencode(state) + b"/\xff.json", os.O_CREAT))
@@ -486,7 +486,7 @@ def test_a_lock_is_not_made_through_a_link(state: Path) -> None:
         running_labs.up(plan, lambda *_: None)
 
 
-def test_a_lock_file_that_was_deleted_keeps_nobody_out(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deleted_lock_file_blocks_no_lab(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock, flock, left = state / "t.lock", fcntl.flock, [1]
 
     def deleted_first(descriptor: int, how: int) -> None:
@@ -504,7 +504,7 @@ def test_a_lock_file_that_was_deleted_keeps_nobody_out(state: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"run_dir": 1}', '{"run_dir": "r", "source": {}}'])
-def test_a_description_that_is_of_no_lab_is_refused(state: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_a_description_without_a_lab_is_refused(state: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     file = state / "lab.json"
     monkeypatch.setenv(LAB_VARIABLE, str(file))
     with pytest.raises(RackgateError, match=r"lab\.json: there is no such file; unset RACKGATE_LAB"):

@@ -48,7 +48,7 @@ def test_good_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "error"),
     [
         (("brokers = [3]", 'brokers = ["3"]'), "brokers"),
         (("brokers = [3]", "brokers = [2]"), "node ids must differ"),
@@ -95,10 +95,12 @@ def test_good_file(tmp_path: Path) -> None:
         (("rtt_ms = 2", 'rtt_ms = 2\n[brokers.properties]\n"a" = "\u00e9"'), "properties.a: must be printable ASCII"),
     ],
 )
-def test_wrong_file_names_file_key_and_what_is_allowed(tmp_path: Path, change: tuple[str, str], says: str) -> None:
+def test_an_invalid_file_is_an_error_with_file_key_and_allowed_values(
+    tmp_path: Path, change: tuple[str, str], error: str
+) -> None:
     with pytest.raises(RackgateError) as caught:
         load(tmp_path, GOOD.replace(*change))
-    assert says in str(caught.value)
+    assert error in str(caught.value)
     assert "t.toml" in str(caught.value)
     assert str(caught.value).isprintable()
     assert caught.value.exit_status == 2
@@ -133,7 +135,7 @@ def refusal_of(given: dict[str, Any]) -> str | None:
 @example("two ")
 @example("a\nb")
 @example("")
-def test_a_name_of_a_topology_is_printable_and_has_no_white_space_at_its_ends(name: str) -> None:
+def test_a_topology_s_name_is_printable_without_outer_white_space(name: str) -> None:
     refused = refusal_of(raw(name=name))
     assert (refused is None) == (name != "" and name.isprintable() and name == name.strip())
     assert refused is None or refused.startswith("t.toml: name: ")
@@ -142,7 +144,7 @@ def test_a_name_of_a_topology_is_printable_and_has_no_white_space_at_its_ends(na
 @given(ODD | st.from_regex(r"[a-z0-9]{1,10}", fullmatch=True))
 @example("b\n")
 @example("\u0662")
-def test_a_name_of_a_rack_has_small_letters_and_digits(name: str) -> None:
+def test_a_rack_s_name_has_small_letters_and_digits(name: str) -> None:
     sites = tomllib.loads(GOOD)["site"]
     refused = refusal_of(raw(site=[sites[0], sites[1] | {"name": name}]))
     good = re.fullmatch(r"(?=.*[a-z])[a-z0-9]{1,8}", name) is not None and not name.endswith("\n") and name != "a"
@@ -167,7 +169,7 @@ def loaded(text: str) -> dict[str, str]:
 @example({"a": "1\nlog.dirs=/"})
 @example({"a": "1\\", "b": "2"})
 @example({"a": r"\u0041\n"})
-def test_properties_reach_kafka_as_they_were_given_or_are_refused(properties: dict[str, Any]) -> None:
+def test_properties_reach_kafka_unchanged_or_are_refused(properties: dict[str, Any]) -> None:
     refused = refusal_of(raw(brokers={"properties": properties}))
     if refused is not None:
         assert "brokers.properties." in refused
@@ -207,7 +209,7 @@ def without_netem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("without_netem")
-def test_delay_that_cannot_be_given_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_delay_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     half = Quality(rtt_ms=0.5)
     with pytest.raises(RackgateError, match=r"link a-b: rtt_ms = 0\.5 .*whole milliseconds"):
         link_emulation.emulation("link a-b", half)
@@ -226,7 +228,7 @@ def test_delay_that_cannot_be_given_is_refused(monkeypatch: pytest.MonkeyPatch) 
             link_emulation.emulation("link a-b", much)
 
 
-def test_a_link_that_cannot_be_made_is_told_with_file_and_key(tmp_path: Path, without_netem: Path) -> None:
+def test_an_impossible_link_is_an_error_with_file_and_key(tmp_path: Path, without_netem: Path) -> None:
     file = tmp_path / "t.toml"
     plain, jitter = GOOD.replace("rtt_ms = 2", "rtt_ms = 0"), GOOD.replace("rtt_ms = 2", "rtt_ms = 3\njitter_ms = 1.5")
     assert GOOD not in (plain, jitter)
@@ -236,7 +238,7 @@ def test_a_link_that_cannot_be_made_is_told_with_file_and_key(tmp_path: Path, wi
     without_netem.unlink()
     with pytest.raises(RackgateError, match=r"No such file or directory\), and links with delay.*'modprobe tun'"):
         link_emulation.check_links(load(tmp_path, GOOD), file, ("unshare",))
-    # where no link needs it, nobody asks for it
+    # where no link needs it, it is not requested
     link_emulation.check_links(load(tmp_path, plain), file, ("unshare",))
 
 
@@ -249,7 +251,7 @@ def test_a_link_that_cannot_be_made_is_told_with_file_and_key(tmp_path: Path, wi
         (errno.EPERM, "allow it where the container is started, as with '--device "),
     ],
 )
-def test_a_device_that_cannot_be_used_is_told_with_what_to_do(
+def test_an_unusable_device_is_an_error_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch, without_netem: Path, number: int, advice: str
 ) -> None:
     def refused(path: Path, _flags: int) -> int:
@@ -264,7 +266,7 @@ def test_a_device_that_cannot_be_used_is_told_with_what_to_do(
     assert "\n" not in str(caught.value)
 
 
-def test_a_wire_gets_an_odd_delay_in_one_direction_and_varies_as_much_up_as_down() -> None:
+def test_an_odd_delay_is_split_between_directions_with_equal_jitter() -> None:
     assert link_emulation.wire_commands(Quality(5, 3, 0.5)) == ["delay LR5.5+3.5", "delay RL0+0", "loss 0.5"]
     assert link_emulation.wire_commands(Quality(6, 3)) == ["delay LR3.5+2.5", "delay RL3.5+1.5", "loss 0"]
     assert link_emulation.wire_commands(Quality(6, 1)) == ["delay LR3.5+1.5", "delay RL3+0", "loss 0"]
@@ -274,20 +276,20 @@ def test_a_wire_gets_an_odd_delay_in_one_direction_and_varies_as_much_up_as_down
 
 
 @pytest.mark.parametrize("rtt_ms", range(2, 12))
-def test_no_direction_of_a_wire_varies_by_more_than_its_delay(rtt_ms: int) -> None:
+def test_jitter_of_each_direction_is_at_most_its_delay(rtt_ms: int) -> None:
     for jitter_ms in range(rtt_ms + 1):
         found = link_emulation.wire_commands(Quality(rtt_ms, jitter_ms))[:2]
-        ways = [[float(word) for word in command[len("delay LR") :].split("+")] for command in found]
-        assert all(0 <= jitter <= delay for delay, jitter in ways)
+        delays = [[float(number) for number in command[len("delay LR") :].split("+")] for command in found]
+        assert all(0 <= jitter <= delay for delay, jitter in delays)
         # what is drawn is cut off to whole milliseconds, all of which are as likely
         drawn = [
-            range(int(delay - jitter), max(int(delay + jitter), int(delay - jitter) + 1)) for delay, jitter in ways
+            range(int(delay - jitter), max(int(delay + jitter), int(delay - jitter) + 1)) for delay, jitter in delays
         ]
         assert sum(one[0] for one in drawn) == rtt_ms - jitter_ms
         assert sum(one[-1] for one in drawn) == rtt_ms + jitter_ms
 
 
-def test_qualities_one_after_the_other() -> None:
+def test_qualities_of_links_in_series_add_up() -> None:
     assert Quality(1, 1, 50).plus(Quality(2, 0, 50)) == Quality(3, 1, 75)
     assert Quality(1, 1, 50).plus(Quality()) == Quality(1, 1, 50)
 
@@ -312,7 +314,7 @@ def test_a_combined_node_is_broker_and_controller(tmp_path: Path) -> None:
     assert properties["offsets.topic.replication.factor"] == "1"
 
 
-def test_a_link_of_its_own_takes_over_what_it_leaves_out(tmp_path: Path) -> None:
+def test_a_link_inherits_missing_values(tmp_path: Path) -> None:
     text = GOOD.replace("rtt_ms = 2", 'rtt_ms = 2\nloss_percent = 1\n[[link]]\nbetween = ["b", "a"]\nrtt_ms = 4')
     (link,) = load(tmp_path, text).links
     assert link.quality == Quality(4, 0, 1)

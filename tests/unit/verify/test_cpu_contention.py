@@ -23,7 +23,7 @@ ALL = frozenset(CELLS)
 
 
 class Machine:
-    """A yardstick that reads what is written, 100 from its end on, and forks that give what they are told to."""
+    """A yardstick that reads what is written, 100 from its end on, and forks with given results."""
 
     def __init__(self, heats: Heats, speeds: Iterable[float] = (), results: Iterable[float] = ()) -> None:
         self.heats = heats

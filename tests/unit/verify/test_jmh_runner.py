@@ -58,7 +58,7 @@ class Jvms:
         return ended
 
     def run(self, message: Sequence[str], *, cwd: Path, log: Path, what: str, timeout_s: float) -> str:
-        options = dict(word.split("=", 1) for word in message[message.index("-jvmArgs") + 1].split() if "=" in word)
+        options = dict(part.split("=", 1) for part in message[message.index("-jvmArgs") + 1].split() if "=" in part)
         side = what.split()[1]
         assert timeout_s > 0
         log.write_text(side)

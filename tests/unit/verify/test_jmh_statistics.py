@@ -113,8 +113,8 @@ def test_a_cold_side_gives_no_verdict_on_time(late: int, verdict: str) -> None:
     ):
         assert max(written["warming"].values()) == pytest.approx(late / 6, abs=0.001)
         assert written["cold"] == (verdict == "unknown")
-        said = {bar["name"]: bar["verdict"] for bar in written["bars"]}
-        assert said == {"bytes": "met", "ns": verdict, "percent": verdict}
+        verdicts = {bar["name"]: bar["verdict"] for bar in written["bars"]}
+        assert verdicts == {"bytes": "met", "ns": verdict, "percent": verdict}
 
 
 def test_a_disturbance_at_the_end_of_a_fork_is_not_warming() -> None:
@@ -195,8 +195,8 @@ def test_more_runs_only_missing_heats() -> None:
 
     pacer = HeatRunner(heats, measure=lambda: YardstickTime(0.15, 0.15, 0.3), forks=forked, keep=lambda _: None)
     effort = replace(jmh_plan.QUICK, forks=4)
-    said = jmh._beforehand(cells, heats, effort)
-    assert said.startswith(f"8 heats kept, 0 to repeat; 4 rounds of {len(cells)} forks, of which 5 heats are missing")
+    text = jmh._beforehand(cells, heats, effort)
+    assert text.startswith(f"8 heats kept, 0 to repeat; 4 rounds of {len(cells)} forks, of which 5 heats are missing")
     message = list(jmh._rounds(pacer, heats, cells, effort))
     assert [one[:11] for one in message] == ["round 1/2: ", "round 2/2: "]
     # each round in its own order, whenever it is made
@@ -298,8 +298,8 @@ def test_the_first_estimate_is_of_all_rounds() -> None:
     cells, _ = jmh_plan.plan()
     effort = jmh_plan.Effort(forks=10, warm_s=4, iterations=10, iteration_s=0.3)
     minutes = 10 * (len(cells) * 7 + 9 * jmh._START_S) / 60
-    said = jmh._beforehand(cells, Heats(ContentionRule()), effort)
-    assert said.startswith(
+    text = jmh._beforehand(cells, Heats(ContentionRule()), effort)
+    assert text.startswith(
         f"10 rounds of {len(cells)} forks, of which 90 heats are missing, about {math.ceil(minutes)} "
     )
     kept = Heats(ContentionRule(), [heat(1, ("a", "b"), lambda _: 60.0), heat(2, ("a", "b"), lambda _: 60.0, 0.6)])

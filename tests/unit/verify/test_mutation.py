@@ -145,7 +145,7 @@ BASES = {"q.GateTest": Baseline("q.GateTest", ("id:one", "id:two"), "", 1.0)}
 
 
 @pytest.mark.parametrize(
-    ("run", "status", "said"),
+    ("run", "status", "reason"),
     [
         (ran("passed one", "failed two"), KILLED, "why"),
         # the run ends at the first failure: that the rest was not run takes nothing away
@@ -164,10 +164,10 @@ BASES = {"q.GateTest": Baseline("q.GateTest", ("id:one", "id:two"), "", 1.0)}
         (ran("failed one", fault="the JVM ended"), KILLED, "why"),
     ],
 )
-def test_only_a_failure_of_a_test_that_passes_without_it_kills(run: JvmRun, status: str, said: str) -> None:
+def test_only_a_failure_of_a_test_that_passes_without_it_kills(run: JvmRun, status: str, reason: str) -> None:
     verdict = judge(FakeTrier(mutated={"q.GateTest": run}), mutant(), BASES, "key")
     assert verdict.status == status
-    assert said in verdict.said
+    assert reason in verdict.said
     assert bool(verdict.by) == (status == KILLED)
 
 

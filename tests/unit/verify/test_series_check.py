@@ -64,8 +64,8 @@ def test_the_checks_of_a_series() -> None:
     assert [check.selection for check in prefixes] == [Selection(first=number) for number in (1, 2, 3, 4)]
     assert [check.changed for check in prefixes] == [*(one.files for one in without[:3]), None]
     assert [check.name for check in prefixes][1] == "prefix 2, fixes/0003-c.patch"
-    *alone, whole = series_check.fix_checks(PATCHES)
-    assert [(check.patches, check.selection, check.changed) for check in alone] == [
+    *single, whole = series_check.fix_checks(PATCHES)
+    assert [(check.patches, check.selection, check.changed) for check in single] == [
         (PATCHES[:1], Selection(fix=1), PATCHES[0].files),
         (PATCHES[1:2], Selection(fix=2), PATCHES[1].files),
         ((PATCHES[0], PATCHES[2]), Selection(fix=3), PATCHES[2].files),
@@ -173,10 +173,10 @@ def test_only_repeatable_failures_caused_by_the_series_count(
 ) -> None:
     ran: list[tuple[str, dict[str, Any]]] = []
 
-    def fake(_bench: object, arm: str, _module: object, wanted: dict[str, Any], tell: Any) -> None:
+    def fake(_bench: object, arm: str, _module: object, wanted: dict[str, Any], report: Any) -> None:
         ran.append((arm, dict(wanted)))
         status = published if arm == STOCK and published else FAILED if len(ran) == 1 else again
-        tell(ClassResult("a.ATest", 1.0, (CaseResult("a.ATest.b", status, 0.1, "why"),)))
+        report(ClassResult("a.ATest", 1.0, (CaseResult("a.ATest.b", status, 0.1, "why"),)))
 
     class Built:
         distribution = None

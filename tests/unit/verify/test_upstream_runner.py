@@ -213,7 +213,7 @@ def test_batches_run_in_parallel_after_the_first(tmp_path: Path, monkeypatch: py
         if "x.First" in wanted:
             assert running == []
         else:
-            # as many as are asked for, and no more: a third would find nobody to wait with
+            # as many as are asked for, and no more: a third would wait in vain
             both.wait()
         running.append(arm)
         for name in wanted:
@@ -299,7 +299,7 @@ def test_after_a_failed_batch_no_other_starts(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(RackgateError, match="Maven failed"):
         upstream._run_units(made, state, units, Console(quiet=True), ClassDurations(tmp_path / "timings.json"), jobs=1)
     assert requested[:2] == ["x.Fine", "x.Bad"]
-    # the pool may have taken the next one before it was told
+    # the pool may have started the next one before it knew
     assert len(requested) < len(units)
     assert made.ended.is_set()
 

@@ -220,7 +220,7 @@ def test_the_list_has_every_class_of_the_regression_suite() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "error"),
     [
         ('[[module]]\nname = "none"\nclasses = []', "module none: not defined in kafka"),
         ('[[module]]\nname = "core"\nclasses = ["a.B", "a.B"]', "a.B is listed twice"),
@@ -232,10 +232,10 @@ def test_the_list_has_every_class_of_the_regression_suite() -> None:
         ("[[module", "upstream.toml"),
     ],
 )
-def test_a_wrong_list_is_refused_in_one_line(tmp_path: Path, text: str, says: str) -> None:
+def test_a_wrong_list_is_refused_in_one_line(tmp_path: Path, text: str, error: str) -> None:
     path = tmp_path / "upstream.toml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(RackgateError, match=says):
+    with pytest.raises(RackgateError, match=error):
         upstream_suite.load(recipe.load(), path)
     with pytest.raises(RackgateError, match="is missing"):
         upstream_suite.load(recipe.load(), tmp_path / "absent.toml")

@@ -1,4 +1,4 @@
-"""Following a history while it grows, and the command's small parts."""
+"""Following a history while it grows, and small parts of the command."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_counts_and_faults_of_a_growing_history(tmp_path: Path) -> None:
     assert followed.faults[0].proved is False
 
 
-def test_a_line_that_is_not_yet_whole_waits_for_its_rest(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_read_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"
     line = Event(1, 1, "p", "produce", "ok", None, {"topic": "t", "key": "k"}).line()
     path.write_text(line[:50], encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What the watch makes of the settings that brokers tell."""
+"""Requirements of topics, parsed from the settings that brokers report."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ class Entry:
     value: str | None
 
 
-def told(replicas: str | None, racks: str | None) -> dict[str, Entry]:
+def settings(replicas: str | None, racks: str | None) -> dict[str, Entry]:
     return {"min.insync.replicas": Entry(replicas), "min.insync.racks": Entry(racks)}
 
 
-def test_numbers_are_taken() -> None:
-    assert _parse_requirements(told("2", "3")) == TopicRequirements(2, 3)
+def test_numbers_are_accepted() -> None:
+    assert _parse_requirements(settings("2", "3")) == TopicRequirements(2, 3)
     assert (
         _parse_requirements({"min.insync.replicas": Entry("2")})
-        == _parse_requirements(told("2", None))
+        == _parse_requirements(settings("2", None))
         == TopicRequirements(2, None)
     )
 
 
 @pytest.mark.parametrize("value", ["abc", "-3", "0", "", "2.0"])
-def test_what_is_no_number_is_named(value: str) -> None:
+def test_a_value_that_is_no_number_is_named(value: str) -> None:
     with pytest.raises(ValueError, match=r"min\.insync\.replicas="):
-        _parse_requirements(told(value, "1"))
+        _parse_requirements(settings(value, "1"))
     with pytest.raises(ValueError, match=r"min\.insync\.racks="):
-        _parse_requirements(told("1", value))
+        _parse_requirements(settings("1", value))
 
 
 def test_a_topic_without_the_setting_is_unknown() -> None:

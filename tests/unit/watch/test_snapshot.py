@@ -1,4 +1,4 @@
-"""What follows from two successive observations."""
+"""Snapshots computed from two successive observations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def of(shown: Snapshot, topic: str) -> PartitionSummary:
     return next(one for one in shown.partitions if one.observed.topic == topic)
 
 
-def test_a_first_look_knows_no_rates_and_no_motion() -> None:
+def test_the_first_snapshot_has_no_rates() -> None:
     shown = take_snapshot(at(5))
     orders = of(shown, "orders")
     assert (orders.motion, orders.hw_per_s, orders.still_s, orders.outcomes) == ("unknown", None, None, None)
@@ -80,24 +80,24 @@ def test_a_lost_rack() -> None:
     assert [one.level for one in shown.partitions] == ["down", "down", "risk", "warn", "warn"]
 
 
-def test_what_is_not_observed_is_unknown_and_remembered() -> None:
+def test_unobserved_parts_are_unknown_and_remembered() -> None:
     shown = chain(at(5), at(6), blind(12))
     assert {one.level for one in shown.partitions} == {"unknown"}
     assert {one.state for one in shown.brokers} == {"unknown"}
     assert of(shown, "orders").isr_racks is None
     back = chain(at(5), at(6), blind(12), at(16))
-    # the rate is over the time that nobody saw
+    # the rate is over the unobserved time
     assert of(back, "orders").hw_per_s == pytest.approx(100)
 
 
-def test_frozen_lasts_through_a_time_without_answers() -> None:
+def test_a_frozen_partition_stays_frozen_without_responses() -> None:
     frozen = [at(second, lost=True) for second in (12, 13)]
     hidden = replace(blind(16), mono_ns=16 * SECOND)
     shown = chain(*frozen, hidden, at(20, lost=True))
     assert of(shown, "orders").still_s == pytest.approx(8)
 
 
-def test_the_same_answer_twice_changes_no_rate() -> None:
+def test_a_repeated_response_changes_no_rate() -> None:
     first, second = at(5), at(6)
     again = replace(second, mono_ns=second.mono_ns + SECOND // 2)
     shown = chain(first, second, again)
@@ -107,7 +107,7 @@ def test_the_same_answer_twice_changes_no_rate() -> None:
     assert of(shown, "orders").outcomes == of(chain(first, second), "orders").outcomes
 
 
-def test_records_that_wait_are_a_stall() -> None:
+def test_waiting_records_are_a_stall() -> None:
     def stuck(second: float) -> Observation:
         observed = at(second)
         metrics = {
@@ -124,14 +124,14 @@ def test_records_that_wait_are_a_stall() -> None:
     assert of(chain(stuck(1), stuck(2)), "payments").motion == "still"
 
 
-def test_a_high_watermark_that_goes_back_is_told() -> None:
+def test_a_high_watermark_that_goes_back_is_reported() -> None:
     later = at(6)
     later = replace(later, partitions=tuple(replace(one, high_watermark=10) for one in later.partitions))
     orders = of(chain(at(5), later), "orders")
     assert (orders.motion, orders.level, orders.verdict) == ("back", "risk", "high watermark went back")
 
 
-def test_acks_with_too_few_racks_are_told_if_the_isr_stayed_so() -> None:
+def test_acks_with_too_few_racks_are_reported_if_the_isr_is_unchanged() -> None:
     def acked(second: float, ok: int) -> Observation:
         return replace(at(second, lost=True), produced={("orders", 0): ProduceCounts(ok)})
 
@@ -177,7 +177,7 @@ def test_verdicts(
         (TopicRequirements(2, 1), (1, 3), ("risk", "rack b alone acks"), 1),
     ],
 )
-def test_brokers_without_a_rack_count_for_none(
+def test_brokers_without_a_rack_count_for_no_rack(
     requirements: TopicRequirements, isr: tuple[int, ...], expected: tuple[str, str], isr_racks: int
 ) -> None:
     observed = at(5)
@@ -222,7 +222,7 @@ def test_racks_count_where_they_are_enforced(
     assert document(shown)["racks_enforced"] is enforced
 
 
-def test_without_the_feature_an_ack_in_one_rack_is_told_as_what_it_is() -> None:
+def test_without_the_feature_an_ack_in_one_rack_is_reported_as_such() -> None:
     def acked(second: float, ok: int) -> Observation:
         return replace(at(second, lost=True), produced={("orders", 0): ProduceCounts(ok)}, racks_enforced=False)
 
@@ -253,7 +253,7 @@ def test_states_of_a_broker(changes: dict[str, bool | str | None], expected: str
     assert next(one.state for one in shown.brokers if one.broker == 1) == expected
 
 
-def test_a_leader_that_is_away_is_worse_than_what_its_isr_says() -> None:
+def test_an_unavailable_leader_is_worse_than_its_isr() -> None:
     observed = at(5)
     states: tuple[ProcessState, ...] = ("down", "paused")
     for state in states:
@@ -266,7 +266,7 @@ def test_a_leader_that_is_away_is_worse_than_what_its_isr_says() -> None:
     assert of(take_snapshot(replace(observed, partitions=none)), "orders").verdict == "offline: no leader"
 
 
-def test_the_leader_s_own_count_of_racks_is_compared_for_a_while() -> None:
+def test_the_leader_s_rack_count_is_compared_after_a_while() -> None:
     def odd(second: float) -> Observation:
         observed = at(second)
         metrics = {1: BrokerMetrics(observed.mono_ns, {}, {}, {("orders", 0): {"IsrRackCount": 1}})}
@@ -312,7 +312,7 @@ def test_states_of_a_fault(step: str, proved: bool | None, expected: list[str]) 
     assert [one.state for one in take_snapshot(replace(observed, faults=(fault,))).faults] == expected
 
 
-def test_faults_that_are_over_go_away() -> None:
+def test_healed_faults_disappear() -> None:
     observed = at(400)
     over = FaultObservation("cut-rack", "b", "", "healed", True, 10 * SECOND, 15 * SECOND)
     torn = FaultObservation("kill-rack", "a", "", "heal", None, 10 * SECOND, 15 * SECOND)
@@ -320,7 +320,7 @@ def test_faults_that_are_over_go_away() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1000)), min_size=2, max_size=20))
-def test_rates_are_never_negative_and_counters_may_begin_again(steps: list[tuple[int, int]]) -> None:
+def test_rates_are_never_negative_and_counters_may_restart(steps: list[tuple[int, int]]) -> None:
     shown: Snapshot | None = None
     now_ns = 0
     for pause, value in steps:
@@ -336,23 +336,23 @@ def test_rates_are_never_negative_and_counters_may_begin_again(steps: list[tuple
     assert shown is not None
 
 
-def test_json_has_the_keys_that_are_promised() -> None:
+def test_json_has_the_documented_keys() -> None:
     shown = chain(at(9), at(10), at(11, lost=True), at(12, lost=True))
-    told = json.loads(as_json(shown))
-    assert told == json.loads(json.dumps(document(shown)))
-    assert set(told) == {
+    output = json.loads(as_json(shown))
+    assert output == json.loads(json.dumps(document(shown)))
+    assert set(output) == {
         "schema", "wall_ms", "mono_ns", "interval_s", "cluster", "racks", "racks_enforced", "counts", "faults",
         "gate", "brokers", "partitions", "problems",
     }  # fmt: skip
-    assert told["counts"] == {"down": 2, "unknown": 0, "risk": 1, "warn": 2, "ok": 0}
-    assert set(told["partitions"][0]) == {
+    assert output["counts"] == {"down": 2, "unknown": 0, "risk": 1, "warn": 2, "ok": 0}
+    assert set(output["partitions"][0]) == {
         "topic", "partition", "level", "verdict", "leader", "replicas", "isr", "isr_racks", "leader_isr_racks",
         "min_racks", "min_replicas", "high_watermark", "log_end", "hw", "hw_per_s", "hw_still_s", "produce",
         "failed_produce_per_s",
     }  # fmt: skip
-    assert set(told["brokers"][0]) == {
+    assert set(output["brokers"][0]) == {
         "id", "rack", "state", "leads", "messages_in_per_s", "rack_check_failures", "rack_check_failures_per_s",
         "under_min_rack_isr", "at_min_rack_isr", "under_replicated", "produce_errors_per_s",
     }  # fmt: skip
-    assert told["partitions"][1]["verdict"] == "refusing: 1 of 2 racks"
+    assert output["partitions"][1]["verdict"] == "refusing: 1 of 2 racks"
     assert json.loads(as_json(chain(at(5), blind(9))))["partitions"][0]["isr"] is None

@@ -1,4 +1,4 @@
-"""Recording a terminal: the plan, and a program whose screen is known (where the emulator is installed)."""
+"""Terminal recording: its plan, and a program with a known screen (where the emulator is installed)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_plan_of_a_recording() -> None:
         parse(["--out", "x", "--at", "1s", "--size", "80", "--", "true"])
 
 
-def test_pictures_fetch_nothing() -> None:
+def test_pictures_load_no_other_files() -> None:
     assert "font-face" not in TEMPLATE
     assert "url(http" not in TEMPLATE
 
@@ -41,15 +41,15 @@ def test_a_screen_becomes_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     arguments = ["--out", str(out), "--at", "4s", "--size", "60x5", "--", sys.executable, "-c", PROGRAM]
     assert main([*arguments, "30"]) == 0
     svg = (tmp_path / "shot-4s.svg").read_text(encoding="utf-8").replace("&#160;", " ")
-    for word in ("red", "dim", "own", "60x5 True"):
-        assert word in svg
+    for label in ("red", "dim", "own", "60x5 True"):
+        assert label in svg
     assert "#010203" in svg
     head, *events = [json.loads(line) for line in out.with_suffix(".cast").read_text(encoding="utf-8").splitlines()]
     assert (head["version"], head["width"], head["height"]) == (2, 60, 5)
     assert "\x1b[31mred" in "".join(text for _, kind, text in events if kind == "o")
 
 
-def test_a_program_that_ends_too_early_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_that_ends_too_early_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyte")
     arguments = ["--out", str(tmp_path / "shot"), "--at", "20s", "--", sys.executable, "-c", PROGRAM, "0"]
     assert main(arguments) == 2

@@ -1,4 +1,4 @@
-"""Rendered frames at several sizes: what stands in them, and that they fit."""
+"""Rendered frames at several sizes: their content, and that they fit."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def test_an_outage_in_160_columns() -> None:
     assert "1000 ■ frozen 4s" in text
     assert "of 3/5 brokers" in text
     orders = next(line for line in found if "orders-0 " in line)
-    words = " ".join(orders.split())
-    assert words == "! orders-0 1 1a 2a (3b) 1/2 2/1 1000 ■ frozen 4s 0/3/0 3 refusing: 1 of 2 racks"
+    joined = " ".join(orders.split())
+    assert joined == "! orders-0 1 1a 2a (3b) 1/2 2/1 1000 ■ frozen 4s 0/3/0 3 refusing: 1 of 2 racks"
 
 
 def test_members_of_the_isr_have_their_rack_s_colour() -> None:
@@ -92,7 +92,7 @@ def test_members_of_the_isr_have_their_rack_s_colour() -> None:
     assert "\x1b[1;31m1/2\x1b[0m" in text
 
 
-def test_what_is_unknown_is_a_question_mark() -> None:
+def test_unknown_values_are_a_question_mark() -> None:
     shown = take_snapshot(blind(12), take_snapshot(at(5), take_snapshot(at(4))))
     text = "\n".join(lines(shown, 80, 24))
     assert "? orders-0     ? 1a? 2a? 3b? ?/2 ?/1 ? was 500" in text
@@ -100,7 +100,7 @@ def test_what_is_unknown_is_a_question_mark() -> None:
     assert "1 UNKNOWN leads ?" in text
 
 
-def test_the_worst_partitions_are_shown_and_the_rest_is_counted() -> None:
+def test_the_worst_partitions_are_shown_and_the_others_counted() -> None:
     found = lines(many(1000), 80, 24)
     shown = [line for line in found if "topic" in line and "-" in line]
     assert len(shown) >= 8
@@ -111,7 +111,7 @@ def test_the_worst_partitions_are_shown_and_the_rest_is_counted() -> None:
     assert len([line for line in lines(many(1000), 160, None) if "topic-with" in line]) == 1000
 
 
-def test_many_brokers_are_counted_those_that_are_not_up_first() -> None:
+def test_many_brokers_are_counted_and_those_not_up_shown_first() -> None:
     shown = many(10)
     brokers = tuple(
         replace(one, listed=False, process=None) if one.broker == 31 else one for one in shown.observation.brokers
@@ -122,7 +122,7 @@ def test_many_brokers_are_counted_those_that_are_not_up_first() -> None:
     assert "(b)" in text, "a rack's short name is told in its title"
 
 
-def test_many_racks_are_lines_the_troubled_first() -> None:
+def test_many_racks_are_lines_and_those_with_problems_first() -> None:
     shown = many(10, racks=9)
     brokers = tuple(
         replace(one, listed=False, process=None) if one.broker in (7, 16) else one for one in shown.observation.brokers
@@ -148,7 +148,7 @@ def test_short_names_of_racks(racks: tuple[str, ...], tags: dict[str, str]) -> N
     assert rack_tags(racks) == tags
 
 
-def test_numbers_and_spans_are_short() -> None:
+def test_numbers_and_durations_are_short() -> None:
     values = {0: "0", 3.04: "3.0", 12.4: "12", 9999: "9999", 10000: "10.0k", 123_456: "123k", 2.5e6: "2.5M"}
     assert {value: number(value) for value in values} == values
     assert number(None) == "?"

@@ -1,4 +1,4 @@
-"""Whom the watch asks for features, and what it makes of the answer."""
+"""Feature queries of the watch: the broker queried, and the parsed response."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ON = {ELR_FEATURE: 1, RACKS_FEATURE: 1}
 
 
 @pytest.mark.parametrize(("levels", "enforced"), [(ON, True), ({ELR_FEATURE: 1}, False), ({RACKS_FEATURE: 1}, False)])
-def test_the_first_broker_that_answers_is_asked_again(
+def test_the_first_broker_that_responds_is_queried_again(
     levels: Mapping[str, int], enforced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    queried: list[str] = []
 
     def finalized(host: str, _port: int, _timeout_s: float) -> Mapping[str, int]:
-        asked.append(host)
+        queried.append(host)
         if host == "one":
             raise RackgateError("one:9092: no answer to ApiVersions: timed out")
         return levels
@@ -32,10 +32,10 @@ def test_the_first_broker_that_answers_is_asked_again(
     collector._metadata.put(ClusterMetadata({1: ("one", 9092), 2: ("two", 9092), 3: ("three", 9092)}, {}), 0)
     assert collector._query_features() is enforced
     assert collector._query_features() is enforced
-    assert asked == ["one", "two", "two"]
+    assert queried == ["one", "two", "two"]
 
 
-def test_without_an_answer_it_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_response_the_feature_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     def finalized(host: str, port: int, _timeout_s: float) -> Mapping[str, int]:
         raise RackgateError(f"{host}:{port}: no answer to ApiVersions: timed out")
 

@@ -1,4 +1,4 @@
-"""When records came, told by a consumer that follows topics; the broker is a list here."""
+"""Arrival times of records, reported by a consumer that follows topics; the broker is a list here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEP_NS = 10_000_000
 
 @dataclass
 class Broker:
-    """A consumer that gets a record every 10 ms, by a clock of its own, an error among them; then it is told to end."""
+    """A consumer that gets a record every 10 ms, by a clock of its own, an error among them, and is then stopped."""
 
     left: list[str | None] = field(default_factory=lambda: ["k-0", "k-1", None, "k-2"])
     now_ns: int = 0
@@ -45,7 +45,7 @@ class Broker:
         self.left = []
 
 
-def test_each_record_has_the_moment_at_which_it_came(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_each_record_has_its_arrival_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broker = Broker()
     monkeypatch.setattr(arrivals, "Consumer", lambda _config: broker)
     monkeypatch.setattr("time.monotonic_ns", lambda: broker.now_ns)

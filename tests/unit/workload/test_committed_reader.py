@@ -1,4 +1,4 @@
-"""What groups have committed comes into a history as their coordinators tell it."""
+"""Committed offsets of groups, written into a history as their coordinators report them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Answering:
     def __init__(self, answer: list[TopicPartition] | Exception) -> None:
         self.answer = answer
 
-    def list_consumer_group_offsets(self, asked: Any, **_: Any) -> dict[str, Future[Any]]:
-        (one,) = asked
-        told: Future[Any] = Future()
+    def list_consumer_group_offsets(self, groups: Any, **_: Any) -> dict[str, Future[Any]]:
+        (one,) = groups
+        future: Future[Any] = Future()
         if isinstance(self.answer, Exception):
-            told.set_exception(self.answer)
+            future.set_exception(self.answer)
         else:
-            told.set_result(ConsumerGroupTopicPartitions(one.group_id, self.answer))
-        return {one.group_id: told}
+            future.set_result(ConsumerGroupTopicPartitions(one.group_id, self.answer))
+        return {one.group_id: future}
 
 
-def test_all_partitions_of_each_group_are_told(tmp_path: Path) -> None:
+def test_all_partitions_of_each_group_are_recorded(tmp_path: Path) -> None:
     history = History(tmp_path / "history.jsonl")
     client: Any = Answering([TopicPartition("d", 0, 7), TopicPartition("d-1", 2, 0)])
     note_committed(client, ["g", "h"], history)
@@ -39,7 +39,7 @@ def test_all_partitions_of_each_group_are_told(tmp_path: Path) -> None:
     ]
 
 
-def test_a_coordinator_that_does_not_tell_is_no_answer(tmp_path: Path) -> None:
+def test_a_coordinator_without_a_response_is_unknown(tmp_path: Path) -> None:
     history = History(tmp_path / "history.jsonl")
     client: Any = Answering(KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)))
     with pytest.raises(RackgateError, match="group g"):

@@ -1,4 +1,4 @@
-"""The copier: what it takes goes into one transaction with the group's offsets, and it goes back after a failure."""
+"""Copier: records and the group's offsets in one transaction, and the retry after a failure."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Client(ConfluentProducer):
 
 
 class Consumer:
-    """Gives two records at a time; at the end of the partition the copier is told to stop."""
+    """Gives two records at a time; at the end of the partition the copier is stopped."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -152,7 +152,7 @@ def taken(events: Sequence[Event]) -> list[tuple[list[int], str]]:
     return [(one.data["taken"]["s-0"], ends[one.data["txn"]]) for one in events if one.op == "copy"]
 
 
-def test_all_is_copied_with_the_offsets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_all_records_are_copied_with_the_offsets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cluster, events = copied(monkeypatch, tmp_path)
     assert taken(events) == [([0, 2], "ok"), ([2, 4], "ok"), ([4, 6], "ok")]
     assert cluster.steps == ["init", *["begin", "offsets", "commit"] * 3]
@@ -161,29 +161,27 @@ def test_all_is_copied_with_the_offsets(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert (end.outcome, end.data["committed"]) == ("ok", {"s-0": 6})
 
 
-def test_offsets_that_are_refused_abort_it_and_it_goes_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_refused_offsets_abort_the_transaction_and_are_retried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cluster, events = copied(monkeypatch, tmp_path, "offsets")
     assert taken(events) == [([0, 2], "fail"), ([0, 2], "ok"), ([2, 4], "ok"), ([4, 6], "ok")]
     assert cluster.steps[:5] == ["init", "begin", "offsets", "abort", "seek 0"]
 
 
-def test_what_is_uncertain_is_settled_by_the_group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_uncertain_commit_is_settled_by_the_group_s_offsets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cluster, events = copied(monkeypatch, tmp_path, "commit", "committed")
     assert taken(events) == [([0, 2], "unknown"), ([0, 2], "ok"), ([2, 4], "ok"), ([4, 6], "ok")]
     # another client ends what the first one left open; only then the group knows
     assert cluster.steps[:6] == ["init", "begin", "offsets", "commit", "init", "seek 0"]
 
 
-def test_a_transaction_that_cannot_be_begun_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_transaction_that_cannot_begin_is_not_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cluster, events = copied(monkeypatch, tmp_path, "begin")
     assert [one for one, _ in taken(events)] == [[0, 2], [2, 4], [4, 6]]
     assert cluster.steps[:4] == ["init", "begin", "init", "seek 0"]
     assert len({one.data["key"] for one in events if one.op == "produce"}) == 6
 
 
-def test_a_coordinator_that_does_not_tell_leaves_the_end_unknown(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_the_coordinator_the_result_is_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _, events = copied(monkeypatch, tmp_path, "committed")
     (end,) = [one for one in events if one.op == "copied"]
     assert end.outcome == "unknown"

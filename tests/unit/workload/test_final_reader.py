@@ -1,4 +1,4 @@
-"""The final read with a consumer that is a fake: chunks, ends, sizes."""
+"""Final read with a fake consumer: chunks, ends, sizes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_many_chunks_are_one_whole_read(tmp_path: Path) -> None:
     assert (missing, len(reads[0].keys), reads[0].begun_ns) == ([], 12_000, 5)
 
 
-def test_a_log_that_does_not_end_is_told_with_the_last_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_read_is_recorded_with_the_last_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log(12_000, 11_000)
     monkeypatch.setattr(final_reader, "time", log)
     events = read(log, tmp_path, timeout_s=0.5)
@@ -88,7 +88,7 @@ def test_a_log_that_does_not_end_is_told_with_the_last_chunk(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("readers", [1, 2, 3, 8])
-def test_several_readers_share_the_topics_and_tell_what_one_tells(
+def test_several_readers_share_the_topics_and_record_the_same_as_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readers: int
 ) -> None:
     consumers: list[Log] = []
@@ -111,7 +111,7 @@ def test_several_readers_share_the_topics_and_tell_what_one_tells(
         assert (missing, sorted(reads), len(reads[1].keys)) == ([], [0, 1], 3)
 
 
-def test_what_one_of_several_readers_cannot_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_of_one_of_several_readers_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def partitions(_consumer: object, topic: str, _purpose: str) -> int:
         if topic == "absent":
             raise RackgateError("final read of absent: no such topic")
@@ -142,13 +142,13 @@ SENT = (
 
 
 @pytest.mark.parametrize(("size", "valid"), [(100, "true"), (60, "false"), (len("r/t/0/0"), "false"), (0, "false")])
-def test_a_value_that_is_shorter_than_it_was_is_found(tmp_path: Path, size: int, valid: str) -> None:
+def test_a_shortened_value_is_found(tmp_path: Path, size: int, valid: str) -> None:
     found = check_delivery([*SENT, *read(Log(1, 1, size), tmp_path)])
     assert found.valid == valid, found.because
     assert size == 100 or f"t-0: record {NAME} was read with {size} bytes, it was sent with 100" in found.because
 
 
-def test_a_length_that_was_announced_and_not_read_is_unknown(tmp_path: Path) -> None:
+def test_an_announced_length_without_a_read_is_unknown(tmp_path: Path) -> None:
     (last,) = read(Log(1, 1), tmp_path)
     bare = Event(4, 1, "reader", "read", "ok", None, {key: data for key, data in last.data.items() if key != "sizes"})
     assert check_delivery([*SENT, bare]).because == ("t-0: nothing tells how long the values of 1 records are",)

@@ -1,4 +1,4 @@
-"""What members of groups and followers write down, with consumers that do as they are told."""
+"""Events of group members and followers, with scripted consumers."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Scripted:
         self.offsets: list[Mapping[TopicPartition, int]] = []
         self.stop: Callable[[], None] = lambda: None
 
-    def subscribe(self, _topics: Sequence[str], heard: RebalanceCallbacks) -> None:
-        self.heard = heard
+    def subscribe(self, _topics: Sequence[str], callbacks: RebalanceCallbacks) -> None:
+        self.heard = callbacks
 
     def poll(self, _timeout_s: float) -> Mapping[TopicPartition, MemberPoll]:
         step = self.steps[self.at]
@@ -107,7 +107,7 @@ def nothing(_: Any) -> Mapping[TopicPartition, MemberPoll]:
     return {}
 
 
-def test_a_member_tells_all_that_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_records_all_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = [assigned(D0, D1, got={D0: MemberPoll(2, 5, 7)}), ends(None), revoked(D1), nothing]
     java, events = driven(tmp_path, monkeypatch, steps)
     assert [one.op for one in events if one.op != "commit"] == ["join", "assigned", "fetch", "revoked", "leave"]
@@ -122,7 +122,7 @@ def test_a_member_tells_all_that_happens(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("name", "outcome"), [(TIMEOUT, "unknown"), (OVERTAKEN, "fail")])
-def test_a_commit_that_failed_is_as_certain_as_what_it_failed_with(
+def test_a_failed_commit_is_as_certain_as_its_error(
     name: str, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = JavaError(name, "why", retriable=True)
@@ -131,7 +131,7 @@ def test_a_commit_that_failed_is_as_certain_as_what_it_failed_with(
     assert (first.outcome, first.data["exception"], first.data["retriable"]) == (outcome, name, True)
 
 
-def test_a_commit_without_an_answer_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_without_a_response_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java, events = driven(tmp_path, monkeypatch, [assigned(D0, got={D0: MemberPoll(1, 0, 1)}), nothing, nothing])
     assert len(java.offsets) == 1  # the next one waits for it
     assert [(one.outcome, one.data["exception"]) for one in events if one.op == "commit"] == [
@@ -139,7 +139,7 @@ def test_a_commit_without_an_answer_is_unknown(tmp_path: Path, monkeypatch: pyte
     ]
 
 
-def test_what_is_not_its_own_any_more_is_not_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_revoked_partitions_are_not_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = [
         assigned(D0, D1, got={D0: MemberPoll(1, 0, 1), D1: MemberPoll(1, 3, 4)}),
         ends(None),
@@ -152,7 +152,7 @@ def test_what_is_not_its_own_any_more_is_not_committed(tmp_path: Path, monkeypat
     assert java.offsets[-1] == {D0: 1}
 
 
-def test_a_poll_that_fails_is_told_and_the_member_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_poll_is_recorded_and_the_member_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: Any) -> Mapping[TopicPartition, MemberPoll]:
         raise JavaError(TIMEOUT, "why", retriable=True)
 
@@ -161,12 +161,12 @@ def test_a_poll_that_fails_is_told_and_the_member_goes_on(tmp_path: Path, monkey
     assert events[1].data["exception"] == TIMEOUT
 
 
-def test_a_member_that_cannot_leave_in_order_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_leave_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, events = driven(tmp_path, monkeypatch, [nothing], close_fails=JavaError(TIMEOUT, "why", retriable=True))
     assert (events[-1].op, events[-1].outcome, events[-1].data["exception"]) == ("leave", "unknown", TIMEOUT)
 
 
-def test_seats() -> None:
+def test_members_and_partitions_are_assigned() -> None:
     assert parse_memberships("a:classic,b:consumer") == [Membership("a", "classic"), Membership("b", "consumer")]
     for wrong in ("a", "a:share", ":classic", "a:classic,a:consumer"):
         with pytest.raises(RackgateError, match="--groups"):
@@ -225,7 +225,7 @@ def following(tmp_path: Path, gifts: Sequence[Sequence[Message]], stable: int | 
     return list(history.events())
 
 
-def test_a_follower_tells_how_far_it_has_come(tmp_path: Path) -> None:
+def test_a_follower_records_its_position(tmp_path: Path) -> None:
     gifts = [[Message(0), Message(1)], [Message(5, KafkaError._PARTITION_EOF)]]
     events = following(tmp_path, gifts, 5, 9)
     last = events[-1]
@@ -235,7 +235,7 @@ def test_a_follower_tells_how_far_it_has_come(tmp_path: Path) -> None:
     assert place == ("t", 0)
 
 
-def test_a_leader_that_does_not_tell_is_unknown(tmp_path: Path) -> None:
+def test_a_leader_without_an_end_offset_is_unknown(tmp_path: Path) -> None:
     last = following(tmp_path, [[Message(0)], []], None, 9)[-1]
     assert (last.outcome, last.data["error"], last.data["position"]) == ("unknown", "_TIMED_OUT", 1)
     assert "end" not in last.data

@@ -1,4 +1,4 @@
-"""What is certain, what a command line means, and how clients are configured; no cluster."""
+"""Certainty of outcomes, parsed command lines and client configurations, without a cluster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def java(name: str, *, retriable: bool = True) -> Refused:
         "NOT_ENOUGH_RACKS",
     ],
 )
-def test_a_refusal_before_the_append_is_certain_for_a_first_attempt_alone(error: str) -> None:
+def test_a_refusal_before_the_append_is_certain_only_for_a_first_attempt(error: str) -> None:
     assert outcome_of(Refused(error, "", True), first_only=True) == "fail"
     assert outcome_of(Refused(error, "", True), first_only=False) == "unknown"
 
@@ -60,7 +60,7 @@ def test_a_refusal_before_the_append_is_certain_for_a_first_attempt_alone(error:
     ],
 )
 @pytest.mark.parametrize("first_only", [False, True])
-def test_what_may_have_been_appended_is_unknown(error: str, first_only: bool) -> None:
+def test_a_record_that_may_have_been_appended_is_unknown(error: str, first_only: bool) -> None:
     assert outcome_of(Refused(error, "", True), first_only=first_only) == "unknown"
 
 
@@ -70,7 +70,7 @@ def test_an_acknowledgement_and_a_full_queue_are_certain(first_only: bool) -> No
     assert outcome_of(Refused("_QUEUE_FULL", "", True), first_only=first_only) == "fail"
 
 
-def test_what_a_client_refuses_at_once_was_never_sent() -> None:
+def test_a_record_that_the_client_refuses_was_never_sent() -> None:
     assert outcome_of(Refused("MSG_SIZE_TOO_LARGE", "", False, local=True), first_only=False) == "fail"
     assert outcome_of(Refused("MSG_SIZE_TOO_LARGE", "", False), first_only=False) == "unknown"
     client = create_client(CONFLUENT, replace(PROBE, bootstrap="127.0.0.1:1").settings("id"))
@@ -81,7 +81,7 @@ def test_what_a_client_refuses_at_once_was_never_sent() -> None:
     assert (report.token, report.answer.error, report.answer.local) == (7, "MSG_SIZE_TOO_LARGE", True)
 
 
-def test_events_carry_what_checkers_need() -> None:
+def test_events_have_the_fields_that_checkers_need() -> None:
     attempt = OpenRecord("t", 0, 4, "k", 900, txn=None)
     refused = attempt.event(PROBE, "run-1", SendResult(1, 1_000_000, 4_500_000, java("NotEnoughRacksException")))
     assert (refused.process, refused.op, refused.outcome, refused.mono_ns) == ("probe", "produce", "fail", 4_500_000)
@@ -105,7 +105,7 @@ def test_events_carry_what_checkers_need() -> None:
     assert Event.parse(acked.line()) == acked
 
 
-def test_one_attempt_a_request_and_no_second_one() -> None:
+def test_probes_send_one_request_per_attempt() -> None:
     config = PROBE.settings("id").java()
     assert config["retries"] == "0"
     assert config["enable.idempotence"] == "false"
@@ -127,7 +127,7 @@ def test_java_accepts_its_timeouts(mode: ProducerMode, timeout_ms: int, linger_m
 
 
 @pytest.mark.parametrize(("timeout_ms", "request_ms"), [(8000, 7995), (120_000, 30_000)])
-def test_defaults_set_the_delivery_timeout_and_what_it_forces(timeout_ms: int, request_ms: int) -> None:
+def test_defaults_set_the_delivery_timeout_and_dependent_settings(timeout_ms: int, request_ms: int) -> None:
     config = replace(PROBE, defaults=True, timeout_ms=timeout_ms).settings("id").java()
     assert config == {
         "bootstrap.servers": "b:9092",
@@ -146,7 +146,7 @@ def test_librdkafka_takes_its_configuration(mode: ProducerMode) -> None:
     client.release()
 
 
-def test_a_client_that_is_not_known_is_refused() -> None:
+def test_an_unknown_client_is_refused() -> None:
     settings: ProducerSettings = PROBE.settings("id")
     with pytest.raises(RackgateError, match=r"0\.8"):
         create_client("0.8", settings)
@@ -167,11 +167,11 @@ def test_a_client_that_is_not_known_is_refused() -> None:
         (replace(PROBE, mode="transactional"), False),
     ],
 )
-def test_only_one_attempt_without_idempotence_can_be_sure(plan: ProducerPlan, first_only: bool) -> None:
+def test_only_a_single_attempt_without_idempotence_is_certain(plan: ProducerPlan, first_only: bool) -> None:
     assert plan.first_only is first_only
 
 
-def test_command_line() -> None:
+def test_the_command_line_is_parsed() -> None:
     plan, path = parse([*MUST, "--mode", "probe", "--rate", "4", "--seconds", "60"])
     expected = ProducerPlan(
         "b:9092", ("t", "u"), 4.0, partitions=1, seconds=60.0, mode="probe", record_bytes=0, name="probe"
@@ -191,7 +191,7 @@ def test_command_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "error"),
     [
         ((), "one of --seconds and --count"),
         (("--count", "0"), "must be above 0"),
@@ -211,8 +211,8 @@ def test_command_line() -> None:
         (("--count", "1", "--config", "linger.ms"), "--config 'linger.ms': expected NAME=VALUE"),
     ],
 )
-def test_a_plan_that_cannot_be_done_is_refused(more: tuple[str, ...], said: str) -> None:
-    with pytest.raises(RackgateError, match=said):
+def test_an_impossible_plan_is_refused(more: tuple[str, ...], error: str) -> None:
+    with pytest.raises(RackgateError, match=error):
         parse([*MUST, *more])
 
 
@@ -227,7 +227,7 @@ names = st.text(st.characters(exclude_characters="/\n", codec="utf-8"), min_size
 
 
 @given(names, names, st.integers(0, 10**6), st.integers(0, 10**9), st.integers(0, 400), st.data())
-def test_a_key_gives_its_value_away(
+def test_a_key_determines_its_value(
     run: str, topic: str, partition: int, seq: int, size: int, data: st.DataObject
 ) -> None:
     key = key_of(run, topic, partition, seq)
@@ -242,13 +242,13 @@ def test_a_key_gives_its_value_away(
     assert not damaged("another key", b"anything")
 
 
-def test_keys_that_are_no_text_have_one_way_to_be_written() -> None:
+def test_keys_that_are_no_text_have_one_encoding() -> None:
     assert text_of(b"\xff\x00") == "0xff00"
     assert text_of(None) is None
 
 
 @pytest.mark.parametrize("mode", ["probe", "plain"])
-def test_acks_of_the_leader_alone(mode: ProducerMode) -> None:
+def test_acks_1_is_parsed(mode: ProducerMode) -> None:
     assert PROBE.settings("id").librdkafka()["acks"] == "all"
     plan, _ = parse([*MUST, "--count", "1", "--mode", mode, "--acks", "1"])
     assert plan.acks == "1"
@@ -260,6 +260,6 @@ def test_acks_of_the_leader_alone(mode: ProducerMode) -> None:
 @pytest.mark.parametrize(
     "more", [("--mode", "idempotent"), ("--mode", "transactional"), ("--mode", "probe", "--defaults")]
 )
-def test_whoever_writes_nothing_twice_needs_more_than_the_leader(more: tuple[str, ...]) -> None:
+def test_idempotence_requires_acks_all(more: tuple[str, ...]) -> None:
     with pytest.raises(RackgateError, match="--acks 1 belongs to"):
         parse([*MUST, "--count", "1", "--acks", "1", *more])

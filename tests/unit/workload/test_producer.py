@@ -1,4 +1,4 @@
-"""The producer program with clients that are none: pacing, what it announces, and what it tells when it ends early."""
+"""Producer program with fake clients: pacing, announcements, and events at an early end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLAN = ProducerPlan("b:9092", ("t", "u"), rate_per_s=2000, count=300, timeout_ms
 
 @dataclass
 class Fake:
-    """Answers as it is told to, and keeps what it was sent."""
+    """Client with given responses, which keeps the records it gets."""
 
     answer: Callable[[ProducerRecord], Answer | None] = field(
         default=lambda record: Acked(record.partition, record.token)
@@ -111,7 +111,7 @@ def of(events: Sequence[Event], op: str) -> list[Event]:
     return [event for event in events if event.op == op]
 
 
-def test_every_record_is_announced_sent_and_told_of(tmp_path: Path) -> None:
+def test_every_record_is_announced_sent_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"
     client = Fake(history=path)
     events = drive(PLAN, path, client)
@@ -127,7 +127,7 @@ def test_every_record_is_announced_sent_and_told_of(tmp_path: Path) -> None:
     assert client.steps == ["learn t", "learn u", "close", "release"]
 
 
-def test_a_client_that_cannot_learn_where_to_send_says_so_and_sends_all_the_same(tmp_path: Path) -> None:
+def test_a_client_without_metadata_records_it_and_sends_anyway(tmp_path: Path) -> None:
     left = ["org.apache.kafka.common.errors.TimeoutException"] * 2
     client = Fake(fails=lambda step: left.pop() if step == "learn" and left else None)
     events = drive(replace(PLAN, topics=("t",)), tmp_path / "slow.jsonl", client)
@@ -135,8 +135,8 @@ def test_a_client_that_cannot_learn_where_to_send_says_so_and_sends_all_the_same
     assert not of(events, "learn"), "the third try told"
     client = Fake(fails=lambda step: "TIMED_OUT" if step == "learn" else None)
     events = drive(replace(PLAN, topics=("t",)), tmp_path / "never.jsonl", client)
-    (told,) = of(events, "learn")
-    assert (told.outcome, told.data["exception"]) == ("unknown", "TIMED_OUT")
+    (learned,) = of(events, "learn")
+    assert (learned.outcome, learned.data["exception"]) == ("unknown", "TIMED_OUT")
     assert len(of(events, "produce")) == 300
 
 
@@ -147,7 +147,7 @@ def test_no_record_is_sent_before_it_was_announced(tmp_path: Path) -> None:
     def answer(record: ProducerRecord) -> Answer:
         _, topic, partition, seq = record.key.decode().split("/")
         announced = [event.data for event in of(list(History(path).events()), "intend")]
-        if not any(told["topic"] == topic and int(seq) < told["to"][partition] for told in announced):
+        if not any(one["topic"] == topic and int(seq) < one["to"][partition] for one in announced):
             early.append(record.key)
         return Acked(record.partition, 0)
 
@@ -157,7 +157,7 @@ def test_no_record_is_sent_before_it_was_announced(tmp_path: Path) -> None:
     assert len(of(events, "produce")) == 2 * AHEAD + 7
 
 
-def test_times_are_intended_ones_and_do_not_drift(tmp_path: Path) -> None:
+def test_send_times_are_the_intended_ones_and_do_not_drift(tmp_path: Path) -> None:
     plan = replace(PLAN, topics=("t",), rate_per_s=100, count=30)
     events = of(drive(plan, tmp_path / "h.jsonl", Fake()), "produce")
     intended = sorted(event.data["intended_ns"] for event in events)
@@ -166,7 +166,7 @@ def test_times_are_intended_ones_and_do_not_drift(tmp_path: Path) -> None:
     assert all(event.mono_ns >= event.data["sent_ns"] for event in events)
 
 
-def test_what_is_late_is_sent_at_once_and_keeps_its_time(tmp_path: Path) -> None:
+def test_a_late_record_is_sent_at_once_and_keeps_its_intended_time(tmp_path: Path) -> None:
     plan = replace(PLAN, topics=("t",), rate_per_s=100, count=20)
     events = of(drive(plan, tmp_path / "h.jsonl", Fake(hold_s=0.05)), "produce")
     late_ms = [(event.data["sent_ns"] - event.data["intended_ns"]) / 1e6 for event in events]
@@ -174,7 +174,7 @@ def test_what_is_late_is_sent_at_once_and_keeps_its_time(tmp_path: Path) -> None
     assert max(late_ms) > 30
 
 
-def test_a_probe_leaves_out_what_passes_meanwhile(tmp_path: Path) -> None:
+def test_a_probe_skips_attempts_that_are_overdue(tmp_path: Path) -> None:
     plan = replace(PLAN, topics=("t",), rate_per_s=100, count=None, seconds=0.5, mode="probe")
     events = drive(plan, tmp_path / "h.jsonl", Fake(hold_s=0.1), partitions=1)
     (end,) = of(events, "end")
@@ -183,7 +183,7 @@ def test_a_probe_leaves_out_what_passes_meanwhile(tmp_path: Path) -> None:
     assert len(of(events, "produce")) == end.data["attempts"]
 
 
-def test_each_topic_of_a_probe_has_a_client_of_its_own_so_none_waits_behind_another(tmp_path: Path) -> None:
+def test_each_topic_of_a_probe_has_its_own_client(tmp_path: Path) -> None:
     """A connection answers in order: a client that has sent a record of "t" gets no answer any more."""
 
     class InOrder(Fake):
@@ -211,7 +211,7 @@ def test_each_topic_of_a_probe_has_a_client_of_its_own_so_none_waits_behind_anot
     assert len(made) == 1
 
 
-def test_a_client_that_cannot_be_made_ends_those_that_were(tmp_path: Path) -> None:
+def test_a_client_that_cannot_be_created_closes_the_others(tmp_path: Path) -> None:
     made: list[Fake] = []
 
     def make(_: str) -> Fake:
@@ -225,7 +225,7 @@ def test_a_client_that_cannot_be_made_ends_those_that_were(tmp_path: Path) -> No
     assert made[0].steps == ["close", "release"]
 
 
-def test_one_topic_that_waits_does_not_hold_up_the_others(tmp_path: Path) -> None:
+def test_a_waiting_topic_does_not_delay_the_others(tmp_path: Path) -> None:
     class Slow(Fake):
         def send(self, records: Sequence[ProducerRecord]) -> None:
             if records and records[0].topic == "t":
@@ -242,7 +242,7 @@ def test_one_topic_that_waits_does_not_hold_up_the_others(tmp_path: Path) -> Non
     assert late["u"] < 600
 
 
-def test_ended_early_it_tells_of_every_attempt(tmp_path: Path) -> None:
+def test_an_early_end_records_every_attempt(tmp_path: Path) -> None:
     plan = replace(PLAN, count=None, seconds=60, rate_per_s=500)
     client = Fake(answer=lambda record: None if record.token % 7 == 0 else Acked(record.partition, record.token))
     events = drive(plan, tmp_path / "h.jsonl", client, stop_after=100)
@@ -253,7 +253,7 @@ def test_ended_early_it_tells_of_every_attempt(tmp_path: Path) -> None:
     assert len(silent) == sum(record.token % 7 == 0 for record in client.sent)
 
 
-def test_refusals_are_as_sure_as_the_mode_lets_them_be(tmp_path: Path) -> None:
+def test_refusals_are_as_certain_as_the_mode_allows(tmp_path: Path) -> None:
     refused = Refused("org.apache.kafka.common.errors.NotEnoughRacksException", "spans 1 rack(s)", True)
     for name, retries, outcome in (("a", 0, "fail"), ("b", 3, "unknown")):
         plan = replace(PLAN, count=5, retries=retries)
@@ -262,7 +262,7 @@ def test_refusals_are_as_sure_as_the_mode_lets_them_be(tmp_path: Path) -> None:
         assert {event.data["message"] for event in events} == {"spans 1 rack(s)"}
 
 
-def test_a_client_that_breaks_is_no_run(tmp_path: Path) -> None:
+def test_a_client_that_fails_fails_the_run(tmp_path: Path) -> None:
     class Broken(Fake):
         def send(self, _: Sequence[ProducerRecord]) -> None:
             raise RackgateError("the JVM of a gateway does not answer")
@@ -277,17 +277,17 @@ def test_a_client_that_breaks_is_no_run(tmp_path: Path) -> None:
 TRANSACTIONS = replace(PLAN, mode="transactional", txn_records=10, abort_share=0.3, seed=7, count=200)
 
 
-def test_transactions_are_told_of_with_their_records(tmp_path: Path) -> None:
+def test_transactions_are_recorded_with_their_records(tmp_path: Path) -> None:
     client = Fake()
     events = drive(TRANSACTIONS, tmp_path / "h.jsonl", client)
     members = Counter(event.data["txn"] for event in of(events, "produce"))
-    told = {event.data["txn"]: event for event in of(events, "txn")}
-    assert members == {number: event.data["records"] for number, event in told.items()}
+    recorded = {event.data["txn"]: event for event in of(events, "txn")}
+    assert members == {number: event.data["records"] for number, event in recorded.items()}
     assert sum(members.values()) == 400
-    assert {event.outcome for event in told.values()} == {"ok", "fail"}
-    assert client.steps.count("commit") == sum(event.outcome == "ok" for event in told.values())
+    assert {event.outcome for event in recorded.values()} == {"ok", "fail"}
+    assert client.steps.count("commit") == sum(event.outcome == "ok" for event in recorded.values())
     assert all(client.steps[at - 1] == "flush" for at, step in enumerate(client.steps) if step == "abort")
-    assert client.steps.count("abort") == sum(event.outcome == "fail" for event in told.values())
+    assert client.steps.count("abort") == sum(event.outcome == "fail" for event in recorded.values())
     assert max(members.values()) <= 10
     assert {e.outcome for e in of(events, "produce")} == {"ok"}, "an aborted record was acknowledged all the same"
 
@@ -318,7 +318,7 @@ def test_a_commit_that_fails_is_aborted_or_unknown(tmp_path: Path, error: str, a
     assert client.steps.count("init") == (2 if outcome == "unknown" else 1), "another client takes its place"
 
 
-def test_transactions_that_cannot_be_begun_end_the_run(tmp_path: Path) -> None:
+def test_a_transaction_that_cannot_begin_ends_the_run(tmp_path: Path) -> None:
     client = Fake(fails=lambda step: "X" if step == "init" else None)
     with pytest.raises(RackgateError, match="cannot be begun: X"):
         drive(replace(TRANSACTIONS, count=None, seconds=0.2), tmp_path / "h.jsonl", client)
@@ -385,7 +385,7 @@ class Broken(Fake):
         raise RackgateError("the JVM does not answer")
 
 
-def test_a_client_that_cannot_be_closed_ends_the_process_all_the_same(tmp_path: Path) -> None:
+def test_a_client_that_cannot_be_closed_does_not_keep_the_process(tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"
     client = Broken(answer=lambda _: None)
     plan = replace(PLAN, topics=("t",), count=3, seconds=None)

@@ -1,4 +1,4 @@
-"""What programs beside a run have in common, and the follower of topics."""
+"""Shared parts of programs beside a run, and the follower of topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def fails(error: Exception) -> None:
     raise error
 
 
-def test_the_status_is_that_of_the_work(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_status_is_that_of_the_work(capsys: pytest.CaptureFixture[str]) -> None:
     assert program.run_reporting_errors(lambda: None) == 0
     assert program.run_reporting_errors(lambda: fails(RackgateError("no broker answers"))) == 2
     assert capsys.readouterr().err == "error: no broker answers\n"
@@ -57,9 +57,7 @@ class Consumer:
         self.closed = True
 
 
-def test_what_comes_is_told_by_its_key_and_an_error_is_no_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_are_reported_by_key_and_errors_are_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended, path = threading.Event(), tmp_path / "h"
     consumer = Consumer(ended)
     monkeypatch.setattr(arrivals, "Consumer", lambda _: consumer)
@@ -72,7 +70,7 @@ def test_what_comes_is_told_by_its_key_and_an_error_is_no_record(
     assert all(0 <= ago_ms < 5000 for ago_ms in event.data["ago_ms"])
 
 
-def test_a_topic_that_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_topic_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = threading.Event()
     monkeypatch.setattr(arrivals, "Consumer", lambda _: Consumer(ended))
     with pytest.raises(RackgateError, match="the cluster has no u"):

@@ -1,4 +1,4 @@
-"""A topic's settings are changed: what the history has of it, whatever becomes of it."""
+"""Changes of a topic's settings: the events in the history, whatever the result."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Client:
         return {resource: done(None)}
 
 
-def told(history: History) -> list[tuple[str, str, int, int]]:
+def recorded(history: History) -> list[tuple[str, str, int, int]]:
     return [
         (str(one.data["step"]), one.outcome, one.data[MIN_INSYNC_REPLICAS], one.data[MIN_INSYNC_RACKS])
         for one in history.events()
@@ -96,12 +96,12 @@ def told(history: History) -> list[tuple[str, str, int, int]]:
     ]
 
 
-def test_it_has_settled_when_every_broker_concerned_tells_so(tmp_path: Path) -> None:
+def test_a_change_settles_when_every_broker_reports_it(tmp_path: Path) -> None:
     client: Any = Client({2: 3})
     history = History(tmp_path / "h")
     found = change_topic(client, "t", history, min_racks=2)
     assert (found.before, found.value, found.brokers) == (Requirement(1, 1), Requirement(1, 2), (1, 2, 3))
-    assert told(history) == [("seen", "ok", 1, 1), ("begin", "ok", 1, 2), ("settled", "ok", 1, 2)]
+    assert recorded(history) == [("seen", "ok", 1, 1), ("begin", "ok", 1, 2), ("settled", "ok", 1, 2)]
     assert client.asked.count(2) == 1 + 3 + 1, "before, three times too early, and in the end"
     assert 4 not in client.asked
     assert found.told_s > 0
@@ -111,7 +111,7 @@ def test_it_has_settled_when_every_broker_concerned_tells_so(tmp_path: Path) -> 
     assert settings.possible("t", events[2].mono_ns + 1, 1 << 62) == {found.value}
 
 
-def test_both_at_once_and_only_what_is_asked_for(tmp_path: Path) -> None:
+def test_both_settings_or_only_the_requested_one_change(tmp_path: Path) -> None:
     client: Any = Client({})
     assert change_topic(client, "t", History(tmp_path / "h"), min_replicas=2, min_racks=3).value == Requirement(2, 3)
     assert client.wanted == {MIN_INSYNC_REPLICAS: "2", MIN_INSYNC_RACKS: "3"}
@@ -126,25 +126,27 @@ def test_a_stock_broker_requires_one_rack(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lag", "says"),
+    ("lag", "error"),
     [
         ({3: 9999}, "broker 3 reports min.insync.replicas=1 and min.insync.racks=1"),
         ({3: -1}, "broker 3: .*[Tt]imed out"),
     ],
 )
-def test_a_broker_that_does_not_tell_it_leaves_it_unknown(tmp_path: Path, lag: dict[int, int], says: str) -> None:
+def test_a_broker_that_does_not_report_the_change_leaves_it_unknown(
+    tmp_path: Path, lag: dict[int, int], error: str
+) -> None:
     client: Any = Client(lag)
     history = History(tmp_path / "h")
-    with pytest.raises(RackgateError, match=f"every broker of topic t to report .*min.insync.racks=2; {says}"):
+    with pytest.raises(RackgateError, match=f"every broker of topic t to report .*min.insync.racks=2; {error}"):
         change_topic(client, "t", history, min_racks=2, timeout_s=0.3)
-    assert told(history)[1:] == [("begin", "ok", 1, 2), ("settled", "unknown", 1, 2)]
+    assert recorded(history)[1:] == [("begin", "ok", 1, 2), ("settled", "unknown", 1, 2)]
     assert RequirementTimeline(list(history.events())).possible("t", 1 << 61, 1 << 62) == {
         Requirement(1, 1),
         Requirement(1, 2),
     }
 
 
-def test_a_broker_that_is_fenced_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_fenced_broker_is_not_awaited(tmp_path: Path) -> None:
     client: Any = Client({3: -1})
     client.fenced = {3}
     history = History(tmp_path / "h")
@@ -152,15 +154,15 @@ def test_a_broker_that_is_fenced_is_not_waited_for(tmp_path: Path) -> None:
     assert (found.brokers, found.fenced) == ((1, 2), (3,))
     last = list(history.events())[-1]
     assert (last.outcome, last.data["brokers"], last.data["fenced"]) == ("ok", [1, 2], [3])
-    # with nobody left there is nobody to tell
+    # without brokers there is none to report it
     client.fenced = {1, 2, 3}
     with pytest.raises(RackgateError, match="no broker reports it"):
         change_topic(client, "t", history, min_racks=1)
 
 
-def test_a_moment_without_an_answer_is_waited_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_response_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client: Any = Client({2: 1})
-    looks = client.list_topics
+    answer_topics = client.list_topics
     calls = 0
 
     def list_topics(timeout: float) -> Any:
@@ -169,7 +171,7 @@ def test_a_moment_without_an_answer_is_waited_through(tmp_path: Path, monkeypatc
         # after the first question and the look of the request
         if calls == 3:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-        return looks(timeout)
+        return answer_topics(timeout)
 
     monkeypatch.setattr(client, "list_topics", list_topics)
     assert change_topic(client, "t", History(tmp_path / "h"), min_racks=2).brokers == (1, 2, 3)
@@ -187,30 +189,30 @@ def test_a_moment_without_an_answer_is_waited_through(tmp_path: Path, monkeypatc
         ((KafkaError._TIMED_OUT, KafkaError.INVALID_CONFIG), ("settled", "unknown")),
     ],
 )
-def test_a_refusal_is_sure_if_a_broker_has_looked_at_the_only_request(
+def test_a_refusal_of_the_only_request_is_certain(
     tmp_path: Path, errors: tuple[int, ...], last: tuple[str, str]
 ) -> None:
     client: Any = Client({}, refuses=errors)
     history = History(tmp_path / "h")
     with pytest.raises(RackgateError, match="the cluster refused"):
         change_topic(client, "t", history, min_racks=2)
-    assert [step[:2] for step in told(history)] == [("seen", "ok"), ("begin", "ok"), last]
+    assert [step[:2] for step in recorded(history)] == [("seen", "ok"), ("begin", "ok"), last]
     holds = RequirementTimeline(list(history.events())).possible("t", 1 << 61, 1 << 62)
     assert holds == {Requirement(1, 1)} | ({Requirement(1, 2)} if last[0] == "settled" else set())
 
 
-def test_an_odd_answer_is_none(tmp_path: Path) -> None:
+def test_an_invalid_response_is_no_confirmation(tmp_path: Path) -> None:
     client: Any = Client({})
     client.known[2] = {MIN_INSYNC_RACKS: "1"}
     client.known[3] = {MIN_INSYNC_REPLICAS: "many"}
     history = History(tmp_path / "h")
-    says = "every broker .*; broker 2: an answer without a number: KeyError .*; broker 3: .*ValueError"
-    with pytest.raises(RackgateError, match=says):
+    error = "every broker .*; broker 2: an answer without a number: KeyError .*; broker 3: .*ValueError"
+    with pytest.raises(RackgateError, match=error):
         change_topic(client, "t", history, min_racks=2, timeout_s=0.3)
-    assert told(history)[-1][:2] == ("settled", "unknown")
+    assert recorded(history)[-1][:2] == ("settled", "unknown")
 
 
-def test_an_interruption_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client: Any = Client({})
 
     def interrupt(*_: object) -> None:
@@ -220,10 +222,10 @@ def test_an_interruption_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     history = History(tmp_path / "h")
     with pytest.raises(KeyboardInterrupt):
         change_topic(client, "t", history, min_racks=2)
-    assert told(history)[-1][:2] == ("settled", "unknown")
+    assert recorded(history)[-1][:2] == ("settled", "unknown")
 
 
-def test_what_cannot_be_begun_is_no_change(tmp_path: Path) -> None:
+def test_a_change_that_cannot_begin_is_not_recorded(tmp_path: Path) -> None:
     history = History(tmp_path / "h")
     silent: Any = Client(dict.fromkeys((1, 2, 3), -1))
     with pytest.raises(RackgateError, match=r"is unknown \(no broker reports it: broker 1: "):
@@ -245,42 +247,42 @@ def test_the_command_works_in_a_lab_and_writes_into_its_history(
     lab = SimpleNamespace(name="l", bare=False, admin=Client({}), history_path=tmp_path / "history.jsonl")
     monkeypatch.setattr(running_labs, "runs_inside", lambda name: name == "l")
     monkeypatch.setattr(Lab, "attach", lambda: lab)
-    words = ["lab", "set", "t", "--lab", "l", "--min-racks", "2"]
-    shown = CliRunner().invoke(app, words)
+    arguments = ["lab", "set", "t", "--lab", "l", "--min-racks", "2"]
+    shown = CliRunner().invoke(app, arguments)
     assert shown.exit_code == 0, shown.exception
     assert "topic t: min.insync.replicas=1 and min.insync.racks=2 (before:" in shown.output
     assert "brokers 1, 2, 3 reported it" in shown.output
-    found = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)
+    found = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).output)
     assert (found["before"], found["value"]) == ({"replicas": 1, "racks": 2},) * 2
     steps = [one.data["step"] for one in History(lab.history_path).events()]
     assert steps == ["seen", "begin", "settled"] * 2
-    assert "lab set: needs" in str(CliRunner().invoke(app, words[:-2]).exception)
+    assert "lab set: needs" in str(CliRunner().invoke(app, arguments[:-2]).exception)
     lab.bare = True
-    assert "it has no topics" in str(CliRunner().invoke(app, words).exception)
+    assert "it has no topics" in str(CliRunner().invoke(app, arguments).exception)
 
 
-def test_what_a_topic_was_made_with_holds_from_the_beginning(tmp_path: Path) -> None:
+def test_settings_at_creation_apply_from_the_start(tmp_path: Path) -> None:
     history = History(tmp_path / "h")
     note_created(history, "t", Requirement(2, 2))
-    assert told(history) == [("made", "ok", 2, 2)]
+    assert recorded(history) == [("made", "ok", 2, 2)]
     settings = RequirementTimeline(list(history.events()))
     assert settings.possible("t", 0, 1 << 62) == {Requirement(2, 2)}
     assert settings.requests("t") == ()
     assert settings.unsettled_ns("t") is None
 
 
-def test_a_change_of_the_cluster_settles_for_each_topic_that_goes_by_it(tmp_path: Path) -> None:
+def test_a_change_of_the_cluster_settles_for_each_topic_that_inherits_it(tmp_path: Path) -> None:
     client: Any = Client({2: 3})
     history = History(tmp_path / "h")
     change_default(client, ["t"], history, lambda: client.wanted.update({MIN_INSYNC_RACKS: "2"}), min_racks=2)
-    assert told(history) == [("seen", "ok", 1, 1), ("begin", "ok", 1, 2), ("settled", "ok", 1, 2)]
-    # nobody goes by it yet
+    assert recorded(history) == [("seen", "ok", 1, 1), ("begin", "ok", 1, 2), ("settled", "ok", 1, 2)]
+    # no broker applies it yet
     change_default(client, [], history, lambda: None, min_racks=1)
-    assert len(told(history)) == 3
+    assert len(recorded(history)) == 3
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_change_of_the_cluster_that_does_not_come_may_hold_or_not(tmp_path: Path, fails: bool) -> None:
+def test_an_unsettled_change_of_the_cluster_may_or_may_not_apply(tmp_path: Path, fails: bool) -> None:
     client: Any = Client({3: 9999})
     history = History(tmp_path / "h")
 
@@ -291,10 +293,10 @@ def test_a_change_of_the_cluster_that_does_not_come_may_hold_or_not(tmp_path: Pa
 
     with pytest.raises(RackgateError, match="no" if fails else "every broker of topic t to report"):
         change_default(client, ["t"], history, request, min_racks=2, timeout_s=0.2)
-    assert told(history)[-1] == ("settled", "unknown", 1, 2)
+    assert recorded(history)[-1] == ("settled", "unknown", 1, 2)
 
 
-def test_what_brokers_do_not_agree_on_is_not_changed(tmp_path: Path) -> None:
+def test_a_value_on_which_brokers_disagree_is_not_changed(tmp_path: Path) -> None:
     client: Any = Client({})
     client.known[2] = {MIN_INSYNC_REPLICAS: "1", MIN_INSYNC_RACKS: "3"}
     with pytest.raises(RackgateError, match="is unknown"):

@@ -1,4 +1,4 @@
-"""Looks beside a workload: whatever ends them is told, in the history and to who waits for them."""
+"""Observations beside a workload: any error that ends them is recorded and raised to the waiting caller."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STATE = Partition(1, (2, 1), (1, 2))
 
 
 class Client:
-    """Brokers that answer well, but for the looks of which something else is said: other racks, or nothing."""
+    """Brokers with correct responses, except for given observations: other racks, or no response."""
 
     def __init__(self, otherwise: dict[int, Callable[[], object]]) -> None:
         self.otherwise = otherwise
@@ -75,7 +75,7 @@ def look(
     return events
 
 
-def test_looks_are_told_with_the_time_of_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_observations_have_the_time_of_the_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = look(tmp_path, monkeypatch, {}, until=40)
     seen = cluster_view.observations(events)["t", 0]
     assert len(seen) >= 13
@@ -86,16 +86,14 @@ def test_looks_are_told_with_the_time_of_the_question(tmp_path: Path, monkeypatc
     assert not cluster_view.unanswered(events)
 
 
-def test_a_question_for_settings_without_an_answer_holds_up_no_look(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_query_of_settings_delays_no_observation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client, history = Client({}), History(tmp_path / "h")
     beside(client, monkeypatch)
     with observe_topics("x:1", ["t"], RACKS, history, interval_s=0.01):
         monkeypatch.setattr(topics, "LOOK_S", 2.0)
         monkeypatch.setattr(client, "describe_configs", lambda resources, **_: dict.fromkeys(resources, Future()))
-        asked = client.observations
-        wait_for(lambda: client.observations >= asked + 20, what="looks", timeout_s=5, interval_s=0.01)
+        observations = client.observations
+        wait_for(lambda: client.observations >= observations + 20, what="looks", timeout_s=5, interval_s=0.01)
         assert not any(one.op == topic_observer.SETTINGS_LOOK for one in history.events()), (
             "the first one is still waiting"
         )
@@ -104,35 +102,33 @@ def test_a_question_for_settings_without_an_answer_holds_up_no_look(
     assert all(one.outcome == "unknown" for one in late)
 
 
-def test_no_answer_is_unknown_and_looks_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_response_is_unknown_and_observations_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     silent = raises(RackgateError("nobody"))
     events = look(tmp_path, monkeypatch, {2: silent}, until=4)
     assert len(cluster_view.unanswered(events)) == 1
     assert len(cluster_view.observations(events)["t", 0]) >= 4
 
 
-def test_racks_are_those_of_the_moment_and_who_is_away_keeps_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: dict[int, Callable[[], object]] = {1: lambda: {1: "a"}, 2: lambda: {1: "c"}, 3: lambda: {2: "d"}}
-    seen = cluster_view.observations(look(tmp_path, monkeypatch, told, until=4))["t", 0]
+def test_racks_are_current_and_an_absent_broker_keeps_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_round: dict[int, Callable[[], object]] = {1: lambda: {1: "a"}, 2: lambda: {1: "c"}, 3: lambda: {2: "d"}}
+    seen = cluster_view.observations(look(tmp_path, monkeypatch, by_round, until=4))["t", 0]
     assert [one.racks for one in seen[:4]] == [{1: "a", 2: "b"}, {1: "c", 2: "b"}, {1: "c", 2: "d"}, RACKS]
 
 
 @pytest.mark.parametrize("which", [1, 3])
-def test_what_else_ends_the_looks_is_an_event_and_is_raised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: int
-) -> None:
+def test_any_other_error_is_recorded_and_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: int) -> None:
     """The first look is made here, and the third one in the thread."""
     history = History(tmp_path / "h")
-    says = "looks at topics ended early: OverflowError: odd" if which == 3 else "^odd$"
-    with pytest.raises((RackgateError, OverflowError), match=says):
+    error = "looks at topics ended early: OverflowError: odd" if which == 3 else "^odd$"
+    with pytest.raises((RackgateError, OverflowError), match=error):
         look(tmp_path, monkeypatch, {which: raises(OverflowError("odd"))}, until=3)
-    (told,) = [one for one in history.events() if one.outcome == "unknown"]
-    assert (told.process, told.op, told.data["error"]) == (event_names.OBSERVER, "look", "OverflowError: odd")
+    (ended,) = [one for one in history.events() if one.outcome == "unknown"]
+    assert (ended.process, ended.op, ended.data["error"]) == (event_names.OBSERVER, "look", "OverflowError: odd")
 
 
-def test_the_last_look_is_no_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_last_observation_is_raised_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client, history = Client({}), History(tmp_path / "h")
     beside(client, monkeypatch)
     with pytest.raises(OverflowError, match="odd"), observe_topics("x:1", ["t"], RACKS, history, interval_s=60):
@@ -140,7 +136,7 @@ def test_the_last_look_is_no_exception(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(cluster_view.unanswered(history.events())) == 1
 
 
-def test_a_look_that_does_not_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_observation_that_does_not_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_observer, "JOIN_S", 0.1)
     free = threading.Event()
     try:
@@ -151,7 +147,7 @@ def test_a_look_that_does_not_end_is_an_error(tmp_path: Path, monkeypatch: pytes
         free.set()
 
 
-def test_an_error_of_the_run_is_the_one_that_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_run_takes_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client, history = Client({2: raises(OverflowError("odd"))}), History(tmp_path / "h")
     beside(client, monkeypatch)
 
@@ -175,12 +171,23 @@ def signals() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("signals")
-def test_as_a_process_it_looks_until_it_is_told_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_a_process_it_observes_until_it_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client, path = Client({}), tmp_path / "h"
     beside(client, monkeypatch)
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    words = ["--bootstrap", "x:1", "--topics", "t", "--racks", "1=a,2=b", "--interval", "0.01", "--history", str(path)]
-    assert topic_observer.main([*words, "--run", "run-1"]) == 0
+    options = [
+        "--bootstrap",
+        "x:1",
+        "--topics",
+        "t",
+        "--racks",
+        "1=a,2=b",
+        "--interval",
+        "0.01",
+        "--history",
+        str(path),
+    ]
+    assert topic_observer.main([*options, "--run", "run-1"]) == 0
     seen = cluster_view.observations(History(path).events())["t", 0]
     assert len(seen) >= 3
     assert {(one.isr, tuple(one.racks.items())) for one in seen} == {((1, 2), ((1, "a"), (2, "b")))}
@@ -188,7 +195,7 @@ def test_as_a_process_it_looks_until_it_is_told_to_end(tmp_path: Path, monkeypat
 
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("text", ["1", "a=1", "1=a,=b"])
-def test_racks_that_cannot_be_read_are_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--bootstrap", "x:1", "--topics", "t", "--racks", text, "--history", str(tmp_path / "h")]
-    assert topic_observer.main(words) == 2
+def test_invalid_racks_are_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--bootstrap", "x:1", "--topics", "t", "--racks", text, "--history", str(tmp_path / "h")]
+    assert topic_observer.main(options) == 2
     assert f"--racks {text}: " in capsys.readouterr().err
