@@ -1,4 +1,4 @@
-"""Observations and history of a benchmark run, made up."""
+"""Generated observations and history of a benchmark run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A made-up result, by the functions that make a real one but without Spark: two cells and an outage."""
+"""Generated result of two cells and an outage, by the functions of the benchmark but without Spark."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _cell(name: str, random: np.random.Generator) -> tuple[BenchCell, CellMeasur
 
 
 def unacknowledged(cell_id: str, arm_id: str, error: str) -> dict[str, Any]:
-    """An arm that got a load of which nothing was acknowledged, as the analysis tells it."""
+    """Analysis of an arm whose load was never acknowledged."""
     cell = next(one for one in FULL.cells if one.id == cell_id)
     arm = next(one for one in FULL.latency_arms if one.id == arm_id)
     late = {0.5: 0.1, 0.99: 0.9, 1.0: 4.0}
@@ -119,7 +119,7 @@ def _outage() -> dict[str, Any]:
 
 
 def made_up() -> dict[str, Any]:
-    """The result: B is slower by a fifth when healthy; with an ISR of two in two racks A and A' refuse."""
+    """Result in which B is slower by a fifth when healthy; with an ISR of two in two racks A and A' refuse."""
     random = np.random.default_rng(12)
     run = [_cell(name, random) for name in ("healthy", "isr-2-in-2")]
     family = family_size([cell for cell, _ in run])

@@ -1,4 +1,4 @@
-"""Runs of ``rackgate check``, and what they take."""
+"""Runs of ``rackgate check`` with their CPU time and memory."""
 
 from __future__ import annotations
 

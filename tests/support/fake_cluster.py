@@ -1,4 +1,4 @@
-"""Brokers that are none: each answers a client's requests with what a test made up, in Kafka's protocol.
+"""Fake brokers that respond to a client's requests with a test's data, in Kafka's protocol.
 
 Answers are written as the JSON of Kafka's own message converters, so the JVM of this process must be able to start.
 """
@@ -80,7 +80,7 @@ def _java(name: str) -> Any:
 
 @dataclass
 class FakeCluster:
-    """A cluster whose brokers listen on loopback.
+    """Fake cluster whose brokers listen on loopback.
 
     Attributes:
         racks: of brokers, by id; None for one without.

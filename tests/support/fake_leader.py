@@ -1,4 +1,4 @@
-"""A broker that is none and leads a partition: it answers each producer's first request with an error, later ones well.
+"""Fake leader of a partition: each producer's first request gets an error, later ones succeed.
 
 Layouts are those of Kafka's JSON definitions, of flexible versions only.
 """
@@ -36,7 +36,7 @@ def produced(version: int, error: int, message: bytes | None = None, correlation
 
 @dataclass
 class Leader:
-    """What the broker is told, and what it saw.
+    """Configuration of the fake broker and the requests that it received.
 
     Attributes:
         error: the code that each producer's first produce request is answered with.

@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, as an operator calls them, and what they say; and one record to a gated topic."""
+"""Kafka's command-line tools as an operator calls them, their output, and one record to a gated topic."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LEVEL = re.compile(r"Feature: (\S+)\s.*FinalizedVersionLevel: (\S+)\s")
 
 @dataclass(frozen=True)
 class Said:
-    """How a tool ended.
+    """Exit status and output of a tool.
 
     Attributes:
         status: its exit status.
@@ -48,16 +48,16 @@ class Said:
 
     @property
     def line(self) -> str:
-        """The same in one line."""
+        """The output in one line."""
         return " ".join(self.text.split())
 
     def about(self, word: str) -> list[str]:
-        """The lines that have a word in them."""
+        """Lines that contain a text."""
         return [line for line in self.text.splitlines() if word in line]
 
 
 def tool(classpath: str, name: str, *arguments: str) -> Said:
-    """Runs a tool to its end, whatever that is."""
+    """Run a tool and return its exit status and output."""
     words = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={LOG4J}", "-cp", classpath]
     done = subprocess.run(
         [*DIES_WITH_PARENT, *words, name, *arguments], capture_output=True, text=True, check=False, timeout=TOOL_S
@@ -85,7 +85,7 @@ def configs(classpath: str, pair: Brokers, kind: str, name: str, *change: str) -
 
 
 def create_topic(pair: Brokers, config: Mapping[str, str], replicas: Sequence[int] = (1, 2)) -> None:
-    """Creates the gated topic, with M=1 unless ``config`` says otherwise; the first of ``replicas`` leads."""
+    """Create the gated topic, with M=1 unless ``config`` sets it; the first of ``replicas`` leads."""
     with Admin(pair.bootstrap) as admin:
         admin.create_topic(TOPIC, [list(replicas)], {"min.insync.replicas": "1", **config})
         wait_for(partial(admin.in_sync, TOPIC, tuple(replicas)), what="both replicas in sync", timeout_s=60)

@@ -44,7 +44,7 @@ def command(*words: str) -> int:
 
 
 def function(work: Callable[[], object]) -> int:
-    """What a program does around its work."""
+    """Main function of a program around its work."""
     try:
         work()
     except Exception as error:  # noqa: BLE001 - as programs do

@@ -1,4 +1,4 @@
-"""What labs of this test run have left: its own processes, known by a mark that they inherit, mounts, interfaces."""
+"""Leftovers of this test run's labs: processes with an inherited mark, mounts, interfaces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ os.environ[NAME] = VALUE
 
 
 def marked() -> dict[int, str]:
-    """Processes that were started by this test run, by id, with their words; neighbours' are not among them."""
+    """Processes of this test run by id, with their arguments."""
     found = {}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -49,7 +49,7 @@ def processor_s() -> tuple[float, float]:
 
 
 def traces() -> tuple[list[str], list[str], list[str]]:
-    """What a lab could leave behind: processes, mounts, interfaces."""
+    """Possible leftovers of a lab: processes, mounts, interfaces."""
     mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
     links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout.splitlines()
     return sorted(marked().values()), sorted(mounts), sorted(links)

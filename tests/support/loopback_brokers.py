@@ -38,7 +38,7 @@ STRINGS = {
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports that nobody listens on."""
+    """Free ports."""
     sockets = [socket.socket() for _ in range(number)]
     for one in sockets:
         one.bind((HOST, 0))
@@ -49,7 +49,7 @@ def free_ports(number: int) -> list[int]:
 
 
 def jmx_options(port: int) -> list[str]:
-    """What lets a JVM serve JMX on loopback alone."""
+    """JVM options that serve JMX only on loopback."""
     at = "com.sun.management.jmxremote"
     told = {"port": port, "rmi.port": port, "host": HOST, "authenticate": "false", "ssl": "false"}
     return [f"-Djava.rmi.server.hostname={HOST}", *(f"-D{at}.{key}={value}" for key, value in told.items())]
@@ -180,24 +180,24 @@ class Brokers:
         return "Kafka Server started" in self.log(node)
 
     def kill(self, node: int) -> None:
-        """Ends a node as a power failure does."""
+        """Kill a node, as a power failure does."""
         process = self._running.pop(node)
         process.kill()
         process.wait()
 
     def stop(self, node: int) -> None:
-        """Ends a node in good order."""
+        """Shut a node down in order."""
         process = self._running[node]
         process.terminate()
         wait_for(lambda: process.poll() is not None, what=f"node {node} to stop", timeout_s=STOP_S)
         del self._running[node]
 
     def pause(self, node: int) -> None:
-        """Lets a node do nothing any more, as one that is cut off: it has lost nothing, and nobody hears of it."""
+        """Pause a node: it keeps its state and neither sends nor receives."""
         self._running[node].send_signal(signal.SIGSTOP)
 
     def resume(self, node: int) -> None:
-        """Lets a paused node go on."""
+        """Resume a paused node."""
         self._running[node].send_signal(signal.SIGCONT)
 
     def _up(self) -> bool:

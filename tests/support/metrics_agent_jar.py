@@ -16,7 +16,7 @@ def compile_java(source: Path, folder: Path) -> None:
 
 
 def agent_jar(folder: Path) -> Path:
-    """Makes the jar in ``folder``."""
+    """Create the jar in ``folder``."""
     classes, manifest, jar = folder / "classes", folder / "manifest", folder / "agent.jar"
     compile_java(SOURCE, classes)
     manifest.write_text("Premain-Class: rackgate.hooks.MetricsAgent\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Plans of the simulation in which nothing fails but what a test asks for."""
+"""Plans of the simulation with no faults except those of a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run inside a lab: clients in JVMs within nodes, and what of them the lab's network and processes show.
+"""Clients in JVMs within nodes of a lab, and their traces in its network and processes.
 
 ``python tests/support/node_gateways.py`` prints one line of JSON; with ``hold`` it prints the JVM's PID and waits.
 """
@@ -26,7 +26,7 @@ def namespace(pid: int | str, kind: str) -> str:
 
 
 def listening(pid: int) -> list[str]:
-    """Addresses on which anything listens in the network of a process, in hexadecimal."""
+    """Listening addresses in the network of a process, in hexadecimal."""
     tables = (
         Path(f"/proc/{pid}/net/{table}").read_text(encoding="utf-8").splitlines()[1:] for table in ("tcp", "tcp6")
     )

@@ -11,7 +11,7 @@ RUNBOOK = paths.REPO / "kip" / "operations.md"
 
 
 def section(title: str) -> str:
-    """What stands below a heading, up to the next of the same level."""
+    """Text below a heading, up to the next heading of the same level."""
     _, _, after = RUNBOOK.read_text(encoding="utf-8").partition(f"\n## {title}\n")
     assert after, f"{RUNBOOK.name} has no section {title!r}"
     return after.partition("\n## ")[0]

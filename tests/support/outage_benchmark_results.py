@@ -1,4 +1,4 @@
-"""Results of the outage benchmark, made up."""
+"""Generated results of the outage benchmark."""
 
 from __future__ import annotations
 

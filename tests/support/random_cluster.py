@@ -1,4 +1,4 @@
-"""A cluster with the gate that does what steps drawn at random tell it; what it truly did is kept beside its history.
+"""Random cluster with the gate, driven by random steps; its true behaviour is kept beside its history.
 
 It is always right, if nothing else is planted: the gate is asked for each record, what is acknowledged is in the log
 of each member of the ISR, and only who has all of that may lead. Everything around is not: faults overlap, strike
@@ -25,7 +25,7 @@ ANSWER_NS, TIMEOUT_NS, SHRINK_NS, RETURN_NS, SYNC_NS = S // 4, 3 * S, 3 * S, 2 *
 
 
 class Cluster:
-    """Topic ``t`` on brokers in racks, its producer, and who looks.
+    """Topic ``t`` on brokers in racks, its producer and its observer.
 
     Args:
         racks: broker to rack.
@@ -74,7 +74,7 @@ class Cluster:
         return self.now
 
     def rest(self, quarters: int) -> None:
-        """Time goes by; every half of a second somebody looks."""
+        """Let time pass, with an observation every half second."""
         for number in range(quarters):
             self.now += STEP_NS
             self._due()
@@ -105,7 +105,7 @@ class Cluster:
         self.note("isr-watch", "settings", topic="t", step=step, **fields)
 
     def change(self, value: tuple[int, int], *, recorded: bool) -> None:
-        """The settings change: asked for by somebody who tells, or seen afterwards."""
+        """Change the settings, by a recorded request or seen only afterwards."""
         if recorded and self.asked is None and value != self.need:
             self.settings("begin", value)
             self.asked = value
@@ -119,7 +119,7 @@ class Cluster:
             self.asked = None
 
     def lie(self, racks: int) -> None:
-        """Brokers go by another R than was asked for, and tell it, as no correct cluster does."""
+        """Apply and report an R that was not requested, as no correct cluster does."""
         if self.requests_recorded and self.asked is None and racks != self.need[1]:
             self.lied_ns.append(self.now)
             self._apply((self.need[0], racks))
@@ -134,7 +134,7 @@ class Cluster:
     # -- the cluster ----------------------------------------------------------------------------------------------
 
     def _due(self) -> None:
-        """What happens by itself in time."""
+        """Do what happens without a step after some time."""
         for outage in self.outages:
             if outage.stage == 4 and self.now - outage.stage_ns > RETURN_NS:
                 self._return(outage)
@@ -220,7 +220,7 @@ class Cluster:
         self._changed(part)
 
     def move(self, part: Part, target: list[int]) -> None:
-        """A reassignment begins."""
+        """Begin a reassignment."""
         union = frozenset(target) | frozenset(part.replicas)
         # That replicas come back to where they were, and nobody sees that, is not reckoned with.
         if part.target is None and not {frozenset(target), union} & part.placed:
@@ -232,7 +232,7 @@ class Cluster:
             self._changed(part)
 
     def expire(self, part: Part) -> None:
-        """Retention takes the older half."""
+        """Delete the older half by retention."""
         part.low = max(part.low, part.hw // 2)
 
     def answer_of(self, part: Part) -> gate.Answer:
@@ -251,7 +251,7 @@ class Cluster:
     # -- faults -----------------------------------------------------------------------------------------------------
 
     def begin(self, op: str, rack: str, broker: int | None, *, fails: bool) -> None:
-        """A fault is injected; it strikes later, unless it fails."""
+        """Inject a fault; it takes effect later, unless it fails."""
         own = frozenset(one for one, its in self.racks.items() if its == rack and broker in (None, one))
         if any(one.stage < STAGES and one.brokers & own for one in self.outages):
             return
@@ -266,7 +266,7 @@ class Cluster:
         return self.note("fault", outage.op, outcome, outage.rack, step=step, **broker)
 
     def _spared(self, outage: Outage) -> bool:
-        """Whether a wipe would leave of each partition somebody who has all that is acknowledged."""
+        """Return whether a wipe would leave a replica of each partition with all acknowledged records."""
         return all(set(part.isr or part.eligible) - outage.brokers - self.wiped for part in self.parts)
 
     def advance(self, outage: Outage, *, bad: bool = False) -> None:
@@ -379,7 +379,7 @@ class Cluster:
         sent.done_ns = self.note("producer", "produce", sent.fate, **sent.data, **latency, **result)
 
     def transaction(self, numbers: list[int], outcome: Outcome, *, committed: bool, local: bool) -> None:
-        """A transaction, where nobody is away unnoticed; a ``local`` one has a record that never left the client."""
+        """Send a transaction unless a broker is undetectedly down; if ``local``, with a record that is never sent."""
         if any(part.leader < 0 or self.dead.intersection(part.isr) for part in self.parts):
             return
         begun, txn = self.now, self.txns
@@ -401,7 +401,7 @@ class Cluster:
         self.note("producer", "txn", outcome, run=self.run, txn=txn, begun_ns=begun, **fields)
 
     def hang(self, number: int) -> None:
-        """Another producer is killed within a transaction, which holds back what is committed afterwards."""
+        """Kill another producer within a transaction, which holds back later commits."""
         part = self.parts[number]
         if any(one.stable is not None for one in self.parts) or not self.answer_of(part).passes or part.leader < 0:
             return
@@ -412,7 +412,7 @@ class Cluster:
             self.note("test", "killed", "info", run="hanging")
 
     def end(self, *, killed: bool) -> None:
-        """The producer ends when all is answered; one that is killed is not told what it was not told yet."""
+        """End the producer after all responses; a killed one gets no further responses."""
         if killed:
             for sent in self.sent:
                 sent.done_ns = sent.done_ns or -1
@@ -447,7 +447,7 @@ class Cluster:
         return whole
 
     def dump(self, size: int = 7) -> None:
-        """Everything stops, and the disks are read."""
+        """Stop everything and read the disks."""
         for broker, rack in self.racks.items():
             fields: dict[str, Any] = {"pass": "d1", "broker": broker}
             whole = broker not in self.wiped

@@ -1,4 +1,4 @@
-"""What the cluster of ``randomcluster`` is made of: partitions, records on their way, faults and their stages."""
+"""Parts of the cluster of ``random_cluster``: partitions, records in flight, faults and their stages."""
 
 from __future__ import annotations
 

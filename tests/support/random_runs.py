@@ -1,4 +1,4 @@
-"""Random runs of the cluster of ``randomcluster``: hypothesis draws the steps, so what shows a hole shrinks to it."""
+"""Random runs of the cluster of ``random_cluster``, with steps from hypothesis so that failures shrink."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Step = tuple[str, int, int]
 
 
 class Run:
-    """A run that is over.
+    """A finished run.
 
     Args:
         cluster: what it truly did.
@@ -52,12 +52,12 @@ class Run:
 
     @property
     def acked(self) -> list[Sent]:
-        """The records that are said to be acknowledged."""
+        """Records that the history reports as acknowledged."""
         return [one for one in self.cluster.sent if one.fate == "ok" and one.done_ns > 0]
 
 
 def act(made: Cluster, step: Step) -> None:
-    """Does one step, or nothing if it makes no sense now."""
+    """Do one step, or nothing if it is impossible now."""
     name, one, two = step
     number = one % len(made.parts)
     part, open_now = made.parts[number], [outage for outage in made.outages if outage.stage < STAGES]
@@ -208,7 +208,7 @@ def _setting(made: Cluster, name: str, one: int, two: int) -> None:
 
 
 def quiet(made: Cluster, quarters: int) -> None:
-    """Nothing happens for a while, then records are sent."""
+    """Let time pass, then send records."""
     made.rest(quarters)
     for number in range(len(made.parts)):
         _send(made, number, 0, slow=False)
@@ -216,7 +216,7 @@ def quiet(made: Cluster, quarters: int) -> None:
 
 
 def close(made: Cluster, *, heal: bool, kill: bool, late: bool) -> None:
-    """All faults are healed, if that is wanted, perhaps somebody sends long afterwards, and the producer is over."""
+    """Heal all faults if wanted, perhaps send records long afterwards, and end the producer."""
     for _ in range(STAGES):
         for outage in made.outages if heal else ():
             if outage.stage < STAGES:
@@ -298,7 +298,7 @@ def runs(
 
 
 def blur(draw: st.DrawFn, events: list[Event]) -> tuple[list[Event], bool]:
-    """Looks are missing or unanswered for a while, a few times; now and then nothing tells of the settings."""
+    """Remove observations or their responses for a while, a few times, and sometimes all reports of settings."""
     # Where replicas are at the stop is what the last look tells.
     looks = [at for at, one in enumerate(events) if one.op == "look"][:-1]
     whole = True
@@ -327,7 +327,7 @@ def excused(made: Cluster, broker: int, sent: Sent) -> bool:
 
 
 def known(run: Run, outage: Outage, broker: int, sent: Sent) -> bool:
-    """Whether the history tells for sure if a wipe excuses a broker from having a record."""
+    """Return whether the history proves if a wipe excuses a broker from having a record."""
     made = run.cluster
     at = (broker, sent.part)
     looks = [one.mono_ns for one in run.events if one.op == "look" and one.outcome == "ok"]
@@ -347,7 +347,7 @@ def known(run: Run, outage: Outage, broker: int, sent: Sent) -> bool:
 
 
 def settled(run: Run, sent: Sent, before_ns: int, after_ns: int) -> bool:
-    """Whether nothing changed around an attempt, and no fault makes it doubtful what looks tell."""
+    """Return whether nothing changed around an attempt and no fault makes observations doubtful."""
     made = run.cluster
     part = made.parts[sent.part]
     from_ns, to_ns = sent.sent_ns - before_ns, sent.done_ns + after_ns

@@ -1,4 +1,4 @@
-"""Brokers that are none: one that answers every question alike or not at all, and a port at which nobody is."""
+"""Fake brokers: one with the same response to every request or none, and a closed port."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def framed(answer: bytes) -> bytes:
 
 @contextmanager
 def broker(answer: bytes | None) -> Iterator[str]:
-    """Answers every question with these bytes, or takes it and is silent; yields its address."""
+    """Respond to every request with these bytes, or accept it and stay silent; yield its address."""
     with ExitStack() as kept:
         listener = kept.enter_context(socket.create_server(("127.0.0.1", 0)))
 
@@ -39,7 +39,7 @@ def broker(answer: bytes | None) -> Iterator[str]:
 
 @contextmanager
 def dead() -> Iterator[str]:
-    """The address of a port that refuses."""
+    """Address of a closed port."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"

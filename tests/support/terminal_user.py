@@ -1,4 +1,4 @@
-"""Somebody at a terminal: ``rackgate`` for tests, whose labs nobody else sees and who sees nobody else's."""
+"""User at a terminal: runs ``rackgate`` for tests, with labs of its own that are isolated from others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Person:
         self.env = os.environ | {"RACKGATE_STATE": str(folder), "PATH": path}
 
     def tries(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """A command that may fail, to its end."""
+        """Run a command that may fail."""
         return subprocess.run(
             [*DIES_WITH_PARENT, str(RACKGATE), *words],
             capture_output=True,
@@ -42,11 +42,11 @@ class Person:
         )
 
     def does(self, *words: str) -> str:
-        """What a command that has to succeed writes."""
+        """Run a command that must succeed and return its output."""
         return said(self.tries(*words))
 
     def begins(self, *words: str, session: bool = False) -> subprocess.Popen[bytes]:
-        """A command that runs on; ``session``: as the first of a process group that can be told something."""
+        """Start a command; ``session``: as the leader of a process group that can get signals."""
         return subprocess.Popen(
             [str(RACKGATE), *words],
             env=self.env,
@@ -57,14 +57,14 @@ class Person:
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:
-    """What a command that succeeded has written."""
+    """Output of a command, which must have succeeded."""
     assert done.returncode == 0, (done.args, done.stdout + done.stderr)
     return done.stdout
 
 
 @contextmanager
 def visiting(folder: Path) -> Iterator[Person]:
-    """A person none of whose labs outlives the context, nor the process, however that one ends."""
+    """A user whose labs end with the context and with the process, however it ends."""
     folder.mkdir(exist_ok=True)
     person = Person(folder)
     # It waits for the end of its input, which comes with the end of this process, too; then nobody hears what it says.

@@ -1,4 +1,4 @@
-"""Results of Kafka's own tests that are made up, and reports of them as Maven writes them."""
+"""Generated results of Kafka's own tests, and their reports in Maven's format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Written observations for the tests of the watch: five brokers in racks a, a, b, b, c, of which b is lost."""
+"""Observations for tests of the watch: five brokers in racks a, a, b, b, c, of which b is lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOPICS: Mapping[str, tuple[tuple[int, ...], int, int]] = {
 
 
 def at(seconds: float, *, lost: bool = False, rates: float = 100.0) -> Observation:
-    """The cluster ``seconds`` after its start; without brokers 3 and 4 if ``lost``, since second 10."""
+    """Observe the cluster ``seconds`` after its start; if ``lost``, without brokers 3 and 4 since second 10."""
     now_ns = int(seconds * SECOND)
     up_s = min(seconds, 10.0) if lost else seconds
     partitions = []
@@ -88,7 +88,7 @@ def at(seconds: float, *, lost: bool = False, rates: float = 100.0) -> Observati
 
 
 def blind(seconds: float) -> Observation:
-    """Nothing answers any more; what is known is from before."""
+    """Observation without any response; known parts are from before."""
     observed = at(seconds)
     return replace(
         observed,

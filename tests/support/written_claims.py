@@ -1,4 +1,4 @@
-"""Claims that are written for tests: one of one run, one of two, and one that no run can decide."""
+"""Claims for tests: one of one run, one of two, and one that no run can decide."""
 
 from __future__ import annotations
 

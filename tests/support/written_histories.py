@@ -1,4 +1,4 @@
-"""A cluster that is simulated, so that histories of it are known to be good, and defects can be put into them."""
+"""Simulated cluster with correct histories, into which tests insert defects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RACKS = {1: "a", 2: "a", 3: "b"}
 
 
 def event(at_ns: int, process: str, op: str, outcome: Outcome = "ok", rack: str | None = None, **data: Any) -> Event:
-    """An event as it comes out of a file."""
+    """An event as it is read from a file."""
     return Event.parse(Event(at_ns, at_ns // MS, process, op, outcome, rack, data).line())
 
 
@@ -34,14 +34,14 @@ def probe(at_ns: int, exception: str | None, latency_ns: int = MS, mode: str = "
 
 @dataclass
 class Log:
-    """What lies on the disk of one replica: keys by offset; None is a transaction's marker."""
+    """Log of one replica on its disk: keys by offset; None is a transaction's marker."""
 
     keys: list[str | None] = field(default_factory=list)
 
 
 @dataclass
 class Simulated:
-    """One partition of topic ``t`` on brokers in racks, a producer, and who looks; correct as Kafka with the gate is.
+    """One partition of topic ``t`` on brokers in racks with a producer and an observer; correct, with the gate.
 
     Attributes:
         racks: broker to rack; all are replicas.
@@ -95,7 +95,7 @@ class Simulated:
         self.note("isr-watch", "look", racks=racks, partitions={"t-0": state})
 
     def rest(self, seconds: float, every_s: float = 0.5) -> None:
-        """Time goes by, and somebody looks."""
+        """Let time pass, with observations."""
         until = self.now + round(seconds * S)
         while self.now < until:
             self.look()
@@ -107,7 +107,7 @@ class Simulated:
     def lose(
         self, rack: str, op: str = "kill-rack", *, wipe: bool = False, until_death: int = 0, until_proof: int = 0
     ) -> None:
-        """A fault takes a rack; so many records are sent before the rack is dead, and then before that is proved."""
+        """Lose a rack to a fault; send records before the rack is dead, and then before that is proved."""
         self.step(op, rack, "before", "ok")
         self.step(op, rack, "inject")
         self.send(until_death)
@@ -120,7 +120,7 @@ class Simulated:
         self.rest(4)
 
     def heal(self, rack: str, op: str = "kill-rack") -> None:
-        """The rack comes back and catches up."""
+        """Heal the rack, which catches up."""
         self.step(op, rack, "held", "ok")
         self.step(op, rack, "heal")
         best = max((log for broker, log in self.logs.items() if broker not in self.away), key=lambda log: len(log.keys))
@@ -151,7 +151,7 @@ class Simulated:
         return len(self.logs[self.isr[0]].keys) - 1
 
     def produce(self, *, lost_answer: bool = False, txn: int | None = None) -> str:
-        """One attempt, answered as a correct broker does."""
+        """Send one record and respond as a correct broker does."""
         if self.seq >= self.announced:
             self.announce(self.seq + 10)
         key, sent = key_of(self.run, "t", 0, self.seq), self.now
@@ -174,7 +174,7 @@ class Simulated:
         return key
 
     def send(self, number: int) -> None:
-        """So many records, with or without transactions."""
+        """Send records, with or without transactions."""
         for _ in range(number):
             if self.mode == "transactional":
                 self.transaction(1, "ok")
@@ -182,7 +182,7 @@ class Simulated:
                 self.produce()
 
     def transaction(self, records: int, outcome: Outcome, *, committed: bool = True) -> None:
-        """A transaction; ``committed`` says what became of an uncertain one. Without enough replicas it is aborted."""
+        """Send a transaction; ``committed`` is the result of an uncertain one. With too few replicas it is aborted."""
         outcome = outcome if self.enough else "fail"
         begun, number = self.now, self.txn
         self.txn += 1
@@ -204,7 +204,7 @@ class Simulated:
     # -- at the end -----------------------------------------------------------------------------------------------
 
     def read(self, name: str = "p1", isolation: str = "read_uncommitted", size: int = 7) -> None:
-        """Somebody reads the partition in chunks."""
+        """Read the partition in chunks."""
         keys = self.logs[self.isr[0]].keys
         held = [(at, key) for at, key in enumerate(keys) if key is not None]
         if isolation == "read_committed":
@@ -224,7 +224,7 @@ class Simulated:
             self.note("disks", "disk-end", rack=self.racks[broker], **fields)
 
     def finish(self) -> list[Event]:
-        """Ends the run well and gives the whole history."""
+        """End the run in order and return the complete history."""
         self.end()
         for name in ("p1", "p2"):
             self.read(name)
@@ -234,7 +234,7 @@ class Simulated:
 
 
 def chunks(held: Sequence[tuple[int, str]], size: int, end: int) -> list[dict[str, Any]]:
-    """Records as readers and disks tell of them."""
+    """Records in chunks, as readers and disks report them."""
     parts = [held[at : at + size] for at in range(0, len(held), size)] or [[]]
     found, begin = [], 0
     for number, part in enumerate(parts):
@@ -251,7 +251,7 @@ def chunks(held: Sequence[tuple[int, str]], size: int, end: int) -> list[dict[st
 
 
 def outage(mode: str = "plain", rack: str = "b", **more: Any) -> Simulated:
-    """All is well, a rack goes, and comes back; records all the time."""
+    """A rack is lost and returns, with records all the time."""
     made = Simulated(mode=mode, **more)
     made.rest(4)
     _some(made)
@@ -266,7 +266,7 @@ def outage(mode: str = "plain", rack: str = "b", **more: Any) -> Simulated:
 
 
 def back_again(racks: dict[int, str] | None = None, **more: Any) -> Simulated:
-    """Rack b went and is back, proved; no records."""
+    """Rack b was lost and is proved to be back; no records."""
     made = Simulated(dict(racks or RACKS), **more)
     made.rest(4)
     made.lose("b")
@@ -284,7 +284,7 @@ def _some(made: Simulated, number: int = 5) -> None:
 
 
 def busy(made: Simulated, seconds: int, *, refused: bool = False) -> None:
-    """Records and looks; refused although the ISR is whole and seen so, if asked."""
+    """Records and observations; if ``refused``, refusals although the ISR is complete and observed so."""
     until = made.now + seconds * S
     while made.now < until:
         made.away |= {3} if refused else set()
@@ -295,7 +295,7 @@ def busy(made: Simulated, seconds: int, *, refused: bool = False) -> None:
 
 
 def random_run(seed: int, mode: str) -> Simulated:
-    """A run of which the seed decides all."""
+    """A run that is determined by its seed."""
     choice = random.Random(seed)  # noqa: S311 - a seeded plan, not a secret
     placements = [RACKS, {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}, {1: "a", 2: "b", 3: "c"}, {1: "a", 2: "b"}]
     racks = dict(choice.choice(placements))
@@ -354,7 +354,7 @@ def _random_records(made: Simulated, choice: random.Random) -> None:
 
 
 def without(events: Sequence[Event], where: Callable[[Event], bool], which: int = 0) -> list[Event]:
-    """A history without one of the events that are meant."""
+    """A history without one of the matching events."""
     found = [at for at, one in enumerate(events) if where(one)]
     assert found, "there is no such event"
     gone = found[which]
@@ -362,7 +362,7 @@ def without(events: Sequence[Event], where: Callable[[Event], bool], which: int 
 
 
 def changed(events: Sequence[Event], where: Callable[[Event], bool], which: int = 0, **data: Any) -> list[Event]:
-    """A history in which one of the events that are meant says something else; ``outcome`` stands for its outcome."""
+    """A history in which one of the matching events has other data; ``outcome`` replaces its outcome."""
     found = [at for at, one in enumerate(events) if where(one)]
     assert found, "there is no such event"
     chosen = found[which]
