@@ -144,7 +144,7 @@ def test_another_key_gives_another_hash_and_the_run_does_not_continue(
     monkeypatch.setenv("XDG_STATE_HOME", str(state.with_name("of another user")))
     after = existing_cluster._condition_values(settings)
     assert not set(before["conf"].values()) & set(after["conf"].values())
-    with pytest.raises(RackgateError, match=r"given\.command_config: can't be compared: .*with --fresh") as caught:
+    with pytest.raises(RackgateError, match=r"given\.command_config: .*--fresh") as caught:
         begin(settings)
     assert caught.value.exit_status == 2
     assert "\n" not in str(caught.value)
@@ -221,7 +221,7 @@ def test_a_key_of_another_user_is_refused(state: Path, tmp_path: Path) -> None:
 
 def test_the_key_is_not_made_in_the_folder_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "out" / "state"))
-    with pytest.raises(RackgateError, match="would be in the folder of results; set XDG_STATE_HOME"):
+    with pytest.raises(RackgateError, match=r"folder of results; .*XDG_STATE_HOME"):
         run_conditions.user_key(tmp_path / "out")
     assert not list((tmp_path / "out").rglob("*.key"))
 

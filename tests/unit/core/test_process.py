@@ -72,9 +72,9 @@ def test_a_log_is_replaced_or_kept(tmp_path: Path) -> None:
 
 def test_a_missing_program_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RackgateError, match=rf"^draw: program '{DIES_WITH_PARENT[0]}' is not installed$"):
+    with pytest.raises(RackgateError, match=rf"^draw: .*'{DIES_WITH_PARENT[0]}'"):
         run(["true"], what="draw")
-    with pytest.raises(RackgateError, match=r"^start true: program 'true' is not installed$"):
+    with pytest.raises(RackgateError, match=r"^start true: .*'true'"):
         start(["true"], outlives=True)
 
 

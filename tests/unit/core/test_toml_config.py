@@ -125,7 +125,7 @@ def test_an_unread_key_is_refused_at_any_level(text: str, error: str) -> None:
 
 def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "f.toml"
-    with pytest.raises(RackgateError, match=r"f\.toml: can't be read, it is missing: it lists things"):
+    with pytest.raises(RackgateError, match=r"f\.toml: .*missing: it lists things"):
         toml_config.read(path, "it lists things")
     path.write_bytes(b"\xff")
     with pytest.raises(RackgateError, match="not UTF-8"):

@@ -220,7 +220,7 @@ def test_connection_errors_are_reported(hosts: Hosts, monkeypatch: pytest.Monkey
     for way in ("ssh", "ssh_output", "signal"):
         monkeypatch.setattr(Account, way, lost)
     for ask in (hosts.process_state, hosts.formatted, hosts.kill_kafka):
-        with pytest.raises(RackgateError, match=f"{BROKER.name}: no connection to its host: EOFError: connection lost"):
+        with pytest.raises(RackgateError, match=f"^{BROKER.name}: .*EOFError: connection lost"):
             ask(BROKER)
     monkeypatch.undo()
 
@@ -375,9 +375,7 @@ def filtered(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> H
 
 
 def test_error_names_the_requirements_of_a_cut(filtered: Hosts, tmp_path: Path) -> None:
-    with pytest.raises(
-        RackgateError, match=f"^{BROKER.name}: can't change the packet filter, .* nftables .*: not permitted$"
-    ):
+    with pytest.raises(RackgateError, match=f"^{BROKER.name}: .*nftables .*: not permitted$"):
         filtered.network.unplug(BROKER)
     assert "tcp dport 2222 accept" in (tmp_path / BROKER.name / "rules").read_text(encoding="utf-8")
 

@@ -261,7 +261,7 @@ def test_an_error_of_an_orphan_s_heal_is_kept_as_the_reason(lab: Any, monkeypatc
 def test_a_fault_that_another_makes_unprovable_is_refused_and_not_recorded(lab: Any) -> None:
     inject(lab, fault())
     noted = steps(lab)
-    with pytest.raises(RackgateError, match=r"kill rack b for 0 s is in force, and one of them could not be proved"):
+    with pytest.raises(RackgateError, match="kill rack b for 0 s is in force"):
         inject(lab, FaultRecord("cut", "rack", "a", {}, time.monotonic_ns()))
     assert steps(lab) == noted
     assert [one.target for one in registry.active_faults()] == ["b"]

@@ -76,6 +76,6 @@ def test_each_topic_has_its_own_leader(responses: dict[str, list[Metadata | None
 @pytest.mark.parametrize("leader", [WHOLE, None, metadata(), metadata(t=(-1, [1]))])
 def test_missing_agreement_is_an_error(responses: dict[str, list[Metadata | None]], leader: Metadata | None) -> None:
     responses |= {"one:1": [leader], "three:3": [None], "five:5": [LEFT]}
-    with pytest.raises(RackgateError, match=r"in vain for: the leaders of t to report for 1 s the same ISR") as raised:
+    with pytest.raises(RackgateError, match=r"leaders of t .*1 s .*same ISR") as raised:
         leader_agreement.wait_agreed(BROKERS, ["t"], steady_s=1, timeout_s=0.3)
     assert "5: {'t': (1, (1,))}" in raised.value.detail

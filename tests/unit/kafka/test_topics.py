@@ -59,7 +59,7 @@ def test_all_isrs_are_awaited_together() -> None:
     ],
 )
 def test_a_timeout_includes_the_last_observation(observation: Mapping[str, Seen] | None, last: str) -> None:
-    with pytest.raises(RackgateError, match=r"in vain for: ISR \[3\] of t; ISR \[3, 5\] of u") as raised:
+    with pytest.raises(RackgateError, match=r"ISR \[3\] of t; ISR \[3, 5\] of u") as raised:
         topics.wait_isrs(client(observation), LEFT, 0.3)
     assert last in raised.value.detail
 

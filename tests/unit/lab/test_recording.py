@@ -117,7 +117,7 @@ def test_a_broker_that_starts_meanwhile_is_not_stopped(made: Made, monkeypatch: 
     read = disks_of(list(History(made.history_path).events()))
     assert read is not None
     assert back.node_id not in read.whole
-    with pytest.raises(RackgateError, match=f"broker {back.node_id} was started while its disk was read"):
+    with pytest.raises(RackgateError, match=f"broker {back.node_id} was started"):
         run_lab_command("disks")
 
 
@@ -167,7 +167,7 @@ def test_metrics_go_into_the_run_s_history(made: Made, monkeypatch: pytest.Monke
 
 def test_missing_metrics_are_an_error(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mbeans, "lab_sources", sources(Told(made.nodes[0], "it is paused")))
-    with pytest.raises(RackgateError, match="lab made-up: no Kafka process returned metrics: it is paused"):
+    with pytest.raises(RackgateError, match=r"lab made-up: .*metrics: it is paused"):
         run_lab_command("metrics", "--for", "50ms")
 
 

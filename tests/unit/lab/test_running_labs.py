@@ -86,9 +86,7 @@ def test_a_machine_without_namespaces_gets_an_error_with_the_setting_to_enable(m
 
     monkeypatch.setattr(subprocess, "run", refused)
     monkeypatch.setattr(running_labs, "_forbidding_settings", lambda: [("kernel.odd", "1")])
-    with pytest.raises(
-        RackgateError, match=r"gives no namespaces \(unshare failed.*\); allow them with 'sysctl -w kernel.odd=1'"
-    ):
+    with pytest.raises(RackgateError, match=r"unshare failed.*'sysctl -w kernel.odd=1'"):
         running_labs.namespace_method()
 
 
@@ -136,7 +134,7 @@ def test_a_lab_without_a_lock_does_not_run(tmp_path: Path) -> None:
 
 def test_another_user_s_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    with pytest.raises(RackgateError, match="belongs to user 0, not to user 4711; set RACKGATE_STATE"):
+    with pytest.raises(RackgateError, match=r"user 0, .*user 4711; .*RACKGATE_STATE"):
         running_labs.recorded_labs()
 
 
@@ -369,7 +367,7 @@ def test_a_runtime_folder_that_others_can_enter_is_refused(
     if given:
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(own))
     for call in (running_labs._state_folder, running_labs.recorded_labs):
-        with pytest.raises(RackgateError, match="set RACKGATE_STATE to a folder that only you can write") as caught:
+        with pytest.raises(RackgateError, match="RACKGATE_STATE") as caught:
             call()
         assert str(own) in str(caught.value)
 
@@ -507,7 +505,7 @@ def test_a_deleted_lock_file_blocks_no_lab(state: Path, monkeypatch: pytest.Monk
 def test_a_description_without_a_lab_is_refused(state: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     file = state / "lab.json"
     monkeypatch.setenv(LAB_VARIABLE, str(file))
-    with pytest.raises(RackgateError, match=r"lab\.json: there is no such file; unset RACKGATE_LAB"):
+    with pytest.raises(RackgateError, match=r"lab\.json: .*RACKGATE_LAB"):
         Lab.attach()
     file.write_text(text, encoding="utf-8")
     file.chmod(0o644)

@@ -224,7 +224,7 @@ def test_impossible_delay_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_emulation, "has_netem", lambda _: True)
     assert link_emulation.emulation("link a-b", half) == "netem"
     for much in (Quality(jitter_ms=1), Quality(rtt_ms=4, jitter_ms=5)):
-        with pytest.raises(RackgateError, match=r"link a-b: jitter_ms = . can't be given: .*at most rtt_ms, which is"):
+        with pytest.raises(RackgateError, match=r"link a-b: jitter_ms = .*rtt_ms"):
             link_emulation.emulation("link a-b", much)
 
 
@@ -232,11 +232,11 @@ def test_an_impossible_link_is_an_error_with_file_and_key(tmp_path: Path, withou
     file = tmp_path / "t.toml"
     plain, jitter = GOOD.replace("rtt_ms = 2", "rtt_ms = 0"), GOOD.replace("rtt_ms = 2", "rtt_ms = 3\njitter_ms = 1.5")
     assert GOOD not in (plain, jitter)
-    with pytest.raises(RackgateError, match=r"t\.toml: link a-b: jitter_ms = 1\.5 can't be given here"):
+    with pytest.raises(RackgateError, match=r"t\.toml: link a-b: jitter_ms = 1\.5"):
         link_emulation.check_links(load(tmp_path, jitter), file, ("unshare",))
     link_emulation.check_links(load(tmp_path, GOOD), file, ("unshare",))
     without_netem.unlink()
-    with pytest.raises(RackgateError, match=r"No such file or directory\), and links with delay.*'modprobe tun'"):
+    with pytest.raises(RackgateError, match=r"No such file or directory.*'modprobe tun'"):
         link_emulation.check_links(load(tmp_path, GOOD), file, ("unshare",))
     # where no link needs it, it is not requested
     link_emulation.check_links(load(tmp_path, plain), file, ("unshare",))

@@ -120,7 +120,7 @@ def test_a_failed_fork_ends_the_others_and_is_reported(
     jvms = Jvms(fails_at=("overlay", iteration))
     monkeypatch.setattr(jmh_runner, "run", jvms.run)
     monkeypatch.setattr(process, "end_processes_in", jvms.end)
-    with pytest.raises(RackgateError, match=r"benchmark overlay Some.benchmark racks=1 failed, see .*failed.log"):
+    with pytest.raises(RackgateError, match=r"overlay Some.benchmark racks=1 .*failed.log"):
         bench.heat(CELLS, 1, QUICK)
     assert jvms.seen == ["stock", "overlay", "control"] * iteration + ["stock", "overlay"]
     assert (bench.out / "failed.log").read_text() == "overlay"
@@ -215,7 +215,7 @@ def test_an_iteration_without_a_complete_slice_is_ignored(tmp_path: Path) -> Non
 
 def test_a_fork_with_few_measured_iterations_is_an_error(tmp_path: Path) -> None:
     few = result(tmp_path, [2000.0, 0.0, 0.0, 2400.0, 4000.0])
-    with pytest.raises(RackgateError, match="3 of 5 iterations have a complete slice of 20 calls"):
+    with pytest.raises(RackgateError, match=r"3 of 5 iterations .*20 calls"):
         jmh_runner.read(few, SCAN, 4)
 
 

@@ -452,7 +452,7 @@ def test_results_are_reported_while_the_tests_run(tmp_path: Path) -> None:
 
 def test_changed_tests_without_compiled_classes_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KafkaTestRunner, "classes", lambda *_: tmp_path / "elsewhere")
-    with pytest.raises(RackgateError, match="elsewhere: no compiled tests, though the series changes 2"):
+    with pytest.raises(RackgateError, match="elsewhere: no compiled tests"):
         upstream.series_tests({"core": ("a.ATest", "a.BTest")}, bench(tmp_path))
 
 

@@ -228,7 +228,7 @@ def test_an_interruption_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_change_that_cannot_begin_is_not_recorded(tmp_path: Path) -> None:
     history = History(tmp_path / "h")
     silent: Any = Client(dict.fromkeys((1, 2, 3), -1))
-    with pytest.raises(RackgateError, match=r"is unknown \(no broker reports it: broker 1: "):
+    with pytest.raises(RackgateError, match=r"unknown .*broker 1: "):
         change_topic(silent, "t", history, min_racks=2)
     differing: Any = Client({})
     differing.known[2] = {MIN_INSYNC_REPLICAS: "2", MIN_INSYNC_RACKS: "1"}
