@@ -73,12 +73,12 @@ def test_a_refusing_arm_has_no_latency_and_undecided_comparisons(made: dict[str,
     assert refusing["refused_with"] == "NOT_ENOUGH_REPLICAS"
     assert set(refusing["percentiles_ms"].values()) == {None}
     assert refusing["curve"] is None
-    said = {row["arm"]: row["reason"] for row in numbers["comparisons"] if row["at"] == "p50"}
-    assert said["B"] == "refused"
-    assert said["C"] != "refused"
-    told = next(one for one in verdicts.latency_verdicts(numbers) if one["subject"].startswith("M=2, R=2"))
-    assert told["word"] == "undecided"
-    assert told["text"].startswith("No latency to compare: records of M=2, R=2 (NOT_ENOUGH_REPLICAS) are refused")
+    reasons = {row["arm"]: row["reason"] for row in numbers["comparisons"] if row["at"] == "p50"}
+    assert reasons["B"] == "refused"
+    assert reasons["C"] != "refused"
+    verdict = next(one for one in verdicts.latency_verdicts(numbers) if one["subject"].startswith("M=2, R=2"))
+    assert verdict["word"] == "undecided"
+    assert verdict["text"].startswith("No latency to compare: records of M=2, R=2 (NOT_ENOUGH_REPLICAS) are refused")
     # Where the baseline refuses, nobody is compared, the control neither.
     without = made["numbers"]["cell-2"]["comparisons"]
     assert {row["reason"] for row in without} == {"refused"}
@@ -91,8 +91,8 @@ def test_an_arm_with_timeouts_only_was_not_refused(made: dict[str, Any]) -> None
     assert (silent["acked"], silent["refused"], silent["refused_with"]) == (0, False, None)
     assert silent["error"] == "_MSG_TIMED_OUT"
     assert next(arm["error"] for arm in numbers["arms"] if arm["arm"] == "C") is None
-    said = {row["arm"]: row["reason"] for row in numbers["comparisons"] if row["at"] == "p50"}
-    assert said["B"] == "not acknowledged"
+    reasons = {row["arm"]: row["reason"] for row in numbers["comparisons"] if row["at"] == "p50"}
+    assert reasons["B"] == "not acknowledged"
     seen = {"isr": [1, 3, 5, 2, 4], "isr_racks": ["a", "b", "c"], "refused": {}, "expected_to_refuse": []}
     (reason,) = exit_reasons._of_cell(numbers | {"seen": seen})
     assert (reason.word, reason.text) == ("unknown", "Nothing was acknowledged: _MSG_TIMED_OUT.")

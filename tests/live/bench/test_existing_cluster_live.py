@@ -159,12 +159,12 @@ def whole(place: Place) -> tuple[dict[str, Any], str]:
 def test_every_acknowledged_record_is_there_and_each_worker_has_sent_its_share(
     place: Place, whole: tuple[dict[str, Any], str]
 ) -> None:
-    result, said = whole
+    result, output = whole
     (end,) = [row for row in result["verdicts"] if row["about"] == "end-to-end"]
     assert end["word"] == "whole"
     assert result["end_to_end"]["unread"] == 0
     assert [one["cell"] for one in result["cells"]] == ["healthy", "java"]
-    assert "cell gone is left out: broker-gone: no faults are injected" in said
+    assert "cell gone is left out: broker-gone: no faults are injected" in output
     # each task sends every second record of every arm
     assert len(result["hosts"]) == 2
     assert {one["host"] for one in result["hosts"]} == {one["host"] for one in result["manifest"]["executors"]}
@@ -175,7 +175,7 @@ def test_every_acknowledged_record_is_there_and_each_worker_has_sent_its_share(
 
 
 def test_the_executors_have_what_the_driver_sent_and_its_clock(whole: tuple[dict[str, Any], str]) -> None:
-    result, said = whole
+    result, output = whole
     import confluent_kafka
 
     for host in result["manifest"]["executors"]:
@@ -186,7 +186,7 @@ def test_the_executors_have_what_the_driver_sent_and_its_clock(whole: tuple[dict
         assert own["same"] is True
         assert own["how"] == "connection"
         assert abs(own["ahead_ms"]) <= own["error_ms"]
-        assert f"load host {host['host']}: " in said
+        assert f"load host {host['host']}: " in output
     assert {(row["source"], row["target"]) for row in result["manifest"]["round_trips"][f"{PLACE}, idle"]} == {
         (source, f"broker-{broker}")
         for source in [*(host["host"] for host in result["manifest"]["executors"]), "driver"]
@@ -197,11 +197,11 @@ def test_the_executors_have_what_the_driver_sent_and_its_clock(whole: tuple[dict
 def test_the_page_tells_of_cluster_and_load_hosts_and_no_secret_is_in_any_file(
     place: Place, whole: tuple[dict[str, Any], str]
 ) -> None:
-    result, said = whole
+    result, output = whole
     page = (place.folder / "out-2" / "index.html").read_text(encoding="utf-8")
     assert "<h2>Load hosts</h2>" in page
     assert all(host["host"] in page for host in result["manifest"]["executors"])
-    assert PASSWORD not in said
+    assert PASSWORD not in output
     files = [file for folder in (place.folder / "out-2", place.spark) for file in folder.rglob("*") if file.is_file()]
     assert any(file.name == "stderr" for file in files), "the logs of executors"
     logged = b"".join(file.read_bytes() for file in files if "events" in file.parts)
@@ -269,12 +269,12 @@ def test_after_kill_9_and_after_ctrl_c_no_topic_is_left_and_the_run_goes_on(plac
 
     again = begun(place, environment)
     again.send_signal(signal.SIGINT)
-    said, _ = again.communicate(timeout=150)
-    assert again.returncode == 130, said
+    output, _ = again.communicate(timeout=150)
+    assert again.returncode == 130, output
     # those of the second cell are among them
-    assert f"continues: {kept} of 502 blocks are kept" in said
-    assert "interrupted: the run's topics are deleted" in said
-    assert "Traceback" not in said
+    assert f"continues: {kept} of 502 blocks are kept" in output
+    assert "interrupted: the run's topics are deleted" in output
+    assert "Traceback" not in output
     assert not place.topics()
     assert json.loads((place.folder / "out-500" / "run" / "run.json").read_text("utf-8")).get("done") is None
 

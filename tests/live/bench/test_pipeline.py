@@ -230,10 +230,10 @@ def test_the_verdict_speaks_of_what_was_found(result: dict[str, Any]) -> None:
 def test_an_ack_under_the_gate_is_told_in_the_verdict(result: dict[str, Any]) -> None:
     leaky = json.loads(json.dumps(result))
     leaky["outage"]["topics"][2]["acked_without_rack"] = 5
-    told = verdicts.outage_verdicts(leaky["outage"])[2]
+    verdict = verdicts.outage_verdicts(leaky["outage"])[2]
     # what it did in the settled outage, by which the run does not end well
-    assert told["word"] == "was refused"
-    assert "5 records that waited when the rack left the ISR were acknowledged" in told["text"]
+    assert verdict["word"] == "was refused"
+    assert "5 records that waited when the rack left the ISR were acknowledged" in verdict["text"]
     (reason,) = exit_reasons.run_reasons(leaky)
     assert (reason.word, reason.subject) == ("failed", "rack b unavailable: RF=3, M=2, R=2 (rf3-m2r2)")
 
@@ -322,8 +322,8 @@ def test_a_result_of_several_cells_has_each_cell_s_pictures_and_one_table(
     # The second cell judges the median alone.
     assert [subject.split(":")[0] for subject in subjects] == ["healthy", "healthy", "isr-2"]
     assert "refuses records (NotEnoughReplicasException), no latency" in page
-    told = next(row for row in both["verdicts"] if row["subject"].startswith("isr-2"))
-    assert told["text"].startswith("No latency to compare: records of M=3 (NotEnoughReplicasException) are refused")
+    verdict = next(row for row in both["verdicts"] if row["subject"].startswith("isr-2"))
+    assert verdict["text"].startswith("No latency to compare: records of M=3 (NotEnoughReplicasException) are refused")
     rows = [line for line in cell_table.markdown(both).split("Availability")[0].splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + 2
     assert all(line.count("|") == len(cell_table.HEAD) + 1 for line in rows)

@@ -106,8 +106,8 @@ def test_a_page_s_errors_are_seen(page: Page, tmp_path: Path) -> None:
     )
     page.visit(broken)
     assert len(page.errors) == 3
-    told = " ".join(page.errors)
-    assert all(word in told for word in ("told", "nothing is not defined", "elsewhere.invalid"))
+    errors = " ".join(page.errors)
+    assert all(word in errors for word in ("told", "nothing is not defined", "elsewhere.invalid"))
     assert page.evaluate("1 + 1") == 2
     with pytest.raises(RackgateError, match=r"script failed: .*missing"):
         page.evaluate("missing()")
@@ -213,8 +213,8 @@ def test_what_is_said_of_twelve_cells_is_what_the_stored_result_says() -> None:
     ]
     assert {cell["cell"] for _, cell in compared} == set(rows)
     for row, cell in compared:
-        said = f"{verdicts.interval_text(row['ratio'])}, {row['word']}" if row["ratio"] else "both refuse"
-        assert said in rows[cell["cell"]], f"{cell['cell']}: {said}"
+        verdict = f"{verdicts.interval_text(row['ratio'])}, {row['word']}" if row["ratio"] else "both refuse"
+        assert verdict in rows[cell["cell"]], f"{cell['cell']}: {verdict}"
     assert f"{stored['end_to_end']['acked']:,} acknowledged records" in text
     assert f"{stored['bar']['took_min']:.1f} minutes" in text
 
@@ -226,5 +226,5 @@ def test_the_readme_shows_the_stored_result_and_says_what_it_says() -> None:
         ), f"make readme-pictures: {name}"
     stored = json.loads(document_pictures.STORED.read_text(encoding="utf-8"))
     words = {(one["arm"], one["at"]): one["word"] for one in stored["cells"][0]["comparisons"] if one["arm"] == "B"}
-    said = "the sentence below the picture in README.md"
-    assert words == {("B", "p50"): "equivalent", ("B", "p99"): "undecided"}, said
+    text = "the sentence below the picture in README.md"
+    assert words == {("B", "p50"): "equivalent", ("B", "p99"): "undecided"}, text

@@ -48,8 +48,8 @@ def on_full_disk(private: tuple[str, ...], case: str, kind: str, folder: Path) -
         env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, MODULES))},
     )
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def refusal(private: tuple[str, ...], case: str, kind: str, folder: Path, reason: str) -> dict[str, Any]:
@@ -64,20 +64,20 @@ def refusal(private: tuple[str, ...], case: str, kind: str, folder: Path, reason
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_does_not_fit_is_told_and_nothing_is_lost(private: tuple[str, ...], tmp_path: Path, case: str) -> None:
-    told = refusal(private, case, "full", tmp_path, "No space left on device")
-    assert told["new"] == []
+    report = refusal(private, case, "full", tmp_path, "No space left on device")
+    assert report["new"] == []
     # a history is appended to
-    assert told["changed"] == (["history.jsonl"] if case == "history" else [])
+    assert report["changed"] == (["history.jsonl"] if case == "history" else [])
     if case == "history":
-        assert told["ops"][-1] == "torn"
+        assert report["ops"][-1] == "torn"
         # whatever is written later, when there is space again
-        assert told["later"] == [*told["ops"], "later"]
+        assert report["later"] == [*report["ops"], "later"]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_read_only_folder_is_told_and_left_as_it_is(private: tuple[str, ...], tmp_path: Path, case: str) -> None:
-    told = refusal(private, case, "read-only", tmp_path, "Read-only file system")
-    assert (told["new"], told["changed"]) == ([], [])
+    report = refusal(private, case, "read-only", tmp_path, "Read-only file system")
+    assert (report["new"], report["changed"]) == ([], [])
 
 
 @pytest.mark.parametrize("written", range(4))

@@ -86,9 +86,9 @@ def test_too_little_memory_is_stated_before_anything_is_started(
     machine: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str
 ) -> None:
     has(machine, 2000)
-    status, told = ended(monkeypatch, capfd, *COMMANDS[command])
+    status, stderr = ended(monkeypatch, capfd, *COMMANDS[command])
     assert status == 2
-    (line,) = told
+    (line,) = stderr
     assert "MiB of memory" in line
     assert "2000 MiB" in line
     assert str(machine / "proc" / "meminfo") in line
@@ -145,9 +145,9 @@ def test_a_machine_without_namespaces_is_told_in_one_line(
     stub.write_text("#!/bin/sh\necho 'unshare: unshare failed: No space left on device' >&2\nexit 1\n")
     stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{stub.parent}:{os.environ['PATH']}")
-    status, told = ended(monkeypatch, capfd, *COMMANDS[command])
+    status, stderr = ended(monkeypatch, capfd, *COMMANDS[command])
     assert status == 2
-    (line,) = told
+    (line,) = stderr
     assert "gives no namespaces (unshare: unshare failed" in line
 
 

@@ -152,9 +152,9 @@ def _the_default_of_the_cluster(operator: Operator) -> None:
     assert "min.insync.racks=2" in operator.does(SHOW_DEFAULT)
     operator.does(DEFAULT_1)
     operator.meets(OK)
-    status, said = operator.tries(DELETE_DEFAULT)
+    status, output = operator.tries(DELETE_DEFAULT)
     assert status != 0
-    assert "InvalidConfigurationException" in said
+    assert "InvalidConfigurationException" in output
     assert "min.insync.racks=1" in operator.does(SHOW_DEFAULT)
 
 
@@ -166,8 +166,8 @@ def _a_value_that_was_deleted(operator: Operator) -> None:
     # the promise has ended: one rack acknowledges
     operator.meets(OK)
     # its own words first, those of whom it is from behind them
-    told = operator.does(SHOW_OWN)
-    assert re.search(r"min\.insync\.racks=1 sensitive=false synonyms=\{DYNAMIC_DEFAULT_BROKER_CONFIG", told), told
+    output = operator.does(SHOW_OWN)
+    assert re.search(r"min\.insync\.racks=1 sensitive=false synonyms=\{DYNAMIC_DEFAULT_BROKER_CONFIG", output), output
     operator.does(OWN_2)
     operator.meets(RACKS_MISSING)
 

@@ -128,13 +128,13 @@ class Operator:
         """Exit status and findings of ``rackgate check``."""
         done = self.tries(title, number, "--json")
         assert done.stdout, done.stderr
-        told: dict[str, Any] = json.loads(done.stdout)
-        return done.returncode, told
+        report: dict[str, Any] = json.loads(done.stdout)
+        return done.returncode, report
 
     def audit(self) -> set[str]:
         """The topics that the audit finds."""
-        status, told = self.checks("Audit", 0)
-        found = {one["topic"] for one in told["findings"] if one["code"] == "racks-below-expected"}
+        status, report = self.checks("Audit", 0)
+        found = {one["topic"] for one in report["findings"] if one["code"] == "racks-below-expected"}
         assert status == 1 or not found
         return found
 
@@ -180,11 +180,11 @@ def test_the_runbook(person: Person, tmp_path: Path) -> None:
 
 def _before(does: Operator) -> None:
     assert does.audit() == set()
-    _, told = does.checks("Before an outage", 0)
-    assert told["cluster"]["enforced"] is True
+    _, report = does.checks("Before an outage", 0)
+    assert report["cluster"]["enforced"] is True
     # what the loss of a rack would stop: another placement of orders would survive it
-    assert {("orders", "rack-loss-stops"), ("invoices", "rack-loss-stops")} <= _codes(told)
-    assert ("payments", "rack-loss-stops") not in _codes(told)
+    assert {("orders", "rack-loss-stops"), ("invoices", "rack-loss-stops")} <= _codes(report)
+    assert ("payments", "rack-loss-stops") not in _codes(report)
     kept = does.does("Before an outage", 1)
     for topic in PLACED:
         assert re.search(rf"Topic: {topic}\s.*min\.insync\.racks=2", kept), kept
@@ -202,9 +202,9 @@ def _assess(does: Operator) -> None:
     assert does.listed("Assess", 1) == {"payments"}, "one more rack, and it refuses"
     assert does.listed("Assess", 2) == set(), "all have a leader"
     assert re.search(r"LeaderId:\s+10[123]\b", does.does("Assess", 3))
-    status, told = does.checks("Assess", 4)
+    status, report = does.checks("Assess", 4)
     assert status == 1
-    assert ("orders", "too-few-racks") in _codes(told)
+    assert ("orders", "too-few-racks") in _codes(report)
     assert does.probe().endswith("NotEnoughRacksException")
     gate = json.loads(does.person.does("lab", "metrics", "--for", "5s", "--json"))["nodes"]
     brokers = [row["gate"] for row in gate if row["gate"]]
@@ -249,11 +249,11 @@ def _restore(does: Operator) -> None:
 
 def _roll_back(does: Operator) -> None:
     refused = does.tries("Roll back", 1)
-    said = " ".join((refused.stdout + refused.stderr).split())
+    output = " ".join((refused.stdout + refused.stderr).split())
     assert refused.returncode != 0
-    assert f"{RACKS_FEATURE} cannot be downgraded to 0" in said
+    assert f"{RACKS_FEATURE} cannot be downgraded to 0" in output
     for topic in PLACED:
-        assert topic in said
+        assert topic in output
         does.does("Roll back", 0, topic=topic)
     does.does("Roll back", 1)
     wait_for(
@@ -318,8 +318,8 @@ def _change_edition(does: Operator) -> None:
     does.accepted()
 
 
-def _codes(told: dict[str, Any]) -> set[tuple[str, str]]:
-    return {(one["topic"], one["code"]) for one in told["findings"]}
+def _codes(report: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(one["topic"], one["code"]) for one in report["findings"]}
 
 
 def _is_beyond(person: Person, node: str, words: list[str], offset: int) -> bool:

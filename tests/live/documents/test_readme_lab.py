@@ -16,7 +16,7 @@ from terminal_user import visiting
 def test_the_lab_of_the_readme(tmp_path: Path) -> None:
     text = (paths.REPO / "README.md").read_text(encoding="utf-8")
     (block,) = [one for one in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "lab up" in one]
-    said: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     with visiting(tmp_path) as person:
         for line in block.splitlines():
             words = shlex.split(line)[1:]
@@ -24,7 +24,7 @@ def test_the_lab_of_the_readme(tmp_path: Path) -> None:
                 words.append("--once")
             elif words[:2] == ["lab", "up"]:
                 words += ["--run-dir", str(tmp_path / "run")]
-            said[" ".join(words[:2])] = person.does(*words)
-    assert "aab" in said["watch --once"]
-    assert "is healed, proved" in said["rack kill"]
-    assert "is down" in said["lab down"]
+            outputs[" ".join(words[:2])] = person.does(*words)
+    assert "aab" in outputs["watch --once"]
+    assert "is healed, proved" in outputs["rack kill"]
+    assert "is down" in outputs["lab down"]

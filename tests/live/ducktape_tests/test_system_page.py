@@ -111,29 +111,29 @@ def test_busiest_topics_are_shown_and_others_summed() -> None:
 
 
 def settings(at_s: float, step: str, racks: int, replicas: int = 2) -> Event:
-    told: dict[str, Any] = {"min.insync.replicas": replicas, "min.insync.racks": racks, "topic": "t", "step": step}
-    return event(round(at_s * S), "test", "settings", **told)
+    fields: dict[str, Any] = {"min.insync.replicas": replicas, "min.insync.racks": racks, "topic": "t", "step": step}
+    return event(round(at_s * S), "test", "settings", **fields)
 
 
 def test_changes_of_settings_are_shown() -> None:
     # somebody may still see what was before
-    told = [settings(1, "seen", 2), settings(5, "begin", 1), settings(5.5, "seen", 2), settings(6, "settled", 1)]
-    found = timeline.read(told)
+    events = [settings(1, "seen", 2), settings(5, "begin", 1), settings(5.5, "seen", 2), settings(6, "settled", 1)]
+    found = timeline.read(events)
     assert (found.topics[0].requirement, found.topics[0].changes) == ("M=2, R=2", [(4.0, "R=1")])
     assert "R=1" in timeline_picture.svg(found, "x")
     # a default of the cluster: nobody tells that it begins to change
-    found = timeline.read([*told, settings(9, "seen", 1), settings(10, "seen", 3, 1)])
+    found = timeline.read([*events, settings(9, "seen", 1), settings(10, "seen", 3, 1)])
     assert found.topics[0].changes == [(4.0, "R=1"), (9.0, "M=1, R=3")]
 
 
 def test_refused_changes_and_order_of_time() -> None:
     refused = [settings(3, "begin", 2), settings(3.1, "refused", 2)]
-    told = [settings(1, "seen", 1), *refused, settings(8, "begin", 2), settings(8.2, "settled", 2)]
+    events = [settings(1, "seen", 1), *refused, settings(8, "begin", 2), settings(8.2, "settled", 2)]
     expected = [(2.0, "R=2 refused"), (7.0, "R=2")]
-    assert timeline.read(told).topics[0].changes == expected
+    assert timeline.read(events).topics[0].changes == expected
     # what another process saw meanwhile is appended when it ends
     late = [settings(2, "seen", 1), settings(4, "seen", 1), settings(8.1, "seen", 1), settings(9, "seen", 2)]
-    found = timeline.read([*told, *late])
+    found = timeline.read([*events, *late])
     assert found.topics[0].changes == expected
     assert found.topics[0].requirement == "M=2, R=1"
 

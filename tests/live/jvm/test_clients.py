@@ -88,11 +88,11 @@ def test_a_batch_tells_of_each_record(brokers: Brokers, topic: str) -> None:
     with Consumer(brokers.bootstrap) as consumer:
         consumer.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
         found = read(consumer, 1001)
-    told = {
+    results = {
         (int(p), int(o)): (key, value)
         for p, o, key, value in zip(sent.partition, sent.offset, [None, *values], [*values, None], strict=True)
     }
-    assert {(partition, offset): (key, value) for partition, offset, key, value in found} == told
+    assert {(partition, offset): (key, value) for partition, offset, key, value in found} == results
 
 
 def test_a_refused_batch_says_why_once(brokers: Brokers, topic: str) -> None:
@@ -330,6 +330,6 @@ def test_a_producer_that_nobody_closed_does_not_keep_the_process(brokers: Broker
 def test_fifty_thousand_records_take_little_of_a_core(brokers: Brokers, topic: str) -> None:
     # CPU time, not time: other work on the machine slows the clock, not the count.
     words = ["taskset", "-c", "0", sys.executable, str(paths.REPO / "tests/support/jvm_crossing_cost.py")]
-    told = json.loads(run([*words, brokers.bootstrap, topic, "50000"], what="crossing", cwd=paths.REPO, timeout_s=200))
-    assert told["send"]["cpu_s_per_50000"] < CPU_S_PER_50000, told
-    assert told["poll"]["cpu_s_per_50000"] < CPU_S_PER_50000, told
+    cost = json.loads(run([*words, brokers.bootstrap, topic, "50000"], what="crossing", cwd=paths.REPO, timeout_s=200))
+    assert cost["send"]["cpu_s_per_50000"] < CPU_S_PER_50000, cost
+    assert cost["poll"]["cpu_s_per_50000"] < CPU_S_PER_50000, cost

@@ -30,21 +30,21 @@ def in_lab(tmp_path: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def test_clients_in_nodes_are_controlled_without_the_lab_s_network(tmp_path: Path) -> None:
     done = in_lab(tmp_path, sys.executable, SCRIPT)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["versions"] == [14, 9, 13]
-    assert told["in_node"] == [[True] * 4] * 2
-    assert told["data"] == [True, False]
-    assert told["during_cut"] == [5, 6]
+    report = json.loads(done.stdout)
+    assert report["versions"] == [14, 9, 13]
+    assert report["in_node"] == [[True] * 4] * 2
+    assert report["data"] == [True, False]
+    assert report["during_cut"] == [5, 6]
     # 127.0.0.1 of the node, alone or as an IPv6 address; nothing of it on the lab's own
-    for addresses in told["listening"]:
+    for addresses in report["listening"]:
         assert addresses
         assert set(addresses) <= {"0100007F", "0000000000000000FFFF00000100007F"}
-    assert told["from_the_lab"] == [False, False]
-    assert told["here"]
-    assert told["back"]
-    assert told["left"] == []
-    assert "does its node run?" in told["no_node"]
-    assert told["still_own"]
+    assert report["from_the_lab"] == [False, False]
+    assert report["here"]
+    assert report["back"]
+    assert report["left"] == []
+    assert "does its node run?" in report["no_node"]
+    assert report["still_own"]
 
 
 def test_a_killed_parent_takes_the_jvm_in_its_node_along(tmp_path: Path) -> None:

@@ -252,8 +252,8 @@ def test_a_lab_whose_start_is_killed_is_whole_or_gone(person: Person, after_s: f
         if traces() == before:
             return "gone"
         # between the lab's last word and the command's end there is a moment in which nothing is left to be taken back
-        told = person.tries("lab", "status", "--json")
-        return "whole" if told.returncode == 0 and json.loads(told.stdout).get("lab") == "t" else ""
+        status = person.tries("lab", "status", "--json")
+        return "whole" if status.returncode == 0 and json.loads(status.stdout).get("lab") == "t" else ""
 
     outcome = wait_for(
         whole_or_gone, what="processes, mounts and interfaces as before, or a lab that is up", timeout_s=60

@@ -76,16 +76,16 @@ def test_the_real_overlay_packs_to_the_same_bytes_twice(tmp_path: Path) -> None:
 
 def test_the_facts_of_the_series() -> None:
     patches = series.load_all(paths.PATCH)
-    told = series_facts.facts(Distribution.load(), patches)
+    facts = series_facts.facts(Distribution.load(), patches)
     # read from the published jar, so these are what is claimed of Kafka itself
-    assert told["parents"]["stock"]["NotEnoughReplicasException"][0] == "RetriableException"
-    assert told["parents"]["stock"]["NotEnoughRacksException"] == []
-    assert told["parents"]["overlay"]["NotEnoughRacksException"][0] == "RetriableException"
-    assert told["requests"]["Produce"] == {"stock": [3, 13], "overlay": [3, 14]}
-    assert told["requests"]["Fetch"]["stock"] == told["requests"]["Fetch"]["overlay"]
-    assert told["main_files"] == sum(len(files) for files in told["main"].values())
-    assert set(told["messages"]) == {"ProduceRequest", "ProduceResponse"}
-    *parts, total = told["parts"]
+    assert facts["parents"]["stock"]["NotEnoughReplicasException"][0] == "RetriableException"
+    assert facts["parents"]["stock"]["NotEnoughRacksException"] == []
+    assert facts["parents"]["overlay"]["NotEnoughRacksException"][0] == "RetriableException"
+    assert facts["requests"]["Produce"] == {"stock": [3, 13], "overlay": [3, 14]}
+    assert facts["requests"]["Fetch"]["stock"] == facts["requests"]["Fetch"]["overlay"]
+    assert facts["main_files"] == sum(len(files) for files in facts["main"].values())
+    assert set(facts["messages"]) == {"ProduceRequest", "ProduceResponse"}
+    *parts, total = facts["parts"]
     assert [row["part"] for row in parts if not row["opt_in"]] == list(series.PARTS)
     assert total["patches"] == len(patches) == sum(row["patches"] for row in parts)
     assert total["main_added"] == sum(row["main_added"] for row in parts) > 0

@@ -173,11 +173,11 @@ def topic_error(cluster: FakeCluster, code: int) -> Odd:
     def odd(name: str, asked: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if name != "DescribeTopicPartitions":
             return None
-        told = cluster._DescribeTopicPartitions(1, asked)
-        for one in told["topics"]:
+        response = cluster._DescribeTopicPartitions(1, asked)
+        for one in response["topics"]:
             if one["name"] == "a.b":
                 one.update(errorCode=code, partitions=[])
-        return told
+        return response
 
     return odd
 
@@ -198,10 +198,10 @@ def test_a_topic_that_is_refused_or_not_known_is_unknown_and_one_that_is_deleted
         gone = topic_error(cluster, 3)
 
         def deleted(name: str, asked: Mapping[str, Any]) -> Mapping[str, Any] | bytes | None:
-            told = gone(name, asked)
-            if told is not None:
+            response = gone(name, asked)
+            if response is not None:
                 cluster.topics = {name: placed for name, placed in TOPICS.items() if name != "a.b"}
-            return told
+            return response
 
         cluster.odd = dict.fromkeys(RACKS, deleted)
         assert [topic.name for topic in look(cluster).cluster.topics] == ["a_b", "t"]
@@ -213,11 +213,11 @@ def test_settings_that_are_refused_for_one_topic_are_named() -> None:
     def odd(name: str, asked: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if name != "DescribeConfigs":
             return None
-        told = cluster._DescribeConfigs(1, asked)
-        for one in told["results"]:
+        response = cluster._DescribeConfigs(1, asked)
+        for one in response["results"]:
             if one["resourceName"] == "a_b":
                 one.update(errorCode=29, errorMessage="[not] authorized\n", configs=[])
-        return told
+        return response
 
     with cluster.running():
         cluster.odd = dict.fromkeys(RACKS, odd)
@@ -322,10 +322,10 @@ def large(topics: int, partitions: int) -> Iterator[FakeCluster]:
 def test_100000_partitions_take_10_s_and_500_mb_at_most(tmp_path: Path) -> None:
     with large(2000, 50) as cluster:
         status, cpu_s, memory_mb = measured_check(cluster.bootstrap, tmp_path / "out", "--json", "--timeout", "200")
-    told = json.loads((tmp_path / "out").read_bytes())
-    assert sum(len(topic["partitions"]) for topic in told["topics"]) == 100_000
-    assert all(broker["answered"] for broker in told["brokers"])
-    assert {topic["min_insync_racks"]["value"] for topic in told["topics"]} == {2}
+    output = json.loads((tmp_path / "out").read_bytes())
+    assert sum(len(topic["partitions"]) for topic in output["topics"]) == 100_000
+    assert all(broker["answered"] for broker in output["brokers"])
+    assert {topic["min_insync_racks"]["value"] for topic in output["topics"]} == {2}
     assert status == 1
     assert cpu_s <= CPU_S, f"{cpu_s:.1f} s of CPU time, {memory_mb:.0f} MB"
     assert memory_mb <= MEMORY_MB, f"{cpu_s:.1f} s of CPU time, {memory_mb:.0f} MB"

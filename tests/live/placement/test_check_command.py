@@ -26,12 +26,12 @@ def found(bootstrap: str, *more: str) -> tuple[int, dict[str, Any], set[tuple[st
     """Exit status, the JSON, and the codes of findings above notices with what they are about."""
     done = check(bootstrap, "--json", *more)
     assert done.stdout, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
+    report: dict[str, Any] = json.loads(done.stdout)
     codes = {
-        (finding["topic"] or "", finding["code"]) for finding in told["findings"] if finding["severity"] != "notice"
+        (finding["topic"] or "", finding["code"]) for finding in report["findings"] if finding["severity"] != "notice"
     }
-    assert (done.returncode == 1) == told["at_risk"] == bool(codes), codes
-    return done.returncode, told, codes
+    assert (done.returncode == 1) == report["at_risk"] == bool(codes), codes
+    return done.returncode, report, codes
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +57,14 @@ def patched(classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def test_a_bad_placement_is_told_mended_and_fine_then(classpath: str, patched: Brokers, tmp_path: Path) -> None:
-    status, told, codes = found(patched.bootstrap)
+    status, report, codes = found(patched.bootstrap)
     assert status == 1
     assert codes == {("bad", "racks-out-of-reach"), ("lone", "one-rack-can-acknowledge"), ("lone", "rack-loss-stops")}
-    assert told["cluster"]["racks"] == {"a": [1, 2], "b": [3], "c": [4]}
-    assert told["cluster"]["enforced"] is True
-    assert {broker["enforces"] for broker in told["brokers"]} == {"yes"}
-    assert {broker["produce_version"] for broker in told["brokers"]} == {14}
-    topics = {topic["name"]: topic for topic in told["topics"]}
+    assert report["cluster"]["racks"] == {"a": [1, 2], "b": [3], "c": [4]}
+    assert report["cluster"]["enforced"] is True
+    assert {broker["enforces"] for broker in report["brokers"]} == {"yes"}
+    assert {broker["produce_version"] for broker in report["brokers"]} == {14}
+    topics = {topic["name"]: topic for topic in report["topics"]}
     assert topics["bad"]["min_insync_racks"] == {"value": 2, "source": "topic"}
     assert topics["lone"]["min_insync_racks"] == {"value": 1, "source": "cluster"}
     assert [partition["writable"] for partition in topics["bad"]["partitions"]] == [False, False, True]
@@ -83,14 +83,14 @@ def test_a_bad_placement_is_told_mended_and_fine_then(classpath: str, patched: B
     assert "Successfully started partition reassignments for bad-0,bad-1" in executed.line
 
     def verified() -> bool:
-        said = tool(classpath, REASSIGN, *words, "--verify")
-        assert said.status == 0, said.text
-        return len(said.about("is completed.")) == 2
+        result = tool(classpath, REASSIGN, *words, "--verify")
+        assert result.status == 0, result.text
+        return len(result.about("is completed.")) == 2
 
     wait_for(verified, what="the reassignment", timeout_s=60, interval_s=0.5)
-    status, told, codes = found(patched.bootstrap, "--topic", "bad", "--topic", "goo?")
+    status, report, codes = found(patched.bootstrap, "--topic", "bad", "--topic", "goo?")
     assert (status, codes) == (0, set())
-    assert [topic["name"] for topic in told["topics"]] == ["bad", "good"]
+    assert [topic["name"] for topic in report["topics"]] == ["bad", "good"]
     again = check(patched.bootstrap, "--plan")
     assert again.returncode == 0
     assert json.loads(again.stdout)["partitions"] == []
@@ -106,13 +106,13 @@ def test_the_table_is_read_in_100_columns(patched: Brokers) -> None:
 
 
 def test_failed_query_is_a_one_line_error_within_the_timeout(patched: Brokers, tmp_path: Path) -> None:
-    (nobody,) = free_ports(1)
+    (closed_port,) = free_ports(1)
     started = time.monotonic()
-    done = check(f"127.0.0.1:{nobody}", "--timeout", "3")
+    done = check(f"127.0.0.1:{closed_port}", "--timeout", "3")
     assert time.monotonic() - started < 60
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"error: cluster 127.0.0.1:{nobody}: 127.0.0.1:{nobody} can't be reached: Connection refused;"
+        f"error: cluster 127.0.0.1:{closed_port}: 127.0.0.1:{closed_port} can't be reached: Connection refused;"
         " see --bootstrap and --command-config\n"
     )
     for words, reason in (
@@ -130,12 +130,12 @@ def test_failed_query_is_a_one_line_error_within_the_timeout(patched: Brokers, t
 def test_a_silent_broker_is_unknown(patched: Brokers) -> None:
     patched.pause(3)
     try:
-        status, told, codes = found(patched.bootstrap, "--topic", "good", "--timeout", "12")
+        status, report, codes = found(patched.bootstrap, "--topic", "good", "--timeout", "12")
     finally:
         patched.resume(3)
     assert status == 1
     assert ("", "broker-silent") in codes or ("", "broker-fenced") in codes
-    (silent,) = [broker for broker in told["brokers"] if broker["id"] == 3]
+    (silent,) = [broker for broker in report["brokers"] if broker["id"] == 3]
     assert silent["answered"] is False
     assert silent["produce_version"] is None
     assert silent["enforces"].startswith("unknown")
@@ -153,19 +153,19 @@ def test_a_stock_broker_among_patched_ones_is_told(classpath: str, tmp_path: Pat
         wait_for(partial(unfenced, admin, 3), what="three brokers", timeout_s=60)
         admin.create_topic("orders", [[3, 1, 2], [1, 2, 3]], {"min.insync.replicas": "2"})
         wait_for(partial(admin.in_sync, "orders", (1, 2, 3)), what="orders in sync", timeout_s=60)
-        status, told, codes = found(brokers.bootstrap)
+        status, report, codes = found(brokers.bootstrap)
     assert status == 1
     assert codes == {("orders", "would-not-enforce"), ("", "mixed-brokers"), ("", "not-enforced")}
-    (leads,) = [finding for finding in told["findings"] if finding["code"] == "would-not-enforce"]
+    (leads,) = [finding for finding in report["findings"] if finding["code"] == "would-not-enforce"]
     assert leads["partitions"] == [0]
     assert leads["means"] == "broker 3 without the overlay leads and checks no racks"
-    by_id = {broker["id"]: broker for broker in told["brokers"]}
+    by_id = {broker["id"]: broker for broker in report["brokers"]}
     assert (by_id[1]["produce_version"], by_id[3]["produce_version"]) == (14, 13)
     assert by_id[1]["min_insync_racks"] == {"value": 2, "source": "file"}
     assert by_id[3]["min_insync_racks"] is None
     assert by_id[3]["enforces"] == "no (no overlay)"
     assert by_id[1]["features"] == {RACKS_FEATURE: 0, ELR_FEATURE: 1}
-    assert told["cluster"]["enforced"] is False
+    assert report["cluster"]["enforced"] is False
 
 
 def test_a_stock_cluster_is_asked_as_well(tmp_path: Path) -> None:
@@ -181,17 +181,17 @@ def test_a_stock_cluster_is_asked_as_well(tmp_path: Path) -> None:
         wait_for(partial(admin.in_sync, "lone", (1, 2, 3)), what="lone in sync", timeout_s=60)
         brokers.kill(3)
         wait_for(partial(admin.in_sync, "lone", (1, 2)), what="lone without broker 3", timeout_s=60)
-        status, told, codes = found(brokers.bootstrap)
+        status, report, codes = found(brokers.bootstrap)
     assert status == 1
     assert codes == {
         ("spread", "too-few-replicas"),
         ("lone", "one-rack-acknowledges-now"),
         ("lone", "broker-loss-stops-now"),
     }
-    topics = {topic["name"]: topic for topic in told["topics"]}
+    topics = {topic["name"]: topic for topic in report["topics"]}
     assert topics["lone"]["min_insync_racks"] is None
     assert topics["lone"]["partitions"][0]["lone_now"] is True
-    assert {broker["enforces"] for broker in told["brokers"]} == {"no (no overlay)", "unknown (fenced)"}
+    assert {broker["enforces"] for broker in report["brokers"]} == {"no (no overlay)", "unknown (fenced)"}
 
 
 def test_it_comes_in_with_the_settings_of_a_command_config(classpath: str, tmp_path: Path) -> None:
@@ -208,10 +208,10 @@ def test_it_comes_in_with_the_settings_of_a_command_config(classpath: str, tmp_p
         jaas = f'sasl.jaas.config={module} \\\n  username="ops" password="{password}";\n'
         (tmp_path / name).write_text(lines + jaas, encoding="utf-8")
     with brokers.running(classpath):
-        status, told, _ = found(brokers.bootstrap, "--command-config", str(tmp_path / "right"))
+        status, report, _ = found(brokers.bootstrap, "--command-config", str(tmp_path / "right"))
         refused = check(brokers.bootstrap, "--command-config", str(tmp_path / "wrong"))
     assert status == 0
-    assert [broker["answered"] for broker in told["brokers"]] == [True]
+    assert [broker["answered"] for broker in report["brokers"]] == [True]
     assert refused.returncode == 2
     assert "Authentication failed: Invalid username or password" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1

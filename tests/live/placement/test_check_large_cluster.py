@@ -25,8 +25,8 @@ NAMES = [f"topic-{number:03}" for number in range(TOPICS)]
 
 def whole(asker: MetadataClient) -> bool:
     """Whether a broker itself knows all partitions, with all replicas in sync."""
-    told = asker.ask_or_none(NAMES, 30.0)
-    partitions = told.partitions.values() if told else ()
+    metadata = asker.ask_or_none(NAMES, 30.0)
+    partitions = metadata.partitions.values() if metadata else ()
     return len(partitions) == TOPICS * PARTITIONS and all(len(one.isr) == 2 for one in partitions)
 
 
@@ -45,10 +45,10 @@ def test_10000_partitions_take_10_s_and_500_mb_at_most(tmp_path: Path) -> None:
             asker = MetadataClient(brokers.address(broker), each_s=30.0)
             wait_for(partial(whole, asker), what=f"all of it on broker {broker}", timeout_s=600, interval_s=2)
         status, cpu_s, memory_mb = measured_check(brokers.bootstrap, tmp_path / "out", "--json")
-    told = json.loads((tmp_path / "out").read_bytes())
+    output = json.loads((tmp_path / "out").read_bytes())
     print(f"{cpu_s:.1f} s of CPU time, {memory_mb:.0f} MB")  # noqa: T201 - the figures of the run
-    assert sum(len(topic["partitions"]) for topic in told["topics"]) == TOPICS * PARTITIONS
-    assert all(broker["answered"] for broker in told["brokers"])
+    assert sum(len(topic["partitions"]) for topic in output["topics"]) == TOPICS * PARTITIONS
+    assert all(broker["answered"] for broker in output["brokers"])
     assert status == 1
     assert cpu_s <= CPU_S, f"{cpu_s:.1f} s of CPU time"
     assert memory_mb <= MEMORY_MB, f"{memory_mb:.0f} MB"

@@ -47,23 +47,23 @@ def sleepers(mark: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("target", "status", "said"), [("fine", 0, "fine"), ("bad", 2, "Error 7")])
-def test_the_status_of_a_recipe_is_that_of_make(tmp_path: Path, target: str, status: int, said: str) -> None:
+@pytest.mark.parametrize(("target", "status", "error"), [("fine", 0, "fine"), ("bad", 2, "Error 7")])
+def test_the_status_of_a_recipe_is_that_of_make(tmp_path: Path, target: str, status: int, error: str) -> None:
     command = ["make", "-s", "-f", str(makefile(tmp_path, "1")), target]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=OWN)
     assert done.returncode == status
-    assert said in done.stdout + done.stderr
+    assert error in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGKILL])
-def test_what_a_recipe_began_ends_with_make(tmp_path: Path, told: signal.Signals) -> None:
+@pytest.mark.parametrize("sent_signal", [signal.SIGTERM, signal.SIGKILL])
+def test_what_a_recipe_began_ends_with_make(tmp_path: Path, sent_signal: signal.Signals) -> None:
     # seconds that nobody else sleeps for, so that a process is known by them
-    mark = f"3{told.value:02d}.{abs(hash(tmp_path)) % 1000:03d}"
+    mark = f"3{sent_signal.value:02d}.{abs(hash(tmp_path)) % 1000:03d}"
     command = ["make", "-s", "-f", str(makefile(tmp_path, mark)), "long"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=OWN) as make:
         try:
             wait_for(lambda: len(sleepers(mark)) == 2, what="both that the recipe begins", timeout_s=20)
-            make.send_signal(told)
+            make.send_signal(sent_signal)
             make.wait(timeout=20)
             wait_for(lambda: not sleepers(mark), what="the end of what the recipe began", timeout_s=10)
         finally:

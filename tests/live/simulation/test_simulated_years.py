@@ -24,9 +24,9 @@ def rows() -> list[tuple[str, ...]]:
     return ROW.findall(text.partition("\n### What the defaults come to\n")[2].partition("\n### ")[0])
 
 
-def as_told(told: str, figure: dict[str, Any], unit: float) -> bool:
+def as_told(stated: str, figure: dict[str, Any], unit: float) -> bool:
     """Whether the numbers of a cell are those of a figure, to as many digits; a lone 0 has no interval."""
-    cells = re.findall(r"\d+(?:\.\d+)?", told.replace("1,000", ""))
+    cells = re.findall(r"\d+(?:\.\d+)?", stated.replace("1,000", ""))
     digits = [len(cell.partition(".")[2]) for cell in cells]
     found = (figure[key] / unit for key in ("value", "low", "high")[: len(cells)])
     return [f"{each:.{count}f}" for each, count in zip(found, digits, strict=True)] == cells

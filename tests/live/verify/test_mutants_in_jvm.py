@@ -134,7 +134,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantRunner]:
 
 
 @pytest.mark.parametrize(
-    ("changed", "method", "status", "said"),
+    ("changed", "method", "status", "reason"),
     [
         ({}, "refuses", KILLED, "AssertionFailedError"),
         ({}, "", KILLED, "AssertionFailedError"),
@@ -148,7 +148,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantRunner]:
     ],
 )
 def test_mutate_from_list_to_summary(
-    bench: MutantRunner, changed: dict[str, Any], method: str, status: str, said: str
+    bench: MutantRunner, changed: dict[str, Any], method: str, status: str, reason: str
 ) -> None:
     selector = Selector("q.GateTest", method)
     one = mutant(tests=(str(selector),), **changed)
@@ -157,7 +157,7 @@ def test_mutate_from_list_to_summary(
         bases = {base.selector: base for base in run_base(trier, "q.GateTest", [method])}
         verdict = judge(trier, one, bases, "key")
     assert verdict.status == status, verdict
-    assert any(message in verdict.said for message in said.split("|")), verdict
+    assert any(message in verdict.said for message in reason.split("|")), verdict
     assert verdict.by == ("q.GateTest#refuses" if status == KILLED else "")
 
 

@@ -225,9 +225,9 @@ def test_the_command_in_a_pipe(brokers: Watched) -> None:
     ).stdout.splitlines()
     # fewer on a machine that is busy
     assert 1 <= len(lines) <= 3
-    told = [json.loads(line) for line in lines]
-    assert told[-1]["counts"]["ok"] == 3
-    assert told[0]["partitions"][0]["hw"] in ("still", "unknown", "frozen")
+    snapshots = [json.loads(line) for line in lines]
+    assert snapshots[-1]["counts"]["ok"] == 3
+    assert snapshots[0]["partitions"][0]["hw"] in ("still", "unknown", "frozen")
     plain = subprocess.run([*command, "--once"], capture_output=True, text=True, check=True, timeout=60).stdout
     assert "\x1b" not in plain
     assert "gated-0" in plain

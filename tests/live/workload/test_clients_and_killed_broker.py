@@ -167,12 +167,12 @@ def test_all_checkers_pass_on_stock_kafka(tmp_path: Path, loads: Sequence[Load],
 
     events = list(history.events())
     found, left_out = judge(events)
-    told = {one.checker: (one.valid, one.because[:5]) for one in found}
+    verdicts = {one.checker: (one.valid, one.because[:5]) for one in found}
     modes = {load.mode for load in loads}
     # whether a refusal was met on the way is chance
     assert set(left_out) - {"refusals"} == {"phases"} | (set() if "transactional" in modes else {"transactions"})
     # A client that retries nothing may lose a leader at any moment: then its attempts end as they may.
-    for name, (valid, because) in told.items():
+    for name, (valid, because) in verdicts.items():
         assert valid == "true" or (name in ("progress", "refusals") and valid == "unknown"), (name, valid, because)
     records = Records(events)
     for load in loads:

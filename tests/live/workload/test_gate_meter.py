@@ -115,11 +115,11 @@ def test_the_program_polls_until_it_is_ended(classes: Path, tmp_path: Path) -> N
             [*DIES_WITH_PARENT, sys.executable, "-m", "pyhooks.workload.gate_meter", *words]
         ) as meter:
 
-            def told() -> bool:
+            def reported() -> bool:
                 events = list(history.events()) if history.path.exists() else []
                 return {(one.data["broker"], one.outcome) for one in events} == {(1, "ok"), (2, "unknown")}
 
-            wait_for(told, what="an event of each broker", timeout_s=30)
+            wait_for(reported, what="an event of each broker", timeout_s=30)
             meter.send_signal(signal.SIGTERM)
             assert meter.wait(timeout=30) == 0
 

@@ -53,10 +53,10 @@ def test_a_producer_in_a_node(tmp_path: Path) -> None:
     from terminal_user import Person
 
     words = ["lab", "run", "--bare", "--topology", "az3-outside", "--run-dir", str(tmp_path / "lab"), "--"]
-    told = json.loads(Person(tmp_path).does(*words, sys.executable, __file__, str(tmp_path)).splitlines()[-1])
-    assert (told["elsewhere"], told["there"], told["left"]) == (True, True, [])
+    output = json.loads(Person(tmp_path).does(*words, sys.executable, __file__, str(tmp_path)).splitlines()[-1])
+    assert (output["elsewhere"], output["there"], output["left"]) == (True, True, [])
     records = Records(list(History(tmp_path / "history.jsonl").events()))
-    ended, killed = (records.runs[name, "t"] for name in told["runs"])
+    ended, killed = (records.runs[name, "t"] for name in output["runs"])
     assert ended.ended is not None
     assert not ended.killed
     assert killed.ended is None
