@@ -32,6 +32,13 @@ def probe(at_ns: int, exception: str | None, latency_ns: int = MS, mode: str = "
     return event(at_ns, "producer", "produce", "fail" if exception else "ok", **data)
 
 
+def config(at_s: float, step: str, racks: int, outcome: Any = "ok", asked_s: float | None = None) -> Event:
+    """A report of a topic's settings with M=1; ``asked_s`` is the time of the query, if it has one."""
+    fields: dict[str, Any] = {"min.insync.replicas": 1, "min.insync.racks": racks, "topic": "t", "step": step}
+    fields |= {} if asked_s is None else {"asked_ns": round(asked_s * S)}
+    return event(round(at_s * S), "x", "settings", outcome, **fields)
+
+
 @dataclass
 class Log:
     """Log of one replica on its disk: keys by offset; None is a transaction's marker."""

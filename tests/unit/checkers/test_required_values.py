@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pyhooks.checkers import cluster_view
@@ -12,16 +10,10 @@ from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.rack_spread import check_spread
 from pyhooks.history.event_log import Event
-from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
-from written_histories import S, Simulated, event
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, Requirement
+from written_histories import S, Simulated, config, event
 
 SETTLE_NS = 2 * S
-
-
-def config(at_s: float, step: str, racks: int, outcome: Any = "ok", asked_s: float | None = None) -> Event:
-    fields: dict[str, Any] = {MIN_INSYNC_REPLICAS: 1, MIN_INSYNC_RACKS: racks, "topic": "t", "step": step}
-    fields |= {} if asked_s is None else {"asked_ns": round(asked_s * S)}
-    return event(round(at_s * S), "x", "settings", outcome, **fields)
 
 
 def step(at_s: float, name: str, op: str = "cut-rack") -> Event:

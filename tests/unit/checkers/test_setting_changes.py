@@ -11,15 +11,9 @@ from pyhooks.checkers.cluster_view import RequirementTimeline
 from pyhooks.checkers.progress import check_progress
 from pyhooks.history.event_log import Event, Outcome
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
-from written_histories import Log, S, Simulated, busy, event, outage
+from written_histories import Log, S, Simulated, busy, config, event, outage
 
-# -- words on settings ------------------------------------------------------------------------------------------------
-
-
-def config(at_s: float, step: str, racks: int, outcome: Any = "ok", asked_s: float | None = None) -> Event:
-    fields: dict[str, Any] = {MIN_INSYNC_REPLICAS: 1, MIN_INSYNC_RACKS: racks, "topic": "t", "step": step}
-    fields |= {} if asked_s is None else {"asked_ns": round(asked_s * S)}
-    return event(round(at_s * S), "x", "settings", outcome, **fields)
+# -- reports of settings ----------------------------------------------------------------------------------------------
 
 
 def racks(at_s: float, *events: Event) -> set[int]:
