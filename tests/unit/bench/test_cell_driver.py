@@ -226,8 +226,8 @@ def test_only_missing_blocks_are_measured_and_later_cells_warm_up_less(this: Fak
 
 
 def test_a_state_that_did_not_last_is_noted(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    refusals = iter([{}, {1: "NotEnoughReplicasException"}])
-    monkeypatch.setattr(cell_measurement.CellRun, "probe_arms", lambda _: next(refusals))
+    exceptions = iter(["", "NotEnoughReplicasException"])
+    monkeypatch.setattr(this, "refusals", lambda _, names: dict.fromkeys(names, next(exceptions)))
     cell_measurement.measure(this, cell_of("healthy"))
     assert "probes got {} before the blocks and" in this.notes[0]
 

@@ -301,9 +301,9 @@ def test_a_run_inside_a_lab_has_its_folder_locked_until_it_ends(
 @pytest.mark.parametrize("status", [0, 1, 2])
 def test_writing_the_result_returns_its_status(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     summaries: list[Any] = []
-    monkeypatch.setattr(lab_run, "_arguments", lambda: SimpleNamespace(out=Path("out"), as_json=False))
+    monkeypatch.setattr("sys.argv", ["bench.run.lab_run", "--out", "out"])
     monkeypatch.setattr(lab_run, "execute", lambda *_: {"exit_status": status})
-    monkeypatch.setattr(lab_run, "print_summary", lambda *words: summaries.append(words))
+    monkeypatch.setattr(lab_run, "print_summary", lambda *given: summaries.append(given))
     with pytest.raises(SystemExit) as ended:
         lab_run.main()
     assert ended.value.code == status

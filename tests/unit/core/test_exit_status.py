@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +33,7 @@ def fails(error: BaseException) -> Any:
 
 
 def in_a_run(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    monkeypatch.setattr(lab_run, "_arguments", lambda: argparse.Namespace(out=Path("out"), as_json=False))
+    monkeypatch.setattr(sys, "argv", ["bench.run.lab_run", "--out", "out"])
     monkeypatch.setattr(lab_run, "execute", fails(error))
     lab_run.main()
 
