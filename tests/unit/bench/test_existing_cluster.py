@@ -63,8 +63,8 @@ def test_the_plan_uses_the_cluster_s_brokers_and_keeps_cells_without_faults() ->
     assert made.cells[0].reached.isr == (1, 3, 5, 2, 4)
     assert "link as it is" in made.cells[0].label
     left = {line.split()[1]: line.split(": ", 1)[1] for line in notes}
-    assert left["broker-gone"] == "broker-gone: no faults are injected into an existing cluster"
-    assert left["two-dc"].startswith("two data centres, all replicas in sync: impossible with replicas 1 in a")
+    assert "no faults" in left["broker-gone"]
+    assert "impossible with replicas 1 in a" in left["two-dc"]
     json.dumps(made.as_json())
 
     two, _ = fit_plan(scenarios.load("full"), seen({1: "x", 2: "x", 3: "y"}), ASKED)
@@ -76,7 +76,9 @@ def test_an_outage_of_the_plan_is_left_out_and_reported() -> None:
     made, notes = fit_plan(scenarios.load("quick", tasks=7), seen(FIVE), dataclasses.replace(ASKED, replicas=(2, 4, 5)))
     assert (made.outage, made.bar_min) == (None, None)
     assert (made.tasks, made.cells[0].replicas, made.cells[0].scenario.tasks) == (7, (2, 4, 5), 7)
-    assert notes == ["quick: the outage is left out: no faults are injected into cluster kafka1:9092"]
+    (note,) = notes
+    assert note.startswith("quick: the outage is left out")
+    assert "kafka1:9092" in note
     assert [arm.id for arm in made.arms] == ["A", "A'", "B"]
 
 
@@ -86,7 +88,9 @@ def test_cells_that_differ_only_in_their_links_are_merged() -> None:
     again = dataclasses.replace(first, id="again", setting=dataclasses.replace(first.setting, link="far"))
     made, notes = fit_plan(dataclasses.replace(full, cells=(first, again)), seen(FIVE), ASKED)
     assert [cell.id for cell in made.cells] == ["healthy"]
-    assert notes == ["cell again is left out: the same as healthy, because links are not emulated"]
+    (note,) = notes
+    assert note.startswith("cell again is left out")
+    assert "healthy" in note
 
 
 @pytest.mark.parametrize(

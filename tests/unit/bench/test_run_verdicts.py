@@ -36,10 +36,16 @@ def result(sound: dict[str, Any]) -> dict[str, Any]:
     return copy.deepcopy(sound)
 
 
-def judged(result: dict[str, Any]) -> tuple[int, list[str]]:
-    """The exit status, and the lines that a terminal gets for it."""
+def judged(result: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
+    """Return the exit status and the verdicts that explain it."""
     found = exit_reasons.conclude(exit_reasons.run_reasons(result), [])
-    return found["exit_status"], verdicts.lines(found["verdicts"])
+    return found["exit_status"], found["verdicts"]
+
+
+def words(result: dict[str, Any]) -> tuple[int, list[tuple[str, str]]]:
+    """Return the exit status, and word and subject of each verdict that explains it."""
+    status, rows = judged(result)
+    return status, [(row["word"], row["subject"]) for row in rows]
 
 
 def test_a_sound_result_and_the_stored_one_have_no_objection(result: dict[str, Any]) -> None:
@@ -52,31 +58,25 @@ def test_a_sound_result_and_the_stored_one_have_no_objection(result: dict[str, A
 @pytest.mark.parametrize("kind", record_check.KINDS)
 def test_a_lost_or_misplaced_record_is_a_failure(result: dict[str, Any], kind: str) -> None:
     result["end_to_end"]["kinds"][kind] = {"count": 2, "examples": ["t: r/l/A/7", "t: r/l/A/8"]}
-    status, (line,) = judged(result)
-    assert status == 1
-    failure = f"FAILED. 2 {record_check.KIND_LABELS[kind]} of 9,000 acknowledged records, such as t: r/l/A/7."
-    assert line.startswith(f"records read back: {failure}")
-    assert ("librdkafka 4953" in line) is (kind == "duplicated")
+    status, (row,) = judged(result)
+    assert (status, row["word"], row["subject"]) == (1, "failed", "records read back")
+    assert row["text"].startswith(f"2 {record_check.KIND_LABELS[kind]} of 9,000 ")
+    assert "t: r/l/A/7" in row["text"]
+    assert ("librdkafka 4953" in row["text"]) is (kind == "duplicated")
 
 
 def test_unread_records_are_unknown_and_do_not_hide_a_failure(result: dict[str, Any]) -> None:
     numbers = result["end_to_end"]
     numbers["unread"] = 1200
-    assert judged(result) == (
-        2,
-        [
-            "records read back: UNKNOWN. 1,200 acknowledged records could not be read back, since the run was"
-            " interrupted."
-        ],
-    )
+    status, (row,) = judged(result)
+    assert (status, row["word"], row["subject"]) == (2, "unknown", "records read back")
+    assert row["text"].startswith("1,200 acknowledged records")
     numbers |= {"unread": 0, "acked": 0}
-    assert judged(result) == (2, ["records read back: UNKNOWN. Nothing was acknowledged, so nothing was checked."])
+    status, (row,) = judged(result)
+    assert (status, row["word"], row["subject"]) == (2, "unknown", "records read back")
+    assert "Nothing was acknowledged" in row["text"]
     numbers["kinds"]["invented"]["count"] = 1
-    status, lines = judged(result)
-    assert (status, [line.split(". ")[0] for line in lines]) == (
-        1,
-        ["records read back: FAILED", "records read back: UNKNOWN"],
-    )
+    assert words(result) == (1, [("failed", "records read back"), ("unknown", "records read back")])
     assert verdicts.record_verdicts(numbers)[0]["word"] == "broken"
 
 
@@ -84,7 +84,7 @@ GATE = {"A": "NotEnoughReplicasException", "A'": "NotEnoughReplicasException"}
 
 
 @pytest.mark.parametrize(
-    ("cell", "lab", "changes", "lines"),
+    ("cell", "lab", "changes", "failed"),
     [
         (1, 1, {"refused": {}, "refused_after": {}}, ["A", "A'"]),
         # in the first of two labs, and at its end alone
@@ -95,34 +95,32 @@ GATE = {"A": "NotEnoughReplicasException", "A'": "NotEnoughReplicasException"}
     ],
 )
 def test_an_arm_that_refuses_or_acknowledges_unexpectedly_is_a_failure(
-    result: dict[str, Any], cell: int, lab: int, changes: dict[str, Any], lines: list[str]
+    result: dict[str, Any], cell: int, lab: int, changes: dict[str, Any], failed: list[str]
 ) -> None:
     one = result["cells"][cell]
     one["refusals"][lab] |= changes
     labels = {arm["arm"]: arm["label"] for arm in one["arms"]}
     went_on = "refused" not in changes or not changes["refused"]
     went_on &= cell == 1
-    did = "Accepted records, but should refuse them" if went_on else "Refused records, but should accept them"
-    assert judged(result) == (
-        1,
-        [
-            f"cell {one['cell']}: {labels[arm]}: FAILED. {did}: its ISR was 2 brokers in racks a, b."
-            for arm in sorted(lines)
-        ],
-    )
+    assert words(result) == (1, [("failed", f"cell {one['cell']}: {labels[arm]}") for arm in sorted(failed)])
+    for row in judged(result)[1]:
+        assert row["text"].startswith("Accepted" if went_on else "Refused")
+        assert "2 brokers in racks a, b" in row["text"]
 
 
 def test_a_cell_without_attempts_or_acknowledgements_is_unknown(result: dict[str, Any]) -> None:
     healthy = result["cells"][0]
     healthy["arms"][2] = unacknowledged("healthy", "B", "_MSG_TIMED_OUT")
-    assert judged(result) == (2, ["cell healthy: M=2, R=2: UNKNOWN. Nothing was acknowledged: _MSG_TIMED_OUT."])
-    # as of a run from before there was a difference
+    status, (row,) = judged(result)
+    assert (status, row["word"], row["subject"]) == (2, "unknown", "cell healthy: M=2, R=2")
+    assert "_MSG_TIMED_OUT" in row["text"]
+    # as in results of earlier versions, which did not distinguish them
     healthy["arms"][2] |= {"refused": True, "refused_with": "_MSG_TIMED_OUT"}
     del healthy["arms"][2]["error"]
-    assert judged(result) == (2, ["cell healthy: M=2, R=2: UNKNOWN. Nothing was acknowledged: _MSG_TIMED_OUT."])
+    assert judged(result) == (2, [row])
     healthy["refusals"] = []
-    assert judged(result) == (2, ["cell healthy: UNKNOWN. The arms were not probed for refusals."])
-    # as results were before there was a row for each lab
+    assert words(result) == (2, [("unknown", "cell healthy")])
+    # as in results of earlier versions, without a row for each lab
     healthy["seen"] |= {"refused": {"B": "x"}, "expected_to_refuse": []}
     assert judged(result)[0] == 1
 
@@ -130,20 +128,19 @@ def test_a_cell_without_attempts_or_acknowledgements_is_unknown(result: dict[str
 @pytest.mark.parametrize("error", ["NOT_ENOUGH_REPLICAS", "NotEnoughRacksException"])
 def test_an_arm_whose_whole_load_was_refused_is_judged_regardless_of_probes(result: dict[str, Any], error: str) -> None:
     result["cells"][0]["arms"][2] = unacknowledged("healthy", "B", error)
-    status, (line,) = judged(result)
-    assert status == 1
-    assert line.startswith("cell healthy: M=2, R=2: FAILED. Refused records, but should accept them: its ISR was ")
+    status, (row,) = judged(result)
+    assert (status, row["word"], row["subject"]) == (1, "failed", "cell healthy: M=2, R=2")
+    assert row["text"].startswith("Refused records")
 
 
 @pytest.mark.parametrize(
     ("arm", "changes", "status", "term"),
     [
         ("D", {"behaviour": "went on unprotected", "settled_done": 740}, 1,
-         "Acknowledged 740 records while its ISR was in 1 of 2 racks."),
-        ("D", {"settled_done": 1}, 1, "Acknowledged 1 record while its ISR was in 1 of 2 racks."),
-        ("B", {"behaviour": "was refused"}, 1,
-         "Refused records, but should accept them: its ISR was 3 brokers in racks a, c; M=2, R=2."),
-        ("E", {"behaviour": "unknown"}, 2, "Its behaviour is unknown: in the settled outage 740 of 740"),
+         "Acknowledged 740 records while its ISR was in 1 of 2 racks"),
+        ("D", {"settled_done": 1}, 1, "Acknowledged 1 record while its ISR was in 1 of 2 racks"),
+        ("B", {"behaviour": "was refused"}, 1, "3 brokers in racks a, c; M=2, R=2"),
+        ("E", {"behaviour": "unknown"}, 2, "740 of 740"),
     ],
 )  # fmt: skip
 def test_behaviour_in_an_outage_is_judged_by_the_isr(
@@ -151,10 +148,10 @@ def test_behaviour_in_an_outage_is_judged_by_the_isr(
 ) -> None:
     topic = next(one for one in result["outage"]["topics"] if one["arm"] == arm)
     topic |= changes
-    found, (line,) = judged(result)
-    assert found == status
-    assert line.startswith(f"rack b unavailable: {topic['label']} ({topic['topic']}): ")
-    assert term in line
+    found, (row,) = judged(result)
+    assert (found, row["subject"]) == (status, f"rack b unavailable: {topic['label']} ({topic['topic']})")
+    assert row["word"] == ("failed" if status == 1 else "unknown")
+    assert term in row["text"]
 
 
 @pytest.mark.parametrize("where", ["stored", "load", "probe"])
@@ -168,12 +165,11 @@ def test_an_ack_when_the_isr_shrinks_is_a_failure_even_if_the_settled_outage_has
         # E asks for one rack, and has it
         changed = topics[arm]["probe"] if where == "probe" else topics[arm]
         changed["acked_without_rack"] = 60
-    found = judged(whole)
-    failure = "Acknowledged 60 records without rack b while it was unavailable, and every ISR without it"
-    assert found == (
-        1,
-        [f"rack b unavailable: {topics['D']['label']} (rf3-m2r2): FAILED. {failure} was in at most 1 of 2 racks."],
-    )
+    status, (row,) = judged(whole)
+    subject = f"rack b unavailable: {topics['D']['label']} (rf3-m2r2)"
+    assert (status, row["word"], row["subject"]) == (1, "failed", subject)
+    assert row["text"].startswith("Acknowledged 60 records without rack b")
+    assert "1 of 2 racks" in row["text"]
     # an ISR that had enough may have taken them
     enough = {"at_s": 30.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
     topics["D"]["isr"].insert(2, enough)
@@ -186,9 +182,10 @@ def test_a_topic_that_was_refused_must_acknowledge_again_when_the_rack_is_back(r
         topic = next(one for one in whole["outage"]["topics"] if one["arm"] == "D")
         topic |= {"first_ack_after_heal_s": None, "acked_only_after_heal": 0}
         topic["probe"]["acked_after_heal"] = 0
-        status, (line,) = judged(whole)
-        failure = "FAILED. Nothing was acknowledged after the heal, although rack b was back in its ISR after"
-        assert (status, f"(rf3-m2r2): {failure}" in line) == (1, True)
+        status, (row,) = judged(whole)
+        assert (status, row["word"]) == (1, "failed")
+        assert row["subject"].endswith("(rf3-m2r2)")
+        assert row["text"].startswith("Nothing was acknowledged after the heal")
         assert "; no ack after the heal began" in verdicts.outage_verdicts(whole["outage"])[2]["text"]
         topic["back_after_s"] = None
         assert judged(whole)[0] == 2
@@ -196,10 +193,9 @@ def test_a_topic_that_was_refused_must_acknowledge_again_when_the_rack_is_back(r
 
 def test_an_outage_that_was_not_proved_is_unknown(result: dict[str, Any]) -> None:
     result["outage"]["proved"] = False
-    assert judged(result) == (
-        2,
-        ["rack b unavailable: UNKNOWN. The fault was not proved to have taken effect and lasted."],
-    )
+    status, (row,) = judged(result)
+    assert (status, row["word"], row["subject"]) == (2, "unknown", "rack b unavailable")
+    assert "not proved" in row["text"]
 
 
 def broken(result: dict[str, Any]) -> dict[str, Any]:

@@ -136,7 +136,7 @@ def test_an_unresponsive_jvm_does_not_delay_the_others(tmp_path: Path) -> None:
         begun = time.monotonic()
         found = poll_once(SocketSource(1, "broker-1", "a", path), 0.2)
     assert time.monotonic() - begun < 2
-    assert found.problem == "broker-1: no metrics within 0.2 s: it is paused or busy"
+    assert found.problem.startswith("broker-1: no metrics within 0.2 s")
     assert poll_once(SocketSource(1, "broker-1", "a", tmp_path / "none"), 1).problem.startswith(
         "broker-1: no metrics: "
     )

@@ -162,7 +162,8 @@ def test_metrics_go_into_the_run_s_history(made: Made, monkeypatch: pytest.Monke
     assert len(events) == sum(row["polls"] for row in output["nodes"])
     assert {event.outcome for event in events if event.rack == one.site} >= {"ok"}
     text = run_lab_command("metrics", "--for", "100ms")
-    assert f"{other.name}: 0 of 1 polls answered; the last of the others: it is paused" in text
+    assert f"{other.name}: 0 of 1 polls" in text
+    assert "it is paused" in text
 
 
 def test_missing_metrics_are_an_error(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:

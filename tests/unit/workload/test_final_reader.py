@@ -145,10 +145,12 @@ SENT = (
 def test_a_shortened_value_is_found(tmp_path: Path, size: int, valid: str) -> None:
     found = check_delivery([*SENT, *read(Log(1, 1, size), tmp_path)])
     assert found.valid == valid, found.because
-    assert size == 100 or f"t-0: record {NAME} was read with {size} bytes, it was sent with 100" in found.because
+    assert size == 100 or any(f"{NAME} was read with {size} bytes" in reason for reason in found.because)
 
 
 def test_an_announced_length_without_a_read_is_unknown(tmp_path: Path) -> None:
     (last,) = read(Log(1, 1), tmp_path)
     bare = Event(4, 1, "reader", "read", "ok", None, {key: data for key, data in last.data.items() if key != "sizes"})
-    assert check_delivery([*SENT, bare]).because == ("t-0: nothing tells how long the values of 1 records are",)
+    found = check_delivery([*SENT, bare])
+    assert (found.valid, len(found.because)) == ("unknown", 1)
+    assert found.because[0].startswith("t-0: ")
