@@ -26,7 +26,7 @@ RACKS = "min.insync.racks"
 TOPIC = "gated"
 RACKS_REFUSED = "org.apache.kafka.common.errors.NotEnoughRacksException"
 TOOL_S = 60.0
-# what a leader answers that has not made its log yet: brokers tell of an ISR before they act on it
+# error of a leader whose log does not exist yet: brokers report an ISR before they apply it
 _NOT_YET = {
     f"org.apache.kafka.common.errors.{name}"
     for name in ("NotLeaderOrFollowerException", "UnknownTopicOrPartitionException")

@@ -26,7 +26,7 @@ def marked() -> dict[int, str]:
                 words = (folder / "cmdline").read_bytes().split(b"\0")
                 found[int(folder.name)] = b" ".join(words).decode(errors="replace").strip()
         except (FileNotFoundError, ProcessLookupError, PermissionError):
-            # ended meanwhile, or somebody else's
+            # ended meanwhile, or another user's
             continue
     return found
 

@@ -20,7 +20,7 @@ from written_histories import MS, REFUSED, TIMEOUT, TOO_FEW, S, chunks, event
 AFTER_APPEND = "org.apache.kafka.common.errors.NotEnoughReplicasAfterAppendException"
 BYTES = 40
 STEP_NS = S // 4
-# How long things take at most when nobody tells them to happen.
+# Maximum times of events without a step.
 ANSWER_NS, TIMEOUT_NS, SHRINK_NS, RETURN_NS, SYNC_NS = S // 4, 3 * S, 3 * S, 2 * S, 5 * S // 2
 
 
@@ -222,7 +222,7 @@ class Cluster:
     def move(self, part: Part, target: list[int]) -> None:
         """Begin a reassignment."""
         union = frozenset(target) | frozenset(part.replicas)
-        # That replicas come back to where they were, and nobody sees that, is not reckoned with.
+        # An unobserved return of replicas to their previous brokers is not covered.
         if part.target is None and not {frozenset(target), union} & part.placed:
             part.placed |= {frozenset(target), union}
             part.target = target
@@ -352,7 +352,7 @@ class Cluster:
             return
         if part.leader in self.dead:
             if part.leader not in self.wiped:
-                part.logs[part.leader].append(sent.key)  # it is cut off, and nobody fetches
+                part.logs[part.leader].append(sent.key)  # it is isolated, and no follower fetches
             return
         answer = self.answer_of(part)
         if not answer.passes:

@@ -76,7 +76,7 @@ def act(made: Cluster, step: Step) -> None:
     elif name == "late":
         _late(made, one, two)
     elif name == "lie":
-        # what has settled before may be told for a while
+        # previously settled values may be reported for a while
         made.rest(14)
         made.lie(1 + one % 3)
         _send(made, two, 1, slow=False)
@@ -156,7 +156,7 @@ def _cycle(made: Cluster, one: int, two: int) -> None:
 
 
 def _late(made: Cluster, one: int, two: int) -> None:
-    """A rack goes, which the ISRs tell 3 s later; records wait for that, and perhaps another rack goes meanwhile."""
+    """Lose a rack, which ISRs show 3 s later while records wait; perhaps lose another rack meanwhile."""
     known, racks = len(made.outages), sorted(set(made.racks.values()))
     _send(made, one, 1, slow=False)
     for at in range(1 + (two > 5)):
@@ -243,7 +243,7 @@ def runs(
     lag_ns: int = 0,
     every: int = 2,
     gated: bool = True,
-    made_told: bool = False,
+    settings_at_creation: bool = False,
 ) -> Run:
     """A run of a correct cluster.
 
@@ -258,13 +258,13 @@ def runs(
         every: how many of them do: each, every second one, and so on.
         racks_min: the least that min.insync.racks is at first.
         gated: see ``Cluster``; a cluster is not correct without it.
-        made_told: whether the history always tells with which settings the topic was made, and not now and then.
+        settings_at_creation: whether the history always has the topic's settings at creation, and not only sometimes.
     """
     names, placements = draw(st.sampled_from(LAYOUTS))
     racks = dict(enumerate(names, start=1))
     need = draw(st.tuples(st.integers(1, 3), st.integers(racks_min, 3)))
     made = Cluster(racks, [list(own) for own in placements], need, draw(st.sampled_from(modes)), lag_ns, every,
-                   gated=gated, made=made_told or draw(st.booleans()))  # fmt: skip
+                   gated=gated, made=settings_at_creation or draw(st.booleans()))  # fmt: skip
     actions = [name for name in ACTIONS if not calm or name not in CALM]
     number = st.integers(0, 7)
     steps = st.tuples(st.sampled_from(actions), number, number)
@@ -299,7 +299,7 @@ def runs(
 
 def blur(draw: st.DrawFn, events: list[Event]) -> tuple[list[Event], bool]:
     """Remove observations or their responses for a while, a few times, and sometimes all reports of settings."""
-    # Where replicas are at the stop is what the last look tells.
+    # The last observation shows where replicas are at the stop.
     looks = [at for at, one in enumerate(events) if one.op == "look"][:-1]
     whole = True
     index = st.integers(0, len(looks) - 1)

@@ -336,7 +336,7 @@ def random_run(seed: int, mode: str) -> Simulated:
 def _random_loss(made: Simulated, choice: random.Random, rack: str, *, may_wipe: bool = True) -> str:
     wipe = may_wipe and choice.random() < 0.4
     op = "wipe-rack" if wipe else choice.choice(["kill-rack", "cut-rack"])
-    # Of a wiped rack nobody knows what it had between the begin and the proof.
+    # It is unknown which records a wiped rack had between the begin and the proof.
     early = 0 if wipe else choice.randint(0, 2)
     made.lose(rack, op, wipe=wipe, until_death=early, until_proof=choice.randint(0, 2))
     _random_records(made, choice)
@@ -356,7 +356,7 @@ def _random_records(made: Simulated, choice: random.Random) -> None:
     # one whose answer is lost, among many that are answered
     if made.mode != "transactional":
         made.rest(0.6, 0.2)
-    # what nobody looks at afterwards is not judged
+    # without a later observation it is not judged
     made.look()
 
 

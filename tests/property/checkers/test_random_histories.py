@@ -177,7 +177,7 @@ def test_a_record_in_too_few_racks_is_found_if_fully_observed(run: Run, data: st
 
 
 def alone(run: Run, sent: Sent) -> bool:
-    """Whether proofs before and after a record tell that too few racks could have it; no replica is moved here."""
+    """Whether proofs before and after a record show that too few racks could have it; no replica is moved here."""
     made = run.cluster
     away: set[int] = set()
     for one in made.outages:
@@ -210,11 +210,11 @@ def test_records_waiting_for_an_isr_shrink_cause_no_false_alarm(run: Run) -> Non
         assert check_spread(run.events).valid == "true"
 
 
-# -- what brokers tell of settings that nobody asked for -------------------------------------------------------------
+# -- unrequested settings reported by brokers ------------------------------------------------------------------------
 
 
 @example(60)
-@given(runs(["plain", "idempotent"], racks_min=2, first="lie", blurred=False, made_told=True))
+@given(runs(["plain", "idempotent"], racks_min=2, first="lie", blurred=False, settings_at_creation=True))
 def test_a_wrong_number_of_racks_is_found(run: Run) -> None:
     assume(run.cluster.lied_ns and run.acked)
     lie = f"t: a broker tells M={run.cluster.needs[0][0]} and R={run.cluster.needs[1][1]}"
@@ -258,7 +258,7 @@ def test_a_lost_committed_record_is_found(run: Run, data: st.DataObject) -> None
 
 
 def last_chunk(events: Sequence[Event], part: int) -> int:
-    """Where the last chunk of a partition is that somebody read."""
+    """Index of the last chunk that was read of a partition."""
     found = [at for at, one in enumerate(events) if UNCOMMITTED(one) and one.data["partition"] == part and
              one.data.get("next") == one.data.get("end", -1)]  # fmt: skip
     assume(found)

@@ -24,7 +24,7 @@ RACKS: dict[int, str | None] = {1: "a", 2: "a", 3: "b", 4: None, 5: "", 6: " "}
         ((4, 5, 6), (1, 2), 3, False),
         ((4, 5), (2, 1), 3, True),
         ((1, 3, 4), (3, 2), 3, True),
-        # nobody knows 9: a replica in no rack
+        # 9 is unknown: a replica in no rack
         ((1, 9), (2, 2), 3, False),
         ((9,), (1, 1), 3, True),
     ],

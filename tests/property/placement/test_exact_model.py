@@ -113,7 +113,7 @@ class Brute:
                 left = self.after(frozenset(), frozenset(some)) if racks else self.after(frozenset(some), frozenset())
                 if any(not holders & left for holders in self.holders()):
                     return number - 1
-        return -1  # nobody ever holds an acknowledged record
+        return -1  # no replica ever has an acknowledged record
 
 
 probabilities = st.sampled_from([0.0, 1e-4, 0.02, 0.3, 0.9, 1.0])
@@ -205,7 +205,7 @@ def test_p_to_the_power_of_rf(rf: int, expected: float) -> None:
     """The table of the background document: all copies of what all replicas have, p = 2 %."""
     for where in (f"a:{rf}", ",".join("abcde"[:rf])):
         assert weighed(where, 1, 1, 0.0, 0.0, 0.02).whole.total == pytest.approx(expected, rel=1e-12)
-    # M = RF lets nobody acknowledge but all of them
+    # with M = RF only all replicas together acknowledge
     assert weighed(f"a:{rf}", rf, 1, 0.0, 0.0, 0.02).worst.total == pytest.approx(expected, rel=1e-12)
 
 
@@ -219,7 +219,7 @@ def test_copies_in_one_rack_are_one_copy_when_the_rack_is_lost() -> None:
     [(3, 1, 0.0, 9.9e-6), (2, 2, 0.0, 2.0e-6), (3, 1, 0.001, 7.3e-5), (2, 2, 0.001, 2.5e-5)],
 )
 def test_known_values(m: int, r: int, q: float, expected: float) -> None:
-    """Five replicas in racks a, a, b, b, c, p = 0.01; told to two digits."""
+    """Five replicas in racks a, a, b, b, c, p = 0.01; stated with two digits."""
     assert weighed("a:2,b:2,c", m, r, 0.01, q).refused.total == pytest.approx(expected, rel=0.03)
 
 

@@ -84,7 +84,7 @@ def strings(value: Any) -> set[str]:
 
 
 def guesses(secret: bytes, published: set[str]) -> set[str]:
-    """What somebody who has the results can compute of a guess: plain hashes, and hashes with what is published."""
+    """Hashes of a guess that a reader of the results can compute: plain ones, and keyed with published values."""
     salts = {b"", b"\n", b"\0", b"id"}
     for text in published:
         salts |= {text.encode(), text.encode() + b"\0", f"conf.{text}".encode() + b"\0"}

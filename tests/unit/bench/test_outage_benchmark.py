@@ -327,7 +327,7 @@ def test_acks_of_the_probe_count_and_a_changing_isr_proves_nothing() -> None:
         ("cut", 0, 900, "", None),
         ("cut", 1, 900, "", "failed"),
         ("cut", None, 900, "a fault was not proved", "unknown"),
-        # nothing is lost by anybody: was anything destroyed?
+        # no arm lost a record: was anything destroyed?
         ("cut", 0, 0, "", "unknown"),
         ("kill", 0, 900, "", None),
         ("kill", 400, 900, "", "failed"),

@@ -71,7 +71,7 @@ def test_a_batch_excuses_no_longer_wait_than_the_timeout_allows() -> None:
     [
         pytest.param(expired(3004), True, "true", id="its batch was begun before the racks were enough"),
         pytest.param(expired(104), True, "unknown", id="its batch was begun when they were"),
-        pytest.param(None, True, "unknown", id="nobody says anything of a batch"),
+        pytest.param(None, True, "unknown", id="no message about a batch"),
         pytest.param("Disconnected from node 4 due to timeout", True, "unknown", id="another reason"),
         pytest.param(expired(104), False, "false", id="and no other is acknowledged"),
         pytest.param(expired(3004), False, "false", id="an older batch is no reason where nothing is acknowledged"),

@@ -31,7 +31,7 @@ def short_outage(
     proved_s: float = 1.0,
     brokers: tuple[int, ...] = (3,),
 ) -> list[Event]:
-    """Rack b is killed for less than a session, and leaves the ISR only as it registers anew, which no look shows.
+    """Rack b is killed for less than a session, and leaves the ISR only when it registers again, unobserved.
 
     Args:
         text: what is logged at the registration, if anything is.
@@ -93,7 +93,7 @@ def test_a_new_registration_explains_refusals_between_observations(brokers: tupl
 @pytest.mark.parametrize(
     ("text", "more"),
     [
-        pytest.param(None, {}, id="nobody says so"),
+        pytest.param(None, {}, id="not logged"),
         pytest.param(line(records=0), {}, id="it was in no ISR"),
         pytest.param(line(broker=2), {}, id="the others are enough"),
         pytest.param(line(broker=7), {}, id="it has no replica"),

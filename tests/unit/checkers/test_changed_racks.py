@@ -71,7 +71,7 @@ def test_a_rack_that_changes_around_an_acknowledgement_is_uncertain(*, late: boo
 
 
 def acting(by: str) -> list[Event]:
-    """A broker in sync moves from rack b to rack a, and its leader goes by the racks of now, or of before."""
+    """A broker in sync moves from rack b to rack a, and its leader uses the current or the previous racks."""
     made = walked(before="b", after="a")
     made.need_racks = 2 if by == "now" else 1
     for _ in range(3):

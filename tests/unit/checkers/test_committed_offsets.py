@@ -63,10 +63,10 @@ GIVEN_UP = [*FIRST, has(8, "r1", op="revoked"), member(7, "join", "r2"), has(10,
         # many records of several partitions: it may have been the 20th
         ([*GIVEN_UP, fetch("r2", 11, 10, 25, exact=False)], "true", ""),
         ([*GIVEN_UP, fetch("r2", 11, 10, 20, exact=False)], "false", "r2 began at 19"),
-        # acknowledged only when the new owner had been told already
+        # acknowledged only after the response to the new owner
         ([*GIVEN_UP, commit("r1", 6, 10.5, 30), fetch("r2", 11, 20, 25)], "true", ""),
         ([*GIVEN_UP, commit("r1", 6, 10.5, 30), fetch("r2", 11, 30, 35)], "true", ""),
-        # nobody knows whether it was committed
+        # it is unknown whether it was committed
         ([*GIVEN_UP, commit("r1", 6, 7, 30, RETRIABLE), fetch("r2", 11, 30, 35)], "true", ""),
         ([*GIVEN_UP, commit("r1", 6, 7, 30, RETRIABLE), fetch("r2", 11, 20, 35)], "true", ""),
         ([*GIVEN_UP, commit("r1", 6, 7, 30, OVERTAKEN), fetch("r2", 11, 30, 35), *acked(29)], "false", "began at 30"),
@@ -74,7 +74,7 @@ GIVEN_UP = [*FIRST, has(8, "r1", op="revoked"), member(7, "join", "r2"), has(10,
         # what it commits itself is no reason to have begun there
         ([*GIVEN_UP, fetch("r2", 12, 22, 25), *acked(21), commit("r2", 11, 11.5, 25)], "false", "began at 22"),
         ([*GIVEN_UP, fetch("r2", 11, 22, 25), *acked(19, 22)], "unknown", "nothing tells whether there is a record"),
-        # the same member begins anew after it was without the partition
+        # the same member starts over after it was without the partition
         ([*FIRST, has(8, "r1", op="revoked"), has(9, "r1", D), fetch("r1", 11, 20, 25)], "true", ""),
         ([*FIRST, has(8, "r1", op="revoked"), has(9, "r1", D), fetch("r1", 11, 15, 25)], "false", "r1 began at 15"),
         # it has kept the partition, and goes on where it was

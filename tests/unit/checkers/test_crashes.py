@@ -39,7 +39,7 @@ HARMLESS = [
 
 
 def life(node: int, *ops: str | tuple[str, dict[str, Any]]) -> list[Event]:
-    """Events of a node in turn: by their ops, or with what they tell."""
+    """Events of a node in order, by their ops or with their data."""
     found: list[Event] = []
     for one in ops:
         op, fields = one if isinstance(one, tuple) else (one, {})
@@ -66,7 +66,7 @@ def logged(*lines: str) -> tuple[str, dict[str, Any]]:
         ["start", UP, KILLED, LOG],
         # faults that end and start it, and a restart in good order
         ["start", KILLED, "start", STOPPED, "start", UP, KILLED, LOG],
-        # it is away when the test ends, since somebody ended it
+        # it is down when the test ends, because it was stopped
         ["start", KILLED, DOWN, GONE, LOG],
         # killed twice
         ["start", KILLED, GONE, "start", UP, LOG],
@@ -175,7 +175,7 @@ def test_log_lines_that_report_an_error_are_found(tmp_path: Path) -> None:
     assert found.outcome == "ok"
     entries = sum(line.startswith(AT) for line in [*HARMLESS, *FAULTS])
     assert found.data == {"node": 4, "entries": entries, "found": FAULTS}
-    # what grep goes by, Python does too
+    # grep and Python find the same lines
     assert [line for line in [*HARMLESS, *FAULTS] if re.search(process_events.FAULT, line)] == FAULTS
 
 

@@ -31,7 +31,7 @@ def twice(
         mode: of the producer.
         at: when that record was under way: before the outage of rack b, in it, or after it.
         noted: its producer tells of it; else it was killed.
-        faults: the fault is told of; else looks alone tell of the outage.
+        faults: the fault is recorded; else only observations show the outage.
     """
     made = Simulated(mode=mode)
     made.rest(4)
@@ -69,7 +69,7 @@ def twice(
         (twice(), "unknown"),
         (twice(at="before"), "false"),
         (twice(at="after"), "false"),
-        # looks alone tell of the outage
+        # only observations show the outage
         (twice(faults=False), "unknown"),
         (twice(noted=False), "unknown"),
         (twice("patched"), "false"),

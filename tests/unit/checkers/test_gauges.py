@@ -77,7 +77,7 @@ def poll(broker: int, at_ns: int, shown: dict[str, Row], count: int = 0, **more:
 
 
 def polls(late_ns: int = S // 2) -> list[Event]:
-    """What brokers told every second, so much later than it was so."""
+    """Polls of brokers every second, with a delay."""
     found = []
     for second in range(5, 45):
         at_ns = second * S
@@ -151,8 +151,8 @@ def test_a_slow_response_counts_only_where_nothing_changed(took_ms: float, valid
     verdict = check_metrics([slow(one) for one in whole()])
     assert verdict.valid == valid, verdict.because
     assert any("broker 1 did not answer for" in reason for reason in verdict.because) is (valid == "unknown")
-    (untold,) = [int(found[1]) for note in verdict.notes if (found := re.search(r"of which (\d+) tell nothing", note))]
-    assert (untold > 0) is (took_ms > 500)
+    (unused,) = [int(found[1]) for note in verdict.notes if (found := re.search(r"of which (\d+) tell nothing", note))]
+    assert (unused > 0) is (took_ms > 500)
     # counts do not get old
     assert check_meter([slow(one) for one in whole()]).valid == "true"
     assert max(figures([slow(one) for one in whole()])["late_s"].values()) <= BEHIND_S + QUICK_S

@@ -27,7 +27,7 @@ def at(moment_s: float) -> int:
 
 
 def outage(racks: int, replicas: Sequence[int], later_s: float) -> list[Event]:
-    """Rack b is away from 30 to 65, and somebody looks twice a second."""
+    """Rack b is down from 30 to 65, with two observations a second."""
     fields: dict[str, Any] = {"topic": TOPIC, "min.insync.replicas": 1, "min.insync.racks": racks}
     changes = ((0.1, "begin"), (0.2, "settled")) if later_s else ((0.1, "seen"), (END, "seen"))
     found = [event(at(later_s + moment), "isr-watch", "settings", step=step, **fields) for moment, step in changes]

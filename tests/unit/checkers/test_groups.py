@@ -23,7 +23,7 @@ UNKNOWN = "org.apache.kafka.common.errors.UnknownServerException"
 
 
 def cluster(racks: int = 2, replicas: Sequence[int] = (1, 2, 3), end_s: float = END) -> list[Event]:
-    """Rack b is away from INJECT to HEALED, and somebody looks twice a second."""
+    """Rack b is down from INJECT to HEALED, with two observations a second."""
     fields: dict[str, Any] = {"topic": TOPIC, "step": "seen", "min.insync.replicas": 1, "min.insync.racks": racks}
     found = [event(0, "isr-watch", "settings", **fields)]
     steps: list[tuple[float, str, Outcome]] = [
@@ -102,7 +102,7 @@ R2 = [*cluster(), *two(), *waited()]
 BEFORE_HEAL = [one for one in waited() if one.mono_ns < at(66)]
 GIVEN_UP = [*cluster(), *two(), *BEFORE_HEAL]
 R1 = [*cluster(racks=1), *two(), *went_on()]
-# somebody joins in the outage, and the rebalance is over after it
+# a member joins in the outage, and the rebalance ends after it
 JOINED = [
     member(40, "join", "r3"), has(75, "r1", "d-0"), has(75, "r2", "d-1"), has(76, "r3", "d-2"),
     *commits("r3", 77, END - 1),
@@ -153,7 +153,7 @@ JOINED = [
         ([*R2, *fetches("r1", 4, END, "d-0"), *acked("d-0"), left("r1", 138), left("r2", 139)], "true", ""),
         ([*R2, *fetches("r1", 4, 40, "d-0"), *fetches("r1", 75, END, "d-0"), *acked("d-0")], "false", "nothing of d-0"),
         ([*R2, *fetches("r1", 4, 40, "d-0"), *fetches("r1", 75, END, "d-0"), *acked("d-0", 40)], "true", ""),
-        # nobody reads what nobody has
+        # an unassigned partition is not read
         ([*R2, *fetches("r1", 4, 40, "d-0"), has(41, "r1", op="revoked"), *acked("d-0")], "true", ""),
         ([*cluster()], "unknown", "no member"),
         ([*two(), *waited()], "unknown", "nobody looked"),

@@ -10,7 +10,7 @@ from pyhooks.checkers.progress import check_progress
 from written_histories import S, Simulated
 
 
-@pytest.mark.parametrize("ended", [True, False], ids=["nobody produces", "a producer that sends nothing"])
+@pytest.mark.parametrize("ended", [True, False], ids=["no producer", "a producer that sends nothing"])
 def test_attempts_are_missed_where_a_producer_runs(*, ended: bool) -> None:
     made = Simulated(racks={1: "a", 2: "b", 3: "c"})
     made.rest(4)
@@ -32,7 +32,7 @@ def test_attempts_are_missed_where_a_producer_runs(*, ended: bool) -> None:
     assert found.valid == ("true" if ended else "unknown"), found
 
 
-@pytest.mark.parametrize("ended", [True, False], ids=["nobody produces", "a producer that sends nothing"])
+@pytest.mark.parametrize("ended", [True, False], ids=["no producer", "a producer that sends nothing"])
 def test_a_state_must_be_judged_if_a_producer_ran_in_it(*, ended: bool) -> None:
     made = Simulated(racks={1: "a", 2: "b", 3: "c"})
     made.rest(4)
@@ -54,7 +54,7 @@ def test_a_state_must_be_judged_if_a_producer_ran_in_it(*, ended: bool) -> None:
     assert found.valid == ("true" if ended else "unknown"), found
 
 
-@pytest.mark.parametrize("between", ["nothing", "nobody tried before", "another ISR", "a gap", "another R", "a fault"])
+@pytest.mark.parametrize("between", ["nothing", "no attempt before", "another ISR", "a gap", "another R", "a fault"])
 def test_a_period_of_too_few_replicas_needs_no_attempt_if_it_continues(between: str) -> None:
     made = Simulated(racks={1: "a", 2: "b", 3: "c"})
     made.note("settings", "settings", **required(2))
@@ -62,7 +62,7 @@ def test_a_period_of_too_few_replicas_needs_no_attempt_if_it_continues(between: 
     made.send(5)
     made.lose("b")
     made.lose("c")
-    if between == "nobody tried before":
+    if between == "no attempt before":
         made.rest(8)
     else:
         made.send(5)
@@ -79,7 +79,7 @@ def test_a_period_of_too_few_replicas_needs_no_attempt_if_it_continues(between: 
     if between == "a gap":
         made.now += 20 * S
     if between == "a fault":
-        # whoever leads and was away may count other racks now
+        # a leader that was down may count other racks now
         for step in ("before", "inject", "proved", "held", "heal", "healed"):
             made.step("kill-rack", "a", step, "info" if step in ("inject", "heal") else "ok")
             made.rest(0.5)
@@ -92,12 +92,12 @@ def test_a_period_of_too_few_replicas_needs_no_attempt_if_it_continues(between: 
     made.rest(3)
     found = check_progress(made.finish())
     missed = sum("0 attempts in" in reason for reason in found.because)
-    assert missed == {"nothing": 0, "nobody tried before": 2}.get(between, 1), found
+    assert missed == {"nothing": 0, "no attempt before": 2}.get(between, 1), found
     assert found.valid == ("true" if between == "nothing" else "unknown"), found
 
 
 def required(racks: int) -> dict[str, Any]:
-    """What is told of a topic's settings."""
+    """A report of a topic's settings."""
     return {"topic": "t", "step": "settled", "min.insync.replicas": 2, "min.insync.racks": racks}
 
 

@@ -33,10 +33,10 @@ def outage(client: str | None, exception: str | None) -> list[Event]:
         ("4.3.1", REFUSED, "false"),
         ("4.3.1", "org.apache.kafka.common.errors.UnknownServerException", "false"),
         ("4.3.1", "not-reported", "unknown"),
-        # nobody told what it knows
+        # its known errors are not recorded
         ("confluent", "NOT_ENOUGH_REPLICAS", "unknown"),
         (None, TOO_FEW, "unknown"),
-        # it is about nobody
+        # it names no client
         ("patched", REFUSED, "unknown"),
     ],
 )

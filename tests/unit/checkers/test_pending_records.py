@@ -38,7 +38,7 @@ def runs(run: str, acks: str) -> Event:
 
 
 def lowered(shown_s: float, every_s: float = 0.5, until_s: float = 40.0, *, silent: bool = False) -> list[Event]:
-    """Five records wait, R is lowered, and a reader tells of them from a moment on."""
+    """Five records wait, R is lowered, and a reader reports them from some time on."""
     found = [
         runs("one", "1"),
         runs("all", "all"),
@@ -69,10 +69,10 @@ def lowered(shown_s: float, every_s: float = 0.5, until_s: float = 40.0, *, sile
         ([*lowered(25.0), record(24.5, 5, "all")], "unknown", "something else was sent"),
         ([*lowered(22.0), record(24.5, 5, "all")], "true", ""),
         ([*lowered(22.0), record(21.5, 5, "all")], "unknown", "something else was sent"),
-        # nobody was told at the right time
+        # no report of a reader in time
         (lowered(22.0, every_s=9.0), "unknown", "nobody was told in time"),
         (lowered(99.0, until_s=22.0), "unknown", "nobody was told in time"),
-        # nothing waited, as far as anybody was told
+        # no report of a waiting record
         (lowered(15.0), "unknown", "no record is known to have waited"),
         (lowered(22.0, silent=True), "unknown", "no record is known to have waited"),
         ([one for one in lowered(22.0) if one.op != "visible"], "unknown", "no record is known to have waited"),

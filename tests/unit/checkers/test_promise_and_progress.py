@@ -49,7 +49,7 @@ def test_a_rack_counts_with_one_of_its_replicas() -> None:
 def test_a_record_acknowledged_without_an_offset_is_found_by_its_key(
     wiped: tuple[int, ...], valid: str, reason: str
 ) -> None:
-    """librdkafka has none to tell of what was sent again and is known as a duplicate."""
+    """librdkafka reports no offset for a repeated record that the broker knows as a duplicate."""
     events = changed(outage().finish(), is_("produce", key=key(2)), offset=None)
     for broker in wiped:
         events = forget(broker, 2)(events)
@@ -112,7 +112,7 @@ def wiped(
         made.look()
     made.logs[3].keys.clear()
     if not before:
-        # rack c loses what it had, too: by nobody's leave
+        # rack c loses its records, too, without a fault
         made.away |= {2}
     made.end()
     made.stop_and_dump()
@@ -131,7 +131,7 @@ def test_a_rack_that_was_destroyed_before_does_not_count() -> None:
 
 def test_a_destroyed_rack_without_an_observed_isr_is_unknown() -> None:
     assert check_promise(wiped(looked=False)).valid == "unknown"
-    # what a look tells may be older than the acknowledgement
+    # an observation may be older than the acknowledgement
     assert check_promise(wiped(look_s=0.5)).valid == "unknown"
     assert check_promise(wiped(look_s=0.5, later_s=0.3)).valid == "unknown"
     # what is destroyed does not get in sync: it was
@@ -252,7 +252,7 @@ def test_a_topic_without_recorded_settings_is_unknown() -> None:
         (Requirement(1, 2), (1, 2, 3), {1: "a", 2: "", 3: "b"}, True),
         (Requirement(2, 1), (1, 2), {1: None, 2: "", 3: "b"}, True),
         (Requirement(1, 2), (1, 2), {1: None, 2: "", 3: "b"}, False),
-        # a broker that nobody knows is in none, and a replica all the same
+        # an unknown broker is in no rack, but a replica
         (Requirement(1, 2), (1, 2), {1: "a", 3: "b"}, False),
         (Requirement(2, 1), (1, 2), {3: "b"}, True),
     ],
@@ -293,7 +293,7 @@ def test_recovery_within_its_bounds() -> None:
     events = outage().finish()
     assert check_recovery(events, isr_s=5, ack_s=10).valid == "true"
     late = check_recovery(events, isr_s=0.0001, ack_s=10)
-    assert late.valid == "unknown", "nobody looked between the heal and the first look"
+    assert late.valid == "unknown", "no observation between the heal and the first one"
 
 
 @pytest.mark.parametrize(("overlaps", "valid"), [(True, "true"), (False, "unknown")])
@@ -318,7 +318,7 @@ def test_of_faults_that_overlap_the_last_heal_counts_and_one_that_comes_early_hi
 
 
 def back_late(lag_s: float, *, back_s: float, until_s: float, stale_s: tuple[float, ...] = ()) -> list[Event]:
-    """Rack b leaves the ISR just before its heal and comes back some time after it, and looks tell that late."""
+    """Rack b leaves the ISR just before its heal and returns some time after it; observations show that late."""
     made = Simulated()
 
     def isr(at_s: float) -> set[int]:
@@ -345,7 +345,7 @@ def back_late(lag_s: float, *, back_s: float, until_s: float, stale_s: tuple[flo
         # what a look shows right after the heal is what was before the replicas left
         (0.7, 999, 70, (), "false"),
         (0.7, 999, 30, (), "unknown"),
-        # as one tells that was cut off, until it has heard of the world
+        # as an isolated broker reports until it is connected again
         (0.0, 999, 70, (0.5, 3.0, 7.5), "false"),
         (0.0, 999, 7.5, (0.5, 3.0, 7.0), "unknown"),
         # in time, and seen too late
@@ -406,7 +406,7 @@ def test_observations_show_which_replicas_a_reassignment_adds() -> None:
         # 4 is added, and the reassignment is cancelled
         ([2, 3, 4], [2, 3]),
         ([2, 3], [2, 3]),
-        # 3 leaves the ISR of a partition that nobody reassigns
+        # 3 leaves the ISR of a partition without a reassignment
         ([2, 3], [2]),
     ]
     racks = {"1": "a", "2": "a", "3": "b", "4": "c"}

@@ -135,7 +135,7 @@ def test_the_side_of_a_partition_with_enough_racks_may_acknowledge() -> None:
     made = late(op="cut-broker", broker=3).finish()
     assert check_spread(made).valid == "false"
     assert check_spread(late({1: "a", 2: "c", 3: "b"}, op="cut-broker", broker=3).finish()).valid == "true"
-    # two racks are cut off together with a third one that has the leader, as far as anybody knows
+    # two racks are partitioned together with a third one, which may have the leader
     assert check_spread(late({1: "a", 3: "b", 4: "b"}, op="cut-rack", brokers=[1, 3, 4]).finish()).valid == "true"
     assert check_spread(late({1: "a", 3: "b", 4: "b"}, op="kill-rack", brokers=[3, 4]).finish()).valid == "false"
 

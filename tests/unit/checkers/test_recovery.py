@@ -76,7 +76,7 @@ GOOD = [txn(5, 6), txn(20, 58), txn(59, 60)]
         ([*reader(there_s=62), *GOOD], "unknown", "no heal"),
         ([*fault(), *GOOD], "unknown", "nobody followed"),
         ([*fault(), *reader(there_s=62)], "unknown", "no transaction in the history"),
-        # one that was open at the heal does not tell that another can be begun
+        # one that was open at the heal does not prove that another can begin
         ([*fault(), *reader(there_s=62), txn(5, 6), txn(20, 58)], "unknown", "tells nothing after 8.0 s"),
         ([*fault(), *reader(there_s=62), txn(5, 6), txn(55, 75, "unknown")], "false", "within 20 s"),
         ([*fault(), *reader(there_s=62), txn(5, 6), txn(55, 75)], "false", "within 20 s"),

@@ -68,7 +68,7 @@ def lose_follower(made: Simulated) -> None:
 
 
 def strikes(made: Simulated) -> None:
-    """Another fault, after which nobody looks."""
+    """Another fault, without a later observation."""
     for step in ("inject", "proved", "heal", "healed"):
         made.step("kill-rack", "b", step, "ok" if step in ("proved", "healed") else "info")
 
@@ -77,7 +77,7 @@ def strikes(made: Simulated) -> None:
     ("events", "valid"),
     [
         (stopped(), "true"),
-        # of records that timed out and were read nobody but the leader has anything
+        # only the leader has records that timed out and were read
         (stopped(holds(3, 6, "producer-1/t/0/99")), "false"),
         (stopped(holds(2, 6, None)), "false"),
         (stopped(holds(1, 6, None)), "false"),
@@ -86,7 +86,7 @@ def strikes(made: Simulated) -> None:
         (stopped(tails), "true"),
         # who is not in sync may have anything
         (stopped(holds(3, 6, "producer-1/t/0/99"), before=lose_follower), "true"),
-        # nobody looked after the last fault, or it is not over
+        # no observation after the last fault, or it is not healed
         (stopped(holds(3, 6, "producer-1/t/0/99"), last=strikes), "true"),
         ([one for one in stopped(holds(3, 6, "producer-1/t/0/99")) if one.op != "look"], "true"),
         ([one for one in stopped(holds(3, 6, "producer-1/t/0/99")) if one.process != "disks"], "true"),

@@ -25,7 +25,7 @@ def strays(*events: Event) -> list[str]:
 
 
 def lowered_by_brokers(made: Simulated, *, recorded: bool) -> list[Event]:
-    """R=2; brokers tell R=1 though nobody asked for it, and one rack acknowledges for 10 s in an outage."""
+    """R=2; brokers report R=1 without a request, and one rack acknowledges for 10 s in an outage."""
     if recorded:
         made.events[0] = event(
             made.events[0].mono_ns, "settings", "settings", **{**made.events[0].data, "step": "made"}

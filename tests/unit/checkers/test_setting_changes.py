@@ -42,7 +42,7 @@ def test_a_change_settles_only_when_all_brokers_report_it() -> None:
     )
     assert racks(25, *asked) == {1, 2}
     assert racks(31, *asked) == {1}
-    # of one that nobody followed up, what is seen counts
+    # of a change without a result, the observed value counts
     assert racks(25, *asked[:3]) == {1}
     assert racks(25, *asked[:2], config(22, "seen", 2)) == {1, 2}
 
@@ -83,7 +83,7 @@ def test_a_refused_change_never_applies() -> None:
         ((("begin", 1), ("begin", 3), ("settled", 1), ("refused", 3), ("seen", 1)), {1}, None),
         ((("begin", 3), ("begin", 1), ("open", 3), ("refused", 1), ("seen", 3)), {2, 3}, 11),
         ((("begin", 1), ("begin", 1), ("refused", 1), ("settled", 1)), {1}, None),
-        # what somebody has changed meanwhile
+        # changed by others meanwhile
         ((("begin", 1), ("seen", 5), ("refused", 1)), {5}, None),
     ],
 )

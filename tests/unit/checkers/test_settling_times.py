@@ -86,7 +86,7 @@ def test_a_change_without_a_later_observation_is_unknown() -> None:
     assert check_progress(shrunk(lag_s=0.5, for_s=1.0)).valid == "true"
 
 
-def told_late(lag_s: float, *, changes: tuple[float, ...] = (6.0, 12.0), slow: bool = False) -> list[Event]:
+def observed_late(lag_s: float, *, changes: tuple[float, ...] = (6.0, 12.0), slow: bool = False) -> list[Event]:
     """Rack b leaves the ISR and comes back, the partition does what it must, and looks show it after a while."""
     made = Simulated()
 
@@ -111,30 +111,30 @@ def told_late(lag_s: float, *, changes: tuple[float, ...] = (6.0, 12.0), slow: b
 
 def test_a_leader_may_know_of_a_change_before_the_observed_broker() -> None:
     for changes in ((6.0, 12.0), (6.0, 12.0, 14.5, 16.0)):
-        found = check_progress(told_late(0.7, changes=changes))
+        found = check_progress(observed_late(0.7, changes=changes))
         assert found.valid == "true", found.because
         assert any("attempts are not judged" in note for note in found.notes)
     # over before it was seen
-    assert check_progress(told_late(0.7, changes=(6.0, 12.0, 14.5, 14.9))).valid == "unknown"
-    late = check_progress(told_late(2.6))
+    assert check_progress(observed_late(0.7, changes=(6.0, 12.0, 14.5, 14.9))).valid == "unknown"
+    late = check_progress(observed_late(2.6))
     assert late.valid == "false"
     assert "enough, and record" in late.because[0]
     # what was never seen to become otherwise is no change of which a leader could have known
-    assert check_progress(told_late(30.0)).valid == "false"
+    assert check_progress(observed_late(30.0)).valid == "false"
 
 
 @pytest.mark.parametrize(("number", "valid"), [(58, "true"), (30, "unknown")])
 def test_an_attempt_may_meet_a_change_that_the_next_observation_shows(number: int, valid: str) -> None:
-    """One without an answer speaks against nobody if others were acknowledged and the next state is seen."""
-    events = changed(told_late(0.7), is_("produce", "ok"), number, outcome="unknown", exception=TIMEOUT)
+    """An attempt without a response is no evidence if others were acknowledged and the next state is observed."""
+    events = changed(observed_late(0.7), is_("produce", "ok"), number, outcome="unknown", exception=TIMEOUT)
     found = check_progress(events)
     assert found.valid == valid, found.because
 
 
 @pytest.mark.parametrize("end", ["looks", "gap", "inject"])
 def test_a_change_that_was_not_observed_is_unknown(end: str) -> None:
-    """The last second before looks end, or pause for long, or before a fault, from which on nobody can tell."""
-    events = told_late(0.7, changes=(9.5,))
+    """The last second before observations end or pause, or before a fault, after which the state is unknown."""
+    events = observed_late(0.7, changes=(9.5,))
     if end == "inject":
         events = [*events, event(round(9.8 * S), "fault", "kill-rack", "info", "b", step="inject")]
         events.sort(key=lambda one: one.mono_ns)
@@ -166,8 +166,8 @@ def test_several_changes_within_the_lag_are_allowed(need: int) -> None:
 
 
 def test_an_outcome_that_contradicts_observations_under_a_fault_is_unknown() -> None:
-    assert check_progress(told_late(0.7, slow=True)).valid == "true"
-    found = check_progress(told_late(30.0, slow=True))
+    assert check_progress(observed_late(0.7, slow=True)).valid == "true"
+    found = check_progress(observed_late(30.0, slow=True))
     assert found.valid == "unknown"
     assert "contradict what was seen while a fault made that doubtful" in "; ".join(found.because)
 

@@ -98,7 +98,7 @@ def hurried(events: list[Event], *from_ms: int) -> list[Event]:
     return [*rest, *(probe(at_ns, REFUSED) for at_ns in sent_ns)]
 
 
-def told_of_all(events: list[Event], op: str, **other: Any) -> list[Event]:
+def with_other_data(events: list[Event], op: str, **other: Any) -> list[Event]:
     """The same, and all events of an op say something else."""
     return [event(one.mono_ns, one.process, op, **{**one.data, **other}) if one.op == op else one for one in events]
 
@@ -129,7 +129,7 @@ def told_of_all(events: list[Event], op: str, **other: Any) -> list[Event]:
             [*history(), probe(8 * S, None, 4 * S, mode="idempotent", topic="more")],
             "free, round 0: 1 records of more that were held back before were sent in it",
         ),
-        (told_of_all(history(), "block", probed=[]), "gate, round 0: nobody is measured, probed or driven"),
+        (with_other_data(history(), "block", probed=[]), "gate, round 0: nobody is measured, probed or driven"),
         (without(history(), is_("kill", step="proved")), "gate, round 0: not within an outage"),
         # however slow it was, nothing was refused
         (lifted(history(1.2)), "gate, round 0: of 10 attempts at gated 0 refused for want of racks, 10 acknowledged"),

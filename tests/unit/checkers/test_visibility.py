@@ -137,7 +137,7 @@ def other(from_s: float) -> Callable[[float], int]:
         (Observed(lost=(30,), leads=other(28)), "true", ""),
         (Observed(lost=(70,), leads=other(28)), "false", "its leader stayed"),
         (Observed(shown=for_ever, leads=other(26)), "true", ""),
-        # nobody knows who led
+        # the leader is unknown
         (Observed(lost=(30,), looked=lambda at_s: not 27 <= at_s < 32), "true", ""),
         (
             Observed(looked=lambda at_s: not AWAY_S <= at_s < BACK_S),
@@ -189,7 +189,7 @@ def test_the_checker_applies_where_a_reader_runs() -> None:
 
 @pytest.mark.parametrize(("blind_until_s", "valid"), [(21.5, "true"), (19.0, "unknown")])
 def test_a_period_too_short_for_two_rounds_needs_none(blind_until_s: float, valid: str) -> None:
-    """Nobody looks for a while, so there are two stretches; nobody reads in the second one."""
+    """A pause of observations makes two periods; there is no reader in the second one."""
 
     def shown(at_s: float, sent: int) -> int | None:
         return None if blind_until_s <= at_s < BACK_S else 20 if AWAY_S <= at_s < BACK_S + 1 else sent
@@ -287,7 +287,7 @@ def test_a_leader_without_a_high_watermark_is_unknown(tmp_path: Path) -> None:
 def test_every_result_of_a_fetch_is_recorded(given: Any, where: str, tmp_path: Path) -> None:
     one = viewed(Fake(given), tmp_path)
     assert list(one.data["errors"]) == [where]
-    assert one.outcome == "ok", "its leader has told"
+    assert one.outcome == "ok", "its leader reported the offset"
 
 
 def test_a_stopped_reader_makes_one_more_round(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_no_evidence_can_be_missing(name: str, mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["progress", "recovery"])
 def test_no_period_of_observations_can_be_missing(name: str, mode: str) -> None:
-    """Whenever nobody looks for a while in which records were sent or a heal is due, the verdict is not true."""
+    """Without observations while records are sent or a heal is due, the verdict is not true."""
     events = outage(mode).finish()
     edges = [one.mono_ns for one in events if is_("kill-rack")(one)] + [events[-1].mono_ns]
     inject, heal, healed, last = edges[1], edges[4], edges[5], edges[6]

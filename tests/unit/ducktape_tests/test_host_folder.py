@@ -404,7 +404,7 @@ def running_process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a process with these arguments and its own process group, as Kafka and clients have."""
     one = subprocess.Popen(["sh", "-c", "sleep 300; : $*", "sh", *arguments], start_new_session=True)
     try:
-        # the kernel tells them a moment after the program has begun
+        # the kernel lists them shortly after the program has started
         wait_for(Path(f"/proc/{one.pid}/cmdline").read_bytes, what="a command line", timeout_s=10)
         yield one
     finally:

@@ -44,7 +44,7 @@ class Path:
                 own_ms = self.quality.rtt_ms / 2 + self.random.uniform(-half_ms, half_ms)
                 at_ms = left_ms[direction] = max(left_ms[direction], at_ms + own_ms)
             if ours and self.random.random() > delay_measurement.echo_loss(self.quality.loss_percent):
-                # half of the echoes meet somebody else
+                # half of the echoes are delayed by other traffic
                 more_ms = self.random.choice((0, self.random.uniform(0, noise_ms)))
                 times.append(at_ms - began_ms + more_ms)
         first, middle, third = statistics.quantiles(times, n=4)

@@ -111,7 +111,7 @@ def heal_orphans(lab: Any) -> list[str]:
 
 
 def killed(lab: Any, where: str, monkeypatch: pytest.MonkeyPatch, one: FaultRecord) -> None:
-    """A command of its own that is killed with SIGKILL, as far as anybody can tell, in one of its steps."""
+    """Run a command that dies in one of its steps as from SIGKILL."""
     child = os.fork()
     if child == 0:
         name = where if where in ("inject", "heal") else "_prove"

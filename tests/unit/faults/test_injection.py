@@ -260,7 +260,7 @@ def test_an_ended_process_is_not_a_paused_one(monkeypatch: pytest.MonkeyPatch) -
     assert len(contradiction(during=True)) == 2
     state, samples = "paused", 0
     assert contradiction(during=True) == []
-    assert samples == 1, "what stands is not asked again"
+    assert samples == 1, "a paused process is not queried again"
     state = "down"
     assert contradiction(during=True) == ["broker-3 stands"]
     assert contradiction(during=False) == ["broker-3 answers"]

@@ -313,7 +313,7 @@ def test_the_target_is_for_all_commands_run_to_their_end() -> None:
     both = [CommandOutcome(RUN, True, 1.0), CommandOutcome(other, False, 1.0)]
     assert bar(both, [RUN, other], BAR_S) == "met"
     assert bar(both, [RUN, other], BAR_S + 1) == "missed"
-    # fewer commands within the time tell nothing of all, nor does one that was given up
+    # fewer commands in time do not meet the target, nor does an abandoned one
     assert bar(both[:1], [RUN, other], 1.0) == "unknown"
     given_up = CommandOutcome(other, None, 1.0, trouble="out of time")
     assert bar([both[0], given_up], [RUN, other], 2.0) == "unknown"

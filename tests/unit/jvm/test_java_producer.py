@@ -15,7 +15,7 @@ from pyhooks.jvm.producer import Producer
 
 
 class Silent:
-    """A sender that takes everything and tells of no end; a home of itself."""
+    """A sender that accepts everything and reports no result; also its own home."""
 
     def make(self, _name: str, _config: Mapping[str, str], *_more: int) -> Any:
         return self

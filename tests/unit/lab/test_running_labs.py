@@ -280,7 +280,7 @@ def test_a_lab_whose_lock_file_is_deleted_ends(state: Path) -> None:
             signal.signal(number, handler)
 
 
-# State folders and files that somebody else could have made.
+# State folders and files that another user could have created.
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ def test_refusals_because_of_missing_replicas_are_the_same(
 
 @pytest.mark.parametrize("where", ["ab", "abc", "abcd"])
 def test_with_m_1_the_wait_is_rf_minus_1_times_no_leader(where: str) -> None:
-    """Who was there last is the last to come back as often as anybody else; racks that never fail, equal repairs."""
+    """The last replica up returns last as often as any other; racks that never fail, equal repairs."""
     chain, _ = both(where, 1, 1, (0.002, 1.0), (1e-12, 1.0))
     assert chain.wait / chain.none_up == pytest.approx(len(where) - 1, rel=0.01)
 

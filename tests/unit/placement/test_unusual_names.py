@@ -165,7 +165,7 @@ def test_racks_that_differ_in_case_or_spaces_are_a_notice() -> None:
     assert "similar-racks" not in {one.code for one in placed((1, 2, 3), (1, 2, 3)).findings}
 
 
-# -- what a broker tells of its settings -----------------------------------------------------------------------------
+# -- settings reported by a broker -----------------------------------------------------------------------------------
 
 
 def config(key: str, value: Any, source: Any = 1) -> dict[str, Any]:

@@ -273,7 +273,7 @@ def test_the_leader_s_rack_count_is_compared_after_a_while() -> None:
         return replace(observed, metrics=metrics)
 
     orders = of(chain(odd(5), odd(6)), "orders")
-    assert (orders.leader_racks, orders.level) == (1, "ok"), "while the ISR changes, one is told before the other"
+    assert (orders.leader_racks, orders.level) == (1, "ok"), "while the ISR changes, one is reported before the other"
     orders = of(chain(odd(5), odd(6), odd(7)), "orders")
     assert (orders.level, orders.verdict) == ("warn", "leader counts 1 racks")
     assert of(chain(odd(5), odd(6), at(7), odd(8)), "orders").level == "ok"

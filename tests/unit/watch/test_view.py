@@ -119,7 +119,7 @@ def test_many_brokers_are_counted_and_those_not_up_shown_first() -> None:
     text = "\n".join(lines(take_snapshot(replace(shown.observation, brokers=brokers)), 80, 24))
     assert "31 GONE" in text
     assert "+ 15 up" in text
-    assert "(b)" in text, "a rack's short name is told in its title"
+    assert "(b)" in text, "a rack's short name is in its title"
 
 
 def test_many_racks_are_lines_and_those_with_problems_first() -> None:

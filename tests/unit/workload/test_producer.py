@@ -132,7 +132,7 @@ def test_a_client_without_metadata_records_it_and_sends_anyway(tmp_path: Path) -
     client = Fake(fails=lambda step: left.pop() if step == "learn" and left else None)
     events = drive(replace(PLAN, topics=("t",)), tmp_path / "slow.jsonl", client)
     assert client.steps.count("learn t") == 3
-    assert not of(events, "learn"), "the third try told"
+    assert not of(events, "learn"), "the third try succeeded"
     client = Fake(fails=lambda step: "TIMED_OUT" if step == "learn" else None)
     events = drive(replace(PLAN, topics=("t",)), tmp_path / "never.jsonl", client)
     (learned,) = of(events, "learn")
