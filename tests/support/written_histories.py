@@ -67,7 +67,7 @@ class Simulated:
     txn: int = 0
     events: list[Event] = field(default_factory=list)
     logs: dict[int, Log] = field(default_factory=dict)
-    away: set[int] = field(default_factory=set)
+    down: set[int] = field(default_factory=set)
     aborted: set[str] = field(default_factory=set)
     announced: int = 0
 
@@ -80,7 +80,7 @@ class Simulated:
 
     @property
     def isr(self) -> list[int]:
-        return [broker for broker in self.racks if broker not in self.away]
+        return [broker for broker in self.racks if broker not in self.down]
 
     @property
     def enough(self) -> bool:
@@ -119,7 +119,7 @@ class Simulated:
         self.step(op, rack, "inject")
         self.send(until_death)
         gone = {broker for broker, own in self.racks.items() if own == rack}
-        self.away |= gone
+        self.down |= gone
         if wipe:
             self.logs |= {broker: Log() for broker in gone}
         self.send(until_proof)
@@ -130,10 +130,10 @@ class Simulated:
         """Heal the rack, which catches up."""
         self.step(op, rack, "held", "ok")
         self.step(op, rack, "heal")
-        best = max((log for broker, log in self.logs.items() if broker not in self.away), key=lambda log: len(log.keys))
+        best = max((log for broker, log in self.logs.items() if broker not in self.down), key=lambda log: len(log.keys))
         for broker in [broker for broker, own in self.racks.items() if own == rack]:
             self.logs[broker] = Log(list(best.keys))
-            self.away.discard(broker)
+            self.down.discard(broker)
         self.rest(1)
         self.step(op, rack, "healed", "ok")
         self.rest(4)
@@ -294,9 +294,9 @@ def busy(made: Simulated, seconds: int, *, refused: bool = False) -> None:
     """Records and observations; if ``refused``, refusals although the ISR is complete and observed so."""
     until = made.now + seconds * S
     while made.now < until:
-        made.away |= {3} if refused else set()
+        made.down |= {3} if refused else set()
         made.produce()
-        made.away -= {3} if refused else set()
+        made.down -= {3} if refused else set()
         made.look()
         made.now += S // 2
 
@@ -316,7 +316,7 @@ def random_run(seed: int, mode: str) -> Simulated:
     for rack in choice.sample(names, choice.randint(0, len(names))) * choice.randint(1, 2):
         made.rest(1)
         op = _random_loss(made, choice, rack)
-        # Another rack, while the first one is away: healed before it or after it.
+        # Another rack while the first one is down, healed before or after it.
         others = [name for name in names if name != rack]
         other = choice.choice(others) if len(others) > 1 and choice.random() < 0.3 else None
         if other is None:

@@ -42,7 +42,7 @@ def judged(result: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
     return found["exit_status"], found["verdicts"]
 
 
-def words(result: dict[str, Any]) -> tuple[int, list[tuple[str, str]]]:
+def objections(result: dict[str, Any]) -> tuple[int, list[tuple[str, str]]]:
     """Return the exit status, and word and subject of each verdict that explains it."""
     status, rows = judged(result)
     return status, [(row["word"], row["subject"]) for row in rows]
@@ -76,7 +76,7 @@ def test_unread_records_are_unknown_and_do_not_hide_a_failure(result: dict[str, 
     assert (status, row["word"], row["subject"]) == (2, "unknown", "records read back")
     assert "Nothing was acknowledged" in row["text"]
     numbers["kinds"]["invented"]["count"] = 1
-    assert words(result) == (1, [("failed", "records read back"), ("unknown", "records read back")])
+    assert objections(result) == (1, [("failed", "records read back"), ("unknown", "records read back")])
     assert verdicts.record_verdicts(numbers)[0]["word"] == "broken"
 
 
@@ -102,7 +102,7 @@ def test_an_arm_that_refuses_or_acknowledges_unexpectedly_is_a_failure(
     labels = {arm["arm"]: arm["label"] for arm in one["arms"]}
     went_on = "refused" not in changes or not changes["refused"]
     went_on &= cell == 1
-    assert words(result) == (1, [("failed", f"cell {one['cell']}: {labels[arm]}") for arm in sorted(failed)])
+    assert objections(result) == (1, [("failed", f"cell {one['cell']}: {labels[arm]}") for arm in sorted(failed)])
     for row in judged(result)[1]:
         assert row["text"].startswith("Accepted" if went_on else "Refused")
         assert "2 brokers in racks a, b" in row["text"]
@@ -119,7 +119,7 @@ def test_a_cell_without_attempts_or_acknowledgements_is_unknown(result: dict[str
     del healthy["arms"][2]["error"]
     assert judged(result) == (2, [row])
     healthy["refusals"] = []
-    assert words(result) == (2, [("unknown", "cell healthy")])
+    assert objections(result) == (2, [("unknown", "cell healthy")])
     # as in results of earlier versions, without a row for each lab
     healthy["seen"] |= {"refused": {"B": "x"}, "expected_to_refuse": []}
     assert judged(result)[0] == 1

@@ -31,10 +31,10 @@ def ran_out(message: str | None, *, acknowledged: bool = True, quiet_s: float = 
             made.now += S // 10
 
     go_on(4)
-    made.away = {3}
+    made.down = {3}
     made.look()
     go_on(6)
-    made.away = set()
+    made.down = set()
     made.look()
     go_on(quiet_s, silent=True)
     key = key_of(made.run, "t", 0, made.seq)

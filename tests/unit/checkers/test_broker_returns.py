@@ -47,9 +47,9 @@ def short_outage(
         """Records each tenth of a second, and looks each half, which show the whole ISR."""
         until, asked = made.now + round(seconds * S), 0
         while made.now < until:
-            made.away = set(brokers) if any(one <= made.now < two for one, two in refused) else set()
+            made.down = set(brokers) if any(one <= made.now < two for one, two in refused) else set()
             made.produce()
-            made.away = set()
+            made.down = set()
             if made.now - asked >= S // 2 and made.now >= looks_from:
                 made.look()
                 asked = made.now
@@ -71,7 +71,7 @@ def short_outage(
     go_on(proved_s, refused, at_ns + 3 * S // 10)
     made.step("kill-rack", "b", "healed", "ok")
     go_on(8, refused)
-    made.away = set(brokers)
+    made.down = set(brokers)
     made.look()
     for _ in range(80):
         made.produce()

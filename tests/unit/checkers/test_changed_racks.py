@@ -17,14 +17,14 @@ def walked(*, before: str, after: str, leaves: bool = True, looks_s: float = 4) 
     made.produce()
     made.rest(2)
     if leaves:
-        made.away = {3}
+        made.down = {3}
         made.rest(4)
     made.racks[3] = after
     if leaves:
         made.rest(4)
     for broker in (2, 3):
         made.logs[broker].keys = list(made.logs[1].keys)
-    made.away = set()
+    made.down = set()
     made.rest(looks_s)
     return made
 
@@ -44,10 +44,10 @@ def test_a_record_that_was_in_one_rack_is_wrong_after_its_brokers_moved_to_two()
     made.rest(4)
     made.produce()
     made.rest(2)
-    made.away = {3}
+    made.down = {3}
     made.rest(4)
     made.racks[3] = "b"
-    made.away = set()
+    made.down = set()
     made.rest(4)
     # what the topic required all the time, as a gate that lets it pass would have it
     made.need_racks = 2

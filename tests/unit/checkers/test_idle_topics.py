@@ -73,9 +73,9 @@ def test_a_period_of_too_few_replicas_needs_no_attempt_if_it_continues(between: 
     # it takes its time to come back; meanwhile a patient producer has nothing to begin
     made.step("kill-rack", "c", "heal")
     if between == "another ISR":
-        made.away.discard(3)
+        made.down.discard(3)
         made.rest(0.5)
-        made.away.add(3)
+        made.down.add(3)
     if between == "a gap":
         made.now += 20 * S
     if between == "a fault":
@@ -84,7 +84,7 @@ def test_a_period_of_too_few_replicas_needs_no_attempt_if_it_continues(between: 
             made.step("kill-rack", "a", step, "info" if step in ("inject", "heal") else "ok")
             made.rest(0.5)
     made.rest(12)
-    made.away.discard(3)
+    made.down.discard(3)
     made.step("kill-rack", "c", "healed", "ok")
     made.heal("b")
     made.rest(3)
@@ -131,7 +131,7 @@ def test_a_returning_replica_may_delay_records_that_wait_for_it(away_s: int, val
     for _ in range(3):
         made.produce(lost_answer=True)
         made.rest(0.5)
-    made.away.clear()
+    made.down.clear()
     made.rest(4)
     made.send(5)
     made.rest(3)

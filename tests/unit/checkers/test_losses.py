@@ -236,7 +236,7 @@ def test_replicas_may_be_moved_away_and_back() -> None:
     made.rest(4)
     made.racks = dict(SPREAD)
     made.logs = {1: log, 2: Log(), 3: Log()}
-    made.away = {2, 3}
+    made.down = {2, 3}
     made.rest(4)
     made.end()
     made.stop_and_dump()
@@ -445,7 +445,7 @@ def test_replicas_added_later_are_not_part_of_a_heal() -> None:
     made.produce()
     heal_ns = next(one.mono_ns for one in made.events if is_("kill-rack", step="heal")(one))
     made.racks |= {3: "c"}
-    made.logs[3], made.away = Log(), {3}
+    made.logs[3], made.down = Log(), {3}
     made.rest(70)
     made.end()
     assert check_recovery(made.events).valid == "true"
@@ -465,10 +465,10 @@ def test_a_replica_that_was_moved_away_and_back_may_be_late(*, stays: bool) -> N
     made.events = [one for one in made.events if one.op != "look" or one.mono_ns < heal_ns]
     made.produce()
     made.now = heal_ns + 61 * S
-    made.racks, made.away = {1: "a", 2: "b"} | ({} if stays else {3: "c"}), {2}
+    made.racks, made.down = {1: "a", 2: "b"} | ({} if stays else {3: "c"}), {2}
     made.logs[3] = Log()
     made.rest(4)
-    made.away = set()
+    made.down = set()
     made.rest(4)
     made.end()
     assert check_recovery(made.events).valid == ("false" if stays else "unknown")

@@ -50,7 +50,7 @@ def parted(
     step("inject")
     step("proved", "ok")
     go(30, silent=blocked)
-    made.away |= leaves
+    made.down |= leaves
     made.look()
     if not gate:
         made.need_racks = made.need_replicas = 1
@@ -59,7 +59,7 @@ def parted(
     made.rest(4)
     step("held", "ok")
     step("heal")
-    made.away.clear()
+    made.down.clear()
     made.look()
     step("healed", "ok")
     go(8)
@@ -90,9 +90,9 @@ def test_a_leader_that_both_sides_reach_is_judged_in_the_cut() -> None:
         if second == 10:
             for name, outcome in (("before", "ok"), ("inject", "info"), ("proved", "ok")):
                 made.note("fault", "cut-rack", outcome, "b", step=name, **{**CUT, "brokers": [3]})  # type: ignore[arg-type]
-        made.away |= {2, 3} if 20 <= second < 40 else set()
+        made.down |= {2, 3} if 20 <= second < 40 else set()
         made.produce()
-        made.away.clear()
+        made.down.clear()
         made.look()
         made.now += S
     made.end()

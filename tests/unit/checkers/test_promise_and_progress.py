@@ -113,7 +113,7 @@ def wiped(
     made.logs[3].keys.clear()
     if not before:
         # rack c loses its records, too, without a fault
-        made.away |= {2}
+        made.down |= {2}
     made.end()
     made.stop_and_dump()
     return made.events
@@ -311,7 +311,7 @@ def test_of_faults_that_overlap_the_last_heal_counts_and_one_that_comes_early_hi
     made.rest(2)
     made.step("wipe-rack", "a", "heal")
     made.step("wipe-rack", "a", "healed", "ok")
-    made.away.clear()
+    made.down.clear()
     made.rest(4)
     made.send(3)
     assert check_recovery(made.events).valid == valid
@@ -329,9 +329,9 @@ def back_late(lag_s: float, *, back_s: float, until_s: float, stale_s: tuple[flo
         for at_s, step in ((10.0, "inject"), (15.0, "heal"), (17.0, "healed")):
             if made.now / S == at_s:
                 made.step("kill-rack", "b", step, "ok")
-        made.away = isr(made.now / S)
+        made.down = isr(made.now / S)
         made.produce()
-        made.away = set() if made.now / S - 15.0 in stale_s else isr(made.now / S - lag_s)
+        made.down = set() if made.now / S - 15.0 in stale_s else isr(made.now / S - lag_s)
         made.look()
     made.end()
     return made.events

@@ -44,7 +44,7 @@ def late(racks: dict[int, str] | None = None, *, op: str = "kill-rack", ends: st
         waiting.append(_ask(made))
         made.now += S // 2
         made.look()
-    made.away = {broker for broker, rack in made.racks.items() if rack == "b"}
+    made.down = {broker for broker, rack in made.racks.items() if rack == "b"}
     made.look()
     for fields in waiting:
         _end(made, fields, ends)
@@ -59,7 +59,7 @@ def late(racks: dict[int, str] | None = None, *, op: str = "kill-rack", ends: st
         made.now += S // 2
     step("held", "ok")
     step("heal", "info")
-    made.away.clear()
+    made.down.clear()
     longest = max((one.keys for one in made.logs.values()), key=lambda keys: len(keys))
     for log in made.logs.values():
         log.keys = list(longest)

@@ -64,7 +64,7 @@ def tails(made: Simulated) -> None:
 
 
 def lose_follower(made: Simulated) -> None:
-    made.away.add(3)
+    made.down.add(3)
 
 
 def strikes(made: Simulated) -> None:

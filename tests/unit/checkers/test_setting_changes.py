@@ -183,7 +183,7 @@ def test_a_heal_that_starts_again_excuses_nothing() -> None:
     made.step("kill-rack", "b", "held", "ok")
     made.step("kill-rack", "b", "heal")
     made.logs[3] = Log(list(made.logs[1].keys))
-    made.away.discard(3)
+    made.down.discard(3)
     busy(made, 4)
     made.step("kill-rack", "b", "healed", "unknown")
     busy(made, 60, refused=True)

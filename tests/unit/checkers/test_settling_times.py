@@ -30,16 +30,16 @@ def shrunk(*, lag_s: float, every_s: float = 0.1, for_s: float = 8.0, after_s: f
     for _ in range(5):
         made.produce()
         made.look()
-    made.away |= {3}
+    made.down |= {3}
     made.look()
     left = made.now
     while made.now < left + round(for_s * S):
-        made.away = set() if made.now < left + round(lag_s * S) else {3}
+        made.down = set() if made.now < left + round(lag_s * S) else {3}
         made.produce()
-        made.away = {3}
+        made.down = {3}
         made.look()
         made.now += round(every_s * S)
-    made.away = set()
+    made.down = set()
     made.rest(3 + after_s)
     for _ in range(5):
         made.produce()
@@ -97,13 +97,13 @@ def observed_late(lag_s: float, *, changes: tuple[float, ...] = (6.0, 12.0), slo
         if slow and tenth in (30, 150):
             made.step("slow-rack", "b", "inject" if tenth == 30 else "heal")
         made.now = max(made.now, tenth * S // 10)
-        made.away = away(made.now / S)
+        made.down = away(made.now / S)
         made.produce()
-        made.away = away(made.now / S - lag_s)
+        made.down = away(made.now / S - lag_s)
         made.look()
     if slow:
         made.step("slow-rack", "b", "healed", "ok")
-    made.away = set()
+    made.down = set()
     busy(made, 8)
     made.end()
     return made.events
@@ -157,9 +157,9 @@ def test_several_changes_within_the_lag_are_allowed(need: int) -> None:
         made.now = max(made.now, tenth * S // 10)
         if tenth == 124:
             made.settings("seen")
-        made.away = away(made.now / S)
+        made.down = away(made.now / S)
         made.produce()
-        made.away = away(made.now / S - 0.7)
+        made.down = away(made.now / S - 0.7)
         made.look()
     made.end()
     assert check_progress(made.events).valid == "true"
@@ -180,16 +180,16 @@ def flapping(*, refused: bool) -> list[Event]:
         made.produce()
         made.look()
     for at in range(8):
-        made.away = {3} if at % 2 else {2, 3}
+        made.down = {3} if at % 2 else {2, 3}
         made.rest(1, 0.2)
         if at < 5 or refused:
             made.produce()
         else:
-            key_away, made.away = made.away, set()
+            key_away, made.down = made.down, set()
             made.produce()
-            made.away = key_away
+            made.down = key_away
         made.look()
-    made.away = set()
+    made.down = set()
     made.rest(5)
     for _ in range(5):
         made.produce()

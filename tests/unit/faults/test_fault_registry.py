@@ -21,13 +21,13 @@ from pyhooks.lab.topology import Node
 
 
 class Lab:
-    """A lab in memory, in which the one fault takes ``away``."""
+    """A lab in memory; while its only fault is in force, ``down`` is true."""
 
     topology = topology.load(topology.find("az3"))
 
     def __init__(self, folder: Path) -> None:
         self.history_path = folder / "history.jsonl"
-        self.away = False
+        self.down = False
         self.known: list[Mapping[str, Any]] = []
         self.dies_in = ""
         self.error: BaseException | None = None
@@ -46,13 +46,13 @@ class Lab:
 
 
 class Fault:
-    """Takes away what the lab says."""
+    """Fault that sets ``down`` of its lab."""
 
     def __init__(self, lab: Any, kind: str, target: FaultTarget, settings: Mapping[str, Any]) -> None:
         self.cluster, self.kind, self.target, self.settings = lab, kind, target, settings
 
     def probes(self) -> dict[str, Probe]:
-        return {"there": lambda: not self.cluster.away}
+        return {"there": lambda: not self.cluster.down}
 
     def expects(self, probe: str, *, during: bool) -> bool:
         assert probe == "there"
@@ -62,13 +62,13 @@ class Fault:
         return {"id": 7}
 
     def inject(self) -> None:
-        self.cluster.away = True
+        self.cluster.down = True
         self.cluster.dies("inject")
 
     def heal(self, facts: Mapping[str, Any]) -> None:
         self.cluster.known.append(facts)
         self.cluster.dies("heal")
-        self.cluster.away = False
+        self.cluster.down = False
 
     def paths(self) -> tuple[()]:
         return ()
@@ -129,7 +129,7 @@ def test_a_fault_persists_and_is_healed_by_another_command(lab: Any) -> None:
     assert [one.phase for one in registry.active_faults()] == ["in force"]
     assert registry.orphaned_faults() == ()
     assert [one.target for one in registry.heal(lab, ["broker-3"])] == ["b"]
-    assert (lab.away, lab.known, registry.active_faults()) == (False, [{"id": 7}], ())
+    assert (lab.down, lab.known, registry.active_faults()) == (False, [{"id": 7}], ())
     assert steps(lab) == ["before", "inject", "proved", "held", "heal", "healed"]
 
 
@@ -162,7 +162,7 @@ def test_a_heal_that_fails_keeps_the_record_and_can_be_repeated(lab: Any, error:
     # what a person interrupted the lab goes on with; what failed waits for a person
     assert len(registry.orphaned_faults()) == isinstance(error, KeyboardInterrupt)
     assert len(registry.heal(lab, ["broker-3"])) == 1
-    assert (lab.away, lab.known, registry.active_faults()) == (False, [{"id": 7}] * 2, ())
+    assert (lab.down, lab.known, registry.active_faults()) == (False, [{"id": 7}] * 2, ())
 
 
 def test_a_target_that_is_not_restored_keeps_the_record(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,7 @@ def test_an_injection_that_fails_and_does_not_heal_keeps_the_record(lab: Any, mo
     registry.heal(lab, ["broker-3"])
     with pytest.raises(RackgateError, match="dies in inject"):
         inject(lab, fault())
-    assert (lab.away, registry.active_faults()) == (False, ())
+    assert (lab.down, registry.active_faults()) == (False, ())
 
 
 def test_a_command_killed_in_its_heal_does_not_record_that_the_fault_ended_early(
@@ -210,8 +210,8 @@ def test_a_command_killed_in_its_heal_does_not_record_that_the_fault_ended_early
 def test_a_fault_that_does_not_heal_does_not_block_others(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for target in ("a", "b"):
         inject(lab, fault(target))
-        lab.away = False
-    lab.away = True
+        lab.down = False
+    lab.down = True
     healing = Fault.heal
 
     def heal(self: Fault, facts: Mapping[str, Any]) -> None:
@@ -239,7 +239,7 @@ def test_a_stale_observation_causes_no_second_heal(lab: Any, monkeypatch: pytest
     inject(lab, fault())
     monkeypatch.setattr(registry, "active_faults", lambda: seen)
     assert registry.heal(lab, ["broker-3"]) == ()
-    assert lab.away
+    assert lab.down
 
 
 def test_a_fault_of_a_running_command_is_no_orphan(lab: Any) -> None:
@@ -277,7 +277,7 @@ def test_a_fault_of_a_killed_process_is_healed_by_the_lab(lab: Any, tmp_path: Pa
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    lab.away = True
+    lab.down = True
     assert [(one.phase, one.settings) for one in registry.orphaned_faults()] == [("in force", {"rtt_ms": 3})]
     assert heal_orphans(lab) == []
     assert registry.active_faults() == ()
