@@ -29,7 +29,7 @@ def refused(brokers: Brokers, out: Path) -> str:
     return line
 
 
-def test_brokers_that_would_not_enforce_what_an_arm_asks_for_are_told_one_by_one(tmp_path: Path) -> None:
+def test_brokers_that_do_not_enforce_an_arm_s_settings_are_listed(tmp_path: Path) -> None:
     stock, overlay = (Distribution.load().classpath(overlay) for overlay in (False, True))
     brokers = Brokers(tmp_path, {1: "a", 2: "b", 3: "c"}, controller=1)
     # by stock tools, so that no feature is on that stock Kafka does not know

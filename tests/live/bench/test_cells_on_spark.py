@@ -1,4 +1,4 @@
-"""Spark's analysis of a benchmark of twelve cells, on made-up observations."""
+"""Spark's analysis of a benchmark of twelve cells, on generated observations."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def whole(place: Place) -> tuple[dict[str, Any], str]:
     return run_page.load(place.folder / "out-2"), done.stdout
 
 
-def test_every_acknowledged_record_is_there_and_each_worker_has_sent_its_share(
+def test_every_acknowledged_record_is_read_back_and_each_worker_sent_its_share(
     place: Place, whole: tuple[dict[str, Any], str]
 ) -> None:
     result, output = whole
@@ -174,7 +174,7 @@ def test_every_acknowledged_record_is_there_and_each_worker_has_sent_its_share(
     assert not place.topics()
 
 
-def test_the_executors_have_what_the_driver_sent_and_its_clock(whole: tuple[dict[str, Any], str]) -> None:
+def test_the_executors_have_the_driver_s_client_and_clock(whole: tuple[dict[str, Any], str]) -> None:
     result, output = whole
     import confluent_kafka
 
@@ -194,7 +194,7 @@ def test_the_executors_have_what_the_driver_sent_and_its_clock(whole: tuple[dict
     }
 
 
-def test_the_page_tells_of_cluster_and_load_hosts_and_no_secret_is_in_any_file(
+def test_the_page_describes_cluster_and_load_hosts_and_no_file_has_a_secret(
     place: Place, whole: tuple[dict[str, Any], str]
 ) -> None:
     result, output = whole
@@ -258,7 +258,7 @@ def blocks(place: Place) -> list[Path]:
     return [path for path in raw.glob("*.*") if not path.name.startswith("warmup")]
 
 
-def test_after_kill_9_and_after_ctrl_c_no_topic_is_left_and_the_run_goes_on(place: Place, environment: Path) -> None:
+def test_after_kill_9_and_ctrl_c_no_topic_is_left_and_the_run_continues(place: Place, environment: Path) -> None:
     child = begun(place, environment)
     child.kill()
     child.communicate(timeout=150)
@@ -279,7 +279,7 @@ def test_after_kill_9_and_after_ctrl_c_no_topic_is_left_and_the_run_goes_on(plac
     assert json.loads((place.folder / "out-500" / "run" / "run.json").read_text("utf-8")).get("done") is None
 
 
-def test_what_the_cluster_can_not_do_is_told_in_a_line_before_anything_is_made(place: Place) -> None:
+def test_an_impossible_run_is_a_one_line_error_before_any_change(place: Place) -> None:
     for more, line in (
         (("--replicas", "1,2"), "2 brokers with a rack are too few for arm A, M=3, which needs 3; name more with"),
         (("--replicas", "1,2,7"), "--replicas 7: cluster .* has no such broker with a rack that is alive"),

@@ -1,4 +1,4 @@
-"""Records that are acknowledged when the ISR shrinks: by observations and a history that are written, no cluster."""
+"""Records acknowledged when the ISR shrinks, on generated observations and histories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A benchmark and its lab listen on loopback or inside the lab's namespaces alone."""
+"""A benchmark and its lab listen only on loopback or inside the lab's namespaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pipeline on written observations: Spark analysis, end-to-end check, verdicts, report; no cluster."""
+"""The pipeline on generated observations: Spark analysis, end-to-end check, verdicts, report; no cluster."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def result(outcome: dict[str, Any]) -> dict[str, Any]:
     return whole | exit_reasons.conclude(exit_reasons.run_reasons(whole), verdicts.sentences(whole))
 
 
-def test_percentiles_are_exact_and_end_where_the_sample_does(outcome: dict[str, Any]) -> None:
+def test_percentiles_are_exact_and_limited_by_the_sample(outcome: dict[str, Any]) -> None:
     rows = outcome["rows"]
     for arm in outcome["latency"]["arms"]:
         own = rows[(rows["phase"] == "latency") & (rows["arm"] == arm["arm"]) & rows["measured"]]
@@ -157,7 +157,7 @@ def compared(rounds: list[dict[str, Any]], summary: dict[str, Any]) -> dict[str,
     return {row["arm"]: row for row in rows}
 
 
-def test_an_unacknowledged_record_or_a_missing_block_leaves_it_undecided(outcome: dict[str, Any]) -> None:
+def test_an_unacknowledged_record_or_a_missing_block_is_undecided(outcome: dict[str, Any]) -> None:
     latency = outcome["latency"]
     summary = {arm["arm"]: arm for arm in latency["arms"]}
     lossy = summary | {"B": summary["B"] | {"acked": summary["B"]["acked"] - 1}}
@@ -194,7 +194,7 @@ def test_the_outage_is_decided_topic_by_topic(outcome: dict[str, Any]) -> None:
     assert sum(point["acked"] for point in refused["series"]) == OUTAGE.rate_per_s * OUTAGE.total_s
 
 
-def test_a_faithful_log_is_whole_and_the_probes_records_are_told_apart(outcome: dict[str, Any]) -> None:
+def test_a_correct_log_is_complete_and_probe_records_are_distinguished(outcome: dict[str, Any]) -> None:
     found = outcome["checked"]["whole"]
     assert {kind: one["count"] for kind, one in found["kinds"].items()} == dict.fromkeys(record_check.KINDS, 0)
     (topic,) = found["topics"]
@@ -216,7 +216,7 @@ def test_records_of_several_clients_have_no_order_among_each_other(outcome: dict
     assert {kind: one["count"] for kind, one in checked["two tasks"]["kinds"].items() if one["count"]} == {}
 
 
-def test_the_verdict_speaks_of_what_was_found(result: dict[str, Any]) -> None:
+def test_the_verdict_names_the_defects_found(result: dict[str, Any]) -> None:
     assert result["exit_status"] == 0
     lines = verdicts.lines(result["verdicts"])
     assert len(lines) == 4 + 2 + 1
@@ -227,7 +227,7 @@ def test_the_verdict_speaks_of_what_was_found(result: dict[str, Any]) -> None:
     assert lines[-1].endswith("None lost, duplicated, invented, out of order, at another offset than acknowledged.")
 
 
-def test_an_ack_under_the_gate_is_told_in_the_verdict(result: dict[str, Any]) -> None:
+def test_an_ack_despite_the_gate_is_in_the_verdict(result: dict[str, Any]) -> None:
     leaky = json.loads(json.dumps(result))
     leaky["outage"]["topics"][2]["acked_without_rack"] = 5
     verdict = verdicts.outage_verdicts(leaky["outage"])[2]
@@ -257,7 +257,7 @@ def numbers_of(value: Any) -> Iterator[float]:
         yield float(value)
 
 
-def test_the_report_is_made_from_the_stored_result_alone_and_whole(result: dict[str, Any], tmp_path: Path) -> None:
+def test_the_report_is_complete_and_made_only_from_the_stored_result(result: dict[str, Any], tmp_path: Path) -> None:
     write_json(tmp_path / "results.json", result)
     page = run_page.render(run_page.load(tmp_path), tmp_path).read_text(encoding="utf-8")
     assert set(figures.pictures(result)) == {"percentiles", "blocks", "timeline"}
@@ -331,7 +331,7 @@ def test_a_result_of_several_cells_has_each_cell_s_pictures_and_one_table(
     assert "no latency: M=3 refuses" in rows[2]
 
 
-def test_a_cell_with_a_baseline_of_its_own_says_so(result: dict[str, Any]) -> None:
+def test_a_cell_with_its_own_baseline_names_it(result: dict[str, Any]) -> None:
     both = several(result)
     for row in both["cells"][1]["comparisons"]:
         row["against"] = "B" if row["arm"] != "B" else "A'"
@@ -343,7 +343,7 @@ def test_a_cell_with_a_baseline_of_its_own_says_so(result: dict[str, Any]) -> No
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["healthy", "isr-2 (to B)"]
 
 
-def test_a_result_that_holds_no_outage_still_makes_a_report(result: dict[str, Any], tmp_path: Path) -> None:
+def test_a_result_without_an_outage_gives_a_report(result: dict[str, Any], tmp_path: Path) -> None:
     empty = json.loads(json.dumps(result))
     empty["outage"].update(proved=False, inject_s=None, heal_s=None, healed_s=None)
     for topic in empty["outage"]["topics"]:
@@ -363,7 +363,7 @@ def test_a_result_that_holds_no_outage_still_makes_a_report(result: dict[str, An
     assert "<h2>Machine" not in page
 
 
-def test_what_is_not_a_result_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_result_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="run 'rackgate bench run' first"):
         run_page.load(tmp_path)
     for text in ("[]", "{}", '{"schema": 4}', '{"schema": "x", "cells": []}'):

@@ -1,4 +1,4 @@
-"""The page in a browser, as a reader has it: at a desk, on a phone, in the dark, on paper."""
+"""The page in a browser, as readers see it: on a desktop, on a phone, in dark mode, in print."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_screenshots_and_print(page: Page, out: Path, tmp_path: Path) -> None:
     assert printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ") + printed.count(b"/Type/Page") >= 3
 
 
-def test_a_page_s_errors_are_seen(page: Page, tmp_path: Path) -> None:
+def test_errors_of_a_page_are_detected(page: Page, tmp_path: Path) -> None:
     broken = tmp_path / "broken.html"
     broken.write_text(
         "<!doctype html><title>x</title><img src='http://elsewhere.invalid/x.png'>"
@@ -115,7 +115,7 @@ def test_a_page_s_errors_are_seen(page: Page, tmp_path: Path) -> None:
         page.visit(tmp_path / "absent.html")
 
 
-def test_a_browser_that_ends_is_told() -> None:
+def test_a_browser_that_ends_is_an_error() -> None:
     with pytest.raises(RackgateError, match="the browser ended"), browser.open_browser("false"):
         pytest.fail("there is no browser")
 
@@ -154,13 +154,13 @@ def test_an_unproved_fault_has_no_times_and_nearly_all_is_not_all(result: dict[s
     assert availability_table.share_text(1, 3) == "33.33 % of 3"
 
 
-def test_arms_have_colours_of_their_own(result: dict[str, Any]) -> None:
+def test_arms_have_distinct_colours(result: dict[str, Any]) -> None:
     for palette in (plots.LIGHT, plots.DARK, figures.MARKED):
         found = figures.colours(result, palette)
         assert len(set(found.values())) == len(found) == 6
 
 
-def test_the_readme_s_pictures_are_made_from_a_result_and_say_from_which(
+def test_the_readme_s_pictures_are_made_from_a_result_and_name_it(
     result: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stored = tmp_path / "results.json"
@@ -196,7 +196,7 @@ def test_the_picture_of_all_cells_is_made_from_a_result_without_an_outage(
     assert min(size(made)) > 200
 
 
-def test_what_is_said_of_twelve_cells_is_what_the_stored_result_says() -> None:
+def test_the_text_about_twelve_cells_equals_the_stored_result() -> None:
     assert document_pictures.source_of(
         document_pictures.EVIDENCE / document_pictures.CELLS
     ) == document_pictures.digest(document_pictures.STORED_CELLS), "make readme-pictures"
@@ -219,7 +219,7 @@ def test_what_is_said_of_twelve_cells_is_what_the_stored_result_says() -> None:
     assert f"{stored['bar']['took_min']:.1f} minutes" in text
 
 
-def test_the_readme_shows_the_stored_result_and_says_what_it_says() -> None:
+def test_the_readme_s_picture_and_text_equal_the_stored_result() -> None:
     for name in (document_pictures.OUTAGE, document_pictures.PAGE):
         assert document_pictures.source_of(document_pictures.EVIDENCE / name) == document_pictures.digest(
             document_pictures.STORED

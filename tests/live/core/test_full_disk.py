@@ -1,4 +1,4 @@
-"""A full disk or a read-only one: one line with file and reason, status 2, and earlier results are as they were."""
+"""A full or read-only disk: one line with file and reason, status 2, and unchanged earlier results."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def refusal(private: tuple[str, ...], case: str, kind: str, folder: Path, reason
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_does_not_fit_is_told_and_nothing_is_lost(private: tuple[str, ...], tmp_path: Path, case: str) -> None:
+def test_a_full_disk_is_an_error_and_nothing_is_lost(private: tuple[str, ...], tmp_path: Path, case: str) -> None:
     report = refusal(private, case, "full", tmp_path, "No space left on device")
     assert report["new"] == []
     # a history is appended to
@@ -75,13 +75,13 @@ def test_what_does_not_fit_is_told_and_nothing_is_lost(private: tuple[str, ...],
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_read_only_folder_is_told_and_left_as_it_is(private: tuple[str, ...], tmp_path: Path, case: str) -> None:
+def test_a_read_only_folder_is_an_error_and_unchanged(private: tuple[str, ...], tmp_path: Path, case: str) -> None:
     report = refusal(private, case, "read-only", tmp_path, "Read-only file system")
     assert (report["new"], report["changed"]) == ([], [])
 
 
 @pytest.mark.parametrize("written", range(4))
-def test_a_history_that_lost_whole_events_is_not_complete(
+def test_a_history_that_lost_events_is_incomplete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
 ) -> None:
     """The disk takes some lines of a write, to their ends, and no byte more."""

@@ -1,4 +1,4 @@
-"""Too little memory, no namespaces, a second run in the same folder, and a clock that is set."""
+"""Too little memory, no namespaces, a second run in the same folder, and a clock change."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def group(folder: Path, limit: str, used_mb: int = 0, cached_mb: int = 0) -> Non
     (folder / "memory.stat").write_text(f"anon 5\ninactive_file {cached_mb * 2**20}\n", encoding="utf-8")
 
 
-def test_a_lab_needs_the_heaps_of_its_nodes_and_what_lies_beside_them() -> None:
+def test_a_lab_needs_the_heaps_of_its_nodes_and_overhead() -> None:
     assert memory.lab_memory_mb(AZ3) == NEEDED_MB
     larger = dataclasses.replace(AZ3, broker_heap_mb=1024)
     assert memory.lab_memory_mb(larger) == NEEDED_MB + 5 * 640
@@ -119,7 +119,7 @@ def test_the_limits_of_all_control_groups_apply(machine: Path) -> None:
     memory.require_memory(2000, "a lab", "take a smaller one")
 
 
-def test_the_first_version_of_control_groups_counts_too(machine: Path) -> None:
+def test_control_groups_version_1_count_too(machine: Path) -> None:
     text = "3:cpuset:/\n2:cpu,memory:/a\n0::/\n"
     (machine / "proc" / "self" / "cgroup").write_text(text, encoding="utf-8")
     folder = machine / "groups" / "memory" / "a"
@@ -131,13 +131,13 @@ def test_the_first_version_of_control_groups_counts_too(machine: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "MemAvailable: much\n", "MemTotal: 5 kB\n"])
-def test_what_the_kernel_does_not_report_refuses_nothing(machine: Path, text: str) -> None:
+def test_unreported_limits_refuse_nothing(machine: Path, text: str) -> None:
     (machine / "proc" / "meminfo").write_text(text, encoding="utf-8")
     memory.require_memory(10**9, "a lab", "take a smaller one")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_machine_without_namespaces_is_told_in_one_line(
+def test_a_machine_without_namespaces_is_a_one_line_error(
     machine: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str
 ) -> None:
     stub = machine / "bin" / "unshare"
@@ -168,7 +168,7 @@ def begun(folder: Path) -> run_store.RunStore:
 
 
 @pytest.mark.parametrize("step_s", [-1e6, 1e6])
-def test_the_time_of_a_run_is_not_that_of_a_clock_that_is_set(
+def test_a_clock_change_does_not_affect_the_duration_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float
 ) -> None:
     one = begun(tmp_path)
@@ -179,7 +179,7 @@ def test_the_time_of_a_run_is_not_that_of_a_clock_that_is_set(
 
 
 @pytest.mark.parametrize(("step_s", "known"), [(-1e6, False), (1e6, True)])
-def test_after_a_reboot_a_clock_that_was_set_back_tells_no_time(
+def test_after_a_reboot_a_clock_set_back_gives_no_duration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float, known: bool
 ) -> None:
     one = begun(tmp_path)
@@ -189,7 +189,7 @@ def test_after_a_reboot_a_clock_that_was_set_back_tells_no_time(
     assert one.took_s == (pytest.approx(step_s, abs=60) if known else None)
 
 
-def test_a_time_that_is_unknown_misses_and_meets_no_bar() -> None:
+def test_an_unknown_duration_neither_meets_nor_misses_a_target() -> None:
     bar = targets.of_run(6.0, None)
     assert bar == {"minutes": 6.0, "took_min": None, "met": None}
     assert "unknown" in targets.of_run_text(bar)
@@ -198,7 +198,7 @@ def test_a_time_that_is_unknown_misses_and_meets_no_bar() -> None:
 
 @pytest.mark.parametrize("step_s", [-1e6, 0.0, 1e6])
 @pytest.mark.parametrize("writes", [True, False])
-def test_a_file_of_an_earlier_run_is_none_of_this_one_whatever_the_clock(
+def test_a_file_of_an_earlier_run_is_recognised_whatever_the_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float, writes: bool
 ) -> None:
     (tmp_path / "input").mkdir()
@@ -227,7 +227,7 @@ def test_a_file_of_an_earlier_run_is_none_of_this_one_whatever_the_clock(
             carry_out()
 
 
-def test_no_duration_or_deadline_goes_by_the_wall_clock() -> None:
+def test_no_duration_or_deadline_uses_the_wall_clock() -> None:
     """Where the wall clock is read it is written down, or compared after a reboot only."""
     allowed = {
         "bench/run/run_store.py": "after a reboot, where no other clock is left",

@@ -1,4 +1,4 @@
-"""What we use of a machine is told apart from what others use, also where nobody waits for who used it."""
+"""Resources used by the project's processes are separated from others' use, even for unawaited children."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_what_nobody_waited_for_is_our_own(again: bool) -> None:
+def test_unawaited_children_are_own_use(again: bool) -> None:
     if again:
         # what was used before must not hide what is used now
         subprocess.run([sys.executable, "-c", WORKS.replace(str(WORK_S), "2.5")], check=True)
@@ -51,7 +51,7 @@ def test_what_nobody_waited_for_is_our_own(again: bool) -> None:
     assert WORK_S - 2 * TICK_S <= found.own_s < WORK_S + 1.5
 
 
-def test_what_we_waited_for_is_our_own_though_it_was_never_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_awaited_children_are_own_use_even_if_never_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource_usage, "SAMPLE_S", 60.0)
     with resource_usage.others() as found:
         subprocess.run([sys.executable, "-c", WORKS], check=True)

@@ -1,4 +1,4 @@
-"""Spark sessions and the standalone cluster: where they listen, whom they refuse, and where their secret is."""
+"""Spark sessions and the standalone cluster: listening addresses, refused clients, and the file of the secret."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_master_worker_executor_and_driver_refuse_clients_without_the_secret(clu
     }
 
 
-def test_the_secret_is_in_a_file_of_its_owner_alone(cluster: Running) -> None:
+def test_the_secret_is_in_a_private_file(cluster: Running) -> None:
     file = cluster.conf / spark.DEFAULTS
     assert file.stat().st_mode & 0o777 == 0o600
     assert cluster.conf.stat().st_mode & 0o777 == 0o700
@@ -195,7 +195,7 @@ def test_a_session_in_this_process_refuses_clients_without_its_secret(tmp_path: 
 
 
 @pytest.mark.timeout(300)
-def test_a_session_starts_on_a_host_with_ipv4_alone_whose_name_is_unknown(tmp_path: Path) -> None:
+def test_a_session_starts_on_an_ipv4_host_with_an_unknown_name(tmp_path: Path) -> None:
     folder = tmp_path / "bare"
     before = ("unshare", "--user", "--map-root-user", "--uts", "--net", "sh", "-c", BARE_HOST, "sh")
     with child(folder, "local[1]", *before) as process:
@@ -207,7 +207,7 @@ def test_a_session_starts_on_a_host_with_ipv4_alone_whose_name_is_unknown(tmp_pa
 
 
 @pytest.mark.timeout(300)
-def test_a_simulation_listens_on_loopback_alone(tmp_path: Path) -> None:
+def test_a_simulation_listens_only_on_loopback(tmp_path: Path) -> None:
     words = ["model", "simulate", "--racks", "a:2,b:2,c:1", "--partitions", "10", "--years", "10", "--master"]
     argv = [*DIES_WITH_PARENT, sys.executable, "-m", "pyhooks.cli", *words, "local[2]"]
     seen: dict[tuple[int, int], Listener] = {}
@@ -254,7 +254,7 @@ def test_addresses_of_proc_net_tcp() -> None:
         ("yarn", False, False),
     ],
 )
-def test_which_masters_are_on_this_machine(master: str, near: bool, in_process: bool) -> None:
+def test_local_masters_are_recognised(master: str, near: bool, in_process: bool) -> None:
     assert (spark.near(master), spark.in_process(master)) == (near, in_process)
 
 
@@ -281,7 +281,7 @@ def test_a_secret_that_other_users_can_read_is_refused(defaults: Path, mode: int
     assert "abc-7" not in str(caught.value)
 
 
-def test_without_a_secret_anybody_may_read_the_file(defaults: Path) -> None:
+def test_a_file_without_a_secret_may_be_public(defaults: Path) -> None:
     spark.check_defaults_file()
     defaults.write_text(f"# {spark.SECRET} abc\nspark.authenticate.secretBitLength 128\n", encoding="utf-8")
     defaults.chmod(0o644)
@@ -330,7 +330,7 @@ SAFE = {spark.AUTHENTICATE: "true", spark.SECRET: "abc", spark.ENCRYPT: "true", 
 
 
 @pytest.mark.timeout(300)
-def test_the_bench_refuses_a_remote_master_by_what_spark_would_apply(tmp_path: Path) -> None:
+def test_the_bench_refuses_a_remote_master_by_spark_s_effective_settings(tmp_path: Path) -> None:
     file = tmp_path / spark.DEFAULTS
     file.touch(mode=0o600)
     file.write_text("".join(f"{name} {value}\n" for name, value in SAFE.items()), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The runbook in kip/operations.md: each command of it, in a lab in which a rack is lost, does what it is there for."""
+"""The runbook kip/operations.md: each command works in a lab that loses a rack."""
 
 from __future__ import annotations
 

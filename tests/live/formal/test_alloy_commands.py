@@ -32,7 +32,7 @@ def test_alloy_finds_an_instance_and_its_pictures_are_drawn(tmp_path: Path) -> N
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", ["NoMetadataR", "UnnamedRackCounts", "NoKilledMemory"])
-def test_a_record_is_lost_only_without_the_piece(tmp_path: Path, name: str) -> None:
+def test_a_record_is_lost_only_without_the_removed_part(tmp_path: Path, name: str) -> None:
     text = model_source.MODEL.read_text(encoding="utf-8")
     before, command, after = text.partition(f"\n{name}: run {{\n")
     whole = source(tmp_path, before + command + re.sub(r"without\[\w+\]", "without[none]", after, count=1))

@@ -69,7 +69,7 @@ def read(consumer: Consumer, count: int) -> list[tuple[int, int, bytes | None, b
     return found
 
 
-def test_a_batch_tells_of_each_record(brokers: Brokers, topic: str) -> None:
+def test_a_batch_reports_each_record(brokers: Brokers, topic: str) -> None:
     values = [b"%d" % number for number in range(1000)]
     before = time.monotonic_ns()
     with Producer(brokers.bootstrap, {"acks": "all", "linger.ms": "5"}) as producer:
@@ -95,7 +95,7 @@ def test_a_batch_tells_of_each_record(brokers: Brokers, topic: str) -> None:
     assert {(partition, offset): (key, value) for partition, offset, key, value in found} == results
 
 
-def test_a_refused_batch_says_why_once(brokers: Brokers, topic: str) -> None:
+def test_a_refused_batch_reports_its_reason_once(brokers: Brokers, topic: str) -> None:
     with Admin(brokers.bootstrap) as admin:
         admin.set_topic_config(topic, "max.message.bytes", "300")
     with Producer(brokers.bootstrap, {**ONE_ATTEMPT, "batch.size": "0", "linger.ms": "0"}) as producer:
@@ -113,7 +113,7 @@ def test_a_refused_batch_says_why_once(brokers: Brokers, topic: str) -> None:
     assert not error.retriable
 
 
-def test_a_batch_to_a_topic_that_is_not_there_takes_one_bound(brokers: Brokers) -> None:
+def test_a_batch_to_a_missing_topic_takes_one_timeout(brokers: Brokers) -> None:
     with Producer(brokers.bootstrap, {"max.block.ms": "700"}) as producer:
         begun = time.monotonic()
         sent = producer.send_batch("absent", [b"x"] * 100).result(5)
@@ -123,7 +123,7 @@ def test_a_batch_to_a_topic_that_is_not_there_takes_one_bound(brokers: Brokers) 
     assert all(isinstance(error, kafka_errors.TimeoutException) for error in sent.errors)
 
 
-def test_what_the_producer_itself_refuses_is_told_of_the_record(brokers: Brokers, topic: str) -> None:
+def test_a_record_refused_by_the_producer_gets_the_error(brokers: Brokers, topic: str) -> None:
     with Producer(brokers.bootstrap, {"max.block.ms": "700"}) as producer:
         # 700 ms may be too short for a first connection
         wait_for(
@@ -142,7 +142,7 @@ def test_what_the_producer_itself_refuses_is_told_of_the_record(brokers: Brokers
     assert odd.errors[0].java_class == "java.lang.IllegalArgumentException"
 
 
-def test_a_listener_that_blocks_holds_no_acknowledgement_up(brokers: Brokers, topic: str) -> None:
+def test_a_blocking_listener_delays_no_acknowledgement(brokers: Brokers, topic: str) -> None:
     go, blocked = threading.Event(), threading.Event()
 
     def block(_answer: object) -> None:
@@ -188,7 +188,7 @@ def test_transactions(brokers: Brokers, topic: str) -> None:
         producer.commit()
 
 
-def test_a_fenced_producer_is_told_by_its_class(brokers: Brokers, topic: str) -> None:
+def test_a_fenced_producer_is_recognised_by_its_exception(brokers: Brokers, topic: str) -> None:
     config = {"transactional.id": topic}
     with Producer(brokers.bootstrap, config) as first:
         first.init_transactions()
@@ -269,7 +269,7 @@ def test_mbeans_of_a_broker(brokers: Brokers, topic: str) -> None:
         jmx.close()
 
 
-def test_a_jmx_port_that_says_nothing_takes_one_bound() -> None:
+def test_a_silent_jmx_port_takes_one_timeout() -> None:
     with socket.create_server((HOST, 0)) as mute:
         begun = time.monotonic()
         with pytest.raises(RackgateError, match="no answer in"):
@@ -281,7 +281,7 @@ def test_a_jmx_port_that_says_nothing_takes_one_bound() -> None:
 
 
 @pytest.mark.parametrize("release", ["patched", "4.3.1", "4.4", "3.9", "2.8"])
-def test_clients_of_other_releases_in_a_jvm_of_their_own(brokers: Brokers, topic: str, release: str) -> None:
+def test_clients_of_other_releases_in_their_own_jvm(brokers: Brokers, topic: str, release: str) -> None:
     here = TopicPartition(topic, 0)
     with Gateway(client_classpath(release)) as home:
         with Producer(brokers.bootstrap, {"acks": "all"}, home=home) as producer:
@@ -304,7 +304,7 @@ def test_clients_of_other_releases_in_a_jvm_of_their_own(brokers: Brokers, topic
             Producer(brokers.bootstrap, {"acks": "some"}, home=home)
 
 
-def test_a_jvm_that_dies_is_no_silence(brokers: Brokers, topic: str) -> None:
+def test_a_dead_jvm_is_an_error(brokers: Brokers, topic: str) -> None:
     with Gateway(client_classpath("4.3.1")) as home:
         producer = Producer(brokers.bootstrap, {"linger.ms": "60000"}, home=home)
         future = producer.send_batch(topic, [b"waits"])
@@ -315,7 +315,7 @@ def test_a_jvm_that_dies_is_no_silence(brokers: Brokers, topic: str) -> None:
             producer.close()
 
 
-def test_a_producer_that_nobody_closed_does_not_keep_the_process(brokers: Brokers, topic: str) -> None:
+def test_an_unclosed_producer_does_not_keep_the_process(brokers: Brokers, topic: str) -> None:
     script = (
         "from pyhooks.jvm.producer import Producer\n"
         f"producer = Producer({brokers.bootstrap!r}, {{}})\n"
@@ -327,7 +327,7 @@ def test_a_producer_that_nobody_closed_does_not_keep_the_process(brokers: Broker
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
-def test_fifty_thousand_records_take_little_of_a_core(brokers: Brokers, topic: str) -> None:
+def test_fifty_thousand_records_take_little_cpu_time(brokers: Brokers, topic: str) -> None:
     # CPU time, not time: other work on the machine slows the clock, not the count.
     words = ["taskset", "-c", "0", sys.executable, str(paths.REPO / "tests/support/jvm_crossing_cost.py")]
     cost = json.loads(run([*words, brokers.bootstrap, topic, "50000"], what="crossing", cwd=paths.REPO, timeout_s=200))

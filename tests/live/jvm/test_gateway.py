@@ -67,7 +67,7 @@ def test_only_loopback_and_only_with_the_token() -> None:
         assert gateway.jvm.java.lang.System.nanoTime() > 0
 
 
-def test_a_killed_parent_takes_its_jvm_along() -> None:
+def test_a_jvm_ends_with_its_killed_parent() -> None:
     script = (
         "import sys; from pyhooks.patchset.distribution import Distribution; from pyhooks.jvm.gateway import Gateway\n"
         "with Gateway(Distribution.load().classpath()) as gateway:\n"
@@ -84,7 +84,7 @@ def test_a_killed_parent_takes_its_jvm_along() -> None:
     assert parent.returncode == -signal.SIGKILL
 
 
-def test_a_class_path_without_the_helpers_is_told() -> None:
+def test_a_class_path_without_the_helpers_is_an_error() -> None:
     with (
         Gateway(Distribution.load().classpath()) as bare,
         pytest.raises(RackgateError, match="is not on the class path"),

@@ -47,7 +47,7 @@ def test_clients_in_nodes_are_controlled_without_the_lab_s_network(tmp_path: Pat
     assert report["still_own"]
 
 
-def test_a_killed_parent_takes_the_jvm_in_its_node_along(tmp_path: Path) -> None:
+def test_a_jvm_in_a_node_ends_with_its_killed_parent(tmp_path: Path) -> None:
     # in the lab, which lives on: bash kills the parent and then looks for the JVM
     script = f"""
         exec 3< <(exec {sys.executable} {SCRIPT} hold < <(exec sleep 100))
@@ -104,7 +104,7 @@ assert seen == [own], seen
     assert done.returncode == 0, done.stderr
 
 
-def test_who_may_not_enter_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entering_a_node_without_permission_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     here = threading.get_native_id()
     before = Path(f"/proc/{here}/ns/net").readlink()
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""Java exceptions as Python exceptions: by name, by throwable, and by what a helper tells; one class each."""
+"""Java exceptions as Python exceptions, by name, by throwable and by a helper's report; one class each."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_an_error_that_kafka_does_not_retry() -> None:
     assert (error.text, error.retriable) == ("", False)
 
 
-def test_wrappers_are_taken_off() -> None:
+def test_wrappers_are_removed() -> None:
     execution = Kind("java.util.concurrent.ExecutionException", EXCEPTION)
     completion = Kind("java.util.concurrent.CompletionException", RUNTIME)
     inner = Throwable(RACKS, "inner")
@@ -84,7 +84,7 @@ def test_wrappers_are_taken_off() -> None:
     assert JavaError.of(Throwable(API, "outer", inner)).java_class == API.name
 
 
-def test_what_the_distribution_lacks_is_as_its_throwable_says() -> None:
+def test_an_unknown_class_is_described_by_its_throwable() -> None:
     base = Kind("org.example.StoreException", RUNTIME)
     error = JavaError.of(Throwable(Kind("org.example.FullException", base), "disk full"))
     assert [kind.__name__ for kind in type(error).__mro__[:5]] == [
@@ -126,7 +126,7 @@ def test_order_does_not_matter() -> None:
     assert subprocess.run([sys.executable, "-c", script], cwd=paths.REPO, check=False).returncode == 0
 
 
-def test_names_that_are_none() -> None:
+def test_invalid_names() -> None:
     with pytest.raises(AttributeError, match="NoSuchException is no exception of Kafka's clients"):
         _ = kafka_errors.NoSuchException
     # an enum in the same package is no exception either
@@ -135,7 +135,7 @@ def test_names_that_are_none() -> None:
     assert not hasattr(kafka_errors, "__path__")
 
 
-def test_every_error_of_kafka_is_there_without_a_jvm() -> None:
+def test_every_error_of_kafka_exists_without_a_jvm() -> None:
     names = [name for name in dir(kafka_errors) if name.endswith("Exception")]
     assert len(names) > 140
     for name in names:
@@ -145,14 +145,14 @@ def test_every_error_of_kafka_is_there_without_a_jvm() -> None:
     assert "NotEnoughRacksException" in names
 
 
-def test_an_error_goes_through_pickle() -> None:
+def test_an_error_can_be_pickled() -> None:
     error = JavaError.of(Throwable(RACKS, "1 rack"))
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     assert type(again) is kafka_errors.NotEnoughRacksException
     assert (again.java_class, again.text, again.retriable) == (RACKS.name, "1 rack", True)
 
 
-def test_threads_that_ask_at_once_get_one_class() -> None:
+def test_concurrent_threads_get_one_class() -> None:
     names = [f"org.example.Many{number}Exception" for number in range(50)] * 4
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         kinds = list(pool.map(lambda name: type(JavaError.of_classes([name, RACKS.name], "")), names))
@@ -178,7 +178,7 @@ def retriable(name: str, above: dict[str, str]) -> bool:
     return False
 
 
-def test_releases_agree_about_what_can_be_retried() -> None:
+def test_releases_agree_on_retriable_errors() -> None:
     """So that ``except errors.RetriableException`` means the same for the exceptions of other releases' clients."""
     root = Distribution.load().root
     own = hierarchy([*root.glob("overlay/clients-*.jar"), *root.glob("libs/kafka-clients-*.jar")])
@@ -192,7 +192,7 @@ def test_releases_agree_about_what_can_be_retried() -> None:
     assert differing == {("client-2.8", f"{ERRORS}.ConcurrentTransactionsException")}
 
 
-def test_without_a_distribution_the_throwable_alone_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_distribution_the_throwable_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def none() -> tuple[zipfile.ZipFile, ...]:
         raise RackgateError(f"no built Kafka in {tmp_path}")
 

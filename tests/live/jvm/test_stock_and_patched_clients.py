@@ -1,4 +1,4 @@
-"""Patched and stock clients against two patched brokers that are both in rack a: what each sees of the gate."""
+"""Patched and stock clients against two patched brokers in rack a: what each sees of the gate."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_acks_1_and_a_single_replica_are_not_refused(bootstrap: str) -> None:
     assert answer_of(bootstrap, "capped", ONE_ATTEMPT) == Acknowledged("capped", 0, 0)
 
 
-def test_lowering_the_config_lets_it_through(bootstrap: str) -> None:
+def test_a_lowered_config_accepts_the_record(bootstrap: str) -> None:
     with Admin(bootstrap) as admin:
         admin.set_topic_config("switched", "min.insync.racks", "1")
 
@@ -137,7 +137,7 @@ def test_lowering_the_config_lets_it_through(bootstrap: str) -> None:
         assert not caught.value.retriable
 
 
-def test_the_stock_java_client_gets_what_it_knows(bootstrap: str) -> None:
+def test_the_stock_java_client_gets_a_known_error(bootstrap: str) -> None:
     with Gateway(Distribution.load().classpath(overlay=False)) as stock:
         error = refused_attempt(stock, bootstrap, ONE_ATTEMPT)
     assert error.java_class == f"{ERRORS}.NotEnoughReplicasException"
@@ -146,7 +146,7 @@ def test_the_stock_java_client_gets_what_it_knows(bootstrap: str) -> None:
     assert "min.insync.racks" in error.text
 
 
-def test_librdkafka_gets_what_it_knows(bootstrap: str) -> None:
+def test_librdkafka_gets_a_known_error(bootstrap: str) -> None:
     errors: list[Any] = []
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all", "retries": 0, "log_level": 2})
     producer.produce("gated", b"value", on_delivery=lambda error, _message: errors.append(error))
@@ -176,7 +176,7 @@ def test_default_settings_end_in_a_timeout(bootstrap: str, tmp_path: Path) -> No
     assert attempt.data["defaults"] is True
 
 
-def test_a_probe_of_a_topic_that_is_not_there_ends(bootstrap: str, tmp_path: Path) -> None:
+def test_a_probe_of_a_missing_topic_ends(bootstrap: str, tmp_path: Path) -> None:
     more = ("--topics", "absent", "--seconds", "1", "--rate", "10", "--timeout-ms", "700")
     events = probe(bootstrap, tmp_path / "h.jsonl", *more)
     attempts = [event for event in events if event.op == "produce"]
@@ -184,7 +184,7 @@ def test_a_probe_of_a_topic_that_is_not_there_ends(bootstrap: str, tmp_path: Pat
     assert {event.outcome for event in attempts} == {"unknown"}
 
 
-def test_a_terminated_probe_tells_of_every_attempt(bootstrap: str, tmp_path: Path) -> None:
+def test_a_terminated_probe_records_every_attempt(bootstrap: str, tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"
     words = [sys.executable, "-m", "pyhooks.workload.producer", "--mode", "probe", "--bootstrap", bootstrap]
     words += ["--history", str(path)]

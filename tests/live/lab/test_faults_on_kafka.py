@@ -1,4 +1,4 @@
-"""Faults on a lab with Kafka in it: a rack with a broker and a voter goes in every way there is, and comes back."""
+"""Faults in a lab with Kafka: a rack with a broker and a voter is lost by every kind of fault and returns."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def voters(person: Person) -> dict[int, str]:
     return {voter["id"]: voter["directoryId"] for voter in json.loads(line.partition(":")[2])}
 
 
-def test_a_rack_goes_and_comes_back_in_every_way(person: Person) -> None:
+def test_a_rack_is_lost_and_returns_by_every_fault(person: Person) -> None:
     before = voters(person)
     assert set(before) == {101, 102, 103}
     for words in FAULTS:
@@ -82,7 +82,7 @@ def test_a_rack_goes_and_comes_back_in_every_way(person: Person) -> None:
     assert [voter for voter in after if after[voter] != before[voter]] == [102]
 
 
-def test_tools_of_kafka_know_the_brokers(person: Person) -> None:
+def test_tools_of_kafka_reach_the_brokers(person: Person) -> None:
     person.does("lab", "kafka", "topics", "--create", "--topic", "t", "--replica-assignment", "1:2")
     described = person.does("lab", "kafka", "kafka-topics.sh", "--describe", "--topic", "t")
     assert "Replicas: 1,2" in described
@@ -91,7 +91,7 @@ def test_tools_of_kafka_know_the_brokers(person: Person) -> None:
     assert "no tool 'topic' of Kafka; there are: acls, " in unknown.stderr
 
 
-def test_check_asks_the_brokers_of_the_lab(person: Person) -> None:
+def test_check_queries_the_brokers_of_the_lab(person: Person) -> None:
     """From outside, where nobody has an address of theirs."""
     person.does("lab", "kafka", "topics", "--create", "--topic", "checked", "--replica-assignment", "1:2")
     found = json.loads(person.tries("check", "--topic", "checked", "--json").stdout)

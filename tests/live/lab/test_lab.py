@@ -1,4 +1,4 @@
-"""The lab for real, without Kafka in it: what it gives, and that nothing of it stays behind."""
+"""Labs without Kafka: what they provide, and that nothing of them remains."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_nothing_stays_behind(person: Person, tmp_path: Path, number: signal.Sig
     assert "sleep 3111" not in marked().values()
 
 
-def test_a_rack_is_cut_off_and_joined_again(person: Person) -> None:
+def test_a_rack_is_partitioned_and_reconnected(person: Person) -> None:
     program = """
 from pyhooks.lab.lab import Lab
 lab = Lab.attach()
@@ -185,7 +185,7 @@ def test_faults_of_the_network_prove_themselves(person: Person) -> None:
     assert len([event for event in events if event.data["step"] == "healed"]) == len(FAULTS)
 
 
-def test_a_fault_that_does_not_last_is_told(person: Person) -> None:
+def test_a_fault_that_does_not_last_is_reported(person: Person) -> None:
     up(person)
     person.does("rack", "cut", "b")
     person.does("lab", "exec", "--", "ip", "netns", "exec", "site-b", "ip", "rule", "flush")
@@ -197,7 +197,7 @@ def test_a_fault_that_does_not_last_is_told(person: Person) -> None:
     assert check_faults(events).valid == "false"
 
 
-def test_the_lab_heals_what_a_killed_command_left(person: Person) -> None:
+def test_the_lab_heals_faults_of_a_killed_command(person: Person) -> None:
     up(person)
     command = person.begins("rack", "cut", "b", "--for", "12s")
     history = History(run_dir(person) / "history.jsonl")
@@ -229,7 +229,7 @@ def victims() -> dict[str, int]:
 
 
 @pytest.mark.parametrize("kind", ["starter", "first", "holder", "wire"])
-def test_a_killed_process_of_the_lab_takes_all_of_it_away(person: Person, kind: str) -> None:
+def test_a_killed_init_process_ends_the_whole_lab(person: Person, kind: str) -> None:
     before = traces()
     up(person)
     os.kill(victims()[kind], signal.SIGKILL)
@@ -240,7 +240,7 @@ def test_a_killed_process_of_the_lab_takes_all_of_it_away(person: Person, kind: 
 
 
 @pytest.mark.parametrize("after_s", [0.3, 0.8, 1.3])
-def test_a_lab_whose_start_is_killed_is_whole_or_gone(person: Person, after_s: float) -> None:
+def test_a_lab_whose_start_is_killed_is_complete_or_absent(person: Person, after_s: float) -> None:
     before = traces()
     starting = person.begins("lab", "up", "--bare", "--name", "t", "--run-dir", str(run_dir(person)))
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -263,7 +263,7 @@ def test_a_lab_whose_start_is_killed_is_whole_or_gone(person: Person, after_s: f
         assert traces() == before
 
 
-def test_no_lab_outlives_a_test_that_is_killed(tmp_path: Path) -> None:
+def test_no_lab_outlives_a_killed_test(tmp_path: Path) -> None:
     before = traces()
     script = """
 import sys
@@ -289,7 +289,7 @@ with visiting(Path(sys.argv[1])) as person:
     wait_for(lambda: traces() == before, what="processes, mounts and interfaces as before", timeout_s=60)
 
 
-def test_an_ordinary_user_has_labs_too(person: Person) -> None:
+def test_an_ordinary_user_can_run_labs(person: Person) -> None:
     # An ordinary user of this machine may be kept from the checkout; one of a namespace has our files, and no power.
     script = f"""
         id -u
@@ -353,7 +353,7 @@ print(json.dumps(result))
 
 
 @pytest.mark.alone
-def test_links_take_the_time_that_was_asked_idle_and_under_load(person: Person, tmp_path: Path) -> None:
+def test_links_have_the_requested_delay_idle_and_under_load(person: Person, tmp_path: Path) -> None:
     asked = {"a": 2.0, "b": 3.0, "c": 5.0, "d": 20.0}
     sites = "".join(f'[[site]]\nname = "{name}"\nbrokers = [{index}]\n' for index, name in enumerate(asked, 1))
     links = "".join(f'[[link]]\nbetween = ["home", "{name}"]\nrtt_ms = {rtt_ms}\n' for name, rtt_ms in asked.items())
@@ -385,14 +385,14 @@ exit 1
 """
 
 
-def test_a_lab_of_one_command_heals_what_a_killed_command_left(person: Person) -> None:
+def test_a_lab_of_one_command_heals_faults_of_a_killed_command(person: Person) -> None:
     person.does(*of_one(person, "sh", "-c", LEFT))
     events = events_of(person)
     assert [event.data["step"] for event in events] == ["before", "inject", "proved", "held", "heal", "healed"]
     assert check_faults(events).valid == "true"
 
 
-def test_what_a_heal_raises_does_not_end_the_lab(person: Person) -> None:
+def test_an_error_of_a_heal_does_not_end_the_lab(person: Person) -> None:
     up(person)
     # a record of a kind that there is not
     program = """
@@ -411,7 +411,7 @@ registry.FaultRecord("melt", "rack", "b", {}, time.monotonic_ns(), 1, {}, "", "i
     assert json.loads(person.tries("lab", "status", "--json").stdout)["faults"][0]["kind"] == "melt"
 
 
-def test_two_racks_are_slow_at_a_time_and_two_cuts_that_share_a_way_are_refused(person: Person) -> None:
+def test_two_racks_may_be_slow_and_overlapping_partitions_are_refused(person: Person) -> None:
     up(person)
     person.does("rack", "slow", "a", "--rtt-ms", "80")
     # on a busy machine what goes through the wire of a varies by more than a small jitter

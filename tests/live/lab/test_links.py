@@ -67,7 +67,7 @@ def tail(count: int, share: float, limit: float) -> float:
 
 
 @pytest.mark.alone
-def test_links_vary_as_asked(person: Person) -> None:
+def test_links_have_the_requested_jitter(person: Person) -> None:
     """Noise only adds to a round trip: the shortest tells how far it varies down, the best look how far up.
 
     Down: an echo is as short as RTT - J within J/4 with at least 1/32: of two directions that vary evenly by J/2 each
@@ -106,7 +106,7 @@ def test_links_vary_as_asked(person: Person) -> None:
         assert min(above) <= 0.1, (site, above)
 
 
-def test_links_lose_as_asked(person: Person) -> None:
+def test_links_have_the_requested_loss(person: Person) -> None:
     """An echo is lost with 1 - (1 - loss)^2, each by itself; Chernoff's bound for 3000 of them is within the tolerance.
 
     10 % in each direction: 0.19 of the echoes, within 0.04: exp(-3000 KL(0.23, 0.19)) + exp(-3000 KL(0.15, 0.19)) =
@@ -131,7 +131,7 @@ def test_links_lose_as_asked(person: Person) -> None:
         assert abs(found[site] - lost[site]) <= tolerance, (site, found[site], lost[site])
 
 
-def test_what_cannot_be_given_is_refused_before_anything_is_made(person: Person, tmp_path: Path) -> None:
+def test_an_impossible_link_is_refused_before_any_change(person: Person, tmp_path: Path) -> None:
     file = tmp_path / "odd.toml"
     text = (person.folder / "asked.toml").read_text(encoding="utf-8")
     file.write_text(text.replace("jitter_ms = 4", "jitter_ms = 21"), encoding="utf-8")

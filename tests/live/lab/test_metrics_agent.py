@@ -1,4 +1,4 @@
-"""The agent in a JVM that is not Kafka's: what it answers, and that nobody can disturb the JVM through it."""
+"""The agent in a JVM other than Kafka's: its responses, and that no client can disturb the JVM through it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def source(path: Path) -> SocketSource:
     return SocketSource(1, "jvm", None, path)
 
 
-def test_what_is_asked_is_answered(folder: Path, tmp_path: Path) -> None:
+def test_queries_are_answered(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "m.sock"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
@@ -102,7 +102,7 @@ def test_what_is_asked_is_answered(folder: Path, tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o077 == 0, "for its owner alone"
 
 
-def test_a_client_that_misbehaves_disturbs_nobody(folder: Path, tmp_path: Path) -> None:
+def test_a_misbehaving_client_disturbs_no_other(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "m.sock"
     with jvm(folder, f"={path}") as running:
         agent = source(path)
@@ -142,7 +142,7 @@ def _answers(agent: SocketSource) -> bool:
         return False
 
 
-def test_an_answer_that_grows_too_long_is_cut_and_whole(folder: Path, tmp_path: Path) -> None:
+def test_a_too_long_response_is_truncated_at_a_line(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "m.sock"
     with jvm(folder, f"={path}") as running:
         agent = source(path)
@@ -160,7 +160,7 @@ def test_an_answer_that_grows_too_long_is_cut_and_whole(folder: Path, tmp_path: 
         ("=/", "no metrics by socket"),
     ],
 )
-def test_without_a_socket_the_program_runs_and_one_line_says_so(folder: Path, argument: str, text: str) -> None:
+def test_without_a_socket_the_program_runs_and_logs_one_line(folder: Path, argument: str, text: str) -> None:
     with jvm(folder, argument) as running:
         assert running.stderr is not None
         line = running.stderr.readline()

@@ -86,7 +86,7 @@ def test_broker_without_response_is_unknown_and_the_rest_is_reported(odd: Odd, t
     assert all(topic.need for topic in seen.cluster.topics)
 
 
-def test_a_slow_broker_is_waited_for_within_the_bound() -> None:
+def test_a_slow_broker_is_awaited_within_the_timeout() -> None:
     asked = threading.Event()
 
     def slow(name: str, _: Mapping[str, Any]) -> None:
@@ -97,7 +97,7 @@ def test_a_slow_broker_is_waited_for_within_the_bound() -> None:
         assert not look(cluster).enforcement.silent
 
 
-def test_the_bound_is_one_for_all_brokers() -> None:
+def test_all_brokers_share_one_timeout() -> None:
     racks = {number: "abc"[number % 3] for number in range(1, 71)}
     silent = of("DescribeConfigs", SILENT)
     with FakeCluster(racks, {"t": [(1, 2, 3)]}, odd=dict.fromkeys(racks, silent)).running() as cluster:
@@ -108,7 +108,7 @@ def test_the_bound_is_one_for_all_brokers() -> None:
     assert not made.complete
 
 
-def test_a_cluster_that_never_answers_is_an_error_within_the_bound() -> None:
+def test_a_silent_cluster_is_an_error_within_the_timeout() -> None:
     everything = dict.fromkeys(RACKS, lambda _name, _asked: SILENT)
     with fake(everything).running() as cluster, pytest.raises(RackgateError, match="no response within 2 s"):
         look(cluster, timeout_s=2.0)
@@ -116,7 +116,7 @@ def test_a_cluster_that_never_answers_is_an_error_within_the_bound() -> None:
         cluster_query.query_cluster(address, {}, timeout_s=2.0, report_step=lambda _: None)
 
 
-def test_odd_numbers_of_one_broker_are_unknown_of_it_alone() -> None:
+def test_invalid_numbers_of_one_broker_are_unknown_only_for_it() -> None:
     def odd(name: str, asked: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if name != "DescribeConfigs":
             return None
@@ -152,7 +152,7 @@ def test_odd_numbers_of_one_broker_are_unknown_of_it_alone() -> None:
         ("DescribeQuorum", "quorum", "quorum-unanswered"),
     ],
 )
-def test_a_question_that_is_not_answered_leaves_the_rest(name: str, key: str, code: str) -> None:
+def test_an_unanswered_query_keeps_the_other_results(name: str, key: str, code: str) -> None:
     with fake(dict.fromkeys(RACKS, of(name, SILENT))).running() as cluster:
         seen = look(cluster, timeout_s=8.0)
     assert set(seen.cluster.unanswered) == {key}
@@ -160,7 +160,7 @@ def test_a_question_that_is_not_answered_leaves_the_rest(name: str, key: str, co
     assert not seen.enforcement.silent
 
 
-def test_reassignments_that_are_refused_are_unknown() -> None:
+def test_refused_reassignments_are_unknown() -> None:
     refused = {"throttleTimeMs": 0, "errorCode": 31, "errorMessage": "not you", "topics": []}
     odd: Odd = lambda name, _: refused if name == "ListPartitionReassignments" else None  # noqa: E731
     with fake(dict.fromkeys(RACKS, odd)).running() as cluster:
@@ -182,7 +182,7 @@ def topic_error(cluster: FakeCluster, code: int) -> Odd:
     return odd
 
 
-def test_a_topic_that_is_refused_or_not_known_is_unknown_and_one_that_is_deleted_is_left_out() -> None:
+def test_a_refused_or_unknown_topic_is_unknown_and_a_deleted_one_left_out() -> None:
     cluster = fake()
     with cluster.running():
         cluster.odd = dict.fromkeys(RACKS, topic_error(cluster, 29))
@@ -207,7 +207,7 @@ def test_a_topic_that_is_refused_or_not_known_is_unknown_and_one_that_is_deleted
         assert [topic.name for topic in look(cluster).cluster.topics] == ["a_b", "t"]
 
 
-def test_settings_that_are_refused_for_one_topic_are_named() -> None:
+def test_refused_settings_of_one_topic_are_named() -> None:
     cluster = fake()
 
     def odd(name: str, asked: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -291,7 +291,7 @@ def test_the_metadata_is_the_only_source_of_r(
 
 @settings(max_examples=15)
 @given(st.binary(max_size=40), st.sampled_from(["DescribeConfigs", "DescribeQuorum", "ListPartitionReassignments"]))
-def test_bytes_of_any_kind_leave_a_report(small: FakeCluster, answer: bytes, name: str) -> None:
+def test_arbitrary_bytes_do_not_prevent_a_report(small: FakeCluster, answer: bytes, name: str) -> None:
     small.odd = {1: of(name, answer)}
     # that of another number of bytes is waited for
     found = codes(look(small, timeout_s=2.0))

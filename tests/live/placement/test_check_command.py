@@ -56,7 +56,7 @@ def patched(classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield brokers
 
 
-def test_a_bad_placement_is_told_mended_and_fine_then(classpath: str, patched: Brokers, tmp_path: Path) -> None:
+def test_a_bad_placement_is_reported_and_fixed_by_its_plan(classpath: str, patched: Brokers, tmp_path: Path) -> None:
     status, report, codes = found(patched.bootstrap)
     assert status == 1
     assert codes == {("bad", "racks-out-of-reach"), ("lone", "one-rack-can-acknowledge"), ("lone", "rack-loss-stops")}
@@ -96,7 +96,7 @@ def test_a_bad_placement_is_told_mended_and_fine_then(classpath: str, patched: B
     assert json.loads(again.stdout)["partitions"] == []
 
 
-def test_the_table_is_read_in_100_columns(patched: Brokers) -> None:
+def test_the_table_fits_100_columns(patched: Brokers) -> None:
     done = check(patched.bootstrap)
     assert done.returncode == 1
     assert max(map(len, done.stdout.splitlines())) <= 100
@@ -141,7 +141,7 @@ def test_a_silent_broker_is_unknown(patched: Brokers) -> None:
     assert silent["enforces"].startswith("unknown")
 
 
-def test_a_stock_broker_among_patched_ones_is_told(classpath: str, tmp_path: Path) -> None:
+def test_a_stock_broker_among_patched_ones_is_reported(classpath: str, tmp_path: Path) -> None:
     stock = Distribution.load().classpath(overlay=False)
     # a stock broker can't register while the feature is on, so it is off
     brokers = Brokers(tmp_path, {1: "a", 2: "b", 3: "c"}, controller=1, extra={RACKS: "2"})
@@ -168,7 +168,7 @@ def test_a_stock_broker_among_patched_ones_is_told(classpath: str, tmp_path: Pat
     assert report["cluster"]["enforced"] is False
 
 
-def test_a_stock_cluster_is_asked_as_well(tmp_path: Path) -> None:
+def test_a_stock_cluster_can_be_checked(tmp_path: Path) -> None:
     stock = Distribution.load().classpath(overlay=False)
     brokers = Brokers(tmp_path, {1: "a", 2: "a", 3: "b"}, controller=1)
     brokers.format(stock)
@@ -194,7 +194,7 @@ def test_a_stock_cluster_is_asked_as_well(tmp_path: Path) -> None:
     assert {broker["enforces"] for broker in report["brokers"]} == {"no (no overlay)", "unknown (fenced)"}
 
 
-def test_it_comes_in_with_the_settings_of_a_command_config(classpath: str, tmp_path: Path) -> None:
+def test_the_check_uses_the_settings_of_a_command_config(classpath: str, tmp_path: Path) -> None:
     module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     extra = {
         "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,PEER:PLAINTEXT,CONTROLLER:PLAINTEXT",

@@ -114,7 +114,7 @@ def test_each_mistake_is_one_line_with_its_reason(
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", None])
-def test_a_file_that_can_not_be_read_is_named(secured: Secured, tmp_path: Path, content: bytes | None) -> None:
+def test_an_unreadable_file_is_named(secured: Secured, tmp_path: Path, content: bytes | None) -> None:
     file = tmp_path / "client.properties"
     if content is None:
         file.mkdir()
@@ -128,7 +128,7 @@ def test_a_file_that_can_not_be_read_is_named(secured: Secured, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("listener", "properties"), [("plain", ""), ("sasl", SASL + jaas(SECRET)), ("tls localhost", TLS)]
 )
-def test_what_fits_is_asked(secured: Secured, tmp_path: Path, listener: str, properties: str) -> None:
+def test_correct_settings_are_accepted(secured: Secured, tmp_path: Path, listener: str, properties: str) -> None:
     name, _, host = listener.partition(" ")
     file = tmp_path / "client.properties"
     file.write_text(properties.replace("{folder}", str(secured.folder)), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""setup/contained.sh: nothing that a recipe begins outlives make, however make ends."""
+"""setup/contained.sh: no process of a recipe outlives make, however make ends."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_status_of_a_recipe_is_that_of_make(tmp_path: Path, target: str, sta
 
 
 @pytest.mark.parametrize("sent_signal", [signal.SIGTERM, signal.SIGKILL])
-def test_what_a_recipe_began_ends_with_make(tmp_path: Path, sent_signal: signal.Signals) -> None:
+def test_processes_of_a_recipe_end_with_make(tmp_path: Path, sent_signal: signal.Signals) -> None:
     # seconds that nobody else sleeps for, so that a process is known by them
     mark = f"3{sent_signal.value:02d}.{abs(hash(tmp_path)) % 1000:03d}"
     command = ["make", "-s", "-f", str(makefile(tmp_path, mark)), "long"]

@@ -32,7 +32,7 @@ def as_told(stated: str, figure: dict[str, Any], unit: float) -> bool:
     return [f"{each:.{count}f}" for each, count in zip(found, digits, strict=True)] == cells
 
 
-def test_every_row_has_a_form_that_can_be_run() -> None:
+def test_every_row_can_be_run() -> None:
     found = rows()
     assert len(found) >= 12
     assert {r for _, _, r, _, _ in found} <= set(R_AND_MORE)

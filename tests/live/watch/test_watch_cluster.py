@@ -185,7 +185,7 @@ def test_a_broker_is_paused_and_one_is_stopped(brokers: Watched, classpath: str)
         assert sorted(eye.took_s)[-3] < QUERY_S
 
 
-def test_what_the_agent_says_of_a_broker(brokers: Watched) -> None:
+def test_metrics_of_a_broker_from_the_agent(brokers: Watched) -> None:
     found = poll_once(brokers.sources()[0], 10)
     assert (found.problem, found.errors) == ("", ())
     names = {one.name for one in found.metrics}
@@ -205,7 +205,7 @@ def test_what_the_agent_says_of_a_broker(brokers: Watched) -> None:
     assert racks["gated"] == 2
 
 
-def test_a_jmx_port_tells_the_same(brokers: Watched) -> None:
+def test_metrics_of_a_broker_from_jmx_are_the_same(brokers: Watched) -> None:
     ours = poll_once(brokers.sources()[0], 30)
     with Jmx(HOST, brokers.jmx_ports[1], timeout_s=30) as jmx:
         theirs = poll_once(jmx_source(1, "broker-1", "a", jmx), 60)

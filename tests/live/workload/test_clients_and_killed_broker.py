@@ -1,4 +1,4 @@
-"""Every client in every mode on stock brokers, one of which is killed: all checkers pass on stock Kafka's history."""
+"""Every client in every mode on stock brokers, one of which is killed: all checkers pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged logs: what is read from a disk is what the broker itself has after its recovery."""
+"""Damaged logs: a disk is read as its broker has it after recovery."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_disk_is_read_as_its_broker_recovers_it(tmp_path: Path) -> None:
         assert recovered() == short[-1]["end"]
 
 
-def test_a_disk_that_is_not_there_is_empty_and_one_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
+def test_a_missing_disk_is_empty_and_an_unreadable_one_unknown(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
     broken = tmp_path / "broken"
     (broken / f"{TOPIC}-0").mkdir(parents=True)

@@ -86,7 +86,7 @@ def listening_ports(pid: int) -> list[str]:
     return [line[1] for line in lines if line[3] == LISTENS and f"socket:[{line[9]}]" in sockets]
 
 
-def test_a_broker_on_a_host_tells_the_gate_alone_and_listens_on_no_port(classes: Path, tmp_path: Path) -> None:
+def test_a_broker_on_a_host_exports_only_the_gate_and_opens_no_port(classes: Path, tmp_path: Path) -> None:
     with broker(classes, tmp_path) as (pid, socket):
         own = parse_source(f"1,broker-1,a,{socket}")
         found = {(one.topic, one.partition, one.name): one.value for one in rows(poll_once(own, 5.0).event())}
@@ -97,7 +97,7 @@ def test_a_broker_on_a_host_tells_the_gate_alone_and_listens_on_no_port(classes:
     assert "broker-1: no metrics: " in poll_once(own, 1.0).problem
 
 
-def test_a_listening_port_is_seen() -> None:
+def test_a_listening_port_is_detected() -> None:
     code = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)"
     words = [sys.executable, "-c", f"{code}; sys.stdin.read()"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
@@ -106,7 +106,7 @@ def test_a_listening_port_is_seen() -> None:
         assert listening_ports(running.pid) == [f"0100007F:{port:04X}"]
 
 
-def test_the_program_polls_until_it_is_ended(classes: Path, tmp_path: Path) -> None:
+def test_the_program_polls_until_it_is_stopped(classes: Path, tmp_path: Path) -> None:
     history = History(tmp_path / "history.jsonl")
     with broker(classes, tmp_path) as (_, socket):
         words = ["--broker", f"1,broker-1,a,{socket}", "--broker", f"2,broker-2,b,{tmp_path}/none"]
@@ -125,7 +125,7 @@ def test_the_program_polls_until_it_is_ended(classes: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("text", ["", "1,broker-1,a", "1,broker-1,a,", "x,broker-1,a,/m.sock"])
-def test_what_describes_no_broker_is_refused(text: str) -> None:
+def test_an_invalid_broker_description_is_refused(text: str) -> None:
     with pytest.raises(RackgateError, match="expected id,name,rack,socket"):
         parse_source(text)
 

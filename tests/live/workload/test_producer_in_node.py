@@ -1,4 +1,4 @@
-"""A producer in the network of a node: it is there, it ends as it should, and who kills it says so."""
+"""A producer in the network of a node: its location, an orderly end, and a recorded kill."""
 
 from __future__ import annotations
 
