@@ -53,11 +53,6 @@ class Event:
     line_number: int = field(default=0, init=False, repr=False, compare=False)
     _details: Details | None = field(default=None, init=False, repr=False, compare=False)
 
-    @staticmethod
-    def now(process: str, op: str, outcome: Outcome, *, rack: str | None = None, **data: Any) -> Event:
-        """Return an event with the current time."""
-        return Event(time.monotonic_ns(), time.time_ns() // 1_000_000, process, op, outcome, rack, data)
-
     def shifted(self, by_ns: int) -> Event:
         """Return the event with its monotonic times, also those in its details, later by ``by_ns``."""
         times = {name: int(self.data[name]) + by_ns for name in TIMES if self.data.get(name) is not None}
@@ -247,10 +242,6 @@ class History:
                 os.pwrite(descriptor, MARK.encode(), size - 1)
         finally:
             os.close(descriptor)
-
-    def note(self, process: str, op: str, outcome: Outcome, *, rack: str | None = None, **data: Any) -> Event:
-        """Append an event with the current time."""
-        return self.append(Event.now(process, op, outcome, rack=rack, **data))
 
     def add(
         self, details: Details, outcome: Outcome = "info", *, process: str = "", op: str = "", rack: str | None = None

@@ -27,8 +27,9 @@ from pyhooks.core import exit_status, files, paths, run_folder
 from pyhooks.evidence import artifacts, runs
 from pyhooks.evidence.rules import ClaimJudgement
 from pyhooks.evidence.runs import FinishedCommand
-from pyhooks.history.event_log import Event, History
+from pyhooks.history.event_log import History
 from pyhooks.watch import terminal_capture
+from untyped_events import event_now, note
 from written_claims import read as read_claims
 
 BALLAST = "ballast"
@@ -117,8 +118,8 @@ def system_page(folder: Path) -> Callable[[], int]:
 
 def history(folder: Path) -> Callable[[], int]:
     one = History(folder / "history.jsonl")
-    one.note("p", "op", "ok")
-    return lambda: function(lambda: one.extend(Event.now("p", "op", "ok", filler="x" * 500) for _ in range(5000)))
+    note(one, "p", "op", "ok")
+    return lambda: function(lambda: one.extend(event_now("p", "op", "ok", filler="x" * 500) for _ in range(5000)))
 
 
 def captured(folder: Path) -> Callable[[], int]:
@@ -179,7 +180,7 @@ def main(case: str, kind: str, folder: Path) -> None:
         whole = History(folder / "history.jsonl")
         report["ops"] = [event.op for event in whole.events()]
         (folder / BALLAST).unlink()
-        whole.note("p", "later", "ok")
+        note(whole, "p", "later", "ok")
         report["later"] = [event.op for event in whole.events()]
     sys.stdout.write(json.dumps(report))
 

@@ -14,6 +14,7 @@ import pytest
 from full_disk_writers import CASES
 from pyhooks.core import paths
 from pyhooks.history.event_log import MARK, Event, History
+from untyped_events import event_now, note
 
 PATIENCE_S = 120
 SIZE = "4m"
@@ -86,8 +87,8 @@ def test_a_history_that_lost_events_is_incomplete(
 ) -> None:
     """The disk takes some lines of a write, to their ends, and no byte more."""
     history = History(tmp_path / "h.jsonl")
-    first = [Event.now("p", "first", "ok", number=number) for number in range(2)]
-    more = [Event.now("p", "more", "ok", number=number) for number in range(4)]
+    first = [event_now("p", "first", "ok", number=number) for number in range(2)]
+    more = [event_now("p", "more", "ok", number=number) for number in range(4)]
     history.extend(first)
     write = os.write
     fits = [len("".join(map(Event.line, more[:written])))]
@@ -110,5 +111,5 @@ def test_a_history_that_lost_events_is_incomplete(
     assert (found[-1].op, found[-1].outcome) == ("torn", "unknown")
     # a line that names its writer is excused where that was killed
     assert found[-1].data["text"] == MARK
-    last = history.note("p", "later", "ok")
+    last = note(history, "p", "later", "ok")
     assert list(history.events()) == [*found, last]

@@ -21,6 +21,7 @@ from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.producer import Acknowledged, Producer
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.final_reader import read_all
+from untyped_events import note
 
 pytestmark = pytest.mark.timeout(420)
 TOPIC = "aab"
@@ -51,14 +52,14 @@ def produce(bootstrap: str, history: History) -> None:
 
             def done(answer: Acknowledged | JavaError, key: str = key, value: str = value) -> None:
                 outcome: Outcome = "ok" if isinstance(answer, Acknowledged) else "unknown"
-                history.note("test", "produce", outcome, topic=TOPIC, key=key, value=value)
+                note(history, "test", "produce", outcome, topic=TOPIC, key=key, value=value)
 
             producer.send(TOPIC, key, value, done)
 
 
 def look(history: History, moment: str, state: PartitionState) -> PartitionState:
     """Notes the partition's state at a moment: the one that was waited for, since another broker may be behind."""
-    history.note("test", "look", "ok", moment=moment, leader=state.leader, isr=list(state.isr), elr=list(state.elr))
+    note(history, "test", "look", "ok", moment=moment, leader=state.leader, isr=list(state.isr), elr=list(state.elr))
     return state
 
 
@@ -72,7 +73,7 @@ def destroy(brokers: Brokers, classpath: str, history: History) -> None:
     brokers.format(classpath, nodes=LOST)
     for broker in LOST:
         ids = {"directory_before": before[broker], "directory_after": directory_id(brokers, broker)}
-        history.note("test", "destroy", "ok", broker=broker, **ids)
+        note(history, "test", "destroy", "ok", broker=broker, **ids)
 
 
 def start(brokers: Brokers, classpath: str, *nodes: int) -> None:

@@ -13,6 +13,7 @@ from pyhooks.checkers.registry import CHECKERS, GENERAL
 from pyhooks.cli import app
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
+from untyped_events import event_now
 from written_histories import changed, outage
 
 GOOD = outage().finish()
@@ -75,7 +76,7 @@ def test_an_empty_history_has_no_verdicts() -> None:
 
 
 def test_a_history_without_a_subject_is_unknown(tmp_path: Path) -> None:
-    assert CliRunner().invoke(app, ["judge", stored(tmp_path, [Event.now("x", "y", "info")])]).exit_code == 2
+    assert CliRunner().invoke(app, ["judge", stored(tmp_path, [event_now("x", "y", "info")])]).exit_code == 2
 
 
 def test_help_lists_every_checker() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import OPENING, OUTCOMES, Event, History
+from untyped_events import event_now, note
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -41,7 +42,7 @@ def test_an_event_survives_its_line(
 )
 def test_an_invalid_event_is_an_error_with_file_and_line(tmp_path: Path, line: str, error: str) -> None:
     path = tmp_path / "history.jsonl"
-    path.write_text(Event.now("p", "o", "ok").line() + line + "\n", encoding="utf-8")
+    path.write_text(event_now("p", "o", "ok").line() + line + "\n", encoding="utf-8")
     with pytest.raises(RackgateError, match=r"history\.jsonl:2") as caught:
         list(History(path).events())
     assert error in str(caught.value)
@@ -52,7 +53,7 @@ def test_concurrent_writers_do_not_mix_lines(tmp_path: Path) -> None:
 
     def write(name: str) -> None:
         for number in range(200):
-            history.note(name, "op", "info", number=number, filler="x" * 500)
+            note(history, name, "op", "info", number=number, filler="x" * 500)
 
     threads = [threading.Thread(target=write, args=(f"w{index}",)) for index in range(4)]
     for thread in threads:
@@ -75,7 +76,7 @@ def test_a_timeout_names_the_awaited_condition() -> None:
 
 def test_many_events_are_one_write_of_whole_lines(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
-    events = [Event.now("p", "op", "ok", number=number) for number in range(1000)]
+    events = [event_now("p", "op", "ok", number=number) for number in range(1000)]
     history.extend(events)
     history.extend([])
     assert list(history.events()) == events
@@ -84,7 +85,7 @@ def test_many_events_are_one_write_of_whole_lines(tmp_path: Path) -> None:
 @given(st.data())
 def test_a_torn_line_affects_no_other(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     history = History(tmp_path_factory.mktemp("torn") / "h.jsonl")
-    first, torn, last = (Event.now("p", "op", "ok", text=data.draw(st.text())) for _ in range(3))
+    first, torn, last = (event_now("p", "op", "ok", text=data.draw(st.text())) for _ in range(3))
     history.append(first)
     line = torn.line().encode()
     # a kill leaves any part of a line, the whole without its end included
@@ -103,8 +104,8 @@ def test_a_torn_line_affects_no_other(tmp_path_factory: pytest.TempPathFactory, 
 
 def test_reading_ends_at_an_incomplete_line(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
-    first = history.note("p", "first", "ok")
-    line = Event.now("p", "second", "ok", n=1).line()
+    first = note(history, "p", "first", "ok")
+    line = event_now("p", "second", "ok", n=1).line()
     with history.path.open("a", encoding="utf-8") as writer:
         writer.write(line[:40])
         writer.flush()

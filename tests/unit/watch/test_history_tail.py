@@ -12,6 +12,7 @@ from pyhooks.watch import history_tail as record_module
 from pyhooks.watch.cli import watched_cluster
 from pyhooks.watch.history_tail import HistoryTail
 from pyhooks.watch.observation import ANY_PARTITION, ProduceCounts
+from untyped_events import note
 
 
 def test_counts_and_faults_of_a_growing_history(tmp_path: Path) -> None:
@@ -19,21 +20,21 @@ def test_counts_and_faults_of_a_growing_history(tmp_path: Path) -> None:
     followed = HistoryTail(history.path)
     followed.step()
     assert (followed.produced, followed.faults, followed.problem) == ({}, (), "")
-    history.note("probe", "produce", "ok", topic="t", key="k", partition=0, offset=5)
-    history.note("probe", "produce", "fail", topic="t", key="k", partition=None, exception="x.NotEnoughRacksException")
-    history.note("probe", "produce", "unknown", topic="t", key="k", partition=None)
-    history.note("metrics", "metric", "ok", values={"x": 1}, topic="t", key="k")
-    history.note("fault", "cut-rack", "ok", rack="b", step="before", probes={})
-    begun = history.note("fault", "cut-rack", "info", rack="b", step="inject")
-    history.note("fault", "cut-rack", "ok", rack="b", step="proved", probes={"a": False})
-    history.note("fault", "pause-broker", "info", rack="a", step="inject", broker=2)
+    note(history, "probe", "produce", "ok", topic="t", key="k", partition=0, offset=5)
+    note(history, "probe", "produce", "fail", topic="t", key="k", partition=None, exception="x.NotEnoughRacksException")
+    note(history, "probe", "produce", "unknown", topic="t", key="k", partition=None)
+    note(history, "metrics", "metric", "ok", values={"x": 1}, topic="t", key="k")
+    note(history, "fault", "cut-rack", "ok", rack="b", step="before", probes={})
+    begun = note(history, "fault", "cut-rack", "info", rack="b", step="inject")
+    note(history, "fault", "cut-rack", "ok", rack="b", step="proved", probes={"a": False})
+    note(history, "fault", "pause-broker", "info", rack="a", step="inject", broker=2)
     followed.step()
     assert followed.produced == {("t", 0): ProduceCounts(1, 0, 0), ("t", ANY_PARTITION): ProduceCounts(0, 1, 1)}
     cut, pause = followed.faults
     assert (cut.op, cut.rack, cut.target, cut.step, cut.proved) == ("cut-rack", "b", "", "proved", True)
     assert cut.injected_ns == begun.mono_ns
     assert (pause.op, pause.target, pause.step, pause.proved) == ("pause-broker", "2", "inject", None)
-    history.note("fault", "cut-rack", "unknown", rack="b", step="held", probes={"a": True})
+    note(history, "fault", "cut-rack", "unknown", rack="b", step="held", probes={"a": True})
     followed.step()
     assert followed.faults[0].proved is False
 
@@ -55,7 +56,7 @@ def test_a_long_history_is_read_in_bounded_steps(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(record_module, "STEP_BYTES", 1000)
     history = History(tmp_path / "h.jsonl")
     for _ in range(50):
-        history.note("probe", "produce", "ok", topic="t", key="k", partition=0)
+        note(history, "probe", "produce", "ok", topic="t", key="k", partition=0)
     followed = HistoryTail(history.path)
     steps = 0
     while not steps or followed.behind_bytes:

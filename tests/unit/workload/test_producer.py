@@ -23,6 +23,7 @@ from pyhooks.history.record_format import value_of
 from pyhooks.workload.producer import AHEAD, ProducerRun
 from pyhooks.workload.producer_clients import ProducerRecord, SendResult, TransactionError
 from pyhooks.workload.producer_plan import ProducerPlan
+from untyped_events import note
 
 PLAN = ProducerPlan("b:9092", ("t", "u"), rate_per_s=2000, count=300, timeout_ms=500)
 
@@ -358,7 +359,7 @@ def test_the_checkers_read_what_the_producer_writes(tmp_path: Path) -> None:
         }
         place: dict[str, Any] = {"low": 0, "end": len(keys), "begin": 0, "next": len(keys), "runs": [[0, len(keys)]]}
         sizes = [[100, len(keys)]]
-        history.note("reader", "read", "ok", **about, **place, keys=keys, sizes=sizes)
+        note(history, "reader", "read", "ok", **about, **place, keys=keys, sizes=sizes)
     events = list(history.events())
     assert check_delivery(events).valid == check_offsets(events).valid == "true"
 
