@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -76,34 +77,22 @@ class CommittedReader:
         self._history.extend([self._event(topic, number) for topic, number in self._position])
 
     def _event(self, topic: str, number: int) -> Event:
-        asked_ns = time.monotonic_ns()
-        position, records = self._position[topic, number], self._records[topic, number]
-        place = TopicPartition(topic, number)
-        try:
-            _, stable = self._committed.get_watermark_offsets(place, timeout=REQUEST_S)
-            _, end = self._all.get_watermark_offsets(place, timeout=REQUEST_S)
-        except KafkaException as error:
-            return FollowDetails(
-                run=self._run,
-                topic=topic,
-                partition=number,
-                isolation=COMMITTED,
-                position=position,
-                records=records,
-                asked_ns=asked_ns,
-                error=str(error.args[0].name()),
-            ).event("unknown")
-        return LeaderOffsetsDetails(
+        progress = FollowDetails(
             run=self._run,
             topic=topic,
             partition=number,
             isolation=COMMITTED,
-            position=position,
-            records=records,
-            asked_ns=asked_ns,
-            stable=int(stable),
-            end=int(end),
-        ).event("ok")
+            position=self._position[topic, number],
+            records=self._records[topic, number],
+            asked_ns=time.monotonic_ns(),
+        )
+        partition = TopicPartition(topic, number)
+        try:
+            _, stable = self._committed.get_watermark_offsets(partition, timeout=REQUEST_S)
+            _, end = self._all.get_watermark_offsets(partition, timeout=REQUEST_S)
+        except KafkaException as error:
+            return replace(progress, error=str(error.args[0].name())).event("unknown")
+        return LeaderOffsetsDetails(**vars(progress), stable=int(stable), end=int(end)).event("ok")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
