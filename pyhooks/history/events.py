@@ -3,6 +3,13 @@
 Field names end with their unit; offsets and counts have none. Times ending in ``_ns`` are of CLOCK_MONOTONIC in
 nanoseconds unless stated otherwise. Partitions are named ``topic-number``. A field of ``Omittable`` type is left out of
 the stored event if it is None; stored fields that a class does not have are ignored.
+
+Fields that mean the same everywhere are not described again: ``run``, id of the run of a producer, copier, group member
+or reader; ``txn``, number of a transaction within the run; ``topic`` and ``partition``, name of a topic and number of
+its partition; ``group``, group id; ``broker`` and ``node``, ids of nodes; ``begun_ns`` and ``asked_ns``, times of a
+beginning and of a request; ``exception`` and ``message``, name and text of a client's error; ``error``, why something
+is unknown; ``latency_ms``, milliseconds from the send or the request to the result; ``edge``, begin or end; ``arm`` and
+``cycle``, arm of a comparison and number of its outage.
 """
 
 from __future__ import annotations
@@ -42,8 +49,6 @@ class IntendDetails(Details, op="intend"):
     So even a killed producer has announced every record that can be in a log; any other record of its run is invalid.
 
     Attributes:
-        run: id of the producer run.
-        topic: target topic.
         mode: mode of the plan, see ``pyhooks.workload.producer_plan``.
         client: patched, confluent or a release.
         first_only: the client sends each record once, so rejections are definite and nothing is written twice.
@@ -80,23 +85,15 @@ class ProduceDetails(Details, op=PRODUCE):
     ``unknown``: everything else; after a timeout or a lost connection the record may be in the log.
 
     Attributes:
-        run: id of the producer run.
-        topic: target topic.
         key: unique key, see ``pyhooks.history.record_format``.
         seq: sequence number within run and partition.
         partition: target partition, or None if the producer left it open and did not learn it.
         intended_ns: intended send time.
         sent_ns: time at which the client got the record.
-        latency_ms: milliseconds from then until the result.
-        mode: mode of the plan.
         offset: offset of an acknowledged record.
-        exception: error instead of an acknowledgement.
-        message: its message.
         retriable: whether a client with retries left would try again.
         defaults: whether the producer has default settings.
         delivery_timeout_ms: ``delivery.timeout.ms`` of such a producer.
-        txn: number of the transaction within the run.
-        value: value of the record.
     """
 
     run: Omittable[str] = None
@@ -123,12 +120,8 @@ class TransactionDetails(Details, op="txn"):
     """End of a transaction: ``ok`` committed, ``fail`` certainly aborted, ``unknown`` neither is certain.
 
     Attributes:
-        run: id of the producer run.
-        txn: number of the transaction within the run.
         asked: requested end, ``commit`` or ``abort``.
         records: number of records sent in it.
-        begun_ns: time of its beginning.
-        exception: error of the client.
     """
 
     run: str
@@ -144,8 +137,6 @@ class EndDetails(Details, op="end"):
     """End of a producer run on a topic; at this point the history has one ``produce`` event per attempt.
 
     Attributes:
-        run: id of the producer run.
-        topic: target topic.
         attempts: number of records sent.
         skipped: number of slots that passed while the client was blocked.
         to: partition to the exclusive upper bound of the sequence numbers sent.
@@ -172,7 +163,6 @@ class TornDetails(Details, op="torn"):
     Attributes:
         line: number of the line.
         text: its beginning.
-        run: id of the killed run.
     """
 
     line: Omittable[int] = None
@@ -188,8 +178,6 @@ class CopyDetails(Details, op="copy"):
     """What a transaction of a copier takes from the source topic.
 
     Attributes:
-        run: id of the copier's run.
-        txn: number of the transaction.
         group: group whose offsets the transaction commits.
         source: topic that is copied.
         taken: source partition to first offset and next offset.
@@ -224,8 +212,6 @@ class MemberDetails(Details, process="member"):
     """Any event of a consumer group member; a run has one member in each group.
 
     Attributes:
-        run: id of the member's run.
-        group: group id.
         protocol: rebalance protocol.
     """
 
@@ -269,11 +255,8 @@ class CommitDetails(MemberDetails, op="commit"):
     """A commit that has ended; ``fail``: the coordinator rejected a member of an old generation.
 
     Attributes:
-        begun_ns: time of the request.
-        latency_ms: milliseconds until the result.
         offsets: partition to committed offset.
         exception: error, ``not-reported`` if there was no response.
-        message: its message.
         retriable: whether the client considers it retriable.
     """
 
@@ -316,14 +299,9 @@ class FollowDetails(Details, op="follow", process="follower"):
     """Progress of a reader of committed records; ``unknown`` if the leader does not respond.
 
     Attributes:
-        run: id of the reader.
-        topic: topic of the partition.
-        partition: its number.
         isolation: isolation level.
         position: offset up to which it has read; lower offsets have no further records for it.
         records: number of records received so far.
-        asked_ns: time of the requests to the leader.
-        error: error of a request.
     """
 
     run: str
@@ -360,8 +338,6 @@ class VisibleDetails(Details, op="visible"):
     The outcome is ``ok`` if every leader returned its high watermark.
 
     Attributes:
-        run: name of the reader.
-        asked_ns: time before the requests to the leaders.
         next: partition to the offset after the last record read so far.
         high: partition to the high watermark that its leader returned; silent leaders are left out.
         errors: partition, or ``""`` if unknown, to the error of a request or fetch.
@@ -414,12 +390,8 @@ class ReadDetails(Details, op="read"):
 
     Attributes:
         read_id: id of the read.
-        topic: topic of the partition.
-        partition: its number.
         partitions: number of partitions of the topic.
         isolation: ``read_uncommitted`` or ``read_committed``.
-        begun_ns: beginning of the read of the partition.
-        error: why nothing was read.
     """
 
     read_id: Annotated[str, Field(alias="pass")]
@@ -447,9 +419,6 @@ class DiskChunkDetails(ChunkDetails, op="disk"):
 
     Attributes:
         read_id: id of the reading.
-        broker: broker id.
-        topic: topic of the partition.
-        partition: its number.
         torn: why the log ends within a batch.
     """
 
@@ -466,10 +435,8 @@ class DiskEndDetails(Details, op="disk-end"):
 
     Attributes:
         read_id: id of the reading.
-        broker: broker id.
         stopped: whether the broker did not run during the reading.
         replicas: topics and partition numbers of the logs on the disk.
-        error: why it is incomplete.
     """
 
     read_id: Annotated[str, Field(alias="pass")]
@@ -504,7 +471,6 @@ class ObservationDetails(Details, op="look", process=OBSERVER, outcomes=("ok",))
     Attributes:
         racks: broker id to rack.
         partitions: partition to its state.
-        asked_ns: time of the request.
     """
 
     racks: Mapping[int, str | None] = field(default_factory=dict)
@@ -536,11 +502,8 @@ class SettingsDetails(Details, op="settings"):
     not all did, and they may or may not apply); ``refused``, the requested settings apply nowhere.
 
     Attributes:
-        topic: name of the topic.
-        step: the step.
         min_replicas: ``min.insync.replicas``.
         min_racks: ``min.insync.racks``.
-        asked_ns: time of the request to the broker that reports them.
         error: why the change was refused or did not settle.
         brokers: brokers that report the settings.
         fenced: brokers that were not queried.
@@ -569,7 +532,6 @@ class FaultDetails(Details, process=FAULT):
         brokers: ids of the rack's brokers.
         peers: racks from which a network partition separates its rack, if not from all.
         brokers_alone: the network partition separates only brokers, so clients and controllers reach all of them.
-        step: the step.
         probes: probe to its result, None if it could not be run.
         errors: probe to the error because of which it could not be run.
     """
@@ -654,7 +616,6 @@ class LogLinesDetails(Details, op="lines", process="server-log"):
     """All entries of a node's log within a second.
 
     Attributes:
-        node: node id.
         entries: for each entry the milliseconds since the event's time, log level, logger, first line of the message
             (truncated), and classes of the exceptions in the stack traces below it.
     """
@@ -668,10 +629,8 @@ class LogEndDetails(Details, op="log-end", process="server-log"):
     """End of a node's log; ``unknown`` with ``error`` if it cannot be read.
 
     Attributes:
-        node: node id.
         entries: number of entries.
         error_ns: possible error of all their times.
-        error: why it cannot be read.
     """
 
     node: int
@@ -697,7 +656,6 @@ class MetadataEndDetails(Details, op="metadata-end", process="metadata-log"):
         low: first offset.
         next: offset after the last record.
         error_ns: possible error of all times.
-        error: what is missing.
     """
 
     controller: Omittable[int] = None
@@ -712,7 +670,6 @@ class PollDetails(Details, op="metric", process="metrics"):
     """Request for the metrics of a Kafka process.
 
     Attributes:
-        broker: node id.
         node: name of the node.
         late_ms: milliseconds from the due time to the request.
         took_ms: milliseconds from the request to the response.
@@ -761,8 +718,6 @@ class PhaseDetails(Details, op="phase", process=TEST):
 
     Attributes:
         name: name of the phase.
-        topic: topic of the attempts.
-        edge: begin or end.
         expect: ``ok``, or the class name of the exception expected by a first attempt without retries.
         log_bytes: size of the partition's log on the leader's disk, in phases that expect rejections.
     """
@@ -871,10 +826,7 @@ class StageDetails(Details, op="stage", process=TEST):
     """Begin or end of a stage, with the CPU time used by the Kafka process of each node so far.
 
     Attributes:
-        arm: stock or overlay.
         stage: name of the stage.
-        cycle: number of the outage.
-        edge: begin or end.
         ticks: node to process id and clock ticks.
         hz: clock ticks per second.
     """
@@ -892,8 +844,6 @@ class ReachedDetails(Details, op="reached", process=TEST):
     """All partitions concerned have lost a member of the ISR (``lost``), or have all back (``back``).
 
     Attributes:
-        arm: stock or overlay.
-        cycle: number of the outage.
         what: lost or back.
         since_ns: time of the fault, or of its heal.
     """
@@ -909,12 +859,10 @@ class BlockDetails(Details, op="block", process=TEST):
     """Begin or end of a block of the slowdown test.
 
     Attributes:
-        arm: name of the arm.
         round: number of the round.
         topics: topics whose latency is measured.
         probed: topics to which single attempts are sent.
         driven: topics whose records are rejected, or accepted, all the time.
-        edge: begin or end.
     """
 
     arm: str
