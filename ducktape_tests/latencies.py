@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pyhooks.checkers import cluster_view
 from pyhooks.checkers.cluster_view import RecordedFault
-from pyhooks.checkers.record_view import Attempt, Records
-from pyhooks.checkers.visibility import sights
+from pyhooks.checkers.record_view import Attempt, PartitionName, Records
+from pyhooks.checkers.visibility import reader_rounds
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import ProduceDetails
@@ -79,11 +79,11 @@ def backlog(events: Sequence[Event], topic: str) -> Backlog:
     accepted = [
         one.offset
         for one in records.attempts
-        if one.topic == topic and one.outcome == "ok" and one.offset is not None and not records.shared(one)
+        if one.topic == topic and one.outcome == "ok" and one.offset is not None and not records.acks_all(one)
         if fault.inject_ns < one.done_ns < (fault.heal_ns or 0)
     ]
     top = max(accepted, default=-1)
-    shown = [one.at_ns for one in sights(events).get((topic, 0), ()) if top >= 0 and one.next > top]
+    shown = [one.at_ns for one in reader_rounds(events).get(PartitionName(topic, 0), ()) if top >= 0 and one.next > top]
     if not shown:
         raise RackgateError(f"{topic}: no record accepted with acks=1 in the outage was read")
     return Backlog(len(accepted), top, shown[0])
@@ -118,7 +118,7 @@ def latencies(events: Sequence[Event], topic: str) -> Mapping[str, Latency]:
         for _, produced in ProduceDetails.each(events)
         if produced.intended_ns is not None
     }
-    own = [one for one in records.attempts if one.topic == topic and one.key in sent and records.shared(one)]
+    own = [one for one in records.attempts if one.topic == topic and one.key in sent and records.acks_all(one)]
     if not own:
         raise RackgateError(f"{topic}: no record was sent with acks=all")
     acked_ns = [sent[one.key] for one in own if one.outcome == "ok" and sent[one.key] >= heal_ns]

@@ -219,9 +219,9 @@ def _readers(events: Sequence[Event]) -> list[dict[str, Any]]:
     readers = followed(events)
     return [
         {
-            "topic": place[0],
+            "topic": partition.topic,
             "held_up_in_the_outage_s": round(held_up_s(steps, fault.inject_ns, fault.heal_ns), 1),
             "held_up_at_all_s": round(held_up_s(steps, fault.inject_ns, steps[-1].at_ns), 1),
         }
-        for (_, place), steps in readers.items()
+        for (_, partition), steps in readers.items()
     ]

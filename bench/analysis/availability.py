@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from bench.load.spark_load import outcome_counts
 from bench.plan.scenario import BenchArm, OutagePlan
 from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition, faults, observations
-from pyhooks.checkers.record_view import Attempt, attempt_of
+from pyhooks.checkers.record_view import Attempt, PartitionName, attempt_of
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import ProduceDetails
 from pyhooks.history.outcomes import TOO_FEW, TOO_FEW_AFTER_APPEND
@@ -60,7 +60,7 @@ def is_proved(fault: RecordedFault | None) -> bool:
 def isr_observations(events: Iterable[Event], arms: Iterable[BenchArm]) -> dict[str, Sequence[RecordedPartition]]:
     """Return all observations of the only partition of each arm's topic, by topic, in the order of time."""
     found = observations(events)
-    return {arm.topic: found.get((arm.topic, 0), []) for arm in arms}
+    return {arm.topic: found.get(PartitionName(arm.topic, 0), []) for arm in arms}
 
 
 def settled_outage(

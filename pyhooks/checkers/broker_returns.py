@@ -39,9 +39,9 @@ def returns(lines: Iterable[LogLine]) -> list[Return]:
     return [Return(line.at_ns, int(found[1])) for line in lines if (found := _REGISTERS.search(line.text))]
 
 
-def put_out(
+def refused_after_returns(
     topic: str,
-    seen: Sequence[RecordedPartition],
+    observed: Sequence[RecordedPartition],
     attempts: Sequence[Attempt],
     returned: Sequence[Return],
     settings: RequirementTimeline,
@@ -54,7 +54,7 @@ def put_out(
 
     Args:
         topic: topic of the partition.
-        seen: observations of the partition, in order of time.
+        observed: observations of the partition, in order of time.
         attempts: attempts on the partition.
         returned: all brokers that came back.
         settings: what topics required.
@@ -62,37 +62,37 @@ def put_out(
     Returns:
         The attempts in the order of their ends.
     """
-    ended = sorted(attempts, key=lambda one: one.done_ns)
+    ended = sorted(attempts, key=lambda attempt: attempt.done_ns)
     found = {
-        one.key: one
-        for from_ns, to_ns in _outs(topic, seen, returned, settings)
-        for one in _first_refused([one for one in ended if one.done_ns >= from_ns and one.sent_ns <= to_ns])
+        attempt.key: attempt
+        for from_ns, to_ns in _insufficient_times(topic, observed, returned, settings)
+        for attempt in _first_refused([one for one in ended if one.done_ns >= from_ns and one.sent_ns <= to_ns])
     }
-    return sorted(found.values(), key=lambda one: one.done_ns)
+    return sorted(found.values(), key=lambda attempt: attempt.done_ns)
 
 
-def _outs(
-    topic: str, seen: Sequence[RecordedPartition], returned: Sequence[Return], settings: RequirementTimeline
+def _insufficient_times(
+    topic: str, observed: Sequence[RecordedPartition], returned: Sequence[Return], settings: RequirementTimeline
 ) -> Iterator[tuple[int, int]]:
     """Yield intervals in which an ISR may have been insufficient due to returning brokers; none if not observed."""
-    for one in returned:
-        before = cluster_view.at(seen, one.at_ns)
-        after = next((observation for observation in seen if observation.since_ns > one.at_ns), None)
-        if before is None or after is None or one.broker not in before.isr:
+    for comeback in returned:
+        before = cluster_view.at(observed, comeback.at_ns)
+        after = next((observation for observation in observed if observation.since_ns > comeback.at_ns), None)
+        if before is None or after is None or comeback.broker not in before.isr:
             continue
-        gone = {two.broker for two in returned if before.at_ns <= two.at_ns < after.since_ns}
-        without = replace(before, isr=tuple(member for member in before.isr if member not in gone))
-        wanted = settings.possible(topic, one.at_ns, after.at_ns)
-        if wanted and not any(need.met_by(without) for need in wanted):
-            yield one.at_ns, after.at_ns + LAG_NS
+        removed = {other.broker for other in returned if before.at_ns <= other.at_ns < after.since_ns}
+        remaining = replace(before, isr=tuple(member for member in before.isr if member not in removed))
+        required = settings.possible(topic, comeback.at_ns, after.at_ns)
+        if required and not any(requirement.met_by(remaining) for requirement in required):
+            yield comeback.at_ns, after.at_ns + LAG_NS
 
 
 def _first_refused(ended: Sequence[Attempt]) -> list[Attempt]:
     """Return the first rejections, by end, until an attempt sent after the first of them is acknowledged."""
     refused: list[Attempt] = []
-    for one in ended:
-        if one.exception in TOO_FEW:
-            refused.append(one)
-        elif refused and one.outcome == "ok" and one.sent_ns > refused[0].done_ns:
+    for attempt in ended:
+        if attempt.exception in TOO_FEW:
+            refused.append(attempt)
+        elif refused and attempt.outcome == "ok" and attempt.sent_ns > refused[0].done_ns:
             break
     return refused

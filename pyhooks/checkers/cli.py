@@ -29,9 +29,9 @@ REASONS = 20
 
 JUDGE_EPILOG = (
     "Examples: rackgate judge out/lab/20260101-120000/history.jsonl · rackgate judge h.jsonl --checker"
-    " promise --checker delivery --json · rackgate judge h.jsonl --settle 500ms. Exit status: 0 all hold, 1 something"
-    " is wrong, 2 something is unknown."
-    f" Checkers: {', '.join(f'{name} ({one.subject})' for name, one in CHECKERS.items())}."
+    " promise --checker delivery --json · rackgate judge h.jsonl --settle 500ms. Exit status: 0 all valid, 1 a checker"
+    " found the history invalid, 2 a result is unknown."
+    f" Checkers: {', '.join(f'{name} ({checker.subject})' for name, checker in CHECKERS.items())}."
 )
 judge_app = typer.Typer()
 
@@ -43,14 +43,14 @@ def judge_command(
         list[str] | None, typer.Option("--checker", help="Only this one; can be repeated (default: all that apply).")
     ] = None,
     settle: Annotated[
-        str, typer.Option("--settle", help="What a change of ISR, leader or settings may take to have its effect.")
+        str, typer.Option("--settle", help="How long a change of ISR, leader or settings may take to take effect.")
     ] = f"{SETTLE_S:g}s",
     as_json: Annotated[bool, typer.Option("--json", help="Print verdicts as JSON, with all reasons.")] = False,
 ) -> None:
-    """Runs the checkers over a stored HISTORY, without a cluster.
+    """Run the checkers on a stored HISTORY, without a cluster.
 
-    While a change of ISR, leader or settings takes effect, outcomes are not judged. What that may take is given by
-    --settle; what it took is measured where the history allows it, and told beside.
+    While a change of ISR, leader or settings takes effect, for up to --settle, outcomes are not judged. How long
+    changes took is measured where the history allows it, and printed.
     """
     settle_s = seconds(settle, "--settle")
     if not history.is_file():
@@ -59,16 +59,23 @@ def judge_command(
     with evaluating(history, "a history that the checkers can read"):
         try:
             found, left_out = judge(events, checker or (), settle_s=settle_s)
-            took = measured(events, [one.checker for one in found], settle_s=settle_s)
+            took = measured(events, [result.checker for result in found], settle_s=settle_s)
         except BrokenEventError as error:
             raise RackgateError(f"{history}: {error}") from error
     whole = verdict.join(found)
     if as_json:
-        told = {"history": str(history), "events": len(events), "valid": whole.valid}
-        told |= {"settle_s": settle_s, "measured_settle_s": took.measured_s if took else None}
-        told |= {"measured_changes": took.changes if took else 0, "measured_told_s": took.told_s if took else None}
-        told |= {"verdicts": [asdict(one) for one in found], "left_out": left_out}
-        sys.stdout.write(json.dumps(told, indent=1) + "\n")
+        document = {
+            "history": str(history),
+            "events": len(events),
+            "valid": whole.valid,
+            "settle_s": settle_s,
+            "measured_settle_s": took.measured_s if took else None,
+            "measured_changes": took.changes if took else 0,
+            "measured_told_s": took.reported_s if took else None,
+            "verdicts": [asdict(result) for result in found],
+            "left_out": left_out,
+        }
+        sys.stdout.write(json.dumps(document, indent=1) + "\n")
     else:
         # Checkers that --checker does not select are not left out.
         _print(found, [] if checker else left_out, len(events), took)
@@ -80,18 +87,17 @@ def _print(found: list[verdict.Verdict], left_out: list[str], events: int, took:
     table = Table(box=None, pad_edge=False)
     for head in ("checker", "valid", "about"):
         table.add_column(head)
-    for one in found:
-        table.add_row(one.checker, f"[{COLOURS[one.valid]}]{one.valid}[/]", CHECKERS[one.checker].subject)
+    for result in found:
+        colour, subject = COLOURS[result.valid], CHECKERS[result.checker].subject
+        table.add_row(result.checker, f"[{colour}]{result.valid}[/]", subject)
     console.print(table)
-    for one in found:
-        for mark, reasons in (("", one.because), ("note: ", one.notes)):
-            for reason in reasons[:REASONS]:
-                console.print(plain(f"{one.checker}: {mark}{reason}"))
-            if len(reasons) > REASONS:
-                console.print(
-                    f"{one.checker}: {mark}and {len(reasons) - REASONS} more (--json shows all)", markup=False
-                )
+    for result in found:
+        for prefix, lines in ((result.checker, result.because), (f"{result.checker}: note", result.notes)):
+            for line in lines[:REASONS]:
+                console.print(plain(f"{prefix}: {line}"))
+            if len(lines) > REASONS:
+                console.print(f"{prefix}: and {len(lines) - REASONS} more (--json shows all)", markup=False)
     if took is not None:
         console.print(took.text, markup=False)
     if left_out:
-        console.print(f"{events} events; nothing in them for: {', '.join(left_out)}", markup=False)
+        console.print(f"{events} events; not applicable: {', '.join(left_out)}", markup=False)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyhooks.checkers.record_view import Place
+from pyhooks.checkers.record_view import PartitionName
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import FaultDetails, ObservationDetails, ObservationFailureDetails, SettingsDetails
 from pyhooks.kafka import gate
@@ -90,6 +90,11 @@ class RecordedFault:
     peers: tuple[str, ...] = ()
     brokers_alone: bool = False
 
+    @property
+    def name(self) -> str:
+        """Kind of the fault, and affected rack or broker."""
+        return f"{self.op} {self.rack}" if self.broker is None else f"{self.op} broker {self.broker}"
+
     def hits(self, broker: int, racks: Mapping[int, str]) -> bool:
         """Return whether the fault affects the broker."""
         if self.broker is not None or self.brokers:
@@ -100,14 +105,14 @@ class RecordedFault:
         """Return whether the heal was proved more than ``later_ns`` before a moment."""
         return self.healed_ns is not None and self.healed_ns + later_ns < at_ns
 
-    def parts(self, one: int, two: int, racks: Mapping[int, str]) -> bool:
+    def separates(self, broker: int, other: int, racks: Mapping[int, str]) -> bool:
         """Return whether the fault is a partition between brokers only, and separates these two."""
-        ends = ((one, two), (two, one))
+        directions = ((broker, other), (other, broker))
         return self.brokers_alone and any(
-            self.hits(near, racks) and racks.get(far, "") in self.peers for near, far in ends
+            self.hits(near, racks) and racks.get(far, "") in self.peers for near, far in directions
         )
 
-    def clouds(self, observation: RecordedPartition) -> bool:
+    def may_outdate(self, observation: RecordedPartition) -> bool:
         """Return whether an observation made while the fault is in force may be outdated.
 
         It may be if the fault affects the leader or a member of the ISR. A partition between brokers only leaves
@@ -115,38 +120,38 @@ class RecordedFault:
         the ISR.
         """
         if self.brokers_alone:
-            return any(self.parts(observation.leader, member, observation.racks) for member in observation.isr)
+            return any(self.separates(observation.leader, member, observation.racks) for member in observation.isr)
         return any(self.hits(broker, observation.racks) for broker in {observation.leader, *observation.isr})
 
-    def keeps(self, broker: int, observation: RecordedPartition) -> bool:
+    def keeps_out(self, broker: int, observation: RecordedPartition) -> bool:
         """Return whether the fault keeps a replica out of the ISR, or may do so."""
-        return self.hits(broker, observation.racks) or self.parts(observation.leader, broker, observation.racks)
+        return self.hits(broker, observation.racks) or self.separates(observation.leader, broker, observation.racks)
 
 
-def observations(events: Iterable[Event]) -> dict[Place, list[RecordedPartition]]:
+def observations(events: Iterable[Event]) -> dict[PartitionName, list[RecordedPartition]]:
     """Return all observations of each partition, in order of time."""
-    found: defaultdict[Place, list[RecordedPartition]] = defaultdict(list)
+    found: defaultdict[PartitionName, list[RecordedPartition]] = defaultdict(list)
     known: dict[int, str] = {}
     for event, observed in ObservationDetails.each(events):
         # Responses omit unavailable brokers, whose racks do not change meanwhile.
         known = known | {broker: rack or "" for broker, rack in observed.racks.items()}
         for name, state in observed.partitions.items():
-            topic, _, number = name.rpartition("-")
             isr = tuple(sorted(state.isr))
-            found[topic, int(number)].append(
+            found[PartitionName.parse(name)].append(
                 RecordedPartition(event.mono_ns, state.leader, isr, state.replicas, known, observed.asked_ns)
             )
     return {
-        place: _with_added(sorted(seen, key=lambda observation: observation.at_ns)) for place, seen in found.items()
+        partition: _with_added(sorted(observed, key=lambda observation: observation.at_ns))
+        for partition, observed in found.items()
     }
 
 
-def _with_added(seen: Iterable[RecordedPartition]) -> list[RecordedPartition]:
+def _with_added(observed: Iterable[RecordedPartition]) -> list[RecordedPartition]:
     """Add to observations the replicas that a reassignment adds, which responses do not contain."""
     found: list[RecordedPartition] = []
     known: frozenset[int] = frozenset()
     adding: frozenset[int] = frozenset()
-    for observation in seen:
+    for observation in observed:
         replicas = frozenset(observation.replicas)
         if known and replicas:
             # Replicas are removed only when a reassignment ends.
@@ -158,7 +163,7 @@ def _with_added(seen: Iterable[RecordedPartition]) -> list[RecordedPartition]:
     return found
 
 
-def unanswered(events: Iterable[Event]) -> list[int]:
+def failed_observations(events: Iterable[Event]) -> list[int]:
     """Return the times of observations without a response."""
     return [event.mono_ns for event, _ in ObservationFailureDetails.each(events)]
 
@@ -168,36 +173,39 @@ def faults(events: Iterable[Event]) -> list[RecordedFault]:
     found: list[RecordedFault] = []
     open_at: dict[tuple[str, str | None, int | None], int] = {}
     for event, details in FaultDetails.each(events):
-        name = (event.op, event.rack, details.broker)
-        step = details.step
+        key = (event.op, event.rack, details.broker)
+        step, at_ns = details.step, event.mono_ns
         if step == INJECT:
-            open_at[name] = len(found)
+            open_at[key] = len(found)
             brokers, peers = frozenset(details.brokers or ()), details.peers or ()
-            alone = bool(peers) and bool(details.brokers_alone)
+            brokers_alone = bool(peers) and bool(details.brokers_alone)
             found.append(
-                RecordedFault(*name, event.mono_ns, None, None, brokers=brokers, peers=peers, brokers_alone=alone)
+                RecordedFault(*key, at_ns, None, None, brokers=brokers, peers=peers, brokers_alone=brokers_alone)
             )
-        elif name not in open_at:
+            continue
+        if key not in open_at:
             # A step of a fault that is over or was never injected.
             continue
-        elif step == HEAL:
-            one = found[open_at[name]]
-            again = one.heal_ns is not None
-            found[open_at[name]] = replace(one, heal_ns=one.heal_ns or event.mono_ns, doubted=one.doubted or again)
-        elif step == PROVED and event.outcome == "ok":
-            found[open_at[name]] = replace(found[open_at[name]], proved_ns=event.mono_ns)
-        elif step == HELD and event.outcome == "ok":
-            found[open_at[name]] = replace(found[open_at[name]], held_ns=event.mono_ns)
-        elif step == HEALED and event.outcome == "ok":
-            found[open_at[name]] = replace(found[open_at[name]], healed_ns=event.mono_ns)
-            del open_at[name]
+        index = open_at[key]
+        fault = found[index]
+        if step == HEAL:
+            found[index] = replace(
+                fault, heal_ns=fault.heal_ns or at_ns, doubted=fault.doubted or fault.heal_ns is not None
+            )
+        elif step == HEALED and event.outcome != "ok":
+            found[index] = replace(fault, doubted=True)
         elif step == HEALED:
-            found[open_at[name]] = replace(found[open_at[name]], doubted=True)
+            found[index] = replace(fault, healed_ns=at_ns)
+            del open_at[key]
+        elif step == PROVED and event.outcome == "ok":
+            found[index] = replace(fault, proved_ns=at_ns)
+        elif step == HELD and event.outcome == "ok":
+            found[index] = replace(fault, held_ns=at_ns)
     return found
 
 
 @dataclass(frozen=True)
-class Word:
+class RecordedSettings:
     """One event about a topic's settings.
 
     Attributes:
@@ -224,41 +232,40 @@ class Request:
             a later request for the same settings.
     """
 
-    begun: Word
-    ended: Word | None = None
+    begun: RecordedSettings
+    ended: RecordedSettings | None = None
 
 
 class RequirementTimeline:
-    """Settings that topics required over time.
-
-    Args:
-        events: a whole history.
-    """
+    """Settings that topics required over time."""
 
     def __init__(self, events: Sequence[Event]) -> None:
-        said: defaultdict[str, list[Word]] = defaultdict(list)
+        by_topic: defaultdict[str, list[RecordedSettings]] = defaultdict(list)
         for event, settings in SettingsDetails.each(events):
             value = Requirement(settings.min_replicas, settings.min_racks)
             step = "open" if event.outcome == "unknown" else settings.step
             since_ns = event.mono_ns if settings.asked_ns is None else settings.asked_ns
-            said[settings.topic].append(Word(event.mono_ns, step, value, since_ns))
+            by_topic[settings.topic].append(RecordedSettings(event.mono_ns, step, value, since_ns))
         # Each event with all settings that may apply from it until the next one. Once the requested settings are known,
         # they apply: brokers that report others are wrong, see strays().
-        self._told = {topic: _meanings(sorted(words, key=lambda one: one.at_ns)) for topic, words in said.items()}
+        self._timeline = {
+            topic: _with_possible(sorted(recorded, key=lambda settings: settings.at_ns))
+            for topic, recorded in by_topic.items()
+        }
 
     @property
     def topics(self) -> tuple[str, ...]:
         """Topics with settings events, sorted."""
-        return tuple(sorted(self._told))
+        return tuple(sorted(self._timeline))
 
     def edges(self, topic: str) -> tuple[int, ...]:
         """Return the moments at which the result of ``possible`` can change."""
-        told = self._told.get(topic, [])
-        meanings = [None, *(meaning for _, meaning in told), None]
+        timeline = self._timeline.get(topic, [])
+        values = [None, *(possible for _, possible in timeline), None]
         return tuple(
-            word.at_ns
-            for at, (word, meaning) in enumerate(told, 1)
-            if meanings[at - 1] != meaning or meanings[at + 1] != meaning
+            settings.at_ns
+            for index, (settings, possible) in enumerate(timeline, 1)
+            if values[index - 1] != possible or values[index + 1] != possible
         )
 
     def unsettled_ns(self, topic: str) -> int | None:
@@ -283,24 +290,27 @@ class RequirementTimeline:
             faults: all faults of the history.
             settle_ns: how long a change may take to reach all brokers.
         """
-        told = self._told.get(topic, [])
         found: list[str] = []
         former: set[Requirement] = set()
         changed_ns: int | None = None
-        for word, holds in told:
-            if word.step == "seen" and word.value not in holds:
+        for settings, possible in self._timeline.get(topic, ()):
+            value = settings.value
+            if settings.step == "seen" and value not in possible:
                 late = changed_ns is not None and (
-                    word.since_ns <= changed_ns + settle_ns
-                    or any(one.inject_ns < changed_ns and not one.over(changed_ns, 0)
-                           and not one.over(word.since_ns, settle_ns) for one in faults)
-                )  # fmt: skip
-                if word.value not in former or not late:
-                    asked = " or ".join(f"M={one.replicas} and R={one.racks}" for one in sorted(holds, key=str))
-                    found.append(f"{topic}: a broker tells M={word.value.replicas} and R={word.value.racks}, {asked}"
-                                 f" was asked for")  # fmt: skip
-            elif word.step not in ("seen", "begin"):
-                changed_ns = word.at_ns
-            former |= holds
+                    settings.since_ns <= changed_ns + settle_ns
+                    or any(
+                        fault.inject_ns < changed_ns
+                        and not fault.over(changed_ns, 0)
+                        and not fault.over(settings.since_ns, settle_ns)
+                        for fault in faults
+                    )
+                )
+                if value not in former or not late:
+                    requested = " or ".join(f"M={one.replicas} and R={one.racks}" for one in sorted(possible, key=str))
+                    found.append(f"{topic}: a broker reports M={value.replicas} and R={value.racks}, not {requested}")
+            elif settings.step not in ("seen", "begin"):
+                changed_ns = settings.at_ns
+            former |= possible
         if len(found) > 1:
             found[1:] = [f"{topic}: and {len(found) - 1} times more"]
         return found
@@ -308,14 +318,18 @@ class RequirementTimeline:
     def requests(self, topic: str) -> tuple[Request, ...]:
         """Return all requested changes, in order of time."""
         found: list[Request] = []
-        for word, _ in self._told.get(topic, ()):
-            waiting = [at for at, one in enumerate(found) if one.ended is None and one.begun.value == word.value]
-            if word.step == "begin" or (word.step == "open" and not waiting):
-                found.append(Request(word, word if word.step == "open" else None))
-            elif word.step not in ("seen", "made"):
+        for settings, _ in self._timeline.get(topic, ()):
+            waiting = [
+                index
+                for index, request in enumerate(found)
+                if request.ended is None and request.begun.value == settings.value
+            ]
+            if settings.step == "begin" or (settings.step == "open" and not waiting):
+                found.append(Request(settings, settings if settings.step == "open" else None))
+            elif settings.step not in ("seen", "made"):
                 # A settled change ends all requests for the same settings.
-                for at in waiting if word.step == "settled" else waiting[-1:]:
-                    found[at] = replace(found[at], ended=word)
+                for index in waiting if settings.step == "settled" else waiting[-1:]:
+                    found[index] = replace(found[index], ended=settings)
         return tuple(found)
 
     def possible(self, topic: str, from_ns: int, to_ns: int) -> frozenset[Requirement]:
@@ -325,110 +339,132 @@ class RequirementTimeline:
         may. From a ``begin`` on, old and new settings may apply until the change has settled or is refused. If its end
         is not recorded, they may until the new settings are seen; if it is recorded as not settled, indefinitely.
         """
-        told = self._told.get(topic, [])
+        timeline = self._timeline.get(topic)
+        if not timeline:
+            return frozenset()
+        first, possible = timeline[0]
         # Settings before the first request are unknown.
-        if not told or told[0][0].step in ("begin", "open"):
+        if first.step in ("begin", "open") or (first.step == "settled" and from_ns < first.at_ns):
             return frozenset()
-        if told[0][0].step == "settled" and from_ns < told[0][0].at_ns:
-            return frozenset()
-        found = set(told[0][1]) if from_ns < told[0][0].at_ns else set()
-        for index, (word, current) in enumerate(told):
+        found = set(possible) if from_ns < first.at_ns else set()
+        for index, (settings, possible) in enumerate(timeline):
             # The interval from this event to the next.
-            after, then = told[index + 1] if index + 1 < len(told) else (None, frozenset())
-            if word.at_ns <= to_ns and (after is None or after.at_ns >= from_ns):
-                found |= current
+            after, possible_after = timeline[index + 1] if index + 1 < len(timeline) else (None, frozenset())
+            if settings.at_ns <= to_ns and (after is None or after.at_ns >= from_ns):
+                found |= possible
                 # Before other settings are seen, they may apply since any time after this event, if they were
                 # requested.
-                stray = after is None or (after.step == "seen" and after.value not in then)
-                found |= {after.value} if after is not None and word.step != "begin" and not stray else set()
+                stray = after is None or (after.step == "seen" and after.value not in possible_after)
+                found |= {after.value} if after is not None and settings.step != "begin" and not stray else set()
         return frozenset(found)
 
 
 @dataclass(frozen=True)
-class _Meaning:
+class _PossibleSettings:
     """Settings that may apply according to the events so far.
 
     Attributes:
-        holds: settings that may apply.
-        asked: settings of the last request until it ends, else None.
-        opened: whether a change is recorded as not settled.
+        values: settings that may apply.
+        requested: settings of the last request until it ends, else None.
+        unsettled: whether a change is recorded as not settled.
         known: whether the requested settings are known, so that others reported by brokers are strays.
     """
 
-    holds: frozenset[Requirement] = frozenset()
-    asked: Requirement | None = None
-    opened: bool = False
+    values: frozenset[Requirement] = frozenset()
+    requested: Requirement | None = None
+    unsettled: bool = False
     known: bool = False
 
 
-def _meanings(words: Sequence[Word]) -> list[tuple[Word, frozenset[Requirement]]]:
-    found: list[tuple[Word, frozenset[Requirement]]] = []
-    meaning = _Meaning()
-    for index, word in enumerate(words):
-        if word.step == "refused":
-            words = _without(words, index)
-            meaning = _Meaning()
-            for at in range(index + 1):
-                meaning = _after(meaning, words, at)
-        elif word.step == "seen" and meaning.asked is None and _outdated(words, index):
+def _with_possible(recorded: Sequence[RecordedSettings]) -> list[tuple[RecordedSettings, frozenset[Requirement]]]:
+    """Return each event with the settings that may apply from it on."""
+    found: list[tuple[RecordedSettings, frozenset[Requirement]]] = []
+    possible = _PossibleSettings()
+    for index, settings in enumerate(recorded):
+        if settings.step == "refused":
+            recorded = _without_request(recorded, index)
+            possible = _PossibleSettings()
+            for earlier in range(index + 1):
+                possible = _after(possible, recorded, earlier)
+        elif settings.step == "seen" and possible.requested is None and _outdated(recorded, index):
             continue
         else:
-            meaning = _after(meaning, words, index)
-        found.append((word, meaning.holds))
+            possible = _after(possible, recorded, index)
+        found.append((settings, possible.values))
     return found
 
 
-def _without(words: Sequence[Word], index: int) -> list[Word]:
+def _without_request(recorded: Sequence[RecordedSettings], index: int) -> list[RecordedSettings]:
     """Return the events as if the request that the event at ``index`` refuses had never been made."""
-    asked = [at for at in range(index) if words[at].step == "begin" and words[at].value == words[index].value]
-    gone = {index, *asked[-1:]}
-    return [replace(word, step="") if at in gone else word for at, word in enumerate(words)]
+    begins = [at for at in range(index) if recorded[at].step == "begin" and recorded[at].value == recorded[index].value]
+    removed = {index, *begins[-1:]}
+    return [replace(settings, step="") if at in removed else settings for at, settings in enumerate(recorded)]
 
 
-def _after(before: _Meaning, words: Sequence[Word], index: int) -> _Meaning:
+def _after(before: _PossibleSettings, recorded: Sequence[RecordedSettings], index: int) -> _PossibleSettings:
     """Return what may apply after one more event."""
-    word, holds, asked = words[index], before.holds, before.asked
-    if word.step == "begin":
-        return _Meaning(holds | {word.value}, word.value, known=before.known)
-    if word.step == "made":
-        return _Meaning(frozenset({word.value}), known=True)
-    if word.step == "open":
-        return replace(before, holds=holds | {word.value}, opened=True)
-    if word.step == "settled":
+    step, value, requested = recorded[index].step, recorded[index].value, before.requested
+    if step == "begin":
+        return _PossibleSettings(before.values | {value}, value, known=before.known)
+    if step == "made":
+        return _PossibleSettings(frozenset({value}), known=True)
+    if step == "open":
+        return replace(before, values=before.values | {value}, unsettled=True)
+    if step == "settled":
         # A later request may have overtaken the settled change.
-        return _Meaning(
-            frozenset({word.value} if asked is None else {word.value, asked}),
-            None if asked == word.value else asked,
-            before.opened,
+        return _PossibleSettings(
+            frozenset({value} if requested is None else {value, requested}),
+            None if requested == value else requested,
+            before.unsettled,
             known=True,
         )
-    if word.step != "seen" or (asked is None and _outdated(words, index)):
+    if step != "seen" or (requested is None and _outdated(recorded, index)):
         return before
-    if before.known and word.value not in holds:
+    if before.known and value not in before.values:
         return before
-    if asked is None or (word.value == asked and not before.opened and not _settles(words[index:], asked)):
-        return _Meaning(frozenset({word.value}), None, before.opened, before.known)
+    if requested is None or (
+        value == requested and not before.unsettled and not _end_is_recorded(recorded[index:], requested)
+    ):
+        return _PossibleSettings(frozenset({value}), None, before.unsettled, before.known)
     # One broker reports it; only 'settled' shows that all brokers apply it.
-    return replace(before, holds=holds | {word.value})
+    return replace(before, values=before.values | {value})
 
 
-def _settles(rest: Sequence[Word], value: Requirement) -> bool:
+def _end_is_recorded(rest: Sequence[RecordedSettings], value: Requirement) -> bool:
     """Return whether the end of a change (settled, open or refused) is recorded before the next one begins."""
-    until = next((at for at, word in enumerate(rest) if word.step == "begin"), len(rest))
-    return any(word.step in ("settled", "open", "refused") and word.value == value for word in rest[:until])
+    until = next((index for index, settings in enumerate(rest) if settings.step == "begin"), len(rest))
+    return any(settings.step in ("settled", "open", "refused") and settings.value == value for settings in rest[:until])
 
 
-def _outdated(words: Sequence[Word], index: int) -> bool:
+def _outdated(recorded: Sequence[RecordedSettings], index: int) -> bool:
     """Return whether other settings settled between request and response, so the response may predate them."""
-    seen = words[index]
-    while index and words[index - 1].at_ns > seen.since_ns:
+    seen = recorded[index]
+    while index and recorded[index - 1].at_ns > seen.since_ns:
         index -= 1
-        if words[index].step == "settled":
-            return words[index].value != seen.value
+        if recorded[index].step == "settled":
+            return recorded[index].value != seen.value
     return False
 
 
-def at(seen: Sequence[RecordedPartition], moment_ns: int) -> RecordedPartition | None:
+def at(observed: Sequence[RecordedPartition], moment_ns: int) -> RecordedPartition | None:
     """Return the last observation at or before a moment; None if there is none."""
-    index = bisect_right(seen, moment_ns, key=lambda observation: observation.at_ns)
-    return seen[index - 1] if index else None
+    index = bisect_right(observed, moment_ns, key=lambda observation: observation.at_ns)
+    return observed[index - 1] if index else None
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """Observations, settings and faults of a history."""
+
+    observations: Mapping[PartitionName, Sequence[RecordedPartition]]
+    settings: RequirementTimeline
+    faults: Sequence[RecordedFault]
+
+    @staticmethod
+    def of(events: Sequence[Event]) -> ClusterView:
+        """Return the view of a whole history."""
+        return ClusterView(observations(events), RequirementTimeline(events), faults(events))
+
+    def of_partition(self, partition: PartitionName) -> Sequence[RecordedPartition]:
+        """Return the observations of a partition, in order of time."""
+        return self.observations.get(partition, ())

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import (
     ExcuseDetails,
@@ -24,21 +25,25 @@ from pyhooks.history.events import (
 from pyhooks.history.process_events import EXCUSES
 
 
-class _ProcessLife:
+@dataclass
+class _ProcessState:
     """State of a node's process so far.
 
     Attributes:
         runs: whether it should run: it was started, and the test has not ended it since.
         queried: whether its state was ever queried.
+        unread: whether its log was not read since the last query.
         excused: whether it may end by itself.
         reasons: all reasons for which it was excused.
     """
 
-    def __init__(self) -> None:
-        self.runs = self.queried = self.excused = False
-        self.reasons: set[str] = set()
+    runs: bool = False
+    queried: bool = False
+    unread: bool = False
+    excused: bool = False
+    reasons: set[str] = field(default_factory=set)
 
-    def fell(self) -> bool:
+    def crashed(self) -> bool:
         """Return whether it is wrong that the process does not run now; True only once per failure."""
         wrong = self.runs and not self.excused
         self.runs = False
@@ -53,55 +58,49 @@ def check_crashes(events: Iterable[Event]) -> Verdict:
     What a test excuses, with a reason of ``EXCUSES``, is a note.
 
     Unknown if a node was never queried, if a query failed, or if the log of a node was not read after its last query.
-
-    Args:
-        events: a whole history.
     """
-    wrong: list[str] = []
-    missing: list[str] = []
-    notes: list[str] = []
-    lives: defaultdict[int, _ProcessLife] = defaultdict(_ProcessLife)
-    read = 0
-    unread: set[int] = set()
-    for event, of_node in NodeDetails.each(events):
-        node = of_node.node
-        life = lives[node]
+    found = Findings()
+    processes: defaultdict[int, _ProcessState] = defaultdict(_ProcessState)
+    logs = 0
+    for event, details in NodeDetails.each(events):
+        name, process = f"node {details.node}", processes[details.node]
         if NodeStartDetails.of(event):
-            if life.fell():
-                wrong.append(f"node {node} had ended by itself before it was started again")
-            life.runs, life.excused = True, False
+            if process.crashed():
+                found.wrong.append(f"{name} had ended by itself before it was started again")
+            process.runs, process.excused = True, False
         elif end := NodeEndDetails.of(event):
-            if not end.ran and life.fell():
-                wrong.append(f"node {node} had ended by itself before it was to be ended ({event.op})")
-            life.runs = False
+            if not end.ran and process.crashed():
+                found.wrong.append(f"{name} had ended by itself before it was to be ended ({event.op})")
+            process.runs = False
         elif excuse := ExcuseDetails.of(event):
-            life.excused = True
-            life.reasons.add(excuse.reason)
-            notes.append(f"node {node} is excused: {excuse.reason}")
+            process.excused = True
+            process.reasons.add(excuse.reason)
+            found.notes.append(f"{name} is excused: {excuse.reason}")
         elif state := NodeStateDetails.of(event):
-            life.queried = True
-            unread.add(node)
-            if state.state == "down" and life.fell():
-                wrong.append(f"node {node} has ended by itself")
+            process.queried = process.unread = True
+            if state.state == "down" and process.crashed():
+                found.wrong.append(f"{name} has ended by itself")
         elif failure := NodeStateFailureDetails.of(event):
-            life.queried = True
-            unread.add(node)
-            missing.append(f"the state of node {node} can't be queried: {failure.error}")
+            process.queried = process.unread = True
+            found.missing.append(f"the state of {name} can't be queried: {failure.error}")
         elif logged := LoggedFaultsDetails.of(event):
-            unread.discard(node)
-            read += 1
-            wrong += [f"node {node} logged: {line}" for line in logged.found if not _excused(line, life)]
+            process.unread = False
+            logs += 1
+            found.wrong += [f"{name} logged: {line}" for line in logged.found if not _is_excused(line, process.reasons)]
         elif unread_log := UnreadLogDetails.of(event):
-            unread.discard(node)
-            read += 1
-            missing.append(f"the log of node {node} can't be read: {unread_log.error}")
-    if not lives:
-        missing.append("no node's state was queried")
-    missing += [f"the state of node {node} was never queried" for node, one in sorted(lives.items()) if not one.queried]
-    missing += [f"the log of node {node} was not read" for node in sorted(unread)]
-    notes.append(f"{len(lives)} nodes, {read} logs")
-    return Verdict.of("crashes", wrong=wrong, missing=missing, notes=notes)
+            process.unread = False
+            logs += 1
+            found.missing.append(f"the log of {name} can't be read: {unread_log.error}")
+    if not processes:
+        found.missing.append("no node's state was queried")
+    for node, process in sorted(processes.items()):
+        if not process.queried:
+            found.missing.append(f"the state of node {node} was never queried")
+        if process.unread:
+            found.missing.append(f"the log of node {node} was not read")
+    found.notes.append(f"{len(processes)} nodes, {logs} logs")
+    return found.verdict("crashes")
 
 
-def _excused(line: str, life: _ProcessLife) -> bool:
-    return any(EXCUSES[reason].search(line) for reason in life.reasons if reason in EXCUSES)
+def _is_excused(line: str, reasons: Iterable[str]) -> bool:
+    return any(EXCUSES[reason].search(line) for reason in reasons if reason in EXCUSES)

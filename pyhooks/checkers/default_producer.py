@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import RequirementTimeline
+from pyhooks.checkers.cluster_view import ClusterView
 from pyhooks.checkers.progress import SettledWindow, windows
-from pyhooks.checkers.record_view import UNCOMMITTED, Attempt, Place, Records
+from pyhooks.checkers.record_view import UNCOMMITTED, Attempt, PartitionName, Records
 from pyhooks.checkers.settling_times import NS, SETTLE_S
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import ProduceDetails
 from pyhooks.history.outcomes import ERRORS
@@ -28,71 +27,61 @@ def check_defaults(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
     If the ISR was insufficient from the send until ``settle_s`` after the failure, each try was rejected before the
     append: the record is wrong if the final read has it. Unknown if this applies to no attempt, or if the final read is
     incomplete.
-
-    Args:
-        events: a whole history.
-        settle_s: seconds granted to a change to take effect.
     """
-    wrong: list[str] = []
-    missing: list[str] = []
+    found = Findings()
     acked = failed = 0
+    keys: set[str] = set()
     for event, produced in ProduceDetails.each(events):
         if not produced.defaults:
             continue
+        keys.add(produced.key)
         if event.outcome == "ok":
             acked += 1
             continue
         failed += 1
-        name, seen = f"seq {produced.seq}", produced.exception
-        latency_ms, timeout_ms = produced.latency_ms, produced.delivery_timeout_ms
-        if seen != TIMEOUT:
-            wrong.append(f"{name} got {seen or event.outcome}, expected {TIMEOUT}")
+        name, latency_ms, timeout_ms = f"seq {produced.seq}", produced.latency_ms, produced.delivery_timeout_ms
+        if produced.exception != TIMEOUT:
+            found.wrong.append(f"{name} got {produced.exception or event.outcome}, expected {TIMEOUT}")
         elif timeout_ms is None:
-            missing.append(f"{name}: nothing tells its delivery timeout")
+            found.missing.append(f"{name}: its delivery timeout is not recorded")
         elif latency_ms is None:
-            missing.append(f"{name}: nothing tells its latency")
+            found.missing.append(f"{name}: its latency is not recorded")
         elif latency_ms < timeout_ms:
-            wrong.append(f"{name} gave up after {latency_ms:.0f} ms, before {timeout_ms:g} ms were over")
+            found.wrong.append(f"{name} failed after {latency_ms:.0f} ms, before the timeout of {timeout_ms:g} ms")
     if not failed:
-        missing.append("no attempt with default settings failed")
+        found.missing.append("no attempt with default settings failed")
     else:
-        _unwritten(events, settle_s, wrong, missing)
-    notes = [f"{failed} attempts with default settings failed, {acked} were acknowledged"]
-    return Verdict.of("defaults", wrong=wrong, missing=missing, notes=notes)
+        _check_unwritten(events, keys, round(settle_s * NS), found)
+    found.notes.append(f"{failed} attempts with default settings failed, {acked} were acknowledged")
+    return found.verdict("defaults")
 
 
-def _unwritten(events: Sequence[Event], settle_s: float, wrong: list[str], missing: list[str]) -> None:
-    """Judge whether attempts that failed while the ISR was insufficient throughout are in no log."""
-    records = Records(events)
-    settings, faults, observations = (
-        RequirementTimeline(events),
-        cluster_view.faults(events),
-        cluster_view.observations(events),
-    )
-    defaults = {produced.key for _, produced in ProduceDetails.each(events) if produced.defaults}
-    own: defaultdict[Place, list[Attempt]] = defaultdict(list)
+def _check_unwritten(events: Sequence[Event], keys: Collection[str], settle_ns: int, found: Findings) -> None:
+    """Check that attempts that failed while the ISR was insufficient throughout are in no log."""
+    records, cluster = Records(events), ClusterView.of(events)
+    failed: defaultdict[PartitionName, list[Attempt]] = defaultdict(list)
     for attempt in records.attempts:
-        if attempt.key in defaults and attempt.outcome != "ok" and attempt.partition is not None:
-            own[attempt.topic, attempt.partition].append(attempt)
-    asked = 0
-    for place, attempts in sorted(own.items()):
-        known = list(windows(place, observations.get(place, ()), settings, faults, round(settle_s * NS)))
-        short = [one for one in attempts if any(_whole(one, window, settle_s) for window in known)]
-        if not short:
+        if attempt.key in keys and attempt.outcome != "ok" and (partition := attempt.partition_name) is not None:
+            failed[partition].append(attempt)
+    count = 0
+    for partition, attempts in sorted(failed.items()):
+        known = list(windows(partition, cluster, settle_ns))
+        rejected = [one for one in attempts if any(_always_rejected(one, window, settle_ns) for window in known)]
+        if not rejected:
             continue
-        asked += len(short)
-        reads, gaps = records.final(place[0], UNCOMMITTED)
-        missing += gaps
-        read = {key for one in reads.values() for key in one.keys.values()}
-        wrong += [
-            f"{place[0]}-{place[1]}: record {one.key} was read, and too few were in sync while it was tried"
-            for one in short
-            if one.key in read
+        count += len(rejected)
+        reads, gaps = records.final(partition.topic, UNCOMMITTED)
+        found.missing += gaps
+        keys_read = {key for read in reads.values() for key in read.keys.values()}
+        found.wrong += [
+            f"{partition}: record {attempt.key} was read, and too few were in sync while it was tried"
+            for attempt in rejected
+            if attempt.key in keys_read
         ]
-    if not asked:
-        missing.append("of no attempt that failed it is known that too few were in sync while it was tried")
+    if not count:
+        found.missing.append("no failed attempt with too few replicas or racks in sync throughout")
 
 
-def _whole(attempt: Attempt, window: SettledWindow, settle_s: float) -> bool:
+def _always_rejected(attempt: Attempt, window: SettledWindow, settle_ns: int) -> bool:
     """Return whether a window of an insufficient ISR contains an attempt, and any request in flight at its end."""
-    return not window.enough and window.judges(attempt) and attempt.done_ns + round(settle_s * NS) <= window.to_ns
+    return not window.enough and window.judges(attempt) and attempt.done_ns + settle_ns <= window.to_ns

@@ -7,13 +7,13 @@ Reads the events of producers (``produce``, ``intend``, ``end``, ``killed``) and
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pyhooks.checkers.duplicate_writes import WHY, Doubled
-from pyhooks.checkers.record_view import UNCOMMITTED, Attempt, Read, Records
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.duplicate_writes import WHY, DuplicateWrites
+from pyhooks.checkers.record_view import UNCOMMITTED, Attempt, Read, RecordedRun, Records
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.record_format import parts_of, value_of
 
@@ -47,61 +47,130 @@ def check_delivery(events: Sequence[Event]) -> Verdict:
     record acknowledged with acks=1 may be missing: see ``pyhooks.checkers.visibility``.
     """
     records = Records(events)
-    missing = records.unnoted()
-    if not any(attempt.outcome == "ok" and records.shared(attempt) for attempt in records.attempts):
-        missing.append("no acknowledged record in the history")
-    doubled = Doubled(events, records)
-    wrong: list[str] = []
-    notes: list[str] = []
-    for topic in sorted({attempt.topic for attempt in records.attempts} | {read.topic for read in records.reads}):
-        attempts = {attempt.key: attempt for attempt in records.attempts if attempt.topic == topic}
-        reads, gaps = records.final(topic, UNCOMMITTED)
-        if reads or any(attempt.outcome == "ok" for attempt in attempts.values()):
-            missing += gaps
-        count = Counter(key for read in reads.values() for key in read.keys.values())
-        for attempt in attempts.values():
-            _presence(attempt, records, count, reads, wrong, missing)
-        for read in reads.values():
-            _elsewhere(read, attempts, wrong)
-        _strangers(topic, count, attempts, records, wrong, missing)
-        _twice(topic, count, attempts, records, doubled, wrong, missing, notes)
-        for read in reads.values():
-            _values(read, attempts, wrong)
-            _sizes(read, records, wrong, missing)
-    return Verdict.of("delivery", wrong=wrong, missing=missing, notes=notes)
+    found = Findings(missing=records.unrecorded())
+    if not any(attempt.outcome == "ok" and records.acks_all(attempt) for attempt in records.attempts):
+        found.missing.append("no acknowledged record in the history")
+    duplicates = DuplicateWrites(events, records)
+    topics = {attempt.topic for attempt in records.attempts} | {read.partition.topic for read in records.reads}
+    for topic in sorted(topics):
+        _TopicDelivery(topic, records, found).check(duplicates)
+    return found.verdict("delivery")
 
 
-def _presence(
-    attempt: Attempt,
-    records: Records,
-    count: Counter[str | None],
-    reads: dict[int, Read],
-    wrong: list[str],
-    missing: list[str],
-) -> None:
-    if attempt.outcome == "fail" and count[attempt.key]:
-        wrong.append(f"{attempt.topic}: refused record {attempt.key} was read")
-    if not records.shared(attempt):
-        return
-    absent = _absent(attempt, count, reads)
-    if absent == "late":
-        missing.append(f"{attempt.topic}: record {attempt.key} was acknowledged after the final read began")
-    elif absent == "below":
-        missing.append(f"{attempt.topic}: record {attempt.key} is below the log's first offset")
-    elif absent == "lost":
-        wrong.append(f"{attempt.topic}: acknowledged record {attempt.key} is lost")
+class _TopicDelivery:
+    """Attempts and final read of a topic."""
+
+    def __init__(self, topic: str, records: Records, found: Findings) -> None:
+        self.topic, self.records, self.found = topic, records, found
+        self.attempts = {attempt.key: attempt for attempt in records.attempts if attempt.topic == topic}
+        self.reads, gaps = records.final(topic, UNCOMMITTED)
+        if self.reads or any(attempt.outcome == "ok" for attempt in self.attempts.values()):
+            found.missing += gaps
+        self.count = _read_counts(self.reads)
+
+    def check(self, duplicates: DuplicateWrites) -> None:
+        """Check all records of the topic."""
+        for attempt in self.attempts.values():
+            self._check_attempt(attempt)
+        self._check_unrecorded()
+        self._check_duplicates(duplicates)
+        for read in self.reads.values():
+            self._check_partitions_and_values(read)
+            self._check_sizes(read)
+
+    def _check_attempt(self, attempt: Attempt) -> None:
+        if attempt.outcome == "fail" and self.count[attempt.key]:
+            self.found.wrong.append(f"{self.topic}: refused record {attempt.key} was read")
+        if not self.records.acks_all(attempt):
+            return
+        absent = _absence(attempt, self.count, self.reads)
+        if absent == "late":
+            self.found.missing.append(f"{self.topic}: record {attempt.key} was acknowledged after the final read began")
+        elif absent == "below":
+            self.found.missing.append(f"{self.topic}: record {attempt.key} is below the log's first offset")
+        elif absent == "lost":
+            self.found.wrong.append(f"{self.topic}: acknowledged record {attempt.key} is lost")
+
+    def _run(self, key: str) -> RecordedRun | None:
+        """Return the run that wrote a record to the topic, by the record's key."""
+        parts = parts_of(key)
+        return self.records.runs.get((parts[0], self.topic)) if parts else None
+
+    def _check_unrecorded(self) -> None:
+        """Check the records that were read and that no producer recorded."""
+        for key in sorted(map(str, self.count.keys() - self.attempts.keys())):
+            run, parts = self._run(key), parts_of(key)
+            name = f"{self.topic}: record {key} was read"
+            if run is None or parts is None or parts[1] != self.topic:
+                self.found.wrong.append(f"{name} but never produced")
+                continue
+            _, _, partition, seq = parts
+            bounds = run.intended if run.ended is None else run.ended
+            if seq >= bounds.get(partition, 0):
+                self.found.wrong.append(f"{name}, and its producer never sent it")
+            elif run.ended is not None:
+                self.found.missing.append(f"{name}, and its result is not recorded")
+
+    def _check_duplicates(self, duplicates: DuplicateWrites) -> None:
+        for key, times in sorted((str(key), times) for key, times in self.count.items() if times > 1):
+            attempt = self.attempts.get(key)
+            run = self.records.runs.get((attempt.run or "", self.topic)) if attempt else self._run(key)
+            reason = f"{self.topic}: record {key} was read {times} times"
+            if run is not None and not run.first_only and not run.idempotent:
+                self.found.notes.append(reason)
+            elif duplicates.possible(self.topic, key):
+                self.found.missing.append(f"{reason}, written {WHY}")
+            else:
+                self.found.wrong.append(reason)
+
+    def _check_partitions_and_values(self, read: Read) -> None:
+        for offset in read.damaged:
+            self.found.wrong.append(f"{self.topic}: record {read.keys.get(offset)} was read with another value")
+        for offset, key in read.keys.items():
+            attempt = self.attempts.get(str(key))
+            if attempt is None:
+                continue
+            if attempt.partition not in (None, read.partition.number):
+                self.found.wrong.append(
+                    f"{self.topic}: record {key} was sent to partition {attempt.partition} and was read in partition"
+                    f" {read.partition.number}"
+                )
+            value = read.values.get(offset, attempt.value)
+            if attempt.outcome == "ok" and attempt.value is not None and attempt.value != value:
+                self.found.wrong.append(f"{self.topic}: record {key} was read with another value")
+
+    def _check_sizes(self, read: Read) -> None:
+        unknown = 0
+        for offset, key in read.keys.items():
+            run = self._run(key) if key else None
+            if key is None or run is None or run.record_bytes is None:
+                continue
+            size, sent = read.sizes.get(offset), len(value_of(key, run.record_bytes))
+            if size is None:
+                unknown += 1
+            elif size != sent:
+                self.found.wrong.append(
+                    f"{read.partition}: record {key} was read with {size} bytes, it was sent with {sent}"
+                )
+        if unknown:
+            self.found.missing.append(f"{read.partition}: the value sizes of {unknown} records are not recorded")
 
 
-def _absent(attempt: Attempt, count: Counter[str | None], reads: dict[int, Read]) -> Absence:
+def _read_counts(reads: Mapping[int, Read]) -> Counter[str | None]:
+    """Return how many times each key was read."""
+    return Counter(key for read in reads.values() for key in read.keys.values())
+
+
+def _absence(attempt: Attempt, count: Counter[str | None], reads: Mapping[int, Read]) -> Absence:
     """Return why an acknowledged record was not read; empty if it was read or a gap already explains its absence."""
     if attempt.outcome != "ok" or count[attempt.key] or not reads:
         return ""
-    own = [read for number, read in reads.items() if attempt.partition in (None, number)]
-    if not own or any(read.gaps for read in own):
+    possible = [read for number, read in reads.items() if attempt.partition in (None, number)]
+    if not possible or any(read.gaps for read in possible):
         return ""  # reported as a gap
-    if any(attempt.done_ns > read.begun_ns for read in own):
+    if any(attempt.done_ns > read.begun_ns for read in possible):
         return "late"
-    below = attempt.offset is not None and any(attempt.offset < read.low for read in own)
+    below = attempt.offset is not None and any(attempt.offset < read.low for read in possible)
     return "below" if below else "lost"
 
 
@@ -123,98 +192,17 @@ class Losses:
 
 
 def losses(events: Sequence[Event]) -> dict[str, Losses]:
-    """Return the acknowledged and lost records of each topic, for reports; no verdict.
-
-    Args:
-        events: a whole history.
-    """
+    """Return the acknowledged and lost records of each topic of a whole history, for reports; no verdict."""
     records = Records(events)
     acked: defaultdict[str, list[Attempt]] = defaultdict(list)
     for attempt in records.attempts:
-        if attempt.outcome == "ok" and records.shared(attempt):
+        if attempt.outcome == "ok" and records.acks_all(attempt):
             acked[attempt.topic].append(attempt)
     found: dict[str, Losses] = {}
-    for topic, own in sorted(acked.items()):
-        own.sort(key=lambda attempt: attempt.done_ns)
+    for topic, attempts in sorted(acked.items()):
+        attempts.sort(key=lambda attempt: attempt.done_ns)
         reads, _ = records.final(topic, UNCOMMITTED)
-        count = Counter(key for read in reads.values() for key in read.keys.values())
-        lost = tuple(attempt.key for attempt in own if _absent(attempt, count, reads) == "lost")
-        found[topic] = Losses(len(own), lost, own[0].done_ns, own[-1].done_ns)
+        count = _read_counts(reads)
+        lost = tuple(attempt.key for attempt in attempts if _absence(attempt, count, reads) == "lost")
+        found[topic] = Losses(len(attempts), lost, attempts[0].done_ns, attempts[-1].done_ns)
     return found
-
-
-def _elsewhere(read: Read, attempts: dict[str, Attempt], wrong: list[str]) -> None:
-    for key in read.keys.values():
-        attempt = attempts.get(str(key))
-        if attempt is not None and attempt.partition not in (None, read.partition):
-            where = f"sent to partition {attempt.partition} and was read in partition {read.partition}"
-            wrong.append(f"{read.topic}: record {key} was {where}")
-
-
-def _strangers(
-    topic: str,
-    count: Counter[str | None],
-    attempts: dict[str, Attempt],
-    records: Records,
-    wrong: list[str],
-    missing: list[str],
-) -> None:
-    for key in sorted(map(str, count.keys() - attempts.keys())):
-        parts = parts_of(key)
-        run = records.runs.get((parts[0], topic)) if parts and parts[1] == topic else None
-        if run is None or parts is None:
-            wrong.append(f"{topic}: record {key} was read but never produced")
-            continue
-        _, _, partition, seq = parts
-        bounds = run.intended if run.ended is None else run.ended
-        if seq >= bounds.get(partition, 0):
-            wrong.append(f"{topic}: record {key} was read, and its producer never came to it")
-        elif run.ended is not None:
-            missing.append(f"{topic}: record {key} was read, and nothing tells what its producer was told")
-
-
-def _twice(
-    topic: str,
-    count: Counter[str | None],
-    attempts: dict[str, Attempt],
-    records: Records,
-    doubled: Doubled,
-    wrong: list[str],
-    missing: list[str],
-    notes: list[str],
-) -> None:
-    for key, times in sorted((str(key), times) for key, times in count.items() if times > 1):
-        attempt, parts = attempts.get(key), parts_of(key)
-        name = attempt.run if attempt else parts[0] if parts else None
-        run = records.runs.get((name, topic)) if name else None
-        retries = run is not None and not run.first_only and not run.idempotent
-        said = f"{topic}: record {key} was read {times} times"
-        if not retries and doubled.own(topic, key):
-            missing.append(f"{said}, written {WHY}")
-        else:
-            (notes if retries else wrong).append(said)
-
-
-def _values(read: Read, attempts: dict[str, Attempt], wrong: list[str]) -> None:
-    wrong += [f"{read.topic}: record {read.keys.get(offset)} was read with another value" for offset in read.damaged]
-    for offset, value in read.values.items():
-        attempt = attempts.get(str(read.keys[offset]))
-        if attempt and attempt.outcome == "ok" and attempt.value is not None and attempt.value != value:
-            wrong.append(f"{read.topic}: record {attempt.key} was read with another value")
-
-
-def _sizes(read: Read, records: Records, wrong: list[str], missing: list[str]) -> None:
-    where = f"{read.topic}-{read.partition}"
-    untold = 0
-    for offset, key in read.keys.items():
-        parts = parts_of(key) if key else None
-        run = records.runs.get((parts[0], read.topic)) if parts else None
-        if key is None or run is None or run.record_bytes is None:
-            continue
-        size, sent = read.sizes.get(offset), len(value_of(key, run.record_bytes))
-        if size is None:
-            untold += 1
-        elif size != sent:
-            wrong.append(f"{where}: record {key} was read with {size} bytes, it was sent with {sent}")
-    if untold:
-        missing.append(f"{where}: nothing tells how long the values of {untold} records are")

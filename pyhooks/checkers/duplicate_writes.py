@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition
-from pyhooks.checkers.record_view import Attempt, Place, RecordedRun, Records
+from pyhooks.checkers.cluster_view import ClusterView
+from pyhooks.checkers.record_view import Attempt, Records
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import CONFLUENT
 from pyhooks.history.record_format import parts_of
@@ -19,30 +18,21 @@ from pyhooks.history.record_format import parts_of
 WHY = "by an idempotent librdkafka in an outage, which may do that by itself (librdkafka 4953)"
 
 
-class Doubled:
-    """Detector of duplicates that may be the client's own.
-
-    Args:
-        events: a whole history.
-        records: its records.
-    """
+class DuplicateWrites:
+    """Detector of duplicates that a client may have written by itself, from a whole history and its records."""
 
     def __init__(self, events: Sequence[Event], records: Records) -> None:
         self._events, self._records = events, records
 
     @cached_property
-    def _faults(self) -> Sequence[RecordedFault]:
-        return cluster_view.faults(self._events)
-
-    @cached_property
-    def _looks(self) -> dict[Place, list[RecordedPartition]]:
-        return cluster_view.observations(self._events)
+    def _cluster(self) -> ClusterView:
+        return ClusterView.of(self._events)
 
     @cached_property
     def _attempts(self) -> dict[tuple[str, str], Attempt]:
-        return {(one.topic, one.key): one for one in self._records.attempts}
+        return {(attempt.topic, attempt.key): attempt for attempt in self._records.attempts}
 
-    def own(self, topic: str, key: str) -> bool:
+    def possible(self, topic: str, key: str) -> bool:
         """Return whether a record is from an idempotent librdkafka and was in flight in an outage.
 
         An outage is a fault, until its heal is proved, or an observation in which not all replicas are in sync. If the
@@ -51,22 +41,22 @@ class Doubled:
         """
         attempt, parts = self._attempts.get((topic, key)), parts_of(key)
         name = attempt.run if attempt else parts[0] if parts else None
-        run: RecordedRun | None = self._records.runs.get((name, topic)) if name else None
+        run = self._records.runs.get((name, topic)) if name else None
         if run is None or not run.idempotent or run.client != CONFLUENT:
             return False
         if attempt is None:
-            return bool(self._faults)
+            return bool(self._cluster.faults)
         if attempt.txn is not None:
             return False
-        under = any(
-            one.inject_ns <= attempt.done_ns and (one.healed_ns is None or one.healed_ns >= attempt.sent_ns)
-            for one in self._faults
+        in_fault = any(
+            fault.inject_ns <= attempt.done_ns and (fault.healed_ns is None or fault.healed_ns >= attempt.sent_ns)
+            for fault in self._cluster.faults
         )
-        return under or any(
+        return in_fault or any(
             attempt.sent_ns <= observation.at_ns
             and observation.since_ns <= attempt.done_ns
             and set(observation.isr) != set(observation.replicas)
-            for place, seen in self._looks.items()
-            if place[0] == topic and attempt.partition in (None, place[1])
-            for observation in seen
+            for partition, observed in self._cluster.observations.items()
+            if partition.topic == topic and attempt.partition in (None, partition.number)
+            for observation in observed
         )

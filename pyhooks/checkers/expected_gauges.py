@@ -60,9 +60,9 @@ class _Image:
         if kind == "TOPIC_RECORD":
             self.topics[str(data["topicId"])] = str(data["name"])
         elif kind == "REMOVE_TOPIC_RECORD":
-            gone = str(data["topicId"])
-            self.topics.pop(gone, None)
-            self.partitions = {place: one for place, one in self.partitions.items() if place[0] != gone}
+            removed = str(data["topicId"])
+            self.topics.pop(removed, None)
+            self.partitions = {key: image for key, image in self.partitions.items() if key[0] != removed}
         elif kind in ("PARTITION_RECORD", "PARTITION_CHANGE_RECORD"):
             self._partition(data)
         elif kind == "CONFIG_RECORD":
@@ -82,12 +82,12 @@ class _Image:
         (self.fenced.add if yes else self.fenced.discard)(broker)
 
     def _partition(self, data: Mapping[str, Any]) -> None:
-        place = str(data["topicId"]), int(data["partitionId"])
-        before = self.partitions.get(place, _PartitionImage(-1, (), ()))
+        key = str(data["topicId"]), int(data["partitionId"])
+        before = self.partitions.get(key, _PartitionImage(-1, (), ()))
         # A change omits unchanged fields; -2 is Kafka's code for an unchanged leader.
         leader = int(data.get("leader", -2))
         isr, replicas, adding = data.get("isr"), data.get("replicas"), data.get("addingReplicas")
-        self.partitions[place] = _PartitionImage(
+        self.partitions[key] = _PartitionImage(
             before.leader if leader == -2 else leader,
             before.isr if isr is None else tuple(map(int, isr)),
             before.replicas if replicas is None else tuple(map(int, replicas)),
@@ -104,43 +104,43 @@ class _Image:
         else:
             self.configs[owner, str(data["name"])] = int(data["value"])
 
-    def _wanted(self, topic: str, name: str) -> int:
+    def _required(self, topic: str, name: str) -> int:
         return self.configs.get((topic, name), self.configs.get(("", name), 1))
 
     def gauges(self) -> dict[Key, int | None]:
         """Return the gauges of all brokers; None for leader gauges of replicas that do not lead."""
         counts: dict[Key, int] = {(broker, None, None, name): 0 for broker in self.racks for name in COUNTS.values()}
         found: dict[Key, int | None] = {}
-        for (topic_id, number), one in self.partitions.items():
+        for (topic_id, number), partition in self.partitions.items():
             topic = self.topics[topic_id]
-            shown = self._shown(topic, one)
-            for broker in one.replicas:
-                for name, value in shown.items():
-                    follows = None if name in LEADER_GAUGES else 0
-                    found[broker, topic, number, name] = value if broker == one.leader else follows
+            leader_gauges = self._leader_gauges(topic, partition)
+            for broker in partition.replicas:
+                for name, value in leader_gauges.items():
+                    follower_value = None if name in LEADER_GAUGES else 0
+                    found[broker, topic, number, name] = value if broker == partition.leader else follower_value
             for name, count in COUNTS.items():
-                if (one.leader, None, None, count) in counts:
-                    counts[one.leader, None, None, count] += shown[name]
+                if (partition.leader, None, None, count) in counts:
+                    counts[partition.leader, None, None, count] += leader_gauges[name]
         return {**found, **counts}
 
-    def _shown(self, topic: str, one: _PartitionImage) -> dict[str, int]:
+    def _leader_gauges(self, topic: str, partition: _PartitionImage) -> dict[str, int]:
         """Return the gauges that the leader of a partition reports for it."""
-        racks = self._wanted(topic, MIN_INSYNC_RACKS) if self.in_force else 1
-        said = gate.ask(
-            one.isr,
+        racks = self._required(topic, MIN_INSYNC_RACKS) if self.in_force else 1
+        answer = gate.ask(
+            partition.isr,
             self.racks,
-            min_replicas=self._wanted(topic, MIN_INSYNC_REPLICAS),
+            min_replicas=self._required(topic, MIN_INSYNC_REPLICAS),
             min_racks=racks,
-            replicas=len(one.replicas),
-            adding=len(one.adding),
+            replicas=len(partition.replicas),
+            adding=len(partition.adding),
         )
-        spanned = len(said.racks)
+        spanned = len(answer.racks)
         return {
             "IsrRackCount": spanned,
-            "UnderMinRackIsr": int(not said.enough_racks),
-            "AtMinRackIsr": int(said.need_racks > 1 and spanned == said.need_racks),
-            "UnderMinIsr": int(not said.enough_replicas),
-            "AtMinIsr": int(said.replicas == said.need_replicas),
+            "UnderMinRackIsr": int(not answer.enough_racks),
+            "AtMinRackIsr": int(answer.need_racks > 1 and spanned == answer.need_racks),
+            "UnderMinIsr": int(not answer.enough_replicas),
+            "AtMinIsr": int(answer.replicas == answer.need_replicas),
         }
 
 
@@ -159,8 +159,8 @@ class _Timeline:
     def within(self, from_ns: int, to_ns: int) -> Sequence[int | None]:
         first = bisect_right(self.moments, from_ns) - 1
         last = bisect_right(self.moments, to_ns)
-        held = self.values[max(first, 0) : last]
-        return held if first >= 0 else [None, *held]
+        values = self.values[max(first, 0) : last]
+        return values if first >= 0 else [None, *values]
 
 
 class Truth:
@@ -178,12 +178,12 @@ class Truth:
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
-        own = sorted(events, key=lambda event: event.mono_ns)
-        ends = list(MetadataEndDetails.each(own))
-        batches = list(MetadataDetails.each(own))
+        ordered = sorted(events, key=lambda event: event.mono_ns)
+        ends = list(MetadataEndDetails.each(ordered))
+        batches = list(MetadataDetails.each(ordered))
         self.missing = [f"the metadata log: {end.error}" for event, end in ends if event.outcome != "ok"]
         if len(ends) != 1:
-            self.missing.append(f"the metadata log was read {len(ends)} times, once is needed")
+            self.missing.append(f"the metadata log was read {len(ends)} times, expected: once")
         self.from_ns = batches[0][0].mono_ns if batches and not self.missing else None
         self.to_ns = ends[0][0].mono_ns if ends else 0
         self.error_ns = ends[0][1].error_ns or 0 if ends else 0
@@ -238,7 +238,7 @@ class Truth:
         """
         line = self._lines[key]
         last = bisect_right(line.moments, to_ns) - 1
-        for at in range(last, -1, -1):
-            if line.values[at] == value:
-                return 0 if at == last else to_ns - line.moments[at + 1]
+        for index in range(last, -1, -1):
+            if line.values[index] == value:
+                return 0 if index == last else to_ns - line.moments[index + 1]
         return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import FaultDetails
 
@@ -20,31 +20,30 @@ def check_faults(events: Iterable[Event]) -> Verdict:
     evidence about an outage. Unknown if there is no fault, if a proof could not be made, or if steps are missing. Also
     unknown if a fault was not injected because the state before it was abnormal.
     """
-    wrong: list[str] = []
-    missing: list[str] = []
+    found = Findings()
     open_steps: dict[tuple[str, str | None, object], list[str]] = {}
     finished = 0
     for event, fault in FaultDetails.each(events):
         step, broker = str(fault.step), fault.broker
         name = _name(event.op, event.rack, broker)
         if event.outcome == "fail" and step in FAILED:
-            wrong.append(f"{name}: {FAILED[step]}: {fault.probes}")
+            found.wrong.append(f"{name}: {FAILED[step]}: {fault.probes}")
         elif event.outcome in ("fail", "unknown"):
-            missing.append(f"{name}: {step!r} was not proved: {fault.errors or fault.probes}")
+            found.missing.append(f"{name}: {step!r} was not proved: {fault.errors or fault.probes}")
         steps = open_steps.setdefault((event.op, event.rack, broker), [])
         steps.append(step)
         if step == STEPS[-1]:
             if tuple(steps) != STEPS:
-                missing.append(f"{name}: steps {steps}, expected {list(STEPS)}")
+                found.missing.append(f"{name}: steps {steps}, expected {list(STEPS)}")
             del open_steps[event.op, event.rack, broker]
             finished += 1
-    missing += [
-        f"{_name(*which)}: {'never healed' if 'inject' in steps else 'never injected'}, last step {steps[-1]!r}"
-        for which, steps in open_steps.items()
+    found.missing += [
+        f"{_name(*fault_key)}: {'never healed' if 'inject' in steps else 'never injected'}, last step {steps[-1]!r}"
+        for fault_key, steps in open_steps.items()
     ]
     if not finished:
-        missing.append("no fault in the history")
-    return Verdict.of("faults", wrong=wrong, missing=missing)
+        found.missing.append("no fault in the history")
+    return found.verdict("faults")
 
 
 def _name(op: str, rack: str | None, broker: object) -> str:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pyhooks.checkers.cluster_view import RequirementTimeline
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import LevelDetails, LevelRequest
 
@@ -32,54 +32,53 @@ def check_levels(events: Sequence[Event]) -> Verdict:
     A level of at least 1 is prevented by a node without the overlay; level 0 by a topic that requires more than one
     rack; such a requirement by level 0. Nothing else changes a level. Unknown if one of the six cases does not occur,
     if a request has no end, or if it is unknown what a topic required.
-
-    Args:
-        events: a whole history.
     """
+    found = Findings()
     settings = RequirementTimeline(events)
-    levels = sorted(((event.mono_ns, one) for event, one in LevelDetails.each(events)), key=lambda pair: pair[0])
-    wrong: list[str] = []
-    missing: list[str] = []
-    seen: Counter[str] = Counter()
+    levels = sorted(((event.mono_ns, level) for event, level in LevelDetails.each(events)), key=lambda pair: pair[0])
+    cases: Counter[str] = Counter()
 
-    def judge(kind: str, what: str, *, allowed: bool, happened: bool) -> None:
-        seen[f"{kind} {'carried out' if allowed else 'refused'}"] += 1
+    def judge(kind: str, request: str, *, allowed: bool, happened: bool) -> None:
+        cases[f"{kind} {'carried out' if allowed else 'refused'}"] += 1
         if allowed is not happened:
-            wrong.append(f"{what} was {'carried out' if happened else 'refused'}, and was to be the contrary")
+            results = ("carried out", "refused") if happened else ("refused", "carried out")
+            found.wrong.append(f"{request} was {results[0]}, expected: {results[1]}")
 
     last: int | None = None
-    for at_ns, one in levels:
-        how, to, before, after = one.how, one.to, one.before, one.after
-        if last is not None and before != last:
-            wrong.append(f"the level went from {last} to {before}, and nobody had asked for that")
-        last = after
-        wanted = {name: settings.possible(name, at_ns, at_ns) for name in settings.topics}
-        if how == DOWNGRADE and any(len({each.racks > 1 for each in own}) != 1 for own in wanted.values()):
-            missing.append(f"nobody knows what topics required when a {how} to level {to} was asked for")
+    for at_ns, level in levels:
+        request = f"the {level.how} from level {level.before} to {level.to}"
+        if last is not None and level.before != last:
+            found.wrong.append(f"the level went from {last} to {level.before} without a request")
+        last = level.after
+        needs_racks = {
+            topic: {requirement.racks > 1 for requirement in settings.possible(topic, at_ns, at_ns)}
+            for topic in settings.topics
+        }
+        if level.how == DOWNGRADE and any(len(possible) != 1 for possible in needs_racks.values()):
+            found.missing.append(f"{request}: what topics required then is unknown")
             continue
-        required = sorted(name for name, own in wanted.items() if any(each.racks > 1 for each in own))
-        against = (
-            f"{one.lack} nodes lacking the overlay" if how == UPGRADE else f"racks required by {len(required)} topics"
-        )
-        allowed = not one.lack if how == UPGRADE else not required
-        what = f"the {how} from level {before} to {to} with {against} ({one.said})"
-        judge(how, what, allowed=allowed, happened=after == to)
-    for name in settings.topics:
-        for request in settings.requests(name):
-            begun, ended = request.begun, request.ended
+        count = sum(True in possible for possible in needs_racks.values())
+        if level.how == UPGRADE:
+            allowed, against = not level.lack, f"{level.lack} nodes lacking the overlay"
+        else:
+            allowed, against = not count, f"racks required by {count} topics"
+        judge(level.how, f"{request} with {against} ({level.said})", allowed=allowed, happened=level.after == level.to)
+    for topic in settings.topics:
+        for change in settings.requests(topic):
+            begun, ended = change.begun, change.ended
             if begun.value.racks <= 1:
                 continue
-            before_it = [one for at_ns, one in levels if at_ns <= begun.at_ns]
-            after_it = [one for at_ns, one in levels if at_ns > begun.at_ns]
-            if not before_it and not after_it:
-                missing.append(f"nobody knows the level when R={begun.value.racks} was asked for topic {name}")
+            request = f"R={begun.value.racks} for topic {topic}"
+            before = [level for at_ns, level in levels if at_ns <= begun.at_ns]
+            if not levels:
+                found.missing.append(f"{request}: the level then is unknown")
                 continue
-            level = before_it[-1].after if before_it else after_it[0].before
+            value = before[-1].after if before else levels[0][1].before
+            request = f"{request} at level {value}"
             if ended is None or ended.step not in ("settled", "refused"):
-                missing.append(f"nobody knows what came of R={begun.value.racks} for topic {name} at level {level}")
+                found.missing.append(f"{request}: its result is unknown")
                 continue
-            what = f"R={begun.value.racks} for topic {name} at level {level}"
-            judge("racks", what, allowed=level >= 1, happened=ended.step == "settled")
-    missing += [f"no case of: {case}" for case in CASES if not seen[case]]
-    notes = [f"{count} times {case}" for case, count in sorted(seen.items())]
-    return Verdict.of("levels", wrong=wrong, missing=missing, notes=notes)
+            judge("racks", request, allowed=value >= 1, happened=ended.step == "settled")
+    found.missing += [f"no case of: {case}" for case in CASES if not cases[case]]
+    found.notes += [f"{count} times {case}" for case, count in sorted(cases.items())]
+    return found.verdict("levels")

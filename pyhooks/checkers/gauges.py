@@ -6,7 +6,7 @@ Reads the polls of brokers (``pyhooks.lab.metrics``, op ``metric``), the metadat
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,19 +15,19 @@ from typing import Any
 from pyhooks.checkers import cluster_view
 from pyhooks.checkers.cluster_view import RecordedFault
 from pyhooks.checkers.expected_gauges import COUNTS, GAUGES, LEADER_GAUGES, REPLICA_GAUGE, Key, Truth
-from pyhooks.checkers.record_view import Records
+from pyhooks.checkers.record_view import PartitionName, Records
 from pyhooks.checkers.refusals import KNOWS_RACKS
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.settling_times import NS
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import IntendDetails, MetricsDetails
 from pyhooks.history.outcomes import ERRORS
 
-NS = 1_000_000_000
 # Maximum lateness of a gauge.
 BEHIND_S = 2.0
 # How long a broker may take to create the log of a new partition, whose gauges appear with it. The maximum observed was
 # 3 s, on two cores with two labs, for a broker that was polled for the first time.
-COMES_S = 10.0
+CREATED_S = 10.0
 # One poll a second, and half a second if one is late: a longer silence leaves a second of the outage unobserved.
 SILENT_S = 2.5
 # A response shows values from any moment between poll and response, so this adds to the lateness of a gauge. A slower
@@ -68,7 +68,7 @@ def samples(events: Sequence[Event]) -> dict[int, list[GaugeSample]]:
         to_ns = event.mono_ns + round(response.took_ms * 1e6)
         values = dict(_values(response))
         found[response.broker].append(GaugeSample(response.broker, event.mono_ns, to_ns, values))
-    return {broker: sorted(own, key=lambda one: one.from_ns) for broker, own in found.items()}
+    return {broker: sorted(polled, key=lambda sample: sample.from_ns) for broker, polled in found.items()}
 
 
 def _values(response: MetricsDetails) -> Iterator[tuple[tuple[str | None, int | None, str], float]]:
@@ -76,10 +76,9 @@ def _values(response: MetricsDetails) -> Iterator[tuple[tuple[str | None, int | 
         if value is not None:
             yield (None, None, name), float(value)
     for key, cells in response.partitions.items():
-        topic, _, number = key.rpartition("-")
         for name, value in zip(response.columns, cells, strict=True):
             if value is not None:
-                yield (topic, int(number), name), float(value)
+                yield (*PartitionName.parse(key), name), float(value)
 
 
 def check_metrics(events: Sequence[Event]) -> Verdict:
@@ -93,8 +92,8 @@ def check_metrics(events: Sequence[Event]) -> Verdict:
     Wrong:
 
     * another value;
-    * a missing gauge that an unfenced broker should have had for ``COMES_S``, or for ``BEHIND_S`` if it had the replica
-      before;
+    * a missing gauge that an unfenced broker should have had for ``CREATED_S``, or for ``BEHIND_S`` if it had the
+      replica before;
     * a leader gauge on an unfenced broker that does not lead.
 
     Unknown:
@@ -103,36 +102,37 @@ def check_metrics(events: Sequence[Event]) -> Verdict:
     * a broker that is neither fenced nor under a fault and does not respond for more than ``SILENT_S`` of a fault;
     * no fault;
     * a rack gauge that was always 0 in all faults, since a gauge that does not work would be, too.
-
-    Args:
-        events: a whole history.
     """
     truth = Truth(events)
-    faults = [one for one in cluster_view.faults(events) if one.heal_ns is not None]
-    every = samples(events)
-    polled = _telling(truth, every)
-    missing = list(truth.missing)
+    faults = [fault for fault in cluster_view.faults(events) if fault.heal_ns is not None]
+    polled = samples(events)
+    conclusive = _conclusive(truth, polled)
+    found = Findings(missing=list(truth.missing))
     if not faults:
-        missing.append("no fault in the history that was healed")
+        found.missing.append("no fault in the history that was healed")
     if truth.from_ns is None:
-        return Verdict.of("metrics", missing=missing or ["nothing tells what is true"])
-    judged, wrong, latest = _compare(truth, polled)
-    shown: Counter[str] = Counter()
-    for one in judged:
-        if any(fault.inject_ns <= one.from_ns <= (fault.heal_ns or 0) for fault in faults):
-            shown.update({name for (_, _, name), value in one.values.items() if value})
-    missing += [] if judged else ["no poll of a broker within the time of which the truth is known"]
-    for fault in faults:
-        missing += _silences(truth, fault, faults, polled)
-    missing += [f"{name} showed nothing but 0 in all faults" for name in RACK_GAUGES if not shown[name]]
-    slow = sum(not one.quick for own in every.values() for one in own)
-    untold = sum(map(len, every.values())) - sum(map(len, polled.values()))
-    told = f"{len(judged)} polls judged, {slow} answers took longer than {QUICK_S:g} s"
-    notes = [f"{told}, of which {untold} tell nothing, as gauges changed then"]
-    notes += [f"{name} was up to {late:.2f} s late" for name, late in sorted(latest.items()) if late]
+        return Verdict.of("metrics", missing=found.missing or ["no expected value is known"])
+    judged, wrong, latest = _compare(truth, conclusive)
+    found.wrong += wrong[:SHOWN_MAX]
     if len(wrong) > SHOWN_MAX:
-        wrong = [*wrong[:SHOWN_MAX], f"and {len(wrong) - SHOWN_MAX} more"]
-    return Verdict.of("metrics", wrong=wrong, missing=missing, notes=notes)
+        found.wrong.append(f"and {len(wrong) - SHOWN_MAX} more")
+    if not judged:
+        found.missing.append("no poll of a broker within the time of which the expected values are known")
+    nonzero: set[str] = set()
+    for sample in judged:
+        if any(fault.inject_ns <= sample.from_ns <= (fault.heal_ns or 0) for fault in faults):
+            nonzero.update(name for (_, _, name), value in sample.values.items() if value)
+    for fault in faults:
+        found.missing += _silences(truth, fault, faults, conclusive)
+    found.missing += [f"{name} showed nothing but 0 in all faults" for name in RACK_GAUGES if name not in nonzero]
+    slow = sum(not sample.quick for broker_samples in polled.values() for sample in broker_samples)
+    ignored = sum(map(len, polled.values())) - sum(map(len, conclusive.values()))
+    found.notes.append(
+        f"{len(judged)} polls judged, {slow} responses took longer than {QUICK_S:g} s, of which {ignored} are ignored,"
+        " as gauges changed then"
+    )
+    found.notes += [f"{name} was up to {late:.2f} s late" for name, late in sorted(latest.items()) if late]
+    return found.verdict("metrics")
 
 
 def figures(events: Sequence[Event]) -> dict[str, Any]:
@@ -147,18 +147,21 @@ def figures(events: Sequence[Event]) -> dict[str, Any]:
         ``BEHIND_S`` before the poll are excluded: the checker reports them.
     """
     truth = Truth(events)
-    judged, _, latest = _compare(truth, _telling(truth, samples(events)))
+    judged, _, latest = _compare(truth, _conclusive(truth, samples(events)))
     return {"polls": len(judged), "late_s": {name: round(late, 3) for name, late in sorted(latest.items())}}
 
 
-def _telling(truth: Truth, polled: Mapping[int, Sequence[GaugeSample]]) -> dict[int, list[GaugeSample]]:
+def _conclusive(truth: Truth, polled: Mapping[int, Sequence[GaugeSample]]) -> dict[int, list[GaugeSample]]:
     """Return samples that were quick, or taken while nothing changed, so that the time of reading does not matter."""
 
-    def unchanged(one: GaugeSample) -> bool:
-        window = round(one.from_ns - BEHIND_S * NS), one.to_ns + truth.error_ns
-        return all(len(truth.within(key, *window)) == 1 for key in truth.keys if key[0] == one.broker)
+    def unchanged(sample: GaugeSample) -> bool:
+        window = round(sample.from_ns - BEHIND_S * NS), sample.to_ns + truth.error_ns
+        return all(len(truth.within(key, *window)) == 1 for key in truth.keys if key[0] == sample.broker)
 
-    return {broker: [one for one in own if one.quick or unchanged(one)] for broker, own in polled.items()}
+    return {
+        broker: [sample for sample in broker_samples if sample.quick or unchanged(sample)]
+        for broker, broker_samples in polled.items()
+    }
 
 
 def _compare(
@@ -171,43 +174,41 @@ def _compare(
     keys: defaultdict[int, list[Key]] = defaultdict(list)
     for key in truth.keys:
         keys[key[0]].append(key)
-    for broker, own in sorted(polled.items()):
-        for one in own:
+    for broker, broker_samples in sorted(polled.items()):
+        for sample in broker_samples:
             # The truth must be known from two seconds before the poll until the response.
-            if truth.from_ns is None or one.from_ns - BEHIND_S * NS < truth.from_ns or one.to_ns > truth.to_ns:
+            if truth.from_ns is None or sample.from_ns - BEHIND_S * NS < truth.from_ns or sample.to_ns > truth.to_ns:
                 continue
-            judged.append(one)
+            judged.append(sample)
             for key in keys[broker]:
-                wrong += _untrue(truth, one, key, latest)
+                wrong += _gauge_problems(truth, sample, key, latest)
     return judged, wrong, latest
 
 
-def _untrue(truth: Truth, sample: GaugeSample, key: Key, latest: dict[str, float]) -> Iterator[str]:
+def _gauge_problems(truth: Truth, sample: GaugeSample, key: Key, latest: dict[str, float]) -> Iterator[str]:
     """Yield what is wrong with a gauge in a sample; store its maximum lateness in ``latest``."""
     broker, topic, number, name = key
+    from_ns = round(sample.from_ns - BEHIND_S * NS)
     # If the clock of the truth is behind, a value may be shown before it is recorded as true.
     to_ns = sample.to_ns + truth.error_ns
-    true = truth.within(key, round(sample.from_ns - BEHIND_S * NS), to_ns)
+    true = truth.within(key, from_ns, to_ns)
     value = sample.values.get((topic, number, name))
-    about = f"broker {broker}: {name}{f' of {topic}-{number}' if topic else ''}"
-    unfenced = truth.unfenced(broker, round(sample.from_ns - BEHIND_S * NS), to_ns)
+    subject = f"broker {broker}: {name}{f' of {topic}-{number}' if topic else ''}"
+    unfenced = truth.unfenced(broker, from_ns, to_ns)
     if value is None:
         # A gauge that appears or disappears just then may be absent. A starting broker responds before it has any.
-        comes = (broker, topic, number, REPLICA_GAUGE) if name in LEADER_GAUGES else key
-        lately = truth.within(comes, round(sample.from_ns - COMES_S * NS), to_ns)
+        replica_key = (broker, topic, number, REPLICA_GAUGE) if name in LEADER_GAUGES else key
+        lately = truth.within(replica_key, round(sample.from_ns - CREATED_S * NS), to_ns)
         if None not in true | lately and unfenced:
-            yield f"{about} is not there, {min(map(str, true))} is true"
-        return
-    if true == {None}:
+            yield f"{subject} is missing, {min(map(str, true))} is true"
+    elif true == {None}:
         # A replica just removed, or about to be created, has no leader on this broker. Leader gauges are removed.
         if value or (name in LEADER_GAUGES and unfenced):
-            has = "lead" if name in LEADER_GAUGES else "have"
-            yield f"{about} is {value:g} on a broker that does not {has} it"
-        return
-    if value not in true and not (None in true and value == 0):
+            yield f"{subject} is {value:g} on a broker that does not {'lead' if name in LEADER_GAUGES else 'have'} it"
+    elif value not in true and not (None in true and value == 0):
         at_s = (sample.from_ns - (truth.from_ns or 0)) / NS
-        told = ", ".join(sorted(map(str, true)))
-        yield f"{about} is {value:g} at {at_s:.1f} s, true within {BEHIND_S:g} s was {told}"
+        values = ", ".join(sorted(map(str, true)))
+        yield f"{subject} is {value:g} at {at_s:.1f} s, true within {BEHIND_S:g} s was {values}"
     else:
         late_s = truth.behind_ns(key, value, to_ns) / NS
         latest[name] = max(late_s, latest.get(name, 0.0))
@@ -218,21 +219,15 @@ def _silences(
 ) -> Iterator[str]:
     """Describe silences of more than ``SILENT_S`` of unfenced brokers under no fault, during one fault."""
     from_ns, to_ns = fault.inject_ns, fault.heal_ns or fault.inject_ns
+    concurrent = [one for one in faults if one.inject_ns < to_ns and (one.healed_ns or to_ns) > from_ns]
     for broker in truth.brokers:
-        spared = truth.unfenced(broker, from_ns, to_ns) and not _under(broker, from_ns, to_ns, faults, truth)
-        if not spared:
+        hit = any(one.hits(broker, truth.racks) for one in concurrent)
+        if hit or not truth.unfenced(broker, from_ns, to_ns):
             continue
-        inside = [one.from_ns for one in polled.get(broker, ()) if from_ns < one.from_ns < to_ns]
-        longest_s = max(later - one for one, later in pairwise([from_ns, *inside, to_ns])) / NS
+        inside = [sample.from_ns for sample in polled.get(broker, ()) if from_ns < sample.from_ns < to_ns]
+        longest_s = max(later - earlier for earlier, later in pairwise([from_ns, *inside, to_ns])) / NS
         if longest_s > SILENT_S:
-            yield f"broker {broker} did not answer for {longest_s:.1f} s of {fault.op} {fault.rack or fault.broker}"
-
-
-def _under(broker: int, from_ns: int, to_ns: int, faults: Sequence[RecordedFault], truth: Truth) -> bool:
-    racks = truth.racks
-    return any(
-        one.hits(broker, racks) and one.inject_ns < to_ns and (one.healed_ns or to_ns) > from_ns for one in faults
-    )
+            yield f"broker {broker} did not respond for {longest_s:.1f} s of {fault.name}"
 
 
 def check_meter(events: Sequence[Event]) -> Verdict:
@@ -247,45 +242,41 @@ def check_meter(events: Sequence[Event]) -> Verdict:
     * no rejected record;
     * a broker's first poll that is later than the first record, or its last one that is earlier than the last outcome;
     * counts that differ by no more than the lost responses, or by what a broker may have counted before it ended.
-
-    Args:
-        events: a whole history.
     """
-    records = Records(events)
-    missing = [
-        f"run {run} does not count refusals: not one record a request, once, by name"
-        for run in sorted({str(intend.run) for _, intend in IntendDetails.each(events) if not _counts(intend)})
-    ]
-    told = sum(attempt.exception in REFUSED for attempt in records.attempts)
-    lost = sum(attempt.outcome == "unknown" and attempt.exception not in REFUSED for attempt in records.attempts)
-    if not told:
-        missing.append("no record was refused for want of racks")
+    attempts = Records(events).attempts
+    runs = {str(intend.run) for _, intend in IntendDetails.each(events) if not _is_countable(intend)}
+    found = Findings(
+        missing=[f"run {run} does not count refusals: not one record a request, once, by name" for run in sorted(runs)]
+    )
+    refused = sum(attempt.exception in REFUSED for attempt in attempts)
+    lost = sum(attempt.outcome == "unknown" and attempt.exception not in REFUSED for attempt in attempts)
+    if not refused:
+        found.missing.append("no record was refused due to too few racks")
     counted, resets = 0, 0
-    begun_ns = min((attempt.sent_ns for attempt in records.attempts), default=0)
-    ended_ns = max((attempt.done_ns for attempt in records.attempts), default=0)
+    begun_ns = min((attempt.sent_ns for attempt in attempts), default=0)
+    ended_ns = max((attempt.done_ns for attempt in attempts), default=0)
     polled = samples(events)
-    missing += [] if polled else ["no poll of a broker"]
-    for broker, own in sorted(polled.items()):
+    if not polled:
+        found.missing.append("no poll of a broker")
+    for broker, broker_samples in sorted(polled.items()):
         # A starting broker responds before it has a meter.
-        held = [one for one in own if (None, None, METER) in one.values]
-        if not held or held[0].to_ns > begun_ns or held[-1].from_ns < ended_ns:
-            missing.append(f"broker {broker} was not asked before the first record and after the last one")
-        counts = [one.values[None, None, METER] for one in held]
-        for one, later in pairwise(counts):
+        metered = [sample for sample in broker_samples if (None, None, METER) in sample.values]
+        if not metered or metered[0].to_ns > begun_ns or metered[-1].from_ns < ended_ns:
+            found.missing.append(f"broker {broker} was not polled before the first record and after the last one")
+        for before, count in pairwise(sample.values[None, None, METER] for sample in metered):
             # The meter of a restarted broker begins at 0.
-            resets += later < one
-            counted += round(later - one if later >= one else later)
-    said = f"the meters counted {counted} refusals, producers were told {told}"
-    notes = [said, f"{lost} answers were lost", f"{resets} brokers began anew"]
-    if missing:
-        return Verdict.of("meter", missing=missing, notes=notes)
-    if counted == told:
-        return Verdict.of("meter", notes=notes)
-    if told < counted <= told + lost or (counted < told and resets):
-        return Verdict.of("meter", missing=[f"{said}: {lost} answers were lost, {resets} brokers began anew"])
-    return Verdict.of("meter", wrong=[said], notes=notes)
+            resets += count < before
+            counted += round(count - before if count >= before else count)
+    counts = f"the meters counted {counted} refusals, producers received {refused}"
+    details = f"{lost} results were lost", f"{resets} meters were reset"
+    if not found.missing and counted != refused:
+        if refused < counted <= refused + lost or (counted < refused and resets):
+            return Verdict.of("meter", missing=[f"{counts}: {', '.join(details)}"])
+        found.wrong.append(counts)
+    found.notes += [counts, *details]
+    return found.verdict("meter")
 
 
-def _counts(intend: IntendDetails) -> bool:
+def _is_countable(intend: IntendDetails) -> bool:
     """Return whether each rejection of a run is one request with one record, with the error that the meter counts."""
     return intend.first_only and intend.mode == "probe" and intend.client in KNOWS_RACKS

@@ -8,22 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyhooks.checkers.group_view import Commit, Group, GroupMemberLife
+from pyhooks.checkers.group_view import Commit, Group, RecordedMember
+from pyhooks.checkers.verdict import Findings
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import CommittedOffsetsDetails
 
-
-@dataclass(frozen=True)
-class CoordinatorOffsets:
-    """Committed offsets of a group, as its coordinator returned them.
-
-    Attributes:
-        at_ns: time of the response, monotonic.
-        offsets: partition to committed offset.
-    """
-
-    at_ns: int
-    offsets: Mapping[str, int]
+# Time and value of a group's committed offsets, as its coordinator returned them.
+CoordinatorOffsets = tuple[int, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -43,38 +34,37 @@ class PartitionCommit:
 
 @dataclass(frozen=True)
 class Ownership:
-    """An interval in which a member owns a partition that it did not own before.
+    """An interval in which a member owns a partition that it did not own before, and a first record was fetched.
 
     Attributes:
         from_ns: time of the assignment, monotonic.
-        read_ns: time of the first fetch event, or None.
+        read_ns: time of the first fetch event.
         low: lower bound of the first record's offset.
         high: upper bound of the first record's offset.
     """
 
     from_ns: int
-    read_ns: int | None
-    low: int = 0
-    high: int = 0
+    read_ns: int
+    low: int
+    high: int
 
 
-def left(events: Sequence[Event], group: str) -> list[CoordinatorOffsets]:
+def coordinator_offsets(events: Sequence[Event], group: str) -> list[CoordinatorOffsets]:
     """Return a group's committed offsets from all queries of its coordinator."""
     return [
-        CoordinatorOffsets(event.mono_ns, one.offsets)
-        for event, one in CommittedOffsetsDetails.each(events)
-        if one.group == group
+        (event.mono_ns, committed.offsets)
+        for event, committed in CommittedOffsetsDetails.each(events)
+        if committed.group == group
     ]
 
 
 def check_commits(
     group: Group,
     acked: Mapping[str, Sequence[tuple[int, int]]],
-    told: Sequence[CoordinatorOffsets],
-    wrong: list[str],
-    missing: list[str],
+    queried: Sequence[CoordinatorOffsets],
+    found: Findings,
 ) -> None:
-    """Judge the offsets that a group has committed of each partition.
+    """Check the offsets that a group has committed of each partition.
 
     Wrong:
 
@@ -90,96 +80,84 @@ def check_commits(
     Args:
         group: the group.
         acked: partition to times and offsets of acknowledgements to its producer.
-        told: responses of the coordinator.
-        wrong: receives what is wrong.
-        missing: receives what is unknown.
+        queried: responses of the coordinator.
+        found: receives the results.
     """
-    for place in sorted(group.topics | {place for one in told for place in one.offsets}):
-        name = f"{group.name}: {place}"
-        own = [
-            PartitionCommit(member.run, commit, int(commit.offsets[place]))
+    for partition in sorted(group.partitions | {name for _, offsets in queried for name in offsets}):
+        name = f"{group.name}: {partition}"
+        commits = [
+            PartitionCommit(member.run, commit, int(commit.offsets[partition]))
             for member in group.members
             for commit in member.commits
-            if place in commit.offsets and commit.outcome != "fail"
+            if partition in commit.offsets and commit.outcome != "fail"
         ]
-        wrong += _back(name, own)
+        for later in commits:
+            before = _acked_offset(commits, later.commit.begun_ns)
+            if later.commit.outcome == "ok" and later.offset < before:
+                found.wrong.append(f"{name}: {later.run} committed {later.offset} after {before} was acknowledged")
         for member in group.members:
-            for one in _ownerships(member, place):
-                _begun(f"{name}: {member.run}", member.run, one, own, acked.get(place, ()), wrong, missing)
-        for at in told:
-            wrong += _in_the_end(name, at, place, own)
+            for ownership in _ownerships(member, partition):
+                _check_first_record(name, member.run, ownership, commits, acked.get(partition, ()), found)
+        for at_ns, offsets in queried:
+            if problem := _coordinator_problem(at_ns, offsets.get(partition), commits):
+                found.wrong.append(f"{name}: the coordinator has {problem}")
 
 
-def _acked_by(own: Sequence[PartitionCommit], moment_ns: int) -> int:
+def _acked_offset(commits: Sequence[PartitionCommit], moment_ns: int) -> int:
     """Return the highest offset whose commit was acknowledged before a moment, or 0."""
-    done = [one.offset for one in own if one.commit.outcome == "ok" and one.commit.ended_ns < moment_ns]
-    return max(done, default=0)
+    acked = [one.offset for one in commits if one.commit.outcome == "ok" and one.commit.ended_ns < moment_ns]
+    return max(acked, default=0)
 
 
-def _back(name: str, own: Sequence[PartitionCommit]) -> Iterator[str]:
-    for one in own:
-        before = _acked_by(own, one.commit.begun_ns)
-        if one.commit.outcome == "ok" and one.offset < before:
-            yield f"{name}: {one.run} committed {one.offset} after {before} was acknowledged"
-
-
-def _ownerships(member: GroupMemberLife, place: str) -> Iterator[Ownership]:
-    had = False
-    for at, (from_ns, now) in enumerate(member.has):
-        has, had = place in now and not had, place in now
-        if not has:
+def _ownerships(member: RecordedMember, partition: str) -> Iterator[Ownership]:
+    owned = False
+    for index, (from_ns, now) in enumerate(member.assignments):
+        new, owned = partition in now and not owned, partition in now
+        if not new:
             continue
-        ends = [to_ns for to_ns, after in member.has[at + 1 :] if place not in after]
+        ends = [to_ns for to_ns, after in member.assignments[index + 1 :] if partition not in after]
         ends += [member.left_ns] if member.left_ns is not None else []
-        read = next(
-            (
-                (told_ns, first[place])
-                for told_ns, first in member.firsts
-                if told_ns >= from_ns and place in first and (not ends or told_ns <= min(ends))
-            ),
-            None,
-        )
-        yield Ownership(from_ns, None) if read is None else Ownership(from_ns, read[0], *read[1])
+        for read_ns, first in member.firsts:
+            if read_ns >= from_ns and partition in first and (not ends or read_ns <= min(ends)):
+                yield Ownership(from_ns, read_ns, *first[partition])
+                break
 
 
-def _begun(
+def _check_first_record(
     name: str,
     run: str,
-    one: Ownership,
-    own: Sequence[PartitionCommit],
+    owner: Ownership,
+    commits: Sequence[PartitionCommit],
     acked: Sequence[tuple[int, int]],
-    wrong: list[str],
-    missing: list[str],
+    found: Findings,
 ) -> None:
-    """Judge the first record of an owner."""
-    if one.read_ns is None:
-        return
-    least = _acked_by(own, one.from_ns)
-    if one.high < least:
-        wrong.append(f"{name} began at {one.high}, though {least} was committed before")
+    """Check the first record of an owner."""
+    name = f"{name}: {run} began at"
+    least = _acked_offset(commits, owner.from_ns)
+    if owner.high < least:
+        found.wrong.append(f"{name} {owner.high}, though {least} was committed before")
     others = [
-        told.offset
-        for told in own
-        if told.commit.begun_ns < one.read_ns and not (told.run == run and told.commit.begun_ns >= one.from_ns)
+        one.offset
+        for one in commits
+        if one.commit.begun_ns < owner.read_ns and not (one.run == run and one.commit.begun_ns >= owner.from_ns)
     ]
     most = max(others, default=0)
-    if one.low <= most:
+    if owner.low <= most:
         return
-    skipped = f"{name} began at {one.low}, though no more than {most} was ever committed"
-    if any(most <= offset < one.low for _, offset in acked):
-        wrong.append(skipped)
+    skipped = f"{name} {owner.low}, though no more than {most} was ever committed"
+    if any(most <= offset < owner.low for _, offset in acked):
+        found.wrong.append(skipped)
     else:
-        missing.append(f"{skipped}, and nothing tells whether there is a record between")
+        found.missing.append(f"{skipped}, and whether a record was skipped is unknown")
 
 
-def _in_the_end(name: str, at: CoordinatorOffsets, place: str, own: Sequence[PartitionCommit]) -> Iterator[str]:
-    possible = {one.offset for one in own if one.commit.begun_ns < at.at_ns}
-    least = _acked_by(own, at.at_ns)
-    has = at.offsets.get(place)
-    if has is None:
-        if any(one.commit.outcome == "ok" and one.commit.ended_ns < at.at_ns for one in own):
-            yield f"{name}: the coordinator has nothing in the end, {least} was acknowledged"
-    elif has < least:
-        yield f"{name}: the coordinator has {has} in the end, {least} was acknowledged"
-    elif has not in possible:
-        yield f"{name}: the coordinator has {has} in the end, which nobody committed"
+def _coordinator_problem(at_ns: int, offset: int | None, commits: Sequence[PartitionCommit]) -> str:
+    """Describe the problem with a coordinator's offset, if any."""
+    least = _acked_offset(commits, at_ns)
+    if offset is None:
+        acked = any(one.commit.outcome == "ok" and one.commit.ended_ns < at_ns for one in commits)
+        return f"nothing in the end, {least} was acknowledged" if acked else ""
+    if offset < least:
+        return f"{offset} in the end, {least} was acknowledged"
+    possible = {one.offset for one in commits if one.commit.begun_ns < at_ns}
+    return "" if offset in possible else f"{offset} in the end, which was never committed"

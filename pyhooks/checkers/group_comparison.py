@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyhooks.checkers import cluster_view
+from pyhooks.checkers.cluster_view import ClusterView
 from pyhooks.checkers.group_latencies import AFTER, BEFORE, DURING, figures
 from pyhooks.checkers.group_view import groups
-from pyhooks.checkers.groups import BOUND_S, TOPIC, partition_of, stretches
+from pyhooks.checkers.groups import BOUND_S, offsets_windows, partition_of
 from pyhooks.checkers.progress import SettledWindow
 from pyhooks.checkers.settling_times import SETTLE_S
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import AlikeDetails
 
@@ -37,13 +37,13 @@ class ComparedGroup:
 
     Attributes:
         name: name of the group.
-        told: its figures, see ``pyhooks.checkers.group_latencies``.
+        figures: its figures, see ``pyhooks.checkers.group_latencies``.
         enough: whether the ISR of the coordinator's partition was sufficient throughout the settled part of the outage;
             None if neither sufficient nor insufficient throughout, or unknown.
     """
 
     name: str
-    told: Mapping[str, Any]
+    figures: Mapping[str, Any]
     enough: bool | None
 
 
@@ -72,126 +72,145 @@ def check_alike(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdi
     * an outage in which it is unknown whether the ISR was sufficient;
     * no commit tried, or no change, in a phase in either group;
     * different changes of members in the two groups.
-
-    Args:
-        events: a whole history.
-        settle_s: seconds granted to a change to take effect.
     """
-    wrong: list[str] = []
-    missing: list[str] = []
-    notes: list[str] = []
-    arms = _arms(events, settle_s)
+    found = Findings()
+    compared = _compared_groups(events, settle_s)
     pairs = [pair for _, alike in AlikeDetails.each(events) for pair in alike.pairs]
     if not pairs:
-        missing.append("nothing tells which groups are to be compared")
+        found.missing.append("no event names the groups to be compared")
     for more, fewer in pairs:
-        absent = [name for name in (more, fewer) if name not in arms]
-        missing += [f"{name}: lived through no outage of its own" for name in absent]
-        unclear = [name for name in (more, fewer) if name in arms and arms[name].enough is None]
-        missing += [f"{name}: whether its partition was enough in the outage is not known" for name in unclear]
+        absent = [name for name in (more, fewer) if name not in compared]
+        found.missing += [f"{name}: not exactly one outage during its lifetime" for name in absent]
+        unclear = [name for name in (more, fewer) if name in compared and compared[name].enough is None]
+        found.missing += [f"{name}: whether its partition was enough in the outage is unknown" for name in unclear]
         if not absent and not unclear:
-            _compare(arms[more], arms[fewer], wrong, missing, notes)
-    return Verdict.of("alike", wrong=wrong, missing=missing, notes=notes)
+            _Comparison(compared[more], compared[fewer], found).check()
+    return found.verdict("alike")
 
 
-def _arms(events: Sequence[Event], settle_s: float) -> dict[str, ComparedGroup]:
-    known = stretches(events, settle_s)
-    faults = cluster_view.faults(events)
+def _compared_groups(events: Sequence[Event], settle_s: float) -> dict[str, ComparedGroup]:
+    cluster = ClusterView.of(events)
+    known = offsets_windows(cluster, settle_s)
+    joined_ns = {group.name: min(member.join_ns for member in group.members) for group in groups(events)}
     found: dict[str, ComparedGroup] = {}
-    alive = {group.name: min(one.join_ns for one in group.members) for group in groups(events)}
-    for told in figures(events):
-        name = str(told["group"])
-        own = next(one for one in faults if one.proved_ns and one.heal_ns and one.inject_ns > alive[name])
-        windows = known.get((TOPIC, partition_of(name, len(known))), []) if known else []
-        found[name] = ComparedGroup(name, told, _enough(windows, own.proved_ns or 0, own.heal_ns or 0))
+    for group in figures(events):
+        name = str(group["group"])
+        fault = next(one for one in cluster.faults if one.proved_ns and one.heal_ns and one.inject_ns > joined_ns[name])
+        windows = known.get(partition_of(name, len(known)), []) if known else []
+        found[name] = ComparedGroup(name, group, _enough(windows, fault.proved_ns or 0, fault.heal_ns or 0))
     return found
 
 
 def _enough(known: Sequence[SettledWindow], from_ns: int, to_ns: int) -> bool | None:
-    inside = {one.enough for one in known if one.from_ns < to_ns and one.to_ns > from_ns}
+    inside = {window.enough for window in known if window.from_ns < to_ns and window.to_ns > from_ns}
     return inside.pop() if len(inside) == 1 else None
 
 
-def _compare(more: ComparedGroup, fewer: ComparedGroup, wrong: list[str], missing: list[str], notes: list[str]) -> None:
-    name = f"{more.name} and {fewer.name}"
-    for phase in PHASES:
-        _commits(f"{name}, {phase}", more, fewer, phase, wrong, missing, notes)
-    _changes(name, more, fewer, wrong, missing, notes)
-    _resumed(name, more, fewer, wrong, missing)
-    one, two = (float(arm.told["longest_pause_of_who_was_there_s"]) for arm in (more, fewer))
-    notes.append(f"{name}: longest pauses of reading in the outage {one:g} s and {two:g} s")
-    if one > two + SLOWER_S:
-        wrong.append(f"{name}: {more.name} read nothing for {one:g} s of the outage, {fewer.name} for {two:g} s")
+@dataclass(frozen=True)
+class _Comparison:
+    """Comparison of a pair of groups: one with more required racks, one with fewer."""
 
+    more: ComparedGroup
+    fewer: ComparedGroup
+    found: Findings
 
-def _commits(
-    name: str,
-    more: ComparedGroup,
-    fewer: ComparedGroup,
-    phase: str,
-    wrong: list[str],
-    missing: list[str],
-    notes: list[str],
-) -> None:
-    told = [arm.told["commits"][phase] for arm in (more, fewer)]
-    for arm, own in zip((more, fewer), told, strict=True):
-        tried = bool(own["ok"] or own["failed"])
-        enough = arm.enough if phase == DURING else True
-        if not tried:
-            missing.append(f"{name}: {arm.name} committed nothing, and tried nothing")
-        elif enough and not own["ok"]:
-            wrong.append(f"{name}: no commit of {arm.name} succeeded, and its partition is enough: {own['failed']}")
-        elif not enough and own["ok"]:
-            wrong.append(f"{name}: {own['ok']} commits of {arm.name} succeeded, and its partition is not enough")
-    one, two = (own["median_ms"] for own in told)
-    notes.append(f"{name}: {told[0]['ok']} and {told[1]['ok']} commits, medians {one} ms and {two} ms")
-    if one is not None and two is not None and one > two + SLOWER_MS:
-        wrong.append(f"{name}: the median of a commit is {one:g} ms with {more.name}, {two:g} ms with {fewer.name}")
+    @property
+    def name(self) -> str:
+        """Names of both groups."""
+        return f"{self.more.name} and {self.fewer.name}"
 
+    def check(self) -> None:
+        """Compare the commits, changes of members, and pauses of reading."""
+        for phase in PHASES:
+            self._check_commits(phase)
+        self._check_changes()
+        self._check_resumption()
+        pause_s, other_s = (
+            float(group.figures["longest_pause_of_who_was_there_s"]) for group in (self.more, self.fewer)
+        )
+        self.found.notes.append(f"{self.name}: longest pauses of reading in the outage {pause_s:g} s and {other_s:g} s")
+        if pause_s > other_s + SLOWER_S:
+            self.found.wrong.append(
+                f"{self.name}: {self.more.name} read nothing for {pause_s:g} s of the outage, {self.fewer.name} for"
+                f" {other_s:g} s"
+            )
 
-def _changes(
-    name: str, more: ComparedGroup, fewer: ComparedGroup, wrong: list[str], missing: list[str], notes: list[str]
-) -> None:
-    own = [[(one["what"], one["when"]) for one in arm.told["changes"]] for arm in (more, fewer)]
-    if own[0] != own[1]:
-        missing.append(f"{name}: not the same was done to both: {own[0]}, {own[1]}")
-        return
-    compared = set()
-    for one, two in zip(more.told["changes"], fewer.told["changes"], strict=True):
-        what = f"{name}: {one['what']} {one['when']}"
-        if one["when"] == DURING and more.enough is not fewer.enough:
-            # It waits for the heal: the time from then is judged by the first commits after it.
-            compared.add(DURING)
-            if "over_after_the_heal_s" not in one and one["over_after_s"] is not None and not more.enough:
-                wrong.append(f"{what}: over before the heal in {more.name}, whose partition is not enough")
-            continue
-        took = [change["over_after_s"] for change in (one, two)]
-        if None in took:
-            # Overtaken by the next change, as that of the other group might have been.
-            notes.append(f"{what}: over after {took[0]} s and {took[1]} s")
-            continue
-        compared.add(one["when"])
-        notes.append(f"{what}: over after {took[0]:g} s and {took[1]:g} s")
-        if took[0] > took[1] + SLOWER_S:
-            wrong.append(f"{what}: over after {took[0]:g} s in {more.name}, {took[1]:g} s in {fewer.name}")
-    missing += [
-        f"{name}: no join or leave {phase} could be compared"
-        for phase in PHASES
-        if phase in {when for _, when in own[0]} and phase not in compared
-    ]
-    if DURING not in {when for _, when in own[0]}:
-        missing.append(f"{name}: nobody joined or left in the outage")
+    def _check_commits(self, phase: str) -> None:
+        name = f"{self.name}, {phase}"
+        commits = [group.figures["commits"][phase] for group in (self.more, self.fewer)]
+        for group, counts in zip((self.more, self.fewer), commits, strict=True):
+            enough = group.enough if phase == DURING else True
+            if not counts["ok"] and not counts["failed"]:
+                self.found.missing.append(f"{name}: {group.name} tried no commit")
+            elif enough and not counts["ok"]:
+                self.found.wrong.append(
+                    f"{name}: no commit of {group.name} succeeded, and its partition is enough: {counts['failed']}"
+                )
+            elif not enough and counts["ok"]:
+                self.found.wrong.append(
+                    f"{name}: {counts['ok']} commits of {group.name} succeeded, and its partition is not enough"
+                )
+        median_ms, other_ms = (counts["median_ms"] for counts in commits)
+        self.found.notes.append(
+            f"{name}: {commits[0]['ok']} and {commits[1]['ok']} commits, medians {median_ms} ms and {other_ms} ms"
+        )
+        if median_ms is not None and other_ms is not None and median_ms > other_ms + SLOWER_MS:
+            self.found.wrong.append(
+                f"{name}: the median of a commit is {median_ms:g} ms with {self.more.name}, {other_ms:g} ms with"
+                f" {self.fewer.name}"
+            )
 
+    def _check_changes(self) -> None:
+        changes = [
+            [(one["what"], one["when"]) for one in group.figures["changes"]] for group in (self.more, self.fewer)
+        ]
+        if changes[0] != changes[1]:
+            self.found.missing.append(f"{self.name}: different changes of members: {changes[0]}, {changes[1]}")
+            return
+        compared = set()
+        for change, other in zip(self.more.figures["changes"], self.fewer.figures["changes"], strict=True):
+            name = f"{self.name}: {change['what']} {change['when']}"
+            took_s, other_s = change["over_after_s"], other["over_after_s"]
+            if change["when"] == DURING and self.more.enough is not self.fewer.enough:
+                # It waits for the heal: the time from then is judged by the first commits after it.
+                compared.add(DURING)
+                if "over_after_the_heal_s" not in change and took_s is not None and not self.more.enough:
+                    self.found.wrong.append(
+                        f"{name}: over before the heal in {self.more.name}, whose partition is not enough"
+                    )
+                continue
+            if took_s is None or other_s is None:
+                # Overtaken by the next change, as that of the other group might have been.
+                self.found.notes.append(f"{name}: over after {took_s} s and {other_s} s")
+                continue
+            compared.add(change["when"])
+            self.found.notes.append(f"{name}: over after {took_s:g} s and {other_s:g} s")
+            if took_s > other_s + SLOWER_S:
+                self.found.wrong.append(
+                    f"{name}: over after {took_s:g} s in {self.more.name}, {other_s:g} s in {self.fewer.name}"
+                )
+        changed = {when for _, when in changes[0]}
+        self.found.missing += [
+            f"{self.name}: no join or leave {phase} could be compared"
+            for phase in PHASES
+            if phase in changed and phase not in compared
+        ]
+        if DURING not in changed:
+            self.found.missing.append(f"{self.name}: no join or leave in the outage")
 
-def _resumed(name: str, more: ComparedGroup, fewer: ComparedGroup, wrong: list[str], missing: list[str]) -> None:
-    one, two = (list(arm.told["first_commit_after_the_heal_s"]) for arm in (more, fewer))
-    if not one or len(one) != len(two):
-        missing.append(f"{name}: {len(one)} and {len(two)} members lived at the heal")
-        return
-    if None in two:
-        missing.append(f"{name}: a member of {fewer.name} has not committed after the heal")
-    elif None in one:
-        wrong.append(f"{name}: a member of {more.name} has not committed after the heal, all of {fewer.name} have")
-    elif max(one) > max(two) + BOUND_S:
-        said = f"after {max(one):g} s with {more.name}, after {max(two):g} s with {fewer.name}"
-        wrong.append(f"{name}: all have committed again {said}")
+    def _check_resumption(self) -> None:
+        firsts, others = (list(group.figures["first_commit_after_the_heal_s"]) for group in (self.more, self.fewer))
+        if not firsts or len(firsts) != len(others):
+            self.found.missing.append(f"{self.name}: {len(firsts)} and {len(others)} members at the heal")
+        elif None in others:
+            self.found.missing.append(f"{self.name}: a member of {self.fewer.name} has not committed after the heal")
+        elif None in firsts:
+            self.found.wrong.append(
+                f"{self.name}: a member of {self.more.name} has not committed after the heal, all of"
+                f" {self.fewer.name} have"
+            )
+        elif max(firsts) > max(others) + BOUND_S:
+            self.found.wrong.append(
+                f"{self.name}: all have committed again after {max(firsts):g} s with {self.more.name}, after"
+                f" {max(others):g} s with {self.fewer.name}"
+            )

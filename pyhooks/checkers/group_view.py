@@ -43,7 +43,7 @@ class Commit:
 
 
 @dataclass
-class GroupMemberLife:
+class RecordedMember:
     """History of one group member. Times are monotonic.
 
     Attributes:
@@ -51,7 +51,7 @@ class GroupMemberLife:
         join_ns: when it began to join.
         leave_ns: when it began to leave, or None.
         left_ns: when it had left, or None.
-        has: time of an assignment event, and the partitions owned from then on.
+        assignments: time of an assignment event, and the partitions owned from then on.
         commits: all commits that ended.
         fetches: time of a fetch event, start of the interval it covers, and the next offset of each partition.
         firsts: time of a fetch event, and bounds of the first offset fetched of each partition since the previous
@@ -63,20 +63,20 @@ class GroupMemberLife:
     join_ns: int
     leave_ns: int | None = None
     left_ns: int | None = None
-    has: list[tuple[int, frozenset[str]]] = field(default_factory=list)
+    assignments: list[tuple[int, frozenset[str]]] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     fetches: list[tuple[int, int, Mapping[str, int]]] = field(default_factory=list)
     firsts: list[tuple[int, Mapping[str, tuple[int, int]]]] = field(default_factory=list)
     failures: list[tuple[int, str]] = field(default_factory=list)
 
-    def lives(self, at_ns: int) -> bool:
+    def is_member(self, at_ns: int) -> bool:
         """Return whether it has begun to join and not begun to leave."""
         return self.join_ns <= at_ns and (self.leave_ns is None or at_ns < self.leave_ns)
 
     def owns(self, at_ns: int) -> frozenset[str]:
         """Return the partitions that it owns at a moment."""
-        found = [now for told_ns, now in self.has if told_ns <= at_ns]
-        return found[-1] if found and self.lives(at_ns) else frozenset()
+        found = [now for assigned_ns, now in self.assignments if assigned_ns <= at_ns]
+        return found[-1] if found and self.is_member(at_ns) else frozenset()
 
 
 @dataclass
@@ -91,60 +91,58 @@ class Group:
 
     name: str
     protocol: str
-    members: list[GroupMemberLife] = field(default_factory=list)
+    members: list[RecordedMember] = field(default_factory=list)
 
     @property
-    def topics(self) -> frozenset[str]:
+    def partitions(self) -> frozenset[str]:
         """All partitions that any member ever owned."""
-        return frozenset().union(*(now for one in self.members for _, now in one.has))
+        return frozenset().union(*(now for member in self.members for _, now in member.assignments))
 
     @property
     def changes(self) -> list[tuple[int, str]]:
         """Time and description of each join and leave, in order of time."""
-        joins = [(one.join_ns, f"join of {one.run}") for one in self.members]
-        return sorted([*joins, *((one.leave_ns, f"leave of {one.run}") for one in self.members if one.leave_ns)])
+        joins = [(member.join_ns, f"join of {member.run}") for member in self.members]
+        leaves = [(member.leave_ns, f"leave of {member.run}") for member in self.members if member.leave_ns]
+        return sorted([*joins, *leaves])
 
     def balanced(self, at_ns: int) -> bool:
         """Return whether each member owns a partition, and each partition has one owner."""
-        owned = [one.owns(at_ns) for one in self.members if one.lives(at_ns)]
-        everything = self.topics
-        return bool(owned) and all(owned) and sum(map(len, owned)) == len(everything) == len(frozenset().union(*owned))
+        owned = [member.owns(at_ns) for member in self.members if member.is_member(at_ns)]
+        count = len(self.partitions)
+        return bool(owned) and all(owned) and sum(map(len, owned)) == count == len(frozenset().union(*owned))
 
     def balanced_ns(self, since_ns: int) -> int | None:
         """Return when the group is first balanced between a change at ``since_ns`` and the next change, or None."""
         until_ns = min((at_ns for at_ns, _ in self.changes if at_ns > since_ns), default=None)
-        moments = sorted(told_ns for one in self.members for told_ns, _ in one.has if told_ns >= since_ns)
-        return next(
-            (at for at in moments if (until_ns is None or at < until_ns) and self.balanced(at)),
-            None,
-        )
+        moments = sorted(at_ns for member in self.members for at_ns, _ in member.assignments if at_ns >= since_ns)
+        return next((at for at in moments if (until_ns is None or at < until_ns) and self.balanced(at)), None)
 
 
 def groups(events: Sequence[Event]) -> list[Group]:
     """Return all groups of a history, sorted by name."""
     found: dict[str, Group] = {}
-    seats: dict[tuple[str, str], GroupMemberLife] = {}
+    members: dict[tuple[str, str], RecordedMember] = {}
     for event, details in MemberDetails.each(events):
         name, run = details.group, details.run
         if JoinDetails.describes(event):
             group = found.setdefault(name, Group(name, details.protocol))
-            seats[name, run] = GroupMemberLife(run, event.mono_ns)
-            group.members.append(seats[name, run])
-            continue
-        _apply(seats[name, run], event)
+            members[name, run] = RecordedMember(run, event.mono_ns)
+            group.members.append(members[name, run])
+        else:
+            _apply(members[name, run], event)
     return [found[name] for name in sorted(found)]
 
 
-def _apply(member: GroupMemberLife, event: Event) -> None:
+def _apply(member: RecordedMember, event: Event) -> None:
     """Add an event to the history of a member."""
     at_ns = event.mono_ns
     if change := AssignmentDetails.of(event):
-        member.has.append((at_ns, frozenset(change.now)))
+        member.assignments.append((at_ns, frozenset(change.now)))
     elif commit := CommitDetails.of(event):
         member.commits.append(Commit(commit.begun_ns, at_ns, event.outcome, commit.exception, commit.offsets))
     elif fetch := FetchDetails.of(event):
-        bounds = {place: (after - fetch.count, after - 1) for place, after in fetch.next.items()}
-        member.firsts.append((at_ns, bounds | {place: (offset, offset) for place, offset in fetch.first.items()}))
+        bounds = {name: (after - fetch.count, after - 1) for name, after in fetch.next.items()}
+        member.firsts.append((at_ns, bounds | {name: (offset, offset) for name, offset in fetch.first.items()}))
         member.fetches.append((at_ns, fetch.from_ns, fetch.next))
     elif failure := MemberPollFailureDetails.of(event):
         member.failures.append((at_ns, failure.exception))

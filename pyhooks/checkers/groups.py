@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise, zip_longest
 
-from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import RequirementTimeline
-from pyhooks.checkers.group_commits import check_commits, left
-from pyhooks.checkers.group_view import Group, GroupMemberLife, groups
+from pyhooks.checkers.cluster_view import ClusterView
+from pyhooks.checkers.group_commits import check_commits, coordinator_offsets
+from pyhooks.checkers.group_view import Group, RecordedMember, groups
 from pyhooks.checkers.progress import SettledWindow, windows
-from pyhooks.checkers.record_view import Place
+from pyhooks.checkers.record_view import PartitionName
 from pyhooks.checkers.settling_times import NEVER_NS, NS, SETTLE_S
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import ProduceDetails
 from pyhooks.history.outcomes import CONSUMER, ERRORS, REBALANCING
@@ -68,17 +68,12 @@ def partition_of(group: str, count: int) -> int:
     return (java_hash(group) & 0x7FFFFFFF) % count
 
 
-def stretches(events: Sequence[Event], settle_s: float = SETTLE_S) -> dict[Place, list[SettledWindow]]:
-    """Return the settled intervals of each partition of ``__consumer_offsets``."""
-    settings, faults, observations = (
-        RequirementTimeline(events),
-        cluster_view.faults(events),
-        cluster_view.observations(events),
-    )
+def offsets_windows(cluster: ClusterView, settle_s: float = SETTLE_S) -> dict[int, list[SettledWindow]]:
+    """Return the settled intervals of each partition of ``__consumer_offsets``, by its number."""
     return {
-        place: list(windows(place, seen, settings, faults, round(settle_s * NS)))
-        for place, seen in observations.items()
-        if place[0] == TOPIC
+        partition.number: list(windows(partition, cluster, round(settle_s * NS)))
+        for partition in cluster.observations
+        if partition.topic == TOPIC
     }
 
 
@@ -121,157 +116,157 @@ def check_groups(events: Sequence[Event], *, settle_s: float = SETTLE_S, bound_s
         settle_s: seconds granted to a change to take effect.
         bound_s: bound for commits and rebalances, in seconds.
     """
-    wrong: list[str] = []
-    missing: list[str] = []
-    notes: list[str] = []
-    found, of = groups(events), stretches(events, settle_s)
+    found = Findings()
+    seen, known_by_number = groups(events), offsets_windows(ClusterView.of(events), settle_s)
     acked = acknowledged(events)
-    if not found:
-        missing.append("no member of a group in the history")
-    if not of:
-        missing.append(f"nobody looked at {TOPIC}")
-    for group in found:
-        check_commits(group, acked, left(events, group.name), wrong, missing)
-    for group in found if of else ():
-        place = (TOPIC, partition_of(group.name, len(of)))
-        known = of.get(place, [])
-        if not known:
-            missing.append(f"{group.name}: no settled stretch of {place[0]}-{place[1]} was observed")
+    if not seen:
+        found.missing.append("no member of a group in the history")
+    if not known_by_number:
+        found.missing.append(f"{TOPIC} was not observed")
+    for group in seen:
+        check_commits(group, acked, coordinator_offsets(events, group.name), found)
+        if not known_by_number:
             continue
-        bound_ns = round(bound_s * NS)
-        judged = 0
-        runs = _joined(known)
-        for member in group.members:
-            name = f"{group.name}: {member.run}"
-            judged += _commits(name, member, known, bound_ns, wrong, notes)
-            _resumed(name, member, runs, bound_ns, wrong, missing)
-            _fetched(name, member, acked, wrong)
-        if not judged:
-            missing.append(f"{group.name}: no commit could be judged")
-        for at_ns, what in group.changes:
-            _rebalanced(f"{group.name}: {what}", group, at_ns, runs, bound_ns, wrong, missing)
-    return Verdict.of("groups", wrong=wrong, missing=missing, notes=notes)
-
-
-def _commits(
-    name: str,
-    member: GroupMemberLife,
-    known: Sequence[SettledWindow],
-    bound_ns: int,
-    wrong: list[str],
-    notes: list[str],
-) -> int:
-    """Judge a member's commits; return the number of commits whose expected outcome is known."""
-    judged, overtaken = 0, 0
-    for one in member.commits:
-        if one.exception is not None and one.exception not in REBALANCING | WAITING:
-            wrong.append(f"{name}: a commit failed with {one.exception}")
-        window = _around(known, one.begun_ns, one.ended_ns)
-        if window is None:
-            continue
-        judged += 1
-        if not window.enough:
-            if one.outcome == "ok":
-                wrong.append(f"{name}: a commit succeeded after {one.latency_s:.1f} s while {_state(window)}: too few")
-            continue
-        overtaken += one.exception in REBALANCING
-        fresh = one.begun_ns < _changed_ns(known, window) + bound_ns
-        if one.outcome == "ok" and one.ended_ns - one.begun_ns > bound_ns:
-            wrong.append(f"{name}: a commit took {one.latency_s:.1f} s while {_state(window)}: enough")
-        elif one.exception in WAITING and one.exception != "not-reported" and not fresh:
-            wrong.append(f"{name}: a commit failed with {one.exception} while {_state(window)}: enough")
-    for at_ns, why in member.failures:
-        wrong.append(f"{name}: a poll failed with {why} at {at_ns}")
-    if overtaken:
-        notes.append(f"{name}: {overtaken} commits were overtaken by a rebalance")
-    return judged
-
-
-def _resumed(
-    name: str,
-    member: GroupMemberLife,
-    known: Sequence[SettledWindow],
-    bound_ns: int,
-    wrong: list[str],
-    missing: list[str],
-) -> None:
-    """Judge whether a member commits again once the ISR of its coordinator's partition is sufficient."""
-    for window in known:
-        before = _before(known, window)
-        if not window.enough or before is None or before.enough or not member.lives(window.from_ns):
-            continue
-        ok_ns = [one.ended_ns for one in member.commits if one.outcome == "ok" and one.ended_ns >= window.from_ns]
-        if ok_ns and min(ok_ns) <= window.from_ns + bound_ns:
-            continue
-        until_ns = min(member.leave_ns or window.to_ns, window.to_ns)
-        what = f"{name}: no commit succeeded within {bound_ns / NS:g} s after {_state(window)}"
-        if not any(one.ended_ns >= window.from_ns for one in member.commits):
-            missing.append(f"{what}, and none was tried")
-        elif until_ns >= window.from_ns + bound_ns:
-            wrong.append(what)
+        number = partition_of(group.name, len(known_by_number))
+        if known := known_by_number.get(number):
+            _GroupJudge(group, known, round(bound_s * NS), found).check(acked)
         else:
-            missing.append(f"{what}, and that was known for {(until_ns - window.from_ns) / NS:.1f} s only")
+            found.missing.append(f"{group.name}: no settled interval of {PartitionName(TOPIC, number)} was observed")
+    return found.verdict("groups")
 
 
-def _rebalanced(
-    what: str,
-    group: Group,
-    at_ns: int,
-    known: Sequence[SettledWindow],
-    bound_ns: int,
-    wrong: list[str],
-    missing: list[str],
-) -> None:
-    """Judge one change of a group's members."""
-    over_ns = group.balanced_ns(at_ns)
-    next_ns = min((other for other, _ in group.changes if other > at_ns), default=None)
-    if not any(one.lives(at_ns) for one in group.members):
-        return  # the last one has left
-    inside = _around(known, at_ns, at_ns)
-    if inside is not None and not inside.enough:
-        if over_ns is not None and over_ns <= inside.to_ns:
-            said = f"was over after {(over_ns - at_ns) / NS:.1f} s while {_state(inside)}: too few"
-            wrong.append(f"{what}: {said}")
+@dataclass(frozen=True)
+class _GroupJudge:
+    """Checks of a group.
+
+    Attributes:
+        group: the group.
+        known: settled intervals of its coordinator's partition.
+        bound_ns: bound for commits and rebalances.
+        found: receives the results.
+    """
+
+    group: Group
+    known: Sequence[SettledWindow]
+    bound_ns: int
+    found: Findings
+
+    def check(self, acked: Mapping[str, Sequence[tuple[int, int]]]) -> None:
+        """Check all members, and all changes of members."""
+        judged = 0
+        joined = _joined(self.known)
+        for member in self.group.members:
+            name = f"{self.group.name}: {member.run}"
+            judged += self._check_member_commits(name, member)
+            self._check_resumption(name, member, joined)
+            self.found.wrong += _reading_pauses(name, member, acked)
+        if not judged:
+            self.found.missing.append(f"{self.group.name}: no commit could be judged")
+        for at_ns, change in self.group.changes:
+            self._check_rebalance(change, at_ns, joined)
+
+    def _check_member_commits(self, name: str, member: RecordedMember) -> int:
+        """Check a member's commits; return the number of commits whose expected outcome is known."""
+        judged, overtaken, wrong = 0, 0, self.found.wrong
+        for commit in member.commits:
+            if commit.exception is not None and commit.exception not in REBALANCING | WAITING:
+                wrong.append(f"{name}: a commit failed with {commit.exception}")
+            window = _around(self.known, commit.begun_ns, commit.ended_ns)
+            if window is None:
+                continue
+            judged += 1
+            state = _state(window)
+            if not window.enough:
+                if commit.outcome == "ok":
+                    wrong.append(f"{name}: a commit succeeded after {commit.latency_s:.1f} s while {state}: too few")
+                continue
+            overtaken += commit.exception in REBALANCING
+            fresh = commit.begun_ns < _sufficient_since_ns(self.known, window) + self.bound_ns
+            if commit.outcome == "ok" and commit.ended_ns - commit.begun_ns > self.bound_ns:
+                wrong.append(f"{name}: a commit took {commit.latency_s:.1f} s while {state}: enough")
+            elif commit.exception in WAITING and commit.exception != "not-reported" and not fresh:
+                wrong.append(f"{name}: a commit failed with {commit.exception} while {state}: enough")
+        wrong += [f"{name}: a poll failed with {exception} at {at_ns}" for at_ns, exception in member.failures]
+        if overtaken:
+            self.found.notes.append(f"{name}: {overtaken} commits were overtaken by a rebalance")
+        return judged
+
+    def _check_resumption(self, name: str, member: RecordedMember, joined: Sequence[SettledWindow]) -> None:
+        """Check that a member commits again once the ISR of its coordinator's partition is sufficient."""
+        for before, window in pairwise(joined):
+            if not window.enough or before.enough or not member.is_member(window.from_ns):
+                continue
+            later = [commit for commit in member.commits if commit.ended_ns >= window.from_ns]
+            bound_ns = window.from_ns + self.bound_ns
+            if any(commit.outcome == "ok" and commit.ended_ns <= bound_ns for commit in later):
+                continue
+            reason = f"{name}: no commit succeeded within {self.bound_ns / NS:g} s after {_state(window)}"
+            until_ns = min(member.leave_ns or window.to_ns, window.to_ns)
+            if not later:
+                self.found.missing.append(f"{reason}, and none was tried")
+            elif until_ns >= bound_ns:
+                self.found.wrong.append(reason)
+            else:
+                self.found.missing.append(f"{reason}, known for {(until_ns - window.from_ns) / NS:.1f} s only")
+
+    def _check_rebalance(self, change: str, at_ns: int, joined: Sequence[SettledWindow]) -> None:
+        """Check that one change of the group's members completes in time, and not with an insufficient ISR."""
+        name, over_ns = f"{self.group.name}: {change}", self.group.balanced_ns(at_ns)
+        if not any(member.is_member(at_ns) for member in self.group.members):
+            return  # the last one has left
+        window = _around(joined, at_ns, at_ns)
+        if window is not None and not window.enough:
+            if over_ns is not None and over_ns <= window.to_ns:
+                lasted_s = (over_ns - at_ns) / NS
+                self.found.wrong.append(f"{name}: was over after {lasted_s:.1f} s while {_state(window)}: too few")
+                return
+            window = None
+        if window is None:
+            # The change could not complete, or the state is unknown: take the first later interval in which it must
+            # complete.
+            window = next((one for one in joined if one.enough and one.from_ns > at_ns), None)
+        if window is None:
+            if over_ns is None:
+                self.found.missing.append(f"{name}: no evidence that it was over, nor that it had to be")
             return
-        inside = None
-    if inside is None:
-        # The change could not complete, or the state is unknown: take the first later interval in which it must
-        # complete.
-        inside = next((one for one in known if one.enough and one.from_ns > at_ns), None)
-    if inside is None:
-        if over_ns is None:
-            missing.append(f"{what}: nothing tells that it was over, nor that it had to be")
-        return
-    since_ns = max(at_ns, inside.from_ns)
-    if over_ns is not None and over_ns - since_ns <= bound_ns:
-        return
-    if next_ns is not None and next_ns - since_ns <= bound_ns:
-        # If it was overtaken before the bound began, any other change is equally good evidence.
-        kind = what.partition(": ")[2].partition(" ")[0] if next_ns > since_ns else ""
-        soon = next_ns - since_ns <= OVERTAKEN_S * NS
-        excused = (
-            _dissolves(group, at_ns) or _over_with(group, at_ns, next_ns) or _another_over(group, at_ns, kind, inside)
-        )
-        if not (soon and excused):
-            missing.append(f"{what}: not over when the next change came, {max(0, next_ns - since_ns) / NS:.1f} s later")
-        return
-    late = f"{what}: not over within {bound_ns / NS:g} s after {_state(inside)}"
-    if inside.to_ns - since_ns > bound_ns:
-        wrong.append(late)
-    else:
-        missing.append(f"{late}, and that was known for {(inside.to_ns - since_ns) / NS:.1f} s only")
+        since_ns = max(at_ns, window.from_ns)
+        if over_ns is not None and over_ns - since_ns <= self.bound_ns:
+            return
+        next_ns = min((other_ns for other_ns, _ in self.group.changes if other_ns > at_ns), default=None)
+        if next_ns is not None and next_ns - since_ns <= self.bound_ns:
+            # If it was overtaken before the bound began, any other change is equally good evidence.
+            kind = change.partition(" ")[0] if next_ns > since_ns else ""
+            excused = (
+                _dissolves(self.group, at_ns)
+                or _over_with(self.group, at_ns, next_ns)
+                or _another_over(self.group, at_ns, kind, window)
+            )
+            if next_ns - since_ns > OVERTAKEN_S * NS or not excused:
+                left_s = max(0, next_ns - since_ns) / NS
+                self.found.missing.append(f"{name}: not over at the next change, {left_s:.1f} s later")
+            return
+        reason = f"{name}: not over within {self.bound_ns / NS:g} s after {_state(window)}"
+        if window.to_ns - since_ns > self.bound_ns:
+            self.found.wrong.append(reason)
+        else:
+            self.found.missing.append(f"{reason}, known for {(window.to_ns - since_ns) / NS:.1f} s only")
 
 
 def _dissolves(group: Group, at_ns: int) -> bool:
     """Return whether all members leave within ``OVERTAKEN_S`` and none joins any more."""
     until_ns = at_ns + OVERTAKEN_S * NS
-    return all(one.join_ns <= at_ns and one.leave_ns is not None and one.leave_ns <= until_ns for one in group.members)
+    return all(
+        member.join_ns <= at_ns and member.leave_ns is not None and member.leave_ns <= until_ns
+        for member in group.members
+    )
 
 
 def _over_with(group: Group, at_ns: int, next_ns: int) -> bool:
     """Return whether the member that joined was still one when the next change completed: then both completed."""
     over_ns = group.balanced_ns(next_ns)
-    return over_ns is not None and any(one.join_ns == at_ns and one.lives(over_ns) for one in group.members)
+    return over_ns is not None and any(
+        member.join_ns == at_ns and member.is_member(over_ns) for member in group.members
+    )
 
 
 def _another_over(group: Group, at_ns: int, kind: str, window: SettledWindow) -> bool:
@@ -283,22 +278,18 @@ def _another_over(group: Group, at_ns: int, kind: str, window: SettledWindow) ->
     return any(moment is not None and from_ns <= moment <= window.to_ns for moment in over)
 
 
-def _fetched(
-    name: str, member: GroupMemberLife, acked: Mapping[str, Sequence[tuple[int, int]]], wrong: list[str]
-) -> None:
-    """Judge whether a member reads the partitions that it owns."""
-    ends = [at_ns for at_ns, _ in member.has[1:]] + ([member.leave_ns] if member.leave_ns else [])
-    for number, (from_ns, now) in enumerate(member.has):
-        to_ns = ends[number] if number < len(ends) else None
-        for place in sorted(now):
-            got = [(at, after[place]) for at, _, after in member.fetches if place in after]
-            for since_ns, until_ns, offset in _pauses(got, from_ns, to_ns):
-                new = [
-                    at for at, one in acked.get(place, ()) if since_ns <= at < until_ns - FETCH_S * NS and one >= offset
-                ]
-                if new:
-                    pause_s = (until_ns - since_ns) / NS
-                    wrong.append(f"{name}: nothing of {place} for {pause_s:.1f} s, though there was something to read")
+def _reading_pauses(name: str, member: RecordedMember, acked: Mapping[str, Sequence[tuple[int, int]]]) -> Iterator[str]:
+    """Describe pauses in reading the partitions that a member owns, though there were records to read."""
+    ends = [at_ns for at_ns, _ in member.assignments[1:]] + ([member.leave_ns] if member.leave_ns else [])
+    for (from_ns, now), to_ns in zip_longest(member.assignments, ends[: len(member.assignments)]):
+        for partition in sorted(now):
+            fetched = [(at_ns, after[partition]) for at_ns, _, after in member.fetches if partition in after]
+            for since_ns, until_ns, offset in _pauses(fetched, from_ns, to_ns):
+                if any(
+                    since_ns <= at_ns < until_ns - FETCH_S * NS and acked_offset >= offset
+                    for at_ns, acked_offset in acked.get(partition, ())
+                ):
+                    yield f"{name}: nothing of {partition} for {(until_ns - since_ns) / NS:.1f} s, though readable"
 
 
 def _pauses(got: Sequence[tuple[int, int]], from_ns: int, to_ns: int | None) -> Iterator[tuple[int, int, int]]:
@@ -324,36 +315,27 @@ def acknowledged(events: Sequence[Event]) -> dict[str, list[tuple[int, int]]]:
 def _joined(known: Sequence[SettledWindow]) -> list[SettledWindow]:
     """Merge consecutive intervals that have the same leader and the same expected outcome."""
     found: list[SettledWindow] = []
-    for one in known:
+    for window in known:
         last = found[-1] if found else None
-        if last is not None and (last.enough, last.observation.leader) == (one.enough, one.observation.leader):
-            found[-1] = replace(last, to_ns=one.to_ns)
+        if last is not None and (last.enough, last.observation.leader) == (window.enough, window.observation.leader):
+            found[-1] = replace(last, to_ns=window.to_ns)
         else:
-            found.append(one)
+            found.append(window)
     return found
 
 
 def _around(known: Sequence[SettledWindow], from_ns: int, to_ns: int) -> SettledWindow | None:
     """Return the interval that contains all of a period, or None."""
-    return next((one for one in known if one.from_ns <= from_ns and to_ns <= one.to_ns), None)
+    return next((window for window in known if window.from_ns <= from_ns and to_ns <= window.to_ns), None)
 
 
-def _before(known: Sequence[SettledWindow], window: SettledWindow) -> SettledWindow | None:
-    """Return the interval before another one, or None."""
-    at = known.index(window)
-    return known[at - 1] if at else None
-
-
-def _changed_ns(known: Sequence[SettledWindow], window: SettledWindow) -> int:
+def _sufficient_since_ns(known: Sequence[SettledWindow], window: SettledWindow) -> int:
     """Return since when an ISR has been sufficient under its leader, or ``-NEVER_NS`` if no change was observed."""
-    at = known.index(window)
-    for number in range(at, 0, -1):
-        one, before = known[number], known[number - 1]
-        if not before.enough or before.observation.leader != one.observation.leader:
-            return one.from_ns
+    for before, later in reversed([*pairwise(known[: known.index(window) + 1])]):
+        if not before.enough or before.observation.leader != later.observation.leader:
+            return later.from_ns
     return -NEVER_NS
 
 
 def _state(window: SettledWindow) -> str:
-    racks = ", ".join(window.observation.isr_racks)
-    return f"{TOPIC} had ISR {list(window.observation.isr)} in rack(s) {racks}"
+    return f"{TOPIC} had {window.isr_text}"

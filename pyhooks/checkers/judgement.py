@@ -35,7 +35,9 @@ def judge(
     """
     if unknown := sorted(set(names) - set(CHECKERS)):
         raise RackgateError(f"--checker {unknown[0]}: one of {', '.join(CHECKERS)}")
-    chosen = [name for name, one in CHECKERS.items() if name in names or (not names and any(map(one.applies, events)))]
+    chosen = [
+        name for name, checker in CHECKERS.items() if name in names or (not names and any(map(checker.applies, events)))
+    ]
     return [_run(name, events, settle_s) for name in chosen], [name for name in GENERAL if name not in chosen]
 
 
@@ -50,7 +52,7 @@ def measured(events: Sequence[Event], names: Iterable[str], *, settle_s: float =
     try:
         return settling_times.measure(events, settle_s)
     except BROKEN as error:
-        raise _broken("how long changes took", error) from error
+        raise _broken("measurement of settling times", error) from error
 
 
 def _run(name: str, events: Sequence[Event], settle_s: float) -> Verdict:
@@ -66,7 +68,5 @@ class BrokenEventError(RackgateError):
     """An event that lacks the data its op requires."""
 
 
-def _broken(what: str, error: Exception) -> BrokenEventError:
-    return BrokenEventError(
-        f"{what}: an event of the history is not as its op demands ({type(error).__name__}: {error})"
-    )
+def _broken(subject: str, error: Exception) -> BrokenEventError:
+    return BrokenEventError(f"{subject}: an event lacks the data its op requires ({type(error).__name__}: {error})")

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pyhooks.checkers.record_view import clients_of
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import PATCHED, KnownErrorsDetails, ProduceDetails, TransactionDetails
 
@@ -23,15 +23,11 @@ def check_known_errors(events: Sequence[Event]) -> Verdict:
 
     Unknown if there was no attempt of an unpatched client, or if a client ended without a response. Also unknown if the
     client that reported an error is not recorded, or the errors that it knows are not.
-
-    Args:
-        events: a whole history.
     """
     clients = clients_of(events)
-    known = {one.client: frozenset(one.names) for _, one in KnownErrorsDetails.each(events)}
-    wrong: list[str] = []
-    missing: list[str] = []
-    met: Counter[str] = Counter()
+    known = {details.client: frozenset(details.names) for _, details in KnownErrorsDetails.each(events)}
+    found = Findings()
+    known_errors: Counter[str] = Counter()
     judged: Counter[str] = Counter()
     for event in events:
         result = ProduceDetails.of(event) or TransactionDetails.of(event)
@@ -42,19 +38,21 @@ def check_known_errors(events: Sequence[Event]) -> Verdict:
             continue
         subject = f"{result.key if isinstance(result, ProduceDetails) else result.txn} of run {result.run}"
         if client is None:
-            missing.append(f"nothing tells which client reported {error} for {subject}")
+            found.missing.append(f"the client that reported {error} for {subject} is not recorded")
         elif client not in known:
-            missing.append(f"nothing tells what errors a client {client} knows")
+            found.missing.append(f"the errors that a client {client} knows are not recorded")
         else:
             judged[client] += 1
             if error in SILENT:
-                missing.append(f"client {client}: no answer for {subject}")
+                found.missing.append(f"client {client}: no result of {subject}")
             elif error is not None and error not in known[client]:
-                wrong.append(f"client {client} does not know {error}, which it got for {subject}")
+                found.wrong.append(f"client {client} does not know {error}, which it got for {subject}")
             elif error is not None:
-                met[f"{client}: {error.rpartition('.')[2]}"] += 1
+                known_errors[f"{client}: {error.rpartition('.')[2]}"] += 1
     if not judged:
-        missing.append("no attempt of a client that is not patched")
-    missing += [f"no attempt of a client {client}" for client in sorted(known.keys() - judged.keys())]
-    notes = [f"{count} attempts of client {name}" for name, count in sorted(met.items())]
-    return Verdict.of("known", wrong=wrong, missing=tuple(dict.fromkeys(missing)), notes=notes)
+        found.missing.append("no attempt of a client that is not patched")
+    found.missing += [f"no attempt of a client {client}" for client in sorted(known.keys() - judged.keys())]
+    found.notes += [f"{count} attempts of client {name}" for name, count in sorted(known_errors.items())]
+    # The same reason may apply to many records.
+    found.missing = list(dict.fromkeys(found.missing))
+    return found.verdict("known")

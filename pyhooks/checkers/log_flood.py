@@ -13,13 +13,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import RequirementTimeline
+from pyhooks.checkers.cluster_view import ClusterView
 from pyhooks.checkers.progress import windows
-from pyhooks.checkers.record_view import Place
+from pyhooks.checkers.record_view import PartitionName
 from pyhooks.checkers.server_log_view import LogLine, logged
 from pyhooks.checkers.settling_times import BLIND_S, NS, SETTLE_S
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import LogEndDetails, LoggingNodesDetails
 
@@ -73,25 +72,20 @@ class Shortage:
         return self.from_ns <= at_ns <= self.to_ns
 
 
-def shortages(events: Sequence[Event], settle_s: float = SETTLE_S) -> dict[Place, list[Shortage]]:
+def shortages(cluster: ClusterView, settle_s: float = SETTLE_S) -> dict[PartitionName, list[Shortage]]:
     """Return when partitions definitely had too few racks, whether or not they had too few replicas, too."""
-    settings, faults, observations = (
-        RequirementTimeline(events),
-        cluster_view.faults(events),
-        cluster_view.observations(events),
-    )
-    found: defaultdict[Place, list[Shortage]] = defaultdict(list)
-    for place, seen in observations.items():
-        for window in windows(place, seen, settings, faults, round(settle_s * NS)):
+    found: defaultdict[PartitionName, list[Shortage]] = defaultdict(list)
+    for partition in cluster.observations:
+        for window in windows(partition, cluster, round(settle_s * NS)):
             # Settings that change exactly at a window's edge do not concern it.
-            wanted = settings.possible(place[0], window.from_ns + 1, window.to_ns - 1)
-            if window.observation.leader < 0 or any(one.ask(window.observation).enough_racks for one in wanted):
+            required = cluster.settings.possible(partition.topic, window.from_ns + 1, window.to_ns - 1)
+            if window.observation.leader < 0 or any(one.ask(window.observation).enough_racks for one in required):
                 continue
-            own = found[place]
-            if own and window.from_ns - own[-1].to_ns <= (BLIND_S + settle_s) * NS:
-                own[-1] = Shortage(own[-1].from_ns, window.to_ns)
+            earlier = found[partition]
+            if earlier and window.from_ns - earlier[-1].to_ns <= (BLIND_S + settle_s) * NS:
+                earlier[-1] = Shortage(earlier[-1].from_ns, window.to_ns)
             else:
-                own.append(Shortage(window.from_ns, window.to_ns))
+                earlier.append(Shortage(window.from_ns, window.to_ns))
     return dict(found)
 
 
@@ -111,27 +105,24 @@ def check_flood(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdi
 
     Unknown if the log of a node is missing or can't be read, or if no partition had too few racks. Also unknown if one
     had, but its leaders never logged it: then nothing shows that the logs are complete.
-
-    Args:
-        events: a whole history.
-        settle_s: how long a change may take to take effect, in seconds.
     """
-    lines, short = logged(events), shortages(events, settle_s)
-    missing = [*_unread(events)]
-    if not short:
-        missing.append("no partition was seen to have too few racks")
-    places = [*cluster_view.observations(events)]
-    wrong = [*_traced(lines, short), *_transitions(lines), *_repeated(lines, short, places)]
-    said = {one.place for one in lines if one.text.partition("] ")[2].startswith(BEGINS)}
-    missing += [
-        f"{topic}-{number} had too few racks, and no log says that its leader refused"
-        for topic, number in sorted(short.keys() - said)
+    lines, cluster = logged(events), ClusterView.of(events)
+    short, partitions = shortages(cluster, settle_s), [*cluster.observations]
+    found = Findings(
+        wrong=[*_traced(lines, short), *_transitions(lines), *_repeated(lines, short, partitions)],
+        missing=[*_unread(events)],
+    )
+    refusing = {line.partition for line in lines if line.text.partition("] ")[2].startswith(BEGINS)}
+    found.missing += [
+        f"{partition} had too few racks, and its leader logged no refusal"
+        for partition in sorted(short.keys() - refusing)
     ]
-    notes = []
     if short:
-        seconds = sum(one.to_ns - one.from_ns for own in short.values() for one in own) / NS
-        notes.append(f"{len(short)} partitions had too few racks for {seconds:.0f} s in all; {len(lines)} lines")
-    return Verdict.of("flood", wrong=wrong, missing=missing, notes=notes)
+        seconds = sum(shortage.to_ns - shortage.from_ns for times in short.values() for shortage in times) / NS
+        found.notes.append(f"{len(short)} partitions had too few racks for {seconds:.0f} s in all; {len(lines)} lines")
+    else:
+        found.missing.append("no partition was seen to have too few racks")
+    return found.verdict("flood")
 
 
 def _unread(events: Iterable[Event]) -> Iterator[str]:
@@ -146,16 +137,17 @@ def _unread(events: Iterable[Event]) -> Iterator[str]:
         elif end is not None:
             yield f"the log of node {end.node} can't be read: {end.error}"
     if not expected:
-        yield "nobody has read a log"
+        yield "no log was to be read"
     yield from (f"the log of node {node} was not read" for node in sorted(expected - read))
 
 
-def _traced(lines: Sequence[LogLine], short: Mapping[Place, Sequence[Shortage]]) -> Iterator[str]:
+def _traced(lines: Sequence[LogLine], short: Mapping[PartitionName, Sequence[Shortage]]) -> Iterator[str]:
+    """Describe stack traces of rejections."""
     found: Counter[tuple[int, str, str]] = Counter()
     for line in lines:
-        names = [one for one in line.traced if RACKS.search(one)]
-        if any(_names(line.text, place) and _within(line.at_ns, own) for place, own in short.items()):
-            names += [one for one in line.traced if REPLICAS.search(one)]
+        names = [exception for exception in line.traced if RACKS.search(exception)]
+        if any(_names(line.text, partition) and _within(line.at_ns, times) for partition, times in short.items()):
+            names += [exception for exception in line.traced if REPLICAS.search(exception)]
         if names:
             found[line.node, names[0], masked(line.text, short)] += 1
     for (node, name, text), count in sorted(found.items()):
@@ -164,90 +156,88 @@ def _traced(lines: Sequence[LogLine], short: Mapping[Place, Sequence[Shortage]])
 
 def _transitions(lines: Sequence[LogLine]) -> Iterator[str]:
     """Describe unnecessary messages of leaders about the start and the end of a shortage."""
-    last: dict[tuple[int, Place], str] = {}
-    changed: dict[tuple[int, Place], bool] = {}
+    last: dict[tuple[int, PartitionName], str] = {}
+    changed: dict[tuple[int, PartitionName], bool] = {}
     for line in lines:
         if _STARTED.match(line.text):
-            for key in [one for one in last if one[0] == line.node]:
-                del last[key]
+            last = {key: kind for key, kind in last.items() if key[0] != line.node}
         elif follows := _FOLLOWS.search(line.text):
-            topic, _, number = (follows[1] or follows[2]).rpartition("-")
-            last.pop((line.node, (topic, int(number))), None)
-        word = line.text.partition("] ")[2]
-        place = line.place
-        if place is None or not word.startswith((BEGINS, *ENDS)):
+            last.pop((line.node, PartitionName.parse(follows[1] or follows[2])), None)
+        message, partition = line.text.partition("] ")[2], line.partition
+        if partition is None or not message.startswith((BEGINS, *ENDS)):
             for key in changed:
                 if key[0] == line.node and _lets_change(line, key[1]):
                     changed[key] = True
             continue
-        key, kind = (line.node, place), BEGINS if word.startswith(BEGINS) else ENDS[0]
-        name = f"node {line.node}: {place[0]}-{place[1]}"
+        key, kind = (line.node, partition), BEGINS if message.startswith(BEGINS) else ENDS[0]
+        name = f"node {line.node}: {partition}"
         if last.get(key) == kind:
-            yield f"{name}: said twice, without the opposite in between: {kind}"
+            yield f"{name}: logged twice, without the opposite in between: {kind}"
         elif not changed.get(key, True):
-            yield f"{name}: said again, though nothing has changed since: {kind}"
+            yield f"{name}: logged again, though nothing has changed since: {kind}"
         last[key], changed[key] = kind, False
 
 
-def _lets_change(line: LogLine, place: Place) -> bool:
+def _lets_change(line: LogLine, partition: PartitionName) -> bool:
+    """Return whether a leader may begin, or cease, to reject after a line."""
     if _STARTED.match(line.text) or _SET.search(line.text):
         return True
-    return _CHANGED.search(line.text) is not None and _names(line.text, place)
+    return _CHANGED.search(line.text) is not None and _names(line.text, partition)
 
 
 def _repeated(
-    lines: Sequence[LogLine], short: Mapping[Place, Sequence[Shortage]], places: Sequence[Place]
+    lines: Sequence[LogLine], short: Mapping[PartitionName, Sequence[Shortage]], partitions: Sequence[PartitionName]
 ) -> Iterator[str]:
     """Describe lines that are repeated too often in a shortage."""
-    for shortage in _joined([one for own in short.values() for one in own]):
+    for shortage in _joined([one for times in short.values() for one in times]):
         inside = lines[_at(lines, shortage.from_ns) : _at(lines, shortage.to_ns + 1)]
-        changes: Counter[tuple[int, Place]] = Counter()
+        changes: Counter[tuple[int, PartitionName]] = Counter()
         for line in inside:
             changes.update(
-                (line.node, place)
-                for place in short
-                if (_CHANGED.search(line.text) and _names(line.text, place)) or _SET.search(line.text)
+                (line.node, partition)
+                for partition in short
+                if (_CHANGED.search(line.text) and _names(line.text, partition)) or _SET.search(line.text)
             )
-        found: Counter[tuple[int, str, str, tuple[Place, ...]]] = Counter()
+        found: Counter[tuple[int, str, str, tuple[PartitionName, ...]]] = Counter()
         for line in inside:
             if line.logger.startswith(WRITERS) and not line.text.startswith(_LOADS):
-                named = [place for place in places if _names(line.text, place)]
-                about = tuple(place for place in named if _within(line.at_ns, short.get(place, ())))
+                named = [partition for partition in partitions if _names(line.text, partition)]
+                about = tuple(partition for partition in named if _within(line.at_ns, short.get(partition, ())))
                 if about or not named:
-                    found[line.node, line.level, masked(line.text, places), about] += 1
+                    found[line.node, line.level, masked(line.text, partitions), about] += 1
         for (node, level, text, about), count in sorted(found.items()):
-            most = max(1 + changes[node, place] for place in about) if about else REPEATS
+            most = max(1 + changes[node, partition] for partition in about) if about else REPEATS
             if count > most:
                 lasted = (shortage.to_ns - shortage.from_ns) / NS
                 yield f"node {node}: {count} times in {lasted:.0f} s, {most} at most: {level} {text}"
 
 
 def _at(lines: Sequence[LogLine], at_ns: int) -> int:
-    return bisect_left(lines, at_ns, key=lambda one: one.at_ns)
+    return bisect_left(lines, at_ns, key=lambda line: line.at_ns)
 
 
-def _within(at_ns: int, own: Iterable[Shortage]) -> bool:
-    return any(one.has(at_ns) for one in own)
+def _within(at_ns: int, times: Iterable[Shortage]) -> bool:
+    return any(shortage.has(at_ns) for shortage in times)
 
 
 def _joined(found: Iterable[Shortage]) -> list[Shortage]:
     """Return the intervals in which any partition had too few racks."""
     joined: list[Shortage] = []
-    for one in sorted(found, key=lambda own: own.from_ns):
-        if joined and one.from_ns <= joined[-1].to_ns:
-            joined[-1] = Shortage(joined[-1].from_ns, max(joined[-1].to_ns, one.to_ns))
+    for shortage in sorted(found, key=lambda shortage: shortage.from_ns):
+        if joined and shortage.from_ns <= joined[-1].to_ns:
+            joined[-1] = Shortage(joined[-1].from_ns, max(joined[-1].to_ns, shortage.to_ns))
         else:
-            joined.append(one)
+            joined.append(shortage)
     return joined
 
 
-def _names(text: str, place: Place) -> bool:
+def _names(text: str, partition: PartitionName) -> bool:
     """Return whether a line names a partition, rather than another one whose name contains its name."""
-    return re.search(rf"(?<![\w.-]){re.escape(f'{place[0]}-{place[1]}')}(?![\w-]|\.\w)", text) is not None
+    return re.search(rf"(?<![\w.-]){re.escape(str(partition))}(?![\w-]|\.\w)", text) is not None
 
 
-def masked(text: str, places: Iterable[Place]) -> str:
+def masked(text: str, partitions: Iterable[PartitionName]) -> str:
     """Return a line without what differs between rejections: numbers and ids, but not the names of partitions."""
-    names = sorted((f"{topic}-{number}" for topic, number in places), key=len, reverse=True)
+    names = sorted(map(str, partitions), key=len, reverse=True)
     parts = re.split(rf"(?<![\w.-])({'|'.join(map(re.escape, names))})(?![\w-])", text) if names else [text]
     return "".join(part if part in names else _NUMBER.sub("#", part) for part in parts)

@@ -10,11 +10,13 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from pyhooks.checkers import cluster_view
 from pyhooks.checkers.record_view import Attempt, attempt_of
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.settling_times import NS
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import ArmDetails, ProduceDetails, ReachedDetails, StageDetails
 from pyhooks.history.outcomes import TOO_FEW_RACKS, TOO_FEW_REPLICAS
@@ -24,7 +26,7 @@ ARMS = (STOCK, OVERLAY)
 # Minimum number of attempts on a topic in an outage; fewer are no evidence.
 ATTEMPTS_MIN = 3
 # Maximum share of attempts in an outage with another outcome, as happens on a busy machine.
-UNSURE_MAX = 0.1
+UNCLEAR_MAX = 0.1
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ class ProbedOutage:
         refused_s: seconds from the fault to the first rejection due to too few racks; None if there was none.
         refused: rejections due to too few racks while all ISRs were without the lost rack.
         short: rejections due to too few replicas meanwhile.
-        taken: acknowledgements meanwhile.
-        unsure: other outcomes meanwhile.
+        acked: acknowledgements meanwhile.
+        unclear: other outcomes meanwhile.
         again_s: seconds from the heal to the first acknowledgement before the next fault or cluster; None if there was
             none.
         back: whether all replicas were in sync again before that.
@@ -49,8 +51,8 @@ class ProbedOutage:
     refused_s: float | None
     refused: int
     short: int
-    taken: int
-    unsure: int
+    acked: int
+    unclear: int
     again_s: float | None
     back: bool
 
@@ -61,55 +63,54 @@ def outages(events: Sequence[Event]) -> tuple[list[ProbedOutage], list[str]]:
     for event, produced in ProduceDetails.each(events):
         if produced.mode == "probe":
             probes[produced.topic].append(attempt_of(event, produced))
-    reached = list(ReachedDetails.each(events))
+    reached = [(event.mono_ns, edge) for event, edge in ReachedDetails.each(events)]
     found: list[ProbedOutage] = []
     missing: list[str] = []
     faults = cluster_view.faults(events)
-    arms = list(ArmDetails.each(events))
+    arms = [(event.mono_ns, arm) for event, arm in ArmDetails.each(events)]
     # Later acknowledgements may be from the next outage, or from another cluster.
-    ends = [fault.inject_ns for fault in faults] + [event.mono_ns for event, _ in arms]
+    ends = [fault.inject_ns for fault in faults] + [at_ns for at_ns, _ in arms]
     for fault in faults:
-        heal_ns = fault.heal_ns
+        begin_ns, heal_ns = fault.inject_ns, fault.heal_ns
         lost = [
-            (event.mono_ns, one)
-            for event, one in reached
-            if heal_ns is not None and one.what == "lost" and fault.inject_ns <= event.mono_ns <= heal_ns
+            (at_ns, edge.arm)
+            for at_ns, edge in reached
+            if heal_ns is not None and edge.what == "lost" and begin_ns <= at_ns <= heal_ns
         ]
         if heal_ns is None or len(lost) != 1:
-            missing.append(f"an outage that was not healed, or never came to all partitions ({len(lost)} times)")
+            missing.append(f"an outage that was not healed, or did not reach all partitions ({len(lost)} times)")
             continue
-        from_ns = lost[0][0]
+        ((from_ns, arm),) = lost
         until_ns = min((at_ns for at_ns in ends if at_ns > heal_ns), default=math.inf)
-        before = [(event.mono_ns, one) for event, one in arms if event.mono_ns <= fault.inject_ns]
+        before = [(at_ns, switch.probed) for at_ns, switch in arms if at_ns <= begin_ns]
         if not before:
-            missing.append("an outage of a cluster of which nothing tells which it is")
+            missing.append("an outage of an unknown cluster")
             continue
-        _, mine = max(before, key=lambda pair: pair[0])
-        for topic in sorted(mine.probed):
-            own = [one for one in probes[topic] if one.done_ns < until_ns]
-            inside = [one for one in own if one.sent_ns >= from_ns and one.done_ns <= heal_ns]
-            refused = [
-                one.done_ns
-                for one in own
-                if one.exception in TOO_FEW_RACKS and fault.inject_ns <= one.done_ns <= heal_ns
+        _, topics = max(before, key=lambda pair: pair[0])
+        back = any(edge.what == "back" and heal_ns < at_ns < until_ns for at_ns, edge in reached)
+        for topic in sorted(topics):
+            attempts = [attempt for attempt in probes[topic] if attempt.done_ns < until_ns]
+            inside = [attempt for attempt in attempts if attempt.sent_ns >= from_ns and attempt.done_ns <= heal_ns]
+            refused_ns = [
+                attempt.done_ns
+                for attempt in attempts
+                if attempt.exception in TOO_FEW_RACKS and begin_ns <= attempt.done_ns <= heal_ns
             ]
-            again = [one.done_ns for one in own if one.outcome == "ok" and one.sent_ns >= heal_ns]
-            counts = [
-                sum(one.exception in TOO_FEW_RACKS for one in inside),
-                sum(one.exception in TOO_FEW_REPLICAS for one in inside),
-                sum(one.outcome == "ok" for one in inside),
-            ]
+            again_ns = [one.done_ns for one in attempts if one.outcome == "ok" and one.sent_ns >= heal_ns]
+            refused = sum(attempt.exception in TOO_FEW_RACKS for attempt in inside)
+            short = sum(attempt.exception in TOO_FEW_REPLICAS for attempt in inside)
+            acked = sum(attempt.outcome == "ok" for attempt in inside)
             found.append(
                 ProbedOutage(
-                    arm=lost[0][1].arm,
+                    arm=arm,
                     topic=topic,
-                    refused_s=round((min(refused) - fault.inject_ns) / 1e9, 2) if refused else None,
-                    refused=counts[0],
-                    short=counts[1],
-                    taken=counts[2],
-                    unsure=len(inside) - sum(counts),
-                    again_s=round((min(again) - heal_ns) / 1e9, 2) if again else None,
-                    back=any(one.what == "back" and heal_ns < event.mono_ns < until_ns for event, one in reached),
+                    refused_s=round((min(refused_ns) - begin_ns) / NS, 2) if refused_ns else None,
+                    refused=refused,
+                    short=short,
+                    acked=acked,
+                    unclear=len(inside) - refused - short - acked,
+                    again_s=round((min(again_ns) - heal_ns) / NS, 2) if again_ns else None,
+                    back=back,
                 )
             )
     return found, missing
@@ -120,30 +121,31 @@ def check_stops(events: Sequence[Event]) -> Verdict:
 
     An outage counts from when all ISRs are without the lost rack until the heal begins. Unknown if there were too few
     replicas, too, or if the recovery after a heal is not recorded. Also unknown if too few attempts are conclusive, or
-    more than ``UNSURE_MAX`` inconclusive.
-
-    Args:
-        events: a whole history.
+    more than ``UNCLEAR_MAX`` inconclusive.
     """
-    found, missing = outages(events)
-    missing += [f"{arm}: no outage of a topic that is probed" for arm in ARMS if arm not in {one.arm for one in found}]
-    wrong: list[str] = []
-    notes: list[str] = []
-    for one in found:
-        said = (
-            f"{one.arm}, {one.topic}: in an outage {one.refused} attempts refused for want of racks and {one.short} of "
-            f"replicas, {one.taken} acknowledged, {one.unsure} neither"
+    probed, missing = outages(events)
+    found = Findings(missing=missing)
+    found.missing += [
+        f"{arm}: no outage of a topic that is probed" for arm in ARMS if arm not in {outage.arm for outage in probed}
+    ]
+    for outage in probed:
+        name = f"{outage.arm}, {outage.topic}"
+        counts = (
+            f"{name}: in an outage {outage.refused} attempts refused due to too few racks and {outage.short} due to too"
+            f" few replicas, {outage.acked} acknowledged, {outage.unclear} others"
         )
-        meant, other = (one.refused, one.taken) if one.arm == OVERLAY else (one.taken, one.refused)
+        expected, other = outage.refused, outage.acked
+        if outage.arm != OVERLAY:
+            expected, other = other, expected
         if other:
-            wrong.append(said)
-        elif one.short or meant < ATTEMPTS_MIN or one.unsure > UNSURE_MAX * (meant + one.unsure):
-            missing.append(said)
+            found.wrong.append(counts)
+        elif outage.short or expected < ATTEMPTS_MIN or outage.unclear > UNCLEAR_MAX * (expected + outage.unclear):
+            found.missing.append(counts)
         else:
-            notes.append(said)
-        if one.again_s is None or not one.back:
-            missing.append(f"{one.arm}, {one.topic}: nothing acknowledged, or not all in sync, after a heal")
-    return Verdict.of("stops", wrong=wrong, missing=missing, notes=notes)
+            found.notes.append(counts)
+        if outage.again_s is None or not outage.back:
+            found.missing.append(f"{name}: nothing acknowledged, or not all in sync, after a heal")
+    return found.verdict("stops")
 
 
 def figures(events: Sequence[Event]) -> dict[str, Any]:
@@ -153,38 +155,37 @@ def figures(events: Sequence[Event]) -> dict[str, Any]:
     node whose process ran throughout it.
     """
     probed, _ = outages(events)
-    told: dict[str, Any] = {}
-    for arm in ARMS:
-        own = [one for one in probed if one.arm == arm]
-        told[arm] = {
+    return {
+        arm: {
             "reached_s": _reached(events, arm),
-            "refused_s": [one.refused_s for one in own if one.refused_s is not None],
-            "acknowledged_s": [one.again_s for one in own if one.again_s is not None],
+            "refused_s": [one.refused_s for one in probed if one.arm == arm and one.refused_s is not None],
+            "acknowledged_s": [one.again_s for one in probed if one.arm == arm and one.again_s is not None],
             "processors": _processors(events, arm),
         }
-    return told
+        for arm in ARMS
+    }
 
 
 def _reached(events: Iterable[Event], arm: str) -> dict[str, list[float]]:
     found: defaultdict[str, list[float]] = defaultdict(list)
-    for event, one in ReachedDetails.each(events):
-        if one.arm == arm:
-            found[one.what].append(round((event.mono_ns - one.since_ns) / 1e9, 2))
+    for event, edge in ReachedDetails.each(events):
+        if edge.arm == arm:
+            found[edge.what].append(round((event.mono_ns - edge.since_ns) / NS, 2))
     return dict(found)
 
 
 def _stages(events: Iterable[Event], arm: str) -> Iterable[tuple[float, StageDetails, StageDetails]]:
     """Yield the duration in seconds, the begin and the end of each stage of an arm."""
     begun: dict[tuple[str, int], tuple[int, StageDetails]] = {}
-    for event, one in StageDetails.each(events):
-        name = one.stage, one.cycle
-        if one.arm != arm:
+    for event, stage in StageDetails.each(events):
+        name = stage.stage, stage.cycle
+        if stage.arm != arm:
             continue
-        if one.edge == "begin":
-            begun[name] = event.mono_ns, one
+        if stage.edge == "begin":
+            begun[name] = event.mono_ns, stage
         elif name in begun:
             begun_ns, first = begun[name]
-            yield (event.mono_ns - begun_ns) / 1e9, first, one
+            yield (event.mono_ns - begun_ns) / NS, first, stage
 
 
 def _processors(events: Sequence[Event], arm: str) -> dict[str, dict[str, float]]:
@@ -196,4 +197,4 @@ def _processors(events: Sequence[Event], arm: str) -> dict[str, dict[str, float]
             # A node restarted meanwhile has another process.
             if before is not None and before[0] == pid and lasted_s > 0:
                 used[last.stage][node].append((ticks - before[1]) / last.hz / lasted_s)
-    return {stage: {node: round(sum(v) / len(v), 3) for node, v in own.items()} for stage, own in used.items()}
+    return {stage: {node: round(fmean(shares), 3) for node, shares in nodes.items()} for stage, nodes in used.items()}

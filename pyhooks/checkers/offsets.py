@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.duplicate_writes import WHY, Doubled
+from pyhooks.checkers.duplicate_writes import WHY, DuplicateWrites
 from pyhooks.checkers.promise import disks_of
-from pyhooks.checkers.record_view import UNCOMMITTED, Place, Read, Records
+from pyhooks.checkers.record_view import UNCOMMITTED, PartitionName, Read, Records
 from pyhooks.checkers.settling_times import LAG_NS
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.record_format import parts_of
 
@@ -45,109 +45,110 @@ def check_offsets(events: Sequence[Event]) -> Verdict:
     ``pyhooks.checkers.visibility``.
     """
     records = Records(events)
-    doubled = Doubled(events, records)
-    wrong: list[str] = []
-    missing = records.unnoted()
-    acked: defaultdict[Place, dict[int, str]] = defaultdict(dict)
+    duplicates = DuplicateWrites(events, records)
+    found = Findings(missing=records.unrecorded())
+    acked: defaultdict[PartitionName, dict[int, str]] = defaultdict(dict)
     acked_ns: dict[str, int] = {}
-    noted: set[tuple[str, str]] = set()
+    recorded: set[tuple[str, str]] = set()
     for attempt in records.attempts:
-        if (attempt.topic, attempt.key) in noted:
-            wrong.append(f"{attempt.topic}: record {attempt.key} has two outcomes")
-        noted.add((attempt.topic, attempt.key))
-        if attempt.outcome != "ok" or attempt.offset is None or attempt.offset < 0 or attempt.partition is None:
+        if (attempt.topic, attempt.key) in recorded:
+            found.wrong.append(f"{attempt.topic}: record {attempt.key} has two outcomes")
+        recorded.add((attempt.topic, attempt.key))
+        partition, offset = attempt.partition_name, attempt.offset
+        if attempt.outcome != "ok" or offset is None or offset < 0 or partition is None:
             continue
-        if not records.shared(attempt):
+        if not records.acks_all(attempt):
             continue
         acked_ns[attempt.key] = attempt.done_ns
-        place = acked[attempt.topic, attempt.partition]
-        if (other := place.setdefault(attempt.offset, attempt.key)) != attempt.key:
-            where = f"{attempt.topic}-{attempt.partition}"
-            wrong.append(f"{where}: offset {attempt.offset} was acknowledged for {other} and for {attempt.key}")
+        if (other := acked[partition].setdefault(offset, attempt.key)) != attempt.key:
+            found.wrong.append(f"{partition}: offset {offset} was acknowledged for {other} and for {attempt.key}")
     if not acked:
-        missing.append("no acknowledged offset in the history")
-    for topic in sorted({topic for topic, _ in acked}):
+        found.missing.append("no acknowledged offset in the history")
+    for topic in sorted({partition.topic for partition in acked}):
         reads, gaps = records.final(topic, UNCOMMITTED)
-        missing += gaps
-        for number, read in reads.items():
-            in_time = {at: key for at, key in acked[topic, number].items() if acked_ns[key] <= read.begun_ns}
-            if later := len(acked[topic, number]) - len(in_time):
-                missing.append(f"{topic}-{number}: {later} records were acknowledged after the final read began")
-            wrong += _against_acks(read, acked[topic, number], in_time)
+        found.missing += gaps
+        for read in reads.values():
+            keys = acked[read.partition]
+            in_time = {offset for offset, key in keys.items() if acked_ns[key] <= read.begun_ns}
+            if later := len(keys) - len(in_time):
+                found.missing.append(f"{read.partition}: {later} records were acknowledged after the final read began")
+            found.wrong += _contradicted_acks(read, keys, in_time)
     for read in records.reads:
         if read.isolation == UNCOMMITTED:
-            _order(read, records, doubled, wrong, missing)
-    wrong += _disagreements(records.reads)
-    wrong += _copies(events, records)
-    return Verdict.of("offsets", wrong=wrong, missing=missing)
+            _check_order(read, records, duplicates, found)
+    found.wrong += _differing_reads(records.reads)
+    found.wrong += _differing_logs(events, records)
+    return found.verdict("offsets")
 
 
-def _against_acks(read: Read, acked: dict[int, str], in_time: dict[int, str]) -> list[str]:
-    wrong = []
+def _contradicted_acks(read: Read, acked: Mapping[int, str], in_time: Collection[int]) -> Iterator[str]:
+    """Describe acknowledged offsets that have another record in a read, or none."""
     for offset, key in sorted(acked.items()):
+        reason = f"{read.partition}: offset {offset} was acknowledged for {key} and holds"
         if offset in read.keys:
             if read.keys[offset] != key:
-                wrong.append(
-                    f"{read.topic}-{read.partition}: offset {offset} was acknowledged for {key} and holds"
-                    f" {read.keys[offset]}"
-                )
+                yield f"{reason} {read.keys[offset]}"
         elif offset in in_time and offset >= read.low and not read.gaps:
-            wrong.append(f"{read.topic}-{read.partition}: offset {offset} was acknowledged for {key} and holds nothing")
-    return wrong
+            yield f"{reason} nothing"
 
 
-def _order(read: Read, records: Records, doubled: Doubled, wrong: list[str], missing: list[str]) -> None:
+def _check_order(read: Read, records: Records, duplicates: DuplicateWrites, found: Findings) -> None:
+    """Check that the records of each idempotent producer are in the order of sending."""
     highest: dict[str, int] = {}
     count: Counter[str | None] | None = None
+    topic = read.partition.topic
     for offset, key in sorted(read.keys.items()):
         parts = parts_of(key) if key else None
-        if key is None or parts is None or not (run := records.runs.get((parts[0], read.topic))) or not run.idempotent:
+        if key is None or parts is None or not (run := records.runs.get((parts[0], topic))) or not run.idempotent:
             continue
         name, seq = parts[0], parts[3]
         if seq < highest.get(name, -1):
-            place = f"{read.topic}-{read.partition}"
-            said = f"{place}: record {seq} of run {name} is at offset {offset}, behind record {highest[name]}"
+            reason = (
+                f"{read.partition}: record {seq} of run {name} is at offset {offset}, behind record {highest[name]}"
+            )
             count = count or Counter(read.keys.values())
-            if count[key] > 1 and doubled.own(read.topic, key):
-                missing.append(f"{said}, written twice {WHY}")
+            if count[key] > 1 and duplicates.possible(topic, key):
+                found.missing.append(f"{reason}, written twice {WHY}")
             else:
-                wrong.append(said)
+                found.wrong.append(reason)
         highest[name] = max(seq, highest.get(name, -1))
 
 
-def _disagreements(reads: Sequence[Read]) -> list[str]:
-    wrong = []
-    known: defaultdict[Place, dict[int, str | None]] = defaultdict(dict)
+def _differing_reads(reads: Sequence[Read]) -> Iterator[str]:
+    """Describe offsets at which two reads of a partition have different records."""
+    known: defaultdict[PartitionName, dict[int, str | None]] = defaultdict(dict)
     for read in reads:
-        place = known[read.topic, read.partition]
+        keys = known[read.partition]
         for offset, key in read.keys.items():
-            if place.setdefault(offset, key) != key:
-                wrong.append(f"{read.topic}-{read.partition}: offset {offset} was read as {place[offset]} and as {key}")
-    return wrong
+            if keys.setdefault(offset, key) != key:
+                yield f"{read.partition}: offset {offset} was read as {keys[offset]} and as {key}"
 
 
-def _copies(events: Sequence[Event], records: Records) -> Iterator[str]:
+def _differing_logs(events: Sequence[Event], records: Records) -> Iterator[str]:
     """Describe where logs of a partition differ between brokers that were all in sync after the last fault."""
     disks = disks_of(events)
     if disks is None:
         return
     faults = cluster_view.faults(events)
-    over_ns = max((math.inf if one.healed_ns is None else one.healed_ns for one in faults), default=-math.inf)
-    for place, seen in sorted(cluster_view.observations(events).items()):
-        last = seen[-1]
+    over_ns = max((math.inf if fault.healed_ns is None else fault.healed_ns for fault in faults), default=-math.inf)
+    for partition, observed in sorted(cluster_view.observations(events).items()):
+        last = observed[-1]
         if last.since_ns <= over_ns + LAG_NS:
             continue
-        reads, _ = records.final(place[0], UNCOMMITTED)
-        read = reads.get(place[1])
+        reads, _ = records.final(partition.topic, UNCOMMITTED)
+        read = reads.get(partition.number)
         until = math.inf if read is None or read.gaps else read.end
-        own = {broker: disks.logs[broker, place] for broker in last.isr if (broker, place) in disks.logs}
-        logs = [(broker, log) for broker, log in own.items() if broker in disks.whole and not log.gaps]
-        for (one, first), (two, second) in combinations(logs, 2):
-            shared = range(max(first.low, second.low), int(min(first.end, second.end, until)))
-            differ = [at for at in shared if first.keys.get(at) != second.keys.get(at)]
+        logs = [
+            (broker, disks.logs[broker, partition])
+            for broker in last.isr
+            if broker in disks.complete and (broker, partition) in disks.logs
+        ]
+        whole = [(broker, log) for broker, log in logs if not log.gaps]
+        for (broker, log), (other, other_log) in combinations(whole, 2):
+            shared = range(max(log.low, other_log.low), int(min(log.end, other_log.end, until)))
+            differ = [offset for offset in shared if log.keys.get(offset) != other_log.keys.get(offset)]
             if differ:
-                held = f"{first.keys.get(differ[0])} and {second.keys.get(differ[0])}"
                 yield (
-                    f"{place[0]}-{place[1]}: brokers {one} and {two} were in sync and differ at {len(differ)} offsets,"
-                    f" at {differ[0]} they have {held}"
+                    f"{partition}: brokers {broker} and {other} were in sync and differ at {len(differ)} offsets, at"
+                    f" {differ[0]} they have {log.keys.get(differ[0])} and {other_log.keys.get(differ[0])}"
                 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import PhaseDetails, ProduceDetails
 
@@ -78,34 +78,33 @@ def check_phases(events: Sequence[Event], *, attempts_min: int) -> Verdict:
         events: a whole history.
         attempts_min: minimum number of attempts; a phase with fewer is unknown.
     """
-    wrong: list[str] = []
-    missing: list[str] = []
     try:
-        found = phases(events)
+        ended = phases(events)
     except ValueError as error:
         return Verdict.of("phases", missing=[str(error)])
-    if not found:
-        missing.append("no phase in the history")
-    probes = [(event, one) for event, one in ProduceDetails.each(events) if event.process == "probe"]
-    for phase in found:
+    found = Findings()
+    if not ended:
+        found.missing.append("no phase in the history")
+    probes = [(event, produced) for event, produced in ProduceDetails.each(events) if event.process == "probe"]
+    for phase in ended:
         attempts = [
-            (event.outcome, attempt)
-            for event, attempt in probes
-            if attempt.topic == phase.topic and phase.begin_ns <= event.mono_ns <= phase.end_ns
+            (event.outcome, produced)
+            for event, produced in probes
+            if produced.topic == phase.topic and phase.begin_ns <= event.mono_ns <= phase.end_ns
         ]
         if len(attempts) < attempts_min:
-            missing.append(f"{phase.name}: {len(attempts)} attempts, at least {attempts_min} are needed")
-        for outcome, attempt in attempts:
-            result = OK if outcome == "ok" else str(attempt.exception)
+            found.missing.append(f"{phase.name}: {len(attempts)} attempts, at least {attempts_min} are needed")
+        for outcome, produced in attempts:
+            result = OK if outcome == "ok" else str(produced.exception)
             if outcome == "unknown":
-                missing.append(f"{phase.name}: seq {attempt.seq} is unknown ({result})")
+                found.missing.append(f"{phase.name}: seq {produced.seq} is unknown ({result})")
             elif result != phase.expect:
-                wrong.append(f"{phase.name}: seq {attempt.seq} got {result}, expected {phase.expect}")
+                found.wrong.append(f"{phase.name}: seq {produced.seq} got {result}, expected {phase.expect}")
         if phase.expect == OK:
             continue
         if phase.log_bytes_before is None or phase.log_bytes_after is None:
-            missing.append(f"{phase.name}: the size of the log was not asked before and after")
+            found.missing.append(f"{phase.name}: the log size before and after is not recorded")
         elif phase.log_bytes_before != phase.log_bytes_after:
-            grown = phase.log_bytes_after - phase.log_bytes_before
-            wrong.append(f"{phase.name}: {grown} bytes entered the log of {phase.topic} though all were refused")
-    return Verdict.of("phases", wrong=wrong, missing=missing)
+            added = phase.log_bytes_after - phase.log_bytes_before
+            found.wrong.append(f"{phase.name}: the log of {phase.topic} grew by {added} bytes though all were refused")
+    return found.verdict("phases")

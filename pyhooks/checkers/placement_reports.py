@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyhooks.checkers.cluster_view import RequirementTimeline
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import MoveDetails, WarningsDetails
 from pyhooks.kafka import gate
@@ -23,48 +23,46 @@ def check_warned(events: Sequence[Event]) -> Verdict:
     A controller may log each partition of a request, or all of them at once, so local maxima and minima are compared.
     Unknown without moves, without one of each kind, if no log was read after them, or if it is unknown what a topic
     required.
-
-    Args:
-        events: a whole history.
     """
+    found = Findings()
     moves = [(event.mono_ns, move) for event, move in MoveDetails.each(events)]
     last_ns = max((at_ns for at_ns, _ in moves), default=0)
-    logs = [logged for event, logged in WarningsDetails.each(events) if event.mono_ns >= last_ns]
+    logs = [warnings for event, warnings in WarningsDetails.each(events) if event.mono_ns >= last_ns]
     settings = RequirementTimeline(events)
-    missing: list[str] = []
     kinds: set[bool] = set()
     short: set[str] = set()
     expected: list[int] = []
     for at_ns, move in moves:
-        topic, after = move.topic, list(move.after)
-        wanted = settings.possible(topic, at_ns, at_ns)
-        reaches = {_reaches(after, move.racks, each) for each in wanted}
-        if len(reaches) != 1:
-            missing.append(f"nobody knows what topic {topic} required when it was moved to {after}")
+        sufficient = {
+            _spans_enough(move.after, move.racks, requirement)
+            for requirement in settings.possible(move.topic, at_ns, at_ns)
+        }
+        if len(sufficient) != 1:
+            found.missing.append(f"what topic {move.topic} required when it was moved to {list(move.after)} is unknown")
             continue
-        enough = reaches.pop()
+        (enough,) = sufficient
         kinds.add(enough)
-        short = short - {topic} if enough else short | {topic}
+        short = short - {move.topic} if enough else short | {move.topic}
         expected.append(len(short))
-    missing += [f"no move into {words} racks" for which, words in KINDS.items() if which not in kinds]
-    wrong: list[str] = []
+    found.missing += [f"no move into {name} racks" for kind, name in KINDS.items() if kind not in kinds]
     counts = logs[-1].counts if logs else {}
     if not counts:
-        missing.append("nobody read the controllers' logs after the moves")
-    right = _extremes(expected)
-    if not missing:
-        told = {controller: _extremes(own) for controller, own in sorted(counts.items())}
-        wrong = [
-            f"controller {controller} logged {_in_words(own)} partitions in too few racks; right is {_in_words(right)}"
-            for controller, own in told.items()
-            if own != right
+        found.missing.append("no log of a controller was read after the moves")
+    numbers = _extremes(expected)
+    if not found.missing:
+        found.wrong += [
+            f"controller {controller} logged {_text(logged)} partitions in too few racks, expected: {_text(numbers)}"
+            for controller, controller_counts in sorted(counts.items())
+            if (logged := _extremes(controller_counts)) != numbers
         ]
-    notes = [f"{len(counts)} controllers logged {_in_words(right)} partitions in too few racks in {len(moves)} moves"]
-    return Verdict.of("warned", wrong=wrong, missing=missing, notes=notes)
+    found.notes.append(
+        f"{len(counts)} controllers logged {_text(numbers)} partitions in too few racks in {len(moves)} moves"
+    )
+    return found.verdict("warned")
 
 
-def _reaches(replicas: Sequence[int], racks: Mapping[int, str], wanted: Requirement) -> bool:
-    return gate.limits(1, wanted.racks, len(replicas)).ask(replicas, racks).enough_racks
+def _spans_enough(replicas: Sequence[int], racks: Mapping[int, str], requirement: Requirement) -> bool:
+    return gate.limits(1, requirement.racks, len(replicas)).ask(replicas, racks).enough_racks
 
 
 def _extremes(counts: Iterable[int]) -> list[int]:
@@ -80,5 +78,5 @@ def _extremes(counts: Iterable[int]) -> list[int]:
     return path[1:]
 
 
-def _in_words(counts: Sequence[int]) -> str:
+def _text(counts: Sequence[int]) -> str:
     return ", ".join(map(str, counts)) or "no"

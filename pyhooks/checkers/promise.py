@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
-from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition, RequirementTimeline
-from pyhooks.checkers.record_view import Attempt, Place, Read, Records, fill
+from pyhooks.checkers.cluster_view import ClusterView, RecordedFault, RecordedPartition
+from pyhooks.checkers.record_view import Attempt, PartitionName, Read, Records, fill
 from pyhooks.checkers.settling_times import BLIND_S, LAG_NS, NS, SETTLE_S
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import DiskChunkDetails, DiskEndDetails
 from pyhooks.kafka import gate
@@ -30,54 +29,53 @@ class Disks:
     Attributes:
         at_ns: time of the first event of the reading.
         logs: broker and partition to the contents of the log.
-        whole: brokers that were stopped while their disk was read completely.
+        complete: brokers that were stopped while their disk was read completely.
         racks: broker id to rack.
         missing: descriptions of missing parts.
     """
 
     at_ns: int
-    logs: Mapping[tuple[int, Place], Read]
-    whole: frozenset[int]
+    logs: Mapping[tuple[int, PartitionName], Read]
+    complete: frozenset[int]
     racks: Mapping[int, str]
     missing: tuple[str, ...]
 
 
 def disks_of(events: Sequence[Event]) -> Disks | None:
     """Return the last reading of the disks in a history, or None."""
-    every = [(event, one) for event in events if (one := DiskChunkDetails.of(event) or DiskEndDetails.of(event))]
+    every = [(event, part) for event in events if (part := DiskChunkDetails.of(event) or DiskEndDetails.of(event))]
     if not every:
         return None
-    own = [(event, one) for event, one in every if one.read_id == every[-1][1].read_id]
-    chunks: dict[tuple[int, Place], list[tuple[Event, DiskChunkDetails]]] = {}
+    last = [(event, part) for event, part in every if part.read_id == every[-1][1].read_id]
+    chunks: defaultdict[tuple[int, PartitionName], list[tuple[Event, DiskChunkDetails]]] = defaultdict(list)
     missing: list[str] = []
-    whole: set[int] = set()
-    listed: set[tuple[int, Place]] = set()
-    racks: dict[int, str] = {}
+    complete: set[int] = set()
+    listed: set[tuple[int, PartitionName]] = set()
     ended: set[int] = set()
-    for event, one in own:
-        broker = one.broker
-        racks[broker] = event.rack or ""
-        if isinstance(one, DiskChunkDetails):
-            chunks.setdefault((broker, (one.topic, one.partition)), []).append((event, one))
+    racks = {part.broker: event.rack or "" for event, part in last}
+    for event, part in last:
+        broker = part.broker
+        if isinstance(part, DiskChunkDetails):
+            chunks[broker, PartitionName(part.topic, part.partition)].append((event, part))
             continue
         ended.add(broker)
-        listed |= {(broker, place) for place in one.replicas}
+        listed |= {(broker, PartitionName(*replica)) for replica in part.replicas}
         if event.outcome != "ok":
-            missing.append(f"the disk of broker {broker}: {one.error or 'not read'}")
-        elif not one.stopped:
-            missing.append(f"nothing tells that broker {broker} was stopped when its disk was read")
+            missing.append(f"the disk of broker {broker}: {part.error or 'not read'}")
+        elif not part.stopped:
+            missing.append(f"broker {broker} was not proved to be stopped when its disk was read")
         else:
-            whole.add(broker)
+            complete.add(broker)
     missing += [f"the disk of broker {broker} was not read to its end" for broker in sorted(racks.keys() - ended)]
-    logs: dict[tuple[int, Place], Read] = {}
-    for broker, place in listed | chunks.keys():
-        read = logs[broker, place] = Read("disk", *place, 0, "disk")
-        if parts := chunks.get((broker, place)):
-            fill(read, parts)
+    logs: dict[tuple[int, PartitionName], Read] = {}
+    for broker, partition in sorted(listed | chunks.keys()):
+        log = logs[broker, partition] = Read("disk", partition, 0, "disk")
+        if (broker, partition) in chunks:
+            fill(log, chunks[broker, partition])
         else:
-            read.gaps.append("nothing was noted of it")
-        missing += [f"{place[0]}-{place[1]} on broker {broker}: {gap}" for gap in read.gaps]
-    return Disks(min(event.mono_ns for event, _ in own), logs, frozenset(whole), racks, tuple(missing))
+            log.gaps.append("its content was not recorded")
+        missing += [f"{partition} on broker {broker}: {gap}" for gap in log.gaps]
+    return Disks(min(event.mono_ns for event, _ in last), logs, frozenset(complete), racks, tuple(missing))
 
 
 def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
@@ -115,101 +113,105 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
         settle_s: how long a changed setting may take to reach all brokers after one reports it, in seconds.
     """
     records = Records(events)
-    missing = records.unnoted()
-    acked = [attempt for attempt in records.attempts if attempt.outcome == "ok" and records.shared(attempt)]
+    found = Findings(missing=records.unrecorded())
     disks = disks_of(events)
     if disks is None:
-        return Verdict.of("promise", missing=[*missing, "nobody read the disks"])
-    missing += disks.missing
-    acked = [attempt for attempt in acked if attempt.done_ns < disks.at_ns]
+        found.missing.append("no disk was read")
+        return found.verdict("promise")
+    found.missing += disks.missing
+    acked = [
+        attempt
+        for attempt in records.attempts
+        if attempt.outcome == "ok" and records.acks_all(attempt) and attempt.done_ns < disks.at_ns
+    ]
     if not acked:
-        missing.append("no acknowledged record before the disks were read")
-    faults = cluster_view.faults(events)
-    wipes = [fault for fault in faults if fault.op.startswith("wipe")]
-    observations = cluster_view.observations(events)
-    moves = {place: _moves(seen) for place, seen in observations.items()}
-    settings, settle_ns = RequirementTimeline(events), round(settle_s * NS)
-    judge = _PromiseJudge(disks, observations, moves, settings, wipes, settle_ns)
-    wrong: list[str] = []
+        found.missing.append("no acknowledged record before the disks were read")
+    cluster, settle_ns = ClusterView.of(events), round(settle_s * NS)
+    judge = _PromiseJudge(disks, cluster, settle_ns)
     for topic in sorted({attempt.topic for attempt in acked}):
-        wrong += settings.strays(topic, faults, settle_ns)
+        found.wrong += cluster.settings.strays(topic, cluster.faults, settle_ns)
     for attempt in acked:
-        problem, sure = judge.problem(attempt)
+        problem, certain = judge.problem(attempt)
         if problem:
-            (wrong if sure else missing).append(problem)
-    notes = [f"settings that changed up to {settle_s:g} s before a record was sent may have held for it"]
-    return Verdict.of("promise", wrong=wrong, missing=_each_once(missing), notes=notes)
+            found.add(problem, certain=certain)
+    found.notes.append(f"settings that changed up to {settle_s:g} s before a record was sent may have applied to it")
+    # The same reason may apply to many records.
+    found.missing = list(dict.fromkeys(found.missing))
+    return found.verdict("promise")
 
 
-def _each_once(reasons: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(reasons))
-
-
-def _moment(observation: RecordedPartition) -> int:
+def _at_ns(observation: RecordedPartition) -> int:
     return observation.at_ns
-
-
-def _since(observation: RecordedPartition) -> int:
-    return observation.since_ns
-
-
-def _moves(seen: Sequence[RecordedPartition]) -> list[RecordedPartition]:
-    """Return the first observation of each placement, in order of time."""
-    told = [observation for observation in seen if observation.replicas]
-    return told[:1] + [two for one, two in pairwise(told) if set(one.replicas) != set(two.replicas)]
 
 
 @dataclass(frozen=True)
 class _PromiseJudge:
+    """Finds the problem with an acknowledged record."""
+
     disks: Disks
-    observations: Mapping[Place, Sequence[RecordedPartition]]
-    moves: Mapping[Place, Sequence[RecordedPartition]]
-    settings: RequirementTimeline
-    wipes: Sequence[RecordedFault]
+    cluster: ClusterView
     settle_ns: int
+
+    @cached_property
+    def _wipes(self) -> Sequence[RecordedFault]:
+        return [fault for fault in self.cluster.faults if fault.op.startswith("wipe")]
+
+    @cached_property
+    def _placements(self) -> Mapping[PartitionName, Sequence[RecordedPartition]]:
+        """First observation of each placement of a partition, in order of time."""
+        found = {}
+        for partition, observed in self.cluster.observations.items():
+            placed = [observation for observation in observed if observation.replicas]
+            changed = [two for one, two in pairwise(placed) if set(one.replicas) != set(two.replicas)]
+            found[partition] = placed[:1] + changed
+        return found
 
     def problem(self, attempt: Attempt) -> tuple[str, bool]:
         """Return the problem with a record, empty if there is none, and whether it is certain."""
         attempt = self._located(attempt)
         if attempt.partition is None or attempt.offset is None or attempt.offset < 0:
-            return f"{attempt.topic}: nothing tells at which offset {attempt.key} was acknowledged", False
-        place = (attempt.topic, attempt.partition)
-        name = f"{attempt.topic}-{attempt.partition}"
-        placed, own = self._placed(place, attempt)
+            return f"{attempt.topic}: the offset at which {attempt.key} was acknowledged is unknown", False
+        partition = PartitionName(attempt.topic, attempt.partition)
+        placed, before_end = self._placed(partition, attempt)
         if not placed:
-            return f"{name}: nobody looked at its placement", False
-        wanted = self.settings.possible(attempt.topic, attempt.sent_ns - self.settle_ns, attempt.done_ns)
-        if not wanted:
-            return f"{attempt.topic}: nothing tells what it required", False
-        racks = self._racks(place, attempt)
-        sure: set[str] = set()
-        perhaps: set[str] = set()
+            return f"{partition}: its placement was not observed", False
+        required = self.cluster.settings.possible(attempt.topic, attempt.sent_ns - self.settle_ns, attempt.done_ns)
+        if not required:
+            return f"{attempt.topic}: its required replicas and racks are unknown", False
+        certain: set[str] = set()
+        possible: set[str] = set()
         # Copies on brokers that are no longer replicas do not count.
         last = placed[-1].replicas
         # Fewer replicas span fewer racks at most.
         needed = [
-            min(one.effective(observation).racks, gate.capped(one.racks, len(last)))
-            for one in wanted
-            for observation in placed[: max(1, own)]
+            min(requirement.effective(observation).racks, gate.capped(requirement.racks, len(last)))
+            for requirement in required
+            for observation in placed[: max(1, before_end)]
         ]
         if len(placed) > 1 or placed[0].at_ns > attempt.sent_ns:
             # A reassignment determines the spread of records acknowledged before it, so one rack may be enough. A
             # placement before the first observation is unknown.
             needed.append(1)
-        for broker in sorted({broker for observation in placed for broker in observation.replicas}):
-            had = self._had(broker, place, attempt) if broker in last else False
-            own_racks = frozenset[str]().union(*(gate.racks_of([broker], {broker: one}) for one in racks(broker)))
+        for broker in last:
+            had = self._had(broker, partition, attempt)
             if had is not False:
-                (sure if had and len(own_racks) == 1 else perhaps).update(own_racks)
-        where = f"{name}: record {attempt.key}, acknowledged at offset {attempt.offset}, lies in"
-        said = f"{where} {len(sure)} rack(s) ({', '.join(sorted(sure)) or 'none'}), {max(needed)} are required"
-        if len(sure) >= max(needed):
+                racks = frozenset[str]().union(
+                    *(gate.racks_of([broker], {broker: rack}) for rack in self._racks(broker, partition, attempt))
+                )
+                (certain if had and len(racks) == 1 else possible).update(racks)
+        least, most = min(needed), max(needed)
+        if len(certain) >= most:
             return "", True
-        if len(sure | perhaps) >= min(needed) and (len(sure) < min(needed) or max(needed) > min(needed)):
-            return f"{said}, which may have been {min(needed)}, and {len(perhaps - sure)} more may have had it", False
-        if self.observations[place][-1].at_ns < attempt.done_ns:
-            return f"{said}; nobody looked afterwards where its replicas are", False
-        return said, True
+        reason = (
+            f"{partition}: record {attempt.key}, acknowledged at offset {attempt.offset}, lies in {len(certain)}"
+            f" rack(s) ({', '.join(sorted(certain)) or 'none'}), {most} are required"
+        )
+        if len(certain | possible) >= least and (len(certain) < least or most > least):
+            more = len(possible - certain)
+            return f"{reason}, which may have been {least}, and {more} more may have had it", False
+        if self.cluster.observations[partition][-1].at_ns < attempt.done_ns:
+            return f"{reason}; its replicas were not observed afterwards", False
+        return reason, True
 
     @cached_property
     def _offsets(self) -> Mapping[tuple[str, str | None], frozenset[tuple[int, int]]]:
@@ -218,7 +220,7 @@ class _PromiseJudge:
         for (_, (topic, partition)), log in self.disks.logs.items():
             for offset, key in log.keys.items():
                 found[topic, key].add((partition, offset))
-        return {one: frozenset(where) for one, where in found.items()}
+        return {key: frozenset(offsets) for key, offsets in found.items()}
 
     def _located(self, attempt: Attempt) -> Attempt:
         """Return the attempt; if it has no offset, with the offset of its key on the disks if there is exactly one."""
@@ -234,61 +236,62 @@ class _PromiseJudge:
         partition, offset = found[0]
         return replace(attempt, partition=partition, offset=offset)
 
-    def _racks(self, place: Place, attempt: Attempt) -> Callable[[int], frozenset[str]]:
-        """Return a function from broker to its rack when a record was acknowledged; several if observations differ.
+    def _racks(self, broker: int, partition: PartitionName, attempt: Attempt) -> frozenset[str]:
+        """Return the rack of a broker when a record was acknowledged; several if observations differ.
 
         A broker leaves the ISR before it joins another rack, so observations of the broker in sync take precedence.
         """
-        seen = self.observations[place]
-        first = max(0, bisect_right(seen, attempt.sent_ns, key=_moment) - 1)
-        after = bisect_left(seen, attempt.done_ns + LAG_NS, key=_since)
-        near = seen[first : after + 1]
+        observed = self.cluster.observations[partition]
+        first = max(0, bisect_right(observed, attempt.sent_ns, key=_at_ns) - 1)
+        after = bisect_left(observed, attempt.done_ns + LAG_NS, key=lambda observation: observation.since_ns)
+        near = observed[first : after + 1]
+        in_sync = [observation for observation in near if broker in observation.isr]
+        found = {observation.racks[broker] for observation in in_sync or near if broker in observation.racks}
+        others = {**observed[-1].racks, **self.disks.racks}
+        return frozenset(found or ({others[broker]} if broker in others else ()))
 
-        def racks(broker: int) -> frozenset[str]:
-            in_sync = [observation for observation in near if broker in observation.isr]
-            found = {observation.racks[broker] for observation in in_sync or near if broker in observation.racks}
-            others = {**seen[-1].racks, **self.disks.racks}
-            return frozenset(found or ({others[broker]} if broker in others else ()))
-
-        return racks
-
-    def _placed(self, place: Place, attempt: Attempt) -> tuple[list[RecordedPartition], int]:
+    def _placed(self, partition: PartitionName, attempt: Attempt) -> tuple[list[RecordedPartition], int]:
         """Return one observation per placement since the send, and how many placements are from before the outcome."""
-        seen = self.observations.get(place, ())
-        moves = self.moves.get(place, ())
-        first = max(0, bisect_right(moves, attempt.sent_ns, key=_moment) - 1)
-        after = bisect_left(seen, attempt.done_ns, key=_moment)
-        until_ns = seen[after].at_ns if after < len(seen) else attempt.done_ns
-        return list(moves[first:]), bisect_right(moves, until_ns, key=_moment) - first
+        observed, placements = self.cluster.of_partition(partition), self._placements.get(partition, ())
+        first = max(0, bisect_right(placements, attempt.sent_ns, key=_at_ns) - 1)
+        after = bisect_left(observed, attempt.done_ns, key=_at_ns)
+        until_ns = observed[after].at_ns if after < len(observed) else attempt.done_ns
+        return list(placements[first:]), bisect_right(placements, until_ns, key=_at_ns) - first
 
-    def _had(self, broker: int, place: Place, attempt: Attempt) -> bool | None:
+    def _had(self, broker: int, partition: PartitionName, attempt: Attempt) -> bool | None:
         """Return whether the broker had the record at the stop or before its disk was wiped; None if unknown."""
-        assert attempt.offset is not None  # noqa: S101 - asked before
-        log = self.disks.logs.get((broker, place))
+        assert attempt.offset is not None  # noqa: S101 - located before
+        log = self.disks.logs.get((broker, partition))
         if log is not None and attempt.offset in log.keys and log.keys[attempt.offset] == attempt.key:
             return True
-        racks = {**self.disks.racks}
-        answers = [self._had_before(fault, broker, place, attempt) for fault in self.wipes if fault.hits(broker, racks)]
-        if True in answers:
+        before_wipes = {
+            self._had_before_wipe(wipe, broker, partition, attempt)
+            for wipe in self._wipes
+            if wipe.hits(broker, self.disks.racks)
+        }
+        if True in before_wipes:
             return True
-        if None in answers or broker not in self.disks.whole:
+        if None in before_wipes or broker not in self.disks.complete:
             return None
-        if log is not None and (log.gaps or attempt.offset < log.low):
-            return None
-        return False
+        return None if log is not None and (log.gaps or attempt.offset < log.low) else False
 
-    def _had_before(self, wipe: RecordedFault, broker: int, place: Place, attempt: Attempt) -> bool | None:
+    def _had_before_wipe(
+        self, wipe: RecordedFault, broker: int, partition: PartitionName, attempt: Attempt
+    ) -> bool | None:
         """Return whether a wipe removed the record and the broker need not have fetched it again; None if unknown."""
-        took = self._took(wipe, broker, place, attempt)
-        if took is False:
+        removed = self._removed(wipe, broker, partition, attempt)
+        if removed is False:
             return False
-        back = [observation for observation in self.observations.get(place, ()) if broker in observation.isr]
-        if wipe.healed_ns is not None and any(wipe.healed_ns + LAG_NS < observation.since_ns for observation in back):
+        if wipe.healed_ns is not None and any(
+            broker in observation.isr and wipe.healed_ns + LAG_NS < observation.since_ns
+            for observation in self.cluster.of_partition(partition)
+        ):
             return False
         # From the start of the heal it may be in sync again at any moment, observed or not.
-        return None if wipe.heal_ns is not None or wipe.proved_ns is None else took
+        return None if wipe.heal_ns is not None or wipe.proved_ns is None else removed
 
-    def _took(self, wipe: RecordedFault, broker: int, place: Place, attempt: Attempt) -> bool | None:
+    def _removed(self, wipe: RecordedFault, broker: int, partition: PartitionName, attempt: Attempt) -> bool | None:
+        """Return whether a broker had the record when a wipe removed its log; None if unknown."""
         over_ns = wipe.heal_ns if wipe.proved_ns is None else wipe.proved_ns
         if over_ns is not None and over_ns <= attempt.sent_ns:
             return False
@@ -297,21 +300,15 @@ class _PromiseJudge:
             return None
         # A broker with a wiped disk does not rejoin the ISR before the heal.
         until_ns = wipe.heal_ns if wipe.heal_ns is not None else self.disks.at_ns
-        after = [
-            observation
-            for observation in self.observations.get(place, ())
-            if attempt.done_ns + LAG_NS < observation.since_ns
-        ]
+        observed = self.cluster.of_partition(partition)
+        after = [observation for observation in observed if attempt.done_ns + LAG_NS < observation.since_ns]
         if any(broker in observation.isr for observation in after if observation.at_ns < until_ns):
             return True
-        seen = [observation for observation in self.observations.get(place, ()) if observation.at_ns < wipe.inject_ns]
-        first = bisect_right(seen, attempt.sent_ns, key=_moment) - 1
-        if (
-            first < 0
-            or not after
-            or after[0] not in seen
-            or any(broker in observation.isr for observation in seen[first:])
-        ):
+        before_wipe = [observation for observation in observed if observation.at_ns < wipe.inject_ns]
+        first = bisect_right(before_wipe, attempt.sent_ns, key=_at_ns) - 1
+        if first < 0 or not after or after[0] not in before_wipe:
             return None
-        moments = [*(observation.at_ns for observation in seen[first:]), wipe.inject_ns]
-        return None if any(two - one > BLIND_S * NS for one, two in pairwise(moments)) else False
+        between = before_wipe[first:]
+        moments = [*map(_at_ns, between), wipe.inject_ns]
+        gap = any(later - earlier > BLIND_S * NS for earlier, later in pairwise(moments))
+        return None if gap or any(broker in observation.isr for observation in between) else False

@@ -10,27 +10,26 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition, RequirementTimeline
-from pyhooks.checkers.record_view import Attempt, Place, Records
+from pyhooks.checkers.cluster_view import ClusterView, RecordedFault, RecordedPartition
+from pyhooks.checkers.record_view import Attempt, PartitionName, Records
 from pyhooks.checkers.settling_times import BLIND_S, LAG_NS, NS, SETTLE_S
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.kafka import gate
 
 # Kinds of faults under which a broker receives nothing from the others.
-TAKES = ("kill", "pause", "wipe", "cut")
+ISOLATING = ("kill", "pause", "wipe", "cut")
 # Maximum clock error of clients on another host, see ducktape_tests.services.clock.
 CLOCK_NS = 200_000_000
 
 
-def takes(op: str, peers: object) -> bool:
+def isolates(op: str, peers: object) -> bool:
     """Return whether a fault of this op separates brokers from all others, rather than from some racks only."""
-    return op.partition("-")[0] in TAKES and not peers
+    return op.partition("-")[0] in ISOLATING and not peers
 
 
 @dataclass(frozen=True)
@@ -41,13 +40,13 @@ class Outage:
         fault: the fault.
         from_ns: proof of the fault, plus ``CLOCK_NS``.
         to_ns: proof that it lasted, or the start of its heal without such a proof, less ``CLOCK_NS``.
-        sure: whether it was proved to have lasted.
+        certain: whether it was proved to have lasted.
     """
 
     fault: RecordedFault
     from_ns: float
     to_ns: float
-    sure: bool
+    certain: bool
 
     def has(self, attempt: Attempt) -> bool:
         """Return whether an attempt began and ended in it; False if the attempt's beginning is not recorded."""
@@ -58,9 +57,8 @@ def outages(faults: Sequence[RecordedFault]) -> list[Outage]:
     """Return the outages of faults that separate brokers from all others, as far as proved."""
     found = []
     for fault in faults:
-        if fault.proved_ns is None or not takes(fault.op, fault.peers):
+        if fault.proved_ns is None or not isolates(fault.op, fault.peers):
             continue
-        sure = fault.held_ns is not None
         if fault.held_ns is not None:
             end_ns: float = fault.held_ns
         elif fault.heal_ns is not None:
@@ -70,7 +68,7 @@ def outages(faults: Sequence[RecordedFault]) -> list[Outage]:
             continue
         else:
             end_ns = math.inf
-        found.append(Outage(fault, fault.proved_ns + CLOCK_NS, end_ns - CLOCK_NS, sure))
+        found.append(Outage(fault, fault.proved_ns + CLOCK_NS, end_ns - CLOCK_NS, fault.held_ns is not None))
     return found
 
 
@@ -96,88 +94,82 @@ def check_spread(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verd
         events: a whole history.
         settle_s: how long a changed setting may take to reach all brokers after one reports it, in seconds.
     """
-    records = Records(events)
-    away = outages(cluster_view.faults(events))
-    missing = records.unnoted()
-    if not away:
-        return Verdict.of("spread", missing=[*missing, "no fault was proved that takes brokers away"])
-    judge = _SpreadJudge(cluster_view.observations(events), RequirementTimeline(events), round(settle_s * NS))
-    wrong: list[str] = []
-    ended: defaultdict[bool, int] = defaultdict(int)
-    short = 0
+    records, cluster = Records(events), ClusterView.of(events)
+    found = Findings(missing=records.unrecorded())
+    every = outages(cluster.faults)
+    if not every:
+        found.missing.append("no fault was proved that isolates brokers")
+        return found.verdict("spread")
+    judge = _SpreadJudge(cluster, round(settle_s * NS))
+    acked = others = short = 0
     for attempt in records.attempts:
-        own = [one for one in away if one.has(attempt)]
-        if not own or not records.shared(attempt):
+        during = [outage for outage in every if outage.has(attempt)]
+        if not during or not records.acks_all(attempt):
             continue
-        ended[attempt.outcome == "ok"] += 1
-        problem, sure, few = judge.problem(attempt, own)
-        short += few
-        if problem:
-            (wrong if sure else missing).append(problem)
-    if not ended:
-        missing.append(f"no attempt began and ended in {len(away)} outages")
-    notes = [
-        f"{ended[True]} acknowledgements and {ended[False]} other ends of attempts in {len(away)} outages are judged,"
+        acked += attempt.outcome == "ok"
+        others += attempt.outcome != "ok"
+        problem, certain, too_few = judge.problem(attempt, during)
+        short += too_few
+        if problem and attempt.outcome == "ok":
+            found.add(problem, certain=certain)
+    if not acked + others:
+        found.missing.append(f"no attempt began and ended in {len(every)} outages")
+    found.notes.append(
+        f"{acked} acknowledgements and {others} other ends of attempts in {len(every)} outages are judged,"
         f" {short} of them where too few racks were left"
-    ]
-    return Verdict.of("spread", wrong=wrong, missing=tuple(dict.fromkeys(missing)), notes=notes)
+    )
+    # The same reason may apply to many records.
+    found.missing = list(dict.fromkeys(found.missing))
+    return found.verdict("spread")
 
 
 @dataclass(frozen=True)
 class _SpreadJudge:
-    observations: Mapping[Place, Sequence[RecordedPartition]]
-    settings: RequirementTimeline
+    """Finds the problem with an attempt that began and ended in outages, if it was acknowledged."""
+
+    cluster: ClusterView
     settle_ns: int
 
-    def problem(self, attempt: Attempt, away: Sequence[Outage]) -> tuple[str, bool, bool]:
-        """Return the problem with an attempt, if any; whether it is certain; and whether too few racks were left.
+    def problem(self, attempt: Attempt, during: Sequence[Outage]) -> tuple[str, bool, bool]:
+        """Return the problem, if any; whether it is certain; and whether too few racks were left.
 
         Args:
             attempt: an attempt that began and ended in outages.
-            away: all of these outages.
+            during: all of these outages.
         """
-        acked = attempt.outcome == "ok"
-        if attempt.partition is None:
-            return _unless(not acked, f"{attempt.topic}: nothing tells to which partition {attempt.key} went")
-        name = f"{attempt.topic}-{attempt.partition}"
-        near, seen = self._near((attempt.topic, attempt.partition), attempt)
+        if (partition := attempt.partition_name) is None:
+            return f"{attempt.topic}: the partition of {attempt.key} is unknown", False, False
+        near, complete = self._near(partition, attempt)
         placed = [observation for observation in near if observation.replicas]
         if not placed:
-            return _unless(not acked, f"{name}: nobody looked at its placement")
-        wanted = self.settings.possible(attempt.topic, attempt.sent_ns - self.settle_ns, attempt.done_ns)
-        if not wanted:
-            return _unless(not acked, f"{attempt.topic}: nothing tells what it required")
-        need = min(one.effective(observation).racks for one in wanted for observation in placed)
-        left = most_racks(
-            {broker for observation in placed for broker in observation.replicas}, near, [one.fault for one in away]
-        )
+            return f"{partition}: its placement was not observed", False, False
+        required = self.cluster.settings.possible(attempt.topic, attempt.sent_ns - self.settle_ns, attempt.done_ns)
+        if not required:
+            return f"{attempt.topic}: its required replicas and racks are unknown", False, False
+        need = min(requirement.effective(observation).racks for requirement in required for observation in placed)
+        replicas = {broker for observation in placed for broker in observation.replicas}
+        left = most_racks(replicas, near, [outage.fault for outage in during])
         if left >= need:
             return "", True, False
-        if not acked:
-            return "", True, True
-        what = ", ".join(f"{one.fault.op} {one.fault.rack or one.fault.broker}" for one in away)
-        said = (
-            f"{name}: record {attempt.key} was sent and acknowledged under {what}, when no more than {left} rack(s)"
-            f" could have it; {need} are required"
+        reason = (
+            f"{partition}: record {attempt.key} was sent and acknowledged under"
+            f" {', '.join(outage.fault.name for outage in during)}, when no more than {left} rack(s) could have it;"
+            f" {need} are required"
         )
-        if not seen:
-            return f"{said}; nobody looked before and after that", False, True
-        if not all(one.sure for one in away):
-            return f"{said}; nothing tells that the fault lasted", False, True
-        return said, True, True
+        if not complete:
+            return f"{reason}; the partition was not observed before and after that", False, True
+        if not all(outage.certain for outage in during):
+            return f"{reason}; the fault was not proved to have lasted", False, True
+        return reason, True, True
 
-    def _near(self, place: Place, attempt: Attempt) -> tuple[Sequence[RecordedPartition], bool]:
+    def _near(self, partition: PartitionName, attempt: Attempt) -> tuple[Sequence[RecordedPartition], bool]:
         """Return the observations around an attempt, and whether they leave no gap that could hide another state."""
-        seen = self.observations.get(place, ())
-        first = bisect_right(seen, attempt.sent_ns, key=lambda observation: observation.at_ns) - 1
-        after = bisect_left(seen, attempt.done_ns + LAG_NS, key=lambda observation: observation.since_ns)
-        near = seen[max(0, first) : after + 1]
-        whole = first >= 0 and after < len(seen)
-        return near, whole and all(two.at_ns - one.at_ns <= BLIND_S * NS for one, two in pairwise(near))
-
-
-def _unless(harmless: bool, problem: str) -> tuple[str, bool, bool]:
-    return ("" if harmless else problem), False, False
+        observed = self.cluster.of_partition(partition)
+        first = bisect_right(observed, attempt.sent_ns, key=lambda observation: observation.at_ns) - 1
+        after = bisect_left(observed, attempt.done_ns + LAG_NS, key=lambda observation: observation.since_ns)
+        near = observed[max(0, first) : after + 1]
+        complete = first >= 0 and after < len(observed)
+        return near, complete and all(two.at_ns - one.at_ns <= BLIND_S * NS for one, two in pairwise(near))
 
 
 def most_racks(replicas: set[int], near: Sequence[RecordedPartition], faults: Sequence[RecordedFault]) -> int:
@@ -188,25 +180,25 @@ def most_racks(replicas: set[int], near: Sequence[RecordedPartition], faults: Se
         near: observations that show the racks of brokers.
         faults: faults in force.
     """
-    cuts = [one for one in faults if one.op.startswith("cut")]
-    gone = [one for one in faults if one not in cuts]
+    cuts = [fault for fault in faults if fault.op.startswith("cut")]
+    stops = [fault for fault in faults if fault not in cuts]
     sides: defaultdict[tuple[bool, ...], list[frozenset[str]]] = defaultdict(list)
     for broker in replicas:
         racks = frozenset[str]().union(*(gate.racks_of([broker], observation.racks) for observation in near))
         if not racks and any(broker in observation.racks for observation in near):
             continue  # it has no rack, so it counts for none
-        if not any(_hit(one, broker, racks) for one in gone):
-            sides[tuple(_hit(one, broker, racks) for one in cuts)].append(racks)
+        if not any(_hits(fault, broker, racks) for fault in stops):
+            sides[tuple(_hits(fault, broker, racks) for fault in cuts)].append(racks)
     return max(map(_distinct, sides.values()), default=0)
 
 
-def _hit(fault: RecordedFault, broker: int, racks: frozenset[str]) -> bool:
+def _hits(fault: RecordedFault, broker: int, racks: frozenset[str]) -> bool:
     """Return whether a fault affects a broker in each of its possible racks; an unknown rack is not affected."""
     return all(fault.hits(broker, {broker: rack}) for rack in racks or {"?"})
 
 
 def _distinct(racks: Sequence[frozenset[str]]) -> int:
     """Return the most distinct racks of brokers, given the possible racks of each; one without any is one more."""
-    unknown = sum(not own for own in racks)
+    unknown = sum(not possible for possible in racks)
     named = frozenset[str]().union(*racks)
     return unknown + min(len(named), len(racks) - unknown)

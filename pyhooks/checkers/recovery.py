@@ -6,21 +6,57 @@ Reads faults, observations, settings and ``produce`` events; see ``pyhooks.check
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition
-from pyhooks.checkers.record_view import Records
+from pyhooks.checkers.cluster_view import ClusterView, RecordedFault, RecordedPartition
+from pyhooks.checkers.record_view import Attempt, Records
 from pyhooks.checkers.settling_times import LAG_NS, NS, attempts_of
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.kafka.gate import Requirement
 
+# Bounds from the start of a heal: until all replicas are in sync, and until a record sent after it is acknowledged.
 ISR_S = 60.0
 ACK_S = 60.0
 # A broker that was partitioned may report the old state for seconds, if it is the one queried.
 STEADY_S = 2.0
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Time after a heal; for overlapping faults, after the last heal.
+
+    Attributes:
+        name: the fault that was healed.
+        heal_ns: start of the heal, monotonic.
+        next_ns: injection of the next fault, or infinity.
+    """
+
+    name: str
+    heal_ns: int
+    next_ns: float
+
+    def has(self, at_ns: int) -> bool:
+        """Return whether a moment is after the heal and before the next fault."""
+        return self.heal_ns < at_ns < self.next_ns
+
+
+def recoveries(faults: Sequence[RecordedFault], found: Findings) -> Iterator[Recovery]:
+    """Yield the time after each heal; faults that were never healed are reported as missing."""
+    if not any(fault.heal_ns is not None for fault in faults):
+        found.missing.append("no heal in the history")
+    heals: set[int] = set()
+    for fault in faults:
+        if fault.heal_ns is None:
+            found.missing.append(f"{fault.name}: never healed")
+            continue
+        heal_ns = last_heal(fault.heal_ns, faults)
+        if heal_ns is not None and heal_ns not in heals:
+            heals.add(heal_ns)
+            next_ns = min((other.inject_ns for other in faults if other.inject_ns > heal_ns), default=math.inf)
+            yield Recovery(fault.name, heal_ns, next_ns)
 
 
 def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: float = ACK_S) -> Verdict:
@@ -40,74 +76,71 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
 
     Args:
         events: a whole history.
-        isr_s: time from the start of the heal to all replicas in sync, in seconds.
-        ack_s: time from the start of the heal to the first acknowledgement of a record sent after it, in seconds.
+        isr_s: seconds from the start of the heal to all replicas in sync.
+        ack_s: seconds from the start of the heal to the first acknowledgement of a record sent after it.
     """
-    faults = cluster_view.faults(events)
-    observations = cluster_view.observations(events)
-    records = Records(events)
-    attempts = attempts_of(records)
-    wrong: list[str] = []
-    missing: list[str] = []
-    if not any(fault.heal_ns is not None for fault in faults):
-        missing.append("no heal in the history")
-    if not observations:
-        missing.append("nobody looked at a partition")
-    if not attempts:
-        missing.append("no attempt in the history")
-    judged: set[int] = set()
-    settings = cluster_view.RequirementTimeline(events)
-    for fault in faults:
-        name = f"{fault.op} {fault.rack if fault.broker is None else f'broker {fault.broker}'}"
-        if fault.heal_ns is None:
-            missing.append(f"{name}: never healed")
-            continue
-        heal_ns = last_heal(fault.heal_ns, faults)
-        if heal_ns is None or heal_ns in judged:
-            continue  # reported with the other fault
-        judged.add(heal_ns)
-        next_ns = min((other.inject_ns for other in faults if other.inject_ns > heal_ns), default=None)
-        for place, seen in sorted(observations.items()):
-            after = [
-                observation
-                for observation in seen
-                if observation.at_ns > heal_ns and (next_ns is None or observation.at_ns < next_ns)
-            ]
-            before = cluster_view.at(seen, heal_ns)
-            # Replicas that a reassignment adds later do not concern this heal.
-            placed = set(before.replicas) if before else set[int]()
-            whole = [
-                bool(observation.replicas)
-                and (placed or set(observation.replicas)).intersection(observation.replicas) <= set(observation.isr)
-                and observation.since_ns - LAG_NS > heal_ns
-                for observation in after
-            ]
-            bad = [observation.since_ns - LAG_NS for observation, good in zip(after, whole, strict=True) if not good]
-            # A replica that was moved away and back may be late because of the move.
-            stayed = bool(placed) and all(set(observation.replicas) == placed for observation in after)
-            _bounded(f"{name}: {place[0]}-{place[1]} with all replicas in sync", heal_ns, isr_s,
-                     bad, _steady(after, whole), wrong if stayed else missing, missing)  # fmt: skip
-        for place, own in sorted(attempts.items()):
-            if not any(to_ns > heal_ns and (next_ns or math.inf) > from_ns for from_ns, to_ns in records.ran(place[0])):
+    cluster, records, found = ClusterView.of(events), Records(events), Findings()
+    attempts_by_partition = attempts_of(records)
+    if not cluster.observations:
+        found.missing.append("no partition was observed")
+    if not attempts_by_partition:
+        found.missing.append("no attempt in the history")
+    for recovery in recoveries(cluster.faults, found):
+        for partition, observed in sorted(cluster.observations.items()):
+            _check_isr(f"{recovery.name}: {partition}", recovery, observed, isr_s, found)
+        for partition, attempts in sorted(attempts_by_partition.items()):
+            if not any(
+                to_ns > recovery.heal_ns and recovery.next_ns > from_ns
+                for from_ns, to_ns in records.run_times(partition.topic)
+            ):
                 continue  # no producer ran
-            sent = [one for one in own if one.sent_ns > heal_ns and (next_ns is None or one.sent_ns < next_ns)]
-            acked = [one.done_ns for one in sent if one.outcome == "ok"]
-            bad = [one.done_ns for one in sent if one.outcome != "ok" and (next_ns is None or one.done_ns < next_ns)]
-            seen = observations.get(place, [])
-            before = cluster_view.at(seen, heal_ns)
-            within = [
-                observation
-                for observation in seen
-                if observation.at_ns > heal_ns and (next_ns is None or observation.at_ns < next_ns)
-            ]
-            wanted = settings.possible(place[0], heal_ns, next_ns or max(one.done_ns for one in own))
-            can = _can([*filter(None, [before]), *within], wanted)
+            until_ns = max(attempt.done_ns for attempt in attempts)
+            if recovery.next_ns < math.inf:
+                until_ns = round(recovery.next_ns)
+            required = cluster.settings.possible(partition.topic, recovery.heal_ns, until_ns)
+            can = _can_acknowledge(_observed_around(cluster.of_partition(partition), recovery), required)
             if can is not False:
-                # If it is unknown whether the partition can acknowledge at all, a missing acknowledgement is unknown,
-                # too.
-                _bounded(f"{name}: an acknowledgement by {place[0]}-{place[1]}", heal_ns, ack_s,
-                         bad, acked, wrong if can else missing, missing)  # fmt: skip
-    return Verdict.of("recovery", wrong=wrong, missing=missing)
+                # If it is unknown whether the partition can acknowledge at all, a missing acknowledgement is unknown.
+                name = f"{recovery.name}: an acknowledgement by {partition}"
+                _check_acknowledgements(name, recovery, attempts, ack_s, found, certain=bool(can))
+    return found.verdict("recovery")
+
+
+def _observed_around(observed: Sequence[RecordedPartition], recovery: Recovery) -> list[RecordedPartition]:
+    """Return the last observation before a recovery, if any, and those in it."""
+    before = cluster_view.at(observed, recovery.heal_ns)
+    return [*([before] if before else []), *(one for one in observed if recovery.has(one.at_ns))]
+
+
+def _check_isr(
+    name: str, recovery: Recovery, observed: Sequence[RecordedPartition], isr_s: float, found: Findings
+) -> None:
+    """Check that all replicas of a partition are in sync within the bound."""
+    after = [observation for observation in observed if recovery.has(observation.at_ns)]
+    before = cluster_view.at(observed, recovery.heal_ns)
+    # Replicas that a reassignment adds later do not concern this heal.
+    placed = set(before.replicas) if before else set[int]()
+    whole = [
+        bool(observation.replicas)
+        and (placed or set(observation.replicas)).intersection(observation.replicas) <= set(observation.isr)
+        and observation.since_ns - LAG_NS > recovery.heal_ns
+        for observation in after
+    ]
+    incomplete_ns = [one.since_ns - LAG_NS for one, complete in zip(after, whole, strict=True) if not complete]
+    # A replica that was moved away and back may be late because of the move.
+    stayed = bool(placed) and all(set(observation.replicas) == placed for observation in after)
+    name = f"{name} with all replicas in sync"
+    _check_bound(name, recovery.heal_ns, isr_s, incomplete_ns, _steady(after, whole), found, certain=stayed)
+
+
+def _check_acknowledgements(
+    name: str, recovery: Recovery, attempts: Sequence[Attempt], ack_s: float, found: Findings, *, certain: bool
+) -> None:
+    """Check that a record of a partition is acknowledged within the bound."""
+    sent = [attempt for attempt in attempts if recovery.has(attempt.sent_ns)]
+    acked_ns = [attempt.done_ns for attempt in sent if attempt.outcome == "ok"]
+    failed_ns = [one.done_ns for one in sent if one.outcome != "ok" and one.done_ns < recovery.next_ns]
+    _check_bound(name, recovery.heal_ns, ack_s, failed_ns, acked_ns, found, certain=certain)
 
 
 def last_heal(heal_ns: int, faults: Sequence[RecordedFault]) -> int | None:
@@ -122,49 +155,62 @@ def last_heal(heal_ns: int, faults: Sequence[RecordedFault]) -> int | None:
         heal_ns = max(ends)
 
 
-def _can(seen: Sequence[RecordedPartition], wanted: Collection[Requirement]) -> bool | None:
+def _can_acknowledge(observed: Sequence[RecordedPartition], required: Collection[Requirement]) -> bool | None:
     """Return whether a partition acknowledges with all replicas in sync; None if that is unknown, or changes."""
-    placements = {observation.replicas: observation for observation in seen}
+    placements = {observation.replicas: observation for observation in observed}
     if not placements or () in placements:
         return None
     whole = [
         replace(observation, leader=placed[0], isr=tuple(sorted(placed))) for placed, observation in placements.items()
     ]
-    found = {one.met_by(observation) for one in wanted for observation in whole}
+    found = {requirement.met_by(observation) for requirement in required for observation in whole}
     return found.pop() if len(found) == 1 else None
 
 
-def _steady(seen: Sequence[RecordedPartition], whole: Sequence[bool]) -> list[int]:
+def _steady(observed: Sequence[RecordedPartition], whole: Sequence[bool]) -> list[int]:
     """Return the times of observations with all replicas in sync that later observations confirm."""
     found = []
-    for at, observation in enumerate(seen):
-        near = [number for number in range(at, len(seen)) if seen[number].at_ns - observation.at_ns <= STEADY_S * NS]
-        borne = range(at, max(at + 2, near[-1] + 1))
-        if borne[-1] < len(seen) and all(whole[number] for number in borne):
+    for index, observation in enumerate(observed):
+        until_ns = observation.at_ns + STEADY_S * NS
+        last = max(number for number in range(index, len(observed)) if observed[number].at_ns <= until_ns)
+        confirming = whole[index : max(index + 2, last + 1)]
+        if len(confirming) > 1 and all(confirming):
             found.append(observation.at_ns)
     return found
 
 
-def _bounded(
-    what: str,
+def _check_bound(
+    name: str,
     heal_ns: int,
     bound_s: float,
-    bad_ns: Sequence[int],
-    good_ns: Sequence[int],
-    wrong: list[str],
-    missing: list[str],
+    incomplete_ns: Sequence[int],
+    recovered_ns: Sequence[int],
+    found: Findings,
+    *,
+    certain: bool,
 ) -> None:
-    """Judge the first good moment after a heal; ``bad_ns`` are moments at which recovery was definitely incomplete."""
-    took_s = (min(good_ns) - heal_ns) / NS if good_ns else None
-    if took_s is not None and took_s <= bound_s:
-        return
-    watched_s = max(0, max(bad_ns) - heal_ns) / NS if bad_ns else 0.0
-    if took_s is not None:
+    """Check the first moment of recovery after a heal.
+
+    Args:
+        name: what is to recover.
+        heal_ns: start of the heal.
+        bound_s: bound from then on.
+        incomplete_ns: moments at which recovery was definitely incomplete.
+        recovered_ns: moments at which it was complete.
+        found: receives the result.
+        certain: whether a late recovery is wrong, rather than unknown.
+    """
+    if recovered_ns:
+        first_ns = min(recovered_ns)
         # It may have recovered earlier, between observations.
-        last_bad = max((at for at in bad_ns if at < min(good_ns)), default=heal_ns)
-        late = (last_bad - heal_ns) / NS > bound_s
-        (wrong if late else missing).append(f"{what}: seen {took_s:.1f} s after the heal, {bound_s:g} s are the bound")
-    elif watched_s > bound_s:
-        wrong.append(f"{what}: not within {watched_s:.1f} s after the heal, {bound_s:g} s are the bound")
+        last_incomplete_ns = max((at for at in incomplete_ns if at < first_ns), default=heal_ns)
+        if first_ns - heal_ns > bound_s * NS:
+            reason = f"{name}: seen {(first_ns - heal_ns) / NS:.1f} s after the heal, the bound is {bound_s:g} s"
+            found.add(reason, certain=certain and last_incomplete_ns - heal_ns > bound_s * NS)
+        return
+    watched_s = max(0, max(incomplete_ns, default=heal_ns) - heal_ns) / NS
+    if watched_s > bound_s:
+        reason = f"{name}: not within {watched_s:.1f} s after the heal, the bound is {bound_s:g} s"
+        found.add(reason, certain=certain)
     else:
-        missing.append(f"{what}: not seen, and nobody asked later than {watched_s:.1f} s after the heal")
+        found.missing.append(f"{name}: not seen, and not observed later than {watched_s:.1f} s after the heal")

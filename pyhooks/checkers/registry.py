@@ -1,10 +1,15 @@
-"""Checkers that need only a history, by name."""
+"""Checkers that need only a history, by name.
+
+Each takes the events of a whole history. Where settling times matter, it also takes ``settle_s``: the seconds granted
+to a change of ISR, leader or settings to take effect.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 
 from pyhooks.checkers import (
     feature_levels,
@@ -30,7 +35,7 @@ from pyhooks.checkers.offsets import check_offsets
 from pyhooks.checkers.phases import check_phases
 from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.promise import check_promise
-from pyhooks.checkers.rack_spread import check_spread, takes
+from pyhooks.checkers.rack_spread import check_spread, isolates
 from pyhooks.checkers.recovery import check_recovery
 from pyhooks.checkers.refusals import check_refusals
 from pyhooks.checkers.transaction_recovery import check_unstuck
@@ -78,13 +83,16 @@ class Checker:
         check: function from a history's events to a verdict.
         subject: what it checks, for output.
         applies: whether an event makes the checker applicable; without such an event its verdict could only be unknown.
-        settles: whether ``check`` takes ``settle_s``, see ``pyhooks.checkers.settling_times``.
     """
 
     check: Check
     subject: str
     applies: Callable[[Event], bool]
-    settles: bool = False
+
+    @property
+    def settles(self) -> bool:
+        """Whether ``check`` takes ``settle_s``."""
+        return "settle_s" in signature(self.check).parameters
 
 
 def _kind(*kinds: type[Details]) -> Callable[[Event], bool]:
@@ -93,7 +101,7 @@ def _kind(*kinds: type[Details]) -> Callable[[Event], bool]:
 
 def _outage(event: Event) -> bool:
     fault = FaultDetails.of(event)
-    return fault is not None and (fault.step, event.outcome) == (PROVED, "ok") and takes(event.op, fault.peers)
+    return fault is not None and (fault.step, event.outcome) == (PROVED, "ok") and isolates(event.op, fault.peers)
 
 
 def _transactional(event: Event) -> bool:
@@ -114,59 +122,48 @@ def _with_defaults(event: Event) -> bool:
 # Applicable to any history of a cluster under load.
 GENERAL: Mapping[str, Checker] = {
     "faults": Checker(check_faults, "every fault took hold, lasted and was healed", _kind(FaultDetails)),
-    "phases": Checker(partial(check_phases, attempts_min=1), "phases of a test went as expected", _kind(PhaseDetails)),
+    "phases": Checker(partial(check_phases, attempts_min=1), "attempts ended as the test expects", _kind(PhaseDetails)),
     "delivery": Checker(
-        check_delivery, "what was acknowledged is read, what was refused is not", _kind(ProduceDetails)
+        check_delivery, "acknowledged records are read, rejected records are not", _kind(ProduceDetails)
     ),
-    "offsets": Checker(check_offsets, "one record an offset, in order", _kind(ProduceDetails)),
-    "transactions": Checker(check_transactions, "all or nothing", _transactional),
+    "offsets": Checker(check_offsets, "each offset has one record, in the order of sending", _kind(ProduceDetails)),
+    "transactions": Checker(check_transactions, "transactions are read as a whole or not at all", _transactional),
     "promise": Checker(
-        check_promise, "acknowledged records lie in enough racks", _kind(DiskChunkDetails, DiskEndDetails), settles=True
+        check_promise, "acknowledged records are on disks in enough racks", _kind(DiskChunkDetails, DiskEndDetails)
     ),
-    "spread": Checker(check_spread, "what is acknowledged in an outage can be in enough racks", _outage, settles=True),
+    "spread": Checker(check_spread, "records acknowledged in an outage can be in enough racks", _outage),
     "progress": Checker(
-        check_progress, "acknowledged exactly while enough are in sync", _kind(SettingsDetails), settles=True
+        check_progress, "records are acknowledged exactly while the ISR is sufficient", _kind(SettingsDetails)
     ),
-    "refusals": Checker(
-        check_refusals,
-        "each refusal names what is missing",
-        _refused,
-        settles=True,
+    "refusals": Checker(check_refusals, "each rejection names its cause: replicas or racks", _refused),
+    "recovery": Checker(
+        check_recovery, "partitions are in sync and acknowledge within a bound after a heal", _kind(FaultDetails)
     ),
-    "recovery": Checker(check_recovery, "in sync and acknowledging within a bound after a heal", _kind(FaultDetails)),
 }
 # Applicable to specific tests: other histories are complete without their events.
 OF_TESTS: Mapping[str, Checker] = {
-    "defaults": Checker(
-        check_defaults,
-        "with a producer's default settings a refusal is a timeout",
-        _with_defaults,
-        settles=True,
-    ),
+    "defaults": Checker(check_defaults, "a default producer reports a rejection as a timeout", _with_defaults),
     "visibility": Checker(
-        check_visibility,
-        "what the leader alone acknowledged is hidden until enough are in sync",
-        _kind(VisibleDetails),
-        settles=True,
+        check_visibility, "records with acks=1 are hidden until the ISR is sufficient", _kind(VisibleDetails)
     ),
     "idle": Checker(
-        idle_topics.check_idle, "what waits in an idle topic is shown when R is lowered", _kind(IdleDetails)
+        idle_topics.check_idle, "waiting records of an idle topic are shown when R is lowered", _kind(IdleDetails)
     ),
     "copied": Checker(
         check_copied, "each record is copied once, with its group's offsets in the same transaction", _kind(CopyDetails)
     ),
-    "unstuck": Checker(check_unstuck, "what is committed is read on after a heal", _kind(FollowDetails)),
+    "unstuck": Checker(
+        check_unstuck, "committed records are read and written again after a heal", _kind(FollowDetails)
+    ),
     "groups": Checker(
         check_groups,
-        "groups commit and rebalance exactly while their coordinator's partition is enough",
+        "groups commit and rebalance exactly while the ISR of their coordinator's partition is sufficient",
         _kind(MemberDetails),
-        settles=True,
     ),
     "alike": Checker(
         group_comparison.check_alike,
-        "where racks are enough, groups can't tell how many are required",
+        "with enough racks, the number of required racks does not affect groups",
         _kind(AlikeDetails),
-        settles=True,
     ),
     "levels": Checker(
         feature_levels.check_levels,
@@ -181,29 +178,22 @@ OF_TESTS: Mapping[str, Checker] = {
         "controllers report partitions that were moved into too few racks, and no others",
         _kind(MoveDetails),
     ),
-    "known": Checker(check_known_errors, "clients meet errors that they know", _kind(KnownErrorsDetails)),
-    "rides": Checker(check_rides, "clients ride an outage out by their own retries", _kind(RideDetails)),
-    "metrics": Checker(
-        check_metrics, "gauges of the gate are true, at most 2 s before they are asked for", _kind(MetadataEndDetails)
-    ),
-    "meter": Checker(check_meter, "the meter counts what clients were refused", _kind(MetadataEndDetails)),
+    "known": Checker(check_known_errors, "clients receive only errors that they know", _kind(KnownErrorsDetails)),
+    "rides": Checker(check_rides, "clients ride out an outage by their own retries", _kind(RideDetails)),
+    "metrics": Checker(check_metrics, "gauges of the gate are correct, at most 2 s late", _kind(MetadataEndDetails)),
+    "meter": Checker(check_meter, "the meter counts the rejections that clients got", _kind(MetadataEndDetails)),
     "flood": Checker(
         check_flood,
-        "brokers' logs tell of a rack shortage once, and not of each refusal",
+        "brokers log a rack shortage once, and not each rejection",
         _kind(LoggingNodesDetails, LogLinesDetails, LogEndDetails),
-        settles=True,
     ),
-    "crashes": Checker(
-        check_crashes,
-        "no node ended by itself or met a fault of Kafka's own",
-        _kind(NodeDetails),
-    ),
+    "crashes": Checker(check_crashes, "no node ended by itself or logged an internal fault", _kind(NodeDetails)),
     "slowdown": Checker(
-        slowdown.check_slowdown, "refusals slow other topics no more than taking the records does", _kind(BlockDetails)
+        slowdown.check_slowdown, "rejecting records slows other topics no more than accepting them", _kind(BlockDetails)
     ),
     "stops": Checker(
         many_partitions.check_stops,
-        "each outage stops what is probed with the gate, and nothing without it",
+        "patched Kafka rejects probes in each outage, stock Kafka never does",
         _kind(ReachedDetails),
     ),
 }

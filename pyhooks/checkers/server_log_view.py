@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pyhooks.checkers.record_view import Place
+from pyhooks.checkers.record_view import PartitionName
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import LogLinesDetails
 
@@ -34,10 +34,10 @@ class LogLine:
     traced: tuple[str, ...]
 
     @property
-    def place(self) -> Place | None:
+    def partition(self) -> PartitionName | None:
         """Partition that logged the entry, or None."""
         found = _OF_PARTITION.match(self.text)
-        return (found[1], int(found[2])) if found else None
+        return PartitionName(found[1], int(found[2])) if found else None
 
 
 def logged(events: Iterable[Event]) -> list[LogLine]:
@@ -47,4 +47,4 @@ def logged(events: Iterable[Event]) -> list[LogLine]:
         for event, lines in LogLinesDetails.each(events)
         for after_ms, level, logger, text, traced in lines.entries
     ]
-    return sorted(found, key=lambda one: one.at_ns)
+    return sorted(found, key=lambda line: line.at_ns)

@@ -19,9 +19,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
-from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition, RequirementTimeline
-from pyhooks.checkers.record_view import Attempt, Place, Records
+from pyhooks.checkers.cluster_view import ClusterView, RecordedFault, RecordedPartition, RequirementTimeline
+from pyhooks.checkers.record_view import Attempt, PartitionName, Records
 from pyhooks.history.event_log import Event
 from pyhooks.history.outcomes import TOO_FEW
 from pyhooks.kafka.gate import Requirement
@@ -107,10 +106,10 @@ class Span:
     def inside(self, attempts: Sequence[Attempt]) -> list[tuple[Attempt, Excuse]]:
         """Return attempts that began and ended within a piece, ordered by their ends, with their excuses."""
         found = []
-        for one in attempts:
-            at = bisect_right(self.pieces, one.sent_ns, key=lambda piece: piece.from_ns) - 1
-            if at >= 0 and one.done_ns <= self.pieces[at].to_ns:
-                found.append((one, self.pieces[at].ahead.excuse(one)))
+        for attempt in attempts:
+            index = bisect_right(self.pieces, attempt.sent_ns, key=lambda piece: piece.from_ns) - 1
+            if index >= 0 and attempt.done_ns <= self.pieces[index].to_ns:
+                found.append((attempt, self.pieces[index].ahead.excuse(attempt)))
         return sorted(found, key=lambda pair: pair[0].done_ns)
 
 
@@ -121,17 +120,17 @@ class Change:
     Attributes:
         span: what was expected from then on.
         old: attempts that ended as the previous state demands.
-        sure: attempts in ``old`` without an excuse.
-        follows: whether an attempt ended as the new state demands after the last one in ``old``.
+        certain: attempts in ``old`` without an excuse.
+        followed: whether an attempt ended as the new state demands after the last one in ``old``.
     """
 
     span: Span
     old: tuple[Attempt, ...]
-    sure: tuple[Attempt, ...]
-    follows: bool
+    certain: tuple[Attempt, ...]
+    followed: bool
 
     @property
-    def kept_s(self) -> float:
+    def lag_s(self) -> float:
         """How long outcomes followed the old state, in seconds."""
         return (self.old[-1].done_ns - self.span.from_ns) / NS if self.old else 0.0
 
@@ -145,31 +144,34 @@ class Settling:
         measured_s: longest time for which outcomes followed the old state after a change; None if no change could be
             measured, because no outcome was seen to follow the new state.
         changes: number of changes measured.
-        told_s: longest time from the request for other settings until all relevant brokers reported them; None if the
-            history has no such request.
+        reported_s: longest time from the request for other settings until all relevant brokers reported them; None if
+            the history has no such request.
     """
 
     bound_s: float
     measured_s: float | None
     changes: int
-    told_s: float | None
+    reported_s: float | None
 
     @property
     def text(self) -> str:
         """Summary in one line."""
         granted = f"{self.bound_s:g} s are granted to a change to take effect"
         if self.measured_s is None:
-            measured = "how long it takes was not measured: no outcome was seen to follow a change"
+            measured = "not measured: no outcome was seen to follow a change"
         else:
             measured = f"measured: {self.measured_s:.2f} s at most in {self.changes} changes"
-        told = "" if self.told_s is None else f"; all brokers told other settings {self.told_s:.2f} s after the request"
-        return f"{granted}; {measured}{told}"
+        if self.reported_s is None:
+            return f"{granted}; {measured}"
+        return f"{granted}; {measured}; all brokers reported new settings within {self.reported_s:.2f} s"
 
 
-def stretches(seen: Sequence[RecordedPartition], faults: Sequence[RecordedFault]) -> Iterator[list[RecordedPartition]]:
+def stretches(
+    observations: Sequence[RecordedPartition], faults: Sequence[RecordedFault]
+) -> Iterator[list[RecordedPartition]]:
     """Yield runs of observations of the same state, with nothing in between that could hide another state."""
     current: list[RecordedPartition] = []
-    for observation in seen:
+    for observation in observations:
         if current and (
             observation.state != current[-1].state
             or observation.at_ns - current[-1].at_ns > BLIND_S * NS
@@ -182,62 +184,56 @@ def stretches(seen: Sequence[RecordedPartition], faults: Sequence[RecordedFault]
         yield current
 
 
-def _disturbed(one: RecordedPartition, two: RecordedPartition, faults: Sequence[RecordedFault]) -> bool:
-    """Return whether a fault of a replica began, or its heal began or was proved, between two observations.
+def _disturbed(
+    first: RecordedPartition, second: RecordedPartition, faults: Sequence[RecordedFault], *, proofs: bool = True
+) -> bool:
+    """Return whether a fault of a replica, or its heal, began between two observations, or a heal was proved.
 
     A replica that was back may be unavailable again.
+
+    Args:
+        first: the earlier observation.
+        second: the later observation.
+        faults: all faults of the history.
+        proofs: whether proofs of heals count.
     """
-    ends = any(
-        fault.healed_ns is not None and one.since_ns <= fault.healed_ns <= two.at_ns
-        for fault in _of_replicas(one, two, faults)
-    )
-    return ends or _struck(one, two, faults)
-
-
-def _struck(one: RecordedPartition, two: RecordedPartition, faults: Sequence[RecordedFault]) -> bool:
-    """Return whether a fault of a replica, or its heal, began between two observations."""
+    racks = {**first.racks, **second.racks}
+    replicas = {*first.replicas, *second.replicas}
     return any(
-        at_ns is not None and one.since_ns <= at_ns <= two.at_ns
-        for fault in _of_replicas(one, two, faults)
-        for at_ns in (fault.inject_ns, fault.heal_ns)
+        at_ns is not None and first.since_ns <= at_ns <= second.at_ns
+        for fault in faults
+        if any(fault.hits(broker, racks) for broker in replicas)
+        for at_ns in (fault.inject_ns, fault.heal_ns, fault.healed_ns if proofs else None)
     )
 
 
-def _of_replicas(
-    one: RecordedPartition, two: RecordedPartition, faults: Sequence[RecordedFault]
-) -> Iterator[RecordedFault]:
-    racks = {**one.racks, **two.racks}
-    replicas = {*one.replicas, *two.replicas}
-    return (fault for fault in faults if any(fault.hits(broker, racks) for broker in replicas))
-
-
-def _joined(
-    one: RecordedPartition,
-    two: RecordedPartition,
+def _same_between(
+    first: RecordedPartition,
+    second: RecordedPartition,
     faults: Sequence[RecordedFault],
     enough: bool,
-    wanted: Collection[Requirement],
+    required: Collection[Requirement],
 ) -> bool:
     """Return whether the expected outcome was the same throughout the time between observations of two states.
 
     An ISR changes to another by way of the union or the intersection of both.
     """
-    if one.replicas != two.replicas or one.leader != two.leader or _disturbed(one, two, faults):
+    if first.replicas != second.replicas or first.leader != second.leader or _disturbed(first, second, faults):
         return False
-    ways = set(one.isr) & set(two.isr) if enough else set(one.isr) | set(two.isr)
+    in_both = set(first.isr) & set(second.isr)
     # A broker's rack changes only with a restart, so a member in another rack was unavailable in between.
-    if any(one.racks.get(member) != two.racks.get(member) for member in set(one.isr) & set(two.isr)):
+    if any(first.racks.get(member) != second.racks.get(member) for member in in_both):
         return False
-    between = replace(two, isr=tuple(sorted(ways)), racks={**one.racks, **two.racks})
-    return all(requirement.met_by(between) is enough for requirement in wanted)
+    extreme = in_both if enough else set(first.isr) | set(second.isr)
+    between = replace(second, isr=tuple(sorted(extreme)), racks={**first.racks, **second.racks})
+    return all(requirement.met_by(between) is enough for requirement in required)
 
 
 def ahead_of(
     topic: str,
     found: Sequence[Sequence[RecordedPartition]],
     number: int,
-    settings: RequirementTimeline,
-    faults: Sequence[RecordedFault],
+    cluster: ClusterView,
     *,
     enough: bool,
 ) -> Ahead:
@@ -249,57 +245,43 @@ def ahead_of(
         topic: name of the topic.
         found: runs of observations.
         number: index of the state's run.
-        settings: settings of the history.
-        faults: all faults of the history.
+        cluster: view of the history.
         enough: whether the state calls for acknowledgements.
     """
-    last = one = found[number][-1]
+    last = previous = found[number][-1]
     may_ns = last.since_ns - LAG_NS
     next_ns = unclear_ns = moved_ns = NEVER_NS
     for stretch in found[number + 1 :]:
         if may_ns >= last.since_ns:
             return Ahead(next_ns, unclear_ns, moved_ns)
-        two = stretch[0]
-        if two.at_ns - one.at_ns > BLIND_S * NS:
+        first = stretch[0]
+        if first.at_ns - previous.at_ns > BLIND_S * NS:
             break
-        moved_ns = min(moved_ns, may_ns) if two.state != last.state else moved_ns
-        wanted = settings.possible(topic, last.since_ns - LAG_NS, two.at_ns)
-        struck = _struck(last, two, faults)
-        if any(requirement.met_by(two) is not enough for requirement in wanted):
-            if struck:
+        moved_ns = min(moved_ns, may_ns) if first.state != last.state else moved_ns
+        required = cluster.settings.possible(topic, last.since_ns - LAG_NS, first.at_ns)
+        disturbed = _disturbed(last, first, cluster.faults, proofs=False)
+        if any(requirement.met_by(first) is not enough for requirement in required):
+            if disturbed:
                 unclear_ns = min(unclear_ns, may_ns)
             else:
                 next_ns = min(next_ns, may_ns)
-        elif struck or (one.state != two.state and not _joined(one, two, faults, enough, wanted)):
+        elif disturbed or (
+            previous.state != first.state and not _same_between(previous, first, cluster.faults, enough, required)
+        ):
             unclear_ns = min(unclear_ns, may_ns)
-        one = stretch[-1]
-        may_ns = max(may_ns, one.since_ns - LAG_NS)
+        previous = stretch[-1]
+        may_ns = max(may_ns, previous.since_ns - LAG_NS)
     # What came next was not observed.
     return Ahead(next_ns, min(unclear_ns, may_ns), moved_ns)
 
 
-def under_faults(
-    observation: RecordedPartition, faults: Sequence[RecordedFault], settle_ns: int, to_ns: int
-) -> list[tuple[int, int]]:
-    """Return the intervals in which observations of a state may be outdated due to a fault (``RecordedFault.clouds``).
-
-    An interval lasts from the injection until the heal is proved and has settled, or until ``to_ns`` if it is not
-    proved.
-    """
-    return [
-        (fault.inject_ns, fault.healed_ns + settle_ns if fault.healed_ns is not None else to_ns)
-        for fault in faults
-        if fault.clouds(observation)
-    ]
-
-
 @dataclass(frozen=True)
-class _Part:
+class StateInterval:
     """An interval in which neither state nor settings change.
 
     Attributes:
         piece: the interval.
-        looks: run of observations that it belongs to.
+        observations: run of observations that it belongs to.
         enough: whether acknowledgements are expected, or None if unknown.
     """
 
@@ -308,21 +290,15 @@ class _Part:
     enough: bool | None
 
 
-def spans(
-    place: Place,
-    seen: Sequence[RecordedPartition],
-    settings: RequirementTimeline,
-    faults: Sequence[RecordedFault],
-    settle_ns: int,
-) -> list[Span]:
+def spans(partition: PartitionName, cluster: ClusterView, settle_ns: int) -> list[Span]:
     """Return the outcomes expected of a partition, in order of time, without intervals in which they are unknown."""
     found: list[Span] = []
-    before: _Part | None = None
-    for part in _parts(place, seen, settings, faults, settle_ns):
+    before: StateInterval | None = None
+    for part in parts(partition, cluster, settle_ns):
         if part.enough is not None:
             last = found[-1] if found else None
             near = last is not None and part.piece.from_ns - last.to_ns <= BLIND_S * NS
-            if last is not None and near and before is not None and _goes_on(place[0], before, part, settings, faults):
+            if last is not None and near and before is not None and _continues(partition.topic, before, part, cluster):
                 *pieces, end = last.pieces
                 if end.to_ns == part.piece.from_ns:
                     pieces += [replace(end, to_ns=part.piece.to_ns)]
@@ -336,41 +312,44 @@ def spans(
     return found
 
 
-def _goes_on(
-    topic: str, before: _Part, part: _Part, settings: RequirementTimeline, faults: Sequence[RecordedFault]
-) -> bool:
+def _continues(topic: str, before: StateInterval, part: StateInterval, cluster: ClusterView) -> bool:
     """Return whether the same outcome was expected before a part, and all the time in between."""
     if part.enough is None or before.enough is not part.enough:
         return False
     if before.observations is part.observations:
         return True
-    wanted = settings.possible(topic, before.piece.to_ns, part.piece.from_ns)
-    return _joined(before.observations[-1], part.observations[0], faults, part.enough, wanted)
+    required = cluster.settings.possible(topic, before.piece.to_ns, part.piece.from_ns)
+    return _same_between(before.observations[-1], part.observations[0], cluster.faults, part.enough, required)
 
 
-def _parts(
-    place: Place,
-    seen: Sequence[RecordedPartition],
-    settings: RequirementTimeline,
-    faults: Sequence[RecordedFault],
-    settle_ns: int,
-) -> Iterator[_Part]:
-    found = [*stretches(seen, faults)]
+def parts(partition: PartitionName, cluster: ClusterView, settle_ns: int) -> Iterator[StateInterval]:
+    """Yield the intervals of a partition in which neither state nor settings change.
+
+    The expected outcome is unknown while observations may be outdated due to a fault (``RecordedFault.may_outdate``):
+    from the injection until the heal is proved and has settled.
+    """
+    topic, settings = partition.topic, cluster.settings
+    found = [*stretches(cluster.of_partition(partition), cluster.faults)]
     for number, stretch in enumerate(found):
         observation, from_ns, to_ns = stretch[0], stretch[0].at_ns, stretch[-1].since_ns
-        cuts = under_faults(observation, faults, settle_ns, to_ns)
-        edges = {at_ns for cut in cuts for at_ns in cut} | set(settings.edges(place[0]))
+        cuts = [
+            (fault.inject_ns, fault.healed_ns + settle_ns if fault.healed_ns is not None else to_ns)
+            for fault in cluster.faults
+            if fault.may_outdate(observation)
+        ]
+        edges = {at_ns for cut in cuts for at_ns in cut} | set(settings.edges(topic))
         marks = sorted({from_ns, to_ns} | {at_ns for at_ns in edges if from_ns < at_ns < to_ns})
         for begin_ns, end_ns in pairwise(marks):
-            wanted = settings.possible(place[0], begin_ns + 1, end_ns - 1)
-            expected = {one.met_by(observation) for one in wanted}
+            expected = {
+                requirement.met_by(observation) for requirement in settings.possible(topic, begin_ns + 1, end_ns - 1)
+            }
             cut = any(begin_ns < cut_to and cut_from < end_ns for cut_from, cut_to in cuts)
             if observation.replicas and len(expected) == 1 and not cut:
                 (enough,) = expected
-                ahead = ahead_of(place[0], found, number, settings, faults, enough=enough)
-                yield _Part(Piece(begin_ns, end_ns, ahead), stretch, enough)
+                ahead = ahead_of(topic, found, number, cluster, enough=enough)
+                yield StateInterval(Piece(begin_ns, end_ns, ahead), stretch, enough)
             else:
-                yield _Part(Piece(begin_ns, end_ns, Ahead()), stretch, None)
+                yield StateInterval(Piece(begin_ns, end_ns, Ahead()), stretch, None)
 
 
 def change_of(span: Span, attempts: Sequence[Attempt]) -> Change | None:
@@ -378,18 +357,19 @@ def change_of(span: Span, attempts: Sequence[Attempt]) -> Change | None:
     if span.before_ns is None:
         return None
     inside = span.inside(attempts)
-    new = [one for one, _ in inside if follows(one, enough=span.enough)]
+    new = [attempt for attempt, _ in inside if follows(attempt, enough=span.enough)]
     # Once an attempt has followed the change, others may follow the next one.
     old = [
-        (one, excuse)
-        for one, excuse in inside
-        if follows(one, enough=not span.enough) and not (excuse == "next" and new and new[0].done_ns < one.sent_ns)
+        (attempt, excuse)
+        for attempt, excuse in inside
+        if follows(attempt, enough=not span.enough)
+        and not (excuse == "next" and new and new[0].done_ns < attempt.sent_ns)
     ]
     return Change(
         span,
-        tuple(one for one, _ in old),
-        tuple(one for one, excuse in old if not excuse),
-        any(not old or one.done_ns > old[-1][0].done_ns for one in new),
+        tuple(attempt for attempt, _ in old),
+        tuple(attempt for attempt, excuse in old if not excuse),
+        any(not old or attempt.done_ns > old[-1][0].done_ns for attempt in new),
     )
 
 
@@ -405,24 +385,24 @@ def late(span: Span, attempts: Sequence[Attempt], settle_ns: int) -> list[tuple[
     """
     over_ns = span.from_ns + settle_ns
     return [
-        (one, excuse)
-        for one, excuse in span.inside(attempts)
-        if one.sent_ns >= over_ns and excuse != "next" and follows(one, enough=not span.enough)
+        (attempt, excuse)
+        for attempt, excuse in span.inside(attempts)
+        if attempt.sent_ns >= over_ns and excuse != "next" and follows(attempt, enough=not span.enough)
     ]
 
 
 def settling(
     changes: Sequence[Change], settings: RequirementTimeline, topics: Sequence[str], bound_s: float
 ) -> Settling:
-    """Return how long changes took."""
-    measured = [change.kept_s for change in changes if change.follows]
-    told = [
+    """Return how long these changes, and all changes of settings of these topics, took."""
+    measured = [change.lag_s for change in changes if change.followed]
+    reported = [
         (request.ended.at_ns - request.begun.at_ns) / NS
         for topic in topics
         for request in settings.requests(topic)
         if request.ended is not None and request.ended.step == "settled"
     ]
-    return Settling(bound_s, max(measured, default=None), len(measured), max(told, default=None))
+    return Settling(bound_s, max(measured, default=None), len(measured), max(reported, default=None))
 
 
 def measure(events: Sequence[Event], bound_s: float = SETTLE_S) -> Settling:
@@ -432,26 +412,23 @@ def measure(events: Sequence[Event], bound_s: float = SETTLE_S) -> Settling:
         events: a whole history.
         bound_s: seconds granted to a change.
     """
-    settings, faults, observations = (
-        RequirementTimeline(events),
-        cluster_view.faults(events),
-        cluster_view.observations(events),
-    )
-    found: list[Change] = []
-    for place, own in attempts_of(Records(events)).items():
-        for span in spans(place, observations.get(place, ()), settings, faults, round(bound_s * NS)):
-            change = change_of(span, own)
-            found += [change] if change is not None else []
-    return settling(found, settings, settings.topics, bound_s)
+    cluster = ClusterView.of(events)
+    changes = [
+        change
+        for partition, attempts in attempts_of(Records(events)).items()
+        for span in spans(partition, cluster, round(bound_s * NS))
+        if (change := change_of(span, attempts)) is not None
+    ]
+    return settling(changes, cluster.settings, cluster.settings.topics, bound_s)
 
 
-def attempts_of(records: Records) -> Mapping[Place, Sequence[Attempt]]:
-    """Return the attempts that the gate applies to and whose partition is known, by partition.
+def attempts_of(records: Records, *, acks_all: bool = True) -> Mapping[PartitionName, Sequence[Attempt]]:
+    """Return the attempts with acks=all, or those with acks=1, whose partition is known, by partition.
 
-    Attempts with acks=1 are left out: the leader accepts them whatever the ISR is.
+    The gate applies to acks=all only: the leader accepts other records whatever the ISR is.
     """
-    found: defaultdict[Place, list[Attempt]] = defaultdict(list)
+    found: defaultdict[PartitionName, list[Attempt]] = defaultdict(list)
     for attempt in records.attempts:
-        if attempt.partition is not None and records.shared(attempt):
-            found[attempt.topic, attempt.partition].append(attempt)
+        if (partition := attempt.partition_name) is not None and records.acks_all(attempt) is acks_all:
+            found[partition].append(attempt)
     return found

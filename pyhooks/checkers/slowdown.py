@@ -9,7 +9,7 @@ errors; those of driven topics until they are accepted. Also reads ``ProduceDeta
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -17,7 +17,8 @@ from typing import Any
 
 from pyhooks.checkers import cluster_view
 from pyhooks.checkers.record_view import Attempt, attempt_of
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.settling_times import NS
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.core import statistics
 from pyhooks.core.statistics import Interval
 from pyhooks.history.event_log import Event
@@ -81,12 +82,16 @@ def blocks(events: Sequence[Event]) -> tuple[dict[Name, Block], list[str]]:
         elif name in begun_ns:
             sets = [frozenset(topics) for topics in (edge.topics, edge.probed, edge.driven)]
             if not all(sets):
-                missing.append(f"{_text(name)}: nobody is measured, probed or driven")
+                missing.append(f"{_text(name)}: no topic is measured, probed or driven")
             found[name] = Block(begun_ns[name], event.mono_ns, *sets)
     missing += [f"{_text(name)}: it did not end" for name in begun_ns if name not in found]
-    outages = [one for one in cluster_view.faults(events) if one.proved_ns is not None and one.heal_ns is not None]
+    outages = [
+        (fault.proved_ns, fault.heal_ns)
+        for fault in cluster_view.faults(events)
+        if fault.proved_ns is not None and fault.heal_ns is not None
+    ]
     for name, block in found.items():
-        if not any((one.proved_ns or 0) <= block.from_ns and block.to_ns <= (one.heal_ns or 0) for one in outages):
+        if not any(proved_ns <= block.from_ns and block.to_ns <= heal_ns for proved_ns, heal_ns in outages):
             missing.append(f"{_text(name)}: not within an outage that was proved and healed")
     return found, missing
 
@@ -108,14 +113,14 @@ def latencies(events: Sequence[Event], found: Mapping[Name, Block]) -> tuple[dic
     values: dict[str, dict[Name, float]] = {kind: {} for kind in KINDS}
     missing: list[str] = []
     for name, block in found.items():
-        missing += _not_as(name, block, sent)
-        others = [one for topic in block.topics for one in sent[topic] if block.has(one)]
-        taken = [one for one in others if one.outcome == "ok"]
-        fetched = [one for one in taken if one.key in arrived_ns]
+        missing += _block_problems(name, block, sent)
+        others = [attempt for topic in block.topics for attempt in sent[topic] if block.has(attempt)]
+        acked = [attempt for attempt in others if attempt.outcome == "ok"]
+        fetched = [attempt for attempt in acked if attempt.key in arrived_ns]
         if len(fetched) < max(len(others), RECORDS_MIN):
             missing.append(
-                f"{_text(name)}: of {len(others)} records of the others {len(taken)} acknowledged, {len(fetched)} "
-                f"fetched, and all of at least {RECORDS_MIN} are needed"
+                f"{_text(name)}: of {len(others)} records of other topics {len(acked)} acknowledged, {len(fetched)} "
+                f"fetched; required: all, and at least {RECORDS_MIN}"
             )
         if fetched:
             values["produce"][name] = median(
@@ -125,35 +130,37 @@ def latencies(events: Sequence[Event], found: Mapping[Name, Block]) -> tuple[dic
     return values, missing
 
 
-def _not_as(name: Name, block: Block, sent: Mapping[str, Sequence[Attempt]]) -> list[str]:
+def _block_problems(name: Name, block: Block, sent: Mapping[str, Sequence[Attempt]]) -> Iterator[str]:
     """Describe topics not rejected, or not accepted, throughout a block as its arm requires, silent or not driven.
 
     Probes count if they were sent and finished in the block.
     """
-    wrong: list[str] = []
     for topic in sorted(block.probed):
         # A later outcome may be due to the requirement of the next block.
-        mine = [one for one in sent[topic] if block.has(one) and one.done_ns <= block.to_ns]
-        probes = [one for one in mine if one.mode == "probe"]
-        refused = sum(one.exception in TOO_FEW_RACKS for one in probes)
-        taken = sum(one.outcome == "ok" for one in probes)
-        if len(probes) < PROBES_MIN or len(probes) != (refused if name[0] == GATE else taken):
-            wrong.append(
-                f"{_text(name)}: of {len(probes)} attempts at {topic} {refused} refused for want of racks, {taken} "
-                f"acknowledged, and all of at least {PROBES_MIN} are needed"
+        probes = [
+            attempt
+            for attempt in sent[topic]
+            if attempt.mode == "probe" and block.has(attempt) and attempt.done_ns <= block.to_ns
+        ]
+        refused = sum(attempt.exception in TOO_FEW_RACKS for attempt in probes)
+        acked = sum(attempt.outcome == "ok" for attempt in probes)
+        if len(probes) < PROBES_MIN or len(probes) != (refused if name[0] == GATE else acked):
+            yield (
+                f"{_text(name)}: of {len(probes)} attempts at {topic} {refused} refused due to too few racks, {acked} "
+                f"acknowledged; required: all, and at least {PROBES_MIN}"
             )
-        moments_ns = [block.from_ns, *sorted(one.done_ns for one in probes), block.to_ns]
-        silent_s = max(later - earlier for earlier, later in pairwise(moments_ns)) / 1e9
+        moments_ns = [block.from_ns, *sorted(attempt.done_ns for attempt in probes), block.to_ns]
+        silent_s = max(later - earlier for earlier, later in pairwise(moments_ns)) / NS
         if silent_s > SILENT_S:
-            wrong.append(f"{_text(name)}: {silent_s:.1f} s without an answer of {topic}")
+            yield f"{_text(name)}: {silent_s:.1f} s without a result of {topic}"
     for topic in sorted(block.driven):
-        mine = [one for one in sent[topic] if one.done_ns >= block.from_ns]
-        if not any(one.sent_ns < block.to_ns for one in mine):
-            wrong.append(f"{_text(name)}: nobody drove {topic}")
-        before = [one for one in mine if one.sent_ns < block.from_ns]
-        if name[0] != GATE and (held := sum(one.done_ns > block.from_ns + HELD_S * 1e9 for one in before)):
-            wrong.append(f"{_text(name)}: {held} records of {topic} that were held back before were sent in it")
-    return wrong
+        ended = [attempt for attempt in sent[topic] if attempt.done_ns >= block.from_ns]
+        if not any(attempt.sent_ns < block.to_ns for attempt in ended):
+            yield f"{_text(name)}: no record was sent to {topic}"
+        held_ns = block.from_ns + HELD_S * NS
+        held = sum(attempt.sent_ns < block.from_ns and attempt.done_ns > held_ns for attempt in ended)
+        if held and name[0] != GATE:
+            yield f"{_text(name)}: {held} records of {topic} that were held back before were sent in it"
 
 
 def _text(name: Name) -> str:
@@ -171,7 +178,7 @@ def ratios(medians: Mapping[Name, float], seed: int) -> tuple[Interval, Interval
     rounds = sorted({number for _, number in medians})
     whole = [number for number in rounds if all((arm, number) in medians for arm in ARMS)]
     if len(whole) < ROUNDS_MIN or len(whole) < len(rounds):
-        return f"{len(whole)} of {len(rounds)} rounds are whole, at least {ROUNDS_MIN} and all are needed"
+        return f"{len(whole)} of {len(rounds)} rounds are complete; required: all, and at least {ROUNDS_MIN}"
     gate, free, again = ([medians[arm, number] for number in whole] for arm in ARMS)
     options: dict[str, Any] = {"confidence": CONFIDENCE, "resamples": RESAMPLES, "seed": seed}
     return statistics.ratio_interval(gate, free, **options), statistics.ratio_interval(again, free, **options)
@@ -197,24 +204,23 @@ def check_slowdown(events: Sequence[Event], *, seed: int = 1) -> Verdict:
     if missing or more:
         # The arms may not have been what their names say.
         return Verdict.of("slowdown", missing=[*missing, *more])
-    wrong: list[str] = []
-    notes: list[str] = []
+    result = Findings()
     for kind in KINDS:
-        got = ratios(medians[kind], seed)
-        if isinstance(got, str):
-            missing.append(f"{kind}: {got}")
+        intervals = ratios(medians[kind], seed)
+        if isinstance(intervals, str):
+            result.missing.append(f"{kind}: {intervals}")
             continue
-        ratio, control = got
-        said = f"{kind}: while others are refused it takes {_shown(ratio)} times as long as while they are taken"
-        same = f"{kind}: two arms that do not differ: {_shown(control)}"
-        notes += [said, same]
+        ratio, control = intervals
+        slowdown = f"{kind}: while other records are refused it takes {_shown(ratio)} times as long as while accepted"
+        difference = f"{kind}: two identical arms: {_shown(control)}"
+        result.notes += [slowdown, difference]
         if not control.inside(*statistics.band_ends(BAND)):
-            missing.append(f"{said}; {same}")
+            result.missing.append(f"{slowdown}; {difference}")
         elif ratio.low > 1 + BAND:
-            wrong.append(said)
+            result.wrong.append(slowdown)
         elif ratio.high >= 1 + BAND:
-            missing.append(f"{said}: neither below {1 + BAND:g} nor above")
-    return Verdict.of("slowdown", wrong=wrong, missing=missing, notes=notes)
+            result.missing.append(f"{slowdown}: neither below {1 + BAND:g} nor above")
+    return result.verdict("slowdown")
 
 
 def _shown(interval: Interval) -> str:
@@ -224,12 +230,14 @@ def _shown(interval: Interval) -> str:
 def figures(events: Sequence[Event]) -> dict[str, Any]:
     """Return the median latency of each arm in milliseconds, and both ratios with intervals, or why there are none."""
     medians, _ = latencies(events, blocks(events)[0])
-    told: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for kind in KINDS:
         by_arm = {arm: [value for name, value in medians[kind].items() if name[0] == arm] for arm in ARMS}
-        got = ratios(medians[kind], 1)
-        told[kind] = {
-            "latency_ms": {arm: round(median(held), 3) for arm, held in by_arm.items() if held},
-            "ratios": got if isinstance(got, str) else [[one.low, one.point, one.high] for one in got],
+        intervals = ratios(medians[kind], 1)
+        result[kind] = {
+            "latency_ms": {arm: round(median(values), 3) for arm, values in by_arm.items() if values},
+            "ratios": intervals
+            if isinstance(intervals, str)
+            else [[one.low, one.point, one.high] for one in intervals],
         }
-    return told
+    return result

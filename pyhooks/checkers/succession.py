@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import DestroyDetails, MomentDetails
 
@@ -30,23 +30,21 @@ def check_succession(events: Sequence[Event], *, holder: int, destroyed: Collect
         holder: id of the broker that has all acknowledged records and was unavailable when the others were destroyed.
         destroyed: ids of the brokers whose disks were destroyed.
     """
-    wrong: list[str] = []
-    missing: list[str] = []
-    moments = {one.moment: one for _, one in MomentDetails.each(events)}
-    gone = sorted(destroyed)
-    everybody = sorted({holder, *destroyed})
-    for moment, isr in ((WRITTEN, everybody), (AWAY, gone), (BACK, everybody)):
+    found = Findings()
+    moments = {details.moment: details for _, details in MomentDetails.each(events)}
+    others = sorted(destroyed)
+    brokers = sorted({holder, *destroyed})
+    for moment, isr in ((WRITTEN, brokers), (AWAY, others), (BACK, brokers)):
         if moment not in moments:
-            missing.append(f"the partition was not observed at the moment: {moment}")
+            found.missing.append(f"the partition was not observed at the moment: {moment}")
         elif sorted(moments[moment].isr) != isr:
-            missing.append(f"{moment}: ISR {list(moments[moment].isr)}, expected {isr}")
-    disks = {one.broker: one for _, one in DestroyDetails.each(events)}
-    for broker in gone:
+            found.missing.append(f"{moment}: ISR {list(moments[moment].isr)}, expected {isr}")
+    disks = {details.broker: details for _, details in DestroyDetails.each(events)}
+    for broker in others:
         if broker not in disks:
-            missing.append(f"nothing tells that the disk of broker {broker} was destroyed")
+            found.missing.append(f"no destruction of the disk of broker {broker} is recorded")
         elif disks[broker].directory_before == disks[broker].directory_after:
-            missing.append(f"broker {broker} has the disk that it had")
-    leader = moments[BACK].leader if BACK in moments else holder
-    if leader != holder:
-        wrong.append(f"broker {leader} leads, and not {holder}, which has what was acknowledged")
-    return Verdict.of("succession", wrong=wrong, missing=missing)
+            found.missing.append(f"broker {broker} has the same disk as before")
+    if BACK in moments and (leader := moments[BACK].leader) != holder:
+        found.wrong.append(f"broker {leader} leads instead of {holder}, which has all acknowledged records")
+    return found.verdict("succession")

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import RecordedFault
-from pyhooks.checkers.record_view import Place
-from pyhooks.checkers.recovery import last_heal
+from pyhooks.checkers.record_view import PartitionName
+from pyhooks.checkers.recovery import Recovery, recoveries
 from pyhooks.checkers.settling_times import NS
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import FollowDetails, LeaderOffsetsDetails, TransactionDetails
 
@@ -44,30 +43,31 @@ class ReaderProgress:
     end: int | None
 
 
-def followed(events: Sequence[Event]) -> dict[tuple[str, Place], list[ReaderProgress]]:
+def followed(events: Sequence[Event]) -> dict[tuple[str, PartitionName], list[ReaderProgress]]:
     """Return the progress of readers by run and partition, in order of time."""
-    found: defaultdict[tuple[str, Place], list[ReaderProgress]] = defaultdict(list)
-    for event, one in FollowDetails.each(events):
+    found: defaultdict[tuple[str, PartitionName], list[ReaderProgress]] = defaultdict(list)
+    for event, follow in FollowDetails.each(events):
         leader = LeaderOffsetsDetails.of(event)
         stable, end = (leader.stable, leader.end) if leader else (None, None)
-        step = ReaderProgress(event.mono_ns, one.asked_ns, one.position, stable, end)
-        found[one.run, (one.topic, one.partition)].append(step)
-    return {name: sorted(steps, key=lambda one: one.at_ns) for name, steps in found.items()}
+        found[follow.run, PartitionName(follow.topic, follow.partition)].append(
+            ReaderProgress(event.mono_ns, follow.asked_ns, follow.position, stable, end)
+        )
+    return {name: sorted(steps, key=lambda step: step.at_ns) for name, steps in found.items()}
 
 
 def held_up_s(steps: Sequence[ReaderProgress], from_ns: int, to_ns: int) -> float:
     """Return the longest time that a reader stalled though more was below the high watermark, in seconds."""
     longest, since_ns = 0, None
-    for one, two in pairwise(step for step in steps if from_ns <= step.at_ns <= to_ns):
-        if two.position == one.position and one.end is not None and one.end > one.position:
-            since_ns = one.at_ns if since_ns is None else since_ns
-            longest = max(longest, two.at_ns - since_ns)
+    for before, step in pairwise(step for step in steps if from_ns <= step.at_ns <= to_ns):
+        if step.position == before.position and before.end is not None and before.end > before.position:
+            since_ns = before.at_ns if since_ns is None else since_ns
+            longest = max(longest, step.at_ns - since_ns)
         else:
             since_ns = None
     return longest / NS
 
 
-def check_unstuck(events: Sequence[Event], *, bound_s: float = BOUND_S) -> Verdict:
+def check_unstuck(events: Sequence[Event]) -> Verdict:
     """Check after each heal that readers of committed records reach the end, and producers commit transactions.
 
     The end of a partition at a heal is the first high watermark that its leader returned for a query after the start of
@@ -78,104 +78,66 @@ def check_unstuck(events: Sequence[Event], *, bound_s: float = BOUND_S) -> Verdi
     Unknown without a heal, a reader or a transaction, or if no leader returned the end. Also unknown if the end of the
     history or the next fault cuts the bound short. The time that readers were held up from each fault until its heal is
     a note.
-
-    Args:
-        events: a whole history.
-        bound_s: time granted from the start of a heal, in seconds.
     """
-    faults = cluster_view.faults(events)
-    readers = followed(events)
-    wrong: list[str] = []
-    missing: list[str] = []
-    notes: list[str] = []
-    if not any(fault.heal_ns is not None for fault in faults):
-        missing.append("no heal in the history")
+    found, faults, readers = Findings(), cluster_view.faults(events), followed(events)
     if not readers:
-        missing.append("nobody followed what is committed")
-    transactions: defaultdict[str, list[tuple[Event, TransactionDetails]]] = defaultdict(list)
+        found.missing.append("no reader of committed records")
+    transactions: defaultdict[str, list[tuple[int, TransactionDetails, bool]]] = defaultdict(list)
     for event, transaction in TransactionDetails.each(events):
-        transactions[transaction.run].append((event, transaction))
+        transactions[transaction.run].append((event.mono_ns, transaction, event.outcome == "ok"))
     if not transactions:
-        missing.append("no transaction in the history")
-    judged: set[int] = set()
+        found.missing.append("no transaction in the history")
     for fault in faults:
-        name = f"{fault.op} {fault.rack if fault.broker is None else f'broker {fault.broker}'}"
-        heal_ns = None if fault.heal_ns is None else last_heal(fault.heal_ns, faults)
-        if heal_ns is None:
-            missing.append(f"{name}: never healed")
-            continue
-        notes += _held_up(name, fault, readers)
-        if heal_ns in judged:
-            continue  # reported with the other fault
-        judged.add(heal_ns)
-        next_ns = min((other.inject_ns for other in faults if other.inject_ns > heal_ns), default=None)
-        for (run, place), steps in sorted(readers.items()):
-            after = [one for one in steps if one.at_ns > heal_ns and (next_ns is None or one.at_ns < next_ns)]
-            what = f"{name}: {run} on {place[0]}-{place[1]}"
-            _reader(what, heal_ns, after, round(bound_s * NS), wrong, missing, notes)
+        for (run, partition), steps in sorted(readers.items()):
+            held_s = held_up_s(steps, fault.inject_ns, fault.heal_ns or fault.inject_ns)
+            if held_s >= 1:
+                found.notes.append(f"{fault.name}: {run} on {partition} was held up for {held_s:.1f} s")
+    for recovery in recoveries(faults, found):
+        for (run, partition), steps in sorted(readers.items()):
+            after = [step for step in steps if recovery.has(step.at_ns)]
+            _check_reader(f"{recovery.name}: {run} on {partition}", recovery.heal_ns, after, found)
         for run, ended in sorted(transactions.items()):
-            if any(event.mono_ns < heal_ns for event, _ in ended):
-                own = [(event, one) for event, one in ended if next_ns is None or event.mono_ns < next_ns]
-                _producer(f"{name}: {run}", heal_ns, own, round(bound_s * NS), wrong, missing, notes)
-    return Verdict.of("unstuck", wrong=wrong, missing=missing, notes=notes)
+            if any(at_ns < recovery.heal_ns for at_ns, _, _ in ended):
+                _check_producer(f"{recovery.name}: {run}", recovery, ended, found)
+    return found.verdict("unstuck")
 
 
-def _held_up(name: str, fault: RecordedFault, readers: dict[tuple[str, Place], list[ReaderProgress]]) -> list[str]:
-    """Describe how long readers stalled under a fault."""
-    until_ns = fault.heal_ns or fault.inject_ns
-    return [
-        f"{name}: {run} on {place[0]}-{place[1]} was held up for {held_s:.1f} s"
-        for (run, place), steps in sorted(readers.items())
-        if (held_s := held_up_s(steps, fault.inject_ns, until_ns)) >= 1
-    ]
-
-
-def _reader(
-    what: str,
-    heal_ns: int,
-    after: Sequence[ReaderProgress],
-    bound_ns: int,
-    wrong: list[str],
-    missing: list[str],
-    notes: list[str],
-) -> None:
-    """Judge one reader of one partition by its progress after a heal."""
-    end = next((one.end for one in after if one.end is not None and one.asked_ns > heal_ns), None)
+def _check_reader(name: str, heal_ns: int, after: Sequence[ReaderProgress], found: Findings) -> None:
+    """Check one reader of one partition by its progress after a heal."""
+    end = next((step.end for step in after if step.end is not None and step.asked_ns > heal_ns), None)
     if end is None:
-        missing.append(f"{what}: its leader did not tell the log's end after the heal")
+        found.missing.append(f"{name}: its leader did not report the log's end after the heal")
         return
-    before = [one.at_ns for one in after if one.position < end]
-    there_ns = next((one.at_ns for one in after if one.position >= end), None)
-    last_s = (max(before) - heal_ns) / NS if before else 0.0
-    if there_ns is not None and there_ns - heal_ns <= bound_ns:
-        notes.append(f"{what} reached {end}, the end at the heal, after {(there_ns - heal_ns) / NS:.1f} s")
-    elif before and max(before) - heal_ns > bound_ns:
-        at = next(one.position for one in reversed(after) if one.position < end)
-        wrong.append(f"{what}: {last_s:.1f} s after the heal at offset {at}, the end was {end} then")
+    short = [step for step in after if step.position < end]
+    reached_ns = next((step.at_ns for step in after if step.position >= end), None)
+    last_ns = max((step.at_ns for step in short), default=heal_ns)
+    if reached_ns is not None and reached_ns - heal_ns <= BOUND_S * NS:
+        found.notes.append(f"{name} reached {end}, the end at the heal, after {(reached_ns - heal_ns) / NS:.1f} s")
+    elif last_ns - heal_ns > BOUND_S * NS:
+        found.wrong.append(
+            f"{name}: {(last_ns - heal_ns) / NS:.1f} s after the heal at offset {short[-1].position}, the end was {end}"
+            " then"
+        )
     else:
-        missing.append(f"{what}: not seen at {end}, the end at the heal, and nobody looked later than {last_s:.1f} s")
+        found.missing.append(
+            f"{name}: not seen at {end}, the end at the heal, and not observed later than"
+            f" {(last_ns - heal_ns) / NS:.1f} s"
+        )
 
 
-def _producer(
-    what: str,
-    heal_ns: int,
-    ended: Sequence[tuple[Event, TransactionDetails]],
-    bound_ns: int,
-    wrong: list[str],
-    missing: list[str],
-    notes: list[str],
+def _check_producer(
+    name: str, recovery: Recovery, ended: Sequence[tuple[int, TransactionDetails, bool]], found: Findings
 ) -> None:
-    """Judge one producer by the transactions that it ended, until the next fault."""
-    committed = [event.mono_ns for event, one in ended if event.outcome == "ok" and one.begun_ns > heal_ns]
-    if committed and min(committed) - heal_ns <= bound_ns:
-        notes.append(f"{what} committed a transaction of after the heal after {(min(committed) - heal_ns) / NS:.1f} s")
-        return
-    others = [event.mono_ns for event, _ in ended if event.mono_ns > heal_ns and event.mono_ns not in committed]
-    over = [at_ns for at_ns in [*others, *committed] if at_ns - heal_ns > bound_ns]
-    if over:
-        wrong.append(f"{what}: no transaction of after the heal was committed within {bound_ns / NS:g} s")
+    """Check one producer by the transactions that it ended after a heal, until the next fault."""
+    later = [(at_ns, committed and txn.begun_ns > recovery.heal_ns) for at_ns, txn, committed in ended
+             if recovery.has(at_ns)]  # fmt: skip
+    committed_s = min(((at_ns - recovery.heal_ns) / NS for at_ns, committed in later if committed), default=None)
+    last_s = max(((at_ns - recovery.heal_ns) / NS for at_ns, _ in later), default=0.0)
+    if committed_s is not None and committed_s <= BOUND_S:
+        found.notes.append(f"{name} committed a transaction begun after the heal after {committed_s:.1f} s")
+    elif last_s > BOUND_S:
+        found.wrong.append(f"{name}: no transaction begun after the heal was committed within {BOUND_S:g} s")
     else:
-        told_s = (max(others) - heal_ns) / NS if others else 0.0
-        missing.append(
-            f"{what}: no transaction of after the heal was committed, and it tells nothing after {told_s:.1f} s"
+        found.missing.append(
+            f"{name}: no transaction begun after the heal was committed, and none ended after {last_s:.1f} s"
         )

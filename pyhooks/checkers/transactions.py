@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-from pyhooks.checkers.record_view import COMMITTED, UNCOMMITTED, Attempt, Place, Records
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.record_view import COMMITTED, UNCOMMITTED, Attempt, PartitionName, Read, Records
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event, Outcome
 
 
@@ -28,81 +28,83 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
     * a transaction that ended after the read began.
     """
     records = Records(events)
-    missing = records.unnoted()
+    found = Findings(missing=records.unrecorded())
     members: defaultdict[tuple[str, int], list[Attempt]] = defaultdict(list)
     for attempt in records.attempts:
         if attempt.txn is not None and attempt.run is not None:
             members[attempt.run, attempt.txn].append(attempt)
     if not members and not records.transactions:
-        missing.append("no transaction in the history")
+        found.missing.append("no transaction in the history")
     visible: set[str | None] = set()
-    ends: dict[Place, int] = {}
-    lows: dict[Place, int] = {}
-    begun_ns: dict[Place, int] = {}
+    last_reads: dict[PartitionName, Read] = {}
+    # Ends of reads that an open transaction may have held back.
+    ends: dict[PartitionName, int] = {}
     unread: list[str] = []
     for topic in sorted({attempt.topic for attempts in members.values() for attempt in attempts}):
         reads, gaps = records.final(topic, COMMITTED)
         unread += gaps
-        whole, _ = records.final(topic, UNCOMMITTED)
+        uncommitted, _ = records.final(topic, UNCOMMITTED)
         for number, read in reads.items():
-            lows[topic, number], begun_ns[topic, number] = read.low, read.begun_ns
+            last_reads[read.partition] = read
             # If the whole log was read as committed, no open transaction holds anything back.
-            if number not in whole or whole[number].end > read.end:
-                ends[topic, number] = read.end
-        visible |= {key for read in reads.values() for key in read.keys.values()}
+            if number not in uncommitted or uncommitted[number].end > read.end:
+                ends[read.partition] = read.end
+            visible.update(read.keys.values())
     killed = {name for (name, _), run in records.runs.items() if run.killed}
     behind = _behind(records, ends)
-    wrong: list[str] = []
     for run, txn in sorted(members.keys() | records.transactions.keys()):
-        told = records.transactions.get((run, txn))
+        name, end = f"transaction {txn} of run {run}", records.transactions.get((run, txn))
         attempts = members.get((run, txn), [])
-        if told is None and run not in killed:
-            missing.append(f"nothing tells how transaction {txn} of run {run} ended")
-        if told is not None and len(attempts) != told.records and run not in killed:
-            missing.append(f"transaction {txn} of run {run}: {told.records} records, {len(attempts)} of them noted")
-        outcome: Outcome = told.outcome if told else "unknown"
+        if end is None and run not in killed:
+            found.missing.append(f"the end of {name} is not recorded")
+        if end is not None and len(attempts) != end.records and run not in killed:
+            found.missing.append(f"{name}: {end.records} records, {len(attempts)} of them recorded")
+        outcome: Outcome = end.outcome if end else "unknown"
+        partitions = {attempt.key: PartitionName(attempt.topic, attempt.partition or 0) for attempt in attempts}
         late = {
-            one.key
-            for one in attempts
-            if (place := (one.topic, one.partition or 0)) in behind
-            and (one.offset is None or one.offset >= ends[place])
+            attempt.key
+            for attempt in attempts
+            if (partition := partitions[attempt.key]) in behind
+            and (attempt.offset is None or attempt.offset >= ends[partition])
         }
-        expired = {one.key for one in attempts if one.outcome != "fail" and _below(one, lows)} - visible
+        # Retention may have removed them.
+        expired = {
+            attempt.key
+            for attempt in attempts
+            if attempt.outcome != "fail"
+            and (read_last := last_reads.get(partitions[attempt.key]))
+            and (attempt.offset or 0) < read_last.low
+        } - visible
         if expired and outcome != "fail":
-            what = f"{len(expired)} records may be below the log's first offset, the first is {min(map(str, expired))}"
-            missing.append(f"transaction {txn} of run {run}: {what}")
-        if told is not None and outcome != "fail":
-            places = {(one.topic, one.partition or 0) for one in attempts}
-            if any(begun_ns.get(place, told.ended_ns) < told.ended_ns for place in places):
-                missing.append(f"transaction {txn} of run {run} ended after the final read began")
-                late |= {one.key for one in attempts}
+            found.missing.append(
+                f"{name}: {len(expired)} records may be below the log's first offset, the first is {min(expired)}"
+            )
+        if end is not None and outcome != "fail":
+            reads_of = [last_reads[partition] for partition in set(partitions.values()) if partition in last_reads]
+            if any(read.begun_ns < end.ended_ns for read in reads_of):
+                found.missing.append(f"{name} ended after the final read began")
+                late |= partitions.keys()
         if problem := _problem(outcome, {attempt.key: attempt for attempt in attempts}, visible, late | expired):
             # Without a complete read, an absent record may only not have been read.
-            target = missing if unread and "not read" in problem else wrong
-            target.append(f"transaction {txn} of run {run}, {problem}")
-    missing += [
-        f"{topic}-{number}: what is committed was read up to offset {ends[topic, number]}, and {key} was acknowledged"
-        f" at offset {offset}: an open transaction may hold back the rest"
-        for (topic, number), (key, offset) in sorted(behind.items())
+            found.add(f"{name}, {problem}", certain=not (unread and "not read" in problem))
+    found.missing += [
+        f"{partition}: what is committed was read up to offset {ends[partition]}, and {key} was acknowledged at offset"
+        f" {offset}: an open transaction may hold back the rest"
+        for partition, (key, offset) in sorted(behind.items())
     ]
-    return Verdict.of("transactions", wrong=wrong, missing=missing + unread)
+    found.missing += unread
+    return found.verdict("transactions")
 
 
-def _below(attempt: Attempt, lows: Mapping[Place, int]) -> bool:
-    """Return whether retention may have removed a record."""
-    low = lows.get((attempt.topic, attempt.partition or 0), 0)
-    return (0 if attempt.offset is None else attempt.offset) < low
-
-
-def _behind(records: Records, ends: Mapping[Place, int]) -> dict[Place, tuple[str, int]]:
+def _behind(records: Records, ends: Mapping[PartitionName, int]) -> dict[PartitionName, tuple[str, int]]:
     """Return partitions whose last stable offset was not above all acknowledged records, each with such a record."""
-    found: dict[Place, tuple[str, int]] = {}
-    for one in records.attempts:
-        if one.partition is None or one.offset is None or one.txn is None:
+    found: dict[PartitionName, tuple[str, int]] = {}
+    for attempt in records.attempts:
+        partition, offset = attempt.partition_name, attempt.offset
+        if partition is None or offset is None or attempt.txn is None:
             continue
-        place = (one.topic, one.partition)
-        if one.offset >= ends.get(place, one.offset + 1):
-            found.setdefault(place, (one.key, one.offset))
+        if offset >= ends.get(partition, offset + 1):
+            found.setdefault(partition, (attempt.key, offset))
     return found
 
 

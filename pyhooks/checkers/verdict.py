@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Valid = Literal["true", "false", "unknown"]
@@ -30,10 +30,26 @@ class Verdict:
         checker: str, *, wrong: Iterable[str] = (), missing: Iterable[str] = (), notes: Iterable[str] = ()
     ) -> Verdict:
         """Return invalid if anything is wrong, else unknown if evidence is missing, else valid."""
-        against, gaps, told = tuple(wrong), tuple(missing), tuple(notes)
-        if against:
-            return Verdict(checker, "false", against + gaps, told)
-        return Verdict(checker, "unknown", gaps, told) if gaps else Verdict(checker, "true", (), told)
+        errors, gaps = tuple(wrong), tuple(missing)
+        valid: Valid = "false" if errors else "unknown" if gaps else "true"
+        return Verdict(checker, valid, errors + gaps, tuple(notes))
+
+
+@dataclass
+class Findings:
+    """Reasons collected by a checker: ``wrong`` for invalid, ``missing`` for unknown, and notes."""
+
+    wrong: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, reason: str, *, certain: bool) -> None:
+        """Add a reason to ``wrong`` if it is certain, else to ``missing``."""
+        (self.wrong if certain else self.missing).append(reason)
+
+    def verdict(self, checker: str) -> Verdict:
+        """Return the verdict."""
+        return Verdict.of(checker, wrong=self.wrong, missing=self.missing, notes=self.notes)
 
 
 def join(verdicts: Iterable[Verdict]) -> Verdict:

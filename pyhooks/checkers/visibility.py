@@ -13,12 +13,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyhooks.checkers import cluster_view
-from pyhooks.checkers.cluster_view import RecordedPartition, RequirementTimeline
+from pyhooks.checkers.cluster_view import ClusterView, RecordedPartition
 from pyhooks.checkers.progress import SettledWindow, windows
-from pyhooks.checkers.record_view import UNCOMMITTED, Attempt, Place, Records
-from pyhooks.checkers.settling_times import BLIND_S, NS, SETTLE_S
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.record_view import UNCOMMITTED, Attempt, PartitionName, Records
+from pyhooks.checkers.settling_times import BLIND_S, NS, SETTLE_S, attempts_of
+from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import VisibleDetails
 from pyhooks.history.outcomes import TOO_FEW
@@ -29,7 +28,7 @@ ROUNDS_S = 2.0
 
 
 @dataclass(frozen=True)
-class Sight:
+class ReaderRound:
     """Result of one reader round for a partition.
 
     Attributes:
@@ -45,20 +44,20 @@ class Sight:
     high: int | None
 
     @property
-    def shown(self) -> int:
-        """Offsets below it could be read."""
+    def readable(self) -> int:
+        """Upper bound of the offsets that could be read, exclusive."""
         return max(self.next, self.high or 0)
 
 
-def sights(events: Sequence[Event]) -> dict[Place, list[Sight]]:
+def reader_rounds(events: Sequence[Event]) -> dict[PartitionName, list[ReaderRound]]:
     """Return the results of all reader rounds by partition, in order of time."""
-    found: defaultdict[Place, list[Sight]] = defaultdict(list)
+    found: defaultdict[PartitionName, list[ReaderRound]] = defaultdict(list)
     for event, visible in VisibleDetails.each(events):
         for name, offset in visible.next.items():
-            topic, _, number = name.rpartition("-")
-            one = Sight(event.mono_ns, visible.asked_ns, offset, visible.high.get(name))
-            found[topic, int(number)].append(one)
-    return {place: sorted(own, key=lambda sight: sight.at_ns) for place, own in found.items()}
+            found[PartitionName.parse(name)].append(
+                ReaderRound(event.mono_ns, visible.asked_ns, offset, visible.high.get(name))
+            )
+    return {partition: sorted(rounds, key=lambda one: one.at_ns) for partition, rounds in found.items()}
 
 
 def check_visibility(events: Sequence[Event], *, settle_s: float = SETTLE_S, shown_s: float = SHOWN_S) -> Verdict:
@@ -87,61 +86,43 @@ def check_visibility(events: Sequence[Event], *, settle_s: float = SETTLE_S, sho
         settle_s: how long a change may take to take effect, in seconds.
         shown_s: time from the first observation of a sufficient ISR until all records can be read, in seconds.
     """
-    records = Records(events)
-    settings, faults, observations = (
-        RequirementTimeline(events),
-        cluster_view.faults(events),
-        cluster_view.observations(events),
-    )
-    seen = sights(events)
-    attempts: defaultdict[Place, list[Attempt]] = defaultdict(list)
-    for attempt in records.attempts:
-        if attempt.partition is not None and not records.shared(attempt):
-            attempts[attempt.topic, attempt.partition].append(attempt)
-    wrong: list[str] = []
-    missing: list[str] = []
-    notes: list[str] = []
+    records, cluster = Records(events), ClusterView.of(events)
+    rounds = reader_rounds(events)
+    settle_ns = round(settle_s * NS)
+    found = Findings()
     hidden = 0
-    for place, own in sorted(attempts.items()):
-        own.sort(key=lambda attempt: attempt.done_ns)
-        name = f"{place[0]}-{place[1]}"
-        wrong += [
-            f"{name}: record {one.key} with acks=1 was refused with {one.exception}"
-            for one in own
-            if one.exception in TOO_FEW
+    for partition, unordered in sorted(attempts_of(records, acks_all=False).items()):
+        attempts = sorted(unordered, key=lambda attempt: attempt.done_ns)
+        found.wrong += [
+            f"{partition}: record {attempt.key} with acks=1 was refused with {attempt.exception}"
+            for attempt in attempts
+            if attempt.exception in TOO_FEW
         ]
-        found = list(windows(place, observations.get(place, ()), settings, faults, round(settle_s * NS)))
-        stays = _Reign(observations.get(place, ()))
-        for at, window in enumerate(found):
-            if window.enough:
-                continue
-            judge = _HiddenRecords(
-                name, window, found[at + 1 :], seen.get(place, ()), stays, round(settle_s * NS), shown_s
-            )
-            hidden += judge.judge(own, wrong, missing, notes)
-        _kept(place, own, records, stays, wrong, missing, notes)
+        leadership = _Leadership(cluster.of_partition(partition))
+        judge = _VisibilityJudge(partition, rounds.get(partition, ()), leadership, settle_ns, shown_s, found)
+        known = list(windows(partition, cluster, settle_ns))
+        for index, window in enumerate(known):
+            if not window.enough:
+                hidden += judge.check_hidden(window, known[index + 1 :], attempts)
+        judge.check_final_read(attempts, records)
     if not hidden:
-        missing.append("no record with acks=1 was looked for while too few were in sync")
-    return Verdict.of("visibility", wrong=wrong, missing=missing, notes=notes)
+        found.missing.append("no reader looked for a record with acks=1 while too few were in sync")
+    return found.verdict("visibility")
 
 
-class _Reign:
-    """Leadership of a partition, as observed.
+class _Leadership:
+    """Leadership of a partition, from its observations in order of time."""
 
-    Args:
-        seen: observations of the partition, in order of time.
-    """
-
-    def __init__(self, seen: Sequence[RecordedPartition]) -> None:
-        self._at = [observation.at_ns for observation in seen]
+    def __init__(self, observed: Sequence[RecordedPartition]) -> None:
+        self._at = [observation.at_ns for observation in observed]
         # For each observation: index of the one since which the same broker has led without a gap.
         self._since: list[int] = []
-        for number, observation in enumerate(seen):
-            same = number > 0 and observation.leader == seen[number - 1].leader >= 0
-            near = number > 0 and observation.at_ns - seen[number - 1].at_ns <= BLIND_S * NS
+        for number, observation in enumerate(observed):
+            same = number > 0 and observation.leader == observed[number - 1].leader >= 0
+            near = number > 0 and observation.at_ns - observed[number - 1].at_ns <= BLIND_S * NS
             self._since.append(self._since[-1] if same and near else number)
 
-    def one(self, from_ns: int, to_ns: int | None = None) -> bool:
+    def is_constant(self, from_ns: int, to_ns: int | None = None) -> bool:
         """Return whether one broker led from a moment to another, or to the last observation.
 
         The leader before the first observation and after the last one is unknown, so both moments must be observed.
@@ -152,112 +133,115 @@ class _Reign:
 
 
 @dataclass(frozen=True)
-class _HiddenRecords:
-    """A settled interval with an insufficient ISR.
+class _VisibilityJudge:
+    """Checks of a partition's records with acks=1.
 
     Attributes:
-        name: name of the partition.
-        window: the interval.
-        later: settled intervals after it.
-        seen: results of reader rounds for the partition.
-        stays: leadership of the partition.
+        partition: the partition.
+        rounds: results of reader rounds for it.
+        leadership: its leadership.
         settle_ns: time granted to a change.
         shown_s: bound until records can be read again.
+        found: receives the results.
     """
 
-    name: str
-    window: SettledWindow
-    later: Sequence[SettledWindow]
-    seen: Sequence[Sight]
-    stays: _Reign
+    partition: PartitionName
+    rounds: Sequence[ReaderRound]
+    leadership: _Leadership
     settle_ns: int
     shown_s: float
+    found: Findings
 
-    def judge(self, own: Sequence[Attempt], wrong: list[str], missing: list[str], notes: list[str]) -> int:
-        """Judge the records acknowledged in the interval; return how many were verified to be hidden.
-
-        Args:
-            own: the partition's records with acks=1.
-            wrong: receives what is wrong.
-            missing: receives what is unknown.
-            notes: receives notes.
-        """
+    def check_hidden(self, window: SettledWindow, later: Sequence[SettledWindow], attempts: Sequence[Attempt]) -> int:
+        """Check the records acknowledged in a window with an insufficient ISR; return how many were seen hidden."""
         # Until then no leader can have known the state observed next.
-        from_ns, to_ns = self.window.from_ns, min(self.window.to_ns, self.window.ahead.from_ns)
-        state = f"{self.name}: ISR {list(self.window.observation.isr)}, too few"
-        inside = [one for one in own if one.sent_ns >= from_ns and one.done_ns <= to_ns and _offset(one) is not None]
+        from_ns, to_ns = window.from_ns, min(window.to_ns, window.ahead.from_ns)
+        state = f"{self.partition}: ISR {list(window.observation.isr)}, too few"
+        inside = [
+            (attempt, offset)
+            for attempt in attempts
+            if attempt.sent_ns >= from_ns
+            and attempt.done_ns <= to_ns
+            and (offset := _acked_offset(attempt)) is not None
+        ]
         if not inside:
             return 0
-        rounds = [one for one in self.seen if one.asked_ns >= from_ns and one.at_ns <= to_ns]
-        shown = max((one.shown for one in rounds), default=0)
-        early = [one for one in inside if (_offset(one) or 0) < shown]
+        first_ns = inside[0][0].done_ns
+        rounds = [one for one in self.rounds if one.asked_ns >= from_ns and one.at_ns <= to_ns]
+        readable = max((one.readable for one in rounds), default=0)
+        early = [attempt for attempt, offset in inside if offset < readable]
         if early:
-            wrong.append(f"{state}, and {len(early)} records with acks=1 could be read, the first is {early[0].key}")
+            self.found.wrong.append(
+                f"{state}, and {len(early)} records with acks=1 could be read, the first is {early[0].key}"
+            )
         asked_ns = max((one.asked_ns for one in rounds if one.high is not None), default=0)
-        sure = [one for one in inside if one.done_ns <= asked_ns and (_offset(one) or 0) >= shown]
-        if not sure and not early and to_ns - inside[0].done_ns >= ROUNDS_S * NS:
-            missing.append(f"{state}, and no reader was told up to where it could read it")
-        held_s = (asked_ns - inside[0].done_ns) / NS
-        notes.append(f"{state} for {(to_ns - from_ns) / NS:.1f} s: {len(sure)} records with acks=1, none readable"
-                     f" for up to {max(0.0, held_s):.1f} s")  # fmt: skip
-        self._after(inside, wrong, missing, notes)
-        return len(sure)
+        hidden = sum(attempt.done_ns <= asked_ns and offset >= readable for attempt, offset in inside)
+        if not hidden and not early and to_ns - first_ns >= ROUNDS_S * NS:
+            self.found.missing.append(f"{state}, and no reader got the high watermark")
+        self.found.notes.append(
+            f"{state} for {(to_ns - from_ns) / NS:.1f} s: {hidden} records with acks=1, none readable"
+            f" for up to {max(0.0, (asked_ns - first_ns) / NS):.1f} s"
+        )
+        self._check_shown(window, later, inside)
+        return hidden
 
-    def _after(self, inside: Sequence[Attempt], wrong: list[str], missing: list[str], notes: list[str]) -> None:
-        """Judge whether the records can be read in time once the ISR is sufficient again."""
-        opened = next((one for one in self.later if one.enough), None)
-        if opened is None:
-            missing.append(f"{self.name}: enough were never seen in sync again after {len(inside)} records with acks=1")
+    def _check_shown(
+        self, window: SettledWindow, later: Sequence[SettledWindow], inside: Sequence[tuple[Attempt, int]]
+    ) -> None:
+        """Check that records acknowledged in a window can be read in time once the ISR is sufficient again."""
+        sufficient = next((one for one in later if one.enough), None)
+        if sufficient is None:
+            self.found.missing.append(
+                f"{self.partition}: enough were never seen in sync again after {len(inside)} records with acks=1"
+            )
             return
-        opened_ns = opened.from_ns - self.settle_ns
-        until_ns = opened_ns + round(self.shown_s * NS)
-        rounds = [one for one in self.seen if one.at_ns > self.window.to_ns]
+        enough_ns = sufficient.from_ns - self.settle_ns
+        until_ns = enough_ns + round(self.shown_s * NS)
+        rounds = [one for one in self.rounds if one.at_ns > window.to_ns]
         in_time = max((one.next for one in rounds if one.at_ns <= until_ns), default=0)
-        hidden = [one for one in inside if (_offset(one) or 0) >= in_time]
+        hidden = [attempt for attempt, offset in inside if offset >= in_time]
         if not hidden:
-            top = max(_offset(one) or 0 for one in inside)
+            top = max(offset for _, offset in inside)
             at_ns = next(one.at_ns for one in rounds if one.next > top)
-            notes.append(f"{self.name}: all of them read {(at_ns - opened_ns) / NS:.1f} s after enough were in sync")
+            self.found.notes.append(
+                f"{self.partition}: all of them read {(at_ns - enough_ns) / NS:.1f} s after enough were in sync"
+            )
             return
-        said = f"{self.name}: {len(hidden)} records with acks=1 not read"
+        reason = f"{self.partition}: {len(hidden)} records with acks=1 not read"
         last_ns = rounds[-1].at_ns if rounds else 0
-        if not self.stays.one(inside[0].sent_ns, min(until_ns, last_ns)):
-            notes.append(f"{said}: another has led since, or nobody looked")
+        if not self.leadership.is_constant(inside[0][0].sent_ns, min(until_ns, last_ns)):
+            self.found.notes.append(f"{reason}: another broker has led since, or the leader was not observed")
         elif last_ns < until_ns:
-            missing.append(f"{said}, and nobody read for {self.shown_s:g} s after enough were in sync")
+            self.found.missing.append(f"{reason}, and no reader ran for {self.shown_s:g} s after enough were in sync")
         else:
-            wrong.append(f"{said} within {self.shown_s:g} s after enough were in sync, the first is {hidden[0].key}")
+            self.found.wrong.append(
+                f"{reason} within {self.shown_s:g} s after enough were in sync, the first is {hidden[0].key}"
+            )
+
+    def check_final_read(self, attempts: Sequence[Attempt], records: Records) -> None:
+        """Check that the final read has the records; they may be absent only if another broker may have led."""
+        acked = [attempt for attempt in attempts if attempt.outcome == "ok"]
+        if not acked:
+            self.found.missing.append(f"{self.partition}: no record with acks=1 was acknowledged")
+            return
+        reads, gaps = records.final(self.partition.topic, UNCOMMITTED)
+        self.found.missing += gaps
+        read = reads.get(self.partition.number)
+        if read is None or read.gaps:
+            return
+        keys = set(read.keys.values())
+        absent = [one for one in acked if one.key not in keys and (one.offset is None or one.offset >= read.low)]
+        lost = [attempt for attempt in absent if self.leadership.is_constant(attempt.sent_ns)]
+        self.found.wrong += [
+            f"{self.partition}: record {attempt.key} with acks=1 is lost, and its leader stayed" for attempt in lost
+        ]
+        if len(absent) > len(lost):
+            self.found.notes.append(
+                f"{self.partition}: {len(absent) - len(lost)} records with acks=1 are gone, as another broker has led"
+            )
 
 
-def _offset(attempt: Attempt) -> int | None:
+def _acked_offset(attempt: Attempt) -> int | None:
     """Return the offset of an acknowledged record, or None."""
-    told = attempt.outcome == "ok" and attempt.offset is not None and attempt.offset >= 0
-    return attempt.offset if told else None
-
-
-def _kept(
-    place: Place,
-    own: Sequence[Attempt],
-    records: Records,
-    stays: _Reign,
-    wrong: list[str],
-    missing: list[str],
-    notes: list[str],
-) -> None:
-    """Judge whether the final read has the records; they may be absent only if another broker may have led."""
-    name = f"{place[0]}-{place[1]}"
-    acked = [one for one in own if one.outcome == "ok"]
-    if not acked:
-        missing.append(f"{name}: no record with acks=1 was acknowledged")
-        return
-    reads, gaps = records.final(place[0], UNCOMMITTED)
-    read = reads.get(place[1])
-    missing += gaps
-    if read is None or read.gaps:
-        return
-    keys = set(read.keys.values())
-    absent = [one for one in acked if one.key not in keys and (one.offset is None or one.offset >= read.low)]
-    lost = [one for one in absent if stays.one(one.sent_ns)]
-    wrong += [f"{name}: record {one.key} with acks=1 is lost, and its leader stayed" for one in lost]
-    if len(absent) > len(lost):
-        notes.append(f"{name}: {len(absent) - len(lost)} records with acks=1 are gone, as another has led since")
+    acked = attempt.outcome == "ok" and attempt.offset is not None and attempt.offset >= 0
+    return attempt.offset if acked else None

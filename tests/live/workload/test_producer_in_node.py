@@ -61,7 +61,7 @@ def test_a_producer_in_a_node(tmp_path: Path) -> None:
     assert not ended.killed
     assert killed.ended is None
     assert killed.killed
-    assert records.unnoted() == []
+    assert records.unrecorded() == []
 
 
 if __name__ == "__main__":

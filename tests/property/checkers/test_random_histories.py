@@ -217,7 +217,7 @@ def test_records_waiting_for_an_isr_shrink_cause_no_false_alarm(run: Run) -> Non
 @given(runs(["plain", "idempotent"], racks_min=2, first="lie", blurred=False, settings_at_creation=True))
 def test_a_wrong_number_of_racks_is_found(run: Run) -> None:
     assume(run.cluster.lied_ns and run.acked)
-    lie = f"t: a broker tells M={run.cluster.needs[0][0]} and R={run.cluster.needs[1][1]}"
+    lie = f"t: a broker reports M={run.cluster.needs[0][0]} and R={run.cluster.needs[1][1]}"
     for check in (check_progress, check_promise):
         found = check(run.events)
         assert found.valid == "false", found

@@ -105,7 +105,7 @@ def test_a_new_registration_explains_refusals_between_observations(brokers: tupl
 def test_nothing_else_explains_them(text: str | None, more: dict[str, Any]) -> None:
     found = check_progress(short_outage(text, **more))
     assert found.valid == "unknown"
-    assert "contradict what was seen while a fault made that doubtful" in "; ".join(found.because)
+    assert "contradict observations that a fault makes doubtful" in "; ".join(found.because)
 
 
 def test_refusals_that_continue_are_wrong() -> None:

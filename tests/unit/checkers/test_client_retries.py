@@ -84,10 +84,10 @@ def test_an_unknown_error_is_wrong_in_a_run_that_tries_once_too() -> None:
     [
         (ridden(late=False), "met an ISR that was too small"),
         (ridden(["patched", "2.8"]), "2.8: no run that retries"),
-        (without(ridden(), is_("end")), "did not end in good order"),
+        (without(ridden(), is_("end")), "did not end cleanly"),
         (without(ridden(), lambda one: one.data.get("step") == "healed"), "not healed"),
         ([one for one in ridden() if one.process != "fault"], "no fault"),
-        (without(ridden(), is_("ride")), "which clients"),
+        (without(ridden(), is_("ride")), "no event names the clients"),
         (changed(ridden(), is_("produce"), 4, outcome="unknown", exception="not-reported"), "did not report on 1"),
     ],
 )

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from group_histories import OVERTAKEN, RETRIABLE, at, has, member
-from pyhooks.checkers.group_commits import check_commits, left
+from pyhooks.checkers.group_commits import check_commits, coordinator_offsets
 from pyhooks.checkers.group_view import groups
 from pyhooks.checkers.groups import acknowledged, check_groups
+from pyhooks.checkers.verdict import Findings
 from pyhooks.history.event_log import Event, Outcome
 from written_histories import event
 
@@ -73,7 +74,7 @@ GIVEN_UP = [*FIRST, has(8, "r1", op="revoked"), member(7, "join", "r2"), has(10,
         ([*GIVEN_UP, fetch("r2", 11, 22, 25), *acked(19, 21, 22)], "false", "began at 22, though no more than 20"),
         # what it commits itself is no reason to have begun there
         ([*GIVEN_UP, fetch("r2", 12, 22, 25), *acked(21), commit("r2", 11, 11.5, 25)], "false", "began at 22"),
-        ([*GIVEN_UP, fetch("r2", 11, 22, 25), *acked(19, 22)], "unknown", "nothing tells whether there is a record"),
+        ([*GIVEN_UP, fetch("r2", 11, 22, 25), *acked(19, 22)], "unknown", "whether a record was skipped is unknown"),
         # the same member starts over after it was without the partition
         ([*FIRST, has(8, "r1", op="revoked"), has(9, "r1", D), fetch("r1", 11, 20, 25)], "true", ""),
         ([*FIRST, has(8, "r1", op="revoked"), has(9, "r1", D), fetch("r1", 11, 15, 25)], "false", "r1 began at 15"),
@@ -83,18 +84,17 @@ GIVEN_UP = [*FIRST, has(8, "r1", op="revoked"), member(7, "join", "r2"), has(10,
         ([*FIRST, coordinator_reports(40, d=20)], "true", ""),
         ([*FIRST, coordinator_reports(40, d=10)], "false", "the coordinator has 10 in the end, 20 was acknowledged"),
         ([*FIRST, coordinator_reports(40)], "false", "the coordinator has nothing in the end"),
-        ([*FIRST, coordinator_reports(40, d=25)], "false", "the coordinator has 25 in the end, which nobody committed"),
+        ([*FIRST, coordinator_reports(40, d=25)], "false", "25 in the end, which was never committed"),
         ([*FIRST, commit("r1", 6, 7, 30, RETRIABLE), coordinator_reports(40, d=30)], "true", ""),
     ],
 )  # fmt: skip
 def test_committed_offsets_stay(events: Sequence[Event], valid: str, reason: str) -> None:
     events = sorted(events, key=lambda one: one.mono_ns)
-    wrong: list[str] = []
-    missing: list[str] = []
+    findings = Findings()
     (group,) = groups(events)
-    check_commits(group, acknowledged(events), left(events, "g"), wrong, missing)
-    found = "false" if wrong else "unknown" if missing else "true"
-    assert (found, reason in "; ".join([*wrong, *missing])) == (valid, True), (wrong, missing)
+    check_commits(group, acknowledged(events), coordinator_offsets(events, "g"), findings)
+    found = findings.verdict("groups")
+    assert (found.valid, reason in "; ".join(found.because)) == (valid, True), found
 
 
 def test_offsets_are_judged_without_coordinator_reports() -> None:

@@ -58,18 +58,30 @@ TIMED_OUT = (TIMEOUT, 8001.0, 8000)
     [
         (outage(TIMED_OUT), "true", ""),
         (outage(TIMED_OUT, (None, 5.0, 8000)), "true", ""),
-        (outage((TIMEOUT, 100.0, 8000)), "false", "before 8000 ms were over"),
+        (outage((TIMEOUT, 100.0, 8000)), "false", "before the timeout of 8000 ms"),
         (outage((REFUSED, 8001.0, 8000)), "false", "expected"),
-        (outage((TIMEOUT, 8001.0, None)), "unknown", "nothing tells its delivery timeout"),
+        (outage((TIMEOUT, 8001.0, None)), "unknown", "its delivery timeout is not recorded"),
         (outage((None, 5.0, 8000)), "unknown", "no attempt with default settings failed"),
         (outage(), "unknown", "no attempt with default settings failed"),
         # tried, refused before the append each time, and there
         (outage(TIMED_OUT, written=True), "false", "record d/t/0/1 was read"),
         # its first try, or its last one, may have met enough in sync
-        (outage(TIMED_OUT, early_s=6, written=True), "unknown", "it is known that too few were in sync"),
-        (outage(TIMED_OUT, late_s=1, written=True), "unknown", "it is known that too few were in sync"),
+        (
+            outage(TIMED_OUT, early_s=6, written=True),
+            "unknown",
+            "no failed attempt with too few replicas or racks in sync throughout",
+        ),
+        (
+            outage(TIMED_OUT, late_s=1, written=True),
+            "unknown",
+            "no failed attempt with too few replicas or racks in sync throughout",
+        ),
         ([one for one in outage(TIMED_OUT) if one.op != "read"], "unknown", "no final read"),
-        ([one for one in outage(TIMED_OUT) if one.op != "look"], "unknown", "it is known that too few were in sync"),
+        (
+            [one for one in outage(TIMED_OUT) if one.op != "look"],
+            "unknown",
+            "no failed attempt with too few replicas or racks in sync throughout",
+        ),
     ],
 )
 def test_defaults(events: Sequence[Event], valid: str, reason: str) -> None:

@@ -72,7 +72,7 @@ def test_a_feature_that_follows_its_rules_is_valid() -> None:
         ("R, in vain", changed(3, 1, 2, "settled"), "R=2 for topic t at level 0 was carried out"),
         ("R", changed(5, 1, 2, "refused"), "R=2 for topic t at level 1 was refused"),
         # it took hold after it had been refused
-        ("up", [level(4, "upgrade", 1, 1)], "the level went from 0 to 1, and nobody had asked for that"),
+        ("up", [level(4, "upgrade", 1, 1)], "the level went from 0 to 1 without a request"),
     ],
 )
 def test_a_broken_rule_of_the_feature_is_found(step: str, instead: list[Event], reason: str) -> None:
@@ -82,7 +82,7 @@ def test_a_broken_rule_of_the_feature_is_found(step: str, instead: list[Event], 
 
 
 WITHOUT_LEVELS: dict[str, list[Event]] = {step: [] for step in ("up, in vain", "up", "down, in vain", "down")}
-NO_LEVEL = "nobody knows the level when R=2 was asked for topic t"
+NO_LEVEL = "R=2 for topic t: the level then is unknown"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ NO_LEVEL = "nobody knows the level when R=2 was asked for topic t"
         ({"R, in vain": []}, ["no case of: racks refused"]),
         ({"R": [], "down, in vain": []}, ["no case of: downgrade refused", "no case of: racks carried out"]),
         ({"up": [level(4, "upgrade", 0, 1, lack=0)], "R": changed(5, 1, 2, "settled")[:2]},
-         ["nobody knows what came of R=2 for topic t at level 1", "no case of: racks carried out"]),
+         ["R=2 for topic t at level 1: its result is unknown", "no case of: racks carried out"]),
         (WITHOUT_LEVELS, [NO_LEVEL, *map("no case of: {}".format, CASES)]),
     ],
 )  # fmt: skip
@@ -107,7 +107,7 @@ def test_a_case_that_was_not_tried_is_unknown(instead: dict[str, list[Event]], r
 def test_a_hanging_request_makes_a_downgrade_unknown() -> None:
     found = of_levels(upgraded() | {"R=1": changed(7, 2, 1, "settled")[:2]})
     assert (found.valid, len(found.because)) == ("unknown", 2)
-    assert "downgrade to level 0" in found.because[0]
+    assert "downgrade from level 1 to 0" in found.because[0]
     assert found.because[1].endswith("downgrade carried out")
 
 
@@ -131,12 +131,12 @@ SAME = {"Produce": "13", "Fetch": "18"}
         ([uses("stock", SAME), uses("patched", {"Produce": "13"})], "false", "and none with patched"),
         ([uses("stock", SAME), uses("patched", SAME | {"New": "0"})], "false", "uses version none of New with stock"),
         ([uses("stock", SAME), uses("patched", SAME), uses("another", {"Fetch": "18"})], "false", "another"),
-        ([uses("stock", SAME)], "unknown", "client stock was not asked with other brokers"),
-        ([uses("patched", SAME)], "unknown", "client stock was not asked with baseline brokers"),
-        ([uses("stock", {}), uses("patched", {})], "unknown", "client stock tells no versions with stock"),
-        ([uses("stock", SAME), uses("patched", {})], "unknown", "client stock tells no versions with patched"),
+        ([uses("stock", SAME)], "unknown", "client stock was not queried with other brokers"),
+        ([uses("patched", SAME)], "unknown", "client stock was not queried with baseline brokers"),
+        ([uses("stock", {}), uses("patched", {})], "unknown", "client stock reported no versions with stock"),
+        ([uses("stock", SAME), uses("patched", {})], "unknown", "client stock reported no versions with patched"),
         ([uses("stock", SAME), uses("patched", SAME), uses("stock", SAME, "2.8.2")], "unknown", "client 2.8.2 was not"),
-        ([], "unknown", "nobody asked which versions a client uses"),
+        ([], "unknown", "no versions of a client were queried"),
     ],
 )  # fmt: skip
 def test_versions_are_compared_with_the_baseline(others: list[Event], valid: str, reason: str) -> None:
@@ -199,8 +199,8 @@ def test_a_single_replica_requires_one_rack() -> None:
         (logs(5, [1, 0, 1], [1]), "false", "controller 2 logged 1 partitions"),
         (logs(5, [1, 0, 1, 0]), "false", "controller 1 logged 1, 0, 1, 0 partitions"),
         (logs(5, []), "false", "controller 1 logged no partitions"),
-        (logs(5), "unknown", "logs after the moves"),
-        (logs(3.5, [1, 0, 1]), "unknown", "logs after the moves"),
+        (logs(5), "unknown", "read after the moves"),
+        (logs(3.5, [1, 0, 1]), "unknown", "read after the moves"),
     ],
 )  # fmt: skip
 def test_a_report_too_many_or_too_few_is_wrong(more: Event, valid: str, reason: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pyhooks.checkers.expected_gauges import Truth
-from pyhooks.checkers.gauges import BEHIND_S, COMES_S, METER, QUICK_S, check_meter, check_metrics, figures
+from pyhooks.checkers.gauges import BEHIND_S, CREATED_S, METER, QUICK_S, check_meter, check_metrics, figures
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.record_format import key_of
@@ -125,7 +125,7 @@ def test_the_delay_of_each_gauge_is_a_figure() -> None:
     # to the moment of the answer
     assert delays["late_s"]["IsrRackCount"] == 1.01
     assert set(COLUMNS) <= set(delays["late_s"])
-    judged = f"{delays['polls']} polls judged, 0 answers took longer than 0.5 s"
+    judged = f"{delays['polls']} polls judged, 0 responses took longer than 0.5 s"
     assert any(note.startswith(judged) for note in check_metrics(whole(late_ns=3 * S // 2)).notes)
     assert set(figures(whole(late_ns=0))["late_s"].values()) == {0.0}
     # what was wrong is no figure, and where nothing is known there are none
@@ -150,8 +150,8 @@ def test_a_slow_response_counts_only_where_nothing_changed(took_ms: float, valid
     assert check_metrics([slow(one) for one in whole(late_ns=4 * S)]).valid == "false"
     verdict = check_metrics([slow(one) for one in whole()])
     assert verdict.valid == valid, verdict.because
-    assert any("broker 1 did not answer for" in reason for reason in verdict.because) is (valid == "unknown")
-    (unused,) = [int(found[1]) for note in verdict.notes if (found := re.search(r"of which (\d+) tell nothing", note))]
+    assert any("broker 1 did not respond for" in reason for reason in verdict.because) is (valid == "unknown")
+    (unused,) = [int(found[1]) for note in verdict.notes if (found := re.search(r"of which (\d+) are ignored", note))]
     assert (unused > 0) is (took_ms > 500)
     # counts do not get old
     assert check_meter([slow(one) for one in whole()]).valid == "true"
@@ -201,7 +201,7 @@ def test_a_missing_gauge_is_wrong() -> None:
     ]
     found = check_metrics([*log(), *fault(), *bad])
     assert found.valid == "false"
-    assert any("IsrRackCount of t-0 is not there" in reason for reason in found.because)
+    assert any("IsrRackCount of t-0 is missing" in reason for reason in found.because)
 
 
 @pytest.mark.parametrize("column", ["AtMinRackIsr", "IsrRackCount", "UnderMinRackIsr"])
@@ -223,7 +223,7 @@ def test_a_new_leader_has_the_gauges_of_racks_soon(after_s: float, valid: str) -
     late = poll(2, round((35 + after_s) * S), {"t-0": FOLLOWS}, AtMinRackIsrPartitionCount=1)
     found = check_metrics([*before, leads, late])
     assert found.valid == valid, found.because
-    assert any("IsrRackCount of t-0 is not there" in reason for reason in found.because) is (valid == "false")
+    assert any("IsrRackCount of t-0 is missing" in reason for reason in found.because) is (valid == "false")
 
 
 def test_replicas_that_a_reassignment_adds_do_not_raise_r() -> None:
@@ -237,13 +237,13 @@ def test_replicas_that_a_reassignment_adds_do_not_raise_r() -> None:
     assert shown == [{0}, {0}, {1}]
 
 
-@pytest.mark.parametrize(("since_s", "valid"), [(COMES_S - 1, "true"), (COMES_S + 1, "false")])
+@pytest.mark.parametrize(("since_s", "valid"), [(CREATED_S - 1, "true"), (CREATED_S + 1, "false")])
 def test_a_new_partition_has_its_gauges_soon(since_s: float, valid: str) -> None:
     """Both were made at 2 s; the gauges of one are late."""
     late = poll(1, round((2 + since_s) * S), {"u-0": WHOLE["u-0"]}, AtMinRackIsrPartitionCount=1)
     found = check_metrics([*whole(), late])
     assert found.valid == valid
-    assert any("of t-0 is not there" in reason for reason in found.because) is (valid == "false")
+    assert any("of t-0 is missing" in reason for reason in found.because) is (valid == "false")
 
 
 def test_a_broker_that_starts_answers_before_it_has_gauges() -> None:
@@ -253,7 +253,7 @@ def test_a_broker_that_starts_answers_before_it_has_gauges() -> None:
     later = event(BACK_NS + 5 * S, "metrics", "metric", **nothing.data)
     found = check_metrics([*whole(), later])
     assert found.valid == "false"
-    assert any("broker 3: UnderMinRackIsrPartitionCount is not there" in reason for reason in found.because)
+    assert any("broker 3: UnderMinRackIsrPartitionCount is missing" in reason for reason in found.because)
 
 
 def test_a_requirement_that_changes_and_one_that_is_not_in_force() -> None:
@@ -292,7 +292,7 @@ def test_a_topic_that_is_deleted_and_a_broker_that_leaves_have_no_gauges() -> No
         (changed(whole(), is_("metadata-end"), outcome="unknown", error="gone"), "the metadata log: gone"),
         ([*log(), *polls()], "no fault"),
         ([*log(), *fault()], "no poll of a broker"),
-        ([one for one in whole() if not (one.op == "metric" and 22 * S < one.mono_ns < 26 * S)], "did not answer"),
+        ([one for one in whole() if not (one.op == "metric" and 22 * S < one.mono_ns < 26 * S)], "did not respond"),
         ([*log()[:2], log()[-1], *fault(), *[poll(1, s * S, WHOLE) for s in range(5, 45)],
           *[one for one in polls() if one.data["broker"] in (2, 4)]], "UnderMinRackIsr showed nothing but 0"),
     ],
@@ -313,13 +313,13 @@ def test_the_meter_counts_refusals() -> None:
 @pytest.mark.parametrize(
     ("events", "reason"),
     [
-        ([*polls(), *run(refused=1, lost=1)], "1 answers were lost"),
+        ([*polls(), *run(refused=1, lost=1)], "1 results were lost"),
         ([*polls(), *run(refused=0)], "no record was refused"),
         (changed([*polls(), *run()], is_("intend"), client="2.8"), "does not count refusals"),
         (changed([*polls(), *run()], is_("intend"), mode="plain"), "does not count refusals"),
         (run(), "no poll of a broker"),
-        ([one for one in [*polls(), *run()] if one.mono_ns > 8 * S or one.op != "metric"], "not asked before"),
-        ([*polls(), *run(refused=3), poll(1, 46 * S, WHOLE, count=0)], "1 brokers began anew"),
+        ([one for one in [*polls(), *run()] if one.mono_ns > 8 * S or one.op != "metric"], "not polled before"),
+        ([*polls(), *run(refused=3), poll(1, 46 * S, WHOLE, count=0)], "1 meters were reset"),
     ],
 )  # fmt: skip
 def test_refusals_that_the_meter_cannot_count_are_unknown(events: list[Event], reason: str) -> None:

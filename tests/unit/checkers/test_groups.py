@@ -156,7 +156,7 @@ JOINED = [
         # an unassigned partition is not read
         ([*R2, *fetches("r1", 4, 40, "d-0"), has(41, "r1", op="revoked"), *acked("d-0")], "true", ""),
         ([*cluster()], "unknown", "no member"),
-        ([*two(), *waited()], "unknown", "nobody looked"),
+        ([*two(), *waited()], "unknown", "was not observed"),
         ([*cluster(), *two()], "unknown", "no commit could be judged"),
     ],
 )  # fmt: skip

@@ -137,4 +137,4 @@ def test_a_returning_replica_may_delay_records_that_wait_for_it(away_s: int, val
     made.rest(3)
     found = check_progress(made.finish())
     assert found.valid == valid, found
-    assert any("waited for a replica" in note for note in found.notes) is (valid == "true")
+    assert any("waited for a returning replica" in note for note in found.notes) is (valid == "true")

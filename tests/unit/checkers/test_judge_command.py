@@ -35,7 +35,7 @@ def test_the_exit_status_is_the_verdict(tmp_path: Path, events: list[Event], sta
     shown = CliRunner().invoke(app, ["judge", path])
     assert shown.exit_code == status
     assert valid in shown.output
-    assert "nothing in them for: phases, transactions" in shown.output
+    assert "not applicable: phases, transactions" in shown.output
     result = CliRunner().invoke(app, ["judge", path, "--json"])
     assert result.exit_code == status
     found = json.loads(result.output)
@@ -56,7 +56,7 @@ def test_a_single_checker_can_be_chosen(tmp_path: Path) -> None:
         ("nonsense\n", (), "history.jsonl:1"),
         ("", ("--checker", "luck"), "--checker luck: one of faults, phases, delivery"),
         ('{"mono_ns":1,"wall_ms":1,"process":"p","op":"read","outcome":"ok","data":{"topic":"t","keys":[]}}\n',
-         ("--checker", "delivery"), "not as its op demands"),
+         ("--checker", "delivery"), "an event lacks the data its op requires"),
     ],
 )  # fmt: skip
 def test_a_history_that_cannot_be_judged_is_an_error(
@@ -82,4 +82,4 @@ def test_a_history_without_a_subject_is_unknown(tmp_path: Path) -> None:
 def test_help_lists_every_checker() -> None:
     text = " ".join(CliRunner().invoke(app, ["judge", "--help"], terminal_width=300).output.split())
     assert all(name in text for name in CHECKERS)
-    assert "0 all hold, 1 something is wrong, 2 something is unknown" in text
+    assert "0 all valid, 1 a checker found the history invalid, 2 a result is unknown" in text

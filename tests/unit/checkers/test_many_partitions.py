@@ -67,7 +67,7 @@ def and_silence() -> list[Event]:
 def test_the_gate_stops_and_stock_does_not() -> None:
     found = check_stops(history())
     assert (found.valid, found.because) == ("true", ())
-    refused = "3 attempts refused for want of racks and 0 of replicas, 0 acknowledged, 0 neither"
+    refused = "3 attempts refused due to too few racks and 0 due to too few replicas, 0 acknowledged, 0 others"
     assert [refused in note for note in found.notes] == [False, False, True, True]
 
 
@@ -78,23 +78,31 @@ def test_the_gate_stops_and_stock_does_not() -> None:
     [
         (changed(history(), is_("produce", key=named(57)), outcome="ok", exception=None), "false", "1 acknowledged"),
         (changed(history(), is_("produce", key=named(13)), outcome="fail", exception=REFUSED), "false", "1 attempts"),
-        (changed(history(), is_("produce", key=named(57)), exception=TOO_FEW), "unknown", "for want of racks and 1 of"),
+        (
+            changed(history(), is_("produce", key=named(57)), exception=TOO_FEW),
+            "unknown",
+            "due to too few racks and 1 due to",
+        ),
         (
             changed(history(), is_("produce", key=named(13)), outcome="fail", exception=TOO_FEW),
             "unknown",
-            "racks and 1 of",
+            "racks and 1 due to",
         ),
         (changed(history(), is_("produce", key=named(57)), exception=TIMEOUT), "unknown", "2 attempts refused"),
-        (and_silence(), "unknown", "3 attempts refused for want of racks and 0 of replicas, 0 acknowledged, 1 neither"),
+        (
+            and_silence(),
+            "unknown",
+            "3 attempts refused due to too few racks and 0 due to too few replicas, 0 acknowledged, 1 others",
+        ),
         (between(12, 16), "unknown", "stock, gated: in an outage 0 attempts"),
         (between(21, 23), "unknown", "stock, gated: nothing acknowledged"),
         (between(42, 44), "unknown", "stock, gated: nothing acknowledged"),
         (between(65, 67), "unknown", "overlay, gated: nothing acknowledged"),
         (without(history(), is_("reached", what="back")), "unknown", "or not all in sync, after a heal"),
         ([one for one in history() if one.data.get("arm") != "overlay"], "unknown", "overlay: no outage"),
-        (without(history(), is_("reached", what="lost")), "unknown", "never came to all partitions (0 times)"),
+        (without(history(), is_("reached", what="lost")), "unknown", "did not reach all partitions (0 times)"),
         (without(history(), is_("kill", step="heal"), 3), "unknown", "that was not healed"),
-        (without(history(), is_("arm", arm="stock")), "unknown", "nothing tells which it is"),
+        (without(history(), is_("arm", arm="stock")), "unknown", "an outage of an unknown cluster"),
         (
             changed(history(), is_("arm", arm="stock"), probed=["gated", "mute"]),
             "unknown",

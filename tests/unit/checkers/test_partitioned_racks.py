@@ -113,8 +113,8 @@ def test_a_fault_reports_both_sides_of_its_partition() -> None:
     racks = {1: "b", 2: "b", 3: "a", 4: "c"}
     assert (fault.peers, fault.brokers, fault.brokers_alone) == (("a",), frozenset({1, 2}), True)
     assert [fault.hits(one, racks) for one in (1, 2, 3, 4)] == [True, True, False, False]
-    assert fault.parts(1, 3, racks)
-    assert fault.parts(3, 1, racks)
-    assert not any(fault.parts(one, two, racks) for one, two in ((1, 2), (1, 4), (3, 4)))
+    assert fault.separates(1, 3, racks)
+    assert fault.separates(3, 1, racks)
+    assert not any(fault.separates(one, two, racks) for one, two in ((1, 2), (1, 4), (3, 4)))
     # a rack is its nodes', whatever they say of themselves
     assert fault.hits(1, {1: "a"})

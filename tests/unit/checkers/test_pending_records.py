@@ -66,12 +66,12 @@ def lowered(shown_s: float, every_s: float = 0.5, until_s: float = 40.0, *, sile
         (lowered(23.0), "false", "t-0: record 4 not shown 1.3 s after"),
         (lowered(99.0), "false", "t-0: record 4 not shown"),
         # a write shows what waited before it, gate or no gate
-        ([*lowered(25.0), record(24.5, 5, "all")], "unknown", "something else was sent"),
+        ([*lowered(25.0), record(24.5, 5, "all")], "unknown", "another record was sent"),
         ([*lowered(22.0), record(24.5, 5, "all")], "true", ""),
-        ([*lowered(22.0), record(21.5, 5, "all")], "unknown", "something else was sent"),
+        ([*lowered(22.0), record(21.5, 5, "all")], "unknown", "another record was sent"),
         # no report of a reader in time
-        (lowered(22.0, every_s=9.0), "unknown", "nobody was told in time"),
-        (lowered(99.0, until_s=22.0), "unknown", "nobody was told in time"),
+        (lowered(22.0, every_s=9.0), "unknown", "no reader learned in time"),
+        (lowered(99.0, until_s=22.0), "unknown", "no reader learned in time"),
         # no report of a waiting record
         (lowered(15.0), "unknown", "no record is known to have waited"),
         (lowered(22.0, silent=True), "unknown", "no record is known to have waited"),

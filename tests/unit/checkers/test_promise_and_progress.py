@@ -67,7 +67,7 @@ def test_a_record_that_is_on_disk_twice_has_no_known_offset() -> None:
         changed(events, lambda one: is_("disk", broker=1)(one) and key(3) in one.data["keys"], keys=doubled)
     )
     assert found.valid == "unknown"
-    assert f"nothing tells at which offset {key(2)} was acknowledged" in "; ".join(found.because)
+    assert f"the offset at which {key(2)} was acknowledged is unknown" in "; ".join(found.because)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_nothing_is_judged_while_an_isolated_leader_is_undetected() -> None:
 
 def test_a_topic_without_recorded_settings_is_unknown() -> None:
     events = [one for one in outage().finish() if one.op != "settings"]
-    assert "nothing tells what it required" in "; ".join(check_progress(events).because)
+    assert "its required replicas and racks are unknown" in "; ".join(check_progress(events).because)
 
 
 @pytest.mark.parametrize(

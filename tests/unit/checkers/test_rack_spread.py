@@ -209,15 +209,15 @@ def test_missing_evidence_is_unknown() -> None:
         assert found.valid == "unknown", found
         return "; ".join(found.because)
 
-    assert "nothing tells that the fault lasted" in reasons(without(events, is_("kill-rack", step="held")))
-    assert "nothing tells that the fault lasted" in reasons(
+    assert "the fault was not proved to have lasted" in reasons(without(events, is_("kill-rack", step="held")))
+    assert "the fault was not proved to have lasted" in reasons(
         changed(events, is_("kill-rack", step="held"), outcome="unknown")
     )
     assert "no fault was proved" in reasons(changed(events, is_("kill-rack", step="proved"), outcome="unknown"))
-    assert "nothing tells what it required" in reasons([one for one in events if one.op != "settings"])
-    assert "nobody looked at its placement" in reasons([one for one in events if one.op != "look"])
+    assert "its required replicas and racks are unknown" in reasons([one for one in events if one.op != "settings"])
+    assert "its placement was not observed" in reasons([one for one in events if one.op != "look"])
     held = next(one.mono_ns for one in events if one.data.get("step") == "held")
-    assert "nobody looked before and after" in reasons(
+    assert "not observed before and after" in reasons(
         [one for one in events if one.op != "look" or not held - 26 * S < one.mono_ns < held - 2 * S]
     )
     assert check_spread(without(events, is_("kill-rack", step="heal"))) == whole

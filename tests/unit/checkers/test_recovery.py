@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pyhooks.checkers import transaction_recovery
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.checkers.transaction_recovery import check_unstuck, followed, held_up_s
 from pyhooks.history.event_log import Event, Outcome
@@ -68,31 +69,35 @@ GOOD = [txn(5, 6), txn(20, 58), txn(59, 60)]
         ([*fault(), *reader(there_s=79), *GOOD], "false", "the end was 40 then"),
         # seen late, and not seen before: it may have come in time
         ([*fault(), step(51, 10, 40), step(79, 40, 40), *GOOD], "unknown", "not seen at 40"),
-        ([*fault(), *reader(there_s=None, last_s=60), *GOOD], "unknown", "nobody looked later than 10.0 s"),
-        ([*fault(), *reader(there_s=None, last_s=45), *GOOD], "unknown", "did not tell the log's end"),
-        ([*fault(), step(55, 10, None), step(80, 10, None), *GOOD], "unknown", "did not tell the log's end"),
-        ([*fault(), *fault(60, 100, "c"), *reader(there_s=62), *GOOD], "unknown", "nobody looked later than 5.0 s"),
+        ([*fault(), *reader(there_s=None, last_s=60), *GOOD], "unknown", "not observed later than 10.0 s"),
+        ([*fault(), *reader(there_s=None, last_s=45), *GOOD], "unknown", "did not report the log's end"),
+        ([*fault(), step(55, 10, None), step(80, 10, None), *GOOD], "unknown", "did not report the log's end"),
+        ([*fault(), *fault(60, 100, "c"), *reader(there_s=62), *GOOD], "unknown", "not observed later than 5.0 s"),
         ([*fault(heal_s=None), *reader(there_s=62), *GOOD], "unknown", "never healed"),
         ([*reader(there_s=62), *GOOD], "unknown", "no heal"),
-        ([*fault(), *GOOD], "unknown", "nobody followed"),
+        ([*fault(), *GOOD], "unknown", "no reader of committed records"),
         ([*fault(), *reader(there_s=62)], "unknown", "no transaction in the history"),
         # one that was open at the heal does not prove that another can begin
-        ([*fault(), *reader(there_s=62), txn(5, 6), txn(20, 58)], "unknown", "tells nothing after 8.0 s"),
+        ([*fault(), *reader(there_s=62), txn(5, 6), txn(20, 58)], "unknown", "none ended after 8.0 s"),
         ([*fault(), *reader(there_s=62), txn(5, 6), txn(55, 75, "unknown")], "false", "within 20 s"),
         ([*fault(), *reader(there_s=62), txn(5, 6), txn(55, 75)], "false", "within 20 s"),
-        ([*fault(), *reader(there_s=62), txn(5, 6), txn(55, 60, "fail")], "unknown", "tells nothing after 10.0 s"),
+        ([*fault(), *reader(there_s=62), txn(5, 6), txn(55, 60, "fail")], "unknown", "none ended after 10.0 s"),
         # a producer that came later owes nothing
         ([*fault(), *reader(there_s=62), *GOOD, txn(55, 75, "unknown", "p2")], "true", ""),
         ([*fault(), *reader(there_s=62), *GOOD, txn(8, 9, run="p2")], "unknown", "p2: no transaction"),
     ],
 )  # fmt: skip
-def test_readers_and_transactions_continue_after_a_heal(events: Sequence[Event], valid: str, reason: str) -> None:
-    found = check_unstuck(events, bound_s=BOUND)
+def test_readers_and_transactions_continue_after_a_heal(
+    events: Sequence[Event], valid: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction_recovery, "BOUND_S", BOUND)
+    found = check_unstuck(events)
     assert (found.valid, reason in "; ".join(found.because)) == (valid, True), found
 
 
-def test_the_notes_report_how_long_readers_waited() -> None:
-    found = check_unstuck([*fault(), *reader(there_s=62), *GOOD], bound_s=BOUND)
+def test_the_notes_report_how_long_readers_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_recovery, "BOUND_S", BOUND)
+    found = check_unstuck([*fault(), *reader(there_s=62), *GOOD])
     assert [re.findall(r"[\d.]+ s", note) for note in found.notes] == [["40.0 s"], ["12.0 s"], ["10.0 s"]]
     assert all(note.startswith("kill-rack b: ") for note in found.notes)
     assert ["r1 on t-0" in note for note in found.notes] == [True, True, False]

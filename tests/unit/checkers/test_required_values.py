@@ -106,7 +106,7 @@ def test_a_requested_value_is_no_stray(reports: tuple[Event, ...]) -> None:
 )
 def test_a_value_that_was_not_requested_is_a_stray(reports: tuple[Event, ...]) -> None:
     (found,) = strays(*reports)
-    assert found.startswith("t: a broker tells M=1 and R=")
+    assert found.startswith("t: a broker reports M=1 and R=")
     assert reports[-1].data[MIN_INSYNC_RACKS] not in {
         one.racks for one in RequirementTimeline(reports).possible("t", 40 * S, 40 * S)
     }

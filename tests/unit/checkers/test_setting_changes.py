@@ -161,7 +161,7 @@ def test_a_change_of_settings_that_never_settled_excuses_nothing() -> None:
     busy(made, 6)
     found = check_progress(made.finish())
     assert found.valid == "unknown"
-    assert "nobody tells that a change of settings settled, so" in "; ".join(found.because)
+    assert "no evidence that a change of settings settled, so" in "; ".join(found.because)
 
 
 def test_a_heal_without_a_fault_does_not_end_an_older_fault() -> None:

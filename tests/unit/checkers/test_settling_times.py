@@ -12,10 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from pyhooks.checkers import settling_times
-from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition, RequirementTimeline
+from pyhooks.checkers.cluster_view import ClusterView, RecordedFault, RecordedPartition, RequirementTimeline
 from pyhooks.checkers.judgement import judge, measured
 from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.promise import check_promise
+from pyhooks.checkers.record_view import PartitionName
 from pyhooks.checkers.settling_times import SETTLE_S
 from pyhooks.cli import app
 from pyhooks.history.event_log import Event, History
@@ -82,7 +83,7 @@ def test_a_change_without_a_later_observation_is_unknown() -> None:
     """Too short for the bound: acknowledgements went on until it was over."""
     found = check_progress(shrunk(lag_s=9, for_s=1.0))
     assert found.valid == "unknown"
-    assert "none was seen to follow the change" in "; ".join(found.because)
+    assert "no outcome was seen to follow the change" in "; ".join(found.because)
     assert check_progress(shrunk(lag_s=0.5, for_s=1.0)).valid == "true"
 
 
@@ -169,7 +170,7 @@ def test_an_outcome_that_contradicts_observations_under_a_fault_is_unknown() -> 
     assert check_progress(observed_late(0.7, slow=True)).valid == "true"
     found = check_progress(observed_late(30.0, slow=True))
     assert found.valid == "unknown"
-    assert "contradict what was seen while a fault made that doubtful" in "; ".join(found.because)
+    assert "contradict observations that a fault makes doubtful" in "; ".join(found.because)
 
 
 def flapping(*, refused: bool) -> list[Event]:
@@ -233,7 +234,9 @@ def test_states_are_joined_only_with_the_same_transition(
     seen = [look(at_s, first) for at_s in (1, 2, 3)] + [look(at_s, second) for at_s in (4, 5, 6)]
     fields: dict[str, Any] = {"topic": "t", "step": "seen", MIN_INSYNC_REPLICAS: 1, MIN_INSYNC_RACKS: 2}
     settings = event(0, "look", "settings", **fields)
-    found = settling_times.spans(("t", 0), seen, RequirementTimeline([settings]), [], 2 * S)
+    partition = PartitionName("t", 0)
+    cluster = ClusterView({partition: seen}, RequirementTimeline([settings]), [])
+    found = settling_times.spans(partition, cluster, 2 * S)
     assert [one.enough for one in found] == [enough] * spans
 
 
@@ -252,7 +255,7 @@ def test_without_a_change_nothing_is_measured() -> None:
     made.end()
     found = check_progress(made.events)
     assert found.valid == "true"
-    assert "was not measured" in found.notes[-1]
+    assert "not measured" in found.notes[-1]
     assert settling_times.measure(made.events).measured_s is None
 
 
@@ -267,7 +270,7 @@ def test_the_time_from_a_request_until_all_brokers_report_it_is_measured() -> No
     made.settings("settled")
     made.rest(4)
     made.end()
-    delay_s = settling_times.measure(made.events).told_s
+    delay_s = settling_times.measure(made.events).reported_s
     assert delay_s is not None
     assert 0.9 < delay_s < 1.6
 
@@ -312,7 +315,7 @@ def test_settings_that_change_with_a_constant_isr_are_judged_before_and_after() 
         assert found.valid == "true", found.because
         took = settling_times.measure(events)
         assert took.changes in (1, 2)
-        assert took.told_s == pytest.approx(0.25, abs=0.01)
+        assert took.reported_s == pytest.approx(0.25, abs=0.01)
     late = check_progress(required(lag_s=2.6))
     assert late.valid == "false"
     assert "too few, and record" in late.because[0]

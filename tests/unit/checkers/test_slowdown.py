@@ -71,7 +71,7 @@ def record(run: str, seq: int, at_ns: int, latency_ms: float) -> list[Event]:
 def test_refusals_without_effect_on_others_are_valid() -> None:
     found = check_slowdown(history())
     assert (found.valid, found.because) == ("true", ())
-    assert any("fetch: while others are refused it takes 1.00" in note for note in found.notes), found.notes
+    assert any("fetch: while other records are refused it takes 1.00" in note for note in found.notes), found.notes
 
 
 def test_refusals_that_speed_others_up_are_valid() -> None:
@@ -108,9 +108,9 @@ def with_other_data(events: list[Event], op: str, **other: Any) -> list[Event]:
     ("events", "reason"),
     [
         (history(1.05, uneven=0.2), "neither below 1.05 nor above"),
-        (history(again=1.1), "two arms that do not differ: 1.1"),
+        (history(again=1.1), "two identical arms: 1.1"),
         (without(history(), is_("block", edge="end")), "gate, round 0: it did not end"),
-        ([one for one in history() if one.op != "block" or one.data["round"] < 5], "5 of 5 rounds are whole"),
+        ([one for one in history() if one.op != "block" or one.data["round"] < 5], "5 of 5 rounds are complete"),
         ([*history(), *(one for one in history() if one.op == "block")][:-1], "begun twice"),
         (changed(history(), is_("produce", mode="plain"), outcome="unknown"), "29 acknowledged, 29 fetched"),
         (without(history(), is_("fetched")), "30 acknowledged, 29 fetched"),
@@ -121,18 +121,21 @@ def with_other_data(events: list[Event], op: str, **other: Any) -> list[Event]:
         ),
         ([*history(), probe(7 * S, REFUSED)], "free, round 0: of 11 attempts at gated 1 refused"),
         (without(history(), is_("produce", mode="probe")), "gate, round 0: of 9 attempts at gated"),
-        (hurried(history(), 0), "gate, round 0: 2.5 s without an answer of gated"),
-        (hurried(history(), 2500), "gate, round 0: 2.5 s without an answer of gated"),
-        (hurried(history(), 0, 2500), "gate, round 0: 2.0 s without an answer of gated"),
-        ([one for one in history() if one.data.get("topic") != "more"], "free, round 7: nobody drove more"),
+        (hurried(history(), 0), "gate, round 0: 2.5 s without a result of gated"),
+        (hurried(history(), 2500), "gate, round 0: 2.5 s without a result of gated"),
+        (hurried(history(), 0, 2500), "gate, round 0: 2.0 s without a result of gated"),
+        ([one for one in history() if one.data.get("topic") != "more"], "free, round 7: no record was sent to more"),
         (
             [*history(), probe(8 * S, None, 4 * S, mode="idempotent", topic="more")],
             "free, round 0: 1 records of more that were held back before were sent in it",
         ),
-        (with_other_data(history(), "block", probed=[]), "gate, round 0: nobody is measured, probed or driven"),
+        (with_other_data(history(), "block", probed=[]), "gate, round 0: no topic is measured, probed or driven"),
         (without(history(), is_("kill", step="proved")), "gate, round 0: not within an outage"),
         # however slow it was, nothing was refused
-        (lifted(history(1.2)), "gate, round 0: of 10 attempts at gated 0 refused for want of racks, 10 acknowledged"),
+        (
+            lifted(history(1.2)),
+            "gate, round 0: of 10 attempts at gated 0 refused due to too few racks, 10 acknowledged",
+        ),
     ],
 )
 def test_missing_evidence_is_unknown(events: list[Event], reason: str) -> None:
@@ -155,5 +158,5 @@ def test_figures_cover_all_arms() -> None:
     assert (ratio, control) == (pytest.approx(1.2, rel=0.01), pytest.approx(1, rel=0.01))
     assert figures([])["fetch"] == {
         "latency_ms": {},
-        "ratios": "0 of 0 rounds are whole, at least 6 and all are needed",
+        "ratios": "0 of 0 rounds are complete; required: all, and at least 6",
     }

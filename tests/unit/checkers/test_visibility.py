@@ -16,11 +16,11 @@ from pyhooks.checkers.delivery import check_delivery
 from pyhooks.checkers.offsets import check_offsets
 from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.promise import check_promise
-from pyhooks.checkers.record_view import Records
+from pyhooks.checkers.record_view import PartitionName, Records
 from pyhooks.checkers.recovery import check_recovery
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.checkers.settling_times import attempts_of
-from pyhooks.checkers.visibility import check_visibility, sights
+from pyhooks.checkers.visibility import check_visibility, reader_rounds
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.record_format import key_of
@@ -127,9 +127,9 @@ def other(from_s: float) -> Callable[[float], int]:
         (Observed(refused=(2.0,)), "false", "refused with"),
         (Observed(shown=leak), "false", "could be read"),
         (Observed(shown=for_ever), "false", "within 5 s"),
-        (Observed(shown=for_ever, until_s=27), "unknown", "nobody read for 5 s"),
-        (Observed(shown=silent), "unknown", "no reader was told"),
-        (Observed(until_s=5), "unknown", "no reader was told"),
+        (Observed(shown=for_ever, until_s=27), "unknown", "no reader ran for 5 s"),
+        (Observed(shown=silent), "unknown", "no reader got the high watermark"),
+        (Observed(until_s=5), "unknown", "no reader got the high watermark"),
         (Observed(back_s=END_S, shown=for_ever), "unknown", "never seen in sync again"),
         (Observed(lost=(30,)), "false", "its leader stayed"),
         (Observed(lost=(3,)), "false", "its leader stayed"),
@@ -142,10 +142,10 @@ def other(from_s: float) -> Callable[[float], int]:
         (
             Observed(looked=lambda at_s: not AWAY_S <= at_s < BACK_S),
             "unknown",
-            "no record with acks=1 was looked for",
+            "no reader looked for a record with acks=1",
         ),
-        (Observed(acks="all"), "unknown", "no record with acks=1"),
-        (Observed(acks=None), "unknown", "no record with acks=1"),
+        (Observed(acks="all"), "unknown", "for a record with acks=1"),
+        (Observed(acks=None), "unknown", "for a record with acks=1"),
     ],
 )
 def test_visibility_of_records_with_acks_1(observed: Observed, valid: str, reason: str) -> None:
@@ -267,14 +267,14 @@ def test_a_round_records_read_offsets_and_the_high_watermark(tmp_path: Path) -> 
         "high": {"t-0": 7},
     }
     assert "errors" not in one.data
-    (sight,) = sights([one])["t", 0]
-    assert (sight.next, sight.high, sight.shown, sight.asked_ns <= sight.at_ns) == (5, 7, 7, True)
+    (sight,) = reader_rounds([one])[PartitionName("t", 0)]
+    assert (sight.next, sight.high, sight.readable, sight.asked_ns <= sight.at_ns) == (5, 7, 7, True)
 
 
 def test_a_leader_without_a_high_watermark_is_unknown(tmp_path: Path) -> None:
     one = viewed(Fake([Message(0)], high=None), tmp_path)
     assert (one.outcome, one.data["high"], one.data["errors"]) == ("unknown", {}, {"t-0": "LEADER_NOT_AVAILABLE"})
-    assert sights([one])["t", 0][0].high is None
+    assert reader_rounds([one])[PartitionName("t", 0)][0].high is None
 
 
 @pytest.mark.parametrize(

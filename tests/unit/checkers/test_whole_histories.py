@@ -133,7 +133,7 @@ def put_key(name: str) -> Callable[[list[Event]], list[Event]]:
         ("delivery", "plain", lose_record, f"acknowledged record {key(0)} is lost"),
         ("delivery", "plain", put_key(key(5)), f"refused record {key(5)} was read"),
         ("delivery", "plain", put_key("stranger"), "stranger was read but never produced"),
-        ("delivery", "plain", put_key(key(15)), "its producer never came to it"),
+        ("delivery", "plain", put_key(key(15)), "its producer never sent it"),
         ("delivery", "plain", put_key(key_of("producer-2", "t", 0, 0)), "was read but never produced"),
         ("delivery", "plain", put_key(key(1)), f"{key(1)} was read 2 times"),
         ("delivery", "idempotent", put_key(key(1)), f"{key(1)} was read 2 times"),

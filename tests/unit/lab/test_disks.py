@@ -60,6 +60,6 @@ def test_a_disk_that_fails_within_a_log_is_unknown_and_the_others_are_recorded(
     ]
     read = disks_of(list(history.events()))
     assert read is not None
-    assert read.whole == {2}
+    assert read.complete == {2}
     assert any("t-1 on broker 1: Input/output error" in text for text in read.missing)
     assert not any("broker 2" in text for text in read.missing)

@@ -93,7 +93,7 @@ def test_all_processes_are_stopped_together_and_the_disks_can_be_judged(made: Ma
     assert all(one["stopped"] for one in output["brokers"])
     read = disks_of(list(History(made.history_path).events()))
     assert read is not None
-    assert read.whole == {node.node_id for node in TOPOLOGY.brokers}
+    assert read.complete == {node.node_id for node in TOPOLOGY.brokers}
     assert not read.missing
 
 
@@ -116,7 +116,7 @@ def test_a_broker_that_starts_meanwhile_is_not_stopped(made: Made, monkeypatch: 
     assert [one.broker for one in found if not one.stopped] == [back.node_id]
     read = disks_of(list(History(made.history_path).events()))
     assert read is not None
-    assert back.node_id not in read.whole
+    assert back.node_id not in read.complete
     with pytest.raises(RackgateError, match=f"broker {back.node_id} was started"):
         run_lab_command("disks")
 

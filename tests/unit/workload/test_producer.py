@@ -124,7 +124,7 @@ def test_every_record_is_announced_sent_and_reported(tmp_path: Path) -> None:
     assert all(value_of(record.key.decode(), 100) == record.value for record in client.sent)
     assert min(client.seen_at_send) >= 1, "announced before the first is sent"
     assert [event.data["to"] for event in of(events, "end")] == [{"0": 100, "1": 100, "2": 100}] * 2
-    assert Records(events).unnoted() == []
+    assert Records(events).unrecorded() == []
     assert client.steps == ["learn t", "learn u", "close", "release"]
 
 
@@ -248,7 +248,7 @@ def test_an_early_end_records_every_attempt(tmp_path: Path) -> None:
     client = Fake(answer=lambda record: None if record.token % 7 == 0 else Acked(record.partition, record.token))
     events = drive(plan, tmp_path / "h.jsonl", client, stop_after=100)
     assert 100 <= len(client.sent) < 10_000, "of 30,000"
-    assert Records(events).unnoted() == []
+    assert Records(events).unrecorded() == []
     silent = [event for event in of(events, "produce") if event.outcome == "unknown"]
     assert {event.data["exception"] for event in silent} == {"not-reported"}
     assert len(silent) == sum(record.token % 7 == 0 for record in client.sent)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pyhooks.checkers import cluster_view
+from pyhooks.checkers.record_view import PartitionName
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history import events as event_names
@@ -77,13 +78,13 @@ def look(
 
 def test_observations_have_the_time_of_the_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = look(tmp_path, monkeypatch, {}, until=40)
-    seen = cluster_view.observations(events)["t", 0]
+    seen = cluster_view.observations(events)[PartitionName("t", 0)]
     assert len(seen) >= 13
     assert all(one.since_ns < one.at_ns and one.isr == (1, 2) and one.racks == RACKS for one in seen)
     assert len([one for one in events if one.op == "settings"]) >= 3, (
         "at first, at the end, and a tenth as often as looks"
     )
-    assert not cluster_view.unanswered(events)
+    assert not cluster_view.failed_observations(events)
 
 
 def test_a_slow_query_of_settings_delays_no_observation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,13 +108,13 @@ def test_a_missing_response_is_unknown_and_observations_continue(
 ) -> None:
     silent = raises(RackgateError("nobody"))
     events = look(tmp_path, monkeypatch, {2: silent}, until=4)
-    assert len(cluster_view.unanswered(events)) == 1
-    assert len(cluster_view.observations(events)["t", 0]) >= 4
+    assert len(cluster_view.failed_observations(events)) == 1
+    assert len(cluster_view.observations(events)[PartitionName("t", 0)]) >= 4
 
 
 def test_racks_are_current_and_an_absent_broker_keeps_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     by_round: dict[int, Callable[[], object]] = {1: lambda: {1: "a"}, 2: lambda: {1: "c"}, 3: lambda: {2: "d"}}
-    seen = cluster_view.observations(look(tmp_path, monkeypatch, by_round, until=4))["t", 0]
+    seen = cluster_view.observations(look(tmp_path, monkeypatch, by_round, until=4))[PartitionName("t", 0)]
     assert [one.racks for one in seen[:4]] == [{1: "a", 2: "b"}, {1: "c", 2: "b"}, {1: "c", 2: "d"}, RACKS]
 
 
@@ -133,7 +134,7 @@ def test_an_error_in_the_last_observation_is_raised_too(tmp_path: Path, monkeypa
     beside(client, monkeypatch)
     with pytest.raises(OverflowError, match="odd"), observe_topics("x:1", ["t"], RACKS, history, interval_s=60):
         client.otherwise = {2: raises(OverflowError("odd"))}
-    assert len(cluster_view.unanswered(history.events())) == 1
+    assert len(cluster_view.failed_observations(history.events())) == 1
 
 
 def test_an_observation_that_does_not_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +143,7 @@ def test_an_observation_that_does_not_end_is_an_error(tmp_path: Path, monkeypatc
     try:
         with pytest.raises(RackgateError, match="one is still under way"):
             look(tmp_path, monkeypatch, {2: lambda: free.wait(30)}, until=2)
-        assert cluster_view.unanswered(History(tmp_path / "h").events())
+        assert cluster_view.failed_observations(History(tmp_path / "h").events())
     finally:
         free.set()
 
@@ -153,7 +154,9 @@ def test_an_error_of_the_run_takes_precedence(tmp_path: Path, monkeypatch: pytes
 
     def run() -> None:
         with observe_topics("x:1", ["t"], RACKS, history, interval_s=0.01):
-            wait_for(lambda: cluster_view.unanswered(history.events()), what="the end", timeout_s=5, interval_s=0.01)
+            wait_for(
+                lambda: cluster_view.failed_observations(history.events()), what="the end", timeout_s=5, interval_s=0.01
+            )
             _ = 1 / 0
 
     with pytest.raises(ZeroDivisionError) as found:
@@ -188,7 +191,7 @@ def test_as_a_process_it_observes_until_it_is_stopped(tmp_path: Path, monkeypatc
         str(path),
     ]
     assert topic_observer.main([*options, "--run", "run-1"]) == 0
-    seen = cluster_view.observations(History(path).events())["t", 0]
+    seen = cluster_view.observations(History(path).events())[PartitionName("t", 0)]
     assert len(seen) >= 3
     assert {(one.isr, tuple(one.racks.items())) for one in seen} == {((1, 2), ((1, "a"), (2, "b")))}
 
