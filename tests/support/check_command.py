@@ -15,9 +15,9 @@ RACKGATE = Path(sys.executable).with_name("rackgate")
 
 
 def check(bootstrap: str, *more: str) -> subprocess.CompletedProcess[str]:
-    words = [str(RACKGATE), "check", "--bootstrap", bootstrap, *more]
+    command = [str(RACKGATE), "check", "--bootstrap", bootstrap, *more]
     env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
-    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=env)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
 
 
 def unfenced(admin: Admin, number: int) -> bool:
@@ -36,11 +36,11 @@ print(json.dumps([status, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024])
 
 def measured_check(bootstrap: str, out: Path, *more: str) -> tuple[int, float, float]:
     """Exit status, seconds of CPU time and greatest memory in MB of ``rackgate check``."""
-    words = [sys.executable, "-m", "pyhooks.cli", "check", "--bootstrap", bootstrap, *more]
+    command = [sys.executable, "-m", "pyhooks.cli", "check", "--bootstrap", bootstrap, *more]
     env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
     with out.open("wb") as stream:
         done = subprocess.run(
-            [sys.executable, "-c", MEASURE, *words], stdout=stream, stderr=subprocess.PIPE, env=env, check=True
+            [sys.executable, "-c", MEASURE, *command], stdout=stream, stderr=subprocess.PIPE, env=env, check=True
         )
     status, cpu_s, memory_mb = json.loads(done.stderr.splitlines()[-1])
     return status, cpu_s, memory_mb

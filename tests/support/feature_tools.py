@@ -58,9 +58,9 @@ class Said:
 
 def tool(classpath: str, name: str, *arguments: str) -> Said:
     """Run a tool and return its exit status and output."""
-    words = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={LOG4J}", "-cp", classpath]
+    command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={LOG4J}", "-cp", classpath]
     done = subprocess.run(
-        [*DIES_WITH_PARENT, *words, name, *arguments], capture_output=True, text=True, check=False, timeout=TOOL_S
+        [*DIES_WITH_PARENT, *command, name, *arguments], capture_output=True, text=True, check=False, timeout=TOOL_S
     )
     return Said(done.returncode, done.stdout + done.stderr)
 
@@ -80,8 +80,8 @@ def described(classpath: str, bootstrap: str) -> dict[str, str]:
 def configs(classpath: str, pair: Brokers, kind: str, name: str, *change: str) -> Said:
     """``kafka-configs --alter`` of a topic, of a broker, or (without a name) of all brokers."""
     entity = ["--entity-name", name] if name else ["--entity-default"]
-    words = ["--bootstrap-server", pair.bootstrap, "--alter", "--entity-type", kind, *entity]
-    return tool(classpath, CONFIGS, *words, *change)
+    arguments = ["--bootstrap-server", pair.bootstrap, "--alter", "--entity-type", kind, *entity]
+    return tool(classpath, CONFIGS, *arguments, *change)
 
 
 def create_topic(pair: Brokers, config: Mapping[str, str], replicas: Sequence[int] = (1, 2)) -> None:

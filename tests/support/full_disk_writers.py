@@ -35,8 +35,8 @@ from written_claims import read as read_claims
 BALLAST = "ballast"
 
 
-def command(*words: str) -> int:
-    sys.argv = ["rackgate", *words]
+def command(*arguments: str) -> int:
+    sys.argv = ["rackgate", *arguments]
     try:
         cli.main()
     except SystemExit as ended:

@@ -11,8 +11,8 @@ SOURCE = paths.REPO / "pyhooks" / "jvm" / "java" / "rackgate" / "hooks" / "Metri
 
 def compile_java(source: Path, folder: Path) -> None:
     """Compiles one source file."""
-    words = ["javac", "--release", "17", "-Xlint:all", "-Werror", "-d", str(folder), str(source)]
-    process.run(words, what=f"compile {source.name}")
+    command = ["javac", "--release", "17", "-Xlint:all", "-Werror", "-d", str(folder), str(source)]
+    process.run(command, what=f"compile {source.name}")
 
 
 def agent_jar(folder: Path) -> Path:

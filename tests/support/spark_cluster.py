@@ -56,10 +56,10 @@ def standalone(workers: int = 2, settings: Mapping[str, str] | None = None) -> I
         # code comes from the driver alone
         env.pop("PYTHONPATH", None)
 
-        def start(name: str, *words: str) -> Path:
+        def start(name: str, *arguments: str) -> Path:
             log = work / f"{name}.log"
             out = stack.enter_context(log.open("w", encoding="utf-8"))
-            argv = [*DIES_WITH_PARENT, str(program), *words]
+            argv = [*DIES_WITH_PARENT, str(program), *arguments]
             child = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=env, cwd=work)
             stack.callback(_end, child)
             return log

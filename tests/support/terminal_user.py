@@ -30,10 +30,10 @@ class Person:
         path = f"{RACKGATE.parent}:{os.environ['PATH']}"
         self.env = os.environ | {"RACKGATE_STATE": str(folder), "PATH": path}
 
-    def tries(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def tries(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command that may fail."""
         return subprocess.run(
-            [*DIES_WITH_PARENT, str(RACKGATE), *words],
+            [*DIES_WITH_PARENT, str(RACKGATE), *arguments],
             capture_output=True,
             text=True,
             check=False,
@@ -41,14 +41,14 @@ class Person:
             timeout=PATIENCE_S,
         )
 
-    def does(self, *words: str) -> str:
+    def does(self, *arguments: str) -> str:
         """Run a command that must succeed and return its output."""
-        return said(self.tries(*words))
+        return output_of(self.tries(*arguments))
 
-    def begins(self, *words: str, session: bool = False) -> subprocess.Popen[bytes]:
+    def begins(self, *arguments: str, session: bool = False) -> subprocess.Popen[bytes]:
         """Start a command; ``session``: as the leader of a process group that can get signals."""
         return subprocess.Popen(
-            [str(RACKGATE), *words],
+            [str(RACKGATE), *arguments],
             env=self.env,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -56,7 +56,7 @@ class Person:
         )
 
 
-def said(done: subprocess.CompletedProcess[str]) -> str:
+def output_of(done: subprocess.CompletedProcess[str]) -> str:
     """Output of a command, which must have succeeded."""
     assert done.returncode == 0, (done.args, done.stdout + done.stderr)
     return done.stdout

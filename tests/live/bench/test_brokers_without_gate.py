@@ -18,10 +18,10 @@ RACKGATE = Path(sys.executable).with_name("rackgate")
 
 def refused(brokers: Brokers, out: Path) -> str:
     """What the benchmark says before it makes anything; its master does not exist."""
-    words = [
+    arguments = [
         str(RACKGATE), "bench", "--bootstrap", brokers.bootstrap, "--master", "spark://127.0.0.1:1", "--out", str(out),
     ]  # fmt: skip
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 2, done.stdout + done.stderr
     assert not out.exists()
     assert list(topics.admin(brokers.bootstrap, {}).list_topics(timeout=10).topics) == []

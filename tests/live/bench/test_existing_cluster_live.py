@@ -96,7 +96,7 @@ class Place:
     folder: Path
     spark: Path
 
-    def words(self, blocks: int) -> list[str]:
+    def arguments(self, blocks: int) -> list[str]:
         """The command, of a plan with so many blocks."""
         plan = self.folder / f"plan-{blocks}.toml"
         plan.write_text(scenarios.SHIPPED.read_text("utf-8") + SHORT.format(blocks=blocks), encoding="utf-8")
@@ -151,7 +151,7 @@ def env() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def whole(place: Place) -> tuple[dict[str, Any], str]:
     """A run to its end: its results, and what it said."""
-    done = subprocess.run(place.words(2), capture_output=True, text=True, check=False, timeout=600, env=env())
+    done = subprocess.run(place.arguments(2), capture_output=True, text=True, check=False, timeout=600, env=env())
     assert done.returncode == 0, done.stdout + done.stderr
     return run_page.load(place.folder / "out-2"), done.stdout
 
@@ -238,9 +238,9 @@ def pythons(name: str) -> int:
 def begun(place: Place, environment: Path) -> subprocess.Popen[str]:
     """A long run that has kept a block, with another one under way; executors have a packed environment."""
     kept = len(blocks(place))
-    words = [*place.words(500), "--environment", str(environment)]
+    arguments = [*place.arguments(500), "--environment", str(environment)]
     child = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env(), start_new_session=True
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env(), start_new_session=True
     )
 
     def under_way() -> bool:
@@ -284,8 +284,8 @@ def test_an_impossible_run_is_a_one_line_error_before_any_change(place: Place) -
         (("--replicas", "1,2"), "2 brokers with a rack are too few for arm A, M=3, which needs 3; name more with"),
         (("--replicas", "1,2,7"), "--replicas 7: cluster .* has no such broker with a rack that is alive"),
     ):
-        words = [*place.words(2), "--out", str(place.folder / "refused"), *more]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=env())
+        arguments = [*place.arguments(2), "--out", str(place.folder / "refused"), *more]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=120, env=env())
         assert done.returncode == 2, done.stdout
         assert not (place.folder / "refused").exists()
         assert len(done.stderr.splitlines()) == 1

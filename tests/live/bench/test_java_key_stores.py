@@ -16,8 +16,10 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A key store and a trust store of each of Java's types, and the same in PEM."""
     folder = tmp_path_factory.mktemp("stores")
 
-    def keytool(*words: str) -> str:
-        done = subprocess.run(["keytool", *words], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    def keytool(*arguments: str) -> str:
+        done = subprocess.run(
+            ["keytool", *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=60
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

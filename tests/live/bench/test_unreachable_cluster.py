@@ -13,10 +13,10 @@ from pyhooks.core import paths
 
 def test_an_unreachable_cluster_is_a_one_line_error(tmp_path: Path) -> None:
     (closed_port,) = free_ports(1)
-    words = [str(Path(sys.executable).with_name("rackgate")), "bench", "--bootstrap", f"127.0.0.1:{closed_port}"]
+    command = [str(Path(sys.executable).with_name("rackgate")), "bench", "--bootstrap", f"127.0.0.1:{closed_port}"]
     env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
-    words += ["--out", str(tmp_path / "out")]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=env)
+    command += ["--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: cluster 127.0.0.1:{closed_port}: ")

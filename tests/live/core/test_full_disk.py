@@ -29,10 +29,10 @@ MODULES = (paths.REPO, SUPPORT)
 @pytest.fixture(scope="module")
 def private() -> tuple[str, ...]:
     """The words that run a command with mounts of its own."""
-    for words in OWN_MOUNTS:
-        tried = [*words, "mount", "-t", "tmpfs", "none", "/mnt"]
+    for arguments in OWN_MOUNTS:
+        tried = [*arguments, "mount", "-t", "tmpfs", "none", "/mnt"]
         if subprocess.run(tried, capture_output=True, check=False, timeout=PATIENCE_S).returncode == 0:
-            return words
+            return arguments
     pytest.skip("this machine has no mount namespaces")
 
 

@@ -39,9 +39,9 @@ COMMANDS = {
 }
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str]]:
+def ended(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str]]:
     """The exit status of a command, and what it wrote to standard error."""
-    monkeypatch.setattr(sys, "argv", ["rackgate", *words])
+    monkeypatch.setattr(sys, "argv", ["rackgate", *arguments])
     with pytest.raises(SystemExit) as caught:
         cli.main()
     return int(caught.value.code or 0), capfd.readouterr().err.splitlines()

@@ -208,8 +208,8 @@ def test_a_session_starts_on_an_ipv4_host_with_an_unknown_name(tmp_path: Path) -
 
 @pytest.mark.timeout(300)
 def test_a_simulation_listens_only_on_loopback(tmp_path: Path) -> None:
-    words = ["model", "simulate", "--racks", "a:2,b:2,c:1", "--partitions", "10", "--years", "10", "--master"]
-    argv = [*DIES_WITH_PARENT, sys.executable, "-m", "pyhooks.cli", *words, "local[2]"]
+    arguments = ["model", "simulate", "--racks", "a:2,b:2,c:1", "--partitions", "10", "--years", "10", "--master"]
+    argv = [*DIES_WITH_PARENT, sys.executable, "-m", "pyhooks.cli", *arguments, "local[2]"]
     seen: dict[tuple[int, int], Listener] = {}
     with (tmp_path / "out").open("wb") as out:
         process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=environment())
@@ -320,8 +320,8 @@ def bench(conf: Path, master: str, *more: str, **variables: str) -> subprocess.C
     config = conf / "client.properties"
     config.write_text("security.protocol=PLAINTEXT\n", encoding="utf-8")
     (port,) = free_ports(1)
-    words = ["bench", "--bootstrap", f"127.0.0.1:{port}", "--command-config", str(config), "--master", master]
-    argv = [sys.executable, "-m", "pyhooks.cli", *words, "--out", str(conf / "out"), *more]
+    arguments = ["bench", "--bootstrap", f"127.0.0.1:{port}", "--command-config", str(config), "--master", master]
+    argv = [sys.executable, "-m", "pyhooks.cli", *arguments, "--out", str(conf / "out"), *more]
     env = environment(**{spark.CONF_DIR: str(conf)}, **variables)
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=SOON_S, env=env)
 

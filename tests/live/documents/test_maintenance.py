@@ -53,8 +53,10 @@ class Operator:
 
     def tries(self, number: int) -> tuple[int, str]:
         """A command of the section by its place: exit status, and what it wrote, in one line."""
-        program, *words = [self.bootstrap if word == "$BOOTSTRAP" else word for word in commands("Maintenance")[number]]
-        command = tools.command(self.classpath, program, words, self.bootstrap)
+        program, *arguments = [
+            self.bootstrap if word == "$BOOTSTRAP" else word for word in commands("Maintenance")[number]
+        ]
+        command = tools.command(self.classpath, program, arguments, self.bootstrap)
         done = subprocess.run(
             [*DIES_WITH_PARENT, *command], capture_output=True, text=True, check=False, timeout=TOOL_S
         )

@@ -42,18 +42,18 @@ CHECKPOINT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 SETTLES_S = 120.0
 
 
-def in_lab(words: list[str], replaced: dict[str, str]) -> list[str]:
+def in_lab(arguments: list[str], replaced: dict[str, str]) -> list[str]:
     """The same for ``rackgate``, which knows the brokers of its lab.
 
     Args:
         words: a command of the runbook.
         replaced: what to put for some of its words.
     """
-    program, *rest = words
+    program, *rest = arguments
     for option in ("--bootstrap-server", "--bootstrap"):
         if option in rest:
             at = rest.index(option)
-            assert rest[at + 1] == "$BOOTSTRAP", words
+            assert rest[at + 1] == "$BOOTSTRAP", arguments
             del rest[at : at + 2]
     rest = [replaced.get(word, word) for word in rest]
     return (
@@ -66,12 +66,12 @@ def test_every_command_is_in_a_step_and_of_a_form_that_a_lab_can_run() -> None:
     blocks = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL)).splitlines()
     assert len([line for line in blocks if line.strip()]) == sum(len(commands(title)) for title in STEPS)
     for title in STEPS:
-        for words in commands(title):
-            assert re.fullmatch(r"kafka-[a-z-]+\.sh|rackgate|ls", words[0]), words
-            if words[0] == "ls":
+        for arguments in commands(title):
+            assert re.fullmatch(r"kafka-[a-z-]+\.sh|rackgate|ls", arguments[0]), arguments
+            if arguments[0] == "ls":
                 continue
-            assert "$BOOTSTRAP" in words, words
-            own = in_lab(words, {})
+            assert "$BOOTSTRAP" in arguments, arguments
+            own = in_lab(arguments, {})
             assert own[0] == "check" or (own[:2] == ["lab", "kafka"] and own[2] in TOOLS), own
 
 
@@ -84,8 +84,8 @@ def person(tmp_path: Path) -> Iterator[Person]:
     with visiting(tmp_path / "state") as made:
         made.does("lab", "up", "--topology", str(topology), "--run-dir", str(tmp_path / "run"))
         for topic, placed in PLACED.items():
-            words = ("topics", "--create", "--topic", topic, "--replica-assignment", placed, *GATE)
-            made.does("lab", "kafka", *words)
+            arguments = ("topics", "--create", "--topic", topic, "--replica-assignment", placed, *GATE)
+            made.does("lab", "kafka", *arguments)
         yield made
 
 
@@ -106,10 +106,10 @@ class Operator:
     def tries(self, title: str, number: int, *more: str, topic: str = "orders") -> subprocess.CompletedProcess[str]:
         """A command of a section by its place, with further options, on another topic than it is shown with."""
         return self.person.tries(
-            *in_lab(self.words(title, number), {"orders": topic, "move.json": str(self.moves)}), *more
+            *in_lab(self.arguments(title, number), {"orders": topic, "move.json": str(self.moves)}), *more
         )
 
-    def words(self, title: str, number: int) -> list[str]:
+    def arguments(self, title: str, number: int) -> list[str]:
         """A command of a section by its place, to be carried out."""
         self.used.add((title, number))
         return commands(title)[number]
@@ -263,12 +263,12 @@ def _roll_back(does: Operator) -> None:
         interval_s=1.0,
     )
     _, offset = level(does.does("Roll back", 2), RACKS_FEATURE)
-    last = does.words("Roll back", 3)
+    last = does.arguments("Roll back", 3)
     assert last[0] == "ls"
-    words = [word.replace("$METADATA_LOG_DIR", str(NODE_DISK / "data")) for word in last]
+    arguments = [word.replace("$METADATA_LOG_DIR", str(NODE_DISK / "data")) for word in last]
     for node in CONTROLLERS:
         wait_for(
-            partial(_is_beyond, does.person, node, words, offset),
+            partial(_is_beyond, does.person, node, arguments, offset),
             what=f"a snapshot of {node} behind metadata offset {offset}",
             timeout_s=SETTLES_S,
             interval_s=1.0,
@@ -322,7 +322,7 @@ def _codes(report: dict[str, Any]) -> set[tuple[str, str]]:
     return {(one["topic"], one["code"]) for one in report["findings"]}
 
 
-def _is_beyond(person: Person, node: str, words: list[str], offset: int) -> bool:
+def _is_beyond(person: Person, node: str, arguments: list[str], offset: int) -> bool:
     """Whether the newest snapshot of the metadata of a node ends behind an offset, as the files say that it lists."""
-    listing = person.does("lab", "exec", "--node", node, "--", *words)
+    listing = person.does("lab", "exec", "--node", node, "--", *arguments)
     return max(map(int, CHECKPOINT.findall(listing)), default=-1) > offset

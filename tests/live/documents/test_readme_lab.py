@@ -19,12 +19,12 @@ def test_the_lab_of_the_readme(tmp_path: Path) -> None:
     outputs: dict[str, str] = {}
     with visiting(tmp_path) as person:
         for line in block.splitlines():
-            words = shlex.split(line)[1:]
-            if words == ["watch"]:
-                words.append("--once")
-            elif words[:2] == ["lab", "up"]:
-                words += ["--run-dir", str(tmp_path / "run")]
-            outputs[" ".join(words[:2])] = person.does(*words)
+            arguments = shlex.split(line)[1:]
+            if arguments == ["watch"]:
+                arguments.append("--once")
+            elif arguments[:2] == ["lab", "up"]:
+                arguments += ["--run-dir", str(tmp_path / "run")]
+            outputs[" ".join(arguments[:2])] = person.does(*arguments)
     assert "aab" in outputs["watch --once"]
     assert "is healed, proved" in outputs["rack kill"]
     assert "is down" in outputs["lab down"]

@@ -93,8 +93,8 @@ def person(tmp_path: Path) -> Iterator[Person]:
 
 
 def test_cut_keeps_ssh(person: Person, tmp_path: Path) -> None:
-    words = ("lab", "run", "--bare", "--topology", "az3-outside", "--run-dir", str(tmp_path / "run"))
-    found = json.loads(person.does(*words, "--", sys.executable, "-c", SCRIPT).splitlines()[-1])
+    arguments = ("lab", "run", "--bare", "--topology", "az3-outside", "--run-dir", str(tmp_path / "run"))
+    found = json.loads(person.does(*arguments, "--", sys.executable, "-c", SCRIPT).splitlines()[-1])
     assert found == {
         "before": ALL,
         "cut": ["mate"],

@@ -16,8 +16,8 @@ from pyhooks.formal.cli import BAR_S
 
 
 def test_alloy_finds_an_instance_and_its_pictures_are_drawn(tmp_path: Path) -> None:
-    words = ["formal", "--only", "NotAttempted", "--json", "--run-dir", str(tmp_path)]
-    done = CliRunner().invoke(app, words)
+    arguments = ["formal", "--only", "NotAttempted", "--json", "--run-dir", str(tmp_path)]
+    done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     summary = json.loads(done.output)
     (command,) = summary["commands"]
@@ -37,7 +37,7 @@ def test_a_record_is_lost_only_without_the_removed_part(tmp_path: Path, name: st
     before, command, after = text.partition(f"\n{name}: run {{\n")
     whole = source(tmp_path, before + command + re.sub(r"without\[\w+\]", "without[none]", after, count=1))
     for path, found in ((model_source.MODEL, True), (whole, False)):
-        words = ["formal", "--model", str(path), "--only", name, "--json", "--run-dir", str(tmp_path / str(found))]
-        done = CliRunner().invoke(app, words)
+        arguments = ["formal", "--model", str(path), "--only", name, "--json", "--run-dir", str(tmp_path / str(found))]
+        done = CliRunner().invoke(app, arguments)
         assert done.exit_code == (0 if found else 1), done.output
         assert json.loads(done.output)["commands"][0]["found"] is found

@@ -329,7 +329,9 @@ def test_an_unclosed_producer_does_not_keep_the_process(brokers: Brokers, topic:
 
 def test_fifty_thousand_records_take_little_cpu_time(brokers: Brokers, topic: str) -> None:
     # CPU time, not time: other work on the machine slows the clock, not the count.
-    words = ["taskset", "-c", "0", sys.executable, str(paths.REPO / "tests/support/jvm_crossing_cost.py")]
-    cost = json.loads(run([*words, brokers.bootstrap, topic, "50000"], what="crossing", cwd=paths.REPO, timeout_s=200))
+    command = ["taskset", "-c", "0", sys.executable, str(paths.REPO / "tests/support/jvm_crossing_cost.py")]
+    cost = json.loads(
+        run([*command, brokers.bootstrap, topic, "50000"], what="crossing", cwd=paths.REPO, timeout_s=200)
+    )
     assert cost["send"]["cpu_s_per_50000"] < CPU_S_PER_50000, cost
     assert cost["poll"]["cpu_s_per_50000"] < CPU_S_PER_50000, cost

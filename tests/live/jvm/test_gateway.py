@@ -74,8 +74,8 @@ def test_a_jvm_ends_with_its_killed_parent() -> None:
         "    print(gateway.pid, flush=True)\n"
         "    sys.stdin.read()\n"
     )
-    words = [sys.executable, "-c", script]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         assert alive(pid)

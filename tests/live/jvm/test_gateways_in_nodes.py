@@ -99,8 +99,8 @@ with network_of(child.pid):
 child.kill()
 assert seen == [own], seen
 """
-    words = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", script]
-    done = subprocess.run(words, cwd=paths.REPO, capture_output=True, text=True, check=False, timeout=60)
+    command = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=paths.REPO, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
 
 

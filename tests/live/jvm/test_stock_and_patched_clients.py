@@ -63,9 +63,9 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             file.write_text(render(properties(node_id, port, controller, folder)), encoding="utf-8")
             tool = ["java", "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(file)]
             run(tool, what=f"format node {node_id}")
-            words = java_command(classpath=classpath, heap_mb=256, properties=file)
+            command = java_command(classpath=classpath, heap_mb=256, properties=file)
             with (folder / f"{node_id}.log").open("w", encoding="utf-8") as log:
-                running.append(subprocess.Popen([*DIES_WITH_PARENT, *words], stdout=log, stderr=subprocess.STDOUT))
+                running.append(subprocess.Popen([*DIES_WITH_PARENT, *command], stdout=log, stderr=subprocess.STDOUT))
         address = f"127.0.0.1:{first},127.0.0.1:{second}"
         with Admin(address) as admin:
             wait_for(lambda: topics_created(admin), what="two brokers", timeout_s=90, interval_s=0.5)
@@ -100,9 +100,9 @@ def answer_of(bootstrap: str, topic: str, config: dict[str, str]) -> Acknowledge
 
 
 def probe(bootstrap: str, history: Path, *more: str) -> list[Event]:
-    words = [sys.executable, "-m", "pyhooks.workload.producer", "--mode", "probe", "--bootstrap", bootstrap]
-    words += ["--history", str(history)]
-    run([*words, *more], what="probe", timeout_s=60)
+    command = [sys.executable, "-m", "pyhooks.workload.producer", "--mode", "probe", "--bootstrap", bootstrap]
+    command += ["--history", str(history)]
+    run([*command, *more], what="probe", timeout_s=60)
     return list(History(history).events())
 
 
@@ -186,10 +186,10 @@ def test_a_probe_of_a_missing_topic_ends(bootstrap: str, tmp_path: Path) -> None
 
 def test_a_terminated_probe_records_every_attempt(bootstrap: str, tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"
-    words = [sys.executable, "-m", "pyhooks.workload.producer", "--mode", "probe", "--bootstrap", bootstrap]
-    words += ["--history", str(path)]
-    words += ["--topics", "gated", "--rate", "20", "--seconds", "120"]
-    with subprocess.Popen([*DIES_WITH_PARENT, *words], stderr=subprocess.DEVNULL) as child:
+    command = [sys.executable, "-m", "pyhooks.workload.producer", "--mode", "probe", "--bootstrap", bootstrap]
+    command += ["--history", str(path)]
+    command += ["--topics", "gated", "--rate", "20", "--seconds", "120"]
+    with subprocess.Popen([*DIES_WITH_PARENT, *command], stderr=subprocess.DEVNULL) as child:
         wait_for(path.exists, what="the first attempt", timeout_s=90)
         child.terminate()
         assert child.wait(timeout=20) == 0

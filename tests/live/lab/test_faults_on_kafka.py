@@ -67,13 +67,13 @@ def voters(person: Person) -> dict[int, str]:
 def test_a_rack_is_lost_and_returns_by_every_fault(person: Person) -> None:
     before = voters(person)
     assert set(before) == {101, 102, 103}
-    for words in FAULTS:
-        target = f"rack {words[2]}" if words[0] == "rack" else f"broker-{words[2]}"
-        assert f"{words[1]}: in force on {target}, proved" in person.does(*words), words
+    for arguments in FAULTS:
+        target = f"rack {arguments[2]}" if arguments[0] == "rack" else f"broker-{arguments[2]}"
+        assert f"{arguments[1]}: in force on {target}, proved" in person.does(*arguments), arguments
         status = person.tries("lab", "status", "--json")
-        assert (status.returncode, json.loads(status.stdout)["faults"][0]["kind"]) == (1, words[1])
-        assert "is healed, proved" in person.does(words[0], "heal", words[2])
-        assert json.loads(person.does("lab", "status", "--json"))["ok"] is True, words
+        assert (status.returncode, json.loads(status.stdout)["faults"][0]["kind"]) == (1, arguments[1])
+        assert "is healed, proved" in person.does(arguments[0], "heal", arguments[2])
+        assert json.loads(person.does("lab", "status", "--json"))["ok"] is True, arguments
     events = tuple(History(person.folder / "run" / "history.jsonl").events())
     assert check_faults(events).valid == "true"
     after = voters(person)

@@ -18,7 +18,7 @@ from pyhooks.checkers.faults import check_faults
 from pyhooks.core import paths
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event, History
-from terminal_user import PATIENCE_S, Person, said, visiting
+from terminal_user import PATIENCE_S, Person, output_of, visiting
 
 
 def of_one(person: Person, *command: str) -> tuple[str, ...]:
@@ -135,7 +135,7 @@ def test_a_lab_whose_lock_file_is_deleted_ends_and_leaves_nothing(person: Person
     (person.folder / "t.lock").unlink()
     wait_for(lambda: traces() == before, what="the lab to end", timeout_s=PATIENCE_S)
     assert "lab t: its lock file was deleted" in (run_dir(person) / "lab.log").read_text(encoding="utf-8")
-    assert "t: az3-outside, has ended" in said(person.tries("lab", "status"))
+    assert "t: az3-outside, has ended" in output_of(person.tries("lab", "status"))
     person.does("lab", "down")
     assert not [file for file in person.folder.iterdir() if file.name.startswith("t.")]
 
@@ -170,16 +170,16 @@ FAULTS = [
 
 def test_faults_of_the_network_prove_themselves(person: Person) -> None:
     up(person)
-    for words in FAULTS:
-        person.does(*words)
+    for arguments in FAULTS:
+        person.does(*arguments)
         other = person.tries("broker", "slow", "3")
         assert other.returncode == 2
         assert "heal that first" in other.stderr
         status = person.tries("lab", "status", "--json")
-        assert [fault["kind"] for fault in json.loads(status.stdout)["faults"]] == [words[1]]
+        assert [fault["kind"] for fault in json.loads(status.stdout)["faults"]] == [arguments[1]]
         assert status.returncode == 1
-        assert "is healed, proved" in person.does(*words[:1], "heal", words[2])
-        assert "no fault is in force" in person.does(*words[:1], "heal", words[2])
+        assert "is healed, proved" in person.does(*arguments[:1], "heal", arguments[2])
+        assert "no fault is in force" in person.does(*arguments[:1], "heal", arguments[2])
     events = events_of(person)
     assert check_faults(events).valid == "true"
     assert len([event for event in events if event.data["step"] == "healed"]) == len(FAULTS)
@@ -300,10 +300,14 @@ def test_an_ordinary_user_can_run_labs(person: Person) -> None:
         rackgate lab down --all
         exit $status
     """
-    words = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--", "sh", "-c", script]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env=person.env, timeout=PATIENCE_S)
+    command = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--", "sh", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=person.env, timeout=PATIENCE_S)
     assert "as an ordinary user, in a user namespace" in done.stderr
-    assert said(done).splitlines()[:3] == ["1000", "broker-3", "cut: rack b was affected for 1 s and is healed, proved"]
+    assert output_of(done).splitlines()[:3] == [
+        "1000",
+        "broker-3",
+        "cut: rack b was affected for 1 s and is healed, proved",
+    ]
 
 
 ROUND_TRIPS = """
@@ -363,7 +367,7 @@ def test_links_have_the_requested_delay_idle_and_under_load(person: Person, tmp_
     up(person, "--topology", str(file))
     wanted = {f"broker-{index}": rtt_ms for index, rtt_ms in enumerate(asked.values(), 1)}
     done = person.tries("lab", "exec", "--", sys.executable, "-c", ROUND_TRIPS, json.dumps(wanted))
-    found = json.loads(said(done))
+    found = json.loads(output_of(done))
     rates = [json.loads(line)["mb_per_s"] for line in done.stderr.splitlines()]
     assert len(rates) == len(asked)
     assert min(rates) > 10, rates

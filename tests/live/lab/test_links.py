@@ -47,8 +47,8 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
 def echoes(person: Person, site: str, count: int, interval_s: float) -> list[float]:
     """Round trips in milliseconds, of those that came back."""
     ip = f"10.77.{list(ASKED).index(site) + 1}.10"
-    words = ["ping", "-n", "-c", str(count), "-i", str(interval_s), "-W", "5", ip]
-    text = person.does("lab", "exec", "--", *words)
+    command = ["ping", "-n", "-c", str(count), "-i", str(interval_s), "-W", "5", ip]
+    text = person.does("lab", "exec", "--", *command)
     assert f"{count} packets transmitted" in text
     return [float(found) for found in re.findall(r"time=([0-9.]+) ms", text)]
 

@@ -57,9 +57,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def jvm(folder: Path, argument: str) -> Iterator[subprocess.Popen[str]]:
     """A JVM with the agent in it; it has begun when the block does."""
     agent = f"-javaagent:{folder / 'agent.jar'}{argument}"
-    words = [*DIES_WITH_PARENT, "java", "-Xmx64m", "-XX:TieredStopAtLevel=1", agent, "-cp", str(folder), "Late"]
+    command = [*DIES_WITH_PARENT, "java", "-Xmx64m", "-XX:TieredStopAtLevel=1", agent, "-cp", str(folder), "Late"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as running:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as running:
         try:
             assert running.stdout is not None
             assert running.stdout.readline() == "begun\n", "the agent must not write to standard output"

@@ -62,8 +62,8 @@ class Round:
         self.way = self.random.choice(("heal", "for", "down", "killed command", "killed process"))
         self._run_dir = person.folder / f"run-{number}"
 
-    def does(self, *words: str) -> None:
-        done = self._person.tries(*words)
+    def does(self, *arguments: str) -> None:
+        done = self._person.tries(*arguments)
         assert done.returncode == 0, (self.fault, self.way, done.stdout + done.stderr)
 
     def play(self) -> None:

@@ -77,13 +77,13 @@ def test_a_bad_placement_is_reported_and_fixed_by_its_plan(classpath: str, patch
     assert "2 partitions to fix, 2 replicas to move" in made.stderr
     plan = tmp_path / "plan.json"
     plan.write_text(made.stdout, encoding="utf-8")
-    words = ["--bootstrap-server", patched.bootstrap, "--reassignment-json-file", str(plan)]
-    executed = tool(classpath, REASSIGN, *words, "--execute")
+    arguments = ["--bootstrap-server", patched.bootstrap, "--reassignment-json-file", str(plan)]
+    executed = tool(classpath, REASSIGN, *arguments, "--execute")
     assert executed.status == 0, executed.text
     assert "Successfully started partition reassignments for bad-0,bad-1" in executed.line
 
     def verified() -> bool:
-        result = tool(classpath, REASSIGN, *words, "--verify")
+        result = tool(classpath, REASSIGN, *arguments, "--verify")
         assert result.status == 0, result.text
         return len(result.about("is completed.")) == 2
 
@@ -115,13 +115,13 @@ def test_failed_query_is_a_one_line_error_within_the_timeout(patched: Brokers, t
         f"error: cluster 127.0.0.1:{closed_port}: 127.0.0.1:{closed_port} can't be reached: Connection refused;"
         " see --bootstrap and --command-config\n"
     )
-    for words, reason in (
+    for arguments, reason in (
         (("--bootstrap", "no port"), "Invalid url"),
         (("--command-config", str(tmp_path / "absent")), "No such file"),
         (("--topic", "absent"), "the cluster has no such topic"),
         (("--plan", "--json"), "--plan prints the plan alone"),
     ):
-        done = check(patched.bootstrap, *words)
+        done = check(patched.bootstrap, *arguments)
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
         assert reason in done.stderr
         assert len(done.stderr.splitlines()) == 1

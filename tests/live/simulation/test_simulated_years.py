@@ -46,9 +46,11 @@ def test_table_equals_the_output(where: str) -> None:
     mine = [row for row in rows() if row[0] == where]
     settings = [f"{m},{one}" for _, m, r, _, _ in mine for one in R_AND_MORE[r]]
     racks = "a:34,b:33,c:33" if "c" in letters else "a:50,b:50"
-    words = ["--racks", racks, "--rf", str(len(letters)), "--partitions", "10000", "--years", "1000"]
-    words += [word for setting in settings for word in ("--setting", setting)]
-    done = CliRunner().invoke(app, ["model", "simulate", *words, "--master", "none", "--json"], catch_exceptions=False)
+    arguments = ["--racks", racks, "--rf", str(len(letters)), "--partitions", "10000", "--years", "1000"]
+    arguments += [word for setting in settings for word in ("--setting", setting)]
+    done = CliRunner().invoke(
+        app, ["model", "simulate", *arguments, "--master", "none", "--json"], catch_exceptions=False
+    )
     judged = iter(json.loads(done.stdout)["settings"])
     for _, _, r, refused, lost in mine:
         for _ in R_AND_MORE[r]:

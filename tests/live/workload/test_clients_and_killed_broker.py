@@ -59,9 +59,9 @@ class Load:
 
     def arguments(self, bootstrap: str) -> list[str]:
         more = ["--abort-share", "0.2", "--txn-records", "10"] if self.mode == "transactional" else []
-        words = ["--bootstrap", bootstrap, "--topics", self.topic, "--client", self.client, "--mode", self.mode]
+        arguments = ["--bootstrap", bootstrap, "--topics", self.topic, "--client", self.client, "--mode", self.mode]
         # a record may wait until the controller has noticed, but not longer
-        return [*words, "--rate", str(RATE), "--seconds", str(3 * BASE_S), "--timeout-ms", "20000", *more]
+        return [*arguments, "--rate", str(RATE), "--seconds", str(3 * BASE_S), "--timeout-ms", "20000", *more]
 
 
 def acked(history: History, topic: str, after_ns: int = 0) -> int:

@@ -64,8 +64,8 @@ def broker(classes: Path, root: Path) -> Iterator[tuple[int, str]]:
     hosts.folder, hosts.classpath = HostFolder(str(root)), str(classes)
     hosts.agent = str(classes / "agent.jar")
     Path(hosts.home).mkdir(parents=True, mode=0o700)
-    words = [*DIES_WITH_PARENT, "java", *hosts.java_options(BROKER), "-Xmx64m", "-cp", hosts.classpath, "Gate"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+    command = [*DIES_WITH_PARENT, "java", *hosts.java_options(BROKER), "-Xmx64m", "-cp", hosts.classpath, "Gate"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
         try:
             assert running.stdout is not None
             assert running.stdout.readline() == "registered\n"
@@ -99,8 +99,8 @@ def test_a_broker_on_a_host_exports_only_the_gate_and_opens_no_port(classes: Pat
 
 def test_a_listening_port_is_detected() -> None:
     code = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)"
-    words = [sys.executable, "-c", f"{code}; sys.stdin.read()"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+    command = [sys.executable, "-c", f"{code}; sys.stdin.read()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         port = int(running.stdout.readline())
         assert listening_ports(running.pid) == [f"0100007F:{port:04X}"]
@@ -109,10 +109,10 @@ def test_a_listening_port_is_detected() -> None:
 def test_the_program_polls_until_it_is_stopped(classes: Path, tmp_path: Path) -> None:
     history = History(tmp_path / "history.jsonl")
     with broker(classes, tmp_path) as (_, socket):
-        words = ["--broker", f"1,broker-1,a,{socket}", "--broker", f"2,broker-2,b,{tmp_path}/none"]
-        words += ["--history", str(history.path), "--interval", "0.1"]
+        arguments = ["--broker", f"1,broker-1,a,{socket}", "--broker", f"2,broker-2,b,{tmp_path}/none"]
+        arguments += ["--history", str(history.path), "--interval", "0.1"]
         with subprocess.Popen(
-            [*DIES_WITH_PARENT, sys.executable, "-m", "pyhooks.workload.gate_meter", *words]
+            [*DIES_WITH_PARENT, sys.executable, "-m", "pyhooks.workload.gate_meter", *arguments]
         ) as meter:
 
             def reported() -> bool:

@@ -36,11 +36,13 @@ def test_unknown_verb_is_an_error() -> None:
     assert "No such command 'rock'" in done.stderr
 
 
-@pytest.mark.parametrize("words", [["lab", "status"], ["rack", "cut"], ["broker", "heal"], ["lab", "set"], ["version"]])
-def test_commands_of_a_lab_start_light(words: list[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["lab", "status"], ["rack", "cut"], ["broker", "heal"], ["lab", "set"], ["version"]]
+)
+def test_commands_of_a_lab_start_light(arguments: list[str]) -> None:
     code = (
         "import sys; from typer.testing import CliRunner; from pyhooks.cli import app;"
-        f" done = CliRunner().invoke(app, {[*words, '--help']}, catch_exceptions=False);"
+        f" done = CliRunner().invoke(app, {[*arguments, '--help']}, catch_exceptions=False);"
         f" print(done.exit_code, [name for name in {HEAVY} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

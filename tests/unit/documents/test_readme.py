@@ -31,10 +31,10 @@ def commands(word: str) -> list[list[str]]:
         blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL) + re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
         blocks += re.findall(rf"^ {{4,}}((?:\.venv/bin/)?{word} .*)$", text, re.MULTILINE)
         for line in "\n".join(blocks).splitlines():
-            words = list(takewhile(lambda one: one != "&&", shlex.split(line, comments=True)))
-            if words and words[0].removeprefix(".venv/bin/") == word:
-                found.add(tuple(words[1:]))
-    return [list(words) for words in sorted(found)]
+            arguments = list(takewhile(lambda one: one != "&&", shlex.split(line, comments=True)))
+            if arguments and arguments[0].removeprefix(".venv/bin/") == word:
+                found.add(tuple(arguments[1:]))
+    return [list(arguments) for arguments in sorted(found)]
 
 
 def test_the_documents_show_commands() -> None:
@@ -43,17 +43,17 @@ def test_the_documents_show_commands() -> None:
     assert len(commands("rackgate")) >= 5
 
 
-@pytest.mark.parametrize("words", commands("make"), ids=" ".join)
-def test_make_knows_its_targets(words: list[str]) -> None:
-    done = subprocess.run(["make", "-n", *words], cwd=paths.REPO, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("arguments", commands("make"), ids=" ".join)
+def test_make_knows_its_targets(arguments: list[str]) -> None:
+    done = subprocess.run(["make", "-n", *arguments], cwd=paths.REPO, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def command_path(words: list[str]) -> tuple[str, ...]:
+def command_path(arguments: list[str]) -> tuple[str, ...]:
     """The leading words that name a command; options between them are skipped."""
     found: list[str] = []
     command: Any = typer.main.get_command(app)
-    for word in (word for word in words if not word.startswith("-")):
+    for word in (word for word in arguments if not word.startswith("-")):
         inner = command.get_command(typer.Context(command), word) if hasattr(command, "get_command") else None
         if inner is None:
             break
@@ -69,9 +69,9 @@ def page_of_help(*path: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("words", commands("rackgate"), ids=" ".join)
-def test_rackgate_knows_its_commands_and_options(words: list[str]) -> None:
-    own = words[: words.index("--")] if "--" in words else words
+@pytest.mark.parametrize("arguments", commands("rackgate"), ids=" ".join)
+def test_rackgate_knows_its_commands_and_options(arguments: list[str]) -> None:
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     # a group that runs without the name of a command
     own = ["bench", "run", *own[1:]] if own[:1] == ["bench"] and own[1:2] and own[1].startswith("--") else own
     # what follows is for Kafka's tool
@@ -95,12 +95,12 @@ def quick() -> list[list[str]]:
     return [words for words in found if words not in (["plan"], ["model", "exact"])]
 
 
-@pytest.mark.parametrize("words", quick(), ids=" ".join)
-def test_commands_that_need_nothing_do_what_they_are_shown_for(words: list[str], tmp_path: Path) -> None:
-    done = subprocess.run([RACKGATE, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("arguments", quick(), ids=" ".join)
+def test_commands_that_need_nothing_do_what_they_are_shown_for(arguments: list[str], tmp_path: Path) -> None:
+    done = subprocess.run([RACKGATE, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
-    for option, value in pairwise(words):
+    for option, value in pairwise(arguments):
         if option == "--picture":
             assert list((tmp_path / value).parent.glob(f"{Path(value).name}*")), "no picture was drawn"
 

@@ -56,9 +56,11 @@ class Clone:
 
     def make(self, target: str = ".venv/ready") -> subprocess.Popen[bytes]:
         output = (self.root / f"output-{len(self.running)}").open("wb")
-        words = ["make", "-s", f"PYTHON={self.root / 'python'}", target]
+        command = ["make", "-s", f"PYTHON={self.root / 'python'}", target]
         # a group of its own, as in a terminal of its own
-        process = subprocess.Popen(words, cwd=self.root, env=OWN, stdout=output, stderr=output, start_new_session=True)
+        process = subprocess.Popen(
+            command, cwd=self.root, env=OWN, stdout=output, stderr=output, start_new_session=True
+        )
         output.close()
         self.running.append(process)
         return process
