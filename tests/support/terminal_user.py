@@ -30,7 +30,7 @@ class Person:
         path = f"{RACKGATE.parent}:{os.environ['PATH']}"
         self.env = os.environ | {"RACKGATE_STATE": str(folder), "PATH": path}
 
-    def tries(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command that may fail."""
         return subprocess.run(
             [*DIES_WITH_PARENT, str(RACKGATE), *arguments],
@@ -41,11 +41,11 @@ class Person:
             timeout=PATIENCE_S,
         )
 
-    def does(self, *arguments: str) -> str:
+    def check_output(self, *arguments: str) -> str:
         """Run a command that must succeed and return its output."""
-        return output_of(self.tries(*arguments))
+        return output_of(self.run(*arguments))
 
-    def begins(self, *arguments: str, session: bool = False) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str, session: bool = False) -> subprocess.Popen[bytes]:
         """Start a command; ``session``: as the leader of a process group that can get signals."""
         return subprocess.Popen(
             [str(RACKGATE), *arguments],

@@ -51,7 +51,7 @@ class Operator:
     def bootstrap(self) -> str:
         return ",".join(self.brokers.address(broker) for broker in sorted(self.up))
 
-    def tries(self, number: int) -> tuple[int, str]:
+    def run(self, number: int) -> tuple[int, str]:
         """A command of the section by its place: exit status, and what it wrote, in one line."""
         program, *arguments = [
             self.bootstrap if word == "$BOOTSTRAP" else word for word in commands("Maintenance")[number]
@@ -62,9 +62,9 @@ class Operator:
         )
         return done.returncode, " ".join((done.stdout + done.stderr).split())
 
-    def does(self, number: int) -> str:
+    def check_output(self, number: int) -> str:
         """The same, which has to succeed."""
-        status, text = self.tries(number)
+        status, text = self.run(number)
         assert status == 0, text
         return text
 
@@ -149,28 +149,28 @@ def test_maintenance(operator: Operator) -> None:
 
 
 def _the_default_of_the_cluster(operator: Operator) -> None:
-    operator.does(DEFAULT_2)
+    operator.check_output(DEFAULT_2)
     operator.meets(RACKS_MISSING)
-    assert "min.insync.racks=2" in operator.does(SHOW_DEFAULT)
-    operator.does(DEFAULT_1)
+    assert "min.insync.racks=2" in operator.check_output(SHOW_DEFAULT)
+    operator.check_output(DEFAULT_1)
     operator.meets(OK)
-    status, output = operator.tries(DELETE_DEFAULT)
+    status, output = operator.run(DELETE_DEFAULT)
     assert status != 0
     assert "InvalidConfigurationException" in output
-    assert "min.insync.racks=1" in operator.does(SHOW_DEFAULT)
+    assert "min.insync.racks=1" in operator.check_output(SHOW_DEFAULT)
 
 
 def _a_value_that_was_deleted(operator: Operator) -> None:
-    operator.does(OWN_2)
+    operator.check_output(OWN_2)
     operator.meets(RACKS_MISSING)
-    assert "min.insync.racks=2 sensitive" in operator.does(SHOW_OWN)
-    operator.does(DELETE_OWN)
+    assert "min.insync.racks=2 sensitive" in operator.check_output(SHOW_OWN)
+    operator.check_output(DELETE_OWN)
     # the promise has ended: one rack acknowledges
     operator.meets(OK)
     # its own words first, those of whom it is from behind them
-    output = operator.does(SHOW_OWN)
+    output = operator.check_output(SHOW_OWN)
     assert re.search(r"min\.insync\.racks=1 sensitive=false synonyms=\{DYNAMIC_DEFAULT_BROKER_CONFIG", output), output
-    operator.does(OWN_2)
+    operator.check_output(OWN_2)
     operator.meets(RACKS_MISSING)
 
 
@@ -183,15 +183,18 @@ def _restart_in_an_outage(operator: Operator) -> None:
         operator.stop(broker)
         operator.start(broker)
         operator.meets(RACKS_MISSING)
-    assert f"Topic: {TOPIC}" not in operator.does(UNAVAILABLE)
+    assert f"Topic: {TOPIC}" not in operator.check_output(UNAVAILABLE)
     operator.kill(A1, A2)
     operator.start(A1, A2)
     wait_for(
-        lambda: f"Topic: {TOPIC}" in operator.does(UNAVAILABLE), what="no leader", timeout_s=SETTLES_S, interval_s=1.0
+        lambda: f"Topic: {TOPIC}" in operator.check_output(UNAVAILABLE),
+        what="no leader",
+        timeout_s=SETTLES_S,
+        interval_s=1.0,
     )
     # once both have registered after they were killed
     wait_for(
-        lambda: f"Elr: {B} " in operator.does(UNAVAILABLE),
+        lambda: f"Elr: {B} " in operator.check_output(UNAVAILABLE),
         what="one that may lead",
         timeout_s=SETTLES_S,
         interval_s=1.0,
@@ -204,7 +207,7 @@ def _restart_in_an_outage(operator: Operator) -> None:
 
 
 def _rename_a_rack(operator: Operator) -> None:
-    operator.does(M_3)
+    operator.check_output(M_3)
     operator.meets(OK)
     operator.rename(A1, "z")
     operator.stop(B)
@@ -213,7 +216,7 @@ def _rename_a_rack(operator: Operator) -> None:
     operator.start(B)
     operator.in_sync(*ALL)
     operator.rename(A2, "z")
-    operator.does(M_2)
+    operator.check_output(M_2)
     operator.meets(OK)
     operator.stop(B)
     operator.meets(RACKS_MISSING)
@@ -222,12 +225,12 @@ def _rename_a_rack(operator: Operator) -> None:
 
 
 def test_a_broker_unregistered_during_a_rack_shortage_leaves_the_elr(operator: Operator) -> None:
-    operator.does(OWN_2)
+    operator.check_output(OWN_2)
     operator.meets(OK)
-    assert f"Topic: {TOPIC}" not in operator.does(SHORT)
+    assert f"Topic: {TOPIC}" not in operator.check_output(SHORT)
     operator.stop(B)
-    wait_for(lambda: f"Elr: {B} " in operator.does(SHORT), what="an ELR", timeout_s=SETTLES_S, interval_s=1.0)
-    operator.does(UNREGISTER)
+    wait_for(lambda: f"Elr: {B} " in operator.check_output(SHORT), what="an ELR", timeout_s=SETTLES_S, interval_s=1.0)
+    operator.check_output(UNREGISTER)
     with Admin(operator.bootstrap) as admin:
         # at once: nobody would wait for it for ever
         wait_for(lambda: admin.partition(TOPIC).elr == (), what="an ELR without it", timeout_s=SETTLES_S)

@@ -82,10 +82,10 @@ def person(tmp_path: Path) -> Iterator[Person]:
     # its last table is that of the controllers
     topology.write_text(find("az3-outside").read_text(encoding="utf-8") + SNAPSHOTS, encoding="utf-8")
     with visiting(tmp_path / "state") as made:
-        made.does("lab", "up", "--topology", str(topology), "--run-dir", str(tmp_path / "run"))
+        made.check_output("lab", "up", "--topology", str(topology), "--run-dir", str(tmp_path / "run"))
         for topic, placed in PLACED.items():
             arguments = ("topics", "--create", "--topic", topic, "--replica-assignment", placed, *GATE)
-            made.does("lab", "kafka", *arguments)
+            made.check_output("lab", "kafka", *arguments)
         yield made
 
 
@@ -103,9 +103,9 @@ class Operator:
         self.moves = folder / "move.json"
         self.used: set[tuple[str, int]] = set()
 
-    def tries(self, title: str, number: int, *more: str, topic: str = "orders") -> subprocess.CompletedProcess[str]:
+    def run(self, title: str, number: int, *more: str, topic: str = "orders") -> subprocess.CompletedProcess[str]:
         """A command of a section by its place, with further options, on another topic than it is shown with."""
-        return self.person.tries(
+        return self.person.run(
             *in_lab(self.arguments(title, number), {"orders": topic, "move.json": str(self.moves)}), *more
         )
 
@@ -114,19 +114,19 @@ class Operator:
         self.used.add((title, number))
         return commands(title)[number]
 
-    def does(self, title: str, number: int, *more: str, topic: str = "orders") -> str:
+    def check_output(self, title: str, number: int, *more: str, topic: str = "orders") -> str:
         """The same, which has to succeed; what it wrote."""
-        done = self.tries(title, number, *more, topic=topic)
+        done = self.run(title, number, *more, topic=topic)
         assert done.returncode == 0, (done.args, done.stdout + done.stderr)
         return done.stdout
 
     def listed(self, title: str, number: int) -> set[str]:
         """Those of the three topics that ``kafka-topics --describe`` lists partitions of."""
-        return set(re.findall(r"Topic: (\w+)\s+Partition:", self.does(title, number))) & set(PLACED)
+        return set(re.findall(r"Topic: (\w+)\s+Partition:", self.check_output(title, number))) & set(PLACED)
 
     def checks(self, title: str, number: int) -> tuple[int, dict[str, Any]]:
         """Exit status and findings of ``rackgate check``."""
-        done = self.tries(title, number, "--json")
+        done = self.run(title, number, "--json")
         assert done.stdout, done.stderr
         report: dict[str, Any] = json.loads(done.stdout)
         return done.returncode, report
@@ -146,7 +146,7 @@ class Operator:
         """What a single attempt of a producer ends in."""
         (event,) = [
             json.loads(line)
-            for line in self.tries("Assess", 5).stdout.splitlines()
+            for line in self.run("Assess", 5).stdout.splitlines()
             if '"producer_send_success"' in line or '"producer_send_error"' in line
         ]
         return str(event.get("exception", "ok"))
@@ -163,159 +163,168 @@ def level(text: str, feature: str) -> tuple[str, int]:
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_the_runbook(person: Person, tmp_path: Path) -> None:
-    does = Operator(person, tmp_path)
-    wait_for(lambda: not does.listed("Restore", 0), what="all replicas in sync", timeout_s=SETTLES_S, interval_s=1.0)
-    _before(does)
-    assert "kill: in force on rack b, proved" in person.does("rack", "kill", "b")
-    _assess(does)
-    _go_on(does)
-    assert "is healed, proved" in person.does("rack", "heal", "b")
-    _restore(does)
-    _roll_back(does)
-    _upgrade(does)
-    _change_edition(does)
+    operator = Operator(person, tmp_path)
+    wait_for(
+        lambda: not operator.listed("Restore", 0), what="all replicas in sync", timeout_s=SETTLES_S, interval_s=1.0
+    )
+    _before(operator)
+    assert "kill: in force on rack b, proved" in person.check_output("rack", "kill", "b")
+    _assess(operator)
+    _go_on(operator)
+    assert "is healed, proved" in person.check_output("rack", "heal", "b")
+    _restore(operator)
+    _roll_back(operator)
+    _upgrade(operator)
+    _change_edition(operator)
     # the maintenance is carried out elsewhere, on brokers
-    assert does.used == {(title, n) for title in STEPS if title != "Maintenance" for n in range(len(commands(title)))}
+    assert operator.used == {
+        (title, n) for title in STEPS if title != "Maintenance" for n in range(len(commands(title)))
+    }
 
 
-def _before(does: Operator) -> None:
-    assert does.audit() == set()
-    _, report = does.checks("Before an outage", 0)
+def _before(operator: Operator) -> None:
+    assert operator.audit() == set()
+    _, report = operator.checks("Before an outage", 0)
     assert report["cluster"]["enforced"] is True
     # what the loss of a rack would stop: another placement of orders would survive it
     assert {("orders", "rack-loss-stops"), ("invoices", "rack-loss-stops")} <= _codes(report)
     assert ("payments", "rack-loss-stops") not in _codes(report)
-    kept = does.does("Before an outage", 1)
+    kept = operator.check_output("Before an outage", 1)
     for topic in PLACED:
         assert re.search(rf"Topic: {topic}\s.*min\.insync\.racks=2", kept), kept
-    assert "Default configs for broker" in does.does("Before an outage", 2)
-    does.accepted()
+    assert "Default configs for broker" in operator.check_output("Before an outage", 2)
+    operator.accepted()
 
 
-def _assess(does: Operator) -> None:
+def _assess(operator: Operator) -> None:
     wait_for(
-        lambda: does.listed("Assess", 0) == {"orders", "invoices"},
+        lambda: operator.listed("Assess", 0) == {"orders", "invoices"},
         what="the topics in racks a, a, b to refuse",
         timeout_s=SETTLES_S,
         interval_s=1.0,
     )
-    assert does.listed("Assess", 1) == {"payments"}, "one more rack, and it refuses"
-    assert does.listed("Assess", 2) == set(), "all have a leader"
-    assert re.search(r"LeaderId:\s+10[123]\b", does.does("Assess", 3))
-    status, report = does.checks("Assess", 4)
+    assert operator.listed("Assess", 1) == {"payments"}, "one more rack, and it refuses"
+    assert operator.listed("Assess", 2) == set(), "all have a leader"
+    assert re.search(r"LeaderId:\s+10[123]\b", operator.check_output("Assess", 3))
+    status, report = operator.checks("Assess", 4)
     assert status == 1
     assert ("orders", "too-few-racks") in _codes(report)
-    assert does.probe().endswith("NotEnoughRacksException")
-    gate = json.loads(does.person.does("lab", "metrics", "--for", "5s", "--json"))["nodes"]
+    assert operator.probe().endswith("NotEnoughRacksException")
+    gate = json.loads(operator.person.check_output("lab", "metrics", "--for", "5s", "--json"))["nodes"]
     brokers = [row["gate"] for row in gate if row["gate"]]
     assert sum(row["UnderMinRackIsrPartitionCount"]["last"] for row in brokers) == 2
     assert sum(row["AtMinRackIsrPartitionCount"]["last"] for row in brokers) == 1
     assert sum(row["RackCheckFailureRate.Count"]["last"] for row in brokers) >= 1
 
 
-def _go_on(does: Operator) -> None:
+def _go_on(operator: Operator) -> None:
     title = "Go on with the promise: move a replica"
     (plan,) = re.findall(r"```json\n(.*?)```", section(title), re.DOTALL)
     assert [one["topic"] for one in json.loads(plan)["partitions"]] == ["invoices"]
-    does.moves.write_text(plan, encoding="utf-8")
-    assert "Successfully started partition reassignment" in does.does(title, 0)
+    operator.moves.write_text(plan, encoding="utf-8")
+    assert "Successfully started partition reassignment" in operator.check_output(title, 0)
     wait_for(
-        lambda: "is completed." in does.does(title, 1), what="the reassignment", timeout_s=SETTLES_S, interval_s=1.0
+        lambda: "is completed." in operator.check_output(title, 1),
+        what="the reassignment",
+        timeout_s=SETTLES_S,
+        interval_s=1.0,
     )
     # what has a replica in a third rack takes writes
     wait_for(
-        lambda: does.listed("Assess", 0) == {"orders"},
+        lambda: operator.listed("Assess", 0) == {"orders"},
         what="invoices to take writes",
         timeout_s=SETTLES_S,
         interval_s=1.0,
     )
 
     lower = "Go on without it: lower R"
-    does.does(lower, 0)
-    wait_for(lambda: not does.listed(lower, 1), what="orders to take writes", timeout_s=SETTLES_S, interval_s=1.0)
-    does.accepted()
-    assert does.audit() == {"orders"}
+    operator.check_output(lower, 0)
+    wait_for(lambda: not operator.listed(lower, 1), what="orders to take writes", timeout_s=SETTLES_S, interval_s=1.0)
+    operator.accepted()
+    assert operator.audit() == {"orders"}
 
 
-def _restore(does: Operator) -> None:
-    wait_for(lambda: not does.listed("Restore", 0), what="all replicas in sync", timeout_s=SETTLES_S, interval_s=1.0)
-    assert does.audit() == {"orders"}, "that the rack is back restores nothing"
-    assert re.search(r"Topic: orders\s.*min\.insync\.racks=1", does.does("Audit", 1))
-    does.does("Restore", 1)
-    wait_for(lambda: does.audit() == set(), what="the restored value", timeout_s=SETTLES_S, interval_s=1.0)
-    assert does.listed("Restore", 2) == set()
-    does.accepted()
+def _restore(operator: Operator) -> None:
+    wait_for(
+        lambda: not operator.listed("Restore", 0), what="all replicas in sync", timeout_s=SETTLES_S, interval_s=1.0
+    )
+    assert operator.audit() == {"orders"}, "that the rack is back restores nothing"
+    assert re.search(r"Topic: orders\s.*min\.insync\.racks=1", operator.check_output("Audit", 1))
+    operator.check_output("Restore", 1)
+    wait_for(lambda: operator.audit() == set(), what="the restored value", timeout_s=SETTLES_S, interval_s=1.0)
+    assert operator.listed("Restore", 2) == set()
+    operator.accepted()
 
 
-def _roll_back(does: Operator) -> None:
-    refused = does.tries("Roll back", 1)
+def _roll_back(operator: Operator) -> None:
+    refused = operator.run("Roll back", 1)
     output = " ".join((refused.stdout + refused.stderr).split())
     assert refused.returncode != 0
     assert f"{RACKS_FEATURE} cannot be downgraded to 0" in output
     for topic in PLACED:
         assert topic in output
-        does.does("Roll back", 0, topic=topic)
-    does.does("Roll back", 1)
+        operator.check_output("Roll back", 0, topic=topic)
+    operator.check_output("Roll back", 1)
     wait_for(
-        lambda: level(does.does("Roll back", 2), RACKS_FEATURE)[0] == "0",
+        lambda: level(operator.check_output("Roll back", 2), RACKS_FEATURE)[0] == "0",
         what="the downgrade",
         timeout_s=SETTLES_S,
         interval_s=1.0,
     )
-    _, offset = level(does.does("Roll back", 2), RACKS_FEATURE)
-    last = does.arguments("Roll back", 3)
+    _, offset = level(operator.check_output("Roll back", 2), RACKS_FEATURE)
+    last = operator.arguments("Roll back", 3)
     assert last[0] == "ls"
     arguments = [word.replace("$METADATA_LOG_DIR", str(NODE_DISK / "data")) for word in last]
     for node in CONTROLLERS:
         wait_for(
-            partial(_is_beyond, does.person, node, arguments, offset),
+            partial(_is_beyond, operator.person, node, arguments, offset),
             what=f"a snapshot of {node} behind metadata offset {offset}",
             timeout_s=SETTLES_S,
             interval_s=1.0,
         )
 
 
-def _upgrade(does: Operator) -> None:
+def _upgrade(operator: Operator) -> None:
     raised = "Upgrade"
-    does.does(raised, 0)
-    assert "min.insync.replicas=2" in does.does("Before an outage", 2)
-    refused = does.tries(raised, 4)
+    operator.check_output(raised, 0)
+    assert "min.insync.replicas=2" in operator.check_output("Before an outage", 2)
+    refused = operator.run(raised, 4)
     assert refused.returncode != 0, "R above 1 at level 0"
     assert f"A value above 1 requires {RACKS_FEATURE} 1" in " ".join((refused.stdout + refused.stderr).split())
-    does.does(raised, 1)
+    operator.check_output(raised, 1)
     wait_for(
-        lambda: level(does.does(raised, 2), RACKS_FEATURE)[0] == "1",
+        lambda: level(operator.check_output(raised, 2), RACKS_FEATURE)[0] == "1",
         what="the upgrade",
         timeout_s=SETTLES_S,
         interval_s=1.0,
     )
-    assert level(does.does(raised, 2), ELR_FEATURE)[0] == "1"
-    assert json.loads(does.does(raised, 3))["partitions"] == []
+    assert level(operator.check_output(raised, 2), ELR_FEATURE)[0] == "1"
+    assert json.loads(operator.check_output(raised, 3))["partitions"] == []
     for topic in PLACED:
-        does.does(raised, 4, topic=topic)
-    wait_for(lambda: does.audit() == set(), what="R=2 again", timeout_s=SETTLES_S, interval_s=1.0)
-    does.accepted()
+        operator.check_output(raised, 4, topic=topic)
+    wait_for(lambda: operator.audit() == set(), what="R=2 again", timeout_s=SETTLES_S, interval_s=1.0)
+    operator.accepted()
 
 
-def _change_edition(does: Operator) -> None:
+def _change_edition(operator: Operator) -> None:
     """Carry out the commands around the replacement of the software; all nodes keep theirs here."""
     title = "Upgrade from an earlier edition"
-    kept = does.does(title, 0)
+    kept = operator.check_output(title, 0)
     for topic in PLACED:
         assert re.search(rf"Topic: {topic}\s.*min\.insync\.racks=2", kept), kept
-    assert "Default configs for broker" in does.does(title, 1)
+    assert "Default configs for broker" in operator.check_output(title, 1)
     for topic in PLACED:
-        does.does(title, 2, topic=topic)
-    does.does(title, 3)
-    wait_for(lambda: does.audit() == set(PLACED), what="R=1 everywhere", timeout_s=SETTLES_S, interval_s=1.0)
+        operator.check_output(title, 2, topic=topic)
+    operator.check_output(title, 3)
+    wait_for(lambda: operator.audit() == set(PLACED), what="R=1 everywhere", timeout_s=SETTLES_S, interval_s=1.0)
     for topic in PLACED:
-        does.does(title, 4, topic=topic)
+        operator.check_output(title, 4, topic=topic)
 
     def restored() -> bool:
-        return "racks-below-expected" not in {code for _, code in _codes(does.checks(title, 5)[1])}
+        return "racks-below-expected" not in {code for _, code in _codes(operator.checks(title, 5)[1])}
 
     wait_for(restored, what="R=2 again", timeout_s=SETTLES_S, interval_s=1.0)
-    does.accepted()
+    operator.accepted()
 
 
 def _codes(report: dict[str, Any]) -> set[tuple[str, str]]:
@@ -324,5 +333,5 @@ def _codes(report: dict[str, Any]) -> set[tuple[str, str]]:
 
 def _is_beyond(person: Person, node: str, arguments: list[str], offset: int) -> bool:
     """Whether the newest snapshot of the metadata of a node ends behind an offset, as the files say that it lists."""
-    listing = person.does("lab", "exec", "--node", node, "--", *arguments)
+    listing = person.check_output("lab", "exec", "--node", node, "--", *arguments)
     return max(map(int, CHECKPOINT.findall(listing)), default=-1) > offset

@@ -24,7 +24,7 @@ def test_the_lab_of_the_readme(tmp_path: Path) -> None:
                 arguments.append("--once")
             elif arguments[:2] == ["lab", "up"]:
                 arguments += ["--run-dir", str(tmp_path / "run")]
-            outputs[" ".join(arguments[:2])] = person.does(*arguments)
+            outputs[" ".join(arguments[:2])] = person.check_output(*arguments)
     assert "aab" in outputs["watch --once"]
     assert "is healed, proved" in outputs["rack kill"]
     assert "is down" in outputs["lab down"]

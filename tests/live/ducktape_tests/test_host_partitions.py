@@ -94,7 +94,7 @@ def person(tmp_path: Path) -> Iterator[Person]:
 
 def test_cut_keeps_ssh(person: Person, tmp_path: Path) -> None:
     arguments = ("lab", "run", "--bare", "--topology", "az3-outside", "--run-dir", str(tmp_path / "run"))
-    found = json.loads(person.does(*arguments, "--", sys.executable, "-c", SCRIPT).splitlines()[-1])
+    found = json.loads(person.check_output(*arguments, "--", sys.executable, "-c", SCRIPT).splitlines()[-1])
     assert found == {
         "before": ALL,
         "cut": ["mate"],

@@ -53,13 +53,13 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
     with visiting(tmp_path_factory.mktemp("state")) as made:
         file = made.folder / "three.toml"
         file.write_text(TOPOLOGY, encoding="utf-8")
-        made.does("lab", "up", "--topology", str(file), "--run-dir", str(made.folder / "run"))
+        made.check_output("lab", "up", "--topology", str(file), "--run-dir", str(made.folder / "run"))
         yield made
 
 
 def voters(person: Person) -> dict[int, str]:
     """Directory ids of the voters, by id."""
-    text = person.does("lab", "kafka", "metadata-quorum", "describe", "--status")
+    text = person.check_output("lab", "kafka", "metadata-quorum", "describe", "--status")
     line = next(line for line in text.splitlines() if line.startswith("CurrentVoters:"))
     return {voter["id"]: voter["directoryId"] for voter in json.loads(line.partition(":")[2])}
 
@@ -69,11 +69,11 @@ def test_a_rack_is_lost_and_returns_by_every_fault(person: Person) -> None:
     assert set(before) == {101, 102, 103}
     for arguments in FAULTS:
         target = f"rack {arguments[2]}" if arguments[0] == "rack" else f"broker-{arguments[2]}"
-        assert f"{arguments[1]}: in force on {target}, proved" in person.does(*arguments), arguments
-        status = person.tries("lab", "status", "--json")
+        assert f"{arguments[1]}: in force on {target}, proved" in person.check_output(*arguments), arguments
+        status = person.run("lab", "status", "--json")
         assert (status.returncode, json.loads(status.stdout)["faults"][0]["kind"]) == (1, arguments[1])
-        assert "is healed, proved" in person.does(arguments[0], "heal", arguments[2])
-        assert json.loads(person.does("lab", "status", "--json"))["ok"] is True, arguments
+        assert "is healed, proved" in person.check_output(arguments[0], "heal", arguments[2])
+        assert json.loads(person.check_output("lab", "status", "--json"))["ok"] is True, arguments
     events = tuple(History(person.folder / "run" / "history.jsonl").events())
     assert check_faults(events).valid == "true"
     after = voters(person)
@@ -83,24 +83,24 @@ def test_a_rack_is_lost_and_returns_by_every_fault(person: Person) -> None:
 
 
 def test_tools_of_kafka_reach_the_brokers(person: Person) -> None:
-    person.does("lab", "kafka", "topics", "--create", "--topic", "t", "--replica-assignment", "1:2")
-    described = person.does("lab", "kafka", "kafka-topics.sh", "--describe", "--topic", "t")
+    person.check_output("lab", "kafka", "topics", "--create", "--topic", "t", "--replica-assignment", "1:2")
+    described = person.check_output("lab", "kafka", "kafka-topics.sh", "--describe", "--topic", "t")
     assert "Replicas: 1,2" in described
-    unknown = person.tries("lab", "kafka", "topic")
+    unknown = person.run("lab", "kafka", "topic")
     assert unknown.returncode == 2
     assert "no tool 'topic' of Kafka; there are: acls, " in unknown.stderr
 
 
 def test_check_queries_the_brokers_of_the_lab(person: Person) -> None:
     """From outside, where nobody has an address of theirs."""
-    person.does("lab", "kafka", "topics", "--create", "--topic", "checked", "--replica-assignment", "1:2")
-    found = json.loads(person.tries("check", "--topic", "checked", "--json").stdout)
+    person.check_output("lab", "kafka", "topics", "--create", "--topic", "checked", "--replica-assignment", "1:2")
+    found = json.loads(person.run("check", "--topic", "checked", "--json").stdout)
     assert [topic["name"] for topic in found["topics"]] == ["checked"]
 
 
 def test_logs_of_a_node(person: Person) -> None:
-    assert "Kafka Server started" in person.does("lab", "logs", "broker-1", "-n", "10000")
-    unknown = person.tries("lab", "logs", "broker-9")
+    assert "Kafka Server started" in person.check_output("lab", "logs", "broker-1", "-n", "10000")
+    unknown = person.run("lab", "logs", "broker-9")
     assert (unknown.returncode, "there are logs of broker-1, broker-2" in unknown.stderr) == (2, True)
 
 
@@ -111,15 +111,17 @@ def test_five_brokers_are_up_in_20_s(tmp_path: Path) -> None:
     others: list[float] = []
     with visiting(tmp_path / "state") as person:
         # once for a build, and no part of a boot: Kafka's classes are archived
-        person.does("lab", "run", "--topology", "single", "--run-dir", str(tmp_path / "first"), "--", "true")
+        person.check_output("lab", "run", "--topology", "single", "--run-dir", str(tmp_path / "first"), "--", "true")
         while len(took) < BOOTS and min(took, default=inf) > BOOT_S:
             begin, before = time.monotonic(), processor_s()
-            person.does("lab", "up", "--topology", "az3-outside", "--run-dir", str(tmp_path / f"run-{len(took)}"))
+            person.check_output(
+                "lab", "up", "--topology", "az3-outside", "--run-dir", str(tmp_path / f"run-{len(took)}")
+            )
             took.append(time.monotonic() - begin)
             used, own = (after - was for after, was in zip(processor_s(), before, strict=True))
             others.append((used - own) / took[-1])
-            assert json.loads(person.does("lab", "status", "--json"))["ok"] is True
-            person.does("lab", "down")
+            assert json.loads(person.check_output("lab", "status", "--json"))["ok"] is True
+            person.check_output("lab", "down")
     if min(took) > BOOT_S and min(others) > OTHERS:
         pytest.skip(f"unknown: {took} s, while others used {others} processors")
     assert min(took) <= BOOT_S, (took, others)

@@ -37,7 +37,7 @@ def run_dir(person: Person, name: str = "t") -> Path:
 
 
 def up(person: Person, *more: str, name: str = "t") -> None:
-    person.does("lab", "up", "--bare", "--name", name, "--run-dir", str(run_dir(person, name)), *more)
+    person.check_output("lab", "up", "--bare", "--name", name, "--run-dir", str(run_dir(person, name)), *more)
 
 
 def events_of(person: Person) -> tuple[Event, ...]:
@@ -48,7 +48,7 @@ def events_of(person: Person) -> tuple[Event, ...]:
 def test_a_command_sees_the_lab_and_its_status_is_the_lab_s(person: Person) -> None:
     before = traces()
     script = "ping -n -c 1 -W 2 10.77.1.10 && ping -n -c 1 -W 2 10.77.3.10 && echo $RACKGATE_BOOTSTRAP; exit 7"
-    done = person.tries(*of_one(person, "sh", "-c", script))
+    done = person.run(*of_one(person, "sh", "-c", script))
     assert done.returncode == 7, done.stderr
     assert done.stdout.count("1 received") == 2
     assert "10.77.1.10:9092,10.77.1.11:9092,10.77.2.10:9092,10.77.2.11:9092,10.77.3.10:9092" in done.stdout
@@ -56,7 +56,7 @@ def test_a_command_sees_the_lab_and_its_status_is_the_lab_s(person: Person) -> N
 
 
 def test_a_missing_command_is_one_line_and_status_2(person: Person) -> None:
-    done = person.tries(*of_one(person, "/no/such/program"))
+    done = person.run(*of_one(person, "/no/such/program"))
     assert done.returncode == 2
     assert "can't run '/no/such/program'" in done.stderr
     assert "Traceback" not in done.stderr
@@ -68,7 +68,7 @@ def test_nothing_stays_behind(person: Person, tmp_path: Path, number: signal.Sig
     ready = tmp_path / "ready"
     # a daemon of the command must go as well
     script = f"(sleep 3111 & ) ; touch {ready}; exec sleep 3111"
-    running = person.begins(*of_one(person, "sh", "-c", script), session=True)
+    running = person.start(*of_one(person, "sh", "-c", script), session=True)
     try:
         wait_for(ready.exists, what="the lab's command to run", timeout_s=60)
         assert traces() != before
@@ -100,7 +100,7 @@ print(seen())
 print([(rtt.source, rtt.target, rtt.p50_ms) for rtt in lab.rtt_matrix(10) if rtt.target == "broker-3"])
 print(sorted(set(lab.emulations.values())))
 """
-    done = person.tries(*of_one(person, sys.executable, "-c", program))
+    done = person.run(*of_one(person, sys.executable, "-c", program))
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[:3] == [str([True] * 4), str([False, False, False, True]), str([True] * 4)]
@@ -114,17 +114,17 @@ print(sorted(set(lab.emulations.values())))
 def test_a_lab_stays_until_it_is_taken_down(person: Person) -> None:
     before = traces()
     up(person)
-    status = json.loads(person.does("lab", "status", "--json"))
+    status = json.loads(person.check_output("lab", "status", "--json"))
     assert (status["lab"], status["topology"], status["ok"], len(status["nodes"])) == ("t", "az3-outside", True, 8)
-    assert person.does("lab", "exec", "--node", "broker-3", "--", "hostname") == "broker-3\n"
-    assert "10.77.2.10/24" in person.does("lab", "exec", "--rack", "b", "--", "ip", "-br", "addr")
-    assert person.tries("lab", "exec", "--", "sh", "-c", "exit 7").returncode == 7
-    again = person.tries("lab", "up", "--bare", "--name", "t")
+    assert person.check_output("lab", "exec", "--node", "broker-3", "--", "hostname") == "broker-3\n"
+    assert "10.77.2.10/24" in person.check_output("lab", "exec", "--rack", "b", "--", "ip", "-br", "addr")
+    assert person.run("lab", "exec", "--", "sh", "-c", "exit 7").returncode == 7
+    again = person.run("lab", "up", "--bare", "--name", "t")
     assert again.returncode == 2
     assert "lab 't' runs already" in again.stderr
-    person.does("lab", "down")
+    person.check_output("lab", "down")
     assert traces() == before
-    gone = person.tries("lab", "exec", "--", "true")
+    gone = person.run("lab", "exec", "--", "true")
     assert (gone.returncode, gone.stderr) == (2, "error: no lab runs: start one with 'rackgate lab up'\n")
 
 
@@ -135,8 +135,8 @@ def test_a_lab_whose_lock_file_is_deleted_ends_and_leaves_nothing(person: Person
     (person.folder / "t.lock").unlink()
     wait_for(lambda: traces() == before, what="the lab to end", timeout_s=PATIENCE_S)
     assert "lab t: its lock file was deleted" in (run_dir(person) / "lab.log").read_text(encoding="utf-8")
-    assert "t: az3-outside, has ended" in output_of(person.tries("lab", "status"))
-    person.does("lab", "down")
+    assert "t: az3-outside, has ended" in output_of(person.run("lab", "status"))
+    person.check_output("lab", "down")
     assert not [file for file in person.folder.iterdir() if file.name.startswith("t.")]
 
 
@@ -144,17 +144,17 @@ def test_two_labs_do_not_see_each_other(person: Person) -> None:
     before = traces()
     up(person, name="one")
     up(person, name="two")
-    assert "several labs run (one, two)" in person.tries("lab", "exec", "--", "true").stderr
+    assert "several labs run (one, two)" in person.run("lab", "exec", "--", "true").stderr
     for name, other in (("one", "two"), ("two", "one")):
-        seen = person.does("lab", "exec", "--lab", name, "--", "ps", "-ewwo", "args")
+        seen = person.check_output("lab", "exec", "--lab", name, "--", "ps", "-ewwo", "args")
         assert f"--name {name}" in seen
         assert f"--name {other}" not in seen
-    person.does("rack", "cut", "b", "--lab", "one")
-    assert "1 received" in person.does("lab", "exec", "--lab", "two", "--", "ping", "-c", "1", "10.77.2.10")
-    person.does("lab", "down", "one")
+    person.check_output("rack", "cut", "b", "--lab", "one")
+    assert "1 received" in person.check_output("lab", "exec", "--lab", "two", "--", "ping", "-c", "1", "10.77.2.10")
+    person.check_output("lab", "down", "one")
     # the other is left alone
-    assert "1 received" in person.does("lab", "exec", "--", "ping", "-c", "1", "10.77.2.10")
-    person.does("lab", "down")
+    assert "1 received" in person.check_output("lab", "exec", "--", "ping", "-c", "1", "10.77.2.10")
+    person.check_output("lab", "down")
     assert traces() == before
 
 
@@ -171,15 +171,15 @@ FAULTS = [
 def test_faults_of_the_network_prove_themselves(person: Person) -> None:
     up(person)
     for arguments in FAULTS:
-        person.does(*arguments)
-        other = person.tries("broker", "slow", "3")
+        person.check_output(*arguments)
+        other = person.run("broker", "slow", "3")
         assert other.returncode == 2
         assert "heal that first" in other.stderr
-        status = person.tries("lab", "status", "--json")
+        status = person.run("lab", "status", "--json")
         assert [fault["kind"] for fault in json.loads(status.stdout)["faults"]] == [arguments[1]]
         assert status.returncode == 1
-        assert "is healed, proved" in person.does(*arguments[:1], "heal", arguments[2])
-        assert "no fault is in force" in person.does(*arguments[:1], "heal", arguments[2])
+        assert "is healed, proved" in person.check_output(*arguments[:1], "heal", arguments[2])
+        assert "no fault is in force" in person.check_output(*arguments[:1], "heal", arguments[2])
     events = events_of(person)
     assert check_faults(events).valid == "true"
     assert len([event for event in events if event.data["step"] == "healed"]) == len(FAULTS)
@@ -187,10 +187,10 @@ def test_faults_of_the_network_prove_themselves(person: Person) -> None:
 
 def test_a_fault_that_does_not_last_is_reported(person: Person) -> None:
     up(person)
-    person.does("rack", "cut", "b")
-    person.does("lab", "exec", "--", "ip", "netns", "exec", "site-b", "ip", "rule", "flush")
-    person.does("lab", "exec", "--", "ip", "-n", "site-b", "rule", "add", "lookup", "main")
-    healed = person.tries("rack", "heal", "b")
+    person.check_output("rack", "cut", "b")
+    person.check_output("lab", "exec", "--", "ip", "netns", "exec", "site-b", "ip", "rule", "flush")
+    person.check_output("lab", "exec", "--", "ip", "-n", "site-b", "rule", "add", "lookup", "main")
+    healed = person.run("rack", "heal", "b")
     assert healed.returncode == 2
     assert "'held' is not proved, so results are unknown" in healed.stderr
     events = events_of(person)
@@ -199,7 +199,7 @@ def test_a_fault_that_does_not_last_is_reported(person: Person) -> None:
 
 def test_the_lab_heals_faults_of_a_killed_command(person: Person) -> None:
     up(person)
-    command = person.begins("rack", "cut", "b", "--for", "12s")
+    command = person.start("rack", "cut", "b", "--for", "12s")
     history = History(run_dir(person) / "history.jsonl")
 
     def step(name: str) -> bool:
@@ -208,12 +208,12 @@ def test_the_lab_heals_faults_of_a_killed_command(person: Person) -> None:
     wait_for(lambda: step("proved"), what="the cut to be proved", timeout_s=60)
     command.kill()
     command.wait()
-    status = json.loads(person.tries("lab", "status", "--json").stdout)
+    status = json.loads(person.run("lab", "status", "--json").stdout)
     assert [fault["kind"] for fault in status["faults"]] == ["cut"]
     wait_for(lambda: step("healed"), what="the cut to be healed by the lab", timeout_s=60)
     # nothing of the command is left in the lab
-    assert "rack cut b" not in person.does("lab", "exec", "--", "ps", "-ewwo", "args")
-    assert json.loads(person.does("lab", "status", "--json"))["faults"] == []
+    assert "rack cut b" not in person.check_output("lab", "exec", "--", "ps", "-ewwo", "args")
+    assert json.loads(person.check_output("lab", "status", "--json"))["faults"] == []
 
 
 def victims() -> dict[str, int]:
@@ -234,7 +234,7 @@ def test_a_killed_init_process_ends_the_whole_lab(person: Person, kind: str) -> 
     up(person)
     os.kill(victims()[kind], signal.SIGKILL)
     wait_for(lambda: traces() == before, what="processes, mounts and interfaces as before", timeout_s=60)
-    listed = json.loads(person.does("lab", "status", "--json"))
+    listed = json.loads(person.check_output("lab", "status", "--json"))
     assert [(lab["name"], lab["runs"]) for lab in listed["labs"]] == [("t", False)]
     up(person)  # the name is free again
 
@@ -242,7 +242,7 @@ def test_a_killed_init_process_ends_the_whole_lab(person: Person, kind: str) -> 
 @pytest.mark.parametrize("after_s", [0.3, 0.8, 1.3])
 def test_a_lab_whose_start_is_killed_is_complete_or_absent(person: Person, after_s: float) -> None:
     before = traces()
-    starting = person.begins("lab", "up", "--bare", "--name", "t", "--run-dir", str(run_dir(person)))
+    starting = person.start("lab", "up", "--bare", "--name", "t", "--run-dir", str(run_dir(person)))
     with contextlib.suppress(subprocess.TimeoutExpired):
         starting.wait(timeout=after_s)
     starting.kill()
@@ -252,14 +252,14 @@ def test_a_lab_whose_start_is_killed_is_complete_or_absent(person: Person, after
         if traces() == before:
             return "gone"
         # between the lab's last word and the command's end there is a moment in which nothing is left to be taken back
-        status = person.tries("lab", "status", "--json")
+        status = person.run("lab", "status", "--json")
         return "whole" if status.returncode == 0 and json.loads(status.stdout).get("lab") == "t" else ""
 
     outcome = wait_for(
         whole_or_gone, what="processes, mounts and interfaces as before, or a lab that is up", timeout_s=60
     )
     if outcome == "whole":
-        person.does("lab", "down")
+        person.check_output("lab", "down")
         assert traces() == before
 
 
@@ -271,7 +271,7 @@ from pathlib import Path
 from terminal_user import visiting
 with visiting(Path(sys.argv[1])) as person:
     for name in ("one", "two"):
-        person.does("lab", "up", "--bare", "--name", name, "--run-dir", sys.argv[1] + "/" + name)
+        person.check_output("lab", "up", "--bare", "--name", name, "--run-dir", sys.argv[1] + "/" + name)
     print("up", flush=True)
     sys.stdin.read()
 """
@@ -366,7 +366,7 @@ def test_links_have_the_requested_delay_idle_and_under_load(person: Person, tmp_
     file.write_text(f'name = "asked"\n{sites}{home}{links}', encoding="utf-8")
     up(person, "--topology", str(file))
     wanted = {f"broker-{index}": rtt_ms for index, rtt_ms in enumerate(asked.values(), 1)}
-    done = person.tries("lab", "exec", "--", sys.executable, "-c", ROUND_TRIPS, json.dumps(wanted))
+    done = person.run("lab", "exec", "--", sys.executable, "-c", ROUND_TRIPS, json.dumps(wanted))
     found = json.loads(output_of(done))
     rates = [json.loads(line)["mb_per_s"] for line in done.stderr.splitlines()]
     assert len(rates) == len(asked)
@@ -390,7 +390,7 @@ exit 1
 
 
 def test_a_lab_of_one_command_heals_faults_of_a_killed_command(person: Person) -> None:
-    person.does(*of_one(person, "sh", "-c", LEFT))
+    person.check_output(*of_one(person, "sh", "-c", LEFT))
     events = events_of(person)
     assert [event.data["step"] for event in events] == ["before", "inject", "proved", "held", "heal", "healed"]
     assert check_faults(events).valid == "true"
@@ -405,26 +405,26 @@ from pyhooks.faults import registry
 registry.FOLDER.mkdir(exist_ok=True)
 registry.FaultRecord("melt", "rack", "b", {}, time.monotonic_ns(), 1, {}, "", "in force").write()
 """
-    person.does("lab", "exec", "--", sys.executable, "-c", program)
+    person.check_output("lab", "exec", "--", sys.executable, "-c", program)
 
     def kept() -> bool:
-        status = json.loads(person.tries("lab", "status", "--json").stdout)
+        status = json.loads(person.run("lab", "status", "--json").stdout)
         return [fault["text"] for fault in status["faults"] if "no kind of fault: melt" in fault["text"]] != []
 
     wait_for(kept, what="the reason to be kept", timeout_s=60)
-    assert json.loads(person.tries("lab", "status", "--json").stdout)["faults"][0]["kind"] == "melt"
+    assert json.loads(person.run("lab", "status", "--json").stdout)["faults"][0]["kind"] == "melt"
 
 
 def test_two_racks_may_be_slow_and_overlapping_partitions_are_refused(person: Person) -> None:
     up(person)
-    person.does("rack", "slow", "a", "--rtt-ms", "80")
+    person.check_output("rack", "slow", "a", "--rtt-ms", "80")
     # on a busy machine what goes through the wire of a varies by more than a small jitter
-    person.does("rack", "slow", "b", "--rtt-ms", "60", "--jitter-ms", "30", "--loss-percent", "5")
-    refused = person.tries("rack", "cut", "c")
+    person.check_output("rack", "slow", "b", "--rtt-ms", "60", "--jitter-ms", "30", "--loss-percent", "5")
+    refused = person.run("rack", "cut", "c")
     assert refused.returncode == 2
     assert "is in force, and one of them could not be proved" in refused.stderr
     for rack in ("a", "b"):
-        assert "is healed, proved" in person.does("rack", "heal", rack)
+        assert "is healed, proved" in person.check_output("rack", "heal", rack)
     events = events_of(person)
     assert check_faults(events).valid == "true"
     assert {event.op for event in events} == {"slow-rack"}

@@ -40,7 +40,7 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
         file = made.folder / "asked.toml"
         home = '[[site]]\nname = "home"\ncontrollers = [101]\nclient = true\n'
         file.write_text(f'name = "asked"\n{sites}{home}{links}', encoding="utf-8")
-        made.does("lab", "up", "--bare", "--topology", str(file), "--run-dir", str(made.folder / "run"))
+        made.check_output("lab", "up", "--bare", "--topology", str(file), "--run-dir", str(made.folder / "run"))
         yield made
 
 
@@ -48,7 +48,7 @@ def echoes(person: Person, site: str, count: int, interval_s: float) -> list[flo
     """Round trips in milliseconds, of those that came back."""
     ip = f"10.77.{list(ASKED).index(site) + 1}.10"
     command = ["ping", "-n", "-c", str(count), "-i", str(interval_s), "-W", "5", ip]
-    text = person.does("lab", "exec", "--", *command)
+    text = person.check_output("lab", "exec", "--", *command)
     assert f"{count} packets transmitted" in text
     return [float(found) for found in re.findall(r"time=([0-9.]+) ms", text)]
 
@@ -135,7 +135,7 @@ def test_an_impossible_link_is_refused_before_any_change(person: Person, tmp_pat
     file = tmp_path / "odd.toml"
     text = (person.folder / "asked.toml").read_text(encoding="utf-8")
     file.write_text(text.replace("jitter_ms = 4", "jitter_ms = 21"), encoding="utf-8")
-    refused = person.tries("lab", "up", "--bare", "--topology", str(file), "--name", "odd")
+    refused = person.run("lab", "up", "--bare", "--topology", str(file), "--name", "odd")
     assert refused.returncode == 2
     assert refused.stderr.startswith(f"error: {file}: link 1: jitter_ms: must be at most rtt_ms, which is 20, is 21")
-    assert "odd" not in person.does("lab", "status", "--json")
+    assert "odd" not in person.check_output("lab", "status", "--json")

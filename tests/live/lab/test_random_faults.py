@@ -62,26 +62,28 @@ class Round:
         self.way = self.random.choice(("heal", "for", "down", "killed command", "killed process"))
         self._run_dir = person.folder / f"run-{number}"
 
-    def does(self, *arguments: str) -> None:
-        done = self._person.tries(*arguments)
+    def check_run(self, *arguments: str) -> None:
+        done = self._person.run(*arguments)
         assert done.returncode == 0, (self.fault, self.way, done.stdout + done.stderr)
 
     def play(self) -> None:
-        self.does("lab", "up", "--topology", str(self._person.folder / "two.toml"), "--run-dir", str(self._run_dir))
+        self.check_run(
+            "lab", "up", "--topology", str(self._person.folder / "two.toml"), "--run-dir", str(self._run_dir)
+        )
         if self.way == "heal":
-            self.does(*self.fault)
-            self.does(self.fault[0], "heal", self.fault[2])
+            self.check_run(*self.fault)
+            self.check_run(self.fault[0], "heal", self.fault[2])
         elif self.way == "for":
-            self.does(*self.fault, "--for", "2s")
+            self.check_run(*self.fault, "--for", "2s")
         elif self.way == "down":
-            self.does(*self.fault)
+            self.check_run(*self.fault)
         else:
             self._interrupted()
-        self.does("lab", "down", "--all")
+        self.check_run("lab", "down", "--all")
 
     def _interrupted(self) -> None:
         """The fault's command, or any process of the lab, is killed at a moment that nobody chose."""
-        command = self._person.begins(*self.fault, "--for", "3s")
+        command = self._person.start(*self.fault, "--for", "3s")
         moment = time.monotonic() + self.random.uniform(0.1, 6.0)
         try:
             command.wait(timeout=moment - time.monotonic())

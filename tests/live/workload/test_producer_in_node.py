@@ -53,7 +53,9 @@ def test_a_producer_in_a_node(tmp_path: Path) -> None:
     from terminal_user import Person
 
     arguments = ["lab", "run", "--bare", "--topology", "az3-outside", "--run-dir", str(tmp_path / "lab"), "--"]
-    output = json.loads(Person(tmp_path).does(*arguments, sys.executable, __file__, str(tmp_path)).splitlines()[-1])
+    output = json.loads(
+        Person(tmp_path).check_output(*arguments, sys.executable, __file__, str(tmp_path)).splitlines()[-1]
+    )
     assert (output["elsewhere"], output["there"], output["left"]) == (True, True, [])
     records = Records(list(History(tmp_path / "history.jsonl").events()))
     ended, killed = (records.runs[name, "t"] for name in output["runs"])
