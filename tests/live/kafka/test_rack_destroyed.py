@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from feature_tools import TOPICS, tool
+from leader_succession import AWAY, BACK, DESTROYED, WRITTEN, check_succession
 from loopback_brokers import Brokers
 from pyhooks.checkers.delivery import check_delivery
-from pyhooks.checkers.succession import AWAY, BACK, DESTROYED, WRITTEN, check_succession
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History, Outcome
 from pyhooks.jvm.admin import Admin, PartitionState

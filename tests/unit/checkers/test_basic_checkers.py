@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from leader_succession import AWAY, BACK, DESTROYED, WRITTEN, check_succession
 from pyhooks.checkers import verdict
 from pyhooks.checkers.faults import STEPS, check_faults
 from pyhooks.checkers.phases import OK, check_phases
-from pyhooks.checkers.succession import AWAY, BACK, DESTROYED, WRITTEN, check_succession
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event, Outcome
 
