@@ -50,14 +50,14 @@ def parse(lines: Iterable[str], zone: str) -> Iterator[Entry]:
     Raises:
         RackgateError: the zone or a timestamp cannot be parsed.
     """
-    own: list[str] = []
+    current: list[str] = []
     for line in lines:
         if _BEGIN.match(line):
-            yield from _entry(own, zone)
-            own = [line]
-        elif own:
-            own.append(line)
-    yield from _entry(own, zone)
+            yield from _entry(current, zone)
+            current = [line]
+        elif current:
+            current.append(line)
+    yield from _entry(current, zone)
 
 
 def _entry(lines: list[str], zone: str) -> Iterator[Entry]:
@@ -76,7 +76,8 @@ def _entry(lines: list[str], zone: str) -> Iterator[Entry]:
             texts[number], logger = last[1], last[2]
             thrown = texts[number + 1 :]
             break
-    traced = tuple(one[1] for one in map(_THROWN.match, thrown) if one) if any(map(_FRAME.match, thrown)) else ()
+    exceptions = tuple(name[1] for name in map(_THROWN.match, thrown) if name)
+    traced = exceptions if any(map(_FRAME.match, thrown)) else ()
     yield Entry(round(at.timestamp()) * 1000 + int(found[2]), found[3], logger, texts[0][:LONGEST], traced)
 
 
@@ -92,13 +93,13 @@ def note(entries: Iterable[Entry], history: History, *, node: int, ahead_ns: int
     """
     events: list[Event] = []
     count = last_ms = 0
-    for _, group in groupby(entries, key=lambda one: one.at_ms // 1000):
-        same = list(group)
-        begin_ms = min(one.at_ms for one in same)
-        rows = tuple((one.at_ms - begin_ms, one.level, one.logger, one.text, one.traced) for one in same)
+    for _, group in groupby(entries, key=lambda entry: entry.at_ms // 1000):
+        second = list(group)
+        begin_ms = min(entry.at_ms for entry in second)
+        rows = tuple((one.at_ms - begin_ms, one.level, one.logger, one.text, one.traced) for one in second)
         lines = LogLinesDetails(node=node, entries=rows)
         events.append(lines.event_at(begin_ms * 1_000_000 - ahead_ns, begin_ms, "info"))
-        count, last_ms = count + len(same), max(last_ms, same[-1].at_ms)
+        count, last_ms = count + len(second), max(last_ms, second[-1].at_ms)
     if not count:
         note_unread(history, node, "it has no log entry")
         return

@@ -79,10 +79,15 @@ def simulation_json(
             "seed": plan.seed,
         },
         "faults": [
-            {"option": one.option, "value": given[one.option], "default": one.value, "source": one.source}
-            for one in DEFAULTS
+            {
+                "option": default.option,
+                "value": given[default.option],
+                "default": default.value,
+                "source": default.source,
+            }
+            for default in DEFAULTS
         ],
-        "settings": [_summary_dict(one) for one in summaries],
+        "settings": [_summary_dict(summary) for summary in summaries],
         "took_s": work.wall_s,
         "cpu_s": work.cpu_s,
     }
@@ -103,13 +108,13 @@ def _summary_dict(summary: SettingSummary) -> dict[str, Any]:
         if isinstance(value, Figure):
             found[name] = _figure_dict(value)
         elif isinstance(value, dict):
-            found[name] = {key.name.lower(): _figure_dict(one) for key, one in value.items()}
+            found[name] = {key.name.lower(): _figure_dict(figure) for key, figure in value.items()}
     return found | {"tail_s": summary.tail_s}
 
 
-def _figure_dict(one: Figure) -> dict[str, float | None]:
-    low, high = (one.interval.low, one.interval.high) if one.interval else (None, None)
-    return {"value": one.value, "low": low, "high": high, "number": one.number}
+def _figure_dict(figure: Figure) -> dict[str, float | None]:
+    low, high = (figure.interval.low, figure.interval.high) if figure.interval else (None, None)
+    return {"value": figure.value, "low": low, "high": high, "number": figure.number}
 
 
 def name(setting: GateSetting) -> str:
@@ -139,7 +144,7 @@ def print_simulation(
         table.add_column(name(one.setting), justify="right")
 
     def row(title: str, figures: list[Figure], text: Callable[[float], str]) -> None:
-        table.add_row(title, *(_cell(one, text) for one in figures))
+        table.add_row(title, *(_cell(figure, text) for figure in figures))
 
     row("acks=all is not taken", [one.refused for one in summaries], of_a_year)
     for status in REFUSED:
@@ -158,13 +163,13 @@ def print_simulation(
     console.print("below each: its interval of 95 % · times: in a year of a partition", style="dim")
 
 
-def _cell(one: Figure, text: Callable[[float], str]) -> Text:
-    cell = text(one.value)
-    if one.number is not None:
-        cell += f" ({one.number:.0f} event{'' if one.number == 1 else 's'})" if one.number else " (none seen)"
-    if one.interval is not None:
-        cell += f"\n{text(one.interval.low)} to {text(one.interval.high)}"
-    elif one.too_few:
+def _cell(figure: Figure, text: Callable[[float], str]) -> Text:
+    cell = text(figure.value)
+    if figure.number is not None:
+        cell += f" ({figure.number:.0f} event{'' if figure.number == 1 else 's'})" if figure.number else " (none seen)"
+    if figure.interval is not None:
+        cell += f"\n{text(figure.interval.low)} to {text(figure.interval.high)}"
+    elif figure.too_few:
         cell += "\ntoo few for an interval"
     return Text(cell)
 

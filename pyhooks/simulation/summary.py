@@ -24,7 +24,7 @@ CONFIDENCE, RESAMPLES = 0.95, 2000
 MIN_EVENTS, MIN_REPLICATIONS = 20, 5
 # more replications are averaged in groups, which are independent too: ``mean_interval`` takes some 300 values
 _MAX_GROUPS = 300
-REFUSED = tuple(one for one in Status if one is not Status.TAKEN)
+REFUSED = tuple(status for status in Status if status is not Status.TAKEN)
 
 
 @dataclass(frozen=True)
@@ -65,29 +65,32 @@ class SettingSummary:
 def summarise(results: Sequence[ReplicationResult], plan: SimulationPlan) -> list[SettingSummary]:
     """Return the figures of each setting of a plan."""
     years = plan.counted_s / YEAR_S
-    ordered = sorted(results, key=lambda one: one.replication)
+    ordered = sorted(results, key=lambda result: result.replication)
     summaries: list[SettingSummary] = []
     first: tuple[Floats, Floats] | None = None
     for index, setting in enumerate(plan.settings):
-        own = [one for one in ordered if one.setting == index]
-        shares, lost = np.array([one.shares for one in own]), np.array([one.lost for one in own]) / years
+        played = [result for result in ordered if result.setting == index]
+        shares = np.array([result.shares for result in played])
+        lost = np.array([result.lost for result in played]) / years
         refused, total = shares[:, list(REFUSED)].sum(axis=1), lost.sum(axis=1)
         first = first or (refused, total)
         less = first[1] - total
-        events, by_cause = sum(one.events for one in own), np.sum([one.by_cause for one in own], axis=0)
-        with_tail, low_high = sum(one.with_tail for one in own), poisson_interval(events, CONFIDENCE)
-        low, rate, high = (number / years / len(own) for number in (low_high[0], events, low_high[1]))
+        events = sum(result.events for result in played)
+        by_cause = np.sum([result.by_cause for result in played], axis=0)
+        with_tail = sum(result.with_tail for result in played)
+        least, most = poisson_interval(events, CONFIDENCE)
+        low, rate, high = (number / years / len(played) for number in (least, events, most))
         summaries.append(
             SettingSummary(
                 setting=setting,
                 refused=figure(refused),
-                by_status={one: figure(shares[:, one]) for one in REFUSED},
+                by_status={status: figure(shares[:, status]) for status in REFUSED},
                 alone=figure(shares[:, ALONE]),
                 lowered=figure(shares[:, LOWERED]),
                 lost=figure(total, events),
-                by_cause={one: figure(lost[:, one], int(by_cause[one])) for one in Cause},
+                by_cause={cause: figure(lost[:, cause], int(by_cause[cause])) for cause in Cause},
                 events=Figure(rate, Interval(low, rate, high)),
-                tail_s=sum(one.tail_s for one in own) / with_tail if with_tail else None,
+                tail_s=sum(result.tail_s for result in played) / with_tail if with_tail else None,
                 refused_less=figure(first[0] - refused),
                 lost_less=figure(less, int(np.count_nonzero(less))),
             )
