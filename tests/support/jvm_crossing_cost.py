@@ -1,4 +1,4 @@
-"""How fast records cross between Python and the Java client in this process, and what CPU time that takes.
+"""Throughput and CPU time of records between Python and the Java client in this process.
 
 ``taskset -c 1 python tests/support/jvm_crossing_cost.py BOOTSTRAP TOPIC [RECORDS]`` prints one line of JSON.
 """

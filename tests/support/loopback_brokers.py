@@ -1,4 +1,4 @@
-"""Brokers in racks on loopback, started and stopped at will, and a proxy that reads what goes over the wire."""
+"""Brokers in racks on loopback that tests start and stop, and a proxy that reads their traffic."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Brokers:
         return self.folder / f"{node}.properties"
 
     def log(self, node: int) -> str:
-        """What the node has logged in its latest life."""
+        """Log of the node since its latest start."""
         return (self.folder / f"{node}.log").read_text(encoding="utf-8")
 
     def data(self, node: int) -> Path:
@@ -154,7 +154,7 @@ class Brokers:
 
     @contextmanager
     def running(self, classpath: str) -> Iterator[None]:
-        """All nodes run within the block, and end in good order after it."""
+        """Run all nodes within the block, and shut them down in order after it."""
         try:
             for node in self.nodes:
                 self.start(node, classpath)

@@ -33,7 +33,7 @@ class Part:
 
 @dataclass
 class Sent:
-    """A record on its way, and after its answer; ``fate`` is what the broker says as soon as it can.
+    """A record in flight or answered; ``fate`` is the broker's response as soon as it can send one.
 
     ``ungated`` is one that was acknowledged when its ISR shrank to too few, as no correct cluster does.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def check_sbom(bom: dict[str, Any]) -> None:
-    """What CycloneDX 1.6 requires of the parts that are used; a BOM that a validator of the schema refuses fails it."""
+    """Check what CycloneDX 1.6 requires of the used parts, as a validator of its schema would."""
     assert (bom["bomFormat"], bom["specVersion"], bom["version"]) == ("CycloneDX", "1.6", 1)
     assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", bom["serialNumber"])
     (formula,) = bom["formulation"]

@@ -17,7 +17,7 @@ RACKGATE = Path(sys.executable).with_name("rackgate")
 
 
 def refused(brokers: Brokers, out: Path) -> str:
-    """What the benchmark says before it makes anything; its master does not exist."""
+    """Error of the benchmark before any change; its Spark master does not exist."""
     arguments = [
         str(RACKGATE), "bench", "--bootstrap", brokers.bootstrap, "--master", "spark://127.0.0.1:1", "--out", str(out),
     ]  # fmt: skip

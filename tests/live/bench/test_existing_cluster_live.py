@@ -89,7 +89,7 @@ client = "confluent"
 
 @dataclass(frozen=True)
 class Place:
-    """Where the run goes: the cluster, Spark's master, and folders of this test."""
+    """Cluster, Spark master and folders of the run."""
 
     brokers: Brokers
     master: str
@@ -109,7 +109,7 @@ class Place:
         ]  # fmt: skip
 
     def topics(self) -> set[str]:
-        """All topics of the run that the cluster has."""
+        """Return the topics of the run that the cluster has."""
         admin = topics.admin(self.brokers.bootstrap, convert_properties(CLIENT, "").librdkafka)
         return {name for name in admin.list_topics(timeout=10).topics if name.startswith("rackgate")}
 
@@ -150,7 +150,7 @@ def env() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def whole(place: Place) -> tuple[dict[str, Any], str]:
-    """A run to its end: its results, and what it said."""
+    """Results and output of a complete run."""
     done = subprocess.run(place.arguments(2), capture_output=True, text=True, check=False, timeout=600, env=env())
     assert done.returncode == 0, done.stdout + done.stderr
     return run_page.load(place.folder / "out-2"), done.stdout
@@ -227,7 +227,7 @@ def environment(place: Place) -> Path:
 
 
 def pythons(name: str) -> int:
-    """How many processes were started as this program."""
+    """Return the number of processes that run this program."""
     found = 0
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

@@ -82,7 +82,7 @@ def checked(spark: Any, rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def result(outcome: dict[str, Any]) -> dict[str, Any]:
-    """As the run would write it."""
+    """Result as the run writes it."""
     whole: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
         "cells": [
@@ -284,7 +284,7 @@ def test_the_report_is_complete_and_made_only_from_the_stored_result(result: dic
 
 
 def several(result: dict[str, Any]) -> dict[str, Any]:
-    """The same result with a second cell, in which M=3 refuses, and without an outage."""
+    """Result with a second cell, in which M=3 refuses, and without an outage."""
     whole: dict[str, Any] = json.loads(json.dumps(result))
     first = whole["cells"][0]
     second = json.loads(json.dumps(first)) | {"cell": "isr-2", "state": "isr-2-in-2-racks", "judged": ["p50"]}

@@ -63,20 +63,20 @@ class Operator:
         return done.returncode, " ".join((done.stdout + done.stderr).split())
 
     def check_output(self, number: int) -> str:
-        """The same, which has to succeed."""
+        """Run a command that must succeed; return its output."""
         status, text = self.run(number)
         assert status == 0, text
         return text
 
     def probe(self) -> str:
-        """What a single attempt with acks=all ends in."""
+        """Return the result of a single attempt with acks=all."""
         config = {"acks": "all", "retries": "0", "enable.idempotence": "false", "max.block.ms": "10000"}
         with Producer(self.bootstrap, config) as producer:
             sent = producer.send_batch(TOPIC, [b"value"], partitions=0).result(90)
         return OK if sent.acked.all() else sent.errors[0].java_class.rpartition(".")[2]
 
     def meets(self, outcome: str) -> None:
-        """Waits until single attempts end so; leaders may be told of a change a moment after the tool."""
+        """Wait until single attempts have this result; leaders may learn of a change after the tool."""
         wait_for(lambda: self.probe() == outcome, what=outcome, timeout_s=SETTLES_S, interval_s=0.5)
 
     def stop(self, broker: int) -> None:
@@ -85,7 +85,7 @@ class Operator:
         self._is_gone(broker)
 
     def kill(self, *brokers: int) -> None:
-        """As a power failure does."""
+        """Kill a broker, as a power failure does."""
         for broker in brokers:
             self.brokers.kill(broker)
             self.up.discard(broker)

@@ -43,7 +43,7 @@ SETTLES_S = 120.0
 
 
 def in_lab(arguments: list[str], replaced: dict[str, str]) -> list[str]:
-    """The same for ``rackgate``, which knows the brokers of its lab.
+    """Run a command of ``rackgate``, which knows the brokers of its lab.
 
     Args:
         words: a command of the runbook.
@@ -115,13 +115,13 @@ class Operator:
         return commands(title)[number]
 
     def check_output(self, title: str, number: int, *more: str, topic: str = "orders") -> str:
-        """The same, which has to succeed; what it wrote."""
+        """Run a command that must succeed; return its output."""
         done = self.run(title, number, *more, topic=topic)
         assert done.returncode == 0, (done.args, done.stdout + done.stderr)
         return done.stdout
 
     def listed(self, title: str, number: int) -> set[str]:
-        """Those of the three topics that ``kafka-topics --describe`` lists partitions of."""
+        """Return those of the three topics of which ``kafka-topics --describe`` lists partitions."""
         return set(re.findall(r"Topic: (\w+)\s+Partition:", self.check_output(title, number))) & set(PLACED)
 
     def checks(self, title: str, number: int) -> tuple[int, dict[str, Any]]:
@@ -143,7 +143,7 @@ class Operator:
         wait_for(lambda: self.probe() == "ok", what="an acknowledgement", timeout_s=SETTLES_S, interval_s=1.0)
 
     def probe(self) -> str:
-        """What a single attempt of a producer ends in."""
+        """Return the result of a single attempt of a producer."""
         (event,) = [
             json.loads(line)
             for line in self.run("Assess", 5).stdout.splitlines()

@@ -53,7 +53,7 @@ def pair(wire: Wire, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]
 
 @pytest.fixture(scope="module")
 def rows() -> Iterator[dict[str, Any]]:
-    """What was seen, kept for a person to read."""
+    """Observations, kept for a reader."""
     seen: dict[str, Any] = {}
     yield seen
     MATRIX.parent.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ def alive(pid: int) -> bool:
 
 
 def listening(pid: int) -> set[str]:
-    """Addresses, in hexadecimal as the kernel tells them, on which a process listens."""
+    """Listening addresses of a process, in hexadecimal as in ``/proc``."""
     inodes = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         target = str(link.readlink())

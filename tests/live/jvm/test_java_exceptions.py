@@ -113,7 +113,7 @@ def test_the_same_class_by_name_and_by_throwable() -> None:
 
 
 def test_order_does_not_matter() -> None:
-    """An earlier Kafka's throwable comes first, in a new process: the class is the distribution's all the same."""
+    """In a new process that first sees an earlier Kafka's throwable, the class is still the distribution's."""
     script = (
         "from pyhooks.jvm.java_exception import JavaError\n"
         f"old = JavaError.of_classes(['{RACKS.name}', 'java.lang.RuntimeException', 'java.lang.Throwable'], '')\n"

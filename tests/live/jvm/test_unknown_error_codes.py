@@ -30,7 +30,7 @@ Send = Callable[[Mapping[str, str]], str]
 
 @pytest.fixture(scope="module")
 def table() -> Iterator[list[dict[str, Any]]]:
-    """What was seen, kept for a person to read."""
+    """Observations, kept for a reader."""
     rows: list[dict[str, Any]] = []
     yield rows
     TABLE.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def _send_by_librdkafka(config: Mapping[str, str]) -> str:
 def attempts(
     client: tuple[str, Send], table: list[dict[str, Any]], code: int, idempotent: str
 ) -> tuple[list[tuple[int, int]], str]:
-    """What the broker saw of one record, and how that ended, with the client's own number of retries."""
+    """Requests for one record, and its result, with the client's own number of retries."""
     name, send = client
     with leader(code) as broker:
         error = send({"bootstrap.servers": broker.address, "acks": "all", "enable.idempotence": idempotent})
@@ -98,7 +98,7 @@ def test_the_code_that_stands_for_them_is_retried(
 
 
 def test_a_client_that_knows_them_tries_again(table: list[dict[str, Any]]) -> None:
-    """The control: that nobody tries again above is the codes' doing, not the broker's."""
+    """Control: the missing retries above are caused by the codes and not by the broker."""
     with Gateway(client_classpath(PATCHED)) as home:
         for code in UNKNOWN:
             for idempotent in IDEMPOTENCE:

@@ -1,4 +1,4 @@
-"""Where R comes from, and which racks count: the metadata alone, and brokers with ``broker.rack`` alone.
+"""Source of R and racks that count: only the metadata, and only brokers with ``broker.rack``.
 
 Racks are a, a, b and M=2. With broker 3 killed the ISR is in rack a, or in rack a and on a broker without a rack.
 """

@@ -32,7 +32,7 @@ def require_racks_of_the_cluster(bootstrap: str) -> None:
 
 
 def visible(bootstrap: str, topic: str) -> int:
-    """How many records consumers can see; a leader that does not know its high watermark yet shows none."""
+    """Return the number of visible records; a leader without a high watermark shows none."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False}
     consumer = confluent_kafka.Consumer(settings)
     try:

@@ -92,7 +92,7 @@ def test_tools_of_kafka_reach_the_brokers(person: Person) -> None:
 
 
 def test_check_queries_the_brokers_of_the_lab(person: Person) -> None:
-    """From outside, where nobody has an address of theirs."""
+    """Query from outside of the lab, where its addresses are unknown."""
     person.check_output("lab", "kafka", "topics", "--create", "--topic", "checked", "--replica-assignment", "1:2")
     found = json.loads(person.run("check", "--topic", "checked", "--json").stdout)
     assert [topic["name"] for topic in found["topics"]] == ["checked"]

@@ -41,7 +41,7 @@ def up(person: Person, *more: str, name: str = "t") -> None:
 
 
 def events_of(person: Person) -> tuple[Event, ...]:
-    """What the history of lab t says."""
+    """Return the events of lab t's history."""
     return tuple(History(run_dir(person) / "history.jsonl").events())
 
 
@@ -129,7 +129,7 @@ def test_a_lab_stays_until_it_is_taken_down(person: Person) -> None:
 
 
 def test_a_lab_whose_lock_file_is_deleted_ends_and_leaves_nothing(person: Person) -> None:
-    """As by a logout, with which systemd deletes a user's runtime folder: no command could find the lab any more."""
+    """Delete the lock file, as systemd does at logout; no command could find the lab any more."""
     before = traces()
     up(person)
     (person.folder / "t.lock").unlink()

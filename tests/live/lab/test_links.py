@@ -1,4 +1,4 @@
-"""Links of a lab vary and lose as the topology asks, by measurement; each test says how probably it errs."""
+"""Measured jitter and loss of links equal the topology's; each test states its error probability."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def tail(count: int, share: float, limit: float) -> float:
 
 @pytest.mark.alone
 def test_links_have_the_requested_jitter(person: Person) -> None:
-    """Noise only adds to a round trip: the shortest tells how far it varies down, the best look how far up.
+    """Noise only adds to a round trip: the shortest bounds jitter downwards, the best sample upwards.
 
     Down: an echo is as short as RTT - J within J/4 with at least 1/32: of two directions that vary evenly by J/2 each
     (netem) (J/4)^2 / (2 J^2) = 1/32; by whole milliseconds (VDE) 1/25 for 2 + 2, and 1/17 for 8 in one direction. That

@@ -82,7 +82,7 @@ class Round:
         self.check_run("lab", "down", "--all")
 
     def _interrupted(self) -> None:
-        """The fault's command, or any process of the lab, is killed at a moment that nobody chose."""
+        """Kill the fault's command, or any process of the lab, at a random time."""
         command = self._person.start(*self.fault, "--for", "3s")
         moment = time.monotonic() + self.random.uniform(0.1, 6.0)
         try:

@@ -66,7 +66,7 @@ def stock(tmp_path: Path) -> Stock:
 
 @pytest.fixture
 def found() -> Iterator[dict[str, Any]]:
-    """What was seen, kept for a person to read."""
+    """Observations, kept for a reader."""
     seen: dict[str, Any] = {}
     yield seen
     FOUND.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def keys(pair: Pair, tmp_path: Path, name: str) -> list[str]:
 
 
 def topic_config(stock: Stock) -> str:
-    """What a stock tool prints of the topic's own configuration."""
+    """Return a stock tool's output about the topic's own configuration."""
     arguments = ["java", "-cp", stock.without, "kafka.admin.ConfigCommand"]
     arguments += ["--bootstrap-server", stock.pair.bootstrap, "--describe", "--entity-type", "topics"]
     return run([*arguments, "--entity-name", "gated"], what="describe the topic")
@@ -107,7 +107,7 @@ def lines_at(pair: Pair, level: str) -> list[str]:
 
 
 def try_to_set_racks(pair: Pair, value: str) -> str:
-    """Sets the topic's config; returns ``ok`` or what the cluster says against it."""
+    """Set the topic's config; return ``ok`` or the cluster's error."""
     with Admin(pair.bootstrap) as admin:
         try:
             admin.set_topic_config("gated", RACKS, value)
@@ -132,7 +132,7 @@ def snapshot_offsets(pair: Pair, node: int) -> list[int]:
 
 
 def a_stock_node_fails(stock: Stock, node: int, reason: str) -> str:
-    """Starts a node without the overlay and takes it away when it has said why it cannot; returns that line."""
+    """Start a node without the overlay, stop it when it has logged its error, and return that line."""
     stock.pair.start(node, stock.without)
     lines = wait_for(
         lambda: [line for line in stock.pair.log(node).splitlines() if reason in line],

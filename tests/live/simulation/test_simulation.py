@@ -43,7 +43,7 @@ BROKER, RACK = (60.0, 20.0), (12.0, 30.0)
 
 
 def share_away(often: float, hours: float) -> float:
-    """Of arrivals that overlap as they please: none of them is there with chance exp(-rate · mean), in steady state."""
+    """Overlapping arrivals: in steady state none is present with probability exp(-rate · mean)."""
     return -math.expm1(-often * hours * 3600 / YEAR_S)
 
 
@@ -73,7 +73,7 @@ def test_shares_of_time_are_those_of_the_exact_model(where: str) -> None:
 
 @pytest.mark.parametrize("window_h", [24.0, 240.0])
 def test_losses_of_two_copies_are_those_of_the_closed_form(window_h: float) -> None:
-    """Both disks of a, b: one goes, and within the time that copying takes the other.
+    """Both disks of a, b: one is lost, and the other within the time of the copy.
 
     An alternating renewal process: all is well for 1 / 2d, then the window, which the second loss cuts short.
     """

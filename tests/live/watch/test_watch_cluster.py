@@ -106,7 +106,7 @@ def of(shown: Snapshot, topic: str) -> PartitionSummary:
 
 
 def racks(shown: Snapshot, topic: str) -> tuple[int | None, int | None, int | None]:
-    """What it requires, what its ISR has, and what its leader counts."""
+    """Required racks, racks of the ISR, and the leader's count."""
     one = of(shown, topic)
     return one.min_racks, one.isr_racks, one.leader_racks
 

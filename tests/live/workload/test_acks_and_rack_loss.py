@@ -1,4 +1,4 @@
-"""What acks=0 and acks=1 risk where two racks are required: taken while one is away, hidden, shown or lost."""
+"""Risks of acks=0 and acks=1 where two racks are required and one is unavailable."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def starts(brokers: Brokers, node: int, classpath: str) -> None:
 
 
 def settled(brokers: Brokers, leader: int) -> None:
-    """Both are in sync again, and it is told who leads."""
+    """Wait until both are in sync again; return the leader."""
     with Admin(brokers.address(leader)) as admin:
         known = wait_for(partial(admin.in_sync, TOPIC, BOTH), what="both in sync", timeout_s=90)
         assert known.leader == leader

@@ -187,7 +187,7 @@ def test_all_checkers_pass_on_stock_kafka(tmp_path: Path, loads: Sequence[Load],
 def _torn_logs_end_where_kafka_would_cut_them(
     brokers: Brokers, topic: str, tmp_path: Path, events: Sequence[Event]
 ) -> None:
-    """A log with a damaged batch ends before it; garbage behind the last one is told and harms nothing."""
+    """A log with a damaged batch ends before it; garbage after the last batch is reported and harmless."""
     copied = tmp_path / "torn" / "1"
     shutil.copytree(brokers.data(1), copied)
     segment = copied / f"{topic}-0" / f"{0:020}.log"

@@ -23,7 +23,7 @@ def network_of(pid: int | str) -> str:
 
 
 def inside(folder: Path) -> dict[str, object]:
-    """What happens in the lab."""
+    """Part of the test that runs in the lab."""
     lab = Lab.attach()
     node = lab.brokers("a")[0]
     node_pid = lab.pids[node.name]

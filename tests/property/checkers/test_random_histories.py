@@ -329,7 +329,7 @@ def test_a_truncated_value_is_found(run: Run, data: st.DataObject) -> None:
 @example(40)
 @given(runs(), st.data())
 def test_an_early_read_does_not_replace_the_final_read(run: Run, data: st.DataObject) -> None:
-    """What comes after a fault's last step, or the producer's end, is gone; and so is one partition of a last pass."""
+    """Remove events after a fault's last step or the producer's end, or one partition of a last pass."""
     made = run.cluster
     steps = [one.mono_ns for one in run.events if one.process == "fault"]
     moment = data.draw(st.sampled_from([made.ended_ns or 0, *steps[-1:]]))

@@ -1,4 +1,4 @@
-"""What is read from a broker's handshake. The answers were written by Kafka's own classes."""
+"""Parsed handshakes of brokers. The responses were written by Kafka's own classes."""
 
 from __future__ import annotations
 

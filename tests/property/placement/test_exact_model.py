@@ -58,7 +58,7 @@ class Brute:
         return frozenset(one for one in self.where if one not in brokers and self.where[one] not in racks)
 
     def worlds(self, p: float, q: float) -> Iterable[tuple[frozenset[str], frozenset[str], float]]:
-        """Who is left, which racks were hit, and how likely that is."""
+        """Remaining replicas, lost racks, and the probability of that state."""
         for racks in subsets(self.racks):
             for brokers in subsets(self.where):
                 weight = chance(self.where, brokers, p) * chance(self.racks, racks, q)
@@ -99,13 +99,13 @@ class Brute:
         return [one / share for one in found] if share else found
 
     def goes_on_without(self, things: frozenset[str], *, racks: bool) -> int:
-        """How many, whichever; -1 if not even without none."""
+        """Number of losses that writes tolerate whichever they are; -1 if writes are refused without a loss."""
         for number in range(len(things) + 1):
             for some in itertools.combinations(sorted(things), number):
                 left = self.after(frozenset(), frozenset(some)) if racks else self.after(frozenset(some), frozenset())
                 if not self.enough(left, self.m, self.r):
                     return number - 1
-        raise AssertionError("nobody acknowledges")
+        raise AssertionError("no set acknowledges")
 
     def outlives(self, things: frozenset[str], *, racks: bool) -> int:
         for number in range(len(things) + 1):

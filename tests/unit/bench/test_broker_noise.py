@@ -1,4 +1,4 @@
-"""What makes two equal arms differ from block to block: a model of a noisy broker, driven as the benchmark drives.
+"""Model of a noisy broker, whose equal arms differ from block to block, under the benchmark's load.
 
 A record takes a lognormal time on a level that wanders (minutes to tenths of a second), and the broker pauses now and
 then, which holds up all records that are due meanwhile. Its two strengths are chosen such that slots as in the first

@@ -61,7 +61,7 @@ def settings(tmp_path: Path) -> ExistingClusterRequest:
 
 
 def begin(settings: ExistingClusterRequest) -> bool:
-    """Begins the run; whether it goes on."""
+    """Begin the run; return whether it was resumed."""
     given = existing_cluster._condition_values(settings)
     _, goes_on = run_store.begin_run(
         settings.out / "run", PLAN, started=NOW, build="b", given=given, fresh=settings.fresh

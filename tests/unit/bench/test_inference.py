@@ -129,7 +129,7 @@ def test_the_plain_mean_of_all_blocks_must_lie_in_the_band_too() -> None:
 # from slot to slot in time (autocorrelated) + noise + now and then a burst that hits one slot.
 @dataclasses.dataclass(frozen=True)
 class World:
-    """How noisy a made-up machine is; all on the scale of the logarithm."""
+    """Noise of a generated machine, on the scale of the logarithm."""
 
     noise: float = 0.05
     drift: float = 0.05

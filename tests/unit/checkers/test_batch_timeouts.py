@@ -53,7 +53,7 @@ def ran_out(message: str | None, *, acknowledged: bool = True, quiet_s: float = 
 
 
 def expired(batch_ms: int) -> str:
-    """What a Java producer says."""
+    """Message of a Java producer."""
     return (
         f"Expiring 114 record(s) for t-0:{batch_ms} ms has passed since batch creation. The request has not been sent,"
         " or no server response has been received yet."

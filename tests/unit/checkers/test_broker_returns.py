@@ -17,7 +17,7 @@ ANEW = "Previous incarnation ID was RQS4uK86RbmhYRWhnpVE0Q; new incarnation ID i
 
 
 def line(broker: int = 3, records: int = 4) -> str:
-    """What the active controller says."""
+    """Log line of the active controller."""
     cleaned = f"Generated {records} record(s) to clean up previous incarnations."
     return f"{HEAD} {broker}. {ANEW} {cleaned} Broker epoch will become 455."
 

@@ -156,7 +156,7 @@ def moved(at_s: float, before: Sequence[int], after: Sequence[int], topic: str =
 
 
 def logs(at_s: float, *counts: list[int]) -> Event:
-    """What each controller has logged."""
+    """Partitions that each controller has logged."""
     return event(round(at_s * S), "test", "warnings", "info", counts=dict(zip("123", counts, strict=False)))
 
 

@@ -33,7 +33,7 @@ def record(at_ns: int, *records: tuple[str, dict[str, Any]]) -> Event:
 
 
 def log() -> list[Event]:
-    """What the controller wrote: broker 3, all of rack b, leaves the ISRs and comes back."""
+    """Metadata log: broker 3, all of rack b, leaves the ISRs and returns."""
     brokers = [("REGISTER_BROKER_RECORD", {"brokerId": one, "rack": rack}) for one, rack in RACKS.items()]
     up = [("BROKER_REGISTRATION_CHANGE_RECORD", {"brokerId": one, "fenced": -1}) for one in RACKS]
     feature = ("FEATURE_LEVEL_RECORD", {"name": "min.insync.racks.version", "featureLevel": 1})
@@ -141,7 +141,7 @@ def test_a_gauge_that_is_later_than_two_seconds_is_wrong() -> None:
 
 @pytest.mark.parametrize(("took_ms", "valid"), [(499.0, "true"), (501.0, "true"), (4500.0, "unknown")])
 def test_a_slow_response_counts_only_where_nothing_changed(took_ms: float, valid: str) -> None:
-    """What it shows may be of any moment that it took: elsewhere the bound would be as much longer."""
+    """A slow response may show any time of its duration; elsewhere it would extend the bound."""
 
     def slow(one: Event) -> Event:
         late = one.op == "metric" and one.data["broker"] == 1 and one.mono_ns > LOST_NS

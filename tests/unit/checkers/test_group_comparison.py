@@ -45,7 +45,7 @@ def outage(racks: int, replicas: Sequence[int], later_s: float) -> list[Event]:
 
 
 class Group:
-    """What two members of a group do in an outage, and a third that joins in it and leaves after it."""
+    """Events of two members of a group in an outage, and of a third that joins in it and leaves after it."""
 
     def __init__(self, name: str, later_s: float) -> None:
         self.name, self.later_s = name, later_s

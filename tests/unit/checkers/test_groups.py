@@ -76,7 +76,7 @@ def two() -> list[Event]:
 
 
 def pair() -> list[Event]:
-    """The same, one of whom joins a moment later, and the outage begins before both have a part."""
+    """Two members, of which one joins later; the outage begins before both have partitions."""
     late = INJECT + 0.5
     return [member(1, "join", "r1"), member(1.1, "join", "r2"), has(late, "r1", "d-0", "d-2"), has(late, "r2", "d-1")]
 

@@ -240,7 +240,7 @@ def test_a_shortage_that_new_settings_end_is_one_shortage() -> None:
 
 
 def test_times_count_and_not_the_order_of_events() -> None:
-    """A line from before the outage is none of it."""
+    """A line from before the outage does not belong to it."""
     logged = Logged()
     for number in range(30):
         at_s = -(logged.from_ns / S) + 0.01 * number

@@ -140,7 +140,7 @@ def test_a_wipe_excuses_a_broker_until_it_is_in_sync_again() -> None:
 
 
 def last_wipe(**change: Any) -> list[Event]:
-    """Rack b is wiped once and never comes back; a step of that is changed."""
+    """Rack b is wiped once and never returns; a step of the wipe is changed."""
     made = Simulated({1: "a", 2: "b"})
     made.rest(4)
     made.produce()

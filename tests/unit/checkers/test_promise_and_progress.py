@@ -139,7 +139,7 @@ def test_a_destroyed_rack_without_an_observed_isr_is_unknown() -> None:
 
 
 def lowered(*, settled: bool) -> list[Event]:
-    """R goes from 2 to 1 while rack b is away; the last records are in one rack."""
+    """R is lowered from 2 to 1 while rack b is down; the last records are in one rack."""
     made = Simulated(need_replicas=1)
     made.rest(4)
     made.produce()

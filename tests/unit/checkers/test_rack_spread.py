@@ -149,7 +149,7 @@ def test_a_partition_from_only_some_racks_is_left_out() -> None:
 
 
 def lowered(events: Sequence[Event], at_s: float, racks: int) -> list[Event]:
-    """As if R had been asked for at some time after the fault was proved, and settled half a second later."""
+    """Add a change of R at some time after the proof of the fault, settled half a second later."""
     proved = next(one.mono_ns for one in events if one.data.get("step") == "proved")
     fields: dict[str, Any] = {"topic": "t", MIN_INSYNC_REPLICAS: 1}
     changes = [

@@ -88,7 +88,7 @@ def test_a_change_without_a_later_observation_is_unknown() -> None:
 
 
 def observed_late(lag_s: float, *, changes: tuple[float, ...] = (6.0, 12.0), slow: bool = False) -> list[Event]:
-    """Rack b leaves the ISR and comes back, the partition does what it must, and looks show it after a while."""
+    """Rack b leaves the ISR and returns; the partition is correct, and observations show it with a delay."""
     made = Simulated()
 
     def away(at_s: float) -> set[int]:
@@ -276,7 +276,7 @@ def test_the_time_from_a_request_until_all_brokers_report_it_is_measured() -> No
 
 
 def required(*, lag_s: float, back: bool = True) -> list[Event]:
-    """R goes from 1 to 2 where all replicas are in one rack, and back; the ISR stays as it is all the time."""
+    """R changes from 1 to 2 with all replicas in one rack, and back; the ISR is constant."""
     made = Simulated({1: "a", 2: "a"}, need_replicas=1, need_racks=1)
     reported = 1
 

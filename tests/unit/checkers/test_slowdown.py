@@ -85,21 +85,21 @@ def test_refusals_that_slow_others_down_are_wrong() -> None:
 
 
 def lifted(events: list[Event]) -> list[Event]:
-    """The same, and what should be refused is taken."""
+    """Events with acknowledgements instead of the expected refusals."""
     return [
         probe(one.mono_ns, None) if one.data.get("mode") == "probe" and one.outcome == "fail" else one for one in events
     ]
 
 
 def hurried(events: list[Event], *from_ms: int) -> list[Event]:
-    """The same, and the attempts of the first block are made within the half seconds that begin then."""
+    """Events with all attempts of the first block within the half seconds from these times."""
     rest = [one for one in events if one.mono_ns > 4 * S or one.data.get("mode") != "probe"]
     sent_ns = [S + begin * MS + at * 50 * MS for begin in from_ms for at in range(1, PROBES_MIN + 1)]
     return [*rest, *(probe(at_ns, REFUSED) for at_ns in sent_ns)]
 
 
 def with_other_data(events: list[Event], op: str, **other: Any) -> list[Event]:
-    """The same, and all events of an op say something else."""
+    """Events with other data in all events of an op."""
     return [event(one.mono_ns, one.process, op, **{**one.data, **other}) if one.op == op else one for one in events]
 
 

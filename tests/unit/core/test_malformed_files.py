@@ -373,7 +373,7 @@ def test_a_key_that_occurs_twice_is_refused(folder: Path, reader: Reader) -> Non
 
 
 def paths_of(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """All ways into a JSON value."""
+    """Return the paths of all parts of a JSON value."""
     yield keys
     if isinstance(value, dict | list):
         for key, one in value.items() if isinstance(value, dict) else enumerate(value):

@@ -89,7 +89,7 @@ QUICK = ("plan", "model exact", "system list", "evidence --list", "patch mutate 
 
 
 def quick() -> list[list[str]]:
-    """Those of the documents' commands that can be tried here."""
+    """Commands of the documents that can run here."""
     found = [words for words in commands("rackgate") if " ".join(words).startswith(QUICK) and "…" not in words]
     # in a sentence a command may stand for itself, without what it needs
     return [words for words in found if words not in (["plan"], ["model", "exact"])]

@@ -114,7 +114,7 @@ def own(root: Path) -> Path:
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """All below a folder, links not followed: path to content."""
+    """Contents of a folder by path, without following links."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_symlink():

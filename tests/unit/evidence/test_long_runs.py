@@ -23,7 +23,7 @@ from pyhooks.evidence.rules import UNDECIDED, find
 
 
 def document(**figures: Any) -> dict[str, Any]:
-    """What system tests write, with the figures of each."""
+    """Result of system tests, with the figures of each."""
     about = {"outcome": "pass", "reasons": [], "seconds": 1.0, "verdicts": {"faults": "true"}, "report": "x.html"}
     rows = [{"id": name, "figures": reported, **about} for name, reported in figures.items()]
     return {"seed": 7, "counts": {"pass": len(rows)}, "results": rows, "machine": "x"}
@@ -101,7 +101,7 @@ def modules(imported: str) -> list[Path]:
 
 
 def judged_by(run: str, reported: Any) -> dict[str, str]:
-    """What the claims of a run would come to if it had this result."""
+    """Return the verdicts of a run's claims for this result."""
     claims = load()
     kept = runs._kept(reported, claims.runs[run])
     own = [claim for claim in claims.claims.values() if claim.runs == (run,)]
@@ -143,7 +143,7 @@ def _destroyed(arm: BenchArm, lost: int | None) -> dict[str, Any]:
 def outage_states(
     *, aab_b: float | None = 0.0, abc_b: float = 0.98, refused_s: float | None = 8.5
 ) -> list[dict[str, Any]]:
-    """The states of ``rackgate bench outages``, with what arm B did; A stops in each, and C goes on."""
+    """States of ``rackgate bench outages`` with arm B's behaviour; A stops in each, and C continues."""
     whole = outage_plan.load("full")
     states = outage_results.state_figures(whole, whole.labs[0], [])
 

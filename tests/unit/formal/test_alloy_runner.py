@@ -76,7 +76,7 @@ FIELDS: Mapping[str, Sequence[str]] = {
 
 
 def xml(states: Sequence[Mapping[str, Sequence[str]]] = STATES) -> str:
-    """As Alloy writes it, but for what is not read."""
+    """Instance in Alloy's XML, without the parts that are not read."""
 
     def one(changes: Mapping[str, Sequence[str]]) -> str:
         elements = ['<sig label="Int" ID="1" builtin="yes"/>']

@@ -21,7 +21,7 @@ def member(node_id: int, log_end: int) -> bytes:
 
 
 def answer(leader: int = 102, code: int = 0, of_partition: int = 0, message: bytes = b"\0") -> bytes:
-    """As it is laid out in DescribeQuorumResponse.json, version 2."""
+    """Response as in DescribeQuorumResponse.json, version 2."""
     partition = struct.pack(">ih", 0, of_partition) + message + struct.pack(">iiq", leader, 7, 90)
     partition += b"\x03" + member(101, 95) + member(102, 100) + b"\x02" + member(103, 60) + b"\0"
     topic = b"\x13__cluster_metadata" + b"\x02" + partition + b"\0"

@@ -73,7 +73,7 @@ def of_process(pid: int, state: Path, name: str = "t") -> running_labs.LabRecord
 
 
 def lines_of_status() -> list[str]:
-    """What ``rackgate lab status`` writes to standard error."""
+    """Return standard error of ``rackgate lab status``."""
     done = CliRunner().invoke(app, ["lab", "status"])
     assert (done.exit_code, done.exception) == (0, None)
     assert "no lab runs" in done.stdout
@@ -267,7 +267,7 @@ def test_a_command_enters_the_namespaces_of_the_process_that_holds_the_lock(
 
 
 def test_a_lab_whose_lock_file_is_deleted_ends(state: Path) -> None:
-    """As by a logout: no command could find it any more."""
+    """Deleted as by a logout: no command could find the lab any more."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     lab: Any = SimpleNamespace(name="t")
     try:
@@ -297,7 +297,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def planted(folder: Path, how: str) -> Path:
-    """What another user can put in the place of a folder of state in /tmp."""
+    """Entries that another user can plant in place of a state folder in /tmp."""
     target = folder.with_name("target")
     target.mkdir(mode=0o700)
     if how == "link":

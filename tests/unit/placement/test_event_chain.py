@@ -75,7 +75,7 @@ class Chain:
             yield (brokers, racks ^ {rack}, last), self.rack[rack not in racks]
 
     def after(self, state: State) -> State:
-        """Who is there is in the ISR if one of the last ISR is there to lead; and that ISR is the last if it passes."""
+        """Replicas that are up are in the ISR if one of the last ISR can lead; that ISR is the last if it passes."""
         there = self.there(state)
         return (*state[:2], there) if there & state[2] and self.enough(there) else state
 
@@ -109,7 +109,7 @@ class Chain:
 
 
 def both(where: str, m: int, r: int, broker: tuple[float, float], rack: tuple[float, float]) -> tuple[Shares, Shares]:
-    """Of the chain, and of the model, which knows no wait."""
+    """Shares of the chain, and of the model, which has no wait."""
     found = Chain(where, m, r, broker, rack).shares()
     chances = FailureProbabilities(broker[0] / sum(broker), rack[0] / sum(rack), 0.0, 0.0)
     weighed = evaluate(placement(",".join(where), "it"), min_replicas=m, min_racks=r, chances=chances)

@@ -179,7 +179,7 @@ def test_advice_for_three_racks() -> None:
 
 
 def test_advice_does_not_depend_on_the_defaults() -> None:
-    """kip/model.md says so: each of them ten times higher or lower."""
+    """As stated in kip/model.md: each of them ten times higher or lower."""
     placements = [made for rf in range(1, 6) for made in shapes(ROOM, rf)]
     usual = [one.choice and settings_of(one.choice) for one in advice(choices(placements, ch.default_probabilities()))]
     for name in ("broker_away", "rack_away", "broker_destroyed", "rack_destroyed"):

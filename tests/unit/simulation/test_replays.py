@@ -117,7 +117,7 @@ def spent(outcome: MachineResult, status: Status, setting: int = 0) -> float:
 
 
 def test_times_of_a_crash() -> None:
-    """Waits for the session, then goes on; who is back is in the ISR after it has caught up."""
+    """Waits for the session, then continues; a returning replica is in the ISR after it has caught up."""
     outcome, seen = replay([[100, "CRASH", [2]], [200, "BACK", [2]]], "abc", [GateSetting(2, 2), GateSetting(3, 1)])
     assert spent(outcome, Status.WAITS) == pytest.approx(9.0)
     assert spent(outcome, Status.TAKEN) == pytest.approx(100 - 9 + 0.05 * 100)
@@ -143,7 +143,7 @@ def test_times_of_a_slow_follower() -> None:
 
 
 def test_a_slow_follower_leaves_after_one_to_one_and_a_half_times_the_limit() -> None:
-    """As ReplicaManager: 30 s of lag are not too long at a look that comes then, and 30.1 s are."""
+    """As in ReplicaManager: a lag of 30 s is not too long when it is checked, and 30.1 s is."""
     waits = []
     for begin in np.arange(-45.0, 45.0, 0.1):
         outcome, _ = replay(
@@ -157,7 +157,7 @@ def test_a_slow_follower_leaves_after_one_to_one_and_a_half_times_the_limit() ->
 
 @pytest.mark.parametrize("partitioned", [(105, 110), (130, 134.9), (130, 136)])
 def test_partitioned_slow_follower_stays_behind(partitioned: tuple[float, float]) -> None:
-    """Slow since second 100, so that the leader finds it at 135, whether it is there then or its session goes on."""
+    """Slow since second 100, so the leader detects it at 135, whether it is up or only its session lasts."""
     script = [[100, "SLOW", [2]], [partitioned[0], "CUT", [2]], [partitioned[1], "BACK", [2]], [200, "FAST", [2]]]
     outcome, _ = replay(script, "abc", [GateSetting(2, 1)])
     assert spent(outcome, Status.WAITS) == pytest.approx(35.0)

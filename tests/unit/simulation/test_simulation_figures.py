@@ -45,7 +45,7 @@ def test_summary_of_replications() -> None:
 
 
 def test_tail_is_the_mean_of_partial_losses() -> None:
-    """Whatever the cause: who is elected in place of one that is away lacks some seconds, too."""
+    """For any cause: a leader elected instead of an unavailable one also lacks some seconds."""
     given = {
         "broker_failure": "300x2h",
         "power_share": "0.5",
@@ -72,7 +72,7 @@ def test_tail_is_the_mean_of_partial_losses() -> None:
 def drawn(
     random: np.random.Generator, events: float, sizes: str, replications: int = 1000
 ) -> tuple[int, np.ndarray[Any, np.dtype[np.float64]]]:
-    """How many events there are in all replications, and how many partitions lose records in each."""
+    """Number of events in all replications, and of partitions that lose records in each."""
     number = int(random.poisson(events))
     lost = np.zeros(replications)
     each = np.ones(number) if sizes == "alike" else random.geometric(1 / MEAN_SIZE, number).astype(float)

@@ -1,4 +1,4 @@
-"""How forks take turns, and what is read of them; the JVMs are written down."""
+"""Order of forks and their parsed results, with scripted JVMs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ITERATIONS = 5
 
 
 def entry(score: float, fastest_ns: list[float], bytes_: list[float]) -> dict[str, Any]:
-    """What JMH writes of a fork; 0 for an iteration without a whole slice."""
+    """JMH's result of a fork; 0 for an iteration without a complete slice."""
     return {
         "primaryMetric": {"score": score},
         "secondaryMetrics": {

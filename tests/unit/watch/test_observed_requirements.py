@@ -12,7 +12,7 @@ from pyhooks.watch.observation import TopicRequirements
 
 @dataclass(frozen=True)
 class Entry:
-    """As confluent-kafka's ConfigEntry."""
+    """Stand-in for confluent-kafka's ConfigEntry."""
 
     value: str | None
 

@@ -166,7 +166,7 @@ def test_an_error_of_the_run_takes_precedence(tmp_path: Path, monkeypatch: pytes
 
 @pytest.fixture
 def signals() -> Iterator[None]:
-    """What signals do is as before, after the test."""
+    """Restore the signal handlers after the test."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in before.items():
