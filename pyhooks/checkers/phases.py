@@ -18,57 +18,33 @@ OK = "ok"
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase of a history.
+    """Details of both ends of a finished phase, and their monotonic times."""
 
-    Attributes:
-        name: name of the phase.
-        topic: topic of its attempts.
-        expect: ``"ok"`` or a Java class name.
-        begin_ns: monotonic nanoseconds.
-        end_ns: monotonic nanoseconds.
-        log_bytes_before: size of the leader's log at the beginning, if measured.
-        log_bytes_after: size of the leader's log at the end, if measured.
-    """
-
-    name: str
-    topic: str
-    expect: str
+    begin: PhaseDetails
     begin_ns: int
+    end: PhaseDetails
     end_ns: int
-    log_bytes_before: int | None
-    log_bytes_after: int | None
 
 
-def phases(events: Iterable[Event]) -> tuple[Phase, ...]:
+def phases(events: Iterable[Event]) -> list[Phase]:
     """Return the finished phases of a history.
 
     Raises:
         ValueError: an end without a beginning, or a beginning without an end.
     """
-    begun: dict[tuple[str, str], tuple[int, PhaseDetails]] = {}
+    begun: dict[tuple[str, str], tuple[PhaseDetails, int]] = {}
     found: list[Phase] = []
     for event, edge in PhaseDetails.each(events):
         key = (edge.name, edge.topic)
         if edge.edge == "begin":
-            begun[key] = event.mono_ns, edge
-            continue
-        if key not in begun:
-            raise ValueError(f"phase {key[0]!r} of {key[1]} ends without a beginning")
-        begin_ns, first = begun.pop(key)
-        found.append(
-            Phase(
-                name=key[0],
-                topic=key[1],
-                expect=first.expect,
-                begin_ns=begin_ns,
-                end_ns=event.mono_ns,
-                log_bytes_before=first.log_bytes,
-                log_bytes_after=edge.log_bytes,
-            )
-        )
+            begun[key] = edge, event.mono_ns
+        elif key not in begun:
+            raise ValueError(f"phase {edge.name!r} of {edge.topic} ends without a beginning")
+        else:
+            found.append(Phase(*begun.pop(key), edge, event.mono_ns))
     if begun:
         raise ValueError(f"phases without an end: {sorted(begun)}")
-    return tuple(found)
+    return found
 
 
 def check_phases(events: Sequence[Event], *, attempts_min: int) -> Verdict:
@@ -87,24 +63,25 @@ def check_phases(events: Sequence[Event], *, attempts_min: int) -> Verdict:
         found.missing.append("no phase in the history")
     probes = [(event, produced) for event, produced in ProduceDetails.each(events) if event.process == "probe"]
     for phase in ended:
+        name, topic, expect = phase.begin.name, phase.begin.topic, phase.begin.expect
         attempts = [
             (event.outcome, produced)
             for event, produced in probes
-            if produced.topic == phase.topic and phase.begin_ns <= event.mono_ns <= phase.end_ns
+            if produced.topic == topic and phase.begin_ns <= event.mono_ns <= phase.end_ns
         ]
         if len(attempts) < attempts_min:
-            found.missing.append(f"{phase.name}: {len(attempts)} attempts, at least {attempts_min} are needed")
+            found.missing.append(f"{name}: {len(attempts)} attempts, at least {attempts_min} are needed")
         for outcome, produced in attempts:
             result = OK if outcome == "ok" else str(produced.exception)
             if outcome == "unknown":
-                found.missing.append(f"{phase.name}: seq {produced.seq} is unknown ({result})")
-            elif result != phase.expect:
-                found.wrong.append(f"{phase.name}: seq {produced.seq} got {result}, expected {phase.expect}")
-        if phase.expect == OK:
+                found.missing.append(f"{name}: seq {produced.seq} is unknown ({result})")
+            elif result != expect:
+                found.wrong.append(f"{name}: seq {produced.seq} got {result}, expected {expect}")
+        if expect == OK:
             continue
-        if phase.log_bytes_before is None or phase.log_bytes_after is None:
-            found.missing.append(f"{phase.name}: the log size before and after is not recorded")
-        elif phase.log_bytes_before != phase.log_bytes_after:
-            added = phase.log_bytes_after - phase.log_bytes_before
-            found.wrong.append(f"{phase.name}: the log of {phase.topic} grew by {added} bytes though all were refused")
+        before, after = phase.begin.log_bytes, phase.end.log_bytes
+        if before is None or after is None:
+            found.missing.append(f"{name}: the log size before and after is not recorded")
+        elif before != after:
+            found.wrong.append(f"{name}: the log of {topic} grew by {after - before} bytes though all were refused")
     return found.verdict("phases")
