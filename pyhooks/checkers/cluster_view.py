@@ -60,21 +60,13 @@ class RecordedPartition:
 
 @dataclass(frozen=True)
 class RecordedFault:
-    """One fault. Times are monotonic; None if the history has no such event.
+    """One fault; see ``FaultDetails`` for its fields and steps. ``op`` is its kind.
+
+    Times are those of the steps, monotonic; None if the history has no such event, or a proof failed.
 
     Attributes:
-        op: kind of the fault.
-        rack: affected rack, or None.
-        broker: affected broker if the fault is of a single broker, else None.
-        inject_ns: the injection began.
-        heal_ns: the heal began.
-        healed_ns: the heal was proved.
-        proved_ns: the fault was proved to have taken hold.
         doubted: a heal was not proved at first, or was begun again.
-        held_ns: the fault was proved to have lasted until then.
-        brokers: brokers of the rack, if recorded.
         peers: racks from which a network partition separates its rack; empty for other faults, or if from all racks.
-        brokers_alone: the network partition separates only brokers, so clients and controllers reach all of them.
     """
 
     op: str
