@@ -53,7 +53,7 @@ def test_the_request_has_the_documented_layout() -> None:
     [
         (answer(code=41, message=b"\x06wrong"), "was refused with Kafka's error code 41: wrong"),
         (answer(of_partition=6), "was refused with Kafka's error code 6$"),
-        (answer(leader=-1), "nobody leads the quorum: DescribeQuorum tells of leader -1"),
+        (answer(leader=-1), "leader -1"),
         (struct.pack(">i", 1) + b"\0\0\0\0\x01\x01\0", "has no quorum"),
     ],
 )
@@ -69,6 +69,6 @@ def test_a_silent_dead_or_foreign_server_is_skipped() -> None:
 
 def test_no_response_in_time_is_an_error() -> None:
     with dead() as one, broker(framed(answer(leader=-1))) as two:
-        expected = r"in vain for: the metadata quorum; .*refused; nobody leads the quorum"
+        expected = r"the metadata quorum; .*refused; .*leader -1"
         with pytest.raises(RackgateError, match=expected):
             quorum_state.ask(f"{one},{two}", each_s=0.5, timeout_s=0.6)
