@@ -35,7 +35,7 @@ class Cluster:
         lag_ns: by how much the metadata of brokers that are asked lag behind.
         every: how many of them do: each, every second one, and so on.
         gated: whether the gate is asked once more for records that wait when an ISR shrinks.
-        made: whether the history tells with which settings the topic was made, so that nobody changes them untold.
+        made: whether the history has the settings at creation, so that each later change is recorded.
     """
 
     def __init__(

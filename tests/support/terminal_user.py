@@ -67,7 +67,7 @@ def visiting(folder: Path) -> Iterator[Person]:
     """A user whose labs end with the context and with the process, however it ends."""
     folder.mkdir(exist_ok=True)
     person = Person(folder)
-    # It waits for the end of its input, which comes with the end of this process, too; then nobody hears what it says.
+    # It waits for the end of its input, which comes with the end of this process, too; then its output is lost.
     guard = subprocess.Popen(
         ["sh", "-c", TAKES_DOWN, str(RACKGATE)],
         stdin=subprocess.PIPE,

@@ -79,7 +79,7 @@ def test_a_refusing_arm_has_no_latency_and_undecided_comparisons(made: dict[str,
     verdict = next(one for one in verdicts.latency_verdicts(numbers) if one["subject"].startswith("M=2, R=2"))
     assert verdict["word"] == "undecided"
     assert verdict["text"].startswith("No latency to compare: records of M=2, R=2 (NOT_ENOUGH_REPLICAS) are refused")
-    # Where the baseline refuses, nobody is compared, the control neither.
+    # Where the baseline refuses, no arm is compared, nor is the control.
     without = made["numbers"]["cell-2"]["comparisons"]
     assert {row["reason"] for row in without} == {"refused"}
     assert {row["word"] for row in without} == {"undecided"}

@@ -232,7 +232,7 @@ def test_a_broker_unregistered_during_a_rack_shortage_leaves_the_elr(operator: O
     wait_for(lambda: f"Elr: {B} " in operator.check_output(SHORT), what="an ELR", timeout_s=SETTLES_S, interval_s=1.0)
     operator.check_output(UNREGISTER)
     with Admin(operator.bootstrap) as admin:
-        # at once: nobody would wait for it for ever
+        # at once, because it must not wait forever
         wait_for(lambda: admin.partition(TOPIC).elr == (), what="an ELR without it", timeout_s=SETTLES_S)
     operator.kill(A1, A2)
     operator.start(B)

@@ -121,7 +121,7 @@ def test_changes_of_settings_are_shown() -> None:
     found = timeline.read(events)
     assert (found.topics[0].requirement, found.topics[0].changes) == ("M=2, R=2", [(4.0, "R=1")])
     assert "R=1" in timeline_picture.svg(found, "x")
-    # a default of the cluster: nobody tells that it begins to change
+    # a default of the cluster: the start of its change is not recorded
     found = timeline.read([*events, settings(9, "seen", 1), settings(10, "seen", 3, 1)])
     assert found.topics[0].changes == [(4.0, "R=1"), (9.0, "M=1, R=3")]
 

@@ -80,7 +80,7 @@ def test_wrappers_are_removed() -> None:
     assert JavaError.of(Throwable(execution, "o", Throwable(completion, "m", inner))).java_class == RACKS.name
     # a wrapper around nothing is all there is to tell
     assert JavaError.of(Throwable(execution, "alone")).java_class == execution.name
-    # any other exception is told as itself, whatever caused it
+    # any other exception is reported as itself, whatever its cause
     assert JavaError.of(Throwable(API, "outer", inner)).java_class == API.name
 
 

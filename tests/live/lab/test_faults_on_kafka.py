@@ -78,7 +78,7 @@ def test_a_rack_is_lost_and_returns_by_every_fault(person: Person) -> None:
     assert check_faults(events).valid == "true"
     after = voters(person)
     assert set(after) == {101, 102, 103}
-    # the wiped voter came back with another disk, and nobody else did
+    # the wiped voter came back with another disk, and no other node did
     assert [voter for voter in after if after[voter] != before[voter]] == [102]
 
 

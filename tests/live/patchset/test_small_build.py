@@ -139,7 +139,7 @@ def overlay_of(distribution: Distribution) -> dict[str, list[str]]:
 def test_overlay_has_only_changed_and_affected_classes(fake: Fake) -> None:
     built = fake.build()
     assert built.fresh
-    # Uses has the constant inlined, so it changed although nobody touched its source.
+    # Uses has the constant inlined, so it changed although its source did not.
     assert overlay_of(built.distribution) == {"alpha-rackgate.jar": ["p/Limits"], "beta-rackgate.jar": ["q/Uses"]}
     manifest = built.distribution.manifest
     assert manifest["changed_files"] == [LIMITS]

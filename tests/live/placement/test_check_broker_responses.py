@@ -142,7 +142,7 @@ def test_invalid_numbers_of_one_broker_are_unknown_only_for_it() -> None:
     made = make_report(seen, seen.cluster.topics, strict=False)
     named = {(one.topic, one.means.split(" is ")[0]) for one in made.findings if one.code == "value-invalid"}
     assert named == {(name, r"broker 2: min.insync.racks='abc\x1b'") for name in ("", "t", "a.b")}
-    assert all(topic.need for topic in seen.cluster.topics), "the others told"
+    assert all(topic.need for topic in seen.cluster.topics), "the others reported"
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_the_status_of_a_recipe_is_that_of_make(tmp_path: Path, target: str, sta
 
 @pytest.mark.parametrize("sent_signal", [signal.SIGTERM, signal.SIGKILL])
 def test_processes_of_a_recipe_end_with_make(tmp_path: Path, sent_signal: signal.Signals) -> None:
-    # seconds that nobody else sleeps for, so that a process is known by them
+    # a unique number of seconds, which identifies the process
     mark = f"3{sent_signal.value:02d}.{abs(hash(tmp_path)) % 1000:03d}"
     command = ["make", "-s", "-f", str(makefile(tmp_path, mark)), "long"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=OWN) as make:

@@ -83,7 +83,7 @@ def test_racks_are_spread_as_evenly_as_they_have_brokers(sizes: list[int], repli
         number = Counter(rack_of[broker] for broker in one)
         for rack, size in enumerate(sizes):
             for other in range(len(sizes)):
-                # nobody has two more than a rack that has a broker left
+                # no rack has two more than a rack with a broker left
                 assert number[other] <= number[rack] + 1 or number[rack] == size
 
 
