@@ -98,7 +98,7 @@ def _longest_pause_s(members: Sequence[RecordedMember], fault: RecordedFault) ->
     longest_ns = 0
     for member in members:
         begin_ns, end_ns = max(fault.inject_ns, member.join_ns), fault.heal_ns or 0
-        fetched_ns = [at_ns for at_ns, _, _ in member.fetches if begin_ns <= at_ns <= end_ns]
+        fetched_ns = [at_ns for at_ns, _ in member.fetches if begin_ns <= at_ns <= end_ns]
         moments = [begin_ns, *fetched_ns, min(end_ns, member.leave_ns or end_ns)]
         longest_ns = max(longest_ns, *(later - earlier for earlier, later in pairwise(moments)))
     return round(longest_ns / NS, 1)

@@ -20,15 +20,7 @@ from pyhooks.history.events import (
 
 @dataclass(frozen=True)
 class Commit:
-    """An offset commit that has ended.
-
-    Attributes:
-        begun_ns: monotonic.
-        ended_ns: monotonic.
-        outcome: ok, fail or unknown.
-        exception: exception of the commit, or None.
-        offsets: partition to committed offset.
-    """
+    """An offset commit that has ended, see ``CommitDetails``; ``ended_ns`` and ``outcome`` are those of the event."""
 
     begun_ns: int
     ended_ns: int
@@ -53,7 +45,7 @@ class RecordedMember:
         left_ns: when it had left, or None.
         assignments: time of an assignment event, and the partitions owned from then on.
         commits: all commits that ended.
-        fetches: time of a fetch event, start of the interval it covers, and the next offset of each partition.
+        fetches: time of a fetch event, and the next offset of each partition.
         firsts: time of a fetch event, and bounds of the first offset fetched of each partition since the previous
             event.
         failures: time and exception of each failed poll.
@@ -65,7 +57,7 @@ class RecordedMember:
     left_ns: int | None = None
     assignments: list[tuple[int, frozenset[str]]] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
-    fetches: list[tuple[int, int, Mapping[str, int]]] = field(default_factory=list)
+    fetches: list[tuple[int, Mapping[str, int]]] = field(default_factory=list)
     firsts: list[tuple[int, Mapping[str, tuple[int, int]]]] = field(default_factory=list)
     failures: list[tuple[int, str]] = field(default_factory=list)
 
@@ -143,7 +135,7 @@ def _apply(member: RecordedMember, event: Event) -> None:
     elif fetch := FetchDetails.of(event):
         bounds = {name: (after - fetch.count, after - 1) for name, after in fetch.next.items()}
         member.firsts.append((at_ns, bounds | {name: (offset, offset) for name, offset in fetch.first.items()}))
-        member.fetches.append((at_ns, fetch.from_ns, fetch.next))
+        member.fetches.append((at_ns, fetch.next))
     elif failure := MemberPollFailureDetails.of(event):
         member.failures.append((at_ns, failure.exception))
     elif leave := LeaveDetails.of(event):

@@ -283,7 +283,7 @@ def _reading_pauses(name: str, member: RecordedMember, acked: Mapping[str, Seque
     ends = [at_ns for at_ns, _ in member.assignments[1:]] + ([member.leave_ns] if member.leave_ns else [])
     for (from_ns, now), to_ns in zip_longest(member.assignments, ends[: len(member.assignments)]):
         for partition in sorted(now):
-            fetched = [(at_ns, after[partition]) for at_ns, _, after in member.fetches if partition in after]
+            fetched = [(at_ns, after[partition]) for at_ns, after in member.fetches if partition in after]
             for since_ns, until_ns, offset in _pauses(fetched, from_ns, to_ns):
                 if any(
                     since_ns <= at_ns < until_ns - FETCH_S * NS and acked_offset >= offset
