@@ -12,13 +12,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ducktape_tests.discovery import TESTS, DiscoveredTest, discover
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.core import toml_config
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.toml_config import Table
+from pyhooks.core.toml_config import Table, Text, matching
 from pyhooks.lab import topology
 
 SUITE = Path(__file__).parent / "suite.toml"
@@ -46,9 +48,9 @@ class SuiteTest:
         settings: ducktape's globals for it.
     """
 
-    id: str
-    topology: str
-    minutes: float
+    id: Annotated[str, matching(_ID.pattern, "file_test.py::Class.method")]
+    topology: Text
+    minutes: Annotated[float, Field(ge=0.01)]
     selections: tuple[str, ...]
     alone: bool = False
     finds: tuple[str, ...] = ()
@@ -90,17 +92,11 @@ def read(path: Path = SUITE) -> tuple[SuiteTest, ...]:
 
 
 def _parse(table: Table) -> SuiteTest:
-    one = SuiteTest(
-        id=table.text("id"),
-        topology=table.text("topology"),
-        minutes=table.number("minutes", 0.01),
+    one = table.into(
+        SuiteTest,
         selections=table.words("selections", SELECTIONS),
-        alone=table.flag("alone", False),
         finds=table.words("finds", tuple(CHECKERS), ()),
-        settings=table.table("settings", {}).rest(),
     )
-    if not _ID.fullmatch(one.id):
-        raise table.wrong("id", "must be file_test.py::Class.method")
     _check_parameters(one.id)
     try:
         topology.find(one.topology)

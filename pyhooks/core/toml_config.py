@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
+import json
+import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import read_text
@@ -15,7 +20,46 @@ V = TypeVar("V")
 W = TypeVar("W", bound=str | int)
 _INFINITE = float("inf")
 # TOML guarantees 64-bit integers only
-_MOST_INTEGER = 2**63 - 1
+MAX_INTEGER = 2**63 - 1
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text
+
+
+def matching(pattern: str, form: str) -> AfterValidator:
+    """Return the validator of a text that matches a regular expression; ``form`` describes it in errors."""
+    compiled = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if not compiled.fullmatch(text):
+            raise ValueError(f"must be {form}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _distinct(values: tuple[V, ...]) -> tuple[V, ...]:
+    if len(set(values)) < len(values):
+        raise ValueError("names one twice")
+    return values
+
+
+def _scalar(value: V) -> V:
+    if not isinstance(value, str | int | float):
+        raise ValueError("must be a text, a number, true or false")
+    return value
+
+
+# Types of dataclass fields for ``Table.into``.
+Text = Annotated[str, AfterValidator(_not_blank)]
+Texts = Annotated[tuple[Text, ...], Field(min_length=1)]
+Natural = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+Positive = Annotated[int, Field(ge=1, le=MAX_INTEGER)]
+DistinctNaturals = Annotated[tuple[Natural, ...], AfterValidator(_distinct)]
+Naturals = Annotated[DistinctNaturals, Field(min_length=1)]
 
 
 def read(path: Path, purpose: str) -> dict[str, Any]:
@@ -61,8 +105,8 @@ class Table:
         """Return an error that names ``key``."""
         # quoted keys and ids may contain line breaks or terminal control characters
         line = " ".join(f"{self._place}{key}: {why}".split())
-        shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in line)
-        return RackgateError(f"{self._file}: {shown}")
+        printable = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in line)
+        return RackgateError(f"{self._file}: {printable}")
 
     def done(self) -> None:
         """Raise an error if a key of this table, or of a table read from it, was not read."""
@@ -85,123 +129,139 @@ class Table:
         rest, self._raw = self._raw, {}
         return rest
 
-    def value(self, key: str) -> Any:
-        """Read a value of any type."""
-        return self._take(key, "given", lambda _: True, None)
+    def into(self, kind: type[V], **given: Any) -> V:
+        """Read the fields of a dataclass, each from the key of its name; its annotation defines the valid values.
+
+        Args:
+            kind: the dataclass. A field with a default is optional.
+            given: fields that do not come from keys of their names.
+        """
+        # mypy does not consider type[V] hashable
+        cached: Any = kind
+        found: dict[str, Any] = {
+            name: self.get(name, type_)
+            for name, (type_, required) in _fields(cached).items()
+            if name not in given and (required or self.has(name))
+        }
+        return kind(**found, **given)
+
+    def get(self, key: str, kind: Any, default: V | None = None) -> V:
+        """Read a value of a type that pydantic can validate.
+
+        Args:
+            key: the key.
+            kind: the type.
+            default: value if the key is missing; None if it is required.
+        """
+        if not self.has(key):
+            if default is None:
+                raise self.wrong(key, "is missing")
+            return default
+        value = self._raw.pop(key)
+        try:
+            # JSON, because only its strict mode reads lists into tuples
+            found: V = _adapter(kind).validate_json(json.dumps(value, default=_date), strict=True)
+        except ValidationError as error:
+            raise self.wrong(key, f"{_reason(error)}, is {value!r:.100}") from error
+        return found
 
     def scalar(self, key: str) -> str | int | float | bool:
         """Read a text, a number, true or false."""
-        return self._take(key, "a text, a number, true or false", lambda it: isinstance(it, str | int | float), None)
+        return self.get(key, Annotated[Any, AfterValidator(_scalar)])
 
     def text(self, key: str, default: str | None = None, *, empty: bool = False) -> str:
         """Read a text."""
-        empty |= default is not None
-        what = "a text" if empty else "a text that is not empty"
-        return self._take(key, what, lambda it: isinstance(it, str) and (empty or it.strip()), default)
+        return self.get(key, str if empty or default is not None else Text, default)
 
     def texts(self, key: str, default: Sequence[str] | None = None, *, empty: bool = False) -> tuple[str, ...]:
         """Read a list of texts."""
-        return self._list(key, "texts", lambda it: isinstance(it, str) and it, default, empty=empty)
+        optional = empty or default is not None
+        return tuple(self.get(key, tuple[Text, ...] if optional else Texts, default))
 
     def word(self, key: str, allowed: Sequence[W], default: W | None = None) -> W:
         """Read one of a closed list of texts or numbers."""
-        return self._take(key, f"one of {_told(allowed)}", lambda it: _is_of(it, allowed), default)
+        return self.get(key, Annotated[Any, _one_of(tuple(allowed))], default)
 
     def words(self, key: str, allowed: Sequence[W], default: Sequence[W] | None = None) -> tuple[W, ...]:
         """Read a list of distinct values from a closed list."""
-        what = f"some of {_told(allowed)}"
-        return self._list(key, what, lambda it: _is_of(it, allowed), default, different=True)
+        size = Field(min_length=int(default is None))
+        kind = Annotated[tuple[Annotated[Any, _one_of(tuple(allowed))], ...], size, AfterValidator(_distinct)]
+        return tuple(self.get(key, kind, default))
 
     def flag(self, key: str, default: bool | None = None) -> bool:
         """Read true or false."""
-        return self._take(key, "true or false", lambda it: isinstance(it, bool), default)
+        return self.get(key, bool, default)
 
     def number(self, key: str, low: float = -_INFINITE, high: float = _INFINITE, default: float | None = None) -> float:
         """Read a number from ``low`` to ``high``."""
-        what = f"a number{_bounds(low, high)}"
-        return float(self._take(key, what, lambda it: _finite(it) and low <= it <= high, default))
+        return self.get(key, Annotated[float, Field(ge=low, le=high)], default)
 
     def numbers(self, key: str, low: float, high: float) -> tuple[float, ...]:
         """Read a list of numbers between ``low`` and ``high``, both excluded."""
-        what = f"numbers between {low:g} and {high:g}"
-        found: tuple[float, ...] = self._list(key, what, lambda it: _finite(it) and low < it < high, None)
-        return tuple(map(float, found))
+        numbers = tuple[Annotated[float, Field(gt=low, lt=high)], ...]
+        return self.get(key, Annotated[numbers, Field(min_length=1)])
 
-    def whole(self, key: str, low: int, high: float = _INFINITE, default: int | None = None) -> int:
+    def whole(self, key: str, low: int, high: int = MAX_INTEGER, default: int | None = None) -> int:
         """Read an integer from ``low`` to ``high``."""
-        what = f"a whole number{_bounds(low, high)}"
-        return self._take(key, what, lambda it: _integer(it) and low <= it <= high, default)
+        return self.get(key, Annotated[int, Field(ge=low, le=high)], default)
 
     def wholes(self, key: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
         """Read a list of distinct integers of 0 or more, such as node IDs."""
-        what = "whole numbers of 0 or more"
-        return self._list(key, what, lambda it: _integer(it) and it >= 0, default, different=True)
+        return tuple(self.get(key, Naturals if default is None else DistinctNaturals, default))
 
     def table(self, key: str, default: Mapping[str, Any] | None = None) -> Table:
         """Read a table within this one."""
-        return self._below(self._take(key, "a table", lambda it: isinstance(it, dict), default), f"{key}.")
+        return self._below(self.get(key, dict[str, Any], default), f"{key}.")
 
     def tables(self, key: str, default: Sequence[Mapping[str, Any]] | None = None) -> list[Table]:
         """Read a list of tables; errors name each by its id or name, else by its number from 1."""
-        found = self._list(key, "tables", lambda it: isinstance(it, dict), default)
+        kind = Annotated[list[dict[str, Any]], Field(min_length=int(default is None))]
         return [
             self._below(raw, f"{key} {raw.get('id') or raw.get('name') or number}: ")
-            for number, raw in enumerate(found, 1)
+            for number, raw in enumerate(self.get(key, kind, default), 1)
         ]
 
     def _below(self, raw: Mapping[str, Any], place: str) -> Table:
         self._within.append(Table(raw, self._file, self._place + place))
         return self._within[-1]
 
-    def _take(self, key: str, what: str, good: Callable[[Any], object], default: V | None) -> V:
-        if not self.has(key):
-            if default is None:
-                raise self.wrong(key, f"is missing, must be {what}")
-            return default
-        value: V = self._raw.pop(key)
-        if not good(value):
-            raise self.wrong(key, f"must be {what}, is {value!r:.100}")
+
+@lru_cache(maxsize=256)
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind, config=ConfigDict(allow_inf_nan=False))
+
+
+@lru_cache(maxsize=64)
+def _fields(kind: Any) -> Mapping[str, tuple[Any, bool]]:
+    """Return the type of each field of a dataclass, and whether the field has no default."""
+    types = get_type_hints(kind, include_extras=True)
+    missing = dataclasses.MISSING
+    return {
+        field.name: (types[field.name], field.default is missing and field.default_factory is missing)
+        for field in dataclasses.fields(kind)
+    }
+
+
+@lru_cache(maxsize=64)
+def _one_of(allowed: tuple[object, ...]) -> AfterValidator:
+    def check(value: object) -> object:
+        # True equals 1 in Python, but not in TOML
+        if not any(type(value) is type(one) and value == one for one in allowed):
+            raise ValueError(f"must be one of {', '.join(map(str, allowed))}")
         return value
 
-    def _list(
-        self,
-        key: str,
-        what: str,
-        good: Callable[[Any], object],
-        default: Sequence[V] | None,
-        *,
-        empty: bool = False,
-        different: bool = False,
-    ) -> tuple[V, ...]:
-        empty |= default is not None
-
-        def right(it: Any) -> object:
-            return isinstance(it, list) and (empty or it) and all(map(good, it))
-
-        found = tuple(self._take(key, f"a list of {what}", right, default))
-        if different and len(set(found)) < len(found):
-            raise self.wrong(key, f"names one twice: {list(found)!r:.100}")
-        return found
+    return AfterValidator(check)
 
 
-def _integer(value: object) -> bool:
-    return type(value) is int and abs(value) <= _MOST_INTEGER
+def _date(value: object) -> dict[str, None]:
+    # no key is a date or a time, and a text would be valid for some
+    return {str(value): None}
 
 
-def _finite(value: object) -> bool:
-    return _integer(value) or (type(value) is float and math.isfinite(value))
-
-
-def _is_of(value: object, allowed: Sequence[object]) -> bool:
-    # True equals 1 in Python, but not in TOML
-    return any(type(value) is type(one) and value == one for one in allowed)
-
-
-def _told(allowed: Sequence[object]) -> str:
-    return ", ".join(map(str, allowed))
-
-
-def _bounds(low: float, high: float) -> str:
-    if high < _INFINITE:
-        return f" from {low:g} to {high:g}"
-    return f" of {low:g} or more" if low > -_INFINITE else ""
+def _reason(error: ValidationError) -> str:
+    """Return the first reason in the form "must be …", with the position in a list."""
+    first = error.errors(include_url=False)[0]
+    position = "".join(f"value {at + 1} " for at in first["loc"] if isinstance(at, int))
+    return position + re.sub(
+        r"^(Value error, |\w+ (?=should))(should)?", lambda m: "must" if m[2] else "", first["msg"]
+    )

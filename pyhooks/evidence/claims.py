@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field
 
 from pyhooks.core import paths, toml_config
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.toml_config import Table
+from pyhooks.core.toml_config import DistinctNaturals, Table, Text, matching
 
 CLAIMS = paths.REPO / "kip" / "claims.toml"
 # verdicts of rules; NOT_TESTABLE is a human judgement with a reason instead of a rule
 CONFIRMED, REFUTED, CONDITIONAL, NOT_TESTABLE = "confirmed", "refuted", "confirmed with a condition", "not testable"
+RunCost = Literal["seconds", "minutes", "lab", "hours"]
+COSTS: tuple[RunCost, ...] = get_args(RunCost)
 RULES = {"confirmed": CONFIRMED, "refuted": REFUTED, "conditional": CONDITIONAL}
 VERDICTS = (CONFIRMED, CONDITIONAL, REFUTED, NOT_TESTABLE)
-KINDS = ("json", "junit", "system")
-COSTS = ("seconds", "minutes", "lab", "hours")
 PROGRAMS = ("rackgate", "pytest")
 # dependencies: the whole patch series, or only what is built from it, without its tests
 SERIES, OVERLAY = "series", "overlay"
-_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_Id = Annotated[str, matching("[a-z0-9]+(-[a-z0-9]+)*", "lower-case words and digits with hyphens between")]
 _COMPARES = ("is", "least", "most", "has", "lacks", "near")
 _NUMBERS = ("least", "most", "near")
-_CASE = re.compile(r"[\w.]+#\w+")
+_Case = Annotated[str, matching(r"[\w.]+#\w+", "package.Class#method")]
 
 
 @dataclass(frozen=True)
@@ -46,16 +47,16 @@ class ClaimRun:
         statuses: exit statuses with a valid result.
     """
 
-    id: str
-    kind: str
+    id: _Id
+    kind: Literal["json", "junit", "system"]
     commands: Mapping[str, str]
-    cost: str
-    minutes: float
-    needs: str
-    depends: tuple[str, ...]
-    reads: str
-    keep: tuple[str, ...]
-    statuses: tuple[int, ...]
+    cost: RunCost
+    minutes: Annotated[float, Field(ge=0.01)]
+    needs: Text
+    depends: tuple[Text, ...] = (SERIES,)
+    reads: str = ""
+    keep: tuple[Text, ...] = ()
+    statuses: DistinctNaturals = (0,)
 
 
 @dataclass(frozen=True)
@@ -95,14 +96,14 @@ class Claim:
         rules: conditions by verdict.
     """
 
-    id: str
+    id: _Id
     document: str
-    place: str
-    says: str
+    place: Text
+    says: Text
     verdict: str
-    why: str
-    runs: tuple[str, ...]
-    rules: Mapping[str, tuple[Atom, ...]]
+    why: str = ""
+    runs: tuple[str, ...] = ()
+    rules: Mapping[str, tuple[Atom, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -148,13 +149,6 @@ def load(path: Path = CLAIMS) -> Claims:
     return Claims(documents, runs, claims)
 
 
-def _id(table: Table) -> str:
-    value = table.text("id")
-    if not _ID.fullmatch(value):
-        raise table.wrong("id", "must be lower-case words and digits with hyphens between")
-    return value
-
-
 def _commands(table: Table) -> dict[str, str]:
     if table.has("command") is table.has("commands"):
         raise table.wrong("command", "exactly one of command and commands must be given")
@@ -173,18 +167,7 @@ def _command(table: Table, key: str) -> str:
 
 def _run(table: Table) -> ClaimRun:
     several = table.has("commands")
-    run = ClaimRun(
-        id=_id(table),
-        kind=table.word("kind", KINDS),
-        commands=_commands(table),
-        cost=table.word("cost", COSTS),
-        minutes=table.number("minutes", 0.01),
-        needs=table.text("needs"),
-        depends=table.texts("depends", (SERIES,)),
-        reads=table.text("reads", ""),
-        keep=table.texts("keep", ()),
-        statuses=table.wholes("statuses", (0,)),
-    )
+    run = table.into(ClaimRun, commands=_commands(table))
     if several and (run.kind != "json" or run.reads):
         raise table.wrong("commands", "several commands are possible only for JSON on standard output")
     if run.kind != "json" and not run.reads:
@@ -200,13 +183,10 @@ def _claim(table: Table, documents: Mapping[str, str], runs: Mapping[str, ClaimR
         raise table.wrong("verdict", "is not testable, but has a run or a rule")
     if verdict != NOT_TESTABLE and not own:
         raise table.wrong("run", "is missing, so nothing checks it")
-    claim = Claim(
-        id=_id(table),
+    claim = table.into(
+        Claim,
         document=table.word("document", tuple(documents)),
-        place=table.text("place"),
-        says=table.text("says"),
         verdict=verdict,
-        why=table.text("why", ""),
         runs=own,
         rules={RULES[name]: tuple(_atom(one, own, runs) for one in table.tables(name)) for name in given},
     )
@@ -223,7 +203,7 @@ def _atom(table: Table, own: Sequence[str], runs: Mapping[str, ClaimRun]) -> Ato
     run = table.word("of", own, own[0])
     for key in ("passed", "failed"):
         if table.has(key):
-            cases = table.texts(key)
+            cases: tuple[str, ...] = table.get(key, Annotated[tuple[_Case, ...], Field(min_length=1)])
             for case in cases:
                 if fault := _case_fault(case, runs[run]):
                     raise table.wrong(key, f"{case}: {fault}")
@@ -235,14 +215,12 @@ def _atom(table: Table, own: Sequence[str], runs: Mapping[str, ClaimRun]) -> Ato
     at = table.text("at")
     if not at.startswith("/"):
         raise table.wrong("at", "must begin with /, such as /weighed/total")
-    value = table.number(compare) if compare in _NUMBERS else table.value(compare)
+    value = table.number(compare) if compare in _NUMBERS else table.get(compare, Any)
     return Atom(run, at, compare, value, table.number("within", 0) if compare == "near" else 0.0)
 
 
 def _case_fault(case: str, run: ClaimRun) -> str:
     """Return the reason why a run can't have a result for a test; empty if it can."""
-    if not _CASE.fullmatch(case):
-        return "must be package.Class#method"
     if run.kind != "junit":
         return f"run {run.id} is of kind {run.kind} and has no tests of that form"
     name = case.partition("#")[0]

@@ -74,10 +74,8 @@ def fetch(pin: Path = PIN, base: Path | None = None) -> Path:
     """
     top = toml_config.Table(toml_config.read(pin, "it says which Alloy is run"), pin)
     table = top.table("alloy")
-    artifact = recipe.Artifact(table.text("id"), table.text("sha256"), ("alloy",))
+    artifact = table.into(recipe.Artifact, roles=("alloy",))
     top.done()
-    if artifact.id.count(":") < 2:
-        raise table.wrong("id", f"must be group:artifact:version, is {artifact.id!r:.60}")
     plan = recipe.load()
     space = Workspace.of(plan)
     store = ArtifactStore(base or paths.BUILD / "alloy", space.repository)

@@ -24,12 +24,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 from pyhooks.core import paths, private_files, process
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import write_text
 from pyhooks.core.locks import try_lock
-from pyhooks.core.toml_config import Table
+from pyhooks.core.toml_config import Natural, Positive, Table, Text
 from pyhooks.core.wait import wait_for
 from pyhooks.lab.lab import DESCRIPTION, LAB_VARIABLE, Lab, in_lab
 
@@ -123,6 +126,15 @@ def _forbidding_settings() -> list[tuple[str, str]]:
     return found
 
 
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("has unprintable characters")
+    return text
+
+
+_Printable = Annotated[Text, AfterValidator(_printable)]
+
+
 @dataclass(frozen=True)
 class LabRecord:
     """Lab as described by its state file.
@@ -141,14 +153,15 @@ class LabRecord:
     """
 
     name: str
-    pid: int
+    pid: Positive
     user: bool
-    way: str
-    topology: str
+    way: _Printable
+    topology: _Printable
     stock: bool
-    run_dir: str
-    started_at: float
-    ticks: int
+    run_dir: _Printable
+    # well within the range of floats and dates
+    started_at: Annotated[float, Field(ge=0, le=1e11)]
+    ticks: Natural
     state: Path
 
     @property
@@ -192,23 +205,8 @@ def _parse(file: Path, raw: object) -> LabRecord:
     if not isinstance(raw, dict):
         raise RackgateError(f"{file}: not an object of JSON")
     table = Table(raw, file)
-    found = LabRecord(
-        name=table.word("name", [file.stem]),
-        pid=table.whole("pid", 1),
-        user=table.flag("user"),
-        way=table.text("way"),
-        topology=table.text("topology"),
-        stock=table.flag("stock"),
-        run_dir=table.text("run_dir"),
-        # well within the range of floats and dates
-        started_at=table.number("started_at", 0, 1e11),
-        ticks=table.whole("ticks", 0),
-        state=file.parent,
-    )
+    found = table.into(LabRecord, name=table.word("name", [file.stem]), state=file.parent)
     table.done()
-    for key in ("way", "topology", "run_dir"):
-        if not (value := getattr(found, key)).isprintable():
-            raise table.wrong(key, f"has unprintable characters: {value!a:.100}")
     return found
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from pyhooks.core import paths, toml_config
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.toml_config import Table
+from pyhooks.core.toml_config import Table, Text, Texts, matching
 
 CLIENT_ROLES = frozenset({"client-2.8", "client-3.9", "client-4.4"})
 # Artifacts that only a run of all of Kafka's tests needs. They are large, so only such a run fetches them.
@@ -17,8 +19,8 @@ TEST_ALL = "testall"
 ROLES = CLIENT_ROLES | {
     "compile", "generator", "jmh", "runtime", "sources", "spark", "test", "test-sources", "testrun", TEST_ALL,
 }  # fmt: skip
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_COORDINATES = re.compile(r"[^:\s]+:[^:\s]+:[^:\s]+(:[^:\s]+)?")
+# oldest release that javac of JDK 17 can target
+JavaRelease = Annotated[int, Field(ge=8)]
 
 
 @dataclass(frozen=True, order=True)
@@ -31,8 +33,8 @@ class Artifact:
         roles: its uses, members of ``ROLES``.
     """
 
-    id: str
-    sha256: str = field(compare=False)
+    id: Annotated[str, matching(r"[^:\s]+:[^:\s]+:[^:\s]+(:[^:\s]+)?", "group:artifact:version[:classifier]")]
+    sha256: Annotated[str, matching("[0-9a-f]{64}", "64 hexadecimal digits")] = field(compare=False)
     roles: tuple[str, ...] = field(compare=False)
 
     @property
@@ -74,14 +76,14 @@ class Messages:
     Attributes:
         path: folder of the JSON files below ``src/main/resources``.
         package: Java package of the generated classes.
-        types: upstream's type class generators (``-t``), possibly none.
         classes: upstream's message class generators (``-m``).
+        types: upstream's type class generators (``-t``).
     """
 
-    path: str
-    package: str
-    types: tuple[str, ...]
-    classes: tuple[str, ...]
+    path: Text
+    package: Text
+    classes: Texts
+    types: tuple[Text, ...] = ()
 
     @property
     def package_dir(self) -> str:
@@ -107,16 +109,16 @@ class Module:
         may_vanish: classes (as paths, without ``.class``) that the series deletes on purpose.
     """
 
-    name: str
-    artifact: str
-    path: str
-    release: int
-    needs: tuple[str, ...] = ()
+    name: Text
+    artifact: Text
+    path: Text
+    release: JavaRelease
+    needs: tuple[Text, ...] = ()
     tests: bool = True
     scala: bool = False
     messages: Messages | None = None
-    relocated: tuple[str, ...] = ()
-    may_vanish: tuple[str, ...] = ()
+    relocated: tuple[Text, ...] = ()
+    may_vanish: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,8 @@ class Roots:
         transitive: whether to include dependencies.
     """
 
-    artifacts: tuple[str, ...]
-    exclude: tuple[str, ...] = ()
+    artifacts: Texts
+    exclude: tuple[Text, ...] = ()
     transitive: bool = True
 
 
@@ -146,8 +148,8 @@ class Hooks:
     """
 
     sources: Path
-    package: str
-    release: int
+    package: Text
+    release: JavaRelease
     agent: str = ""
 
 
@@ -253,7 +255,7 @@ def load(path: Path | None = None) -> Recipe:
         javac_options=options.texts("javac", empty=True),
         scalac_options=options.texts("scalac", empty=True),
         ignored_repositories=resolve.texts("ignored_repositories", ()),
-        roots={role: _roots(resolve.table(role)) for role in resolve.left()},
+        roots={role: resolve.table(role).into(Roots) for role in resolve.left()},
         modules=tuple(map(_module, top.tables("module"))),
         artifacts=tuple(map(_artifact, top.tables("artifact", ()))),
         hooks=_hooks(top.table("hooks")) if top.has("hooks") else None,
@@ -263,41 +265,16 @@ def load(path: Path | None = None) -> Recipe:
     return recipe
 
 
-def _roots(table: Table) -> Roots:
-    return Roots(table.texts("artifacts"), table.texts("exclude", ()), table.flag("transitive", True))
-
-
 def _module(table: Table) -> Module:
-    return Module(
-        name=table.text("name"),
-        artifact=table.text("artifact"),
-        path=table.text("path"),
-        release=table.whole("release", 8),
-        needs=table.texts("needs", ()),
-        tests=table.flag("tests", True),
-        scala=table.flag("scala", False),
-        messages=_messages(table.table("messages")) if table.has("messages") else None,
-        relocated=table.texts("relocated", ()),
-        may_vanish=table.texts("may_vanish", ()),
-    )
-
-
-def _messages(table: Table) -> Messages:
-    return Messages(table.text("path"), table.text("package"), table.texts("types", ()), table.texts("classes"))
+    return table.into(Module, messages=table.table("messages").into(Messages) if table.has("messages") else None)
 
 
 def _hooks(table: Table) -> Hooks:
-    sources = paths.REPO / table.text("sources")
-    return Hooks(sources, table.text("package"), table.whole("release", 8), table.text("agent", ""))
+    return table.into(Hooks, sources=paths.REPO / table.text("sources"))
 
 
 def _artifact(table: Table) -> Artifact:
-    artifact = Artifact(table.text("id"), table.text("sha256"), table.words("roles", sorted(ROLES)))
-    if not _COORDINATES.fullmatch(artifact.id):
-        raise table.wrong("id", "must be group:artifact:version[:classifier]")
-    if not _SHA256.fullmatch(artifact.sha256):
-        raise table.wrong("sha256", "must be 64 hexadecimal digits")
-    return artifact
+    return table.into(Artifact, roles=table.words("roles", sorted(ROLES)))
 
 
 def _check(recipe: Recipe) -> None:

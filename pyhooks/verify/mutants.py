@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from pyhooks.core import toml_config
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.toml_config import Table
+from pyhooks.core.toml_config import Table, Text, matching
 from pyhooks.patchset.recipe import Recipe
 from pyhooks.patchset.workspace import home
 
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_TEST = re.compile(r"[A-Za-z_][\w.]*(#\w+)?")
+_Test = Annotated[str, matching(r"[A-Za-z_][\w.]*(#\w+)?", "package.Class or package.Class#method")]
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,14 @@ class Mutant:
             them.
     """
 
-    name: str
-    what: str
-    stands_for: str
-    file: str
-    old: str
+    name: Annotated[str, matching("[a-z0-9]+(-[a-z0-9]+)*", "lower-case words with hyphens between")]
+    what: Text
+    stands_for: Text
+    file: Text
+    old: Text
     new: str
     tests: tuple[Selector, ...]
-    recompile: tuple[str, ...] = ()
+    recompile: tuple[Text, ...] = ()
     opt_ins: frozenset[str] = frozenset()
 
     def key(self, context: str) -> str:
@@ -107,25 +108,10 @@ def load(path: Path, recipe: Recipe) -> tuple[Mutant, ...]:
 
 
 def _mutant(table: Table) -> Mutant:
-    tests = table.texts("tests")
-    mutant = Mutant(
-        name=table.text("name"),
-        what=table.text("what"),
-        stands_for=table.text("stands_for"),
-        file=table.text("file"),
-        old=table.text("old"),
-        new=table.text("new", empty=True),
-        tests=tuple(map(Selector.of, tests)),
-        recompile=table.texts("recompile", ()),
-        opt_ins=frozenset(table.texts("with", ())),
-    )
-    if not _NAME.fullmatch(mutant.name):
-        raise table.wrong("name", "must be lower-case words with hyphens between")
+    tests: tuple[str, ...] = table.get("tests", Annotated[tuple[_Test, ...], Field(min_length=1)])
+    mutant = table.into(Mutant, tests=tuple(map(Selector.of, tests)), opt_ins=frozenset(table.texts("with", ())))
     if mutant.old == mutant.new:
         raise table.wrong("new", "is the same as old")
-    for test in tests:
-        if not _TEST.fullmatch(test):
-            raise table.wrong("tests", f"must name package.Class or package.Class#method, not {test!r}")
     return mutant
 
 

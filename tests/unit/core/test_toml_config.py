@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 
 from pyhooks.core import toml_config
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.toml_config import Table
+from pyhooks.core.toml_config import DistinctNaturals, Table, Text
 
 Take = Callable[[Table], Any]
 
@@ -42,7 +44,7 @@ def table(text: str) -> Table:
         (lambda t: t.wholes("k"), "k = [3, 1]", (3, 1)),
         (lambda t: t.wholes("k", (0,)), "", (0,)),
         (lambda t: t.scalar("k"), "k = true", True),
-        (lambda t: t.value("k"), "k = [{ a = 1 }]", [{"a": 1}]),
+        (lambda t: t.get("k", Any), "k = [{ a = 1 }]", [{"a": 1}]),
         (lambda t: t.table("k").rest(), "k = { a = 1 }", {"a": 1}),
         (lambda t: t.table("k", {}).left(), "", ()),
         (lambda t: [one.whole("a", 0) for one in t.tables("k")], "k = [{ a = 1 }, { a = 2 }]", [1, 2]),
@@ -58,30 +60,32 @@ def test_a_value_of_the_right_form_is_accepted(take: Take, text: str, value: Any
 @pytest.mark.parametrize(
     ("take", "text", "error"),
     [
-        (lambda t: t.text("k"), "", "k: is missing, must be a text that is not empty"),
-        (lambda t: t.text("k"), "k = ' '", "k: must be a text that is not empty, is ' '"),
-        (lambda t: t.text("k", ""), "k = 1", "k: must be a text, is 1"),
-        (lambda t: t.texts("k"), "k = 'a'", "k: must be a list of texts, is 'a'"),
-        (lambda t: t.texts("k"), "k = []", "k: must be a list of texts, is []"),
-        (lambda t: t.texts("k", ()), "k = ['']", "k: must be a list of texts, is ['']"),
+        (lambda t: t.text("k"), "", "k: is missing"),
+        (lambda t: t.text("k"), "k = ' '", "k: must not be empty, is ' '"),
+        (lambda t: t.text("k", ""), "k = 1", "k: must be a valid string, is 1"),
+        (lambda t: t.texts("k"), "k = 'a'", "k: must be a valid array, is 'a'"),
+        (lambda t: t.texts("k"), "k = []", "k: must have at least 1 item after validation, not 0, is []"),
+        (lambda t: t.texts("k", ()), "k = ['']", "k: value 1 must not be empty, is ['']"),
         (lambda t: t.word("k", (0, 1)), "k = true", "k: must be one of 0, 1, is True"),
         (lambda t: t.word("k", ("a", "b")), "k = ['a']", "k: must be one of a, b, is ['a']"),
-        (lambda t: t.words("k", ("a", "b")), "k = ['a', 'c']", "k: must be a list of some of a, b, is ['a', 'c']"),
-        (lambda t: t.words("k", ("a", "b")), "k = ['a', 'a']", "k: names one twice: ['a', 'a']"),
-        (lambda t: t.words("k", ("a", "b")), "k = [['a']]", "k: must be a list of some of a, b, is [['a']]"),
-        (lambda t: t.flag("k", False), "k = 0", "k: must be true or false, is 0"),
-        (lambda t: t.number("k"), "k = true", "k: must be a number, is True"),
-        (lambda t: t.number("k", 1), "k = 0.5", "k: must be a number of 1 or more, is 0.5"),
-        (lambda t: t.number("k", 1, 2), "k = nan", "k: must be a number from 1 to 2, is nan"),
-        (lambda t: t.numbers("k", 0, 1), "k = [1]", "k: must be a list of numbers between 0 and 1, is [1]"),
-        (lambda t: t.whole("k", 1, 9), "k = 2.0", "k: must be a whole number from 1 to 9, is 2.0"),
-        (lambda t: t.wholes("k"), "k = [-1]", "k: must be a list of whole numbers of 0 or more, is [-1]"),
-        (lambda t: t.wholes("k"), "k = [true]", "k: must be a list of whole numbers of 0 or more, is [True]"),
-        (lambda t: t.wholes("k", ()), "k = [1, 1]", "k: names one twice: [1, 1]"),
+        (lambda t: t.words("k", ("a", "b")), "k = ['a', 'c']", "k: value 2 must be one of a, b, is ['a', 'c']"),
+        (lambda t: t.words("k", ("a", "b")), "k = ['a', 'a']", "k: names one twice, is ['a', 'a']"),
+        (lambda t: t.words("k", ("a", "b")), "k = [['a']]", "k: value 1 must be one of a, b, is [['a']]"),
+        (lambda t: t.flag("k", False), "k = 0", "k: must be a valid boolean, is 0"),
+        (lambda t: t.number("k"), "k = true", "k: must be a valid number, is True"),
+        (lambda t: t.number("k", 1), "k = 0.5", "k: must be greater than or equal to 1, is 0.5"),
+        (lambda t: t.number("k", 1, 2), "k = nan", "k: must be a finite number, is nan"),
+        (lambda t: t.numbers("k", 0, 1), "k = [1]", "k: value 1 must be less than 1, is [1]"),
+        (lambda t: t.whole("k", 1, 9), "k = 10", "k: must be less than or equal to 9, is 10"),
+        (lambda t: t.text("k"), "k = 1979-05-27", "k: must be a valid string, is datetime.date(1979, 5, 27)"),
+        (lambda t: t.whole("k", 1, 9), "k = 2.0", "k: must be a valid integer, is 2.0"),
+        (lambda t: t.wholes("k"), "k = [-1]", "k: value 1 must be greater than or equal to 0, is [-1]"),
+        (lambda t: t.wholes("k"), "k = [true]", "k: value 1 must be a valid integer, is [True]"),
+        (lambda t: t.wholes("k", ()), "k = [1, 1]", "k: names one twice, is [1, 1]"),
         (lambda t: t.scalar("k"), "k = []", "k: must be a text, a number, true or false, is []"),
-        (lambda t: t.table("k"), "k = 1", "k: must be a table, is 1"),
-        (lambda t: t.tables("k"), "k = []", "k: must be a list of tables, is []"),
-        (lambda t: t.tables("k", ()), "[k]", "k: must be a list of tables, is {}"),
+        (lambda t: t.table("k"), "k = 1", "k: must be an object, is 1"),
+        (lambda t: t.tables("k"), "k = []", "k: must have at least 1 item after validation, not 0, is []"),
+        (lambda t: t.tables("k", ()), "[k]", "k: must be a valid array, is {}"),
         (lambda t: t.table("k").table("l").text("m"), "k = { l = {} }", "k.l.m: is missing"),
         (lambda t: t.tables("k")[1].text("m"), "[[k]]\n[[k]]", "k 2: m: is missing"),
         (
@@ -90,7 +94,7 @@ def test_a_value_of_the_right_form_is_accepted(take: Take, text: str, value: Any
             "k a: l 1: m: is missing",
         ),
         (lambda t: t.tables("k")[0].table("l").text("m"), "k = [{ name = 'a\\nb', l = {} }]", "k a b: l.m: is missing"),
-        (lambda t: t.text("k"), f"k = {list(range(900))}", "k: must be a text that is not empty, is [0, 1, 2, "),
+        (lambda t: t.text("k"), f"k = {list(range(900))}", "k: must be a valid string, is [0, 1, 2, "),
     ],
 )
 def test_a_value_of_the_wrong_form_is_a_short_one_line_error(take: Take, text: str, error: str) -> None:
@@ -121,6 +125,42 @@ def test_an_unread_key_is_refused_at_any_level(text: str, error: str) -> None:
     with pytest.raises(RackgateError) as caught:
         top.done()
     assert str(caught.value) == error
+
+
+@dataclass(frozen=True)
+class Example:
+    name: Text
+    ids: DistinctNaturals = ()
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    path: str = ""
+
+
+def read_example(top: Table) -> Example:
+    found = top.into(Example, path="p")
+    top.done()
+    return found
+
+
+def test_a_table_becomes_a_dataclass() -> None:
+    assert read_example(table("name = 'a'\nids = [2, 1]")) == Example("a", (2, 1), 0.5, "p")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "f.toml: name: is missing"),
+        ("name = ''", "f.toml: name: must not be empty, is ''"),
+        ("name = 'a'\nids = [1, 1]", "f.toml: ids: names one twice, is [1, 1]"),
+        ("name = 'a'\nids = ['1']", "f.toml: ids: value 1 must be a valid integer, is ['1']"),
+        ("name = 'a'\nshare = 1", "f.toml: share: must be less than 1, is 1"),
+        ("name = 'a'\nshare = true", "f.toml: share: must be a valid number, is True"),
+        ("name = 'a'\npath = 'p'", "f.toml: path: is not known; known here: name, ids, share"),
+    ],
+)
+def test_a_table_that_does_not_match_the_dataclass_is_an_error(text: str, expected: str) -> None:
+    with pytest.raises(RackgateError) as caught:
+        read_example(table(text))
+    assert str(caught.value) == expected
 
 
 def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:

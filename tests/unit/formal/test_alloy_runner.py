@@ -325,7 +325,10 @@ def test_the_target_is_for_all_commands_run_to_their_end() -> None:
     [
         ("", r"alloy\.toml: alloy: is missing"),
         ('[alloy]\nid = "a:b:1"\n', r"alloy\.toml: alloy\.sha256: is missing"),
-        ('[alloy]\nid = "a:b:1"\nsha256 = "0"\nsha = "1"\n', r"alloy\.sha: is not known; known here: id, sha256"),
+        (
+            '[alloy]\nid = "a:b:1"\nsha256 = "' + 64 * "0" + '"\nsha = "1"\n',
+            r"alloy\.sha: is not known; known here: id, sha256",
+        ),
     ],
 )
 def test_an_invalid_pin_is_refused(tmp_path: Path, text: str, error: str) -> None:
