@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import writing
 from pyhooks.core.process import supervised
 
 # names of the program in Debian, Ubuntu and Google's package
@@ -136,7 +137,9 @@ class Page:
         return self._save(file, "Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69, "printBackground": True})
 
     def _save(self, file: Path, method: str, parameters: Mapping[str, Any]) -> Path:
-        file.write_bytes(base64.b64decode(self._request(method, parameters)["data"]))
+        content = base64.b64decode(self._request(method, parameters)["data"])
+        with writing(file):
+            file.write_bytes(content)
         return file
 
     def _request(self, method: str, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:

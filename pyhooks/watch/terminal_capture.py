@@ -4,7 +4,7 @@
 
 The program runs on a pseudo-terminal. Its output is written with timestamps to ``OUT.cast`` (asciicast v2, which
 players of terminal recordings read) and fed to a terminal emulator (pyte). The emulator's screen at each ``--at`` is
-written to ``OUT-10s.svg``, and to ``OUT-10s.png`` if chromium is installed. After the last picture the program is
+written to ``OUT-10s.svg``, and to ``OUT-10s.png`` if Chromium is installed. After the last picture the program is
 interrupted.
 """
 
@@ -20,7 +20,6 @@ import os
 import pty
 import re
 import select
-import shutil
 import struct
 import subprocess
 import sys
@@ -41,6 +40,7 @@ from pyhooks.core import process
 from pyhooks.core.durations import seconds
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import write_text
+from pyhooks.report import browser
 
 END_S = 10.0
 DRAIN_S = 0.1
@@ -170,16 +170,17 @@ def _read(master: int, timeout_s: float) -> bytes | None:
 def _write_picture(plan: CapturePlan, screen: Any, moment_s: float) -> list[Path]:
     svg = plan.out.with_name(f"{plan.out.name}-{moment_s:g}s.svg")
     write_text(svg, svg_picture(screen, plan.title))
-    browser = shutil.which("chromium")
-    found = VIEW_BOX.search(svg.read_text(encoding="utf-8"))
-    if browser is None or found is None:
+    size = VIEW_BOX.search(svg.read_text(encoding="utf-8"))
+    try:
+        program = browser.find_program()
+    except RackgateError:
         return [svg]
-    png = svg.with_suffix(".png")
-    width, height = (int(float(text)) + 1 for text in found.groups())
-    words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-    words += [f"--window-size={width},{height}", f"--screenshot={png}", svg.resolve().as_uri()]
-    process.run(words, what=f"draw {png.name}", timeout_s=60)
-    return [svg, png]
+    if size is None:
+        return [svg]
+    width, height = (int(float(text)) + 1 for text in size.groups())
+    with browser.open_browser(program) as page:
+        page.visit(svg, width=width, height=height)
+        return [svg, page.screenshot(svg.with_suffix(".png"))]
 
 
 def svg_picture(screen: Any, title: str) -> str:
