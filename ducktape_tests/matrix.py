@@ -250,7 +250,7 @@ def expected(
     isr: Iterable[int], racks: Mapping[int, str], *, need: tuple[int, int], replicas: int, names: str = ERRORS
 ) -> str:
     """Return the expected result of a single attempt with this ISR and (M, R); M is checked before R."""
-    decision = gate.ask(frozenset(isr), racks, min_replicas=need[0], min_racks=need[1], replicas=replicas)
+    decision = gate.decide(frozenset(isr), racks, min_replicas=need[0], min_racks=need[1], replicas=replicas)
     if not decision.enough_replicas:
         return f"{names}.NotEnoughReplicasException"
     return OK if decision.enough_racks else f"{names}.NotEnoughRacksException"

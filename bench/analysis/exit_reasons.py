@@ -132,8 +132,8 @@ def _of_outage(subject: str, outage: Mapping[str, Any], arms: Sequence[Mapping[s
         yield from _of_topic(f"{subject}: {topic['label']} ({topic['topic']})", topic, outage, limits)
 
 
-def _gate_answer(isr: Mapping[str, Any], limits: gate.Limits) -> gate.Answer:
-    return gate.Answer(len(isr["isr"]), frozenset(isr["racks"]), limits.replicas, limits.racks)
+def _gate_answer(isr: Mapping[str, Any], limits: gate.Limits) -> gate.GateDecision:
+    return gate.GateDecision(len(isr["isr"]), frozenset(isr["racks"]), limits.replicas, limits.racks)
 
 
 def _of_topic(

@@ -214,7 +214,7 @@ class BenchCell:
 
         def passes(arm: BenchArm) -> bool:
             limits = gate.limits(arm.min_insync_replicas, arm.min_insync_racks, len(self.replicas))
-            return limits.ask(isr, self.racks).passes
+            return limits.decide(isr, self.racks).passes
 
         return frozenset(arm.id for arm in self.scenario.latency_arms if not passes(arm))
 

@@ -126,7 +126,7 @@ class _Image:
     def _leader_gauges(self, topic: str, partition: _PartitionImage) -> dict[str, int]:
         """Return the gauges that the leader of a partition reports for it."""
         racks = self._required(topic, MIN_INSYNC_RACKS) if self.in_force else 1
-        answer = gate.ask(
+        answer = gate.decide(
             partition.isr,
             self.racks,
             min_replicas=self._required(topic, MIN_INSYNC_REPLICAS),

@@ -79,7 +79,7 @@ def shortages(cluster: ClusterView, settle_s: float = SETTLE_S) -> dict[Partitio
         for window in windows(partition, cluster, round(settle_s * NS)):
             # Settings that change exactly at a window's edge do not concern it.
             required = cluster.settings.possible(partition.topic, window.from_ns + 1, window.to_ns - 1)
-            if window.observation.leader < 0 or any(one.ask(window.observation).enough_racks for one in required):
+            if window.observation.leader < 0 or any(one.decide(window.observation).enough_racks for one in required):
                 continue
             earlier = found[partition]
             if earlier and window.from_ns - earlier[-1].to_ns <= (BLIND_S + settle_s) * NS:

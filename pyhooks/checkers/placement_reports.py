@@ -62,7 +62,7 @@ def check_warned(events: Sequence[Event]) -> Verdict:
 
 
 def _spans_enough(replicas: Sequence[int], racks: Mapping[int, str], requirement: Requirement) -> bool:
-    return gate.limits(1, requirement.racks, len(replicas)).ask(replicas, racks).enough_racks
+    return gate.limits(1, requirement.racks, len(replicas)).decide(replicas, racks).enough_racks
 
 
 def _extremes(counts: Iterable[int]) -> list[int]:

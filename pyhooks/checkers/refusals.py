@@ -40,7 +40,7 @@ def check_refusals(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ve
     for partition, attempts in sorted(attempts_of(records).items()):
         for window in windows(partition, cluster, round(settle_s * NS)):
             required = cluster.settings.possible(partition.topic, window.from_ns, window.to_ns)
-            few_replicas = {not requirement.ask(window.observation).enough_replicas for requirement in required}
+            few_replicas = {not requirement.decide(window.observation).enough_replicas for requirement in required}
             if window.enough or len(few_replicas) != 1:
                 continue
             for attempt in attempts:

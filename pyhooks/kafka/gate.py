@@ -20,7 +20,7 @@ NO_RACK = ""
 
 
 @dataclass(frozen=True)
-class Answer:
+class GateDecision:
     """Decision of the gate for an ISR.
 
     Attributes:
@@ -79,18 +79,18 @@ class Limits:
     replicas: int
     racks: int
 
-    def ask(self, isr: Iterable[int], racks: Mapping[int, str | None]) -> Answer:
-        """Return the gate's decision for an ISR; arguments are those of the function ``ask``."""
+    def decide(self, isr: Iterable[int], racks: Mapping[int, str | None]) -> GateDecision:
+        """Return the gate's decision for an ISR; arguments are those of the function ``decide``."""
         members = frozenset(isr)
-        return Answer(len(members), racks_of(members, racks), self.replicas, self.racks)
+        return GateDecision(len(members), racks_of(members, racks), self.replicas, self.racks)
 
 
 def limits(min_replicas: int, min_racks: int, replicas: int, adding: int = 0) -> Limits:
-    """Return the effective M and R; arguments are those of ``ask``."""
+    """Return the effective M and R; arguments are those of ``decide``."""
     return Limits(capped(min_replicas, replicas), capped(min_racks, replicas - adding))
 
 
-def ask(
+def decide(
     isr: Collection[int],
     racks: Mapping[int, str | None],
     *,
@@ -98,7 +98,7 @@ def ask(
     min_racks: int,
     replicas: int,
     adding: int = 0,
-) -> Answer:
+) -> GateDecision:
     """Return the gate's decision for a committed ISR. Callers check for a leader, and whether R is enforced.
 
     Args:
@@ -109,7 +109,7 @@ def ask(
         replicas: number of replicas of the partition, including those that a reassignment is adding.
         adding: how many of them a reassignment is adding.
     """
-    return limits(min_replicas, min_racks, replicas, adding).ask(isr, racks)
+    return limits(min_replicas, min_racks, replicas, adding).decide(isr, racks)
 
 
 class GateInput(Protocol):
@@ -152,10 +152,10 @@ class Requirement:
         """Return the minimums as they apply to a partition in this state."""
         return limits(self.replicas, self.racks, len(state.replicas), len(state.adding))
 
-    def ask(self, state: GateInput) -> Answer:
+    def decide(self, state: GateInput) -> GateDecision:
         """Return the gate's decision for the ISR of a partition in this state."""
-        return self.effective(state).ask(state.isr, state.racks)
+        return self.effective(state).decide(state.isr, state.racks)
 
     def met_by(self, state: GateInput) -> bool:
         """Return whether a partition in this state acknowledges acks=all writes."""
-        return state.leader >= 0 and self.ask(state).passes
+        return state.leader >= 0 and self.decide(state).passes

@@ -262,7 +262,7 @@ def evaluate_groups(
 
 def _passes(limits: gate.Limits, members: int, racks: int) -> bool:
     names = frozenset(str(number) for number in range(racks))
-    return gate.Answer(members, names, limits.replicas, limits.racks).passes
+    return gate.GateDecision(members, names, limits.replicas, limits.racks).passes
 
 
 def _by_cause(refused: list[IsrGroup], limits: gate.Limits) -> RefusedShares:

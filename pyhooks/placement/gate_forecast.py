@@ -180,7 +180,7 @@ class PartitionForecast:
     """
 
     partition: ReportedPartition
-    now: gate.Answer
+    now: gate.GateDecision
     racks: tuple[str, ...]
     writable: bool
     stopped_by: StoppingLosses
@@ -246,13 +246,13 @@ def _known(places: Places) -> dict[int, str]:
 
 
 @lru_cache(maxsize=16384)
-def _answer(places: Places, limits: Limits) -> gate.Answer:
-    return limits.ask(range(len(places)), _known(places))
+def _decision(places: Places, limits: Limits) -> gate.GateDecision:
+    return limits.decide(range(len(places)), _known(places))
 
 
 @lru_cache(maxsize=16384)
 def _reaches(places: Places, min_racks: int) -> bool:
-    return _answer(places, gate.limits(1, min_racks, len(places))).enough_racks
+    return _decision(places, gate.limits(1, min_racks, len(places))).enough_racks
 
 
 def _losses(brokers: Iterable[int], places: Places, limits: Limits) -> StoppingLosses:
@@ -272,15 +272,15 @@ def _racks(places: Places) -> tuple[str, ...]:
 def _stopped_by(places: Places, limits: Limits) -> StoppingLosses:
     """Return the result of ``stopped_by`` with positions as brokers."""
     members, racks = frozenset(range(len(places))), _known(places)
-    if not limits.ask(members, racks).passes:
+    if not limits.decide(members, racks).passes:
         return StoppingLosses()
     in_rack = _by_rack(members, racks)
     return StoppingLosses(
-        brokers=tuple(one for one in sorted(members) if not limits.ask(members - {one}, racks).passes),
+        brokers=tuple(one for one in sorted(members) if not limits.decide(members - {one}, racks).passes),
         racks=tuple(
             rack
             for rack, lost in sorted(in_rack.items())
-            if rack != NO_RACK and not limits.ask(members - lost, racks).passes
+            if rack != NO_RACK and not limits.decide(members - lost, racks).passes
         ),
     )
 
@@ -288,7 +288,9 @@ def _stopped_by(places: Places, limits: Limits) -> StoppingLosses:
 @lru_cache(maxsize=16384)
 def _lone_racks(places: Places, limits: Limits) -> tuple[str, ...]:
     racks = _known(places)
-    return tuple(rack for rack, members in sorted(_by_rack(racks, racks).items()) if limits.ask(members, racks).passes)
+    return tuple(
+        rack for rack, members in sorted(_by_rack(racks, racks).items()) if limits.decide(members, racks).passes
+    )
 
 
 def _by_rack(brokers: Iterable[int], racks: Mapping[int, str]) -> dict[str, frozenset[int]]:
@@ -319,7 +321,7 @@ def forecast_partition(
     ended = not adding and target == partition.replicas
     whole = limits if ended else limits_of(need, len(target), enforced=cluster.enforced)
     isr_places, places = _places(partition.isr, racks), _places(target, racks)
-    now = _answer(isr_places, limits)
+    now = _decision(isr_places, limits)
     writable = partition.leader >= 0 and now.passes
     return PartitionForecast(
         partition=partition,
@@ -379,7 +381,7 @@ def _survives(sizes: tuple[int, ...], replicas: int, limits: Limits, *, whole_ra
     racks = dict(enumerate(places))
     losses = stopped_by(racks, limits, racks)
     # with too few brokers the placement is empty, and an empty ISR never passes
-    return limits.ask(racks, racks).passes and not (losses.racks if whole_racks else losses.brokers)
+    return limits.decide(racks, racks).passes and not (losses.racks if whole_racks else losses.brokers)
 
 
 @lru_cache(maxsize=256)

@@ -45,8 +45,8 @@ class PartitionFacts:
     isr_racks: int | None
     placed_racks: int | None
     isr_rack_names: tuple[str, ...]
-    isr_decision: gate.Answer | None
-    replicas_decision: gate.Answer | None
+    isr_decision: gate.GateDecision | None
+    replicas_decision: gate.GateDecision | None
     racks_enforced: bool | None
     ignored_racks: int | None
     motion: Motion
@@ -89,7 +89,7 @@ def _judge(facts: PartitionFacts) -> tuple[Level, str]:
     return _writable(facts, facts.isr_decision)
 
 
-def _refusal(facts: PartitionFacts, now: gate.Answer) -> tuple[Level, str] | None:
+def _refusal(facts: PartitionFacts, now: gate.GateDecision) -> tuple[Level, str] | None:
     """Return the verdict on an ISR that is too small; None if it is large enough."""
     missing: list[str] = []
     if now.need_racks > 1 and facts.isr_racks is None:
@@ -113,7 +113,7 @@ def _refusal(facts: PartitionFacts, now: gate.Answer) -> tuple[Level, str] | Non
     return "down", f"refusing: {', '.join(missing)}"
 
 
-def _writable(facts: PartitionFacts, now: gate.Answer) -> tuple[Level, str]:
+def _writable(facts: PartitionFacts, now: gate.GateDecision) -> tuple[Level, str]:
     """Return the verdict on a partition that accepts writes: what limits its redundancy, if anything."""
     copies, in_sync, racks = len(facts.replicas), now.replicas, now.need_racks
     if facts.leader_racks is not None:

@@ -149,7 +149,7 @@ def _errors(new: BrokerMetrics | None, old: BrokerMetrics | None) -> Mapping[str
 
 def _partition(
     observed: PartitionObservation,
-    isr_decision: Observation,
+    now: Observation,
     old: PreviousCounters,
     before: PartitionSummary | None,
     racks: Mapping[int, str | None],
@@ -157,28 +157,34 @@ def _partition(
     *,
     single: bool,
 ) -> PartitionSummary:
-    rules, copies = isr_decision.requirements.get(observed.topic), len(observed.replicas)
-    limits = _in_force(rules, isr_decision.racks_enforced, copies)
-    asked = gate.capped(rules.min_racks, copies) if rules is not None and rules.min_racks is not None else None
-    known = {broker: rack for broker, rack in racks.items() if rack is not None}
-    answer = limits.ask(observed.isr, known) if limits is not None and observed.isr is not None else None
-    replicas_decision = (
-        limits.ask(observed.replicas, known) if limits is not None and known.keys() >= set(observed.replicas) else None
-    )
-    told = (
-        isr_decision.metrics[observed.leader]
-        if observed.leader is not None and observed.leader in isr_decision.metrics
+    requirements, copies = now.requirements.get(observed.topic), len(observed.replicas)
+    limits = _in_force(requirements, now.racks_enforced, copies)
+    required_racks = (
+        gate.capped(requirements.min_racks, copies)
+        if requirements is not None and requirements.min_racks is not None
         else None
     )
-    gauges = told.partitions.get(observed.key, {}) if told is not None else {}
+    known = {broker: rack for broker, rack in racks.items() if rack is not None}
+    isr_decision = limits.decide(observed.isr, known) if limits is not None and observed.isr is not None else None
+    replicas_decision = (
+        limits.decide(observed.replicas, known)
+        if limits is not None and known.keys() >= set(observed.replicas)
+        else None
+    )
+    leader_metrics = None if observed.leader is None else now.metrics.get(observed.leader)
+    gauges = leader_metrics.partitions.get(observed.key, {}) if leader_metrics is not None else {}
     log_end, leader_racks = _as_int(gauges.get("LogEndOffset")), _as_int(gauges.get("IsrRackCount"))
     isr_racks = _count(observed.isr, known)
-    short = answer is not None and (not answer.enough_replicas or (isr_racks is not None and not answer.enough_racks))
+    short = isr_decision is not None and (
+        not isr_decision.enough_replicas or (isr_racks is not None and not isr_decision.enough_racks)
+    )
     short_observations = (before.short_observations if before is not None else 0) + 1 if short else 0
     odd = leader_racks is not None and isr_racks is not None and leader_racks != isr_racks
     mismatches = (before.mismatches if before is not None else 0) + 1 if odd else 0
-    motion, per_s, still_s, last_hw, last_asked_ns, moved_ns = _watermark_motion(observed, before, log_end, short=short)
-    outcomes = _outcomes(observed, isr_decision, old, single=single)
+    motion, per_s, still_s, last_hw, last_requested_ns, moved_ns = _watermark_motion(
+        observed, before, log_end, short=short
+    )
+    outcomes = _outcomes(observed, now, old, single=single)
     facts = PartitionFacts(
         leader=observed.leader,
         leader_state=states.get(observed.leader, "gone") if observed.leader is not None else "unknown",
@@ -187,10 +193,12 @@ def _partition(
         isr_racks=isr_racks,
         placed_racks=_count(observed.replicas, known),
         isr_rack_names=tuple(sorted(gate.racks_of(observed.isr or (), known))),
-        isr_decision=answer,
+        isr_decision=isr_decision,
         replicas_decision=replicas_decision,
-        racks_enforced=isr_decision.racks_enforced,
-        ignored_racks=asked if limits is not None and asked is not None and asked > limits.racks else None,
+        racks_enforced=now.racks_enforced,
+        ignored_racks=required_racks
+        if limits is not None and required_racks is not None and required_racks > limits.racks
+        else None,
         motion=motion,
         still_s=still_s,
         waiting_records=log_end - observed.high_watermark
@@ -205,7 +213,7 @@ def _partition(
     return PartitionSummary(
         observed=observed,
         isr_racks=isr_racks,
-        min_racks=limits.racks if limits is not None and asked is not None else None,
+        min_racks=limits.racks if limits is not None and required_racks is not None else None,
         min_replicas=limits.replicas if limits is not None else None,
         short_observations=short_observations,
         mismatches=mismatches,
@@ -213,23 +221,23 @@ def _partition(
         hw_per_s=per_s,
         still_s=still_s,
         last_hw=last_hw,
-        last_requested_ns=last_asked_ns,
+        last_requested_ns=last_requested_ns,
         moved_ns=moved_ns,
         log_end=log_end,
         leader_racks=leader_racks,
         outcomes=outcomes,
-        failed_per_s=_failed(observed.topic, isr_decision, old),
+        failed_per_s=_failed(observed.topic, now, old),
         level=level,
         verdict=verdict,
     )
 
 
-def _in_force(rules: TopicRequirements | None, enforced: bool | None, copies: int) -> gate.Limits | None:
+def _in_force(requirements: TopicRequirements | None, enforced: bool | None, copies: int) -> gate.Limits | None:
     """Return the effective M and R, None if unknown; if it is unknown whether R is enforced, assume that it is."""
-    if rules is None:
+    if requirements is None:
         return None
-    min_racks = 1 if rules.min_racks is None or enforced is False else rules.min_racks
-    return gate.limits(rules.min_replicas, min_racks, copies)
+    min_racks = 1 if requirements.min_racks is None or enforced is False else requirements.min_racks
+    return gate.limits(requirements.min_replicas, min_racks, copies)
 
 
 def _count(brokers: Iterable[int] | None, racks: Mapping[int, str]) -> int | None:
@@ -325,10 +333,10 @@ def _fault_state(seen: FaultObservation) -> FaultState:
 
 
 def _gate(now: Observation, brokers: tuple[BrokerSummary, ...]) -> GateTotals:
-    told = [now.metrics[one.broker] for one in brokers if one.broker in now.metrics]
+    known = [now.metrics[one.broker] for one in brokers if one.broker in now.metrics]
 
     def total(name: str) -> int | None:
-        found = [metrics.values[name] for metrics in told if name in metrics.values]
+        found = [metrics.values[name] for metrics in known if name in metrics.values]
         return int(sum(found)) if found else None
 
     rates = [one.rack_failures_per_s for one in brokers if one.rack_failures_per_s is not None]
@@ -338,7 +346,7 @@ def _gate(now: Observation, brokers: tuple[BrokerSummary, ...]) -> GateTotals:
             errors[name] = errors.get(name, 0.0) + rate
     active = [one for one in now.metrics.values() if one.values.get("ActiveControllerCount") == 1]
     return GateTotals(
-        nodes_known=len(told),
+        nodes_known=len(known),
         rack_failures_per_s=sum(rates) if rates else None,
         under_min_racks=total("UnderMinRackIsrPartitionCount"),
         at_min_racks=total("AtMinRackIsrPartitionCount"),

@@ -235,8 +235,8 @@ class Cluster:
         """Delete the older half by retention."""
         part.low = max(part.low, part.hw // 2)
 
-    def answer_of(self, part: Part) -> gate.Answer:
-        return gate.ask(
+    def answer_of(self, part: Part) -> gate.GateDecision:
+        return gate.decide(
             part.isr,
             self.racks,
             min_replicas=self.need[0],

@@ -138,10 +138,10 @@ def test_a_surviving_placement_is_found_if_and_only_if_one_exists(
     limits = limits_of(need(minimum, racks), replicas, enforced=True)
     placements = [frozenset(chosen) for chosen in itertools.combinations(where, replicas)]
     survives_rack = any(
-        all(limits.ask({b for b in placed if where[b] != rack}, where).passes for rack in set(where.values()))
+        all(limits.decide({b for b in placed if where[b] != rack}, where).passes for rack in set(where.values()))
         for placed in placements
     )
-    survives_broker = any(all(limits.ask(placed - {b}, where).passes for b in placed) for placed in placements)
+    survives_broker = any(all(limits.decide(placed - {b}, where).passes for b in placed) for placed in placements)
     room = RackSizes.of(cluster(where))
     assert room.survives_a_rack(replicas, limits) == survives_rack
     assert room.survives_a_broker(replicas, limits) == survives_broker

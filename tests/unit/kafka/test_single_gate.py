@@ -1,4 +1,4 @@
-"""``rackgate check`` and ``watch`` use the gate of ``pyhooks.kafka.gate.ask`` and have none of their own."""
+"""``rackgate check`` and ``watch`` use the gate of ``pyhooks.kafka.gate.decide`` and have none of their own."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Scene:
     min_replicas: int
     min_racks: int
 
-    def gate_answer(self, *, enforced: bool = True) -> gate.Answer:
+    def gate_answer(self, *, enforced: bool = True) -> gate.GateDecision:
         racks = self.min_racks if enforced else 1
-        return gate.ask(
+        return gate.decide(
             self.isr, self.racks, min_replicas=self.min_replicas, min_racks=racks, replicas=len(self.replicas)
         )
 
@@ -75,13 +75,13 @@ def test_check_agrees_with_the_gate(scene: Scene, enforced: bool) -> None:
     answer = scene.gate_answer(enforced=enforced)
     assert state.now == answer
     assert state.writable == answer.passes
-    whole = gate.ask(
+    whole = gate.decide(
         scene.replicas, scene.racks, min_replicas=1, min_racks=scene.min_racks, replicas=len(scene.replicas)
     )
     assert state.reachable == whole.enough_racks
     for broker in scene.isr if answer.passes else ():
         left = set(scene.isr) - {broker}
-        again = gate.ask(
+        again = gate.decide(
             left,
             scene.racks,
             min_replicas=scene.min_replicas,
