@@ -62,7 +62,7 @@ class _DestroyedRackScenario(RackScenario):
         wanted = {one.name: set(one.replicas) for one in specs}
 
         def in_sync() -> bool:
-            now = topics.look(self.kafka.admin, list(wanted))
+            now = topics.try_states(self.kafka.admin, list(wanted))
             return all(set(now[name].isr) == wanted[name] for name in now) and now.keys() == wanted.keys()
 
         wait_for(in_sync, what=f"all replicas of {', '.join(wanted)} in sync", timeout_s=WHOLE_S, interval_s=0.5)
@@ -194,7 +194,7 @@ class DestroyedTest(_DestroyedRackScenario):
         asker = MetadataClient(others, each_s=ASK_S)
 
         def registered() -> Metadata | None:
-            metadata = asker.ask([one.topic], 2 * ASK_S)
+            metadata = asker.query([one.topic], 2 * ASK_S)
             return metadata if own <= metadata.racks.keys() else None
 
         metadata = wait_for(registered, what=f"brokers {sorted(own)} registered again", timeout_s=GO_ON_S)

@@ -185,7 +185,7 @@ class RollingTest(RackScenario):
 
     def _leader_software(self) -> str:
         """Return the software of the broker that leads."""
-        metadata = MetadataClient(self.kafka.topology.bootstrap, each_s=ASK_S).ask(["patched"], 2 * ASK_S)
+        metadata = MetadataClient(self.kafka.topology.bootstrap, each_s=ASK_S).query(["patched"], 2 * ASK_S)
         return self._software[self.kafka.broker(metadata.partitions["patched", 0].leader).name]
 
     # -- the feature --------------------------------------------------------------------------------------------------

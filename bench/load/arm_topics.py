@@ -14,7 +14,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import topics
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
-from pyhooks.kafka.topics import State, TopicSpec
+from pyhooks.kafka.topics import LeaderAndIsr, TopicSpec
 from pyhooks.workload import requirement_changes
 
 IN_FORCE_S = 20.0
@@ -88,9 +88,9 @@ class BenchTopics:
         """Wait until each topic has this ISR."""
         topics.wait_isrs(self._client, dict.fromkeys(names, frozenset(isr)))
 
-    def states(self, names: Sequence[str]) -> Mapping[str, State]:
+    def states(self, names: Sequence[str]) -> Mapping[str, LeaderAndIsr]:
         """Return leader and ISR of each topic that the cluster reports."""
-        return topics.look(self._client, names)
+        return topics.try_states(self._client, names)
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete topics; see ``delete``."""

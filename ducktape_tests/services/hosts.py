@@ -439,7 +439,7 @@ class Hosts:
 
     def quorum(self, brokers: Sequence[Node]) -> Quorum:
         """Return the metadata quorum, as reported by the first of ``brokers`` that responds."""
-        return quorum_state.ask(quorum_changes.addresses(brokers))
+        return quorum_state.query(quorum_changes.addresses(brokers))
 
     def change_quorum(self, arguments: Sequence[str], brokers: Sequence[Node]) -> str:
         """Change the quorum with Kafka's tool on the host of one of ``brokers``, and return the tool's output."""

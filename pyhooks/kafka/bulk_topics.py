@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 BATCH = 500
 CREATE_S = 60.0
 # A response with 10,000 partitions takes longer than one with a few.
-LOOK_S = 10.0
+QUERY_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class BulkTopic:
     config: Mapping[str, str]
 
 
-def pieces(wide: Sequence[BulkTopic], most: int = BATCH) -> list[list[BulkTopic]]:
+def pieces(topics: Sequence[BulkTopic], most: int = BATCH) -> list[list[BulkTopic]]:
     """Split topics into groups of at most ``most`` partitions; a larger topic forms a group of its own."""
     found: list[list[BulkTopic]] = []
     size = 0
-    for one in wide:
+    for one in topics:
         if not found or size + len(one.placements) > most:
             found.append([])
             size = 0
@@ -47,7 +47,7 @@ def pieces(wide: Sequence[BulkTopic], most: int = BATCH) -> list[list[BulkTopic]
     return found
 
 
-def create(client: AdminClient, wide: Sequence[BulkTopic], timeout_s: float) -> None:
+def create(client: AdminClient, topics: Sequence[BulkTopic], timeout_s: float) -> None:
     """Create topics group by group and wait until all replicas are in sync.
 
     Raises:
@@ -56,7 +56,7 @@ def create(client: AdminClient, wide: Sequence[BulkTopic], timeout_s: float) -> 
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import NewTopic
 
-    for piece in pieces(wide):
+    for piece in pieces(topics):
         wanted = [
             NewTopic(
                 one.name,
@@ -72,51 +72,51 @@ def create(client: AdminClient, wide: Sequence[BulkTopic], timeout_s: float) -> 
                 future.result(timeout=2 * CREATE_S)
             except (KafkaException, TimeoutError) as error:
                 raise RackgateError(f"create topic {name}: {error}") from error
-    wait_members(client, wide, None, timeout_s)
+    wait_members(client, topics, None, timeout_s)
 
 
 def wait_members(
-    client: AdminClient, wide: Sequence[BulkTopic], brokers: Collection[int] | None, timeout_s: float
+    client: AdminClient, topics: Sequence[BulkTopic], brokers: Collection[int] | None, timeout_s: float
 ) -> None:
     """Wait until the ISR of each partition consists of its replicas on ``brokers``.
 
     Args:
         client: an admin client.
-        wide: the topics.
+        topics: the topics.
         brokers: broker ids; None for all.
         timeout_s: timeout in seconds.
 
     Raises:
         RackgateError: not reached in time.
     """
-    count = sum(len(one.placements) for one in wide)
-    who = "all replicas" if brokers is None else f"replicas on brokers {sorted(brokers)}"
+    count = sum(len(one.placements) for one in topics)
+    expected = "all replicas" if brokers is None else f"replicas on brokers {sorted(brokers)}"
     wait_for(
-        lambda: others(client, wide, brokers) == 0,
-        what=f"{who} and nobody else in the ISRs of {count} partitions",
+        lambda: others(client, topics, brokers) == 0,
+        what=f"exactly {expected} in the ISRs of {count} partitions",
         timeout_s=timeout_s,
         interval_s=0.5,
     )
 
 
-def others(client: AdminClient, wide: Sequence[BulkTopic], brokers: Collection[int] | None) -> int:
+def others(client: AdminClient, topics: Sequence[BulkTopic], brokers: Collection[int] | None) -> int:
     """Count the partitions whose ISR differs from the one in ``wait_members``; all if no broker responds."""
     from confluent_kafka import KafkaException
 
-    count = sum(len(one.placements) for one in wide)
+    count = sum(len(one.placements) for one in topics)
     try:
-        found = client.list_topics(timeout=LOOK_S).topics
+        found = client.list_topics(timeout=QUERY_S).topics
     except KafkaException:
         return count
-    right = 0
-    for one in wide:
+    matching = 0
+    for one in topics:
         if one.name not in found or found[one.name].error is not None:
             continue
         for number, placement in enumerate(one.placements):
             state = found[one.name].partitions.get(number)
             wanted = {broker for broker in placement if brokers is None or broker in brokers}
-            right += state is not None and set(map(int, state.isrs)) == wanted
-    return count - right
+            matching += state is not None and set(map(int, state.isrs)) == wanted
+    return count - matching
 
 
 def rotating(number: int, placements: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:

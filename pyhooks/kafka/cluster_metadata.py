@@ -59,14 +59,14 @@ def request(topics: Sequence[str]) -> bytes:
     return wire_protocol.framed(3, 7, struct.pack(">i", len(topics)) + names + b"\0")
 
 
-def parse(answer: bytes) -> Metadata:
+def parse(response: bytes) -> Metadata:
     """Parse a response, starting at its header.
 
     Raises:
         IndexError: the response is truncated; or struct.error for the same reason.
         UnicodeDecodeError: a name is not valid UTF-8.
     """
-    at = Reader(answer)
+    at = Reader(response)
     at.take(8)  # correlation id and throttle time
     racks: dict[int, str] = {}
     for _ in range(at.count()):
@@ -104,7 +104,7 @@ class MetadataClient:
         self._addresses = [wire_protocol.address(one) for one in bootstrap.split(",")]
         self._each_s = each_s
 
-    def ask(self, topics: Sequence[str], timeout_s: float) -> Metadata:
+    def query(self, topics: Sequence[str], timeout_s: float) -> Metadata:
         """Return the metadata of the first broker that responds.
 
         Args:
@@ -128,9 +128,9 @@ class MetadataClient:
             self._addresses.append(self._addresses.pop(0))
         raise RackgateError("; ".join(errors))
 
-    def ask_or_none(self, topics: Sequence[str], timeout_s: float) -> Metadata | None:
-        """Return the same as ``ask``, or None if no broker responds in time."""
+    def query_or_none(self, topics: Sequence[str], timeout_s: float) -> Metadata | None:
+        """Return the same as ``query``, or None if no broker responds in time."""
         try:
-            return self.ask(topics, timeout_s)
+            return self.query(topics, timeout_s)
         except RackgateError:
             return None

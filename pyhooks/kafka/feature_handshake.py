@@ -38,7 +38,7 @@ def finalized(host: str, port: int, timeout_s: float) -> Mapping[str, int]:
     return wire_protocol.query((host, port), request(), _NAME, timeout_s, levels)
 
 
-def levels(answer: bytes) -> Mapping[str, int]:
+def levels(response: bytes) -> Mapping[str, int]:
     """Return the finalized levels by feature from a response, starting at its header.
 
     Raises:
@@ -46,7 +46,7 @@ def levels(answer: bytes) -> Mapping[str, int]:
         UnicodeDecodeError: a name is not valid UTF-8.
         RackgateError: the broker returned an error.
     """
-    at = Reader(answer)
+    at = Reader(response)
     at.number(">i")
     code = at.number(">h")
     if code == _UNSUPPORTED_VERSION:

@@ -14,7 +14,7 @@ from pyhooks.core.wait import wait_for
 from pyhooks.kafka.cluster_metadata import Metadata, MetadataClient
 
 AGREED_S = 30.0
-ASK_S = 2.0
+QUERY_S = 2.0
 # leader and ISR by topic
 State = dict[str, tuple[int, tuple[int, ...]]]
 
@@ -39,22 +39,22 @@ def wait_agreed(
     Raises:
         RackgateError: no agreement in time; the detail has the last report of each broker.
     """
-    clients = {broker: MetadataClient(address, each_s=ASK_S) for broker, address in brokers.items()}
+    clients = {broker: MetadataClient(address, each_s=QUERY_S) for broker, address in brokers.items()}
     responses: dict[int, Metadata | None] = {}
     last: State = {}
     since_s = 0.0
 
     def steady() -> dict[str, int]:
         nonlocal last, since_s
-        responses.update({broker: client.ask_or_none(topics, ASK_S) for broker, client in clients.items()})
+        responses.update({broker: client.query_or_none(topics, QUERY_S) for broker, client in clients.items()})
         now = _agreed(responses, topics)
         if now != last or not now:
             last, since_s = now, time.monotonic()
         return {topic: leader for topic, (leader, _) in now.items()} if time.monotonic() - since_s >= steady_s else {}
 
-    what = f"the leaders of {', '.join(topics)} to report for {steady_s:g} s the same ISR as the other brokers"
+    goal = f"the leaders of {', '.join(topics)} to report for {steady_s:g} s the same ISR as the other brokers"
     try:
-        return wait_for(steady, what=what, timeout_s=timeout_s, interval_s=0.2)
+        return wait_for(steady, what=goal, timeout_s=timeout_s, interval_s=0.2)
     except RackgateError as error:
         states = {broker: one and _state(one, topics) for broker, one in responses.items()}
         raise RackgateError(str(error), detail=f"last responses, by broker (leader, ISR): {states}") from error

@@ -75,7 +75,7 @@ def request() -> bytes:
     return wire_protocol.framed(55, 2, b"\0" + b"\x02" + topic + b"\0")
 
 
-def ask(bootstrap: str, *, each_s: float = EACH_S, timeout_s: float = TIMEOUT_S) -> Quorum:
+def query(bootstrap: str, *, each_s: float = EACH_S, timeout_s: float = TIMEOUT_S) -> Quorum:
     """Return the quorum as reported by the first broker that responds; all are queried in turn, repeatedly.
 
     Args:
@@ -103,7 +103,7 @@ def ask(bootstrap: str, *, each_s: float = EACH_S, timeout_s: float = TIMEOUT_S)
         raise RackgateError(f"{error}; {'; '.join(map(str, errors.values()))}") from error
 
 
-def parse(answer: bytes) -> Quorum:
+def parse(response: bytes) -> Quorum:
     """Parse a response, starting at its header.
 
     Raises:
@@ -111,13 +111,13 @@ def parse(answer: bytes) -> Quorum:
         UnicodeDecodeError: a string is not valid UTF-8.
         RackgateError: the broker returned an error, or the quorum has no leader.
     """
-    at = Reader(answer)
+    at = Reader(response)
     at.number(">i")
     at.skip_tags()
     _refused(at)
     (found,) = _array(at, _topic) or [[]]
     if not found:
-        raise RackgateError(f"the answer to {_NAME} has no quorum")
+        raise RackgateError(f"the response to {_NAME} has no quorum")
     return found[0]
 
 
@@ -137,7 +137,7 @@ def _partition(at: Reader) -> Quorum:
     voters, observers = tuple(_array(at, _member)), tuple(_array(at, _member))
     at.skip_tags()
     if leader not in {one.node_id for one in voters}:
-        raise RackgateError(f"nobody leads the quorum: {_NAME} tells of leader {leader}")
+        raise RackgateError(f"the quorum has no leader: {_NAME} reports leader {leader}")
     return Quorum(leader, voters, observers)
 
 

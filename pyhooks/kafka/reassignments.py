@@ -11,7 +11,7 @@ from pyhooks.kafka.cluster_metadata import Metadata, MetadataClient
 
 TOOL = "reassign-partitions"
 MOVED_S = 90.0
-LOOK_S = 2.0
+QUERY_S = 2.0
 
 
 def document(moves: Mapping[str, Sequence[int]]) -> str:
@@ -40,12 +40,12 @@ def wait_placed(
     Raises:
         RackgateError: not reached in time.
     """
-    what = ", ".join(f"{topic} on {list(brokers)}" for topic, brokers in moves.items())
+    goal = ", ".join(f"{topic} on {list(brokers)}" for topic, brokers in moves.items())
     _wait_metadata(
         bootstrap,
         tuple(moves),
         lambda metadata: all(is_placed(metadata, topic, brokers, in_sync=in_sync) for topic, brokers in moves.items()),
-        what,
+        goal,
         timeout_s,
     )
 
@@ -64,18 +64,18 @@ def wait_led(bootstrap: str, topics: Sequence[str], leader: int, *, timeout_s: f
 
 
 def _wait_metadata(
-    bootstrap: str, topics: Sequence[str], check: Callable[[Metadata], bool], what: str, timeout_s: float
+    bootstrap: str, topics: Sequence[str], check: Callable[[Metadata], bool], goal: str, timeout_s: float
 ) -> None:
-    asker = MetadataClient(bootstrap)
+    client = MetadataClient(bootstrap)
 
-    def shown() -> bool:
+    def satisfied() -> bool:
         try:
-            return check(asker.ask(topics, LOOK_S))
+            return check(client.query(topics, QUERY_S))
         except RackgateError:
             # no broker responds yet
             return False
 
-    wait_for(shown, what=what, timeout_s=timeout_s, interval_s=0.2)
+    wait_for(satisfied, what=goal, timeout_s=timeout_s, interval_s=0.2)
 
 
 def is_placed(metadata: Metadata, topic: str, brokers: Sequence[int], *, in_sync: bool) -> bool:

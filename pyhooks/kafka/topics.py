@@ -22,7 +22,7 @@ REQUEST_S = 10.0
 SILENCE_MS = 2000
 READY_S = 60.0
 # The queried broker may be unavailable because of a fault: a short timeout and a retry are better than a long wait.
-LOOK_S = 3.0
+QUERY_S = 3.0
 
 
 class RefusedError(RackgateError):
@@ -45,8 +45,8 @@ class TopicSpec:
 
 
 @dataclass(frozen=True)
-class State:
-    """State of a topic's only partition, as reported by the cluster.
+class LeaderAndIsr:
+    """Leader and ISR of a topic's only partition, as reported by the cluster.
 
     Attributes:
         leader: broker id, or -1.
@@ -89,7 +89,7 @@ def admin(bootstrap: str, config: Mapping[str, str] | None = None) -> AdminClien
     )
 
 
-def unfenced(client: AdminClient, timeout_s: float = LOOK_S) -> frozenset[int]:
+def unfenced(client: AdminClient, timeout_s: float = QUERY_S) -> frozenset[int]:
     """Return the ids of unfenced brokers: those that more than half of the responding brokers list.
 
     A single response may be outdated: a broker that was partitioned lists itself until it learns that it was fenced.
@@ -106,11 +106,13 @@ def unfenced(client: AdminClient, timeout_s: float = LOOK_S) -> frozenset[int]:
     except KafkaException:
         return frozenset()
 
-    askers = [MetadataClient(f"{one.host}:{one.port}", each_s=timeout_s) for one in listed]
-    with ThreadPoolExecutor(max(1, len(askers))) as pool:
-        told = [one for one in pool.map(lambda asker: asker.ask_or_none([], timeout_s), askers) if one is not None]
-    votes = Counter(broker for one in told for broker in one.racks)
-    return frozenset(broker for broker, count in votes.items() if 2 * count > len(told))
+    clients = [MetadataClient(f"{one.host}:{one.port}", each_s=timeout_s) for one in listed]
+    with ThreadPoolExecutor(max(1, len(clients))) as pool:
+        responses = [
+            one for one in pool.map(lambda each: each.query_or_none([], timeout_s), clients) if one is not None
+        ]
+    votes = Counter(broker for one in responses for broker in one.racks)
+    return frozenset(broker for broker, count in votes.items() if 2 * count > len(responses))
 
 
 def create(client: AdminClient, specs: Sequence[TopicSpec]) -> None:
@@ -142,7 +144,7 @@ def wait_settled(client: AdminClient, specs: Sequence[TopicSpec], timeout_s: flo
     """
 
     def settled() -> bool:
-        now = look(client, [spec.name for spec in specs])
+        now = try_states(client, [spec.name for spec in specs])
         if not all(spec.name in now and set(now[spec.name].isr) == set(spec.replicas) for spec in specs):
             return False
         others = [spec.name for spec in specs if now[spec.name].leader != spec.replicas[0]]
@@ -172,22 +174,22 @@ def wait_isrs(client: AdminClient, wanted: Mapping[str, frozenset[int]], timeout
     Raises:
         RackgateError: not reached in time; the detail has the last observed states.
     """
-    seen: dict[str, State] = {}
+    last: dict[str, LeaderAndIsr] = {}
 
     def reached() -> bool:
-        nonlocal seen
-        seen = look(client, tuple(wanted)) or seen
+        nonlocal last
+        last = try_states(client, tuple(wanted)) or last
         return all(
-            topic in seen and frozenset(seen[topic].isr) == isr and seen[topic].leader in isr
+            topic in last and frozenset(last[topic].isr) == isr and last[topic].leader in isr
             for topic, isr in wanted.items()
         )
 
-    what = "; ".join(f"ISR {sorted(isr)} of {topic}" for topic, isr in wanted.items())
+    goal = "; ".join(f"ISR {sorted(isr)} of {topic}" for topic, isr in wanted.items())
     try:
-        wait_for(reached, what=what, timeout_s=timeout_s, interval_s=0.2)
+        wait_for(reached, what=goal, timeout_s=timeout_s, interval_s=0.2)
     except RackgateError as error:
-        last = "; ".join(f"{topic}: {state}" for topic, state in seen.items())
-        raise RackgateError(str(error), detail=f"seen last: {last or 'nothing'}") from error
+        states_text = "; ".join(f"{topic}: {state}" for topic, state in last.items())
+        raise RackgateError(str(error), detail=f"last observed: {states_text or 'nothing'}") from error
 
 
 def leaders(client: AdminClient, topics: Sequence[str], timeout_s: float = READY_S) -> dict[str, int]:
@@ -198,34 +200,36 @@ def leaders(client: AdminClient, topics: Sequence[str], timeout_s: float = READY
     """
 
     def all_led() -> dict[str, int]:
-        found = {topic: state.leader for topic, state in look(client, topics).items() if state.leader >= 0}
+        found = {topic: state.leader for topic, state in try_states(client, topics).items() if state.leader >= 0}
         return found if set(found) == set(topics) else {}
 
     return wait_for(all_led, what=f"leaders of {', '.join(topics)}", timeout_s=timeout_s, interval_s=0.2)
 
 
-def states(client: AdminClient, topics: Sequence[str], *, timeout_s: float) -> dict[str, State]:
+def states(client: AdminClient, topics: Sequence[str], *, timeout_s: float) -> dict[str, LeaderAndIsr]:
     """Return leader and ISR of topics; a topic missing from the response or with an error is left out.
 
     Raises:
         confluent_kafka.KafkaException: no broker responded in time.
     """
     found = client.list_topics(timeout=timeout_s).topics
-    answer: dict[str, State] = {}
+    by_topic: dict[str, LeaderAndIsr] = {}
     for topic in topics:
         if topic not in found or found[topic].error is not None or 0 not in found[topic].partitions:
             continue
         partition = found[topic].partitions[0]
-        answer[topic] = State(leader=int(partition.leader), isr=tuple(sorted(int(broker) for broker in partition.isrs)))
-    return answer
+        by_topic[topic] = LeaderAndIsr(
+            leader=int(partition.leader), isr=tuple(sorted(int(broker) for broker in partition.isrs))
+        )
+    return by_topic
 
 
-def look(client: AdminClient, topics: Sequence[str]) -> dict[str, State]:
+def try_states(client: AdminClient, topics: Sequence[str]) -> dict[str, LeaderAndIsr]:
     """Return ``states`` for use in retry loops: empty if no broker responded."""
     from confluent_kafka import KafkaException
 
     try:
-        return states(client, topics, timeout_s=LOOK_S)
+        return states(client, topics, timeout_s=QUERY_S)
     except KafkaException:
         return {}
 
@@ -242,7 +246,7 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
 
     entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    what = f"set {dict(config)} on topic {topic}"
+    action = f"set {dict(config)} on topic {topic}"
     # Errors of a request that was processed but not applied.
     refusals = {
         KafkaError.INVALID_CONFIG,
@@ -254,12 +258,12 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
     }
     silent = False
 
-    def taken() -> bool:
+    def accepted() -> bool:
         nonlocal silent
         # Brokers name one of themselves as the controller for such requests, and the one that the client remembers
         # may be dead by now. A metadata request makes the client learn of another.
-        look(client, [topic])
-        (future,) = client.incremental_alter_configs([resource], request_timeout=LOOK_S).values()
+        try_states(client, [topic])
+        (future,) = client.incremental_alter_configs([resource], request_timeout=QUERY_S).values()
         try:
             future.result(timeout=REQUEST_S)
         except KafkaException as error:
@@ -268,10 +272,10 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
                 return False
             # an earlier attempt that timed out may have been applied
             kind = RefusedError if error.args[0].code() in refusals and not silent else RackgateError
-            raise kind(f"{what}: the cluster refused: {error.args[0].str()}") from error
+            raise kind(f"{action}: the cluster refused: {error.args[0].str()}") from error
         return True
 
-    wait_for(taken, what=what, timeout_s=READY_S, interval_s=0.2)
+    wait_for(accepted, what=action, timeout_s=READY_S, interval_s=0.2)
 
 
 def elect_preferred(client: AdminClient, timeout_s: float = READY_S) -> None:
@@ -280,21 +284,21 @@ def elect_preferred(client: AdminClient, timeout_s: float = READY_S) -> None:
     Raises:
         RackgateError: a first replica is not in sync, or the cluster accepts no such request in time.
     """
-    what = "elect preferred leaders"
+    action = "elect preferred leaders"
     late: frozenset[str] = frozenset()
 
-    def taken() -> bool:
+    def accepted() -> bool:
         nonlocal late
         # as in alter()
-        look(client, [])
-        told = _elect(client, what)
-        late = late if told is None else told
-        return told == frozenset()
+        try_states(client, [])
+        waiting = _elect(client, action)
+        late = late if waiting is None else waiting
+        return waiting == frozenset()
 
     try:
-        wait_for(taken, what=what, timeout_s=timeout_s, interval_s=0.2)
+        wait_for(accepted, what=action, timeout_s=timeout_s, interval_s=0.2)
     except RackgateError as error:
-        raise RackgateError(str(error), detail=f"told last: {'; '.join(sorted(late)) or 'nothing'}") from error
+        raise RackgateError(str(error), detail=f"last response: {'; '.join(sorted(late)) or 'nothing'}") from error
 
 
 def settle_leader(client: AdminClient, spec: TopicSpec, timeout_s: float = READY_S) -> bool:
@@ -306,11 +310,11 @@ def settle_leader(client: AdminClient, spec: TopicSpec, timeout_s: float = READY
         RackgateError: not all brokers are unfenced, or the topic is not described, in time.
     """
 
-    def state() -> State | None:
-        return look(client, [spec.name]).get(spec.name) if unfenced(client) >= set(spec.replicas) else None
+    def state() -> LeaderAndIsr | None:
+        return try_states(client, [spec.name]).get(spec.name) if unfenced(client) >= set(spec.replicas) else None
 
-    what = f"brokers {sorted(spec.replicas)} to be unfenced and a description of {spec.name}"
-    return wait_for(state, what=what, timeout_s=timeout_s, interval_s=0.5).leader >= 0
+    goal = f"brokers {sorted(spec.replicas)} to be unfenced and a description of {spec.name}"
+    return wait_for(state, what=goal, timeout_s=timeout_s, interval_s=0.5).leader >= 0
 
 
 def elect_unclean(client: AdminClient, topics: Sequence[str], timeout_s: float = READY_S) -> dict[str, int]:
@@ -322,19 +326,19 @@ def elect_unclean(client: AdminClient, topics: Sequence[str], timeout_s: float =
     Raises:
         RackgateError: the cluster rejects the request, or a topic has no leader in time.
     """
-    what = f"unclean election for {', '.join(topics)}"
+    action = f"unclean election for {', '.join(topics)}"
 
     def elected() -> bool:
         # as in alter()
-        look(client, topics)
-        return _elect(client, what, topics, unclean=True) == frozenset()
+        try_states(client, topics)
+        return _elect(client, action, topics, unclean=True) == frozenset()
 
-    wait_for(elected, what=what, timeout_s=timeout_s, interval_s=0.2)
+    wait_for(elected, what=action, timeout_s=timeout_s, interval_s=0.2)
     return leaders(client, topics, timeout_s)
 
 
 def _elect(
-    client: AdminClient, what: str, topics: Sequence[str] | None = None, *, unclean: bool = False
+    client: AdminClient, action: str, topics: Sequence[str] | None = None, *, unclean: bool = False
 ) -> frozenset[str] | None:
     """Request one election for topics (default: all), preferred or unclean.
 
@@ -356,19 +360,19 @@ def _elect(
     except KafkaException as error:
         if error.args[0].code() in {KafkaError._TIMED_OUT, KafkaError.NOT_CONTROLLER}:
             return None
-        raise RackgateError(f"{what}: the cluster refused: {error.args[0].str()}") from error
+        raise RackgateError(f"{action}: the cluster refused: {error.args[0].str()}") from error
     late: set[str] = set()
     refused: set[str] = set()
-    for where, told in found.items():
+    for where, result in found.items():
         # 2.16.1 documents an exception but returns the error itself
-        why = told.args[0] if isinstance(told, KafkaException) else told
+        why = result.args[0] if isinstance(result, KafkaException) else result
         if why is None or why.code() == KafkaError.ELECTION_NOT_NEEDED:
             continue
         # other brokers may have reported this replica as in sync already
         waits = why.code() in {KafkaError.PREFERRED_LEADER_NOT_AVAILABLE, KafkaError.ELIGIBLE_LEADERS_NOT_AVAILABLE}
         (late if waits else refused).add(f"{where.topic}-{where.partition}: {why.str()}")
     if refused:
-        raise RackgateError(f"{what}: {'; '.join(sorted(refused))}")
+        raise RackgateError(f"{action}: {'; '.join(sorted(refused))}")
     return frozenset(late)
 
 
@@ -378,16 +382,16 @@ def racks_of(client: AdminClient) -> dict[int, str]:
     Raises:
         RackgateError: the cluster does not respond, or returns an error.
     """
-    cluster = _result(client.describe_cluster(request_timeout=REQUEST_S), "ask the cluster for its racks")
+    cluster = _result(client.describe_cluster(request_timeout=REQUEST_S), "query the racks of the cluster")
     return {int(node.id): str(node.rack or "") for node in cluster.nodes}
 
 
-def _result(future: Future[Any], what: str) -> Any:
+def _result(future: Future[Any], action: str) -> Any:
     from confluent_kafka import KafkaException
 
     try:
         return future.result(timeout=3 * REQUEST_S)
     except KafkaException as error:
-        raise RackgateError(f"{what}: the cluster refused: {error.args[0].str()}") from error
+        raise RackgateError(f"{action}: the cluster refused: {error.args[0].str()}") from error
     except TimeoutError as error:
-        raise RackgateError(f"{what}: no answer within {3 * REQUEST_S:.0f} s") from error
+        raise RackgateError(f"{action}: no response within {3 * REQUEST_S:.0f} s") from error

@@ -18,7 +18,7 @@ from pyhooks.core.errors import RackgateError
 T = TypeVar("T")
 CLIENT = b"rackgate"
 _CORRELATION = 1
-_ANSWER_BYTES_MAX = 1 << 24
+_RESPONSE_BYTES_MAX = 1 << 24
 _LEAST_S = 0.001
 
 
@@ -42,42 +42,40 @@ def address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def ask(address: tuple[str, int], request: bytes, name: str, timeout_s: float) -> bytes:
-    """Send a request over a new connection and return the response, starting at its header.
+def _exchange(address: tuple[str, int], request: bytes, name: str, timeout_s: float) -> bytes:
+    """Send a request over a new connection and return the response; arguments are those of ``query``."""
+    host, port = address
+    deadline = time.monotonic() + timeout_s
+    try:
+        with socket.create_connection((host, port), timeout=timeout_s) as connection:
+            connection.sendall(request)
+            (size,) = struct.unpack(">i", _exactly(connection, 4, deadline))
+            if not 0 < size <= _RESPONSE_BYTES_MAX:
+                raise RackgateError(f"{host}:{port}: the response to {name} has {size} bytes: is it Kafka?")
+            return _exactly(connection, size, deadline)
+    except OSError as error:
+        raise RackgateError(f"{host}:{port}: no response to {name}: {error.strerror or error}") from error
+
+
+def query(address: tuple[str, int], request: bytes, name: str, timeout_s: float, read: Callable[[bytes], T]) -> T:
+    """Send a request over a new connection and return the parsed response.
 
     Args:
         address: host and port.
         request: request with length prefix.
         name: API name, for errors.
         timeout_s: timeout of the whole request in seconds.
+        read: parser of the response, starting at its header.
 
     Raises:
-        RackgateError: no complete response in time, or one with an implausible size.
+        RackgateError: no complete response in time, one with an implausible size or invalid UTF-8, or raised by
+            ``read``.
     """
-    host, port = address
-    deadline = time.monotonic() + timeout_s
-    try:
-        with socket.create_connection((host, port), timeout=timeout_s) as talk:
-            talk.sendall(request)
-            (size,) = struct.unpack(">i", _exactly(talk, 4, deadline))
-            if not 0 < size <= _ANSWER_BYTES_MAX:
-                raise RackgateError(f"{host}:{port}: the answer to {name} has {size} bytes: is it Kafka?")
-            return _exactly(talk, size, deadline)
-    except OSError as error:
-        raise RackgateError(f"{host}:{port}: no answer to {name}: {error.strerror or error}") from error
-
-
-def query(address: tuple[str, int], request: bytes, name: str, timeout_s: float, read: Callable[[bytes], T]) -> T:
-    """Send a request and return the response as parsed by ``read``; other arguments are those of ``ask``.
-
-    Raises:
-        RackgateError: as in ``ask``; the response is truncated or has invalid UTF-8; or raised by ``read``.
-    """
-    response = ask(address, request, name, timeout_s)
+    response = _exchange(address, request, name, timeout_s)
     try:
         return read(response)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise RackgateError(f"{address[0]}:{address[1]}: can't read its answer to {name}: is it Kafka?") from error
+        raise RackgateError(f"{address[0]}:{address[1]}: can't read its response to {name}: is it Kafka?") from error
 
 
 class Reader:
@@ -145,15 +143,15 @@ class Reader:
         return tuple(self.number(">i") for _ in range(self.count()))
 
 
-def _exactly(talk: socket.socket, size: int, deadline: float) -> bytes:
+def _exactly(connection: socket.socket, size: int, deadline: float) -> bytes:
     data = b""
     while len(data) < size:
         left_s = deadline - time.monotonic()
         # Data that has arrived still counts, even if a busy machine scheduled this process after the deadline.
-        if left_s <= 0 and not select.select([talk], [], [], 0)[0]:
+        if left_s <= 0 and not select.select([connection], [], [], 0)[0]:
             raise TimeoutError("timed out")
-        talk.settimeout(max(left_s, _LEAST_S))
-        part = talk.recv(size - len(data))
+        connection.settimeout(max(left_s, _LEAST_S))
+        part = connection.recv(size - len(data))
         if not part:
             raise ConnectionResetError("the connection ended")
         data += part

@@ -331,7 +331,7 @@ class Lab:
         Raises:
             RackgateError: no broker responds, or the quorum has no leader.
         """
-        return quorum_state.ask(quorum_changes.addresses(brokers))
+        return quorum_state.query(quorum_changes.addresses(brokers))
 
     def change_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
         """Run Kafka's metadata-quorum tool with ``words`` through some of ``brokers`` and return its output.

@@ -99,7 +99,7 @@ def query_requirements(client: AdminClient, topic: str) -> ReportedRequirements:
     from confluent_kafka.admin import ConfigResource, ResourceType
 
     try:
-        cluster = client.list_topics(timeout=topics.LOOK_S)
+        cluster = client.list_topics(timeout=topics.QUERY_S)
     except KafkaException as error:
         raise RackgateError(f"topic {topic}: no broker returns its metadata: {error.args[0].str()}") from error
     found = cluster.topics
@@ -112,7 +112,7 @@ def query_requirements(client: AdminClient, topic: str) -> ReportedRequirements:
     told = ReportedRequirements(time.monotonic_ns())
     asked = {
         broker: client.describe_configs(
-            [ConfigResource(ResourceType.TOPIC, topic)], request_timeout=topics.LOOK_S, broker=broker
+            [ConfigResource(ResourceType.TOPIC, topic)], request_timeout=topics.QUERY_S, broker=broker
         )
         for broker in brokers
     }
@@ -121,11 +121,11 @@ def query_requirements(client: AdminClient, topic: str) -> ReportedRequirements:
     for broker, futures in asked.items():
         (future,) = futures.values()
         try:
-            values = future.result(timeout=2 * topics.LOOK_S)
+            values = future.result(timeout=2 * topics.QUERY_S)
         except KafkaException as error:
             errors[broker] = str(error.args[0].str())
         except TimeoutError:
-            errors[broker] = f"no answer within {2 * topics.LOOK_S:.0f} s"
+            errors[broker] = f"no response within {2 * topics.QUERY_S:.0f} s"
         else:
             try:
                 # Stock Kafka lacks min.insync.racks; it effectively requires one rack, since any replica is in one.

@@ -37,8 +37,8 @@ SETTINGS_EVERY = 10
 # A single failed observation must not create a gap by itself: see BLIND_S in pyhooks.checkers.settling_times. It takes
 # at most 1.5 s with five brokers.
 OBSERVATION_S = 1.3
-# A settings request is bounded by twice topics.LOOK_S, for all topics concurrently.
-JOIN_S = 4 * topics.LOOK_S
+# A settings request is bounded by twice topics.QUERY_S, for all topics concurrently.
+JOIN_S = 4 * topics.QUERY_S
 SETTINGS_LOOK = "settings-look"
 
 
@@ -174,7 +174,7 @@ class MetadataObserver:
         """Note leaders, ISRs, placement and racks once; an unavailable broker keeps its last known rack."""
         asked_ns = time.monotonic_ns()
         try:
-            found = self._asker.ask(self._names, OBSERVATION_S)
+            found = self._asker.query(self._names, OBSERVATION_S)
         except RackgateError as error:
             self._history.add(ObservationFailureDetails(error=str(error)), "unknown", op="look")
             return
@@ -210,9 +210,9 @@ class SettingsObserver:
 
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in self._names]
         asked_ns = time.monotonic_ns()
-        for resource, future in self._client.describe_configs(resources, request_timeout=topics.LOOK_S).items():
+        for resource, future in self._client.describe_configs(resources, request_timeout=topics.QUERY_S).items():
             try:
-                found = future.result(timeout=2 * topics.LOOK_S)
+                found = future.result(timeout=2 * topics.QUERY_S)
             except (KafkaException, TimeoutError) as error:
                 failure = ObservationFailureDetails(topic=resource.name, error=str(error))
                 self._history.add(failure, "unknown", op=SETTINGS_LOOK)

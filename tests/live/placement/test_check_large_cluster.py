@@ -25,7 +25,7 @@ NAMES = [f"topic-{number:03}" for number in range(TOPICS)]
 
 def whole(asker: MetadataClient) -> bool:
     """Whether a broker itself knows all partitions, with all replicas in sync."""
-    metadata = asker.ask_or_none(NAMES, 30.0)
+    metadata = asker.query_or_none(NAMES, 30.0)
     partitions = metadata.partitions.values() if metadata else ()
     return len(partitions) == TOPICS * PARTITIONS and all(len(one.isr) == 2 for one in partitions)
 

@@ -53,9 +53,9 @@ def test_request_to_a_broker() -> None:
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (framed(ON)[:-5], "no answer to ApiVersions: the connection ended"),
+        (framed(ON)[:-5], "no response to ApiVersions: the connection ended"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is it Kafka"),
-        (framed(ON[:60]), "can't read its answer"),
+        (framed(ON[:60]), "can't read its response"),
         (framed(bytes.fromhex("00000001001f00000000")), "refused with Kafka's error code 31"),
     ],
 )

@@ -33,7 +33,7 @@ from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.producer import Sent
 from pyhooks.kafka import topics as cluster_topics
 from pyhooks.kafka.gate import Requirement
-from pyhooks.kafka.topics import State, TopicSpec
+from pyhooks.kafka.topics import LeaderAndIsr, TopicSpec
 from pyhooks.workload import requirement_changes
 from pyhooks.workload.requirement_changes import ReportedRequirements
 
@@ -95,8 +95,8 @@ class FakeTopics(BenchTopics):
     def wait_isrs(self, names: Sequence[str], isr: Sequence[int]) -> None:
         pass
 
-    def states(self, names: Sequence[str]) -> Mapping[str, State]:
-        return {name: State(1, tuple(sorted(self.target.brokers.isr))) for name in names}
+    def states(self, names: Sequence[str]) -> Mapping[str, LeaderAndIsr]:
+        return {name: LeaderAndIsr(1, tuple(sorted(self.target.brokers.isr))) for name in names}
 
 
 class FakeSession(MeasurementSession):
@@ -254,11 +254,11 @@ def test_a_block_whose_state_did_not_last_is_discarded_counted_and_repeated(this
 def test_a_state_that_never_lasts_ends_the_run(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = 0
 
-    def states(names: Sequence[str]) -> dict[str, State]:
+    def states(names: Sequence[str]) -> dict[str, LeaderAndIsr]:
         nonlocal samples
         samples += 1
         isr = (1, 2, 3, 4, 5) if samples % 2 else (1, 2)
-        return {name: State(1, isr) for name in names}
+        return {name: LeaderAndIsr(1, isr) for name in names}
 
     monkeypatch.setattr(this.topics, "states", states)
     with pytest.raises(RackgateError, match=r"cell healthy: .*block 1: .*ISR \[1, 2\]"):

@@ -282,7 +282,7 @@ def test_lost_voter_is_replaced(hosts: Hosts, tmp_path: Path, monkeypatch: pytes
             102, (Member(101, directory, 7), Member(102, "x", 7)) if directory else (Member(102, "x", 7),), follower
         )
 
-    monkeypatch.setattr(quorum_state, "ask", quorum)
+    monkeypatch.setattr(quorum_state, "query", quorum)
     hosts.format([VOTER])
     before = hosts.directory_id(VOTER)
     (tmp_path / "voter").write_text(before, encoding="utf-8")

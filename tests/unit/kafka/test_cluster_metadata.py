@@ -53,9 +53,9 @@ def test_a_truncated_response_is_not_accepted(size: int) -> None:
 def test_a_silent_dead_or_foreign_server_is_skipped() -> None:
     with broker(None) as silent, dead() as down, broker(b"HTTP/1.1 400") as other, broker(framed(ANSWER)) as sound:
         asker = MetadataClient(f"{silent},{down},{other},{sound}", each_s=2)
-        assert asker.ask(["t"], 20) == TOLD
+        assert asker.query(["t"], 20) == TOLD
         begun = time.monotonic()
-        assert asker.ask(["t"], 20) == TOLD
+        assert asker.query(["t"], 20) == TOLD
         assert time.monotonic() - begun < 2, "the one that answered is asked first"
 
 
@@ -63,14 +63,14 @@ def test_no_response_in_time_is_an_error() -> None:
     with broker(None) as one, broker(None) as two, broker(None) as three:
         begun = time.monotonic()
         with pytest.raises(RackgateError, match=r"timed out.*; .*timed out.*; .*timed out"):
-            MetadataClient(f"{one},{two},{three}", each_s=0.2).ask(["t"], 0.3)
+            MetadataClient(f"{one},{two},{three}", each_s=0.2).query(["t"], 0.3)
         assert time.monotonic() - begun < 3
 
 
 def test_a_healthy_broker_is_queried_even_if_others_used_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_metadata, "LEAST_S", 2.0)
     with broker(None) as one, broker(None) as two, broker(framed(ANSWER)) as sound:
-        assert MetadataClient(f"{one},{two},{sound}", each_s=0.2).ask(["t"], 0.3) == TOLD
+        assert MetadataClient(f"{one},{two},{sound}", each_s=0.2).query(["t"], 0.3) == TOLD
 
 
 def test_a_received_response_counts_however_late_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,12 +84,12 @@ def test_a_received_response_counts_however_late_it_is_read(monkeypatch: pytest.
 
     monkeypatch.setattr(socket.socket, "sendall", late)
     with broker(framed(ANSWER)) as sound:
-        assert MetadataClient(sound, each_s=0.2).ask(["t"], 0.2) == TOLD
+        assert MetadataClient(sound, each_s=0.2).query(["t"], 0.2) == TOLD
 
 
 def test_an_unreadable_response_is_an_error() -> None:
-    with broker(framed(ANSWER[:50])) as one, pytest.raises(RackgateError, match="can't read its answer to Metadata"):
-        MetadataClient(one).ask(["t"], 2)
+    with broker(framed(ANSWER[:50])) as one, pytest.raises(RackgateError, match="can't read its response to Metadata"):
+        MetadataClient(one).query(["t"], 2)
 
 
 class Client:

@@ -33,7 +33,7 @@ def responses(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Metadata | None
         def __init__(self, address: str, **_: Any) -> None:
             self.own = made[address]
 
-        def ask(self, topics: Sequence[str], timeout_s: float) -> Metadata:
+        def query(self, topics: Sequence[str], timeout_s: float) -> Metadata:
             assert topics
             assert timeout_s > 0
             now = self.own.pop(0) if len(self.own) > 1 else self.own[0]

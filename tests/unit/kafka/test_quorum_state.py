@@ -64,11 +64,11 @@ def test_a_refusal_is_an_error(response: bytes, error: str) -> None:
 
 def test_a_silent_dead_or_foreign_server_is_skipped() -> None:
     with broker(None) as silent, dead() as down, broker(b"HTTP/1.1 400") as other, broker(framed(answer())) as sound:
-        assert quorum_state.ask(f"{silent},{down},{other},{sound}", each_s=0.3) == TOLD
+        assert quorum_state.query(f"{silent},{down},{other},{sound}", each_s=0.3) == TOLD
 
 
 def test_no_response_in_time_is_an_error() -> None:
     with dead() as one, broker(framed(answer(leader=-1))) as two:
         expected = r"the metadata quorum; .*refused; .*leader -1"
         with pytest.raises(RackgateError, match=expected):
-            quorum_state.ask(f"{one},{two}", each_s=0.5, timeout_s=0.6)
+            quorum_state.query(f"{one},{two}", each_s=0.5, timeout_s=0.6)

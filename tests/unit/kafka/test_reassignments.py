@@ -47,7 +47,7 @@ def test_a_move_is_awaited_through_missing_responses(monkeypatch: pytest.MonkeyP
         def __init__(self, _bootstrap: str) -> None:
             self.asked = 0
 
-        def ask(self, topics: Sequence[str], _timeout_s: float) -> Metadata:
+        def query(self, topics: Sequence[str], _timeout_s: float) -> Metadata:
             assert list(topics) == ["t"]
             answer = responses[min(self.asked, len(responses) - 1)]
             self.asked += 1

@@ -52,9 +52,9 @@ def test_all_isrs_are_awaited_together() -> None:
     ("observation", "last"),
     [
         # a leader that is no longer in the ISR, and no leader
-        ({"t": (3, [3]), "u": (1, [3, 5])}, "u: State(leader=1, isr=(3, 5))"),
-        ({"t": (-1, [3]), "u": (3, [3, 5])}, "t: State(leader=-1, isr=(3,))"),
-        ({"t": (3, [3])}, "t: State(leader=3, isr=(3,))"),
+        ({"t": (3, [3]), "u": (1, [3, 5])}, "u: LeaderAndIsr(leader=1, isr=(3, 5))"),
+        ({"t": (-1, [3]), "u": (3, [3, 5])}, "t: LeaderAndIsr(leader=-1, isr=(3,))"),
+        ({"t": (3, [3])}, "t: LeaderAndIsr(leader=3, isr=(3,))"),
         (None, "nothing"),
     ],
 )

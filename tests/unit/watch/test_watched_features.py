@@ -23,7 +23,7 @@ def test_the_first_broker_that_responds_is_queried_again(
     def finalized(host: str, _port: int, _timeout_s: float) -> Mapping[str, int]:
         queried.append(host)
         if host == "one":
-            raise RackgateError("one:9092: no answer to ApiVersions: timed out")
+            raise RackgateError("one:9092: no response to ApiVersions: timed out")
         return levels
 
     monkeypatch.setattr(feature_handshake, "finalized", finalized)
@@ -37,12 +37,12 @@ def test_the_first_broker_that_responds_is_queried_again(
 
 def test_without_a_response_the_feature_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     def finalized(host: str, port: int, _timeout_s: float) -> Mapping[str, int]:
-        raise RackgateError(f"{host}:{port}: no answer to ApiVersions: timed out")
+        raise RackgateError(f"{host}:{port}: no response to ApiVersions: timed out")
 
     monkeypatch.setattr(feature_handshake, "finalized", finalized)
     collector = Collector(WatchedCluster("t", "nowhere:1"))
     with pytest.raises(RackgateError, match="not known yet"):
         collector._query_features()
     collector._metadata.put(ClusterMetadata({1: ("one", 9092)}, {}), 0)
-    with pytest.raises(RackgateError, match="one:9092: no answer"):
+    with pytest.raises(RackgateError, match="one:9092: no response"):
         collector._query_features()

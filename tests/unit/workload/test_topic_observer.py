@@ -35,7 +35,7 @@ class Client:
         self.otherwise = otherwise
         self.observations = 0
 
-    def ask(self, names: Sequence[str], timeout_s: float) -> Metadata:
+    def query(self, names: Sequence[str], timeout_s: float) -> Metadata:
         assert (names, timeout_s) == (("t",), topic_observer.OBSERVATION_S)
         self.observations += 1
         racks = self.otherwise.get(self.observations, lambda: RACKS)()
@@ -43,7 +43,7 @@ class Client:
         return Metadata(racks, 1, {("t", 0): STATE})
 
     def describe_configs(self, resources: list[Any], request_timeout: float) -> dict[Any, Future[Any]]:
-        assert request_timeout == topics.LOOK_S
+        assert request_timeout == topics.QUERY_S
         future: Future[Any] = Future()
         values = {gate.MIN_INSYNC_REPLICAS: "2", gate.MIN_INSYNC_RACKS: "2"}
         future.set_result({name: SimpleNamespace(value=value) for name, value in values.items()})
@@ -91,7 +91,7 @@ def test_a_slow_query_of_settings_delays_no_observation(tmp_path: Path, monkeypa
     client, history = Client({}), History(tmp_path / "h")
     beside(client, monkeypatch)
     with observe_topics("x:1", ["t"], RACKS, history, interval_s=0.01):
-        monkeypatch.setattr(topics, "LOOK_S", 2.0)
+        monkeypatch.setattr(topics, "QUERY_S", 2.0)
         monkeypatch.setattr(client, "describe_configs", lambda resources, **_: dict.fromkeys(resources, Future()))
         observations = client.observations
         wait_for(lambda: client.observations >= observations + 20, what="looks", timeout_s=5, interval_s=0.01)
