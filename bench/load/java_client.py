@@ -41,7 +41,7 @@ class JavaClient:
             on_delivery(ProduceFailure(type(error).__name__), None)
             return
         sent = future.result()
-        response = sent.answer(0)
+        response = sent.result(0)
         if isinstance(response, JavaError):
             on_delivery(ProduceFailure(response.java_class.rsplit(".", 1)[-1]), None)
             return

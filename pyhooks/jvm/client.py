@@ -86,7 +86,7 @@ def java_errors() -> Iterator[None]:
     except Py4JJavaError as error:
         raise JavaError.of(error.java_exception) from error
     except Py4JError as error:
-        raise RackgateError(f"the JVM of a gateway does not answer: {error}") from error
+        raise RackgateError(f"the JVM of a gateway does not respond: {error}") from error
 
 
 _elsewhere: list[Distribution] = []

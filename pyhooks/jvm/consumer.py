@@ -114,7 +114,7 @@ class Consumer(Client):
         """Return the next records, at most ``max.poll.records``; none if none arrive in time.
 
         Raises:
-            JavaError: for example errors.WakeupException after ``wakeup``.
+            JavaError: for example WakeupException after ``wakeup``.
         """
         with java_errors():
             packed = self._java.poll(round(timeout_s * 1000))
@@ -171,7 +171,7 @@ class Consumer(Client):
             return _offsets(str(self._java.ends(_lines(partitions))))
 
     def wakeup(self) -> None:
-        """Make a poll in another thread, or the next poll, raise errors.WakeupException."""
+        """Make a poll in another thread, or the next poll, raise WakeupException."""
         with java_errors():
             self._java.wakeup()
 
@@ -194,5 +194,5 @@ def _lines(partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int]) 
 
 def _offsets(lines: str) -> dict[TopicPartition, int]:
     """Parse lines of topic, partition and optional offset; -1 stands for no offset."""
-    words = [line.split(" ") for line in lines.splitlines()]
-    return {TopicPartition(line[0], int(line[1])): int(line[2]) if len(line) > 2 else -1 for line in words}
+    rows = [line.split(" ") for line in lines.splitlines()]
+    return {TopicPartition(row[0], int(row[1])): int(row[2]) if len(row) > 2 else -1 for row in rows}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.jvm import kafka_errors
 from pyhooks.jvm.client import Client, InProcess, java_errors
+from pyhooks.jvm.java_exception import JavaError
 
 TIMEOUT_S = 5.0
+_TIMEOUT = "java.util.concurrent.TimeoutException"
 _ESCAPED = re.compile(r"\\(.)")
-_MEANT = {"t": "\t", "n": "\n", "r": "\r"}
+_UNESCAPED = {"t": "\t", "n": "\n", "r": "\r"}
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,8 @@ class Jmx(Client):
     def __init__(self, host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> None:
         self._address = f"{host}:{port}"
         self._timeout_ms = round(timeout_s * 1000)
-        try:
+        with self._calling():
             made = InProcess().make("rackgate.hooks.RemoteBeans", {"host": host, "port": str(port)}, self._timeout_ms)
-        except kafka_errors.named("java.util.concurrent.TimeoutException") as error:
-            raise self._late() from error
         super().__init__(made, timeout_s)
 
     def __enter__(self) -> Jmx:
@@ -64,11 +65,8 @@ class Jmx(Client):
             JavaError: the pattern is not an object name, or the connection is lost.
             RackgateError: no response in time.
         """
-        try:
-            with java_errors():
-                lines = str(self._java.query(pattern, self._timeout_ms))
-        except kafka_errors.named("java.util.concurrent.TimeoutException") as error:
-            raise self._late() from error
+        with self._calling():
+            lines = str(self._java.query(pattern, self._timeout_ms))
         return tuple(map(parse, lines.split("\n")[:-1]))
 
     def close(self) -> None:
@@ -76,8 +74,17 @@ class Jmx(Client):
         with java_errors():
             self._java.close(self._timeout_ms)
 
-    def _late(self) -> RackgateError:
-        return RackgateError(f"JMX of {self._address}: no answer in {self._timeout_ms / 1000:g} s; is that a JVM?")
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        """Raise Java exceptions of the block as Python exceptions: a timeout as RackgateError."""
+        try:
+            with java_errors():
+                yield
+        except JavaError as error:
+            if not error.extends(_TIMEOUT):
+                raise
+            bound = f"{self._timeout_ms / 1000:g} s"
+            raise RackgateError(f"JMX of {self._address}: no response in {bound}; is that a JVM?") from error
 
 
 def parse(line: str) -> Row:
@@ -86,10 +93,12 @@ def parse(line: str) -> Row:
     Raises:
         RackgateError: the line is malformed.
     """
-    words = line.split("\t")
-    if len(words) != 4 or words[2] not in {"i", "d", "b", "s", "-"}:
-        raise RackgateError(f"{line[:200]!r} is no line of an MBean's attribute")
-    name, attribute, kind, text = (_ESCAPED.sub(lambda match: _MEANT.get(match[1], match[1]), word) for word in words)
+    columns = line.split("\t")
+    if len(columns) != 4 or columns[2] not in {"i", "d", "b", "s", "-"}:
+        raise RackgateError(f"{line[:200]!r} is not a line of an MBean's attribute")
+    name, attribute, kind, text = (
+        _ESCAPED.sub(lambda match: _UNESCAPED.get(match[1], match[1]), column) for column in columns
+    )
     value: float | bool | str | None = text
     if kind == "i":
         value = int(text)

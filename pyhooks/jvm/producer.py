@@ -66,7 +66,7 @@ class Sent:
         """Mask of the acknowledged records."""
         return self.error < 0
 
-    def answer(self, index: int) -> Acknowledged | JavaError:
+    def result(self, index: int) -> Acknowledged | JavaError:
         """Return the result of one record."""
         error = int(self.error[index])
         if error >= 0:
@@ -126,7 +126,7 @@ class Producer(Client):
 
         def completed(future: Future[Sent]) -> None:
             try:
-                done(future.result().answer(0))
+                done(future.result().result(0))
             except Exception as error:  # noqa: BLE001 - the future would only log it; close() raises it
                 self._errors.append(error)
 
@@ -291,7 +291,7 @@ class Producer(Client):
                     self._end(ends)
                 if not threading.main_thread().is_alive():
                     break
-        except Exception as error:  # noqa: BLE001 - told to everyone who waits, and by close()
+        except Exception as error:  # noqa: BLE001 - close() raises it
             self._errors.append(error)
         with self._entry:
             self._closed.set()
@@ -299,7 +299,7 @@ class Producer(Client):
             self._open.clear()
         # without the lock: callbacks may call this producer
         for topic, future in left:
-            future.set_exception(RackgateError(f"the producer ended before it told what became of records to {topic}"))
+            future.set_exception(RackgateError(f"the producer ended before it reported results of {topic}"))
 
     def _end(self, ends: Unpacker) -> None:
         ticket, size, errors = ends.number(8), ends.number(), ends.number()
@@ -307,8 +307,8 @@ class Producer(Client):
         partition, offset, sent_ns, done_ns, error = (
             ends.ints(size), ends.longs(size), ends.longs(size), ends.longs(size), ends.ints(size)
         )  # fmt: skip
-        told = tuple(JavaError.of_classes(ends.text().split("\n"), ends.text()) for _ in range(errors))
+        exceptions = tuple(JavaError(ends.text().split("\n"), ends.text()) for _ in range(errors))
         if open_ is None:
             return  # send_batch raised: no future is waiting
         topic, future = open_
-        future.set_result(Sent(topic, partition, offset, sent_ns, done_ns, error, told))
+        future.set_result(Sent(topic, partition, offset, sent_ns, done_ns, error, exceptions))

@@ -134,7 +134,7 @@ class MemberRun:
         except JavaError as error:
             failure = error
         if self._pending_commit is not None:
-            self._committed(*self._pending_commit, JavaError("not-reported", "the member ended", retriable=False))
+            self._committed(*self._pending_commit, JavaError(["not-reported"], "the member ended"))
         details = LeaveDetails(
             **self._self,
             begun_ns=begun_ns,

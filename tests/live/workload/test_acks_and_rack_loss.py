@@ -10,8 +10,8 @@ from confluent_kafka import TopicPartition
 
 from loopback_brokers import Brokers
 from pyhooks.core.wait import wait_for
-from pyhooks.jvm import kafka_errors
 from pyhooks.jvm.admin import Admin
+from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.producer import Producer
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.final_reader import REQUEST_S, open_consumer
@@ -69,7 +69,7 @@ def outage(brokers: Brokers, name: str) -> list[bytes]:
     assert write(first, "0", taken[0]) == -1
     # one offset further than the next, so that of acks=0 is in the log
     assert write(first, "1", taken[1]) == len(before) + 1
-    with pytest.raises(kafka_errors.NotEnoughRacksException):
+    with pytest.raises(JavaError, match=r"errors\.NotEnoughRacksException"):
         write(first, "all", b"never")
     assert shown(first) == before
     return [*before, *taken]

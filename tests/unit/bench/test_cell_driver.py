@@ -29,7 +29,7 @@ from bench.run.client_security import ClientSecurity
 from bench.run.measurement_session import MeasurementSession
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
-from pyhooks.jvm.java_exception import JavaError
+from pyhooks.jvm.java_exception import ERRORS, RETRIABLE, JavaError
 from pyhooks.jvm.producer import Sent
 from pyhooks.kafka import topics as cluster_topics
 from pyhooks.kafka.gate import Requirement
@@ -425,7 +425,7 @@ def test_the_java_producer_s_own_clock_times_the_end_of_a_record(monkeypatch: py
         client.produce("t", b"v", b"k", on_delivery=lambda error, message: results.append((error, message)))
     assert fake.learned == ["t"]
     fake.futures[0].set_result(sent())
-    fake.futures[1].set_result(sent(JavaError("org.apache.kafka.common.errors.TimeoutException", "", retriable=True)))
+    fake.futures[1].set_result(sent(JavaError([f"{ERRORS}.TimeoutException", RETRIABLE], "")))
     assert results[0] == (None, pacer.TimedAck(0, 7, done_ns=4_000, own_ns=3_000))
     assert (results[1][0].name(), results[1][1]) == ("TimeoutException", None)
     assert client.flush(0.01) == 1
@@ -437,8 +437,8 @@ def test_the_java_producer_s_own_clock_times_the_end_of_a_record(monkeypatch: py
 def test_a_probe_distinguishes_acks_refusals_and_other_results(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = {
         "open": sent(),
-        "shut": sent(JavaError("org.apache.kafka.common.errors.NotEnoughRacksException", "", retriable=True)),
-        "lost": sent(JavaError("org.apache.kafka.common.errors.TimeoutException", "", retriable=True)),
+        "shut": sent(JavaError([f"{ERRORS}.NotEnoughRacksException", RETRIABLE], "")),
+        "lost": sent(JavaError([f"{ERRORS}.TimeoutException", RETRIABLE], "")),
     }
 
     class Probe(contextlib.nullcontext[Any]):

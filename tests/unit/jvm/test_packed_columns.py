@@ -79,7 +79,7 @@ def test_lines_of_mbeans(line: str, row: Row | None) -> None:
 
 @pytest.mark.parametrize("line", ["", "a\tb\ti", "a\tb\tx\t1", "a\tb\ti\t1\t2"])
 def test_an_invalid_line_of_an_mbean_is_an_error(line: str) -> None:
-    with pytest.raises(RackgateError, match="is no line"):
+    with pytest.raises(RackgateError, match="is not a line"):
         parse(line)
 
 
@@ -157,10 +157,10 @@ def test_results_come_in_any_order_and_errors_once_each(java: FakeSender) -> Non
         java.end(0, [5, -1, -1], [-1, 0, 0], [(f"{TIMEOUT}\n{RETRIABLE}\njava.lang.Throwable", "späť")])
         sent = first.result(5)
     assert sent.acked.tolist() == [True, False, False]
-    assert sent.answer(0) == Acknowledged("t", 3, 5)
-    failure = sent.answer(2)
+    assert sent.result(0) == Acknowledged("t", 3, 5)
+    failure = sent.result(2)
     assert isinstance(failure, JavaError)
-    assert failure is sent.answer(1)
+    assert failure is sent.result(1)
     assert (failure.java_class, failure.text, failure.retriable) == (TIMEOUT, "späť", True)
 
 

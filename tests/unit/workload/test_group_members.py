@@ -16,7 +16,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
 from pyhooks.jvm.consumer import TopicPartition
 from pyhooks.jvm.group_member import MemberPoll, RebalanceCallbacks
-from pyhooks.jvm.java_exception import JavaError
+from pyhooks.jvm.java_exception import RETRIABLE, JavaError
 from pyhooks.workload import group_members
 from pyhooks.workload.committed_reader import CommittedReader
 from pyhooks.workload.group_members import MemberRun, Membership, parse_memberships
@@ -125,7 +125,7 @@ def test_a_member_records_all_events(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_failed_commit_is_as_certain_as_its_error(
     name: str, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    error = JavaError(name, "why", retriable=True)
+    error = JavaError([name, RETRIABLE], "why")
     _, events = driven(tmp_path, monkeypatch, [assigned(D0, got={D0: MemberPoll(1, 0, 1)}), ends(error), nothing])
     first = next(one for one in events if one.op == "commit")
     assert (first.outcome, first.data["exception"], first.data["retriable"]) == (outcome, name, True)
@@ -154,7 +154,7 @@ def test_revoked_partitions_are_not_committed(tmp_path: Path, monkeypatch: pytes
 
 def test_a_failed_poll_is_recorded_and_the_member_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: Any) -> Mapping[TopicPartition, MemberPoll]:
-        raise JavaError(TIMEOUT, "why", retriable=True)
+        raise JavaError([TIMEOUT, RETRIABLE], "why")
 
     _, events = driven(tmp_path, monkeypatch, [fails, assigned(D0), nothing])
     assert [one.op for one in events] == ["join", "poll", "assigned", "leave"]
@@ -162,7 +162,7 @@ def test_a_failed_poll_is_recorded_and_the_member_continues(tmp_path: Path, monk
 
 
 def test_a_failed_leave_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, events = driven(tmp_path, monkeypatch, [nothing], close_fails=JavaError(TIMEOUT, "why", retriable=True))
+    _, events = driven(tmp_path, monkeypatch, [nothing], close_fails=JavaError([TIMEOUT, RETRIABLE], "why"))
     assert (events[-1].op, events[-1].outcome, events[-1].data["exception"]) == ("leave", "unknown", TIMEOUT)
 
 
