@@ -21,6 +21,7 @@ help:
 	@echo "make bench-pacer  whether its pacer holds 20,000 records/s on one core, and how late it sends (some seconds)"
 	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest and the cost of the gate on the overlay, a few system tests"
 	@echo "make unit    unit and property tests: no cluster, no built Kafka (target: 3 minutes)"
+	@echo "make coverage  lines that unit and property tests execute"
 	@echo "make system  all system tests, two labs at a time (bar: 40 minutes), and out/system/index.html"
 	@echo "make system-smoke  three of them (4 to 8 minutes); system-long: many rounds, and controls that must lose records (half an hour); system-load: 10,000 partitions"
 	@echo "make system-hosts  some of them on hosts of a cluster file over ssh: a lab's nodes, with an sshd in each"
@@ -95,6 +96,12 @@ check: $(VENV)/ready
 
 unit: $(VENV)/ready
 	@exec $(BIN)/pytest -n 2 --dist loadfile tests/unit tests/property
+
+# Lines that unit and property tests execute, by file; child processes do not count.
+.PHONY: coverage
+coverage: $(VENV)/ready
+	@exec $(BIN)/pytest -q -n 2 --dist loadfile --cov=pyhooks --cov=bench --cov=ducktape_tests --cov-report=term:skip-covered \
+	    tests/unit tests/property
 
 # two at a time, since labs mostly wait; a file's tests stay together for what they share. Then those that judge times.
 pytest: $(VENV)/ready build
