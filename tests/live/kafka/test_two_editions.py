@@ -25,6 +25,7 @@ from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.producer import Acknowledged, Producer
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.final_reader import read_all
+from untyped_events import note
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 EARLIER = "9b384390e93654628280e6d41017d5fd69165edb"
@@ -76,7 +77,7 @@ def write(brokers: Brokers, history: History, step: str) -> None:
 
             def done(response: Acknowledged | JavaError, key: str = key) -> None:
                 outcome: Outcome = "ok" if isinstance(response, Acknowledged) else "unknown"
-                history.note("test", "produce", outcome, topic=TOPIC, key=key, value=key)
+                note(history, "test", "produce", outcome, topic=TOPIC, key=key, value=key)
 
             producer.send(TOPIC, key, key, done)
 
