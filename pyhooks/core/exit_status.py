@@ -60,11 +60,11 @@ def unforeseen(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror} ({_place(error)}rackgate --debug shows the traceback)"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    words = lines[:1]
+    parts = lines[:1]
     # Spark and py4j report the cause in later lines of the message
-    words += [line for line in lines[1:] if "Error: " in line or "Exception: " in line][:1]
-    told = f"{type(error).__name__}: {' '.join(words)}" if words else type(error).__name__
-    return f"{told} ({_place(error)}rackgate --debug shows the traceback)"
+    parts += [line for line in lines[1:] if "Error: " in line or "Exception: " in line][:1]
+    message = f"{type(error).__name__}: {' '.join(parts)}" if parts else type(error).__name__
+    return f"{message} ({_place(error)}rackgate --debug shows the traceback)"
 
 
 def _place(error: Exception) -> str:

@@ -50,9 +50,9 @@ class Bar:
         """One line for the user: outcome, value, limit and the reason for an unknown outcome."""
         value = "not measured" if self.value is None else f"{_figure(self.value)} {self.unit}"
         why = self.unjudged or f"others had {self.others:.2f} CPUs in use meanwhile"
-        told = f"; {why}" if self.outcome == "unknown" and (self.unjudged or self.value is not None) else ""
+        reason = f"; {why}" if self.outcome == "unknown" and (self.unjudged or self.value is not None) else ""
         bound = "at least" if self.at_least else "at most"
-        return f"{self.outcome.upper()}: {self.name}: {value}, {bound} {self.limit:,g} {self.unit}{told}"
+        return f"{self.outcome.upper()}: {self.name}: {value}, {bound} {self.limit:,g} {self.unit}{reason}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the target as a JSON object, including the outcome."""

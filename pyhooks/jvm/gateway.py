@@ -112,15 +112,15 @@ class Gateway(AbstractContextManager["Gateway"]):
         jar = find_jar_path()
         if not jar or not Path(jar).is_file():
             raise RackgateError("py4j's jar is not where its package puts it: install py4j again")
-        words = ["java", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command = ["java", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         # disables a file in /tmp named by PID: nodes share /tmp, and their JVMs can have the same PID
-        words += ["-XX:-UsePerfData", f"-Dlog4j2.configurationFile={LOG4J}", "-cp", f"{jar}:{classpath}"]
-        words += ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
+        command += ["-XX:-UsePerfData", f"-Dlog4j2.configurationFile={LOG4J}", "-cp", f"{jar}:{classpath}"]
+        command += ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
         if self._machine is not None:
             # Entering a node takes an extra process, which must not leave the JVM behind either.
-            words = self._machine.enter([*DIES_WITH_PARENT, *words])
+            command = self._machine.enter([*DIES_WITH_PARENT, *command])
         pipe = subprocess.PIPE
-        return start(words, what="start a JVM", bufsize=0, stdin=pipe, stdout=pipe, stderr=self._errors)
+        return start(command, what="start a JVM", bufsize=0, stdin=pipe, stdout=pipe, stderr=self._errors)
 
     def _line(self, timeout_s: float) -> str:
         """Return the next line of the JVM's standard output: first its port, then its token."""
@@ -135,8 +135,8 @@ class Gateway(AbstractContextManager["Gateway"]):
                 byte = out.read(1) if ready.select(max(0.0, deadline - time.monotonic())) else b""
                 if not byte:
                     self._errors.seek(0)
-                    said = self._errors.read().decode(errors="replace")
-                    raise RackgateError(f"a JVM did not start within {timeout_s:.0f} s", detail=said[-2000:])
+                    output = self._errors.read().decode(errors="replace")
+                    raise RackgateError(f"a JVM did not start within {timeout_s:.0f} s", detail=output[-2000:])
                 text += byte
         return text.decode().strip()
 

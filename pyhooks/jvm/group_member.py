@@ -28,7 +28,7 @@ PROTOCOLS: Mapping[str, Mapping[str, str]] = {
     },
     CONSUMER: {"group.protocol": "consumer"},
 }
-Told = Callable[[frozenset[TopicPartition]], None]
+PartitionCallback = Callable[[frozenset[TopicPartition]], None]
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class RebalanceCallbacks:
         lost: called with partitions that the member has already lost.
     """
 
-    assigned: Told
-    revoked: Told
-    lost: Told
+    assigned: PartitionCallback
+    revoked: PartitionCallback
+    lost: PartitionCallback
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,14 @@ class GroupMember(Client):
     def __enter__(self) -> GroupMember:
         return self
 
-    def subscribe(self, topics: Sequence[str], heard: RebalanceCallbacks) -> None:
+    def subscribe(self, topics: Sequence[str], callbacks: RebalanceCallbacks) -> None:
         """Subscribe to topics; the member joins the group during the next polls.
 
         Raises:
             JavaError: rejected.
         """
         with java_errors():
-            self._java.subscribe(jpype.java.util.ArrayList(list(topics)), _listener_class()(heard))
+            self._java.subscribe(jpype.java.util.ArrayList(list(topics)), _listener_class()(callbacks))
 
     def poll(self, timeout_s: float) -> dict[TopicPartition, MemberPoll]:
         """Return the next records, summarized by partition.
@@ -164,23 +164,23 @@ def _listener_class() -> Any:
     class Listener:
         """org.apache.kafka.clients.consumer.ConsumerRebalanceListener that forwards to the callbacks."""
 
-        def __init__(self, heard: RebalanceCallbacks) -> None:
-            self._heard = heard
+        def __init__(self, callbacks: RebalanceCallbacks) -> None:
+            self._callbacks = callbacks
 
         @jpype.JOverride  # type: ignore[untyped-decorator]  # jpype has no types
         def onPartitionsAssigned(self, partitions: Any) -> None:  # noqa: N802 - Java's name
             """Called within a poll."""
-            self._heard.assigned(_partitions(partitions))
+            self._callbacks.assigned(_partitions(partitions))
 
         @jpype.JOverride  # type: ignore[untyped-decorator]  # jpype has no types
         def onPartitionsRevoked(self, partitions: Any) -> None:  # noqa: N802 - Java's name
             """Called within a poll or a close."""
-            self._heard.revoked(_partitions(partitions))
+            self._callbacks.revoked(_partitions(partitions))
 
         @jpype.JOverride  # type: ignore[untyped-decorator]  # jpype has no types
         def onPartitionsLost(self, partitions: Any) -> None:  # noqa: N802 - Java's name
             """Called within a poll or a close."""
-            self._heard.lost(_partitions(partitions))
+            self._callbacks.lost(_partitions(partitions))
 
     return jpype.JImplements("org.apache.kafka.clients.consumer.ConsumerRebalanceListener")(Listener)
 

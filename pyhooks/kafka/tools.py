@@ -79,13 +79,13 @@ def command(classpath: str, name: str, arguments: Sequence[str], bootstrap: str)
     tool = TOOLS.get(short)
     if tool is None:
         raise RackgateError(f"no tool {name!r} of Kafka; there are: {', '.join(TOOLS)}")
-    words = ["java", f"-Xmx{HEAP_MB}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
-    words += [f"-Dlog4j2.configurationFile={_QUIET}", "-cp", classpath, tool.java_class]
+    java_command = ["java", f"-Xmx{HEAP_MB}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+    java_command += [f"-Dlog4j2.configurationFile={_QUIET}", "-cp", classpath, tool.java_class]
     named = any(word.startswith(("--bootstrap", "--broker-list")) for word in arguments)
     if tool.bootstrap and not named and not {"--help", "--version"} & set(arguments):
         ours = [tool.bootstrap, bootstrap]
-        return [*words, *arguments, *ours] if tool.last else [*words, *ours, *arguments]
-    return [*words, *arguments]
+        return [*java_command, *arguments, *ours] if tool.last else [*java_command, *ours, *arguments]
+    return [*java_command, *arguments]
 
 
 def run(classpath: str, name: str, arguments: Sequence[str], bootstrap: str, *, timeout_s: float = 60.0) -> str:

@@ -489,6 +489,6 @@ def _connects(host: str, port: int) -> bool:
 
 def _reason(error: Exception) -> str:
     """Return the first line of an error's message; for Kafka's errors, of their own description."""
-    told = error.args[0] if error.args else error
-    text = told.str() if hasattr(told, "str") else str(told)
+    reason = error.args[0] if error.args else error
+    text = reason.str() if hasattr(reason, "str") else str(reason)
     return (text.splitlines() or [""])[0] or type(error).__name__

@@ -147,9 +147,9 @@ def _terminal(plan: CapturePlan) -> Iterator[tuple[subprocess.Popen[bytes], int]
     environment |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
     # Ctrl-C needs a session with this controlling terminal, and SIGINT not ignored: a shell's background commands and
     # their descendants ignore it.
-    words = ["env", "--default-signal=INT,QUIT", "setsid", "--ctty", *plan.command]
+    command = ["env", "--default-signal=INT,QUIT", "setsid", "--ctty", *plan.command]
     try:
-        with process.supervised(words, stdin=slave, stdout=slave, stderr=slave, env=environment) as running:
+        with process.supervised(command, stdin=slave, stdout=slave, stderr=slave, env=environment) as running:
             os.close(slave)
             yield running, master
     finally:
