@@ -216,7 +216,7 @@ def listed(path: Path = FILE) -> tuple[MatrixOutage, ...]:
     """
     top = toml_config.Table(toml_config.read(path, "it lists the outages of the matrix"), path)
     runs = tuple(
-        MatrixOutage(one.word("topology", TOPOLOGIES), one.word("fault", FAULTS), one.word("target", TARGETS))
+        MatrixOutage(one.choice("topology", TOPOLOGIES), one.choice("fault", FAULTS), one.choice("target", TARGETS))
         for one in top.tables("run")
     )
     top.done()

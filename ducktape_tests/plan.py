@@ -94,8 +94,8 @@ def read(path: Path = SUITE) -> tuple[SuiteTest, ...]:
 def _parse(table: Table) -> SuiteTest:
     one = table.into(
         SuiteTest,
-        selections=table.words("selections", SELECTIONS),
-        finds=table.words("finds", tuple(CHECKERS), ()),
+        selections=table.choices("selections", SELECTIONS),
+        finds=table.choices("finds", tuple(CHECKERS), ()),
     )
     _check_parameters(one.id)
     try:

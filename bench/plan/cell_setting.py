@@ -70,11 +70,11 @@ def read_setting(table: Table) -> CellSetting:
         raise table.wrong("load_percent", "exactly one of load_percent and rate_per_s is required")
     has_percent = table.has("load_percent")
     return CellSetting(
-        state=table.word("state", tuple(STATES)),
-        link=table.word("link", tuple(LINKS)),
-        load_percent=table.word("load_percent", LOADS_PERCENT) if has_percent else None,
+        state=table.choice("state", tuple(STATES)),
+        link=table.choice("link", tuple(LINKS)),
+        load_percent=table.choice("load_percent", LOADS_PERCENT) if has_percent else None,
         rate_per_s=None if has_percent else table.number("rate_per_s", 1, 20_000),
-        record_bytes=table.word("record_bytes", SIZES_BYTES),
-        linger_ms=table.word("linger_ms", LINGERS_MS),
-        client=table.word("client", CLIENTS),
+        record_bytes=table.choice("record_bytes", SIZES_BYTES),
+        linger_ms=table.choice("linger_ms", LINGERS_MS),
+        client=table.choice("client", CLIENTS),
     )

@@ -168,7 +168,7 @@ def _lab(table: Table) -> LabPlan:
     placements = {topic.text("placement"): _replicas(topic, name) for topic in topics}
     if len(placements) < len(topics):
         raise table.wrong("topics", "two of them have the same placement")
-    faults = {outage.word("fault", FAULTS): outage.whole("times", 1, 100) for outage in outages}
+    faults = {outage.choice("fault", FAULTS): outage.whole("times", 1, 100) for outage in outages}
     if len(faults) < len(outages):
         raise table.wrong("outages", "two of them have the same fault")
     return LabPlan(name, rack, placements, faults)
@@ -187,7 +187,7 @@ def _destruction(table: Table, labs: Sequence[LabPlan]) -> DestructionPlan:
         replicas=_replicas(table, name),
         away=away,
         destroyed=destroyed,
-        ways=table.words("ways", FAULTS),
+        ways=table.choices("ways", FAULTS),
     )
 
 

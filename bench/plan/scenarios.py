@@ -122,7 +122,7 @@ def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | N
         if far is None:
             raise table.wrong("state", f"{FAR_STATE!r} needs [{scenario.name}.two_data_centres]")
         place, replicas = far
-    judged = table.words("judged", tuple(JUDGED)) if table.has("judged") else tuple(JUDGED)
+    judged = table.choices("judged", tuple(JUDGED)) if table.has("judged") else tuple(JUDGED)
     plan = scenario.latency
     latency = dataclasses.replace(
         plan,
@@ -157,8 +157,8 @@ def _roles(scenario: Scenario, table: Table) -> tuple[BenchArm, ...]:
     This allows comparisons in a state in which the scenario's baseline is rejected.
     """
     ids = tuple(arm.id for arm in scenario.arms)
-    roles: dict[str, Role] = {table.word("baseline", ids): "baseline"}
-    for arm_id in (table.word("control", ids), *(candidates := table.words("candidates", ids))):
+    roles: dict[str, Role] = {table.choice("baseline", ids): "baseline"}
+    for arm_id in (table.choice("control", ids), *(candidates := table.choices("candidates", ids))):
         if arm_id in roles:
             raise table.wrong("candidates", f"{arm_id!r} has two roles")
         roles[arm_id] = "candidate" if arm_id in candidates else "control"
@@ -246,7 +246,7 @@ def _arm(table: Table) -> BenchArm:
         replicas=table.wholes("replicas"),
         min_insync_replicas=table.whole("min_insync_replicas", 1),
         min_insync_racks=table.whole("min_insync_racks", 1),
-        latency=table.word("latency", ROLES),
+        latency=table.choice("latency", ROLES),
         outage=table.flag("outage"),
     )
     if arm.min_insync_replicas > len(arm.replicas):
@@ -260,7 +260,7 @@ def _arms(table: Table) -> tuple[BenchArm, ...]:
     if not table.has("uses"):
         return arms
     by_id = {arm.id: arm for arm in arms}
-    return tuple(by_id[arm_id] for arm_id in table.words("uses", tuple(by_id)))
+    return tuple(by_id[arm_id] for arm_id in table.choices("uses", tuple(by_id)))
 
 
 def _check_arms(scenario: Scenario, table: Table) -> None:

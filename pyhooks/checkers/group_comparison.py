@@ -84,7 +84,7 @@ def check_alike(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdi
         unclear = [name for name in (more, fewer) if name in compared and compared[name].enough is None]
         found.missing += [f"{name}: whether its partition was enough in the outage is unknown" for name in unclear]
         if not absent and not unclear:
-            _Comparison(compared[more], compared[fewer], found).check()
+            _GroupComparison(compared[more], compared[fewer], found).check()
     return found.verdict("alike")
 
 
@@ -107,7 +107,7 @@ def _enough(known: Sequence[SettledWindow], from_ns: int, to_ns: int) -> bool | 
 
 
 @dataclass(frozen=True)
-class _Comparison:
+class _GroupComparison:
     """Comparison of a pair of groups: one with more required racks, one with fewer."""
 
     more: ComparedGroup

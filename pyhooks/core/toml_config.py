@@ -178,11 +178,11 @@ class Table:
         optional = empty or default is not None
         return tuple(self.get(key, tuple[Text, ...] if optional else Texts, default))
 
-    def word(self, key: str, allowed: Sequence[W], default: W | None = None) -> W:
+    def choice(self, key: str, allowed: Sequence[W], default: W | None = None) -> W:
         """Read one of a closed list of texts or numbers."""
         return self.get(key, Annotated[Any, _one_of(tuple(allowed))], default)
 
-    def words(self, key: str, allowed: Sequence[W], default: Sequence[W] | None = None) -> tuple[W, ...]:
+    def choices(self, key: str, allowed: Sequence[W], default: Sequence[W] | None = None) -> tuple[W, ...]:
         """Read a list of distinct values from a closed list."""
         size = Field(min_length=int(default is None))
         kind = Annotated[tuple[Annotated[Any, _one_of(tuple(allowed))], ...], size, AfterValidator(_distinct)]

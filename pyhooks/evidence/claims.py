@@ -176,8 +176,8 @@ def _run(table: Table) -> ClaimRun:
 
 
 def _claim(table: Table, documents: Mapping[str, str], runs: Mapping[str, ClaimRun]) -> Claim:
-    verdict = table.word("verdict", VERDICTS)
-    own = (table.word("run", tuple(runs)),) if table.has("run") else table.words("runs", tuple(runs), ())
+    verdict = table.choice("verdict", VERDICTS)
+    own = (table.choice("run", tuple(runs)),) if table.has("run") else table.choices("runs", tuple(runs), ())
     given = [name for name in RULES if table.has(name)]
     if verdict == NOT_TESTABLE and (own or given):
         raise table.wrong("verdict", "is not testable, but has a run or a rule")
@@ -185,7 +185,7 @@ def _claim(table: Table, documents: Mapping[str, str], runs: Mapping[str, ClaimR
         raise table.wrong("run", "is missing, so nothing checks it")
     claim = table.into(
         Claim,
-        document=table.word("document", tuple(documents)),
+        document=table.choice("document", tuple(documents)),
         verdict=verdict,
         runs=own,
         rules={RULES[name]: tuple(_atom(one, own, runs) for one in table.tables(name)) for name in given},
@@ -200,7 +200,7 @@ def _claim(table: Table, documents: Mapping[str, str], runs: Mapping[str, ClaimR
 
 
 def _atom(table: Table, own: Sequence[str], runs: Mapping[str, ClaimRun]) -> Atom:
-    run = table.word("of", own, own[0])
+    run = table.choice("of", own, own[0])
     for key in ("passed", "failed"):
         if table.has(key):
             cases: tuple[str, ...] = table.get(key, Annotated[tuple[_Case, ...], Field(min_length=1)])

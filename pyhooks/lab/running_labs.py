@@ -205,7 +205,7 @@ def _parse(file: Path, raw: object) -> LabRecord:
     if not isinstance(raw, dict):
         raise RackgateError(f"{file}: not an object of JSON")
     table = Table(raw, file)
-    found = table.into(LabRecord, name=table.word("name", [file.stem]), state=file.parent)
+    found = table.into(LabRecord, name=table.choice("name", [file.stem]), state=file.parent)
     table.done()
     return found
 
@@ -406,7 +406,7 @@ class LabSetup:
     stock: bool
 
     @property
-    def words(self) -> list[str]:
+    def arguments(self) -> list[str]:
         """Command line of the lab's init process, to be appended to that of ``NamespaceMethod``."""
         words = [sys.executable, "-m", "pyhooks.lab.init_process", "--name", self.name]
         words += ["--topology", str(self.topology.resolve()), "--run-dir", str(self.run_dir.resolve())]
@@ -463,7 +463,7 @@ def up(plan: LabSetup, tell: Callable[[str, float], None]) -> LabRecord:
         # left over from a lab with this name that has ended
         file = state / f"{plan.name}.json"
         file.unlink(missing_ok=True)
-        words = [*chosen.words, *plan.words, "--serve", str(writing), "--lock", str(lock)]
+        words = [*chosen.words, *plan.arguments, "--serve", str(writing), "--lock", str(lock)]
         starter = process.start(
             words,
             log=run_dir / "lab.log",
@@ -511,7 +511,7 @@ def run(plan: LabSetup, command: Sequence[str], *, user: bool = True) -> int:
         RackgateError: no namespaces are available, or the lab's init process does not start.
     """
     plan.run_dir.mkdir(parents=True, exist_ok=True)
-    starter = process.start([*namespace_method(user=user).words, *plan.words, "--", *command], stdin=None)
+    starter = process.start([*namespace_method(user=user).words, *plan.arguments, "--", *command], stdin=None)
     first: list[int] = []
 
     def end(*_: object) -> None:

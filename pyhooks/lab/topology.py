@@ -377,7 +377,7 @@ def _links(top: Table, names: Sequence[str]) -> tuple[Link, ...]:
     everywhere = _quality(top.table("links", {}), Quality())
     qualities = {frozenset(pair): everywhere for pair in combinations(names, 2)}
     for table in top.tables("link", ()):
-        between = table.words("between", names)
+        between = table.choices("between", names)
         if len(between) != 2:
             raise table.wrong("between", f"must be two of {', '.join(names)}, is {', '.join(between)}")
         qualities[frozenset(between)] = _quality(table, everywhere)

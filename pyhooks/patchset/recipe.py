@@ -274,7 +274,7 @@ def _hooks(table: Table) -> Hooks:
 
 
 def _artifact(table: Table) -> Artifact:
-    return table.into(Artifact, roles=table.words("roles", sorted(ROLES)))
+    return table.into(Artifact, roles=table.choices("roles", sorted(ROLES)))
 
 
 def _check(recipe: Recipe) -> None:
