@@ -18,14 +18,7 @@ from pyhooks.verify.upstream_runner import KafkaTestRunner, scratch
 
 
 def compile_changed(runner: KafkaTestRunner, patches: Sequence[series.Patch]) -> dict[str, tuple[str, ...]]:
-    """Compile the test sources that a series changes to ``runner.patched``, unless they are compiled already.
-
-    Returns:
-        By module name, the classes after which the changed sources are named.
-
-    Raises:
-        RackgateError: a test source does not compile; the message names file and line as in Kafka's repository.
-    """
+    """Compile changed test sources to ``runner.patched`` if needed; return the classes that name them, by module."""
     plan, space, target = runner.plan, runner.space, runner.patched
     listing = target.with_suffix(".json")
     if listing.exists() and target.exists():
@@ -62,11 +55,7 @@ def compile_changed(runner: KafkaTestRunner, patches: Sequence[series.Patch]) ->
 
 
 def _copy_changed(plan: Recipe, sources: Path, patches: Sequence[series.Patch], work: Path) -> dict[str, list[Path]]:
-    """Copy the test sources that the series changes, or whose parents it changes, to ``work/sources``.
-
-    Returns:
-        The copied sources by module name.
-    """
+    """Copy test sources that the series changes, or whose parents it changes, to ``work``; return them by module."""
     tree = work / "tree"
     source_tree.clone(sources, tree)
     files = git.changed_files(tree, source_tree.BASELINE, series.apply(tree, patches))

@@ -9,13 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Result of a check.
-
-    Attributes:
-        summary: the content of ``summary.json``.
-        path: path of ``summary.json``.
-        met: whether the check passed.
-    """
+    """Result of a check."""
 
     summary: dict[str, Any]
     path: Path

@@ -33,7 +33,6 @@ class ControllerRecord:
 
     Attributes:
         data: its bytes as in the log, in hexadecimal digits.
-        text: its readable form.
     """
 
     data: str
@@ -50,10 +49,6 @@ class ScriptEvent:
     """An event and its result.
 
     Attributes:
-        seed: seed of the script.
-        number: number of the event in the script, from 0.
-        name: description of the event.
-        records: the records that the controller wrote.
         refused: the class of the exception if the controller rejected the event, or empty.
     """
 
@@ -72,7 +67,6 @@ class ControllerConfig:
         overlay: whether it has the whole overlay; otherwise only the fixes.
         racks_level: level of ``min.insync.racks.version``, or None if the feature does not exist.
         elr_level: initial level of ``eligible.leader.replicas.version``; the script changes it.
-        min_insync_racks: value for all topics; not set if it is 1.
     """
 
     overlay: bool
@@ -86,11 +80,8 @@ class ControllerScript:
     """The compiled script, ready to run.
 
     Attributes:
-        classes: folder of its classes.
-        harness: jars of published tests, and of the artifacts that run tests.
         distribution: the build of the series.
         fixes: the build of the fixes alone.
-        work: folder for its output.
     """
 
     classes: Path
@@ -100,11 +91,7 @@ class ControllerScript:
     work: Path
 
     def run(self, arm: ControllerConfig, *, first_seed: int, seeds: int, steps: int) -> tuple[ScriptEvent, ...]:
-        """Run scripts of ``steps`` steps with the seeds ``first_seed`` and following; a step is one or more events.
-
-        Raises:
-            RackgateError: a script did not complete.
-        """
+        """Run scripts of ``steps`` steps with the seeds ``first_seed`` and following; a step is one or more events."""
         output = self.work / "records"
         output.unlink(missing_ok=True)
         level = "-" if arm.racks_level is None else str(arm.racks_level)
@@ -132,9 +119,6 @@ def compiled_script(distribution: Distribution) -> Iterator[ControllerScript]:
     """Compile the script against the published classes; delete all its files at the end.
 
     Builds the fixes alone if needed. If the series has no fix, that build has an empty overlay.
-
-    Raises:
-        RackgateError: the script does not compile.
     """
     plan = recipe.load()
     fixes = builder.build(selection=Selection(distribution.opt_ins, last_part=FIXES), quiet=True).distribution
@@ -153,11 +137,7 @@ def compiled_script(distribution: Distribution) -> Iterator[ControllerScript]:
 
 
 def parse(text: str) -> tuple[ScriptEvent, ...]:
-    """Parse the output of ``ControllerScript.java``.
-
-    Raises:
-        RackgateError: the output is incomplete.
-    """
+    """Parse the output of ``ControllerScript.java``."""
     steps: list[ScriptEvent] = []
     lines = text.splitlines()
     if not lines or lines[-1] != "end":

@@ -125,7 +125,6 @@ class ContentionRule:
         within: how much slower than the fastest a measurement may be, as a fraction.
         tries: maximum number of tries of a heat; the last try is always kept.
         measurements: maximum number of yardstick measurements before a try, repeated while the yardstick is slow.
-        pause_s: time between these measurements, in seconds.
     """
 
     within: float = 0.5
@@ -139,9 +138,7 @@ class Heat:
     """One try of a heat.
 
     Attributes:
-        round_: number of its round.
         cells: names of the benchmarks to run, in order; with ``round_``, they identify the heat.
-        core: the core on which it ran.
         waited: yardstick measurements before the try that were too slow.
         paces: the measurement before the forks, and the one after them if they ran.
         forks: the results, one for each cell; empty if the forks did not run.
@@ -183,12 +180,7 @@ class Heat:
 
 
 class Heats:
-    """All tries of a run, judged by the rule.
-
-    Args:
-        rule: the rule.
-        tries: tries of earlier runs.
-    """
+    """All tries of a run, judged by the rule."""
 
     def __init__(self, rule: ContentionRule, tries: Sequence[Heat] = ()) -> None:
         self.rule = rule

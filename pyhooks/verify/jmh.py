@@ -40,7 +40,7 @@ def measure(
     quiet: bool = False,
     out: Path | None = None,
 ) -> dict[str, Any]:
-    """Run all benchmarks on both sides and write ``forks.jsonl`` and ``summary.json``.
+    """Run all benchmarks on both sides, write ``forks.jsonl`` and ``summary.json``, and return the summary.
 
     Can be interrupted at any time: finished measurements are kept, and ``more`` resumes the run.
 
@@ -52,12 +52,6 @@ def measure(
         more: keep the forks of earlier runs of the same build, and run only the missing ones.
         quiet: show no progress.
         out: target folder, by default ``out/jmh``.
-
-    Returns:
-        The summary.
-
-    Raises:
-        RackgateError: the benchmarks do not compile or do not run, or the kept forks can't be combined with new ones.
     """
     console = Console(stderr=True, quiet=quiet, highlight=False)
     out = out or paths.OUT / "jmh"

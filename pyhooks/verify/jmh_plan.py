@@ -25,9 +25,6 @@ class Effort:
 
     Attributes:
         forks: number of JVMs for each benchmark and side.
-        warm_s: warm-up of each fork, in seconds.
-        iterations: measured iterations in a fork.
-        iteration_s: length of an iteration, in seconds.
     """
 
     forks: int
@@ -47,8 +44,6 @@ class JmhCell:
 
     Attributes:
         side: ``stock``, ``overlay``, or ``control``, which is stock again.
-        benchmark: class and method.
-        parameters: JMH parameters.
         operations: number of operations in one call.
         slice_calls: number of calls timed together as a slice, about a millisecond; see ``Cpu.java``.
     """
@@ -66,11 +61,7 @@ class JmhCell:
 
 
 def plan(only: str = "") -> tuple[tuple[JmhCell, ...], tuple[Comparison, ...]]:
-    """Return the cells and comparisons; with ``only``, the comparisons whose name contains this text.
-
-    Raises:
-        RackgateError: no name contains it.
-    """
+    """Return the cells and comparisons; with ``only``, the comparisons whose name contains this text."""
     cells: list[JmhCell] = []
     comparisons: list[Comparison] = []
 

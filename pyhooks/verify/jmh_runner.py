@@ -49,12 +49,7 @@ _GO = b"\x01"
 
 
 class Turns:
-    """Ring of pipes, one for each JVM, through which a token passes the turn; see ``Turn.java``.
-
-    Args:
-        folder: folder of the pipes.
-        count: number of JVMs.
-    """
+    """Ring of pipes, one for each JVM, through which a token passes the turn; see ``Turn.java``."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self._pipes = [folder / f"turn-{place}" for place in range(count)]
@@ -84,12 +79,7 @@ class JmhRunner:
     """Compiled benchmarks, ready to run.
 
     Attributes:
-        classes: the benchmarks' classes, compiled against the published jars.
-        harness: JMH's jars.
-        distribution: the build under test.
-        work: temporary folder for results and logs.
         scratch: folder in memory, for pipes and the logs to which benchmarks append.
-        out: folder for the log of a failed benchmark.
     """
 
     classes: Path
@@ -154,9 +144,6 @@ def read(result: Path, cell: JmhCell, number: int) -> Fork:
     """Parse JMH's result of one fork; its CPU time is that of the fastest slice.
 
     Disturbances only make slices slower and can affect nearly all of a fork, and so every quantile of its iterations.
-
-    Raises:
-        RackgateError: the file is not in the format of JMH 1.37, or too few iterations have a complete slice.
     """
     try:
         (entry,) = json.loads(result.read_text(encoding="utf-8"))
@@ -235,11 +222,7 @@ def prepare(
     scratch: Path,
     out: Path,
 ) -> JmhRunner:
-    """Compile the benchmarks against the published jars.
-
-    Raises:
-        RackgateError: they do not compile.
-    """
+    """Compile the benchmarks against the published jars."""
     started = time.monotonic()
     harness = plan.with_role("jmh")
     with space.lock(console.print):

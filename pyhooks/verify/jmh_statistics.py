@@ -30,8 +30,6 @@ class Fork:
     """Measurements of one fork of one benchmark.
 
     Attributes:
-        cell: name of the benchmark with its parameters and its side.
-        round_: number of its round.
         cpu_ns: CPU time of the measuring thread per operation, in the fastest slice; see ``jmh_runner.read``.
         wall_ns: wall-clock time per operation, JMH's score.
         bytes_: bytes allocated per operation, from JMH's GC profiler.
@@ -65,7 +63,6 @@ class TargetResult:
     """A target for a difference, with its verdict.
 
     Attributes:
-        name: ``bytes``, ``ns`` or ``percent``.
         limit: the upper end of the interval must be below it.
         measured: the difference, overlay minus stock.
         verdict: ``met`` if the interval is below the limit, ``not met`` if it is above, otherwise ``unknown``.
@@ -144,8 +141,6 @@ class Comparison:
     """Two cells to compare.
 
     Attributes:
-        name: readable name.
-        stock: name of the cell on the published jars.
         other: name of the cell on the overlay, or again on the published jars for a control.
         control: whether both sides are the same, so that no difference is expected.
     """

@@ -30,10 +30,7 @@ class KafkaTestRun:
     Attributes:
         tests: number of tests, including skipped ones.
         failed: number of failures and errors.
-        skipped: number of skipped tests.
         failures: ``class.method: message`` of each failed test.
-        reports: folder with the JUnit XML.
-        seconds: duration of the run.
         error: why a class did not complete, or empty.
     """
 
@@ -71,10 +68,6 @@ def run_tests(
         stock: run without the overlay and without test sources changed by the series.
         quiet: show no progress.
         reports: folder for the JUnit XML, by default ``out/upstream``.
-
-    Raises:
-        RackgateError: an unknown class, a test source that does not compile, a build of another series, or a class did
-            not complete and no test failed.
     """
     started = time.monotonic()
     plan = recipe.load()
@@ -111,11 +104,7 @@ def run_tests(
 def _batches(
     runner: KafkaTestRunner, classes: Sequence[str], changed: Mapping[str, Sequence[str]], published_arm: str
 ) -> dict[tuple[str, Module], list[str]]:
-    """Group the classes by arm and module; each group runs in one JVM.
-
-    Raises:
-        RackgateError: a class is neither published nor a test of the series.
-    """
+    """Group the classes by arm and module; each group runs in one JVM."""
     batches: dict[tuple[str, Module], list[str]] = {}
     places = {name: (PATCHED, module) for module, names in changed.items() for name in names}
     for module in (module for module in runner.plan.modules if module.tests):

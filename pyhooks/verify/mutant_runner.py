@@ -47,7 +47,6 @@ class FinishedTest:
 
     Attributes:
         status: ``passed``, ``failed``, ``broken`` (not caused by the code under test), ``aborted``, ``skipped``.
-        id: JUnit's unique id.
         place: ``class#method``, or empty.
         said: the exception, or empty.
     """
@@ -63,7 +62,6 @@ class JvmRun:
     """Result of one test JVM.
 
     Attributes:
-        lines: the finished tests in order.
         fault: why the run did not complete, or empty.
     """
 
@@ -75,8 +73,6 @@ class CompileServer:
     """A resident javac and scalac; see ``CompileServer.java``.
 
     Args:
-        process: the running JVM.
-        work: folder for argument files.
         hidden: folders that are removed from the paths in error messages.
     """
 
@@ -122,14 +118,8 @@ class MutantRunner:
     """Inputs and folders that all mutants share.
 
     Attributes:
-        plan: the recipe.
-        space: the workspace, for the jars.
-        distribution: the patched build.
-        tree: the patched sources.
         tests: compiled test classes of the series.
         helpers: the compiled test runner and compile server.
-        scala: the Scala compiler's jars.
-        work: temporary folder of this run.
     """
 
     plan: Recipe
@@ -180,13 +170,10 @@ class MutantRunner:
             compiler.compile("javac", ["-nowarn", "-g", "-proc:none", "--release", "17", *options, *java])
 
     def compile_mutant(self, compiler: CompileServer, mutant: Mutant, folder: Path) -> Path:
-        """Compile the mutated file, and the files in ``recompile``, against the patched classes.
+        """Compile the mutated file and those in ``recompile`` against the patched classes; return the output folder.
 
         Classes that depend on the mutated ones are not compiled again. This is correct only if the part that they were
         compiled against is unchanged, which is checked.
-
-        Returns:
-            The folder of the mutated classes.
 
         Raises:
             NotCompiledError: the old text is not in the file exactly once, the mutant does not compile or changes no

@@ -25,7 +25,6 @@ class Selector:
     """A test class of Kafka, or one method of it.
 
     Attributes:
-        class_name: the full name, such as ``kafka.cluster.PartitionTest``.
         method: the method's name without parameters, or empty for all of the class.
     """
 
@@ -47,12 +46,9 @@ class Mutant:
     """One change that must make a test fail.
 
     Attributes:
-        name: lower-case words joined by hyphens.
         what: description of the resulting fault in Kafka.
         stands_for: the behaviour, code location or pitfall that it represents.
-        file: path in Kafka's repository.
         old: text that occurs in the patched file exactly once.
-        new: its replacement.
         tests: at least one of these must fail.
         recompile: further files to compile with the changed one. Needed if the change alters what other classes were
             compiled against, such as a constant.
@@ -76,11 +72,7 @@ class Mutant:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def apply(self, text: str) -> str:
-        """Return the text of the file with the change.
-
-        Raises:
-            RackgateError: the old text does not occur exactly once.
-        """
+        """Return the text of the file with the change."""
         count = text.count(self.old)
         if count != 1:
             raise RackgateError(f"mutant {self.name}: its old text occurs {count} times in {self.file}, not once")
@@ -88,11 +80,7 @@ class Mutant:
 
 
 def load(path: Path, recipe: Recipe) -> tuple[Mutant, ...]:
-    """Parse and validate a ``mutants.toml``.
-
-    Raises:
-        RackgateError: the file is missing or not TOML, or an entry is invalid; the message names the entry.
-    """
+    """Parse and validate a ``mutants.toml``."""
     top = Table(toml_config.read(path, "it lists the mutants"), path)
     mutants = tuple(map(_mutant, top.tables("mutant")))
     top.done()
@@ -116,11 +104,7 @@ def _mutant(table: Table) -> Mutant:
 
 
 def choose(mutants: tuple[Mutant, ...], names: Iterable[str]) -> tuple[Mutant, ...]:
-    """Return the mutants with these names in the list's order, or all if there are no names.
-
-    Raises:
-        RackgateError: an unknown name.
-    """
+    """Return the mutants with these names in the list's order, or all if there are no names."""
     wanted = list(names)
     known = {mutant.name for mutant in mutants}
     for name in wanted:

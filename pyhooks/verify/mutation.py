@@ -45,7 +45,6 @@ class Baseline:
     """Baseline: the results of a selector's tests without a mutant.
 
     Attributes:
-        selector: the class or method.
         passed: unique ids of the tests that passed.
         fault: why they can't judge a mutant, or empty.
         seconds: duration of the JVM that ran them, possibly with other tests of the class.
@@ -62,11 +61,8 @@ class MutantVerdict:
     """Verdict on one mutant.
 
     Attributes:
-        name: the mutant.
-        status: ``killed``, ``survived`` or ``unknown``.
         by: ``class#method`` of the failed test, or empty.
         said: message of the failed test, or the reason for another status.
-        seconds: duration of compilation and tests.
         key: hash of all inputs, see ``Mutant.key``.
     """
 
@@ -83,11 +79,7 @@ class MutationSummary:
     """Summary of all verdicts.
 
     Attributes:
-        verdicts: verdicts on all mutants of the list, in its order.
-        chosen: names of the selected mutants.
         reused: number of selected mutants with a stored verdict.
-        file: path of ``summary.json``.
-        seconds: duration of the command.
     """
 
     verdicts: tuple[MutantVerdict, ...]
@@ -121,8 +113,6 @@ class JvmMutantTester:
     """``MutantTester`` that compiles and runs on a bench.
 
     Attributes:
-        bench: the bench.
-        compiler: the resident compiler.
         logs: folder for the output of each class's last test run.
     """
 
@@ -142,11 +132,7 @@ class JvmMutantTester:
 
 
 def listed() -> tuple[Mutant, ...]:
-    """Return the mutants listed in ``patch/``.
-
-    Raises:
-        RackgateError: the list is missing or invalid.
-    """
+    """Return the mutants listed in ``patch/``."""
     plan = recipe.load()
     return load(plan.path.parent / LIST, plan)
 
@@ -158,16 +144,6 @@ def mutate(
     """Run the selected mutants that have no stored verdict.
 
     A mutant of opt-in fixes is run on a build with these fixes, which is built if needed.
-
-    Args:
-        distribution: the default build, to which mutants are applied; it must be of the current series.
-        only: names of mutants, or empty for all.
-        fresh: discard earlier results.
-        quiet: show no progress.
-        out: folder for ``summary.json`` and logs, by default ``out/mutate``.
-
-    Raises:
-        RackgateError: the list is invalid, the build is of another series, or tests do not compile.
     """
     started = time.monotonic()
     plan = recipe.load()
@@ -328,8 +304,6 @@ class MutantResults:
         fresh: discard earlier results.
 
     Attributes:
-        file: path of ``summary.json``.
-        contexts: as given.
         bases: by context, the baselines by selector.
     """
 

@@ -78,11 +78,7 @@ class Conditions:
     """Conditions of one of the builds.
 
     Attributes:
-        name: name of its folder.
-        other_user: whether it runs as another user than the current one.
-        umask: umask of the build.
         clock_shift_days: how many days its wall clock is ahead.
-        variables: environment variables to set.
         source_times_s: modification time of all sources, in seconds since the epoch.
     """
 
@@ -127,9 +123,6 @@ def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> Check
     """Build twice from only the sources and pinned files, and compare overlay, helpers, manifest and archive.
 
     The result is written to ``out``, by default ``out/reproducible``.
-
-    Raises:
-        RackgateError: a build failed, or its conditions could not be set.
     """
     started = time.monotonic()
     target = out or paths.OUT / "reproducible"
@@ -283,11 +276,7 @@ def _clock_library(days: int, folder: Path) -> Path:
 
 
 def _check_clock(conditions: Conditions, prefix: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
-    """Check that Python and Java see the shifted clock.
-
-    Raises:
-        RackgateError: one of them does not.
-    """
+    """Check that Python and Java see the shifted clock."""
     program = folder / "Clock.java"
     program.write_text(_JAVA_CLOCK, encoding="utf-8")
     program.chmod(0o644)

@@ -78,9 +78,6 @@ def upstream(
         modules: names of the modules to run; all if empty.
         only: run only classes whose full name contains one of these texts; all if empty.
         jobs: number of JVMs in parallel.
-
-    Raises:
-        RackgateError: no build of the current series, no class matches ``only``, or the tests could not be run.
     """
     plan = recipe.load()
     patches = series.load(plan.path.parent)
@@ -189,11 +186,7 @@ def plan_units(
 
 
 def narrowed(units: Sequence[Batch], only: Sequence[str]) -> list[Batch]:
-    """Return the batches reduced to classes whose full name contains a text of ``only``; all if it is empty.
-
-    Raises:
-        RackgateError: a text of ``only`` matches no class.
-    """
+    """Return the batches reduced to classes whose full name contains a text of ``only``; all if it is empty."""
     names = {name for unit in units for name in unit.classes}
     unmatched = [text for text in only if not any(text in name for name in names)]
     if unmatched:
@@ -210,9 +203,6 @@ def series_tests(changed: Mapping[str, tuple[str, ...]], runner: KafkaTestRunner
 
     A source may define test classes that are not named after it. Such a class is assigned to the module of another
     class in its package. The module only affects the order of the class path.
-
-    Raises:
-        RackgateError: test sources changed, but no compiled classes exist.
     """
     folder = runner.classes(PATCHED, runner.plan.modules[0])
     parsed = [upstream_suite.parse_class(path.read_bytes()) for path in folder.rglob("*.class")]
@@ -240,7 +230,6 @@ class ClassDurations:
     """Previous durations of test classes, for estimates.
 
     Attributes:
-        memory: the file that stores them.
         seconds: duration in seconds by arm and class.
     """
 
@@ -281,9 +270,6 @@ def _run_units(
 
     A fast class runs first, with no other in parallel: it lets Maven complete its local repository, which two
     processes must not do at the same time. If a unit can't be run, no further unit starts; running ones complete.
-
-    Raises:
-        RackgateError: Maven could not run the tests at all.
     """
     rest = [replace(u, classes=tuple(c for c in u.classes if (u.arm, c, 0) not in progress.done)) for u in units]
     todo = _lead([unit for unit in rest if unit.classes], usual_durations)

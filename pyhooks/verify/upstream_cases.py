@@ -29,8 +29,6 @@ class CaseResult:
     Attributes:
         name: ``class.method``, with the parameters if it has any.
         status: ``passed``, ``failed``, ``error`` or ``skipped``.
-        seconds: duration.
-        message: the first line of its message if it did not pass.
     """
 
     name: str
@@ -49,8 +47,6 @@ class ClassResult:
     """One test class of a run.
 
     Attributes:
-        name: full class name.
-        seconds: duration.
         cases: its test cases, including those of nested classes.
         error: why the class did not complete (a crash, a timeout), or empty.
     """
@@ -94,11 +90,7 @@ class ClassResult:
 
 
 def read_class(name: str, reports: Path) -> ClassResult:
-    """Parse the JUnit XML of a class and its nested classes in the folder ``reports``.
-
-    Raises:
-        RackgateError: no report, or one that is incomplete.
-    """
+    """Parse the JUnit XML of a class and its nested classes in the folder ``reports``."""
     files = [reports / f"TEST-{name}.xml", *sorted(reports.glob(f"TEST-{name}$*.xml"))]
     files = [file for file in files if file.exists()]
     if not files:

@@ -22,10 +22,8 @@ class UpstreamProgress:
     reuse them. The series' own tests may change while the overlay does not. All other results are in ``lines``.
 
     Attributes:
-        folder: folder for this suite and these jars.
         stock: file with the first runs on the published jars.
         patched: file with the runs of the series' own tests.
-        runs: all results, including those of earlier sessions.
         done: arm, class and repetition of each result; repetition 0 is the first run.
     """
 

@@ -44,7 +44,6 @@ class _Crash:
     """Crash of a test JVM.
 
     Attributes:
-        why: the reason in one line, or empty if it did not crash.
         unloadable: the classes that stopped JUnit, as far as its messages name them.
     """
 
@@ -60,9 +59,6 @@ class KafkaTestRunner:
     """Inputs and folders that all batches share.
 
     Attributes:
-        plan: the recipe.
-        space: the workspace.
-        distribution: the build under test.
         folder: folder for unpacked and compiled test classes, which are kept between runs.
         reports: folder for the JUnit XML, with a folder for each arm.
         last: artifacts at the end of the class path, which only some classes need.
@@ -144,9 +140,6 @@ def run_classes(
         module: the module of the classes.
         wanted: methods to run by class; no methods means all.
         report: called once for each class with its result, possibly from another thread.
-
-    Raises:
-        RackgateError: Maven could not run the tests at all, or the run was interrupted.
     """
     left = dict(wanted)
     crash = _batch(runner, arm, module, left, report)
