@@ -47,9 +47,6 @@ def create_lab(
 
     Returns:
         The lab, and the processes that hold its nodes' namespaces, which the caller must keep.
-
-    Raises:
-        RackgateError: the kernel refused an operation, or a program is missing.
     """
     wanted = topology.load(source)
     _mount_private_run()
@@ -82,11 +79,7 @@ def create_lab(
 
 
 def start_cluster(lab: Lab) -> None:
-    """Format all disks, start all Kafka processes and wait until every broker is registered and unfenced.
-
-    Raises:
-        RackgateError: a process ended or took too long.
-    """
+    """Format all disks, start all Kafka processes and wait until every broker is registered and unfenced."""
     lab.format(lab.nodes)
     for item in lab.topology.controllers:
         lab.start_kafka(item)
@@ -100,12 +93,7 @@ def start_cluster(lab: Lab) -> None:
 
 
 def find_damage(holders: list[subprocess.Popen[bytes]], ended: frozenset[int]) -> str:
-    """Return a short description of the part of the lab that has ended; empty if the lab is intact.
-
-    Args:
-        holders: processes that hold the nodes' namespaces.
-        ended: PIDs that have already been reaped.
-    """
+    """Return a short description of the part of the lab that has ended; empty if the lab is intact."""
     for holder in holders:
         if holder.pid in ended or holder.poll() is not None:
             return "the process that holds a node ended"

@@ -29,18 +29,10 @@ HEAP_MB = 256
 
 
 def ensure_archive(archive: Path, classpath: str, private: Sequence[str]) -> str:
-    """Create the archive if it is missing.
-
-    Args:
-        archive: its path.
-        classpath: class path of the Kafka that will use it.
-        private: command prefix that runs a program in its own namespaces.
+    """Create the archive if it is missing; ``private`` is a command prefix that runs a program in new namespaces.
 
     Returns:
         The archive's path, or an empty string if it can't be written: it only affects speed.
-
-    Raises:
-        RackgateError: Kafka does not start.
     """
     if archive.exists():
         return str(archive)

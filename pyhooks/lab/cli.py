@@ -111,30 +111,14 @@ def _archive(built: Distribution, classpath: str, *, stock: bool) -> str:
 def exec_in_lab(
     topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool, user: bool = True
 ) -> NoReturn:
-    """Run ``run_in_lab`` and exit with the command's exit status.
-
-    Raises:
-        RackgateError: a prerequisite is missing.
-    """
+    """Run ``run_in_lab`` and exit with the command's exit status."""
     sys.exit(run_in_lab(topology_name, run_dir, command, bare=bare, stock=stock, user=user))
 
 
 def run_in_lab(
     topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool, user: bool = True
 ) -> int:
-    """Create a lab, run ``command`` in it, take the lab down and return the command's exit status.
-
-    Args:
-        topology_name: file, or name of a shipped topology.
-        run_dir: folder for logs and results.
-        command: program and arguments.
-        bare: nodes and network only, no Kafka.
-        stock: run Kafka without the overlay.
-        user: use a user namespace if the kernel allows it.
-
-    Raises:
-        RackgateError: a prerequisite is missing.
-    """
+    """Create a lab, run ``command`` in it, take the lab down and return the command's exit status."""
     plan = _plan("run", topology_name, run_dir, bare=bare, stock=stock)
     sys.stdout.flush()
     sys.stderr.flush()

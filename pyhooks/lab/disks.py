@@ -42,8 +42,6 @@ class BrokerDisk:
     """Disk of a broker.
 
     Attributes:
-        broker: broker id.
-        rack: its rack, or empty.
         data: its log directory (``log.dirs``); a missing directory is an empty disk, as after a wipe.
         stopped: whether the broker is stopped; a log that grows while it is read proves nothing.
     """
@@ -59,10 +57,6 @@ class DiskContents:
     """Result of reading the disk of a broker.
 
     Attributes:
-        broker: broker id.
-        rack: its rack, or empty.
-        partitions: number of recorded partitions.
-        records: number of records in them.
         torn: partitions with a truncated log: topic, number, position.
         stopped: whether the broker was stopped, before and after the disk was read.
     """
@@ -87,14 +81,6 @@ def stop_and_read(lab: Lab, history: History, *, topics: Sequence[str] = ()) -> 
     """Kill all Kafka processes of a lab at once, including controllers, and read the disks of its brokers.
 
     Kafka is not started again. Workloads should have ended before, since all their requests will fail.
-
-    Args:
-        lab: the lab.
-        history: history to append to.
-        topics: as in ``read_disks``.
-
-    Raises:
-        RackgateError: a process did not end in time; or as in ``read_disks``.
     """
     # Signal all processes before waiting for any, so that no remaining broker becomes leader in the meantime.
     for node in lab.nodes:
@@ -113,16 +99,13 @@ def read_disks(
     topics: Sequence[str] = (),
     runs: Callable[[int], bool] | None = None,
 ) -> tuple[DiskContents, ...]:
-    """Read all logs of brokers into a history.
+    """Read all logs of brokers into a history; return the results in the order of ``disks``.
 
     Args:
         disks: disks to read; those of all brokers of the cluster to check the promise.
         history: history to append to.
         topics: topics to record; by default all whose names do not begin with ``__``.
         runs: called with each broker id after the read; a broker that runs by then does not count as stopped.
-
-    Returns:
-        The results, in the order of ``disks``.
 
     Raises:
         RackgateError: no distribution, or a disk could not be read. Its event has the error; the others were read.

@@ -28,13 +28,7 @@ class RoundTripTimes:
     """Round-trip times between two nodes in milliseconds.
 
     Attributes:
-        source: sender of the echo requests.
-        target: receiver of the echo requests.
-        sent: requests sent.
-        received: replies received.
-        p50_ms: median.
         p99_ms: 99th percentile, nearest rank.
-        max_ms: maximum.
         iqr_ms: interquartile range.
     """
 
@@ -54,11 +48,7 @@ class RoundTripTimes:
 
 
 def parse_ping(source: str, target: str, sent: int, text: str) -> RoundTripTimes:
-    """Parse the output of ``ping_command``.
-
-    Raises:
-        RackgateError: there was no reply.
-    """
+    """Parse the output of ``ping_command``."""
     times = sorted(float(found) for found in re.findall(r"time=([0-9.]+) ms", text))
     if not times:
         raise RackgateError(f"no echo from {target} to {source}: is the link cut?")
@@ -94,9 +84,5 @@ def replies(ip: str, machine: NamespaceMachine | None) -> bool:
 
 
 def measure(source: str, target: str, ip: str, machine: NamespaceMachine | None, count: int) -> RoundTripTimes:
-    """Measure the round-trip time to ``ip``, whose name is ``target``.
-
-    Raises:
-        RackgateError: there was no reply.
-    """
+    """Measure the round-trip time to ``ip``, whose name is ``target``."""
     return parse_ping(source, target, count, _echo(ip, count, machine, MEASUREMENT_WAIT_S))

@@ -63,11 +63,7 @@ class TerminalProgress:
 
 
 class PipeProgress:
-    """Pipe to the ``rackgate lab up`` that started this process; the lab ends if that ends before the lab is ready.
-
-    Args:
-        descriptor: write end of the pipe.
-    """
+    """Pipe to the ``rackgate lab up`` that started this process; the lab ends if that ends before the lab is ready."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -157,16 +153,7 @@ def _collect() -> frozenset[int]:
 
 
 def _serve(lab: Lab, holders: list[subprocess.Popen[bytes]], lock: int) -> None:
-    """Run the lab until SIGTERM, and heal faults whose command has died.
-
-    Args:
-        lab: the lab.
-        holders: processes that hold its nodes' namespaces.
-        lock: descriptor of the lab's lock.
-
-    Raises:
-        RackgateError: the lab itself is damaged, or its lock file was deleted.
-    """
+    """Run the lab until SIGTERM, and heal faults whose command has died."""
     told = threading.Event()
     healer = import_module(HEALER).OrphanHealer(lab)
     signal.signal(signal.SIGTERM, lambda *_: told.set())

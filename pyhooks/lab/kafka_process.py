@@ -104,15 +104,7 @@ def render(properties: Mapping[str, str]) -> str:
 def java_command(
     *, classpath: str, heap_mb: int, properties: Path | str, log4j: Path | str = LOG4J, options: Sequence[str] = ()
 ) -> list[str]:
-    """Return the command line that starts Kafka with a configuration file.
-
-    Args:
-        classpath: class path, with the overlay first or without it.
-        heap_mb: Java heap in MiB.
-        properties: configuration file.
-        log4j: logging configuration file.
-        options: additional Java options.
-    """
+    """Return the command line that starts Kafka with a configuration file."""
     return [
         "java",
         *options,
@@ -146,13 +138,7 @@ def format_arguments(
 ) -> list[str]:
     """Return the arguments of Kafka's storage tool to format the disk of ``node``.
 
-    Args:
-        node: node of the disk.
-        properties: its configuration file.
-        cluster_id: cluster id.
-        directory_ids: directory id of each controller, by node id.
-        controllers: initial voters.
-        joins: whether the node joins an existing quorum; a controller then starts as an observer.
+    With ``joins``, the node joins an existing quorum; a controller then starts as an observer.
     """
     words = ["format", "--config", str(properties), "--cluster-id", cluster_id]
     if node.is_controller and joins:

@@ -48,17 +48,12 @@ class Lab:
     """Lab as seen from inside.
 
     Attributes:
-        name: lab name; labs with different names are isolated from each other.
-        topology: topology that it was made from.
         source: the topology as parsed TOML, for manifests.
         pids: node name to PID of the node's init process.
         disks: node name to the folder that the node sees as /mnt.
-        run_dir: folder for logs, history and results; it is kept when the lab ends.
         classpath: class path of the lab's Kafka; empty in a bare lab.
         agent: jar of the agent that serves each node's metrics, or empty.
         archive: class data sharing archive of Kafka's classes, or empty.
-        cluster_id: Kafka cluster id.
-        directory_ids: controller id to directory id.
         emulations: link name ("left-right") to the kind of its link emulation.
     """
 
@@ -77,11 +72,7 @@ class Lab:
 
     @staticmethod
     def attach() -> Lab:
-        """Return the lab in which this process runs.
-
-        Raises:
-            RackgateError: not inside a lab, or its description is missing, damaged or might belong to another user.
-        """
+        """Return the lab in which this process runs."""
         path = os.environ.get(LAB_VARIABLE)
         if not path:
             raise RackgateError(
@@ -134,11 +125,7 @@ class Lab:
         return self.run_dir / "history.jsonl"
 
     def node(self, name: str) -> Node:
-        """Return the node called ``name``.
-
-        Raises:
-            RackgateError: no such node.
-        """
+        """Return the node called ``name``."""
         for node in self.nodes:
             if node.name == name:
                 return node
@@ -186,11 +173,7 @@ class Lab:
         return disk / "format.properties"
 
     def format(self, nodes: Sequence[Node], *, joins: bool = False) -> None:
-        """Format the disks of ``nodes`` for a new cluster or, with ``joins``, for the existing one.
-
-        Raises:
-            RackgateError: the storage tool failed.
-        """
+        """Format the disks of ``nodes`` for a new cluster or, with ``joins``, for the existing one."""
         directory_ids = {int(key): value for key, value in self.directory_ids.items()}
         calls = [
             kafka_process.format_arguments(
@@ -213,9 +196,6 @@ class Lab:
         """Start Kafka on ``node`` without waiting until it serves; do nothing if it runs.
 
         The process id, as seen inside the node, is stored on the node's disk.
-
-        Raises:
-            RackgateError: no process could be started.
         """
         if self.kafka_pid(node) is not None:
             return
@@ -273,20 +253,12 @@ class Lab:
         return True
 
     def kill_kafka(self, node: Node) -> None:
-        """Kill the node's Kafka process (SIGKILL) and wait until it has ended; do nothing if it does not run.
-
-        Raises:
-            RackgateError: it did not end in time.
-        """
+        """Kill the node's Kafka process (SIGKILL) and wait until it has ended; do nothing if it does not run."""
         if self.signal_kafka(node, signal.SIGKILL):
             wait_for(lambda: self.kafka_pid(node) is None, what=f"{node.name} to end", timeout_s=20, interval_s=0.02)
 
     def pause_kafka(self, node: Node) -> None:
-        """Pause the node's Kafka process (SIGSTOP) and wait until it has stopped; it keeps its connections.
-
-        Raises:
-            RackgateError: it does not run, or did not stop in time.
-        """
+        """Pause the node's Kafka process (SIGSTOP) and wait until it has stopped; it keeps its connections."""
         if not self.signal_kafka(node, signal.SIGSTOP):
             raise RackgateError(f"{node.name}: its Kafka process does not run, so it can't be paused")
         wait_for(
@@ -298,11 +270,7 @@ class Lab:
         self.signal_kafka(node, signal.SIGCONT)
 
     def wipe(self, node: Node) -> str:
-        """Delete the disk of a node whose Kafka does not run; return the directory id that the disk had.
-
-        Raises:
-            RackgateError: Kafka runs, or the disk was not formatted.
-        """
+        """Delete the disk of a node whose Kafka does not run; return the directory id that the disk had."""
         if self.kafka_pid(node) is not None:
             raise RackgateError(f"{node.name}: its Kafka process runs, so its disk can't be deleted")
         identity = self.directory_id(node)
@@ -310,19 +278,11 @@ class Lab:
         return identity
 
     def replace_disks(self, nodes: Sequence[Node]) -> None:
-        """Format the unformatted disks of ``nodes``, start Kafka on all nodes and make their controllers voters again.
-
-        Raises:
-            RackgateError: the quorum rejects a change, or a process does not start.
-        """
+        """Format unformatted disks, start Kafka on ``nodes`` and make their controllers voters again."""
         quorum_changes.replace_disks(self, nodes)
 
     def voters(self, brokers: Sequence[Node]) -> Mapping[int, str]:
-        """Return the directory ids of the quorum's voters by node id, as reported by one of ``brokers``.
-
-        Raises:
-            RackgateError: no broker responds.
-        """
+        """Return the directory ids of the quorum's voters by node id, as reported by one of ``brokers``."""
         return quorum_changes.voters(self, brokers)
 
     def quorum(self, brokers: Sequence[Node]) -> Quorum:
@@ -334,19 +294,11 @@ class Lab:
         return quorum_state.query(quorum_changes.addresses(brokers))
 
     def change_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
-        """Run Kafka's metadata-quorum tool with ``words`` through some of ``brokers`` and return its output.
-
-        Raises:
-            RackgateError: the tool failed, or ``brokers`` is empty.
-        """
+        """Run Kafka's metadata-quorum tool with ``words`` through some of ``brokers`` and return its output."""
         return quorum_changes.run_quorum_tool(self, words, brokers)
 
     def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
-        """Make a controller that is an observer a voter, with its current directory.
-
-        Raises:
-            RackgateError: the quorum rejects the change.
-        """
+        """Make a controller that is an observer a voter, with its current directory."""
         quorum_changes.add_controller(self, node, brokers)
 
     def clear_disk(self, node: Node) -> None:
@@ -362,11 +314,7 @@ class Lab:
         return Path(self.disks[node.name]) / "data"
 
     def directory_id(self, node: Node) -> str:
-        """Return the node's directory id, which Kafka draws anew whenever the disk is formatted.
-
-        Raises:
-            RackgateError: the disk is not formatted.
-        """
+        """Return the node's directory id, which Kafka draws anew whenever the disk is formatted."""
         if not self.formatted(node):
             raise RackgateError(f"{node.name}: its disk is not formatted")
         lines = (self.data(node) / "meta.properties").read_text(encoding="utf-8").splitlines()
@@ -379,20 +327,12 @@ class Lab:
         return topics.unfenced(self.admin)
 
     def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> RoundTripTimes:
-        """Measure the round-trip time to ``target`` from ``source`` (None: from the clients).
-
-        Raises:
-            RackgateError: no echo reply.
-        """
+        """Measure the round-trip time to ``target`` from ``source`` (None: from the clients)."""
         name = source.name if source else "clients"
         return echo.measure(name, target.name, target.ip, self.machine_or_client(source), count)
 
     def wait_quorum(self, timeout_s: float = BOOT_TIMEOUT_S) -> None:
-        """Wait until a controller is active, according to the controllers' logs: no broker can be queried yet.
-
-        Raises:
-            RackgateError: no controller is active in time, or a process ended; the message names it and its log.
-        """
+        """Wait until a controller is active, according to the controllers' logs: no broker can be queried yet."""
 
         def active() -> bool:
             self.check_running(self.topology.controllers)
@@ -401,22 +341,14 @@ class Lab:
         wait_for(active, what="an active controller", timeout_s=timeout_s, interval_s=0.1)
 
     def check_running(self, nodes: Sequence[Node]) -> None:
-        """Check that Kafka runs on all of ``nodes``.
-
-        Raises:
-            RackgateError: a process does not run; the detail is the end of its log.
-        """
+        """Check that Kafka runs on all of ``nodes``."""
         for node in nodes:
             if self.kafka_pid(node) is None:
                 tail = "\n".join(self.read_log(node).splitlines()[-15:])
                 raise RackgateError(f"{node.name} ended while starting, see {self.log(node)}", detail=tail)
 
     def wait_unfenced(self, nodes: Sequence[Node], timeout_s: float = BOOT_TIMEOUT_S) -> None:
-        """Wait until all of ``nodes`` are registered and unfenced; return at once in a bare lab.
-
-        Raises:
-            RackgateError: not reached in time, or a process ended; the message names it and its log.
-        """
+        """Wait until all of ``nodes`` are registered and unfenced; return at once in a bare lab."""
         if self.bare:
             return
         wanted = {node.node_id for node in nodes}
@@ -446,14 +378,7 @@ class Lab:
         return echo.replies(target.ip, self.machine_or_client(source))
 
     def rtt_matrix(self, count: int = 50) -> tuple[RoundTripTimes, ...]:
-        """Measure round-trip times from the clients to each site and between all sites, concurrently.
-
-        Args:
-            count: echo requests for each pair.
-
-        Raises:
-            RackgateError: a site does not answer.
-        """
+        """Measure round-trip times from the clients to each site and between all sites, concurrently."""
         firsts = [site.nodes[0] for site in self.topology.sites if site.nodes]
         pairs: list[tuple[Node | None, Node]] = [(None, node) for node in firsts]
         pairs += [(left, right) for index, left in enumerate(firsts) for right in firsts[index + 1 :]]

@@ -39,11 +39,7 @@ _GOOD = "1000 Success"
 
 @cache
 def has_netem(private: tuple[str, ...] = NETWORK) -> bool:
-    """Return whether this kernel has netem; tested once, on the loopback of a temporary namespace.
-
-    Args:
-        private: command prefix that runs a program in new namespaces; in a lab a network namespace is enough.
-    """
+    """Return whether this kernel has netem; tested once, in namespaces that the command prefix ``private`` creates."""
     done = subprocess.run(
         [*private, "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"],
         capture_output=True,
@@ -54,11 +50,7 @@ def has_netem(private: tuple[str, ...] = NETWORK) -> bool:
 
 
 def check_tun() -> None:
-    """Check that TAP devices, which VDE needs, can be created.
-
-    Raises:
-        RackgateError: they can't; the message has a remedy.
-    """
+    """Check that TAP devices, which VDE needs, can be created."""
     try:
         os.close(os.open(TUN, os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
@@ -75,16 +67,7 @@ def check_tun() -> None:
 
 
 def check_links(wanted: Topology, source: Path, private: tuple[str, ...]) -> None:
-    """Check that this machine can emulate all links of a topology, before anything is created.
-
-    Args:
-        wanted: the topology.
-        source: its file, for the error.
-        private: command prefix that runs a program in namespaces like a lab's.
-
-    Raises:
-        RackgateError: it can't; names file, link and key, or what the machine lacks.
-    """
+    """Check that this machine can emulate all links of a topology, before anything is created."""
     for link in wanted.links:
         emulation(f"{source}: link {link.left}-{link.right}", link.quality, private)
 
@@ -93,9 +76,6 @@ def emulation(what: str, quality: Quality, private: tuple[str, ...] = NETWORK) -
     """Return how this machine emulates a link; ``what`` names the link in errors.
 
     The emulated round-trip time is within a fifth or 0.1 ms of the requested one.
-
-    Raises:
-        RackgateError: this machine can't emulate the quality.
     """
     if quality.jitter_ms > quality.rtt_ms:
         raise RackgateError(
@@ -197,11 +177,7 @@ class VdeWire:
         self.management.unlink(missing_ok=True)
 
     def set(self, quality: Quality) -> None:
-        """Change delay, jitter and loss of the wire.
-
-        Raises:
-            RackgateError: it does not respond, or rejects a command.
-        """
+        """Change delay, jitter and loss of the wire."""
         try:
             with socket.socket(socket.AF_UNIX) as talk:
                 talk.settimeout(MANAGEMENT_S)
@@ -234,9 +210,6 @@ def start_wire(ns: str, ends: Sequence[str], folder: Path, name: str) -> VdeWire
         ends: names of the left and the right device.
         folder: folder for its socket and files; must be short, since a socket's path has at most 107 bytes.
         name: name of the wire.
-
-    Raises:
-        RackgateError: it does not start.
     """
     folder.mkdir(parents=True, exist_ok=True)
     plugs = []

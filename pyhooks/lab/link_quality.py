@@ -35,12 +35,7 @@ def _write(slow: dict[str, Quality]) -> None:
 
 
 def quality(link: Link, *, without: str = "") -> Quality:
-    """Return the current quality of a link: that of the topology plus what slowed sites add.
-
-    Args:
-        link: the link.
-        without: a site whose own slowdown is left out.
-    """
+    """Return the quality of a link: that of the topology plus what slowed sites, except ``without``, add."""
     found = link.quality
     for site, added in _read().items():
         if site in (link.left, link.right) and site != without:
@@ -49,11 +44,7 @@ def quality(link: Link, *, without: str = "") -> Quality:
 
 
 def slow(topology: Topology, site: str, added: Quality) -> None:
-    """Add delay, jitter and loss to all links of a site; replaces what was added for it before.
-
-    Raises:
-        RackgateError: this machine can't emulate the quality on these links.
-    """
+    """Add delay, jitter and loss to all links of a site; replaces what was added for it before."""
     with _lock():
         # written first, so that a heal can undo it even if this process is killed
         _write(_read() | {site: added})

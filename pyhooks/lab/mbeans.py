@@ -93,7 +93,6 @@ class MetricsReading:
     Attributes:
         rows: object name, attribute, value as text.
         errors: values that could not be read, with the reasons.
-        size: size of the response in bytes.
     """
 
     rows: tuple[tuple[str, str, str], ...]
@@ -117,23 +116,12 @@ class MetricsSource(Protocol):
         """Site of the node."""
 
     def read(self, timeout_s: float) -> MetricsReading:
-        """Read all of ``BEANS``.
-
-        Raises:
-            RackgateError: no complete response in time.
-        """
+        """Read all of ``BEANS``."""
 
 
 @dataclass(frozen=True)
 class SocketSource:
-    """JVM that runs ``MetricsAgent``.
-
-    Attributes:
-        broker: node id.
-        name: node name.
-        rack: site of the node.
-        path: socket of the agent.
-    """
+    """JVM that runs ``MetricsAgent``."""
 
     broker: int
     name: str
@@ -150,9 +138,6 @@ class SocketSource:
         Args:
             beans: object name or pattern, and attributes separated by commas (``*``: all).
             timeout_s: timeout in seconds.
-
-        Raises:
-            RackgateError: no complete response in time; the message gives the cause.
         """
         question = "\t".join(_escape(word) for pair in beans for word in pair) + "\n"
         deadline = time.monotonic() + timeout_s
@@ -182,9 +167,6 @@ class QuerySource:
     """JVM that is read by a query function, such as that of a JMX connection.
 
     Attributes:
-        broker: node id.
-        name: node name.
-        rack: site of the node.
         query: maps an object name pattern to rows of object name, attribute and value; must limit its own time.
     """
 
@@ -250,15 +232,7 @@ def _unescape(text: str) -> str:
 
 
 def parse_metrics(answer: bytes, name: str) -> MetricsReading:
-    """Parse a response of the agent, whose Java class comment describes the lines.
-
-    Args:
-        answer: complete response.
-        name: node name, for errors.
-
-    Raises:
-        RackgateError: the response is truncated, unreadable or has only errors.
-    """
+    """Parse a response of the agent, whose Java class comment describes the lines."""
     rows: list[tuple[str, str, str]] = []
     errors: list[str] = []
     end: list[str] = []

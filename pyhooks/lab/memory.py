@@ -34,11 +34,6 @@ def concurrent_labs_memory_mb(topologies: Sequence[Topology], at_once: int) -> i
 def require_memory(needed_mb: int, what: str, advice: str) -> None:
     """Check that enough memory is available, before anything is started.
 
-    Args:
-        needed_mb: required memory in MiB.
-        what: what needs it, for the error.
-        advice: how to need less, for the error.
-
     Raises:
         RackgateError: too little memory; names the required and the available memory, and the limit. Not raised if
             the kernel reports neither the machine's memory nor a limit.
@@ -52,12 +47,7 @@ def require_memory(needed_mb: int, what: str, advice: str) -> None:
 
 
 def available_memory(proc: Path | None = None, cgroups: Path | None = None) -> Iterator[tuple[str, int]]:
-    """Yield the memory that the machine and each control group of this process have available: source, and MiB.
-
-    Args:
-        proc: replacement for ``/proc``.
-        cgroups: replacement for ``/sys/fs/cgroup``.
-    """
+    """Yield the memory that the machine and each control group of this process have available: source, and MiB."""
     proc, cgroups = proc or PROC, cgroups or CGROUPS
     fields = dict(line.split(":", 1) for line in _lines(proc / "meminfo") if ":" in line)
     if (free := fields.get("MemAvailable", "").split()) and free[0].isdigit():

@@ -43,7 +43,6 @@ class MetadataRecord:
     """Record of the metadata log.
 
     Attributes:
-        offset: offset in the log.
         at_ms: append time by the controller's clock, in milliseconds since the epoch.
         kind: Kafka's name of its type; empty for a control record.
         data: its fields, without those that have default values.
@@ -56,20 +55,12 @@ class MetadataRecord:
 
 
 def dump_arguments(segments: Iterable[str]) -> list[str]:
-    """Return the arguments of Kafka's ``dump-log`` whose output ``parse_dump`` reads.
-
-    Args:
-        segments: log segment files, in order.
-    """
+    """Return the arguments of Kafka's ``dump-log`` whose output ``parse_dump`` reads."""
     return ["--cluster-metadata-decoder", "--files", ",".join(segments)]
 
 
 def parse_dump(text: str) -> Iterator[MetadataRecord]:
-    """Parse the records in the output of Kafka's ``dump-log``.
-
-    Raises:
-        RackgateError: a record line can't be parsed.
-    """
+    """Parse the records in the output of Kafka's ``dump-log``."""
     for line in text.splitlines():
         if not line.startswith("| offset: "):
             continue

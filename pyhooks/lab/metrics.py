@@ -29,13 +29,10 @@ class Metric:
     """Value of a metric of one broker or controller at one time.
 
     Attributes:
-        broker: node id.
         topic: topic, or None for a metric of the whole node.
         partition: partition, or None for a metric of a whole topic or node.
-        name: as described in the module.
         value: a finite number, or None if the JVM's value is not one.
         mono_ns: monotonic time of the request; the value may be up to ``Poll.took_ms`` newer.
-        wall_ms: the same time in milliseconds since the epoch.
     """
 
     broker: int
@@ -87,15 +84,7 @@ class Poll:
     """One request for metrics to one node, whether it succeeded or not.
 
     Attributes:
-        broker: node id.
-        node: node name.
-        rack: site of the node.
         due_ns: scheduled monotonic time of the request.
-        mono_ns: actual monotonic time of the request.
-        wall_ms: the same time in milliseconds since the epoch.
-        took_ms: time until the response was complete.
-        size: size of the response in bytes.
-        metrics: metrics in the response.
         errors: the first few read errors of the JVM.
         problem: why there are no metrics, or empty.
         asked: whether a request was sent.
@@ -180,13 +169,7 @@ def rows(event: Event) -> Iterator[Metric]:
 
 
 def poll_once(source: MetricsSource, timeout_s: float, due_ns: int | None = None) -> Poll:
-    """Poll a source once; a failure becomes a poll with a problem.
-
-    Args:
-        source: source to poll.
-        timeout_s: timeout in seconds.
-        due_ns: scheduled monotonic time; default: now.
-    """
+    """Poll a source once; a failure becomes a poll with a problem."""
     begun_ns, wall_ms = time.monotonic_ns(), time.time_ns() // 1_000_000
     head = (source.broker, source.name, source.rack, begun_ns if due_ns is None else due_ns, begun_ns, wall_ms)
     try:
@@ -206,10 +189,7 @@ class Poller:
     of each source yields one poll. It is recorded as unknown if the previous poll was still running then.
 
     Attributes:
-        sources: sources to poll.
         sink: called with each poll, from several threads.
-        interval_s: seconds between two polls of a source.
-        timeout_s: timeout of one poll in seconds.
     """
 
     sources: Sequence[MetricsSource]
@@ -221,11 +201,7 @@ class Poller:
     _errors: list[Exception] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Reject invalid values.
-
-        Raises:
-            RackgateError: interval or timeout is not above 0.
-        """
+        """Reject invalid values."""
         if self.interval_s <= 0 or self.timeout_s <= 0:
             raise RackgateError(
                 f"metrics: interval {self.interval_s:g} s, timeout {self.timeout_s:g} s: must be above 0"
@@ -240,11 +216,7 @@ class Poller:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop polling and wait for the threads.
-
-        Raises:
-            RackgateError: the sink failed, so polls are missing.
-        """
+        """Stop polling and wait for the threads."""
         self.stop()
         deadline = time.monotonic() + self.timeout_s + 5
         for thread in self._threads:

@@ -52,18 +52,7 @@ def link_name(link: Link) -> str:
 
 
 def build(topology: Topology, machine_pids: dict[str, int]) -> dict[str, Emulation]:
-    """Create all routers, bridges, links and routes, and assign every node its address.
-
-    Args:
-        topology: topology to build.
-        machine_pids: node name to PID of its init process.
-
-    Returns:
-        Link name to the kind of its link emulation.
-
-    Raises:
-        RackgateError: a program is missing or the kernel refused an operation.
-    """
+    """Create routers, bridges, links, routes and node addresses; return the kind of link emulation by link name."""
     for site in topology.sites:
         _router(site)
         for node in site.nodes:
@@ -153,11 +142,7 @@ def _wire_of(link: Link) -> VdeWire:
 
 
 def check_shape(link: Link, quality: Quality) -> None:
-    """Check that ``shape`` can apply ``quality`` to a link.
-
-    Raises:
-        RackgateError: this machine can't emulate it on this link.
-    """
+    """Check that ``shape`` can apply ``quality`` to a link."""
     how = link_emulation.emulation(f"link {link_name(link)}", quality)
     if how == "vde" and not _wire_of(link).alive:
         raise RackgateError(
@@ -167,11 +152,7 @@ def check_shape(link: Link, quality: Quality) -> None:
 
 
 def shape(link: Link, quality: Quality) -> None:
-    """Change the latency and loss of a link; connections over it stay open.
-
-    Raises:
-        RackgateError: this machine can't emulate it on this link.
-    """
+    """Change the latency and loss of a link; connections over it stay open."""
     check_shape(link, quality)
     running = _wire_of(link)
     if running.alive:
@@ -182,11 +163,7 @@ def shape(link: Link, quality: Quality) -> None:
 
 
 def slow_port(node: Node, machine: NamespaceMachine, quality: Quality) -> None:
-    """Add delay, jitter and loss between a node and the rest of its rack, and so of the cluster.
-
-    Raises:
-        RackgateError: this machine can't emulate the quality.
-    """
+    """Add delay, jitter and loss between a node and the rest of its rack, and so of the cluster."""
     ns, name = netns(node.site), port(node)
     how = link_emulation.emulation(node.name, quality)
     if how == "netem":
@@ -233,13 +210,7 @@ def _cut_rules(topology: Topology, site: str, peers: Collection[str]) -> list[st
 
 
 def cut(topology: Topology, site: str, peers: Collection[str] = ()) -> None:
-    """Drop all packets between ``site`` and other sites, in both directions; idempotent.
-
-    Args:
-        topology: topology of the lab.
-        site: site to partition.
-        peers: the other sites; empty for all.
-    """
+    """Drop all packets between ``site`` and other sites (all, or ``peers``), in both directions; idempotent."""
     join(site)
     _batch(
         [f"rule add {rule} priority {CUT_PRIORITY} blackhole" for rule in _cut_rules(topology, site, peers)],

@@ -53,8 +53,6 @@ class LabNetwork:
     """Network of a lab, from inside; see ``NetworkControl``.
 
     Attributes:
-        topology: topology of the lab.
-        machine: returns the machine that runs commands on a node.
         slows: whether links can be slowed; a call raises an error if this machine can't emulate the quality.
         by_site: True, because a site is partitioned at its router.
     """
@@ -83,11 +81,7 @@ class LabNetwork:
         network.plug(node)
 
     def slow(self, site: str, added: Quality) -> None:
-        """Add delay, jitter and loss to all links of a site.
-
-        Raises:
-            RackgateError: this machine can't emulate the quality on these links.
-        """
+        """Add delay, jitter and loss to all links of a site."""
         link_quality.slow(self.topology, site, added)
 
     def restore_links(self, site: str) -> None:
@@ -99,11 +93,7 @@ class LabNetwork:
         return link_quality.quality(link, without=without)
 
     def slow_node(self, node: Node, added: Quality) -> None:
-        """Add delay, jitter and loss between a node and all others.
-
-        Raises:
-            RackgateError: this machine can't emulate the quality.
-        """
+        """Add delay, jitter and loss between a node and all others."""
         network.slow_port(node, self.machine(node), added)
 
     def restore_node(self, node: Node) -> None:

@@ -25,11 +25,7 @@ class Machine(Protocol):
         """Name of the machine."""
 
     def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> str:
-        """Run a program to completion and return its output.
-
-        Raises:
-            RackgateError: it timed out or ended with a nonzero status.
-        """
+        """Run a program to completion and return its output."""
 
     def popen(
         self, argv: Sequence[str], *, log: Path | None = None, env: Mapping[str, str] | None = None
@@ -44,9 +40,6 @@ def create(name: str, disk: Path) -> tuple[NamespaceMachine, subprocess.Popen[by
 
     Returns:
         The machine, and the process that holds its namespaces, which the caller must keep.
-
-    Raises:
-        RackgateError: the kernel refused to create the namespaces.
     """
     disk.mkdir(parents=True, exist_ok=True)
     words = ["unshare", "--net", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"]

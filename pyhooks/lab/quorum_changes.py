@@ -72,11 +72,7 @@ class QuorumCluster(Protocol):
 
 
 def voters(cluster: QuorumCluster, brokers: Sequence[Node]) -> dict[int, str]:
-    """Return the directory ids of the voters by node id, as reported by one of ``brokers``.
-
-    Raises:
-        RackgateError: no broker responds.
-    """
+    """Return the directory ids of the voters by node id, as reported by one of ``brokers``."""
     return {one.node_id: one.directory_id for one in cluster.quorum(brokers).voters}
 
 
@@ -99,11 +95,7 @@ def clear_disk(lab: DiskFolders, node: Node) -> None:
 
 
 def addresses(brokers: Sequence[Node]) -> str:
-    """Return the addresses of ``brokers`` in the form of ``bootstrap.servers``.
-
-    Raises:
-        RackgateError: ``brokers`` is empty.
-    """
+    """Return the addresses of ``brokers`` in the form of ``bootstrap.servers``."""
     if not brokers:
         raise RackgateError("the quorum can't be queried: no broker remains")
     return ",".join(node.address for node in brokers)
@@ -119,11 +111,7 @@ def delete_disk(lab: DiskFolders, node: Node) -> None:
 
 
 def replace_disks(cluster: QuorumCluster, nodes: Sequence[Node]) -> None:
-    """Format the unformatted disks of ``nodes``, start Kafka on all nodes and make their controllers voters again.
-
-    Raises:
-        RackgateError: the quorum rejects a change, or a process does not start.
-    """
+    """Format the unformatted disks of ``nodes``, start Kafka on all nodes and make their controllers voters again."""
     if not nodes:
         return
     others = [node for node in cluster.brokers() if node not in nodes]
@@ -150,11 +138,7 @@ def replace_disks(cluster: QuorumCluster, nodes: Sequence[Node]) -> None:
 
 
 def wait_caught_up(cluster: QuorumCluster, node: Node, others: Sequence[Node]) -> None:
-    """Wait until a controller has caught up with the active controller, as reported by one of ``others``.
-
-    Raises:
-        RackgateError: not in time, or its process ended.
-    """
+    """Wait until a controller has caught up with the active controller, as reported by one of ``others``."""
     directory_id = cluster.directory_id(node)
 
     def caught_up() -> bool:
@@ -165,11 +149,7 @@ def wait_caught_up(cluster: QuorumCluster, node: Node, others: Sequence[Node]) -
 
 
 def _make_voter(cluster: QuorumCluster, node: Node, others: Sequence[Node]) -> None:
-    """Add a voter once it has caught up.
-
-    Raises:
-        RackgateError: not in time; the message has the quorum's last error.
-    """
+    """Add a voter once it has caught up."""
     wait_caught_up(cluster, node, others)
     directory = cluster.directory_id(node)
     _retry_change(
@@ -180,11 +160,7 @@ def _make_voter(cluster: QuorumCluster, node: Node, others: Sequence[Node]) -> N
 
 
 def _remove_voter(cluster: QuorumCluster, node: Node, directory: str, others: Sequence[Node]) -> None:
-    """Remove the voter with a directory id.
-
-    Raises:
-        RackgateError: not in time; the message has the quorum's last error.
-    """
+    """Remove the voter with a directory id."""
     words = ["remove-controller", "--controller-id", str(node.node_id), "--controller-directory-id", directory]
     _retry_change(
         lambda: cluster.change_quorum(words, others),

@@ -98,28 +98,12 @@ def process_state_of(stat: Sequence[str]) -> ProcessState:
 
 
 def reachable(node: Node, tries: int = TRIES) -> bool:
-    """Return whether a client in this process's network can connect to the node's Kafka port now.
-
-    Args:
-        node: node to connect to.
-        tries: attempts without a response, since packets may be lost; a refused connection is a response.
-
-    Raises:
-        RackgateError: a local error prevents the attempt.
-    """
+    """Return whether a client here can connect to the node's Kafka port; a refused connection is a response."""
     return _try_connection(lambda: _connects(node), node, tries)
 
 
 def responds(node: Node, tries: int = TRIES) -> bool:
-    """Return whether the node's Kafka responds to a client in this process's network; a paused one only accepts.
-
-    Args:
-        node: node to query.
-        tries: attempts without a response.
-
-    Raises:
-        RackgateError: a local error prevents the attempt.
-    """
+    """Return whether the node's Kafka responds to a client in this process's network; a paused one only accepts."""
     return _try_connection(lambda: _responds(node), node, tries)
 
 

@@ -58,8 +58,6 @@ class NamespaceMethod:
 
     Attributes:
         words: command prefix that runs a program in new namespaces, which end with the program.
-        user: whether they include a user namespace.
-        text: description for messages.
     """
 
     words: tuple[str, ...]
@@ -75,9 +73,6 @@ def namespace_method(*, user: bool = True) -> NamespaceMethod:
 
     Args:
         user: whether to use a user namespace; only root can do without. Programs in it can't change users.
-
-    Raises:
-        RackgateError: the kernel allows no such namespaces, or an ordinary user requests none.
     """
     private = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
     root = os.geteuid() == 0
@@ -140,14 +135,9 @@ class LabRecord:
     """Lab as described by its state file.
 
     Attributes:
-        name: lab name.
         pid: PID of its init process, in this process's PID namespace.
         user: whether it has its own user namespace.
         way: description of how its namespaces were created, for messages.
-        topology: topology file.
-        stock: whether its Kafka runs without the overlay.
-        run_dir: folder of its results.
-        started_at: seconds since the epoch.
         ticks: start time of its init process in kernel ticks since boot, because the PID may have been reused.
         state: folder of its state file and lock; not part of the state file.
     """
@@ -186,22 +176,14 @@ class LabRecord:
         return _lock_file(self.state, self.name)
 
     def save(self) -> None:
-        """Write the state file.
-
-        Raises:
-            RackgateError: a path in it has unprintable characters.
-        """
+        """Write the state file."""
         values = {key: value for key, value in asdict(self).items() if key != "state"}
         _parse(self.file, values)
         write_text(self.file, json.dumps(values) + "\n", mode=STATE_MODE)
 
 
 def _parse(file: Path, raw: object) -> LabRecord:
-    """Return the lab that a state file describes.
-
-    Raises:
-        RackgateError: a field is missing, unknown, of another type or out of range.
-    """
+    """Return the lab that a state file describes."""
     if not isinstance(raw, dict):
         raise RackgateError(f"{file}: not an object of JSON")
     table = Table(raw, file)
@@ -211,11 +193,7 @@ def _parse(file: Path, raw: object) -> LabRecord:
 
 
 def _start_ticks(entry: Path) -> int:
-    """Return the start time of a process in kernel ticks since boot; 0 if there is no such process.
-
-    Args:
-        entry: its folder in /proc.
-    """
+    """Return the start time of a process in kernel ticks since boot; 0 if there is no such process."""
     fields = process.stat_fields(entry)
     # field 22 of proc(5), starttime
     return int(fields[19]) if fields else 0
@@ -263,11 +241,7 @@ def _holds_lock(entry: Path, number: str, lock: os.stat_result) -> bool:
 
 
 def _state_folders() -> list[Path]:
-    """Return the folders that may have state of this user's labs; new labs use the first.
-
-    Raises:
-        RackgateError: the runtime folder belongs to another user or is accessible to others.
-    """
+    """Return the folders that may have state of this user's labs; new labs use the first."""
     if chosen := os.environ.get(STATE_VARIABLE):
         return [Path(chosen).absolute()]
     user = str(os.geteuid())
@@ -282,11 +256,7 @@ def _state_folders() -> list[Path]:
 
 
 def _state_folder() -> Path:
-    """Return the folder for the state of new labs; create it if needed.
-
-    Raises:
-        RackgateError: it can't be created, or another user could write to it; see ``private_files``.
-    """
+    """Return the folder for the state of new labs; create it if needed."""
     return private_files.make_folder(_state_folders()[0], ADVICE)
 
 
@@ -306,11 +276,7 @@ def _is_locked(state: Path, name: str) -> bool:
 
 
 def list_labs() -> tuple[tuple[LabRecord, ...], tuple[str, ...]]:
-    """Return all labs that run or ended without being taken down, by name, and a line for each unusable file.
-
-    Raises:
-        RackgateError: the folder for new labs is unsafe.
-    """
+    """Return all labs that run or ended without being taken down, by name, and a line for each unusable file."""
     found: list[LabRecord] = []
     problems: list[str] = []
     for number, folder in enumerate(_state_folders()):
@@ -348,11 +314,7 @@ def recorded_labs() -> tuple[LabRecord, ...]:
 
 
 def find(name: str | None) -> LabRecord:
-    """Return the running lab with a name or, without a name, the only running lab.
-
-    Raises:
-        RackgateError: no such lab, or several and no name; the message lists the running ones.
-    """
+    """Return the running lab with a name or, without a name, the only running lab."""
     labs, problems = list_labs()
     running = [lab for lab in labs if lab.runs]
     names = ", ".join(lab.name for lab in running)
@@ -374,11 +336,7 @@ def _is_name(name: str) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Reject an invalid lab name.
-
-    Raises:
-        RackgateError: the name is invalid; the message states what is allowed.
-    """
+    """Reject an invalid lab name."""
     if not _is_name(name):
         raise RackgateError(f"lab {name!r}: a name has 1 to {MAX_NAME} small letters, digits and dashes")
 
@@ -388,13 +346,9 @@ class LabSetup:
     """Lab to be created.
 
     Attributes:
-        name: lab name.
-        topology: topology file.
-        run_dir: folder for logs and history.
         classpath: class path of its Kafka; empty for a bare lab.
         agent: jar of the agent that serves each node's metrics; empty for none.
         archive: class data sharing archive of Kafka's classes; empty for none.
-        stock: whether the class path is without the overlay.
     """
 
     name: str
@@ -439,14 +393,9 @@ def _already_running(name: str) -> RackgateError:
 
 
 def up(plan: LabSetup, tell: Callable[[str, float], None]) -> LabRecord:
-    """Start a background lab that runs until it is taken down; it also ends if this process ends before it is up.
+    """Start a background lab, and pass text and seconds of each completed step to ``tell``.
 
-    Args:
-        plan: lab to create.
-        tell: called after each completed step with its text and its duration in seconds.
-
-    Raises:
-        RackgateError: a lab with this name runs already, or this one did not come up.
+    It runs until it is taken down; it also ends if this process ends before it is up.
     """
     check_name(plan.name)
     state = _state_folder()
@@ -501,14 +450,6 @@ def run(plan: LabSetup, command: Sequence[str], *, user: bool = True) -> int:
     """Create a lab, run a command in it, take the lab down and return the command's exit status.
 
     SIGTERM is forwarded to the command; Ctrl-C reaches it directly. The lab ends with this process, however that ends.
-
-    Args:
-        plan: lab to create.
-        command: program and arguments.
-        user: whether to use a user namespace; see ``namespace_method``.
-
-    Raises:
-        RackgateError: no namespaces are available, or the lab's init process does not start.
     """
     plan.run_dir.mkdir(parents=True, exist_ok=True)
     starter = process.start([*namespace_method(user=user).words, *plan.arguments, "--", *command], stdin=None)
@@ -564,11 +505,7 @@ def _read_progress(descriptor: int, lab: LabRecord, tell: Callable[[str, float],
 
 
 def down(lab: LabRecord) -> None:
-    """Take a lab down and wait until all its processes have ended; also deletes the state of an ended lab.
-
-    Raises:
-        RackgateError: it does not end in time.
-    """
+    """Take a lab down and wait until all its processes have ended; also deletes the state of an ended lab."""
     with _open_init_process(lab) as process_folder, suppress(ProcessLookupError):
         if process_folder is not None:
             # The kernel kills all other processes in the PID namespace first, so all holders of the lock end.
@@ -581,11 +518,7 @@ def down(lab: LabRecord) -> None:
 
 
 def run_inside(lab: LabRecord, command: Sequence[str]) -> int:
-    """Run a command in a lab on this terminal and return its exit status.
-
-    Raises:
-        RackgateError: the lab can't be entered, or ended while the command ran.
-    """
+    """Run a command in a lab on this terminal and return its exit status."""
     env = os.environ | {LAB_VARIABLE: str(DESCRIPTION)}
     with _open_namespaces(lab) as descriptors:
         ours = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
@@ -602,11 +535,7 @@ def run_inside(lab: LabRecord, command: Sequence[str]) -> int:
 
 @contextmanager
 def _open_namespaces(lab: LabRecord) -> Iterator[dict[str, int]]:
-    """Open the namespaces of a lab's init process; yield a descriptor for each nsenter option.
-
-    Raises:
-        RackgateError: the lab does not run, or its namespaces can't be opened.
-    """
+    """Open the namespaces of a lab's init process; yield a descriptor for each nsenter option."""
     with ExitStack() as stack:
         process_folder = stack.enter_context(_open_init_process(lab))
         if process_folder is None:
@@ -641,11 +570,7 @@ def _enter_command(command: Sequence[str], descriptors: Mapping[str, int]) -> li
 
 
 def runs_inside(name: str | None) -> bool:
-    """Return whether this process runs in the lab called ``name``, or in any lab without a name.
-
-    Raises:
-        RackgateError: it runs in another lab.
-    """
+    """Return whether this process runs in the lab called ``name``, or in any lab without a name."""
     if not in_lab():
         return False
     here = Lab.attach().name
@@ -655,15 +580,7 @@ def runs_inside(name: str | None) -> bool:
 
 
 def rerun_inside(name: str | None, *, otherwise: str = "") -> int:
-    """Run this command line again inside a lab, for commands that are the same inside and outside.
-
-    Args:
-        name: lab name, needed if several run.
-        otherwise: alternative to suggest in the error if no lab can be chosen.
-
-    Raises:
-        RackgateError: no lab runs, or several run and no name is given.
-    """
+    """Run this command line again inside a lab, for commands that are the same inside and outside."""
     try:
         lab = find(name)
     except RackgateError as error:

@@ -61,10 +61,6 @@ class Node:
 
     Attributes:
         name: ``broker-1``, ``controller-101`` or ``combined-1``.
-        node_id: Kafka's ``node.id``.
-        role: broker, controller, or both in one process (combined).
-        site: name of its site.
-        ip: address inside the lab.
     """
 
     name: str
@@ -104,10 +100,7 @@ class Site:
     """Failure domain: a rack, or a site for controllers and clients only.
 
     Attributes:
-        name: name in the file.
         index: position in the file from 1; part of its addresses.
-        nodes: its brokers and controllers.
-        client: whether the clients are at this site.
     """
 
     name: str
@@ -163,14 +156,7 @@ class Quality:
 
 @dataclass(frozen=True)
 class Link:
-    """Link between two sites.
-
-    Attributes:
-        index: position from 0; part of its addresses.
-        left: name of the first site.
-        right: name of the second site.
-        quality: latency and loss that the link adds.
-    """
+    """Link between two sites."""
 
     index: int
     left: str
@@ -193,17 +179,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Topology:
-    """Topology of a cluster.
-
-    Attributes:
-        name: display name.
-        sites: in file order.
-        links: one for each pair of sites.
-        broker_heap_mb: Java heap of a broker in MiB.
-        controller_heap_mb: Java heap of a controller in MiB.
-        broker_properties: additional configuration of every broker.
-        controller_properties: additional configuration of every controller.
-    """
+    """Topology of a cluster."""
 
     name: str
     sites: tuple[Site, ...]
@@ -253,22 +229,14 @@ class Topology:
         return ",".join(node.address for node in self.brokers)
 
     def site(self, name: str) -> Site:
-        """Return the site called ``name``.
-
-        Raises:
-            RackgateError: no such site.
-        """
+        """Return the site called ``name``."""
         for site in self.sites:
             if site.name == name:
                 return site
         raise RackgateError(f"topology {self.name}: no site {name!r}; it has {_names(self.sites)}")
 
     def rack_of(self, broker_id: int) -> str:
-        """Return the rack of a broker.
-
-        Raises:
-            RackgateError: no such broker.
-        """
+        """Return the rack of a broker."""
         for node in self.brokers:
             if node.node_id == broker_id:
                 return node.site
@@ -284,11 +252,7 @@ def _names(sites: tuple[Site, ...]) -> str:
 
 
 def find(name_or_path: str) -> Path:
-    """Return the path of a topology file, given a path or the name of a shipped one such as ``az3-outside``.
-
-    Raises:
-        RackgateError: no such file; the message lists the shipped topologies.
-    """
+    """Return the path of a topology file, given a path or the name of a shipped one such as ``az3-outside``."""
     path = Path(name_or_path)
     if path.is_file():
         return path
@@ -300,20 +264,12 @@ def find(name_or_path: str) -> Path:
 
 
 def load(path: Path) -> Topology:
-    """Read a topology file.
-
-    Raises:
-        RackgateError: invalid TOML, key or value; the message names file, key and allowed values.
-    """
+    """Read a topology file."""
     return parse(toml_config.read(path, "it describes a topology"), source=str(path))
 
 
 def parse(raw: Mapping[str, Any], *, source: str) -> Topology:
-    """Return the topology of a parsed TOML document; ``source`` names the document in errors.
-
-    Raises:
-        RackgateError: as in ``load``.
-    """
+    """Return the topology of a parsed TOML document; ``source`` names the document in errors."""
     top = Table(raw, source)
     name = top.text("name")
     if not name.isprintable() or name != name.strip():
