@@ -22,7 +22,7 @@ help:
 	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest and the cost of the gate on the overlay, a few system tests"
 	@echo "make unit    unit and property tests: no cluster, no built Kafka (target: 3 minutes)"
 	@echo "make coverage  lines that unit and property tests execute"
-	@echo "make system  all system tests, two labs at a time (bar: 40 minutes), and out/system/index.html"
+	@echo "make system  all system tests, two labs at a time (target: 40 minutes), and out/system/index.html"
 	@echo "make system-smoke  three of them (4 to 8 minutes); system-long: many rounds, and controls that must lose records (half an hour); system-load: 10,000 partitions"
 	@echo "make system-hosts  some of them on hosts of a cluster file over ssh: a lab's nodes, with an sshd in each"
 	@echo "make readme-pictures RESULT=out/bench/results.json   the README's pictures of a run, which is kept beside them; of bench-full that of bench/README.md"

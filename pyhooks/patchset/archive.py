@@ -37,9 +37,6 @@ class Archive:
 
     Attributes:
         path: the ``.tar.gz``; its checksum file, with the suffix ``.sha256``, is in the same folder.
-        sha256: SHA-256 of the archive.
-        size: size in bytes.
-        names: the files in it, relative to its top-level folder.
     """
 
     path: Path
@@ -52,9 +49,6 @@ def make_archive(distribution: Distribution, folder: Path | None = None) -> Arch
     """Pack the overlay with installation instructions, licence, notice, manifest, SBOM and checksums.
 
     The folder of the archive is ``build/kafka-<version>`` by default.
-
-    Raises:
-        RackgateError: the distribution is damaged, or its overlay is empty.
     """
     manifest = distribution.manifest
     if fault := distribution.damage():

@@ -36,16 +36,7 @@ def sha256(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Download:
-    """One file that Maven downloads.
-
-    Attributes:
-        group: the Maven groupId.
-        name: the Maven artifactId.
-        version: the Maven version.
-        classifier: the Maven classifier, or empty.
-        type: the file's suffix, such as ``jar`` or ``pom``.
-        path: target of the download.
-    """
+    """One file that Maven downloads."""
 
     group: str
     name: str
@@ -69,11 +60,7 @@ class Download:
 
 
 def read_pins(path: Path) -> dict[str, str]:
-    """Read a file in the format of ``sha256sum``; return the SHA-256 by path in the Maven repository.
-
-    Raises:
-        RackgateError: the file is missing, or a line is malformed, repeats a path or leaves the repository.
-    """
+    """Read a file in the format of ``sha256sum``; return the SHA-256 by path in the Maven repository."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -99,7 +86,6 @@ class MavenRepository:
     """Maven's local repository of this project: compilers, plugins and test providers, each file pinned by SHA-256.
 
     Attributes:
-        root: the folder.
         manifest: the file with the SHA-256 of every file. None while ``rackgate patch pin`` records the hashes: Maven
             is then online, and nothing is verified.
     """
@@ -118,9 +104,6 @@ class MavenRepository:
         """Verify all files of the repository, then run Maven offline; without a manifest, run it online and unverified.
 
         See ``maven.maven`` for the arguments.
-
-        Raises:
-            RackgateError: a file differs from its pin, or Maven failed.
         """
         online = self.manifest is None
         if not online:
@@ -128,11 +111,7 @@ class MavenRepository:
         maven.maven(pom, goals, repository=self.root, online=online, what=what, log=log, timeout_s=timeout_s)
 
     def verify(self) -> None:
-        """Check that the repository has every pinned file, unmodified, and no other file.
-
-        Raises:
-            RackgateError: a file is missing, modified or not pinned. The message names the file and the remedy.
-        """
+        """Check that the repository has every pinned file, unmodified, and no other file."""
         present = self._present()
         self._check(present)
         if missing := sorted(self.pins.keys() - present.keys()):
@@ -143,9 +122,6 @@ class MavenRepository:
 
         No downloaded code runs before its hash is verified: Maven first downloads the plugin that copies artifacts,
         without loading it. The verified plugin then downloads everything else. ``work`` is for temporary files.
-
-        Raises:
-            RackgateError: a file can't be downloaded or differs from its pin; the message names the file.
         """
         if self.manifest is None:
             return 0
@@ -170,11 +146,7 @@ class MavenRepository:
         return len(missing)
 
     def download(self, recipe: Recipe, downloads: Sequence[Download], work: Path) -> None:
-        """Download files with the verified plugin; the caller verifies them. ``work`` is for temporary files.
-
-        Raises:
-            RackgateError: a file can't be downloaded.
-        """
+        """Download files with the verified plugin; the caller verifies them. ``work`` is for temporary files."""
         staging = MavenRepository(work / "repository", self.manifest)
         for name in self.pins:
             if not (staging.root / name).exists():
@@ -187,9 +159,6 @@ class MavenRepository:
         """Download the plugin that copies artifacts, and its dependencies, without loading any of them.
 
         The pom adds a dependency that does not exist. Maven downloads all others and fails before it loads one.
-
-        Raises:
-            RackgateError: a file can't be downloaded, or Maven loaded the plugin.
         """
         absent = _ABSENT.split(":")
         pom = maven.render("bootstrap.xml.j2", work / "bootstrap" / "pom.xml", recipe=recipe, absent=absent)
@@ -242,7 +211,6 @@ class ArtifactStore:
     """A folder of verified jars under their Maven file names.
 
     Attributes:
-        root: the folder.
         repository: the Maven repository whose plugin downloads what is missing.
     """
 
@@ -260,11 +228,7 @@ class ArtifactStore:
         return [self.path(recipe.find(module.artifact, "test")) for module in modules]
 
     def fetch(self, recipe: Recipe, artifacts: Iterable[Artifact], work: Path) -> int:
-        """Download missing artifacts and Maven files, verify all of them, and return the number of downloaded jars.
-
-        Raises:
-            RackgateError: an artifact can't be downloaded or differs from its pin; the message names the artifact.
-        """
+        """Download missing artifacts and Maven files, verify all of them, and return the number of downloaded jars."""
         self.repository.fill(recipe, work)
         wanted = tuple(artifacts)
         missing = tuple(artifact for artifact in wanted if not self.path(artifact).exists())

@@ -30,7 +30,6 @@ class Built:
     Attributes:
         distribution: the distribution, addressed by its stable link.
         fresh: whether it was built now; False if it was up to date.
-        seconds: duration.
     """
 
     distribution: Distribution
@@ -54,9 +53,6 @@ def build(
         selection: the patches to apply; each selection has its own distribution.
         force: build even if nothing changed.
         quiet: show no progress.
-
-    Raises:
-        RackgateError: the build failed; the message names the artifact, the patch, or the file and line.
     """
     started = time.monotonic()
     plan = recipe.load(kafka_toml)
@@ -182,9 +178,6 @@ def import_tree(
         base: the folder to build in, by default ``build/``.
         force: discard commits and changes in the tree that were not exported.
         quiet: show no progress.
-
-    Raises:
-        RackgateError: the tree has changes that were not exported, or a patch does not apply.
     """
     plan = recipe.load(kafka_toml)
     patches = series.load_all(plan.path.parent)

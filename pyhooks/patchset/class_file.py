@@ -16,9 +16,7 @@ class ClassHeader:
     """Header of a class file.
 
     Attributes:
-        name: full name, as a path.
         parent: the superclass, as a path; empty for java.lang.Object, which has none.
-        flags: access flags.
         texts: all UTF-8 constants, among them the descriptors of annotations.
     """
 

@@ -23,11 +23,7 @@ def releases() -> tuple[str, ...]:
 
 
 def client_classpath(release: str) -> str:
-    """Return the class path of a client of one of ``releases()`` with the project's Java helpers; fetch other releases.
-
-    Raises:
-        RackgateError: no such release, no distribution, or an artifact can't be downloaded or differs from its pin.
-    """
+    """Return the class path of a client in ``releases()``, with the project's Java helpers; fetch it if missing."""
     built = Distribution.load()
     plan = recipe.load()
     if release in {PATCHED, plan.version}:

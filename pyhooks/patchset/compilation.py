@@ -30,13 +30,7 @@ COMPILED_WITH = frozenset({"runtime", "compile", "generator", "sources"})
 
 @dataclass(frozen=True)
 class Sources:
-    """One state of the sources.
-
-    Attributes:
-        name: ``published`` or ``patched``.
-        tree: a repository with this state checked out.
-        commit: the commit that is checked out.
-    """
+    """One state of the sources."""
 
     name: str
     tree: Path
@@ -45,13 +39,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Compiler:
-    """Compiler of modules, which caches the class files of each module in a jar.
-
-    Attributes:
-        recipe: definition of the build.
-        store: the pinned jars.
-        cache: folder of the cached results.
-    """
+    """Compiler of modules, which caches the class files of each module in a jar."""
 
     recipe: Recipe
     store: ArtifactStore
@@ -75,20 +63,7 @@ class Compiler:
     def compile(
         self, sources: Sources, affected: Sequence[Module], work: Path, on_activity: Callable[[str], None]
     ) -> dict[str, Path]:
-        """Compile the modules that are not in the cache.
-
-        Args:
-            sources: the state of the sources.
-            affected: the modules to compile, in order.
-            work: an empty folder for this state's output and logs.
-            on_activity: called with a short description of the current activity.
-
-        Returns:
-            The jar with the classes, by module name.
-
-        Raises:
-            RackgateError: a compile error; the message names file and line as in Kafka's repository.
-        """
+        """Compile the modules that are not in the cache; return the jar with the classes of each module."""
         keys = self.keys(sources, affected)
         jars = {module.name: self.jar(module, keys[module.name]) for module in affected}
         missing = [module for module in affected if not jars[module.name].exists()]

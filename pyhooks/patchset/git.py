@@ -15,20 +15,7 @@ BASELINE_DATE = "2026-06-17T00:00:00+00:00"
 
 
 def git(folder: Path, *arguments: str, what: str, stdin: str | None = None) -> str:
-    """Run git in ``folder`` with a fixed identity and without system or user configuration.
-
-    Args:
-        folder: a repository, or the folder of a new one.
-        arguments: arguments of git.
-        what: description of the work, for error messages.
-        stdin: text for standard input.
-
-    Returns:
-        Standard output without trailing newlines.
-
-    Raises:
-        RackgateError: git failed.
-    """
+    """Run git in ``folder`` with a fixed identity and no system or user configuration; return its trimmed output."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     environment = {
         **kept,

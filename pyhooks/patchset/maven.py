@@ -37,11 +37,7 @@ _MAVEN_OPTS = "-Xss4m -Xmx2g -XX:+UseParallelGC -XX:TieredStopAtLevel=1"
 
 
 def render(template: str, path: Path, /, **values: Any) -> Path:
-    """Write a pom from a template of ``patch/build`` or ``patch/jmh``; values are escaped for XML.
-
-    Returns:
-        ``path``.
-    """
+    """Write a pom from a template of ``patch/build`` or ``patch/jmh``, with values escaped for XML; return ``path``."""
     engine = Environment(
         loader=FileSystemLoader([TEMPLATES, JMH]),
         undefined=StrictUndefined,
@@ -56,11 +52,7 @@ def render(template: str, path: Path, /, **values: Any) -> Path:
 
 @functools.cache
 def java_home() -> Path:
-    """Return the JDK to compile with: JAVA_HOME, or the JDK of ``javac`` on the PATH.
-
-    Raises:
-        RackgateError: there is no JDK.
-    """
+    """Return the JDK to compile with: JAVA_HOME, or the JDK of ``javac`` on the PATH."""
     named = os.environ.get("JAVA_HOME")
     if named and (Path(named) / "bin" / "javac").exists():
         return Path(named)
@@ -72,11 +64,7 @@ def java_home() -> Path:
 
 @functools.cache
 def javac_version() -> str:
-    """Return the version of the compiler, such as ``17.0.15``.
-
-    Raises:
-        RackgateError: there is no JDK, or it is older than 17.
-    """
+    """Return the version of the compiler, such as ``17.0.15``."""
     command = run([java_home() / "bin" / "javac", "-version"], what="query the version of javac").split()
     version = command[-1] if command else ""
     major = version.split(".")[0]
@@ -101,9 +89,6 @@ def maven(
         what: description of the work, for error messages.
         log: file for all of Maven's output.
         timeout_s: timeout in seconds.
-
-    Raises:
-        RackgateError: Maven failed; the message names the source file and line, or the artifact.
     """
     if not shutil.which("mvn"):
         raise RackgateError(f"{what}: mvn is not installed; install the package maven")

@@ -31,9 +31,6 @@ class OverlayJar:
     """One jar of the overlay.
 
     Attributes:
-        module: name of the module.
-        jar: file name.
-        sha256: SHA-256 of the jar.
         classes: all classes in it, as paths without ``.class``.
         resources: all other files in it except manifest, licence and notice.
         left_behind: nested classes of the published jar that the patched nest no longer has. They stay on the class
@@ -123,9 +120,6 @@ def make_jar(
         coordinates: coordinates of the published jar.
         folder: target folder.
         manifest: further lines for the jar's manifest.
-
-    Raises:
-        RackgateError: the published jar has no licence or notice.
     """
     files = {name: content for files in nests.values() for name, content in files.items()}
     if not files and not resources:

@@ -37,9 +37,6 @@ def pin(path: Path, work: Path, only: Sequence[str] = ()) -> tuple[Artifact, ...
     """Resolve roles of the recipe at ``path``, rewrite its list of artifacts, and return all pinned artifacts.
 
     ``only`` has the roles to resolve, or is empty for all. The pins of other roles are unchanged.
-
-    Raises:
-        RackgateError: an artifact can't be resolved, a role is unknown, or the file lacks the marker line.
     """
     recipe = load(path)
     wanted = dict(_roots_by_role(recipe))
@@ -75,19 +72,7 @@ def _roots_by_role(recipe: Recipe) -> Iterator[tuple[str, Roots]]:
 
 
 def record(recipe: Recipe, artifacts: Path, work: Path) -> dict[str, str]:
-    """Download everything that Maven needs for compiling and testing into an empty repository.
-
-    Args:
-        recipe: defines the plugin versions and the pinned artifacts.
-        artifacts: folder of the store.
-        work: a folder for temporary files.
-
-    Returns:
-        SHA-256 of each file by its path in the repository.
-
-    Raises:
-        RackgateError: a file can't be downloaded, the example fails, or a file differs from its pin in ``kafka.toml``.
-    """
+    """Download all that Maven needs to compile and test into an empty repository; return the SHA-256 by path."""
     store = ArtifactStore(artifacts, MavenRepository(work / "resolved", None))
     libraries = [recipe.find("scala-library", "runtime")]
     running = recipe.with_role("testrun")

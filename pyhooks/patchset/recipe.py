@@ -29,7 +29,6 @@ class Artifact:
 
     Attributes:
         id: ``group:artifact:version`` or ``group:artifact:version:classifier``.
-        sha256: of the jar, 64 hexadecimal digits.
         roles: its uses, members of ``ROLES``.
     """
 
@@ -96,14 +95,9 @@ class Module:
     """One module of Kafka's build that a patch may touch.
 
     Attributes:
-        name: its name in upstream's build, with ``-`` for nested projects.
-        artifact: the published artifactId.
-        path: its folder in Kafka's repository.
         release: target Java release of its classes.
         needs: names of the modules it is compiled against; all precede it in the list.
         tests: whether a ``-test`` jar is published.
-        scala: whether it has Scala sources.
-        messages: its message generation, or None.
         relocated: package prefixes (as paths) that upstream relocates in the published jar; the overlay cannot
             contain classes that refer to them.
         may_vanish: classes (as paths, without ``.class``) that the series deletes on purpose.
@@ -128,7 +122,6 @@ class Roots:
     Attributes:
         artifacts: coordinates; their runtime dependencies are included.
         exclude: ``group:artifact`` of dependencies to leave out.
-        transitive: whether to include dependencies.
     """
 
     artifacts: Texts
@@ -141,9 +134,6 @@ class Hooks:
     """The project's own Java helpers.
 
     Attributes:
-        sources: root folder of their sources.
-        package: the package to compile, including its subpackages.
-        release: target Java release.
         agent: the class with ``premain``, for a JVM that loads the jar as an agent; or empty.
     """
 
@@ -158,17 +148,9 @@ class Recipe:
     """The content of ``kafka.toml``.
 
     Attributes:
-        path: the file.
-        version: Kafka version.
-        scala: full version of scalac.
-        plugins: versions of the Maven plugins, by short name.
-        javac_options: options of every Java compilation.
-        scalac_options: options of every Scala compilation.
         ignored_repositories: ids of repositories in third-party poms that are never queried.
         roots: by role, the artifacts from which it is resolved.
         modules: in compilation order.
-        artifacts: every pinned jar.
-        hooks: the Java helpers, or None if none are built.
     """
 
     path: Path
@@ -184,11 +166,7 @@ class Recipe:
     hooks: Hooks | None = None
 
     def module(self, name: str) -> Module:
-        """Return the module with this name.
-
-        Raises:
-            RackgateError: no such module.
-        """
+        """Return the module with this name."""
         for module in self.modules:
             if module.name == name:
                 return module
@@ -207,11 +185,7 @@ class Recipe:
         return tuple(artifact for artifact in self.artifacts if artifact.roles != (role,))
 
     def find(self, name: str, role: str) -> Artifact:
-        """Return the artifact with this artifactId and role.
-
-        Raises:
-            RackgateError: no such artifact is pinned.
-        """
+        """Return the artifact with this artifactId and role."""
         for artifact in self.with_role(role):
             if artifact.name == name:
                 return artifact
@@ -236,14 +210,7 @@ class Recipe:
 
 
 def load(path: Path | None = None) -> Recipe:
-    """Parse and validate ``kafka.toml``.
-
-    Args:
-        path: the file, or None for the one in ``patch/``.
-
-    Raises:
-        RackgateError: the file is missing or not TOML, or a value is invalid; the message names the place.
-    """
+    """Parse and validate ``kafka.toml``."""
     path = path or paths.PATCH / "kafka.toml"
     top = Table(toml_config.read(path, "it defines the build"), path)
     kafka, plugins, options, resolve = map(top.table, ("kafka", "plugins", "compile", "resolve"))

@@ -37,13 +37,8 @@ class Patch:
     """One file of the series.
 
     Attributes:
-        path: the file.
         name: its path below the folder of the series, such as ``fixes/0001-Subject.patch``.
-        text: its content.
-        subject: the first line of the commit message, without ``[PATCH]``.
         reason: the rest of the commit message, without the trailers.
-        trailers: key and value of each trailer, in order.
-        files: paths that it changes, without ``a/`` and ``b/``.
     """
 
     path: Path
@@ -100,7 +95,6 @@ class FileDiff:
     """Changes of one file in a patch.
 
     Attributes:
-        file: its path in Kafka's repository.
         header: lines that create, delete or rename it, or change its mode.
         hunks: lines of each hunk, each with its first character.
     """
@@ -165,11 +159,7 @@ class Selection:
         return "-".join([*parts, *(["with", *sorted(self.opt_ins)] if self.opt_ins else [])])
 
     def choose(self, patches: Sequence[Patch]) -> tuple[Patch, ...]:
-        """Return the selected patches in order, given all patches of a series.
-
-        Raises:
-            RackgateError: an unknown fix or part, or the series has too few patches.
-        """
+        """Return the selected patches in order, given all patches of a series."""
         if self.fix is not None:
             wanted = next((p for p in patches if p.part == FIXES and p.number == self.fix), None)
             if wanted is None:
@@ -196,11 +186,7 @@ def opt_ins(patches: Iterable[Patch]) -> tuple[str, ...]:
 
 
 def with_dependencies(patches: Sequence[Patch], fix: Patch) -> tuple[Patch, ...]:
-    """Return a fix and all fixes that it depends on, directly or indirectly, in the order of the series.
-
-    Raises:
-        RackgateError: a fix depends on one that is not in the series.
-    """
+    """Return a fix and all fixes that it depends on, directly or indirectly, in the order of the series."""
     needed = {fix.name}
     waiting = [fix]
     while waiting:
@@ -233,12 +219,7 @@ def names(folder: Path) -> tuple[str, ...]:
 
 
 def parse(folder: Path, name: str) -> Patch:
-    """Parse the patch ``name`` in the folder of the series, in git's mail format.
-
-    Raises:
-        RackgateError: the name is not of the form ``PART/NNNN-Subject.patch``, or the file is missing, not UTF-8,
-            or lacks a subject or a diff.
-    """
+    """Parse the patch ``name`` in the folder of the series, in git's mail format."""
     if not _NAME.fullmatch(name):
         raise RackgateError(f"{name}: must be called PART/NNNN-Subject.patch, where PART is {', '.join(PARTS)}")
     path = folder / name
@@ -287,20 +268,12 @@ def _number(name: str) -> int:
 
 
 def load_all(folder: Path) -> tuple[Patch, ...]:
-    """Parse the whole series in ``folder``, including opt-in fixes.
-
-    Raises:
-        RackgateError: a patch is missing or unreadable.
-    """
+    """Parse the whole series in ``folder``, including opt-in fixes."""
     return tuple(parse(folder, name) for name in names(folder))
 
 
 def load(folder: Path, selection: Selection = DEFAULT) -> tuple[Patch, ...]:
-    """Parse the series in ``folder`` and return the selected patches; by default all that are not opt-in.
-
-    Raises:
-        RackgateError: a patch is missing or unreadable, or the selection is invalid.
-    """
+    """Parse the series in ``folder`` and return the selected patches; by default all that are not opt-in."""
     return selection.choose(load_all(folder))
 
 
@@ -313,11 +286,7 @@ def series_hash(patches: Sequence[Patch]) -> str:
 
 
 def check_build(manifest: Mapping[str, Any], patches: Sequence[Patch]) -> None:
-    """Check that a distribution with this manifest was built from these patches.
-
-    Raises:
-        RackgateError: it was built from others.
-    """
+    """Check that a distribution with this manifest was built from these patches."""
     if manifest["patch_hash"] != series_hash(patches):
         raise RackgateError("the build does not match the current series; run `rackgate build` first")
 
@@ -347,7 +316,6 @@ class Trial:
     """Trial application of patches in a git index without a work tree, which takes a fraction of a second.
 
     Args:
-        source: the git repository of the published sources.
         folder: for the clone with the index; must not exist.
     """
 
@@ -356,15 +324,7 @@ class Trial:
         self._folder = folder
 
     def apply(self, patches: Sequence[Patch], where: str = "") -> tuple[str, ...]:
-        """Apply patches in order to the baseline; return all files that then differ from it.
-
-        Args:
-            patches: the patches.
-            where: description of the combination, for the error message.
-
-        Raises:
-            RackgateError: a patch does not apply; the message names the patch and the file.
-        """
+        """Apply patches in order to the baseline; return all files that then differ from it."""
         what, baseline = "try the series", f"refs/tags/{BASELINE}"
         git(self._folder, "read-tree", baseline, what=what)
         for patch in patches:
@@ -391,9 +351,6 @@ def apply_parts(tree: Path, patches: Sequence[Patch]) -> None:
     """Apply a whole series to a fresh clone, with a branch at the last commit of each part.
 
     The branch of the last part is checked out. ``git rebase`` updates the other branches (``rebase.updateRefs``).
-
-    Raises:
-        RackgateError: a patch does not apply.
     """
     what = "make the branches of the parts"
     former = git(tree, "symbolic-ref", "HEAD", what=what)
@@ -475,11 +432,6 @@ def export(tree: Path, folder: Path, *, renumber: bool = False) -> tuple[str, ..
     A patch keeps its file name while its subject and part are unchanged. A new patch is named after its subject. Its
     number is one above the previous patch's or, if that is taken, one above the highest in its part. The text of the
     patches does not depend on the machine, git's version or the number of patches.
-
-    Args:
-        tree: a repository made by ``rackgate patch import``.
-        folder: the folder of the series.
-        renumber: rename all patches, numbered from 1 in each part.
 
     Returns:
         The file names in order.

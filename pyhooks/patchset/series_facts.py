@@ -40,9 +40,6 @@ def facts(distribution: Distribution, series_: Sequence[series.Patch]) -> dict[s
         ``messages``: for each changed message definition, whether fields changed, and its versions; ``parents``:
         superclasses of the exceptions, nearest first, by side (stock, overlay); ``requests``: lowest and highest
         version, by side; ``deprecations``: number of added lines that deprecate something.
-
-    Raises:
-        RackgateError: the build is of another series.
     """
     patches = series.Selection(opt_ins=distribution.opt_ins).choose(series_)
     series.check_build(distribution.manifest, patches)
@@ -109,11 +106,7 @@ class Jar:
     """The error and message classes of a jar, with a fallback jar later on the class path.
 
     Args:
-        path: the jar.
         behind: the jar to search for entries that this one lacks.
-
-    Raises:
-        RackgateError: the jar can't be read.
     """
 
     def __init__(self, path: Path, fallback: Jar | None = None) -> None:

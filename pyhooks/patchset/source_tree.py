@@ -42,14 +42,7 @@ def destination(module: Module, kind: str, name: str, head: bytes) -> str | None
 
 
 def lay_out(recipe: Recipe, store: ArtifactStore, folder: Path) -> str:
-    """Write the sources of all modules to ``folder``, which must not exist, and commit them.
-
-    Returns:
-        The hash of the only commit, which depends only on the jars.
-
-    Raises:
-        RackgateError: two jars contain the same file, or a module's message definitions are missing.
-    """
+    """Write the sources of all modules to the new ``folder``, commit them, and return the hash of the commit."""
     folder.mkdir(parents=True)
     for module in recipe.modules:
         for target, content in _files(recipe, store, module):

@@ -18,9 +18,7 @@ class Stages:
     """Stages of one command, shown on standard error: live on a terminal, otherwise one line for each stage.
 
     Args:
-        count: number of stages.
         memory: file that stores the durations as estimates for the next run, or None.
-        quiet: show nothing.
     """
 
     def __init__(self, count: int, memory: Path | None, *, quiet: bool = False) -> None:

@@ -201,11 +201,6 @@ def overlay_key(recipe: Recipe, patches: Sequence[series.Patch]) -> str:
 def touched_modules(recipe: Recipe, files: Sequence[str], patches: Sequence[series.Patch]) -> set[str]:
     """Return the names of the modules whose main sources the series changes.
 
-    Args:
-        recipe: defines the modules' folders.
-        files: all files that differ from the baseline.
-        patches: the patches, to name one in the error message.
-
     Raises:
         RackgateError: a file belongs to no module in the recipe, so a change to it would have no effect.
     """
