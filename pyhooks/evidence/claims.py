@@ -39,8 +39,6 @@ class ClaimRun:
         kind: ``json`` (standard output, or the file in ``reads``), ``junit`` (XML) or ``system`` (``results.json``).
         commands: command by label. The label of a single command is empty, and its result is not nested under it.
         cost: ``seconds``, ``minutes``, ``lab`` (minutes to an hour, in namespaces) or ``hours``.
-        minutes: expected duration.
-        needs: description of the prerequisites.
         depends: ``series``, ``overlay`` or file patterns; their change makes the artifact stale.
         reads: file or pattern, relative to the repository, that the command writes; empty for standard output.
         keep: keys of each command's result, or pointers into it, to keep; all if empty.
@@ -64,10 +62,8 @@ class Atom:
     """Condition on the result of one run; all conditions of a rule must be true.
 
     Attributes:
-        run: id of the run.
         at: pointer into its result, such as ``/weighed/total`` or ``/rows/name=x/value``; empty if there are ``cases``.
         compare: ``is``, ``least``, ``most``, ``has``, ``lacks`` or ``near``; with ``cases``, ``passed`` or ``failed``.
-        value: value to compare with.
         within: allowed relative difference for ``near``.
         cases: ``package.Class#method`` of JUnit, ``tests.test_x#test_y`` of pytest. With ``passed`` all must have
             passed, with ``failed`` at least one must have failed.
@@ -86,14 +82,10 @@ class Claim:
     """Checkable sentence of a document.
 
     Attributes:
-        id: lower-case words with hyphens.
-        document: key of the table ``documents``.
-        place: section and line or row in the document.
         says: the sentence in our own words, short.
         verdict: expected verdict; an artifact with another verdict is an error.
         why: reason for a verdict other than ``confirmed``: the condition, or the correct statement.
         runs: ids of the runs that check it; empty if it is not testable.
-        rules: conditions by verdict.
     """
 
     id: _Id
@@ -108,13 +100,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Claims:
-    """Content of the file.
-
-    Attributes:
-        documents: title by key.
-        runs: by id, in the order of the file.
-        claims: by id, in the order of the file.
-    """
+    """Content of the file."""
 
     documents: Mapping[str, str]
     runs: Mapping[str, ClaimRun]
@@ -122,11 +108,7 @@ class Claims:
 
 
 def load(path: Path = CLAIMS) -> Claims:
-    """Parse the file.
-
-    Raises:
-        RackgateError: it can't be read, or an entry is invalid; the error names the entry and the reason.
-    """
+    """Parse the file."""
     top = Table(toml_config.read(path, "it lists the claims of the KIP and their checks"), path)
     titles = top.table("documents")
     documents = {key: titles.text(key) for key in titles.left()}

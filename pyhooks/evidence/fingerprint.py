@@ -37,7 +37,6 @@ class Language:
     Attributes:
         token: matches one token. Its groups are the kinds ``space``, ``line`` (comment), ``block`` (start of a block
             comment), ``literal``, ``interpolated`` (start of an interpolated string) and ``code``.
-        nests: whether block comments nest.
         newlines: whether line breaks separate statements.
         unicode_escapes: whether Unicode escapes are replaced before the text is divided into tokens.
     """
@@ -101,9 +100,6 @@ def of_file(path: Path, content: bytes) -> str:
 
     The suffix selects the language. The syntax tree of Python depends on the minor version of Python, which
     ``pyproject.toml`` fixes.
-
-    Raises:
-        RackgateError: the content can't be parsed.
     """
     form: Callable[[bytes], bytes] = _FORMS.get(path.suffix, bytes)
     if path.suffix in LANGUAGES:
@@ -122,11 +118,7 @@ def of_all(fingerprints: Iterable[str]) -> str:
 
 
 class Cache:
-    """Cache of fingerprints by content, for one version of Python and of this module.
-
-    Args:
-        path: the file of the cache, which may be missing.
-    """
+    """Cache of fingerprints by content, for one version of Python and of this module."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -27,7 +27,6 @@ class ClaimJudgement:
     Attributes:
         state: a verdict of a rule, ``not testable``, ``undecided``, ``not run yet`` or ``stale``. Only the first two
             are conclusions about the current version of the claim.
-        because: reasons, one line each.
         was: if ``stale``, the state according to the old artifacts.
     """
 

@@ -33,12 +33,7 @@ _END_S = 120.0
 
 @dataclass(frozen=True)
 class FinishedCommand:
-    """Result of a finished command.
-
-    Attributes:
-        status: its exit status.
-        output: its standard output.
-    """
+    """Result of a finished command."""
 
     status: int
     output: str
@@ -52,9 +47,6 @@ def execute(command: Sequence[str], log: Path, timeout_s: float) -> FinishedComm
 
     The command ends with this process. On a timeout or an interruption it gets SIGTERM first, so that it can clean up.
     Its standard error goes to ``log``.
-
-    Raises:
-        RackgateError: the command did not end in time and was terminated.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     program = [sys.executable, "-m", MODULES[command[0]], *command[1:]]
@@ -85,14 +77,6 @@ def carry_out(
     execute: Execute = execute,
 ) -> dict[str, Any]:
     """Execute the commands of a run, and write and return its artifact.
-
-    Args:
-        claims: all claims; their rules name the required tests.
-        run: run to execute.
-        folder: folder of the artifacts.
-        root: root of the files that the run depends on or writes.
-        out: folder for logs.
-        execute: executes one command.
 
     Raises:
         RackgateError: a command ended with an unexpected status or wrote no valid result, a dependency changed
