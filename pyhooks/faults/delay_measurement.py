@@ -73,17 +73,7 @@ def is_distinguishable(base: Quality, added: Quality) -> bool:
 
 
 def check_distinguishable(what: str, way: str, base: Quality, added: Quality) -> None:
-    """Reject an added quality that would not be distinguishable from the current one.
-
-    Args:
-        what: target of the fault, for the error.
-        way: ends of the path, for the error.
-        base: quality of the path without the fault.
-        added: quality that the fault adds.
-
-    Raises:
-        RackgateError: not distinguishable; the message has the least value that is.
-    """
+    """Reject an added quality that would not be distinguishable from the current one."""
     already = f"{what}: the path from {way} varies by jitter_ms = {base.jitter_ms:g} already"
     rtt_ms, jitter_ms = _least_added(base, added)
     if added.rtt_ms < rtt_ms:
@@ -142,14 +132,7 @@ class _SharedMeasurements:
 def path_probes(
     way: str, base: Quality, added: Quality, measure: Callable[[int], RoundTripTimes]
 ) -> dict[str, Callable[[], bool]]:
-    """Return probes for the delay, jitter and loss of a path.
-
-    Args:
-        way: name of the path.
-        base: quality of the path without the fault.
-        added: quality that the fault adds.
-        measure: sends a number of echo requests over the path.
-    """
+    """Return probes for the delay, jitter and loss of a path."""
     slow_ms = base.rtt_ms + DELAY_SHARE * (added.rtt_ms - added.jitter_ms)
     iqr_ms = JITTER_SHARE * (base.jitter_ms + added.jitter_ms)
     full_ms = base.rtt_ms + added.rtt_ms

@@ -36,10 +36,8 @@ class FaultTarget:
     """Rack or broker that a fault affects.
 
     Attributes:
-        kind: rack or broker.
         name: name of the rack, or of the broker's node.
         site: the rack, or the broker's site.
-        nodes: its nodes, including controllers.
     """
 
     kind: Literal["rack", "broker"]
@@ -49,11 +47,7 @@ class FaultTarget:
 
     @staticmethod
     def rack(cluster: RunningCluster, name: str) -> FaultTarget:
-        """Return a rack with all its nodes.
-
-        Raises:
-            RackgateError: no such rack.
-        """
+        """Return a rack with all its nodes."""
         racks = [site.name for site in cluster.topology.racks]
         if name not in racks:
             raise RackgateError(f"topology {cluster.topology.name}: no rack {name!r}; it has {', '.join(racks)}")
@@ -61,11 +55,7 @@ class FaultTarget:
 
     @staticmethod
     def broker(cluster: RunningCluster, name: str) -> FaultTarget:
-        """Return one broker, by its id or by the name of its node.
-
-        Raises:
-            RackgateError: no such broker.
-        """
+        """Return one broker, by its id or by the name of its node."""
         brokers = cluster.topology.brokers
         for node in brokers:
             if name in (node.name, str(node.node_id)):
@@ -149,8 +139,6 @@ class Injection:
     """One use of a fault, from the first proof to the last.
 
     Args:
-        fault: the fault.
-        history: history of its steps.
         facts: facts of an injection that another process began, to be healed here.
 
     Attributes:
@@ -219,9 +207,6 @@ class Injection:
 
         Args:
             record: called with the facts that ``heal`` will need, after all checks and before anything is done.
-
-        Raises:
-            RackgateError: it is rejected, a probe failed before the fault, or the fault did not take effect.
         """
         if not any(self.fault.expects(name, during=True) is not self.fault.expects(name, during=False)
                    for name in self.fault.probes()):  # fmt: skip
@@ -270,11 +255,7 @@ class Injection:
         self.restore()
 
     def abandon(self, error: BaseException) -> None:
-        """Heal after ``error``; after Ctrl-C without waiting for the cluster and without proof.
-
-        Raises:
-            RackgateError: it does not heal; the message has both errors.
-        """
+        """Heal after ``error``; after Ctrl-C without waiting for the cluster and without proof."""
         if isinstance(error, KeyboardInterrupt):
             self._record("heal")
             self.fault.heal(self.facts)
@@ -310,11 +291,7 @@ class Injection:
 
 @contextmanager
 def inject_all(faults: Fault | Sequence[Fault], history: History) -> Iterator[None]:
-    """Run the body under one or several faults, injected in order and healed in reverse order.
-
-    Raises:
-        RackgateError: a probe failed before the fault, or the fault did not take effect, last or heal.
-    """
+    """Run the body under one or several faults, injected in order and healed in reverse order."""
     first, *others = faults if isinstance(faults, Sequence) else (faults,)
     injection = Injection(first, history)
     injection.inject()

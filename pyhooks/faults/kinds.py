@@ -91,8 +91,6 @@ class PartitionFault:
     """Network partition: silent loss of every packet between the target and others; its processes keep running.
 
     Attributes:
-        cluster: the cluster.
-        target: a rack, whose nodes still reach each other, or a broker.
         peers: sites from which a rack is partitioned; empty for all.
     """
 
@@ -102,11 +100,7 @@ class PartitionFault:
     kind: str = "cut"
 
     def __post_init__(self) -> None:
-        """Reject a partition that is impossible or can't be proved.
-
-        Raises:
-            RackgateError: a broker with peers, a peer that is not another site or is empty, or no other site.
-        """
+        """Reject a partition that is impossible or can't be proved."""
         if self.peers and self.target.kind == "broker":
             raise RackgateError(f"{self.target}: a broker can only be cut off from all other nodes")
         others = [site.name for site in self.cluster.topology.sites if site.name != self.target.site]
@@ -238,8 +232,6 @@ class WipeFault(_ProcessFault):
     """Destruction of the target: its processes are killed and its disks deleted; healed, it comes back empty.
 
     Attributes:
-        cluster: the cluster.
-        target: a rack or a broker.
         controllers: whether to delete the disks of controllers, too; the heal removes these voters from the quorum and
             adds them again. Otherwise the controllers of a rack are killed but keep their disks.
     """
@@ -248,11 +240,7 @@ class WipeFault(_ProcessFault):
     kind: str = "wipe"
 
     def __post_init__(self) -> None:
-        """Reject a fault that could not be healed.
-
-        Raises:
-            RackgateError: a combined node without ``controllers``, or no majority of voters or no broker would remain.
-        """
+        """Reject a fault that could not be healed."""
         voters = self.cluster.topology.controllers
         if both := [node.name for node in self.target.nodes if node.role == "combined" and not self.controllers]:
             raise RackgateError(f"{self.target}: {both[0]} has records and metadata on one disk: use --controllers")
@@ -296,11 +284,7 @@ class WipeFault(_ProcessFault):
         return self.cluster.voters(self._other_brokers).get(node.node_id) == self.cluster.directory_id(node)
 
     def prepare(self) -> Mapping[str, Any]:
-        """Return the ids of the directories that will be deleted.
-
-        Raises:
-            RackgateError: a disk is not formatted, or too few other voters are alive to heal it.
-        """
+        """Return the ids of the directories that will be deleted."""
         if self._lost_voters:
             current = self.cluster.voters(self._other_brokers)
             rest = [node for node in self.cluster.topology.controllers if node not in self._lost_voters]
@@ -320,11 +304,7 @@ class WipeFault(_ProcessFault):
         _map_nodes(self.cluster.wipe, self._wiped_nodes)
 
     def heal(self, facts: Mapping[str, Any]) -> None:
-        """Format the disks and start Kafka; every directory then has a new id.
-
-        Raises:
-            RackgateError: a disk that was unformatted has its previous id.
-        """
+        """Format the disks and start Kafka; every directory then has a new id."""
         empty = [node for node in self._wiped_nodes if not self.cluster.formatted(node)]
         for node in self.target.nodes:
             if node not in self._wiped_nodes:

@@ -25,9 +25,6 @@ COMMAND = (sys.executable, "-m", "pyhooks.faults.orphan_healer")
 class OrphanHealer:
     """Starter of healing processes, one at a time, when there is something to heal.
 
-    Args:
-        lab: lab of this init process.
-
     Attributes:
         child: the healing process started last, or None.
     """

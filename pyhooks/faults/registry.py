@@ -37,15 +37,10 @@ class FaultRecord:
     """Fault in force.
 
     Attributes:
-        kind: as in ``rackgate rack KIND``.
-        target_kind: rack or broker.
         target: name of the rack or of the broker's node.
-        settings: settings of the kind.
-        since_ns: monotonic time of its start.
         until_ns: monotonic time after which the lab heals it if its command has died; None if a user heals it.
         facts: data that the heal needs.
         failed: why it could not be healed, or empty.
-        phase: progress.
     """
 
     kind: str
@@ -191,18 +186,7 @@ def fault_injected(
 def fault_applied(
     lab: Lab, kind: str, target: FaultTarget, history: History | None = None, **settings: Any
 ) -> AbstractContextManager[FaultRecord]:
-    """Return a context manager for a fault; if the process dies in its body, the lab heals the fault.
-
-    Args:
-        lab: the lab that this process runs in.
-        kind: as in ``rackgate rack KIND``.
-        target: rack or broker.
-        history: history to write to; default: the lab's own. If the process dies, it lacks the end of the fault.
-        **settings: settings of the kind, see ``pyhooks.faults.kinds.create_fault``.
-
-    Raises:
-        RackgateError: another fault is in force there, or this one did not take effect, last or heal.
-    """
+    """Return a context manager for a fault; if the process dies in its body, the lab heals the fault."""
     now_ns = time.monotonic_ns()
     # The fault counts as expired from the start, but this process holds its lock as long as it runs.
     wanted = FaultRecord(kind, target.kind, target.name, settings, now_ns, now_ns)
@@ -210,11 +194,7 @@ def fault_applied(
 
 
 def _heal(lab: Lab, one: FaultRecord) -> FaultRecord | None:
-    """Heal a fault; return None if another command has done so in the meantime, or nothing had been done yet.
-
-    Raises:
-        RackgateError: it did not last or does not heal, or another command holds its lock.
-    """
+    """Heal a fault; return None if another command has done so in the meantime, or nothing had been done yet."""
     with _fault_lock(one):
         found = _read(one.path)
         if found is None or found.since_ns != one.since_ns:

@@ -26,8 +26,6 @@ class SlowFault:
     """Delay, jitter and loss on all paths to the target; paths between a rack's own nodes are unaffected.
 
     Attributes:
-        cluster: the cluster.
-        target: a rack or a broker.
         added: quality added to that of the links.
     """
 
@@ -37,11 +35,7 @@ class SlowFault:
     kind: str = "slow"
 
     def __post_init__(self) -> None:
-        """Reject a slowdown that could not be proved.
-
-        Raises:
-            RackgateError: delay, jitter or loss is out of range, or there is no path to slow.
-        """
+        """Reject a slowdown that could not be proved."""
         asked = self.added
         if min(asked.rtt_ms, asked.jitter_ms, asked.loss_percent) < 0:
             raise RackgateError(f"{self.target}: delay, jitter and loss can't be less than 0")
@@ -118,11 +112,7 @@ class SlowFault:
         return any((way[0] in inside) is not (way[1] in inside) for way in other.paths())
 
     def prepare(self) -> Mapping[str, Any]:
-        """Return nothing: the heal needs no facts.
-
-        Raises:
-            RackgateError: the added quality would not stand out from the current quality of a path.
-        """
+        """Return nothing: the heal needs no facts."""
         for source, node in self.paths():
             base = self._base_quality(site_of(self.cluster, source))
             way = f"{source.name if source else 'the clients'} to {node.name}"
