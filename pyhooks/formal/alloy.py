@@ -29,10 +29,7 @@ class CommandOutcome:
     """Result of a command.
 
     Attributes:
-        command: the command.
         found: whether it found an instance; None if it did not complete.
-        seconds: wall-clock duration, including the start of Java.
-        instance: file with the instance, or None.
         trouble: reason why it did not complete, or empty.
     """
 
@@ -63,15 +60,7 @@ class CommandOutcome:
 
 
 def fetch(pin: Path = PIN, base: Path | None = None) -> Path:
-    """Return the path of the pinned Alloy jar, downloaded with Maven if it is missing, and verified.
-
-    Args:
-        pin: file with the artifact's id and SHA-256.
-        base: folder to keep the jar in, by default ``build/alloy``.
-
-    Raises:
-        RackgateError: the file is invalid, or the jar can't be downloaded or has another SHA-256.
-    """
+    """Return the path of the pinned Alloy jar, downloaded with Maven if it is missing, and verified."""
     top = toml_config.Table(toml_config.read(pin, "it says which Alloy is run"), pin)
     table = top.table("alloy")
     artifact = table.into(recipe.Artifact, roles=("alloy",))
@@ -88,14 +77,6 @@ def execute(
     jar: Path, model: Path, command: AlloyCommand, folder: Path, *, solver: str, limit_s: float
 ) -> CommandOutcome:
     """Run a command to its end.
-
-    Args:
-        jar: the Alloy jar.
-        model: the model's source file.
-        command: one of its commands.
-        folder: folder for Alloy's output; it is emptied.
-        solver: one of ``SOLVERS``.
-        limit_s: timeout in seconds.
 
     Returns:
         The outcome; if the command did not complete, with the reason.
@@ -130,11 +111,7 @@ def execute(
 
 
 def found_in(folder: Path, command: AlloyCommand) -> Path | None:
-    """Return the file of the instance that Alloy's receipt reports, or None if it reports that there is none.
-
-    Raises:
-        RackgateError: there is no valid receipt, it does not contain the command, or the instance's file is missing.
-    """
+    """Return the file of the instance that Alloy's receipt reports, or None if it reports that there is none."""
     receipt = folder / "receipt.json"
     try:
         known = files.read_json(receipt, "Alloy writes it")["commands"]

@@ -94,23 +94,7 @@ def formal_command(
 def run_all(
     chosen: Sequence[AlloyCommand], model: Path, folder: Path, *, jobs: int, limit_s: float, solver: str, quiet: bool
 ) -> tuple[CommandOutcome, ...]:
-    """Run commands in parallel.
-
-    Args:
-        chosen: commands to run.
-        model: the model's source file.
-        folder: output folder, claimed by the caller; results of earlier runs of the same commands are removed.
-        jobs: number of parallel commands.
-        limit_s: timeout of each command in seconds.
-        solver: one of ``alloy.SOLVERS``.
-        quiet: whether to hide the progress.
-
-    Returns:
-        The outcomes in the order of the commands.
-
-    Raises:
-        RackgateError: Alloy can't be downloaded, or an earlier result can't be removed.
-    """
+    """Run commands in parallel; return their outcomes in the same order."""
     earlier_s = _earlier_seconds(folder)
     jar = alloy.fetch()
     done: dict[str, CommandOutcome] = {}
@@ -154,16 +138,7 @@ def exit_status(outcomes: Sequence[CommandOutcome]) -> int:
 
 
 def bar(outcomes: Sequence[CommandOutcome], known: Sequence[AlloyCommand], seconds: float) -> str:
-    """Return whether a run of all commands met its target duration ``BAR_S``.
-
-    Args:
-        outcomes: outcomes of the commands that were run.
-        known: all commands of the model.
-        seconds: duration of the run.
-
-    Returns:
-        ``met`` or ``missed``; ``unknown`` if the run was within the target but not all commands completed.
-    """
+    """Return ``met``, ``missed``, or ``unknown`` if the run was fast enough but not all commands completed."""
     ended = {one.command.name for one in outcomes if one.found is not None}
     if seconds > BAR_S:
         return "missed"

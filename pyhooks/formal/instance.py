@@ -25,19 +25,11 @@ class ModelState:
     relations: Mapping[str, frozenset[Tuple]] = field(default_factory=dict)
 
     def atoms(self, name: str) -> frozenset[str]:
-        """Return the atoms of a signature.
-
-        Raises:
-            RackgateError: the instance has no such signature.
-        """
+        """Return the atoms of a signature."""
         return frozenset(one[0] for one in self._tuples(name))
 
     def one(self, name: str) -> str:
-        """Return the only atom of a signature.
-
-        Raises:
-            RackgateError: the signature has no atom, or several.
-        """
+        """Return the only atom of a signature."""
         found = self.atoms(name)
         if len(found) != 1:
             raise RackgateError(f"the instance has {len(found)} atoms in {name}, not one")
@@ -48,11 +40,7 @@ class ModelState:
         return frozenset(one[1] for one in self._tuples(name) if one[0] == atom)
 
     def lone(self, atom: str, name: str) -> str | None:
-        """Return the only atom to which a binary field relates an atom, or None if there is none.
-
-        Raises:
-            RackgateError: there are several.
-        """
+        """Return the only atom to which a binary field relates an atom, or None if there is none."""
         found = self.join(atom, name)
         if len(found) > 1:
             raise RackgateError(f"the instance has {len(found)} atoms in {atom}.{name}, not at most one")
@@ -65,11 +53,7 @@ class ModelState:
 
 
 def parse(text: str) -> tuple[ModelState, ...]:
-    """Return the states of the trace in Alloy's XML, in order; Alloy writes the final loop of a trace only once.
-
-    Raises:
-        RackgateError: the text is not XML, or has no instance.
-    """
+    """Return the states of the trace in Alloy's XML, in order; Alloy writes the final loop of a trace only once."""
     try:
         root = ET.fromstring(text)  # noqa: S314
     except ET.ParseError as error:
@@ -81,11 +65,7 @@ def parse(text: str) -> tuple[ModelState, ...]:
 
 
 def read(path: Path) -> tuple[ModelState, ...]:
-    """Return the states of the trace in a file, as ``parse`` does.
-
-    Raises:
-        RackgateError: the file can't be read, is not XML, or has no instance.
-    """
+    """Return the states of the trace in a file, as ``parse`` does."""
     return parse(read_text(path, "Alloy writes it"))
 
 

@@ -26,11 +26,9 @@ class AlloyCommand:
     """Command of a model: a ``check`` or ``run``.
 
     Attributes:
-        name: its label.
         kind: ``check``, which searches for a counter-example, or ``run``, which searches for an example.
         what: the comment above it, in one line.
         bounds: text after ``for``: the scope of each signature, and ``steps``, the number of states.
-        expected: whether it must find an instance.
     """
 
     name: str
@@ -41,11 +39,7 @@ class AlloyCommand:
 
 
 def commands(path: Path = MODEL) -> tuple[AlloyCommand, ...]:
-    """Return all commands of a model, in the order of the file.
-
-    Raises:
-        RackgateError: the file can't be read or has no command, or a command lacks its comment, bounds or ``expect``.
-    """
+    """Return all commands of a model, in the order of the file."""
     text = read_text(path, "it is the model")
     found = []
     for match in _COMMAND.finditer(text):
@@ -65,11 +59,7 @@ def commands(path: Path = MODEL) -> tuple[AlloyCommand, ...]:
 
 
 def choose(known: Sequence[AlloyCommand], names: Sequence[str]) -> tuple[AlloyCommand, ...]:
-    """Return the commands with the given names, or all if there are no names.
-
-    Raises:
-        RackgateError: there is no such command.
-    """
+    """Return the commands with the given names, or all if there are no names."""
     for name in names:
         if all(command.name != name for command in known):
             raise RackgateError(f"no command {name}: there are {', '.join(command.name for command in known)}")

@@ -43,11 +43,7 @@ class TraceReplica:
         rack: letter of its physical rack, whether Kafka knows it or not.
         log: numbers of the records on its disk, from 1, in order.
         hw: number of these records below the high watermark known to it.
-        up: whether its process runs.
         lost: whether its disk was destroyed, and it has not registered since.
-        in_isr: whether it is in the ISR according to the controller.
-        in_elr: whether it is in the ELR according to the controller.
-        leads: whether it leads according to the controller.
         thinks_it_leads: whether it leads according to its own view.
     """
 
@@ -68,16 +64,10 @@ class TraceStep:
     """State of the trace and the event before it.
 
     Attributes:
-        event: description of the event; empty for the first state.
         kind: name of the event in the model.
-        affected: names of the affected brokers.
-        replicas: all brokers, by rack.
         acked: numbers of the records acknowledged to a producer with acks=all.
         seen: numbers of the records that were below the high watermark of a leader at any time.
         missing: records of ``seen`` that the leader does not have although it runs.
-        last_known: names of the members of the last known ELR.
-        min_racks: R.
-        min_replicas: M.
     """
 
     event: str
@@ -93,11 +83,7 @@ class TraceStep:
 
 
 def steps(states: Sequence[ModelState]) -> tuple[TraceStep, ...]:
-    """Return the steps of a trace without those in which nothing happens.
-
-    Raises:
-        RackgateError: the trace is of another model.
-    """
+    """Return the steps of a trace without those in which nothing happens."""
     racks = _racks(states[0])
     names = _names(states[0], racks)
     made: list[TraceStep] = []

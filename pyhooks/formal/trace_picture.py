@@ -30,28 +30,13 @@ _PNG_DPI = 110
 
 
 def write(trace: Sequence[TraceStep], title: str, folder: Path, name: str) -> tuple[Path, Path]:
-    """Write the picture as SVG and PNG; the same trace gives the same files.
-
-    Args:
-        trace: steps to draw.
-        title: title above the picture.
-        folder: folder for the files.
-        name: name of the files without suffix.
-
-    Returns:
-        The paths of the SVG and the PNG file.
-    """
+    """Write the picture as SVG and PNG, and return their paths; the same trace gives the same files."""
     png, svg = plots.write(draw(trace, title), folder / name, dpi=_PNG_DPI)
     return svg, png
 
 
 def draw(trace: Sequence[TraceStep], title: str) -> Figure:
-    """Draw the picture.
-
-    Args:
-        trace: steps to draw.
-        title: title above the picture.
-    """
+    """Draw the picture."""
     brokers = len(trace[0].replicas)
     width = max(LEAST, LEFT + CELL * len(trace) + 0.1)
     lines = textwrap.wrap(title, int((width - 0.2) / LETTER)) or [""]
