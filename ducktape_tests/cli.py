@@ -196,11 +196,7 @@ def _console(*, stderr: bool = False) -> Console:
 
 
 def _require(cluster_file: Path | None) -> None:
-    """Check the preconditions of a run before anything is started.
-
-    Raises:
-        RackgateError: names what is missing.
-    """
+    """Check the preconditions of a run before anything is started."""
     if cluster_file is None and in_lab():
         raise RackgateError("each test starts its own lab, which is not possible inside a lab: leave the lab first")
     if not PYTHON.exists():
@@ -227,11 +223,7 @@ def _settings(assignments: Sequence[str]) -> dict[str, Any]:
 
 
 def _repeat_options(assignments: Sequence[str], cluster_file: Path | None, host_root: str | None) -> list[str]:
-    """Return the options that repeat a run with the same settings, except the seed.
-
-    Raises:
-        RackgateError: the root folder on hosts is invalid, or given without a cluster file.
-    """
+    """Return the options that repeat a run with the same settings, except the seed."""
     options = [text for assignment in assignments for text in ("--set", assignment)]
     if cluster_file is not None:
         options += ["--cluster-file", str(cluster_file)]

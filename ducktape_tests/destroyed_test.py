@@ -74,11 +74,7 @@ class _DestroyedRackScenario(RackScenario):
         topics.wait_settled(self.kafka.admin, specs)
 
     def elect_unclean(self, specs: Sequence[TopicSpec]) -> None:
-        """Require that the topics have no leader although all replicas have returned, and elect one of the replicas.
-
-        Raises:
-            AssertionError: a topic has a leader already.
-        """
+        """Require that the topics have no leader although all replicas have returned, and elect one of the replicas."""
         for one in specs:
             assert not topics.settle_leader(self.kafka.admin, one, WHOLE_S), f"{one.name} has a leader"
         elected = topics.elect_unclean(self.kafka.admin, [one.name for one in specs])
@@ -297,11 +293,7 @@ class _BothRacksFail(_DestroyedRackScenario):
             self.clients.produce(self.history, *self._arguments(name), *size)
 
     def require_no_loss(self, specs: Sequence[TopicSpec], how: str, *, holder_first: bool) -> None:
-        """Let both racks fail, send records meanwhile, and require that no acknowledged record is lost.
-
-        Raises:
-            AssertionError: one is lost, or a checker does not prove its property.
-        """
+        """Let both racks fail, send records meanwhile, and require that no acknowledged record is lost."""
         self.fail_both(specs, how, holder_first=holder_first, attempts=True)
         counted = self.count_losses()
         for one in specs:
@@ -453,12 +445,7 @@ class KilledLevelOffTest(_BothRacksFail):
 
 
 def require_found_losses(found: Sequence[Verdict], counted: Mapping[str, Losses]) -> frozenset[str]:
-    """Return the keys of the records that a control has lost, which the checker ``delivery`` must have found.
-
-    Raises:
-        AssertionError: a fault is not proved, a node has crashed, or the checker found no loss or another one than was
-            counted.
-    """
+    """Return the keys of the records that a control has lost, which the checker ``delivery`` must have found."""
     verdicts = {one.checker: one for one in found}
     require_true([verdicts["faults"], verdicts[CRASHES]])
     delivery = verdicts["delivery"]

@@ -31,11 +31,7 @@ class DestructionRound:
     """One topic, and the faults of its racks.
 
     Attributes:
-        seed: random seed of the round.
         replicas: broker ids; the first leads.
-        min_replicas: M of the topic.
-        wiped: the rack that is destroyed.
-        down_s: how long the destroyed rack is unavailable.
         leaves: the rack that leaves before, or empty.
         how: the fault by which it leaves, or empty.
         away_s: how long it is unavailable before the other rack is destroyed, or before it returns.
@@ -96,11 +92,7 @@ def behind_seed(seed: int) -> int:
 
 
 def draw(seed: int, racks: Mapping[str, Sequence[int]]) -> DestructionRound:
-    """Return the round that belongs to a seed.
-
-    Raises:
-        RackgateError: there are fewer than two racks.
-    """
+    """Return the round that belongs to a seed."""
     if len(racks) < 2:
         raise RackgateError("the destruction of the only rack always loses records")
     choice = random.Random(f"round {seed}")  # noqa: S311 - no secret

@@ -20,7 +20,6 @@ class DiscoveredTest:
     """A test found in the source.
 
     Attributes:
-        id: ``file.py::Class.method``.
         topology: as set in its class, or None if that can't be read from the source.
     """
 
@@ -30,15 +29,7 @@ class DiscoveredTest:
 
 @dataclass(frozen=True)
 class _SourceClass:
-    """A class as written in the source.
-
-    Attributes:
-        module: the name of its file without ``.py``.
-        name: its name.
-        bases: names of its base classes, as its module uses them.
-        tests: its own test methods.
-        topology: as set in the class itself.
-    """
+    """A class as written in the source."""
 
     module: str
     name: str

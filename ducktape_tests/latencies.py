@@ -26,12 +26,8 @@ class Latency:
     """Latency of the records scheduled within a time span, from the scheduled send time to the acknowledgement.
 
     Attributes:
-        seconds: length of the span.
-        acked: number of acknowledged records.
         others: number of records that were not acknowledged.
         p50_ms: median; None without acknowledged records.
-        p99_ms: 99th percentile; None without acknowledged records.
-        max_ms: maximum; None without acknowledged records.
     """
 
     seconds: float
@@ -58,7 +54,6 @@ class Backlog:
     """Records that a leader accepted with acks=1 during the fault.
 
     Attributes:
-        records: number of records acknowledged from the inject to the heal of the fault.
         top: their highest offset.
         shown_ns: time at which a concurrent reader had read up to it.
     """
@@ -69,11 +64,7 @@ class Backlog:
 
 
 def backlog(events: Sequence[Event], topic: str) -> Backlog:
-    """Return the backlog of the only fault of a history.
-
-    Raises:
-        RackgateError: there is not exactly one healed fault, no record was accepted, or no reader reached the end.
-    """
+    """Return the backlog of the only fault of a history."""
     fault = only_fault(events)
     records = Records(events)
     accepted = [
@@ -102,13 +93,6 @@ def latencies(events: Sequence[Event], topic: str) -> Mapping[str, Latency]:
 
     The time after the heal has three spans: until a record is acknowledged again, until the backlog is readable, and
     until the end.
-
-    Args:
-        events: a whole history.
-        topic: name of the topic.
-
-    Raises:
-        RackgateError: the history does not determine the spans.
     """
     fault, shown_ns = only_fault(events), backlog(events, topic).shown_ns
     heal_ns = fault.heal_ns or 0

@@ -181,10 +181,6 @@ class LoadTest(RackScenario):
     def _loaded(self, others_per_s: float, driven_per_s: float) -> Iterator[tuple[Program, Program]]:
         """Produce to others, probe some of the gated topics, and drive further ones with a long timeout.
 
-        Args:
-            others_per_s: records per second and topic of the others.
-            driven_per_s: the same of the driven topics.
-
         Yields:
             The producer of the others and the probing one, once each driven partition has acknowledged a record.
         """

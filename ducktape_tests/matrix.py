@@ -49,8 +49,6 @@ class MatrixOutage:
     """One outage.
 
     Attributes:
-        topology: name of the topology.
-        fault: kind of the fault.
         target: role whose rack the fault hits.
     """
 
@@ -64,8 +62,6 @@ class OutageCase:
     """One topic in one outage.
 
     Attributes:
-        run: the outage.
-        shape: the topic's placement.
         need: M and R of the topic.
     """
 
@@ -91,7 +87,6 @@ class MatrixTopic:
     """One topic of a topology.
 
     Attributes:
-        name: its name.
         replicas: broker ids; the first leads.
         need: M and R.
     """
@@ -209,11 +204,7 @@ def text(runs: Sequence[MatrixOutage]) -> str:
 
 
 def listed(path: Path = FILE) -> tuple[MatrixOutage, ...]:
-    """Return the runs that the file lists.
-
-    Raises:
-        RackgateError: the file can't be read, or an entry is invalid.
-    """
+    """Return the runs that the file lists."""
     top = toml_config.Table(toml_config.read(path, "it lists the outages of the matrix"), path)
     runs = tuple(
         MatrixOutage(one.choice("topology", TOPOLOGIES), one.choice("fault", FAULTS), one.choice("target", TARGETS))

@@ -40,9 +40,7 @@ class SuiteTest:
 
     Attributes:
         id: ``file.py::Class.method``, followed by ``@{"name": value}`` to select one set of parameters.
-        topology: of its cluster.
         minutes: expected time of all sets of its parameters together.
-        selections: the selections that include it.
         alone: whether no other test may run on the machine at the same time.
         finds: checkers that must return false, because the test is a control.
         settings: ducktape's globals for it.
@@ -76,11 +74,7 @@ class SuiteTest:
 
 
 def read(path: Path = SUITE) -> tuple[SuiteTest, ...]:
-    """Read the tests of a suite, in the order of the file.
-
-    Raises:
-        RackgateError: names the invalid table and the reason.
-    """
+    """Read the tests of a suite, in the order of the file."""
     top = Table(toml_config.read(path, "it lists the system tests"), path)
     suite = tuple(map(_parse, top.tables("test")))
     top.done()
@@ -106,11 +100,7 @@ def _parse(table: Table) -> SuiteTest:
 
 
 def _check_parameters(test_id: str) -> None:
-    """Check that the parameters of a test id are JSON.
-
-    Raises:
-        RackgateError: they are not.
-    """
+    """Check that the parameters of a test id are JSON."""
     _, _, text = test_id.partition("@")
     try:
         if text:
@@ -120,11 +110,7 @@ def _check_parameters(test_id: str) -> None:
 
 
 def check(suite: Sequence[SuiteTest], found: Sequence[DiscoveredTest], path: Path = SUITE) -> None:
-    """Check that the list and the existing tests agree.
-
-    Raises:
-        RackgateError: a listed test does not exist or has another topology, or an existing test is not listed.
-    """
+    """Check that the list and the existing tests agree."""
     by_name = {one.id: one for one in found}
     for listed in suite:
         test = by_name.get(listed.name)
@@ -150,9 +136,6 @@ def select(suite: Sequence[SuiteTest], words: Sequence[str]) -> tuple[SuiteTest,
         suite: all tests.
         words: selections, files, ``file.py::Class``, or test ids with or without parameters. If a test is listed more
             than once, its first entry counts, unless a selection names another one.
-
-    Raises:
-        RackgateError: a word matches neither a selection nor a test.
     """
     chosen: dict[str, SuiteTest] = {}
     for word in words:

@@ -40,11 +40,7 @@ class PlannedTest:
     """Test of a run as listed in ``run.json``.
 
     Attributes:
-        id: of the suite.
-        topology: of its cluster.
-        minutes: expected time.
         folder: name of its folder below ``tests``.
-        finds: checkers that must return false, because the test is a control.
     """
 
     id: str
@@ -60,18 +56,9 @@ class Result:
 
     Attributes:
         id: of the suite, with parameters if there are any; the test can be run again by it.
-        topology: of its cluster.
         outcome: ``pass`` only if everything is proved.
-        seconds: duration; None if it did not run.
-        reasons: what failed or is unknown, or why it did not run.
-        about: first line of its description.
-        verdicts: checker to verdict.
-        finds: checkers that must return false, because the test is a control.
-        figures: measured values.
         left_out: steps that were skipped because they are not possible on that cluster.
         folder: its results, relative to the run, or empty.
-        report: ducktape's page, relative to the run, or empty.
-        log: output of the lab and ducktape, relative to the run, or empty.
     """
 
     id: str

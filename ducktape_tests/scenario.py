@@ -98,8 +98,6 @@ class LoadSpec:
         topic: the topic, or several separated by commas.
         mode: as in ``pyhooks.workload.producer``.
         client: patched, confluent, or a release.
-        rate_per_s: records per second.
-        more: further arguments.
         patient_ms: timeout of a record if it is to outlast outages; tests do not wait for its results during one.
     """
 
@@ -123,14 +121,10 @@ class RackScenario(Test):
     """A test on a cluster with racks.
 
     Attributes:
-        TOPOLOGY: name of the topology.
         OVERLAY: whether brokers run patched Kafka; otherwise stock Kafka.
-        PROPERTIES: additional properties of all brokers.
         CONTROLLER_PROPERTIES: additional properties of all controllers. M and R in them become the initial values of
             the cluster.
         SECONDS: maximum duration of the load.
-        seed: random seed of the run.
-        rng: random number generator of the test.
         left_out: steps that are not possible on this cluster.
     """
 
@@ -250,11 +244,7 @@ class RackScenario(Test):
         )
 
     def require_racks(self, racks: int) -> None:
-        """Set ``min.insync.racks`` of the cluster, and wait until it applies to topics without their own value.
-
-        Raises:
-            RackgateError: the cluster refused, or does not report the value in time.
-        """
+        """Set ``min.insync.racks`` of the cluster, and wait until it applies to topics without their own value."""
         inheriting = [one.name for one in self.specs if gate.MIN_INSYNC_RACKS not in one.config]
         broker = self.kafka.brokers()[0]
         arguments = ["--alter", "--entity-type", "brokers", "--entity-default"]
@@ -289,9 +279,6 @@ class RackScenario(Test):
             seconds: the delay.
             timeout_s: additional time limit.
             patient: whether to wait for patient producers, too, which get no result in an outage.
-
-        Raises:
-            RackgateError: a result or the observation is missing, or all producers are patient.
         """
         since_ns = time.monotonic_ns() + round(seconds * 1e9)
         producers = [one for one in self.producers if patient or one.run_id not in self.patient_ids]
@@ -450,11 +437,7 @@ class RackScenario(Test):
         self.kafka.note_faults(nodes, self.history)
 
     def verdicts(self, needs: Sequence[str] = NEEDS) -> list[Verdict]:
-        """Return the verdicts of all checkers that apply, and write them to ``verdicts.json`` beside the history.
-
-        Args:
-            needs: checkers that must apply, in addition to ``CRASHES``.
-        """
+        """Judge the history, save the verdicts and return them; checkers in ``needs`` and ``CRASHES`` must apply."""
         found, _ = judge(list(self.history.events()))
         self.save(found)
         missing = {CRASHES, *needs} - {one.checker for one in found}

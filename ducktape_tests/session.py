@@ -48,8 +48,6 @@ class RunEnvironment:
     Attributes:
         python: interpreter of the environment with ducktape.
         cluster_file: ducktape's cluster file for hosts; None for labs.
-        run_dir: folder of the run.
-        settings: ducktape's globals for all tests.
     """
 
     python: Path
@@ -97,10 +95,8 @@ class _RunningTest:
     """A running test.
 
     Attributes:
-        test: the test.
         child: its first process, the leader of its own session.
         handle: pidfd that becomes readable when the process ends.
-        since: start time in monotonic seconds.
     """
 
     test: SuiteTest
@@ -117,12 +113,6 @@ def limit_s(test: SuiteTest) -> float:
 class SuiteSession:
     """A run of tests.
 
-    Args:
-        environment: of the tests.
-        tests: all tests of the run.
-        jobs: tests at a time.
-        listener: receives the progress.
-
     Attributes:
         unclean: ids of tests that may have left processes on hosts.
     """
@@ -136,11 +126,7 @@ class SuiteSession:
         self.unclean: list[str] = []
 
     def run(self) -> None:
-        """Run all tests; even after an error no process of theirs is left, except those of tests in ``unclean``.
-
-        Raises:
-            RackgateError: processes of a killed lab do not end in time.
-        """
+        """Run all tests; even after an error no process of theirs is left, except those of tests in ``unclean``."""
         try:
             while self._waiting or self._running:
                 while (test := next_up(self._waiting, [one.test for one in self._running], self._jobs)) is not None:

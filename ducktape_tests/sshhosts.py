@@ -34,13 +34,7 @@ PRIVSEP = Path("/run/sshd")
 
 
 def config(ip: str, host_key: Path, authorized: Path) -> str:
-    """Return the configuration of a daemon that accepts public keys only, and no passwords.
-
-    Args:
-        ip: the only address on which it listens.
-        host_key: file of its own key.
-        authorized: file of the public keys that it accepts.
-    """
+    """Return the configuration of a daemon that accepts public keys only, and no passwords."""
     options = {
         "Port": PORT,
         "ListenAddress": ip,
@@ -78,16 +72,8 @@ def host_entry(name: str, ip: str, identity: Path) -> dict[str, Any]:
 def serve(lab: Lab, folder: Path) -> list[dict[str, Any]]:
     """Start the daemons and wait until each of them listens.
 
-    Args:
-        lab: the lab of the nodes.
-        folder: for keys, configurations and logs; files of an earlier start are deleted.
-
     Returns:
         The hosts: all nodes, then the clients' host.
-
-    Raises:
-        RackgateError: this machine has no sshd, a daemon does not listen in time, or another program created the
-            folder.
     """
     if not Path(SSHD).exists():
         raise RackgateError(f"{SSHD}: missing; install openssh-server")

@@ -24,13 +24,7 @@ MAX_REASONS = 3
 
 
 class Display:
-    """Progress display of a run.
-
-    Args:
-        console: the terminal or file.
-        tests: all tests of the run.
-        jobs: tests at a time.
-    """
+    """Progress display of a run."""
 
     def __init__(self, console: Console, tests: Sequence[SuiteTest], jobs: int) -> None:
         self._console, self._jobs = console, jobs

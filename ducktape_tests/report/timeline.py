@@ -28,8 +28,6 @@ class FaultSpan:
     """A fault, in seconds since the start.
 
     Attributes:
-        name: display name, for instance ``kill rack b``.
-        from_s: when it was injected.
         to_s: when it was healed, or the end of the history.
     """
 
@@ -43,7 +41,6 @@ class IsrState:
     """IsrState of a partition from a point in time.
 
     Attributes:
-        at_s: seconds since the start.
         racks: of its ISR, sorted.
         leader: rack of its leader; empty without one.
     """
@@ -58,12 +55,10 @@ class TopicTimeline:
     """Results of a topic's records, and states of its partitions.
 
     Attributes:
-        name: of the topic, or of the sum of several.
         acked: second to number of acknowledgements.
         refused: kind of error to second to number of errors.
         partitions: number to its states, each different from the previous one.
         changes: of its settings: second, and the new values or a refused change.
-        requirement: its initial settings, or empty.
     """
 
     name: str
@@ -84,10 +79,7 @@ class Timeline:
     """A test over time.
 
     Attributes:
-        length_s: from the first event to the last one that is shown.
-        faults: in the order of their start.
         topics: the busiest ones by name, followed by the sum of all others if there are any.
-        observed_s: time of the last observation.
     """
 
     length_s: float
@@ -185,12 +177,7 @@ class _TimelineBuilder:
 
 
 def read(events: Iterable[Event], topics: int = TOPICS) -> Timeline:
-    """Build the timeline of a history.
-
-    Args:
-        events: a whole history; it is read once, and not kept.
-        topics: number of topics to show individually.
-    """
+    """Build the timeline of a history."""
     builder = _TimelineBuilder()
     for event in events:
         try:

@@ -46,12 +46,7 @@ def svg(timeline: Timeline, title: str) -> str:
 
 
 def draw(timeline: Timeline, title: str) -> Figure:
-    """Draw the picture.
-
-    Args:
-        timeline: data to draw.
-        title: text above the picture.
-    """
+    """Draw the picture."""
     below = [_rows(topic, timeline) for topic in timeline.topics]
     lines = [max(1, len(own)) for own in below]
     named, lanes = _names(timeline.faults, timeline.length_s)

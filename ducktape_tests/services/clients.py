@@ -38,7 +38,6 @@ class ClientHost:
     """A host that runs client programs.
 
     Attributes:
-        account: ducktape's account on the host.
         scratch: the project's folder on the host (``host_folder``), for files that programs write.
         python: the interpreter on the host that has the project installed.
     """
@@ -58,9 +57,6 @@ class RemoteProcess:
     """A client program on a host.
 
     Args:
-        host: where it runs.
-        command: its command line.
-        log: path of its output file on the host.
         before: shell command to run on the host first.
     """
 
@@ -92,10 +88,8 @@ class Program(RemoteProcess):
     """A running ``pyhooks.workload.<workload>`` on a host; ``fetch`` copies its events into the history.
 
     Args:
-        host: where it runs.
         workload: name of the module; SIGTERM stops it cleanly.
         arguments: of the program, without ``--history`` and ``--run``.
-        history: receives its events.
     """
 
     def __init__(self, host: ClientHost, workload: str, arguments: Sequence[str], history: History) -> None:
@@ -124,11 +118,7 @@ class Program(RemoteProcess):
                 return found
 
     def stop(self) -> None:
-        """Stop it with SIGTERM, wait until it has reported every attempt, and fetch the remaining events.
-
-        Raises:
-            RackgateError: it had already ended, did not end in time, or left an incomplete line.
-        """
+        """Stop it with SIGTERM, wait until it has reported every attempt, and fetch the remaining events."""
         if not self.runs:
             self.fetch()
             raise RackgateError(f"{self.workload} {self.run_id} ended unexpectedly", detail=self.output)
@@ -151,7 +141,6 @@ class Clients(Service):
     """ducktape service that runs workloads of ``pyhooks.workload`` on a node and collects their events in the history.
 
     Args:
-        context: ducktape's test context.
         python: the interpreter on the node that has the project installed; the driver's own by default.
     """
 
@@ -188,9 +177,6 @@ class Clients(Service):
         """Run a plan of ``pyhooks.workload.producer``, append its events to ``history`` and return them.
 
         One process runs all plans of a test; see ``pyhooks.workload.standby_producer``.
-
-        Raises:
-            RackgateError: the plan failed.
         """
         producer = self._producer = self._producer or self._start_producer()
         if not producer.runs:
@@ -222,13 +208,9 @@ class Clients(Service):
     def running(
         self, workload: str, many: Sequence[Sequence[str]], history: History, hosts: Sequence[ClientHost] = ()
     ) -> Iterator[list[Program]]:
-        """Run programs during the block; stop them cleanly after it, or kill them if it fails.
+        """Run a program for each element of ``many``, its arguments; stop them cleanly after the block.
 
-        Args:
-            workload: name of a module of ``pyhooks.workload``.
-            many: the arguments of each program.
-            history: receives their events.
-            hosts: the host of each program; the clients' node by default.
+        If the block fails, the programs are killed. By default they run on the clients' node.
         """
         pairs = zip(hosts or [self.host] * len(many), many, strict=True)
         with stopped_after(self._start(host, workload, arguments, history) for host, arguments in pairs) as programs:

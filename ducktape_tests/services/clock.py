@@ -32,14 +32,7 @@ class HostClock:
 
 
 def compare_clocks(read: Callable[[], int]) -> HostClock:
-    """Compare a clock with the local one; of several readings the most precise one counts.
-
-    Args:
-        read: returns the other clock's time in nanoseconds.
-
-    Raises:
-        RackgateError: no reading was fast enough.
-    """
+    """Compare a clock, read in nanoseconds, with the local one; of several readings the most precise one counts."""
     best: HostClock | None = None
     for _ in range(READINGS):
         before_ns = time.monotonic_ns()

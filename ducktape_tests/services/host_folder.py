@@ -105,7 +105,6 @@ class HostFolder:
 
     Attributes:
         root: existing folder below which it is created.
-        name: its purpose, ``kafka`` or ``clients``.
     """
 
     root: str = DEFAULT_ROOT
@@ -123,12 +122,9 @@ class HostFolder:
     def command(self, script: str, *arguments: str) -> str:
         """Return the shell command that runs a script in the folder if the folder belongs to the project.
 
-        A missing or empty folder is created and marked first. If the folder has other files and no marker, or a part of
-        its path is not as this project creates it, the script does not run and the exit status is ``REFUSED``.
-
-        Args:
-            script: POSIX shell script, run with ``set -eu`` in the folder.
-            arguments: of the script, ``$1`` and so on.
+        The POSIX shell script runs with ``set -eu``. A missing or empty folder is created and marked first. If the
+        folder has other files and no marker, or a part of its path is not as this project creates it, the script does
+        not run and the exit status is ``REFUSED``.
         """
         own = [self.root, self._parent, self.path, KIND.marker.strip()]
         return shlex.join(["sh", "-c", GUARD + script, "sh", *own, *arguments])

@@ -31,14 +31,7 @@ $root nft -f - << RULES
 
 
 def of_lab(topology: Topology) -> LabNetwork:
-    """Return the network faults of the lab that this process and the cluster run in.
-
-    Args:
-        topology: of the cluster.
-
-    Raises:
-        RackgateError: there is no lab, or its layout differs from that of the cluster.
-    """
+    """Return the network faults of the lab that this process and the cluster run in."""
     lab = Lab.attach()
     if (lab.topology.sites, lab.topology.links) != (topology.sites, topology.links):
         raise RackgateError(
@@ -60,9 +53,6 @@ class HostNetwork:
     """Network faults between hosts: nftables rules on a host drop its IPv4 traffic with other hosts, except SSH.
 
     Attributes:
-        topology: of the cluster, with the addresses of the hosts.
-        run: runs a shell command on the host of a node by SSH; raises ``RackgateError`` if it fails.
-        slows: whether links can be slowed.
         by_site: False, because rules match addresses: a node that sends from another address would not be cut off.
     """
 
@@ -160,9 +150,6 @@ def dropping(table: str, *, reachable: Collection[str] | None = None, cut_off: C
         table: its name; its previous content is deleted.
         reachable: addresses that stay reachable; all others are cut off.
         cut_off: addresses that are cut off, if ``reachable`` is None.
-
-    Raises:
-        RackgateError: there is no address, or one is not an IPv4 address.
     """
     addresses = sorted(cut_off if reachable is None else reachable)
     if not addresses:

@@ -59,12 +59,6 @@ SESSIONS = 8
 def run_command(account: Any, name: str, command: str, timeout_s: float = TOOL_TIMEOUT_S) -> str:
     """Run a shell command on a host to its end and return its standard output.
 
-    Args:
-        account: ducktape's account on the host.
-        name: of the host, for error messages.
-        command: shell command.
-        timeout_s: time limit in seconds.
-
     Raises:
         RackgateError: its exit status is not 0; the detail has its output.
     """
@@ -85,16 +79,11 @@ class Hosts:
     """Base class of clusters whose nodes are hosts; methods raise ``RackgateError`` if a host or Kafka refuses.
 
     Attributes:
-        topology: of the cluster, with the addresses of the hosts.
-        classpath: Kafka's class path on the hosts.
         archives: class data archives by class path, used by the hosts that have them; see
             ``pyhooks.lab.class_data_sharing``.
         java: JVM options of Kafka's processes. By default only the first compiler is enabled: within the minutes of a
             test the second one costs more CPU time than it saves.
         accounts: ducktape's accounts by node name.
-        network: network faults between the hosts.
-        cluster_id: Kafka's cluster id.
-        directory_ids: controller id to directory id, for a new cluster.
         folder: folder on each host for all of Kafka's files.
         agent: jar of the metrics agent (``pyhooks.lab.mbeans``) on the hosts, or empty for none.
         notes: history that records starts and ends of Kafka (``pyhooks.history.process_events``), or None.
@@ -142,20 +131,12 @@ class Hosts:
         self.__dict__.pop("admin", None)
 
     def run_on(self, node: Node, command: str, timeout_s: float = TOOL_TIMEOUT_S) -> str:
-        """Run a shell command on a host to its end and return its standard output.
-
-        Raises:
-            RackgateError: its exit status is not 0 (the detail has its output), or the host can't be reached.
-        """
+        """Run a shell command on a host to its end and return its standard output."""
         with self._connection(node):
             return run_command(self.accounts[node.name], node.name, command, timeout_s)
 
     def run_in_folder(self, node: Node, script: str, *arguments: str) -> str:
-        """Run a shell script in the host's folder and return its output; see ``HostFolder.command``.
-
-        Raises:
-            RackgateError: the folder is not the project's, the script failed, or the host can't be reached.
-        """
+        """Run a shell script in the host's folder and return its output; see ``HostFolder.command``."""
         command = self.folder.command(script, *arguments)
         with self._connection(node):
             return run_command(self.accounts[node.name], f"{node.name} ({node.ip})", command)
@@ -299,11 +280,7 @@ class Hosts:
                 raise RackgateError(f"{node.name} ended while starting, see its server.log")
 
     def wait_unfenced(self, nodes: Sequence[Node], timeout_s: float = BOOT_TIMEOUT_S) -> None:
-        """Wait until all ``nodes`` are registered and unfenced.
-
-        Raises:
-            RackgateError: not in time, or a process ended.
-        """
+        """Wait until all ``nodes`` are registered and unfenced."""
         wanted = {node.node_id for node in nodes}
 
         def ready() -> bool:
@@ -457,11 +434,7 @@ class Hosts:
     # -- the network ------------------------------------------------------------------------------------------------
 
     def replies(self, target: Node, source: Node | None = None) -> bool:
-        """Return whether ``target`` responds to echo requests from ``source`` (None: from the test driver).
-
-        Raises:
-            RackgateError: ping itself failed, so the result is unknown.
-        """
+        """Return whether ``target`` responds to echo requests from ``source`` (None: from the test driver)."""
         if source is None:
             return echo.replies(target.ip, None)
         status = self._status(source, shlex.join(echo.ping_command(target.ip)))
@@ -471,11 +444,7 @@ class Hosts:
         return status == 0
 
     def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> RoundTripTimes:
-        """Measure the round-trip time to ``target`` from ``source`` (None: from the test driver).
-
-        Raises:
-            RackgateError: no response.
-        """
+        """Measure the round-trip time to ``target`` from ``source`` (None: from the test driver)."""
         if source is None:
             return echo.measure("clients", target.name, target.ip, None, count)
         # Without a response, ping exits with 1 and reports it in the text that is parsed here.

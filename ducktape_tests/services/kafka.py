@@ -31,11 +31,6 @@ class RackKafka(Hosts, Service):
 
     In a lab, each node of the topology runs on the machine of the same name. On other hosts, the nodes are assigned to
     the machines in order and take their addresses.
-
-    Args:
-        context: ducktape's test context.
-        topology: the topology to start.
-        classpath: Kafka's class path on the nodes: overlay first, or stock only.
     """
 
     def __init__(self, context: Any, topology: Topology, classpath: str) -> None:
@@ -136,14 +131,7 @@ class RackKafka(Hosts, Service):
         wait_for(exist, what=f"the logs of {count} replicas", timeout_s=timeout_s, interval_s=0.5)
 
     def reassign(self, moves: Mapping[str, Sequence[int]]) -> None:
-        """Move partition 0 of topics to other brokers with Kafka's tool, without waiting for completion.
-
-        Args:
-            moves: topic to its new brokers, all of them live, the preferred leader first.
-
-        Raises:
-            RackgateError: the tool failed.
-        """
+        """Start to move partition 0 of topics with Kafka's tool; ``moves`` has the new brokers, which must be live."""
         running = [node for node in self.brokers() if self.kafka_pid(node) is not None]
         file = f"{self.home}/moves.json"
         self.accounts[running[0].name].create_file(file, reassignments.document(moves))
@@ -165,12 +153,7 @@ class RackKafka(Hosts, Service):
         return ClientHost(self.accounts[node.name], self.home)
 
     def configure(self, node: Node, other: Mapping[str, str] | None = None) -> None:
-        """Write the properties of a node, which apply from its next start.
-
-        Args:
-            node: the node.
-            other: properties that override those of the topology.
-        """
+        """Write the properties of a node, effective from its next start; ``other`` overrides those of the topology."""
         quorum = [controller.quorum_address for controller in self.topology.controllers]
         properties = kafka_process.server_properties(
             node,
