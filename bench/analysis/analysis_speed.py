@@ -21,7 +21,7 @@ from bench.repeated_calls import calling_every
 from bench.spark_session import spark_session
 from pyhooks.core import resource_usage
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.targets import Bar
+from pyhooks.core.targets import Target
 
 # A run as large as a plan allows: 12 cells with the arms A, A', B and one more candidate, 20 blocks.
 SIZES = (5_000_000, 50_000_000)
@@ -141,7 +141,7 @@ def growth(result: dict[str, Any]) -> float | None:
     return rows[-1]["analysed_s"] / rows[0]["analysed_s"] if len(rows) > 1 else None
 
 
-def targets_of(result: dict[str, Any]) -> list[Bar]:
+def targets_of(result: dict[str, Any]) -> list[Target]:
     """Return the targets of the measurement; none unless its sizes are ``SIZES``."""
     rows = [row for row in result["rows"] if not row["warm_up"]]
     if tuple(row["observations"] for row in rows) != SIZES:
@@ -149,10 +149,10 @@ def targets_of(result: dict[str, Any]) -> list[Bar]:
     first, last, busiest = rows[0], rows[-1], max(row["others_cpus"] for row in rows)
     name = f"analysis of {SIZES[-1]:,} observations"
     return [
-        Bar(name, MOST_S, "s", last["analysed_s"], last["others_cpus"]),
+        Target(name, MOST_S, "s", last["analysed_s"], last["others_cpus"]),
         # work of other processes does not increase it
-        Bar(f"greatest memory in the {name}", MOST_GIB, "GiB", last["peak_gib_so_far"], 0.0),
-        Bar(
+        Target(f"greatest memory in the {name}", MOST_GIB, "GiB", last["peak_gib_so_far"], 0.0),
+        Target(
             f"time of {SIZES[-1]:,} over that of {SIZES[0]:,}",
             MOST_GROWTH,
             "times",

@@ -17,7 +17,7 @@ from bench.load.pacer import ACKED, ArmPacer, serving_reports
 from bench.load.schedule import steady_slot
 from pyhooks.core import resource_usage, targets
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.targets import Bar
+from pyhooks.core.targets import Target
 from pyhooks.workload.pacing import NS
 
 RATE_PER_S = 20_000.0
@@ -102,13 +102,13 @@ def measure(core: int, *, rate_per_s: float, seconds: float) -> dict[str, Any]:
     }
 
 
-def targets_of(result: Mapping[str, Any]) -> list[Bar]:
+def targets_of(result: Mapping[str, Any]) -> list[Target]:
     """Return the targets of a measurement at any rate: lateness, and the rate itself."""
     rate, others = result["rate_per_s"], result["others_cpus"]
     late, held = f"median lateness at {rate:,.0f} records/s on one core", f"rate held of {rate:,.0f} records/s"
     return [
-        Bar(late, LATE_MS, "ms", result["late_ms"]["p50"], others),
-        Bar(held, HELD_SHARE * rate, "records/s", result["held_per_s"], others, at_least=True),
+        Target(late, LATE_MS, "ms", result["late_ms"]["p50"], others),
+        Target(held, HELD_SHARE * rate, "records/s", result["held_per_s"], others, at_least=True),
     ]
 
 

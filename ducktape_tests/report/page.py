@@ -74,7 +74,7 @@ def html(document: Mapping[str, Any]) -> str:
         "rows": rows,
         "topologies": topologies,
         "outcomes": results.OUTCOMES,
-        "bar_text": targets.of_run_text,
+        "target_text": targets.of_run_text,
         "figures": figure_rows,
         "repeat": lambda one: f"rackgate system run {shlex.quote(one['id'])} {document['options']}",
     }

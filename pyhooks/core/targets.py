@@ -15,7 +15,7 @@ MOST_OTHERS = 0.05
 
 
 @dataclass(frozen=True)
-class Bar:
+class Target:
     """Target for a measured value: an upper or a lower limit.
 
     Attributes:
@@ -64,9 +64,9 @@ def _figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def status(bars: Sequence[Bar]) -> int:
+def status(targets: Sequence[Target]) -> int:
     """Return the exit status of a command with these targets: 1 if one is missed, else 2 if one is unknown, else 0."""
-    outcomes = {bar.outcome for bar in bars}
+    outcomes = {target.outcome for target in targets}
     return 1 if "missed" in outcomes else 2 if "unknown" in outcomes else 0
 
 
@@ -89,11 +89,11 @@ def of_run(minutes: float | None, took_s: float | None, *, whole: bool = True) -
     return {"minutes": minutes, "took_min": round(took_min, 1), "met": took_min <= minutes if whole else None}
 
 
-def of_run_text(bar: Mapping[str, Any]) -> str:
+def of_run_text(target: Mapping[str, Any]) -> str:
     """Describe the target of a run and its outcome in one line."""
-    head = f"bar of {bar['minutes']:g} minutes"
-    if bar["took_min"] is None:
+    head = f"target of {target['minutes']:g} minutes"
+    if target["took_min"] is None:
         return f"{head}: unknown, since the clock was set back"
-    if bar["met"] is None:
+    if target["met"] is None:
         return f"{head}: unknown, since the run was interrupted and went on"
-    return f"{head}: {'met' if bar['met'] else 'missed'}, it took {bar['took_min']:.1f}"
+    return f"{head}: {'met' if target['met'] else 'missed'}, it took {target['took_min']:.1f}"

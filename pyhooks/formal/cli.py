@@ -22,7 +22,7 @@ from pyhooks.formal.alloy import CommandOutcome
 from pyhooks.formal.model_source import MODEL, AlloyCommand, choose, commands
 
 WIDTH = 120  # columns, where there is no terminal
-BAR_S = 600.0  # target duration of a run of all commands
+TARGET_S = 600.0  # of a run of all commands
 FORMAL_EPILOG = (
     "Examples: rackgate formal · rackgate formal --list · rackgate formal --only Step --jobs 1 ·"
     " rackgate formal --only NoRackAwareElr --pictures out/pictures · rackgate formal --json >formal.json"
@@ -77,8 +77,8 @@ def formal_command(
             "model": model.name,
             "solver": solver,
             "seconds": round(seconds, 1),
-            "bar_s": BAR_S,
-            "bar": bar(outcomes, known, seconds),
+            "bar_s": TARGET_S,
+            "bar": judge_duration(outcomes, known, seconds),
             "as_expected": all(one.as_expected for one in outcomes),
             "commands": [one.summary() for one in outcomes],
             "pictures": [str(path) for path in drawn],
@@ -137,10 +137,10 @@ def exit_status(outcomes: Sequence[CommandOutcome]) -> int:
     return 0 if all(one.as_expected for one in outcomes) else 1
 
 
-def bar(outcomes: Sequence[CommandOutcome], known: Sequence[AlloyCommand], seconds: float) -> str:
+def judge_duration(outcomes: Sequence[CommandOutcome], known: Sequence[AlloyCommand], seconds: float) -> str:
     """Return ``met``, ``missed``, or ``unknown`` if the run was fast enough but not all commands completed."""
     ended = {one.command.name for one in outcomes if one.found is not None}
-    if seconds > BAR_S:
+    if seconds > TARGET_S:
         return "missed"
     return "met" if ended == {command.name for command in known} else "unknown"
 
@@ -165,7 +165,7 @@ def _result_text(outcome: CommandOutcome) -> str:
     return found[outcome.command.kind, outcome.found]
 
 
-def _show(outcomes: Sequence[CommandOutcome], seconds: float, bar: str, folder: Path) -> None:
+def _show(outcomes: Sequence[CommandOutcome], seconds: float, met: str, folder: Path) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("command", "what it shows", "bounds", "outcome"):
         table.add_column(title, overflow="fold")
@@ -178,7 +178,7 @@ def _show(outcomes: Sequence[CommandOutcome], seconds: float, bar: str, folder: 
     console.print(table)
     odd = [one.command.name for one in outcomes if not one.as_expected]
     verdict = f"not as expected: {', '.join(odd)}" if odd else f"all {len(outcomes)} are as expected"
-    within = f"bar of {BAR_S / 60:.0f} minutes for all: {bar}"
+    within = f"target of {TARGET_S / 60:.0f} minutes for all: {met}"
     console.print(f"{verdict}; {seconds:.0f} s, {within}; {folder / 'summary.json'}", markup=False)
 
 

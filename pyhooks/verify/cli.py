@@ -465,9 +465,9 @@ def _line(result: dict[str, Any]) -> str:
         return f"{result['name']}: {result['forks']} forks are too few"
     units = {"bytes": "B", "ns": "ns", "percent": "%"}
     parts = [
-        f"{bar['measured']['estimate']:+.2f} [{bar['measured']['low']:+.2f}, {bar['measured']['high']:+.2f}] "
-        f"{units[bar['name']]} {'' if result['control'] else bar['verdict']}".rstrip()
-        for bar in result["bars"]
+        f"{target['measured']['estimate']:+.2f} [{target['measured']['low']:+.2f}, {target['measured']['high']:+.2f}] "
+        f"{units[target['name']]} {'' if result['control'] else target['verdict']}".rstrip()
+        for target in result["bars"]
     ]
     if any(result["warming"].values()):
         side = max(result["warming"], key=result["warming"].__getitem__)

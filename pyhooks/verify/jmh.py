@@ -168,7 +168,7 @@ def summarise(distribution: Distribution, effort: Effort, heats: Heats) -> dict[
     for result in results:
         if append and result["name"].startswith("append gate") and result["bars"]:
             # The cost of the same added code, relative to an append that writes to a file.
-            ns = next(bar["measured"] for bar in result["bars"] if bar["name"] == "ns")
+            ns = next(target["measured"] for target in result["bars"] if target["name"] == "ns")
             result["percent_of_append_to_file"] = {key: round(value / append * 100, 4) for key, value in ns.items()}
     real = [r for r in results if not r["control"]]
     loads = [fork.load for fork in forks]
@@ -181,11 +181,14 @@ def summarise(distribution: Distribution, effort: Effort, heats: Heats) -> dict[
         "jvm": jmh_runner.STEADY,
         "pace": heats.summary(),
         "forks": min((r["forks"] for r in real), default=0),
-        "forks_needed": max(max((bar["forks_needed"] for bar in r["bars"]), default=FEWEST_FORKS) for r in real),
+        "forks_needed": max(max((target["forks_needed"] for target in r["bars"]), default=FEWEST_FORKS) for r in real),
         "cores": os.cpu_count(),
         "load": {"lowest": min(loads, default=0.0), "highest": max(loads, default=0.0)},
         "verdict": worst([r["verdict"] for r in real]),
-        "bars": {v: sum(bar["verdict"] == v for r in real for bar in r["bars"]) for v in ("met", "not met", "unknown")},
+        "bars": {
+            verdict: sum(target["verdict"] == verdict for r in real for target in r["bars"])
+            for verdict in ("met", "not met", "unknown")
+        },
         "comparisons": results,
     }
 

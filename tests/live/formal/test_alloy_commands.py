@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from alloy_source import source
 from pyhooks.cli import app
 from pyhooks.formal import instance, model_source
-from pyhooks.formal.cli import BAR_S
+from pyhooks.formal.cli import TARGET_S
 
 
 def test_alloy_finds_an_instance_and_its_pictures_are_drawn(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_alloy_finds_an_instance_and_its_pictures_are_drawn(tmp_path: Path) -> N
     summary = json.loads(done.output)
     (command,) = summary["commands"]
     assert command["found"] is True
-    assert (summary["bar"], summary["bar_s"]) == ("unknown", BAR_S)
+    assert (summary["bar"], summary["bar_s"]) == ("unknown", TARGET_S)
     states = instance.read(tmp_path / "NotAttempted" / "NotAttempted-solution-0.xml")
     # a raised R, which no broker has reported to know yet
     assert states[1].atoms("Behind") == states[1].atoms("Broker")

@@ -168,9 +168,9 @@ def test_a_run_records_its_start_and_that_it_was_resumed(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("went_on", "minutes", "bar"),
     [
-        (False, 6.0, "bar of 6 minutes: met, it took 5.5"),
-        (False, 5.4, "bar of 5.4 minutes: missed, it took 5.5"),
-        (True, 6.0, "bar of 6 minutes: unknown, since the run was interrupted and went on"),
+        (False, 6.0, "target of 6 minutes: met, it took 5.5"),
+        (False, 5.4, "target of 5.4 minutes: missed, it took 5.5"),
+        (True, 6.0, "target of 6 minutes: unknown, since the run was interrupted and went on"),
         (False, None, None),
     ],
 )

@@ -216,7 +216,7 @@ def test_a_repeated_report_has_the_status_of_its_run_and_the_reason_first(
     files.write_json(tmp_path / "results.json", result)
     done = CliRunner().invoke(bench_app, ["report", str(tmp_path)])
     assert done.exit_code == status
-    assert done.stdout.splitlines()[-1] == "bar of 6 minutes: missed, it took 6.4"
+    assert done.stdout.splitlines()[-1] == "target of 6 minutes: missed, it took 6.4"
     assert done.stdout.startswith("records read back: FAILED. 1 lost of 9,000") is bool(status)
     first = (tmp_path / "index.html").read_text(encoding="utf-8").partition('<ul class="verdicts">\n')[2]
     assert first.startswith('<li class="failed"><b class="word">failed</b> <span>records read back') is bool(status)

@@ -17,7 +17,7 @@ from bench.cli import bench_app
 from bench.load import pacer_accuracy
 from pyhooks.core import resource_usage, targets
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.targets import Bar
+from pyhooks.core.targets import Target
 from pyhooks.core.wait import wait_for
 
 RUNNER = CliRunner()
@@ -36,11 +36,11 @@ RUNNER = CliRunner()
 def test_a_target_is_missed_only_on_an_otherwise_idle_machine(
     value: float | None, others: float, outcome: str, status: int
 ) -> None:
-    bar = Bar("lateness", 1.0, "ms", value, others)
-    assert bar.outcome == bar.as_json()["outcome"] == outcome
-    assert targets.status([bar]) == status
-    assert bar.text.startswith(outcome.upper())
-    assert ("others had 0.50 CPUs" in bar.text) is (others == 0.5)
+    target = Target("lateness", 1.0, "ms", value, others)
+    assert target.outcome == target.as_json()["outcome"] == outcome
+    assert targets.status([target]) == status
+    assert target.text.startswith(outcome.upper())
+    assert ("others had 0.50 CPUs" in target.text) is (others == 0.5)
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_a_target_is_missed_only_on_an_otherwise_idle_machine(
     ],
 )
 def test_a_figure_can_have_a_minimum(value: float, others: float, unjudged: str, outcome: str) -> None:
-    bar = Bar("speed-up", 1.5, "times", value, others, at_least=True, unjudged=unjudged)
-    assert bar.outcome == outcome
-    assert "at least 1.5 times" in bar.text
-    assert bar.text.endswith("; there is one core") is bool(unjudged)
+    target = Target("speed-up", 1.5, "times", value, others, at_least=True, unjudged=unjudged)
+    assert target.outcome == outcome
+    assert "at least 1.5 times" in target.text
+    assert target.text.endswith("; there is one core") is bool(unjudged)
 
 
 def test_a_missed_target_outweighs_an_unknown_one() -> None:
-    met, unknown, missed = Bar("a", 1, "s", 1, 0), Bar("b", 1, "s", None, 0), Bar("c", 1, "s", 2, 0)
+    met, unknown, missed = Target("a", 1, "s", 1, 0), Target("b", 1, "s", None, 0), Target("c", 1, "s", 2, 0)
     assert targets.status([met, unknown, missed]) == 1
     assert targets.status([met, unknown]) == 2
     assert targets.status([]) == 0
@@ -71,10 +71,10 @@ def test_a_missed_target_outweighs_an_unknown_one() -> None:
 @pytest.mark.parametrize(
     ("minutes", "took_s", "whole", "text"),
     [
-        (6, 306.0, True, "bar of 6 minutes: met, it took 5.1"),
-        (6, 360.0, True, "bar of 6 minutes: met, it took 6.0"),
-        (6, 361.0, True, "bar of 6 minutes: missed, it took 6.0"),
-        (6, 306.0, False, "bar of 6 minutes: unknown, since the run was interrupted and went on"),
+        (6, 306.0, True, "target of 6 minutes: met, it took 5.1"),
+        (6, 360.0, True, "target of 6 minutes: met, it took 6.0"),
+        (6, 361.0, True, "target of 6 minutes: missed, it took 6.0"),
+        (6, 306.0, False, "target of 6 minutes: unknown, since the run was interrupted and went on"),
         (None, 306.0, True, None),
     ],
 )
@@ -154,7 +154,7 @@ def test_the_command_s_status_is_the_result_of_its_targets(
     assert done.exit_code == status
     assert f"0.40 by it, {others:.2f} by others" in done.output
     output = json.loads(RUNNER.invoke(bench_app, ["pacer", "--core", "0", "--json"]).stdout)
-    assert [bar["value"] for bar in output["bars"]] == [p50, held_per_s]
+    assert [target["value"] for target in output["bars"]] == [p50, held_per_s]
     assert f": {held_per_s:,.0f} records/s" in done.output
     shown = RUNNER.invoke(bench_app, ["pacer", "--help"]).output
     assert "rackgate bench pacer --core 1" in " ".join(shown.split())

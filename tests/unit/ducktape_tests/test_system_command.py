@@ -79,7 +79,7 @@ def test_run_prints_seed_tests_and_page(tmp_path: Path) -> None:
         "pass    x_test.py::A.test_one on az3 (1.0 min)",
     ]
     assert lines[-2] == f"1 pass; seed 7; page: {tmp_path / 'index.html'}"
-    assert lines[-1].startswith("bar of 8 minutes: met, it took 0.0, on ")
+    assert lines[-1].startswith("target of 8 minutes: met, it took 0.0, on ")
     ((environment, jobs),) = SimulatedSession.runs
     assert (dict(environment.settings), jobs, environment.cluster_file) == ({"seeds": 3, "seed": 7}, 2, None)
     saved = results.read_json(tmp_path / "run.json")
@@ -117,7 +117,7 @@ def test_steps_that_need_a_lab_are_listed_as_skipped_on_hosts(tmp_path: Path, mo
     assert "skipped in x_test.py::A.test_one, needs a lab: slow rack b" in done.stdout
     assert "2 pass;" in done.stdout
     # The target is for two labs at a time.
-    assert "bar of" not in done.stdout
+    assert "target of" not in done.stdout
     assert json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))["bar"] is None
     ((environment, jobs),) = SimulatedSession.runs
     assert (environment.cluster_file, jobs) == (hosts, 1)

@@ -256,9 +256,9 @@ def test_skipped_steps_are_listed(run: RunFiles) -> None:
 @pytest.mark.parametrize(
     ("bar_min", "took_s", "text"),
     [
-        (40, 2340.0, "bar of 40 minutes: met, it took 39.0"),
-        (40, 2400.0, "bar of 40 minutes: met, it took 40.0"),
-        (8, 486.0, "bar of 8 minutes: missed, it took 8.1"),
+        (40, 2340.0, "target of 40 minutes: met, it took 39.0"),
+        (40, 2400.0, "target of 40 minutes: met, it took 40.0"),
+        (8, 486.0, "target of 8 minutes: missed, it took 8.1"),
         (None, 486.0, None),
         # interrupted
         (40, None, None),

@@ -15,7 +15,7 @@ from pyhooks.cli import app
 from pyhooks.core.errors import RackgateError
 from pyhooks.formal import alloy, instance, model_source, trace, trace_picture
 from pyhooks.formal.alloy import CommandOutcome
-from pyhooks.formal.cli import BAR_S, bar, exit_status
+from pyhooks.formal.cli import TARGET_S, exit_status, judge_duration
 from pyhooks.formal.model_source import AlloyCommand
 from pyhooks.patchset import maven
 
@@ -311,13 +311,13 @@ def test_the_exit_status_distinguishes_unexpected_from_unknown() -> None:
 def test_the_target_is_for_all_commands_run_to_their_end() -> None:
     other = AlloyCommand("Safe", "check", "what", "2", False)
     both = [CommandOutcome(RUN, True, 1.0), CommandOutcome(other, False, 1.0)]
-    assert bar(both, [RUN, other], BAR_S) == "met"
-    assert bar(both, [RUN, other], BAR_S + 1) == "missed"
+    assert judge_duration(both, [RUN, other], TARGET_S) == "met"
+    assert judge_duration(both, [RUN, other], TARGET_S + 1) == "missed"
     # fewer commands in time do not meet the target, nor does an abandoned one
-    assert bar(both[:1], [RUN, other], 1.0) == "unknown"
+    assert judge_duration(both[:1], [RUN, other], 1.0) == "unknown"
     given_up = CommandOutcome(other, None, 1.0, trouble="out of time")
-    assert bar([both[0], given_up], [RUN, other], 2.0) == "unknown"
-    assert bar([both[0], given_up], [RUN, other], BAR_S + 1) == "missed"
+    assert judge_duration([both[0], given_up], [RUN, other], 2.0) == "unknown"
+    assert judge_duration([both[0], given_up], [RUN, other], TARGET_S + 1) == "missed"
 
 
 @pytest.mark.parametrize(
