@@ -9,9 +9,7 @@ from functools import cache
 
 import pytest
 
-from pyhooks.core.errors import RackgateError
-from pyhooks.patchset.distribution import Distribution
-from pyhooks.verify.controller_records import (
+from controller_records import (
     ControllerConfig,
     ControllerRecord,
     ScriptEvent,
@@ -19,6 +17,8 @@ from pyhooks.verify.controller_records import (
     first_difference,
     parse,
 )
+from pyhooks.core.errors import RackgateError
+from pyhooks.patchset.distribution import Distribution
 
 FIRST_SEED, SEEDS, STEPS = 1, 20, 150
 FEATURE = "FeatureLevelRecord(name='min.insync.racks.version', featureLevel=1)"
