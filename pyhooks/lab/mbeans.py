@@ -10,16 +10,14 @@ from __future__ import annotations
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.jvm.java_exception import JavaError
 
 if TYPE_CHECKING:
-    from pyhooks.jvm.jmx import Jmx
     from pyhooks.lab.lab import Lab
 
 SOCKET = "metrics.sock"
@@ -160,44 +158,6 @@ class SocketSource:
         except OSError as error:
             raise RackgateError(f"{self.name}: no metrics: {self.path}: {error.strerror or error}") from error
         return parse_metrics(text, self.name)
-
-
-@dataclass(frozen=True)
-class QuerySource:
-    """JVM that is read by a query function, such as that of a JMX connection.
-
-    Attributes:
-        query: maps an object name pattern to rows of object name, attribute and value; must limit its own time.
-    """
-
-    broker: int
-    name: str
-    rack: str | None
-    query: Callable[[str], Iterable[tuple[str, str, Any]]]
-
-    def read(self, timeout_s: float) -> MetricsReading:
-        """See ``MetricsSource.read``."""
-        deadline = time.monotonic() + timeout_s
-        rows: list[tuple[str, str, str]] = []
-        for pattern, attributes in BEANS:
-            wanted = attributes.split(",")
-            try:
-                rows += [(bean, key, str(value)) for bean, key, value in self.query(pattern) if key in wanted]
-            except JavaError as error:
-                raise RackgateError(f"{self.name}: no metrics: {error}") from error
-            if time.monotonic() > deadline:
-                raise RackgateError(f"{self.name}: no metrics within {timeout_s:g} s")
-        return MetricsReading(tuple(rows))
-
-
-def jmx_source(broker: int, name: str, rack: str | None, jmx: Jmx) -> QuerySource:
-    """Return a source for a JVM with a JMX port, such as a broker outside a lab; the caller closes the connection.
-
-    It uses the network, so metrics of a partitioned broker are unavailable.
-    """
-    return QuerySource(
-        broker, name, rack, lambda pattern: [(row.object_name, row.attribute, row.value) for row in jmx.query(pattern)]
-    )
 
 
 def lab_sources(lab: Lab) -> tuple[SocketSource, ...]:

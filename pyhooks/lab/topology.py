@@ -235,13 +235,6 @@ class Topology:
                 return site
         raise RackgateError(f"topology {self.name}: no site {name!r}; it has {_names(self.sites)}")
 
-    def rack_of(self, broker_id: int) -> str:
-        """Return the rack of a broker."""
-        for node in self.brokers:
-            if node.node_id == broker_id:
-                return node.site
-        raise RackgateError(f"topology {self.name}: no broker {broker_id}")
-
     def links_of(self, site: str) -> tuple[Link, ...]:
         """Return the links that end in ``site``."""
         return tuple(link for link in self.links if site in (link.left, link.right))

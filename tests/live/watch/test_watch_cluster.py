@@ -23,8 +23,8 @@ from pyhooks.core.process import DIES_WITH_PARENT
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.jmx import Jmx
 from pyhooks.kafka import topics
-from pyhooks.lab.mbeans import SOCKET, SocketSource, jmx_source
-from pyhooks.lab.metrics import poll_once
+from pyhooks.lab.mbeans import BEANS, SOCKET, MetricsReading, SocketSource
+from pyhooks.lab.metrics import metrics_of, poll_once
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.watch.collector import QUERY_S, Collector, WatchedCluster
 from pyhooks.watch.snapshot import take_snapshot
@@ -206,12 +206,18 @@ def test_metrics_of_a_broker_from_the_agent(brokers: Watched) -> None:
 
 
 def test_metrics_of_a_broker_from_jmx_are_the_same(brokers: Watched) -> None:
-    ours = poll_once(brokers.sources()[0], 30)
+    by_agent = poll_once(brokers.sources()[0], 30)
     with Jmx(HOST, brokers.jmx_ports[1], timeout_s=30) as jmx:
-        theirs = poll_once(jmx_source(1, "broker-1", "a", jmx), 60)
-    assert (theirs.problem, ours.problem) == ("", "")
-    keys = {(one.topic, one.partition, one.name) for one in ours.metrics}
-    assert {(one.topic, one.partition, one.name) for one in theirs.metrics} == keys
+        rows = [
+            (row.object_name, row.attribute, str(row.value))
+            for pattern, attributes in BEANS
+            for row in jmx.query(pattern)
+            if row.attribute in attributes.split(",")
+        ]
+    by_jmx = metrics_of(MetricsReading(tuple(rows)), 1, 0, 0)
+    assert by_agent.problem == ""
+    keys = {(one.topic, one.partition, one.name) for one in by_agent.metrics}
+    assert {(one.topic, one.partition, one.name) for one in by_jmx} == keys
 
 
 def test_the_command_in_a_pipe(brokers: Watched) -> None:

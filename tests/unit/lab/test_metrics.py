@@ -19,7 +19,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event, History
 from pyhooks.history.events import PollDetails
-from pyhooks.lab.mbeans import BEANS, MetricsReading, QuerySource, SocketSource, parse_metrics
+from pyhooks.lab.mbeans import BEANS, MetricsReading, SocketSource, parse_metrics
 from pyhooks.lab.metrics import Metric, Poll, Poller, metrics_of, poll_once, record_polls, rows
 
 PARTITION = "kafka.cluster:type=Partition,name=IsrRackCount,topic=or-ders.x,partition=7"
@@ -142,14 +142,6 @@ def test_an_unresponsive_jvm_does_not_delay_the_others(tmp_path: Path) -> None:
     )
     stale = poll_once(SocketSource(1, "broker-1", "a", path), 1)
     assert "refused" in stale.problem, "a socket that a killed process left"
-
-
-def test_a_query_is_also_a_source() -> None:
-    def query(pattern: str) -> list[tuple[str, str, int]]:
-        return [(PARTITION, "Value", 2), (PARTITION, "Other", 3)] if "IsrRackCount" in pattern else []
-
-    reading = QuerySource(1, "broker-1", "a", query).read(5)
-    assert reading.rows == ((PARTITION, "Value", "2"),)
 
 
 @dataclass

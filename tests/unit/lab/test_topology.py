@@ -40,7 +40,7 @@ def test_good_file(tmp_path: Path) -> None:
     found = load(tmp_path, GOOD)
     assert [node.name for node in found.nodes] == ["broker-1", "broker-2", "broker-3", "controller-101"]
     assert [site.name for site in found.racks] == ["a", "b"]
-    assert found.rack_of(3) == "b"
+    assert {node.node_id: node.site for node in found.brokers}[3] == "b"
     assert found.client_site.name == "b"
     assert len(found.links) == 1
     assert found.links[0].rtt_ms == 2
