@@ -16,7 +16,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating, parse_json, write_json
 from pyhooks.core.namespace_machine import NamespaceMachine
 from pyhooks.core.wait import wait_for
-from pyhooks.kafka import quorum_state, topics
+from pyhooks.kafka import quorum_state, tools, topics
 from pyhooks.kafka.quorum_state import Quorum
 from pyhooks.lab import echo, kafka_process, quorum_changes
 from pyhooks.lab.disk_format import format_disks
@@ -274,7 +274,7 @@ class Lab:
         if self.kafka_pid(node) is not None:
             raise RackgateError(f"{node.name}: its Kafka process runs, so its disk can't be deleted")
         identity = self.directory_id(node)
-        quorum_changes.delete_disk(self, node)
+        quorum_changes.delete_disk(self.data(node))
         return identity
 
     def replace_disks(self, nodes: Sequence[Node]) -> None:
@@ -293,17 +293,18 @@ class Lab:
         """
         return quorum_state.query(quorum_changes.addresses(brokers))
 
-    def change_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
-        """Run Kafka's metadata-quorum tool with ``words`` through some of ``brokers`` and return its output."""
-        return quorum_changes.run_quorum_tool(self, words, brokers)
+    def change_quorum(self, arguments: Sequence[str], brokers: Sequence[Node]) -> str:
+        """Run Kafka's metadata-quorum tool through some of ``brokers`` and return its output."""
+        return tools.run(self.classpath, quorum_changes.TOOL, arguments, quorum_changes.addresses(brokers))
 
     def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
         """Make a controller that is an observer a voter, with its current directory."""
-        quorum_changes.add_controller(self, node, brokers)
+        config = Path(self.disks[node.name]) / "format.properties"
+        self.change_quorum(["--command-config", str(config), "add-controller"], brokers)
 
     def clear_disk(self, node: Node) -> None:
         """Delete the remains of an unformatted disk."""
-        quorum_changes.clear_disk(self, node)
+        quorum_changes.clear_disk(self.data(node))
 
     def formatted(self, node: Node) -> bool:
         """Return whether the disk of a node is formatted."""

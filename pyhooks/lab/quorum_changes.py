@@ -6,13 +6,12 @@ Every step checks the current state first, so an interrupted operation can be re
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
-from pyhooks.kafka import tools
 from pyhooks.kafka.quorum_state import Quorum
 from pyhooks.lab.topology import Node
 
@@ -20,21 +19,6 @@ TOOL = "metadata-quorum"
 FOLLOW_S = 60.0
 # Name of a disk while it is being deleted, so that the disk itself is either complete or missing.
 DELETED_NAME = "data.gone"
-
-
-class DiskFolders(Protocol):
-    """Folders of a lab's nodes and the class path of its tools."""
-
-    @property
-    def classpath(self) -> str:
-        """Class path of Kafka's tools."""
-
-    @property
-    def disks(self) -> Mapping[str, str]:
-        """Node name to folder of its disk."""
-
-    def data(self, node: Node) -> Path:
-        """Return the log directory of a node."""
 
 
 class QuorumCluster(Protocol):
@@ -64,8 +48,8 @@ class QuorumCluster(Protocol):
     def quorum(self, brokers: Sequence[Node]) -> Quorum:
         """Return the quorum as reported by the first of ``brokers`` that responds."""
 
-    def change_quorum(self, words: Sequence[str], brokers: Sequence[Node]) -> str:
-        """Run Kafka's metadata-quorum tool with ``words`` through some of ``brokers`` and return its output."""
+    def change_quorum(self, arguments: Sequence[str], brokers: Sequence[Node]) -> str:
+        """Run Kafka's metadata-quorum tool through some of ``brokers`` and return its output."""
 
     def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
         """Make a controller that is an observer a voter, with its current directory."""
@@ -76,24 +60,6 @@ def voters(cluster: QuorumCluster, brokers: Sequence[Node]) -> dict[int, str]:
     return {one.node_id: one.directory_id for one in cluster.quorum(brokers).voters}
 
 
-def run_quorum_tool(lab: DiskFolders, words: Sequence[str], brokers: Sequence[Node]) -> str:
-    """See ``Lab.change_quorum``."""
-    return tools.run(lab.classpath, TOOL, words, addresses(brokers))
-
-
-def add_controller(lab: DiskFolders, node: Node, brokers: Sequence[Node]) -> None:
-    """See ``Lab.join_quorum``."""
-    config = Path(lab.disks[node.name]) / "format.properties"
-    run_quorum_tool(lab, ["--command-config", str(config), "add-controller"], brokers)
-
-
-def clear_disk(lab: DiskFolders, node: Node) -> None:
-    """See ``Lab.clear_disk``."""
-    for leftover in (lab.data(node), lab.data(node).with_name(DELETED_NAME)):
-        if leftover.exists():
-            shutil.rmtree(leftover)
-
-
 def addresses(brokers: Sequence[Node]) -> str:
     """Return the addresses of ``brokers`` in the form of ``bootstrap.servers``."""
     if not brokers:
@@ -101,13 +67,19 @@ def addresses(brokers: Sequence[Node]) -> str:
     return ",".join(node.address for node in brokers)
 
 
-def delete_disk(lab: DiskFolders, node: Node) -> None:
+def delete_disk(data: Path) -> None:
     """Delete a node's log directory; renames it first, so that a kill never leaves it half deleted."""
-    data = lab.data(node)
-    gone = data.with_name(DELETED_NAME)
-    shutil.rmtree(gone, ignore_errors=True)
-    data.rename(gone)
-    shutil.rmtree(gone)
+    deleted = data.with_name(DELETED_NAME)
+    shutil.rmtree(deleted, ignore_errors=True)
+    data.rename(deleted)
+    shutil.rmtree(deleted)
+
+
+def clear_disk(data: Path) -> None:
+    """Delete the remains of an unformatted log directory."""
+    for leftover in (data, data.with_name(DELETED_NAME)):
+        if leftover.exists():
+            shutil.rmtree(leftover)
 
 
 def replace_disks(cluster: QuorumCluster, nodes: Sequence[Node]) -> None:
@@ -161,9 +133,9 @@ def _make_voter(cluster: QuorumCluster, node: Node, others: Sequence[Node]) -> N
 
 def _remove_voter(cluster: QuorumCluster, node: Node, directory: str, others: Sequence[Node]) -> None:
     """Remove the voter with a directory id."""
-    words = ["remove-controller", "--controller-id", str(node.node_id), "--controller-directory-id", directory]
+    arguments = ["remove-controller", "--controller-id", str(node.node_id), "--controller-directory-id", directory]
     _retry_change(
-        lambda: cluster.change_quorum(words, others),
+        lambda: cluster.change_quorum(arguments, others),
         lambda: voters(cluster, others).get(node.node_id) != directory,
         f"the quorum to let {node.name} go",
     )

@@ -74,7 +74,7 @@ class Lab:
         self.running.add(node.name)
 
     def clear_disk(self, node: Node) -> None:
-        quorum_changes.clear_disk(self.itself, node)
+        quorum_changes.clear_disk(self.data(node))
 
     def quorum(self, brokers: Sequence[Node]) -> Quorum:
         assert BROKER not in brokers
@@ -84,10 +84,11 @@ class Lab:
         return Quorum(101, voting, observers)
 
     def change_quorum(self, arguments: Sequence[str], brokers: Sequence[Node]) -> str:
-        return quorum_changes.run_quorum_tool(self.itself, arguments, brokers)
+        return tools.run(self.classpath, quorum_changes.TOOL, arguments, quorum_changes.addresses(brokers))
 
     def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
-        quorum_changes.add_controller(self.itself, node, brokers)
+        assert node == LOST
+        self.change_quorum(["--command-config", "x", "add-controller"], brokers)
 
     @property
     def itself(self) -> Any:
@@ -118,7 +119,7 @@ def test_an_interrupted_change_is_completed_by_the_next_try(
     lab: Any = made
     monkeypatch.setattr(tools, "run", made.tool)
     for node in wiped:
-        quorum_changes.delete_disk(lab, node)
+        quorum_changes.delete_disk(made.data(node))
     made.killed_at = killed_at
     try:
         quorum_changes.replace_disks(lab, [LOST, BROKER])
@@ -143,7 +144,7 @@ def test_a_disk_is_deleted_completely_or_not_at_all(tmp_path: Path, monkeypatch:
     with monkeypatch.context() as dying:
         dying.setattr(shutil, "rmtree", die)
         with pytest.raises(Killed):
-            quorum_changes.delete_disk(lab, BROKER)
+            quorum_changes.delete_disk(lab.data(BROKER))
     assert not lab.formatted(BROKER)
     monkeypatch.setattr(tools, "run", lab.tool)
     quorum_changes.replace_disks(lab, [BROKER])
@@ -166,7 +167,7 @@ def test_a_busy_quorum_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return made.tool(classpath, name, arguments, bootstrap)
 
     monkeypatch.setattr(tools, "run", refuses)
-    quorum_changes.delete_disk(made.itself, LOST)
+    quorum_changes.delete_disk(made.data(LOST))
     quorum_changes.replace_disks(made.itself, [LOST, BROKER])
     assert made.voting[LOST.node_id] == made.directory_id(LOST) != f"id-{LOST.node_id}-0"
     assert refusals == [command]
@@ -187,7 +188,7 @@ def test_a_quorum_that_keeps_refusing_is_an_error_with_its_response(
 
     monkeypatch.setattr(tools, "run", refuses)
     monkeypatch.setattr(quorum_changes, "FOLLOW_S", 0.1)
-    quorum_changes.delete_disk(made.itself, LOST)
+    quorum_changes.delete_disk(made.data(LOST))
     with pytest.raises(RackgateError, match=f"{error}; its last answer: it takes no word") as caught:
         quorum_changes.replace_disks(made.itself, [LOST, BROKER])
     assert caught.value.detail == "at length"
