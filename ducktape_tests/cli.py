@@ -24,7 +24,7 @@ from ducktape_tests.session import UNCLEAN, RunEnvironment, SuiteSession, planne
 from pyhooks import __version__
 from pyhooks.core import files, paths, process, run_folder, targets
 from pyhooks.core.errors import RackgateError
-from pyhooks.lab import memory, running_labs, topology
+from pyhooks.lab import lab_processes, memory, topology
 from pyhooks.lab.cli import check_programs
 from pyhooks.lab.lab import in_lab
 from pyhooks.patchset.distribution import Distribution
@@ -204,7 +204,7 @@ def _require(cluster_file: Path | None) -> None:
     Distribution.load()
     if cluster_file is None:
         check_programs()
-        running_labs.namespace_method()
+        lab_processes.namespace_method()
     elif not cluster_file.is_file():
         raise RackgateError(f"--cluster-file {cluster_file}: no such file")
 

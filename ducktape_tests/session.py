@@ -1,7 +1,7 @@
 """Parallel execution of tests of the suite, each in its own lab, or one by one on the hosts of a cluster file.
 
 A lab is a child process that ends with this one, even after kill -9, together with everything in it
-(``pyhooks.lab.running_labs``). The results of a test are derived afterwards from its files
+(``pyhooks.lab.lab_processes``). The results of a test are derived afterwards from its files
 (``ducktape_tests.results``).
 """
 

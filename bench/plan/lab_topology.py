@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyhooks.core.files import write_text
-from pyhooks.lab import link_emulation, memory, running_labs, topology
+from pyhooks.lab import lab_processes, link_emulation, memory, topology
 from pyhooks.lab.cli import check_programs
 from pyhooks.lab.topology import Topology
 
@@ -45,7 +45,7 @@ def topology_toml(lab: Topology, link: str, *, netem: bool) -> str:
 def check_machine(topologies: Sequence[str], master: str) -> None:
     """Check programs, namespaces and memory for labs that run one after the other."""
     check_programs()
-    running_labs.namespace_method()
+    lab_processes.namespace_method()
     labs_mb = memory.concurrent_labs_memory_mb([topology.load(topology.find(name)) for name in topologies], at_once=1)
     # the Spark driver runs beside the lab, whatever the master
     purpose = f"a lab of {' or '.join(topologies)} ({labs_mb} MiB) with Spark at {master} ({memory.SPARK_MB} MiB)"
@@ -55,6 +55,6 @@ def check_machine(topologies: Sequence[str], master: str) -> None:
 def write_topology(name: str, link: str, folder: Path) -> Path:
     """Write the topology file of a lab to ``folder`` and return its path."""
     file = folder / f"{Path(name).stem}-{link}.toml"
-    netem = link_emulation.has_netem(running_labs.namespace_method().words)
+    netem = link_emulation.has_netem(lab_processes.namespace_method().words)
     write_text(file, topology_toml(topology.load(topology.find(name)), link, netem=netem))
     return file

@@ -1,4 +1,4 @@
-"""Kafka on hosts that run shell commands; implements ``pyhooks.lab.running_cluster`` for faults and tests.
+"""Kafka on hosts that run shell commands; implements ``pyhooks.lab.cluster_control`` for faults and tests.
 
 This module does not import ducktape. It uses ``ssh``, ``ssh_output``, ``signal`` and ``copy_from`` of ducktape's
 accounts.
@@ -36,12 +36,12 @@ from pyhooks.history.events import (
 from pyhooks.kafka import quorum_state, tools, topics
 from pyhooks.kafka.quorum_state import Quorum
 from pyhooks.lab import echo, kafka_process, metadata_records, quorum_changes
+from pyhooks.lab.cluster_control import ProcessState, RunningCluster, process_state_of
 from pyhooks.lab.disks import DATA, BrokerDisk
 from pyhooks.lab.echo import RoundTripTimes
 from pyhooks.lab.lab import BOOT_TIMEOUT_S
 from pyhooks.lab.mbeans import SOCKET
 from pyhooks.lab.network_faults import NetworkControl
-from pyhooks.lab.running_cluster import ProcessState, RunningCluster, process_state_of
 from pyhooks.lab.topology import Node, Topology
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pyhooks.core.terminal import plain, visible
 from pyhooks.faults import registry
 from pyhooks.faults.injection import FaultTarget
 from pyhooks.faults.registry import FaultRecord
-from pyhooks.lab import running_labs
+from pyhooks.lab import lab_processes
 from pyhooks.lab.cli import JsonOption, LabOption
 from pyhooks.lab.lab import Lab
 
@@ -44,8 +44,8 @@ def _apply(
     as_json: bool,
 ) -> None:
     until_s = seconds(duration, "--for") if duration else None
-    if not running_labs.runs_inside(lab_name):
-        raise typer.Exit(running_labs.rerun_inside(lab_name))
+    if not lab_processes.runs_inside(lab_name):
+        raise typer.Exit(lab_processes.rerun_inside(lab_name))
     lab = Lab.attach()
     target = FaultTarget.rack(lab, name) if target_kind == "rack" else FaultTarget.broker(lab, name)
     now_ns = time.monotonic_ns()
@@ -81,8 +81,8 @@ def _report(as_json: bool, text: str, kind: str, target: FaultTarget) -> None:
 
 
 def _heal(lab_name: str | None, target_kind: TargetKind, name: str, *, as_json: bool) -> None:
-    if not running_labs.runs_inside(lab_name):
-        raise typer.Exit(running_labs.rerun_inside(lab_name))
+    if not lab_processes.runs_inside(lab_name):
+        raise typer.Exit(lab_processes.rerun_inside(lab_name))
     lab = Lab.attach()
     target = FaultTarget.rack(lab, name) if target_kind == "rack" else FaultTarget.broker(lab, name)
     healed = registry.heal(lab, [node.name for node in target.nodes])

@@ -20,7 +20,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History, Outcome
 from pyhooks.history.events import FaultDetails, FaultStep
-from pyhooks.lab.running_cluster import RunningCluster
+from pyhooks.lab.cluster_control import RunningCluster
 from pyhooks.lab.topology import Node
 
 HEAL_TIMEOUT_S = 120.0

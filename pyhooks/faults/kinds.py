@@ -12,7 +12,7 @@ from typing import Any
 from pyhooks.core.errors import RackgateError
 from pyhooks.faults.injection import Fault, FaultTarget, NetworkPath, Probe, site_of
 from pyhooks.faults.slow_links import SlowFault
-from pyhooks.lab.running_cluster import TRIES, RunningCluster, reachable, responds
+from pyhooks.lab.cluster_control import TRIES, RunningCluster, reachable, responds
 from pyhooks.lab.topology import Node, Quality
 
 INSIDE = "inside the rack: "

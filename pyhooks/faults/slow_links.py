@@ -10,7 +10,7 @@ from typing import Any
 from pyhooks.core.errors import RackgateError
 from pyhooks.faults import delay_measurement
 from pyhooks.faults.injection import Fault, FaultTarget, NetworkPath, Probe, site_of
-from pyhooks.lab.running_cluster import RunningCluster
+from pyhooks.lab.cluster_control import RunningCluster
 from pyhooks.lab.topology import Node, Quality
 
 JITTER_MIN_MS = 4.0

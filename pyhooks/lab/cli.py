@@ -26,9 +26,9 @@ from pyhooks.core.terminal import plain, step_line, visible
 from pyhooks.history.event_log import History
 from pyhooks.history.events import PollDetails, PollFailureDetails
 from pyhooks.kafka import tools
-from pyhooks.lab import class_data_sharing, disks, link_emulation, mbeans, memory, metrics, running_labs, topology
+from pyhooks.lab import class_data_sharing, disks, lab_processes, link_emulation, mbeans, memory, metrics, topology
 from pyhooks.lab.lab import Lab
-from pyhooks.lab.running_labs import LabSetup
+from pyhooks.lab.lab_processes import LabSetup
 from pyhooks.patchset.distribution import Distribution
 
 lab_app = typer.Typer(name="lab", no_args_is_help=True, help="Private clusters of namespaces on this machine.")
@@ -73,14 +73,14 @@ def _plan(name: str, topology_name: str, run_dir: Path | None, *, bare: bool, st
     check_programs()
     source = topology.find(topology_name)
     wanted = topology.load(source)
-    folder = (run_dir or running_labs.default_run_dir(name)).resolve()
+    folder = (run_dir or lab_processes.default_run_dir(name)).resolve()
     for path in (source, folder):
         if path.resolve().is_relative_to("/run"):
             raise RackgateError(f"{path}: a lab has a private /run and can't see it; use another folder")
     run_folder.check(folder, run_folder.LAB)
     if any((folder / part).exists() for part in ("logs", "history.jsonl")):
         raise RackgateError(f"{folder}: has the logs and the history of another run; use another folder")
-    link_emulation.check_links(wanted, source, running_labs.namespace_method().words)
+    link_emulation.check_links(wanted, source, lab_processes.namespace_method().words)
     if not bare:
         advice = "take a topology with fewer nodes or a lower heap_mb"
         memory.require_memory(memory.lab_memory_mb(wanted), f"a lab of {source.stem}", advice)
@@ -105,7 +105,7 @@ def _archive(built: Distribution, classpath: str, *, stock: bool) -> str:
     if file.exists():
         return str(file)
     with Console(stderr=True).status("once for this build: Kafka's classes are archived, about 15 s …"):
-        return class_data_sharing.ensure_archive(file, classpath, running_labs.namespace_method().words)
+        return class_data_sharing.ensure_archive(file, classpath, lab_processes.namespace_method().words)
 
 
 def exec_in_lab(
@@ -122,7 +122,7 @@ def run_in_lab(
     plan = _plan("run", topology_name, run_dir, bare=bare, stock=stock)
     sys.stdout.flush()
     sys.stderr.flush()
-    return running_labs.run(plan, command, user=user)
+    return lab_processes.run(plan, command, user=user)
 
 
 @lab_app.command(
@@ -146,7 +146,12 @@ def run_command(
     description in RACKGATE_LAB.
     """
     exec_in_lab(
-        topology_name, run_dir or running_labs.default_run_dir("run"), command, bare=bare, stock=stock, user=not as_root
+        topology_name,
+        run_dir or lab_processes.default_run_dir("run"),
+        command,
+        bare=bare,
+        stock=stock,
+        user=not as_root,
     )
 
 
@@ -163,14 +168,14 @@ def up_command(
 ) -> None:
     """Start a lab in the background; it runs until 'rackgate lab down'."""
     called = name or topology.find(topology_name).stem
-    running_labs.check_name(called)
+    lab_processes.check_name(called)
     plan = _plan(called, topology_name, run_dir, bare=bare, stock=stock)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     count = len(topology.load(plan.topology).nodes)
     with console.status(f"lab {called}: {count} nodes come up, which takes about 15 s …"):
-        lab = running_labs.up(plan, lambda text, seconds: console.print(step_line(text, seconds)))
+        lab = lab_processes.up(plan, lambda text, seconds: console.print(step_line(text, seconds)))
     console.print(plain(f"  as {lab.way}; results go to {lab.run_dir}"))
-    which = "" if len([one for one in running_labs.recorded_labs() if one.runs]) == 1 else f" --lab {called}"
+    which = "" if len([one for one in lab_processes.recorded_labs() if one.runs]) == 1 else f" --lab {called}"
     console.print(
         f"  next: rackgate lab status{which} · rackgate lab kafka{which} topics --list · rackgate watch{which}"
         f" · rackgate rack kill{which} a · rackgate lab down{which and ' ' + called}"
@@ -183,16 +188,16 @@ def down_command(
     everything: Annotated[bool, typer.Option("--all", help="All labs of this user.")] = False,
 ) -> None:
     """Take a lab down; the folder of its results is kept."""
-    everyone, problems = running_labs.list_labs()
+    everyone, problems = lab_processes.list_labs()
     if everything:
         chosen = everyone
     else:
         ended = [
             lab for lab in everyone if not lab.runs and (lab.name == name or (name is None and len(everyone) == 1))
         ]
-        chosen = (ended[0],) if ended else (running_labs.find(name),)
+        chosen = (ended[0],) if ended else (lab_processes.find(name),)
     for lab in chosen:
-        running_labs.down(lab)
+        lab_processes.down(lab)
         typer.echo(visible(f"lab {lab.name} is down; its results: {lab.run_dir}"))
     for problem in problems:
         typer.echo(visible(problem), err=True)
@@ -212,8 +217,8 @@ def exec_command(
     rack: RackOption = None,
 ) -> None:
     """Run COMMAND in a running lab, at the clients' site or in a node; exit with its status."""
-    if not running_labs.runs_inside(lab_name):
-        raise typer.Exit(running_labs.rerun_inside(lab_name))
+    if not lab_processes.runs_inside(lab_name):
+        raise typer.Exit(lab_processes.rerun_inside(lab_name))
     lab = Lab.attach()
     words = list(command)
     place = _place(lab, node, rack)
@@ -253,8 +258,8 @@ def kafka_command(
     lab_name: LabOption = None,
 ) -> None:
     """Run one of Kafka's own tools in a running lab."""
-    if not running_labs.runs_inside(lab_name):
-        raise typer.Exit(running_labs.rerun_inside(lab_name))
+    if not lab_processes.runs_inside(lab_name):
+        raise typer.Exit(lab_processes.rerun_inside(lab_name))
     lab = Lab.attach()
     words = tools.command(lab.classpath, tool, arguments or [], lab.bootstrap)
     os.execvp(words[0], words)  # noqa: S606 - no shell is wanted
@@ -268,7 +273,7 @@ def logs_command(
     lab_name: LabOption = None,
 ) -> None:
     """Show the last lines of the log of a Kafka process."""
-    lab = running_labs.find(lab_name)
+    lab = lab_processes.find(lab_name)
     file = Path(lab.run_dir) / "logs" / f"{node}.log" if node else lab.log
     if not file.exists():
         known = ", ".join(sorted(path.stem for path in (Path(lab.run_dir) / "logs").glob("*.log")))
@@ -293,8 +298,8 @@ def disks_command(
     This ends the run: Kafka is not started again. 'rackgate judge' then checks whether acknowledged records are in
     enough racks.
     """
-    if not running_labs.runs_inside(lab_name):
-        raise typer.Exit(running_labs.rerun_inside(lab_name))
+    if not lab_processes.runs_inside(lab_name):
+        raise typer.Exit(lab_processes.rerun_inside(lab_name))
     lab = _require_kafka(Lab.attach())
     history = History(lab.history_path)
     found = disks.stop_and_read(lab, history, topics=topic or ())
@@ -330,8 +335,8 @@ def metrics_command(
     """
     interval_s = seconds(interval, "--interval")
     limit_s = seconds(for_time, "--for") if for_time is not None else None
-    if not running_labs.runs_inside(lab_name):
-        raise typer.Exit(running_labs.rerun_inside(lab_name))
+    if not lab_processes.runs_inside(lab_name):
+        raise typer.Exit(lab_processes.rerun_inside(lab_name))
     lab = _require_kafka(Lab.attach())
     history = History(lab.history_path)
     begin_ns = time.monotonic_ns()
@@ -387,13 +392,13 @@ def status_command(lab_name: LabOption = None, as_json: JsonOption = False) -> N
 
     Exit status 1 if something is down or a fault is in force.
     """
-    if not running_labs.runs_inside(lab_name):
-        found, problems = running_labs.list_labs()
+    if not lab_processes.runs_inside(lab_name):
+        found, problems = lab_processes.list_labs()
         running = [lab for lab in found if lab.runs]
         if lab_name is None and len(running) != 1:
             _list(found, problems, as_json=as_json)
             return
-        raise typer.Exit(running_labs.rerun_inside(lab_name))
+        raise typer.Exit(lab_processes.rerun_inside(lab_name))
     status = _status(Lab.attach())
     if as_json:
         typer.echo(json.dumps(status, indent=1))
@@ -402,7 +407,7 @@ def status_command(lab_name: LabOption = None, as_json: JsonOption = False) -> N
     raise typer.Exit(0 if status["ok"] else 1)
 
 
-def _list(found: tuple[running_labs.LabRecord, ...], problems: tuple[str, ...], *, as_json: bool) -> None:
+def _list(found: tuple[lab_processes.LabRecord, ...], problems: tuple[str, ...], *, as_json: bool) -> None:
     rows = [
         {"name": lab.name, "runs": lab.runs, "topology": lab.topology, "stock": lab.stock, "run_dir": lab.run_dir}
         for lab in found

@@ -185,7 +185,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the lab's init process; ``pyhooks.lab.running_labs`` passes the arguments."""
+    """Run the lab's init process; ``pyhooks.lab.lab_processes`` passes the arguments."""
     args = _arguments(argv)
     pipe = PipeProgress(args.serve) if args.serve is not None else None
     audience: ProgressReceiver = pipe or TerminalProgress()

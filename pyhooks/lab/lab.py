@@ -19,11 +19,11 @@ from pyhooks.core.wait import wait_for
 from pyhooks.kafka import quorum_state, tools, topics
 from pyhooks.kafka.quorum_state import Quorum
 from pyhooks.lab import echo, kafka_process, quorum_changes
+from pyhooks.lab.cluster_control import ProcessState, process_state_of
 from pyhooks.lab.disk_format import format_disks
 from pyhooks.lab.echo import RoundTripTimes
 from pyhooks.lab.network_faults import LabNetwork
 from pyhooks.lab.node import NODE_DISK
-from pyhooks.lab.running_cluster import ProcessState, process_state_of
 from pyhooks.lab.topology import Node, Topology, parse
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from pyhooks.core.durations import seconds
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.terminal import reader_may_leave
 from pyhooks.core.wait import wait_for
-from pyhooks.lab import running_labs
+from pyhooks.lab import lab_processes
 from pyhooks.lab.cli import LabOption
 from pyhooks.lab.lab import Lab, in_lab
 from pyhooks.lab.mbeans import lab_sources
@@ -80,8 +80,8 @@ def watch_command(
     if interval_s < INTERVAL_MIN_S:
         raise RackgateError(f"--interval {interval}: at least {INTERVAL_MIN_S * 1000:.0f}ms")
     limit_s = seconds(for_time, "--for") if for_time is not None else None
-    if bootstrap is None and not running_labs.runs_inside(lab):
-        raise typer.Exit(running_labs.rerun_inside(lab, otherwise="name the cluster with --bootstrap host:port"))
+    if bootstrap is None and not lab_processes.runs_inside(lab):
+        raise typer.Exit(lab_processes.rerun_inside(lab, otherwise="name the cluster with --bootstrap host:port"))
     target = watched_cluster(bootstrap, history)
     with Collector(target, interval_s) as collector, _stop_on_signals() as stop:
         _await_first_responses(collector, stop)

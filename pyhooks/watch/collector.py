@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka import feature_handshake, gate, topics
 from pyhooks.kafka.features import level_of
+from pyhooks.lab.cluster_control import ProcessState
 from pyhooks.lab.mbeans import MetricsSource
 from pyhooks.lab.metrics import Poll, Poller
-from pyhooks.lab.running_cluster import ProcessState
 from pyhooks.watch.history_tail import HistoryTail
 from pyhooks.watch.observation import (
     BrokerMetrics,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyhooks.lab.running_cluster import ProcessState
+from pyhooks.lab.cluster_control import ProcessState
 
 # Partition of events that name none: the client of a refused record knows only its topic.
 ANY_PARTITION = -1

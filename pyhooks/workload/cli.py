@@ -11,7 +11,7 @@ import typer
 from pyhooks.core.durations import seconds
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
-from pyhooks.lab import running_labs
+from pyhooks.lab import lab_processes
 from pyhooks.lab.cli import JsonOption, LabOption
 from pyhooks.lab.lab import Lab
 from pyhooks.workload import requirement_changes
@@ -43,8 +43,8 @@ def set_command(
     timeout_s = seconds(within, "--within")
     if min_racks is None and min_replicas is None:
         raise RackgateError("lab set: needs --min-racks or --min-replicas")
-    if not running_labs.runs_inside(lab_name):
-        raise typer.Exit(running_labs.rerun_inside(lab_name))
+    if not lab_processes.runs_inside(lab_name):
+        raise typer.Exit(lab_processes.rerun_inside(lab_name))
     lab = Lab.attach()
     if lab.bare:
         raise RackgateError(f"lab {lab.name} is bare: it has no topics")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pyhooks.lab.running_cluster import ProcessState
+from pyhooks.lab.cluster_control import ProcessState
 from pyhooks.watch.observation import (
     ANY_PARTITION,
     BrokerMetrics,

@@ -237,8 +237,8 @@ def test_page_of_a_run(tmp_path: Path) -> None:
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
     first = document["results"][0]
     for needed in (
-        "The target of 40 minutes: met, it took 1.6.", "Skipped, because they need a lab: slow rack b.", "steps skipped",
-        "1290", "kafka 4.3.1", "7.25", "by.racks", "progress is unknown: &lt;nobody&gt; looked",
+        "The target of 40 minutes: met, it took 1.6.", "Skipped, because they need a lab: slow rack b.",
+        "steps skipped", "1290", "kafka 4.3.1", "7.25", "by.racks", "progress is unknown: &lt;nobody&gt; looked",
         f'href="{first["picture"]}"', f'href="{first["folder"]}/history.jsonl"', "a rack goes",
         "rackgate system run x_test.py::A.test_a_rack_goes --seed 1290",
     ):  # fmt: skip

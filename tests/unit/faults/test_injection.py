@@ -16,7 +16,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.faults import injection, kinds
 from pyhooks.faults.injection import FaultTarget, Probe
 from pyhooks.history.event_log import History
-from pyhooks.lab import link_quality, network, running_cluster, topology
+from pyhooks.lab import cluster_control, link_quality, network, topology
 from pyhooks.lab.echo import RoundTripTimes
 from pyhooks.lab.topology import Node, Quality
 from scripted_faults import AZ3, CLUSTER, RACK_B, InMemoryCluster, ScriptedFault, apply_fault
@@ -274,7 +274,7 @@ def test_an_ended_process_is_not_a_paused_one(monkeypatch: pytest.MonkeyPatch) -
             [OSError(errno.EHOSTUNREACH, "-"), OSError(errno.ENETUNREACH, "-"), ConnectionResetError(), TimeoutError()],
             1,
         ),
-        ([TimeoutError()] * (running_cluster.TRIES + 1), 1),
+        ([TimeoutError()] * (cluster_control.TRIES + 1), 1),
         ([TimeoutError(), OSError(errno.EMFILE, "-"), TimeoutError()], -1),
         ([OSError(errno.EADDRNOTAVAIL, "-"), TimeoutError()], -1),
     ],
@@ -283,7 +283,7 @@ def test_a_timeout_is_retried_and_a_refusal_is_not(
     monkeypatch: pytest.MonkeyPatch, raised: list[OSError], left: int
 ) -> None:
     """With -1 left it is this side that fails."""
-    for asks in (running_cluster.reachable, running_cluster.responds):
+    for asks in (cluster_control.reachable, cluster_control.responds):
         errors = list(raised)
         monkeypatch.setattr(socket, "create_connection", lambda _, timeout: raises(errors.pop(0), timeout))  # noqa: B023
         if left < 0:
@@ -303,9 +303,9 @@ def test_a_server_that_accepts_and_sends_nothing_does_not_serve(monkeypatch: pyt
     with socket.create_server(("127.0.0.1", 0)) as server:
         node = replace(RACK_B.nodes[0], ip="127.0.0.1")
         monkeypatch.setattr(Node, "port", server.getsockname()[1])
-        assert running_cluster.reachable(node, tries=1)
-        monkeypatch.setattr(running_cluster, "WAIT_S", 0.1)
-        assert not running_cluster.responds(node, tries=2), "it accepts and says nothing"
+        assert cluster_control.reachable(node, tries=1)
+        monkeypatch.setattr(cluster_control, "WAIT_S", 0.1)
+        assert not cluster_control.responds(node, tries=2), "it accepts and says nothing"
 
 
 def test_an_undetectable_fault_is_refused_and_not_recorded(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from pyhooks.checkers.promise import disks_of
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
-from pyhooks.lab import cli, disks, mbeans, running_labs
+from pyhooks.lab import cli, disks, lab_processes, mbeans
 from pyhooks.lab.disks import stop_and_read
 from pyhooks.lab.lab import Lab
 from pyhooks.lab.mbeans import MetricsReading
@@ -73,7 +73,7 @@ class Made:
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     lab = Made(tmp_path)
     monkeypatch.setattr(disks, "_dump", lab.dump)
-    monkeypatch.setattr(running_labs, "runs_inside", lambda _: True)
+    monkeypatch.setattr(lab_processes, "runs_inside", lambda _: True)
     monkeypatch.setattr(Lab, "attach", staticmethod(lambda: lab.lab))
     return lab
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyhooks.lab.running_cluster import ProcessState
+from pyhooks.lab.cluster_control import ProcessState
 from pyhooks.watch.document import as_json, document
 from pyhooks.watch.observation import (
     ANY_PARTITION,

@@ -18,7 +18,7 @@ from pyhooks.cli import app
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
-from pyhooks.lab import running_labs
+from pyhooks.lab import lab_processes
 from pyhooks.lab.lab import Lab
 from pyhooks.workload.requirement_changes import change_default, change_topic, note_created
 
@@ -245,7 +245,7 @@ def test_the_command_works_in_a_lab_and_writes_into_its_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = SimpleNamespace(name="l", bare=False, admin=Client({}), history_path=tmp_path / "history.jsonl")
-    monkeypatch.setattr(running_labs, "runs_inside", lambda name: name == "l")
+    monkeypatch.setattr(lab_processes, "runs_inside", lambda name: name == "l")
     monkeypatch.setattr(Lab, "attach", lambda: lab)
     arguments = ["lab", "set", "t", "--lab", "l", "--min-racks", "2"]
     shown = CliRunner().invoke(app, arguments)

@@ -21,7 +21,7 @@ from pyhooks.cli import app
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import tools
-from pyhooks.lab import init_process, running_labs
+from pyhooks.lab import init_process, lab_processes
 from pyhooks.lab.lab import LAB_VARIABLE, Lab
 
 SOMEBODY = 65534
@@ -34,8 +34,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def known(name: str, run_dir: Path) -> running_labs.LabRecord:
-    return running_labs.LabRecord(name, 1, True, "as somebody", "az3.toml", False, str(run_dir), 0.0, 1, run_dir)
+def known(name: str, run_dir: Path) -> lab_processes.LabRecord:
+    return lab_processes.LabRecord(name, 1, True, "as somebody", "az3.toml", False, str(run_dir), 0.0, 1, run_dir)
 
 
 @contextmanager
@@ -65,9 +65,9 @@ def alive(pid: int) -> bool:
     return os.waitpid(pid, os.WNOHANG) == (0, 0)
 
 
-def of_process(pid: int, state: Path, name: str = "t") -> running_labs.LabRecord:
+def of_process(pid: int, state: Path, name: str = "t") -> lab_processes.LabRecord:
     """A lab whose state file names a process, with its true start."""
-    lab = replace(known(name, state), pid=pid, ticks=running_labs._start_ticks(Path(f"/proc/{pid}")))
+    lab = replace(known(name, state), pid=pid, ticks=lab_processes._start_ticks(Path(f"/proc/{pid}")))
     lab.save()
     return lab
 
@@ -85,9 +85,9 @@ def test_a_machine_without_namespaces_gets_an_error_with_the_setting_to_enable(m
         return subprocess.CompletedProcess(command, 1, "", "unshare failed: Operation not permitted\n")
 
     monkeypatch.setattr(subprocess, "run", refused)
-    monkeypatch.setattr(running_labs, "_forbidding_settings", lambda: [("kernel.odd", "1")])
+    monkeypatch.setattr(lab_processes, "_forbidding_settings", lambda: [("kernel.odd", "1")])
     with pytest.raises(RackgateError, match=r"unshare failed.*'sysctl -w kernel.odd=1'"):
-        running_labs.namespace_method()
+        lab_processes.namespace_method()
 
 
 @pytest.mark.parametrize("root", [True, False])
@@ -98,11 +98,11 @@ def test_root_needs_no_user_namespace(monkeypatch: pytest.MonkeyPatch, root: boo
     monkeypatch.setattr(subprocess, "run", choosy)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
     if root:
-        found = running_labs.namespace_method()
+        found = lab_processes.namespace_method()
         assert (found.user, "--user" in found.words, found.text.startswith("root, without")) == (False, False, True)
     else:
         with pytest.raises(RackgateError, match="run as root"):
-            running_labs.namespace_method()
+            lab_processes.namespace_method()
 
 
 @pytest.mark.parametrize("root", [True, False])
@@ -112,36 +112,36 @@ def test_only_root_can_do_without_a_user_namespace(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(subprocess, "run", willing)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
-    assert running_labs.namespace_method().user
+    assert lab_processes.namespace_method().user
     if root:
-        assert "--user" not in running_labs.namespace_method(user=False).words
+        assert "--user" not in lab_processes.namespace_method(user=False).words
     else:
         with pytest.raises(RackgateError, match="only root"):
-            running_labs.namespace_method(user=False)
+            lab_processes.namespace_method(user=False)
 
 
 def test_a_lab_without_a_lock_does_not_run(tmp_path: Path) -> None:
     known("old", tmp_path).save()
-    (one,) = running_labs.recorded_labs()
+    (one,) = lab_processes.recorded_labs()
     assert (one.name, one.runs) == ("old", False)
     with pytest.raises(RackgateError, match="no lab runs"):
-        running_labs.find(None)
+        lab_processes.find(None)
     with pytest.raises(RackgateError, match="no lab 'old' runs; none does"):
-        running_labs.find("old")
-    running_labs.down(one)
-    assert running_labs.recorded_labs() == ()
+        lab_processes.find("old")
+    lab_processes.down(one)
+    assert lab_processes.recorded_labs() == ()
 
 
 def test_another_user_s_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(RackgateError, match=r"user 0, .*user 4711; .*RACKGATE_STATE"):
-        running_labs.recorded_labs()
+        lab_processes.recorded_labs()
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../x", "x" * 25])
 def test_names_are_validated(name: str) -> None:
     with pytest.raises(RackgateError, match="small letters, digits and dashes"):
-        running_labs.check_name(name)
+        lab_processes.check_name(name)
 
 
 def test_tools_get_the_brokers_unless_given() -> None:
@@ -158,12 +158,12 @@ def test_tools_get_the_brokers_unless_given() -> None:
 
 
 def test_only_existing_settings_that_forbid_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_labs, "SYSCTL", tmp_path)
+    monkeypatch.setattr(lab_processes, "SYSCTL", tmp_path)
     for name, value in (("kernel/unprivileged_userns_clone", "1"), ("user/max_user_namespaces", "0")):
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(value + "\n", encoding="ascii")
-    assert running_labs._forbidding_settings() == [("user.max_user_namespaces", "10000")]
+    assert lab_processes._forbidding_settings() == [("user.max_user_namespaces", "10000")]
 
 
 def test_a_process_of_the_same_number_is_not_the_lab(state: Path, tmp_path: Path) -> None:
@@ -171,14 +171,14 @@ def test_a_process_of_the_same_number_is_not_the_lab(state: Path, tmp_path: Path
     other = subprocess.Popen(["sleep", "60"])
     try:
         stale = replace(
-            known("old", tmp_path), pid=other.pid, ticks=running_labs._start_ticks(Path(f"/proc/{other.pid}")) - 1
+            known("old", tmp_path), pid=other.pid, ticks=lab_processes._start_ticks(Path(f"/proc/{other.pid}")) - 1
         )
         stale.save()
         with (state / "old.lock").open("w") as lock:
             # a new lab of that name is just starting: it has the lock, and not written its file yet
             fcntl.flock(lock, fcntl.LOCK_EX)
             assert not stale.runs
-        running_labs.down(stale)
+        lab_processes.down(stale)
         assert other.poll() is None
     finally:
         other.kill()
@@ -186,12 +186,12 @@ def test_a_process_of_the_same_number_is_not_the_lab(state: Path, tmp_path: Path
 
 
 def test_another_lab_cannot_be_chosen_inside_a_lab(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_labs, "in_lab", lambda: True)
+    monkeypatch.setattr(lab_processes, "in_lab", lambda: True)
     monkeypatch.setattr(Lab, "attach", staticmethod(lambda: SimpleNamespace(name="one")))
-    assert running_labs.runs_inside(None)
-    assert running_labs.runs_inside("one")
+    assert lab_processes.runs_inside(None)
+    assert lab_processes.runs_inside("one")
     with pytest.raises(RackgateError, match="--lab two: this runs in lab 'one'"):
-        running_labs.runs_inside("two")
+        lab_processes.runs_inside("two")
 
 
 # Processes that a state file names.
@@ -200,9 +200,9 @@ def test_another_lab_cannot_be_chosen_inside_a_lab(monkeypatch: pytest.MonkeyPat
 def test_the_process_that_holds_the_lock_is_the_lab_and_goes_down(state: Path) -> None:
     with process_with(state / "t.lock") as pid:
         lab = of_process(pid, state)
-        assert running_labs.find("t") == lab
+        assert lab_processes.find("t") == lab
         assert lab.runs
-        running_labs.down(lab)
+        lab_processes.down(lab)
         assert os.waitpid(pid, 0)[1] == signal.SIGKILL
     assert not list(state.iterdir())
 
@@ -212,7 +212,7 @@ def test_a_process_that_does_not_hold_the_lock_is_neither_entered_nor_killed(
     state: Path, monkeypatch: pytest.MonkeyPatch, locked: str
 ) -> None:
     """A state file can name any process of this user with its true start."""
-    monkeypatch.setattr(running_labs, "DOWN_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(lab_processes, "DOWN_TIMEOUT_S", 0.2)
     with ExitStack() as stack:
         holder = stack.enter_context((state / "t.lock").open("w"))
         fcntl.flock(holder, fcntl.LOCK_SH if locked == "for reading" else fcntl.LOCK_EX)
@@ -226,19 +226,19 @@ def test_a_process_that_does_not_hold_the_lock_is_neither_entered_nor_killed(
         lab = of_process(pid, state)
         assert not lab.runs
         with pytest.raises(RackgateError, match="no lab 't' runs"):
-            running_labs.find("t")
+            lab_processes.find("t")
         with pytest.raises(RackgateError, match="lab t has ended"):
-            running_labs.run_inside(lab, ["touch", str(state / "entered")])
+            lab_processes.run_inside(lab, ["touch", str(state / "entered")])
         if locked != "for reading":
             with pytest.raises(RackgateError, match="lab t to end"):
-                running_labs.down(lab)
+                lab_processes.down(lab)
         assert alive(pid)
         assert not (state / "entered").exists()
 
 
 @as_root
 def test_another_user_s_process_is_neither_entered_nor_killed(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_labs, "DOWN_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(lab_processes, "DOWN_TIMEOUT_S", 0.2)
     other = ("setpriv", f"--reuid={SOMEBODY}", "--clear-groups", "--")
     with process_with(state / "t.lock", *other) as pid:
         lab = of_process(pid, state)
@@ -246,9 +246,9 @@ def test_another_user_s_process_is_neither_entered_nor_killed(state: Path, monke
         wait_for(lambda: f"Uid:\t{SOMEBODY}\t" in status.read_text(), what="setpriv", timeout_s=10)
         assert not lab.runs
         with pytest.raises(RackgateError, match="lab t has ended"):
-            running_labs.run_inside(lab, ["true"])
+            lab_processes.run_inside(lab, ["true"])
         with pytest.raises(RackgateError, match="lab t to end"):
-            running_labs.down(lab)
+            lab_processes.down(lab)
         assert alive(pid)
 
 
@@ -261,7 +261,7 @@ def test_a_command_enters_the_namespaces_of_the_process_that_holds_the_lock(
         pid = int(wait_for(lambda: children.read_text().split(), what="a child", timeout_s=10)[0])
         lab = of_process(pid, state)
         assert lab.runs
-        assert running_labs.run_inside(lab, ["sh", "-c", "readlink /proc/$1/ns/net; exit 3", "sh", str(pid)]) == 3
+        assert lab_processes.run_inside(lab, ["sh", "-c", "readlink /proc/$1/ns/net; exit 3", "sh", str(pid)]) == 3
         there, own = (str(Path(f"/proc/{one}/ns/net").readlink()) for one in (pid, "self"))
         assert capfd.readouterr().out.strip() == there != own
 
@@ -271,7 +271,7 @@ def test_a_lab_whose_lock_file_is_deleted_ends(state: Path) -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     lab: Any = SimpleNamespace(name="t")
     try:
-        with running_labs._locked_name(state, "t") as lock:
+        with lab_processes._locked_name(state, "t") as lock:
             (state / "t.lock").unlink()
             with pytest.raises(RackgateError, match="lab t: its lock file was deleted"):
                 init_process._serve(lab, [], lock)
@@ -291,8 +291,8 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("tmp", "run-user"):
         (tmp_path / name).mkdir()
     (tmp_path / "tmp").chmod(0o1777)
-    monkeypatch.setattr(running_labs, "FALLBACK", tmp_path / "tmp")
-    monkeypatch.setattr(running_labs, "RUN_USER", tmp_path / "run-user")
+    monkeypatch.setattr(lab_processes, "FALLBACK", tmp_path / "tmp")
+    monkeypatch.setattr(lab_processes, "RUN_USER", tmp_path / "run-user")
     return tmp_path
 
 
@@ -323,8 +323,8 @@ def test_a_planted_state_folder_is_refused_by_every_command(folders: Path, how: 
 
 
 def test_the_state_folder_is_private(folders: Path) -> None:
-    assert running_labs._state_folder() == folders / "tmp" / f"rackgate-{os.geteuid()}"
-    assert running_labs._state_folder().stat().st_mode & 0o777 == 0o700
+    assert lab_processes._state_folder() == folders / "tmp" / f"rackgate-{os.geteuid()}"
+    assert lab_processes._state_folder().stat().st_mode & 0o777 == 0o700
 
 
 def test_a_state_folder_below_one_that_others_can_write_is_refused(
@@ -334,7 +334,7 @@ def test_a_state_folder_below_one_that_others_can_write_is_refused(
     (tmp_path / "shared").chmod(0o777)
     monkeypatch.setenv("RACKGATE_STATE", str(tmp_path / "shared" / "state"))
     with pytest.raises(RackgateError, match=r"other users can write .*/shared .mode 0777"):
-        running_labs._state_folder()
+        lab_processes._state_folder()
 
 
 @pytest.mark.parametrize("given", [True, False])
@@ -345,14 +345,14 @@ def test_the_runtime_folder_is_used_where_it_exists(
     if given:
         own = folders / "session"
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(own))
-    fallback = running_labs._state_folder()
+    fallback = lab_processes._state_folder()
     assert fallback.parent == folders / "tmp"
     own.mkdir(mode=0o700)
-    assert running_labs._state_folder() == own / "rackgate"
+    assert lab_processes._state_folder() == own / "rackgate"
     # a lab of before the login is found, too
     known("old", fallback).save()
     known("new", own / "rackgate").save()
-    assert [(lab.name, lab.state) for lab in running_labs.recorded_labs()] == [
+    assert [(lab.name, lab.state) for lab in lab_processes.recorded_labs()] == [
         ("new", own / "rackgate"),
         ("old", fallback),
     ]
@@ -366,7 +366,7 @@ def test_a_runtime_folder_that_others_can_enter_is_refused(
     own = planted(folders / "run-user" / (str(os.geteuid()) if not given else "session"), how)
     if given:
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(own))
-    for call in (running_labs._state_folder, running_labs.recorded_labs):
+    for call in (lab_processes._state_folder, lab_processes.recorded_labs):
         with pytest.raises(RackgateError, match="RACKGATE_STATE") as caught:
             call()
         assert str(own) in str(caught.value)
@@ -378,22 +378,22 @@ def test_a_planted_folder_in_tmp_hides_no_lab_of_the_runtime_folder(
     own = folders / "session"
     own.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(own))
-    known("mine", running_labs._state_folder()).save()
+    known("mine", lab_processes._state_folder()).save()
     folder = planted(folders / "tmp" / f"rackgate-{os.geteuid()}", "0777")
-    found, problems = running_labs.list_labs()
+    found, problems = lab_processes.list_labs()
     assert [lab.name for lab in found] == ["mine"]
     assert [str(folder) in problem for problem in problems] == [True]
 
 
 def test_a_name_is_taken_in_all_folders(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fallback = running_labs._state_folder()
+    fallback = lab_processes._state_folder()
     with process_with(fallback / "t.lock") as pid:
         of_process(pid, fallback)
         (folders / "session").mkdir(mode=0o700)
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(folders / "session"))
-        plan = running_labs.LabSetup("t", folders / "t.toml", folders / "run", "", "", "", False)
+        plan = lab_processes.LabSetup("t", folders / "t.toml", folders / "run", "", "", "", False)
         with pytest.raises(RackgateError, match="lab 't' runs already"):
-            running_labs.up(plan, lambda *_: None)
+            lab_processes.up(plan, lambda *_: None)
 
 
 def as_link(file: Path) -> None:
@@ -422,7 +422,7 @@ def test_a_planted_state_file_is_named_in_a_line_and_not_used(state: Path, how: 
             os.chown(lab.file, SOMEBODY, -1)
         else:
             PLANTED[how](lab.file)
-        assert running_labs.recorded_labs() == ()
+        assert lab_processes.recorded_labs() == ()
         (line,) = lines_of_status()
         assert line.startswith(f"{state}/t.json: ")
         done = CliRunner().invoke(app, ["lab", "down", "--all"])
@@ -456,32 +456,32 @@ GOOD = {"name": "t", "pid": 1, "user": True, "way": "w", "topology": "t", "stock
 )
 def test_a_damaged_state_file_is_named_in_a_line_and_not_used(state: Path, text: str) -> None:
     (state / "t.json").write_text(text, encoding="utf-8")
-    assert running_labs.recorded_labs() == ()
+    assert lab_processes.recorded_labs() == ()
     (line,) = lines_of_status()
     assert line.startswith(f"{state}/t.json: ")
     assert line.isprintable()
     with pytest.raises(RackgateError, match=r"no lab runs: .*t\.json: "):
-        running_labs.find(None)
+        lab_processes.find(None)
     (state / "t.json").write_text(json.dumps(GOOD), encoding="utf-8")
-    assert [lab.name for lab in running_labs.recorded_labs()] == ["t"]
+    assert [lab.name for lab in lab_processes.recorded_labs()] == ["t"]
 
 
 def test_an_invalid_lab_name_is_no_state_file(state: Path) -> None:
     for name in ("README.json", ".json", "a b.json"):
         (state / name).write_text("", encoding="utf-8")
     os.close(os.open(os.fsencode(state) + b"/\xff.json", os.O_CREAT))
-    assert running_labs.list_labs() == ((), ())
+    assert lab_processes.list_labs() == ((), ())
 
 
 def test_a_lock_is_not_made_through_a_link(state: Path) -> None:
     target = state / "target"
     (state / "t.lock").symlink_to(target)
-    with pytest.raises(RackgateError, match=r"t\.lock: is a symbolic link"), running_labs._locked_name(state, "t"):
+    with pytest.raises(RackgateError, match=r"t\.lock: is a symbolic link"), lab_processes._locked_name(state, "t"):
         pytest.fail("it was taken")
     assert not target.exists()
-    plan = running_labs.LabSetup("t", state / "t.toml", state / "run", "", "", "", False)
+    plan = lab_processes.LabSetup("t", state / "t.toml", state / "run", "", "", "", False)
     with pytest.raises(RackgateError, match=r"t\.lock: is a symbolic link"):
-        running_labs.up(plan, lambda *_: None)
+        lab_processes.up(plan, lambda *_: None)
 
 
 def test_a_deleted_lock_file_blocks_no_lab(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -494,7 +494,7 @@ def test_a_deleted_lock_file_blocks_no_lab(state: Path, monkeypatch: pytest.Monk
         flock(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", deleted_first)
-    with running_labs._locked_name(state, "t") as descriptor:
+    with lab_processes._locked_name(state, "t") as descriptor:
         assert os.path.samestat(os.fstat(descriptor), lock.stat())
 
 
