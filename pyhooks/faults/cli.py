@@ -17,7 +17,6 @@ from pyhooks.faults.injection import FaultTarget
 from pyhooks.faults.registry import FaultRecord
 from pyhooks.lab import lab_processes
 from pyhooks.lab.cli import JsonOption, LabOption
-from pyhooks.lab.lab import Lab
 
 TargetKind = Literal["rack", "broker"]
 
@@ -44,9 +43,7 @@ def _apply(
     as_json: bool,
 ) -> None:
     until_s = seconds(duration, "--for") if duration else None
-    if not lab_processes.runs_inside(lab_name):
-        raise typer.Exit(lab_processes.rerun_inside(lab_name))
-    lab = Lab.attach()
+    lab = lab_processes.attach(lab_name)
     target = FaultTarget.rack(lab, name) if target_kind == "rack" else FaultTarget.broker(lab, name)
     now_ns = time.monotonic_ns()
     wanted = FaultRecord(
@@ -81,9 +78,7 @@ def _report(as_json: bool, text: str, kind: str, target: FaultTarget) -> None:
 
 
 def _heal(lab_name: str | None, target_kind: TargetKind, name: str, *, as_json: bool) -> None:
-    if not lab_processes.runs_inside(lab_name):
-        raise typer.Exit(lab_processes.rerun_inside(lab_name))
-    lab = Lab.attach()
+    lab = lab_processes.attach(lab_name)
     target = FaultTarget.rack(lab, name) if target_kind == "rack" else FaultTarget.broker(lab, name)
     healed = registry.heal(lab, [node.name for node in target.nodes])
     for one in healed:

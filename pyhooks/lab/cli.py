@@ -217,9 +217,7 @@ def exec_command(
     rack: RackOption = None,
 ) -> None:
     """Run COMMAND in a running lab, at the clients' site or in a node; exit with its status."""
-    if not lab_processes.runs_inside(lab_name):
-        raise typer.Exit(lab_processes.rerun_inside(lab_name))
-    lab = Lab.attach()
+    lab = lab_processes.attach(lab_name)
     words = list(command)
     place = _place(lab, node, rack)
     if place is not None:
@@ -258,9 +256,7 @@ def kafka_command(
     lab_name: LabOption = None,
 ) -> None:
     """Run one of Kafka's own tools in a running lab."""
-    if not lab_processes.runs_inside(lab_name):
-        raise typer.Exit(lab_processes.rerun_inside(lab_name))
-    lab = Lab.attach()
+    lab = lab_processes.attach(lab_name)
     words = tools.command(lab.classpath, tool, arguments or [], lab.bootstrap)
     os.execvp(words[0], words)  # noqa: S606 - no shell is wanted
 
@@ -298,9 +294,7 @@ def disks_command(
     This ends the run: Kafka is not started again. 'rackgate judge' then checks whether acknowledged records are in
     enough racks.
     """
-    if not lab_processes.runs_inside(lab_name):
-        raise typer.Exit(lab_processes.rerun_inside(lab_name))
-    lab = _require_kafka(Lab.attach())
+    lab = _require_kafka(lab_processes.attach(lab_name))
     history = History(lab.history_path)
     found = disks.stop_and_read(lab, history, topics=topic or ())
     if as_json:
@@ -335,9 +329,7 @@ def metrics_command(
     """
     interval_s = seconds(interval, "--interval")
     limit_s = seconds(for_time, "--for") if for_time is not None else None
-    if not lab_processes.runs_inside(lab_name):
-        raise typer.Exit(lab_processes.rerun_inside(lab_name))
-    lab = _require_kafka(Lab.attach())
+    lab = _require_kafka(lab_processes.attach(lab_name))
     history = History(lab.history_path)
     begin_ns = time.monotonic_ns()
     with metrics.record_polls(mbeans.lab_sources(lab), history, interval_s), suppress(KeyboardInterrupt):

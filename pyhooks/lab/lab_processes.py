@@ -588,6 +588,13 @@ def rerun_inside(name: str | None, *, otherwise: str = "") -> int:
     return run_inside(lab, [sys.executable, "-m", "pyhooks.cli", *sys.argv[1:]])
 
 
+def attach(name: str | None, *, otherwise: str = "") -> Lab:
+    """Return the lab in which this process runs; outside, run this command line in the lab ``name`` and exit."""
+    if not runs_inside(name):
+        sys.exit(rerun_inside(name, otherwise=otherwise))
+    return Lab.attach()
+
+
 def default_run_dir(name: str) -> Path:
     """Return the default folder for the results of a lab."""
     return paths.OUT / "lab" / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}"

@@ -18,7 +18,6 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.terminal import plain, reader_may_leave, report_console
 from pyhooks.lab import lab_processes
 from pyhooks.lab.cli import LabOption
-from pyhooks.lab.lab import Lab
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -95,9 +94,7 @@ def check_command(
     --plan: 0 the plan fixes all partitions that can't reach R, 1 some can't be fixed or are unknown.
     """
     if not bootstrap:
-        if not lab_processes.runs_inside(lab):
-            raise typer.Exit(lab_processes.rerun_inside(lab, otherwise="name the cluster with --bootstrap host:port"))
-        bootstrap = Lab.attach().bootstrap
+        bootstrap = lab_processes.attach(lab, otherwise="name the cluster with --bootstrap host:port").bootstrap
     if plan and (json_ or plan_to):
         raise RackgateError("--plan prints the plan alone: leave out --json, or use --plan-to FILE beside it")
     seen = _query(bootstrap, command_config, timeout)

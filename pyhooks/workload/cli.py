@@ -13,7 +13,6 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
 from pyhooks.lab import lab_processes
 from pyhooks.lab.cli import JsonOption, LabOption
-from pyhooks.lab.lab import Lab
 from pyhooks.workload import requirement_changes
 
 SET_EPILOG = (
@@ -43,9 +42,7 @@ def set_command(
     timeout_s = seconds(within, "--within")
     if min_racks is None and min_replicas is None:
         raise RackgateError("lab set: needs --min-racks or --min-replicas")
-    if not lab_processes.runs_inside(lab_name):
-        raise typer.Exit(lab_processes.rerun_inside(lab_name))
-    lab = Lab.attach()
+    lab = lab_processes.attach(lab_name)
     if lab.bare:
         raise RackgateError(f"lab {lab.name} is bare: it has no topics")
     history = History(lab.history_path)
