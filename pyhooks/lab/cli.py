@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -46,7 +46,7 @@ PROGRAMS = {
 UNKNOWN = "fenced or unknown"
 GOOD = ("up", "no Kafka")
 GATE_METRICS = ("RackCheckFailureRate.Count", "UnderMinRackIsrPartitionCount", "AtMinRackIsrPartitionCount")
-TAKES_WORDS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+TAKES_COMMAND = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 TopologyOption = Annotated[str, typer.Option("--topology", help="A topology file, or the name of a shipped one.")]
 BareOption = Annotated[bool, typer.Option("--bare", help="Nodes and network only; no Kafka is started.")]
@@ -108,13 +108,6 @@ def _archive(built: Distribution, classpath: str, *, stock: bool) -> str:
         return class_data_sharing.ensure_archive(file, classpath, lab_processes.namespace_method().words)
 
 
-def exec_in_lab(
-    topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool, user: bool = True
-) -> NoReturn:
-    """Run ``run_in_lab`` and exit with the command's exit status."""
-    sys.exit(run_in_lab(topology_name, run_dir, command, bare=bare, stock=stock, user=user))
-
-
 def run_in_lab(
     topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool, user: bool = True
 ) -> int:
@@ -127,7 +120,7 @@ def run_in_lab(
 
 @lab_app.command(
     "run",
-    context_settings=TAKES_WORDS,
+    context_settings=TAKES_COMMAND,
     epilog="Example: rackgate lab run --topology az3-outside -- sh -c 'echo $RACKGATE_BOOTSTRAP; nproc'",
 )
 def run_command(
@@ -145,14 +138,8 @@ def run_command(
     COMMAND finds the brokers in RACKGATE_BOOTSTRAP, the folder of the run in RACKGATE_RUN_DIR, and the lab's
     description in RACKGATE_LAB.
     """
-    exec_in_lab(
-        topology_name,
-        run_dir or lab_processes.default_run_dir("run"),
-        command,
-        bare=bare,
-        stock=stock,
-        user=not as_root,
-    )
+    folder = run_dir or lab_processes.default_run_dir("run")
+    sys.exit(run_in_lab(topology_name, folder, command, bare=bare, stock=stock, user=not as_root))
 
 
 @lab_app.command(
@@ -207,7 +194,7 @@ def down_command(
 
 @lab_app.command(
     "exec",
-    context_settings=TAKES_WORDS,
+    context_settings=TAKES_COMMAND,
     epilog="Examples: rackgate lab exec -- ip route · rackgate lab exec --rack b -- ping -c 3 10.77.1.10",
 )
 def exec_command(
@@ -218,13 +205,13 @@ def exec_command(
 ) -> None:
     """Run COMMAND in a running lab, at the clients' site or in a node; exit with its status."""
     lab = lab_processes.attach(lab_name)
-    words = list(command)
+    argv = list(command)
     place = _place(lab, node, rack)
     if place is not None:
-        words = lab.machine(place).enter(words)
-    elif shutil.which(words[0]) is None:
-        raise RackgateError(f"can't run {words[0]!r} in the lab: no such program")
-    os.execvpe(words[0], words, os.environ | lab.variables)  # noqa: S606 - no shell is wanted
+        argv = lab.machine(place).enter(argv)
+    elif shutil.which(argv[0]) is None:
+        raise RackgateError(f"can't run {argv[0]!r} in the lab: no such program")
+    os.execvpe(argv[0], argv, os.environ | lab.variables)  # noqa: S606 - no shell is wanted
 
 
 def _place(lab: Lab, node: str | None, rack: str | None) -> topology.Node | None:
@@ -246,7 +233,7 @@ def shell_command(lab_name: LabOption = None, node: NodeOption = None, rack: Rac
 
 @lab_app.command(
     "kafka",
-    context_settings=TAKES_WORDS,
+    context_settings=TAKES_COMMAND,
     epilog="Examples: rackgate lab kafka topics --describe · rackgate lab kafka configs --describe --entity-type topics"
     " --entity-name orders · rackgate lab kafka features describe",
 )
@@ -257,8 +244,8 @@ def kafka_command(
 ) -> None:
     """Run one of Kafka's own tools in a running lab."""
     lab = lab_processes.attach(lab_name)
-    words = tools.command(lab.classpath, tool, arguments or [], lab.bootstrap)
-    os.execvp(words[0], words)  # noqa: S606 - no shell is wanted
+    argv = tools.command(lab.classpath, tool, arguments or [], lab.bootstrap)
+    os.execvp(argv[0], argv)  # noqa: S606 - no shell is wanted
 
 
 @lab_app.command("logs", epilog="Examples: rackgate lab logs broker-3 · rackgate lab logs -f broker-3 | grep -i isr")
@@ -345,10 +332,10 @@ def metrics_command(
         missing = f"; the last of the others: {row['problem']}" if row["problem"] else ""
         typer.echo(f"{row['node']}: {row['answered']} of {row['polls']} polls answered{missing}")
         if row["gate"]:
-            told = [
+            ranges = [
                 f"{name} {one['first']} to {one['last']}, at most {one['max']}" for name, one in row["gate"].items()
             ]
-            typer.echo(f"  {'; '.join(told)}")
+            typer.echo(f"  {'; '.join(ranges)}")
     typer.echo(f"written to {history.path}")
 
 
@@ -414,12 +401,9 @@ def _list(found: tuple[lab_processes.LabRecord, ...], problems: tuple[str, ...],
     for lab in found:
         # measured since boot, because the wall clock may have been changed
         age_min = (time.clock_gettime(time.CLOCK_BOOTTIME) - lab.ticks / os.sysconf("SC_CLK_TCK")) / 60
-        what = (
-            f"runs for {age_min:.0f} min"
-            if lab.runs
-            else f"has ended, see {lab.log}; forget it: rackgate lab down {lab.name}"
-        )
-        typer.echo(visible(f"{lab.name}: {Path(lab.topology).stem}{' (stock)' if lab.stock else ''}, {what}"))
+        ended = f"has ended, see {lab.log}; forget it: rackgate lab down {lab.name}"
+        state = f"runs for {age_min:.0f} min" if lab.runs else ended
+        typer.echo(visible(f"{lab.name}: {Path(lab.topology).stem}{' (stock)' if lab.stock else ''}, {state}"))
 
 
 def _status(lab: Lab) -> dict[str, Any]:
@@ -458,13 +442,13 @@ def _show(status: dict[str, Any]) -> None:
         table.add_column(head)
     for row in status["nodes"]:
         good = row["process"] in GOOD
-        said = row.get("registered", "")
+        registered = row.get("registered", "")
         table.add_row(
             plain(row["site"]),
             plain(row["name"]),
             plain(row["address"]),
             plain(row["process"], "green" if good else "bold red"),
-            plain(said, "red" if said == UNKNOWN else ""),
+            plain(registered, "red" if registered == UNKNOWN else ""),
         )
     console.print(table)
     kinds = sorted({f"{how}" for how in status["links"].values()})

@@ -69,14 +69,6 @@ class DiskContents:
     stopped: bool
 
 
-def disks_of(lab: Lab) -> list[BrokerDisk]:
-    """Return the disks of all brokers of a lab, and whether each broker is stopped now."""
-    return [
-        BrokerDisk(node.node_id, node.site, Path(lab.disks[node.name]) / DATA, stopped=lab.kafka_pid(node) is None)
-        for node in lab.brokers()
-    ]
-
-
 def stop_and_read(lab: Lab, history: History, *, topics: Sequence[str] = ()) -> tuple[DiskContents, ...]:
     """Kill all Kafka processes of a lab at once, including controllers, and read the disks of its brokers.
 
@@ -88,8 +80,16 @@ def stop_and_read(lab: Lab, history: History, *, topics: Sequence[str] = ()) -> 
     for node in lab.nodes:
         lab.kill_kafka(node)
     brokers = {node.node_id: node for node in lab.brokers()}
+
+    def runs(broker: int) -> bool:
+        return lab.kafka_pid(brokers[broker]) is not None
+
+    disks = [
+        BrokerDisk(broker, node.site, Path(lab.disks[node.name]) / DATA, stopped=not runs(broker))
+        for broker, node in brokers.items()
+    ]
     # the heal of a fault may start a broker during the read
-    return read_disks(disks_of(lab), history, topics=topics, runs=lambda one: lab.kafka_pid(brokers[one]) is not None)
+    return read_disks(disks, history, topics=topics, runs=runs)
 
 
 def read_disks(
@@ -174,15 +174,15 @@ def _dump(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
     if not folders:
         return found
     built = Distribution.load()
-    words = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    words += [f"-Dlog4j2.configurationFile={LOG4J}", "-cp", f"{built.hooks}:{built.classpath()}"]
-    said = process.run(
-        [*words, "rackgate.hooks.LogDump"],
+    command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command += [f"-Dlog4j2.configurationFile={LOG4J}", "-cp", f"{built.hooks}:{built.classpath()}"]
+    output = process.run(
+        [*command, "rackgate.hooks.LogDump"],
         what="read the disks",
         stdin="".join(f"{folder}\n" for folder in found),
         timeout_s=TIMEOUT_S,
     )
-    for text in said.splitlines():
+    for text in output.splitlines():
         if text.startswith("{"):
             line = json.loads(text)
             found[line["folder"]].append(line)

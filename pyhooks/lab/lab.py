@@ -160,8 +160,7 @@ class Lab:
 
     def configure(self, node: Node) -> Path:
         """Write the server and storage-format configuration of ``node``; return the path of the latter in the lab."""
-        disk = Path(self.disks[node.name])
-        topology = self.topology
+        disk, topology = Path(self.disks[node.name]), self.topology
         quorum = [controller.quorum_address for controller in topology.controllers]
         for name, data in (("server.properties", NODE_DISK / "data"), ("format.properties", disk / "data")):
             text = kafka_process.render(
@@ -199,11 +198,9 @@ class Lab:
         """
         if self.kafka_pid(node) is not None:
             return
-        topology = self.topology
-        heap_mb = topology.heap_mb_of(node)
         command = kafka_process.java_command(
             classpath=self.classpath,
-            heap_mb=heap_mb,
+            heap_mb=self.topology.heap_mb_of(node),
             properties=NODE_DISK / "server.properties",
             options=self._java_options(node),
         )
@@ -213,8 +210,9 @@ class Lab:
         script = 'pid="$0"; setsid "$@" & echo $! > "$pid"'
         pid_file = Path(self.disks[node.name]) / "kafka.pid"
         pid_file.unlink(missing_ok=True)
-        words = ["sh", "-c", script, str(NODE_DISK / "kafka.pid"), *command]
-        started = self.machine(node).popen(words, log=self.log(node))
+        started = self.machine(node).popen(
+            ["sh", "-c", script, str(NODE_DISK / "kafka.pid"), *command], log=self.log(node)
+        )
         if started.wait(timeout=20):
             raise RackgateError(f"{node.name}: no process could be started in it, see {self.log(node)}")
 
@@ -330,16 +328,16 @@ class Lab:
     def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> RoundTripTimes:
         """Measure the round-trip time to ``target`` from ``source`` (None: from the clients)."""
         name = source.name if source else "clients"
-        return echo.measure(name, target.name, target.ip, self.machine_or_client(source), count)
+        return echo.measure(name, target.name, target.ip, self.machine(source) if source else None, count)
 
-    def wait_quorum(self, timeout_s: float = BOOT_TIMEOUT_S) -> None:
+    def wait_quorum(self) -> None:
         """Wait until a controller is active, according to the controllers' logs: no broker can be queried yet."""
 
         def active() -> bool:
             self.check_running(self.topology.controllers)
             return any(ACTIVE_CONTROLLER in self.read_log(node) for node in self.topology.controllers)
 
-        wait_for(active, what="an active controller", timeout_s=timeout_s, interval_s=0.1)
+        wait_for(active, what="an active controller", timeout_s=BOOT_TIMEOUT_S)
 
     def check_running(self, nodes: Sequence[Node]) -> None:
         """Check that Kafka runs on all of ``nodes``."""
@@ -358,25 +356,17 @@ class Lab:
             self.check_running(nodes)
             return wanted <= self.unfenced()
 
-        wait_for(
-            ready,
-            what=f"brokers {sorted(wanted)} registered and unfenced",
-            timeout_s=timeout_s,
-            interval_s=0.2,
-        )
+        what = f"brokers {sorted(wanted)} registered and unfenced"
+        wait_for(ready, what=what, timeout_s=timeout_s, interval_s=0.2)
 
     def read_log(self, node: Node) -> str:
         """Return the log of all Kafka processes that the node has had so far."""
         path = self.log(node)
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
-    def machine_or_client(self, node: Node | None) -> NamespaceMachine | None:
-        """Return the machine of ``node``; None stands for the clients' namespace."""
-        return self.machine(node) if node is not None else None
-
     def replies(self, target: Node, source: Node | None = None) -> bool:
         """Return whether ``target`` answers at least one echo request from ``source`` (None: from the clients)."""
-        return echo.replies(target.ip, self.machine_or_client(source))
+        return echo.replies(target.ip, self.machine(source) if source else None)
 
     def rtt_matrix(self, count: int = 50) -> tuple[RoundTripTimes, ...]:
         """Measure round-trip times from the clients to each site and between all sites, concurrently."""

@@ -46,18 +46,17 @@ def require_memory(needed_mb: int, what: str, advice: str) -> None:
             )
 
 
-def available_memory(proc: Path | None = None, cgroups: Path | None = None) -> Iterator[tuple[str, int]]:
+def available_memory() -> Iterator[tuple[str, int]]:
     """Yield the memory that the machine and each control group of this process have available: source, and MiB."""
-    proc, cgroups = proc or PROC, cgroups or CGROUPS
-    fields = dict(line.split(":", 1) for line in _lines(proc / "meminfo") if ":" in line)
+    fields = dict(line.split(":", 1) for line in _lines(PROC / "meminfo") if ":" in line)
     if (free := fields.get("MemAvailable", "").split()) and free[0].isdigit():
-        yield f"the machine ({proc / 'meminfo'})", int(free[0]) // 1024
-    for line in _lines(proc / "self" / "cgroup"):
+        yield f"the machine ({PROC / 'meminfo'})", int(free[0]) // 1024
+    for line in _lines(PROC / "self" / "cgroup"):
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            yield from _groups(cgroups, path, *_V2)
+            yield from _groups(CGROUPS, path, *_V2)
         elif "memory" in controllers.split(","):
-            yield from _groups(cgroups / "memory", path, *_V1)
+            yield from _groups(CGROUPS / "memory", path, *_V1)
 
 
 def _groups(root: Path, path: str, limit: str, use: str, reclaimable: str) -> Iterator[tuple[str, int]]:

@@ -32,9 +32,9 @@ def netns(site: str) -> str:
     return f"site-{site}"
 
 
-def _ip(*words: str, ns: str | None = None, stdin: str | None = None) -> str:
+def _ip(*arguments: str, ns: str | None = None, stdin: str | None = None) -> str:
     prefix = ["ip", "-n", ns] if ns else ["ip"]
-    return process.run([*prefix, *words], what=f"network {ns or 'of the lab'}", stdin=stdin, timeout_s=20)
+    return process.run([*prefix, *arguments], what=f"network {ns or 'of the lab'}", stdin=stdin, timeout_s=20)
 
 
 def _batch(lines: Sequence[str], ns: str | None = None) -> None:
@@ -137,26 +137,17 @@ def _in_router(site: str) -> tuple[str, ...]:
     return ("ip", "netns", "exec", netns(site))
 
 
-def _wire_of(link: Link) -> VdeWire:
-    return VdeWire(WIRES / f"{link_name(link)}.mgmt")
-
-
-def check_shape(link: Link, quality: Quality) -> None:
-    """Check that ``shape`` can apply ``quality`` to a link."""
+def shape(link: Link, quality: Quality) -> None:
+    """Change the latency and loss of a link, if this machine can emulate them; connections over it stay open."""
     how = link_emulation.emulation(f"link {link_name(link)}", quality)
-    if how == "vde" and not _wire_of(link).alive:
+    wire = VdeWire(WIRES / f"{link_name(link)}.mgmt")
+    if how == "vde" and not wire.alive:
         raise RackgateError(
             f"link {link_name(link)}: it was made without any delay, and this kernel has no netem, so none can be"
             f" added; give it rtt_ms = {link_emulation.VDE_LEAST_MS:g} or more in the topology"
         )
-
-
-def shape(link: Link, quality: Quality) -> None:
-    """Change the latency and loss of a link; connections over it stay open."""
-    check_shape(link, quality)
-    running = _wire_of(link)
-    if running.alive:
-        running.set(quality)
+    if wire.alive:
+        wire.set(quality)
     elif link_emulation.has_netem():
         for site in (link.left, link.right):
             _netem(_in_router(site), device(link.peer(site)), quality)
@@ -236,5 +227,5 @@ def plug(node: Node) -> None:
 
 def _port_state(node: Node, state: str) -> None:
     # not "ip link": its bridge_slave accepts a state but does not apply it
-    words = ["bridge", "-n", netns(node.site), "link", "set", "dev", port(node), "state", state]
-    process.run(words, what=f"port of {node.name}", timeout_s=20)
+    command = ["bridge", "-n", netns(node.site), "link", "set", "dev", port(node), "state", state]
+    process.run(command, what=f"port of {node.name}", timeout_s=20)
