@@ -55,6 +55,6 @@ def check_machine(topologies: Sequence[str], master: str) -> None:
 def write_topology(name: str, link: str, folder: Path) -> Path:
     """Write the topology file of a lab to ``folder`` and return its path."""
     file = folder / f"{Path(name).stem}-{link}.toml"
-    netem = link_emulation.has_netem(lab_processes.namespace_method().words)
+    netem = link_emulation.has_netem(lab_processes.namespace_method().prefix)
     write_text(file, topology_toml(topology.load(topology.find(name)), link, netem=netem))
     return file

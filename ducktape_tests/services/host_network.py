@@ -186,5 +186,5 @@ def _checked(address: str) -> None:
 
 if TYPE_CHECKING:
 
-    def _all_that_faults_need(ways: HostNetwork) -> NetworkControl:
-        return ways
+    def _check_protocol(network: HostNetwork) -> NetworkControl:
+        return network

@@ -456,6 +456,6 @@ class Hosts:
 
 if TYPE_CHECKING:
 
-    def _all_that_faults_need(hosts: Hosts) -> tuple[RunningCluster, quorum_changes.QuorumCluster]:
+    def _check_protocols(hosts: Hosts) -> tuple[RunningCluster, quorum_changes.QuorumCluster]:
         # Checked for this class and not for the service, whose untyped base class would satisfy any protocol.
         return hosts, hosts

@@ -18,11 +18,11 @@ HOSTS = Path("/etc/hosts")
 def _mount_private_run() -> None:
     """Mount a private /run, so that namespace names, sockets and disks vanish with the lab."""
     # A tmpfs is world-writable by default, and programs in a lab may run as other users.
-    for words in (
+    for command in (
         ["mount", "-t", "tmpfs", "-o", "mode=0755", "rackgate", "/run"],
         ["ip", "link", "set", "lo", "up"],
     ):
-        process.run(words, what="lab")
+        process.run(command, what="lab")
     for folder in (Path("/run") / "netns", paths.LAB_HOME):
         folder.mkdir(mode=0o755)
 

@@ -65,8 +65,8 @@ def _create_archive(made: Path, classpath: str, private: Sequence[str]) -> None:
     # The shell is the init process of its namespace and forwards the signal. It waits twice, because the signal
     # interrupts the first wait.
     script = 'ip link set lo up; "$@" & child=$!; trap "kill -TERM $child" TERM; wait $child; wait $child'
-    words = [*private, "sh", "-c", script, "sh", *command]
-    with process.supervised(words, log=log, start_new_session=True) as running:
+    contained = [*private, "sh", "-c", script, "sh", *command]
+    with process.supervised(contained, log=log, start_new_session=True) as running:
         wait_for(
             lambda: running.poll() is not None or STARTED in log.read_text(encoding="utf-8", errors="replace"),
             what="a Kafka whose classes are archived",

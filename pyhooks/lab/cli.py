@@ -80,7 +80,7 @@ def _plan(name: str, topology_name: str, run_dir: Path | None, *, bare: bool, st
     run_folder.check(folder, run_folder.LAB)
     if any((folder / part).exists() for part in ("logs", "history.jsonl")):
         raise RackgateError(f"{folder}: has the logs and the history of another run; use another folder")
-    link_emulation.check_links(wanted, source, lab_processes.namespace_method().words)
+    link_emulation.check_links(wanted, source, lab_processes.namespace_method().prefix)
     if not bare:
         advice = "take a topology with fewer nodes or a lower heap_mb"
         memory.require_memory(memory.lab_memory_mb(wanted), f"a lab of {source.stem}", advice)
@@ -105,7 +105,7 @@ def _archive(built: Distribution, classpath: str, *, stock: bool) -> str:
     if file.exists():
         return str(file)
     with Console(stderr=True).status("once for this build: Kafka's classes are archived, about 15 s …"):
-        return class_data_sharing.ensure_archive(file, classpath, lab_processes.namespace_method().words)
+        return class_data_sharing.ensure_archive(file, classpath, lab_processes.namespace_method().prefix)
 
 
 def run_in_lab(

@@ -24,7 +24,7 @@ ProcessState = Literal["up", "paused", "down"]
 _NUM_THREADS = 17  # proc(5)'s 20th field, counted from the state letter
 # ApiVersions request of version 0, which every Kafka since 0.10 answers: size, key, version, correlation id, no client
 # id.
-_ASK = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
 class RunningCluster(Protocol):
@@ -107,10 +107,10 @@ def responds(node: Node, tries: int = TRIES) -> bool:
     return _try_connection(lambda: _responds(node), node, tries)
 
 
-def _try_connection(ask: Callable[[], bool], node: Node, tries: int) -> bool:
+def _try_connection(attempt: Callable[[], bool], node: Node, tries: int) -> bool:
     for _ in range(tries):
         try:
-            return ask()
+            return attempt()
         except ConnectionError:
             return False
         except OSError as error:
@@ -125,6 +125,6 @@ def _connects(node: Node) -> bool:
 
 
 def _responds(node: Node) -> bool:
-    with socket.create_connection((node.ip, node.port), timeout=WAIT_S) as talk:
-        talk.sendall(_ASK)
-        return len(talk.recv(4)) > 0
+    with socket.create_connection((node.ip, node.port), timeout=WAIT_S) as connection:
+        connection.sendall(_API_VERSIONS)
+        return len(connection.recv(4)) > 0

@@ -64,9 +64,9 @@ def ping_command(ip: str, count: int = PING_COUNT, wait_s: int = REPLY_WAIT_S) -
 
 
 def _echo(ip: str, count: int, machine: NamespaceMachine | None, wait_s: int) -> str:
-    words = ping_command(ip, count, wait_s)
+    command = ping_command(ip, count, wait_s)
     done = subprocess.run(
-        machine.enter(words) if machine else words, capture_output=True, text=True, check=False, timeout=120
+        machine.enter(command) if machine else command, capture_output=True, text=True, check=False, timeout=120
     )
     # 1: no reply; other statuses are errors of ping itself
     if done.returncode not in (0, 1):

@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
 
 from rich.console import Console
 
@@ -35,16 +34,6 @@ HEALER = "pyhooks.faults.orphan_healer"
 # Time a command has to end after Ctrl-C before it is killed.
 GRACE_S = 20.0
 ROUND_S = 0.5
-
-
-class ProgressReceiver(Protocol):
-    """Receiver of a lab's progress."""
-
-    def step(self, text: str, seconds: float) -> None:
-        """Report a completed step."""
-
-    def failed(self, error: Exception) -> int:
-        """Report that the lab failed, and return the exit status."""
 
 
 class TerminalProgress:
@@ -72,15 +61,15 @@ class PipeProgress:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
-        asked = select.poll()
-        asked.register(self._descriptor, 0)
+        poll = select.poll()
+        poll.register(self._descriptor, 0)
         # The write end of a pipe can only report an error: the reader has closed its end.
-        asked.poll()
+        poll.poll()
         if not self._released.is_set():
             os._exit(1)
 
-    def _send(self, **what: object) -> None:
-        os.write(self._descriptor, json.dumps(what).encode() + b"\n")
+    def _send(self, **message: object) -> None:
+        os.write(self._descriptor, json.dumps(message).encode() + b"\n")
 
     def step(self, text: str, seconds: float) -> None:
         """Send the step to the reader."""
@@ -90,8 +79,8 @@ class PipeProgress:
         """Log the error, send it to the reader unless the lab was ready before, and return the exit status."""
         status = exit_status.tell(error, self._log)
         if not self._released.is_set():
-            said = error if isinstance(error, RackgateError) else RackgateError(exit_status.unforeseen(error))
-            self._send(error=str(said), detail=said.detail, status=status)
+            expected = error if isinstance(error, RackgateError) else RackgateError(exit_status.unforeseen(error))
+            self._send(error=str(expected), detail=expected.detail, status=status)
         return status
 
     def ready(self) -> None:
@@ -102,10 +91,10 @@ class PipeProgress:
 
 
 @contextmanager
-def _step(audience: ProgressReceiver, text: str) -> Iterator[None]:
+def _step(progress: TerminalProgress | PipeProgress, text: str) -> Iterator[None]:
     started = time.monotonic()
     yield
-    audience.step(text, time.monotonic() - started)
+    progress.step(text, time.monotonic() - started)
 
 
 def _run_command(command: Sequence[str], lab: Lab) -> int:
@@ -154,11 +143,11 @@ def _collect() -> frozenset[int]:
 
 def _serve(lab: Lab, holders: list[subprocess.Popen[bytes]], lock: int) -> None:
     """Run the lab until SIGTERM, and heal faults whose command has died."""
-    told = threading.Event()
+    terminated = threading.Event()
     healer = import_module(HEALER).OrphanHealer(lab)
-    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    signal.signal(signal.SIGTERM, lambda *_: terminated.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    while not told.wait(ROUND_S):
+    while not terminated.wait(ROUND_S):
         if damage := bootstrap.find_damage(holders, _collect()):
             raise RackgateError(f"lab {lab.name}: {damage}; all of it was taken down, since its results would be void")
         if os.fstat(lock).st_nlink == 0:
@@ -178,7 +167,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--agent", required=True)
     parser.add_argument("--archive", required=True)
     parser.add_argument("--bare", action="store_true")
-    parser.add_argument("--serve", type=int, metavar="FD", help="the pipe to who started it; no command is run")
+    parser.add_argument(
+        "--serve", type=int, metavar="FD", help="pipe to the process that started the lab; no command is run"
+    )
     parser.add_argument("--lock", type=int, metavar="FD", help="with --serve: the lock of the lab's name")
     parser.add_argument("command", nargs="*")
     return parser.parse_args(argv)
@@ -188,15 +179,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the lab's init process; ``pyhooks.lab.lab_processes`` passes the arguments."""
     args = _arguments(argv)
     pipe = PipeProgress(args.serve) if args.serve is not None else None
-    audience: ProgressReceiver = pipe or TerminalProgress()
+    progress = pipe or TerminalProgress()
     try:
-        with _step(audience, f"lab {args.name}: nodes and network"):
+        with _step(progress, f"lab {args.name}: nodes and network"):
             lab, holders = bootstrap.create_lab(
                 args.name, args.topology, args.run_dir, classpath=args.classpath, agent=args.agent, archive=args.archive
             )
         if not args.bare:
             count = f"{len(lab.topology.controllers)} controllers, {len(lab.topology.brokers)} brokers"
-            with _step(audience, f"lab {args.name}: {count} registered and unfenced"):
+            with _step(progress, f"lab {args.name}: {count} registered and unfenced"):
                 bootstrap.start_cluster(lab)
         if pipe is not None:
             pipe.ready()
@@ -209,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write("interrupted\n")
         return 130
     except Exception as error:  # noqa: BLE001 - else Python ends with 1, which says that something was found wrong
-        return audience.failed(error)
+        return progress.failed(error)
     return status
 
 

@@ -140,10 +140,10 @@ def format_arguments(
 
     With ``joins``, the node joins an existing quorum; a controller then starts as an observer.
     """
-    words = ["format", "--config", str(properties), "--cluster-id", cluster_id]
+    arguments = ["format", "--config", str(properties), "--cluster-id", cluster_id]
     if node.is_controller and joins:
-        words.append("--no-initial-controllers")
+        arguments.append("--no-initial-controllers")
     elif node.is_controller:
         voters = ",".join(f"{c.node_id}@{c.quorum_address}:{directory_ids[c.node_id]}" for c in controllers)
-        words += ["--initial-controllers", voters]
-    return words
+        arguments += ["--initial-controllers", voters]
+    return arguments

@@ -57,10 +57,10 @@ class NamespaceMethod:
     """Method by which this machine provides a private set of namespaces.
 
     Attributes:
-        words: command prefix that runs a program in new namespaces, which end with the program.
+        prefix: command prefix that runs a program in new namespaces, which end with the program.
     """
 
-    words: tuple[str, ...]
+    prefix: tuple[str, ...]
     user: bool
     text: str
 
@@ -79,16 +79,16 @@ def namespace_method(*, user: bool = True) -> NamespaceMethod:
     who = "root" if root else "an ordinary user"
     if not user and not root:
         raise RackgateError("only root can do without a user namespace")
-    ways = (
+    methods = (
         [NamespaceMethod(("unshare", "--user", "--map-root-user", *private), True, f"{who}, in a user namespace")]
         if user
         else []
     )
     if root:
         why = "the kernel refuses one here" if user else "as asked"
-        ways.append(NamespaceMethod(("unshare", *private), False, f"root, without a user namespace ({why})"))
-    for one in ways:
-        tried = subprocess.run([*one.words, "true"], capture_output=True, text=True, check=False, timeout=20)
+        methods.append(NamespaceMethod(("unshare", *private), False, f"root, without a user namespace ({why})"))
+    for one in methods:
+        tried = subprocess.run([*one.prefix, "true"], capture_output=True, text=True, check=False, timeout=20)
         if tried.returncode == 0:
             return one
     advice = " and ".join(f"'sysctl -w {name}={value}'" for name, value in _forbidding_settings())
@@ -237,7 +237,7 @@ def _holds_lock(entry: Path, number: str, lock: os.stat_result) -> bool:
         return False  # closed in the meantime
     # Example: "lock:\t1: FLOCK  ADVISORY  WRITE 17083 fe:00:9978415 0 EOF". Lists only locks held by this descriptor.
     locks = [line.split() for line in text.splitlines() if line.startswith("lock:")]
-    return any("FLOCK" in words and "WRITE" in words for words in locks)
+    return any("FLOCK" in fields and "WRITE" in fields for fields in locks)
 
 
 def _state_folders() -> list[Path]:
@@ -360,12 +360,12 @@ class LabSetup:
     stock: bool
 
     @property
-    def arguments(self) -> list[str]:
+    def command(self) -> list[str]:
         """Command line of the lab's init process, to be appended to that of ``NamespaceMethod``."""
-        words = [sys.executable, "-m", "pyhooks.lab.init_process", "--name", self.name]
-        words += ["--topology", str(self.topology.resolve()), "--run-dir", str(self.run_dir.resolve())]
-        words += ["--classpath", self.classpath, "--agent", self.agent, "--archive", self.archive]
-        return words + ([] if self.classpath else ["--bare"])
+        command = [sys.executable, "-m", "pyhooks.lab.init_process", "--name", self.name]
+        command += ["--topology", str(self.topology.resolve()), "--run-dir", str(self.run_dir.resolve())]
+        command += ["--classpath", self.classpath, "--agent", self.agent, "--archive", self.archive]
+        return command + ([] if self.classpath else ["--bare"])
 
 
 @contextmanager
@@ -392,8 +392,8 @@ def _already_running(name: str) -> RackgateError:
     )
 
 
-def up(plan: LabSetup, tell: Callable[[str, float], None]) -> LabRecord:
-    """Start a background lab, and pass text and seconds of each completed step to ``tell``.
+def up(plan: LabSetup, report: Callable[[str, float], None]) -> LabRecord:
+    """Start a background lab, and pass text and seconds of each completed step to ``report``.
 
     It runs until it is taken down; it also ends if this process ends before it is up.
     """
@@ -407,14 +407,14 @@ def up(plan: LabSetup, tell: Callable[[str, float], None]) -> LabRecord:
     reading, writing = os.pipe()
     with (
         _locked_name(state, plan.name) as lock,
-        os.fdopen(reading, "rb", buffering=0) as said,
+        os.fdopen(reading, "rb", buffering=0) as progress,
     ):
         # left over from a lab with this name that has ended
         file = state / f"{plan.name}.json"
         file.unlink(missing_ok=True)
-        words = [*chosen.words, *plan.arguments, "--serve", str(writing), "--lock", str(lock)]
+        command = [*chosen.prefix, *plan.command, "--serve", str(writing), "--lock", str(lock)]
         starter = process.start(
-            words,
+            command,
             log=run_dir / "lab.log",
             append=True,
             outlives=True,
@@ -436,7 +436,7 @@ def up(plan: LabSetup, tell: Callable[[str, float], None]) -> LabRecord:
                 state=state,
             )
             lab.save()
-            _read_progress(said.fileno(), lab, tell)
+            _read_progress(progress.fileno(), lab, report)
         except BaseException:
             process.end(starter)
             file.unlink(missing_ok=True)
@@ -452,7 +452,7 @@ def run(plan: LabSetup, command: Sequence[str], *, user: bool = True) -> int:
     SIGTERM is forwarded to the command; Ctrl-C reaches it directly. The lab ends with this process, however that ends.
     """
     plan.run_dir.mkdir(parents=True, exist_ok=True)
-    starter = process.start([*namespace_method(user=user).words, *plan.arguments, "--", *command], stdin=None)
+    starter = process.start([*namespace_method(user=user).prefix, *plan.command, "--", *command], stdin=None)
     first: list[int] = []
 
     def end(*_: object) -> None:
@@ -482,8 +482,8 @@ def _wait_child(starter: subprocess.Popen[bytes]) -> int:
     return wait_for(born, what="the lab's first process", timeout_s=20, interval_s=0.01)[0]
 
 
-def _read_progress(descriptor: int, lab: LabRecord, tell: Callable[[str, float], None]) -> None:
-    """Read the init process's reports until it is ready, and pass each step to ``tell``."""
+def _read_progress(descriptor: int, lab: LabRecord, report: Callable[[str, float], None]) -> None:
+    """Read the init process's reports until it is ready, and pass each step to ``report``."""
     deadline = time.monotonic() + UP_TIMEOUT_S
     text = b""
     while True:
@@ -496,12 +496,12 @@ def _read_progress(descriptor: int, lab: LabRecord, tell: Callable[[str, float],
         text += more
         *lines, text = text.split(b"\n")
         for line in lines:
-            said = json.loads(line)
-            if "error" in said:
-                raise RackgateError(said["error"], detail=said["detail"], exit_status=said["status"])
-            if "ready" in said:
+            message = json.loads(line)
+            if "error" in message:
+                raise RackgateError(message["error"], detail=message["detail"], exit_status=message["status"])
+            if "ready" in message:
                 return
-            tell(said["step"], said["seconds"])
+            report(message["step"], message["seconds"])
 
 
 def down(lab: LabRecord) -> None:
@@ -510,8 +510,8 @@ def down(lab: LabRecord) -> None:
         if process_folder is not None:
             # The kernel kills all other processes in the PID namespace first, so all holders of the lock end.
             signal.pidfd_send_signal(process_folder, signal.SIGKILL)
-    gone = f"lab {lab.name} to end"
-    wait_for(lambda: not _is_locked(lab.state, lab.name), what=gone, timeout_s=DOWN_TIMEOUT_S, interval_s=0.05)
+    what = f"lab {lab.name} to end"
+    wait_for(lambda: not _is_locked(lab.state, lab.name), what=what, timeout_s=DOWN_TIMEOUT_S, interval_s=0.05)
     with _locked_name(lab.state, lab.name):
         for path in (lab.file, lab.lock):
             path.unlink(missing_ok=True)
@@ -523,8 +523,8 @@ def run_inside(lab: LabRecord, command: Sequence[str]) -> int:
     with _open_namespaces(lab) as descriptors:
         ours = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
         try:
-            words = [*process.DIES_WITH_PARENT, *_enter_command(command, descriptors)]
-            done = subprocess.run(words, env=env, check=False, pass_fds=tuple(descriptors.values()))
+            entering = [*process.DIES_WITH_PARENT, *_enter_command(command, descriptors)]
+            done = subprocess.run(entering, env=env, check=False, pass_fds=tuple(descriptors.values()))
         finally:
             for number, handler in ours.items():
                 signal.signal(number, handler)
@@ -573,9 +573,9 @@ def runs_inside(name: str | None) -> bool:
     """Return whether this process runs in the lab called ``name``, or in any lab without a name."""
     if not in_lab():
         return False
-    here = Lab.attach().name
-    if name not in (None, here):
-        raise RackgateError(f"--lab {name}: this runs in lab {here!r}; leave it first")
+    current = Lab.attach().name
+    if name not in (None, current):
+        raise RackgateError(f"--lab {name}: this runs in lab {current!r}; leave it first")
     return True
 
 

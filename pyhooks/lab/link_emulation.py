@@ -103,11 +103,11 @@ def emulation(what: str, quality: Quality, private: tuple[str, ...] = NETWORK) -
 
 def netem_arguments(quality: Quality) -> list[str]:
     """Return the arguments of ``tc qdisc … netem`` for one direction."""
-    words = ["limit", str(QUEUE_PACKETS)]
+    arguments = ["limit", str(QUEUE_PACKETS)]
     if quality.rtt_ms:
-        words += ["delay", f"{quality.rtt_ms / 2:g}ms"]
-        words += [f"{quality.jitter_ms / 2:g}ms"] if quality.jitter_ms else []
-    return words + (["loss", f"{quality.loss_percent:g}%"] if quality.loss_percent else [])
+        arguments += ["delay", f"{quality.rtt_ms / 2:g}ms"]
+        arguments += [f"{quality.jitter_ms / 2:g}ms"] if quality.jitter_ms else []
+    return arguments + (["loss", f"{quality.loss_percent:g}%"] if quality.loss_percent else [])
 
 
 def wire_commands(quality: Quality) -> list[str]:
@@ -179,27 +179,27 @@ class VdeWire:
     def set(self, quality: Quality) -> None:
         """Change delay, jitter and loss of the wire."""
         try:
-            with socket.socket(socket.AF_UNIX) as talk:
-                talk.settimeout(MANAGEMENT_S)
-                talk.connect(str(self.management))
-                _read_response(talk)
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(MANAGEMENT_S)
+                connection.connect(str(self.management))
+                _read_response(connection)
                 for command in wire_commands(quality):
-                    talk.sendall(command.encode() + b"\n")
-                    said = _read_response(talk)
-                    if _GOOD not in said:
-                        raise RackgateError(f"wire {self.name}: {command!r} is refused: {said.strip()}")
+                    connection.sendall(command.encode() + b"\n")
+                    response = _read_response(connection)
+                    if _GOOD not in response:
+                        raise RackgateError(f"wire {self.name}: {command!r} is refused: {response.strip()}")
         except OSError as error:
-            raise RackgateError(f"wire {self.name}: its process does not answer: {error}") from error
+            raise RackgateError(f"wire {self.name}: its process does not respond: {error}") from error
 
 
-def _read_response(talk: socket.socket) -> str:
-    said = b""
-    while not said.endswith(_PROMPT):
-        more = talk.recv(4096)
+def _read_response(connection: socket.socket) -> str:
+    response = b""
+    while not response.endswith(_PROMPT):
+        more = connection.recv(4096)
         if not more:
             raise ConnectionError("it closed the connection")
-        said += more
-    return said.decode(errors="replace")
+        response += more
+    return response.decode(errors="replace")
 
 
 def start_wire(ns: str, ends: Sequence[str], folder: Path, name: str) -> VdeWire:
@@ -220,8 +220,8 @@ def start_wire(ns: str, ends: Sequence[str], folder: Path, name: str) -> VdeWire
     made = VdeWire(folder / f"{name}.mgmt")
     # left over from an earlier wire with this name: a stale socket would keep the new wire from creating its own
     made.management.unlink(missing_ok=True)
-    words = ["ip", "netns", "exec", ns, "wirefilter", "--daemon", "--pidfile", str(made.pid_file)]
-    process.run([*words, "-v", ":".join(plugs), "-M", str(made.management)], what=f"wire {name}", timeout_s=20)
+    command = ["ip", "netns", "exec", ns, "wirefilter", "--daemon", "--pidfile", str(made.pid_file)]
+    process.run([*command, "-v", ":".join(plugs), "-M", str(made.management)], what=f"wire {name}", timeout_s=20)
     wait_for(
         lambda: made.management.exists() and made.alive, what=f"wire {name} to carry", timeout_s=10, interval_s=0.02
     )

@@ -68,8 +68,8 @@ def parse_dump(text: str) -> Iterator[MetadataRecord]:
         try:
             if found is None:
                 raise ValueError("offset, time or payload is missing")
-            told: dict[str, Any] = json.loads(found[3]) if found[3] else {"type": "", "data": {}}
-            yield MetadataRecord(int(found[1]), int(found[2]), str(told["type"]), dict(told["data"]))
+            parsed: dict[str, Any] = json.loads(found[3]) if found[3] else {"type": "", "data": {}}
+            yield MetadataRecord(int(found[1]), int(found[2]), str(parsed["type"]), dict(parsed["data"]))
         except (ValueError, KeyError, TypeError) as error:
             raise RackgateError(f"can't read a line of the metadata log: {line[:120]!r}: {error}") from error
 

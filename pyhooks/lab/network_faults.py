@@ -103,5 +103,5 @@ class LabNetwork:
 
 if TYPE_CHECKING:
 
-    def _all_that_faults_need(ways: LabNetwork) -> NetworkControl:
-        return ways
+    def _check_protocol(network_: LabNetwork) -> NetworkControl:
+        return network_

@@ -42,9 +42,9 @@ def create(name: str, disk: Path) -> tuple[NamespaceMachine, subprocess.Popen[by
         The machine, and the process that holds its namespaces, which the caller must keep.
     """
     disk.mkdir(parents=True, exist_ok=True)
-    words = ["unshare", "--net", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"]
-    words += [sys.executable, "-I", "-S", namespace_holder.__file__]
-    starter = process.start(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    command = ["unshare", "--net", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"]
+    command += [sys.executable, "-I", "-S", namespace_holder.__file__]
+    starter = process.start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     if starter.stdout is None or starter.stderr is None:
         raise AssertionError("both are pipes")
     if starter.stdout.readline() != b"ready\n":

@@ -99,7 +99,7 @@ def test_root_needs_no_user_namespace(monkeypatch: pytest.MonkeyPatch, root: boo
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
     if root:
         found = lab_processes.namespace_method()
-        assert (found.user, "--user" in found.words, found.text.startswith("root, without")) == (False, False, True)
+        assert (found.user, "--user" in found.prefix, found.text.startswith("root, without")) == (False, False, True)
     else:
         with pytest.raises(RackgateError, match="run as root"):
             lab_processes.namespace_method()
@@ -114,7 +114,7 @@ def test_only_root_can_do_without_a_user_namespace(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
     assert lab_processes.namespace_method().user
     if root:
-        assert "--user" not in lab_processes.namespace_method(user=False).words
+        assert "--user" not in lab_processes.namespace_method(user=False).prefix
     else:
         with pytest.raises(RackgateError, match="only root"):
             lab_processes.namespace_method(user=False)
