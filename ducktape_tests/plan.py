@@ -129,47 +129,47 @@ def load(path: Path = SUITE, tests: Path = TESTS) -> tuple[SuiteTest, ...]:
     return suite
 
 
-def select(suite: Sequence[SuiteTest], words: Sequence[str]) -> tuple[SuiteTest, ...]:
+def select(suite: Sequence[SuiteTest], names: Sequence[str]) -> tuple[SuiteTest, ...]:
     """Return the selected tests, each once, in the order of the suite.
 
     Args:
         suite: all tests.
-        words: selections, files, ``file.py::Class``, or test ids with or without parameters. If a test is listed more
+        names: selections, files, ``file.py::Class``, or test ids with or without parameters. If a test is listed more
             than once, its first entry counts, unless a selection names another one.
     """
     chosen: dict[str, SuiteTest] = {}
-    for word in words:
-        matching = {one.id: one for one in reversed(list(_matching(suite, word)))}
-        if not matching and word in SELECTIONS:
-            raise RackgateError(f"selection {word!r}: contains no test")
+    for name in names:
+        matching = {one.id: one for one in reversed(list(_matching(suite, name)))}
+        if not matching and name in SELECTIONS:
+            raise RackgateError(f"selection {name!r}: contains no test")
         if not matching:
             raise RackgateError(
-                f"{word!r}: neither a selection ({', '.join(SELECTIONS)}) nor a test; 'rackgate system list' shows all"
+                f"{name!r}: neither a selection ({', '.join(SELECTIONS)}) nor a test; 'rackgate system list' shows all"
             )
         chosen = {**matching, **chosen}
     positions = {one.name: position for position, one in reversed(list(enumerate(suite)))}
     return tuple(sorted(chosen.values(), key=lambda one: (positions[one.name], one.id)))
 
 
-def _matching(suite: Sequence[SuiteTest], word: str) -> Iterator[SuiteTest]:
-    file_or_class = _PART.fullmatch(word) is not None
-    test_id = _ID.fullmatch(word)
+def _matching(suite: Sequence[SuiteTest], name: str) -> Iterator[SuiteTest]:
+    file_or_class = _PART.fullmatch(name) is not None
+    test_id = _ID.fullmatch(name)
     for one in suite:
         if (
-            word in one.selections
-            or word == one.id
-            or (file_or_class and (one.file == word or one.name.startswith(f"{word}.")))
-            or (test_id and not test_id["args"] and one.name == word)
+            name in one.selections
+            or name == one.id
+            or (file_or_class and (one.file == name or one.name.startswith(f"{name}.")))
+            or (test_id and not test_id["args"] and one.name == name)
         ):
             yield one
         elif test_id and test_id["args"] and one.id == test_id["name"]:
-            _check_parameters(word)
-            yield replace(one, id=word)
+            _check_parameters(name)
+            yield replace(one, id=name)
 
 
-def target_min(words: Sequence[str], jobs: int) -> float | None:
+def target_min(names: Sequence[str], jobs: int) -> float | None:
     """Return the target of a run of these selections in minutes; None if it has no target."""
-    return TARGETS_MIN.get(words[0]) if len(words) == 1 and jobs == TARGET_JOBS else None
+    return TARGETS_MIN.get(names[0]) if len(names) == 1 and jobs == TARGET_JOBS else None
 
 
 def next_up(waiting: Sequence[SuiteTest], running: Sequence[SuiteTest], jobs: int) -> SuiteTest | None:

@@ -206,7 +206,7 @@ def _case_fault(case: str, run: ClaimRun) -> str:
     if run.kind != "junit":
         return f"run {run.id} is of kind {run.kind} and has no tests of that form"
     name = case.partition("#")[0]
-    words = [word for command in run.commands.values() for word in shlex.split(command)]
-    if {name, name.replace(".", "/") + ".py"} & {word.partition("::")[0] for word in words}:
+    arguments = [argument for command in run.commands.values() for argument in shlex.split(command)]
+    if {name, name.replace(".", "/") + ".py"} & {argument.partition("::")[0] for argument in arguments}:
         return ""
     return f"{name} is not run by {run.id}"

@@ -90,9 +90,9 @@ def carry_out(
     results: dict[str, Any] = {}
     statuses: dict[str, int] = {}
     for number, (label, command) in enumerate(run.commands.items()):
-        words = shlex.split(command)
+        argv = shlex.split(command)
         log = out / f"{run.id}{f'-{number}' if number else ''}.log"
-        done = execute(words, log, max(_LEAST_S, run.minutes * 60 * _PATIENCE))
+        done = execute(argv, log, max(_LEAST_S, run.minutes * 60 * _PATIENCE))
         if done.status not in run.statuses:
             tail = log.read_text(encoding="utf-8", errors="replace")[-1500:] if log.is_file() else ""
             output_tail = tail.strip() or done.output[-1500:].strip()

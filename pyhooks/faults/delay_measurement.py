@@ -136,13 +136,13 @@ def path_probes(
     slow_ms = base.rtt_ms + DELAY_SHARE * (added.rtt_ms - added.jitter_ms)
     iqr_ms = JITTER_SHARE * (base.jitter_ms + added.jitter_ms)
     full_ms = base.rtt_ms + added.rtt_ms
-    looks = _SharedMeasurements(
+    measurements = _SharedMeasurements(
         measure, _echoes(base, added), slow_ms, full_ms, iqr_ms if added.jitter_ms else float("inf")
     )
-    found: dict[str, Callable[[], bool]] = {f"{way} takes {slow_ms:g} ms": looks.slow}
+    found: dict[str, Callable[[], bool]] = {f"{way} takes {slow_ms:g} ms": measurements.slow}
     if added.jitter_ms:
-        found[f"{way} varies by {iqr_ms:.2g} ms"] = looks.varies
+        found[f"{way} varies by {iqr_ms:.2g} ms"] = measurements.varies
     if added.loss_percent:
         share = loss_threshold(echo_loss(base.loss_percent), echo_loss(base.plus(added).loss_percent))
-        found[f"{way} loses more than {100 * share:.2g} %"] = lambda: looks.loss_share() > share
+        found[f"{way} loses more than {100 * share:.2g} %"] = lambda: measurements.loss_share() > share
     return found

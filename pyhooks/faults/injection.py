@@ -121,16 +121,16 @@ class Fault(Protocol):
         """Undo the fault; idempotent, even after an interrupted heal."""
 
 
-def _run_probes(questions: dict[str, Probe]) -> dict[str, bool | RackgateError]:
+def _run_probes(probes: dict[str, Probe]) -> dict[str, bool | RackgateError]:
     """Run all probes concurrently; return the result of each, or the error if it could not be run."""
-    with ThreadPoolExecutor(max(1, len(questions))) as pool:
-        futures = {name: pool.submit(_run_probe, ask) for name, ask in questions.items()}
+    with ThreadPoolExecutor(max(1, len(probes))) as pool:
+        futures = {name: pool.submit(_run_probe, probe) for name, probe in probes.items()}
         return {name: future.result() for name, future in futures.items()}
 
 
-def _run_probe(ask: Probe) -> bool | RackgateError:
+def _run_probe(probe: Probe) -> bool | RackgateError:
     try:
-        return ask()
+        return probe()
     except RackgateError as error:
         return error
 
@@ -185,12 +185,12 @@ class Injection:
             raise RackgateError(
                 f"{self.op} {self.fault.target}: {step!r} is not proved, so results are unknown: {error}"
             ) from error
-        silent = {name: str(answer) for name, answer in found.items() if isinstance(answer, RackgateError)}
-        results = {name: None if isinstance(answer, RackgateError) else answer for name, answer in found.items()}
+        silent = {name: str(result) for name, result in found.items() if isinstance(result, RackgateError)}
+        results = {name: None if isinstance(result, RackgateError) else result for name, result in found.items()}
         wrong = [
-            f"{name} = {answer}"
-            for name, answer in results.items()
-            if answer is not None and answer is not self.fault.expects(name, during=during)
+            f"{name} = {result}"
+            for name, result in results.items()
+            if result is not None and result is not self.fault.expects(name, during=during)
         ]
         good = bool(found) and not wrong and not silent
         outcome: Outcome = "fail" if wrong else "ok" if good else "unknown"
@@ -233,9 +233,9 @@ class Injection:
         except RackgateError as error:
             return f"{self.op} {self.fault.target}: {error}"
         contradictions = [
-            f"{name}: {answer}" if isinstance(answer, RackgateError) else f"{name} = {answer}"
-            for name, answer in found.items()
-            if answer is not self.fault.expects(name, during=True)
+            f"{name}: {result}" if isinstance(result, RackgateError) else f"{name} = {result}"
+            for name, result in found.items()
+            if result is not self.fault.expects(name, during=True)
         ]
         contradictions += [] if found else ["no probe could be run"]
         return f"{self.op} {self.fault.target}: {'; '.join(contradictions)}" if contradictions else ""
@@ -280,9 +280,9 @@ class Injection:
         with suppress(RackgateError):
             wait_for(
                 lambda: all(
-                    answer is fault.expects(name, during=False) for name, answer in _run_probes(fault.probes()).items()
+                    result is fault.expects(name, during=False) for name, result in _run_probes(fault.probes()).items()
                 ),
-                what=f"{fault.target} to answer as before",
+                what=f"{fault.target} to respond as before",
                 timeout_s=PORT_TIMEOUT_S,
             )
         self._prove("healed", during=False)

@@ -56,11 +56,11 @@ class _ProcessFault:
 
     def _alive(self) -> dict[str, Probe]:
         """Return probes for whether each node has a process and accepts a client's connection."""
-        questions: dict[str, Probe] = {}
+        probes: dict[str, Probe] = {}
         for node in self.target.nodes:
-            questions[f"process of {node.name}"] = partial(self._has_process, node)
-            questions[f"connect {node.name}"] = partial(reachable, node)
-        return questions
+            probes[f"process of {node.name}"] = partial(self._has_process, node)
+            probes[f"connect {node.name}"] = partial(reachable, node)
+        return probes
 
     def _has_process(self, node: Node) -> bool:
         return self.cluster.process_state(node) != "down"
@@ -195,11 +195,11 @@ class PauseFault(_ProcessFault):
 
     def probes(self) -> dict[str, Probe]:
         """Return probes for whether each process is stopped, and whether it responds to a client."""
-        questions: dict[str, Probe] = {}
+        probes: dict[str, Probe] = {}
         for node in self.target.nodes:
-            questions[f"{node.name}{STOPPED}"] = partial(self._is_stopped, node)
-            questions[f"{node.name} answers"] = partial(self._responds, node)
-        return questions
+            probes[f"{node.name}{STOPPED}"] = partial(self._is_stopped, node)
+            probes[f"{node.name} answers"] = partial(self._responds, node)
+        return probes
 
     def expects(self, probe: str, *, during: bool) -> bool:
         """Expect a stopped process under the fault (a process that ended is not), and responses without it."""
@@ -272,11 +272,9 @@ class WipeFault(_ProcessFault):
 
     def probes(self) -> dict[str, Probe]:
         """Return probes for live nodes, formatted disks, and lost controllers that vote with their current disks."""
-        questions = self._alive()
-        questions |= {f"disk of {node.name}": partial(self.cluster.formatted, node) for node in self._wiped_nodes}
-        return questions | {
-            f"voter {node.name} with its disk": partial(self._votes, node) for node in self._lost_voters
-        }
+        probes = self._alive()
+        probes |= {f"disk of {node.name}": partial(self.cluster.formatted, node) for node in self._wiped_nodes}
+        return probes | {f"voter {node.name} with its disk": partial(self._votes, node) for node in self._lost_voters}
 
     def _votes(self, node: Node) -> bool:
         if not self.cluster.formatted(node):
@@ -289,8 +287,8 @@ class WipeFault(_ProcessFault):
             current = self.cluster.voters(self._other_brokers)
             rest = [node for node in self.cluster.topology.controllers if node not in self._lost_voters]
             # a partitioned or paused voter can't vote either
-            asked = _map_nodes(responds, [node for node in rest if node.node_id in current])
-            alive = [name for name, answers in asked.items() if answers]
+            responses = _map_nodes(responds, [node for node in rest if node.node_id in current])
+            alive = [name for name, response in responses.items() if response]
             if 2 * len(alive) <= len(current):
                 raise RackgateError(
                     f"{self.target}: of {len(current)} voters only {', '.join(alive) or 'none'} would remain; without a"

@@ -36,24 +36,24 @@ class SlowFault:
 
     def __post_init__(self) -> None:
         """Reject a slowdown that could not be proved."""
-        asked = self.added
-        if min(asked.rtt_ms, asked.jitter_ms, asked.loss_percent) < 0:
+        added = self.added
+        if min(added.rtt_ms, added.jitter_ms, added.loss_percent) < 0:
             raise RackgateError(f"{self.target}: delay, jitter and loss can't be less than 0")
-        if asked.rtt_ms <= 0:
+        if added.rtt_ms <= 0:
             raise RackgateError(f"{self.target}: slow needs a round trip above 0 ms, or it can't be proved")
-        if asked.rtt_ms > RTT_MAX_MS:
+        if added.rtt_ms > RTT_MAX_MS:
             raise RackgateError(
                 f"{self.target}: a round trip of more than {RTT_MAX_MS:g} ms is indistinguishable from a cut"
             )
-        if asked.jitter_ms > asked.rtt_ms / 2:
+        if added.jitter_ms > added.rtt_ms / 2:
             raise RackgateError(f"{self.target}: a jitter of more than half the round trip can't be proved")
-        if 0 < asked.jitter_ms < JITTER_MIN_MS:
+        if 0 < added.jitter_ms < JITTER_MIN_MS:
             raise RackgateError(
                 f"{self.target}: a jitter below {JITTER_MIN_MS:g} ms is indistinguishable from a busy machine"
             )
-        if asked.loss_percent and not LOSS_MIN <= asked.loss_percent <= LOSS_MAX:
+        if added.loss_percent and not LOSS_MIN <= added.loss_percent <= LOSS_MAX:
             raise RackgateError(
-                f"{self.target}: a loss of {asked.loss_percent:g} % can't be proved: from {LOSS_MIN:g} to"
+                f"{self.target}: a loss of {added.loss_percent:g} % can't be proved: from {LOSS_MIN:g} to"
                 f" {LOSS_MAX:g}, or 0; use cut to lose all packets"
             )
         if not self._sources():
@@ -69,12 +69,12 @@ class SlowFault:
 
     def probes(self) -> dict[str, Probe]:
         """Return probes for the delay, jitter and loss of each path to the target."""
-        questions: dict[str, Probe] = {}
+        probes: dict[str, Probe] = {}
         for source, node in self.paths():
             way = f"{source.name if source else 'clients'} to {node.name}"
             base = self._base_quality(site_of(self.cluster, source))
-            questions |= delay_measurement.path_probes(way, base, self.added, partial(self.cluster.rtt, node, source))
-        return questions
+            probes |= delay_measurement.path_probes(way, base, self.added, partial(self.cluster.rtt, node, source))
+        return probes
 
     def _base_quality(self, site: str) -> Quality:
         """Return the quality of the path from a site without this fault."""
@@ -106,8 +106,8 @@ class SlowFault:
         if not much:
             return False
         if self.target.kind == "rack":
-            here = self.target.site
-            return any((site_of(self.cluster, way[0]) == here) is not (way[1].site == here) for way in other.paths())
+            site = self.target.site
+            return any((site_of(self.cluster, way[0]) == site) is not (way[1].site == site) for way in other.paths())
         inside = self.target.nodes
         return any((way[0] in inside) is not (way[1] in inside) for way in other.paths())
 

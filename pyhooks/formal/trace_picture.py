@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyhooks.formal.trace import TraceReplica, TraceStep
 
 # inches
-CELL, ROW, LEFT, HEAD, FOOT, WORDS = 1.32, 0.62, 0.95, 0.66, 0.74, 0.44
+CELL, ROW, LEFT, HEAD, FOOT, TEXT = 1.32, 0.62, 0.95, 0.66, 0.74, 0.44
 ISR, ELR, LOST = LIGHT.series[0], LIGHT.series[1], LIGHT.refusal
 # minimum width for the legend, and line height and letter width of the title
 LEAST, LINE, LETTER = 9.3, 0.2, 0.107
@@ -40,7 +40,7 @@ def draw(trace: Sequence[TraceStep], title: str) -> Figure:
     brokers = len(trace[0].replicas)
     width = max(LEAST, LEFT + CELL * len(trace) + 0.1)
     lines = textwrap.wrap(title, int((width - 0.2) / LETTER)) or [""]
-    tall = WORDS + ROW * brokers + FOOT
+    tall = TEXT + ROW * brokers + FOOT
     height = HEAD + LINE * (len(lines) - 1) + tall
     with mpl.rc_context(RC):
         figure = Figure(figsize=(width, height))
@@ -173,7 +173,7 @@ def _below(axes: Axes, step: TraceStep, left: float) -> None:
     lines = [f"ISR {isr}", f"ELR {elr}" if elr else "", f"last known {last_known}" if last_known else ""]
     acked = [f"r{number}" for number in step.acked]
     shown = [f"r{number}" for number in step.seen if number not in step.acked]
-    said = "  ".join(
+    label = "  ".join(
         [*([f"{', '.join(acked)} acked"] if acked else []), *([f"{', '.join(shown)} visible"] if shown else [])]
     )
     axes.text(
@@ -186,8 +186,8 @@ def _below(axes: Axes, step: TraceStep, left: float) -> None:
         linespacing=1.25,
     )
     if step.missing:
-        said = ", ".join(f"r{number}" for number in step.missing) + " is lost"
+        label = ", ".join(f"r{number}" for number in step.missing) + " is lost"
     axes.text(
-        left + 0.09, 0.09, said, va="bottom", fontsize=8.5, color=LOST if step.missing else LIGHT.series[3],
+        left + 0.09, 0.09, label, va="bottom", fontsize=8.5, color=LOST if step.missing else LIGHT.series[3],
         fontweight="bold" if step.missing else "normal",
     )  # fmt: skip

@@ -110,9 +110,9 @@ def is_code(file: Path) -> bool:
 def class_of(source: Path) -> str:
     """Return the full name of the class after which a source file is named."""
     for line in source.read_text(encoding="utf-8").splitlines():
-        words = line.strip().rstrip(";").split()
-        if len(words) == 2 and words[0] == "package":
-            return f"{words[1]}.{source.stem}"
+        parts = line.strip().rstrip(";").split()
+        if len(parts) == 2 and parts[0] == "package":
+            return f"{parts[1]}.{source.stem}"
     return source.stem
 
 

@@ -199,8 +199,8 @@ def _key(distribution: Distribution, effort: Effort, rule: ContentionRule) -> st
     digest.update(json.dumps([effort.warm_s, effort.iterations, effort.iteration_s]).encode())
     java = run(["java", "--version"], what="query the version of java")
     digest.update(json.dumps([asdict(rule), identity(), java]).encode())
-    here = Path(__file__).parent
-    for path in sorted([*jmh_runner.SOURCES.rglob("*.java"), *here.glob("jmh*.py"), here / "cpu_contention.py"]):
+    folder = Path(__file__).parent
+    for path in sorted([*jmh_runner.SOURCES.rglob("*.java"), *folder.glob("jmh*.py"), folder / "cpu_contention.py"]):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -48,13 +48,13 @@ class FinishedTest:
     Attributes:
         status: ``passed``, ``failed``, ``broken`` (not caused by the code under test), ``aborted``, ``skipped``.
         place: ``class#method``, or empty.
-        said: the exception, or empty.
+        message: of the exception, or empty.
     """
 
     status: str
     id: str
     place: str
-    said: str
+    message: str
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,11 @@ class CompileServer:
             raise RackgateError(f"{tool} did not respond within {COMPILE_TIMEOUT_S:.0f} s; run the command again")
         state, _, encoded = response.strip().partition("\t")
         if state != "ok":
-            said = base64.b64decode(encoded).decode("utf-8", errors="replace")
+            output = base64.b64decode(encoded).decode("utf-8", errors="replace")
             for folder in self._hidden:
-                said = said.replace(f"{folder}/", "")
-            first = next((line for line in said.splitlines() if "error:" in line), said.strip().split("\n")[0])
-            raise NotCompiledError(f"{tool}: {first}", detail=said)
+                output = output.replace(f"{folder}/", "")
+            first = next((line for line in output.splitlines() if "error:" in line), output.strip().split("\n")[0])
+            raise NotCompiledError(f"{tool}: {first}", detail=output)
 
 
 @dataclass(frozen=True)

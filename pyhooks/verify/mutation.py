@@ -242,7 +242,7 @@ def run_base(tester: MutantTester, class_name: str, methods: Sequence[str]) -> l
         bad = next((line for line in lines if line.status in {"failed", "broken"}), None)
         fault = ""
         if bad:
-            fault = f"fails without a mutant: {bad.place or bad.id}: {bad.said}"
+            fault = f"fails without a mutant: {bad.place or bad.id}: {bad.message}"
         elif done.fault:
             fault = f"did not complete without a mutant: {done.fault}"
         elif not passed:
@@ -257,8 +257,8 @@ def judge(tester: MutantTester, mutant: Mutant, bases: Mapping[str, Baseline], k
     ``bases`` are the baselines of its tests by selector; ``key`` is the hash of all inputs, stored in the verdict.
     """
     started = time.monotonic()
-    status, by, said = _judge(tester, mutant, bases)
-    return MutantVerdict(mutant.name, status, by, said, round(time.monotonic() - started, 2), key)
+    status, by, message = _judge(tester, mutant, bases)
+    return MutantVerdict(mutant.name, status, by, message, round(time.monotonic() - started, 2), key)
 
 
 def _judge(tester: MutantTester, mutant: Mutant, bases: Mapping[str, Baseline]) -> tuple[str, str, str]:
@@ -278,7 +278,7 @@ def _judge(tester: MutantTester, mutant: Mutant, bases: Mapping[str, Baseline]) 
         done = tester.run(name, methods, classes, max(_LEAST_TIMEOUT_S, _SLOWER * usual_s))
         for line in done.lines:
             if line.status == "failed" and line.id in expected:
-                return KILLED, line.place, line.said
+                return KILLED, line.place, line.message
         doubts += _doubts(name, done, expected)
     return (UNKNOWN, "", doubts[0]) if doubts else (SURVIVED, "", "all of its tests pass")
 
@@ -289,7 +289,7 @@ def _doubts(name: str, done: JvmRun, expected: set[str]) -> list[str]:
         return [f"{name}: {done.fault}"]
     other = next((line for line in done.lines if line.status in {"failed", "broken"}), None)
     if other:
-        return [f"{name}: {other.place or other.id} does not judge the mutant: {other.said}"]
+        return [f"{name}: {other.place or other.id} does not judge the mutant: {other.message}"]
     left_out = expected - {line.id for line in done.lines if line.status == "passed"}
     return [f"{name}: {len(left_out)} of {len(expected)} tests did not run"] if left_out else []
 

@@ -304,7 +304,7 @@ def test_a_run_without_an_end_line_is_incomplete() -> None:
     text = "passed\tid:one\tq.GateTest#one\t\nfailed\tid:two\tq.GateTest#two\twhy\n"
     assert parse_run(text + "end\n") == JvmRun(parse_run(text).lines)
     assert [line.status for line in parse_run(text).lines] == ["passed", "failed"]
-    assert parse_run(text).lines[1].said == "why"
+    assert parse_run(text).lines[1].message == "why"
     assert parse_run(text).fault
     assert parse_run(text, "ended with status 3").fault == "ended with status 3"
 
