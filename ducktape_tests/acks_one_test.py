@@ -51,8 +51,7 @@ class AcksOneTest(RackScenario):
             LoadSpec(TOPIC, rate_per_s=50, more=bounded),
         ]
         own = spec(TOPIC, AAB, 2, 2)
-        arguments = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", TOPIC]
-        with self.driven([own], loads), self.clients.running("visibility_reader", [arguments], self.history) as readers:
+        with self.driven([own], loads), self.client("visibility_reader", TOPIC) as readers:
             self.go_on(STEADY_LOAD_S)
             # Not cut off: the observer would query the silent brokers in turn, and see nothing for seconds.
             with self.fault("kill", rack=LOST):

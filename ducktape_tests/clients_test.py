@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.scenario import AAB, GO_ON_S, LOST, NEEDS, NOT_ENOUGH_RACKS, STEADY_S, LoadSpec, RackScenario, spec
+from ducktape_tests.scenario import AAB, GO_ON_S, NEEDS, NOT_ENOUGH_RACKS, STEADY_S, LoadSpec, RackScenario, spec
 from pyhooks.history.events import CONFLUENT, PATCHED, RideDetails
-from pyhooks.kafka import topics
 
 CLIENTS = (PATCHED, "4.3.1", "3.9", "2.8", CONFLUENT)
 # longer than the outage, so that clients that keep retrying need not give up
@@ -41,11 +40,8 @@ class ClientsTest(RackScenario):
         with self.driven(specs, [*riding, *trying]):
             self.history.add(RideDetails(clients=tuple(CLIENTS)))
             self.phase("all racks", specs[0].name)
-            with self.fault("kill", rack=LOST):
-                self.wait_isr({1, 2})
+            with self.rack_outage(seconds=OUTAGE_S):
                 self.phase("one rack left", specs[0].name, NOT_ENOUGH_RACKS)
-                self.go_on(OUTAGE_S)
-            topics.wait_settled(self.kafka.admin, specs)
             self.phase("rack back", specs[0].name)
         self.judge((*NEEDS, "refusals", "rides"))
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.scenario import AAB, LOST, NEEDS, NOT_ENOUGH_RACKS, LoadSpec, RackScenario, spec
-from pyhooks.kafka import topics
+from ducktape_tests.scenario import AAB, NEEDS, NOT_ENOUGH_RACKS, LoadSpec, RackScenario, spec
 
 DELIVERY_TIMEOUT_MS = 8000
 
@@ -25,13 +24,10 @@ class DefaultsTest(RackScenario):
         """
         with self.driven([spec("plain", AAB, 2, 2)], [LoadSpec("plain")]):
             self.phase("all racks", "plain")
-            with self.fault("kill", rack=LOST):
-                self.wait_isr({1, 2}, "plain")
+            with self.rack_outage("plain"):
                 self.phase("one rack left", "plain", NOT_ENOUGH_RACKS)
                 # So that too few racks have been in sync for a while when the record is sent.
                 self.go_on()
                 self.probe("plain", "--defaults", "--delivery-timeout-ms", str(DELIVERY_TIMEOUT_MS), attempts=1)
-                self.go_on()
-            topics.wait_settled(self.kafka.admin, self.specs)
             self.phase("rack back", "plain")
         self.judge((*NEEDS, "defaults"))

@@ -101,10 +101,9 @@ class GroupsTest(RackScenario):
     @contextmanager
     def _member(self, names: Sequence[str]) -> Iterator[Program]:
         """Run a process with a member in each group; the members leave at the end of the block."""
-        arguments = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", ",".join(DATA)]
-        arguments += ["--groups", ",".join(f"{name}:{name.partition('-')[0]}" for name in names)]
-        with self.clients.running("group_members", [arguments], self.history) as (one,):
-            yield one
+        groups_by_protocol = ",".join(f"{name}:{name.partition('-')[0]}" for name in names)
+        with self.client("group_members", ",".join(DATA), "--groups", groups_by_protocol) as (member,):
+            yield member
 
     def _commit(self, members: Sequence[Program], names: Sequence[str], seconds: float, more_s: float = 90.0) -> None:
         """Wait until each member has completed a commit that it started ``seconds`` from now or later."""

@@ -59,11 +59,8 @@ class KipTest(RackScenario):
         """
         with self.driven([spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2)], _plain_and_idempotent()):
             self.phase("all racks", "plain")
-            with self.fault("kill", rack=LOST):
-                self.wait_isr({1, 2}, "plain")
+            with self.rack_outage("plain"):
                 self.phase("one rack left", "plain", NOT_ENOUGH_RACKS)
-                self.go_on()
-            topics.wait_settled(self.kafka.admin, self.specs)
             self.phase("rack back", "plain")
         self.judge((*NEEDS, SPREAD, FLOOD))
 
@@ -79,14 +76,12 @@ class KipTest(RackScenario):
             within a second after all brokers report the lower value, by queries of the leaders every half second; all
             checkers.
         """
-        arguments = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", "idle"]
         with (
             self.driven([spec("plain", AAB, 2, 2), spec("idle", AAB, 2, 2)], [LoadSpec("plain")]),
-            self.clients.running("visibility_reader", [arguments], self.history),
+            self.client("visibility_reader", "idle"),
         ):
             before = self._processes()
-            with self.fault("kill", rack=LOST):
-                self.wait_isr({1, 2}, "idle")
+            with self.rack_outage("idle"):
                 for name in ("plain", "idle"):
                     self.phase(f"one rack left of {name}", name, NOT_ENOUGH_RACKS)
                 self.go_on()
@@ -99,7 +94,6 @@ class KipTest(RackScenario):
                 self.phase("lowered", "plain")
                 self.phase("lowered, idle until now", "idle")
                 assert self._processes() == before, "a node was restarted"
-            topics.wait_settled(self.kafka.admin, self.specs)
             self.phase("rack back", "idle")
         self.judge((*NEEDS, SPREAD, FLOOD, "visibility", "idle"))
 
@@ -112,17 +106,12 @@ class KipTest(RackScenario):
         validate: acknowledged once all is restored, rejected in the second outage; all checkers.
         """
         with self.driven([spec("plain", AAB, 2, 2)], [LoadSpec("plain")]):
-            with self.fault("kill", rack=LOST):
-                self.wait_isr({1, 2}, "plain")
+            with self.rack_outage("plain"):
                 change_topic(self.kafka.admin, "plain", self.history, min_racks=1)
-                self.go_on()
-            topics.wait_settled(self.kafka.admin, self.specs)
             change_topic(self.kafka.admin, "plain", self.history, min_racks=2)
             self.phase("all restored", "plain")
-            with self.fault("kill", rack=LOST):
-                self.wait_isr({1, 2}, "plain")
+            with self.rack_outage("plain"):
                 self.phase("second outage", "plain", NOT_ENOUGH_RACKS)
-                self.go_on()
         self.judge((*NEEDS, SPREAD, FLOOD))
 
     @cluster(num_nodes=9)
@@ -141,12 +130,9 @@ class KipTest(RackScenario):
         }
         specs = [spec(name, AAB, m, r) for name, (m, r, _) in wanted.items()]
         with self.driven(specs, [LoadSpec(name, rate_per_s=10) for name in wanted]):
-            with self.fault("kill", rack=LOST):
-                self.wait_isr({1, 2})
+            with self.rack_outage():
                 for name, (_, _, expect) in wanted.items():
                     self.phase(f"{name} without rack {LOST}", name, expect)
-                self.go_on()
-            topics.wait_settled(self.kafka.admin, specs)
             for name in wanted:
                 self.phase(f"{name} with all", name)
         self.judge((*NEEDS, SPREAD, "refusals", FLOOD))
@@ -194,12 +180,9 @@ class WithoutTest(RackScenario):
 
     def _outage(self, kafka: str) -> None:
         """Run an outage of rack b; then record the version of each request that a stock client uses."""
-        with self.fault("kill", rack=LOST):
-            self.wait_isr({1, 2}, "m3")
+        with self.rack_outage("m3"):
             self.phase(f"{kafka}, two of two", "m2")
             self.phase(f"{kafka}, two of three", "m3", NOT_ENOUGH_REPLICAS)
-            self.go_on()
-        topics.wait_settled(self.kafka.admin, self.specs)
         self.phase(f"{kafka}, all", "m3")
         broker = self.kafka.brokers()[0]
         stock = Distribution.load().classpath(overlay=False)

@@ -184,16 +184,14 @@ class LoadTest(RackScenario):
         Yields:
             The producer of the others and the probing one, once each driven partition has acknowledged a record.
         """
-        bootstrap = self.kafka.topology.bootstrap
         loads = [
             LoadSpec(",".join(self.others), "plain", CLIENT, others_per_s, ("--timeout-ms", FIRST_MS)),
             LoadSpec(",".join(self.probed), "probe", "patched", 2, ("--name", "producer", "--timeout-ms", PROBE_MS)),
             LoadSpec(",".join(self.waiting), "idempotent", CLIENT, driven_per_s, patient_ms=PATIENCE_MS),
         ]
-        programs = [load.arguments(bootstrap, self.SECONDS) for load in loads]
-        follower = ["--bootstrap", bootstrap, "--topics", ",".join(self.others)]
+        programs = [load.arguments(self.kafka.topology.bootstrap, self.SECONDS) for load in loads]
         with (
-            self.clients.running("arrivals", [follower], self.history),
+            self.client("arrivals", ",".join(self.others)),
             self.clients.running("producer", programs, self.history) as (others, probes, driven),
         ):
             self.producers = [others, probes, driven]

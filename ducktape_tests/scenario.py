@@ -10,7 +10,7 @@ import random
 import shlex
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -223,13 +223,10 @@ class RackScenario(Test):
             note_created(self.history, one.name, self._requirement(one))
         self.specs += new
         previous, self.extra_topics = (self.observer, self.extra_topics), tuple(also)
-        bootstrap = self.kafka.topology.bootstrap
-        names = [*(one.name for one in specs), *also]
+        names = ",".join([*(one.name for one in specs), *also])
         racks = ",".join(f"{broker}={rack}" for broker, rack in self.racks.items())
-        arguments = ["--bootstrap", bootstrap, "--topics", ",".join(names)]
-        arguments += ["--racks", racks, "--interval", str(OBSERVE_S)]
         # A separate process, because this one is busy with the events of producers.
-        with self.clients.running("topic_observer", [arguments], self.history) as (self.observer,):
+        with self.client("topic_observer", names, "--racks", racks, "--interval", str(OBSERVE_S)) as (self.observer,):
             wait_for(lambda: bool(self._observations()), what="an observation of the topics", timeout_s=START_S)
             with self.loaded(loads):
                 yield
@@ -306,6 +303,11 @@ class RackScenario(Test):
     def _observations(self) -> list[Event]:
         """Return the observations of topics since the last call."""
         return [event for event in self.observer.fetch() if event.op == "look"] if self.observer is not None else []
+
+    def client(self, workload: str, topic_names: str, *more: str) -> AbstractContextManager[list[Program]]:
+        """Run one program of ``pyhooks.workload`` on topics, separated by commas, during a block."""
+        arguments = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", topic_names, *more]
+        return self.clients.running(workload, [arguments], self.history)
 
     # -- phases -------------------------------------------------------------------------------------------------------
 
@@ -405,6 +407,20 @@ class RackScenario(Test):
                 yield
             finally:
                 self.unresponsive = previous
+
+    @contextmanager
+    def rack_outage(self, *topic_names: str, seconds: float = STEADY_S) -> Iterator[None]:
+        """Kill the rack ``LOST`` for a block that begins when the ISRs lack it; then heal until all are in sync.
+
+        Args:
+            topic_names: topics whose ISRs must have shrunk to the replicas in rack a; all of the test by default.
+            seconds: how long the outage continues after the block.
+        """
+        with self.fault("kill", rack=LOST):
+            self.wait_isr({1, 2}, *topic_names)
+            yield
+            self.go_on(seconds)
+        topics.wait_settled(self.kafka.admin, self.specs)
 
     def supports(self, kind: str, step: str) -> bool:
         """Return whether this cluster supports a kind of fault; if not, add the step to ``left-out.json``."""

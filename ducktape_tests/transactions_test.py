@@ -102,21 +102,14 @@ class TransactionsTest(RackScenario):
         self.kafka.wait_log(TRANSACTIONS, transactions)
         self.kafka.wait_log(OFFSETS, AAB)
         specs = [spec("aab", AAB, 2, 2), spec("abc", ABC, 2, 2), spec(COPIES, AAB, 2, 2)]
-        reader = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", BOTH]
-        copier = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", COPIED, "--to", COPIES]
-        copier += ["--group", "copiers"]
         with (
             self.driven(specs, _loads(), also=[TRANSACTIONS]),
-            self.clients.running("committed_reader", [reader], self.history) as (follower,),
-            self.clients.running("copier", [copier], self.history) as (copying,),
+            self.client("committed_reader", BOTH) as (follower,),
+            self.client("copier", COPIED, "--to", COPIES, "--group", "copiers") as (copying,),
         ):
             _wait_commits([copying])
             # A client that starts in an outage may wait for a killed broker.
-            wait_for(
-                lambda: _reads(follower.fetch()),
-                what="committed records of each topic",
-                timeout_s=60,
-            )
+            wait_for(lambda: _reads(follower.fetch()), what="committed records of each topic", timeout_s=60)
             with self.fault("kill", rack=LOST):
                 self.wait_isr({1, 2}, "aab")
                 # Patient producers have no results during the outage, so single attempts are needed.
