@@ -190,8 +190,7 @@ def import_tree(
             )
         work = space.clear_work()
         with stages.stage(STAGES[0]):
-            wanted = [*plan.with_role("sources"), *plan.with_role("test-sources")]
-            space.store.fetch(plan, wanted, work)
+            space.store.fetch(plan, plan.with_role("sources", "test-sources"), work)
         with stages.stage(STAGES[1]):
             fresh = work / "tree"
             source_tree.clone(space.sources(plan, work), fresh)

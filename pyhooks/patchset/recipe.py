@@ -172,9 +172,9 @@ class Recipe:
                 return module
         raise RackgateError(f"{self.path}: no [[module]] named {name!r}")
 
-    def with_role(self, role: str) -> tuple[Artifact, ...]:
-        """Return the artifacts with the role ``role``."""
-        return tuple(artifact for artifact in self.artifacts if role in artifact.roles)
+    def with_role(self, *roles: str) -> tuple[Artifact, ...]:
+        """Return the artifacts with one of the roles."""
+        return tuple(artifact for artifact in self.artifacts if not set(roles).isdisjoint(artifact.roles))
 
     def only_for(self, role: str) -> tuple[Artifact, ...]:
         """Return the artifacts whose only role is ``role``."""

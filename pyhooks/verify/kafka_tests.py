@@ -83,8 +83,7 @@ def run_tests(
         runner = KafkaTestRunner(plan, space, distribution, work, work / "reports")
         with stages.stage("fetch and verify"), space.lock(stages.print_line):
             # The sources are needed to compile the test sources that the series changes.
-            roles = ("sources", "test-sources", "test", "testrun", "runtime")
-            space.store.fetch(plan, [artifact for role in roles for artifact in plan.with_role(role)], work)
+            space.store.fetch(plan, plan.with_role("sources", "test-sources", "test", "testrun", "runtime"), work)
         with stages.stage("compile the tests of the series"):
             changed = {} if stock else compile_changed(runner, patches)
         try:

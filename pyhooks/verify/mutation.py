@@ -419,7 +419,7 @@ def _prepare(
 
     with space.lock(stages.print_line):
         roles = ("sources", "test-sources", "test", "testrun", "runtime", "generator")
-        space.store.fetch(plan, [artifact for role in roles for artifact in plan.with_role(role)], work)
+        space.store.fetch(plan, plan.with_role(*roles), work)
         scala = compilation.scala_compiler(plan, space.repository, work)
         if not final.exists():
             kept.mkdir(parents=True, exist_ok=True)

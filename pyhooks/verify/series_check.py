@@ -14,8 +14,9 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from pyhooks.patchset.workspace import Workspace, home, overlay_key
 from pyhooks.verify.changed_tests import compile_changed
 from pyhooks.verify.check_result import CheckResult
 from pyhooks.verify.upstream import REPEATS, methods_of, series_tests
-from pyhooks.verify.upstream_cases import PATCHED, STOCK, ClassResult, Runs, totals
+from pyhooks.verify.upstream_cases import PATCHED, STOCK, Runs, totals
 from pyhooks.verify.upstream_runner import KafkaTestRunner, run_classes
 
 _FORMAT = 4
@@ -127,7 +128,8 @@ def series_check(
     space = Workspace.of(plan)
     folder = space.root / "series-check"
     folder.mkdir(parents=True, exist_ok=True)
-    stages = Stages(len(checks), folder / "timings.json", quiet=quiet)
+    timings = folder / "timings.json"
+    stages = Stages(len(checks), timings, quiet=quiet)
     rows: list[dict[str, Any]] = []
     for position, check in enumerate(checks, 1):
         file = folder / f"{check.key(plan)[:32]}.json"
@@ -140,7 +142,8 @@ def series_check(
         stages.remember()
         # A cached row may have been stored under another name, for the same patches.
         rows.append({"check": check.name, **row})
-        left = [usual for other in checks[position:] if (usual := stages_usual(folder, other.name)) is not None]
+        usual = durations(timings)
+        left = [usual[other.name] for other in checks[position:] if other.name in usual]
         about = f"; about {sum(left) / 60:.0f} min left" if left else ""
         stages.print_line(f"  {format_row(row)}{about}")
         write(rows, prefixes, len(patches), time.monotonic() - started)
@@ -179,7 +182,7 @@ def run_check(plan: Recipe, space: Workspace, check: Check, folder: Path) -> dic
         tests = series_tests(changed, runner)
         wanted = tests if check.changed is None else only(plan, tests, check.changed)
         for module in (m for m in plan.modules if wanted.get(m.name)):
-            run_classes(runner, PATCHED, module, dict.fromkeys(wanted[module.name], ()), _collector(runs, PATCHED))
+            run_classes(runner, PATCHED, module, dict.fromkeys(wanted[module.name], ()), partial(runs.add, PATCHED))
         repeat(runner, runs, wanted)
         lap("run tests")
     except RackgateError as error:
@@ -204,13 +207,6 @@ def run_check(plan: Recipe, space: Workspace, check: Check, folder: Path) -> dic
     return row
 
 
-def _collector(runs: Runs, arm: str) -> Callable[[ClassResult], None]:
-    def collect(result: ClassResult) -> None:
-        runs.add(arm, result)
-
-    return collect
-
-
 def repeat(runner: KafkaTestRunner, runs: Runs, wanted: Mapping[str, Sequence[str]]) -> None:
     """Repeat failed tests ``REPEATS`` times to detect flakes; run tests that never pass without the series as well."""
     bad = runs.bad()
@@ -218,7 +214,7 @@ def repeat(runner: KafkaTestRunner, runs: Runs, wanted: Mapping[str, Sequence[st
         for module in (m for m in runner.plan.modules if wanted.get(m.name)):
             again = {name: methods_of(name, runs, PATCHED, bad[name]) for name in wanted[module.name] if name in bad}
             if again:
-                run_classes(runner, PATCHED, module, again, _collector(runs, PATCHED))
+                run_classes(runner, PATCHED, module, again, partial(runs.add, PATCHED))
     for module in (m for m in runner.plan.modules if wanted.get(m.name)):
         published = {
             name: methods_of(name, runs, PATCHED, always)
@@ -227,7 +223,7 @@ def repeat(runner: KafkaTestRunner, runs: Runs, wanted: Mapping[str, Sequence[st
             and (runner.classes(STOCK, module) / f"{name.replace('.', '/')}.class").exists()
         }
         if published:
-            run_classes(runner, STOCK, module, published, _collector(runs, STOCK))
+            run_classes(runner, STOCK, module, published, partial(runs.add, STOCK))
 
 
 def only(plan: Recipe, tests: Mapping[str, Sequence[str]], files: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -249,11 +245,6 @@ def format_row(row: Mapping[str, Any]) -> str:
     if row["published_fail"]:
         ran += f", {len(row['published_fail'])} also fail without the series"
     return f"{'ok' if row['ok'] else 'FAILED'}: compiles, {ran}{' (cached)' if row['kept'] else ''}"
-
-
-def stages_usual(folder: Path, check: str) -> float | None:
-    """Return the previous duration of a check in seconds, if known."""
-    return durations(folder / "timings.json").get(check)
 
 
 def write(

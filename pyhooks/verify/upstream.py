@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ def upstream(
         shutil.rmtree(base / WORK, ignore_errors=True)
         with scratch(base) as work, space.lock(lambda text: screen.print(text, highlight=False)):
             roles = ("sources", "test-sources", "test", "testrun", "runtime", *([TEST_ALL] if every else []))
-            space.store.fetch(plan, [artifact for role in roles for artifact in plan.with_role(role)], work)
+            space.store.fetch(plan, plan.with_role(*roles), work)
         suite = upstream_suite.load(plan)
         if every:
             touched = upstream_suite.touched(plan, distribution.manifest["changed_files"])
@@ -352,9 +353,7 @@ def _repeat(
                     continue
                 started = time.monotonic()
 
-                def report(result: ClassResult, arm: str = arm, repeat: int = repeat) -> None:
-                    progress.add(arm, result, repeat)
-
+                report = partial(progress.add, arm, repeat=repeat)
                 run_classes(runner, arm, runner.plan.module(module), wanted, report)
                 took_s = time.monotonic() - started
                 screen.print(f"  repetition {repeat}, {module} on {arm}: {took_s:.1f} s", highlight=False)
