@@ -137,10 +137,7 @@ class FlappingTest(RackScenario):
         whole = {one.name: frozenset(one.replicas) for one in specs}
         led = {one.name: one.replicas[0] for one in specs}
         # A topic that stops would delay others of its producer.
-        loads = [
-            LoadSpec("aab,bba,ab", rate_per_s=10, more=PATIENT),
-            LoadSpec("abc,cab", rate_per_s=10, more=PATIENT),
-        ]
+        loads = [LoadSpec("aab,bba,ab", rate_per_s=10, more=PATIENT), LoadSpec("abc,cab", rate_per_s=10, more=PATIENT)]
         with self.driven(specs, loads):
             self.phases_by_isr("before", whole)
             with self.fault("cut", rack=LOST, peers=["a"]):

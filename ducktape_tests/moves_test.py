@@ -9,15 +9,7 @@ from itertools import pairwise
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.scenario import (
-    AAB,
-    LOST,
-    PATIENT_MS,
-    SPREAD,
-    LoadSpec,
-    RackScenario,
-    spec,
-)
+from ducktape_tests.scenario import AAB, LOST, PATIENT_MS, SPREAD, LoadSpec, RackScenario, spec
 from pyhooks.history.events import TEST, MoveDetails, WarningsDetails
 from pyhooks.jvm.admin import Admin
 from pyhooks.kafka import reassignments, topics

@@ -8,13 +8,7 @@ from typing import Any, ClassVar
 
 from ducktape.mark.resource import cluster
 
-from ducktape_tests.internal_topics import (
-    OFFSETS,
-    SINGLE_PARTITIONS,
-    TRANSACTIONS,
-    offsets_topic,
-    transactions_topic,
-)
+from ducktape_tests.internal_topics import OFFSETS, SINGLE_PARTITIONS, TRANSACTIONS, offsets_topic, transactions_topic
 from ducktape_tests.scenario import (
     AAB,
     ABC,

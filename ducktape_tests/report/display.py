@@ -14,12 +14,7 @@ from ducktape_tests.plan import SuiteTest, estimate
 from ducktape_tests.results import Outcome, Result
 from pyhooks.core.terminal import plain, show_progress
 
-COLOURS: Mapping[Outcome, str] = {
-    "pass": "green",
-    "fail": "bold red",
-    "unknown": "yellow",
-    "not run": "bold red",
-}
+COLOURS: Mapping[Outcome, str] = {"pass": "green", "fail": "bold red", "unknown": "yellow", "not run": "bold red"}
 MAX_REASONS = 3
 
 

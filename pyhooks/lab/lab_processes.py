@@ -405,10 +405,7 @@ def up(plan: LabSetup, report: Callable[[str, float], None]) -> LabRecord:
     run_dir = plan.run_dir
     run_dir.mkdir(parents=True, exist_ok=True)
     reading, writing = os.pipe()
-    with (
-        _locked_name(state, plan.name) as lock,
-        os.fdopen(reading, "rb", buffering=0) as progress,
-    ):
+    with _locked_name(state, plan.name) as lock, os.fdopen(reading, "rb", buffering=0) as progress:
         # left over from a lab with this name that has ended
         file = state / f"{plan.name}.json"
         file.unlink(missing_ok=True)

@@ -82,11 +82,7 @@ def _attach(site: Site, ip: str, pid: int | None, port: str) -> None:
     ns = netns(site.name)
     target = f"netns {pid}" if pid is not None else "netns 1"
     _batch([f"link add {port} type veth peer name eth0 {target}", f"link set {port} master rack up"], ns)
-    inside = [
-        f"addr add {ip}/24 dev eth0",
-        "link set eth0 up",
-        f"route add default via {site.gateway}",
-    ]
+    inside = [f"addr add {ip}/24 dev eth0", "link set eth0 up", f"route add default via {site.gateway}"]
     if pid is None:
         _batch(inside)
     else:
