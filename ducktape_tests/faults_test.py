@@ -8,6 +8,7 @@ from ducktape.mark.resource import cluster
 
 from ducktape_tests.scenario import CRASHES, RackScenario, require_true
 from pyhooks.checkers.judgement import judge
+from pyhooks.lab import quorum_changes
 
 RACK, BROKER = "b", 3
 RACK_FAULTS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -37,7 +38,7 @@ class FaultsTest(RackScenario):
             the destroyed one has a new directory id; no node has crashed.
         """
         others = self.kafka.brokers("a")
-        before = self.kafka.voters(others)
+        before = quorum_changes.voters(self.kafka, others)
         for kind, settings in RACK_FAULTS:
             if not self.supports(kind, f"{kind} rack {RACK}"):
                 continue
@@ -50,7 +51,7 @@ class FaultsTest(RackScenario):
             with self.fault(kind, broker=BROKER, **settings):
                 self.logger.info("broker %s is under %s", BROKER, kind)
             self.kafka.wait_unfenced(self.kafka.brokers())
-        after = self.kafka.voters(others)
+        after = quorum_changes.voters(self.kafka, others)
         lost = {node.node_id for node in self.kafka.members(RACK) if node.is_controller}
         assert set(before) == set(after) == {node.node_id for node in self.kafka.topology.controllers}
         assert {voter for voter in after if after[voter] != before[voter]} == lost

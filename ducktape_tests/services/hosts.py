@@ -406,14 +406,6 @@ class Hosts:
         """Delete the remains of a disk that is not formatted."""
         self.run_in_folder(node, 'rm -rf -- "$@"', DATA, quorum_changes.DELETED_NAME)
 
-    def replace_disks(self, nodes: Sequence[Node]) -> None:
-        """Format the unformatted disks of ``nodes``, start Kafka on all, and make their controllers voters again."""
-        quorum_changes.replace_disks(self, nodes)
-
-    def voters(self, brokers: Sequence[Node]) -> Mapping[int, str]:
-        """Return the directory ids of the quorum's voters by node id, as reported by ``brokers``."""
-        return quorum_changes.voters(self, brokers)
-
     def quorum(self, brokers: Sequence[Node]) -> Quorum:
         """Return the metadata quorum, as reported by the first of ``brokers`` that responds."""
         return quorum_state.query(quorum_changes.addresses(brokers))
@@ -456,6 +448,6 @@ class Hosts:
 
 if TYPE_CHECKING:
 
-    def _check_protocols(hosts: Hosts) -> tuple[RunningCluster, quorum_changes.QuorumCluster]:
+    def _check_protocol(hosts: Hosts) -> RunningCluster:
         # Checked for this class and not for the service, whose untyped base class would satisfy any protocol.
-        return hosts, hosts
+        return hosts

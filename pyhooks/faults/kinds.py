@@ -12,6 +12,7 @@ from typing import Any
 from pyhooks.core.errors import RackgateError
 from pyhooks.faults.injection import Fault, FaultTarget, NetworkPath, Probe, site_of
 from pyhooks.faults.slow_links import SlowFault
+from pyhooks.lab import quorum_changes
 from pyhooks.lab.cluster_control import TRIES, RunningCluster, reachable, responds
 from pyhooks.lab.topology import Node, Quality
 
@@ -279,12 +280,13 @@ class WipeFault(_ProcessFault):
     def _votes(self, node: Node) -> bool:
         if not self.cluster.formatted(node):
             return False
-        return self.cluster.voters(self._other_brokers).get(node.node_id) == self.cluster.directory_id(node)
+        directory = quorum_changes.voters(self.cluster, self._other_brokers).get(node.node_id)
+        return directory == self.cluster.directory_id(node)
 
     def prepare(self) -> Mapping[str, Any]:
         """Return the ids of the directories that will be deleted."""
         if self._lost_voters:
-            current = self.cluster.voters(self._other_brokers)
+            current = quorum_changes.voters(self.cluster, self._other_brokers)
             rest = [node for node in self.cluster.topology.controllers if node not in self._lost_voters]
             # a partitioned or paused voter can't vote either
             responses = _map_nodes(responds, [node for node in rest if node.node_id in current])
@@ -307,7 +309,7 @@ class WipeFault(_ProcessFault):
         for node in self.target.nodes:
             if node not in self._wiped_nodes:
                 self.cluster.start_kafka(node)
-        self.cluster.replace_disks(self._wiped_nodes)
+        quorum_changes.replace_disks(self.cluster, self._wiped_nodes)
         lost = dict(facts.get("directories", {}))
         for node in empty:
             if self.cluster.directory_id(node) == lost.get(node.name):

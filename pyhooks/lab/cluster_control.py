@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.lab.echo import RoundTripTimes
 from pyhooks.lab.network_faults import NetworkControl
+from pyhooks.lab.quorum_changes import QuorumCluster
 from pyhooks.lab.topology import Node, Topology
 
 # Covers a round trip over the slowest link that a fault may create. A node that does not respond takes all of it.
@@ -27,7 +28,7 @@ _NUM_THREADS = 17  # proc(5)'s 20th field, counted from the state letter
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
-class RunningCluster(Protocol):
+class RunningCluster(QuorumCluster, Protocol):
     """Cluster whose Kafka processes can be killed and started and whose racks can be partitioned."""
 
     @property
@@ -38,9 +39,6 @@ class RunningCluster(Protocol):
     def network(self) -> NetworkControl:
         """Network between the nodes, for fault injection."""
 
-    def brokers(self, rack: str | None = None) -> tuple[Node, ...]:
-        """Return the brokers of a rack, or all brokers."""
-
     def members(self, site: str) -> tuple[Node, ...]:
         """Return all nodes of a site, including controllers."""
 
@@ -49,9 +47,6 @@ class RunningCluster(Protocol):
 
     def kill_kafka(self, node: Node) -> None:
         """Kill the node's Kafka process and wait until it has ended; do nothing if it does not run."""
-
-    def start_kafka(self, node: Node) -> None:
-        """Start Kafka on ``node`` without waiting until it serves; do nothing if it runs."""
 
     def pause_kafka(self, node: Node) -> None:
         """Pause the node's Kafka process and wait until it has stopped."""
@@ -70,21 +65,6 @@ class RunningCluster(Protocol):
 
     def wipe(self, node: Node) -> str:
         """Delete the disk of a node whose Kafka does not run; return the directory id that it had."""
-
-    def formatted(self, node: Node) -> bool:
-        """Return whether the disk of a node is formatted."""
-
-    def directory_id(self, node: Node) -> str:
-        """Return the node's directory id, which Kafka draws anew whenever the disk is formatted."""
-
-    def replace_disks(self, nodes: Sequence[Node]) -> None:
-        """Format the unformatted disks of ``nodes``, start Kafka on all nodes and make their controllers voters again.
-
-        It checks the current state first, so that an interrupted call can be repeated.
-        """
-
-    def voters(self, brokers: Sequence[Node]) -> Mapping[int, str]:
-        """Return the directory ids of the quorum's voters by node id, as reported by one of ``brokers``."""
 
 
 def process_state_of(stat: Sequence[str]) -> ProcessState:

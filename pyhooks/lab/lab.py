@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -274,14 +274,6 @@ class Lab:
         identity = self.directory_id(node)
         quorum_changes.delete_disk(self.data(node))
         return identity
-
-    def replace_disks(self, nodes: Sequence[Node]) -> None:
-        """Format unformatted disks, start Kafka on ``nodes`` and make their controllers voters again."""
-        quorum_changes.replace_disks(self, nodes)
-
-    def voters(self, brokers: Sequence[Node]) -> Mapping[int, str]:
-        """Return the directory ids of the quorum's voters by node id, as reported by one of ``brokers``."""
-        return quorum_changes.voters(self, brokers)
 
     def quorum(self, brokers: Sequence[Node]) -> Quorum:
         """Return the metadata quorum as reported by the first of ``brokers`` that responds.

@@ -25,7 +25,7 @@ from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History
 from pyhooks.kafka import quorum_state
 from pyhooks.kafka.quorum_state import Member, Quorum
-from pyhooks.lab import topology
+from pyhooks.lab import quorum_changes, topology
 from pyhooks.lab.network_faults import NetworkControl
 from pyhooks.lab.topology import Node, Quality
 
@@ -268,7 +268,7 @@ def test_disk_is_deleted_and_replaced(hosts: Hosts) -> None:
     assert not hosts.formatted(BROKER)
     with pytest.raises(RackgateError, match="the disk is not formatted"):
         hosts.wipe(BROKER)
-    hosts.replace_disks([BROKER])
+    quorum_changes.replace_disks(hosts, [BROKER])
     assert hosts.process_state(BROKER) == "up"
     assert hosts.directory_id(BROKER) not in ("", before)
 
@@ -286,16 +286,16 @@ def test_lost_voter_is_replaced(hosts: Hosts, tmp_path: Path, monkeypatch: pytes
     hosts.format([VOTER])
     before = hosts.directory_id(VOTER)
     (tmp_path / "voter").write_text(before, encoding="utf-8")
-    assert hosts.voters([BROKER]) == {101: before, 102: "x"}
+    assert quorum_changes.voters(hosts, [BROKER]) == {101: before, 102: "x"}
     hosts.wipe(VOTER)
-    hosts.replace_disks([VOTER])
-    assert hosts.voters([OTHER]) == {101: hosts.directory_id(VOTER), 102: "x"}
+    quorum_changes.replace_disks(hosts, [VOTER])
+    assert quorum_changes.voters(hosts, [OTHER]) == {101: hosts.directory_id(VOTER), 102: "x"}
     assert hosts.directory_id(VOTER) != before
     requests = (tmp_path / "asked").read_text(encoding="utf-8")
     assert f"remove-controller --controller-id 101 --controller-directory-id {before}" in requests
     assert f"--command-config {tmp_path / VOTER.name / FOLDER}/server.properties add-controller" in requests
     with pytest.raises(RackgateError, match="no broker remains"):
-        hosts.voters([])
+        quorum_changes.voters(hosts, [])
 
 
 def test_failed_command_is_reported(hosts: Hosts) -> None:
