@@ -52,7 +52,7 @@ class FaultsTest(RackScenario):
                 self.logger.info("broker %s is under %s", BROKER, kind)
             self.kafka.wait_unfenced(self.kafka.brokers())
         after = quorum_changes.voters(self.kafka, others)
-        lost = {node.node_id for node in self.kafka.members(RACK) if node.is_controller}
+        lost = {node.node_id for node in self.kafka.topology.site(RACK).nodes if node.is_controller}
         assert set(before) == set(after) == {node.node_id for node in self.kafka.topology.controllers}
         assert {voter for voter in after if after[voter] != before[voter]} == lost
         # Without topics all other checkers have nothing to judge.

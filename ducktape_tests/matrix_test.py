@@ -105,7 +105,7 @@ class _Matrix(RackScenario):
         return next(node for node in self.kafka.topology.controllers if node.node_id == leader)
 
     def _has_controller(self, rack: str) -> bool:
-        return any(node.is_controller for node in self.kafka.members(rack))
+        return any(node.is_controller for node in self.kafka.topology.site(rack).nodes)
 
 
 class Az3OutsideTest(_Matrix):

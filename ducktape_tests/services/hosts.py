@@ -186,10 +186,6 @@ class Hosts:
         """Return the broker with an id."""
         return next(node for node in self.topology.brokers if node.node_id == node_id)
 
-    def members(self, site: str) -> tuple[Node, ...]:
-        """Return all nodes of a site, including controllers."""
-        return self.topology.site(site).nodes
-
     def kafka_pid(self, node: Node) -> int | None:
         """Return the PID of the node's Kafka process, or None if it does not run."""
         pid = self.run_on(node, f"cat {shlex.quote(self.home)}/{host_folder.PID} 2> /dev/null || true").strip()

@@ -51,7 +51,7 @@ class FaultTarget:
         racks = [site.name for site in cluster.topology.racks]
         if name not in racks:
             raise RackgateError(f"topology {cluster.topology.name}: no rack {name!r}; it has {', '.join(racks)}")
-        return FaultTarget("rack", name, name, tuple(cluster.members(name)))
+        return FaultTarget("rack", name, name, cluster.topology.site(name).nodes)
 
     @staticmethod
     def broker(cluster: RunningCluster, name: str) -> FaultTarget:

@@ -218,7 +218,7 @@ def _place(lab: Lab, node: str | None, rack: str | None) -> topology.Node | None
     if node and rack:
         raise RackgateError("--node and --rack: only one of them")
     if rack:
-        members = lab.members(rack)
+        members = lab.topology.site(rack).nodes
         if not members:
             raise RackgateError(f"--rack {rack}: there is no node in it; name one with --node")
         return members[0]

@@ -39,9 +39,6 @@ class RunningCluster(QuorumCluster, Protocol):
     def network(self) -> NetworkControl:
         """Network between the nodes, for fault injection."""
 
-    def members(self, site: str) -> tuple[Node, ...]:
-        """Return all nodes of a site, including controllers."""
-
     def process_state(self, node: Node) -> ProcessState:
         """Return the state of the node's Kafka process."""
 

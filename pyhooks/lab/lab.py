@@ -138,10 +138,6 @@ class Lab:
             return self.topology.brokers
         return tuple(node for node in self.topology.site(rack).nodes if node.is_broker)
 
-    def members(self, site: str) -> tuple[Node, ...]:
-        """Return all nodes of a site, including controllers."""
-        return self.topology.site(site).nodes
-
     def machine(self, node: Node) -> NamespaceMachine:
         """Return the machine that runs commands on ``node``."""
         return NamespaceMachine(node.name, self.pids[node.name])

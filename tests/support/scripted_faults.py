@@ -30,9 +30,6 @@ class InMemoryCluster:
     topology = topology.load(topology.find("az3-outside"))
     network = UnchangedLinks()
 
-    def members(self, site: str) -> tuple[Node, ...]:
-        return self.topology.site(site).nodes
-
     def formatted(self, node: Node) -> bool:
         raise AssertionError(node)
 

@@ -17,7 +17,6 @@ from pyhooks.faults.injection import FaultTarget, Probe
 from pyhooks.faults.registry import FaultRecord
 from pyhooks.history.event_log import History
 from pyhooks.lab import topology
-from pyhooks.lab.topology import Node
 
 
 class Lab:
@@ -31,9 +30,6 @@ class Lab:
         self.known: list[Mapping[str, Any]] = []
         self.dies_in = ""
         self.error: BaseException | None = None
-
-    def members(self, site: str) -> tuple[Node, ...]:
-        return self.topology.site(site).nodes
 
     def wait_unfenced(self, nodes: object, timeout_s: float = 0) -> None:
         assert nodes
