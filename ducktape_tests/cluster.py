@@ -86,30 +86,31 @@ class LabAccount(LinuxRemoteAccount):
     def close(self) -> None:
         """Do nothing: no connection is open."""
 
-    def ssh(self, cmd: str, allow_fail: bool = False) -> int:
-        """Run a command to its end; see RemoteAccount.ssh."""
-        self._log(10, f"Running: {cmd}")
-        done = subprocess.run(self._command(cmd), stdin=subprocess.DEVNULL, capture_output=True, check=False)
-        if done.returncode != 0 and not allow_fail:
-            raise RemoteCommandError(self, cmd, done.returncode, done.stderr)
-        return done.returncode
-
-    def ssh_output(
-        self, cmd: str, allow_fail: bool = False, combine_stderr: bool = True, timeout_sec: float | None = None
-    ) -> bytes:
-        """Run a command to its end and return its output; see RemoteAccount.ssh_output."""
+    def _run(
+        self, cmd: str, allow_fail: bool, combine_stderr: bool = False, timeout_s: float | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
         self._log(10, f"Running: {cmd}")
         done = subprocess.run(
             self._command(cmd),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if combine_stderr else subprocess.PIPE,
-            timeout=timeout_sec,
+            timeout=timeout_s,
             check=False,
         )
         if done.returncode != 0 and not allow_fail:
             raise RemoteCommandError(self, cmd, done.returncode, done.stdout if combine_stderr else done.stderr)
-        return done.stdout
+        return done
+
+    def ssh(self, cmd: str, allow_fail: bool = False) -> int:
+        """Run a command to its end; see RemoteAccount.ssh."""
+        return self._run(cmd, allow_fail).returncode
+
+    def ssh_output(
+        self, cmd: str, allow_fail: bool = False, combine_stderr: bool = True, timeout_sec: float | None = None
+    ) -> bytes:
+        """Run a command to its end and return its output; see RemoteAccount.ssh_output."""
+        return self._run(cmd, allow_fail, combine_stderr, timeout_sec).stdout
 
     def ssh_capture(
         self,

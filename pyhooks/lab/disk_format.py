@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 
 from pyhooks.core import process
-from pyhooks.core.errors import RackgateError
 from pyhooks.lab.kafka_process import LOG4J
 
 
@@ -44,7 +43,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except RackgateError as error:
-        sys.exit(str(error))
+    sys.exit(main())
