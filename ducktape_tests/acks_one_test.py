@@ -70,7 +70,9 @@ class AcksOneTest(RackScenario):
 
     def _top(self) -> int:
         """Return the highest offset that was acknowledged so far."""
-        offsets = [one.offset for one in Records(list(self.history.events())).attempts if one.offset is not None]
+        offsets = [
+            attempt.offset for attempt in Records(list(self.history.events())).attempts if attempt.offset is not None
+        ]
         assert offsets, "no record was acknowledged"
         return max(offsets)
 
@@ -85,7 +87,7 @@ class AcksOneTest(RackScenario):
 
     def _measure(self) -> None:
         events = list(self.history.events())
-        found = {name: asdict(one) for name, one in latencies(events, TOPIC).items()}
+        found = {name: asdict(latency) for name, latency in latencies(events, TOPIC).items()}
         behind = backlog(events, TOPIC)
         self.logger.info("backlog of %d records; latency with acks=all: %s", behind.records, found)
         self.figures(

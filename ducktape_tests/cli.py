@@ -87,7 +87,7 @@ def run_command(
     options = _repeat_options(assignments or [], cluster_file, host_root)
     _require(cluster_file)
     if cluster_file is None:
-        topologies = [topology.load(topology.find(one.topology)) for one in chosen]
+        topologies = [topology.load(topology.find(test.topology)) for test in chosen]
         concurrent = f"{min(jobs, len(chosen))} of these tests at a time"
         memory.require_memory(memory.concurrent_labs_memory_mb(topologies, jobs), concurrent, "give fewer --jobs")
     settings = _settings(assignments or [])
@@ -118,7 +118,7 @@ def run_command(
         "machine": {"kernel": platform.release(), "cpus": len(os.sched_getaffinity(0))},
         "took_s": None,
         "bar_min": None if cluster_file is not None else plan.target_min(selections, jobs),
-        "tests": [asdict(planned(one)) for one in chosen],
+        "tests": [asdict(planned(test)) for test in chosen],
     }
     with run_folder.held(run_dir, run_folder.SYSTEM) as folder:
         run_folder.empty(folder, run_folder.SYSTEM, keep=(run_folder.LOCK,))
@@ -162,7 +162,7 @@ def list_command(tests: TestsArgument = None, as_json: JsonOption = False) -> No
     suite = plan.load()
     chosen = plan.select(suite, tests) if tests else suite
     if as_json:
-        typer.echo(json.dumps([asdict(one) for one in chosen], indent=1))
+        typer.echo(json.dumps([asdict(test) for test in chosen], indent=1))
         return
     console = _console()
     listing = Table(box=None, pad_edge=False)
@@ -171,13 +171,13 @@ def list_command(tests: TestsArgument = None, as_json: JsonOption = False) -> No
     listing.add_column("minutes", justify="right")
     for head in ("selections", ""):
         listing.add_column(head, no_wrap=True)
-    for one in chosen:
-        notes = ["serial"] if one.alone else []
-        notes += [f"{name}={json.dumps(value)}" for name, value in one.settings.items()]
-        listing.add_row(one.id, one.topology, f"{one.minutes:g}", " ".join(one.selections), ", ".join(notes))
+    for test in chosen:
+        notes = ["serial"] if test.alone else []
+        notes += [f"{name}={json.dumps(value)}" for name, value in test.settings.items()]
+        listing.add_row(test.id, test.topology, f"{test.minutes:g}", " ".join(test.selections), ", ".join(notes))
     console.print(listing)
     for selection in plan.SELECTIONS:
-        members = [one for one in chosen if selection in one.selections]
+        members = [test for test in chosen if selection in test.selections]
         if members:
             minutes = plan.estimate(members, plan.TARGET_JOBS)
             target = plan.TARGETS_MIN.get(selection) if not tests else None
@@ -265,9 +265,9 @@ def _print_results(document: Mapping[str, Any], run_dir: Path, console: Console,
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
         return
     console.print(table(document["results"]))
-    for one in document["results"]:
-        if one["left_out"]:
-            console.print(f"skipped in {one['id']}, needs a lab: {', '.join(one['left_out'])}", markup=False)
+    for result in document["results"]:
+        if result["left_out"]:
+            console.print(f"skipped in {result['id']}, needs a lab: {', '.join(result['left_out'])}", markup=False)
     counts = ", ".join(f"{count} {outcome}" for outcome, count in document["counts"].items() if count)
     console.print(f"{counts}; seed {document['seed']}; page: {run_dir / 'index.html'}", markup=False)
     if (target := document["bar"]) is not None:

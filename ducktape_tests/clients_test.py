@@ -31,10 +31,12 @@ class ClientsTest(RackScenario):
             retries get the error that they know; no error is unknown to any; all checkers.
         """
         riding = [
-            LoadSpec(f"client-{at}", "idempotent", one, 5, patient_ms=PATIENCE_MS) for at, one in enumerate(CLIENTS)
+            LoadSpec(f"client-{at}", "idempotent", client, 5, patient_ms=PATIENCE_MS)
+            for at, client in enumerate(CLIENTS)
         ]
         trying = [
-            LoadSpec(f"client-{at}", "plain", one, 2, ("--timeout-ms", str(FIRST_MS))) for at, one in enumerate(CLIENTS)
+            LoadSpec(f"client-{at}", "plain", client, 2, ("--timeout-ms", str(FIRST_MS)))
+            for at, client in enumerate(CLIENTS)
         ]
         specs = [spec(load.topic, AAB, 2, 2) for load in riding]
         with self.driven(specs, [*riding, *trying]):

@@ -59,7 +59,7 @@ class _DestroyedRackScenario(RackScenario):
 
     def wait_in_sync(self, specs: Sequence[TopicSpec]) -> None:
         """Wait until all replicas are in sync, and elect the preferred leaders."""
-        wanted = {one.name: set(one.replicas) for one in specs}
+        wanted = {topic.name: set(topic.replicas) for topic in specs}
 
         def in_sync() -> bool:
             now = topics.try_states(self.kafka.admin, list(wanted))
@@ -75,9 +75,9 @@ class _DestroyedRackScenario(RackScenario):
 
     def elect_unclean(self, specs: Sequence[TopicSpec]) -> None:
         """Require that the topics have no leader although all replicas have returned, and elect one of the replicas."""
-        for one in specs:
-            assert not topics.settle_leader(self.kafka.admin, one, WHOLE_S), f"{one.name} has a leader"
-        elected = topics.elect_unclean(self.kafka.admin, [one.name for one in specs])
+        for topic in specs:
+            assert not topics.settle_leader(self.kafka.admin, topic, WHOLE_S), f"{topic.name} has a leader"
+        elected = topics.elect_unclean(self.kafka.admin, [topic.name for topic in specs])
         self.history.add(ElectionDetails(leaders=elected))
 
     def wait_recovered(self, specs: Sequence[TopicSpec]) -> None:
@@ -90,13 +90,13 @@ class _DestroyedRackScenario(RackScenario):
         acks: defaultdict[str, list[int]] = defaultdict(list)
 
         def acknowledging() -> bool:
-            for one in self.producers:
-                acks[one.run_id] += [
+            for producer in self.producers:
+                acks[producer.run_id] += [
                     event.mono_ns
-                    for event, produced in ProduceDetails.each(one.fetch())
+                    for event, produced in ProduceDetails.each(producer.fetch())
                     if event.outcome == "ok" and (produced.sent_ns or 0) > since_ns
                 ]
-            return all(gapless_s(acks[one.run_id]) >= STEADY_S for one in self.producers)
+            return all(gapless_s(acks[producer.run_id]) >= STEADY_S for producer in self.producers)
 
         what = f"acknowledgements to each producer for {STEADY_S:g} s without a gap, after a heal"
         wait_for(acknowledging, what=what, timeout_s=STEADY_S + GO_ON_S, interval_s=0.5)
@@ -104,8 +104,8 @@ class _DestroyedRackScenario(RackScenario):
     def count_losses(self, **more: Any) -> dict[str, Losses]:
         """Record the numbers of acknowledged and lost records as figures, and return the losses by topic."""
         found = losses(list(self.history.events()))
-        counts = {topic: {"acked": one.acked, "lost": len(one.lost)} for topic, one in found.items()}
-        acked, lost = (sum(one[name] for one in counts.values()) for name in ("acked", "lost"))
+        counts = {topic: {"acked": loss.acked, "lost": len(loss.lost)} for topic, loss in found.items()}
+        acked, lost = (sum(count[name] for count in counts.values()) for name in ("acked", "lost"))
         self.logger.info("%d records were acknowledged, %d of them are lost: %s", acked, lost, json.dumps(counts))
         self.figures(seed=self.seed, acked=acked, lost=lost, topics=counts, **more)
         return found
@@ -138,64 +138,68 @@ class DestroyedTest(_DestroyedRackScenario):
         settings = self.test_context.globals
         random_seeds = [*seeds(self.seed, int(settings.get("rounds", ROUNDS)), racks), behind_seed(self.seed)]
         chosen = settings.get("round_seeds") or random_seeds
-        rounds = [draw(int(one), racks) for one in chosen]
+        rounds = [draw(int(seed), racks) for seed in chosen]
         assert rounds, "no round"
-        assert len({one.topic for one in rounds}) == len(rounds), f"repeated seed: {chosen}"
-        with self.driven([spec(one.topic, one.replicas, one.min_replicas, 2) for one in rounds], []):
-            for one in rounds:
-                self.logger.info("seed %d of a round: %s; again: --set round_seeds=[%d]", one.seed, one.text, one.seed)
-                plain = LoadSpec(one.topic, rate_per_s=RATE_PER_S, more=NIMBLE)
-                idempotent = LoadSpec(one.topic, "idempotent", rate_per_s=RATE_PER_S, more=NIMBLE)
+        assert len({round_.topic for round_ in rounds}) == len(rounds), f"repeated seed: {chosen}"
+        with self.driven([spec(round_.topic, round_.replicas, round_.min_replicas, 2) for round_ in rounds], []):
+            for round_ in rounds:
+                self.logger.info(
+                    "seed %d of a round: %s; again: --set round_seeds=[%d]", round_.seed, round_.text, round_.seed
+                )
+                plain = LoadSpec(round_.topic, rate_per_s=RATE_PER_S, more=NIMBLE)
+                idempotent = LoadSpec(round_.topic, "idempotent", rate_per_s=RATE_PER_S, more=NIMBLE)
                 # With acks=1 the leader waits for no other replica, and its records may be lost.
                 size = ("--acks", "1", "--record-bytes", str(BEHIND_BYTES))
-                behind = [LoadSpec(one.topic, rate_per_s=BEHIND_PER_S, more=(*NIMBLE, *size))] if one.behind else []
+                behind = (
+                    [LoadSpec(round_.topic, rate_per_s=BEHIND_PER_S, more=(*NIMBLE, *size))] if round_.behind else []
+                )
                 with self.loaded([plain, idempotent, *behind]):
-                    self.history.add(RoundDetails(seed=one.seed, text=one.text))
-                    self._round(one)
+                    self.history.add(RoundDetails(seed=round_.seed, text=round_.text))
+                    self._round(round_)
         self.drain()
-        found = self.count_losses(rounds={str(one.seed): one.text for one in rounds})
-        assert found.keys() == {one.topic for one in rounds}, "a topic had no acknowledged record"
+        found = self.count_losses(rounds={str(round_.seed): round_.text for round_ in rounds})
+        assert found.keys() == {round_.topic for round_ in rounds}, "a topic had no acknowledged record"
         require_true(self.verdicts((*NEEDS, SPREAD, "faults", "recovery")))
 
-    def _round(self, one: DestructionRound) -> None:
+    def _round(self, round_: DestructionRound) -> None:
         with ExitStack() as outage, ExitStack() as destruction:
-            if one.behind:
-                outage.enter_context(self.fault("cut", rack=one.leaves, peers=(one.wiped,)))
-                self._return_behind(one)
-            elif one.leaves:
-                outage.enter_context(self.fault(one.how, rack=one.leaves))
-                self.go_on(one.away_s)
-                if not one.overlaps:
+            if round_.behind:
+                outage.enter_context(self.fault("cut", rack=round_.leaves, peers=(round_.wiped,)))
+                self._return_behind(round_)
+            elif round_.leaves:
+                outage.enter_context(self.fault(round_.how, rack=round_.leaves))
+                self.go_on(round_.away_s)
+                if not round_.overlaps:
                     outage.close()
                     self.wait_recovered(self.specs)
-            destruction.enter_context(self.fault("wipe", rack=one.wiped))
-            self.go_on(one.down_s)
-            for fault in (outage, destruction) if one.first_back else (destruction, outage):
+            destruction.enter_context(self.fault("wipe", rack=round_.wiped))
+            self.go_on(round_.down_s)
+            for fault in (outage, destruction) if round_.first_back else (destruction, outage):
                 fault.close()
         # The next round may destroy the only copies of records that other replicas still lack.
         self.wait_recovered(self.specs)
 
-    def _return_behind(self, one: DestructionRound) -> None:
+    def _return_behind(self, round_: DestructionRound) -> None:
         """Let a rack that is cut off from the other one leave, and return during the cut.
 
         The cut guarantees that it stays behind. A slow link or a quota would not: the high watermark stays at what both
         racks have, so the rack is in sync again after its first fetch.
         """
-        own = {broker for broker in one.replicas if self.racks[broker] == one.leaves}
-        with self.fault(one.how, rack=one.leaves):
-            self.go_on(one.away_s)
-            self.wait_isr(set(one.replicas) - own, one.topic)
+        own = {broker for broker in round_.replicas if self.racks[broker] == round_.leaves}
+        with self.fault(round_.how, rack=round_.leaves):
+            self.go_on(round_.away_s)
+            self.wait_isr(set(round_.replicas) - own, round_.topic)
         # A broker of this rack would report its old metadata.
-        others = ",".join(node.address for node in self.kafka.brokers() if node.site != one.leaves)
+        others = ",".join(node.address for node in self.kafka.brokers() if node.site != round_.leaves)
         asker = MetadataClient(others, each_s=ASK_S)
 
         def registered() -> Metadata | None:
-            metadata = asker.query([one.topic], 2 * ASK_S)
+            metadata = asker.query([round_.topic], 2 * ASK_S)
             return metadata if own <= metadata.racks.keys() else None
 
         metadata = wait_for(registered, what=f"brokers {sorted(own)} registered again", timeout_s=GO_ON_S)
-        if own & set(metadata.partitions[one.topic, 0].isr):
-            raise RackgateError(f"rack {one.leaves} is in sync again before {one.wiped} is destroyed")
+        if own & set(metadata.partitions[round_.topic, 0].isr):
+            raise RackgateError(f"rack {round_.leaves} is in sync again before {round_.wiped} is destroyed")
 
 
 class OneRackTest(_DestroyedRackScenario):
@@ -228,13 +232,13 @@ class OneRackTest(_DestroyedRackScenario):
     def _acked_alone(self) -> frozenset[str]:
         """Return the records that were sent and acknowledged while rack b was certainly unavailable."""
         events = list(self.history.events())
-        steps = [(event.mono_ns, one.step) for event, one in FaultDetails.each(events) if event.op == "cut-rack"]
+        steps = [(event.mono_ns, fault.step) for event, fault in FaultDetails.each(events) if event.op == "cut-rack"]
         since_ns = next(at_ns for at_ns, step in steps if step == "proved")
         until_ns = next(at_ns for at_ns, step in steps if step == "heal")
         return frozenset(
-            one.key
-            for one in Records(events).attempts
-            if one.outcome == "ok" and one.sent_ns > since_ns and one.done_ns < until_ns
+            attempt.key
+            for attempt in Records(events).attempts
+            if attempt.outcome == "ok" and attempt.sent_ns > since_ns and attempt.done_ns < until_ns
         )
 
 
@@ -259,7 +263,7 @@ class _BothRacksFail(_DestroyedRackScenario):
             attempts: whether to send records during the outages.
             unclean: whether no replica is eligible to lead afterwards, so that an unclean election is needed.
         """
-        names = [one.name for one in specs]
+        names = [topic.name for topic in specs]
         with self.driven(specs, []):
             for name in names:
                 size = ("--rate", "50", "--count", str(RECORDS), "--timeout-ms", str(PATIENT_MS))
@@ -296,9 +300,9 @@ class _BothRacksFail(_DestroyedRackScenario):
         """Let both racks fail, send records meanwhile, and require that no acknowledged record is lost."""
         self.fail_both(specs, how, holder_first=holder_first, attempts=True)
         counted = self.count_losses()
-        for one in specs:
-            found = counted[one.name]
-            assert found.acked >= RECORDS, f"{found.acked} records of {one.name} were acknowledged"
+        for topic in specs:
+            found = counted[topic.name]
+            assert found.acked >= RECORDS, f"{found.acked} records of {topic.name} were acknowledged"
             assert found.lost == ()
         require_true(self.verdicts((*NEEDS, SPREAD, "faults")))
 
@@ -446,10 +450,10 @@ class KilledLevelOffTest(_BothRacksFail):
 
 def require_found_losses(found: Sequence[Verdict], counted: Mapping[str, Losses]) -> frozenset[str]:
     """Return the keys of the records that a control has lost, which the checker ``delivery`` must have found."""
-    verdicts = {one.checker: one for one in found}
+    verdicts = {verdict.checker: verdict for verdict in found}
     require_true([verdicts["faults"], verdicts[CRASHES]])
     delivery = verdicts["delivery"]
-    lost = {(topic, key) for topic, one in counted.items() for key in one.lost}
+    lost = {(topic, key) for topic, loss in counted.items() for key in loss.lost}
     assert delivery.valid == "false", f"control found no loss: {delivery}"
     assert lost, f"control found no loss: {delivery.because[:3]}"
     reasons = {f"{topic}: acknowledged record {key} is lost" for topic, key in lost}

@@ -80,9 +80,9 @@ def seeds(seed: int, count: int, racks: Mapping[str, Sequence[int]]) -> list[int
     choice = random.Random(f"{seed}")  # noqa: S311 - no secret
     found: list[int] = []
     while len(found) < count:
-        one = choice.randrange(SEEDS)
-        if one not in found and (found or draw(one, racks).overlaps):
-            found.append(one)
+        candidate = choice.randrange(SEEDS)
+        if candidate not in found and (found or draw(candidate, racks).overlaps):
+            found.append(candidate)
     return found
 
 
@@ -136,7 +136,7 @@ def gapless_s(acks_ns: Iterable[int], gap_s: float = GAP_S) -> float:
     """Return the seconds without a gap between acknowledgements, up to the last one; times are in any order."""
     times = sorted(acks_ns)
     since_ns = times[0] if times else 0
-    for one, two in pairwise(times):
-        if two - one > gap_s * NS:
-            since_ns = two
+    for previous, following in pairwise(times):
+        if following - previous > gap_s * NS:
+            since_ns = following
     return (times[-1] - since_ns) / NS if times else 0.0

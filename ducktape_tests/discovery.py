@@ -41,29 +41,31 @@ class _SourceClass:
 def discover(folder: Path = TESTS) -> tuple[DiscoveredTest, ...]:
     """Return all tests of a folder, sorted by id."""
     trees = {path.stem: ast.parse(path.read_text(encoding="utf-8"), str(path)) for path in sorted(folder.glob("*.py"))}
-    classes = {(one.module, one.name): one for module, tree in trees.items() for one in _classes(module, tree)}
+    classes = {
+        (class_.module, class_.name): class_ for module, tree in trees.items() for class_ in _classes(module, tree)
+    }
     imports = {module: _imports(tree) for module, tree in trees.items()}
 
-    def bases(one: _SourceClass) -> Iterator[_SourceClass]:
-        for name in one.bases:
-            base = classes.get((one.module, name)) or classes.get(imports[one.module].get(name, ("", "")))
+    def bases(class_: _SourceClass) -> Iterator[_SourceClass]:
+        for name in class_.bases:
+            base = classes.get((class_.module, name)) or classes.get(imports[class_.module].get(name, ("", "")))
             if base is not None:
                 yield base
 
-    def ancestors(one: _SourceClass) -> Iterator[_SourceClass]:
-        yield one
-        for base in bases(one):
+    def ancestors(class_: _SourceClass) -> Iterator[_SourceClass]:
+        yield class_
+        for base in bases(class_):
             yield from ancestors(base)
 
-    base_classes = {base for one in classes.values() for base in bases(one)}
+    base_classes = {base for class_ in classes.values() for base in bases(class_)}
     found = []
-    for one in classes.values():
-        if one in base_classes or not (folder / f"{one.module}.py").match(PATTERN):
+    for class_ in classes.values():
+        if class_ in base_classes or not (folder / f"{class_.module}.py").match(PATTERN):
             continue
-        line = list(ancestors(one))
+        line = list(ancestors(class_))
         topology = next((each.topology for each in line if each.topology is not None), None)
         tests = {test for each in line for test in each.tests}
-        found += [DiscoveredTest(f"{one.module}.py::{one.name}.{test}", topology) for test in tests]
+        found += [DiscoveredTest(f"{class_.module}.py::{class_.name}.{test}", topology) for test in tests]
     return tuple(sorted(found, key=lambda each: each.id))
 
 
@@ -71,16 +73,18 @@ def _classes(module: str, tree: ast.Module) -> Iterator[_SourceClass]:
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             bases = tuple(base.id for base in node.bases if isinstance(base, ast.Name))
-            methods = (one.name for one in node.body if isinstance(one, ast.FunctionDef))
+            methods = (statement.name for statement in node.body if isinstance(statement, ast.FunctionDef))
             tests = tuple(name for name in methods if name.startswith("test"))
             yield _SourceClass(module, node.name, bases, tests, _topology(node))
 
 
 def _topology(node: ast.ClassDef) -> str | None:
-    for one in node.body:
-        targets = one.targets if isinstance(one, ast.Assign) else [one.target] if isinstance(one, ast.AnnAssign) else []
+    for statement in node.body:
+        if not isinstance(statement, ast.Assign | ast.AnnAssign):
+            continue
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         if any(isinstance(target, ast.Name) and target.id == TOPOLOGY for target in targets):
-            value = one.value if isinstance(one, ast.Assign | ast.AnnAssign) else None
+            value = statement.value
             return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
     return None
 

@@ -30,13 +30,13 @@ class RecordingLoader(TestLoader):
         found = super().load(symbols, excluded_test_symbols=excluded_test_symbols)
         expected = [
             {
-                "test_id": one.test_id,
-                "cls_name": one.cls_name,
-                "function_name": one.function_name,
-                "injected_args": one.injected_args,
-                "ignored": bool(one.ignore),
+                "test_id": test.test_id,
+                "cls_name": test.cls_name,
+                "function_name": test.function_name,
+                "injected_args": test.injected_args,
+                "ignored": bool(test.ignore),
             }
-            for one in found
+            for test in found
         ]
         write_json(Path(self.session_context.results_dir) / EXPECTED, expected)
         return found

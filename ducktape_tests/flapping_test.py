@@ -48,8 +48,8 @@ class FlappingTest(RackScenario):
     # On a busy machine the proofs of a dozen outages take long.
     SECONDS = 1500.0
 
-    def _isr(self, one: TopicSpec, without: str) -> frozenset[int]:
-        return frozenset(broker for broker in one.replicas if self.racks[broker] != without)
+    def _isr(self, topic: TopicSpec, without: str) -> frozenset[int]:
+        return frozenset(broker for broker in topic.replicas if self.racks[broker] != without)
 
     @cluster(num_nodes=9)
     def test_a_rack_that_comes_and_goes(self) -> None:
@@ -80,10 +80,11 @@ class FlappingTest(RackScenario):
         specs = [spec(name, AAB if name.startswith("aab") else ABC, *NEED) for name in ("aab", "aab-i", "abc", "abc-i")]
         # One producer per topic: a topic that stops would delay others of its producer.
         loads = [
-            LoadSpec(one.name, "idempotent" if one.name.endswith("-i") else "plain", more=PATIENT) for one in specs
+            LoadSpec(topic.name, "idempotent" if topic.name.endswith("-i") else "plain", more=PATIENT)
+            for topic in specs
         ]
-        whole = {one.name: frozenset(one.replicas) for one in specs}
-        left = {one.name: self._isr(one, LOST) for one in specs}
+        whole = {topic.name: frozenset(topic.replicas) for topic in specs}
+        left = {topic.name: self._isr(topic, LOST) for topic in specs}
         outages: list[dict[str, float | bool]] = []
         with self.driven(specs, loads):
             self.phases_by_isr("before", whole)
@@ -133,9 +134,9 @@ class FlappingTest(RackScenario):
             spec("ab", (1, 3), 1, 2),
         ]
         separated = {"a": "b", "b": "a"}
-        left = {one.name: self._isr(one, separated.get(self.racks[one.replicas[0]], "")) for one in specs}
-        whole = {one.name: frozenset(one.replicas) for one in specs}
-        led = {one.name: one.replicas[0] for one in specs}
+        left = {topic.name: self._isr(topic, separated.get(self.racks[topic.replicas[0]], "")) for topic in specs}
+        whole = {topic.name: frozenset(topic.replicas) for topic in specs}
+        led = {topic.name: topic.replicas[0] for topic in specs}
         # A topic that stops would delay others of its producer.
         loads = [LoadSpec("aab,bba,ab", rate_per_s=10, more=PATIENT), LoadSpec("abc,cab", rate_per_s=10, more=PATIENT)]
         with self.driven(specs, loads):

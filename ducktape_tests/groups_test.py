@@ -79,8 +79,8 @@ class GroupsTest(RackScenario):
             self._commit(members, names, STEADY_S)
             self._balanced(members, names)
             with self.fault("kill", rack=LOST):
-                left = frozenset(one for one in placed if self.racks[one] != LOST)
-                enough = len({self.racks[one] for one in left}) >= min(racks, len(placed))
+                left = frozenset(broker for broker in placed if self.racks[broker] != LOST)
+                enough = len({self.racks[broker] for broker in left}) >= min(racks, len(placed))
                 self.wait_isr(left, OFFSETS)
                 self._tried(members, names, OUTAGE_S)
                 members.append(stack.enter_context(self._member(names)))
@@ -117,13 +117,13 @@ class GroupsTest(RackScenario):
         self, members: Sequence[Program], names: Sequence[str], seconds: float, more_s: float, *, ok: bool
     ) -> None:
         since_ns = time.monotonic_ns() + round(seconds * 1e9)
-        pending = {(one.run_id, name) for one in members for name in names}
+        pending = {(member.run_id, name) for member in members for name in names}
 
         def ended() -> bool:
-            for one in members:
-                for event, commit in CommitDetails.each(one.fetch()):
+            for member in members:
+                for event, commit in CommitDetails.each(member.fetch()):
                     if commit.begun_ns >= since_ns and (event.outcome == "ok" or not ok):
-                        pending.discard((one.run_id, commit.group))
+                        pending.discard((member.run_id, commit.group))
             return not pending
 
         what = f"{len(pending)} members to {'commit' if ok else 'try to commit'} after {seconds:g} s"
@@ -133,23 +133,23 @@ class GroupsTest(RackScenario):
         """Wait until the last rebalance of each group is complete, so that the next one does not overtake it."""
 
         def balanced() -> bool:
-            for one in members:
-                one.fetch()
+            for member in members:
+                member.fetch()
             found = groups([event for event in self.history.events() if MemberDetails.describes(event)])
-            return all(one.balanced(time.monotonic_ns()) for one in found if one.name in names)
+            return all(group.balanced(time.monotonic_ns()) for group in found if group.name in names)
 
         wait_for(balanced, what="a partition for each member of each group", timeout_s=PATIENCE_S, interval_s=1.0)
 
     def _lasts(self, seconds: float, members: Sequence[Program] = (), names: Sequence[str] = ()) -> None:
         """Wait until members have requested to join, and then for so many seconds."""
-        pending = {(one.run_id, name) for one in members for name in names}
+        pending = {(member.run_id, name) for member in members for name in names}
         until_s: float | None = None
 
         def over() -> bool:
             nonlocal until_s
-            for one in members:
-                for _, details in MemberDetails.each(one.fetch()):
-                    pending.discard((one.run_id, details.group))
+            for member in members:
+                for _, details in MemberDetails.each(member.fetch()):
+                    pending.discard((member.run_id, details.group))
             if until_s is None and not pending:
                 until_s = time.monotonic() + seconds
             return until_s is not None and time.monotonic() >= until_s

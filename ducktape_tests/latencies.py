@@ -68,13 +68,17 @@ def backlog(events: Sequence[Event], topic: str) -> Backlog:
     fault = only_fault(events)
     records = Records(events)
     accepted = [
-        one.offset
-        for one in records.attempts
-        if one.topic == topic and one.outcome == "ok" and one.offset is not None and not records.acks_all(one)
-        if fault.inject_ns < one.done_ns < (fault.heal_ns or 0)
+        attempt.offset
+        for attempt in records.attempts
+        if attempt.topic == topic
+        and attempt.outcome == "ok"
+        and attempt.offset is not None
+        and not records.acks_all(attempt)
+        if fault.inject_ns < attempt.done_ns < (fault.heal_ns or 0)
     ]
     top = max(accepted, default=-1)
-    shown = [one.at_ns for one in reader_rounds(events).get(PartitionName(topic, 0), ()) if top >= 0 and one.next > top]
+    rounds = reader_rounds(events).get(PartitionName(topic, 0), ())
+    shown = [seen.at_ns for seen in rounds if top >= 0 and seen.next > top]
     if not shown:
         raise RackgateError(f"{topic}: no record accepted with acks=1 in the outage was read")
     return Backlog(len(accepted), top, shown[0])
@@ -102,14 +106,18 @@ def latencies(events: Sequence[Event], topic: str) -> Mapping[str, Latency]:
         for _, produced in ProduceDetails.each(events)
         if produced.intended_ns is not None
     }
-    own = [one for one in records.attempts if one.topic == topic and one.key in sent and records.acks_all(one)]
+    own = [
+        attempt
+        for attempt in records.attempts
+        if attempt.topic == topic and attempt.key in sent and records.acks_all(attempt)
+    ]
     if not own:
         raise RackgateError(f"{topic}: no record was sent with acks=all")
-    acked_ns = [sent[one.key] for one in own if one.outcome == "ok" and sent[one.key] >= heal_ns]
+    acked_ns = [sent[attempt.key] for attempt in own if attempt.outcome == "ok" and sent[attempt.key] >= heal_ns]
     if not acked_ns:
         raise RackgateError(f"{topic}: no record was acknowledged with acks=all after the heal")
     open_ns = min(*acked_ns, shown_ns)
-    first_ns, last_ns = min(sent[one.key] for one in own), max(sent[one.key] for one in own)
+    first_ns, last_ns = min(sent[attempt.key] for attempt in own), max(sent[attempt.key] for attempt in own)
     spans: dict[str, Span] = {
         BEFORE: (max(first_ns, fault.inject_ns - WARM_S * NS), fault.inject_ns),
         OUTAGE: (fault.inject_ns, heal_ns),
@@ -121,6 +129,6 @@ def latencies(events: Sequence[Event], topic: str) -> Mapping[str, Latency]:
 
 
 def _within(own: Sequence[Attempt], sent: Mapping[str, int], span: Span) -> Latency:
-    scheduled = [one for one in own if span[0] <= sent[one.key] < span[1]]
-    latencies_ms = [(one.done_ns - sent[one.key]) / MS for one in scheduled if one.outcome == "ok"]
+    scheduled = [attempt for attempt in own if span[0] <= sent[attempt.key] < span[1]]
+    latencies_ms = [(attempt.done_ns - sent[attempt.key]) / MS for attempt in scheduled if attempt.outcome == "ok"]
     return summarize(latencies_ms, len(scheduled) - len(latencies_ms), max(0, span[1] - span[0]) / NS)

@@ -164,8 +164,8 @@ class LoadTest(RackScenario):
             for at in range(NARROW)
         ]
         self.wide = [*gated, *others]
-        self.others = [one.name for one in others]
-        self.gated = [one.name for one in gated]
+        self.others = [topic.name for topic in others]
+        self.gated = [topic.name for topic in gated]
         self.history.add(ArmDetails(arm=arm, probed=tuple(self.probed)))
         self.kafka.classpath = Distribution.load().classpath(overlay=arm == OVERLAY)
         # CPU time is measured here, so Kafka runs with the usual compilers.

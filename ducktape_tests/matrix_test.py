@@ -31,11 +31,11 @@ class _Matrix(RackScenario):
 
     def outages(self) -> None:
         """MatrixOutage all outages under load on all topics, and judge."""
-        by_name = {one.name: one for one in matrix.topics_of(self.kafka.topology)}
-        specs = [spec(one.name, one.replicas, *one.need) for one in by_name.values()]
-        whole = {one.name: frozenset(one.replicas) for one in by_name.values()}
+        by_name = {topic.name: topic for topic in matrix.topics_of(self.kafka.topology)}
+        specs = [spec(topic.name, topic.replicas, *topic.need) for topic in by_name.values()]
+        whole = {topic.name: frozenset(topic.replicas) for topic in by_name.values()}
         seconds: dict[str, float] = {}
-        groups = [",".join(one.name for one in group) for group in matrix.together(self.kafka.topology)]
+        groups = [",".join(topic.name for topic in group) for group in matrix.together(self.kafka.topology)]
         with self.driven(specs, [LoadSpec(names, rate_per_s=RATE_PER_S, more=NIMBLE) for names in groups]):
             self.phases_by_isr("before", whole)
             for run in [run for run in matrix.listed() if run.topology == self.TOPOLOGY]:
@@ -45,7 +45,8 @@ class _Matrix(RackScenario):
                 rack = self._rack(run, by_name)
                 name = f"{run.fault} rack {rack} of the {run.target}"
                 left = {
-                    one.name: matrix.surviving(one.replicas, self.racks, run.fault, rack) for one in by_name.values()
+                    topic.name: matrix.surviving(topic.replicas, self.racks, run.fault, rack)
+                    for topic in by_name.values()
                 }
                 with self.fault(run.fault, rack=rack, **self._settings(run, rack)):
                     topics.wait_isrs(self.kafka.admin, left, ISR_S)
@@ -74,7 +75,7 @@ class _Matrix(RackScenario):
         assert len(leading) == 1, f"leaders are in {sorted(leading)}"
         if run.target == LEADER:
             return leading.pop()
-        common = set.intersection(*({self.racks[broker] for broker in one.replicas} for one in by_name.values()))
+        common = set.intersection(*({self.racks[broker] for broker in topic.replicas} for topic in by_name.values()))
         return min(common - leading)
 
     def _rack_of_controller(self) -> str:

@@ -75,8 +75,8 @@ class MetricsTest(RackScenario):
                             self.phase(f"without rack b, {name}, {turn}", name, expect)
                         if turn == 0:
                             change_topic(self.kafka.admin, "changed", self.history, min_racks=1)
-                for one in SPECS:
-                    self.wait_isr(one.replicas, one.name)
+                for topic in SPECS:
+                    self.wait_isr(topic.replicas, topic.name)
                 topics.elect_preferred(self.kafka.admin)
                 topics.wait_settled(self.kafka.admin, SPECS)
                 change_topic(self.kafka.admin, "changed", self.history, min_racks=2)
@@ -118,4 +118,4 @@ class MetricsTest(RackScenario):
 
 
 def _replicas(name: str) -> tuple[int, ...]:
-    return next(one.replicas for one in SPECS if one.name == name)
+    return next(topic.replicas for topic in SPECS if topic.name == name)

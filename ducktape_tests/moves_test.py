@@ -48,7 +48,7 @@ class MovesTest(RackScenario):
             for broker, rack in ((3, "a"), (1, "c"), (3, self.racks[3]), (1, self.racks[1])):
                 self.restart_broker(broker, rack)
                 now[broker] = rack
-                where = ", ".join(now[one] for one in AAB)
+                where = ", ".join(now[broker_id] for broker_id in AAB)
                 isrs = dict.fromkeys(BOTH, AAB)
                 self.phases_by_isr(f"broker {broker} in rack {rack}, replicas in racks {where}", isrs, racks=now)
                 self.go_on()
@@ -88,7 +88,7 @@ class MovesTest(RackScenario):
 
     def _move(self, before: Sequence[int], after: Sequence[int]) -> None:
         """Move all topics, wait until the moves are complete, and record them."""
-        moves = {one.name: tuple(after) for one in self.specs}
+        moves = {topic.name: tuple(after) for topic in self.specs}
         self.kafka.reassign(moves)
         reassignments.wait_placed(self.kafka.topology.bootstrap, moves)
         for name in moves:
@@ -124,7 +124,7 @@ class MovesTest(RackScenario):
 
     def _lead(self, order: Sequence[int]) -> None:
         """Make the first of the replicas lead all topics, whether or not the others run."""
-        moves = {one.name: tuple(order) for one in self.specs}
+        moves = {topic.name: tuple(order) for topic in self.specs}
         running = (node for node in self.kafka.brokers() if self.kafka.kafka_pid(node) is not None)
         with Admin(",".join(node.address for node in running), timeout_s=60) as admin:
             admin.reassign(moves)
@@ -134,5 +134,5 @@ class MovesTest(RackScenario):
 
     def _phase(self, name: str, isr: Sequence[int], replicas: int | None = None) -> bool:
         """Run a phase of each topic; all have the same ISR and number of replicas, by default that of the ISR."""
-        isrs = dict.fromkeys((one.name for one in self.specs), isr)
+        isrs = dict.fromkeys((topic.name for topic in self.specs), isr)
         return self.phases_by_isr(name, isrs, replicas=replicas or len(isr))

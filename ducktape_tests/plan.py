@@ -78,7 +78,7 @@ def read(path: Path = SUITE) -> tuple[SuiteTest, ...]:
     top = Table(toml_config.read(path, "it lists the system tests"), path)
     suite = tuple(map(_parse, top.tables("test")))
     top.done()
-    entries = Counter((one.id, selection) for one in suite for selection in one.selections)
+    entries = Counter((test.id, selection) for test in suite for selection in test.selections)
     for (test_id, selection), count in entries.items():
         if count > 1:
             raise RackgateError(f"{path}: {test_id} is listed {count} times in {selection}")
@@ -86,17 +86,17 @@ def read(path: Path = SUITE) -> tuple[SuiteTest, ...]:
 
 
 def _parse(table: Table) -> SuiteTest:
-    one = table.into(
+    test = table.into(
         SuiteTest,
         selections=table.choices("selections", SELECTIONS),
         finds=table.choices("finds", tuple(CHECKERS), ()),
     )
-    _check_parameters(one.id)
+    _check_parameters(test.id)
     try:
-        topology.find(one.topology)
+        topology.find(test.topology)
     except RackgateError as error:
         raise table.wrong("topology", str(error)) from error
-    return one
+    return test
 
 
 def _check_parameters(test_id: str) -> None:
@@ -111,14 +111,14 @@ def _check_parameters(test_id: str) -> None:
 
 def check(suite: Sequence[SuiteTest], found: Sequence[DiscoveredTest], path: Path = SUITE) -> None:
     """Check that the list and the existing tests agree."""
-    by_name = {one.id: one for one in found}
+    by_name = {test.id: test for test in found}
     for listed in suite:
         test = by_name.get(listed.name)
         if test is None:
             raise RackgateError(f"{path}: {listed.name}: no such test")
         if test.topology is not None and test.topology != listed.topology:
             raise RackgateError(f"{path}: {listed.name}: runs on {test.topology}, not on {listed.topology}")
-    if unlisted := sorted(set(by_name) - {one.name for one in suite}):
+    if unlisted := sorted(set(by_name) - {test.name for test in suite}):
         raise RackgateError(f"{path}: {unlisted[0]} is not listed; add a [[test]] for it")
 
 
@@ -139,7 +139,7 @@ def select(suite: Sequence[SuiteTest], names: Sequence[str]) -> tuple[SuiteTest,
     """
     chosen: dict[str, SuiteTest] = {}
     for name in names:
-        matching = {one.id: one for one in reversed(list(_matching(suite, name)))}
+        matching = {test.id: test for test in reversed(list(_matching(suite, name)))}
         if not matching and name in SELECTIONS:
             raise RackgateError(f"selection {name!r}: contains no test")
         if not matching:
@@ -147,24 +147,24 @@ def select(suite: Sequence[SuiteTest], names: Sequence[str]) -> tuple[SuiteTest,
                 f"{name!r}: neither a selection ({', '.join(SELECTIONS)}) nor a test; 'rackgate system list' shows all"
             )
         chosen = {**matching, **chosen}
-    positions = {one.name: position for position, one in reversed(list(enumerate(suite)))}
-    return tuple(sorted(chosen.values(), key=lambda one: (positions[one.name], one.id)))
+    positions = {test.name: position for position, test in reversed(list(enumerate(suite)))}
+    return tuple(sorted(chosen.values(), key=lambda test: (positions[test.name], test.id)))
 
 
 def _matching(suite: Sequence[SuiteTest], name: str) -> Iterator[SuiteTest]:
     file_or_class = _PART.fullmatch(name) is not None
     test_id = _ID.fullmatch(name)
-    for one in suite:
+    for test in suite:
         if (
-            name in one.selections
-            or name == one.id
-            or (file_or_class and (one.file == name or one.name.startswith(f"{name}.")))
-            or (test_id and not test_id["args"] and one.name == name)
+            name in test.selections
+            or name == test.id
+            or (file_or_class and (test.file == name or test.name.startswith(f"{name}.")))
+            or (test_id and not test_id["args"] and test.name == name)
         ):
-            yield one
-        elif test_id and test_id["args"] and one.id == test_id["name"]:
+            yield test
+        elif test_id and test_id["args"] and test.id == test_id["name"]:
             _check_parameters(name)
-            yield replace(one, id=name)
+            yield replace(test, id=name)
 
 
 def target_min(names: Sequence[str], jobs: int) -> float | None:
@@ -174,13 +174,13 @@ def target_min(names: Sequence[str], jobs: int) -> float | None:
 
 def next_up(waiting: Sequence[SuiteTest], running: Sequence[SuiteTest], jobs: int) -> SuiteTest | None:
     """Return the test to start now: the longest one. Tests that must run alone come last, one by one."""
-    if len(running) >= jobs or any(one.alone for one in running):
+    if len(running) >= jobs or any(test.alone for test in running):
         return None
-    together = [one for one in waiting if not one.alone]
+    together = [test for test in waiting if not test.alone]
     if together:
-        return max(together, key=lambda one: one.minutes)
-    alone = [one for one in waiting if one.alone]
-    return max(alone, key=lambda one: one.minutes) if alone and not running else None
+        return max(together, key=lambda test: test.minutes)
+    alone = [test for test in waiting if test.alone]
+    return max(alone, key=lambda test: test.minutes) if alone and not running else None
 
 
 def estimate(tests: Sequence[SuiteTest], jobs: int, running: Mapping[SuiteTest, float] | None = None) -> float:
@@ -192,12 +192,12 @@ def estimate(tests: Sequence[SuiteTest], jobs: int, running: Mapping[SuiteTest, 
         running: the running tests, with the remaining minutes of each.
     """
     waiting = list(tests)
-    ends = [(minutes, one) for one, minutes in (running or {}).items()]
+    ends = [(minutes, test) for test, minutes in (running or {}).items()]
     now = 0.0
     while waiting or ends:
-        while (one := next_up(waiting, [other for _, other in ends], jobs)) is not None:
-            waiting.remove(one)
-            ends.append((now + one.minutes, one))
+        while (test := next_up(waiting, [other for _, other in ends], jobs)) is not None:
+            waiting.remove(test)
+            ends.append((now + test.minutes, test))
         first = min(ends, key=lambda end: end[0])
         ends.remove(first)
         now = max(now, first[0])

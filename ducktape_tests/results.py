@@ -88,17 +88,17 @@ def planned(run: Mapping[str, Any]) -> tuple[PlannedTest, ...]:
     Raises:
         TypeError: an entry does not have the format of a run.
     """
-    found = tuple(PlannedTest(**one) for one in run["tests"])
-    for one in found:
-        texts = (one.id, one.topology, one.folder, *one.finds)
-        if not all(isinstance(text, str) for text in texts) or type(one.minutes) not in (int, float):
-            raise TypeError(f"test {one.id!r:.60}: must have texts and a number of minutes")
+    found = tuple(PlannedTest(**entry) for entry in run["tests"])
+    for test in found:
+        texts = (test.id, test.topology, test.folder, *test.finds)
+        if not all(isinstance(text, str) for text in texts) or type(test.minutes) not in (int, float):
+            raise TypeError(f"test {test.id!r:.60}: must have texts and a number of minutes")
     return found
 
 
 def judge(run_dir: Path, tests: Sequence[PlannedTest]) -> tuple[Result, ...]:
     """Return the results of the tests of a run, at least one for each."""
-    return tuple(result for one in tests for result in judge_one(run_dir, one))
+    return tuple(result for test in tests for result in judge_one(run_dir, test))
 
 
 def judge_one(run_dir: Path, test: PlannedTest) -> tuple[Result, ...]:
@@ -148,15 +148,15 @@ def _session_results(
     counts = Counter(str(row["test_id"]) for row in rows)
     by_id = {str(row["test_id"]): row for row in rows}
     found = []
-    for one in expected:
-        name, test_id = str(one["test_id"]), _with_parameters(test.id, one["injected_args"])
+    for entry in expected:
+        name, test_id = str(entry["test_id"]), _with_parameters(test.id, entry["injected_args"])
         if counts[name] == 1:
             found.append(_result(run_dir, test, test_id, session, by_id[name], links))
         else:
             why = ended["why"] or f"ducktape ended with status {ended['status']}"
             found.append(unknown(test_id, ended["seconds"], f"{counts[name]} results instead of one: {why}"))
     # An unplanned test makes the other results doubtful, too.
-    unplanned = sorted(set(by_id) - {str(one["test_id"]) for one in expected})
+    unplanned = sorted(set(by_id) - {str(entry["test_id"]) for entry in expected})
     return (*found, *(unknown(f"{test.id} ({name})", None, "it ran, but was not selected") for name in unplanned))
 
 
@@ -179,12 +179,14 @@ def _result(
     folder = session / str(row["relative_results_dir"])
     verdicts: list[dict[str, Any]] = read_json(folder / VERDICTS) if (folder / VERDICTS).is_file() else []
     status, summary = str(row["test_status"]).lower(), _first_line(str(row["summary"]))
-    wrong = [one for one in verdicts if not _as_required(str(one["checker"]), str(one["valid"]), test.finds)]
-    checkers = {str(one["checker"]) for one in verdicts}
+    wrong = [
+        verdict for verdict in verdicts if not _as_required(str(verdict["checker"]), str(verdict["valid"]), test.finds)
+    ]
+    checkers = {str(verdict["checker"]) for verdict in verdicts}
     reasons = [
-        f"{one['checker']} is {one['valid']}: {reason}"
-        for one in wrong
-        for reason in list(one["because"])[:MAX_REASONS] or ["no reason given"]
+        f"{verdict['checker']} is {verdict['valid']}: {reason}"
+        for verdict in wrong
+        for reason in list(verdict["because"])[:MAX_REASONS] or ["no reason given"]
     ]
     reasons += [f"{name}: no verdict, false is required" for name in test.finds if name not in checkers]
     outcome: Outcome = "unknown"
@@ -192,7 +194,7 @@ def _result(
         outcome = "pass"
     elif status == "pass" and not verdicts:
         reasons.append("passed in ducktape without any verdict")
-    elif any(one["valid"] != "unknown" for one in wrong) or (
+    elif any(verdict["valid"] != "unknown" for verdict in wrong) or (
         status == "fail" and not reasons and (verdicts or summary.startswith(ASSERTION))
     ):
         # An error without any verdict means that the test could not be completed, not that something is wrong.
@@ -209,7 +211,7 @@ def _result(
         seconds=float(row["run_time_seconds"]),
         reasons=tuple(reasons),
         about=_first_line(str(row.get("description") or "")),
-        verdicts={str(one["checker"]): str(one["valid"]) for one in verdicts},
+        verdicts={str(verdict["checker"]): str(verdict["valid"]) for verdict in verdicts},
         finds=tuple(test.finds),
         figures=read_json(folder / "figures.json") if (folder / "figures.json").is_file() else {},
         left_out=tuple(read_json(folder / LEFT_OUT)) if (folder / LEFT_OUT).is_file() else (),
@@ -228,12 +230,12 @@ def _relative(run_dir: Path, path: Path) -> str:
 
 def exit_status(found: Iterable[Result]) -> int:
     """Return 0 if at least one test passed and every planned test did, else 1."""
-    return 0 if {one.outcome for one in found} == {"pass"} else 1
+    return 0 if {result.outcome for result in found} == {"pass"} else 1
 
 
 def document(run: Mapping[str, Any], found: Sequence[Result]) -> dict[str, Any]:
     """Return the content of ``results.json``: all of a run as plain JSON."""
-    counts = Counter(one.outcome for one in found)
+    counts = Counter(result.outcome for result in found)
     return {
         "schema": SCHEMA,
         **{key: value for key, value in run.items() if key not in ("schema", "tests")},
@@ -241,5 +243,5 @@ def document(run: Mapping[str, Any], found: Sequence[Result]) -> dict[str, Any]:
         "exit_status": exit_status(found),
         # No target is judged for an interrupted run.
         "bar": None if run["took_s"] is None else targets.of_run(run.get("bar_min"), run["took_s"]),
-        "results": [asdict(one) for one in found],
+        "results": [asdict(result) for result in found],
     }

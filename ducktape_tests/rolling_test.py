@@ -92,7 +92,7 @@ class RollingTest(RackScenario):
     def _roll_all(self, software: str) -> None:
         """Restart all nodes with other software: brokers first, the leader last of them."""
         topics.elect_preferred(self.kafka.admin)
-        reassignments.wait_led(self.kafka.topology.bootstrap, [one.name for one in self.specs], AAB[0])
+        reassignments.wait_led(self.kafka.topology.bootstrap, [topic.name for topic in self.specs], AAB[0])
         for kind, nodes in (("broker", self.kafka.brokers()[::-1]), ("controller", self.kafka.topology.controllers)):
             for number, node in enumerate(nodes, 1):
                 self._roll(node, software)
@@ -127,7 +127,7 @@ class RollingTest(RackScenario):
         self.history.add(RollDetails(node=node.name, software=software))
 
     def _all_in_sync(self) -> None:
-        reassignments.wait_placed(self.kafka.topology.bootstrap, {one.name: one.replicas for one in self.specs})
+        reassignments.wait_placed(self.kafka.topology.bootstrap, {topic.name: topic.replicas for topic in self.specs})
 
     def _follows(self, controller: Node) -> bool:
         """Return whether a controller currently follows the leader of the quorum."""

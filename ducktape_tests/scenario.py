@@ -23,14 +23,13 @@ from ducktape_tests.matrix import expected
 from ducktape_tests.results import LEFT_OUT, VERDICTS
 from ducktape_tests.services.clients import Clients, Program
 from ducktape_tests.services.kafka import RackKafka
-from pyhooks.checkers import verdict
 from pyhooks.checkers.cluster_view import faults
 from pyhooks.checkers.crashes import check_crashes
 from pyhooks.checkers.judgement import judge
 from pyhooks.checkers.phases import OK
 from pyhooks.checkers.recovery import ISR_S
 from pyhooks.checkers.settling_times import LAG_S
-from pyhooks.checkers.verdict import Verdict
+from pyhooks.checkers.verdict import Verdict, join
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import write_json, write_text
 from pyhooks.core.wait import wait_for
@@ -178,13 +177,13 @@ class RackScenario(Test):
         """
         if not self.started or (self.results / VERDICTS).exists():
             return
-        if wrong := [one for one in self._verdicts_after_failure() if one.valid == "false"]:
+        if wrong := [verdict for verdict in self._verdicts_after_failure() if verdict.valid == "false"]:
             self.save(wrong)
 
     def _verdicts_after_failure(self) -> list[Verdict]:
         events = list(self.history.events())
         # While a rack is unavailable, the lost records can't be determined.
-        if not self.drained and self.specs and all(one.healed_ns is not None for one in faults(events)):
+        if not self.drained and self.specs and all(fault.healed_ns is not None for fault in faults(events)):
             try:
                 self.drain()
                 return judge(list(self.history.events()))[0]
@@ -215,15 +214,15 @@ class RackScenario(Test):
             loads: producers that run all the time; see ``loaded`` for others.
             also: further topics to observe, for instance Kafka's internal ones.
         """
-        new = [one for one in specs if one not in self.specs]
+        new = [topic for topic in specs if topic not in self.specs]
         if new:
             topics.create(self.kafka.admin, new)
-        for one in new:
-            self.kafka.wait_log(one.name, one.replicas)
-            note_created(self.history, one.name, self._requirement(one))
+        for topic in new:
+            self.kafka.wait_log(topic.name, topic.replicas)
+            note_created(self.history, topic.name, self._requirement(topic))
         self.specs += new
         previous, self.extra_topics = (self.observer, self.extra_topics), tuple(also)
-        names = ",".join([*(one.name for one in specs), *also])
+        names = ",".join([*(topic.name for topic in specs), *also])
         racks = ",".join(f"{broker}={rack}" for broker, rack in self.racks.items())
         # A separate process, because this one is busy with the events of producers.
         with self.client("topic_observer", names, "--racks", racks, "--interval", str(OBSERVE_S)) as (self.observer,):
@@ -233,16 +232,16 @@ class RackScenario(Test):
                 topics.wait_settled(self.kafka.admin, specs, SETTLED_S)
         self.observer, self.extra_topics = previous
 
-    def _requirement(self, one: TopicSpec) -> Requirement:
+    def _requirement(self, topic: TopicSpec) -> Requirement:
         """Return what a new topic must require; brokers are not queried, because they are under test."""
         return Requirement(
-            int(one.config.get(gate.MIN_INSYNC_REPLICAS, self.default_replicas)),
-            int(one.config.get(gate.MIN_INSYNC_RACKS, self.default_racks)),
+            int(topic.config.get(gate.MIN_INSYNC_REPLICAS, self.default_replicas)),
+            int(topic.config.get(gate.MIN_INSYNC_RACKS, self.default_racks)),
         )
 
     def require_racks(self, racks: int) -> None:
         """Set ``min.insync.racks`` of the cluster, and wait until it applies to topics without their own value."""
-        inheriting = [one.name for one in self.specs if gate.MIN_INSYNC_RACKS not in one.config]
+        inheriting = [topic.name for topic in self.specs if gate.MIN_INSYNC_RACKS not in topic.config]
         broker = self.kafka.brokers()[0]
         arguments = ["--alter", "--entity-type", "brokers", "--entity-default"]
         arguments += ["--add-config", f"{gate.MIN_INSYNC_RACKS}={racks}"]
@@ -261,7 +260,7 @@ class RackScenario(Test):
         programs = [load.arguments(self.kafka.topology.bootstrap, self.SECONDS) for load in loads]
         with self.clients.running("producer", programs, self.history) as self.producers:
             pairs = zip(self.producers, loads, strict=True)
-            self.patient_ids = frozenset(one.run_id for one, load in pairs if load.patient_ms is not None)
+            self.patient_ids = frozenset(producer.run_id for producer, load in pairs if load.patient_ms is not None)
             self.go_on(STEADY_S, START_S, patient=True)
             yield
             self.go_on(STEADY_S, patient=True)
@@ -278,15 +277,15 @@ class RackScenario(Test):
             patient: whether to wait for patient producers, too, which get no result in an outage.
         """
         since_ns = time.monotonic_ns() + round(seconds * 1e9)
-        producers = [one for one in self.producers if patient or one.run_id not in self.patient_ids]
+        producers = [producer for producer in self.producers if patient or producer.run_id not in self.patient_ids]
         if self.producers and not producers:
             raise RackgateError(f"no producer to wait for: all {len(self.producers)} are patient")
-        pending = {one.run_id for one in producers}
+        pending = {producer.run_id for producer in producers}
 
         def have_results() -> bool:
-            for one in producers:
-                if any((produced.sent_ns or 0) >= since_ns for _, produced in ProduceDetails.each(one.fetch())):
-                    pending.discard(one.run_id)
+            for producer in producers:
+                if any((produced.sent_ns or 0) >= since_ns for _, produced in ProduceDetails.each(producer.fetch())):
+                    pending.discard(producer.run_id)
             return not pending
 
         what = f"results of records that {', '.join(sorted(pending))} sent after {seconds:g} s"
@@ -353,10 +352,10 @@ class RackScenario(Test):
             Whether all topics are expected to acknowledge.
         """
         results = {}
-        for one in self.specs:
-            need, count = self._requirement(one), replicas or len(one.replicas)
-            result = expected(isrs[one.name], racks or self.racks, need=(need.replicas, need.racks), replicas=count)
-            results[one.name] = (f"{name}: {one.name}", result)
+        for topic in self.specs:
+            need, count = self._requirement(topic), replicas or len(topic.replicas)
+            result = expected(isrs[topic.name], racks or self.racks, need=(need.replicas, need.racks), replicas=count)
+            results[topic.name] = (f"{name}: {topic.name}", result)
         self.phases(results)
         return all(result == OK for _, result in results.values())
 
@@ -378,19 +377,19 @@ class RackScenario(Test):
 
     def wait_isr(self, isr: Iterable[int], *topic_names: str) -> None:
         """Wait until the ISR of topics is exactly ``isr``; of all topics of the test by default."""
-        names = topic_names or [one.name for one in self.specs]
+        names = topic_names or [topic.name for topic in self.specs]
         topics.wait_isrs(self.kafka.admin, dict.fromkeys(names, frozenset(isr)))
 
     def restart_broker(self, broker: int, rack: str) -> None:
         """Restart a broker cleanly in a rack, or without one, and wait until it is in sync again."""
         node = self.kafka.broker(broker)
         self.kafka.stop_kafka(node)
-        for one in self.specs:
-            self.wait_isr(set(one.replicas) - {broker}, one.name)
+        for topic in self.specs:
+            self.wait_isr(set(topic.replicas) - {broker}, topic.name)
         self.kafka.configure(node, {"broker.rack": rack})
         self.kafka.start_kafka(node)
-        for one in self.specs:
-            self.wait_isr(one.replicas, one.name)
+        for topic in self.specs:
+            self.wait_isr(topic.replicas, topic.name)
 
     # -- faults -------------------------------------------------------------------------------------------------------
 
@@ -435,7 +434,7 @@ class RackScenario(Test):
     def drain(self, *, logs: bool = False) -> None:
         """Read all records, end all processes, read the disks and, for the checker ``flood``, the server logs."""
         self.drained = True
-        names = [one.name for one in self.specs]
+        names = [topic.name for topic in self.specs]
         read_all(self.kafka.topology.bootstrap, names, self.history, isolations=ISOLATIONS)
         self.kill_all()
         copies = [self.kafka.copy_disk(node, self.results / "disks" / node.name) for node in self.kafka.brokers()]
@@ -456,15 +455,16 @@ class RackScenario(Test):
         """Judge the history, save the verdicts and return them; checkers in ``needs`` and ``CRASHES`` must apply."""
         found, _ = judge(list(self.history.events()))
         self.save(found)
-        missing = {CRASHES, *needs} - {one.checker for one in found}
+        missing = {CRASHES, *needs} - {verdict.checker for verdict in found}
         assert not missing, f"no verdict of {sorted(missing)}"
         return found
 
     def save(self, found: Sequence[Verdict]) -> None:
         """Log verdicts, and write them to ``verdicts.json`` beside the history."""
-        for one in found:
-            self.logger.info("verdict of %s: %s %s", one.checker, one.valid, "; ".join([*one.because, *one.notes]))
-        write_json(self.results / VERDICTS, [asdict(one) for one in found])
+        for verdict in found:
+            reasons = "; ".join([*verdict.because, *verdict.notes])
+            self.logger.info("verdict of %s: %s %s", verdict.checker, verdict.valid, reasons)
+        write_json(self.results / VERDICTS, [asdict(verdict) for verdict in found])
 
     def judge(self, needs: Sequence[str] = NEEDS) -> None:
         """Drain the cluster and require that all checkers that apply return true; see ``verdicts``."""
@@ -478,7 +478,7 @@ class RackScenario(Test):
 
 def require_true(found: Sequence[Verdict]) -> None:
     """Fail with the reasons unless all verdicts are true."""
-    joined = verdict.join(found)
+    joined = join(found)
     assert joined.valid == "true", f"{joined.valid}: {'; '.join(joined.because)}"
 
 

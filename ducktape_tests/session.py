@@ -129,12 +129,12 @@ class SuiteSession:
         """Run all tests; even after an error no process of theirs is left, except those of tests in ``unclean``."""
         try:
             while self._waiting or self._running:
-                while (test := next_up(self._waiting, [one.test for one in self._running], self._jobs)) is not None:
+                while test := next_up(self._waiting, [running.test for running in self._running], self._jobs):
                     self._start(test)
                 self._wait()
         finally:
-            for one in list(self._running):
-                self._end(one, "interrupted")
+            for running in list(self._running):
+                self._end(running, "interrupted")
 
     def _start(self, test: SuiteTest) -> None:
         folder = self._environment.folder(test)
@@ -158,41 +158,41 @@ class SuiteSession:
 
     def _wait(self) -> None:
         """Wait briefly or until a test ends, then handle tests that ended or exceeded their time limit."""
-        select.select([one.handle for one in self._running], [], [], UPDATE_S)
-        for one in list(self._running):
-            limit = limit_s(one.test)
-            if one.child.poll() is not None:
-                self._end(one, "")
-            elif time.monotonic() - one.since > limit:
-                self._end(one, f"stopped after {limit / 60:.0f} minutes, expected were {one.test.minutes:g}")
-        self._listener.update({one.test: time.monotonic() - one.since for one in self._running})
+        select.select([running.handle for running in self._running], [], [], UPDATE_S)
+        for running in list(self._running):
+            limit = limit_s(running.test)
+            if running.child.poll() is not None:
+                self._end(running, "")
+            elif time.monotonic() - running.since > limit:
+                self._end(running, f"stopped after {limit / 60:.0f} minutes, expected were {running.test.minutes:g}")
+        self._listener.update({running.test: time.monotonic() - running.since for running in self._running})
 
-    def _end(self, one: _RunningTest, why: str) -> None:
+    def _end(self, running: _RunningTest, why: str) -> None:
         """Record how a test ended; if it still runs, end it first: cleanly if possible on hosts, at once in a lab."""
         interrupt: KeyboardInterrupt | None = None
         if why:
             clean = not self._environment.on_hosts
             try:
-                clean = clean or _stop(one.child)
+                clean = clean or _stop(running.child)
             except KeyboardInterrupt as error:
                 # The user does not want to wait.
                 interrupt = error
             if not clean:
-                self.unclean.append(one.test.id)
+                self.unclean.append(running.test.id)
                 why = f"{why}; {UNCLEAN}"
             with suppress(ProcessLookupError):
-                os.killpg(one.child.pid, signal.SIGKILL)
-        status = one.child.wait()
+                os.killpg(running.child.pid, signal.SIGKILL)
+        status = running.child.wait()
         # The first process of a lab is in that session, and ends after all processes in the lab.
         wait_for(
-            lambda: not _in_session(one.child.pid), what=f"the end of all processes of {one.test.id}",
+            lambda: not _in_session(running.child.pid), what=f"the end of all processes of {running.test.id}",
             timeout_s=KILL_TIMEOUT_S, interval_s=0.05,
         )  # fmt: skip
-        os.close(one.handle)
-        self._running.remove(one)
-        end = {"status": status, "seconds": round(time.monotonic() - one.since, 1), "why": why}
-        files.write_json(self._environment.folder(one.test) / results.ENDED, end)
-        self._listener.test_ended(one.test, results.judge_one(self._environment.run_dir, planned(one.test)))
+        os.close(running.handle)
+        self._running.remove(running)
+        end = {"status": status, "seconds": round(time.monotonic() - running.since, 1), "why": why}
+        files.write_json(self._environment.folder(running.test) / results.ENDED, end)
+        self._listener.test_ended(running.test, results.judge_one(self._environment.run_dir, planned(running.test)))
         if interrupt is not None:
             raise interrupt
 
@@ -213,11 +213,11 @@ def _stop(child: subprocess.Popen[bytes]) -> bool:
 def _in_session(leader: int) -> list[int]:
     """Return the running processes of a session; zombies are not counted."""
     found = []
-    for one in psutil.process_iter():
+    for candidate in psutil.process_iter():
         # errors: it has ended meanwhile
         with suppress(psutil.Error, ProcessLookupError):
-            if os.getsid(one.pid) == leader and one.status() != psutil.STATUS_ZOMBIE:
-                found.append(one.pid)
+            if os.getsid(candidate.pid) == leader and candidate.status() != psutil.STATUS_ZOMBIE:
+                found.append(candidate.pid)
     return found
 
 

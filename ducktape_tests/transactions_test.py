@@ -110,7 +110,7 @@ class TransactionsTest(RackScenario):
                 self.phases({name: (f"one rack left of {name}", NOT_ENOUGH_RACKS) for name in ("aab", COPIES)})
                 self._wait_outage(OUTAGE_S)
             transactional = zip(self.producers, _loads(), strict=True)
-            _wait_commits([*(one for one, load in transactional if load.mode == "transactional"), copying])
+            _wait_commits([*(program for program, load in transactional if load.mode == "transactional"), copying])
             _wait_high_watermarks(follower)
         self.drain(logs=True)
         found = self.verdicts((*NEEDS, "transactions", "unstuck", "copied", FLOOD))
@@ -124,7 +124,7 @@ class TransactionsTest(RackScenario):
 
         def enough() -> bool:
             nonlocal given_up
-            given_up += sum(one.op == "txn" and one.outcome != "ok" for one in self.producers[-1].fetch())
+            given_up += sum(event.op == "txn" and event.outcome != "ok" for event in self.producers[-1].fetch())
             return given_up > 0 and time.monotonic() >= until_s
 
         what = f"{seconds:g} s of outage and an aborted transaction"
@@ -136,10 +136,10 @@ def _wait_commits(programs: Sequence[Program]) -> None:
     now_ns, pending = time.monotonic_ns(), list(programs)
 
     def committed() -> bool:
-        for one in list(pending):
-            ended = TransactionDetails.each(one.fetch())
+        for program in list(pending):
+            ended = TransactionDetails.each(program.fetch())
             if any(event.outcome == "ok" and transaction.begun_ns > now_ns for event, transaction in ended):
-                pending.remove(one)
+                pending.remove(program)
         return not pending
 
     what = f"{len(pending)} programs to commit a transaction that starts after now"
@@ -183,18 +183,18 @@ def _producers(events: Sequence[Event]) -> list[dict[str, Any]]:
                 str(intend.run), {**about, "records": {}, "slowest_s": 0.0, "transactions": {}, "longest_s": 0.0}
             )
         elif (produced := ProduceDetails.of(event)) is not None:
-            one = found[str(produced.run)]
-            one["records"][event.outcome] = one["records"].get(event.outcome, 0) + 1
-            one["slowest_s"] = max(one["slowest_s"], round((produced.latency_ms or 0.0) / 1000, 1))
+            summary = found[str(produced.run)]
+            summary["records"][event.outcome] = summary["records"].get(event.outcome, 0) + 1
+            summary["slowest_s"] = max(summary["slowest_s"], round((produced.latency_ms or 0.0) / 1000, 1))
         elif (transaction := TransactionDetails.of(event)) is not None:
-            one = found[transaction.run]
+            summary = found[transaction.run]
             kind = f"{transaction.asked} {event.outcome}"
-            one["transactions"][kind] = one["transactions"].get(kind, 0) + 1
+            summary["transactions"][kind] = summary["transactions"].get(kind, 0) + 1
             began_ns = transaction.begun_ns
-            one["longest_s"] = max(one["longest_s"], round((event.mono_ns - began_ns) / NS, 1))
+            summary["longest_s"] = max(summary["longest_s"], round((event.mono_ns - began_ns) / NS, 1))
             if any(fault.proved_ns and fault.heal_ns and fault.proved_ns < began_ns and event.mono_ns < fault.heal_ns
                    for fault in faults):  # fmt: skip
-                within = one.setdefault("within_the_outage", {})
+                within = summary.setdefault("within_the_outage", {})
                 within[kind] = within.get(kind, 0) + 1
     return list(found.values())
 

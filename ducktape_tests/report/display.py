@@ -24,7 +24,7 @@ class Display:
     def __init__(self, console: Console, tests: Sequence[SuiteTest], jobs: int) -> None:
         self._console, self._jobs = console, jobs
         self._waiting, self._count = list(tests), len(tests)
-        self._total = sum(one.minutes for one in tests)
+        self._total = sum(test.minutes for test in tests)
         self._ended = 0
 
     @contextmanager
@@ -42,32 +42,32 @@ class Display:
     def test_ended(self, test: SuiteTest, found: Sequence[Result]) -> None:
         """Print a line for each result."""
         self._ended += 1
-        for one in found:
-            took = "" if one.seconds is None else f" ({minutes(one.seconds)} min)"
-            colour = COLOURS[one.outcome]
+        for result in found:
+            took = "" if result.seconds is None else f" ({minutes(result.seconds)} min)"
+            colour = COLOURS[result.outcome]
             self._console.print(
-                f"[{colour}]{one.outcome:<7}[/] {escape(one.id)} on {test.topology}{took}",
+                f"[{colour}]{result.outcome:<7}[/] {escape(result.id)} on {test.topology}{took}",
                 highlight=False,
                 soft_wrap=True,
             )
-            if one.outcome != "pass":
-                for reason in one.reasons[:MAX_REASONS]:
+            if result.outcome != "pass":
+                for reason in result.reasons[:MAX_REASONS]:
                     self._print(f"        {reason}")
 
     def update(self, running: Mapping[SuiteTest, float]) -> None:
         """Advance the bar by planned time; a test that takes longer does not use the share of other tests."""
         if not self._console.is_terminal:
             return
-        completed = self._total - sum(one.minutes for one in [*self._waiting, *running])
-        completed += sum(min(one.minutes, seconds / 60) for one, seconds in running.items())
+        completed = self._total - sum(test.minutes for test in [*self._waiting, *running])
+        completed += sum(min(test.minutes, seconds / 60) for test, seconds in running.items())
         self._update(completed=completed, description=self._done(), estimate=self._left(running))
 
     def _done(self) -> str:
         return f"{self._ended} of {self._count} tests"
 
     def _left(self, running: Mapping[SuiteTest, float]) -> str:
-        remaining = {one: max(0.1, one.minutes - seconds / 60) for one, seconds in running.items()}
-        names = ", ".join(one.id.partition("::")[2] for one in running)
+        remaining = {test: max(0.1, test.minutes - seconds / 60) for test, seconds in running.items()}
+        names = ", ".join(test.id.partition("::")[2] for test in running)
         return f"about {estimate(self._waiting, self._jobs, remaining):.0f} min left  [dim]{names}[/dim]"
 
     def _print(self, text: str) -> None:
@@ -86,7 +86,9 @@ def table(found: Sequence[Mapping[str, Any]]) -> Table:
     for head in ("test", "topology", "outcome"):
         grid.add_column(head, overflow="fold")
     grid.add_column("minutes", justify="right")
-    for one in found:
-        colour = COLOURS[one["outcome"]]
-        grid.add_row(escape(one["id"]), one["topology"], f"[{colour}]{one['outcome']}[/]", minutes(one["seconds"]))
+    for result in found:
+        colour = COLOURS[result["outcome"]]
+        grid.add_row(
+            escape(result["id"]), result["topology"], f"[{colour}]{result['outcome']}[/]", minutes(result["seconds"])
+        )
     return grid

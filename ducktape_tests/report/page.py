@@ -56,7 +56,7 @@ def draw(run_dir: Path, result: Result) -> tuple[str, str]:
         return "", "no history"
     picture = run_dir / PICTURES / f"{result.folder.replace('/', '.')}.svg"
     sources = (history, Path(timeline.__file__), Path(timeline_picture.__file__))
-    if not picture.is_file() or picture.stat().st_mtime < max(one.stat().st_mtime for one in sources):
+    if not picture.is_file() or picture.stat().st_mtime < max(source.stat().st_mtime for source in sources):
         try:
             with files.evaluating(history, "a history that can be drawn"):
                 content = timeline.read(History(history).events())
@@ -76,7 +76,7 @@ def html(document: Mapping[str, Any]) -> str:
         "outcomes": results.OUTCOMES,
         "target_text": targets.of_run_text,
         "figures": figure_rows,
-        "repeat": lambda one: f"rackgate system run {shlex.quote(one['id'])} {document['options']}",
+        "repeat": lambda result: f"rackgate system run {shlex.quote(result['id'])} {document['options']}",
     }
     return pages.render(Path(__file__).with_name("page.html.j2"), values, {"minutes": minutes})
 
@@ -88,10 +88,11 @@ def grid(found: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list
         Rows and topologies. A row has its name, the file name if the row is the first of a file, and its cells: the
         numbers of results by topology.
     """
-    topologies = sorted({str(one["topology"]) for one in found})
+    topologies = sorted({str(result["topology"]) for result in found})
     cells: dict[tuple[str, str], dict[str, list[int]]] = {}
-    for number, one in enumerate(found):
-        cells.setdefault(row_of(str(one["id"])), {name: [] for name in topologies})[str(one["topology"])].append(number)
+    for number, result in enumerate(found):
+        cell = cells.setdefault(row_of(str(result["id"])), {name: [] for name in topologies})
+        cell[str(result["topology"])].append(number)
     rows, previous = [], ""
     for (file, name), by_topology in cells.items():
         rows.append({"file": file if file != previous else "", "name": name, "cells": by_topology})
@@ -106,7 +107,7 @@ def row_of(test_id: str) -> tuple[str, str]:
     text = rest.rpartition(".")[2].removeprefix("test_").replace("_", " ")
     # The id of an unplanned test ends with its name in ducktape, after the parameters.
     with suppress(ValueError):
-        text += " " + ", ".join(f"{key}={value(one)}" for key, one in json.loads(parameters).items())
+        text += " " + ", ".join(f"{key}={value(item)}" for key, item in json.loads(parameters).items())
     return file.removesuffix("_test.py"), text
 
 
@@ -114,11 +115,11 @@ def figure_rows(figures: Any, name: str = "") -> list[tuple[str, str]]:
     """Return names and values of measured figures as a flat list, truncated if there are many."""
     found: list[tuple[str, str]] = []
     if isinstance(figures, Mapping):
-        for key, one in figures.items():
-            found += figure_rows(one, f"{name}.{key}" if name else str(key))
-    elif isinstance(figures, list) and any(isinstance(one, Mapping | list) for one in figures):
-        for number, one in enumerate(figures):
-            found += figure_rows(one, f"{name}[{number}]")
+        for key, item in figures.items():
+            found += figure_rows(item, f"{name}.{key}" if name else str(key))
+    elif isinstance(figures, list) and any(isinstance(item, Mapping | list) for item in figures):
+        for number, item in enumerate(figures):
+            found += figure_rows(item, f"{name}[{number}]")
     else:
         found.append((name, ", ".join(map(value, figures)) if isinstance(figures, list) else value(figures)))
     if not name and len(found) > MAX_FIGURES:
@@ -126,12 +127,12 @@ def figure_rows(figures: Any, name: str = "") -> list[tuple[str, str]]:
     return found
 
 
-def value(one: Any) -> str:
+def value(figure: Any) -> str:
     """Format a number without needless digits, or any other value as text."""
-    if one is None:
+    if figure is None:
         return "\N{EN DASH}"
-    if isinstance(one, bool):
-        return "yes" if one else "no"
-    if isinstance(one, float):
-        return f"{one:,.0f}" if abs(one) >= 1000 else f"{one:.4g}"
-    return f"{one:,}" if isinstance(one, int) else str(one)
+    if isinstance(figure, bool):
+        return "yes" if figure else "no"
+    if isinstance(figure, float):
+        return f"{figure:,.0f}" if abs(figure) >= 1000 else f"{figure:.4g}"
+    return f"{figure:,}" if isinstance(figure, int) else str(figure)

@@ -143,7 +143,7 @@ class _TimelineBuilder:
             self.last[name] = current
             topic, _, number = name.rpartition("-")
             leader = self.racks.get(state.leader, NAMELESS) if state.leader >= 0 else ""
-            racks = tuple(sorted({self.racks.get(one, NAMELESS) for one in state.isr}))
+            racks = tuple(sorted({self.racks.get(broker, NAMELESS) for broker in state.isr}))
             self.topic(topic).partitions[int(number)].append(IsrState(at_s, racks, leader))
 
     def apply_settings(self, event: Event, details: SettingsDetails) -> None:
@@ -188,19 +188,17 @@ def read(events: Iterable[Event], topics: int = TOPICS) -> Timeline:
         builder.apply_settings(event, settings)
     length_s = builder.last_s
     try:
-        injected = faults_of(sorted(builder.faults, key=lambda one: one.mono_ns))
+        injected = faults_of(sorted(builder.faults, key=lambda event: event.mono_ns))
     except BROKEN:
         injected = []
-    shaded = [
-        FaultSpan(
-            f"{one.op.partition('-')[0]} {f'rack {one.rack}' if one.broker is None else f'broker {one.broker}'}",
-            builder.seconds(one.inject_ns),
-            length_s if (end := one.healed_ns or one.heal_ns) is None else builder.seconds(end),
-        )
-        for one in injected
-    ]
-    ranked = sorted(builder.topics.values(), key=lambda one: (-one.weight, one.name))
-    shown = sorted(ranked[:topics], key=lambda one: one.name)
+    shaded = []
+    for fault in injected:
+        target = f"rack {fault.rack}" if fault.broker is None else f"broker {fault.broker}"
+        end_ns = fault.healed_ns or fault.heal_ns
+        end_s = length_s if end_ns is None else builder.seconds(end_ns)
+        shaded.append(FaultSpan(f"{fault.op.partition('-')[0]} {target}", builder.seconds(fault.inject_ns), end_s))
+    ranked = sorted(builder.topics.values(), key=lambda topic: (-topic.weight, topic.name))
+    shown = sorted(ranked[:topics], key=lambda topic: topic.name)
     if len(ranked) > topics:
         shown.append(_sum(ranked[topics:]))
     return Timeline(length_s, tuple(shaded), tuple(shown), builder.observed_s)
@@ -209,11 +207,11 @@ def read(events: Iterable[Event], topics: int = TOPICS) -> Timeline:
 def _sum(many: list[TopicTimeline]) -> TopicTimeline:
     """Sum all topics that are not shown individually; of their partitions, keep the fewest racks of any."""
     whole = TopicTimeline(f"{len(many)} other topics together")
-    for one in many:
-        whole.acked.update(one.acked)
-        for kind, seconds in one.refused.items():
+    for topic in many:
+        whole.acked.update(topic.acked)
+        for kind, seconds in topic.refused.items():
             whole.refused[kind].update(seconds)
-    places = [states for one in many for states in one.partitions.values()]
+    places = [states for topic in many for states in topic.partitions.values()]
     whole.partitions[0] = fewest(places)
     return whole
 
@@ -225,14 +223,14 @@ def fewest(places: Iterable[list[IsrState]]) -> list[IsrState]:
     counts: Counter[tuple[tuple[str, ...], str]] = Counter()
     found: list[IsrState] = []
     changes = sorted(((state.at_s, place, state) for place, states in enumerate(places) for state in states),
-                     key=lambda one: one[:2])  # fmt: skip
+                     key=lambda entry: entry[:2])  # fmt: skip
     for at_s, place, state in changes:
         if place in now:
             counts[now[place]] -= 1
             counts += Counter()  # drops states without partitions
         now[place] = (state.racks, state.leader)
         counts[now[place]] += 1
-        racks, leader = min(counts, key=lambda one: (bool(one[1]), len(one[0]), one))
+        racks, leader = min(counts, key=lambda entry: (bool(entry[1]), len(entry[0]), entry))
         if found and (found[-1].racks, found[-1].leader) == (racks, leader):
             continue
         if found and found[-1].at_s == at_s:

@@ -84,8 +84,8 @@ def _axes(figure: Figure, timeline: Timeline, height: float, top: float, tall: f
     axes_style(axes, LIGHT)
     axes.set_xlim(0, max(1.0, timeline.length_s))
     axes.xaxis.set_major_locator(MaxNLocator(12))
-    for one in timeline.faults:
-        shade(axes, one.from_s, one.to_s, LIGHT)
+    for fault in timeline.faults:
+        shade(axes, fault.from_s, fault.to_s, LIGHT)
     return axes
 
 
@@ -220,17 +220,19 @@ def _names(faults: Sequence[FaultSpan], length_s: float) -> tuple[list[tuple[flo
     per_s = (WIDTH - LEFT - RIGHT) / max(1.0, length_s)
     free = [0.0] * LINES
     placed: list[tuple[float, int, str]] = []
-    counts = Counter(one.name for one in faults)
+    counts = Counter(fault.name for fault in faults)
     named: set[str] = set()
-    for one in faults:
-        name = one.name if counts[one.name] <= OFTEN else f"{one.name} \N{MULTIPLICATION SIGN}{counts[one.name]}"
-        if counts[one.name] > OFTEN and one.name in named:
+    for fault in faults:
+        name = (
+            fault.name if counts[fault.name] <= OFTEN else f"{fault.name} \N{MULTIPLICATION SIGN}{counts[fault.name]}"
+        )
+        if counts[fault.name] > OFTEN and fault.name in named:
             continue
-        named.add(one.name)
-        at = one.from_s * per_s
+        named.add(fault.name)
+        at = fault.from_s * per_s
         line = next((number for number, until in enumerate(free) if at >= until), None)
         if line is not None:
-            placed.append((one.from_s, line, name))
+            placed.append((fault.from_s, line, name))
             free[line] = at + LETTER * (len(name) + 2)
     return placed, 1 + max((line for _, line, _ in placed), default=0)
 

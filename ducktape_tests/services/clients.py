@@ -162,9 +162,9 @@ class Clients(Service):
 
     def stop_node(self, node: Any, **_: Any) -> None:  # noqa: ARG002 - there is one
         """Kill the processes that a failed test left running."""
-        for one in self._started:
-            if one.runs:
-                one.kill()
+        for process in self._started:
+            if process.runs:
+                process.kill()
 
     def clean_node(self, node: Any, **_: Any) -> None:
         """Delete the folder."""

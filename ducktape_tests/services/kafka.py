@@ -37,7 +37,9 @@ class RackKafka(Hosts, Service):
         super().__init__(context, num_nodes=len(topology.nodes))
         self.classpath = classpath
         kafka = Distribution.load()
-        self.archives = {kafka.classpath(overlay=one): str(kafka.classes(overlay=one)) for one in (True, False)}
+        self.archives = {
+            kafka.classpath(overlay=overlay): str(kafka.classes(overlay=overlay)) for overlay in (True, False)
+        }
         self.cluster_id = kafka_process.new_id()
         self.directory_ids = {node.node_id: kafka_process.new_id() for node in topology.controllers}
         self._machines = self._assign(topology)
@@ -116,10 +118,10 @@ class RackKafka(Hosts, Service):
         4.3.1).
         """
         wanted: defaultdict[int, set[str]] = defaultdict(set)
-        for one in wide:
-            for number, placement in enumerate(one.placements):
+        for topic in wide:
+            for number, placement in enumerate(topic.placements):
                 for broker in placement:
-                    wanted[broker].add(f"{one.name}-{number}")
+                    wanted[broker].add(f"{topic.name}-{number}")
 
         def exist() -> bool:
             return all(

@@ -197,7 +197,7 @@ def of_junit(files: Iterable[Path], wanted: Sequence[str]) -> dict[str, Any]:
 
 
 def _together(outcomes: set[str]) -> str:
-    return next((one for one in (FAILED, SKIPPED, PASSED) if one in outcomes), ABSENT)
+    return next((outcome for outcome in (FAILED, SKIPPED, PASSED) if outcome in outcomes), ABSENT)
 
 
 def of_system(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,13 +206,13 @@ def of_system(document: Mapping[str, Any]) -> dict[str, Any]:
     Measured figures are kept if they are short; a text replaces each long one, so that no rule can use it.
     """
     names = ("outcome", "reasons", "seconds", "verdicts", "figures")
-    tests = {one["id"]: {name: one[name] for name in names} for one in document["results"]}
+    tests = {test["id"]: {name: test[name] for name in names} for test in document["results"]}
     figures = {
         (test, name): value for test, content in tests.items() for name, value in shorten(content["figures"]).items()
     }
     room = FIGURES_BYTES
     # smallest first, so that a test with large figures leaves space for the others
-    for (test, name), value in sorted(figures.items(), key=lambda one: (_size(one[1]), one[0])):
+    for (test, name), value in sorted(figures.items(), key=lambda item: (_size(item[1]), item[0])):
         room -= _size(value)
         if room < 0:
             figures[test, name] = f"left out: {_size(value)} bytes"
@@ -224,9 +224,9 @@ def of_system(document: Mapping[str, Any]) -> dict[str, Any]:
 def shorten(value: Any) -> Any:
     """Return figures with each long list replaced by a text with its length."""
     if isinstance(value, Mapping):
-        return {str(name): shorten(one) for name, one in value.items()}
+        return {str(name): shorten(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [shorten(one) for one in value] if len(value) <= FEW else f"left out: {len(value)} values"
+        return [shorten(item) for item in value] if len(value) <= FEW else f"left out: {len(value)} values"
     return value
 
 
@@ -240,10 +240,10 @@ def index_of(claims: Claims, book: EvidenceResults) -> dict[str, Any]:
     """Return the index, which is committed with the artifacts: state of each claim and SHA-256 of its artifacts."""
     return {
         name: {
-            "state": one.state,
+            "state": judgement.state,
             "artifacts": {run: book.hashes[run] for run in claims.claims[name].runs if run in book.hashes},
         }
-        for name, one in book.judged.items()
+        for name, judgement in book.judged.items()
     }
 
 
@@ -264,15 +264,17 @@ def contradiction(claim: Claim, judged: ClaimJudgement) -> str:
 def missing(book: EvidenceResults) -> list[str]:
     """Describe the claims without a current result, with the commands to run; ``--check --strict`` fails for them."""
     return [
-        f"{name}: {one.state}: {'; '.join(one.because)}; run `rackgate evidence {name}`"
-        for name, one in book.judged.items()
-        if one.state in (NOT_RUN, STALE)
+        f"{name}: {judgement.state}: {'; '.join(judgement.because)}; run `rackgate evidence {name}`"
+        for name, judgement in book.judged.items()
+        if judgement.state in (NOT_RUN, STALE)
     ]
 
 
 def faults(claims: Claims, book: EvidenceResults, folder: Path = EVIDENCE) -> list[str]:
     """Describe faults of the committed files: contradictions of claims, and an index that does not match."""
-    found = [labels for name, one in book.judged.items() if (labels := contradiction(claims.claims[name], one))]
+    found = [
+        labels for name, judgement in book.judged.items() if (labels := contradiction(claims.claims[name], judgement))
+    ]
     path = folder / INDEX
     try:
         index = read_object(path, "`rackgate evidence --judge` writes it") if os.path.lexists(path) else {}

@@ -170,7 +170,7 @@ def _claim(table: Table, documents: Mapping[str, str], runs: Mapping[str, ClaimR
         document=table.choice("document", tuple(documents)),
         verdict=verdict,
         runs=own,
-        rules={RULES[name]: tuple(_atom(one, own, runs) for one in table.tables(name)) for name in given},
+        rules={RULES[name]: tuple(_atom(condition, own, runs) for condition in table.tables(name)) for name in given},
     )
     if verdict != CONFIRMED and not claim.why:
         raise table.wrong("why", f"is missing, and the verdict is {verdict}")

@@ -176,11 +176,11 @@ def _print_results(
     table.add_column("verdict", min_width=12)
     table.add_column("by", max_width=24)
     table.add_column("says")
-    for one in rows:
-        verdict = f"{one['state']}, was {one['was']}" if one["was"] else one["state"]
-        if one["agrees"] is False:
-            verdict += f"; claims.toml expects {one['expected']}"
-        table.add_row(one["id"], verdict, ", ".join(check["run"] for check in one["checks"]), one["says"])
+    for row in rows:
+        verdict = f"{row['state']}, was {row['was']}" if row["was"] else row["state"]
+        if row["agrees"] is False:
+            verdict += f"; claims.toml expects {row['expected']}"
+        table.add_row(row["id"], verdict, ", ".join(check["run"] for check in row["checks"]), row["says"])
     console.print(table)
     missing = [claims.runs[name] for name in _runs(claims, chosen) if name not in book.hashes or name in book.stale]
     for cost in COSTS:

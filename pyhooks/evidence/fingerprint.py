@@ -156,7 +156,7 @@ def _python(content: bytes) -> bytes:
     for node in ast.walk(tree):
         block = getattr(node, "body", None)
         if isinstance(block, list):
-            kept = [one for one in block if not _is_text(one)]
+            kept = [statement for statement in block if not _is_text(statement)]
             node.body = kept if kept or isinstance(node, ast.Module) else [ast.Pass()]  # type: ignore[attr-defined]
     return ast.dump(tree).encode("utf-8", "surrogatepass")
 

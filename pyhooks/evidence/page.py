@@ -22,7 +22,7 @@ STATES = (CONFIRMED, CONDITIONAL, REFUTED, UNDECIDED, STALE, NOT_RUN, NOT_TESTAB
 
 def counts(book: EvidenceResults) -> dict[str, int]:
     """Return the number of claims in each state, including 0."""
-    found = Counter(one.state for one in book.judged.values())
+    found = Counter(judgement.state for judgement in book.judged.values())
     return {state: found[state] for state in STATES}
 
 
@@ -78,12 +78,12 @@ def html(claims: Claims, book: EvidenceResults, artifacts: str) -> str:
     values = {
         "counts": counts(book),
         "documents": [
-            (title, [one for one in rows if one["document"] == key]) for key, title in claims.documents.items()
+            (title, [claim for claim in rows if claim["document"] == key]) for key, title in claims.documents.items()
         ],
         "index": INDEX,
         "artifacts": artifacts,
         "code": code,
-        "again": lambda one: shlex.join(["rackgate", "evidence", "--fresh", one["id"]]),
+        "again": lambda claim: shlex.join(["rackgate", "evidence", "--fresh", claim["id"]]),
     }
     return pages.render(Path(__file__).with_name("page.html.j2"), values)
 

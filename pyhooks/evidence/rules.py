@@ -143,11 +143,11 @@ def find(result: Any, pointer: str) -> Any:
         elif isinstance(at, list) and key.isdigit() and int(key) < len(at):
             at = at[int(key)]
         elif isinstance(at, list) and "=" in key:
-            wanted = dict(one.partition("=")[::2] for one in key.split("&"))
+            wanted = dict(pair.partition("=")[::2] for pair in key.split("&"))
             fitting = [
-                one
-                for one in at
-                if isinstance(one, dict) and all(str(one.get(name)) == value for name, value in wanted.items())
+                item
+                for item in at
+                if isinstance(item, dict) and all(str(item.get(name)) == value for name, value in wanted.items())
             ]
             if len(fitting) != 1:
                 raise AbsentError(f"{len(fitting)} have {key}")

@@ -81,8 +81,8 @@ def _heal(lab_name: str | None, target_kind: TargetKind, name: str, *, as_json: 
     lab = lab_processes.attach(lab_name)
     target = FaultTarget.rack(lab, name) if target_kind == "rack" else FaultTarget.broker(lab, name)
     healed = registry.heal(lab, [node.name for node in target.nodes])
-    for one in healed:
-        _report(as_json, f"{one.kind}: {one.resolve(lab)} is healed, proved", one.kind, target)
+    for fault in healed:
+        _report(as_json, f"{fault.kind}: {fault.resolve(lab)} is healed, proved", fault.kind, target)
     if not healed:
         _report(as_json, f"{target}: no fault is in force", "heal", target)
 

@@ -109,10 +109,12 @@ class _SharedMeasurements:
             return self._found
 
     def _median_ms(self) -> float:
-        return min(one.p50_ms for one in self._found)
+        return min(measurement.p50_ms for measurement in self._found)
 
     def _iqr_ms(self) -> float:
-        return min(one.iqr_ms + IQR_SHARE * max(0.0, one.p50_ms - self._full_ms) for one in self._found)
+        return min(
+            measurement.iqr_ms + IQR_SHARE * max(0.0, measurement.p50_ms - self._full_ms) for measurement in self._found
+        )
 
     def slow(self) -> bool:
         """Return whether the path is slow in every measurement."""

@@ -48,13 +48,13 @@ class OrphanHealer:
             return
         self.child = None
         left = registry.orphaned_faults()
-        for one in left:
+        for record in left:
             # A failed heal records its own reason. The exit status is unreliable: _collect may reap the child first.
-            if self._tries[one.since_ns] >= TRIES_MAX:
+            if self._tries[record.since_ns] >= TRIES_MAX:
                 registry.mark_failed(
-                    one, "the process that heals it ends before it does, see the lab's log", patience_s=0
+                    record, "the process that heals it ends before it does, see the lab's log", patience_s=0
                 )
-        tried = [(self._tries[one.since_ns], one.since_ns) for one in left]
+        tried = [(self._tries[record.since_ns], record.since_ns) for record in left]
         if tried and min(tried)[0] < TRIES_MAX:
             since_ns = min(tried)[1]
             self._tries[since_ns] += 1

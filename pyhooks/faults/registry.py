@@ -91,8 +91,8 @@ def _read(path: Path) -> FaultRecord | None:
 
 def active_faults() -> tuple[FaultRecord, ...]:
     """Return all faults in force, the oldest first."""
-    found = [one for one in map(_read, FOLDER.glob("*.json")) if one is not None]
-    return tuple(sorted(found, key=lambda one: one.since_ns))
+    found = [record for record in map(_read, FOLDER.glob("*.json")) if record is not None]
+    return tuple(sorted(found, key=lambda record: record.since_ns))
 
 
 def _lock(path: Path, taken: str, patience_s: float) -> AbstractContextManager[None]:
@@ -100,9 +100,9 @@ def _lock(path: Path, taken: str, patience_s: float) -> AbstractContextManager[N
     return hold_lock(path, taken=taken, patience_s=patience_s)
 
 
-def _fault_lock(one: FaultRecord, patience_s: float = PATIENCE_S) -> AbstractContextManager[None]:
-    busy = f"{one.description}: another command works on it"
-    return _lock(one.path.with_suffix(".lock"), busy, patience_s)
+def _fault_lock(record: FaultRecord, patience_s: float = PATIENCE_S) -> AbstractContextManager[None]:
+    busy = f"{record.description}: another command works on it"
+    return _lock(record.path.with_suffix(".lock"), busy, patience_s)
 
 
 @contextmanager
@@ -193,11 +193,11 @@ def fault_applied(
     return fault_injected(lab, wanted, stays=False, history=history)
 
 
-def _heal(lab: Lab, one: FaultRecord) -> FaultRecord | None:
+def _heal(lab: Lab, record: FaultRecord) -> FaultRecord | None:
     """Heal a fault; return None if another command has done so in the meantime, or nothing had been done yet."""
-    with _fault_lock(one):
-        found = _read(one.path)
-        if found is None or found.since_ns != one.since_ns:
+    with _fault_lock(record):
+        found = _read(record.path)
+        if found is None or found.since_ns != record.since_ns:
             return None
         if found.phase == "planned":
             # its command died before it did anything
@@ -221,13 +221,13 @@ def heal(lab: Lab, nodes: Sequence[str]) -> tuple[FaultRecord, ...]:
         RackgateError: a fault did not last or does not heal; the others are healed nevertheless.
     """
     concerned = [
-        one for one in reversed(active_faults()) if {node.name for node in one.resolve(lab).nodes} & set(nodes)
+        record for record in reversed(active_faults()) if {node.name for node in record.resolve(lab).nodes} & set(nodes)
     ]
     healed: list[FaultRecord] = []
     failed: list[RackgateError] = []
-    for one in concerned:
+    for record in concerned:
         try:
-            found = _heal(lab, one)
+            found = _heal(lab, record)
         except RackgateError as error:
             failed.append(error)
         else:
@@ -241,32 +241,32 @@ def heal(lab: Lab, nodes: Sequence[str]) -> tuple[FaultRecord, ...]:
 def orphaned_faults() -> tuple[FaultRecord, ...]:
     """Return the faults whose command has died and that have expired or were left half done."""
     found = []
-    for one in active_faults():
-        over = one.until_ns is not None and time.monotonic_ns() >= one.until_ns
-        if not one.failed and (over or one.phase != "in force"):
-            with suppress(LockTakenError), _fault_lock(one, 0):
-                found.append(one)
+    for record in active_faults():
+        over = record.until_ns is not None and time.monotonic_ns() >= record.until_ns
+        if not record.failed and (over or record.phase != "in force"):
+            with suppress(LockTakenError), _fault_lock(record, 0):
+                found.append(record)
     return tuple(found)
 
 
-def mark_failed(one: FaultRecord, why: str, patience_s: float = PATIENCE_S) -> None:
+def mark_failed(record: FaultRecord, why: str, patience_s: float = PATIENCE_S) -> None:
     """Mark a fault as impossible to heal, with the reason; do nothing if it is healed already or locked."""
-    with suppress(LockTakenError), _fault_lock(one, patience_s):
-        found = _read(one.path)
-        if found is not None and found.since_ns == one.since_ns and not found.failed:
+    with suppress(LockTakenError), _fault_lock(record, patience_s):
+        found = _read(record.path)
+        if found is not None and found.since_ns == record.since_ns and not found.failed:
             replace(found, failed=why).write()
 
 
 def heal_orphan(lab: Lab, since_ns: int) -> str:
     """Heal the orphaned fault with this start time; on failure keep it and return the reason."""
-    for one in orphaned_faults():
-        if one.since_ns == since_ns:
+    for record in orphaned_faults():
+        if record.since_ns == since_ns:
             try:
-                _heal(lab, one)
+                _heal(lab, record)
             except LockTakenError:
                 break
             except Exception as error:  # noqa: BLE001 - whatever it is: the next look must not try the same again
                 why = str(error) or type(error).__name__
-                mark_failed(one, why)
-                return f"{one.description}: {why}"
+                mark_failed(record, why)
+                return f"{record.description}: {why}"
     return ""

@@ -79,8 +79,8 @@ def formal_command(
             "seconds": round(seconds, 1),
             "bar_s": TARGET_S,
             "bar": judge_duration(outcomes, known, seconds),
-            "as_expected": all(one.as_expected for one in outcomes),
-            "commands": [one.summary() for one in outcomes],
+            "as_expected": all(outcome.as_expected for outcome in outcomes),
+            "commands": [outcome.summary() for outcome in outcomes],
             "pictures": [str(path) for path in drawn],
         }
         write_json(folder / "summary.json", summary)
@@ -123,23 +123,23 @@ def draw_all(outcomes: Sequence[CommandOutcome], folder: Path) -> tuple[Path, ..
     from pyhooks.formal import instance, trace, trace_picture
 
     made: list[Path] = []
-    for one in outcomes:
-        if one.instance is not None:
-            steps = trace.steps(instance.read(one.instance))
-            made.extend(trace_picture.write(steps, one.command.what, folder, one.command.name))
+    for outcome in outcomes:
+        if outcome.instance is not None:
+            steps = trace.steps(instance.read(outcome.instance))
+            made.extend(trace_picture.write(steps, outcome.command.what, folder, outcome.command.name))
     return tuple(made)
 
 
 def exit_status(outcomes: Sequence[CommandOutcome]) -> int:
     """Return 2 if a command did not complete, 0 if all outcomes are as expected, else 1."""
-    if any(one.found is None for one in outcomes):
+    if any(outcome.found is None for outcome in outcomes):
         return 2
-    return 0 if all(one.as_expected for one in outcomes) else 1
+    return 0 if all(outcome.as_expected for outcome in outcomes) else 1
 
 
 def judge_duration(outcomes: Sequence[CommandOutcome], known: Sequence[AlloyCommand], seconds: float) -> str:
     """Return ``met``, ``missed``, or ``unknown`` if the run was fast enough but not all commands completed."""
-    ended = {one.command.name for one in outcomes if one.found is not None}
+    ended = {outcome.command.name for outcome in outcomes if outcome.found is not None}
     if seconds > TARGET_S:
         return "missed"
     return "met" if ended == {command.name for command in known} else "unknown"
@@ -148,7 +148,7 @@ def judge_duration(outcomes: Sequence[CommandOutcome], known: Sequence[AlloyComm
 def _earlier_seconds(folder: Path) -> dict[str, float]:
     try:
         known = read_json(folder / "summary.json", "it is of an earlier run")["commands"]
-        return {str(one["name"]): float(one["seconds"]) for one in known}
+        return {str(entry["name"]): float(entry["seconds"]) for entry in known}
     except (RackgateError, *MALFORMED):
         return {}  # without an earlier run there is no estimate
 
@@ -170,13 +170,15 @@ def _show(outcomes: Sequence[CommandOutcome], seconds: float, met: str, folder: 
     for title in ("command", "what it shows", "bounds", "outcome"):
         table.add_column(title, overflow="fold")
     table.add_column("s", justify="right", no_wrap=True)
-    for one in outcomes:
-        style = "" if one.as_expected else "bold red"
-        command = one.command
-        table.add_row(command.name, command.what, command.bounds, _result_text(one), f"{one.seconds:.1f}", style=style)
+    for outcome in outcomes:
+        style = "" if outcome.as_expected else "bold red"
+        command = outcome.command
+        table.add_row(
+            command.name, command.what, command.bounds, _result_text(outcome), f"{outcome.seconds:.1f}", style=style
+        )
     console = report_console(WIDTH)
     console.print(table)
-    odd = [one.command.name for one in outcomes if not one.as_expected]
+    odd = [outcome.command.name for outcome in outcomes if not outcome.as_expected]
     verdict = f"not as expected: {', '.join(odd)}" if odd else f"all {len(outcomes)} are as expected"
     within = f"target of {TARGET_S / 60:.0f} minutes for all: {met}"
     console.print(f"{verdict}; {seconds:.0f} s, {within}; {folder / 'summary.json'}", markup=False)

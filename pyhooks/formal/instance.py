@@ -26,7 +26,7 @@ class ModelState:
 
     def atoms(self, name: str) -> frozenset[str]:
         """Return the atoms of a signature."""
-        return frozenset(one[0] for one in self._tuples(name))
+        return frozenset(tuple_[0] for tuple_ in self._tuples(name))
 
     def one(self, name: str) -> str:
         """Return the only atom of a signature."""
@@ -37,7 +37,7 @@ class ModelState:
 
     def join(self, atom: str, name: str) -> frozenset[str]:
         """Return the atoms to which a binary field relates an atom (Alloy's ``atom.name``)."""
-        return frozenset(one[1] for one in self._tuples(name) if one[0] == atom)
+        return frozenset(tuple_[1] for tuple_ in self._tuples(name) if tuple_[0] == atom)
 
     def lone(self, atom: str, name: str) -> str | None:
         """Return the only atom to which a binary field relates an atom, or None if there is none."""
@@ -76,10 +76,10 @@ def _state(instance: ET.Element) -> ModelState:
             continue
         name = str(element.get("label")).rpartition("/")[2]
         if element.tag == "sig":
-            relations[name] = frozenset((_atom(one),) for one in element.findall("atom"))
+            relations[name] = frozenset((_atom(atom),) for atom in element.findall("atom"))
         elif element.tag in ("field", "skolem"):
             relations[name] = frozenset(
-                tuple(_atom(one) for one in row.findall("atom")) for row in element.findall("tuple")
+                tuple(_atom(atom) for atom in row.findall("atom")) for row in element.findall("tuple")
             )
     return ModelState(relations)
 

@@ -159,7 +159,7 @@ def _event(before: ModelState, state: ModelState, kind: str, affected: Collectio
     if kind not in _EVENT_TEXTS:
         raise RackgateError(f"the instance has an event {kind!r} that pyhooks/formal/trace.py does not know")
     new = sorted(state.atoms("Appended") - before.atoms("Appended"))
-    acks = "acks=all" if any(one in state.atoms("AcksAll") for one in new) else "acks=1"
+    acks = "acks=all" if any(record in state.atoms("AcksAll") for record in new) else "acks=1"
     configs = [
         f"{letter} {_LEVELS[_plain(before.one(letter))]} → {_LEVELS[_plain(state.one(letter))]}"
         for letter in ("R", "M")
@@ -171,7 +171,7 @@ def _event(before: ModelState, state: ModelState, kind: str, affected: Collectio
 
 
 def _numbers(records: Collection[str]) -> tuple[int, ...]:
-    return tuple(sorted(int(one.removeprefix("Record")) + 1 for one in records))
+    return tuple(sorted(int(record.removeprefix("Record")) + 1 for record in records))
 
 
 def _plain(atom: str) -> str:

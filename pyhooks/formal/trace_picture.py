@@ -167,8 +167,8 @@ def _cell(axes: Axes, replica: TraceReplica, left: float, bottom: float, *, touc
 
 
 def _below(axes: Axes, step: TraceStep, left: float) -> None:
-    isr = " ".join(one.name for one in step.replicas if one.in_isr) or "none"
-    elr = " ".join(one.name for one in step.replicas if one.in_elr)
+    isr = " ".join(replica.name for replica in step.replicas if replica.in_isr) or "none"
+    elr = " ".join(replica.name for replica in step.replicas if replica.in_elr)
     last_known = " ".join(step.last_known)
     lines = [f"ISR {isr}", f"ELR {elr}" if elr else "", f"last known {last_known}" if last_known else ""]
     acked = [f"r{number}" for number in step.acked]

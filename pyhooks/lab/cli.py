@@ -162,7 +162,7 @@ def up_command(
     with console.status(f"lab {called}: {count} nodes come up, which takes about 15 s …"):
         lab = lab_processes.up(plan, lambda text, seconds: console.print(step_line(text, seconds)))
     console.print(plain(f"  as {lab.way}; results go to {lab.run_dir}"))
-    which = "" if len([one for one in lab_processes.recorded_labs() if one.runs]) == 1 else f" --lab {called}"
+    which = "" if len([record for record in lab_processes.recorded_labs() if record.runs]) == 1 else f" --lab {called}"
     console.print(
         f"  next: rackgate lab status{which} · rackgate lab kafka{which} topics --list · rackgate watch{which}"
         f" · rackgate rack kill{which} a · rackgate lab down{which and ' ' + called}"
@@ -285,17 +285,17 @@ def disks_command(
     history = History(lab.history_path)
     found = disks.stop_and_read(lab, history, topics=topic or ())
     if as_json:
-        typer.echo(json.dumps({"history": str(history.path), "brokers": [asdict(one) for one in found]}, indent=1))
+        typer.echo(json.dumps({"history": str(history.path), "brokers": [asdict(disk) for disk in found]}, indent=1))
     else:
-        for one in found:
+        for disk in found:
             typer.echo(
-                f"broker {one.broker} (rack {one.rack or 'without a name'}): {one.records} records in"
-                f" {one.partitions} partitions{'' if one.stopped else '; it runs again, so its disk proves nothing'}"
+                f"broker {disk.broker} (rack {disk.rack or 'without a name'}): {disk.records} records in"
+                f" {disk.partitions} partitions{'' if disk.stopped else '; it runs again, so its disk proves nothing'}"
             )
-            for name, number, where in one.torn:
+            for name, number, where in disk.torn:
                 typer.echo(f"  {name}-{number} ends early: {where}")
         typer.echo(f"written to {history.path}")
-    running = [str(one.broker) for one in found if not one.stopped]
+    running = [str(disk.broker) for disk in found if not disk.stopped]
     if running:
         raise RackgateError(f"broker {', '.join(running)} was started while its disk was read: heal faults and repeat")
 
@@ -333,7 +333,8 @@ def metrics_command(
         typer.echo(f"{row['node']}: {row['answered']} of {row['polls']} polls answered{missing}")
         if row["gate"]:
             ranges = [
-                f"{name} {one['first']} to {one['last']}, at most {one['max']}" for name, one in row["gate"].items()
+                f"{name} {values['first']} to {values['last']}, at most {values['max']}"
+                for name, values in row["gate"].items()
             ]
             typer.echo(f"  {'; '.join(ranges)}")
     typer.echo(f"written to {history.path}")
@@ -352,10 +353,12 @@ def _summarize_polls(history: History, begin_ns: int) -> list[dict[str, Any]]:
         row["answered"] += event.outcome == "ok"
         if (failure := PollFailureDetails.of(event)) is not None:
             row["problem"] = failure.problem
-        for one in metrics.rows(event):
-            if one.topic is None and one.name in GATE_METRICS and one.value is not None:
-                seen = row["gate"].setdefault(one.name, {"first": one.value, "max": one.value, "last": one.value})
-                seen |= {"max": max(seen["max"], one.value), "last": one.value}
+        for metric in metrics.rows(event):
+            if metric.topic is None and metric.name in GATE_METRICS and metric.value is not None:
+                seen = row["gate"].setdefault(
+                    metric.name, {"first": metric.value, "max": metric.value, "last": metric.value}
+                )
+                seen |= {"max": max(seen["max"], metric.value), "last": metric.value}
     return [found[node] for node in sorted(found)]
 
 
@@ -426,7 +429,9 @@ def _status(lab: Lab) -> dict[str, Any]:
         "run_dir": str(lab.run_dir),
         "links": lab.emulations,
         "nodes": nodes,
-        "faults": [{"kind": one.kind, one.target_kind: one.target, "text": one.description} for one in faults],
+        "faults": [
+            {"kind": fault.kind, fault.target_kind: fault.target, "text": fault.description} for fault in faults
+        ],
         "ok": not faults
         and (bare or all(row["process"] == "up" and row.get("registered") != UNKNOWN for row in nodes)),
     }

@@ -132,7 +132,9 @@ def read_disks(
         )
         events.append(end.event("unknown" if error else "ok", process=PROCESS, rack=disk.rack))
         history.extend(events)
-        torn = tuple((str(one["topic"]), int(one["partition"]), str(one["torn"])) for one in chunks if "torn" in one)
+        torn = tuple(
+            (str(chunk["topic"]), int(chunk["partition"]), str(chunk["torn"])) for chunk in chunks if "torn" in chunk
+        )
         records = sum(len(line["keys"]) for line in chunks)
         found.append(DiskContents(disk.broker, disk.rack, len(places), records, torn, stopped))
     if problems:

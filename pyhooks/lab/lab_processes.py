@@ -87,10 +87,10 @@ def namespace_method(*, user: bool = True) -> NamespaceMethod:
     if root:
         why = "the kernel refuses one here" if user else "as asked"
         methods.append(NamespaceMethod(("unshare", *private), False, f"root, without a user namespace ({why})"))
-    for one in methods:
-        tried = subprocess.run([*one.prefix, "true"], capture_output=True, text=True, check=False, timeout=20)
+    for method in methods:
+        tried = subprocess.run([*method.prefix, "true"], capture_output=True, text=True, check=False, timeout=20)
         if tried.returncode == 0:
-            return one
+            return method
     advice = " and ".join(f"'sysctl -w {name}={value}'" for name, value in _forbidding_settings())
     raise RackgateError(
         f"this machine gives no namespaces ({tried.stderr.strip()}); "

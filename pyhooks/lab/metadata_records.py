@@ -88,15 +88,15 @@ def write_events(
     """
     found = list(records)
     events: list[Event] = []
-    for at_ms, group in groupby(found, key=lambda one: one.at_ms):
-        same = [one for one in group if one.kind in KINDS]
+    for at_ms, group in groupby(found, key=lambda record: record.at_ms):
+        same = [record for record in group if record.kind in KINDS]
         if same:
-            batch = MetadataDetails(offset=same[0].offset, records=tuple((one.kind, one.data) for one in same))
+            batch = MetadataDetails(offset=same[0].offset, records=tuple((record.kind, record.data) for record in same))
             events.append(batch.event_at(at_ms * 1_000_000 - ahead_ns, at_ms, "ok"))
     if not found:
         history.add(MetadataEndDetails(controller=controller, error="the log is empty"), "unknown")
         return
-    gaps = [later.offset for one, later in pairwise(found) if later.offset != one.offset + 1]
+    gaps = [later.offset for earlier, later in pairwise(found) if later.offset != earlier.offset + 1]
     missing = found[0].offset or (gaps[0] if gaps else 0)
     end = MetadataEndDetails(
         controller=controller,

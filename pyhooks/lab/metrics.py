@@ -120,13 +120,13 @@ class Poll:
         values: dict[str, Number | None] = {}
         topics: dict[str, dict[str, Number | None]] = {}
         partitions: dict[str, dict[str, Number | None]] = {}
-        for one in self.metrics:
-            if one.topic is None:
-                values[one.name] = one.value
-            elif one.partition is None:
-                topics.setdefault(one.topic, {})[one.name] = one.value
+        for metric in self.metrics:
+            if metric.topic is None:
+                values[metric.name] = metric.value
+            elif metric.partition is None:
+                topics.setdefault(metric.topic, {})[metric.name] = metric.value
             else:
-                partitions.setdefault(f"{one.topic}-{one.partition}", {})[one.name] = one.value
+                partitions.setdefault(f"{metric.topic}-{metric.partition}", {})[metric.name] = metric.value
         columns = sorted({name for row in partitions.values() for name in row})
         response = MetricsDetails(
             broker=self.broker,
@@ -249,4 +249,4 @@ class Poller:
 
 def record_polls(sources: Sequence[MetricsSource], history: History, interval_s: float = 1.0) -> Poller:
     """Return a poller that appends each poll to a history as one event."""
-    return Poller(sources, lambda one: history.append(one.event()), interval_s, timeout_s=max(1.0, interval_s))
+    return Poller(sources, lambda poll: history.append(poll.event()), interval_s, timeout_s=max(1.0, interval_s))

@@ -57,7 +57,7 @@ class QuorumCluster(Protocol):
 
 def voters(cluster: QuorumCluster, brokers: Sequence[Node]) -> dict[int, str]:
     """Return the directory ids of the voters by node id, as reported by one of ``brokers``."""
-    return {one.node_id: one.directory_id for one in cluster.quorum(brokers).voters}
+    return {voter.node_id: voter.directory_id for voter in cluster.quorum(brokers).voters}
 
 
 def addresses(brokers: Sequence[Node]) -> str:

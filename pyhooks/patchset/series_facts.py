@@ -182,7 +182,7 @@ def _fields(definition: Mapping[str, Any]) -> Any:
 
     def plain(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {key: plain(one) for key, one in value.items() if key != "about"}
-        return [plain(one) for one in value] if isinstance(value, list) else value
+            return {key: plain(item) for key, item in value.items() if key != "about"}
+        return [plain(item) for item in value] if isinstance(value, list) else value
 
     return {key: plain(value) for key, value in definition.items() if key in ("fields", "commonStructs", "apiKey")}

@@ -368,7 +368,7 @@ def series_check_command(
     summary = result.summary
     lines: list[str] = []
     for row in (*summary["prefixes"], *summary["fixes"]):
-        lines += [f"{row['check']}: failed: {one['test']}: {one['message']}" for one in row["failures"]]
+        lines += [f"{row['check']}: failed: {failure['test']}: {failure['message']}" for failure in row["failures"]]
         lines += [f"{row['check']}: {row['error']}"] if row["error"] else []
     failed, seconds = len(summary["failed"]), summary["seconds"]
     lines.append(f"{summary['checked']} checks, {failed} failed, in {seconds:.0f} s; see {result.path}")

@@ -189,7 +189,7 @@ class Heats:
     @property
     def measures(self) -> list[YardstickTime]:
         """All measurements of the yardstick."""
-        return [pace for one in self.tries for pace in (*one.waited, *one.paces)]
+        return [pace for heat in self.tries for pace in (*heat.waited, *heat.paces)]
 
     def limit_s(self, also: Sequence[YardstickTime] = ()) -> float:
         """Return the upper limit of a measurement in seconds, given all measurements so far and ``also``."""
@@ -197,22 +197,22 @@ class Heats:
 
     def kept(self) -> list[Heat]:
         """Return the last complete try of each heat."""
-        return list({one.name: one for one in self.tries if one.whole}.values())
+        return list({heat.name: heat for heat in self.tries if heat.whole}.values())
 
     def disturbed(self) -> list[Heat]:
         """Return those of ``kept`` that exceed the limit."""
         kept = self.kept()
         limit_s = self.limit_s() if kept else 0.0
-        return [one for one in kept if one.slowest_s > limit_s]
+        return [heat for heat in kept if heat.slowest_s > limit_s]
 
     def tries_of(self, name: tuple[int, tuple[str, ...]]) -> int:
         """Return the number of tries of a heat so far."""
-        return sum(one.name == name for one in self.tries)
+        return sum(heat.name == name for heat in self.tries)
 
     def to_make_again(self) -> list[tuple[int, tuple[str, ...]]]:
         """Return the heats that do not count and have tries left, in the order of their first tries."""
-        names = dict.fromkeys(one.name for one in self.tries)
-        settled = {one.name for one in self.kept()} - {one.name for one in self.disturbed()}
+        names = dict.fromkeys(heat.name for heat in self.tries)
+        settled = {heat.name for heat in self.kept()} - {heat.name for heat in self.disturbed()}
         return [name for name in names if name not in settled and self.tries_of(name) < self.rule.tries]
 
     def summary(self) -> dict[str, Any]:
@@ -222,9 +222,9 @@ class Heats:
             "within_percent": round(self.rule.within * 100, 3),
             "tries": self.rule.tries,
             "heats": len(kept),
-            "forks_kept": sum(len(one.forks) for one in kept),
-            "forks_made_again": sum(len(one.forks) for one in self.tries) - sum(len(one.forks) for one in kept),
-            "forks_disturbed": sum(len(one.forks) for one in disturbed),
+            "forks_kept": sum(len(heat.forks) for heat in kept),
+            "forks_made_again": sum(len(heat.forks) for heat in self.tries) - sum(len(heat.forks) for heat in kept),
+            "forks_disturbed": sum(len(heat.forks) for heat in disturbed),
             "heats_disturbed": len(disturbed),
             "heats_to_make_again": len(self.to_make_again()),
             "measures": len(totals),

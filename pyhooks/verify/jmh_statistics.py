@@ -109,16 +109,16 @@ def difference(
     """
     if len(before) != len(after) or len(before) < FEWEST_FORKS:
         raise ValueError(f"{len(before)} and {len(after)} forks; at least {FEWEST_FORKS} of each are needed")
-    one, two = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
-    count = len(one)
+    earlier, later = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
+    count = len(earlier)
     drawn = np.random.default_rng(_SEED).integers(0, count, size=(RESAMPLES, count))
 
     def statistic(first: Floats, second: Floats) -> Floats:
         gap = trimmed_mean(second - first, trim)
         return gap / trimmed_mean(first, trim) * 100.0 if relative else gap
 
-    estimate = float(statistic(one, two))
-    low, high = np.percentile(statistic(one[drawn], two[drawn]), [2.5, 97.5])
+    estimate = float(statistic(earlier, later))
+    low, high = np.percentile(statistic(earlier[drawn], later[drawn]), [2.5, 97.5])
     wider = _wider(count)
     return Interval(estimate - (estimate - float(low)) * wider, estimate, estimate + (float(high) - estimate) * wider)
 

@@ -142,7 +142,8 @@ def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> Check
             with stages.stage(f"build under conditions {len(builds) + 1}"):
                 builds.append(_build(conditions, space, folder))
         files = {
-            name: [sha256(one.files[name]) if name in one.files else None for one in builds] for name in _names(builds)
+            name: [sha256(build.files[name]) if name in build.files else None for build in builds]
+            for name in _names(builds)
         }
         different = differences(builds[0].files, builds[1].files)
     stages.remember()
@@ -150,7 +151,7 @@ def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> Check
         "verdict": "different" if different else "same",
         "differences": different,
         "files": files,
-        "builds": [{**one.conditions, "seconds": round(one.seconds, 1)} for one in builds],
+        "builds": [{**build.conditions, "seconds": round(build.seconds, 1)} for build in builds],
         "javac_version": maven.javac_version(),
         "machine": platform.machine(),
         "seconds": round(time.monotonic() - started, 1),
@@ -172,9 +173,9 @@ def differences(first: Mapping[str, Path], second: Mapping[str, Path]) -> list[s
 
 
 def _entries_that_differ(first: Path, second: Path) -> list[str]:
-    one, other = (dict(_entries(path)) for path in (first, second))
-    found = [entry for entry in sorted({*one, *other}) if one.get(entry) != other.get(entry)]
-    if not found and list(one) != list(other):
+    left, right = (dict(_entries(path)) for path in (first, second))
+    found = [entry for entry in sorted({*left, *right}) if left.get(entry) != right.get(entry)]
+    if not found and list(left) != list(right):
         found = ["order of entries"]
     return found or ["bytes outside of entries"]
 
@@ -196,7 +197,7 @@ def _entries(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _names(builds: Sequence[FinishedBuild]) -> list[str]:
-    return sorted({name for one in builds for name in one.files})
+    return sorted({name for build in builds for name in build.files})
 
 
 def _build(conditions: Conditions, space: Workspace, folder: Path) -> FinishedBuild:

@@ -53,8 +53,8 @@ def load(plan: Recipe, path: Path | None = None) -> Suite:
     """Parse ``upstream.toml``, by default the one in ``patch/``."""
     path = path or paths.PATCH / "upstream.toml"
     top = toml_config.Table(toml_config.read(path, "it lists the tests to run"), path)
-    classes = {one.text("name"): one.texts("classes", empty=True) for one in top.tables("module")}
-    allowed = {one.text("test"): one.text("reason").strip() for one in top.tables("allowed", ())}
+    classes = {table.text("name"): table.texts("classes", empty=True) for table in top.tables("module")}
+    allowed = {table.text("test"): table.text("reason").strip() for table in top.tables("allowed", ())}
     alone, apart = (frozenset(top.texts(key, ())) for key in ("alone", "apart"))
     top.done()
     for name in classes:
