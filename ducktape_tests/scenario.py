@@ -326,11 +326,11 @@ class RackScenario(Test):
         """Run a phase: single attempts with one expected result; rejected ones leave nothing in the leader's log."""
         self.phases({topic: (name, expect)})
 
-    def phases(self, many: Mapping[str, tuple[str, str]]) -> None:
-        """Run phases at the same time; ``many`` has the name of the phase and the expected result by topic."""
-        self._note_phases("begin", many)
-        self.probe(",".join(many))
-        self._note_phases("end", many)
+    def phases(self, by_topic: Mapping[str, tuple[str, str]]) -> None:
+        """Run phases at the same time; ``by_topic`` has the name of the phase and the expected result by topic."""
+        self._note_phases("begin", by_topic)
+        self.probe(",".join(by_topic))
+        self._note_phases("end", by_topic)
 
     def phases_by_isr(
         self,
@@ -359,8 +359,8 @@ class RackScenario(Test):
         self.phases(results)
         return all(result == OK for _, result in results.values())
 
-    def _note_phases(self, edge: Edge, many: Mapping[str, tuple[str, str]]) -> None:
-        rejected = [topic for topic, (_, expect) in many.items() if expect != OK]
+    def _note_phases(self, edge: Edge, by_topic: Mapping[str, tuple[str, str]]) -> None:
+        rejected = [topic for topic, (_, expect) in by_topic.items() if expect != OK]
         leaders: dict[str, int] = {}
         if rejected and edge == "begin":
             # A leader accepts records until it knows of the smaller ISR that other brokers already report.
@@ -369,7 +369,7 @@ class RackScenario(Test):
         elif rejected:
             leaders = topics.leaders(self.kafka.admin, rejected)
         nodes = {node.node_id: node for node in self.kafka.brokers()}
-        for topic, (name, expect) in many.items():
+        for topic, (name, expect) in by_topic.items():
             log_bytes = self.kafka.log_bytes(nodes[leaders[topic]], topic) if topic in leaders else None
             self.history.add(PhaseDetails(name=name, topic=topic, edge=edge, expect=expect, log_bytes=log_bytes))
 

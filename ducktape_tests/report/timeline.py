@@ -204,14 +204,14 @@ def read(events: Iterable[Event], topics: int = TOPICS) -> Timeline:
     return Timeline(length_s, tuple(shaded), tuple(shown), builder.observed_s)
 
 
-def _sum(many: list[TopicTimeline]) -> TopicTimeline:
+def _sum(topics: list[TopicTimeline]) -> TopicTimeline:
     """Sum all topics that are not shown individually; of their partitions, keep the fewest racks of any."""
-    whole = TopicTimeline(f"{len(many)} other topics together")
-    for topic in many:
+    whole = TopicTimeline(f"{len(topics)} other topics together")
+    for topic in topics:
         whole.acked.update(topic.acked)
         for kind, seconds in topic.refused.items():
             whole.refused[kind].update(seconds)
-    places = [states for topic in many for states in topic.partitions.values()]
+    places = [states for topic in topics for states in topic.partitions.values()]
     whole.partitions[0] = fewest(places)
     return whole
 

@@ -206,13 +206,13 @@ class Clients(Service):
 
     @contextmanager
     def running(
-        self, workload: str, many: Sequence[Sequence[str]], history: History, hosts: Sequence[ClientHost] = ()
+        self, workload: str, argument_lists: Sequence[Sequence[str]], history: History, hosts: Sequence[ClientHost] = ()
     ) -> Iterator[list[Program]]:
-        """Run a program for each element of ``many``, its arguments; stop them cleanly after the block.
+        """Run a program for each element of ``argument_lists``; stop them cleanly after the block.
 
         If the block fails, the programs are killed. By default they run on the clients' node.
         """
-        pairs = zip(hosts or [self.host] * len(many), many, strict=True)
+        pairs = zip(hosts or [self.host] * len(argument_lists), argument_lists, strict=True)
         with stopped_after(self._start(host, workload, arguments, history) for host, arguments in pairs) as programs:
             yield programs
 

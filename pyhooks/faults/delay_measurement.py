@@ -72,9 +72,9 @@ def is_distinguishable(base: Quality, added: Quality) -> bool:
     return added.rtt_ms >= rtt_ms and added.jitter_ms >= jitter_ms
 
 
-def check_distinguishable(what: str, way: str, base: Quality, added: Quality) -> None:
+def check_distinguishable(target: str, path: str, base: Quality, added: Quality) -> None:
     """Reject an added quality that would not be distinguishable from the current one."""
-    already = f"{what}: the path from {way} varies by jitter_ms = {base.jitter_ms:g} already"
+    already = f"{target}: the path from {path} varies by jitter_ms = {base.jitter_ms:g} already"
     rtt_ms, jitter_ms = _least_added(base, added)
     if added.rtt_ms < rtt_ms:
         raise RackgateError(f"{already}: use a round trip of {rtt_ms:g} ms or more to be distinguishable")
@@ -82,7 +82,7 @@ def check_distinguishable(what: str, way: str, base: Quality, added: Quality) ->
         raise RackgateError(f"{already}: use a jitter of {jitter_ms:g} ms or more, or 0, to be distinguishable")
     if (count := _echoes(base, added)) > ECHOES_MAX:
         raise RackgateError(
-            f"{what}: the path from {way} loses {base.loss_percent:g} % already, and it would take {count} echoes to"
+            f"{target}: the path from {path} loses {base.loss_percent:g} % already, and it would take {count} echoes to"
             f" prove {added.loss_percent:g} % more; use a greater loss, or 0"
         )
 
@@ -132,7 +132,7 @@ class _SharedMeasurements:
 
 
 def path_probes(
-    way: str, base: Quality, added: Quality, measure: Callable[[int], RoundTripTimes]
+    path: str, base: Quality, added: Quality, measure: Callable[[int], RoundTripTimes]
 ) -> dict[str, Callable[[], bool]]:
     """Return probes for the delay, jitter and loss of a path."""
     slow_ms = base.rtt_ms + DELAY_SHARE * (added.rtt_ms - added.jitter_ms)
@@ -141,10 +141,10 @@ def path_probes(
     measurements = _SharedMeasurements(
         measure, _echoes(base, added), slow_ms, full_ms, iqr_ms if added.jitter_ms else float("inf")
     )
-    found: dict[str, Callable[[], bool]] = {f"{way} takes {slow_ms:g} ms": measurements.slow}
+    found: dict[str, Callable[[], bool]] = {f"{path} takes {slow_ms:g} ms": measurements.slow}
     if added.jitter_ms:
-        found[f"{way} varies by {iqr_ms:.2g} ms"] = measurements.varies
+        found[f"{path} varies by {iqr_ms:.2g} ms"] = measurements.varies
     if added.loss_percent:
         share = loss_threshold(echo_loss(base.loss_percent), echo_loss(base.plus(added).loss_percent))
-        found[f"{way} loses more than {100 * share:.2g} %"] = lambda: measurements.loss_share() > share
+        found[f"{path} loses more than {100 * share:.2g} %"] = lambda: measurements.loss_share() > share
     return found

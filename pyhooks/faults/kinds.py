@@ -120,7 +120,7 @@ class PartitionFault:
 
         One node of a site stands for all of them, unless sites are not partitioned as a whole.
         """
-        return {name: partial(self.cluster.replies, way[1], way[0]) for name, way in self._probe_paths()}
+        return {name: partial(self.cluster.replies, path[1], path[0]) for name, path in self._probe_paths()}
 
     def _probe_paths(self) -> Iterator[tuple[str, NetworkPath]]:
         topology, members, alone = self.cluster.topology, self.target.nodes, self.target.kind == "broker"
@@ -132,9 +132,9 @@ class PartitionFault:
             if topology.client_site.name != self.target.site or alone:
                 yield f"{self._label(topology.client_site.name)}clients to {node.name}", (None, node)
             for outsider in mates + far:
-                way = self._label(outsider.site)
-                yield f"{way}{outsider.name} to {node.name}", (outsider, node)
-                yield f"{way}{node.name} to {outsider.name}", (node, outsider)
+                prefix = self._label(outsider.site)
+                yield f"{prefix}{outsider.name} to {node.name}", (outsider, node)
+                yield f"{prefix}{node.name} to {outsider.name}", (node, outsider)
         for left, right in pairwise(members):
             yield f"{INSIDE}{left.name} to {right.name}", (left, right)
 
@@ -147,7 +147,7 @@ class PartitionFault:
 
     def paths(self) -> tuple[NetworkPath, ...]:
         """Return the paths of the probes."""
-        return tuple(way for _, way in self._probe_paths())
+        return tuple(path for _, path in self._probe_paths())
 
     def event_data(self) -> Mapping[str, Any]:
         """Return the peers and whether both sides have only brokers, no controllers or clients; empty without peers."""
@@ -160,12 +160,12 @@ class PartitionFault:
 
     def invalidates(self, other: Fault) -> bool:
         """Return whether the partition cuts a path of the other fault's probes."""
-        return any(self._cuts(way) for way in other.paths())
+        return any(self._cuts(path) for path in other.paths())
 
-    def _cuts(self, way: NetworkPath) -> bool:
+    def _cuts(self, path: NetworkPath) -> bool:
         if self.target.kind == "broker":
-            return (way[0] in self.target.nodes) is not (way[1] in self.target.nodes)
-        ends = {site_of(self.cluster, way[0]), way[1].site}
+            return (path[0] in self.target.nodes) is not (path[1] in self.target.nodes)
+        ends = {site_of(self.cluster, path[0]), path[1].site}
         others = ends - {self.target.site}
         return len(ends) == 2 and len(others) == 1 and (not self.peers or others <= set(self.peers))
 

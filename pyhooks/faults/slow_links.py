@@ -71,9 +71,9 @@ class SlowFault:
         """Return probes for the delay, jitter and loss of each path to the target."""
         probes: dict[str, Probe] = {}
         for source, node in self.paths():
-            way = f"{source.name if source else 'clients'} to {node.name}"
+            name = f"{source.name if source else 'clients'} to {node.name}"
             base = self._base_quality(site_of(self.cluster, source))
-            probes |= delay_measurement.path_probes(way, base, self.added, partial(self.cluster.rtt, node, source))
+            probes |= delay_measurement.path_probes(name, base, self.added, partial(self.cluster.rtt, node, source))
         return probes
 
     def _base_quality(self, site: str) -> Quality:
@@ -107,16 +107,16 @@ class SlowFault:
             return False
         if self.target.kind == "rack":
             site = self.target.site
-            return any((site_of(self.cluster, way[0]) == site) is not (way[1].site == site) for way in other.paths())
+            return any((site_of(self.cluster, path[0]) == site) is not (path[1].site == site) for path in other.paths())
         inside = self.target.nodes
-        return any((way[0] in inside) is not (way[1] in inside) for way in other.paths())
+        return any((path[0] in inside) is not (path[1] in inside) for path in other.paths())
 
     def prepare(self) -> Mapping[str, Any]:
         """Return nothing: the heal needs no facts."""
         for source, node in self.paths():
             base = self._base_quality(site_of(self.cluster, source))
-            way = f"{source.name if source else 'the clients'} to {node.name}"
-            delay_measurement.check_distinguishable(str(self.target), way, base, self.added)
+            name = f"{source.name if source else 'the clients'} to {node.name}"
+            delay_measurement.check_distinguishable(str(self.target), name, base, self.added)
         return {}
 
     def inject(self) -> None:
