@@ -207,7 +207,9 @@ def listed(path: Path = FILE) -> tuple[MatrixOutage, ...]:
     """Return the runs that the file lists."""
     top = toml_config.Table(toml_config.read(path, "it lists the outages of the matrix"), path)
     runs = tuple(
-        MatrixOutage(table.choice("topology", TOPOLOGIES), table.choice("fault", FAULTS), table.choice("target", TARGETS))
+        MatrixOutage(
+            table.choice("topology", TOPOLOGIES), table.choice("fault", FAULTS), table.choice("target", TARGETS)
+        )
         for table in top.tables("run")
     )
     top.done()
