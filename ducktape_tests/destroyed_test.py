@@ -449,7 +449,12 @@ class KilledLevelOffTest(_BothRacksFail):
 
 
 def require_found_losses(found: Sequence[Verdict], counted: Mapping[str, Losses]) -> frozenset[str]:
-    """Return the keys of the records that a control has lost, which the checker ``delivery`` must have found."""
+    """Return the keys of the records that a control has lost, which the checker ``delivery`` must have found.
+
+    Raises:
+        AssertionError: a fault is not proved, a node has crashed, or the checker found no loss or another one than was
+            counted.
+    """
     verdicts = {verdict.checker: verdict for verdict in found}
     require_true([verdicts["faults"], verdicts[CRASHES]])
     delivery = verdicts["delivery"]

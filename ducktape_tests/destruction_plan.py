@@ -92,7 +92,11 @@ def behind_seed(seed: int) -> int:
 
 
 def draw(seed: int, racks: Mapping[str, Sequence[int]]) -> DestructionRound:
-    """Return the round that belongs to a seed."""
+    """Return the round that belongs to a seed.
+
+    Raises:
+        RackgateError: there are fewer than two racks.
+    """
     if len(racks) < 2:
         raise RackgateError("the destruction of the only rack always loses records")
     choice = random.Random(f"round {seed}")  # noqa: S311 - no secret

@@ -64,7 +64,11 @@ class Backlog:
 
 
 def backlog(events: Sequence[Event], topic: str) -> Backlog:
-    """Return the backlog of the only fault of a history."""
+    """Return the backlog of the only fault of a history.
+
+    Raises:
+        RackgateError: there is not exactly one healed fault, no record was accepted, or no reader reached the end.
+    """
     fault = only_fault(events)
     records = Records(events)
     accepted = [
@@ -97,6 +101,9 @@ def latencies(events: Sequence[Event], topic: str) -> Mapping[str, Latency]:
 
     The time after the heal has three spans: until a record is acknowledged again, until the backlog is readable, and
     until the end.
+
+    Raises:
+        RackgateError: the history does not determine the spans.
     """
     fault, shown_ns = only_fault(events), backlog(events, topic).shown_ns
     heal_ns = fault.heal_ns or 0

@@ -204,7 +204,11 @@ def text(runs: Sequence[MatrixOutage]) -> str:
 
 
 def listed(path: Path = FILE) -> tuple[MatrixOutage, ...]:
-    """Return the runs that the file lists."""
+    """Return the runs that the file lists.
+
+    Raises:
+        RackgateError: the file can't be read, or an entry is invalid.
+    """
     top = toml_config.Table(toml_config.read(path, "it lists the outages of the matrix"), path)
     runs = tuple(
         MatrixOutage(

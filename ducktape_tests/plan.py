@@ -74,7 +74,11 @@ class SuiteTest:
 
 
 def read(path: Path = SUITE) -> tuple[SuiteTest, ...]:
-    """Read the tests of a suite, in the order of the file."""
+    """Read the tests of a suite, in the order of the file.
+
+    Raises:
+        RackgateError: names the invalid table and the reason.
+    """
     top = Table(toml_config.read(path, "it lists the system tests"), path)
     suite = tuple(map(_parse, top.tables("test")))
     top.done()
@@ -110,7 +114,11 @@ def _check_parameters(test_id: str) -> None:
 
 
 def check(suite: Sequence[SuiteTest], found: Sequence[DiscoveredTest], path: Path = SUITE) -> None:
-    """Check that the list and the existing tests agree."""
+    """Check that the list and the existing tests agree.
+
+    Raises:
+        RackgateError: a listed test does not exist or has another topology, or an existing test is not listed.
+    """
     by_name = {test.id: test for test in found}
     for listed in suite:
         test = by_name.get(listed.name)
@@ -136,6 +144,9 @@ def select(suite: Sequence[SuiteTest], names: Sequence[str]) -> tuple[SuiteTest,
         suite: all tests.
         names: selections, files, ``file.py::Class``, or test ids with or without parameters. If a test is listed more
             than once, its first entry counts, unless a selection names another one.
+
+    Raises:
+        RackgateError: a word matches neither a selection nor a test.
     """
     chosen: dict[str, SuiteTest] = {}
     for name in names:

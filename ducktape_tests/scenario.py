@@ -240,7 +240,11 @@ class RackScenario(Test):
         )
 
     def require_racks(self, racks: int) -> None:
-        """Set ``min.insync.racks`` of the cluster, and wait until it applies to topics without their own value."""
+        """Set ``min.insync.racks`` of the cluster, and wait until it applies to topics without their own value.
+
+        Raises:
+            RackgateError: the cluster refused, or does not report the value in time.
+        """
         inheriting = [topic.name for topic in self.specs if gate.MIN_INSYNC_RACKS not in topic.config]
         broker = self.kafka.brokers()[0]
         arguments = ["--alter", "--entity-type", "brokers", "--entity-default"]
@@ -275,6 +279,9 @@ class RackScenario(Test):
             seconds: the delay.
             timeout_s: additional time limit.
             patient: whether to wait for patient producers, too, which get no result in an outage.
+
+        Raises:
+            RackgateError: a result or the observation is missing, or all producers are patient.
         """
         since_ns = time.monotonic_ns() + round(seconds * 1e9)
         producers = [producer for producer in self.producers if patient or producer.run_id not in self.patient_ids]

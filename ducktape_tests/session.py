@@ -126,7 +126,11 @@ class SuiteSession:
         self.unclean: list[str] = []
 
     def run(self) -> None:
-        """Run all tests; even after an error no process of theirs is left, except those of tests in ``unclean``."""
+        """Run all tests; even after an error no process of theirs is left, except those of tests in ``unclean``.
+
+        Raises:
+            RackgateError: processes of a killed lab do not end in time.
+        """
         try:
             while self._waiting or self._running:
                 while test := next_up(self._waiting, [running.test for running in self._running], self._jobs):

@@ -74,6 +74,10 @@ def serve(lab: Lab, folder: Path) -> list[dict[str, Any]]:
 
     Returns:
         The hosts: all nodes, then the clients' host.
+
+    Raises:
+        RackgateError: this machine has no sshd, a daemon does not listen in time, or another program created the
+            folder.
     """
     if not Path(SSHD).exists():
         raise RackgateError(f"{SSHD}: missing; install openssh-server")

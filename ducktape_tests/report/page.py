@@ -27,7 +27,11 @@ EXPECTED = "a run of this version of 'rackgate system run'"
 
 
 def render(run_dir: Path) -> dict[str, Any]:
-    """Judge a run, write ``results.json``, the pictures and ``index.html``, and return the content of the first."""
+    """Judge a run, write ``results.json``, the pictures and ``index.html``, and return the content of the first.
+
+    Raises:
+        RackgateError: the folder has no run.
+    """
     if not (run_dir / results.RUN).is_file():
         raise RackgateError(f"{run_dir}: contains no run of system tests; 'rackgate system run' writes one")
     file = run_dir / results.RUN

@@ -118,7 +118,11 @@ class Program(RemoteProcess):
                 return found
 
     def stop(self) -> None:
-        """Stop it with SIGTERM, wait until it has reported every attempt, and fetch the remaining events."""
+        """Stop it with SIGTERM, wait until it has reported every attempt, and fetch the remaining events.
+
+        Raises:
+            RackgateError: it had already ended, did not end in time, or left an incomplete line.
+        """
         if not self.runs:
             self.fetch()
             raise RackgateError(f"{self.workload} {self.run_id} ended unexpectedly", detail=self.output)
@@ -177,6 +181,9 @@ class Clients(Service):
         """Run a plan of ``pyhooks.workload.producer``, append its events to ``history`` and return them.
 
         One process runs all plans of a test; see ``pyhooks.workload.standby_producer``.
+
+        Raises:
+            RackgateError: the plan failed.
         """
         producer = self._producer = self._producer or self._start_producer()
         if not producer.runs:

@@ -32,7 +32,11 @@ class HostClock:
 
 
 def compare_clocks(read: Callable[[], int]) -> HostClock:
-    """Compare a clock, read in nanoseconds, with the local one; of several readings the most precise one counts."""
+    """Compare a clock, read in nanoseconds, with the local one; of several readings the most precise one counts.
+
+    Raises:
+        RackgateError: no reading was fast enough.
+    """
     best: HostClock | None = None
     for _ in range(READINGS):
         before_ns = time.monotonic_ns()

@@ -31,7 +31,11 @@ $root nft -f - << RULES
 
 
 def of_lab(topology: Topology) -> LabNetwork:
-    """Return the network faults of the lab that this process and the cluster run in."""
+    """Return the network faults of the lab that this process and the cluster run in.
+
+    Raises:
+        RackgateError: there is no lab, or its layout differs from that of the cluster.
+    """
     lab = Lab.attach()
     if (lab.topology.sites, lab.topology.links) != (topology.sites, topology.links):
         raise RackgateError(
@@ -150,6 +154,9 @@ def dropping(table: str, *, reachable: Collection[str] | None = None, cut_off: C
         table: its name; its previous content is deleted.
         reachable: addresses that stay reachable; all others are cut off.
         cut_off: addresses that are cut off, if ``reachable`` is None.
+
+    Raises:
+        RackgateError: there is no address, or one is not an IPv4 address.
     """
     addresses = sorted(cut_off if reachable is None else reachable)
     if not addresses:

@@ -131,12 +131,20 @@ class Hosts:
         self.__dict__.pop("admin", None)
 
     def run_on(self, node: Node, command: str, timeout_s: float = TOOL_TIMEOUT_S) -> str:
-        """Run a shell command on a host to its end and return its standard output."""
+        """Run a shell command on a host to its end and return its standard output.
+
+        Raises:
+            RackgateError: its exit status is not 0 (the detail has its output), or the host can't be reached.
+        """
         with self._connection(node):
             return run_command(self.accounts[node.name], node.name, command, timeout_s)
 
     def run_in_folder(self, node: Node, script: str, *arguments: str) -> str:
-        """Run a shell script in the host's folder and return its output; see ``HostFolder.command``."""
+        """Run a shell script in the host's folder and return its output; see ``HostFolder.command``.
+
+        Raises:
+            RackgateError: the folder is not the project's, the script failed, or the host can't be reached.
+        """
         command = self.folder.command(script, *arguments)
         with self._connection(node):
             return run_command(self.accounts[node.name], f"{node.name} ({node.ip})", command)
@@ -276,7 +284,11 @@ class Hosts:
                 raise RackgateError(f"{node.name} ended while starting, see its server.log")
 
     def wait_unfenced(self, nodes: Sequence[Node], timeout_s: float = BOOT_TIMEOUT_S) -> None:
-        """Wait until all ``nodes`` are registered and unfenced."""
+        """Wait until all ``nodes`` are registered and unfenced.
+
+        Raises:
+            RackgateError: not in time, or a process ended.
+        """
         wanted = {node.node_id for node in nodes}
 
         def ready() -> bool:
@@ -422,7 +434,11 @@ class Hosts:
     # -- the network ------------------------------------------------------------------------------------------------
 
     def replies(self, target: Node, source: Node | None = None) -> bool:
-        """Return whether ``target`` responds to echo requests from ``source`` (None: from the test driver)."""
+        """Return whether ``target`` responds to echo requests from ``source`` (None: from the test driver).
+
+        Raises:
+            RackgateError: ping itself failed, so the result is unknown.
+        """
         if source is None:
             return echo.replies(target.ip, None)
         status = self._status(source, shlex.join(echo.ping_command(target.ip)))
@@ -432,7 +448,11 @@ class Hosts:
         return status == 0
 
     def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> RoundTripTimes:
-        """Measure the round-trip time to ``target`` from ``source`` (None: from the test driver)."""
+        """Measure the round-trip time to ``target`` from ``source`` (None: from the test driver).
+
+        Raises:
+            RackgateError: no response.
+        """
         if source is None:
             return echo.measure("clients", target.name, target.ip, None, count)
         # Without a response, ping exits with 1 and reports it in the text that is parsed here.

@@ -133,7 +133,11 @@ class RackKafka(Hosts, Service):
         wait_for(exist, what=f"the logs of {count} replicas", timeout_s=timeout_s, interval_s=0.5)
 
     def reassign(self, moves: Mapping[str, Sequence[int]]) -> None:
-        """Start to move partition 0 of topics with Kafka's tool; ``moves`` has the new brokers, which must be live."""
+        """Start to move partition 0 of topics with Kafka's tool; ``moves`` has the new brokers, which must be live.
+
+        Raises:
+            RackgateError: the tool failed.
+        """
         running = [node for node in self.brokers() if self.kafka_pid(node) is not None]
         file = f"{self.home}/moves.json"
         self.accounts[running[0].name].create_file(file, reassignments.document(moves))

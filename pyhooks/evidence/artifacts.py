@@ -64,7 +64,11 @@ class EvidenceResults:
 
 
 def read_results(claims: Claims, folder: Path = EVIDENCE, root: Path = paths.REPO) -> EvidenceResults:
-    """Read all artifacts in ``folder`` and judge all claims by them, without running anything."""
+    """Read all artifacts in ``folder`` and judge all claims by them, without running anything.
+
+    Raises:
+        RackgateError: an artifact is invalid, a pattern matches no file, or a file can't be parsed.
+    """
     artifacts: dict[str, Mapping[str, Any]] = {}
     hashes: dict[str, str] = {}
     stale: dict[str, str] = {}
@@ -83,7 +87,11 @@ def read_results(claims: Claims, folder: Path = EVIDENCE, root: Path = paths.REP
 
 
 def read(path: Path) -> Mapping[str, Any]:
-    """Return an artifact."""
+    """Return an artifact.
+
+    Raises:
+        RackgateError: the file is not an artifact of this schema and of the run that its name gives.
+    """
     again = f"run `rackgate evidence --fresh {path.stem}`"
     content = read_object(path, again)
     if content.get("schema") != SCHEMA or content.keys() != _FIELDS or content["run"] != path.stem:
@@ -116,6 +124,9 @@ def fingerprints(runs: Iterable[ClaimRun], root: Path = paths.REPO) -> dict[str,
     """Return the current fingerprints of the dependencies of runs, by run.
 
     Fingerprints of unchanged contents are read from a cache below ``out``.
+
+    Raises:
+        RackgateError: a pattern matches no file, or a file can't be parsed.
     """
     cache = fingerprint.Cache(root / CACHE.relative_to(paths.REPO))
     of_file: dict[Path, str] = {}
@@ -162,7 +173,11 @@ def _of_series(name: str, root: Path, cache: fingerprint.Cache) -> str:
 
 
 def text_of(artifact: Mapping[str, Any]) -> str:
-    """Return the text of an artifact's file."""
+    """Return the text of an artifact's file.
+
+    Raises:
+        RackgateError: the artifact is too large to be committed.
+    """
     text = json.dumps(artifact, indent=1, sort_keys=True) + "\n"
     if len(text.encode()) > MAX_BYTES:
         raise RackgateError(
@@ -182,6 +197,9 @@ def of_junit(files: Iterable[Path], wanted: Sequence[str]) -> dict[str, Any]:
     """Return the outcomes of the wanted tests in JUnit XML files, and the number of all tests by outcome.
 
     A parameterized test has passed only if it has passed with all parameters.
+
+    Raises:
+        RackgateError: there is no file, or a file is not XML.
     """
     cases: dict[str, set[str]] = {}
     totals = dict.fromkeys((PASSED, FAILED, SKIPPED), 0)

@@ -108,7 +108,11 @@ class Claims:
 
 
 def load(path: Path = CLAIMS) -> Claims:
-    """Parse the file."""
+    """Parse the file.
+
+    Raises:
+        RackgateError: it can't be read, or an entry is invalid; the error names the entry and the reason.
+    """
     top = Table(toml_config.read(path, "it lists the claims of the KIP and their checks"), path)
     titles = top.table("documents")
     documents = {key: titles.text(key) for key in titles.left()}

@@ -100,7 +100,11 @@ def evidence_command(
 
 
 def choose(claims: Claims, names: Sequence[str]) -> list[str]:
-    """Return the claims selected by names of claims or runs, in the order of the file; all if there are no names."""
+    """Return the claims selected by names of claims or runs, in the order of the file; all if there are no names.
+
+    Raises:
+        RackgateError: a name is neither a claim nor a run.
+    """
     for name in names:
         if name not in claims.claims and name not in claims.runs:
             raise RackgateError(f"{name}: no claim or run of kip/claims.toml; `rackgate evidence --list` lists them")

@@ -100,6 +100,9 @@ def of_file(path: Path, content: bytes) -> str:
 
     The suffix selects the language. The syntax tree of Python depends on the minor version of Python, which
     ``pyproject.toml`` fixes.
+
+    Raises:
+        RackgateError: the content can't be parsed.
     """
     form: Callable[[bytes], bytes] = _FORMS.get(path.suffix, bytes)
     if path.suffix in LANGUAGES:

@@ -47,6 +47,9 @@ def execute(command: Sequence[str], log: Path, timeout_s: float) -> FinishedComm
 
     The command ends with this process. On a timeout or an interruption it gets SIGTERM first, so that it can clean up.
     Its standard error goes to ``log``.
+
+    Raises:
+        RackgateError: the command did not end in time and was terminated.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     program = [sys.executable, "-m", MODULES[command[0]], *command[1:]]

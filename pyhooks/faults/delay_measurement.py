@@ -73,7 +73,11 @@ def is_distinguishable(base: Quality, added: Quality) -> bool:
 
 
 def check_distinguishable(target: str, path: str, base: Quality, added: Quality) -> None:
-    """Reject an added quality that would not be distinguishable from the current one."""
+    """Reject an added quality that would not be distinguishable from the current one.
+
+    Raises:
+        RackgateError: not distinguishable; the message has the least value that is.
+    """
     already = f"{target}: the path from {path} varies by jitter_ms = {base.jitter_ms:g} already"
     rtt_ms, jitter_ms = _least_added(base, added)
     if added.rtt_ms < rtt_ms:

@@ -47,7 +47,11 @@ class FaultTarget:
 
     @staticmethod
     def rack(cluster: RunningCluster, name: str) -> FaultTarget:
-        """Return a rack with all its nodes."""
+        """Return a rack with all its nodes.
+
+        Raises:
+            RackgateError: no such rack.
+        """
         racks = [site.name for site in cluster.topology.racks]
         if name not in racks:
             raise RackgateError(f"topology {cluster.topology.name}: no rack {name!r}; it has {', '.join(racks)}")
@@ -55,7 +59,11 @@ class FaultTarget:
 
     @staticmethod
     def broker(cluster: RunningCluster, name: str) -> FaultTarget:
-        """Return one broker, by its id or by the name of its node."""
+        """Return one broker, by its id or by the name of its node.
+
+        Raises:
+            RackgateError: no such broker.
+        """
         brokers = cluster.topology.brokers
         for node in brokers:
             if name in (node.name, str(node.node_id)):
@@ -207,6 +215,9 @@ class Injection:
 
         Args:
             record: called with the facts that ``heal`` will need, after all checks and before anything is done.
+
+        Raises:
+            RackgateError: it is rejected, a probe failed before the fault, or the fault did not take effect.
         """
         if not any(self.fault.expects(name, during=True) is not self.fault.expects(name, during=False)
                    for name in self.fault.probes()):  # fmt: skip
@@ -255,7 +266,11 @@ class Injection:
         self.restore()
 
     def abandon(self, error: BaseException) -> None:
-        """Heal after ``error``; after Ctrl-C without waiting for the cluster and without proof."""
+        """Heal after ``error``; after Ctrl-C without waiting for the cluster and without proof.
+
+        Raises:
+            RackgateError: it does not heal; the message has both errors.
+        """
         if isinstance(error, KeyboardInterrupt):
             self._record("heal")
             self.fault.heal(self.facts)
@@ -291,7 +306,11 @@ class Injection:
 
 @contextmanager
 def inject_all(faults: Fault | Sequence[Fault], history: History) -> Iterator[None]:
-    """Run the body under one or several faults, injected in order and healed in reverse order."""
+    """Run the body under one or several faults, injected in order and healed in reverse order.
+
+    Raises:
+        RackgateError: a probe failed before the fault, or the fault did not take effect, last or heal.
+    """
     first, *others = faults if isinstance(faults, Sequence) else (faults,)
     injection = Injection(first, history)
     injection.inject()

@@ -101,7 +101,11 @@ class PartitionFault:
     kind: str = "cut"
 
     def __post_init__(self) -> None:
-        """Reject a partition that is impossible or can't be proved."""
+        """Reject a partition that is impossible or can't be proved.
+
+        Raises:
+            RackgateError: a broker with peers, a peer that is not another site or is empty, or no other site.
+        """
         if self.peers and self.target.kind == "broker":
             raise RackgateError(f"{self.target}: a broker can only be cut off from all other nodes")
         others = [site.name for site in self.cluster.topology.sites if site.name != self.target.site]
@@ -241,7 +245,11 @@ class WipeFault(_ProcessFault):
     kind: str = "wipe"
 
     def __post_init__(self) -> None:
-        """Reject a fault that could not be healed."""
+        """Reject a fault that could not be healed.
+
+        Raises:
+            RackgateError: a combined node without ``controllers``, or no majority of voters or no broker would remain.
+        """
         voters = self.cluster.topology.controllers
         if both := [node.name for node in self.target.nodes if node.role == "combined" and not self.controllers]:
             raise RackgateError(f"{self.target}: {both[0]} has records and metadata on one disk: use --controllers")
@@ -284,7 +292,11 @@ class WipeFault(_ProcessFault):
         return directory == self.cluster.directory_id(node)
 
     def prepare(self) -> Mapping[str, Any]:
-        """Return the ids of the directories that will be deleted."""
+        """Return the ids of the directories that will be deleted.
+
+        Raises:
+            RackgateError: a disk is not formatted, or too few other voters are alive to heal it.
+        """
         if self._lost_voters:
             current = quorum_changes.voters(self.cluster, self._other_brokers)
             rest = [node for node in self.cluster.topology.controllers if node not in self._lost_voters]
@@ -304,7 +316,11 @@ class WipeFault(_ProcessFault):
         _map_nodes(self.cluster.wipe, self._wiped_nodes)
 
     def heal(self, facts: Mapping[str, Any]) -> None:
-        """Format the disks and start Kafka; every directory then has a new id."""
+        """Format the disks and start Kafka; every directory then has a new id.
+
+        Raises:
+            RackgateError: a disk that was unformatted has its previous id.
+        """
         empty = [node for node in self._wiped_nodes if not self.cluster.formatted(node)]
         for node in self.target.nodes:
             if node not in self._wiped_nodes:

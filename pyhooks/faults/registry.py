@@ -186,7 +186,11 @@ def fault_injected(
 def fault_applied(
     lab: Lab, kind: str, target: FaultTarget, history: History | None = None, **settings: Any
 ) -> AbstractContextManager[FaultRecord]:
-    """Return a context manager for a fault; if the process dies in its body, the lab heals the fault."""
+    """Return a context manager for a fault; if the process dies in its body, the lab heals the fault.
+
+    Raises:
+        RackgateError: another fault is in force there, or this one did not take effect, last or heal.
+    """
     now_ns = time.monotonic_ns()
     # The fault counts as expired from the start, but this process holds its lock as long as it runs.
     wanted = FaultRecord(kind, target.kind, target.name, settings, now_ns, now_ns)

@@ -35,7 +35,11 @@ class SlowFault:
     kind: str = "slow"
 
     def __post_init__(self) -> None:
-        """Reject a slowdown that could not be proved."""
+        """Reject a slowdown that could not be proved.
+
+        Raises:
+            RackgateError: delay, jitter or loss is out of range, or there is no path to slow.
+        """
         added = self.added
         if min(added.rtt_ms, added.jitter_ms, added.loss_percent) < 0:
             raise RackgateError(f"{self.target}: delay, jitter and loss can't be less than 0")
@@ -112,7 +116,11 @@ class SlowFault:
         return any((path[0] in inside) is not (path[1] in inside) for path in other.paths())
 
     def prepare(self) -> Mapping[str, Any]:
-        """Return nothing: the heal needs no facts."""
+        """Return nothing: the heal needs no facts.
+
+        Raises:
+            RackgateError: the added quality would not stand out from the current quality of a path.
+        """
         for source, node in self.paths():
             base = self._base_quality(site_of(self.cluster, source))
             name = f"{source.name if source else 'the clients'} to {node.name}"

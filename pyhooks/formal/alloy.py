@@ -60,7 +60,11 @@ class CommandOutcome:
 
 
 def fetch(pin: Path = PIN, base: Path | None = None) -> Path:
-    """Return the path of the pinned Alloy jar, downloaded with Maven if it is missing, and verified."""
+    """Return the path of the pinned Alloy jar, downloaded with Maven if it is missing, and verified.
+
+    Raises:
+        RackgateError: the file is invalid, or the jar can't be downloaded or has another SHA-256.
+    """
     top = toml_config.Table(toml_config.read(pin, "it says which Alloy is run"), pin)
     table = top.table("alloy")
     artifact = table.into(recipe.Artifact, roles=("alloy",))
@@ -111,7 +115,11 @@ def execute(
 
 
 def found_in(folder: Path, command: AlloyCommand) -> Path | None:
-    """Return the file of the instance that Alloy's receipt reports, or None if it reports that there is none."""
+    """Return the file of the instance that Alloy's receipt reports, or None if it reports that there is none.
+
+    Raises:
+        RackgateError: there is no valid receipt, it does not contain the command, or the instance's file is missing.
+    """
     receipt = folder / "receipt.json"
     try:
         known = files.read_json(receipt, "Alloy writes it")["commands"]

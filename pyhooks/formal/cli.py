@@ -94,7 +94,11 @@ def formal_command(
 def run_all(
     chosen: Sequence[AlloyCommand], model: Path, folder: Path, *, jobs: int, limit_s: float, solver: str, quiet: bool
 ) -> tuple[CommandOutcome, ...]:
-    """Run commands in parallel; return their outcomes in the same order."""
+    """Run commands in parallel; return their outcomes in the same order.
+
+    Raises:
+        RackgateError: Alloy can't be downloaded, or an earlier result can't be removed.
+    """
     earlier_s = _earlier_seconds(folder)
     jar = alloy.fetch()
     done: dict[str, CommandOutcome] = {}

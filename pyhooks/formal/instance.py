@@ -25,11 +25,19 @@ class ModelState:
     relations: Mapping[str, frozenset[Tuple]] = field(default_factory=dict)
 
     def atoms(self, name: str) -> frozenset[str]:
-        """Return the atoms of a signature."""
+        """Return the atoms of a signature.
+
+        Raises:
+            RackgateError: the instance has no such signature.
+        """
         return frozenset(tuple_[0] for tuple_ in self._tuples(name))
 
     def one(self, name: str) -> str:
-        """Return the only atom of a signature."""
+        """Return the only atom of a signature.
+
+        Raises:
+            RackgateError: the signature has no atom, or several.
+        """
         found = self.atoms(name)
         if len(found) != 1:
             raise RackgateError(f"the instance has {len(found)} atoms in {name}, not one")
@@ -40,7 +48,11 @@ class ModelState:
         return frozenset(tuple_[1] for tuple_ in self._tuples(name) if tuple_[0] == atom)
 
     def lone(self, atom: str, name: str) -> str | None:
-        """Return the only atom to which a binary field relates an atom, or None if there is none."""
+        """Return the only atom to which a binary field relates an atom, or None if there is none.
+
+        Raises:
+            RackgateError: there are several.
+        """
         found = self.join(atom, name)
         if len(found) > 1:
             raise RackgateError(f"the instance has {len(found)} atoms in {atom}.{name}, not at most one")
@@ -53,7 +65,11 @@ class ModelState:
 
 
 def parse(text: str) -> tuple[ModelState, ...]:
-    """Return the states of the trace in Alloy's XML, in order; Alloy writes the final loop of a trace only once."""
+    """Return the states of the trace in Alloy's XML, in order; Alloy writes the final loop of a trace only once.
+
+    Raises:
+        RackgateError: the text is not XML, or has no instance.
+    """
     try:
         root = ET.fromstring(text)  # noqa: S314
     except ET.ParseError as error:
@@ -65,7 +81,11 @@ def parse(text: str) -> tuple[ModelState, ...]:
 
 
 def read(path: Path) -> tuple[ModelState, ...]:
-    """Return the states of the trace in a file, as ``parse`` does."""
+    """Return the states of the trace in a file, as ``parse`` does.
+
+    Raises:
+        RackgateError: the file can't be read, is not XML, or has no instance.
+    """
     return parse(read_text(path, "Alloy writes it"))
 
 

@@ -39,7 +39,11 @@ class AlloyCommand:
 
 
 def commands(path: Path = MODEL) -> tuple[AlloyCommand, ...]:
-    """Return all commands of a model, in the order of the file."""
+    """Return all commands of a model, in the order of the file.
+
+    Raises:
+        RackgateError: the file can't be read or has no command, or a command lacks its comment, bounds or ``expect``.
+    """
     text = read_text(path, "it is the model")
     found = []
     for match in _COMMAND.finditer(text):
@@ -59,7 +63,11 @@ def commands(path: Path = MODEL) -> tuple[AlloyCommand, ...]:
 
 
 def choose(known: Sequence[AlloyCommand], names: Sequence[str]) -> tuple[AlloyCommand, ...]:
-    """Return the commands with the given names, or all if there are no names."""
+    """Return the commands with the given names, or all if there are no names.
+
+    Raises:
+        RackgateError: there is no such command.
+    """
     for name in names:
         if all(command.name != name for command in known):
             raise RackgateError(f"no command {name}: there are {', '.join(command.name for command in known)}")

@@ -83,7 +83,11 @@ class TraceStep:
 
 
 def steps(states: Sequence[ModelState]) -> tuple[TraceStep, ...]:
-    """Return the steps of a trace without those in which nothing happens."""
+    """Return the steps of a trace without those in which nothing happens.
+
+    Raises:
+        RackgateError: the trace is of another model.
+    """
     racks = _racks(states[0])
     names = _names(states[0], racks)
     made: list[TraceStep] = []

@@ -47,6 +47,9 @@ def create_lab(
 
     Returns:
         The lab, and the processes that hold its nodes' namespaces, which the caller must keep.
+
+    Raises:
+        RackgateError: the kernel refused an operation, or a program is missing.
     """
     wanted = topology.load(source)
     _mount_private_run()
@@ -79,7 +82,11 @@ def create_lab(
 
 
 def start_cluster(lab: Lab) -> None:
-    """Format all disks, start all Kafka processes and wait until every broker is registered and unfenced."""
+    """Format all disks, start all Kafka processes and wait until every broker is registered and unfenced.
+
+    Raises:
+        RackgateError: a process ended or took too long.
+    """
     lab.format(lab.nodes)
     for item in lab.topology.controllers:
         lab.start_kafka(item)

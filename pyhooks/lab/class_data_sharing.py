@@ -33,6 +33,9 @@ def ensure_archive(archive: Path, classpath: str, private: Sequence[str]) -> str
 
     Returns:
         The archive's path, or an empty string if it can't be written: it only affects speed.
+
+    Raises:
+        RackgateError: Kafka does not start.
     """
     if archive.exists():
         return str(archive)

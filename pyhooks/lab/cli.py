@@ -111,7 +111,11 @@ def _archive(built: Distribution, classpath: str, *, stock: bool) -> str:
 def run_in_lab(
     topology_name: str, run_dir: Path, command: list[str], *, bare: bool, stock: bool, user: bool = True
 ) -> int:
-    """Create a lab, run ``command`` in it, take the lab down and return the command's exit status."""
+    """Create a lab, run ``command`` in it, take the lab down and return the command's exit status.
+
+    Raises:
+        RackgateError: a prerequisite is missing.
+    """
     plan = _plan("run", topology_name, run_dir, bare=bare, stock=stock)
     sys.stdout.flush()
     sys.stderr.flush()

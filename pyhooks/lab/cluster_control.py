@@ -75,12 +75,20 @@ def process_state_of(stat: Sequence[str]) -> ProcessState:
 
 
 def reachable(node: Node, tries: int = TRIES) -> bool:
-    """Return whether a client here can connect to the node's Kafka port; a refused connection is a response."""
+    """Return whether a client here can connect to the node's Kafka port; a refused connection is a response.
+
+    Raises:
+        RackgateError: a local error prevents the attempt.
+    """
     return _try_connection(lambda: _connects(node), node, tries)
 
 
 def responds(node: Node, tries: int = TRIES) -> bool:
-    """Return whether the node's Kafka responds to a client in this process's network; a paused one only accepts."""
+    """Return whether the node's Kafka responds to a client in this process's network; a paused one only accepts.
+
+    Raises:
+        RackgateError: a local error prevents the attempt.
+    """
     return _try_connection(lambda: _responds(node), node, tries)
 
 

@@ -14,7 +14,11 @@ from pyhooks.lab.kafka_process import LOG4J
 
 
 def format_disks(classpath: str, calls: Sequence[Sequence[str]]) -> None:
-    """Format disks; each element of ``calls`` has the arguments of one call of the storage tool."""
+    """Format disks; each element of ``calls`` has the arguments of one call of the storage tool.
+
+    Raises:
+        RackgateError: the tool failed for a disk.
+    """
     process.run(
         [sys.executable, "-m", "pyhooks.lab.disk_format", classpath],
         what="format the disks",

@@ -73,6 +73,9 @@ def stop_and_read(lab: Lab, history: History, *, topics: Sequence[str] = ()) -> 
     """Kill all Kafka processes of a lab at once, including controllers, and read the disks of its brokers.
 
     Kafka is not started again. Workloads should have ended before, since all their requests will fail.
+
+    Raises:
+        RackgateError: a process did not end in time; or as in ``read_disks``.
     """
     # Signal all processes before waiting for any, so that no remaining broker becomes leader in the meantime.
     for node in lab.nodes:

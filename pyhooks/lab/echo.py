@@ -48,7 +48,11 @@ class RoundTripTimes:
 
 
 def parse_ping(source: str, target: str, sent: int, text: str) -> RoundTripTimes:
-    """Parse the output of ``ping_command``."""
+    """Parse the output of ``ping_command``.
+
+    Raises:
+        RackgateError: there was no reply.
+    """
     times = sorted(float(found) for found in re.findall(r"time=([0-9.]+) ms", text))
     if not times:
         raise RackgateError(f"no echo from {target} to {source}: is the link cut?")
@@ -84,5 +88,9 @@ def replies(ip: str, machine: NamespaceMachine | None) -> bool:
 
 
 def measure(source: str, target: str, ip: str, machine: NamespaceMachine | None, count: int) -> RoundTripTimes:
-    """Measure the round-trip time to ``ip``, whose name is ``target``."""
+    """Measure the round-trip time to ``ip``, whose name is ``target``.
+
+    Raises:
+        RackgateError: there was no reply.
+    """
     return parse_ping(source, target, count, _echo(ip, count, machine, MEASUREMENT_WAIT_S))

@@ -72,7 +72,11 @@ class Lab:
 
     @staticmethod
     def attach() -> Lab:
-        """Return the lab in which this process runs."""
+        """Return the lab in which this process runs.
+
+        Raises:
+            RackgateError: not inside a lab, or its description is missing, damaged or might belong to another user.
+        """
         path = os.environ.get(LAB_VARIABLE)
         if not path:
             raise RackgateError(
@@ -125,7 +129,11 @@ class Lab:
         return self.run_dir / "history.jsonl"
 
     def node(self, name: str) -> Node:
-        """Return the node called ``name``."""
+        """Return the node called ``name``.
+
+        Raises:
+            RackgateError: no such node.
+        """
         for node in self.nodes:
             if node.name == name:
                 return node
@@ -168,7 +176,11 @@ class Lab:
         return disk / "format.properties"
 
     def format(self, nodes: Sequence[Node], *, joins: bool = False) -> None:
-        """Format the disks of ``nodes`` for a new cluster or, with ``joins``, for the existing one."""
+        """Format the disks of ``nodes`` for a new cluster or, with ``joins``, for the existing one.
+
+        Raises:
+            RackgateError: the storage tool failed.
+        """
         directory_ids = {int(key): value for key, value in self.directory_ids.items()}
         calls = [
             kafka_process.format_arguments(
@@ -191,6 +203,9 @@ class Lab:
         """Start Kafka on ``node`` without waiting until it serves; do nothing if it runs.
 
         The process id, as seen inside the node, is stored on the node's disk.
+
+        Raises:
+            RackgateError: no process could be started.
         """
         if self.kafka_pid(node) is not None:
             return
@@ -247,12 +262,20 @@ class Lab:
         return True
 
     def kill_kafka(self, node: Node) -> None:
-        """Kill the node's Kafka process (SIGKILL) and wait until it has ended; do nothing if it does not run."""
+        """Kill the node's Kafka process (SIGKILL) and wait until it has ended; do nothing if it does not run.
+
+        Raises:
+            RackgateError: it did not end in time.
+        """
         if self.signal_kafka(node, signal.SIGKILL):
             wait_for(lambda: self.kafka_pid(node) is None, what=f"{node.name} to end", timeout_s=20, interval_s=0.02)
 
     def pause_kafka(self, node: Node) -> None:
-        """Pause the node's Kafka process (SIGSTOP) and wait until it has stopped; it keeps its connections."""
+        """Pause the node's Kafka process (SIGSTOP) and wait until it has stopped; it keeps its connections.
+
+        Raises:
+            RackgateError: it does not run, or did not stop in time.
+        """
         if not self.signal_kafka(node, signal.SIGSTOP):
             raise RackgateError(f"{node.name}: its Kafka process does not run, so it can't be paused")
         wait_for(
@@ -264,7 +287,11 @@ class Lab:
         self.signal_kafka(node, signal.SIGCONT)
 
     def wipe(self, node: Node) -> str:
-        """Delete the disk of a node whose Kafka does not run; return the directory id that the disk had."""
+        """Delete the disk of a node whose Kafka does not run; return the directory id that the disk had.
+
+        Raises:
+            RackgateError: Kafka runs, or the disk was not formatted.
+        """
         if self.kafka_pid(node) is not None:
             raise RackgateError(f"{node.name}: its Kafka process runs, so its disk can't be deleted")
         identity = self.directory_id(node)
@@ -280,11 +307,19 @@ class Lab:
         return quorum_state.query(quorum_changes.addresses(brokers))
 
     def change_quorum(self, arguments: Sequence[str], brokers: Sequence[Node]) -> str:
-        """Run Kafka's metadata-quorum tool through some of ``brokers`` and return its output."""
+        """Run Kafka's metadata-quorum tool through some of ``brokers`` and return its output.
+
+        Raises:
+            RackgateError: the tool failed, or ``brokers`` is empty.
+        """
         return tools.run(self.classpath, quorum_changes.TOOL, arguments, quorum_changes.addresses(brokers))
 
     def join_quorum(self, node: Node, brokers: Sequence[Node]) -> None:
-        """Make a controller that is an observer a voter, with its current directory."""
+        """Make a controller that is an observer a voter, with its current directory.
+
+        Raises:
+            RackgateError: the quorum rejects the change.
+        """
         config = Path(self.disks[node.name]) / "format.properties"
         self.change_quorum(["--command-config", str(config), "add-controller"], brokers)
 
@@ -301,7 +336,11 @@ class Lab:
         return Path(self.disks[node.name]) / "data"
 
     def directory_id(self, node: Node) -> str:
-        """Return the node's directory id, which Kafka draws anew whenever the disk is formatted."""
+        """Return the node's directory id, which Kafka draws anew whenever the disk is formatted.
+
+        Raises:
+            RackgateError: the disk is not formatted.
+        """
         if not self.formatted(node):
             raise RackgateError(f"{node.name}: its disk is not formatted")
         lines = (self.data(node) / "meta.properties").read_text(encoding="utf-8").splitlines()
@@ -314,12 +353,20 @@ class Lab:
         return topics.unfenced(self.admin)
 
     def rtt(self, target: Node, source: Node | None = None, count: int = 20) -> RoundTripTimes:
-        """Measure the round-trip time to ``target`` from ``source`` (None: from the clients)."""
+        """Measure the round-trip time to ``target`` from ``source`` (None: from the clients).
+
+        Raises:
+            RackgateError: no echo reply.
+        """
         name = source.name if source else "clients"
         return echo.measure(name, target.name, target.ip, self.machine(source) if source else None, count)
 
     def wait_quorum(self) -> None:
-        """Wait until a controller is active, according to the controllers' logs: no broker can be queried yet."""
+        """Wait until a controller is active, according to the controllers' logs: no broker can be queried yet.
+
+        Raises:
+            RackgateError: no controller is active in time, or a process ended; the message names it and its log.
+        """
 
         def active() -> bool:
             self.check_running(self.topology.controllers)
@@ -328,14 +375,22 @@ class Lab:
         wait_for(active, what="an active controller", timeout_s=BOOT_TIMEOUT_S)
 
     def check_running(self, nodes: Sequence[Node]) -> None:
-        """Check that Kafka runs on all of ``nodes``."""
+        """Check that Kafka runs on all of ``nodes``.
+
+        Raises:
+            RackgateError: a process does not run; the detail is the end of its log.
+        """
         for node in nodes:
             if self.kafka_pid(node) is None:
                 tail = "\n".join(self.read_log(node).splitlines()[-15:])
                 raise RackgateError(f"{node.name} ended while starting, see {self.log(node)}", detail=tail)
 
     def wait_unfenced(self, nodes: Sequence[Node], timeout_s: float = BOOT_TIMEOUT_S) -> None:
-        """Wait until all of ``nodes`` are registered and unfenced; return at once in a bare lab."""
+        """Wait until all of ``nodes`` are registered and unfenced; return at once in a bare lab.
+
+        Raises:
+            RackgateError: not reached in time, or a process ended; the message names it and its log.
+        """
         if self.bare:
             return
         wanted = {node.node_id for node in nodes}
@@ -357,7 +412,11 @@ class Lab:
         return echo.replies(target.ip, self.machine(source) if source else None)
 
     def rtt_matrix(self, count: int = 50) -> tuple[RoundTripTimes, ...]:
-        """Measure round-trip times from the clients to each site and between all sites, concurrently."""
+        """Measure round-trip times from the clients to each site and between all sites, concurrently.
+
+        Raises:
+            RackgateError: a site does not answer.
+        """
         firsts = [site.nodes[0] for site in self.topology.sites if site.nodes]
         pairs: list[tuple[Node | None, Node]] = [(None, node) for node in firsts]
         pairs += [(left, right) for index, left in enumerate(firsts) for right in firsts[index + 1 :]]

@@ -73,6 +73,9 @@ def namespace_method(*, user: bool = True) -> NamespaceMethod:
 
     Args:
         user: whether to use a user namespace; only root can do without. Programs in it can't change users.
+
+    Raises:
+        RackgateError: the kernel allows no such namespaces, or an ordinary user requests none.
     """
     private = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
     root = os.geteuid() == 0
@@ -176,7 +179,11 @@ class LabRecord:
         return _lock_file(self.state, self.name)
 
     def save(self) -> None:
-        """Write the state file."""
+        """Write the state file.
+
+        Raises:
+            RackgateError: a path in it has unprintable characters.
+        """
         values = {key: value for key, value in asdict(self).items() if key != "state"}
         _parse(self.file, values)
         write_text(self.file, json.dumps(values) + "\n", mode=STATE_MODE)
@@ -276,7 +283,11 @@ def _is_locked(state: Path, name: str) -> bool:
 
 
 def list_labs() -> tuple[tuple[LabRecord, ...], tuple[str, ...]]:
-    """Return all labs that run or ended without being taken down, by name, and a line for each unusable file."""
+    """Return all labs that run or ended without being taken down, by name, and a line for each unusable file.
+
+    Raises:
+        RackgateError: the folder for new labs is unsafe.
+    """
     found: list[LabRecord] = []
     problems: list[str] = []
     for number, folder in enumerate(_state_folders()):
@@ -314,7 +325,11 @@ def recorded_labs() -> tuple[LabRecord, ...]:
 
 
 def find(name: str | None) -> LabRecord:
-    """Return the running lab with a name or, without a name, the only running lab."""
+    """Return the running lab with a name or, without a name, the only running lab.
+
+    Raises:
+        RackgateError: no such lab, or several and no name; the message lists the running ones.
+    """
     labs, problems = list_labs()
     running = [lab for lab in labs if lab.runs]
     names = ", ".join(lab.name for lab in running)
@@ -336,7 +351,11 @@ def _is_name(name: str) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Reject an invalid lab name."""
+    """Reject an invalid lab name.
+
+    Raises:
+        RackgateError: the name is invalid; the message states what is allowed.
+    """
     if not _is_name(name):
         raise RackgateError(f"lab {name!r}: a name has 1 to {MAX_NAME} small letters, digits and dashes")
 
@@ -396,6 +415,9 @@ def up(plan: LabSetup, report: Callable[[str, float], None]) -> LabRecord:
     """Start a background lab, and pass text and seconds of each completed step to ``report``.
 
     It runs until it is taken down; it also ends if this process ends before it is up.
+
+    Raises:
+        RackgateError: a lab with this name runs already, or this one did not come up.
     """
     check_name(plan.name)
     state = _state_folder()
@@ -447,6 +469,9 @@ def run(plan: LabSetup, command: Sequence[str], *, user: bool = True) -> int:
     """Create a lab, run a command in it, take the lab down and return the command's exit status.
 
     SIGTERM is forwarded to the command; Ctrl-C reaches it directly. The lab ends with this process, however that ends.
+
+    Raises:
+        RackgateError: no namespaces are available, or the lab's init process does not start.
     """
     plan.run_dir.mkdir(parents=True, exist_ok=True)
     starter = process.start([*namespace_method(user=user).prefix, *plan.command, "--", *command], stdin=None)
@@ -502,7 +527,11 @@ def _read_progress(descriptor: int, lab: LabRecord, report: Callable[[str, float
 
 
 def down(lab: LabRecord) -> None:
-    """Take a lab down and wait until all its processes have ended; also deletes the state of an ended lab."""
+    """Take a lab down and wait until all its processes have ended; also deletes the state of an ended lab.
+
+    Raises:
+        RackgateError: it does not end in time.
+    """
     with _open_init_process(lab) as process_folder, suppress(ProcessLookupError):
         if process_folder is not None:
             # The kernel kills all other processes in the PID namespace first, so all holders of the lock end.
@@ -515,7 +544,11 @@ def down(lab: LabRecord) -> None:
 
 
 def run_inside(lab: LabRecord, command: Sequence[str]) -> int:
-    """Run a command in a lab on this terminal and return its exit status."""
+    """Run a command in a lab on this terminal and return its exit status.
+
+    Raises:
+        RackgateError: the lab can't be entered, or ended while the command ran.
+    """
     env = os.environ | {LAB_VARIABLE: str(DESCRIPTION)}
     with _open_namespaces(lab) as descriptors:
         ours = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
@@ -567,7 +600,11 @@ def _enter_command(command: Sequence[str], descriptors: Mapping[str, int]) -> li
 
 
 def runs_inside(name: str | None) -> bool:
-    """Return whether this process runs in the lab called ``name``, or in any lab without a name."""
+    """Return whether this process runs in the lab called ``name``, or in any lab without a name.
+
+    Raises:
+        RackgateError: it runs in another lab.
+    """
     if not in_lab():
         return False
     current = Lab.attach().name
@@ -577,7 +614,11 @@ def runs_inside(name: str | None) -> bool:
 
 
 def rerun_inside(name: str | None, *, otherwise: str = "") -> int:
-    """Run this command line again inside a lab, for commands that are the same inside and outside."""
+    """Run this command line again inside a lab, for commands that are the same inside and outside.
+
+    Raises:
+        RackgateError: no lab runs, or several run and no name is given.
+    """
     try:
         lab = find(name)
     except RackgateError as error:

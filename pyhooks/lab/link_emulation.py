@@ -50,7 +50,11 @@ def has_netem(private: tuple[str, ...] = NETWORK) -> bool:
 
 
 def check_tun() -> None:
-    """Check that TAP devices, which VDE needs, can be created."""
+    """Check that TAP devices, which VDE needs, can be created.
+
+    Raises:
+        RackgateError: they can't; the message has a remedy.
+    """
     try:
         os.close(os.open(TUN, os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
@@ -67,7 +71,11 @@ def check_tun() -> None:
 
 
 def check_links(wanted: Topology, source: Path, private: tuple[str, ...]) -> None:
-    """Check that this machine can emulate all links of a topology, before anything is created."""
+    """Check that this machine can emulate all links of a topology, before anything is created.
+
+    Raises:
+        RackgateError: it can't; names file, link and key, or what the machine lacks.
+    """
     for link in wanted.links:
         emulation(f"{source}: link {link.left}-{link.right}", link.quality, private)
 
@@ -76,6 +84,9 @@ def emulation(what: str, quality: Quality, private: tuple[str, ...] = NETWORK) -
     """Return how this machine emulates a link; ``what`` names the link in errors.
 
     The emulated round-trip time is within a fifth or 0.1 ms of the requested one.
+
+    Raises:
+        RackgateError: this machine can't emulate the quality.
     """
     if quality.jitter_ms > quality.rtt_ms:
         raise RackgateError(
@@ -177,7 +188,11 @@ class VdeWire:
         self.management.unlink(missing_ok=True)
 
     def set(self, quality: Quality) -> None:
-        """Change delay, jitter and loss of the wire."""
+        """Change delay, jitter and loss of the wire.
+
+        Raises:
+            RackgateError: it does not respond, or rejects a command.
+        """
         try:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(MANAGEMENT_S)
@@ -210,6 +225,9 @@ def start_wire(ns: str, ends: Sequence[str], folder: Path, name: str) -> VdeWire
         ends: names of the left and the right device.
         folder: folder for its socket and files; must be short, since a socket's path has at most 107 bytes.
         name: name of the wire.
+
+    Raises:
+        RackgateError: it does not start.
     """
     folder.mkdir(parents=True, exist_ok=True)
     plugs = []

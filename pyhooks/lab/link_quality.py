@@ -44,7 +44,11 @@ def quality(link: Link, *, without: str = "") -> Quality:
 
 
 def slow(topology: Topology, site: str, added: Quality) -> None:
-    """Add delay, jitter and loss to all links of a site; replaces what was added for it before."""
+    """Add delay, jitter and loss to all links of a site; replaces what was added for it before.
+
+    Raises:
+        RackgateError: this machine can't emulate the quality on these links.
+    """
     with _lock():
         # written first, so that a heal can undo it even if this process is killed
         _write(_read() | {site: added})

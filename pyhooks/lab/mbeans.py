@@ -114,7 +114,11 @@ class MetricsSource(Protocol):
         """Site of the node."""
 
     def read(self, timeout_s: float) -> MetricsReading:
-        """Read all of ``BEANS``."""
+        """Read all of ``BEANS``.
+
+        Raises:
+            RackgateError: no complete response in time.
+        """
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,9 @@ class SocketSource:
         Args:
             beans: object name or pattern, and attributes separated by commas (``*``: all).
             timeout_s: timeout in seconds.
+
+        Raises:
+            RackgateError: no complete response in time; the message gives the cause.
         """
         question = "\t".join(_escape(word) for pair in beans for word in pair) + "\n"
         deadline = time.monotonic() + timeout_s
@@ -192,7 +199,11 @@ def _unescape(text: str) -> str:
 
 
 def parse_metrics(answer: bytes, name: str) -> MetricsReading:
-    """Parse a response of the agent, whose Java class comment describes the lines."""
+    """Parse a response of the agent, whose Java class comment describes the lines.
+
+    Raises:
+        RackgateError: the response is truncated, unreadable or has only errors.
+    """
     rows: list[tuple[str, str, str]] = []
     errors: list[str] = []
     end: list[str] = []

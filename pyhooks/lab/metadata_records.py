@@ -60,7 +60,11 @@ def dump_arguments(segments: Iterable[str]) -> list[str]:
 
 
 def parse_dump(text: str) -> Iterator[MetadataRecord]:
-    """Parse the records in the output of Kafka's ``dump-log``."""
+    """Parse the records in the output of Kafka's ``dump-log``.
+
+    Raises:
+        RackgateError: a record line can't be parsed.
+    """
     for line in text.splitlines():
         if not line.startswith("| offset: "):
             continue

@@ -201,7 +201,11 @@ class Poller:
     _errors: list[Exception] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Reject invalid values."""
+        """Reject invalid values.
+
+        Raises:
+            RackgateError: interval or timeout is not above 0.
+        """
         if self.interval_s <= 0 or self.timeout_s <= 0:
             raise RackgateError(
                 f"metrics: interval {self.interval_s:g} s, timeout {self.timeout_s:g} s: must be above 0"
@@ -216,7 +220,11 @@ class Poller:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop polling and wait for the threads."""
+        """Stop polling and wait for the threads.
+
+        Raises:
+            RackgateError: the sink failed, so polls are missing.
+        """
         self.stop()
         deadline = time.monotonic() + self.timeout_s + 5
         for thread in self._threads:

@@ -52,7 +52,11 @@ def link_name(link: Link) -> str:
 
 
 def build(topology: Topology, machine_pids: dict[str, int]) -> dict[str, Emulation]:
-    """Create routers, bridges, links, routes and node addresses; return the kind of link emulation by link name."""
+    """Create routers, bridges, links, routes and node addresses; return the kind of link emulation by link name.
+
+    Raises:
+        RackgateError: a program is missing or the kernel refused an operation.
+    """
     for site in topology.sites:
         _router(site)
         for node in site.nodes:
@@ -134,7 +138,11 @@ def _in_router(site: str) -> tuple[str, ...]:
 
 
 def shape(link: Link, quality: Quality) -> None:
-    """Change the latency and loss of a link, if this machine can emulate them; connections over it stay open."""
+    """Change the latency and loss of a link, if this machine can emulate them; connections over it stay open.
+
+    Raises:
+        RackgateError: this machine can't emulate it on this link.
+    """
     how = link_emulation.emulation(f"link {link_name(link)}", quality)
     wire = VdeWire(WIRES / f"{link_name(link)}.mgmt")
     if how == "vde" and not wire.alive:
@@ -150,7 +158,11 @@ def shape(link: Link, quality: Quality) -> None:
 
 
 def slow_port(node: Node, machine: NamespaceMachine, quality: Quality) -> None:
-    """Add delay, jitter and loss between a node and the rest of its rack, and so of the cluster."""
+    """Add delay, jitter and loss between a node and the rest of its rack, and so of the cluster.
+
+    Raises:
+        RackgateError: this machine can't emulate the quality.
+    """
     ns, name = netns(node.site), port(node)
     how = link_emulation.emulation(node.name, quality)
     if how == "netem":

@@ -81,7 +81,11 @@ class LabNetwork:
         network.plug(node)
 
     def slow(self, site: str, added: Quality) -> None:
-        """Add delay, jitter and loss to all links of a site."""
+        """Add delay, jitter and loss to all links of a site.
+
+        Raises:
+            RackgateError: this machine can't emulate the quality on these links.
+        """
         link_quality.slow(self.topology, site, added)
 
     def restore_links(self, site: str) -> None:
@@ -93,7 +97,11 @@ class LabNetwork:
         return link_quality.quality(link, without=without)
 
     def slow_node(self, node: Node, added: Quality) -> None:
-        """Add delay, jitter and loss between a node and all others."""
+        """Add delay, jitter and loss between a node and all others.
+
+        Raises:
+            RackgateError: this machine can't emulate the quality.
+        """
         network.slow_port(node, self.machine(node), added)
 
     def restore_node(self, node: Node) -> None:

@@ -25,7 +25,11 @@ class Machine(Protocol):
         """Name of the machine."""
 
     def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> str:
-        """Run a program to completion and return its output."""
+        """Run a program to completion and return its output.
+
+        Raises:
+            RackgateError: it timed out or ended with a nonzero status.
+        """
 
     def popen(
         self, argv: Sequence[str], *, log: Path | None = None, env: Mapping[str, str] | None = None
@@ -40,6 +44,9 @@ def create(name: str, disk: Path) -> tuple[NamespaceMachine, subprocess.Popen[by
 
     Returns:
         The machine, and the process that holds its namespaces, which the caller must keep.
+
+    Raises:
+        RackgateError: the kernel refused to create the namespaces.
     """
     disk.mkdir(parents=True, exist_ok=True)
     command = ["unshare", "--net", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"]

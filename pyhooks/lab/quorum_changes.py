@@ -56,12 +56,20 @@ class QuorumCluster(Protocol):
 
 
 def voters(cluster: QuorumCluster, brokers: Sequence[Node]) -> dict[int, str]:
-    """Return the directory ids of the voters by node id, as reported by one of ``brokers``."""
+    """Return the directory ids of the voters by node id, as reported by one of ``brokers``.
+
+    Raises:
+        RackgateError: no broker responds.
+    """
     return {voter.node_id: voter.directory_id for voter in cluster.quorum(brokers).voters}
 
 
 def addresses(brokers: Sequence[Node]) -> str:
-    """Return the addresses of ``brokers`` in the form of ``bootstrap.servers``."""
+    """Return the addresses of ``brokers`` in the form of ``bootstrap.servers``.
+
+    Raises:
+        RackgateError: ``brokers`` is empty.
+    """
     if not brokers:
         raise RackgateError("the quorum can't be queried: no broker remains")
     return ",".join(node.address for node in brokers)
@@ -83,7 +91,11 @@ def clear_disk(data: Path) -> None:
 
 
 def replace_disks(cluster: QuorumCluster, nodes: Sequence[Node]) -> None:
-    """Format the unformatted disks of ``nodes``, start Kafka on all nodes and make their controllers voters again."""
+    """Format the unformatted disks of ``nodes``, start Kafka on all nodes and make their controllers voters again.
+
+    Raises:
+        RackgateError: the quorum rejects a change, or a process does not start.
+    """
     if not nodes:
         return
     others = [node for node in cluster.brokers() if node not in nodes]
@@ -110,7 +122,11 @@ def replace_disks(cluster: QuorumCluster, nodes: Sequence[Node]) -> None:
 
 
 def wait_caught_up(cluster: QuorumCluster, node: Node, others: Sequence[Node]) -> None:
-    """Wait until a controller has caught up with the active controller, as reported by one of ``others``."""
+    """Wait until a controller has caught up with the active controller, as reported by one of ``others``.
+
+    Raises:
+        RackgateError: not in time, or its process ended.
+    """
     directory_id = cluster.directory_id(node)
 
     def caught_up() -> bool:

@@ -229,7 +229,11 @@ class Topology:
         return ",".join(node.address for node in self.brokers)
 
     def site(self, name: str) -> Site:
-        """Return the site called ``name``."""
+        """Return the site called ``name``.
+
+        Raises:
+            RackgateError: no such site.
+        """
         for site in self.sites:
             if site.name == name:
                 return site
@@ -245,7 +249,11 @@ def _names(sites: tuple[Site, ...]) -> str:
 
 
 def find(name_or_path: str) -> Path:
-    """Return the path of a topology file, given a path or the name of a shipped one such as ``az3-outside``."""
+    """Return the path of a topology file, given a path or the name of a shipped one such as ``az3-outside``.
+
+    Raises:
+        RackgateError: no such file; the message lists the shipped topologies.
+    """
     path = Path(name_or_path)
     if path.is_file():
         return path
@@ -257,12 +265,20 @@ def find(name_or_path: str) -> Path:
 
 
 def load(path: Path) -> Topology:
-    """Read a topology file."""
+    """Read a topology file.
+
+    Raises:
+        RackgateError: invalid TOML, key or value; the message names file, key and allowed values.
+    """
     return parse(toml_config.read(path, "it describes a topology"), source=str(path))
 
 
 def parse(raw: Mapping[str, Any], *, source: str) -> Topology:
-    """Return the topology of a parsed TOML document; ``source`` names the document in errors."""
+    """Return the topology of a parsed TOML document; ``source`` names the document in errors.
+
+    Raises:
+        RackgateError: as in ``load``.
+    """
     top = Table(raw, source)
     name = top.text("name")
     if not name.isprintable() or name != name.strip():

@@ -49,6 +49,9 @@ def make_archive(distribution: Distribution, folder: Path | None = None) -> Arch
     """Pack the overlay with installation instructions, licence, notice, manifest, SBOM and checksums.
 
     The folder of the archive is ``build/kafka-<version>`` by default.
+
+    Raises:
+        RackgateError: the distribution is damaged, or its overlay is empty.
     """
     manifest = distribution.manifest
     if fault := distribution.damage():

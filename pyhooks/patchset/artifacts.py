@@ -60,7 +60,11 @@ class Download:
 
 
 def read_pins(path: Path) -> dict[str, str]:
-    """Read a file in the format of ``sha256sum``; return the SHA-256 by path in the Maven repository."""
+    """Read a file in the format of ``sha256sum``; return the SHA-256 by path in the Maven repository.
+
+    Raises:
+        RackgateError: the file is missing, or a line is malformed, repeats a path or leaves the repository.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -104,6 +108,9 @@ class MavenRepository:
         """Verify all files of the repository, then run Maven offline; without a manifest, run it online and unverified.
 
         See ``maven.maven`` for the arguments.
+
+        Raises:
+            RackgateError: a file differs from its pin, or Maven failed.
         """
         online = self.manifest is None
         if not online:
@@ -111,7 +118,11 @@ class MavenRepository:
         maven.maven(pom, goals, repository=self.root, online=online, what=what, log=log, timeout_s=timeout_s)
 
     def verify(self) -> None:
-        """Check that the repository has every pinned file, unmodified, and no other file."""
+        """Check that the repository has every pinned file, unmodified, and no other file.
+
+        Raises:
+            RackgateError: a file is missing, modified or not pinned. The message names the file and the remedy.
+        """
         present = self._present()
         self._check(present)
         if missing := sorted(self.pins.keys() - present.keys()):
@@ -122,6 +133,9 @@ class MavenRepository:
 
         No downloaded code runs before its hash is verified: Maven first downloads the plugin that copies artifacts,
         without loading it. The verified plugin then downloads everything else. ``work`` is for temporary files.
+
+        Raises:
+            RackgateError: a file can't be downloaded or differs from its pin; the message names the file.
         """
         if self.manifest is None:
             return 0
@@ -146,7 +160,11 @@ class MavenRepository:
         return len(missing)
 
     def download(self, recipe: Recipe, downloads: Sequence[Download], work: Path) -> None:
-        """Download files with the verified plugin; the caller verifies them. ``work`` is for temporary files."""
+        """Download files with the verified plugin; the caller verifies them. ``work`` is for temporary files.
+
+        Raises:
+            RackgateError: a file can't be downloaded.
+        """
         staging = MavenRepository(work / "repository", self.manifest)
         for name in self.pins:
             if not (staging.root / name).exists():
@@ -159,6 +177,9 @@ class MavenRepository:
         """Download the plugin that copies artifacts, and its dependencies, without loading any of them.
 
         The pom adds a dependency that does not exist. Maven downloads all others and fails before it loads one.
+
+        Raises:
+            RackgateError: a file can't be downloaded, or Maven loaded the plugin.
         """
         absent = _ABSENT.split(":")
         pom = maven.render("bootstrap.xml.j2", work / "bootstrap" / "pom.xml", recipe=recipe, absent=absent)
@@ -228,7 +249,11 @@ class ArtifactStore:
         return [self.path(recipe.find(module.artifact, "test")) for module in modules]
 
     def fetch(self, recipe: Recipe, artifacts: Iterable[Artifact], work: Path) -> int:
-        """Download missing artifacts and Maven files, verify all of them, and return the number of downloaded jars."""
+        """Download missing artifacts and Maven files, verify all of them, and return the number of downloaded jars.
+
+        Raises:
+            RackgateError: an artifact can't be downloaded or differs from its pin; the message names the artifact.
+        """
         self.repository.fill(recipe, work)
         wanted = tuple(artifacts)
         missing = tuple(artifact for artifact in wanted if not self.path(artifact).exists())

@@ -53,6 +53,9 @@ def build(
         selection: the patches to apply; each selection has its own distribution.
         force: build even if nothing changed.
         quiet: show no progress.
+
+    Raises:
+        RackgateError: the build failed; the message names the artifact, the patch, or the file and line.
     """
     started = time.monotonic()
     plan = recipe.load(kafka_toml)
@@ -178,6 +181,9 @@ def import_tree(
         base: the folder to build in, by default ``build/``.
         force: discard commits and changes in the tree that were not exported.
         quiet: show no progress.
+
+    Raises:
+        RackgateError: the tree has changes that were not exported, or a patch does not apply.
     """
     plan = recipe.load(kafka_toml)
     patches = series.load_all(plan.path.parent)

@@ -23,7 +23,11 @@ def releases() -> tuple[str, ...]:
 
 
 def client_classpath(release: str) -> str:
-    """Return the class path of a client in ``releases()``, with the project's Java helpers; fetch it if missing."""
+    """Return the class path of a client in ``releases()``, with the project's Java helpers; fetch it if missing.
+
+    Raises:
+        RackgateError: no such release, no distribution, or an artifact can't be downloaded or differs from its pin.
+    """
     built = Distribution.load()
     plan = recipe.load()
     if release in {PATCHED, plan.version}:

@@ -63,7 +63,11 @@ class Compiler:
     def compile(
         self, sources: Sources, affected: Sequence[Module], work: Path, on_activity: Callable[[str], None]
     ) -> dict[str, Path]:
-        """Compile the modules that are not in the cache; return the jar with the classes of each module."""
+        """Compile the modules that are not in the cache; return the jar with the classes of each module.
+
+        Raises:
+            RackgateError: a compile error; the message names file and line as in Kafka's repository.
+        """
         keys = self.keys(sources, affected)
         jars = {module.name: self.jar(module, keys[module.name]) for module in affected}
         missing = [module for module in affected if not jars[module.name].exists()]

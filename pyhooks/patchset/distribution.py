@@ -41,6 +41,9 @@ class Distribution:
         """Return the distribution in ``root``, by default the latest default one of ``rackgate build``.
 
         The link is resolved, so that running processes keep their jars when a later build replaces the link.
+
+        Raises:
+            RackgateError: there is no distribution.
         """
         root = root or paths.BUILD / "kafka-4.3.1" / "dist"
         if not (root / MANIFEST).is_file():
@@ -63,7 +66,11 @@ class Distribution:
 
     @property
     def hooks(self) -> Path:
-        """The jar of the project's own Java helpers; callers add it to a class path explicitly."""
+        """The jar of the project's own Java helpers; callers add it to a class path explicitly.
+
+        Raises:
+            RackgateError: the jar is missing.
+        """
         path = self.root / HOOKS
         if not path.is_file():
             raise RackgateError(f"{path} is missing: run `rackgate build`")
@@ -71,7 +78,11 @@ class Distribution:
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
-        """The parsed ``manifest.json``."""
+        """The parsed ``manifest.json``.
+
+        Raises:
+            RackgateError: it can't be read, or a value is missing or of the wrong type.
+        """
         path, again = self.root / MANIFEST, "run `rackgate build --force`"
         parsed = read_object(path, again)
         for name, kind in _TYPES.items():

@@ -15,7 +15,11 @@ BASELINE_DATE = "2026-06-17T00:00:00+00:00"
 
 
 def git(folder: Path, *arguments: str, what: str, stdin: str | None = None) -> str:
-    """Run git in ``folder`` with a fixed identity and no system or user configuration; return its trimmed output."""
+    """Run git in ``folder`` with a fixed identity and no system or user configuration; return its trimmed output.
+
+    Raises:
+        RackgateError: git failed.
+    """
     kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     environment = {
         **kept,

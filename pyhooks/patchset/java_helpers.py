@@ -24,7 +24,11 @@ _MANIFEST = "META-INF/MANIFEST.MF"
 
 
 def sources(hooks: Hooks) -> dict[str, bytes]:
-    """Return the helpers' source files, by path below their folder."""
+    """Return the helpers' source files, by path below their folder.
+
+    Raises:
+        RackgateError: there are none.
+    """
     # Only the package: the same folder contains programs that are compiled elsewhere.
     found = sorted((hooks.sources / hooks.package.replace(".", "/")).rglob("*.java"))
     if not found:
@@ -51,6 +55,9 @@ def make_jar(
     """Write the helpers' jar to ``target``; the same sources and jars give the same bytes.
 
     The class path is ``overlay``, then the stock jars ``libs``. ``cache`` keeps results; ``work`` is an empty folder.
+
+    Raises:
+        RackgateError: a compile error; the message names file and line.
     """
     texts = sources(hooks)
     kept = cache / f"{_key(recipe, hooks, repository, texts, [*overlay, *libs])}.jar"

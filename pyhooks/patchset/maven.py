@@ -52,7 +52,11 @@ def render(template: str, path: Path, /, **values: Any) -> Path:
 
 @functools.cache
 def java_home() -> Path:
-    """Return the JDK to compile with: JAVA_HOME, or the JDK of ``javac`` on the PATH."""
+    """Return the JDK to compile with: JAVA_HOME, or the JDK of ``javac`` on the PATH.
+
+    Raises:
+        RackgateError: there is no JDK.
+    """
     named = os.environ.get("JAVA_HOME")
     if named and (Path(named) / "bin" / "javac").exists():
         return Path(named)
@@ -64,7 +68,11 @@ def java_home() -> Path:
 
 @functools.cache
 def javac_version() -> str:
-    """Return the version of the compiler, such as ``17.0.15``."""
+    """Return the version of the compiler, such as ``17.0.15``.
+
+    Raises:
+        RackgateError: there is no JDK, or it is older than 17.
+    """
     command = run([java_home() / "bin" / "javac", "-version"], what="query the version of javac").split()
     version = command[-1] if command else ""
     major = version.split(".")[0]
@@ -89,6 +97,9 @@ def maven(
         what: description of the work, for error messages.
         log: file for all of Maven's output.
         timeout_s: timeout in seconds.
+
+    Raises:
+        RackgateError: Maven failed; the message names the source file and line, or the artifact.
     """
     if not shutil.which("mvn"):
         raise RackgateError(f"{what}: mvn is not installed; install the package maven")

@@ -120,6 +120,9 @@ def make_jar(
         coordinates: coordinates of the published jar.
         folder: target folder.
         manifest: further lines for the jar's manifest.
+
+    Raises:
+        RackgateError: the published jar has no licence or notice.
     """
     files = {name: content for files in nests.values() for name, content in files.items()}
     if not files and not resources:

@@ -37,6 +37,9 @@ def pin(path: Path, work: Path, only: Sequence[str] = ()) -> tuple[Artifact, ...
     """Resolve roles of the recipe at ``path``, rewrite its list of artifacts, and return all pinned artifacts.
 
     ``only`` has the roles to resolve, or is empty for all. The pins of other roles are unchanged.
+
+    Raises:
+        RackgateError: an artifact can't be resolved, a role is unknown, or the file lacks the marker line.
     """
     recipe = load(path)
     wanted = dict(_roots_by_role(recipe))
@@ -72,7 +75,11 @@ def _roots_by_role(recipe: Recipe) -> Iterator[tuple[str, Roots]]:
 
 
 def record(recipe: Recipe, artifacts: Path, work: Path) -> dict[str, str]:
-    """Download all that Maven needs to compile and test into an empty repository; return the SHA-256 by path."""
+    """Download all that Maven needs to compile and test into an empty repository; return the SHA-256 by path.
+
+    Raises:
+        RackgateError: a file can't be downloaded, the example fails, or a file differs from its pin in ``kafka.toml``.
+    """
     store = ArtifactStore(artifacts, MavenRepository(work / "resolved", None))
     libraries = [recipe.find("scala-library", "runtime")]
     running = recipe.with_role("testrun")

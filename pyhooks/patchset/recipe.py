@@ -166,7 +166,11 @@ class Recipe:
     hooks: Hooks | None = None
 
     def module(self, name: str) -> Module:
-        """Return the module with this name."""
+        """Return the module with this name.
+
+        Raises:
+            RackgateError: no such module.
+        """
         for module in self.modules:
             if module.name == name:
                 return module
@@ -185,7 +189,11 @@ class Recipe:
         return tuple(artifact for artifact in self.artifacts if artifact.roles != (role,))
 
     def find(self, name: str, role: str) -> Artifact:
-        """Return the artifact with this artifactId and role."""
+        """Return the artifact with this artifactId and role.
+
+        Raises:
+            RackgateError: no such artifact is pinned.
+        """
         for artifact in self.with_role(role):
             if artifact.name == name:
                 return artifact
@@ -210,7 +218,11 @@ class Recipe:
 
 
 def load(path: Path | None = None) -> Recipe:
-    """Parse and validate ``kafka.toml``."""
+    """Parse and validate ``kafka.toml``.
+
+    Raises:
+        RackgateError: the file is missing or not TOML, or a value is invalid; the message names the place.
+    """
     path = path or paths.PATCH / "kafka.toml"
     top = Table(toml_config.read(path, "it defines the build"), path)
     kafka, plugins, options, resolve = map(top.table, ("kafka", "plugins", "compile", "resolve"))

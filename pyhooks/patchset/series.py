@@ -159,7 +159,11 @@ class Selection:
         return "-".join([*parts, *(["with", *sorted(self.opt_ins)] if self.opt_ins else [])])
 
     def choose(self, patches: Sequence[Patch]) -> tuple[Patch, ...]:
-        """Return the selected patches in order, given all patches of a series."""
+        """Return the selected patches in order, given all patches of a series.
+
+        Raises:
+            RackgateError: an unknown fix or part, or the series has too few patches.
+        """
         if self.fix is not None:
             wanted = next((p for p in patches if p.part == FIXES and p.number == self.fix), None)
             if wanted is None:
@@ -186,7 +190,11 @@ def opt_ins(patches: Iterable[Patch]) -> tuple[str, ...]:
 
 
 def with_dependencies(patches: Sequence[Patch], fix: Patch) -> tuple[Patch, ...]:
-    """Return a fix and all fixes that it depends on, directly or indirectly, in the order of the series."""
+    """Return a fix and all fixes that it depends on, directly or indirectly, in the order of the series.
+
+    Raises:
+        RackgateError: a fix depends on one that is not in the series.
+    """
     needed = {fix.name}
     waiting = [fix]
     while waiting:
@@ -219,7 +227,12 @@ def names(folder: Path) -> tuple[str, ...]:
 
 
 def parse(folder: Path, name: str) -> Patch:
-    """Parse the patch ``name`` in the folder of the series, in git's mail format."""
+    """Parse the patch ``name`` in the folder of the series, in git's mail format.
+
+    Raises:
+        RackgateError: the name is not of the form ``PART/NNNN-Subject.patch``, or the file is missing, not UTF-8,
+            or lacks a subject or a diff.
+    """
     if not _NAME.fullmatch(name):
         raise RackgateError(f"{name}: must be called PART/NNNN-Subject.patch, where PART is {', '.join(PARTS)}")
     path = folder / name
@@ -268,12 +281,20 @@ def _number(name: str) -> int:
 
 
 def load_all(folder: Path) -> tuple[Patch, ...]:
-    """Parse the whole series in ``folder``, including opt-in fixes."""
+    """Parse the whole series in ``folder``, including opt-in fixes.
+
+    Raises:
+        RackgateError: a patch is missing or unreadable.
+    """
     return tuple(parse(folder, name) for name in names(folder))
 
 
 def load(folder: Path, selection: Selection = DEFAULT) -> tuple[Patch, ...]:
-    """Parse the series in ``folder`` and return the selected patches; by default all that are not opt-in."""
+    """Parse the series in ``folder`` and return the selected patches; by default all that are not opt-in.
+
+    Raises:
+        RackgateError: a patch is missing or unreadable, or the selection is invalid.
+    """
     return selection.choose(load_all(folder))
 
 
@@ -286,7 +307,11 @@ def series_hash(patches: Sequence[Patch]) -> str:
 
 
 def check_build(manifest: Mapping[str, Any], patches: Sequence[Patch]) -> None:
-    """Check that a distribution with this manifest was built from these patches."""
+    """Check that a distribution with this manifest was built from these patches.
+
+    Raises:
+        RackgateError: it was built from others.
+    """
     if manifest["patch_hash"] != series_hash(patches):
         raise RackgateError("the build does not match the current series; run `rackgate build` first")
 
@@ -324,7 +349,11 @@ class Trial:
         self._folder = folder
 
     def apply(self, patches: Sequence[Patch], where: str = "") -> tuple[str, ...]:
-        """Apply patches in order to the baseline; return all files that then differ from it."""
+        """Apply patches in order to the baseline; return all files that then differ from it.
+
+        Raises:
+            RackgateError: a patch does not apply; the message names the patch and the file.
+        """
         what, baseline = "try the series", f"refs/tags/{BASELINE}"
         git(self._folder, "read-tree", baseline, what=what)
         for patch in patches:
@@ -351,6 +380,9 @@ def apply_parts(tree: Path, patches: Sequence[Patch]) -> None:
     """Apply a whole series to a fresh clone, with a branch at the last commit of each part.
 
     The branch of the last part is checked out. ``git rebase`` updates the other branches (``rebase.updateRefs``).
+
+    Raises:
+        RackgateError: a patch does not apply.
     """
     what = "make the branches of the parts"
     former = git(tree, "symbolic-ref", "HEAD", what=what)

@@ -40,6 +40,9 @@ def facts(distribution: Distribution, series_: Sequence[series.Patch]) -> dict[s
         ``messages``: for each changed message definition, whether fields changed, and its versions; ``parents``:
         superclasses of the exceptions, nearest first, by side (stock, overlay); ``requests``: lowest and highest
         version, by side; ``deprecations``: number of added lines that deprecate something.
+
+    Raises:
+        RackgateError: the build is of another series.
     """
     patches = series.Selection(opt_ins=distribution.opt_ins).choose(series_)
     series.check_build(distribution.manifest, patches)
@@ -107,6 +110,9 @@ class Jar:
 
     Args:
         behind: the jar to search for entries that this one lacks.
+
+    Raises:
+        RackgateError: the jar can't be read.
     """
 
     def __init__(self, path: Path, fallback: Jar | None = None) -> None:

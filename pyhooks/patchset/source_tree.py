@@ -42,7 +42,11 @@ def destination(module: Module, kind: str, name: str, head: bytes) -> str | None
 
 
 def lay_out(recipe: Recipe, store: ArtifactStore, folder: Path) -> str:
-    """Write the sources of all modules to the new ``folder``, commit them, and return the hash of the commit."""
+    """Write the sources of all modules to the new ``folder``, commit them, and return the hash of the commit.
+
+    Raises:
+        RackgateError: two jars contain the same file, or a module's message definitions are missing.
+    """
     folder.mkdir(parents=True)
     for module in recipe.modules:
         for target, content in _files(recipe, store, module):

@@ -18,7 +18,11 @@ from pyhooks.verify.upstream_runner import KafkaTestRunner, scratch
 
 
 def compile_changed(runner: KafkaTestRunner, patches: Sequence[series.Patch]) -> dict[str, tuple[str, ...]]:
-    """Compile changed test sources to ``runner.patched`` if needed; return the classes that name them, by module."""
+    """Compile changed test sources to ``runner.patched`` if needed; return the classes that name them, by module.
+
+    Raises:
+        RackgateError: a test source does not compile; the message names file and line as in Kafka's repository.
+    """
     plan, space, target = runner.plan, runner.space, runner.patched
     listing = target.with_suffix(".json")
     if listing.exists() and target.exists():

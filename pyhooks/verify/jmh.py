@@ -52,6 +52,9 @@ def measure(
         more: keep the forks of earlier runs of the same build, and run only the missing ones.
         quiet: show no progress.
         out: target folder, by default ``out/jmh``.
+
+    Raises:
+        RackgateError: the benchmarks do not compile or do not run, or the kept forks can't be combined with new ones.
     """
     console = Console(stderr=True, quiet=quiet, highlight=False)
     out = out or paths.OUT / "jmh"

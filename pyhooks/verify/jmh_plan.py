@@ -61,7 +61,11 @@ class JmhCell:
 
 
 def plan(only: str = "") -> tuple[tuple[JmhCell, ...], tuple[Comparison, ...]]:
-    """Return the cells and comparisons; with ``only``, the comparisons whose name contains this text."""
+    """Return the cells and comparisons; with ``only``, the comparisons whose name contains this text.
+
+    Raises:
+        RackgateError: no name contains it.
+    """
     cells: list[JmhCell] = []
     comparisons: list[Comparison] = []
 

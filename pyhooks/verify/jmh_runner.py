@@ -144,6 +144,9 @@ def read(result: Path, cell: JmhCell, number: int) -> Fork:
     """Parse JMH's result of one fork; its CPU time is that of the fastest slice.
 
     Disturbances only make slices slower and can affect nearly all of a fork, and so every quantile of its iterations.
+
+    Raises:
+        RackgateError: the file is not in the format of JMH 1.37, or too few iterations have a complete slice.
     """
     try:
         (entry,) = json.loads(result.read_text(encoding="utf-8"))
@@ -222,7 +225,11 @@ def prepare(
     scratch: Path,
     out: Path,
 ) -> JmhRunner:
-    """Compile the benchmarks against the published jars."""
+    """Compile the benchmarks against the published jars.
+
+    Raises:
+        RackgateError: they do not compile.
+    """
     started = time.monotonic()
     harness = plan.with_role("jmh")
     with space.lock(console.print):

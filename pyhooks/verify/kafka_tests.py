@@ -68,6 +68,10 @@ def run_tests(
         stock: run without the overlay and without test sources changed by the series.
         quiet: show no progress.
         reports: folder for the JUnit XML, by default ``out/upstream``.
+
+    Raises:
+        RackgateError: an unknown class, a test source that does not compile, a build of another series, or a class did
+            not complete and no test failed.
     """
     started = time.monotonic()
     plan = recipe.load()

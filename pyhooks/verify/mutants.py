@@ -72,7 +72,11 @@ class Mutant:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def apply(self, text: str) -> str:
-        """Return the text of the file with the change."""
+        """Return the text of the file with the change.
+
+        Raises:
+            RackgateError: the old text does not occur exactly once.
+        """
         count = text.count(self.old)
         if count != 1:
             raise RackgateError(f"mutant {self.name}: its old text occurs {count} times in {self.file}, not once")
@@ -80,7 +84,11 @@ class Mutant:
 
 
 def load(path: Path, recipe: Recipe) -> tuple[Mutant, ...]:
-    """Parse and validate a ``mutants.toml``."""
+    """Parse and validate a ``mutants.toml``.
+
+    Raises:
+        RackgateError: the file is missing or not TOML, or an entry is invalid; the message names the entry.
+    """
     top = Table(toml_config.read(path, "it lists the mutants"), path)
     mutants = tuple(map(_mutant, top.tables("mutant")))
     top.done()
@@ -104,7 +112,11 @@ def _mutant(table: Table) -> Mutant:
 
 
 def choose(mutants: tuple[Mutant, ...], names: Iterable[str]) -> tuple[Mutant, ...]:
-    """Return the mutants with these names in the list's order, or all if there are no names."""
+    """Return the mutants with these names in the list's order, or all if there are no names.
+
+    Raises:
+        RackgateError: an unknown name.
+    """
     wanted = list(names)
     known = {mutant.name for mutant in mutants}
     for name in wanted:

@@ -132,7 +132,11 @@ class JvmMutantTester:
 
 
 def listed() -> tuple[Mutant, ...]:
-    """Return the mutants listed in ``patch/``."""
+    """Return the mutants listed in ``patch/``.
+
+    Raises:
+        RackgateError: the list is missing or invalid.
+    """
     plan = recipe.load()
     return load(plan.path.parent / LIST, plan)
 
@@ -144,6 +148,9 @@ def mutate(
     """Run the selected mutants that have no stored verdict.
 
     A mutant of opt-in fixes is run on a build with these fixes, which is built if needed.
+
+    Raises:
+        RackgateError: the list is invalid, the build is of another series, or tests do not compile.
     """
     started = time.monotonic()
     plan = recipe.load()

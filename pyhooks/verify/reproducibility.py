@@ -123,6 +123,9 @@ def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> Check
     """Build twice from only the sources and pinned files, and compare overlay, helpers, manifest and archive.
 
     The result is written to ``out``, by default ``out/reproducible``.
+
+    Raises:
+        RackgateError: a build failed, or its conditions could not be set.
     """
     started = time.monotonic()
     target = out or paths.OUT / "reproducible"

@@ -68,6 +68,9 @@ def prefix_checks(
     """Return the checks of the prefixes of the default series with ``start`` (by default 1) to ``end`` patches.
 
     With ``all_tests``, all tests that a prefix contains are run, not only those of its last patch.
+
+    Raises:
+        RackgateError: there are no such prefixes.
     """
     chosen = DEFAULT.choose(patches)
     first, last = start or 1, len(chosen) if end is None else end
@@ -115,6 +118,9 @@ def series_check(
         all_tests: run all tests that a prefix contains, not only those of its last patch.
         fresh: ignore cached results.
         quiet: show no progress.
+
+    Raises:
+        RackgateError: there are no such prefixes, or a check could not be run.
     """
     started = time.monotonic()
     plan = recipe.load()
@@ -159,6 +165,9 @@ def run_check(plan: Recipe, space: Workspace, check: Check, folder: Path) -> dic
         Plain JSON: ``patches`` (number), ``ok``, ``error`` (build or compile error, or empty), ``classes``,
         ``failures``, ``flakes``, ``published_fail`` (tests that also fail without the series, such as a test that must
         not run as root), ``totals``, ``seconds``.
+
+    Raises:
+        RackgateError: the check could not be run.
     """
     row: dict[str, Any] = {
         "patches": len(check.patches), "error": "", "classes": {}, "failures": [], "flakes": [],

@@ -79,6 +79,9 @@ def upstream(
         modules: names of the modules to run; all if empty.
         only: run only classes whose full name contains one of these texts; all if empty.
         jobs: number of JVMs in parallel.
+
+    Raises:
+        RackgateError: no build of the current series, no class matches ``only``, or the tests could not be run.
     """
     plan = recipe.load()
     patches = series.load(plan.path.parent)
@@ -187,7 +190,11 @@ def plan_units(
 
 
 def narrowed(units: Sequence[Batch], only: Sequence[str]) -> list[Batch]:
-    """Return the batches reduced to classes whose full name contains a text of ``only``; all if it is empty."""
+    """Return the batches reduced to classes whose full name contains a text of ``only``; all if it is empty.
+
+    Raises:
+        RackgateError: a text of ``only`` matches no class.
+    """
     names = {name for unit in units for name in unit.classes}
     unmatched = [text for text in only if not any(text in name for name in names)]
     if unmatched:
@@ -204,6 +211,9 @@ def series_tests(changed: Mapping[str, tuple[str, ...]], runner: KafkaTestRunner
 
     A source may define test classes that are not named after it. Such a class is assigned to the module of another
     class in its package. The module only affects the order of the class path.
+
+    Raises:
+        RackgateError: test sources changed, but no compiled classes exist.
     """
     folder = runner.classes(PATCHED, runner.plan.modules[0])
     parsed = [upstream_suite.parse_class(path.read_bytes()) for path in folder.rglob("*.class")]

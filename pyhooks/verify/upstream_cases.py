@@ -90,7 +90,11 @@ class ClassResult:
 
 
 def read_class(name: str, reports: Path) -> ClassResult:
-    """Parse the JUnit XML of a class and its nested classes in the folder ``reports``."""
+    """Parse the JUnit XML of a class and its nested classes in the folder ``reports``.
+
+    Raises:
+        RackgateError: no report, or one that is incomplete.
+    """
     files = [reports / f"TEST-{name}.xml", *sorted(reports.glob(f"TEST-{name}$*.xml"))]
     files = [file for file in files if file.exists()]
     if not files:

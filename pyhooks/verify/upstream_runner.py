@@ -140,6 +140,9 @@ def run_classes(
         module: the module of the classes.
         wanted: methods to run by class; no methods means all.
         report: called once for each class with its result, possibly from another thread.
+
+    Raises:
+        RackgateError: Maven could not run the tests at all, or the run was interrupted.
     """
     left = dict(wanted)
     crash = _batch(runner, arm, module, left, report)

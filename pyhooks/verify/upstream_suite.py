@@ -50,7 +50,12 @@ class Suite:
 
 
 def load(plan: Recipe, path: Path | None = None) -> Suite:
-    """Parse ``upstream.toml``, by default the one in ``patch/``."""
+    """Parse ``upstream.toml``, by default the one in ``patch/``.
+
+    Raises:
+        RackgateError: the file is missing or not TOML, a module is unknown or has no test jar, a class is listed
+            twice, or an allowed failure lacks a method or a reason.
+    """
     path = path or paths.PATCH / "upstream.toml"
     top = toml_config.Table(toml_config.read(path, "it lists the tests to run"), path)
     classes = {table.text("name"): table.texts("classes", empty=True) for table in top.tables("module")}
@@ -76,6 +81,9 @@ def everything(plan: Recipe, store: ArtifactStore, modules: Sequence[Module], li
     """Return a suite of all test classes in the published test jars of ``modules``.
 
     ``listed``, the suite from ``load``, is the source of ``allowed``, ``alone`` and ``apart``.
+
+    Raises:
+        RackgateError: a class in ``alone`` or ``apart`` is in no test jar.
     """
     known: dict[str, TestClassFile] = {}
     owned: dict[str, list[str]] = {}
@@ -117,7 +125,11 @@ def read_classes(jar: Path) -> dict[str, TestClassFile]:
 
 
 def parse_class(content: bytes) -> TestClassFile:
-    """Parse name, superclass, flags and test annotations of a class file."""
+    """Parse name, superclass, flags and test annotations of a class file.
+
+    Raises:
+        RackgateError: not a class file.
+    """
     try:
         header = class_file.header(content)
     except ValueError as error:
