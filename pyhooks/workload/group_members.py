@@ -89,9 +89,9 @@ class MemberRun:
 
     def run(self) -> None:
         """Poll and commit until ``stop`` is set, then leave the group."""
-        heard = RebalanceCallbacks(self._assigned, self._revoked, self._lost)
+        callbacks = RebalanceCallbacks(self._assigned, self._revoked, self._lost)
         self._history.add(JoinDetails(**self._self))
-        self._java.subscribe(self._topics, heard)
+        self._java.subscribe(self._topics, callbacks)
         while not self.stop.is_set():
             try:
                 self._count_received(self._java.poll(POLL_S))

@@ -12,7 +12,7 @@ import java.util.function.Consumer;
 import org.apache.kafka.clients.producer.Callback;
 import org.apache.kafka.clients.producer.RecordMetadata;
 
-/** Records that were sent with one call, and what became of each. */
+/** Records that were sent with one call, and the outcome of each. */
 final class Batch {
 
     private final long ticket;
@@ -27,9 +27,9 @@ final class Batch {
     private final AtomicInteger open;
 
     /**
-     * @param ticket names it for who sent it.
-     * @param size how many records.
-     * @param whenDone called once, with this, when the last record has ended; by the thread that ended it.
+     * @param ticket id of the batch, chosen by the sender.
+     * @param size number of records.
+     * @param whenDone called once, with this batch, by the thread that completes the last record.
      */
     Batch(long ticket, int size, Consumer<Batch> whenDone) {
         this.ticket = ticket;
@@ -42,11 +42,11 @@ final class Batch {
         Arrays.fill(partitions, -1);
         Arrays.fill(offsets, -1);
         Arrays.fill(errors, -1);
-        // One more than records: it is not done before all of them were handed over.
+        // One more than records, so that the batch cannot complete before all of them were handed over.
         open = new AtomicInteger(size + 1);
     }
 
-    /** The end of one record; who tells of a second one is not heard. */
+    /** Records the outcome of one record; a second outcome of the same record is ignored. */
     final class Slot extends AtomicBoolean implements Callback {
 
         private static final long serialVersionUID = 1;
@@ -80,7 +80,7 @@ final class Batch {
         }
     }
 
-    /** One record less is open; the last call is the sender's own. */
+    /** Count one completed record; the sender itself makes the last call. */
     void close() {
         if (open.decrementAndGet() == 0) {
             whenDone.accept(this);
@@ -98,9 +98,9 @@ final class Batch {
     }
 
     /**
-     * Everything about it: ticket (8 bytes), number of records and of errors (4 each); for each record partition (4),
-     * offset, nanoseconds of sending and of the end (8 each), index of its error or -1 (4), column after column; for each
-     * error two texts, each after its length (4). Numbers are big-endian.
+     * The batch as bytes: ticket (8 bytes), number of records and of errors (4 each); for each record partition (4),
+     * offset, nanoseconds of sending and of completion (8 each), index of its error or -1 (4), column after column; for each
+     * error two texts, each preceded by its length (4). Numbers are big-endian.
      */
     byte[] packed() {
         int size = partitions.length;

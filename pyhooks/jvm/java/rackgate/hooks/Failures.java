@@ -4,7 +4,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 
-/** A throwable as bytes, since objects are dear to pass between Java and Python. */
+/** A throwable as bytes, because passing objects between Java and Python is slow. */
 final class Failures {
 
     private Failures() {
@@ -19,13 +19,13 @@ final class Failures {
         return names.toString().getBytes(StandardCharsets.UTF_8);
     }
 
-    /** Its message, or nothing. */
+    /** The message, or an empty text. */
     static byte[] message(Throwable throwable) {
         String message = throwable.getMessage();
         return (message == null ? "" : message).getBytes(StandardCharsets.UTF_8);
     }
 
-    /** What a throwable that only carries another one carries. */
+    /** Return the cause of a throwable that only wraps another one. */
     static Throwable inner(Throwable throwable) {
         Throwable inner = throwable;
         while ((inner instanceof ExecutionException || inner instanceof CompletionException) && inner.getCause() != null) {

@@ -28,7 +28,7 @@ import org.apache.kafka.common.record.internal.Record;
 import org.apache.kafka.common.record.internal.RecordBatch;
 
 /**
- * Reads the logs of stopped brokers from their disks, as a broker would that recovers them: with Kafka's own classes,
+ * Reads the logs of stopped brokers from their disks as log recovery does: with Kafka's own classes,
  * segment by segment, each batch checked by its checksum. At the first batch that is cut short or damaged the log ends.
  *
  * <p>Data folders come on standard input, one a line. On standard output comes one JSON object a line: for each chunk of a
@@ -37,7 +37,7 @@ import org.apache.kafka.common.record.internal.RecordBatch;
  */
 public final class LogDump {
 
-    // Folders that Kafka has set aside end in a suffix behind the number.
+    // Kafka appends a suffix to the names of folders that it has replaced or will delete.
     private static final Pattern PARTITION = Pattern.compile("(.+)-(\\d+)");
     private static final Pattern SEGMENT = Pattern.compile("(\\d{20})\\.log");
     private static final int CHUNK = 5000;
@@ -104,7 +104,7 @@ public final class LogDump {
         chunk.write(Math.max(low, chunk.next), torn);
     }
 
-    /** Reads a segment; returns where and why it ends too early, or null. */
+    /** Reads a segment; returns where and why it is truncated, or null. */
     private String segment(Path path, Chunk chunk) throws IOException {
         int valid = 0;
         try (FileRecords records = FileRecords.open(new File(path.toString()), false)) {
@@ -140,7 +140,7 @@ public final class LogDump {
         }
     }
 
-    /** The lines {@code topic partition offset} of a checkpoint file, behind its version and their number. */
+    /** The lines {@code topic partition offset} of a checkpoint file, after its version and the number of lines. */
     private static Map<String, Long> checkpoint(Path file) throws IOException {
         Map<String, Long> offsets = new HashMap<>();
         if (Files.exists(file)) {
@@ -152,7 +152,7 @@ public final class LogDump {
         return offsets;
     }
 
-    /** Keys of a partition in the order of their offsets, written when they are many. */
+    /** Keys of a partition by offset, written in chunks. */
     private final class Chunk {
 
         private final Path folder;
@@ -196,7 +196,7 @@ public final class LogDump {
             next = Math.max(next, offset);
         }
 
-        /** Writes what there is; an end of 0 or more makes it the partition's last chunk. */
+        /** Writes the buffered keys; with an end of 0 or more this is the partition's last chunk. */
         void write(long end, String torn) throws IOException {
             json.writeStartObject();
             json.writeStringField("folder", folder.toString());
@@ -227,7 +227,7 @@ public final class LogDump {
             keys.clear();
         }
 
-        /** As pyhooks.history.record_format.text_of: text, or hexadecimal digits behind 0x. */
+        /** As pyhooks.history.record_format.text_of: text, or hexadecimal digits after 0x. */
         private String text(ByteBuffer key) {
             if (key == null) {
                 return null;

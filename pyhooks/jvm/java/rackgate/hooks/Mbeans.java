@@ -15,7 +15,7 @@ import javax.management.MBeanServerConnection;
 import javax.management.ObjectName;
 import javax.management.openmbean.CompositeData;
 
-/** MBeans as lines of text, so that a whole query is one answer. */
+/** MBeans as lines of text, so that a query has a single response. */
 final class Mbeans {
 
     private final StringBuilder lines = new StringBuilder();
@@ -26,12 +26,12 @@ final class Mbeans {
     /**
      * Reads all readable attributes of the MBeans whose names match.
      *
-     * @param server where to read.
+     * @param server the MBean server.
      * @param pattern an object name, with wildcards or without.
      * @return one line an attribute, sorted by object name: object name, attribute, kind and value with tabs between them.
      *     A part of a composite attribute is named {@code attribute.part}. The kind is {@code i} for a whole number,
      *     {@code d} for any other, {@code b} for a truth value, {@code s} for everything else as text, and {@code -} for
-     *     what could not be read. Backslash, tab and line ends are escaped with a backslash.
+     *     an attribute that could not be read. Backslash, tab and line ends are escaped with a backslash.
      */
     static String query(MBeanServerConnection server, String pattern) throws IOException, JMException {
         Mbeans found = new Mbeans();
@@ -39,7 +39,7 @@ final class Mbeans {
             try {
                 found.read(server, name);
             } catch (InstanceNotFoundException e) {
-                // It went away between the two calls: then it has no attributes to tell of.
+                // Unregistered between the two calls, so it has no attributes.
                 continue;
             }
         }
@@ -53,7 +53,7 @@ final class Mbeans {
                 readable.add(info.getName());
             }
         }
-        // The answer leaves out what could not be read; it must not look as if it were not there.
+        // An attribute that could not be read must not look as if it did not exist.
         Map<String, Object> told = new HashMap<>();
         for (Attribute attribute : server.getAttributes(name, readable.toArray(new String[0])).asList()) {
             told.put(attribute.getName(), attribute.getValue());

@@ -30,23 +30,22 @@ import javax.management.ObjectName;
 import javax.management.openmbean.CompositeData;
 
 /**
- * Reads MBeans of the JVM that it is loaded into, for whoever can open a Unix domain socket: metrics of a broker stay
- * readable while the network around it is cut.
+ * Serves MBeans of its JVM on a Unix domain socket, so that metrics of a broker stay readable while its network is
+ * partitioned.
  *
  * <p>Loaded by {@code -javaagent:rackgate-hooks.jar=/mnt/metrics.sock}. A client connects, sends one line and reads
  * lines until the connection ends. Fields are separated by tabs; backslash, tab, newline and carriage return within a
  * field are {@code \\}, {@code \t}, {@code \n} and {@code \r}.
  *
  * <pre>
- * question:  PATTERN ATTRIBUTES [PATTERN ATTRIBUTES]...   an ObjectName, may be a pattern; attributes by commas, or *
- * answer:    =  OBJECT-NAME  ATTRIBUTE  VALUE             CompositeData: one line an item, ATTRIBUTE.ITEM
+ * request:   PATTERN ATTRIBUTES [PATTERN ATTRIBUTES]...   an ObjectName, may be a pattern; attributes by commas, or *
+ * response:  =  OBJECT-NAME  ATTRIBUTE  VALUE             CompositeData: one line an item, ATTRIBUTE.ITEM
  *            !  PATTERN-OR-NAME  REASON                   could not be read
- *            .  ROWS  ERRORS                              the end; without it the answer is not whole
+ *            .  ROWS  ERRORS                              the end; without it the response is incomplete
  * </pre>
  *
- * <p>Nothing is done unless asked, JMX is not even touched before. Threads, lengths and times are bounded, values are
- * only read, and no failure in here ends or holds up the JVM; one that leaves it without the socket is one line on
- * standard error.
+ * <p>Does nothing, and does not initialise JMX, before the first request. Threads, lengths and times are bounded, values
+ * are only read, and no failure ends or blocks the JVM; a failure to create the socket is one line on standard error.
  */
 public final class MetricsAgent {
     private static final int THREADS_MAX = 3;
@@ -62,17 +61,17 @@ public final class MetricsAgent {
         work -> daemon(work, "rackgate-metrics-client"));
 
     private MetricsAgent() {
-        // No thread but the one that listens while nobody asks.
+        // Only the listening thread exists while there are no requests.
         clients.allowCoreThreadTimeOut(true);
     }
 
-    /** Called by the JVM before the application's main; {@code path} is where the socket shall be. */
+    /** Called by the JVM before the application's main; {@code path} is the path of the socket. */
     public static void premain(String path, Instrumentation unused) {
-        // An exception here would end the JVM before it begins.
+        // An exception here would end the JVM before main starts.
         try {
             if (path == null || path.isBlank())
                 throw new IllegalArgumentException("give the socket's path: -javaagent:rackgate-hooks.jar=/mnt/metrics.sock");
-            // Bound by the thread, so that the application starts no later for it.
+            // Bound by the thread, so that the application's start is not delayed.
             daemon(() -> new MetricsAgent().serve(Path.of(path)), "rackgate-metrics").start();
         } catch (RuntimeException | Error e) {
             tell(e);
@@ -99,7 +98,7 @@ public final class MetricsAgent {
     }
 
     private static ServerSocketChannel bind(Path path) throws IOException {
-        // One that was killed leaves its socket behind, to which nobody can connect or bind any more.
+        // A killed process leaves its socket behind, which accepts no connection and prevents binding.
         if (Files.exists(path) && !Files.isRegularFile(path) && !Files.isDirectory(path))
             Files.delete(path);
         ServerSocketChannel server = ServerSocketChannel.open(StandardProtocolFamily.UNIX);
@@ -119,11 +118,11 @@ public final class MetricsAgent {
             try {
                 clients.execute(() -> answer(client));
             } catch (RejectedExecutionException e) {
-                // Too many wait already. This one sees that the end line is missing.
+                // Too many requests are queued. This client sees that the end line is missing.
                 client.close();
             }
         } catch (IOException e) {
-            // Such as no file descriptor left: the broker needs them more, and may have some again soon.
+            // Such as no file descriptor left: wait, because the broker needs them and may free some soon.
             Thread.sleep(RETRY_MS);
         }
     }
@@ -145,7 +144,7 @@ public final class MetricsAgent {
         }
     }
 
-    /** One line in, bytes out, all until a deadline. */
+    /** Reads one line and writes the response, both before a deadline. */
     private static final class Wire {
         private final SocketChannel client;
         private final Selector selector;
@@ -200,7 +199,7 @@ public final class MetricsAgent {
         }
     }
 
-    /** The lines of one answer. */
+    /** The lines of one response. */
     private static final class Answer {
         private final Wire wire;
         private final MBeanServer beans = ManagementFactory.getPlatformMBeanServer();
@@ -226,7 +225,7 @@ public final class MetricsAgent {
             try {
                 ObjectName wanted = new ObjectName(pattern);
                 if (!wanted.isPattern()) {
-                    // A bean that is not there (yet) is told by the absence of its rows, as with a pattern.
+                    // A missing bean has no rows, as with a pattern.
                     if (beans.isRegistered(wanted))
                         one(wanted, attributes);
                     return;
@@ -256,7 +255,7 @@ public final class MetricsAgent {
                 try {
                     value(name, attribute, beans.getAttribute(name, attribute));
                 } catch (JMException | RuntimeException e) {
-                    // A partition that moves away takes its beans with it, between the query and the read.
+                    // A partition was moved, and its beans unregistered, between the query and the read.
                     error(name.toString(), e);
                 }
             }
@@ -289,7 +288,7 @@ public final class MetricsAgent {
                 errors++;
         }
 
-        /** Whether it was written: the end tells how many lines there are. */
+        /** Whether the row was written: the end line has the number of rows. */
         private boolean line(String... fields) throws IOException {
             if (full)
                 return false;

@@ -20,9 +20,9 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 /**
  * A consumer whose polls are packed, so that a poll crosses into Python with one call.
  *
- * <p>Partitions are given and told as lines of text: {@code topic partition} or {@code topic partition offset}. It uses
- * what clients from 2.8 on have. Like the consumer in it, it belongs to one thread at a time; only {@link #wakeup} may
- * come from any.
+ * <p>Partitions are passed and returned as lines of text: {@code topic partition} or {@code topic partition offset}. Uses
+ * only methods that clients have since 2.8. Like the consumer in it, it is used by one thread at a time; only
+ * {@link #wakeup} may be called by any thread.
  */
 public final class Receiver {
 
@@ -38,7 +38,7 @@ public final class Receiver {
         consumer.subscribe(List.of(topics.split("\n")));
     }
 
-    /** Assigns partitions; those with an offset are read from there, the others from where the configuration says. */
+    /** Assigns partitions; those with an offset start there, the others as configured. */
     public void assign(String lines) {
         Map<TopicPartition, Long> wanted = parse(lines);
         consumer.assign(wanted.keySet());
@@ -50,7 +50,7 @@ public final class Receiver {
     }
 
     /**
-     * The next records: their number and the number of partitions that they are of (4 bytes each); for each record the
+     * The next records: their number and the number of their partitions (4 bytes each); for each record the
      * index of its partition (4), offset and timestamp (8 each), length of key and of value, -1 for null (4 each), column
      * after column; all keys; all values; then as text the partitions, one a line. Numbers are big-endian.
      */
@@ -102,7 +102,7 @@ public final class Receiver {
         return buffer.put(table).array();
     }
 
-    /** The partitions that it has now, each with the offset of the record that comes next. */
+    /** The assigned partitions, each with the offset of the next record. */
     public String positions() {
         Map<TopicPartition, Long> found = new HashMap<>();
         for (TopicPartition partition : consumer.assignment()) {
@@ -147,7 +147,7 @@ public final class Receiver {
         consumer.wakeup();
     }
 
-    @SuppressWarnings("deprecation") // what came after it is not in 2.8
+    @SuppressWarnings("deprecation") // its replacement is not in 2.8
     public void close(long timeoutMs) {
         consumer.close(Duration.ofMillis(timeoutMs));
     }

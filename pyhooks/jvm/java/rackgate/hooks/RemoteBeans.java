@@ -14,8 +14,7 @@ import javax.management.remote.JMXServiceURL;
 /**
  * MBeans of another JVM, read through its JMX port; every call is bounded.
  *
- * <p>RMI itself may wait for minutes for a host that does not answer, so each call is made in a thread that can be left to
- * wait alone.
+ * <p>RMI itself may wait for minutes for an unresponsive host, so each call is made in a thread that can be abandoned.
  */
 public final class RemoteBeans {
 

@@ -15,10 +15,10 @@ import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * A producer that takes records in batches and tells of their ends in batches.
+ * A producer that takes records in batches and returns their outcomes in batches.
  *
- * <p>The producer's own thread only notes the end of a record in arrays; whoever wants to know fetches them with
- * {@link #take}, so that a slow listener holds nothing up. It uses what clients from 2.8 on have.
+ * <p>The producer's own thread only stores the outcome of a record in arrays, which {@link #take} returns, so that a slow
+ * caller does not delay the producer. Uses only methods that clients have since 2.8.
  */
 public final class Sender {
 
@@ -32,13 +32,13 @@ public final class Sender {
     }
 
     /**
-     * Sends records; {@link #take} tells of their ends.
+     * Sends records; {@link #take} returns their outcomes.
      *
-     * <p>The producer waits for at most {@code max.block.ms} until it can take a record. Once that was not enough, the
-     * rest of the batch is not tried: it ends with the same error, and was surely not sent.
+     * <p>The producer waits for at most {@code max.block.ms} until it can take a record. After one such timeout the rest of
+     * the batch is not tried: it fails with the same error, and was certainly not sent.
      *
-     * @param ticket names the batch.
-     * @param topic where to.
+     * @param ticket id of the batch.
+     * @param topic name of the topic.
      * @param packed number of records (4 bytes); for each record its partition, or -1 for the partitioner's choice (4), its
      *     timestamp in milliseconds, or -1 for now (8), length of its key and of its value, -1 for null (4 each), column
      *     after column; then all keys, then all values.
@@ -77,7 +77,7 @@ public final class Sender {
         batch.close();
     }
 
-    /** Tells whether a record ended while the producer was still about to take it. */
+    /** Callback of one record; keeps the exception if the record fails while the producer is still accepting it. */
     private static final class Taking implements Callback {
 
         private final Batch.Slot slot;
@@ -90,7 +90,7 @@ public final class Sender {
 
         @Override
         public void onCompletion(RecordMetadata metadata, Exception exception) {
-            // What a producer refuses to take it tells in the thread that sends.
+            // A producer that rejects a record throws in the sending thread.
             if (Thread.currentThread() == sender) {
                 failure = exception;
             }
@@ -99,7 +99,7 @@ public final class Sender {
     }
 
     /**
-     * Batches that have ended since the last call, as {@link Batch#packed} has them, one after the other.
+     * Batches that have ended since the last call, as {@link Batch#packed} encodes them, one after the other.
      *
      * @param waitMs how long to wait for the first one.
      */
@@ -148,7 +148,7 @@ public final class Sender {
         producer.flush();
     }
 
-    /** Closes the producer; every record that was sent has ended then. */
+    /** Closes the producer; every record has completed then. */
     public void close(long timeoutMs) {
         producer.close(Duration.ofMillis(timeoutMs));
     }
