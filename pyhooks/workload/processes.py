@@ -67,8 +67,8 @@ class ProducerProcess:
             what = f"the producer {self.run_id} did not end within {grace_s:.0f} s, see {self.log}"
             raise RackgateError(what) from None
         if status not in (0, -signal.SIGKILL):
-            said = self.log.read_text(encoding="utf-8", errors="replace")
-            raise RackgateError(f"the producer {self.run_id} ended with status {status}, see {self.log}", detail=said)
+            log = self.log.read_text(encoding="utf-8", errors="replace")
+            raise RackgateError(f"the producer {self.run_id} ended with status {status}, see {self.log}", detail=log)
 
     def kill(self) -> None:
         """Kill it, as a power failure does, and note this, so that checkers expect no further events."""

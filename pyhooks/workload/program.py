@@ -76,10 +76,10 @@ def run_reporting_errors(work: Callable[[], object], *others: type[Exception]) -
         work: the program.
         others: further errors to report like ``RackgateError``; their status is 2 unless they define one.
     """
-    told: tuple[type[Exception], ...] = (RackgateError, *others)
+    expected: tuple[type[Exception], ...] = (RackgateError, *others)
     try:
         work()
-    except told as error:
+    except expected as error:
         sys.stderr.write(f"error: {error}\n")
         return int(getattr(error, "exit_status", 2))
     return 0

@@ -56,9 +56,9 @@ class ReportedRequirements:
     def describe_others(self, value: Requirement) -> str:
         """Describe the brokers that did not report this value."""
         other = [
-            f"broker {broker} reports {requirement_text(told)}"
-            for broker, told in sorted(self.answers.items())
-            if told != value
+            f"broker {broker} reports {requirement_text(requirement)}"
+            for broker, requirement in sorted(self.answers.items())
+            if requirement != value
         ]
         return "; ".join([*other, *(f"broker {broker}: {why}" for broker, why in sorted(self.errors.items()))])
 
@@ -109,7 +109,7 @@ def query_requirements(client: AdminClient, topic: str) -> ReportedRequirements:
     concerned = {int(broker) for state in states for broker in (state.leader, *state.replicas) if broker >= 0}
     # metadata lists unfenced brokers only
     brokers = sorted(concerned.intersection(cluster.brokers))
-    told = ReportedRequirements(time.monotonic_ns())
+    reported = ReportedRequirements(time.monotonic_ns())
     asked = {
         broker: client.describe_configs(
             [ConfigResource(ResourceType.TOPIC, topic)], request_timeout=topics.QUERY_S, broker=broker
@@ -133,7 +133,7 @@ def query_requirements(client: AdminClient, topic: str) -> ReportedRequirements:
                 answers[broker] = Requirement(int(values[MIN_INSYNC_REPLICAS].value), racks)
             except (KeyError, TypeError, ValueError) as error:
                 errors[broker] = f"an answer without a number: {type(error).__name__} {error}"
-    return replace(told, answers=answers, errors=errors, fenced=tuple(sorted(concerned.difference(brokers))))
+    return replace(reported, answers=answers, errors=errors, fenced=tuple(sorted(concerned.difference(brokers))))
 
 
 def change_topic(
@@ -169,9 +169,11 @@ def change_topic(
     first = query_requirements(client, topic)
     values = set(first.answers.values())
     if len(values) != 1:
-        said = "; ".join(f"broker {broker}: {requirement_text(told)}" for broker, told in sorted(first.answers.items()))
+        reports = "; ".join(
+            f"broker {broker}: {requirement_text(requirement)}" for broker, requirement in sorted(first.answers.items())
+        )
         errors = "; ".join(f"broker {broker}: {why}" for broker, why in sorted(first.errors.items()))
-        why = f"they differ: {said}" if values else f"no broker reports it: {errors}"
+        why = f"they differ: {reports}" if values else f"no broker reports it: {errors}"
         raise RackgateError(f"topic {topic}: the current requirement is unknown ({why}); try again")
     (before,) = values
     value = Requirement(
@@ -179,17 +181,17 @@ def change_topic(
     )
     _note(history, topic, "seen", before, asked_ns=first.asked_ns)
     begin = _note(history, topic, "begin", value)
-    told = first
+    reported = first
     try:
         topics.alter(client, topic, entries)
 
         def settled() -> bool:
-            nonlocal told
+            nonlocal reported
             try:
-                told = query_requirements(client, topic)
+                reported = query_requirements(client, topic)
             except RackgateError as error:
-                told = ReportedRequirements(time.monotonic_ns(), errors=dict.fromkeys(first.answers, str(error)))
-            return told.all_report(value)
+                reported = ReportedRequirements(time.monotonic_ns(), errors=dict.fromkeys(first.answers, str(error)))
+            return reported.all_report(value)
 
         what = f"every broker of topic {topic} to report {requirement_text(value)}"
         wait_for(settled, what=what, timeout_s=timeout_s, interval_s=POLL_S)
@@ -198,12 +200,12 @@ def change_topic(
         raise
     except BaseException as error:
         _note(history, topic, "settled", value, "unknown", error=f"{type(error).__name__}: {error}")
-        if isinstance(error, RackgateError) and told is not first:
-            raise RackgateError(f"{error}; {told.describe_others(value)}") from error
+        if isinstance(error, RackgateError) and reported is not first:
+            raise RackgateError(f"{error}; {reported.describe_others(value)}") from error
         raise
-    brokers = tuple(sorted(told.answers))
-    end = _note(history, topic, "settled", value, brokers=brokers, fenced=tuple(told.fenced))
-    return SettledChange(topic, before, value, brokers, told.fenced, (end - begin) / 1e9)
+    brokers = tuple(sorted(reported.answers))
+    end = _note(history, topic, "settled", value, brokers=brokers, fenced=tuple(reported.fenced))
+    return SettledChange(topic, before, value, brokers, reported.fenced, (end - begin) / 1e9)
 
 
 def note_created(history: History, topic: str, value: Requirement) -> None:

@@ -3,8 +3,8 @@
 Loading Python, Java and a client's classes takes seconds of CPU time, which a suite with very short phases would
 spend for each phase. Plans are executed as in ``pyhooks.workload.producer``; each plan has its own client.
 
-The process's folder has two pipes. A line of ``asked`` is a number and the arguments of a producer, in shell syntax.
-When the plan has ended, a line of ``told`` has the same number, the exit status and, if it is not 0, the error.
+The process's folder has two pipes. A line of ``requests`` is a number and the arguments of a producer, in shell syntax.
+When the plan has ended, a line of ``responses`` has the same number, the exit status and, if it is not 0, the error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyhooks.workload import program
 from pyhooks.workload.producer import run_plan
 from pyhooks.workload.program import StopEvent
 
-REQUESTS, RESPONSES = "asked", "told"
+REQUESTS, RESPONSES = "requests", "responses"
 SELECT_S = 0.2
 
 
@@ -61,11 +61,11 @@ def serve(folder: Path) -> None:
     ended = program.stop_on_signals()
     with ExitStack() as stack:
         # Opened read-write, the pipes neither block nor reach end of file, whoever opens or closes the other ends.
-        asked, told = (os.open(folder / name, os.O_RDWR) for name in (REQUESTS, RESPONSES))
-        stack.callback(os.close, asked)
-        stack.callback(os.close, told)
-        for line in read_lines(asked, ended):
-            os.write(told, f"{execute(line, ended)}\n".encode())
+        requests, responses = (os.open(folder / name, os.O_RDWR) for name in (REQUESTS, RESPONSES))
+        stack.callback(os.close, requests)
+        stack.callback(os.close, responses)
+        for line in read_lines(requests, ended):
+            os.write(responses, f"{execute(line, ended)}\n".encode())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m pyhooks.workload.standby_producer",
         description="Execute requested plans of pyhooks.workload.producer.",
-        epilog="Example: python -m pyhooks.workload.standby_producer --folder FOLDER, with the pipes asked and told",
+        epilog="Example: python -m pyhooks.workload.standby_producer --folder FOLDER",
     )
     parser.add_argument("--folder", required=True, type=Path, help="where the pipes are")
     found = parser.parse_args(arguments)

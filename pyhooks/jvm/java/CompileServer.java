@@ -16,7 +16,7 @@ import javax.tools.ToolProvider;
  * A resident javac and scalac. A compiler that is warm takes a second or two for a file that a cold one takes ten for.
  *
  * <p>Each line on standard input is a request: {@code javac} or {@code scalac}, a tab, and a file with one argument a line.
- * The answer is one line: {@code ok} or {@code failed}, a tab, and in Base64 what the compiler said.
+ * The response is one line: {@code ok} or {@code failed}, a tab, and in Base64 the compiler's output.
  */
 public final class CompileServer {
 
@@ -25,15 +25,15 @@ public final class CompileServer {
 
     public static void main(String[] none) throws Exception {
         PrintStream answers = System.out;
-        ByteArrayOutputStream said = new ByteArrayOutputStream();
-        PrintStream capture = new PrintStream(said, true, StandardCharsets.UTF_8);
+        ByteArrayOutputStream output = new ByteArrayOutputStream();
+        PrintStream capture = new PrintStream(output, true, StandardCharsets.UTF_8);
         // Before a class of Scala is loaded: it keeps the streams that it finds then.
         System.setOut(capture);
         System.setErr(capture);
         BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
             String[] words = line.split("\t", 2);
-            said.reset();
+            output.reset();
             boolean ok;
             try {
                 String[] arguments = Files.readAllLines(Path.of(words[1])).toArray(new String[0]);
@@ -43,7 +43,7 @@ public final class CompileServer {
                 ok = false;
             }
             capture.flush();
-            answers.println((ok ? "ok" : "failed") + "\t" + Base64.getEncoder().encodeToString(said.toByteArray()));
+            answers.println((ok ? "ok" : "failed") + "\t" + Base64.getEncoder().encodeToString(output.toByteArray()));
             answers.flush();
         }
     }

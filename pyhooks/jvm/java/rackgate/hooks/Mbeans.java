@@ -54,12 +54,12 @@ final class Mbeans {
             }
         }
         // An attribute that could not be read must not look as if it did not exist.
-        Map<String, Object> told = new HashMap<>();
+        Map<String, Object> values = new HashMap<>();
         for (Attribute attribute : server.getAttributes(name, readable.toArray(new String[0])).asList()) {
-            told.put(attribute.getName(), attribute.getValue());
+            values.put(attribute.getName(), attribute.getValue());
         }
         for (String attribute : readable) {
-            add(name.getCanonicalName(), attribute, told.get(attribute));
+            add(name.getCanonicalName(), attribute, values.get(attribute));
         }
     }
 
