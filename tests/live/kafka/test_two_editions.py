@@ -64,7 +64,7 @@ def restart(brokers: Brokers, node: int, classpath: str) -> None:
     in_sync(brokers, ALL)
 
 
-def running_all(folder: Path) -> Brokers:
+def three_brokers(folder: Path) -> Brokers:
     # only restarts shall move the leader
     return Brokers(folder, {A1: "a", A2: "a", B: "b"}, CONTROLLER, extra={"auto.leader.rebalance.enable": "false"})
 
@@ -92,7 +92,7 @@ def test_the_documented_change_of_editions_loses_nothing(earlier: str, tmp_path:
     current = Distribution.load().classpath()
     first, second = (current, earlier) if back else (earlier, current)
     history = History(tmp_path / "history.jsonl")
-    brokers = running_all(tmp_path)
+    brokers = three_brokers(tmp_path)
     brokers.format(first)
     with brokers.running(first):
         create_topic(brokers, TWO, replicas=ALL)
@@ -118,7 +118,7 @@ def test_the_documented_change_of_editions_loses_nothing(earlier: str, tmp_path:
 def test_with_r_2_a_leader_of_the_earlier_edition_counts_a_missing_rack(earlier: str, tmp_path: Path) -> None:
     """Show why R must be 1 while two editions run: the same ISR is refused only by a leader of the current one."""
     current = Distribution.load().classpath()
-    brokers = running_all(tmp_path)
+    brokers = three_brokers(tmp_path)
     brokers.format(earlier)
     with brokers.running(earlier):
         create_topic(brokers, TWO, replicas=ALL)
