@@ -83,7 +83,7 @@ class AcksOneTest(RackScenario):
             rounds = [visible for reader in readers for _, visible in VisibleDetails.each(reader.fetch())]
             return any(offset > top for visible in rounds for offset in visible.next.values())
 
-        wait_for(shown, what=f"offset {top} of {TOPIC} to be read", timeout_s=SHOWN_S, interval_s=0.5)
+        wait_for(shown, goal=f"offset {top} of {TOPIC} to be read", timeout_s=SHOWN_S, interval_s=0.5)
 
     def _measure(self) -> None:
         events = list(self.history.events())

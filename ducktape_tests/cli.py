@@ -238,7 +238,7 @@ def _versions(python: Path) -> dict[str, str]:
     manifest = Distribution.load().manifest
     script = "from importlib.metadata import version; print(version('ducktape'))"
     try:
-        commit = process.run(["git", "-C", str(paths.REPO), "rev-parse", "HEAD"], what="git").strip()
+        commit = process.run(["git", "-C", str(paths.REPO), "rev-parse", "HEAD"], task="git").strip()
     except RackgateError:
         # The patch series below still identifies the Kafka build.
         commit = "unknown"
@@ -247,7 +247,7 @@ def _versions(python: Path) -> dict[str, str]:
         "commit": commit,
         "kafka": str(manifest.get("kafka_version", "unknown")),
         "patch series": str(manifest.get("patch_hash", "unknown")),
-        "ducktape": process.run([str(python), "-c", script], what="ducktape's version").strip(),
+        "ducktape": process.run([str(python), "-c", script], task="ducktape's version").strip(),
         "python": platform.python_version(),
     }
 

@@ -65,7 +65,7 @@ class _DestroyedRackScenario(RackScenario):
             now = topics.try_states(self.kafka.admin, list(wanted))
             return all(set(now[name].isr) == wanted[name] for name in now) and now.keys() == wanted.keys()
 
-        wait_for(in_sync, what=f"all replicas of {', '.join(wanted)} in sync", timeout_s=WHOLE_S, interval_s=0.5)
+        wait_for(in_sync, goal=f"all replicas of {', '.join(wanted)} in sync", timeout_s=WHOLE_S, interval_s=0.5)
         self.elect_preferred(specs)
 
     def elect_preferred(self, specs: Sequence[TopicSpec]) -> None:
@@ -98,8 +98,8 @@ class _DestroyedRackScenario(RackScenario):
                 ]
             return all(gapless_s(acks[producer.run_id]) >= STEADY_S for producer in self.producers)
 
-        what = f"acknowledgements to each producer for {STEADY_S:g} s without a gap, after a heal"
-        wait_for(acknowledging, what=what, timeout_s=STEADY_S + GO_ON_S, interval_s=0.5)
+        goal = f"acknowledgements to each producer for {STEADY_S:g} s without a gap, after a heal"
+        wait_for(acknowledging, goal=goal, timeout_s=STEADY_S + GO_ON_S, interval_s=0.5)
 
     def count_losses(self, **more: Any) -> dict[str, Losses]:
         """Record the numbers of acknowledged and lost records as figures, and return the losses by topic."""
@@ -197,7 +197,7 @@ class DestroyedTest(_DestroyedRackScenario):
             metadata = asker.query([round_.topic], 2 * ASK_S)
             return metadata if own <= metadata.racks.keys() else None
 
-        metadata = wait_for(registered, what=f"brokers {sorted(own)} registered again", timeout_s=GO_ON_S)
+        metadata = wait_for(registered, goal=f"brokers {sorted(own)} registered again", timeout_s=GO_ON_S)
         if own & set(metadata.partitions[round_.topic, 0].isr):
             raise RackgateError(f"rack {round_.leaves} is in sync again before {round_.wiped} is destroyed")
 

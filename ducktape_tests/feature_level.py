@@ -42,7 +42,7 @@ def level(kafka: RackKafka) -> int:
 
 def _wait_level(kafka: RackKafka, expected: int, output: str) -> None:
     wait_for(
-        lambda: level(kafka) == expected, what=f"level {expected} of {RACKS_FEATURE} ({output})", timeout_s=LEVEL_S
+        lambda: level(kafka) == expected, goal=f"level {expected} of {RACKS_FEATURE} ({output})", timeout_s=LEVEL_S
     )
 
 

@@ -36,10 +36,10 @@ BYSTANDER = 4
 CHECKED = ("delivery", "offsets", "promise", "progress", "phases", "faults", "recovery", "refusals")
 
 
-def sleep(seconds: float, what: str) -> None:
+def sleep(seconds: float, goal: str) -> None:
     """Wait for some seconds; ``what`` describes the time for logs."""
     until = time.monotonic() + seconds
-    wait_for(lambda: time.monotonic() >= until, what=what, timeout_s=seconds + 5)
+    wait_for(lambda: time.monotonic() >= until, goal=goal, timeout_s=seconds + 5)
 
 
 class FlappingTest(RackScenario):

@@ -126,8 +126,8 @@ class GroupsTest(RackScenario):
                         pending.discard((member.run_id, commit.group))
             return not pending
 
-        what = f"{len(pending)} members to {'commit' if ok else 'try to commit'} after {seconds:g} s"
-        wait_for(ended, what=what, timeout_s=seconds + more_s, interval_s=0.5)
+        goal = f"{len(pending)} members to {'commit' if ok else 'try to commit'} after {seconds:g} s"
+        wait_for(ended, goal=goal, timeout_s=seconds + more_s, interval_s=0.5)
 
     def _balanced(self, members: Sequence[Program], names: Sequence[str]) -> None:
         """Wait until the last rebalance of each group is complete, so that the next one does not overtake it."""
@@ -138,7 +138,7 @@ class GroupsTest(RackScenario):
             found = groups([event for event in self.history.events() if MemberDetails.describes(event)])
             return all(group.balanced(time.monotonic_ns()) for group in found if group.name in names)
 
-        wait_for(balanced, what="a partition for each member of each group", timeout_s=PATIENCE_S, interval_s=1.0)
+        wait_for(balanced, goal="a partition for each member of each group", timeout_s=PATIENCE_S, interval_s=1.0)
 
     def _lasts(self, seconds: float, members: Sequence[Program] = (), names: Sequence[str] = ()) -> None:
         """Wait until members have requested to join, and then for so many seconds."""
@@ -154,8 +154,8 @@ class GroupsTest(RackScenario):
                 until_s = time.monotonic() + seconds
             return until_s is not None and time.monotonic() >= until_s
 
-        what = f"{seconds:g} s of outage" + (f" since {len(pending)} members requested to join" if pending else "")
-        wait_for(over, what=what, timeout_s=seconds + 60, interval_s=0.5)
+        goal = f"{seconds:g} s of outage" + (f" since {len(pending)} members requested to join" if pending else "")
+        wait_for(over, goal=goal, timeout_s=seconds + 60, interval_s=0.5)
 
 
 def _group(protocol: str, racks: int) -> str:

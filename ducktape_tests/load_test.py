@@ -216,7 +216,7 @@ class LoadTest(RackScenario):
 
         # The producer visits the partitions in turn. Events fetched earlier are not returned again, so allow two turns.
         timeout_s = START_S + 2 * self.width / per_s
-        wait_for(complete, what="a record in each driven partition", timeout_s=timeout_s, interval_s=0.5)
+        wait_for(complete, goal="a record in each driven partition", timeout_s=timeout_s, interval_s=0.5)
 
     @property
     def probed(self) -> list[str]:
@@ -285,8 +285,8 @@ class LoadTest(RackScenario):
                     last[produced.topic] = produced.exception in TOO_FEW_RACKS if enforced else event.outcome == "ok"
             return len(last) == PROBED and all(last.values())
 
-        what = f"all of {PROBED} topics to {'reject' if enforced else 'accept'} attempts"
-        wait_for(complete, what=what, timeout_s=SETTLED_S, interval_s=0.5)
+        goal = f"all of {PROBED} topics to {'reject' if enforced else 'accept'} attempts"
+        wait_for(complete, goal=goal, timeout_s=SETTLED_S, interval_s=0.5)
         # By then the records that were held back have been sent.
         self.go_on(STEADY_S)
 

@@ -95,7 +95,7 @@ class _Matrix(RackScenario):
                 return found if found is not previous else None
 
             active = wait_for(
-                successor, what=f"a successor of controller {previous.name}", timeout_s=LEADER_S, interval_s=0.5
+                successor, goal=f"a successor of controller {previous.name}", timeout_s=LEADER_S, interval_s=0.5
             )
             self.kafka.start_kafka(previous)
             quorum_changes.wait_caught_up(self.kafka, previous, self.kafka.brokers())

@@ -114,7 +114,7 @@ class MetricsTest(RackScenario):
                     pending.discard(response.broker)
             return not pending
 
-        wait_for(complete, what=f"metrics of brokers {sorted(pending)}", timeout_s=START_S, interval_s=0.5)
+        wait_for(complete, goal=f"metrics of brokers {sorted(pending)}", timeout_s=START_S, interval_s=0.5)
 
 
 def _replicas(name: str) -> tuple[int, ...]:

@@ -111,12 +111,12 @@ class RollingTest(RackScenario):
             self._probe_one_rack(f"roll to {software}, leader runs {leads}")
         started = self._count(node, STARTED)
         self._start(node, software)
-        wait_for(lambda: self._count(node, STARTED) > started, what=f"{node.name} to start", timeout_s=START_S)
+        wait_for(lambda: self._count(node, STARTED) > started, goal=f"{node.name} to start", timeout_s=START_S)
         if node.is_broker:
             self.kafka.wait_unfenced([node])
             self._all_in_sync()
         else:
-            wait_for(lambda: self._follows(node), what=f"{node.name} to follow the quorum", timeout_s=START_S)
+            wait_for(lambda: self._follows(node), goal=f"{node.name} to follow the quorum", timeout_s=START_S)
         self._seconds[f"{node.name} to {software}"] = round(time.monotonic() - start, 1)
 
     def _start(self, node: Node, software: str) -> None:
@@ -203,7 +203,7 @@ class RollingTest(RackScenario):
         process_events.excuse(self.history, [THIRD], process_events.NOT_LET_IN)
         wait_for(
             lambda: self._count(node, REGISTRATION_REFUSED) > refused,
-            what=f"a refused registration of {node.name}",
+            goal=f"a refused registration of {node.name}",
             timeout_s=START_S,
         )
         self._probe_one_rack("R=2, and broker 3 starts without the overlay", NOT_ENOUGH_RACKS)
@@ -228,7 +228,7 @@ class RollingTest(RackScenario):
         for node in self.kafka.topology.nodes:
             wait_for(
                 lambda node=node: self._snapshot(node) > int(epoch),  # type: ignore[misc]
-                what=f"a snapshot of {node.name} behind metadata offset {epoch}",
+                goal=f"a snapshot of {node.name} behind metadata offset {epoch}",
                 timeout_s=60,
                 interval_s=0.5,
             )

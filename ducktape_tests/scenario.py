@@ -226,7 +226,7 @@ class RackScenario(Test):
         racks = ",".join(f"{broker}={rack}" for broker, rack in self.racks.items())
         # A separate process, because this one is busy with the events of producers.
         with self.client("topic_observer", names, "--racks", racks, "--interval", str(OBSERVE_S)) as (self.observer,):
-            wait_for(lambda: bool(self._observations()), what="an observation of the topics", timeout_s=START_S)
+            wait_for(lambda: bool(self._observations()), goal="an observation of the topics", timeout_s=START_S)
             with self.loaded(loads):
                 yield
                 topics.wait_settled(self.kafka.admin, specs, SETTLED_S)
@@ -295,8 +295,8 @@ class RackScenario(Test):
                     pending.discard(producer.run_id)
             return not pending
 
-        what = f"results of records that {', '.join(sorted(pending))} sent after {seconds:g} s"
-        wait_for(have_results, what=what, timeout_s=seconds + timeout_s, interval_s=0.5)
+        goal = f"results of records that {', '.join(sorted(pending))} sent after {seconds:g} s"
+        wait_for(have_results, goal=goal, timeout_s=seconds + timeout_s, interval_s=0.5)
         if producers and self.observer is not None:
             ended_ns = time.monotonic_ns()
 
@@ -304,7 +304,7 @@ class RackScenario(Test):
                 observations = ObservationDetails.each(self._observations())
                 return any((state.asked_ns or 0) >= ended_ns for _, state in observations)
 
-            wait_for(observed, what="an observation of the topics after that", timeout_s=timeout_s, interval_s=0.2)
+            wait_for(observed, goal="an observation of the topics after that", timeout_s=timeout_s, interval_s=0.2)
 
     def _observations(self) -> list[Event]:
         """Return the observations of topics since the last call."""

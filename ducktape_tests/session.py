@@ -189,7 +189,7 @@ class SuiteSession:
         status = running.child.wait()
         # The first process of a lab is in that session, and ends after all processes in the lab.
         wait_for(
-            lambda: not _in_session(running.child.pid), what=f"the end of all processes of {running.test.id}",
+            lambda: not _in_session(running.child.pid), goal=f"the end of all processes of {running.test.id}",
             timeout_s=KILL_TIMEOUT_S, interval_s=0.05,
         )  # fmt: skip
         os.close(running.handle)
@@ -207,7 +207,7 @@ def _stop(child: subprocess.Popen[bytes]) -> bool:
         os.killpg(child.pid, signal.SIGINT)
     try:
         wait_for(
-            lambda: child.poll() is not None and not _in_session(child.pid), what="its end", timeout_s=STOP_TIMEOUT_S
+            lambda: child.poll() is not None and not _in_session(child.pid), goal="its end", timeout_s=STOP_TIMEOUT_S
         )
     except RackgateError:
         return False

@@ -87,7 +87,7 @@ def serve(lab: Lab, folder: Path) -> list[dict[str, Any]]:
     identity, host_key = folder / "id_ed25519", folder / "host_ed25519"
     for key in (identity, host_key):
         process.run(
-            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], what="ssh-keygen", timeout_s=READY_S
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], task="ssh-keygen", timeout_s=READY_S
         )
     hosts = []
     for name, ip, pid in [
@@ -101,7 +101,7 @@ def serve(lab: Lab, folder: Path) -> list[dict[str, Any]]:
             process.start(command, outlives=True, start_new_session=True)
         else:
             NamespaceMachine(name, pid).popen(command)
-        wait_for(partial(_listens, ip), what=f"sshd of {name} at {ip}:{PORT} (see {log})", timeout_s=READY_S)
+        wait_for(partial(_listens, ip), goal=f"sshd of {name} at {ip}:{PORT} (see {log})", timeout_s=READY_S)
         hosts.append(host_entry(name, ip, identity))
     return hosts
 

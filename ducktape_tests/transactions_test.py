@@ -103,7 +103,7 @@ class TransactionsTest(RackScenario):
         ):
             _wait_commits([copying])
             # A client that starts in an outage may wait for a killed broker.
-            wait_for(lambda: _reads(follower.fetch()), what="committed records of each topic", timeout_s=60)
+            wait_for(lambda: _reads(follower.fetch()), goal="committed records of each topic", timeout_s=60)
             with self.fault("kill", rack=LOST):
                 self.wait_isr({1, 2}, "aab")
                 # Patient producers have no results during the outage, so single attempts are needed.
@@ -127,8 +127,8 @@ class TransactionsTest(RackScenario):
             given_up += sum(event.op == "txn" and event.outcome != "ok" for event in self.producers[-1].fetch())
             return given_up > 0 and time.monotonic() >= until_s
 
-        what = f"{seconds:g} s of outage and an aborted transaction"
-        wait_for(enough, what=what, timeout_s=seconds + 2 * SHORT_MS / 1000 + 15, interval_s=1.0)
+        goal = f"{seconds:g} s of outage and an aborted transaction"
+        wait_for(enough, goal=goal, timeout_s=seconds + 2 * SHORT_MS / 1000 + 15, interval_s=1.0)
 
 
 def _wait_commits(programs: Sequence[Program]) -> None:
@@ -142,8 +142,8 @@ def _wait_commits(programs: Sequence[Program]) -> None:
                 pending.remove(program)
         return not pending
 
-    what = f"{len(pending)} programs to commit a transaction that starts after now"
-    wait_for(committed, what=what, timeout_s=PATIENCE_S, interval_s=0.5)
+    goal = f"{len(pending)} programs to commit a transaction that starts after now"
+    wait_for(committed, goal=goal, timeout_s=PATIENCE_S, interval_s=0.5)
 
 
 def _wait_high_watermarks(follower: Program) -> None:
@@ -162,7 +162,7 @@ def _wait_high_watermarks(follower: Program) -> None:
         return not pending
 
     wait_for(
-        caught_up, what="a read_committed reader at the current high watermark", timeout_s=PATIENCE_S, interval_s=0.5
+        caught_up, goal="a read_committed reader at the current high watermark", timeout_s=PATIENCE_S, interval_s=0.5
     )
 
 

@@ -74,7 +74,7 @@ class BenchTopics:
         for topic, value in changed.items():
             wait_for(
                 partial(self._all_report, topic, value),
-                what=f"the brokers of {topic} to apply {requirement_changes.requirement_text(value)}",
+                goal=f"the brokers of {topic} to apply {requirement_changes.requirement_text(value)}",
                 timeout_s=IN_FORCE_S,
                 interval_s=POLL_S,
             )

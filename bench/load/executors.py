@@ -178,7 +178,7 @@ def await_slots(spark: SparkSession, tasks: int) -> int:
         return slots >= tasks and time.monotonic() - since >= STEADY_S
 
     try:
-        wait_for(steady, what="executors", timeout_s=START_S, interval_s=POLL_S)
+        wait_for(steady, goal="executors", timeout_s=START_S, interval_s=POLL_S)
     except RackgateError as error:
         raise RackgateError(
             f"--master {spark.sparkContext.master}: its executors run {max(slots, 0)} tasks at a time after"

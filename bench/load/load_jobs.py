@@ -52,7 +52,7 @@ def running_load(
         yield job
         left_s = max(0.0, (end_ns - time.monotonic_ns()) / NS)
         timeout_s = left_s + load.flush_s + WRITE_S
-        wait_for(lambda: job.done() or None, what=f"the end of load {load.name}", timeout_s=timeout_s, interval_s=0.03)
+        wait_for(lambda: job.done() or None, goal=f"the end of load {load.name}", timeout_s=timeout_s, interval_s=0.03)
         raise_failure(job)
     except KeyboardInterrupt:
         raise
@@ -119,7 +119,7 @@ def wait_until_due(at_ns: int, job: Future[None], moment: str) -> None:
         return time.monotonic_ns() >= at_ns or None
 
     left_s = max(0.0, (at_ns - time.monotonic_ns()) / NS)
-    wait_for(is_due, what=moment, timeout_s=left_s + 10, interval_s=0.02)
+    wait_for(is_due, goal=moment, timeout_s=left_s + 10, interval_s=0.02)
 
 
 def hold_fault(load: SparkLoad, job: Future[None], plan: OutagePlan, fault: AbstractContextManager[object]) -> str:

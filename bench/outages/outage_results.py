@@ -222,7 +222,7 @@ def result(
 ) -> dict[str, Any]:
     """Return the result of a run from the findings of its labs."""
     labs = {lab.topology: lab for lab in plan.labs}
-    java = run(["java", "--version"], what="ask Java for its version").splitlines()[0]
+    java = run(["java", "--version"], task="ask Java for its version").splitlines()[0]
     outages = [outage for lab in findings for outage in lab["outages"]]
     destructions = [destruction for lab in findings for destruction in lab["destructions"]]
     numbers: dict[str, Any] = {

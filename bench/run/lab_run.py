@@ -203,7 +203,7 @@ def _outage(session: MeasurementSession, lab: Lab, racks: dict[int, str], plan: 
         if failure := hold_fault(load, job, plan, fault):
             # the phase is reported as unknown
             notes.append(f"outage of rack {plan.rack}: {failure}")
-        wait_for(lambda: job.done() or None, what="the end of the load", timeout_s=plan.total_s + WRITE_S)
+        wait_for(lambda: job.done() or None, goal="the end of the load", timeout_s=plan.total_s + WRITE_S)
     end_ns = time.monotonic_ns()
     raw = latency_analysis.read_raw(session.spark, path)
     numbers = availability.summarise(session.spark, raw, list(session.history.events()), plan, arms, start_ns)

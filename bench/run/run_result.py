@@ -120,7 +120,7 @@ def manifest(scenario: Scenario, store: RunStore, *, master: str, command: str) 
     """Return the manifest of a result: software, machine, settings and labs."""
     sessions = store.sessions
     target = sessions[-1]["target"]
-    java = run(["java", "--version"], what="ask Java for its version").splitlines()[0]
+    java = run(["java", "--version"], task="ask Java for its version").splitlines()[0]
     round_trips = {f"{lab['place']}, {state}": rows for lab in sessions for state, rows in lab["round_trips"].items()}
     steps: dict[str, float] = {}
     for lab in sessions:

@@ -146,7 +146,7 @@ def delete_topics(client: AdminClient, names: Sequence[str], *, quiet_s: float, 
         return time.monotonic() - absent_since >= quiet_s
 
     try:
-        wait_for(are_deleted, what="the deletion of topics", timeout_s=timeout_s, interval_s=POLL_S)
+        wait_for(are_deleted, goal="the deletion of topics", timeout_s=timeout_s, interval_s=POLL_S)
     except RackgateError as error:
         raise RackgateError(
             f"topics could not be deleted ({reason}); delete them manually: {', '.join(left)}"

@@ -81,7 +81,7 @@ class RemoteProcess:
     def kill(self) -> None:
         """Kill the process with SIGKILL and wait until it has ended."""
         self._host.account.signal(self.pid, signal.SIGKILL, allow_fail=True)
-        wait_for(lambda: not self.runs, what=f"the end of process {self.pid}", timeout_s=GRACE_S)
+        wait_for(lambda: not self.runs, goal=f"the end of process {self.pid}", timeout_s=GRACE_S)
 
 
 class Program(RemoteProcess):
@@ -127,7 +127,7 @@ class Program(RemoteProcess):
             self.fetch()
             raise RackgateError(f"{self.workload} {self.run_id} ended unexpectedly", detail=self.output)
         self._host.account.signal(self.pid, signal.SIGTERM)
-        wait_for(lambda: not self.runs, what=f"the end of {self.workload} {self.run_id}", timeout_s=GRACE_S)
+        wait_for(lambda: not self.runs, goal=f"the end of {self.workload} {self.run_id}", timeout_s=GRACE_S)
         self.fetch()
         if self._partial_line:
             raise RackgateError(f"{self.workload} {self.run_id} ended with an incomplete line")

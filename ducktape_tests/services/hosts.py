@@ -227,20 +227,20 @@ class Hosts:
     def kill_kafka(self, node: Node) -> None:
         """Kill the node's Kafka process and wait until it has ended; do nothing if it does not run."""
         if self._end(node, signal.SIGKILL, "kill"):
-            wait_for(lambda: self.kafka_pid(node) is None, what=f"the end of {node.name}", timeout_s=20)
+            wait_for(lambda: self.kafka_pid(node) is None, goal=f"the end of {node.name}", timeout_s=20)
 
     def stop_kafka(self, node: Node) -> None:
         """Stop the node's Kafka process with SIGTERM and wait until it has ended; do nothing if it does not run."""
         if self._end(node, signal.SIGTERM, "stop"):
             wait_for(
-                lambda: self.kafka_pid(node) is None, what=f"a clean shutdown of {node.name}", timeout_s=STOP_TIMEOUT_S
+                lambda: self.kafka_pid(node) is None, goal=f"a clean shutdown of {node.name}", timeout_s=STOP_TIMEOUT_S
             )
 
     def pause_kafka(self, node: Node) -> None:
         """Pause the node's Kafka process with SIGSTOP and wait until it is paused."""
         if not self._signal(node, signal.SIGSTOP):
             raise RackgateError(f"{node.name}: Kafka does not run, so it can't be paused")
-        wait_for(lambda: self.process_state(node) == "paused", what=f"a paused Kafka on {node.name}", timeout_s=20)
+        wait_for(lambda: self.process_state(node) == "paused", goal=f"a paused Kafka on {node.name}", timeout_s=20)
 
     def resume_kafka(self, node: Node) -> None:
         """Resume a paused Kafka process; do nothing if it is not paused or does not run."""
@@ -261,7 +261,7 @@ class Hosts:
         )
         script = f"echo $$ > {shlex.quote(self.home)}/{host_folder.PID} && {before} && exec {shlex.join(command)}"
         self.run_on(node, f"setsid sh -c {shlex.quote(script)} >> {shlex.quote(self.log)} 2>&1 < /dev/null &")
-        wait_for(lambda: self.kafka_pid(node) is not None, what=f"a process on {node.name}", timeout_s=20)
+        wait_for(lambda: self.kafka_pid(node) is not None, goal=f"a process on {node.name}", timeout_s=20)
         if self.notes is not None:
             self.notes.add(NodeStartDetails(node=node.node_id))
 
@@ -295,7 +295,7 @@ class Hosts:
             self.check_running(nodes)
             return wanted <= topics.unfenced(self.admin)
 
-        wait_for(ready, what=f"brokers {sorted(wanted)} registered and unfenced", timeout_s=timeout_s, interval_s=0.3)
+        wait_for(ready, goal=f"brokers {sorted(wanted)} registered and unfenced", timeout_s=timeout_s, interval_s=0.3)
 
     # -- disks and the quorum ---------------------------------------------------------------------------------------
 
@@ -356,7 +356,7 @@ class Hosts:
         # Not tarfile: in early releases of Python 3.11 (Debian 12) it can't prevent extraction to paths elsewhere.
         process.run(
             ["tar", "-C", str(into), "-xf", str(local)],
-            what=f"unpack the disk of {node.name}",
+            task=f"unpack the disk of {node.name}",
             timeout_s=TOOL_TIMEOUT_S,
         )
         local.unlink()

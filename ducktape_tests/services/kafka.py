@@ -74,7 +74,7 @@ class RackKafka(Hosts, Service):
         for node in self.topology.controllers:
             self.launch(node, self.format_command(node))
         # Brokers start after the controllers; pyhooks.lab.init_process explains why.
-        wait_for(self._controller_is_active, what="an active controller", timeout_s=BOOT_TIMEOUT_S, interval_s=0.3)
+        wait_for(self._controller_is_active, goal="an active controller", timeout_s=BOOT_TIMEOUT_S, interval_s=0.3)
         for node in self.topology.brokers:
             self.launch(node, self.format_command(node))
         self.wait_unfenced(self.topology.brokers)
@@ -108,7 +108,7 @@ class RackKafka(Hosts, Service):
             check = f"ls {shlex.quote(self.data)}/{topic}-0/*.log"
             return all(self.accounts[node.name].ssh(check, allow_fail=True) == 0 for node in nodes)
 
-        wait_for(exist, what=f"logs of {topic} on brokers {sorted(brokers)}", timeout_s=timeout_s, interval_s=0.3)
+        wait_for(exist, goal=f"logs of {topic} on brokers {sorted(brokers)}", timeout_s=timeout_s, interval_s=0.3)
 
     def wait_logs(self, wide: Sequence[BulkTopic], timeout_s: float) -> None:
         """Wait until each replica of all partitions has a log.
@@ -130,7 +130,7 @@ class RackKafka(Hosts, Service):
             )
 
         count = sum(map(len, wanted.values()))
-        wait_for(exist, what=f"the logs of {count} replicas", timeout_s=timeout_s, interval_s=0.5)
+        wait_for(exist, goal=f"the logs of {count} replicas", timeout_s=timeout_s, interval_s=0.5)
 
     def reassign(self, moves: Mapping[str, Sequence[int]]) -> None:
         """Start to move partition 0 of topics with Kafka's tool; ``moves`` has the new brokers, which must be live.

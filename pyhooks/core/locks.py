@@ -57,7 +57,7 @@ def hold_lock(
             if on_wait is not None:
                 on_wait()
             try:
-                wait_for(lambda: try_lock(descriptor), what="the lock", timeout_s=patience_s, interval_s=_POLL_S)
+                wait_for(lambda: try_lock(descriptor), goal="the lock", timeout_s=patience_s, interval_s=_POLL_S)
             except RackgateError as error:
                 raise LockTakenError(taken) from error
         yield

@@ -39,7 +39,7 @@ class NamespaceMachine:
 
     def run(self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: str | None = None) -> str:
         """Run a program to its end and return its output; see ``pyhooks.lab.node.Machine.run``."""
-        return process.run(self.enter(argv), what=f"{self.name}: {argv[0]}", timeout_s=timeout_s, stdin=stdin)
+        return process.run(self.enter(argv), task=f"{self.name}: {argv[0]}", timeout_s=timeout_s, stdin=stdin)
 
     def popen(
         self, argv: Sequence[str], *, log: Path | None = None, env: Mapping[str, str] | None = None

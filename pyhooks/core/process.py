@@ -57,7 +57,7 @@ def parse_stat(text: str) -> list[str]:
 def start(
     argv: Sequence[str | Path],
     *,
-    what: str = "",
+    task: str = "",
     log: Path | None = None,
     append: bool = False,
     outlives: bool = False,
@@ -67,7 +67,7 @@ def start(
 
     Args:
         argv: program and arguments; no shell is involved.
-        what: description of the work for the error message; by default the program's name.
+        task: description of the work for the error message; by default the program's name.
         log: if given, standard output and error go to this file.
         append: whether to keep what is in the log already.
         outlives: whether the program may outlive this process.
@@ -84,7 +84,7 @@ def start(
         try:
             return subprocess.Popen(command, **options)
         except FileNotFoundError as error:
-            work = what or f"start {Path(argv[0]).name}"
+            work = task or f"start {Path(argv[0]).name}"
             raise RackgateError(f"{work}: program {error.filename!r} is not installed") from error
 
 
@@ -138,7 +138,7 @@ def supervised(
 def run(
     argv: Sequence[str | Path],
     *,
-    what: str,
+    task: str,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     log: Path | None = None,
@@ -150,7 +150,7 @@ def run(
 
     Args:
         argv: program and arguments; no shell is involved.
-        what: description of the work for the error message, such as "compile core".
+        task: description of the work for the error message, such as "compile core".
         cwd: folder to run in.
         env: the whole environment, or None for that of this process.
         log: if given, standard output and error go to this file and the return value is empty.
@@ -163,16 +163,16 @@ def run(
     """
     pipes: dict[str, Any] = {} if log is not None else {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     source = subprocess.DEVNULL if stdin is None else subprocess.PIPE
-    with supervised(argv, what=what, log=log, cwd=cwd, env=env, text=True, stdin=source, **pipes) as child:
+    with supervised(argv, task=task, log=log, cwd=cwd, env=env, text=True, stdin=source, **pipes) as child:
         try:
             out, errors = child.communicate(stdin, timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
-            raise RackgateError(f"{what}: {argv[0]} did not end within {timeout_s:.0f} s") from error
+            raise RackgateError(f"{task}: {argv[0]} did not end within {timeout_s:.0f} s") from error
     if child.returncode != 0:
         text = log.read_text(encoding="utf-8", errors="replace") if log else f"{out}{errors}"
         where = f", see {log}" if log else ""
         raise RackgateError(
-            f"{what}: {Path(argv[0]).name} ended with status {child.returncode}{where}",
+            f"{task}: {Path(argv[0]).name} ended with status {child.returncode}{where}",
             detail="\n".join(text.splitlines()[-tail_lines:]),
         )
     return out or ""

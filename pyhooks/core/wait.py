@@ -11,12 +11,12 @@ from pyhooks.core.errors import RackgateError
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T | None], *, what: str, timeout_s: float, interval_s: float = 0.1) -> T:
+def wait_for(condition: Callable[[], T | None], *, goal: str, timeout_s: float, interval_s: float = 0.1) -> T:
     """Poll ``condition`` until it returns a true value, and return that value.
 
     Args:
         condition: called at once and then every ``interval_s`` seconds; it must not block for long.
-        what: description of the condition for the error.
+        goal: description of the condition for the error.
         timeout_s: timeout in seconds.
         interval_s: pause between two calls in seconds.
 
@@ -30,5 +30,5 @@ def wait_for(condition: Callable[[], T | None], *, what: str, timeout_s: float, 
             return value
         left_s = deadline - time.monotonic()
         if left_s <= 0:
-            raise RackgateError(f"waited {timeout_s:.0f} s in vain for: {what}")
+            raise RackgateError(f"waited {timeout_s:.0f} s in vain for: {goal}")
         time.sleep(min(interval_s, left_s))

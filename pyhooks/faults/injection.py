@@ -297,7 +297,7 @@ class Injection:
                 lambda: all(
                     result is fault.expects(name, during=False) for name, result in _run_probes(fault.probes()).items()
                 ),
-                what=f"{fault.target} to respond as before",
+                goal=f"{fault.target} to respond as before",
                 timeout_s=PORT_TIMEOUT_S,
             )
         self._prove("healed", during=False)

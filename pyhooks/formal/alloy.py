@@ -103,7 +103,7 @@ def execute(
     ]
     argv += ["--solver", solver, "--type", "xml", "--command", command.name, "--output", folder, model]
     try:
-        run(argv, what=f"run {command.name}", log=log, timeout_s=limit_s)
+        run(argv, task=f"run {command.name}", log=log, timeout_s=limit_s)
     except RackgateError as error:
         if not log.exists() or _UNEXPECTED not in log.read_text(encoding="utf-8", errors="replace"):
             return CommandOutcome(command, None, time.monotonic() - started, trouble=str(error))

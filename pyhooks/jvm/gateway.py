@@ -120,7 +120,7 @@ class Gateway(AbstractContextManager["Gateway"]):
             # Entering a node takes an extra process, which must not leave the JVM behind either.
             command = self._machine.enter([*DIES_WITH_PARENT, *command])
         pipe = subprocess.PIPE
-        return start(command, what="start a JVM", bufsize=0, stdin=pipe, stdout=pipe, stderr=self._errors)
+        return start(command, task="start a JVM", bufsize=0, stdin=pipe, stdout=pipe, stderr=self._errors)
 
     def _line(self, timeout_s: float) -> str:
         """Return the next line of the JVM's standard output: first its port, then its token."""

@@ -93,7 +93,7 @@ def wait_members(
     expected = "all replicas" if brokers is None else f"replicas on brokers {sorted(brokers)}"
     wait_for(
         lambda: others(client, topics, brokers) == 0,
-        what=f"exactly {expected} in the ISRs of {count} partitions",
+        goal=f"exactly {expected} in the ISRs of {count} partitions",
         timeout_s=timeout_s,
         interval_s=0.5,
     )

@@ -54,7 +54,7 @@ def wait_agreed(
 
     goal = f"the leaders of {', '.join(topics)} to report for {steady_s:g} s the same ISR as the other brokers"
     try:
-        return wait_for(steady, what=goal, timeout_s=timeout_s, interval_s=0.2)
+        return wait_for(steady, goal=goal, timeout_s=timeout_s, interval_s=0.2)
     except RackgateError as error:
         states = {broker: one and _state(one, topics) for broker, one in responses.items()}
         raise RackgateError(str(error), detail=f"last responses, by broker (leader, ISR): {states}") from error

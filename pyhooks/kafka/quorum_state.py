@@ -98,7 +98,7 @@ def query(bootstrap: str, *, each_s: float = EACH_S, timeout_s: float = TIMEOUT_
         return None
 
     try:
-        return wait_for(quorum, what="the metadata quorum", timeout_s=timeout_s, interval_s=AGAIN_S)
+        return wait_for(quorum, goal="the metadata quorum", timeout_s=timeout_s, interval_s=AGAIN_S)
     except RackgateError as error:
         raise RackgateError(f"{error}; {'; '.join(map(str, errors.values()))}") from error
 

@@ -75,7 +75,7 @@ def _wait_metadata(
             # no broker responds yet
             return False
 
-    wait_for(satisfied, what=goal, timeout_s=timeout_s, interval_s=0.2)
+    wait_for(satisfied, goal=goal, timeout_s=timeout_s, interval_s=0.2)
 
 
 def is_placed(metadata: Metadata, topic: str, brokers: Sequence[int], *, in_sync: bool) -> bool:

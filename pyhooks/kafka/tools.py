@@ -95,5 +95,5 @@ def run(classpath: str, name: str, arguments: Sequence[str], bootstrap: str, *, 
         RackgateError: the tool failed; the detail is its output.
     """
     return process.run(
-        command(classpath, name, arguments, bootstrap), what=f"kafka-{name} {' '.join(arguments)}", timeout_s=timeout_s
+        command(classpath, name, arguments, bootstrap), task=f"kafka-{name} {' '.join(arguments)}", timeout_s=timeout_s
     )

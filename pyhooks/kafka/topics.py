@@ -155,7 +155,7 @@ def wait_settled(client: AdminClient, specs: Sequence[TopicSpec], timeout_s: flo
 
     names = ", ".join(spec.name for spec in specs)
     wait_for(
-        settled, what=f"all replicas in sync and preferred leaders of {names}", timeout_s=timeout_s, interval_s=0.3
+        settled, goal=f"all replicas in sync and preferred leaders of {names}", timeout_s=timeout_s, interval_s=0.3
     )
 
 
@@ -186,7 +186,7 @@ def wait_isrs(client: AdminClient, wanted: Mapping[str, frozenset[int]], timeout
 
     goal = "; ".join(f"ISR {sorted(isr)} of {topic}" for topic, isr in wanted.items())
     try:
-        wait_for(reached, what=goal, timeout_s=timeout_s, interval_s=0.2)
+        wait_for(reached, goal=goal, timeout_s=timeout_s, interval_s=0.2)
     except RackgateError as error:
         states_text = "; ".join(f"{topic}: {state}" for topic, state in last.items())
         raise RackgateError(str(error), detail=f"last observed: {states_text or 'nothing'}") from error
@@ -203,7 +203,7 @@ def leaders(client: AdminClient, topics: Sequence[str], timeout_s: float = READY
         found = {topic: state.leader for topic, state in try_states(client, topics).items() if state.leader >= 0}
         return found if set(found) == set(topics) else {}
 
-    return wait_for(all_led, what=f"leaders of {', '.join(topics)}", timeout_s=timeout_s, interval_s=0.2)
+    return wait_for(all_led, goal=f"leaders of {', '.join(topics)}", timeout_s=timeout_s, interval_s=0.2)
 
 
 def states(client: AdminClient, topics: Sequence[str], *, timeout_s: float) -> dict[str, LeaderAndIsr]:
@@ -275,7 +275,7 @@ def alter(client: AdminClient, topic: str, config: Mapping[str, str]) -> None:
             raise kind(f"{action}: the cluster refused: {error.args[0].str()}") from error
         return True
 
-    wait_for(accepted, what=action, timeout_s=READY_S, interval_s=0.2)
+    wait_for(accepted, goal=action, timeout_s=READY_S, interval_s=0.2)
 
 
 def elect_preferred(client: AdminClient, timeout_s: float = READY_S) -> None:
@@ -296,7 +296,7 @@ def elect_preferred(client: AdminClient, timeout_s: float = READY_S) -> None:
         return waiting == frozenset()
 
     try:
-        wait_for(accepted, what=action, timeout_s=timeout_s, interval_s=0.2)
+        wait_for(accepted, goal=action, timeout_s=timeout_s, interval_s=0.2)
     except RackgateError as error:
         raise RackgateError(str(error), detail=f"last response: {'; '.join(sorted(late)) or 'nothing'}") from error
 
@@ -314,7 +314,7 @@ def settle_leader(client: AdminClient, spec: TopicSpec, timeout_s: float = READY
         return try_states(client, [spec.name]).get(spec.name) if unfenced(client) >= set(spec.replicas) else None
 
     goal = f"brokers {sorted(spec.replicas)} to be unfenced and a description of {spec.name}"
-    return wait_for(state, what=goal, timeout_s=timeout_s, interval_s=0.5).leader >= 0
+    return wait_for(state, goal=goal, timeout_s=timeout_s, interval_s=0.5).leader >= 0
 
 
 def elect_unclean(client: AdminClient, topics: Sequence[str], timeout_s: float = READY_S) -> dict[str, int]:
@@ -333,7 +333,7 @@ def elect_unclean(client: AdminClient, topics: Sequence[str], timeout_s: float =
         try_states(client, topics)
         return _elect(client, action, topics, unclean=True) == frozenset()
 
-    wait_for(elected, what=action, timeout_s=timeout_s, interval_s=0.2)
+    wait_for(elected, goal=action, timeout_s=timeout_s, interval_s=0.2)
     return leaders(client, topics, timeout_s)
 
 

@@ -22,7 +22,7 @@ def _mount_private_run() -> None:
         ["mount", "-t", "tmpfs", "-o", "mode=0755", "rackgate", "/run"],
         ["ip", "link", "set", "lo", "up"],
     ):
-        process.run(command, what="lab")
+        process.run(command, task="lab")
     for folder in (Path("/run") / "netns", paths.LAB_HOME):
         folder.mkdir(mode=0o755)
 
@@ -37,7 +37,7 @@ def _write_hosts(wanted: Topology) -> None:
     lines.append(f"{wanted.client_site.client_ip} {socket.gethostname()}")
     ours = paths.LAB_HOME / "hosts"
     ours.write_text(known.rstrip("\n") + "\n" + "\n".join(lines) + "\n", encoding="utf-8")
-    process.run(["mount", "--bind", str(ours), str(HOSTS)], what="lab: names of nodes")
+    process.run(["mount", "--bind", str(ours), str(HOSTS)], task="lab: names of nodes")
 
 
 def create_lab(

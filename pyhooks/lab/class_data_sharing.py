@@ -72,7 +72,7 @@ def _create_archive(made: Path, classpath: str, private: Sequence[str]) -> None:
     with process.supervised(contained, log=log, start_new_session=True) as running:
         wait_for(
             lambda: running.poll() is not None or STARTED in log.read_text(encoding="utf-8", errors="replace"),
-            what="a Kafka whose classes are archived",
+            goal="a Kafka whose classes are archived",
             timeout_s=START_S,
         )
         _stop_kafka(running)

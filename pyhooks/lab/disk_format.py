@@ -21,7 +21,7 @@ def format_disks(classpath: str, calls: Sequence[Sequence[str]]) -> None:
     """
     process.run(
         [sys.executable, "-m", "pyhooks.lab.disk_format", classpath],
-        what="format the disks",
+        task="format the disks",
         stdin=json.dumps(list(map(list, calls))),
         timeout_s=120,
     )

@@ -183,7 +183,7 @@ def _dump(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
     command += [f"-Dlog4j2.configurationFile={LOG4J}", "-cp", f"{built.hooks}:{built.classpath()}"]
     output = process.run(
         [*command, "rackgate.hooks.LogDump"],
-        what="read the disks",
+        task="read the disks",
         stdin="".join(f"{folder}\n" for folder in found),
         timeout_s=TIMEOUT_S,
     )

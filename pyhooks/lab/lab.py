@@ -268,7 +268,7 @@ class Lab:
             RackgateError: it did not end in time.
         """
         if self.signal_kafka(node, signal.SIGKILL):
-            wait_for(lambda: self.kafka_pid(node) is None, what=f"{node.name} to end", timeout_s=20, interval_s=0.02)
+            wait_for(lambda: self.kafka_pid(node) is None, goal=f"{node.name} to end", timeout_s=20, interval_s=0.02)
 
     def pause_kafka(self, node: Node) -> None:
         """Pause the node's Kafka process (SIGSTOP) and wait until it has stopped; it keeps its connections.
@@ -279,7 +279,7 @@ class Lab:
         if not self.signal_kafka(node, signal.SIGSTOP):
             raise RackgateError(f"{node.name}: its Kafka process does not run, so it can't be paused")
         wait_for(
-            lambda: self.process_state(node) == "paused", what=f"{node.name} to stop", timeout_s=20, interval_s=0.02
+            lambda: self.process_state(node) == "paused", goal=f"{node.name} to stop", timeout_s=20, interval_s=0.02
         )
 
     def resume_kafka(self, node: Node) -> None:
@@ -372,7 +372,7 @@ class Lab:
             self.check_running(self.topology.controllers)
             return any(ACTIVE_CONTROLLER in self.read_log(node) for node in self.topology.controllers)
 
-        wait_for(active, what="an active controller", timeout_s=BOOT_TIMEOUT_S)
+        wait_for(active, goal="an active controller", timeout_s=BOOT_TIMEOUT_S)
 
     def check_running(self, nodes: Sequence[Node]) -> None:
         """Check that Kafka runs on all of ``nodes``.
@@ -399,8 +399,8 @@ class Lab:
             self.check_running(nodes)
             return wanted <= self.unfenced()
 
-        what = f"brokers {sorted(wanted)} registered and unfenced"
-        wait_for(ready, what=what, timeout_s=timeout_s, interval_s=0.2)
+        goal = f"brokers {sorted(wanted)} registered and unfenced"
+        wait_for(ready, goal=goal, timeout_s=timeout_s, interval_s=0.2)
 
     def read_log(self, node: Node) -> str:
         """Return the log of all Kafka processes that the node has had so far."""

@@ -501,7 +501,7 @@ def _wait_child(starter: subprocess.Popen[bytes]) -> int:
             raise RackgateError(f"the lab's first process did not start: unshare ended with {starter.returncode}")
         return process.children(starter.pid)
 
-    return wait_for(born, what="the lab's first process", timeout_s=20, interval_s=0.01)[0]
+    return wait_for(born, goal="the lab's first process", timeout_s=20, interval_s=0.01)[0]
 
 
 def _read_progress(descriptor: int, lab: LabRecord, report: Callable[[str, float], None]) -> None:
@@ -536,8 +536,8 @@ def down(lab: LabRecord) -> None:
         if process_folder is not None:
             # The kernel kills all other processes in the PID namespace first, so all holders of the lock end.
             signal.pidfd_send_signal(process_folder, signal.SIGKILL)
-    what = f"lab {lab.name} to end"
-    wait_for(lambda: not _is_locked(lab.state, lab.name), what=what, timeout_s=DOWN_TIMEOUT_S, interval_s=0.05)
+    goal = f"lab {lab.name} to end"
+    wait_for(lambda: not _is_locked(lab.state, lab.name), goal=goal, timeout_s=DOWN_TIMEOUT_S, interval_s=0.05)
     with _locked_name(lab.state, lab.name):
         for path in (lab.file, lab.lock):
             path.unlink(missing_ok=True)

@@ -184,7 +184,7 @@ class VdeWire:
         pid = int(self.pid_file.read_text(encoding="ascii"))
         self.pid_file.unlink()
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: not Path(f"/proc/{pid}/exe").exists(), what=f"wire {self.name} to end", timeout_s=10)
+        wait_for(lambda: not Path(f"/proc/{pid}/exe").exists(), goal=f"wire {self.name} to end", timeout_s=10)
         self.management.unlink(missing_ok=True)
 
     def set(self, quality: Quality) -> None:
@@ -239,8 +239,8 @@ def start_wire(ns: str, ends: Sequence[str], folder: Path, name: str) -> VdeWire
     # left over from an earlier wire with this name: a stale socket would keep the new wire from creating its own
     made.management.unlink(missing_ok=True)
     command = ["ip", "netns", "exec", ns, "wirefilter", "--daemon", "--pidfile", str(made.pid_file)]
-    process.run([*command, "-v", ":".join(plugs), "-M", str(made.management)], what=f"wire {name}", timeout_s=20)
+    process.run([*command, "-v", ":".join(plugs), "-M", str(made.management)], task=f"wire {name}", timeout_s=20)
     wait_for(
-        lambda: made.management.exists() and made.alive, what=f"wire {name} to carry", timeout_s=10, interval_s=0.02
+        lambda: made.management.exists() and made.alive, goal=f"wire {name} to carry", timeout_s=10, interval_s=0.02
     )
     return made

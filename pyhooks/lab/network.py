@@ -34,7 +34,7 @@ def netns(site: str) -> str:
 
 def _ip(*arguments: str, ns: str | None = None, stdin: str | None = None) -> str:
     prefix = ["ip", "-n", ns] if ns else ["ip"]
-    return process.run([*prefix, *arguments], what=f"network {ns or 'of the lab'}", stdin=stdin, timeout_s=20)
+    return process.run([*prefix, *arguments], task=f"network {ns or 'of the lab'}", stdin=stdin, timeout_s=20)
 
 
 def _batch(lines: Sequence[str], ns: str | None = None) -> None:
@@ -78,7 +78,7 @@ def _router(site: Site) -> None:
         ],
         ns,
     )
-    process.run(["ip", "netns", "exec", ns, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1"], what=f"router {site.name}")
+    process.run(["ip", "netns", "exec", ns, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1"], task=f"router {site.name}")
 
 
 def _attach(site: Site, ip: str, pid: int | None, port: str) -> None:
@@ -92,7 +92,7 @@ def _attach(site: Site, ip: str, pid: int | None, port: str) -> None:
     else:
         process.run(
             ["nsenter", f"--target={pid}", "--net", "ip", "-batch", "-"],
-            what=f"address {ip}",
+            task=f"address {ip}",
             stdin="\n".join(inside) + "\n",
         )
 
@@ -130,7 +130,7 @@ def _netem(enter: Sequence[str], dev: str, quality: Quality) -> None:
         ["parent", "1:1", "handle", "10:", "pfifo", "limit", str(link_emulation.QUEUE_PACKETS)],
     ]
     for step in steps:
-        process.run([*enter, "tc", "qdisc", "replace", "dev", dev, *step], what=f"delay of {dev}")
+        process.run([*enter, "tc", "qdisc", "replace", "dev", dev, *step], task=f"delay of {dev}")
 
 
 def _in_router(site: str) -> tuple[str, ...]:
@@ -192,8 +192,8 @@ def restore_port(node: Node, machine: NamespaceMachine) -> None:
         _ip("link", "del", f"{name}-br", ns=ns)
     VdeWire(WIRES / f"{name}.mgmt").stop()
     for enter, dev in ((_in_router(node.site), name), (machine.enter([]), "eth0")):
-        if "netem" in process.run([*enter, "tc", "qdisc", "show", "dev", dev], what=f"delay of {node.name}"):
-            process.run([*enter, "tc", "qdisc", "del", "dev", dev, "root"], what=f"delay of {node.name}")
+        if "netem" in process.run([*enter, "tc", "qdisc", "show", "dev", dev], task=f"delay of {node.name}"):
+            process.run([*enter, "tc", "qdisc", "del", "dev", dev, "root"], task=f"delay of {node.name}")
 
 
 def _cut_rules(topology: Topology, site: str, peers: Collection[str]) -> list[str]:
@@ -236,4 +236,4 @@ def plug(node: Node) -> None:
 def _port_state(node: Node, state: str) -> None:
     # not "ip link": its bridge_slave accepts a state but does not apply it
     command = ["bridge", "-n", netns(node.site), "link", "set", "dev", port(node), "state", state]
-    process.run(command, what=f"port of {node.name}", timeout_s=20)
+    process.run(command, task=f"port of {node.name}", timeout_s=20)

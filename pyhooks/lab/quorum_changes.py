@@ -133,7 +133,7 @@ def wait_caught_up(cluster: QuorumCluster, node: Node, others: Sequence[Node]) -
         cluster.check_running([node])
         return cluster.quorum(others).lag(node.node_id, directory_id) == 0
 
-    wait_for(caught_up, what=f"{node.name} to follow the quorum", timeout_s=FOLLOW_S, interval_s=0.5)
+    wait_for(caught_up, goal=f"{node.name} to follow the quorum", timeout_s=FOLLOW_S, interval_s=0.5)
 
 
 def _make_voter(cluster: QuorumCluster, node: Node, others: Sequence[Node]) -> None:
@@ -157,7 +157,7 @@ def _remove_voter(cluster: QuorumCluster, node: Node, directory: str, others: Se
     )
 
 
-def _retry_change(change: Callable[[], object], taken: Callable[[], bool], what: str) -> None:
+def _retry_change(change: Callable[[], object], taken: Callable[[], bool], goal: str) -> None:
     """Change the voters; retry if the quorum rejects the change.
 
     It rejects changes while another one is in progress. A broker that has not yet learned of an election sends the
@@ -178,7 +178,7 @@ def _retry_change(change: Callable[[], object], taken: Callable[[], bool], what:
         return True
 
     try:
-        wait_for(done, what=what, timeout_s=FOLLOW_S, interval_s=1.0)
+        wait_for(done, goal=goal, timeout_s=FOLLOW_S, interval_s=1.0)
     except RackgateError as error:
         if not refused:
             raise

@@ -103,7 +103,7 @@ class MavenRepository:
         return read_pins(self.manifest) if self.manifest else {}
 
     def maven(
-        self, pom: Path, goals: Sequence[str], *, what: str, log: Path, timeout_s: float = maven.TIMEOUT_S
+        self, pom: Path, goals: Sequence[str], *, task: str, log: Path, timeout_s: float = maven.TIMEOUT_S
     ) -> None:
         """Verify all files of the repository, then run Maven offline; without a manifest, run it online and unverified.
 
@@ -115,7 +115,7 @@ class MavenRepository:
         online = self.manifest is None
         if not online:
             self.verify()
-        maven.maven(pom, goals, repository=self.root, online=online, what=what, log=log, timeout_s=timeout_s)
+        maven.maven(pom, goals, repository=self.root, online=online, task=task, log=log, timeout_s=timeout_s)
 
     def verify(self) -> None:
         """Check that the repository has every pinned file, unmodified, and no other file.
@@ -183,14 +183,14 @@ class MavenRepository:
         """
         absent = _ABSENT.split(":")
         pom = maven.render("bootstrap.xml.j2", work / "bootstrap" / "pom.xml", recipe=recipe, absent=absent)
-        log, what = work / "bootstrap.log", "fetch Maven's plugins"
+        log, task = work / "bootstrap.log", "fetch Maven's plugins"
         try:
-            maven.maven(pom, ["validate"], repository=self.root, online=True, what=what, log=log)
+            maven.maven(pom, ["validate"], repository=self.root, online=True, task=task, log=log)
         except RackgateError:
             if not log.exists() or f"Could not find artifact {_ABSENT}:" not in log.read_text(encoding="utf-8"):
                 raise
             return
-        raise RackgateError(f"{what}: Maven loaded a plugin whose dependency {_ABSENT} does not exist")
+        raise RackgateError(f"{task}: Maven loaded a plugin whose dependency {_ABSENT} does not exist")
 
     def files(self) -> dict[str, str]:
         """Return the SHA-256 of every file in the repository, by path."""
@@ -225,7 +225,7 @@ class MavenRepository:
 def _download(recipe: Recipe, downloads: Sequence[Download], repository: Path, work: Path) -> None:
     pom = maven.render("fetch.xml.j2", work / "fetch" / "pom.xml", recipe=recipe, downloads=downloads)
     log = work / "fetch.log"
-    maven.maven(pom, ["initialize"], repository=repository, online=True, what="fetch artifacts", log=log)
+    maven.maven(pom, ["initialize"], repository=repository, online=True, task="fetch artifacts", log=log)
 
 
 class ArtifactStore:

@@ -93,7 +93,7 @@ class Compiler:
         on_activity(f"compile {len(missing)} modules, {sources.name}")
         log = work / "maven.log"
         try:
-            self.store.repository.maven(pom, ["compile"], what=f"compile {sources.name} sources", log=log)
+            self.store.repository.maven(pom, ["compile"], task=f"compile {sources.name} sources", log=log)
         except maven.MavenError as error:
             done = [m.name for m in missing]
             done = done[: done.index(error.project)] if error.project in done else []
@@ -162,7 +162,7 @@ class Compiler:
                 "-i", sources.tree / module.path / "src/main/resources" / messages.path,
                 *types, "-m", *messages.classes,
             ],
-            what=f"generate the message classes of {module.name} ({module.path}/src/main/resources/{messages.path})",
+            task=f"generate the message classes of {module.name} ({module.path}/src/main/resources/{messages.path})",
         )  # fmt: skip
         return root
 
@@ -203,6 +203,6 @@ def scala_compiler(plan: Recipe, repository: MavenRepository, work: Path) -> tup
     goal = f"org.apache.maven.plugins:maven-dependency-plugin:{plan.plugins['dependency']}:build-classpath"
     repository.maven(
         pom, [goal, f"-Dmdep.outputFile={listing}", "-Dmdep.includeScope=runtime"],
-        what="find the Scala compiler", log=work / "scalac.log",
+        task="find the Scala compiler", log=work / "scalac.log",
     )  # fmt: skip
     return tuple(Path(entry) for entry in listing.read_text(encoding="utf-8").strip().split(os.pathsep))

@@ -14,7 +14,7 @@ EMAIL = "rackgate@localhost"
 BASELINE_DATE = "2026-06-17T00:00:00+00:00"
 
 
-def git(folder: Path, *arguments: str, what: str, stdin: str | None = None) -> str:
+def git(folder: Path, *arguments: str, task: str, stdin: str | None = None) -> str:
     """Run git in ``folder`` with a fixed identity and no system or user configuration; return its trimmed output.
 
     Raises:
@@ -36,7 +36,7 @@ def git(folder: Path, *arguments: str, what: str, stdin: str | None = None) -> s
     }
     settings = ("core.autocrlf=false", "core.fileMode=false", "gc.auto=0", "advice.detachedHead=false")
     options = [option for setting in settings for option in ("-c", setting)]
-    return run(["git", "-C", folder, *options, *arguments], what=what, env=environment, stdin=stdin).rstrip("\n")
+    return run(["git", "-C", folder, *options, *arguments], task=task, env=environment, stdin=stdin).rstrip("\n")
 
 
 def commit_all(folder: Path, message: str) -> str:
@@ -44,29 +44,29 @@ def commit_all(folder: Path, message: str) -> str:
 
     The commit object is written directly because ``git commit`` takes its date from the clock or the environment.
     """
-    what = "lay out the tree"
-    git(folder, "add", "--all", "--force", what=what)
-    tree = git(folder, "write-tree", what=what)
+    task = "lay out the tree"
+    git(folder, "add", "--all", "--force", task=task)
+    tree = git(folder, "write-tree", task=task)
     seconds = int(datetime.fromisoformat(BASELINE_DATE).timestamp())
     author = f"{IDENTITY} <{EMAIL}> {seconds} +0000"
     text = f"tree {tree}\nauthor {author}\ncommitter {author}\n\n{message}\n"
-    commit = git(folder, "hash-object", "-t", "commit", "-w", "--stdin", what=what, stdin=text)
-    git(folder, "update-ref", "HEAD", commit, what=what)
+    commit = git(folder, "hash-object", "-t", "commit", "-w", "--stdin", task=task, stdin=text)
+    git(folder, "update-ref", "HEAD", commit, task=task)
     return commit
 
 
 def tree_id(folder: Path, commit: str, path: str) -> str:
     """Return the id of the tree or blob at ``path`` in ``commit``, or empty if there is none."""
-    listed = git(folder, "ls-tree", commit, "--", path.rstrip("/"), what=f"look up {path}")
+    listed = git(folder, "ls-tree", commit, "--", path.rstrip("/"), task=f"look up {path}")
     return listed.split()[2] if listed else ""
 
 
 def changed_files(folder: Path, old: str, new: str) -> tuple[str, ...]:
     """Return the paths of all files that differ between two commits; a renamed file counts with both names."""
-    listed = git(folder, "diff", "--name-only", "--no-renames", "-z", old, new, what="compare with the baseline")
+    listed = git(folder, "diff", "--name-only", "--no-renames", "-z", old, new, task="compare with the baseline")
     return tuple(sorted(filter(None, listed.split("\0"))))
 
 
 def commit_of(folder: Path, ref: str) -> str:
     """Return the commit of a full ref such as ``refs/heads/gate``, or empty if there is no such ref."""
-    return git(folder, "for-each-ref", "--format=%(objectname)", ref, what=f"look up {ref}")
+    return git(folder, "for-each-ref", "--format=%(objectname)", ref, task=f"look up {ref}")

@@ -101,7 +101,7 @@ def _compile(
         output=output, jar=work / "jars" / "hooks.jar", sources=copied, classpath=classpath,
     )  # fmt: skip
     try:
-        repository.maven(pom, ["compile"], what="compile the hooks", log=work / "maven.log")
+        repository.maven(pom, ["compile"], task="compile the hooks", log=work / "maven.log")
     except maven.MavenError as error:
         prefixes = f"{copied}/java/", f"{hooks.sources}/"
         raise RackgateError(str(error).replace(*prefixes), detail=error.detail.replace(*prefixes)) from None

@@ -73,7 +73,7 @@ def javac_version() -> str:
     Raises:
         RackgateError: there is no JDK, or it is older than 17.
     """
-    command = run([java_home() / "bin" / "javac", "-version"], what="query the version of javac").split()
+    command = run([java_home() / "bin" / "javac", "-version"], task="query the version of javac").split()
     version = command[-1] if command else ""
     major = version.split(".")[0]
     if not major.isdigit() or int(major) < 17:
@@ -83,7 +83,7 @@ def javac_version() -> str:
 
 def maven(
     pom: Path, goals: Sequence[str], *,
-    repository: Path, online: bool, what: str, log: Path, timeout_s: float = TIMEOUT_S,
+    repository: Path, online: bool, task: str, log: Path, timeout_s: float = TIMEOUT_S,
 ) -> None:  # fmt: skip
     """Run Maven on ``pom`` without verifying the repository; ``artifacts.MavenRepository.maven`` verifies it first.
 
@@ -94,7 +94,7 @@ def maven(
         goals: goals, phases and further options.
         repository: the local repository.
         online: whether Maven may download; a download with a wrong checksum is then an error.
-        what: description of the work, for error messages.
+        task: description of the work, for error messages.
         log: file for all of Maven's output.
         timeout_s: timeout in seconds.
 
@@ -102,7 +102,7 @@ def maven(
         RackgateError: Maven failed; the message names the source file and line, or the artifact.
     """
     if not shutil.which("mvn"):
-        raise RackgateError(f"{what}: mvn is not installed; install the package maven")
+        raise RackgateError(f"{task}: mvn is not installed; install the package maven")
     command: list[str | Path] = ["mvn", "-B", "-ntp", "-Dstyle.color=never", f"-Dmaven.repo.local={repository}"]
     # -U: Maven must retry artifacts that it failed to find earlier.
     command += ["--strict-checksums", "-U"] if online else ["--offline"]
@@ -113,12 +113,12 @@ def maven(
     }
     try:
         run(
-            [*command, "-f", pom.name, *goals], what=what, cwd=pom.parent, env=environment, log=log, timeout_s=timeout_s
+            [*command, "-f", pom.name, *goals], task=task, cwd=pom.parent, env=environment, log=log, timeout_s=timeout_s
         )
     except RackgateError:
         if not log.exists():
             raise
-        raise explain(what, log.read_text(encoding="utf-8", errors="replace"), log) from None
+        raise explain(task, log.read_text(encoding="utf-8", errors="replace"), log) from None
 
 
 class MavenError(RackgateError):
@@ -127,7 +127,7 @@ class MavenError(RackgateError):
     project: str = ""
 
 
-def explain(what: str, text: str, log: Path) -> MavenError:
+def explain(task: str, text: str, log: Path) -> MavenError:
     """Summarize the log of a failed run in one line: the first compile error, or the missing or corrupt artifact."""
     lines = text.splitlines()
     errors = [match for match in map(_COMPILE_ERROR.match, lines) if match]
@@ -136,18 +136,18 @@ def explain(what: str, text: str, log: Path) -> MavenError:
     if errors:
         first = errors[0]
         place = f"{first['file']}:{first['jline'] or first['sline']}"
-        message = f"{what}: {place}: {first['text'].removeprefix('error: ')}"
+        message = f"{task}: {place}: {first['text'].removeprefix('error: ')}"
     elif unpinned := _UNPINNED.search(text):
         message = (
-            f"{what}: Maven needs {unpinned['artifact']}, which has no pin in maven.sha256; "
+            f"{task}: Maven needs {unpinned['artifact']}, which has no pin in maven.sha256; "
             "run `rackgate patch pin --role maven`"
         )
     elif corrupt := _CORRUPT.search(text):
-        message = f"{what}: artifact {corrupt['artifact']} does not have the checksum that its repository states"
+        message = f"{task}: artifact {corrupt['artifact']} does not have the checksum that its repository states"
     elif missing := _MISSING_FILE.search(text):
-        message = f"{what}: artifact {missing['artifact']} can't be downloaded; is the network available?"
+        message = f"{task}: artifact {missing['artifact']} can't be downloaded; is the network available?"
     else:
-        message = f"{what}: Maven failed, see {log}"
+        message = f"{task}: Maven failed, see {log}"
     error = MavenError(message, detail=detail[:_DETAIL_CHARACTERS])
     error.project = failed["project"].strip() if failed else ""
     return error

@@ -116,7 +116,7 @@ def _exercise(recipe: Recipe, store: ArtifactStore, repository: MavenRepository,
         sources=work / "main", classpath=[library],
     )  # fmt: skip
     pom = maven.render("reactor.xml.j2", work / "compile" / "pom.xml", names=["example"])
-    repository.maven(pom, ["compile"], what="compile the example", log=work / "compile.log")
+    repository.maven(pom, ["compile"], task="compile the example", log=work / "compile.log")
     running = [(artifact, store.path(artifact)) for artifact in recipe.with_role("testrun")]
     tests = work / "test-classes"
     for name in ("compile", "run"):
@@ -127,7 +127,7 @@ def _exercise(recipe: Recipe, store: ArtifactStore, repository: MavenRepository,
             reports=work / "reports", scala=True,
         )  # fmt: skip
     pom = maven.render("reactor.xml.j2", work / "test-run" / "pom.xml", names=["compile", "run"])
-    repository.maven(pom, ["test"], what="test the example", log=work / "test.log")
+    repository.maven(pom, ["test"], task="test the example", log=work / "test.log")
     (work / "upstream" / "tmp").mkdir(parents=True)
     pom = maven.render(
         "upstream.xml.j2", work / "upstream" / "pom.xml",
@@ -135,7 +135,7 @@ def _exercise(recipe: Recipe, store: ArtifactStore, repository: MavenRepository,
         classpath=[library], running=running, wanted=["example.JavaTest"], methods=["example/JavaTest#passes"],
         method_timeout_s=60,
     )  # fmt: skip
-    repository.maven(pom, ["test"], what="test a method of the example", log=work / "upstream.log")
+    repository.maven(pom, ["test"], task="test a method of the example", log=work / "upstream.log")
     for folder in (work / "reports", work / "upstream" / "reports"):
         if not (folder / "TEST-example.JavaTest.xml").exists():
             raise RackgateError(f"test the example: no test ran; no report in {folder}")
@@ -155,7 +155,7 @@ def _resolve(
     repository.maven(
         pom,
         [goal, "-DincludeScope=runtime", "-DoutputAbsoluteArtifactFilename=true", f"-DoutputFile={listing}"],
-        what=f"resolve the {role} artifacts",
+        task=f"resolve the {role} artifacts",
         log=work / f"resolve-{role}.log",
     )
     found = []

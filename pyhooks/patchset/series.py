@@ -327,14 +327,14 @@ def apply(tree: Path, patches: Sequence[Patch]) -> str:
         try:
             git(
                 tree, "am", "--quiet", "--committer-date-is-author-date", "--no-gpg-sign", "--whitespace=nowarn",
-                str(patch.path.resolve()), what=f"apply {patch.name}",
+                str(patch.path.resolve()), task=f"apply {patch.name}",
             )  # fmt: skip
         except RackgateError as error:
-            git(tree, "am", "--abort", what="abort the patch")
+            git(tree, "am", "--abort", task="abort the patch")
             raise RackgateError(
                 f"patch {patch.name} does not apply: {_why(error.detail)}", detail=error.detail
             ) from None
-    return git(tree, "rev-parse", "HEAD", what="read the tree's head")
+    return git(tree, "rev-parse", "HEAD", task="read the tree's head")
 
 
 class Trial:
@@ -345,7 +345,7 @@ class Trial:
     """
 
     def __init__(self, source: Path, folder: Path) -> None:
-        git(source, "clone", "--quiet", "--shared", "--no-checkout", ".", str(folder), what="try the series")
+        git(source, "clone", "--quiet", "--shared", "--no-checkout", ".", str(folder), task="try the series")
         self._folder = folder
 
     def apply(self, patches: Sequence[Patch], where: str = "") -> tuple[str, ...]:
@@ -354,18 +354,18 @@ class Trial:
         Raises:
             RackgateError: a patch does not apply; the message names the patch and the file.
         """
-        what, baseline = "try the series", f"refs/tags/{BASELINE}"
-        git(self._folder, "read-tree", baseline, what=what)
+        task, baseline = "try the series", f"refs/tags/{BASELINE}"
+        git(self._folder, "read-tree", baseline, task=task)
         for patch in patches:
             try:
-                git(self._folder, "apply", "--cached", "--whitespace=nowarn", str(patch.path.resolve()), what=what)
+                git(self._folder, "apply", "--cached", "--whitespace=nowarn", str(patch.path.resolve()), task=task)
             except RackgateError as error:
                 raise RackgateError(
                     f"patch {patch.name} does not apply{where}: {_why(error.detail)}",
                     detail=error.detail,
                     exit_status=1,
                 ) from None
-        listed = git(self._folder, "diff", "--cached", "--name-only", "--no-renames", "-z", baseline, what=what)
+        listed = git(self._folder, "diff", "--cached", "--name-only", "--no-renames", "-z", baseline, task=task)
         return tuple(sorted(filter(None, listed.split("\0"))))
 
 
@@ -384,27 +384,27 @@ def apply_parts(tree: Path, patches: Sequence[Patch]) -> None:
     Raises:
         RackgateError: a patch does not apply.
     """
-    what = "make the branches of the parts"
-    former = git(tree, "symbolic-ref", "HEAD", what=what)
+    task = "make the branches of the parts"
+    former = git(tree, "symbolic-ref", "HEAD", task=task)
     for part in PARTS:
         tip = apply(tree, [patch for patch in patches if patch.part == part])
-        git(tree, "update-ref", f"refs/heads/{part}", tip, what=what)
-    git(tree, "symbolic-ref", "HEAD", f"refs/heads/{TOP}", what=what)
+        git(tree, "update-ref", f"refs/heads/{part}", tip, task=task)
+    git(tree, "symbolic-ref", "HEAD", f"refs/heads/{TOP}", task=task)
     if former not in {f"refs/heads/{part}" for part in PARTS}:
-        git(tree, "update-ref", "-d", former, what=what)
-    git(tree, "config", "rebase.updateRefs", "true", what=what)
+        git(tree, "update-ref", "-d", former, task=task)
+    git(tree, "config", "rebase.updateRefs", "true", task=task)
     mark_saved(tree)
 
 
 def mark_saved(tree: Path) -> None:
     """Record in refs that the branches of the parts match the series."""
     for part in PARTS:
-        git(tree, "update-ref", f"{_SAVED}/{part}", commit_of(tree, f"refs/heads/{part}"), what="mark the parts")
+        git(tree, "update-ref", f"{_SAVED}/{part}", commit_of(tree, f"refs/heads/{part}"), task="mark the parts")
 
 
 def unexported(tree: Path) -> str:
     """Describe the changes in a working tree since the last import or export; empty if there are none."""
-    if git(tree, "status", "--porcelain", what="read the state of the tree"):
+    if git(tree, "status", "--porcelain", task="read the state of the tree"):
         return "has uncommitted changes"
     branches = [[commit_of(tree, f"{space}/{part}") for space in ("refs/heads", _SAVED)] for part in PARTS]
     if any(now != saved or not saved for now, saved in branches) or not _contains(tree, TOP, "HEAD"):
@@ -414,7 +414,7 @@ def unexported(tree: Path) -> str:
 
 def _contains(tree: Path, branch: str, other: str) -> bool:
     """Return whether ``branch`` contains all commits of ``other``."""
-    return git(tree, "rev-list", "--count", f"{branch}..{other}", what="compare the branches") == "0"
+    return git(tree, "rev-list", "--count", f"{branch}..{other}", task="compare the branches") == "0"
 
 
 def part_commits(tree: Path) -> dict[str, list[str]]:
@@ -424,8 +424,8 @@ def part_commits(tree: Path) -> dict[str, list[str]]:
         RackgateError: uncommitted changes, a merge, a branch that is missing or not on top of the previous part's,
             or commits that no branch of a part contains.
     """
-    what = "read the state of the tree"
-    if git(tree, "status", "--porcelain", what=what):
+    task = "read the state of the tree"
+    if git(tree, "status", "--porcelain", task=task):
         raise RackgateError(f"{tree}: uncommitted changes; commit them (git commit, or --amend), then export")
     below = BASELINE
     for part in PARTS:
@@ -449,11 +449,11 @@ def part_commits(tree: Path) -> dict[str, list[str]]:
             else f"rebase them onto {TOP} (`git rebase {TOP}`), then `git branch -f {TOP} HEAD`"
         )
         raise RackgateError(f"{tree}: HEAD has commits above branch {TOP}; {remedy}")
-    if git(tree, "rev-list", "--merges", f"{BASELINE}..{TOP}", what=what):
+    if git(tree, "rev-list", "--merges", f"{BASELINE}..{TOP}", task=task):
         raise RackgateError(f"{tree}: a merge on top of {BASELINE}; a series must be linear (git rebase)")
     ranges = zip((BASELINE, *PARTS), PARTS, strict=False)
     return {
-        part: git(tree, "rev-list", "--reverse", f"{start}..{part}", what="list the commits").split()
+        part: git(tree, "rev-list", "--reverse", f"{start}..{part}", task="list the commits").split()
         for start, part in ranges
     }
 
@@ -480,7 +480,7 @@ def export(tree: Path, folder: Path, *, renumber: bool = False) -> tuple[str, ..
     subjects: set[str] = set()
     for part, commits in parts.items():
         subjects_of_part = [
-            git(tree, "log", "-1", "--format=%s", commit, what=f"export {commit[:12]}") for commit in commits
+            git(tree, "log", "-1", "--format=%s", commit, task=f"export {commit[:12]}") for commit in commits
         ]
         used_numbers = {_number(kept[part, title]) for title in subjects_of_part if (part, title) in kept}
         last = 0
@@ -500,7 +500,7 @@ def export(tree: Path, folder: Path, *, renumber: bool = False) -> tuple[str, ..
                 "--no-numbered", "--full-index", "--no-renames", "--diff-algorithm=myers", "--unified=3",
                 "--no-encode-email-headers", "--no-thread", "--no-notes", "--no-base", "--no-ext-diff", "--no-color",
                 commit,
-                what=f"export {commit[:12]}",
+                task=f"export {commit[:12]}",
             )  # fmt: skip
             texts[name] = text.rstrip("\n") + "\n"
     _write(folder, texts, before)

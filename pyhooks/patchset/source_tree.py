@@ -60,9 +60,9 @@ def lay_out(recipe: Recipe, store: ArtifactStore, folder: Path) -> str:
         messages = module.messages
         if messages and not (folder / module.path / "src/main/resources" / messages.path).is_dir():
             raise RackgateError(f"{recipe.path}: module {module.name}: no message definitions in {messages.path}")
-    git(folder, "init", "--quiet", "--initial-branch=rackgate", what="lay out the tree")
+    git(folder, "init", "--quiet", "--initial-branch=rackgate", task="lay out the tree")
     commit = commit_all(folder, f"Apache Kafka {recipe.version}, as published")
-    git(folder, "tag", BASELINE, what="lay out the tree")
+    git(folder, "tag", BASELINE, task="lay out the tree")
     return commit
 
 
@@ -81,7 +81,7 @@ def _files(recipe: Recipe, store: ArtifactStore, module: Module) -> Iterator[tup
 
 def clone(source: Path, folder: Path) -> None:
     """Clone the repository of the published sources, with a work tree, to ``folder``, which must not exist."""
-    git(source, "clone", "--quiet", "--local", "--no-tags", ".", str(folder), what="copy the tree")
-    commit = git(source, "rev-parse", BASELINE, what="copy the tree")
-    git(folder, "tag", BASELINE, commit, what="copy the tree")
-    git(folder, "remote", "remove", "origin", what="copy the tree")
+    git(source, "clone", "--quiet", "--local", "--no-tags", ".", str(folder), task="copy the tree")
+    commit = git(source, "rev-parse", BASELINE, task="copy the tree")
+    git(folder, "tag", BASELINE, commit, task="copy the tree")
+    git(folder, "remote", "remove", "origin", task="copy the tree")

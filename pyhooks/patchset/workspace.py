@@ -133,9 +133,9 @@ class Workspace:
     @staticmethod
     def _as_laid_out(folder: Path) -> bool:
         try:
-            head = git(folder, "rev-parse", "HEAD", source_tree.BASELINE, what="read the state of the sources").split()
+            head = git(folder, "rev-parse", "HEAD", source_tree.BASELINE, task="read the state of the sources").split()
             return len(set(head)) == 1 and not git(
-                folder, "status", "--porcelain", what="read the state of the sources"
+                folder, "status", "--porcelain", task="read the state of the sources"
             )
         except RackgateError:
             return False  # any damage: the caller creates the repository anew

@@ -47,7 +47,7 @@ def compile_changed(runner: KafkaTestRunner, patches: Sequence[series.Patch]) ->
             pom = maven.render("reactor.xml.j2", work / "pom.xml", names=["compile"])
             log = work / "compile.log"
             try:
-                space.repository.maven(pom, ["test-compile"], what="compile the series' tests", log=log)
+                space.repository.maven(pom, ["test-compile"], task="compile the series' tests", log=log)
             except RackgateError as error:
                 message, detail = (text.replace(f"{work}/sources/", "src/test/") for text in (str(error), error.detail))
                 raise RackgateError(message, detail=detail) from None

@@ -191,7 +191,7 @@ def import_command(
       cd build/kafka-4.3.1/tree && git log --oneline
     """
     tree = builder.import_tree(force=force)
-    log = git.git(tree, "log", "--oneline", "--decorate=short", what="list the commits")
+    log = git.git(tree, "log", "--oneline", "--decorate=short", task="list the commits")
     print_line(log)
     print_line(f"{tree}: edit and commit, then run `rackgate patch export`")
 

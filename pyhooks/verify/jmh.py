@@ -200,7 +200,7 @@ def _key(distribution: Distribution, effort: Effort, rule: ContentionRule) -> st
     """Return a hash of all that combined forks must have in common: build, effort, rule, code, JDK and machine."""
     digest = hashlib.sha256(distribution.manifest["patch_hash"].encode())
     digest.update(json.dumps([effort.warm_s, effort.iterations, effort.iteration_s]).encode())
-    java = run(["java", "--version"], what="query the version of java")
+    java = run(["java", "--version"], task="query the version of java")
     digest.update(json.dumps([asdict(rule), identity(), java]).encode())
     folder = Path(__file__).parent
     for path in sorted([*jmh_runner.SOURCES.rglob("*.java"), *folder.glob("jmh*.py"), folder / "cpu_contention.py"]):

@@ -136,7 +136,7 @@ class JmhRunner:
         for name, value in cell.parameters:
             command += ["-p", f"{name}={value}"]
         result.unlink(missing_ok=True)
-        run(command, what=f"benchmark {cell.name}", cwd=self.work, log=self._log(place), timeout_s=_HEAT_TIMEOUT_S)
+        run(command, task=f"benchmark {cell.name}", cwd=self.work, log=self._log(place), timeout_s=_HEAT_TIMEOUT_S)
         return read(result, cell, number)
 
 
@@ -241,7 +241,7 @@ def prepare(
         "jmh.xml.j2", work / "pom.xml", recipe=plan, sources=SOURCES, output=classes,
         classpath=[*stock.values(), *(jar for jar in jars if jar.name not in stock)],
     )  # fmt: skip
-    space.repository.maven(pom, ["compile"], what="compile the benchmarks", log=work / "compile.log")
+    space.repository.maven(pom, ["compile"], task="compile the benchmarks", log=work / "compile.log")
     console.print(f"benchmarks compiled: {time.monotonic() - started:.0f} s")
     # JMH starts its forks with this script, so that they end with JMH's process, which ends with this one.
     java = work / "java"

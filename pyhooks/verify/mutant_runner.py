@@ -239,7 +239,7 @@ class MutantRunner:
         log.parent.mkdir(parents=True, exist_ok=True)
         fault = ""
         try:
-            run(command, what=f"run {class_name}", cwd=folder, log=log, timeout_s=timeout_s)
+            run(command, task=f"run {class_name}", cwd=folder, log=log, timeout_s=timeout_s)
         except RackgateError as error:
             fault = str(error)
         return parse_run(lines.read_text(encoding="utf-8") if lines.exists() else "", fault)
@@ -321,7 +321,7 @@ def prepare(
             maven.java_home() / "bin" / "javac", "-nowarn", "--release", "17", "-cp", launcher, "-d", runner.helpers,
             *sorted(JAVA.glob("*.java")),
         ],
-        what="compile the test runner",
+        task="compile the test runner",
     )  # fmt: skip
     code: list[Path] = []
     runner.tests.mkdir(parents=True)

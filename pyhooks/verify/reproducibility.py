@@ -235,7 +235,7 @@ def _build(conditions: Conditions, space: Workspace, folder: Path) -> FinishedBu
 
 
 def _copy_sources(root: Path, time_s: int) -> None:
-    listed = git(paths.REPO, "ls-files", "-z", "--cached", "--others", "--exclude-standard", what="list the sources")
+    listed = git(paths.REPO, "ls-files", "-z", "--cached", "--others", "--exclude-standard", task="list the sources")
     for name in filter(None, listed.split("\0")):
         source = paths.REPO / name
         if source.is_file():
@@ -250,7 +250,7 @@ def _other_user(root: Path) -> tuple[str, ...]:
         # Through a shell, since setpriv itself still has root's capabilities.
         probe = [*prefix, "sh", "-c", 'exec "$@"', "sh", sys.executable, "-c", "import jinja2"]
         try:
-            run(probe, what="run Python as another user", cwd=Path("/"))
+            run(probe, task="run Python as another user", cwd=Path("/"))
         except RackgateError:
             continue
         if prefix[0] == "setpriv":
@@ -274,7 +274,7 @@ def _clock_library(days: int, folder: Path) -> Path:
         source,
         "-ldl",
     ]
-    run(command, what="compile the library that shifts the clock")
+    run(command, task="compile the library that shifts the clock")
     library.chmod(0o755)
     return library
 
@@ -293,5 +293,5 @@ def _check_clock(conditions: Conditions, prefix: Sequence[str], environment: Map
             )
 
 
-def _run(command: Sequence[str], what: str, environment: Mapping[str, str], folder: Path) -> str:
-    return run(command, what=what, cwd=folder, env=environment, timeout_s=_TIMEOUT_S)
+def _run(command: Sequence[str], task: str, environment: Mapping[str, str], folder: Path) -> str:
+    return run(command, task=task, cwd=folder, env=environment, timeout_s=_TIMEOUT_S)

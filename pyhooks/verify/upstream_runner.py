@@ -182,7 +182,7 @@ def _batch(
         with _harvest(raw, left, runner.reports / arm if whole else None, report):
             try:
                 timeout_s = 300.0 + _CLASS_TIMEOUT_S * len(left)
-                runner.space.repository.maven(pom, ["test"], what="Kafka's tests", log=log, timeout_s=timeout_s)
+                runner.space.repository.maven(pom, ["test"], task="Kafka's tests", log=log, timeout_s=timeout_s)
                 return _Crash("")
             except RackgateError as error:
                 text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""

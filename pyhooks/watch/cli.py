@@ -120,7 +120,7 @@ def _stop_on_signals() -> Iterator[threading.Event]:
 def _await_first_responses(collector: Collector, stop: threading.Event) -> None:
     """Wait up to ``FIRST_S`` for the first responses; values missing after that are shown as unknown."""
     with suppress(RackgateError):
-        wait_for(lambda: collector.complete or stop.is_set(), what="answers", timeout_s=FIRST_S, interval_s=0.02)
+        wait_for(lambda: collector.complete or stop.is_set(), goal="answers", timeout_s=FIRST_S, interval_s=0.02)
 
 
 def _frames(

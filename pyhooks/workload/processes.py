@@ -40,7 +40,7 @@ class ProducerProcess:
         inside = [] if node_pid is None else ["nsenter", f"--target={node_pid}", "--net", "--uts", "--"]
         words = [*inside, sys.executable, "-m", "pyhooks.workload.producer", *arguments]
         words += ["--history", str(history.path), "--run", self.run_id]
-        self._process = start(words, what="start a producer", log=log, start_new_session=True)
+        self._process = start(words, task="start a producer", log=log, start_new_session=True)
 
     @property
     def pid(self) -> int:

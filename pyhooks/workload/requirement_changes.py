@@ -193,8 +193,8 @@ def change_topic(
                 reported = ReportedRequirements(time.monotonic_ns(), errors=dict.fromkeys(first.answers, str(error)))
             return reported.all_report(value)
 
-        what = f"every broker of topic {topic} to report {requirement_text(value)}"
-        wait_for(settled, what=what, timeout_s=timeout_s, interval_s=POLL_S)
+        goal = f"every broker of topic {topic} to report {requirement_text(value)}"
+        wait_for(settled, goal=goal, timeout_s=timeout_s, interval_s=POLL_S)
     except topics.RefusedError as error:
         _note(history, topic, "refused", value, error=str(error))
         raise
@@ -256,7 +256,7 @@ def change_default(
         for topic, value in list(waits.items()):
             wait_for(
                 lambda topic=topic, value=value: _all_report(client, topic, value),  # type: ignore[misc]
-                what=f"every broker of topic {topic} to report {requirement_text(value)}",
+                goal=f"every broker of topic {topic} to report {requirement_text(value)}",
                 timeout_s=timeout_s,
                 interval_s=POLL_S,
             )

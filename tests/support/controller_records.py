@@ -110,7 +110,7 @@ class ControllerScript:
             str(seeds),
             str(steps),
         ]
-        run(command, what=f"run the controller's script from seed {first_seed} on", timeout_s=_TIMEOUT_S)
+        run(command, task=f"run the controller's script from seed {first_seed} on", timeout_s=_TIMEOUT_S)
         return parse(output.read_text(encoding="utf-8"))
 
 
@@ -132,7 +132,7 @@ def compiled_script(distribution: Distribution) -> Iterator[ControllerScript]:
         path = os.pathsep.join([distribution.classpath(overlay=False), *map(str, harness)])
         command: list[str | Path] = [maven.java_home() / "bin" / "javac"]
         command += ["-nowarn", "-proc:none", "--release", "17", "-cp", path]
-        run([*command, "-d", classes, SOURCE], what="compile the controller's script")
+        run([*command, "-d", classes, SOURCE], task="compile the controller's script")
         yield ControllerScript(classes, harness, distribution, fixes, work)
 
 

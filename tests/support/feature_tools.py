@@ -88,7 +88,7 @@ def create_topic(pair: Brokers, config: Mapping[str, str], replicas: Sequence[in
     """Create the gated topic, with M=1 unless ``config`` sets it; the first of ``replicas`` leads."""
     with Admin(pair.bootstrap) as admin:
         admin.create_topic(TOPIC, [list(replicas)], {"min.insync.replicas": "1", **config})
-        wait_for(partial(admin.in_sync, TOPIC, tuple(replicas)), what="both replicas in sync", timeout_s=60)
+        wait_for(partial(admin.in_sync, TOPIC, tuple(replicas)), goal="both replicas in sync", timeout_s=60)
 
 
 def produce(pair: Brokers, acks: str = "all") -> str:
@@ -103,4 +103,4 @@ def produce(pair: Brokers, acks: str = "all") -> str:
         outcome = one.java_class if isinstance(one, JavaError) else "ok"
         return "" if outcome in _NOT_YET else outcome
 
-    return wait_for(answer, what=f"a leader of {TOPIC}", timeout_s=60)
+    return wait_for(answer, goal=f"a leader of {TOPIC}", timeout_s=60)

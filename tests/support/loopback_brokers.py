@@ -158,7 +158,7 @@ class Brokers:
         try:
             for node in self.nodes:
                 self.start(node, classpath)
-            wait_for(self._up, what="nodes that started", timeout_s=90, interval_s=0.3)
+            wait_for(self._up, goal="nodes that started", timeout_s=90, interval_s=0.3)
             yield
         finally:
             self._stop_all()
@@ -189,7 +189,7 @@ class Brokers:
         """Shut a node down in order."""
         process = self._running[node]
         process.terminate()
-        wait_for(lambda: process.poll() is not None, what=f"node {node} to stop", timeout_s=STOP_S)
+        wait_for(lambda: process.poll() is not None, goal=f"node {node} to stop", timeout_s=STOP_S)
         del self._running[node]
 
     def pause(self, node: int) -> None:

@@ -12,7 +12,7 @@ SOURCE = paths.REPO / "pyhooks" / "jvm" / "java" / "rackgate" / "hooks" / "Metri
 def compile_java(source: Path, folder: Path) -> None:
     """Compiles one source file."""
     command = ["javac", "--release", "17", "-Xlint:all", "-Werror", "-d", str(folder), str(source)]
-    process.run(command, what=f"compile {source.name}")
+    process.run(command, task=f"compile {source.name}")
 
 
 def agent_jar(folder: Path) -> Path:
@@ -20,5 +20,5 @@ def agent_jar(folder: Path) -> Path:
     classes, manifest, jar = folder / "classes", folder / "manifest", folder / "agent.jar"
     compile_java(SOURCE, classes)
     manifest.write_text("Premain-Class: rackgate.hooks.MetricsAgent\n", encoding="utf-8")
-    process.run(["jar", "cfm", str(jar), str(manifest), "-C", str(classes), "."], what="pack the agent")
+    process.run(["jar", "cfm", str(jar), str(manifest), "-C", str(classes), "."], task="pack the agent")
     return jar

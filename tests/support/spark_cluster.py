@@ -66,7 +66,7 @@ def standalone(workers: int = 2, settings: Mapping[str, str] | None = None) -> I
 
         # the master chooses its port: one that was found free may be taken by now
         log = start("master", "org.apache.spark.deploy.master.Master", *_at(host), "--webui-port", "0")
-        url = wait_for(partial(_url, log), what="Spark's master", timeout_s=_READY_S)
+        url = wait_for(partial(_url, log), goal="Spark's master", timeout_s=_READY_S)
         logs = [
             start(
                 f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *_at(host), "--webui-port", "0",
@@ -75,7 +75,7 @@ def standalone(workers: int = 2, settings: Mapping[str, str] | None = None) -> I
             for number in range(workers)
         ]  # fmt: skip
         for log in logs:
-            wait_for(partial(_registered, log), what=f"a worker of Spark ({log.stem})", timeout_s=_READY_S)
+            wait_for(partial(_registered, log), goal=f"a worker of Spark ({log.stem})", timeout_s=_READY_S)
         yield url
 
 

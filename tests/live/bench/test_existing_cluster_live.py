@@ -247,7 +247,7 @@ def begun(place: Place, environment: Path) -> subprocess.Popen[str]:
         assert child.poll() is None, child.communicate()[0]
         return len(blocks(place)) > kept
 
-    wait_for(under_way, what="a block", timeout_s=240)
+    wait_for(under_way, goal="a block", timeout_s=240)
     assert len(place.topics()) == 4
     assert pythons("rackgate-environment/bin/python") >= 2
     return child
@@ -263,7 +263,7 @@ def test_after_kill_9_and_ctrl_c_no_topic_is_left_and_the_run_continues(place: P
     child.kill()
     child.communicate(timeout=150)
     # what sweeps has heard of it by the end of its pipe
-    wait_for(lambda: not place.topics(), what="topics to be gone", timeout_s=60)
+    wait_for(lambda: not place.topics(), goal="topics to be gone", timeout_s=60)
     kept = len(blocks(place))
     assert kept >= 1
 

@@ -50,7 +50,7 @@ def test_a_benchmark_and_its_lab_listen_nowhere_else(tmp_path: Path) -> None:
         return {KAFKA, WORKERS, SPARK} <= {program(one) for one in seen.values()}
 
     try:
-        wait_for(all_listen, what="a lab with load from Spark", timeout_s=START_S, interval_s=0.5)
+        wait_for(all_listen, goal="a lab with load from Spark", timeout_s=START_S, interval_s=0.5)
     finally:
         bench.send_signal(signal.SIGTERM)
         bench.wait(timeout=END_S)

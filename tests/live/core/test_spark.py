@@ -87,7 +87,7 @@ def ready(folder: Path, process: subprocess.Popen[bytes]) -> dict[str, Any]:
         assert process.poll() is None, (folder / "err").read_text(encoding="utf-8")
         return (folder / "out").read_text(encoding="utf-8")
 
-    found: dict[str, Any] = json.loads(wait_for(line, what="a job of Spark", timeout_s=START_S))
+    found: dict[str, Any] = json.loads(wait_for(line, goal="a job of Spark", timeout_s=START_S))
     assert found["rows"] == 4
     return found
 
@@ -173,7 +173,7 @@ def test_the_master_refuses_an_application_without_the_secret(cluster: Running, 
             file = folder / "work" / "spark.log"
             return file.exists() and "Expected SaslMessage" in file.read_text(encoding="utf-8")
 
-        wait_for(refused, what="the master's refusal", timeout_s=SOON_S)
+        wait_for(refused, goal="the master's refusal", timeout_s=SOON_S)
         assert "Failed to connect to master" in (folder / "work" / "spark.log").read_text(encoding="utf-8")
         # it would try for a minute
         process.kill()
@@ -220,7 +220,7 @@ def test_a_simulation_listens_only_on_loopback(tmp_path: Path) -> None:
                 seen[one.pid, one.port] = one
             return process.poll() is not None
 
-        wait_for(ended, what="a simulation", timeout_s=START_S)
+        wait_for(ended, goal="a simulation", timeout_s=START_S)
     assert process.returncode == 0, (tmp_path / "out").read_text(encoding="utf-8")
     # RPC, blocks, py4j, accumulators and the Python daemon
     assert len(seen) >= 5

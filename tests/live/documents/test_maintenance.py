@@ -77,7 +77,7 @@ class Operator:
 
     def meets(self, outcome: str) -> None:
         """Wait until single attempts have this result; leaders may learn of a change after the tool."""
-        wait_for(lambda: self.probe() == outcome, what=outcome, timeout_s=SETTLES_S, interval_s=0.5)
+        wait_for(lambda: self.probe() == outcome, goal=outcome, timeout_s=SETTLES_S, interval_s=0.5)
 
     def stop(self, broker: int) -> None:
         """In good order; waits until it is out of the ISR."""
@@ -95,7 +95,7 @@ class Operator:
         for broker in brokers:
             self.brokers.start(broker, self.classpath)
         for broker in brokers:
-            wait_for(partial(self.brokers.serves, broker), what=f"broker {broker}", timeout_s=SETTLES_S)
+            wait_for(partial(self.brokers.serves, broker), goal=f"broker {broker}", timeout_s=SETTLES_S)
             self.up.add(broker)
 
     def rename(self, broker: int, rack: str) -> None:
@@ -110,7 +110,7 @@ class Operator:
         with Admin(self.bootstrap) as admin:
             wait_for(
                 lambda: sorted(admin.partition(TOPIC).isr) == sorted(brokers),
-                what=f"{brokers} in sync",
+                goal=f"{brokers} in sync",
                 timeout_s=SETTLES_S,
             )
 
@@ -118,7 +118,7 @@ class Operator:
         self.up.discard(broker)
         with Admin(self.bootstrap) as admin:
             wait_for(
-                lambda: broker not in admin.partition(TOPIC).isr, what=f"an ISR without {broker}", timeout_s=SETTLES_S
+                lambda: broker not in admin.partition(TOPIC).isr, goal=f"an ISR without {broker}", timeout_s=SETTLES_S
             )
 
 
@@ -130,7 +130,7 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
     with brokers.running(classpath):
         with Admin(brokers.bootstrap) as admin:
             admin.create_topic(TOPIC, [ALL], {"min.insync.replicas": "2"})
-            wait_for(partial(admin.in_sync, TOPIC, ALL), what="all replicas in sync", timeout_s=SETTLES_S)
+            wait_for(partial(admin.in_sync, TOPIC, ALL), goal="all replicas in sync", timeout_s=SETTLES_S)
         yield Operator(brokers, classpath)
 
 
@@ -188,14 +188,14 @@ def _restart_in_an_outage(operator: Operator) -> None:
     operator.start(A1, A2)
     wait_for(
         lambda: f"Topic: {TOPIC}" in operator.check_output(UNAVAILABLE),
-        what="no leader",
+        goal="no leader",
         timeout_s=SETTLES_S,
         interval_s=1.0,
     )
     # once both have registered after they were killed
     wait_for(
         lambda: f"Elr: {B} " in operator.check_output(UNAVAILABLE),
-        what="one that may lead",
+        goal="one that may lead",
         timeout_s=SETTLES_S,
         interval_s=1.0,
     )
@@ -229,14 +229,14 @@ def test_a_broker_unregistered_during_a_rack_shortage_leaves_the_elr(operator: O
     operator.meets(OK)
     assert f"Topic: {TOPIC}" not in operator.check_output(SHORT)
     operator.stop(B)
-    wait_for(lambda: f"Elr: {B} " in operator.check_output(SHORT), what="an ELR", timeout_s=SETTLES_S, interval_s=1.0)
+    wait_for(lambda: f"Elr: {B} " in operator.check_output(SHORT), goal="an ELR", timeout_s=SETTLES_S, interval_s=1.0)
     operator.check_output(UNREGISTER)
     with Admin(operator.bootstrap) as admin:
         # at once, because it must not wait forever
-        wait_for(lambda: admin.partition(TOPIC).elr == (), what="an ELR without it", timeout_s=SETTLES_S)
+        wait_for(lambda: admin.partition(TOPIC).elr == (), goal="an ELR without it", timeout_s=SETTLES_S)
     operator.kill(A1, A2)
     operator.start(B)
     with Admin(operator.bootstrap) as admin:
         # those that were killed lead until their session ends
-        wait_for(lambda: admin.partition(TOPIC).leader == -1, what="no leader", timeout_s=SETTLES_S)
+        wait_for(lambda: admin.partition(TOPIC).leader == -1, goal="no leader", timeout_s=SETTLES_S)
         assert B not in admin.partition(TOPIC).elr, "stopped in good order, and not trusted all the same"

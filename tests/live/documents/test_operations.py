@@ -140,7 +140,7 @@ class Operator:
 
     def accepted(self) -> None:
         """Waits until a single attempt of a producer is acknowledged; it may meet a leader that is just elected."""
-        wait_for(lambda: self.probe() == "ok", what="an acknowledgement", timeout_s=SETTLES_S, interval_s=1.0)
+        wait_for(lambda: self.probe() == "ok", goal="an acknowledgement", timeout_s=SETTLES_S, interval_s=1.0)
 
     def probe(self) -> str:
         """Return the result of a single attempt of a producer."""
@@ -165,7 +165,7 @@ def level(text: str, feature: str) -> tuple[str, int]:
 def test_the_runbook(person: Person, tmp_path: Path) -> None:
     operator = Operator(person, tmp_path)
     wait_for(
-        lambda: not operator.listed("Restore", 0), what="all replicas in sync", timeout_s=SETTLES_S, interval_s=1.0
+        lambda: not operator.listed("Restore", 0), goal="all replicas in sync", timeout_s=SETTLES_S, interval_s=1.0
     )
     _before(operator)
     assert "kill: in force on rack b, proved" in person.check_output("rack", "kill", "b")
@@ -199,7 +199,7 @@ def _before(operator: Operator) -> None:
 def _assess(operator: Operator) -> None:
     wait_for(
         lambda: operator.listed("Assess", 0) == {"orders", "invoices"},
-        what="the topics in racks a, a, b to refuse",
+        goal="the topics in racks a, a, b to refuse",
         timeout_s=SETTLES_S,
         interval_s=1.0,
     )
@@ -225,33 +225,33 @@ def _go_on(operator: Operator) -> None:
     assert "Successfully started partition reassignment" in operator.check_output(title, 0)
     wait_for(
         lambda: "is completed." in operator.check_output(title, 1),
-        what="the reassignment",
+        goal="the reassignment",
         timeout_s=SETTLES_S,
         interval_s=1.0,
     )
     # what has a replica in a third rack takes writes
     wait_for(
         lambda: operator.listed("Assess", 0) == {"orders"},
-        what="invoices to take writes",
+        goal="invoices to take writes",
         timeout_s=SETTLES_S,
         interval_s=1.0,
     )
 
     lower = "Go on without it: lower R"
     operator.check_output(lower, 0)
-    wait_for(lambda: not operator.listed(lower, 1), what="orders to take writes", timeout_s=SETTLES_S, interval_s=1.0)
+    wait_for(lambda: not operator.listed(lower, 1), goal="orders to take writes", timeout_s=SETTLES_S, interval_s=1.0)
     operator.accepted()
     assert operator.audit() == {"orders"}
 
 
 def _restore(operator: Operator) -> None:
     wait_for(
-        lambda: not operator.listed("Restore", 0), what="all replicas in sync", timeout_s=SETTLES_S, interval_s=1.0
+        lambda: not operator.listed("Restore", 0), goal="all replicas in sync", timeout_s=SETTLES_S, interval_s=1.0
     )
     assert operator.audit() == {"orders"}, "that the rack is back restores nothing"
     assert re.search(r"Topic: orders\s.*min\.insync\.racks=1", operator.check_output("Audit", 1))
     operator.check_output("Restore", 1)
-    wait_for(lambda: operator.audit() == set(), what="the restored value", timeout_s=SETTLES_S, interval_s=1.0)
+    wait_for(lambda: operator.audit() == set(), goal="the restored value", timeout_s=SETTLES_S, interval_s=1.0)
     assert operator.listed("Restore", 2) == set()
     operator.accepted()
 
@@ -267,7 +267,7 @@ def _roll_back(operator: Operator) -> None:
     operator.check_output("Roll back", 1)
     wait_for(
         lambda: level(operator.check_output("Roll back", 2), RACKS_FEATURE)[0] == "0",
-        what="the downgrade",
+        goal="the downgrade",
         timeout_s=SETTLES_S,
         interval_s=1.0,
     )
@@ -278,7 +278,7 @@ def _roll_back(operator: Operator) -> None:
     for node in CONTROLLERS:
         wait_for(
             partial(_is_beyond, operator.person, node, arguments, offset),
-            what=f"a snapshot of {node} behind metadata offset {offset}",
+            goal=f"a snapshot of {node} behind metadata offset {offset}",
             timeout_s=SETTLES_S,
             interval_s=1.0,
         )
@@ -294,7 +294,7 @@ def _upgrade(operator: Operator) -> None:
     operator.check_output(raised, 1)
     wait_for(
         lambda: level(operator.check_output(raised, 2), RACKS_FEATURE)[0] == "1",
-        what="the upgrade",
+        goal="the upgrade",
         timeout_s=SETTLES_S,
         interval_s=1.0,
     )
@@ -302,7 +302,7 @@ def _upgrade(operator: Operator) -> None:
     assert json.loads(operator.check_output(raised, 3))["partitions"] == []
     for topic in PLACED:
         operator.check_output(raised, 4, topic=topic)
-    wait_for(lambda: operator.audit() == set(), what="R=2 again", timeout_s=SETTLES_S, interval_s=1.0)
+    wait_for(lambda: operator.audit() == set(), goal="R=2 again", timeout_s=SETTLES_S, interval_s=1.0)
     operator.accepted()
 
 
@@ -316,14 +316,14 @@ def _change_edition(operator: Operator) -> None:
     for topic in PLACED:
         operator.check_output(title, 2, topic=topic)
     operator.check_output(title, 3)
-    wait_for(lambda: operator.audit() == set(PLACED), what="R=1 everywhere", timeout_s=SETTLES_S, interval_s=1.0)
+    wait_for(lambda: operator.audit() == set(PLACED), goal="R=1 everywhere", timeout_s=SETTLES_S, interval_s=1.0)
     for topic in PLACED:
         operator.check_output(title, 4, topic=topic)
 
     def restored() -> bool:
         return "racks-below-expected" not in {code for _, code in _codes(operator.checks(title, 5)[1])}
 
-    wait_for(restored, what="R=2 again", timeout_s=SETTLES_S, interval_s=1.0)
+    wait_for(restored, goal="R=2 again", timeout_s=SETTLES_S, interval_s=1.0)
     operator.accepted()
 
 

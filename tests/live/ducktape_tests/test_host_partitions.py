@@ -56,7 +56,7 @@ def seen():
 
 
 for port in (SSH, OTHER):
-    wait_for(lambda: connects(port), what=f"port {port}", timeout_s=30)
+    wait_for(lambda: connects(port), goal=f"port {port}", timeout_s=30)
 found = {"before": seen()}
 for _ in range(2):
     hosts.cut("b")
@@ -79,7 +79,7 @@ found["forgotten"] = seen()
 host_network.EXPIRY_S = 4
 hosts.cut("b")
 found["cut again"] = lab.replies(cut, first)
-wait_for(lambda: len(seen()) == len(ASKED), what="the end of the cut by itself", timeout_s=20)
+wait_for(lambda: len(seen()) == len(ASKED), goal="the end of the cut by itself", timeout_s=20)
 found["left"] = run(cut, "nft list tables").split()
 print(json.dumps(found))
 """

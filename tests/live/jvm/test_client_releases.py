@@ -46,7 +46,7 @@ def pair(wire: Wire, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]
     made.format(classpath)
     with made.running(classpath), Admin(made.bootstrap) as admin:
         admin.create_topic("gated", [[1, 2]], {"min.insync.replicas": "1", "min.insync.racks": "2"})
-        wait_for(lambda: admin.in_sync("gated", (1, 2)), what="both replicas in sync", timeout_s=60)
+        wait_for(lambda: admin.in_sync("gated", (1, 2)), goal="both replicas in sync", timeout_s=60)
         yield made
 
 

@@ -51,7 +51,7 @@ def topic(brokers: Brokers, request: pytest.FixtureRequest) -> str:
     name = str(request.node.name).replace("[", "-").replace("]", "")
     with Admin(brokers.bootstrap) as admin:
         admin.create_topic(name, [[1], [1]], {})
-        wait_for(lambda: admin.in_sync(name, (1,), 1), what="a new topic", timeout_s=90)
+        wait_for(lambda: admin.in_sync(name, (1,), 1), goal="a new topic", timeout_s=90)
     return name
 
 
@@ -65,7 +65,7 @@ def read(consumer: Consumer, count: int) -> list[tuple[int, int, bytes | None, b
         found.extend(zip(numbers, polled.offset.tolist(), polled.keys, polled.values, strict=True))
         return len(found) >= count
 
-    wait_for(enough, what=f"{count} records", timeout_s=90, interval_s=0)
+    wait_for(enough, goal=f"{count} records", timeout_s=90, interval_s=0)
     return found
 
 
@@ -101,7 +101,7 @@ def test_a_refused_batch_reports_its_reason_once(brokers: Brokers, topic: str) -
     with Producer(brokers.bootstrap, {**ONE_ATTEMPT, "batch.size": "0", "linger.ms": "0"}) as producer:
         wait_for(
             lambda: not producer.send_batch(topic, [b"x" * 2000]).result(60).acked.any(),
-            what="the new config",
+            goal="the new config",
             timeout_s=60,
         )
         # The large ones last: 4.3.1 without batches splits "large, small" into just that again, until its stack ends.
@@ -128,7 +128,7 @@ def test_a_record_refused_by_the_producer_gets_the_error(brokers: Brokers, topic
         # 700 ms may be too short for a first connection
         wait_for(
             lambda: producer.send_batch(topic, [b"x"]).result(60).acked.all(),
-            what="a record to the topic",
+            goal="a record to the topic",
             timeout_s=60,
         )
         sent = producer.send_batch(topic, [b"x", b"x"], partitions=[-1, 99]).result(5)
@@ -332,7 +332,7 @@ def test_fifty_thousand_records_take_little_cpu_time(brokers: Brokers, topic: st
     # CPU time, not time: other work on the machine slows the clock, not the count.
     command = ["taskset", "-c", "0", sys.executable, str(paths.REPO / "tests/support/jvm_crossing_cost.py")]
     cost = json.loads(
-        run([*command, brokers.bootstrap, topic, "50000"], what="crossing", cwd=paths.REPO, timeout_s=200)
+        run([*command, brokers.bootstrap, topic, "50000"], task="crossing", cwd=paths.REPO, timeout_s=200)
     )
     assert cost["send"]["cpu_s_per_50000"] < CPU_S_PER_50000, cost
     assert cost["poll"]["cpu_s_per_50000"] < CPU_S_PER_50000, cost

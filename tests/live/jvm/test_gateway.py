@@ -80,7 +80,7 @@ def test_a_jvm_ends_with_its_killed_parent() -> None:
         pid = int(parent.stdout.readline())
         assert alive(pid)
         parent.send_signal(signal.SIGKILL)
-        wait_for(lambda: not alive(pid), what="the end of the JVM", timeout_s=10)
+        wait_for(lambda: not alive(pid), goal="the end of the JVM", timeout_s=10)
     assert parent.returncode == -signal.SIGKILL
 
 

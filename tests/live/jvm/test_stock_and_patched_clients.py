@@ -62,16 +62,16 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             file = folder / f"{node_id}.properties"
             file.write_text(render(properties(node_id, port, controller, folder)), encoding="utf-8")
             tool = ["java", "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(file)]
-            run(tool, what=f"format node {node_id}")
+            run(tool, task=f"format node {node_id}")
             command = java_command(classpath=classpath, heap_mb=256, properties=file)
             with (folder / f"{node_id}.log").open("w", encoding="utf-8") as log:
                 running.append(subprocess.Popen([*DIES_WITH_PARENT, *command], stdout=log, stderr=subprocess.STDOUT))
         address = f"127.0.0.1:{first},127.0.0.1:{second}"
         with Admin(address) as admin:
-            wait_for(lambda: topics_created(admin), what="two brokers", timeout_s=90, interval_s=0.5)
+            wait_for(lambda: topics_created(admin), goal="two brokers", timeout_s=90, interval_s=0.5)
             # a broker that is registered and still fenced gets replicas, but none that are in sync
             for topic in ("gated", "switched"):
-                wait_for(partial(admin.in_sync, topic, (1, 2)), what=f"both replicas of {topic} in sync", timeout_s=60)
+                wait_for(partial(admin.in_sync, topic, (1, 2)), goal=f"both replicas of {topic} in sync", timeout_s=60)
         yield address
     finally:
         for process in running:
@@ -102,7 +102,7 @@ def answer_of(bootstrap: str, topic: str, config: dict[str, str]) -> Acknowledge
 def probe(bootstrap: str, history: Path, *more: str) -> list[Event]:
     command = [sys.executable, "-m", "pyhooks.workload.producer", "--mode", "probe", "--bootstrap", bootstrap]
     command += ["--history", str(history)]
-    run([*command, *more], what="probe", timeout_s=60)
+    run([*command, *more], task="probe", timeout_s=60)
     return list(History(history).events())
 
 
@@ -130,7 +130,7 @@ def test_a_lowered_config_accepts_the_record(bootstrap: str) -> None:
         def acknowledged() -> bool:
             return isinstance(answer_of(bootstrap, "switched", ONE_ATTEMPT), Acknowledged)
 
-        wait_for(acknowledged, what="an acknowledgement", timeout_s=60)
+        wait_for(acknowledged, goal="an acknowledgement", timeout_s=60)
         with pytest.raises(JavaError) as caught:
             admin.set_topic_config("switched", "min.insync.racks", "0")
         assert caught.value.java_class == f"{ERRORS}.InvalidConfigurationException"
@@ -190,7 +190,7 @@ def test_a_terminated_probe_records_every_attempt(bootstrap: str, tmp_path: Path
     command += ["--history", str(path)]
     command += ["--topics", "gated", "--rate", "20", "--seconds", "120"]
     with subprocess.Popen([*DIES_WITH_PARENT, *command], stderr=subprocess.DEVNULL) as child:
-        wait_for(path.exists, what="the first attempt", timeout_s=90)
+        wait_for(path.exists, goal="the first attempt", timeout_s=90)
         child.terminate()
         assert child.wait(timeout=20) == 0
     events = list(History(path).events())

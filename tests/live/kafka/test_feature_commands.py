@@ -85,7 +85,7 @@ def test_a_new_cluster_has_the_feature_and_keeps_it_while_racks_are_required(cla
         assert configs(classpath, pair, "topics", TOPIC, "--add-config", f"{RACKS}=1").status == 0
         done = features(classpath, pair.bootstrap, "downgrade", *LEVEL_0)
         assert done.status == 0, done.text
-        wait_for(partial(at_level, pair, 0), what="the downgraded feature", timeout_s=60)
+        wait_for(partial(at_level, pair, 0), goal="the downgraded feature", timeout_s=60)
         assert described(classpath, pair.bootstrap)[RACKS_FEATURE] == "0"
         assert produce(pair) == "ok"
 
@@ -107,7 +107,7 @@ def test_an_upgraded_cluster_enforces_the_property_of_its_controller(classpath: 
         create_topic(pair, {MIN_INSYNC_RACKS_OBSERVE: "2"})
         assert produce(pair) == "ok"
         observed = f"If {RACKS} were 2, this leader would reject writes because of missing racks"
-        wait_for(lambda: observed in pair.log(1), what="the line about the observed number", timeout_s=60)
+        wait_for(lambda: observed in pair.log(1), goal="the line about the observed number", timeout_s=60)
 
         refused = configs(classpath, pair, "topics", TOPIC, "--add-config", f"{RACKS}=2")
         assert refused.status != 0
@@ -117,9 +117,9 @@ def test_an_upgraded_cluster_enforces_the_property_of_its_controller(classpath: 
         assert f"upgrade {' '.join(levels)}" in refused.line
         done = features(classpath, pair.bootstrap, "upgrade", "--feature", f"{RACKS_FEATURE}=1")
         assert done.status == 0, done.text
-        wait_for(lambda: produce(pair) == RACKS_REFUSED, what="the gate", timeout_s=60)
+        wait_for(lambda: produce(pair) == RACKS_REFUSED, goal="the gate", timeout_s=60)
         said = f"{RACKS} is enforced from now on"
-        wait_for(lambda: said in pair.log(1), what="the line that says so", timeout_s=60)
+        wait_for(lambda: said in pair.log(1), goal="the line that says so", timeout_s=60)
         # the controller has put its property into the metadata, where it must be lowered before a downgrade
         refused = features(classpath, pair.bootstrap, "downgrade", *LEVEL_0)
         assert refused.status != 0

@@ -81,11 +81,11 @@ def start(brokers: Brokers, classpath: str, *nodes: int) -> None:
     for node in nodes:
         brokers.start(node, classpath)
     for node in nodes:
-        wait_for(partial(brokers.serves, node), what=f"broker {node} to serve requests", timeout_s=120)
+        wait_for(partial(brokers.serves, node), goal=f"broker {node} to serve requests", timeout_s=120)
 
 
 def all_in_sync(asked: Admin) -> PartitionState:
-    return wait_for(partial(asked.in_sync, TOPIC, (1, 2, 3)), what="all replicas in sync", timeout_s=90)
+    return wait_for(partial(asked.in_sync, TOPIC, (1, 2, 3)), goal="all replicas in sync", timeout_s=90)
 
 
 def after_loss(asked: Admin, arm: str) -> PartitionState | None:
@@ -124,13 +124,13 @@ def test_the_rack_that_has_what_was_acknowledged_leads(tmp_path: Path, arm: str,
         others = ",".join(brokers.address(broker) for broker in LOST)
         # not the client from before: it knows rack b's broker, and may ask that one, which does not answer
         with Admin(others) as fresh:
-            shrunk = wait_for(partial(fresh.in_sync, TOPIC, LOST), what="the ISR without rack b", timeout_s=90)
+            shrunk = wait_for(partial(fresh.in_sync, TOPIC, LOST), goal="the ISR without rack b", timeout_s=90)
         away = look(history, AWAY, shrunk)
 
         destroy(brokers, classpath, history)
         start(brokers, classpath, *LOST)
         with Admin(others) as fresh:
-            known = wait_for(partial(after_loss, fresh, arm), what="what became of the partition", timeout_s=60)
+            known = wait_for(partial(after_loss, fresh, arm), goal="what became of the partition", timeout_s=60)
         destroyed = look(history, DESTROYED, known)
         described = tool(classpath, TOPICS, "--bootstrap-server", others, "--describe", "--topic", TOPIC)
 
@@ -204,19 +204,19 @@ def test_a_killed_rack_keeps_what_was_acknowledged(
             produce(brokers.bootstrap, history)
         brokers.kill(HOLDER)
         with Admin(",".join(brokers.address(broker) for broker in LOST)) as admin:
-            away = wait_for(partial(admin.in_sync, TOPIC, LOST), what="the ISR without rack b", timeout_s=90)
+            away = wait_for(partial(admin.in_sync, TOPIC, LOST), goal="the ISR without rack b", timeout_s=90)
 
         destroy(brokers, classpath, history)
         for position, broker in enumerate(order, 1):
             start(brokers, classpath, broker)
             if min_racks == "2" and set(order[:position]) != {*LOST, HOLDER}:
                 with Admin(brokers.address(broker)) as admin:
-                    wait_for(partial(waits, admin), what="a partition without a leader", timeout_s=60)
+                    wait_for(partial(waits, admin), goal="a partition without a leader", timeout_s=60)
         if len(order) == len(LOST):
             ended = tool(classpath, ELECTION, *UNCLEAN, "--topic", TOPIC, "--bootstrap-server", brokers.address(HOLDER))
             assert "Successfully completed leader election (UNCLEAN)" in ended.text, ended.text
         with Admin(",".join(brokers.address(broker) for broker in order)) as admin:
-            back = wait_for(partial(admin.in_sync, TOPIC, order), what="the replicas that returned", timeout_s=90)
+            back = wait_for(partial(admin.in_sync, TOPIC, order), goal="the replicas that returned", timeout_s=90)
         read_all(brokers.bootstrap, [TOPIC], history, values=True)
 
     events = list(history.events())

@@ -51,7 +51,7 @@ def started(folder: Path, *, in_properties: Collection[int] = ()) -> Iterator[tu
 
 def in_sync(brokers: Brokers, wanted: Collection[int]) -> None:
     with Admin(",".join(brokers.address(broker) for broker in wanted)) as admin:
-        wait_for(partial(admin.in_sync, TOPIC, tuple(wanted)), what=f"{sorted(wanted)} in sync", timeout_s=SETTLES_S)
+        wait_for(partial(admin.in_sync, TOPIC, tuple(wanted)), goal=f"{sorted(wanted)} in sync", timeout_s=SETTLES_S)
 
 
 def restart_in(brokers: Brokers, classpath: str, broker: int, rack: str) -> None:
@@ -60,7 +60,7 @@ def restart_in(brokers: Brokers, classpath: str, broker: int, rack: str) -> None
     in_sync(brokers, [one for one in ALL if one != broker])
     brokers.set_rack(broker, rack)
     brokers.start(broker, classpath)
-    wait_for(partial(brokers.serves, broker), what=f"broker {broker} to serve requests", timeout_s=SETTLES_S)
+    wait_for(partial(brokers.serves, broker), goal=f"broker {broker} to serve requests", timeout_s=SETTLES_S)
     in_sync(brokers, ALL)
 
 
@@ -71,7 +71,7 @@ def kill_b(brokers: Brokers) -> None:
 
 def meets(brokers: Brokers, outcome: str) -> None:
     """Wait until a single attempt ends so: leaders apply a change a moment after the tool."""
-    wait_for(lambda: produce(brokers) == outcome, what=outcome, timeout_s=SETTLES_S)
+    wait_for(lambda: produce(brokers) == outcome, goal=outcome, timeout_s=SETTLES_S)
 
 
 def shows(brokers: Brokers, node: int, bean: str, value: int) -> None:
@@ -79,7 +79,7 @@ def shows(brokers: Brokers, node: int, bean: str, value: int) -> None:
     with Jmx(HOST, brokers.jmx_ports[node], timeout_s=30) as jmx:
         wait_for(
             lambda: [row.value for row in jmx.query(bean)] == [value],
-            what=f"{bean} {value} on node {node}",
+            goal=f"{bean} {value} on node {node}",
             timeout_s=SETTLES_S,
         )
 
@@ -164,7 +164,7 @@ def test_only_a_raise_of_r_needs_racks(tmp_path: Path) -> None:
         create_topic(brokers, TWO, replicas=(A1, A2))
         with Admin(brokers.bootstrap) as admin:
             admin.create_topic("named", [[A1, B]], {})
-            wait_for(partial(admin.in_sync, "named", (A1, B)), what="named in sync", timeout_s=SETTLES_S)
+            wait_for(partial(admin.in_sync, "named", (A1, B)), goal="named in sync", timeout_s=SETTLES_S)
 
         def change(kind: str, name: str, value: int) -> int:
             done = configs(classpath, brokers, kind, name, "--add-config", f"{RACKS}={value}")
@@ -175,9 +175,9 @@ def test_only_a_raise_of_r_needs_racks(tmp_path: Path) -> None:
         brokers.stop(A2)
         brokers.set_rack(A2, "")
         brokers.start(A2, classpath)
-        wait_for(partial(brokers.serves, A2), what="broker 2 to serve requests", timeout_s=SETTLES_S)
+        wait_for(partial(brokers.serves, A2), goal="broker 2 to serve requests", timeout_s=SETTLES_S)
         with Admin(brokers.bootstrap) as admin:
-            wait_for(partial(admin.in_sync, TOPIC, (A1, A2)), what="broker 2 in sync", timeout_s=SETTLES_S)
+            wait_for(partial(admin.in_sync, TOPIC, (A1, A2)), goal="broker 2 in sync", timeout_s=SETTLES_S)
         # unchanged and lower values pass
         assert change("topics", TOPIC, 2) == 0
         assert change("topics", TOPIC, 1) == 0
@@ -190,6 +190,6 @@ def test_only_a_raise_of_r_needs_racks(tmp_path: Path) -> None:
         brokers.stop(A2)
         brokers.set_rack(A2, "a")
         brokers.start(A2, classpath)
-        wait_for(partial(brokers.serves, A2), what="broker 2 to serve requests", timeout_s=SETTLES_S)
+        wait_for(partial(brokers.serves, A2), goal="broker 2 to serve requests", timeout_s=SETTLES_S)
         assert change("topics", TOPIC, 2) == 0
         assert change("brokers", "", 2) == 0

@@ -28,7 +28,7 @@ def require_racks_of_the_cluster(bootstrap: str) -> None:
     """R=2 as the dynamic default of all brokers, which librdkafka's admin client cannot set."""
     words = ["java", "-cp", classpath(), "kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, "--alter"]
     words += ["--entity-type", "brokers", "--entity-default", "--add-config", "min.insync.racks=2"]
-    run(words, what="set the default of the cluster", timeout_s=60)
+    run(words, task="set the default of the cluster", timeout_s=60)
 
 
 def visible(bootstrap: str, topic: str) -> int:
@@ -67,19 +67,19 @@ def test_a_restarted_leader_shows_nothing_that_is_in_too_few_racks(tmp_path: Pat
     with pair.running(classpath()):
         with Admin(pair.bootstrap) as admin:
             admin.create_topic(topic, [[1, 2]], {"min.insync.racks": "2"} if topic == OWN else {})
-            wait_for(partial(admin.in_sync, topic, (1, 2)), what="both replicas in sync", timeout_s=60)
+            wait_for(partial(admin.in_sync, topic, (1, 2)), goal="both replicas in sync", timeout_s=60)
         require_racks_of_the_cluster(pair.bootstrap)
         pair.kill(2)
         first = pair.address(1)
         with Admin(first) as admin:
-            wait_for(partial(admin.in_sync, topic, (1,)), what="an ISR of one", timeout_s=60)
+            wait_for(partial(admin.in_sync, topic, (1,)), goal="an ISR of one", timeout_s=60)
         assert write_to_the_leader(first, topic) == 0
         assert visible(first, topic) == 0
         # In good order: a leader that was killed may have lost its disk, so it leads no more while broker 2, which has
         # all that was acknowledged, is awaited.
         pair.stop(1)
         pair.start(1, classpath())
-        wait_for(partial(pair.serves, 1), what="the leader that is back", timeout_s=90)
+        wait_for(partial(pair.serves, 1), goal="the leader that is back", timeout_s=90)
         with Admin(first) as admin:
-            wait_for(lambda: admin.partition(topic).leader == 1, what="a leader", timeout_s=60)
+            wait_for(lambda: admin.partition(topic).leader == 1, goal="a leader", timeout_s=60)
         assert visible(first, topic) == 0

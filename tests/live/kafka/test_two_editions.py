@@ -53,14 +53,14 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def in_sync(brokers: Brokers, replicas: tuple[int, ...]) -> None:
     with Admin(",".join(brokers.address(broker) for broker in replicas)) as admin:
-        wait_for(partial(admin.in_sync, TOPIC, replicas), what=f"{replicas} in sync", timeout_s=SETTLES_S)
+        wait_for(partial(admin.in_sync, TOPIC, replicas), goal=f"{replicas} in sync", timeout_s=SETTLES_S)
 
 
 def restart(brokers: Brokers, node: int, classpath: str) -> None:
     """Restart a node with another class path and wait until all replicas are in sync."""
     brokers.stop(node)
     brokers.start(node, classpath)
-    wait_for(partial(brokers.serves, node), what=f"node {node} to serve requests", timeout_s=SETTLES_S)
+    wait_for(partial(brokers.serves, node), goal=f"node {node} to serve requests", timeout_s=SETTLES_S)
     in_sync(brokers, ALL)
 
 
@@ -104,7 +104,7 @@ def test_the_documented_change_of_editions_loses_nothing(earlier: str, tmp_path:
         set_racks(brokers, second, 2)
         brokers.kill(B)
         in_sync(brokers, (A1, A2))
-        wait_for(lambda: produce(brokers) == RACKS_REFUSED, what=RACKS_REFUSED, timeout_s=SETTLES_S)
+        wait_for(lambda: produce(brokers) == RACKS_REFUSED, goal=RACKS_REFUSED, timeout_s=SETTLES_S)
         brokers.start(B, second)
         in_sync(brokers, ALL)
         write(brokers, history, "second edition")
@@ -130,6 +130,6 @@ def test_with_r_2_a_leader_of_the_earlier_edition_counts_a_missing_rack(earlier:
         assert produce(brokers) == "ok", "broker 1 leads, and takes broker 2 for one in another rack"
         brokers.stop(A1)
         brokers.start(A1, current)
-        wait_for(partial(brokers.serves, A1), what="broker 1 to serve requests", timeout_s=SETTLES_S)
+        wait_for(partial(brokers.serves, A1), goal="broker 1 to serve requests", timeout_s=SETTLES_S)
         in_sync(brokers, (A1, A2))
         assert produce(brokers) == RACKS_REFUSED

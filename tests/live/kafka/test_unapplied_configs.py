@@ -43,15 +43,15 @@ class Unequal:
             # the broker that is asked checks the value; two of three can have it
             return configs(self.classpath, self.pair, "brokers", "", f"--{how}-config", config).status == 0
 
-        wait_for(accepted, what=f"{how} {config}", timeout_s=90)
+        wait_for(accepted, goal=f"{how} {config}", timeout_s=90)
 
     def refusals(self, number: int) -> None:
         """Waits until broker 2 has refused so many changes."""
-        wait_for(lambda: self.pair.log(2).count(NOT_APPLIED) == number, what="broker 2 not to apply them", timeout_s=90)
+        wait_for(lambda: self.pair.log(2).count(NOT_APPLIED) == number, goal="broker 2 not to apply them", timeout_s=90)
 
-    def answers(self, what: str) -> None:
+    def answers(self, outcome: str) -> None:
         """Waits until a record is answered so."""
-        wait_for(lambda: produce(self.pair) == what, what=f"a record to be answered with {what}", timeout_s=90)
+        wait_for(lambda: produce(self.pair) == outcome, goal=f"a record to be answered with {outcome}", timeout_s=90)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_the_replicas_of_the_cluster_are_required_where_its_configs_cannot_be_ap
         admin.create_topic(TOPIC, [[2, 3]], {})
         brokers.answers("ok")
         brokers.pair.kill(3)
-        wait_for(lambda: admin.in_sync(TOPIC, (2,)), what="broker 2 to be alone in sync", timeout_s=60)
+        wait_for(lambda: admin.in_sync(TOPIC, (2,)), goal="broker 2 to be alone in sync", timeout_s=60)
     brokers.answers(REPLICAS_REFUSED)
     brokers.change("add", TOO_MANY)
     brokers.refusals(1)

@@ -70,7 +70,7 @@ def test_nothing_stays_behind(person: Person, tmp_path: Path, number: signal.Sig
     script = f"(sleep 3111 & ) ; touch {ready}; exec sleep 3111"
     running = person.start(*of_one(person, "sh", "-c", script), session=True)
     try:
-        wait_for(ready.exists, what="the lab's command to run", timeout_s=60)
+        wait_for(ready.exists, goal="the lab's command to run", timeout_s=60)
         assert traces() != before
         if number is signal.SIGINT:
             # a terminal tells the whole group
@@ -78,7 +78,7 @@ def test_nothing_stays_behind(person: Person, tmp_path: Path, number: signal.Sig
         else:
             running.send_signal(number)
         assert running.wait(timeout=40) != 0
-        wait_for(lambda: traces() == before, what="processes, mounts and interfaces as before", timeout_s=60)
+        wait_for(lambda: traces() == before, goal="processes, mounts and interfaces as before", timeout_s=60)
     finally:
         running.kill()
         running.wait()
@@ -133,7 +133,7 @@ def test_a_lab_whose_lock_file_is_deleted_ends_and_leaves_nothing(person: Person
     before = traces()
     up(person)
     (person.folder / "t.lock").unlink()
-    wait_for(lambda: traces() == before, what="the lab to end", timeout_s=PATIENCE_S)
+    wait_for(lambda: traces() == before, goal="the lab to end", timeout_s=PATIENCE_S)
     assert "lab t: its lock file was deleted" in (run_dir(person) / "lab.log").read_text(encoding="utf-8")
     assert "t: az3-outside, has ended" in output_of(person.run("lab", "status"))
     person.check_output("lab", "down")
@@ -205,12 +205,12 @@ def test_the_lab_heals_faults_of_a_killed_command(person: Person) -> None:
     def step(name: str) -> bool:
         return any(event.data["step"] == name and event.outcome == "ok" for event in history.events())
 
-    wait_for(lambda: step("proved"), what="the cut to be proved", timeout_s=60)
+    wait_for(lambda: step("proved"), goal="the cut to be proved", timeout_s=60)
     command.kill()
     command.wait()
     status = json.loads(person.run("lab", "status", "--json").stdout)
     assert [fault["kind"] for fault in status["faults"]] == ["cut"]
-    wait_for(lambda: step("healed"), what="the cut to be healed by the lab", timeout_s=60)
+    wait_for(lambda: step("healed"), goal="the cut to be healed by the lab", timeout_s=60)
     # nothing of the command is left in the lab
     assert "rack cut b" not in person.check_output("lab", "exec", "--", "ps", "-ewwo", "args")
     assert json.loads(person.check_output("lab", "status", "--json"))["faults"] == []
@@ -233,7 +233,7 @@ def test_a_killed_init_process_ends_the_whole_lab(person: Person, kind: str) -> 
     before = traces()
     up(person)
     os.kill(victims()[kind], signal.SIGKILL)
-    wait_for(lambda: traces() == before, what="processes, mounts and interfaces as before", timeout_s=60)
+    wait_for(lambda: traces() == before, goal="processes, mounts and interfaces as before", timeout_s=60)
     listed = json.loads(person.check_output("lab", "status", "--json"))
     assert [(lab["name"], lab["runs"]) for lab in listed["labs"]] == [("t", False)]
     up(person)  # the name is free again
@@ -256,7 +256,7 @@ def test_a_lab_whose_start_is_killed_is_complete_or_absent(person: Person, after
         return "whole" if status.returncode == 0 and json.loads(status.stdout).get("lab") == "t" else ""
 
     outcome = wait_for(
-        whole_or_gone, what="processes, mounts and interfaces as before, or a lab that is up", timeout_s=60
+        whole_or_gone, goal="processes, mounts and interfaces as before, or a lab that is up", timeout_s=60
     )
     if outcome == "whole":
         person.check_output("lab", "down")
@@ -286,7 +286,7 @@ with visiting(Path(sys.argv[1])) as person:
         assert killed.stdout.readline() == "up\n"
         assert traces() != before
         killed.kill()
-    wait_for(lambda: traces() == before, what="processes, mounts and interfaces as before", timeout_s=60)
+    wait_for(lambda: traces() == before, goal="processes, mounts and interfaces as before", timeout_s=60)
 
 
 def test_an_ordinary_user_can_run_labs(person: Person) -> None:
@@ -343,7 +343,7 @@ for name, rtt_ms in asked.items():
     idle = medians(node, rtt_ms)
     sink = subprocess.Popen([*DIES_WITH_PARENT, *lab.machine(node).enter([sys.executable, "-c", SINK])])
     listens = lambda: ":7000 " in lab.machine(node).run(["ss", "-ltn"])
-    wait_for(listens, what="the sink to listen", timeout_s=60)
+    wait_for(listens, goal="the sink to listen", timeout_s=60)
     stop.clear()
     load = threading.Thread(target=flow, args=(node,))
     load.start()
@@ -411,7 +411,7 @@ registry.FaultRecord("melt", "rack", "b", {}, time.monotonic_ns(), 1, {}, "", "i
         status = json.loads(person.run("lab", "status", "--json").stdout)
         return [fault["text"] for fault in status["faults"] if "no kind of fault: melt" in fault["text"]] != []
 
-    wait_for(kept, what="the reason to be kept", timeout_s=60)
+    wait_for(kept, goal="the reason to be kept", timeout_s=60)
     assert json.loads(person.run("lab", "status", "--json").stdout)["faults"][0]["kind"] == "melt"
 
 

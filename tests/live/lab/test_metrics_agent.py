@@ -77,7 +77,7 @@ def register(running: subprocess.Popen[str]) -> None:
 
 
 def source(path: Path) -> SocketSource:
-    wait_for(path.exists, what="the socket", timeout_s=20, interval_s=0.02)
+    wait_for(path.exists, goal="the socket", timeout_s=20, interval_s=0.02)
     return SocketSource(1, "jvm", None, path)
 
 
@@ -87,7 +87,7 @@ def test_queries_are_answered(folder: Path, tmp_path: Path) -> None:
         left.bind(str(path))
     with jvm(folder, f"={path}") as running:
         # the stale socket is replaced
-        wait_for(lambda: not poll_once(SocketSource(1, "jvm", None, path), 1).problem, what="an answer", timeout_s=20)
+        wait_for(lambda: not poll_once(SocketSource(1, "jvm", None, path), 1).problem, goal="an answer", timeout_s=20)
         agent = source(path)
         assert agent.query([("t:type=Thing,*", "*"), ("t:type=Thing,name=x", "Number")], 5).rows == ()
         register(running)
@@ -131,7 +131,7 @@ def test_a_misbehaving_client_disturbs_no_other(folder: Path, tmp_path: Path) ->
                 idle.enter_context(socket.socket(socket.AF_UNIX)).connect(str(path))
             with pytest.raises(RackgateError, match=r"too many requests|ends early"):
                 agent.query([("t:*", "Number")], 5)
-        wait_for(lambda: _answers(agent), what="an answer, now that they are gone", timeout_s=30)
+        wait_for(lambda: _answers(agent), goal="an answer, now that they are gone", timeout_s=30)
         assert running.poll() is None
 
 

@@ -109,7 +109,7 @@ def test_nothing_stays_behind(tmp_path: Path) -> None:
         one = Round(person, number)
         begin = time.monotonic()
         one.play()
-        wait_for(lambda: traces() == before, what=f"round {number}: all as before", timeout_s=20)
+        wait_for(lambda: traces() == before, goal=f"round {number}: all as before", timeout_s=20)
         played[one.way] = played.get(one.way, 0) + 1
         sys.stderr.write(f"round {number}: {one.way}: {' '.join(one.fault)}: {time.monotonic() - begin:.1f} s\n")
     assert sum(played.values()) == ROUNDS

@@ -32,7 +32,7 @@ def test_lines_of_a_manifest_are_continued_as_java_reads_them(tmp_path: Path) ->
     )
     java = java_home() / "bin" / "java"
     for key, expected in (("Long", value), ("Short", "s")):
-        assert run([java, tmp_path / "Read.java", tmp_path / "a.jar", key], what="read the manifest") == expected
+        assert run([java, tmp_path / "Read.java", tmp_path / "a.jar", key], task="read the manifest") == expected
 
 
 def test_overlay_jars_meet_the_terms_of_the_licence() -> None:

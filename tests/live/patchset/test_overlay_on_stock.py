@@ -53,9 +53,9 @@ def stock(tmp_path: Path) -> Stock:
     distribution = Distribution.load()
     packed = make_archive(distribution, tmp_path)
     (tmp_path / "opt").mkdir()
-    run(["tar", "--extract", "--file", packed.path], what="unpack the archive", cwd=tmp_path / "opt")
+    run(["tar", "--extract", "--file", packed.path], task="unpack the archive", cwd=tmp_path / "opt")
     (unpacked,) = (tmp_path / "opt").iterdir()
-    run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], what="verify the overlay", cwd=unpacked)
+    run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], task="verify the overlay", cwd=unpacked)
     kafka = lay_out_release(
         distribution.root / "libs", tmp_path / f"kafka_2.13-{distribution.manifest['kafka_version']}"
     )
@@ -85,7 +85,7 @@ def produce(pair: Pair, key: str, acks: str = "all") -> str:
 def settled(pair: Pair) -> None:
     """Waits until both replicas are in sync; a producer could meet a partition that has no leader yet before."""
     with Admin(pair.bootstrap) as admin:
-        wait_for(lambda: admin.in_sync("gated", (1, 2)), what="both replicas in sync", timeout_s=60)
+        wait_for(lambda: admin.in_sync("gated", (1, 2)), goal="both replicas in sync", timeout_s=60)
 
 
 def keys(pair: Pair, tmp_path: Path, name: str) -> list[str]:
@@ -99,7 +99,7 @@ def topic_config(stock: Stock) -> str:
     """Return a stock tool's output about the topic's own configuration."""
     arguments = ["java", "-cp", stock.without, "kafka.admin.ConfigCommand"]
     arguments += ["--bootstrap-server", stock.pair.bootstrap, "--describe", "--entity-type", "topics"]
-    return run([*arguments, "--entity-name", "gated"], what="describe the topic")
+    return run([*arguments, "--entity-name", "gated"], task="describe the topic")
 
 
 def lines_at(pair: Pair, level: str) -> list[str]:
@@ -136,7 +136,7 @@ def a_stock_node_fails(stock: Stock, node: int, reason: str) -> str:
     stock.pair.start(node, stock.without)
     lines = wait_for(
         lambda: [line for line in stock.pair.log(node).splitlines() if reason in line],
-        what=f"the stock node {node} to fail with {reason}",
+        goal=f"the stock node {node} to fail with {reason}",
         timeout_s=60,
         interval_s=0.3,
     )
@@ -149,7 +149,7 @@ def restart(pair: Pair, node: int, classpath: str) -> None:
     """Restarts a node in good order on another class path."""
     pair.stop(node)
     pair.start(node, classpath)
-    wait_for(lambda: pair.serves(node), what=f"node {node} to be back", timeout_s=90, interval_s=0.3)
+    wait_for(lambda: pair.serves(node), goal=f"node {node} to be back", timeout_s=90, interval_s=0.3)
 
 
 def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -> None:
@@ -178,9 +178,9 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
 
         upgraded = set_level(stock, "upgrade", 1)
         assert upgraded.status == 0, upgraded.text
-        wait_for(lambda: level(stock).level == 1, what="the upgraded feature", timeout_s=60)
+        wait_for(lambda: level(stock).level == 1, goal="the upgraded feature", timeout_s=60)
         assert try_to_set_racks(pair, "2") == "ok"
-        wait_for(lambda: produce(pair, "refused-1") == RACKS_REFUSED, what="the gate", timeout_s=60)
+        wait_for(lambda: produce(pair, "refused-1") == RACKS_REFUSED, goal="the gate", timeout_s=60)
         shown = high_watermark(pair.bootstrap, "gated")
         assert produce(pair, "hidden", acks="1") == "ok"
         assert high_watermark(pair.bootstrap, "gated") == shown, "what is in one rack is not shown"
@@ -190,7 +190,7 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
         line = a_stock_node_fails(stock, 2, "returned error UNSUPPORTED_VERSION")
         found["stock broker at level 1"] = line
         pair.start(2, stock.with_overlay)
-        wait_for(lambda: pair.serves(2), what="the broker with the overlay", timeout_s=90)
+        wait_for(lambda: pair.serves(2), goal="the broker with the overlay", timeout_s=90)
         settled(pair)
 
         # while a topic requires racks, the way back is closed, and the message names the topic
@@ -211,7 +211,7 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
         assert try_to_set_racks(pair, "1") == "ok"
         downgraded = set_level(stock, "downgrade", 0)
         assert downgraded.status == 0, downgraded.text
-        wait_for(lambda: level(stock).level == 0, what="the downgraded feature", timeout_s=60)
+        wait_for(lambda: level(stock).level == 0, goal="the downgraded feature", timeout_s=60)
         assert produce(pair, "at-0") == "ok"
 
     # The record of level 1 is still in the metadata log, and a stock controller reads it until a snapshot has the level
@@ -224,7 +224,7 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
         assert behind.level == 0
         wait_for(
             lambda: all(max(snapshot_offsets(pair, node), default=0) > behind.epoch for node in (1, 2)),
-            what="a snapshot behind the downgrade on both nodes",
+            goal="a snapshot behind the downgrade on both nodes",
             timeout_s=60,
         )
 
@@ -250,9 +250,9 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
         assert level(stock).level == 0
         assert "requires" in try_to_set_racks(pair, "2")
         assert set_level(stock, "upgrade", 1).status == 0
-        wait_for(lambda: level(stock).level == 1, what="the upgraded feature", timeout_s=60)
+        wait_for(lambda: level(stock).level == 1, goal="the upgraded feature", timeout_s=60)
         assert try_to_set_racks(pair, "2") == "ok"
-        wait_for(lambda: produce(pair, "refused-3") == RACKS_REFUSED, what="the gate, set again", timeout_s=60)
+        wait_for(lambda: produce(pair, "refused-3") == RACKS_REFUSED, goal="the gate, set again", timeout_s=60)
         assert [key for key in keys(pair, tmp_path, "end") if key != "refused-1"][:4] == [
             "before",
             "hidden",
@@ -268,7 +268,7 @@ def test_the_class_path_is_in_the_order_of_kafkas_start_script(stock: Stock) -> 
     assert len(entries) == 1 + len(list((stock.kafka / "libs").iterdir()))
     stock.pair.format(stock.without)
     arguments = ["java", "-verbose:class", "-cp", stock.with_overlay, "kafka.tools.StorageTool", "info"]
-    said = run([*arguments, "-c", str(stock.pair.file(2))], what="look at a disk")
+    said = run([*arguments, "-c", str(stock.pair.file(2))], task="look at a disk")
     loaded = [line for line in said.splitlines() if "source: file:" in line]
     from_overlay = {line.split("source: file:")[1].strip() for line in loaded if "rackgate" in line}
     assert any(jar.endswith("core-rackgate.jar") for jar in from_overlay), loaded[-5:]

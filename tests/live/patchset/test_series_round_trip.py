@@ -40,12 +40,12 @@ def test_old_text_of_each_mutant_occurs_once(tree: Path) -> None:
 
 
 def test_import_and_export_of_the_series_change_nothing(tree: Path, tmp_path: Path) -> None:
-    commits = git(tree, "rev-list", f"{source_tree.BASELINE}..HEAD", what="list the commits").split()
+    commits = git(tree, "rev-list", f"{source_tree.BASELINE}..HEAD", task="list the commits").split()
     patches = series.load_all(paths.PATCH)
     assert len(commits) == len(patches) > 0
     for part, of_part in series.part_commits(tree).items():
         assert len(of_part) == sum(patch.part == part for patch in patches)
-    assert git(tree, "status", "--porcelain", what="read the state of the tree") == ""
+    assert git(tree, "status", "--porcelain", task="read the state of the tree") == ""
 
     folder = tmp_path / "series"
     shutil.copytree(paths.PATCH, folder)
@@ -55,8 +55,8 @@ def test_import_and_export_of_the_series_change_nothing(tree: Path, tmp_path: Pa
 
     # it could have come out otherwise: a commit on top of it is a patch more
     (tree / "NOTICE.more").write_text("more\n")
-    git(tree, "add", "NOTICE.more", what="add a file")
-    git(tree, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "One more", what="commit")
+    git(tree, "add", "NOTICE.more", task="add a file")
+    git(tree, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "One more", task="commit")
     series.export(tree, folder)
     (added,) = files(folder).keys() - stored.keys()
     assert added.startswith(f"{series.TOP}/")

@@ -73,10 +73,10 @@ class Fake:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(text)
         message = subject if "\n" in subject else f"{subject}\n\nReason."
-        git.git(tree, "add", "--all", what="add")
-        git.git(tree, "commit", "--quiet", "--message", message, what="commit")
+        git.git(tree, "add", "--all", task="add")
+        git.git(tree, "commit", "--quiet", "--message", message, task="commit")
         for later in series.PARTS[series.PARTS.index(part) : -1]:
-            git.git(tree, "branch", "--force", later, what="move the branch")
+            git.git(tree, "branch", "--force", later, task="move the branch")
         series.export(tree, self.toml.parent)
 
     def command(self) -> list[str]:
@@ -218,7 +218,7 @@ def test_parts_and_opt_in_fixes_have_their_own_distributions(tmp_path: Path) -> 
     # the tree has all of the series
     tree = builder.import_tree(kafka_toml=fake.toml, base=fake.base, quiet=True)
     assert (tree / "alpha/src/main/java/p/Raft.java").exists()
-    counts = [git.git(tree, "rev-list", "--count", f"published..{part}", what="count") for part in series.PARTS]
+    counts = [git.git(tree, "rev-list", "--count", f"published..{part}", task="count") for part in series.PARTS]
     assert counts == ["2", "3", "4", "4"]
 
 
@@ -290,12 +290,12 @@ def test_a_jar_that_changes_between_two_runs_of_maven_is_refused(fake: Fake) -> 
     repository = fake.space.repository
     pom = maven.render("reactor.xml.j2", fake.base / "empty" / "pom.xml", names=[])
     log = fake.base / "maven.log"
-    repository.maven(pom, ["validate"], what="validate", log=log)
+    repository.maven(pom, ["validate"], task="validate", log=log)
     log.unlink()
     name = next(name for name in repository.pins if name.startswith(SCALAC) and name.endswith(".pom"))
     replace_file(repository.root / name, b"<project/>")
     with pytest.raises(RackgateError, match="wrong hash: "):
-        repository.maven(pom, ["validate"], what="validate", log=log)
+        repository.maven(pom, ["validate"], task="validate", log=log)
     assert not log.exists()
 
 
@@ -466,7 +466,7 @@ def test_sigkill_leaves_no_partial_build(fake: Fake, moment: str) -> None:
         process = subprocess.Popen(fake.command(), cwd=paths.REPO, start_new_session=True, stdout=subprocess.DEVNULL)
         wait_for(
             lambda process=process: any(fake.root.glob(moment)) or process.poll() is not None,  # type: ignore[misc]
-            what=moment,
+            goal=moment,
             timeout_s=120,
             interval_s=0.001,
         )
@@ -497,7 +497,7 @@ def test_import_keeps_unexported_changes(fake: Fake) -> None:
     (tree / LIMITS).write_text("class Mine { }\n")
     with pytest.raises(RackgateError, match="uncommitted changes"):
         builder.import_tree(kafka_toml=fake.toml, base=fake.base, quiet=True)
-    git.git(tree, "commit", "--quiet", "--all", "--message", "Mine", what="commit")
+    git.git(tree, "commit", "--quiet", "--all", "--message", "Mine", task="commit")
     with pytest.raises(RackgateError, match="commits that were not exported"):
         builder.import_tree(kafka_toml=fake.toml, base=fake.base, quiet=True)
     builder.import_tree(kafka_toml=fake.toml, base=fake.base, quiet=True, force=True)

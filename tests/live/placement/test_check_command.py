@@ -47,12 +47,12 @@ def patched(classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with brokers.running(classpath):
         with Admin(brokers.bootstrap) as admin:
             two = {"min.insync.replicas": "2", RACKS: "2"}
-            wait_for(partial(unfenced, admin, 4), what="four brokers", timeout_s=60)
+            wait_for(partial(unfenced, admin, 4), goal="four brokers", timeout_s=60)
             admin.create_topic("good", [[1, 3, 4], [3, 4, 2]], two)
             admin.create_topic("bad", [[1, 2], [2, 1], [1, 4]], two)
             admin.create_topic("lone", [[1, 2, 3]], {"min.insync.replicas": "2"})
             for topic, placed in (("good", (1, 3, 4)), ("bad", (1, 2)), ("lone", (1, 2, 3))):
-                wait_for(partial(admin.in_sync, topic, placed), what=f"{topic} in sync", timeout_s=60)
+                wait_for(partial(admin.in_sync, topic, placed), goal=f"{topic} in sync", timeout_s=60)
         yield brokers
 
 
@@ -87,7 +87,7 @@ def test_a_bad_placement_is_reported_and_fixed_by_its_plan(classpath: str, patch
         assert result.status == 0, result.text
         return len(result.about("is completed.")) == 2
 
-    wait_for(verified, what="the reassignment", timeout_s=60, interval_s=0.5)
+    wait_for(verified, goal="the reassignment", timeout_s=60, interval_s=0.5)
     status, report, codes = found(patched.bootstrap, "--topic", "bad", "--topic", "goo?")
     assert (status, codes) == (0, set())
     assert [topic["name"] for topic in report["topics"]] == ["bad", "good"]
@@ -149,10 +149,10 @@ def test_a_stock_broker_among_patched_ones_is_reported(classpath: str, tmp_path:
     with brokers.running(classpath), Admin(brokers.bootstrap) as admin:
         brokers.stop(3)
         brokers.start(3, stock)
-        wait_for(partial(brokers.serves, 3), what="the stock broker", timeout_s=60)
-        wait_for(partial(unfenced, admin, 3), what="three brokers", timeout_s=60)
+        wait_for(partial(brokers.serves, 3), goal="the stock broker", timeout_s=60)
+        wait_for(partial(unfenced, admin, 3), goal="three brokers", timeout_s=60)
         admin.create_topic("orders", [[3, 1, 2], [1, 2, 3]], {"min.insync.replicas": "2"})
-        wait_for(partial(admin.in_sync, "orders", (1, 2, 3)), what="orders in sync", timeout_s=60)
+        wait_for(partial(admin.in_sync, "orders", (1, 2, 3)), goal="orders in sync", timeout_s=60)
         status, report, codes = found(brokers.bootstrap)
     assert status == 1
     assert codes == {("orders", "would-not-enforce"), ("", "mixed-brokers"), ("", "not-enforced")}
@@ -173,14 +173,14 @@ def test_a_stock_cluster_can_be_checked(tmp_path: Path) -> None:
     brokers = Brokers(tmp_path, {1: "a", 2: "a", 3: "b"}, controller=1)
     brokers.format(stock)
     with brokers.running(stock), Admin(brokers.bootstrap) as admin:
-        wait_for(partial(unfenced, admin, 3), what="three brokers", timeout_s=60)
+        wait_for(partial(unfenced, admin, 3), goal="three brokers", timeout_s=60)
         admin.create_topic("spread", [[1, 3]], {"min.insync.replicas": "2"})
-        wait_for(partial(admin.in_sync, "spread", (1, 3)), what="spread in sync", timeout_s=60)
+        wait_for(partial(admin.in_sync, "spread", (1, 3)), goal="spread in sync", timeout_s=60)
         assert found(brokers.bootstrap)[::2] == (0, set())
         admin.create_topic("lone", [[1, 2, 3]], {"min.insync.replicas": "2"})
-        wait_for(partial(admin.in_sync, "lone", (1, 2, 3)), what="lone in sync", timeout_s=60)
+        wait_for(partial(admin.in_sync, "lone", (1, 2, 3)), goal="lone in sync", timeout_s=60)
         brokers.kill(3)
-        wait_for(partial(admin.in_sync, "lone", (1, 2)), what="lone without broker 3", timeout_s=60)
+        wait_for(partial(admin.in_sync, "lone", (1, 2)), goal="lone without broker 3", timeout_s=60)
         status, report, codes = found(brokers.bootstrap)
     assert status == 1
     assert codes == {

@@ -37,13 +37,13 @@ def test_10000_partitions_take_10_s_and_500_mb_at_most(tmp_path: Path) -> None:
     placed = [[1 + n % 4, 1 + (n + 1 + n // 4 % 3) % 4] for n in range(PARTITIONS)]
     with brokers.running(classpath):
         with Admin(brokers.bootstrap, timeout_s=120.0) as admin:
-            wait_for(partial(unfenced, admin, 4), what="four brokers", timeout_s=120)
+            wait_for(partial(unfenced, admin, 4), goal="four brokers", timeout_s=120)
             for name in NAMES:
                 admin.create_topic(name, placed, {"min.insync.replicas": "2", "min.insync.racks": "2"})
         # one that is behind may be asked
         for broker in RACKS:
             asker = MetadataClient(brokers.address(broker), each_s=30.0)
-            wait_for(partial(whole, asker), what=f"all of it on broker {broker}", timeout_s=600, interval_s=2)
+            wait_for(partial(whole, asker), goal=f"all of it on broker {broker}", timeout_s=600, interval_s=2)
         status, cpu_s, memory_mb = measured_check(brokers.bootstrap, tmp_path / "out", "--json")
     output = json.loads((tmp_path / "out").read_bytes())
     print(f"{cpu_s:.1f} s of CPU time, {memory_mb:.0f} MB")  # noqa: T201 - the figures of the run

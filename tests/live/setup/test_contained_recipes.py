@@ -62,9 +62,9 @@ def test_processes_of_a_recipe_end_with_make(tmp_path: Path, sent_signal: signal
     command = ["make", "-s", "-f", str(makefile(tmp_path, mark)), "long"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=OWN) as make:
         try:
-            wait_for(lambda: len(sleepers(mark)) == 2, what="both that the recipe begins", timeout_s=20)
+            wait_for(lambda: len(sleepers(mark)) == 2, goal="both that the recipe begins", timeout_s=20)
             make.send_signal(sent_signal)
             make.wait(timeout=20)
-            wait_for(lambda: not sleepers(mark), what="the end of what the recipe began", timeout_s=10)
+            wait_for(lambda: not sleepers(mark), goal="the end of what the recipe began", timeout_s=10)
         finally:
             make.kill()

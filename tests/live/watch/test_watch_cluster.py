@@ -66,7 +66,7 @@ def brokers(classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     made.format(classpath)
     with made.running(classpath):
         admin = topics.admin(made.bootstrap)
-        wait_for(lambda: topics.unfenced(admin) == set(RACKS), what="three brokers", timeout_s=60)
+        wait_for(lambda: topics.unfenced(admin) == set(RACKS), goal="three brokers", timeout_s=60)
         topics.create(
             admin,
             [
@@ -92,9 +92,9 @@ class Eye:
         self.took_s.append(time.monotonic() - begun)
         return self.shown
 
-    def until(self, condition: Callable[[Snapshot], bool], what: str, timeout_s: float = 60) -> Snapshot:
+    def until(self, condition: Callable[[Snapshot], bool], goal: str, timeout_s: float = 60) -> Snapshot:
         try:
-            wait_for(lambda: condition(self.look()), what=what, timeout_s=timeout_s, interval_s=0.3)
+            wait_for(lambda: condition(self.look()), goal=goal, timeout_s=timeout_s, interval_s=0.3)
         except Exception as error:
             raise AssertionError(f"{error}; last seen: {self.shown}") from error
         assert self.shown is not None

@@ -50,7 +50,7 @@ def shown(bootstrap: str) -> list[bytes]:
             found.extend(one.value() or b"" for one in messages if one.error() is None)
             return len(found) >= int(high)
 
-        wait_for(all_read, what=f"{high} records", timeout_s=30, interval_s=0)
+        wait_for(all_read, goal=f"{high} records", timeout_s=30, interval_s=0)
     return found
 
 
@@ -64,7 +64,7 @@ def outage(brokers: Brokers, name: str) -> list[bytes]:
     brokers.stop(OTHER)
     first = brokers.address(LEADER)
     with Admin(first) as admin:
-        wait_for(partial(admin.in_sync, TOPIC, (LEADER,)), what="an ISR of one", timeout_s=60)
+        wait_for(partial(admin.in_sync, TOPIC, (LEADER,)), goal="an ISR of one", timeout_s=60)
     taken = [f"{name}, acks={acks}".encode() for acks in (0, 1)]
     assert write(first, "0", taken[0]) == -1
     # one offset further than the next, so that of acks=0 is in the log
@@ -77,13 +77,13 @@ def outage(brokers: Brokers, name: str) -> list[bytes]:
 
 def starts(brokers: Brokers, node: int, classpath: str) -> None:
     brokers.start(node, classpath)
-    wait_for(partial(brokers.serves, node), what=f"broker {node}", timeout_s=120)
+    wait_for(partial(brokers.serves, node), goal=f"broker {node}", timeout_s=120)
 
 
 def settled(brokers: Brokers, leader: int) -> None:
     """Wait until both are in sync again; return the leader."""
     with Admin(brokers.address(leader)) as admin:
-        known = wait_for(partial(admin.in_sync, TOPIC, BOTH), what="both in sync", timeout_s=90)
+        known = wait_for(partial(admin.in_sync, TOPIC, BOTH), goal="both in sync", timeout_s=90)
         assert known.leader == leader
 
 
@@ -94,14 +94,14 @@ def test_what_one_rack_took_is_shown_after_the_heal_and_lost_with_the_rack(tmp_p
     with brokers.running(classpath):
         with Admin(brokers.bootstrap) as admin:
             admin.create_topic(TOPIC, [BOTH], {"min.insync.replicas": "1", "min.insync.racks": "2"})
-            wait_for(partial(admin.in_sync, TOPIC, BOTH), what="both in sync", timeout_s=60)
+            wait_for(partial(admin.in_sync, TOPIC, BOTH), goal="both in sync", timeout_s=60)
         assert write(brokers.bootstrap, "all", b"in both racks") == 0
 
         # the other rack comes back: nothing is lost
         healed = outage(brokers, "healed")
         starts(brokers, OTHER, classpath)
         settled(brokers, LEADER)
-        wait_for(lambda: shown(brokers.bootstrap) == healed, what="what the leader took to be shown", timeout_s=30)
+        wait_for(lambda: shown(brokers.bootstrap) == healed, goal="what the leader took to be shown", timeout_s=30)
 
         # the rack that took it is destroyed meanwhile: what was acknowledged to acks=1 is gone, the rest is there
         outage(brokers, "destroyed")

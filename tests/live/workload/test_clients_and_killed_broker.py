@@ -105,31 +105,31 @@ def outage(brokers: Brokers, classpath: str, loads: Sequence[Load], history: His
         for load in loads:
             placed = [[1 + (number + shift) % 3 for shift in range(3)] for number in range(PARTITIONS)]
             admin.create_topic(load.topic, placed, {"min.insync.replicas": "2"})
-        wait_for(partial(in_sync, admin, topics, (1, 2, 3)), what="all replicas in sync", timeout_s=BASE_S)
+        wait_for(partial(in_sync, admin, topics, (1, 2, 3)), goal="all replicas in sync", timeout_s=BASE_S)
         watch = observe_topics(survivors, topics, RACKS, history, interval_s=0.3)
         programs = [load.arguments(brokers.bootstrap) for load in loads]
         with watch, running_producers(programs, history, logs=history.path.parent) as running:
             started = partial(_all_acked, history, topics, 0)
-            wait_for(started, what="all producers", timeout_s=START_S, interval_s=1)
+            wait_for(started, goal="all producers", timeout_s=START_S, interval_s=1)
             base_ns = note(history, "test", "mark", "info").mono_ns
-            wait_for(partial(_all_acked, history, topics, base_ns + 4 * 10**9), what="records", timeout_s=BASE_S,
+            wait_for(partial(_all_acked, history, topics, base_ns + 4 * 10**9), goal="records", timeout_s=BASE_S,
                      interval_s=0.5)  # fmt: skip
             step(history, brokers, "before", up=True)
             step(history, brokers, "inject")
             brokers.kill(KILLED)
             proved = step(history, brokers, "proved", up=False)
-            wait_for(partial(in_sync, admin, topics, (1, 3)), what="the ISR of two", timeout_s=BASE_S)
+            wait_for(partial(in_sync, admin, topics, (1, 3)), goal="the ISR of two", timeout_s=BASE_S)
             seen_ns = max(proved.mono_ns, note(history, "test", "mark", "info").mono_ns)
-            wait_for(partial(_all_acked, history, topics, seen_ns + 4 * 10**9), what="records without the broker",
+            wait_for(partial(_all_acked, history, topics, seen_ns + 4 * 10**9), goal="records without the broker",
                      timeout_s=BASE_S, interval_s=0.5)  # fmt: skip
             step(history, brokers, "held", up=False)
             step(history, brokers, "heal")
             brokers.start(KILLED, classpath)
-            wait_for(partial(brokers.serves, KILLED), what="the broker", timeout_s=BASE_S, interval_s=0.3)
+            wait_for(partial(brokers.serves, KILLED), goal="the broker", timeout_s=BASE_S, interval_s=0.3)
             step(history, brokers, "healed", up=True)
-            wait_for(partial(in_sync, admin, topics, (1, 2, 3)), what="all in sync again", timeout_s=BASE_S)
+            wait_for(partial(in_sync, admin, topics, (1, 2, 3)), goal="all in sync again", timeout_s=BASE_S)
             back_ns = note(history, "test", "mark", "info").mono_ns
-            wait_for(partial(_all_acked, history, topics, back_ns + 4 * 10**9), what="records after the heal",
+            wait_for(partial(_all_acked, history, topics, back_ns + 4 * 10**9), goal="records after the heal",
                      timeout_s=BASE_S, interval_s=0.5)  # fmt: skip
             if kill_first:
                 running[0].kill()
@@ -249,19 +249,19 @@ def test_the_gate_keeps_the_promise_and_stock_kafka_would_break_it(tmp_path: Pat
     with brokers.running(classpath), Admin(survivors) as admin:
         for topic in topics:
             admin.create_topic(topic, [[1, 2, 3], [2, 1, 3], [1, 2, 3]], needed)
-        wait_for(partial(in_sync, admin, topics, (1, 2, 3)), what="all replicas in sync", timeout_s=BASE_S)
+        wait_for(partial(in_sync, admin, topics, (1, 2, 3)), goal="all replicas in sync", timeout_s=BASE_S)
         programs = [load.arguments(brokers.bootstrap) for load in loads]
         watch = observe_topics(survivors, topics, racks, history, interval_s=0.3)
         with watch, running_producers(programs, history, logs=tmp_path):
-            wait_for(partial(_all_acked, history, topics, 0), what="all producers", timeout_s=START_S, interval_s=1)
+            wait_for(partial(_all_acked, history, topics, 0), goal="all producers", timeout_s=START_S, interval_s=1)
             base_ns = note(history, "test", "mark", "info").mono_ns
-            wait_for(partial(_all_acked, history, topics, base_ns + 4 * 10**9), what="records", timeout_s=BASE_S,
+            wait_for(partial(_all_acked, history, topics, base_ns + 4 * 10**9), goal="records", timeout_s=BASE_S,
                      interval_s=0.5)  # fmt: skip
             note(history, "fault", "kill-rack", "info", rack="b", step="inject")
             brokers.kill(3)
-            wait_for(partial(in_sync, admin, topics, (1, 2)), what="the ISR of rack a", timeout_s=BASE_S)
+            wait_for(partial(in_sync, admin, topics, (1, 2)), goal="the ISR of rack a", timeout_s=BASE_S)
             alone_ns = note(history, "test", "mark", "info").mono_ns + 6 * 10**9
-            wait_for(partial(_asked, history, topics[0], alone_ns), what="attempts in rack a alone", timeout_s=BASE_S,
+            wait_for(partial(_asked, history, topics[0], alone_ns), goal="attempts in rack a alone", timeout_s=BASE_S,
                      interval_s=0.5)  # fmt: skip
     own = [BrokerDisk(broker, rack, brokers.data(broker), stopped=True) for broker, rack in racks.items()]
     read_disks(own, history, topics=topics)

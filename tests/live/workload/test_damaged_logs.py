@@ -71,7 +71,7 @@ def test_a_disk_is_read_as_its_broker_recovers_it(tmp_path: Path) -> None:
     def recovered() -> int:
         """Starts the broker on its disk; where its log ends then, and what it holds."""
         brokers.start(1, classpath)
-        wait_for(served, what="the broker", timeout_s=90, interval_s=0.3)
+        wait_for(served, goal="the broker", timeout_s=90, interval_s=0.3)
         end = high_watermark(brokers.bootstrap, TOPIC)
         path = tmp_path / f"read-{end}.jsonl"
         read_all(brokers.bootstrap, [TOPIC], History(path))
@@ -84,7 +84,7 @@ def test_a_disk_is_read_as_its_broker_recovers_it(tmp_path: Path) -> None:
     with brokers.running(classpath):
         with Admin(brokers.bootstrap) as admin:
             admin.create_topic(TOPIC, [[1]], {"segment.bytes": str(SEGMENT_BYTES)})
-            wait_for(partial(admin.in_sync, TOPIC, (1,)), what="a leader", timeout_s=60)
+            wait_for(partial(admin.in_sync, TOPIC, (1,)), goal="a leader", timeout_s=60)
         produce(brokers.bootstrap)
         brokers.kill(1)
         segments = sorted((brokers.data(1) / f"{TOPIC}-0").glob("*.log"))

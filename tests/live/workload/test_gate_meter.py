@@ -69,7 +69,7 @@ def broker(classes: Path, root: Path) -> Iterator[tuple[int, str]]:
         try:
             assert running.stdout is not None
             assert running.stdout.readline() == "registered\n"
-            wait_for(Path(hosts.metrics_socket).exists, what="the socket", timeout_s=20, interval_s=0.02)
+            wait_for(Path(hosts.metrics_socket).exists, goal="the socket", timeout_s=20, interval_s=0.02)
             yield running.pid, hosts.metrics_socket
         finally:
             running.kill()
@@ -119,7 +119,7 @@ def test_the_program_polls_until_it_is_stopped(classes: Path, tmp_path: Path) ->
                 events = list(history.events()) if history.path.exists() else []
                 return {(one.data["broker"], one.outcome) for one in events} == {(1, "ok"), (2, "unknown")}
 
-            wait_for(reported, what="an event of each broker", timeout_s=30)
+            wait_for(reported, goal="an event of each broker", timeout_s=30)
             meter.send_signal(signal.SIGTERM)
             assert meter.wait(timeout=30) == 0
 

@@ -33,11 +33,11 @@ def inside(folder: Path) -> dict[str, object]:
         return sum(event.op == "produce" for event in history.events()) >= number
 
     with running_producers([FOREVER], history, logs=folder, node_pid=node_pid) as (one,):
-        wait_for(lambda: noted(5), what="the first attempts", timeout_s=60)
+        wait_for(lambda: noted(5), goal="the first attempts", timeout_s=60)
         network = network_of(one.pid)
     killed = ProducerProcess(FOREVER, history, log=folder / "killed.log", node_pid=node_pid)
     ended = sum(event.op == "produce" for event in history.events())
-    wait_for(lambda: noted(ended + 5), what="attempts of the second", timeout_s=60)
+    wait_for(lambda: noted(ended + 5), goal="attempts of the second", timeout_s=60)
     killed.kill()
     killed.stop()
     return {

@@ -116,7 +116,7 @@ from bench.machine import UsageSampler
 from pyhooks.core import resource_usage
 from pyhooks.core.wait import wait_for
 with UsageSampler().running() as sampler:
-    wait_for(lambda: len({one.at_ns for one in sampler.samples}) > 1, what="two looks", timeout_s=20)
+    wait_for(lambda: len({one.at_ns for one in sampler.samples}) > 1, goal="two looks", timeout_s=20)
 resource_usage.tree()
 print(json.dumps([[one.kind, one.processes] for one in sampler.samples]))
 """
@@ -153,7 +153,7 @@ def test_the_process_tree_includes_children_and_its_time_grows() -> None:
     assert 0.005 < memory_gib < 20
     child = subprocess.Popen([sys.executable, "-c", "held = bytearray(200 << 20); input()"], stdin=subprocess.PIPE)
     try:
-        wait_for(lambda: resource_usage.tree()[0] > memory_gib + 0.15 or None, what="the child's memory", timeout_s=60)
+        wait_for(lambda: resource_usage.tree()[0] > memory_gib + 0.15 or None, goal="the child's memory", timeout_s=60)
     finally:
         child.kill()
         child.communicate()

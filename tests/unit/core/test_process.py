@@ -52,7 +52,7 @@ def test_a_supervised_program_that_does_not_end_is_killed(first: signal.Signals 
     assert child.returncode == -signal.SIGKILL
     wait_for(
         lambda: not sleeper.is_running() or sleeper.status() == psutil.STATUS_ZOMBIE,
-        what="the end of the program's own child",
+        goal="the end of the program's own child",
         timeout_s=30,
     )
 
@@ -73,11 +73,11 @@ def test_a_log_is_replaced_or_kept(tmp_path: Path) -> None:
 def test_a_missing_program_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RackgateError, match=rf"^draw: .*'{DIES_WITH_PARENT[0]}'"):
-        run(["true"], what="draw")
+        run(["true"], task="draw")
     with pytest.raises(RackgateError, match=r"^start true: .*'true'"):
         start(["true"], outlives=True)
 
 
 def test_a_program_that_takes_too_long_is_an_error() -> None:
     with pytest.raises(RackgateError, match="sleep did not end within 0 s"):
-        run(["sleep", "60"], what="wait", timeout_s=0.2)
+        run(["sleep", "60"], task="wait", timeout_s=0.2)

@@ -108,7 +108,7 @@ def test_work_of_other_processes_is_detected() -> None:
         # it is our own, so only this process counts as ours
         with resource_usage.others(own_s=time.process_time) as seen:
             before = resource_usage.busy_s()
-            wait_for(lambda: resource_usage.busy_s() - before > 0.5 or None, what="half a second of work", timeout_s=60)
+            wait_for(lambda: resource_usage.busy_s() - before > 0.5 or None, goal="half a second of work", timeout_s=60)
     finally:
         child.kill()
         child.wait()

@@ -29,7 +29,7 @@ def test_fastest_reading_counts_and_is_required(monkeypatch: pytest.MonkeyPatch)
 
     def read() -> int:
         until = time.monotonic() + next(waits)
-        wait_for(lambda: time.monotonic() >= until, what="a slow reading", timeout_s=1, interval_s=0.001)
+        wait_for(lambda: time.monotonic() >= until, goal="a slow reading", timeout_s=1, interval_s=0.001)
         return time.monotonic_ns() + 10**12
 
     assert compare_clocks(read).error_ns < 100_000_000

@@ -405,7 +405,7 @@ def running_process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     one = subprocess.Popen(["sh", "-c", "sleep 300; : $*", "sh", *arguments], start_new_session=True)
     try:
         # the kernel lists them shortly after the program has started
-        wait_for(Path(f"/proc/{one.pid}/cmdline").read_bytes, what="a command line", timeout_s=10)
+        wait_for(Path(f"/proc/{one.pid}/cmdline").read_bytes, goal="a command line", timeout_s=10)
         yield one
     finally:
         with suppress(ProcessLookupError):

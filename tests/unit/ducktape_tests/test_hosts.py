@@ -118,7 +118,7 @@ def test_processes(hosts: Hosts) -> None:
     hosts.pause_kafka(BROKER)
     assert hosts.process_state(BROKER) == "paused"
     hosts.resume_kafka(BROKER)
-    wait_for(lambda: hosts.process_state(BROKER) == "up", what="it to go on", timeout_s=5)
+    wait_for(lambda: hosts.process_state(BROKER) == "up", goal="it to go on", timeout_s=5)
     hosts.kill_kafka(BROKER)
     assert hosts.process_state(BROKER) == "down"
     with pytest.raises(RackgateError, match=f"{BROKER.name} ended while starting"):
@@ -152,7 +152,7 @@ def test_crash_before_a_restart_is_detected(hosts: Hosts, tmp_path: Path) -> Non
         pid = hosts.kafka_pid(BROKER)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: hosts.kafka_pid(BROKER) is None, what="its end", timeout_s=5)
+        wait_for(lambda: hosts.kafka_pid(BROKER) is None, goal="its end", timeout_s=5)
         if start_again:
             hosts.start_kafka(BROKER)
             hosts.kill_kafka(BROKER)
@@ -227,7 +227,7 @@ def test_connection_errors_are_reported(hosts: Hosts, monkeypatch: pytest.Monkey
 
 def test_zombie_does_not_run(hosts: Hosts) -> None:
     with subprocess.Popen(["true"]) as ended:
-        wait_for(lambda: "Z" in process.stat_fields(Path(f"/proc/{ended.pid}")), what="its end", timeout_s=5)
+        wait_for(lambda: "Z" in process.stat_fields(Path(f"/proc/{ended.pid}")), goal="its end", timeout_s=5)
         file = Path(hosts.home.replace("/home/", f"/{BROKER.name}/")) / "pid"
         file.write_text(f"{ended.pid}\n", encoding="ascii")
         assert (hosts.kafka_pid(BROKER), hosts.process_state(BROKER)) == (None, "down")
@@ -237,12 +237,12 @@ def test_killed_process_runs_until_its_last_thread_ends(hosts: Hosts) -> None:
     file = Path(hosts.home.replace("/home/", f"/{BROKER.name}/")) / "pid"
     with subprocess.Popen([sys.executable, "-c", FIRST_THREAD_ENDS], stdin=subprocess.PIPE) as ending:
         entry = Path(f"/proc/{ending.pid}")
-        wait_for(lambda: "Z" in process.stat_fields(entry), what="the end of its first thread", timeout_s=5)
+        wait_for(lambda: "Z" in process.stat_fields(entry), goal="the end of its first thread", timeout_s=5)
         file.write_text(f"{ending.pid}\n", encoding="ascii")
         assert (hosts.kafka_pid(BROKER), hosts.process_state(BROKER)) == (ending.pid, "up")
         assert ending.stdin is not None
         ending.stdin.close()
-        wait_for(lambda: hosts.kafka_pid(BROKER) is None, what="the end of its last thread", timeout_s=5)
+        wait_for(lambda: hosts.kafka_pid(BROKER) is None, goal="the end of its last thread", timeout_s=5)
 
 
 def test_class_data_archive_is_used_if_it_exists(hosts: Hosts, tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_class_data_archive_is_used_if_it_exists(hosts: Hosts, tmp_path: Path) -
 
 def test_disk_is_deleted_and_replaced(hosts: Hosts) -> None:
     hosts.launch(BROKER, hosts.format_command(BROKER))
-    wait_for(lambda: hosts.formatted(BROKER), what="the disk", timeout_s=5)
+    wait_for(lambda: hosts.formatted(BROKER), goal="the disk", timeout_s=5)
     with pytest.raises(RackgateError, match="Kafka runs, so the disk can't be deleted"):
         hosts.wipe(BROKER)
     hosts.kill_kafka(BROKER)

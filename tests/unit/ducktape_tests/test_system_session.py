@@ -200,12 +200,12 @@ def test_tests_die_with_the_runner(tmp_path: Path) -> None:
     )
     runner = subprocess.Popen([sys.executable, "-c", code, str(Path(__file__).parent)], cwd=paths.REPO)
     try:
-        wait_for(lambda: pid.exists() and pid.read_text(encoding="ascii"), what="the test's process", timeout_s=30)
+        wait_for(lambda: pid.exists() and pid.read_text(encoding="ascii"), goal="the test's process", timeout_s=30)
         assert runs(pid)
     finally:
         runner.kill()
         runner.wait()
-    wait_for(lambda: not runs(pid), what="its end", timeout_s=10)
+    wait_for(lambda: not runs(pid), goal="its end", timeout_s=10)
 
 
 def test_command_in_a_lab_and_on_hosts(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_only_processes_of_the_session_are_listed() -> None:
     start = time.monotonic()
     child = subprocess.Popen(["sleep", "30"], start_new_session=True)
     try:
-        wait_for(lambda: os.getsid(child.pid) == child.pid, what="its session", timeout_s=5)
+        wait_for(lambda: os.getsid(child.pid) == child.pid, goal="its session", timeout_s=5)
         assert session._in_session(child.pid) == [child.pid]
         assert child.pid not in session._in_session(os.getsid(0))
     finally:

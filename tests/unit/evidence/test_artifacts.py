@@ -175,10 +175,10 @@ def test_a_command_ends_with_its_parent(tmp_path: Path, signal_number: signal.Si
         f"runs.execute({arguments!r}, Path({str(tmp_path / 'log')!r}), 60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script]) as parent:
-        wait_for(lambda: begun.exists() and begun.read_text(), what="the command to begin", timeout_s=30)
+        wait_for(lambda: begun.exists() and begun.read_text(), goal="the command to begin", timeout_s=30)
         child = int(begun.read_text())
         parent.send_signal(signal_number)
-        wait_for(lambda: not Path(f"/proc/{child}").exists(), what="the end of the command", timeout_s=20)
+        wait_for(lambda: not Path(f"/proc/{child}").exists(), goal="the end of the command", timeout_s=20)
     assert ended.exists() is (signal_number == signal.SIGTERM)
     assert parent.returncode == (128 + signal_number if signal_number == signal.SIGTERM else -signal_number)
 

@@ -300,7 +300,7 @@ def test_a_failing_healer_is_started_a_few_times(lab: Any, monkeypatch: pytest.M
         healer.check()
         return all(one.failed for one in registry.active_faults())
 
-    wait_for(given_up, what="them to be given up", timeout_s=10)
+    wait_for(given_up, goal="them to be given up", timeout_s=10)
     # each in its turn, so that one does not keep the other from it
     assert event_data.read_text().split() == [first, second] * 3
     healer.check()

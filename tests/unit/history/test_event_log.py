@@ -69,9 +69,9 @@ def test_concurrent_writers_do_not_mix_lines(tmp_path: Path) -> None:
 
 def test_a_timeout_names_the_awaited_condition() -> None:
     with pytest.raises(RackgateError, match="in vain for: the moon"):
-        wait_for(lambda: False, what="the moon", timeout_s=0.05, interval_s=0.01)
+        wait_for(lambda: False, goal="the moon", timeout_s=0.05, interval_s=0.01)
     values = iter([None, 0, "yes"])
-    assert wait_for(lambda: next(values), what="an answer", timeout_s=1, interval_s=0.001) == "yes"
+    assert wait_for(lambda: next(values), goal="an answer", timeout_s=1, interval_s=0.001) == "yes"
 
 
 def test_many_events_are_one_write_of_whole_lines(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def test_another_user_s_process_is_neither_entered_nor_killed(state: Path, monke
     with process_with(state / "t.lock", *other) as pid:
         lab = of_process(pid, state)
         status = Path(f"/proc/{pid}/status")
-        wait_for(lambda: f"Uid:\t{SOMEBODY}\t" in status.read_text(), what="setpriv", timeout_s=10)
+        wait_for(lambda: f"Uid:\t{SOMEBODY}\t" in status.read_text(), goal="setpriv", timeout_s=10)
         assert not lab.runs
         with pytest.raises(RackgateError, match="lab t has ended"):
             lab_processes.run_inside(lab, ["true"])
@@ -258,7 +258,7 @@ def test_a_command_enters_the_namespaces_of_the_process_that_holds_the_lock(
     unshare = ("unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child")
     with process_with(state / "t.lock", *unshare) as starter:
         children = Path(f"/proc/{starter}/task/{starter}/children")
-        pid = int(wait_for(lambda: children.read_text().split(), what="a child", timeout_s=10)[0])
+        pid = int(wait_for(lambda: children.read_text().split(), goal="a child", timeout_s=10)[0])
         lab = of_process(pid, state)
         assert lab.runs
         assert lab_processes.run_inside(lab, ["sh", "-c", "readlink /proc/$1/ns/net; exit 3", "sh", str(pid)]) == 3

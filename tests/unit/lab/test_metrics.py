@@ -181,7 +181,7 @@ def test_every_interval_of_every_source_is_a_poll() -> None:
     kept = Kept()
     slow, quick = Slow([0.0, 1.75, 0.0, 0.0]), Slow([0.0] * 99, broker=2)
     with Poller([slow, quick], kept, interval_s=0.5, timeout_s=5):
-        wait_for(lambda: len(kept.of(1)) >= 8 and len(kept.of(2)) >= 8, what="polls", timeout_s=30, interval_s=0.01)
+        wait_for(lambda: len(kept.of(1)) >= 8 and len(kept.of(2)) >= 8, goal="polls", timeout_s=30, interval_s=0.01)
     mine = kept.of(1)
     gaps = {round((right.due_ns - left.due_ns) / 5e8) for left, right in pairwise(mine)}
     assert gaps == {1}, "no moment is left out"
@@ -196,7 +196,7 @@ def test_every_interval_of_every_source_is_a_poll() -> None:
 def test_polls_go_into_a_history(tmp_path: Path) -> None:
     history = History(tmp_path / "h.jsonl")
     with record_polls([Slow([0.0], timeout_s=1)], history, interval_s=0.05):
-        wait_for(lambda: len(list(history.events())) >= 3, what="events", timeout_s=10, interval_s=0.01)
+        wait_for(lambda: len(list(history.events())) >= 3, goal="events", timeout_s=10, interval_s=0.01)
     events = [event for event in history.events() if PollDetails.describes(event)]
     assert [event.outcome for event in events[:3]] == ["ok", "unknown", "unknown"]
     assert [(one.topic, one.partition, one.name, one.value) for one in rows(events[0])] == [

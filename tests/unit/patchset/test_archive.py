@@ -54,7 +54,7 @@ def make_distribution(
 def unpack(path: Path, target: Path) -> Path:
     # as an operator does
     target.mkdir()
-    run(["tar", "--extract", "--file", path], what="unpack the archive", cwd=target)
+    run(["tar", "--extract", "--file", path], task="unpack the archive", cwd=target)
     return target / TOP
 
 
@@ -84,7 +84,7 @@ def test_another_hash_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     for seed in ("1", "2"):
         message = [sys.executable, "-c", script, str(tmp_path / "dist"), str(tmp_path / seed)]
         environment = {**os.environ, "PYTHONHASHSEED": seed, "TZ": "Asia/Tokyo"}
-        assert run(message, what="pack", env=environment).strip() == made.sha256
+        assert run(message, task="pack", env=environment).strip() == made.sha256
 
 
 def test_other_contents_give_other_bytes(tmp_path: Path) -> None:
@@ -95,9 +95,9 @@ def test_other_contents_give_other_bytes(tmp_path: Path) -> None:
 
 def test_checksums_detect_a_change(tmp_path: Path) -> None:
     made = archive.make_archive(make_distribution(tmp_path / "dist"), tmp_path)
-    run(["sha256sum", "--check", f"{made.path.name}.sha256"], what="verify the archive", cwd=tmp_path)
+    run(["sha256sum", "--check", f"{made.path.name}.sha256"], task="verify the archive", cwd=tmp_path)
     folder = unpack(made.path, tmp_path / "unpacked")
-    run(["sha256sum", "--check", "--strict", "SHA256SUMS"], what="verify the files", cwd=folder)
+    run(["sha256sum", "--check", "--strict", "SHA256SUMS"], task="verify the files", cwd=folder)
     covered = {line.split("  ")[1] for line in (folder / "SHA256SUMS").read_text().splitlines()}
     present = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     assert covered == present - {"SHA256SUMS"}

@@ -19,9 +19,9 @@ def tree(tmp_path: Path) -> Path:
     folder = tmp_path / "tree"
     (folder / "clients/src/main/java").mkdir(parents=True)
     (folder / "clients/src/main/java/A.java").write_text("class A {\n    int a = 1;\n}\n")
-    git.git(folder, "init", "--quiet", "--initial-branch=rackgate", what="init")
+    git.git(folder, "init", "--quiet", "--initial-branch=rackgate", task="init")
     git.commit_all(folder, "baseline")
-    git.git(folder, "tag", source_tree.BASELINE, what="tag")
+    git.git(folder, "tag", source_tree.BASELINE, task="tag")
     series.apply_parts(folder, ())
     return folder
 
@@ -30,22 +30,22 @@ def commit(tree: Path, name: str, text: str, message: str) -> None:
     path = tree / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    git.git(tree, "add", "--all", what="add")
-    git.git(tree, "commit", "--quiet", "--message", message, what="commit")
+    git.git(tree, "add", "--all", task="add")
+    git.git(tree, "commit", "--quiet", "--message", message, task="commit")
 
 
 def commit_to(tree: Path, part: str, name: str, text: str, message: str) -> None:
     """Commits to a part, with the branches of the later parts at the same commit."""
-    git.git(tree, "checkout", "--quiet", part, what="check out")
+    git.git(tree, "checkout", "--quiet", part, task="check out")
     commit(tree, name, text, message)
     for later in PARTS[PARTS.index(part) + 1 :]:
-        git.git(tree, "branch", "--force", later, what="move the branch")
-    git.git(tree, "checkout", "--quiet", PARTS[-1], what="check out")
+        git.git(tree, "branch", "--force", later, task="move the branch")
+    git.git(tree, "checkout", "--quiet", PARTS[-1], task="check out")
 
 
 def copy_of(tree: Path, folder: Path) -> Path:
     source_tree.clone(tree, folder)
-    git.git(folder, "reset", "--hard", "--quiet", source_tree.BASELINE, what="reset")
+    git.git(folder, "reset", "--hard", "--quiet", source_tree.BASELINE, task="reset")
     return folder
 
 
@@ -65,7 +65,7 @@ def test_baseline_commit_is_the_same_everywhere(tmp_path: Path) -> None:
         folder = tmp_path / name
         folder.mkdir()
         (folder / "file").write_text("content\n")
-        git.git(folder, "init", "--quiet", "--initial-branch=rackgate", what="init")
+        git.git(folder, "init", "--quiet", "--initial-branch=rackgate", task="init")
         hashes.add(git.commit_all(folder, "baseline"))
     assert len(hashes) == 1
 
@@ -91,7 +91,7 @@ def test_export_and_import_give_no_difference(tree: Path, tmp_path: Path) -> Non
     assert series.export(again, second) == names
     assert content(first) == content(second)
     third = copy_of(tree, tmp_path / "third")
-    head = git.git(again, "rev-parse", "HEAD", what="read the head")
+    head = git.git(again, "rev-parse", "HEAD", task="read the head")
     assert head == series.apply(third, series.load(first)), "am is not reproducible"
     patch = series.load(first)[1]
     assert (patch.subject, patch.reason) == (LONG, "For a reason, and ä.")
@@ -110,14 +110,14 @@ def test_import_makes_stacked_branches_that_a_rebase_moves(tree: Path, tmp_path:
     fresh = copy_of(tree, tmp_path / "fresh")
     series.apply_parts(fresh, series.load(folder))
     assert series.unexported(fresh) == ""
-    branches = git.git(fresh, "for-each-ref", "--format=%(refname:short) %(subject)", "refs/heads", what="list")
+    branches = git.git(fresh, "for-each-ref", "--format=%(refname:short) %(subject)", "refs/heads", task="list")
     assert branches.splitlines() == ["elr Gate", "fixes Fix", "gate Gate", "observe Observe"]
-    assert git.git(fresh, "symbolic-ref", "--short", "HEAD", what="look") == "observe"
+    assert git.git(fresh, "symbolic-ref", "--short", "HEAD", task="look") == "observe"
     # as a person would: a fixup of a patch further down
     (fresh / B).write_text("class B { int b; }\n")
-    git.git(fresh, "commit", "--quiet", "--all", "--fixup", "gate", what="commit")
+    git.git(fresh, "commit", "--quiet", "--all", "--fixup", "gate", task="commit")
     assert series.unexported(fresh) == "has commits that were not exported"
-    git.git(fresh, "rebase", "--quiet", "--interactive", "--autosquash", source_tree.BASELINE, what="rebase")
+    git.git(fresh, "rebase", "--quiet", "--interactive", "--autosquash", source_tree.BASELINE, task="rebase")
     series.export(fresh, folder)
     after = content(folder)
     assert before.keys() == after.keys()
@@ -134,8 +134,8 @@ def test_export_keeps_file_names_and_deletes_removed_patches(tree: Path, tmp_pat
     filled, added = "gate/0005-KIP-1290-Fill-it.patch", "elr/0001-KIP-1290-Add-it.patch"
     assert series.export(tree, tmp_path) == ("gate/0004-chosen.patch", filled, added)
     for part in ("elr", "observe", "gate"):
-        git.git(tree, "update-ref", f"refs/heads/{part}", "gate~1", what="reset")
-    git.git(tree, "reset", "--hard", "--quiet", what="reset")
+        git.git(tree, "update-ref", f"refs/heads/{part}", "gate~1", task="reset")
+    git.git(tree, "reset", "--hard", "--quiet", task="reset")
     assert series.export(tree, tmp_path) == ("gate/0004-chosen.patch",)
     assert sorted(content(tmp_path)) == ["gate/0004-chosen.patch", "series"]
     assert not (tmp_path / "elr").exists()
@@ -150,14 +150,14 @@ def test_an_inserted_patch_renames_no_other(tree: Path, tmp_path: Path) -> None:
         if number < 2:
             series.export(tree, tmp_path)
     assert series.export(tree, tmp_path) == ("gate/0001-X.patch", "gate/0002-Y.patch", "gate/0003-Z.patch")
-    order = [git.git(tree, "rev-parse", revision, what="look") for revision in ("gate~1", "gate~2", "gate")]
-    git.git(tree, "reset", "--hard", "--quiet", source_tree.BASELINE, what="reset")
-    git.git(tree, "cherry-pick", order[1], what="pick")
+    order = [git.git(tree, "rev-parse", revision, task="look") for revision in ("gate~1", "gate~2", "gate")]
+    git.git(tree, "reset", "--hard", "--quiet", source_tree.BASELINE, task="reset")
+    git.git(tree, "cherry-pick", order[1], task="pick")
     commit(tree, A, "class A { }\n", "New\n\nReason.")
-    git.git(tree, "cherry-pick", order[0], order[2], what="pick")
-    git.git(tree, "commit", "--quiet", "--amend", "--message", "Zed\n\nReason.", what="rename")
+    git.git(tree, "cherry-pick", order[0], order[2], task="pick")
+    git.git(tree, "commit", "--quiet", "--amend", "--message", "Zed\n\nReason.", task="rename")
     for part in ("gate", "elr"):
-        git.git(tree, "branch", "--force", part, what="move")
+        git.git(tree, "branch", "--force", part, task="move")
     assert series.export(tree, tmp_path) == (
         "gate/0001-X.patch", "gate/0003-New.patch", "gate/0002-Y.patch", "gate/0004-Zed.patch",
     )  # fmt: skip
@@ -171,11 +171,11 @@ def test_a_dependency_by_number_does_not_change_its_meaning(tree: Path, tmp_path
     commit_to(tree, "fixes", B, "class B { }\n", "Second\n\nReason.\n\nDepends: 0001")
     series.export(tree, tmp_path)
     before = content(tmp_path)
-    git.git(tree, "reset", "--hard", "--quiet", source_tree.BASELINE, what="reset")
+    git.git(tree, "reset", "--hard", "--quiet", source_tree.BASELINE, task="reset")
     commit(tree, C, "class C { }\n", "Zeroth\n\nReason.")
-    git.git(tree, "cherry-pick", "fixes~1", "fixes", what="pick")
+    git.git(tree, "cherry-pick", "fixes~1", "fixes", task="pick")
     for part in PARTS[:3]:
-        git.git(tree, "branch", "--force", part, what="move")
+        git.git(tree, "branch", "--force", part, task="move")
     with pytest.raises(RackgateError, match="'Second' depends on fix 0001, 'First'"):
         series.export(tree, tmp_path, renumber=True)
     assert content(tmp_path) == before
@@ -190,29 +190,29 @@ def test_export_refuses_uncommitted_changes(tree: Path, tmp_path: Path) -> None:
 
 
 def above(tree: Path) -> None:
-    git.git(tree, "checkout", "--quiet", "--detach", what="detach")
+    git.git(tree, "checkout", "--quiet", "--detach", task="detach")
     commit(tree, A, "class A { }\n", "More\n\nReason.")
 
 
 def aside(tree: Path) -> None:
-    git.git(tree, "checkout", "--quiet", "--detach", "elr", what="detach")
+    git.git(tree, "checkout", "--quiet", "--detach", "elr", task="detach")
     commit(tree, A, "class A { }\n", "More\n\nReason.")
 
 
 def behind(tree: Path) -> None:
-    git.git(tree, "checkout", "--quiet", "gate", what="check out")
+    git.git(tree, "checkout", "--quiet", "gate", task="check out")
     commit(tree, A, "class A { }\n", "More\n\nReason.")
-    git.git(tree, "branch", "--force", "elr", "fixes", what="move")
+    git.git(tree, "branch", "--force", "elr", "fixes", task="move")
 
 
 def forked(tree: Path) -> None:
-    git.git(tree, "checkout", "--quiet", "gate", what="check out")
+    git.git(tree, "checkout", "--quiet", "gate", task="check out")
     commit(tree, A, "class A { }\n", "More\n\nReason.")
-    git.git(tree, "checkout", "--quiet", "observe", what="check out")
+    git.git(tree, "checkout", "--quiet", "observe", task="check out")
 
 
 def absent(tree: Path) -> None:
-    git.git(tree, "branch", "--delete", "--force", "elr", what="delete")
+    git.git(tree, "branch", "--delete", "--force", "elr", task="delete")
 
 
 @pytest.mark.parametrize(
@@ -231,9 +231,9 @@ def test_branches_that_are_not_stacked_are_rejected_with_a_remedy(
     commit_to(tree, "fixes", B, "class B { }\n", "Fix\n\nReason.")
     if spoil is forked:
         commit_to(tree, "elr", "clients/src/main/java/D.java", "class D { }\n", "Elr\n\nReason.")
-        git.git(tree, "branch", "--force", "gate", "elr", what="move")
-        git.git(tree, "update-ref", "refs/heads/observe", "fixes", what="move")
-        git.git(tree, "reset", "--hard", "--quiet", what="reset")
+        git.git(tree, "branch", "--force", "gate", "elr", task="move")
+        git.git(tree, "update-ref", "refs/heads/observe", "fixes", task="move")
+        git.git(tree, "reset", "--hard", "--quiet", task="reset")
     commit_to(tree, "observe", C, "class C { }\n", "Observe\n\nReason.")
     if spoil is forked:
         with pytest.raises(RackgateError) as caught:
@@ -252,10 +252,10 @@ def test_branches_that_are_not_stacked_are_rejected_with_a_remedy(
 
 def test_a_merge_is_refused(tree: Path, tmp_path: Path) -> None:
     commit(tree, B, "class B { }\n", "One\n\nReason.")
-    git.git(tree, "checkout", "--quiet", "--detach", source_tree.BASELINE, what="detach")
+    git.git(tree, "checkout", "--quiet", "--detach", source_tree.BASELINE, task="detach")
     commit(tree, C, "class C { }\n", "Other\n\nReason.")
-    git.git(tree, "merge", "--quiet", "observe", what="merge")
-    git.git(tree, "checkout", "--quiet", "-B", "observe", what="move")
+    git.git(tree, "merge", "--quiet", "observe", task="merge")
+    git.git(tree, "checkout", "--quiet", "-B", "observe", task="move")
     with pytest.raises(RackgateError, match="a merge on top of published"):
         series.export(tree, tmp_path)
 
@@ -284,7 +284,7 @@ def test_a_patch_that_does_not_apply_is_named_with_its_file(tree: Path, tmp_path
     with pytest.raises(RackgateError, match=fault) as caught:
         series.apply(fresh, [series.load(tmp_path)[1]])
     assert "\n" not in str(caught.value)
-    assert not git.git(fresh, "status", "--porcelain", what="status"), "the failed patch left something behind"
+    assert not git.git(fresh, "status", "--porcelain", task="status"), "the failed patch left something behind"
 
 
 def write(folder: Path, *patches: tuple[str, str]) -> None:

@@ -161,9 +161,9 @@ def sources(tmp_path: Path) -> Path:
     tree = Workspace.of(recipe.load(), tmp_path).root / "sources" / "key"
     (tree / A).parent.mkdir(parents=True)
     (tree / A).write_text(LINES)
-    git.git(tree, "init", "--quiet", "--initial-branch=rackgate", what="init")
+    git.git(tree, "init", "--quiet", "--initial-branch=rackgate", task="init")
     git.commit_all(tree, "baseline")
-    git.git(tree, "tag", source_tree.BASELINE, what="tag")
+    git.git(tree, "tag", source_tree.BASELINE, task="tag")
     return tree
 
 
@@ -200,8 +200,8 @@ def test_every_combination_must_apply(
         text = (tree / A).read_text().replace(f"{line}\n", f"{line} changed by {number}\n")
         (tree / A).write_text(text)
         message = f"change\n\n{number}.\n\n{trailers}".strip()
-        git.git(tree, "commit", "--quiet", "--all", "--message", message, what="commit")
-        text = git.git(tree, "format-patch", "-1", "--stdout", "--no-signature", what="export")
+        git.git(tree, "commit", "--quiet", "--all", "--message", message, task="commit")
+        text = git.git(tree, "format-patch", "-1", "--stdout", "--no-signature", task="export")
         count = sum(other == part for other, _, _ in patches[:number])
         name = f"{part}/{count:04}-change.patch"
         (folder / part).mkdir(exist_ok=True)

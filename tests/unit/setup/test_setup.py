@@ -93,9 +93,9 @@ def clone(tmp_path: Path) -> Iterator[Clone]:
 @pytest.mark.parametrize("other", [".venv/ready", ".venv-ducktape/ready"])
 def test_a_second_make_waits_for_the_first(clone: Clone, other: str) -> None:
     first = clone.make()
-    wait_for(lambda: any(line.startswith("pip") for line in clone.log), what="the first set-up", timeout_s=20)
+    wait_for(lambda: any(line.startswith("pip") for line in clone.log), goal="the first set-up", timeout_s=20)
     second = clone.make(other)
-    wait_for(lambda: "waiting" in clone.output(1), what="the second make to wait", timeout_s=20)
+    wait_for(lambda: "waiting" in clone.output(1), goal="the second make to wait", timeout_s=20)
     assert clone.made == [".venv"]
     assert not (clone.root / ".venv/ready").exists()
     clone.go()
@@ -114,7 +114,7 @@ def test_a_killed_set_up_is_not_ready_and_is_made_again(clone: Clone) -> None:
     (clone.root / ".venv/ready").touch()
     os.utime(clone.root / ".venv/ready", (1, 1))
     first = clone.make()
-    wait_for(lambda: any(line.startswith("pip") for line in clone.log), what="the set-up", timeout_s=20)
+    wait_for(lambda: any(line.startswith("pip") for line in clone.log), goal="the set-up", timeout_s=20)
     first.kill()
     assert first.wait(timeout=20) == -signal.SIGKILL
     assert not (clone.root / ".venv/ready").exists()

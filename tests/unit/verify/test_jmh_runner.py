@@ -57,9 +57,9 @@ class Jvms:
         self.alive.clear()
         return ended
 
-    def run(self, message: Sequence[str], *, cwd: Path, log: Path, what: str, timeout_s: float) -> str:
+    def run(self, message: Sequence[str], *, cwd: Path, log: Path, task: str, timeout_s: float) -> str:
         options = dict(part.split("=", 1) for part in message[message.index("-jvmArgs") + 1].split() if "=" in part)
-        side = what.split()[1]
+        side = task.split()[1]
         assert timeout_s > 0
         log.write_text(side)
         # the first place is the last to come up: the turn must wait for it
@@ -74,7 +74,7 @@ class Jvms:
         def take() -> None:
             while not select.select([own], [], [], 0.01)[0]:
                 if own not in self.alive:
-                    raise RackgateError(f"{what} was ended")
+                    raise RackgateError(f"{task} was ended")
             assert os.read(own, 1) == b"\x01"
 
         try:
@@ -84,7 +84,7 @@ class Jvms:
                 take()
                 self.seen.append(side)
                 if (side, iteration) == self.fails_at:
-                    raise RackgateError(f"{what} failed by itself")
+                    raise RackgateError(f"{task} failed by itself")
             os.write(following, b"\x01")
         finally:
             self.running -= 1
@@ -133,7 +133,7 @@ def test_an_interrupt_ends_all_jvms(bench: JmhRunner, monkeypatch: pytest.Monkey
 
     def interrupted(_: object) -> None:
         # before the one that is the last to come up: it is not there yet when the others are ended
-        wait_for(lambda: jvms.running == len(CELLS) - 1, what="two JVMs to have begun", timeout_s=10, interval_s=0.01)
+        wait_for(lambda: jvms.running == len(CELLS) - 1, goal="two JVMs to have begun", timeout_s=10, interval_s=0.01)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(jmh_runner, "as_completed", interrupted)

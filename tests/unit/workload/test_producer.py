@@ -371,7 +371,7 @@ def test_events_are_written_while_it_runs(tmp_path: Path) -> None:
     thread = threading.Thread(target=producing.run)
     thread.start()
     try:
-        wait_for(lambda: len(of(list(History(path).events()), "produce")) > 20, what="events", timeout_s=10)
+        wait_for(lambda: len(of(list(History(path).events()), "produce")) > 20, goal="events", timeout_s=10)
     finally:
         producing.stop.set()
         thread.join(timeout=10)

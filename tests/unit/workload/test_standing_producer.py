@@ -77,7 +77,7 @@ def test_an_invalid_plan_is_reported_and_the_next_is_carried_out(tmp_path: Path)
 def test_the_current_plan_ends_in_order(tmp_path: Path) -> None:
     with standing(tmp_path) as one:
         one.ask(1, "--seconds 60 --rate 20 --timeout-ms 300", tmp_path / "1")
-        wait_for(lambda: "produce" in ops(tmp_path / "1"), what="a first attempt", timeout_s=30)
+        wait_for(lambda: "produce" in ops(tmp_path / "1"), goal="a first attempt", timeout_s=30)
         one.process.send_signal(signal.SIGTERM)
         assert one.process.wait(30) == 0
         assert ops(tmp_path / "1")[-1] == "end"

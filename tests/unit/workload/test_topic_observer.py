@@ -70,7 +70,7 @@ def look(
     beside(client, monkeypatch)
     try:
         with observe_topics("x:1", ["t"], RACKS, history, interval_s=0.01):
-            wait_for(lambda: client.observations >= until, what="looks", timeout_s=5, interval_s=0.01)
+            wait_for(lambda: client.observations >= until, goal="looks", timeout_s=5, interval_s=0.01)
     finally:
         events = list(history.events())
     return events
@@ -94,7 +94,7 @@ def test_a_slow_query_of_settings_delays_no_observation(tmp_path: Path, monkeypa
         monkeypatch.setattr(topics, "QUERY_S", 2.0)
         monkeypatch.setattr(client, "describe_configs", lambda resources, **_: dict.fromkeys(resources, Future()))
         observations = client.observations
-        wait_for(lambda: client.observations >= observations + 20, what="looks", timeout_s=5, interval_s=0.01)
+        wait_for(lambda: client.observations >= observations + 20, goal="looks", timeout_s=5, interval_s=0.01)
         assert not any(one.op == topic_observer.SETTINGS_LOOK for one in history.events()), (
             "the first one is still waiting"
         )
@@ -155,7 +155,7 @@ def test_an_error_of_the_run_takes_precedence(tmp_path: Path, monkeypatch: pytes
     def run() -> None:
         with observe_topics("x:1", ["t"], RACKS, history, interval_s=0.01):
             wait_for(
-                lambda: cluster_view.failed_observations(history.events()), what="the end", timeout_s=5, interval_s=0.01
+                lambda: cluster_view.failed_observations(history.events()), goal="the end", timeout_s=5, interval_s=0.01
             )
             _ = 1 / 0
 
