@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -51,8 +51,8 @@ def watched_cluster(bootstrap: str | None, history: Path | None) -> WatchedClust
     lab = Lab.attach()
     if bootstrap is not None and bootstrap != lab.bootstrap:
         return WatchedCluster(bootstrap, bootstrap, history=history)
-    members = tuple(KnownBroker(node.node_id, node.site, partial(lab.process_state, node)) for node in lab.brokers())
-    return WatchedCluster(lab.topology.name, lab.bootstrap, members, lab_sources(lab), history or lab.history_path)
+    brokers = tuple(KnownBroker(node.node_id, node.site, partial(lab.process_state, node)) for node in lab.brokers())
+    return WatchedCluster(lab.topology.name, lab.bootstrap, brokers, lab_sources(lab), history or lab.history_path)
 
 
 watch_app = typer.Typer()
@@ -84,7 +84,9 @@ def watch_command(
         raise typer.Exit(lab_processes.rerun_inside(lab, otherwise="name the cluster with --bootstrap host:port"))
     target = watched_cluster(bootstrap, history)
     with Collector(target, interval_s) as collector, _stop_on_signals() as stop:
-        _await_first_responses(collector, stop)
+        # values missing after the timeout are shown as unknown
+        with suppress(RackgateError):
+            wait_for(lambda: collector.complete or stop.is_set(), goal="responses", timeout_s=FIRST_S, interval_s=0.02)
         if once and not collector.metadata_known:
             raise _no_response(target, collector)
         frames = _frames(collector, stop, interval_s, 1 if once else None, limit_s)
@@ -109,27 +111,20 @@ def _stop_on_signals() -> Iterator[threading.Event]:
     def end(_number: int, _frame: FrameType | None) -> None:
         stop.set()
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    handlers = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield stop
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
-
-
-def _await_first_responses(collector: Collector, stop: threading.Event) -> None:
-    """Wait up to ``FIRST_S`` for the first responses; values missing after that are shown as unknown."""
-    with suppress(RackgateError):
-        wait_for(lambda: collector.complete or stop.is_set(), goal="answers", timeout_s=FIRST_S, interval_s=0.02)
 
 
 def _frames(
     collector: Collector, stop: threading.Event, interval_s: float, count: int | None, limit_s: float | None
 ) -> Iterator[Snapshot]:
     """Yield snapshots at a steady rate, the first one after one interval so that it has rates."""
-    before = take_snapshot(collector.observe())
+    snapshot = take_snapshot(collector.observe())
     begin = time.monotonic()
-    end = begin + limit_s if limit_s is not None else None
     slot = 0
     while count is None or slot < count:
         slot += 1
@@ -137,36 +132,27 @@ def _frames(
         slot = max(slot, int((time.monotonic() - begin) / interval_s)) if count is None else slot
         if stop.wait(max(0.0, begin + slot * interval_s - time.monotonic())):
             return
-        before = take_snapshot(collector.observe(), before)
-        yield before
-        if end is not None and time.monotonic() + interval_s > end:
+        snapshot = take_snapshot(collector.observe(), snapshot)
+        yield snapshot
+        if limit_s is not None and time.monotonic() + interval_s > begin + limit_s:
             return
 
 
 def _show(frames: Iterator[Snapshot], *, as_lines: bool, once: bool) -> None:
-    if as_lines:
-        _print_all(frames, lambda frame: sys.stdout.write(as_json(frame) + "\n"))
-        return
     console = Console(highlight=False)
-    if console.is_terminal and not once:
+    if console.is_terminal and not once and not as_lines:
         with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
             for frame in frames:
                 live.update(render(frame, console.width, console.height), refresh=True)
         return
     if not console.is_terminal:
         console = Console(highlight=False, width=PIPE_WIDTH)
-
-    def show(frame: Snapshot) -> None:
-        console.print(render(frame, console.width, console.height if console.is_terminal else None))
-        if not once:
-            console.print()
-
-    _print_all(frames, show)
-
-
-def _print_all(frames: Iterator[Snapshot], show: Callable[[Snapshot], object]) -> None:
-    """Print all frames; a reader that closes the pipe (``| head``) is a normal end."""
+    # a reader that closes the pipe (``| head``) is a normal end
     with reader_may_leave():
         for frame in frames:
-            show(frame)
+            if as_lines:
+                sys.stdout.write(as_json(frame) + "\n")
+            else:
+                console.print(render(frame, console.width, console.height if console.is_terminal else None))
+                console.print(end="" if once else "\n")
             sys.stdout.flush()

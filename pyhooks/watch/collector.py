@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka import feature_handshake, gate, topics
+from pyhooks.kafka.cluster_metadata import Partition
 from pyhooks.kafka.features import level_of
 from pyhooks.lab.cluster_control import ProcessState
 from pyhooks.lab.mbeans import MetricsSource
@@ -83,15 +84,6 @@ class WatchedCluster:
 
 
 @dataclass(frozen=True)
-class PartitionMetadata:
-    """Replicas, leader and ISR of a partition according to the metadata."""
-
-    replicas: tuple[int, ...]
-    leader: int
-    isr: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class ClusterMetadata:
     """Cluster metadata from one broker.
 
@@ -101,7 +93,7 @@ class ClusterMetadata:
     """
 
     brokers: Mapping[int, tuple[str, int]]
-    partitions: Mapping[tuple[str, int], PartitionMetadata]
+    partitions: Mapping[tuple[str, int], Partition]
 
 
 class LatestResponse(Generic[T]):
@@ -115,47 +107,40 @@ class LatestResponse(Generic[T]):
     def __init__(self, name: str, stale_s: float) -> None:
         self.name = name
         self.stale_s = stale_s
-        self._lock = threading.Lock()
-        self._value: T | None = None
-        self._asked_ns: int | None = None
+        # value and time of its request, replaced in one assignment because threads read it
+        self._response: tuple[T, int] | None = None
         self._begun_ns = time.monotonic_ns()
         self._error = ""
 
-    def put(self, value: T, asked_ns: int) -> None:
+    def put(self, value: T, requested_ns: int) -> None:
         """Store a response."""
-        with self._lock:
-            self._value, self._asked_ns, self._error = value, asked_ns, ""
+        self._error, self._response = "", (value, requested_ns)
 
     def fail(self, error: str) -> None:
         """Store the reason why a query failed; the previous response stays until it is too old."""
-        with self._lock:
-            self._error = error
+        self._error = error
 
     @property
     def requested_ns(self) -> int:
         """Monotonic time of the request for the latest response; 0 if there is none."""
-        with self._lock:
-            return self._asked_ns or 0
+        return self._response[1] if self._response is not None else 0
 
     @property
     def latest(self) -> T | None:
         """Latest response, however old."""
-        with self._lock:
-            return self._value
+        return self._response[0] if self._response is not None else None
 
     def fresh(self, now_ns: int) -> T | None:
         """Return the latest response, or None if it is too old."""
-        with self._lock:
-            old = self._asked_ns is None or now_ns - self._asked_ns > self.stale_s * 1e9
-            return None if old else self._value
+        response = self._response
+        return None if response is None or now_ns - response[1] > self.stale_s * 1e9 else response[0]
 
     def problem(self, now_ns: int) -> str:
         """Describe why there is no fresh response; empty if there is one."""
-        with self._lock:
-            since_s = (now_ns - (self._begun_ns if self._asked_ns is None else self._asked_ns)) / 1e9
-            if since_s <= self.stale_s:
-                return ""
-            return f"{self.name}: no answer for {since_s:.0f} s{f': {self._error}' if self._error else ''}"
+        since_s = (now_ns - (self.requested_ns or self._begun_ns)) / 1e9
+        if since_s <= self.stale_s:
+            return ""
+        return f"{self.name}: no response for {since_s:.0f} s{f': {self._error}' if self._error else ''}"
 
 
 @dataclass(frozen=True)
@@ -190,7 +175,7 @@ class Collector:
     _last_responder: int = -1
 
     def __post_init__(self) -> None:
-        """Create the cells."""
+        """Create the stores of the latest responses."""
         self._stale_s = max(STALE_S, STALE_INTERVALS * self.interval_s)
         self._metadata: LatestResponse[ClusterMetadata] = LatestResponse("metadata", self._stale_s)
         self._requirements: LatestResponse[Mapping[str, TopicRequirements]] = LatestResponse(
@@ -209,9 +194,9 @@ class Collector:
         self._start_query(REQUIREMENTS_EVERY_S, self._requirements, self._query_requirements)
         self._start_query(REQUIREMENTS_EVERY_S, self._feature_response, self._query_features)
         if self.target.history is not None:
-            record = HistoryTail(self.target.history)
+            history = HistoryTail(self.target.history)
             self._start_query(
-                min(HISTORY_EVERY_S, self.interval_s), self._history_response, lambda: self._follow_history(record)
+                min(HISTORY_EVERY_S, self.interval_s), self._history_response, lambda: self._follow_history(history)
             )
         if self.target.sources:
             timeout_s = max(QUERY_S, self.interval_s)
@@ -236,14 +221,14 @@ class Collector:
         metadata = self._metadata.latest
         if metadata is None:
             return False
-        leaders = {placed.leader for placed in metadata.partitions.values()} & set(metadata.brokers)
-        cells: list[LatestResponse[Any]] = [self._requirements, self._rack_response, self._feature_response]
-        cells += [self._offset_responses[one] for one in leaders if one in self._offset_responses]
+        leaders = {partition.leader for partition in metadata.partitions.values()} & set(metadata.brokers)
+        responses: list[LatestResponse[Any]] = [self._requirements, self._rack_response, self._feature_response]
+        responses += [self._offset_responses[leader] for leader in leaders if leader in self._offset_responses]
         polled = all(source.broker in self._polls for source in self.target.sources)
         return (
             polled
             and leaders <= set(self._offset_responses)
-            and all(cell.latest is not None or cell.problem(now_ns) for cell in cells)
+            and all(response.latest is not None or response.problem(now_ns) for response in responses)
         )
 
     def observe(self) -> Observation:
@@ -256,19 +241,23 @@ class Collector:
             for poll in polls
             if not poll.problem and now_ns - poll.mono_ns <= self._stale_s * 1e9
         }
-        cells: list[LatestResponse[Any]] = [
+        responses: list[LatestResponse[Any]] = [
             self._metadata,
             self._rack_response,
             self._requirements,
             self._feature_response,
         ]
-        cells += [self._history_response] if self.target.history is not None else []
-        problems = [cell.problem(now_ns) for cell in cells]
-        askers = list(self._offset_responses.items())
-        problems += [cell.problem(now_ns) for broker, cell in askers if fresh is not None and broker in fresh.brokers]
+        responses += [self._history_response] if self.target.history is not None else []
+        problems = [response.problem(now_ns) for response in responses]
+        offset_responses = list(self._offset_responses.items())
+        problems += [
+            response.problem(now_ns)
+            for broker, response in offset_responses
+            if fresh is not None and broker in fresh.brokers
+        ]
         brokers = tuple(self._brokers(fresh, known, now_ns))
         # missing metrics of a process known to be dead are no problem
-        dead = {one.broker for one in brokers if one.process == "down"}
+        dead = {broker.broker for broker in brokers if broker.process == "down"}
         problems += [poll.problem for poll in polls if poll.broker not in dead]
         problems += [self._history_problem, self._settings_problem]
         return Observation(
@@ -291,66 +280,74 @@ class Collector:
     ) -> Iterable[BrokerObservation]:
         ids = {member.broker for member in self.target.members} | set(self._racks)
         if known is not None:
-            ids |= set(known.brokers) | {one for placed in known.partitions.values() for one in placed.replicas}
+            ids |= set(known.brokers) | {
+                replica for partition in known.partitions.values() for replica in partition.replicas
+            }
         processes = {member.broker: member.process for member in self.target.members}
         for broker in sorted(ids):
-            cell = self._offset_responses.get(broker)
-            ends = cell.fresh(now_ns) if cell is not None else None
+            response = self._offset_responses.get(broker)
+            leader_offsets = response.fresh(now_ns) if response is not None else None
             yield BrokerObservation(
                 broker=broker,
                 rack=self._racks.get(broker),
                 listed=broker in fresh.brokers if fresh is not None else None,
                 process=processes[broker]() if broker in processes else None,
                 # no response for longer than the timeout counts as a negative one
-                responds=ends.responded if ends is not None else False if cell and cell.problem(now_ns) else None,
+                responds=leader_offsets.responded
+                if leader_offsets is not None
+                else False
+                if response and response.problem(now_ns)
+                else None,
             )
 
     def _partitions(
         self, fresh: ClusterMetadata | None, known: ClusterMetadata | None, now_ns: int
     ) -> Iterable[PartitionObservation]:
-        for (topic, number), placed in known.partitions.items() if known is not None else ():
+        for (topic, number), partition in known.partitions.items() if known is not None else ():
             if fresh is None:
-                yield PartitionObservation(topic, number, placed.replicas, None, None)
+                yield PartitionObservation(topic, number, partition.replicas, None, None)
                 continue
-            cell = self._offset_responses.get(placed.leader)
-            ends = cell.fresh(now_ns) if cell is not None else None
-            offset = ends.offsets.get((topic, number)) if ends is not None else None
-            requested_ns = cell.requested_ns if cell is not None else 0
-            yield PartitionObservation(topic, number, placed.replicas, placed.leader, placed.isr, offset, requested_ns)
+            response = self._offset_responses.get(partition.leader)
+            leader_offsets = response.fresh(now_ns) if response is not None else None
+            offset = leader_offsets.offsets.get((topic, number)) if leader_offsets is not None else None
+            requested_ns = response.requested_ns if response is not None else 0
+            yield PartitionObservation(
+                topic, number, partition.replicas, partition.leader, partition.isr, offset, requested_ns
+            )
 
     # -- query threads --------------------------------------------------------------------------------------------
 
-    def _start_query(self, interval_s: float, cell: LatestResponse[T], ask: Callable[[], T]) -> None:
+    def _start_query(self, interval_s: float, response: LatestResponse[T], query: Callable[[], T]) -> None:
         """Start a thread that repeats a query, at most every ``interval_s`` seconds, and stores its responses."""
 
         def loop() -> None:
             while True:
                 begun_ns = time.monotonic_ns()
                 try:
-                    cell.put(ask(), begun_ns)
+                    response.put(query(), begun_ns)
                 except RackgateError as error:
-                    cell.fail(str(error))
-                except Exception as error:  # noqa: BLE001 - becomes part of what is shown, and the next try is due
-                    cell.fail(_reason(error))
+                    response.fail(str(error))
+                except Exception as error:  # noqa: BLE001 - shown to the user; the query is repeated
+                    response.fail(_reason(error))
                 if self._stop.wait(max(0.0, interval_s - (time.monotonic_ns() - begun_ns) / 1e9)):
                     return
 
-        threading.Thread(target=loop, name=f"watch-{cell.name}", daemon=True).start()
+        threading.Thread(target=loop, name=f"watch-{response.name}", daemon=True).start()
 
     def _query_metadata(self) -> ClusterMetadata:
-        found = self._admin.list_topics(timeout=QUERY_S)
-        brokers = {int(one.id): (str(one.host), int(one.port)) for one in found.brokers.values()}
+        metadata = self._admin.list_topics(timeout=QUERY_S)
+        brokers = {int(broker.id): (str(broker.host), int(broker.port)) for broker in metadata.brokers.values()}
         partitions = {
-            (str(topic.topic), int(one.id)): PartitionMetadata(
-                tuple(map(int, one.replicas)), int(one.leader), tuple(map(int, one.isrs))
+            (str(topic.topic), int(partition.id)): Partition(
+                int(partition.leader), tuple(map(int, partition.isrs)), tuple(map(int, partition.replicas))
             )
-            for topic in found.topics.values()
-            for one in topic.partitions.values()
+            for topic in metadata.topics.values()
+            for partition in topic.partitions.values()
         }
         for broker in brokers:
             if broker not in self._offset_responses:
-                cell = self._offset_responses[broker] = LatestResponse(f"broker {broker}", self._stale_s)
-                self._start_query(self.interval_s, cell, lambda broker=broker: self._query_offsets(broker))  # type: ignore[misc]
+                response = self._offset_responses[broker] = LatestResponse(f"broker {broker}", self._stale_s)
+                self._start_query(self.interval_s, response, lambda broker=broker: self._query_offsets(broker))  # type: ignore[misc]
         return ClusterMetadata(brokers, partitions)
 
     def _query_racks(self) -> bool:
@@ -368,7 +365,7 @@ class Collector:
             raise RackgateError("topics are not known yet")
         names = sorted({topic for topic, _ in metadata.partitions})
         requirements: dict[str, TopicRequirements] = {}
-        untold: list[str] = []
+        errors: list[str] = []
         for start in range(0, len(names), TOPICS_PER_QUERY):
             resources = [ConfigResource(ResourceType.TOPIC, name) for name in names[start : start + TOPICS_PER_QUERY]]
             deadline = time.monotonic() + QUERY_S + GRACE_S
@@ -379,11 +376,11 @@ class Collector:
                         future.result(timeout=max(0.0, deadline - time.monotonic()))
                     )
                 except (KafkaException, TimeoutError, ValueError) as error:
-                    untold.append(f"settings of topic {resource.name}: {_reason(error)}")
-        if untold and not requirements:
-            raise RackgateError(untold[0])
-        more = f" (and {len(untold) - 1} topics more)" if len(untold) > 1 else ""
-        self._settings_problem = f"{untold[0]}{more}" if untold else ""
+                    errors.append(f"settings of topic {resource.name}: {_reason(error)}")
+        if errors and not requirements:
+            raise RackgateError(errors[0])
+        more = f" (and {len(errors) - 1} topics more)" if len(errors) > 1 else ""
+        self._settings_problem = f"{errors[0]}{more}" if errors else ""
         return requirements
 
     def _query_offsets(self, broker: int) -> LeaderOffsets:
@@ -392,18 +389,18 @@ class Collector:
         from confluent_kafka.admin import OffsetSpec
 
         metadata = self._metadata.latest
-        led = [key for key, placed in metadata.partitions.items() if placed.leader == broker] if metadata else []
+        led = [key for key, partition in metadata.partitions.items() if partition.leader == broker] if metadata else []
         offsets: dict[tuple[str, int], int] = {}
         if led:
             wanted = {TopicPartition(*key): OffsetSpec.latest() for key in led}
             deadline = time.monotonic() + QUERY_S + GRACE_S
-            for place, future in self._admin.list_offsets(wanted, request_timeout=QUERY_S).items():
+            for partition, future in self._admin.list_offsets(wanted, request_timeout=QUERY_S).items():
                 try:
-                    found = future.result(timeout=max(0.0, deadline - time.monotonic()))
+                    response = future.result(timeout=max(0.0, deadline - time.monotonic()))
                 except (KafkaException, TimeoutError):
                     # unknown for now; a new leader does not respond for the partition immediately
                     continue
-                offsets[(place.topic, place.partition)] = int(found.offset)
+                offsets[partition.topic, partition.partition] = int(response.offset)
         if offsets:
             return LeaderOffsets(offsets, responded=True)
         host, port = metadata.brokers.get(broker, ("", 0)) if metadata else ("", 0)
@@ -415,7 +412,7 @@ class Collector:
         if metadata is None:
             raise RackgateError("brokers are not known yet")
         problem = "the metadata lists no broker"
-        for broker in sorted(metadata.brokers, key=lambda one: (one != self._last_responder, one)):
+        for broker in sorted(metadata.brokers, key=lambda broker: (broker != self._last_responder, broker)):
             if self._stop.is_set():
                 break
             try:
@@ -427,11 +424,11 @@ class Collector:
             return level_of(levels) >= 1
         raise RackgateError(problem)
 
-    def _follow_history(self, record: HistoryTail) -> bool:
-        record.step()
-        while record.behind_bytes and not self._stop.is_set():
-            record.step()
-        self._faults, self._produced, self._history_problem = record.faults, record.produced, record.problem
+    def _follow_history(self, history: HistoryTail) -> bool:
+        history.step()
+        while history.behind_bytes and not self._stop.is_set():
+            history.step()
+        self._faults, self._produced, self._history_problem = history.faults, history.produced, history.problem
         return True
 
     def _store_poll(self, poll: Poll) -> None:
@@ -443,18 +440,18 @@ class Collector:
 def node_metrics(poll: Poll) -> BrokerMetrics:
     """Group the metrics of a poll by node, topic and partition."""
     values: dict[str, float] = {}
-    of_topics: dict[tuple[str, str], float] = {}
+    topic_values: dict[tuple[str, str], float] = {}
     partitions: dict[tuple[str, int], dict[str, float]] = {}
-    for one in poll.metrics:
-        if one.value is None:
+    for metric in poll.metrics:
+        if metric.value is None:
             continue
-        if one.topic is None:
-            values[one.name] = one.value
-        elif one.partition is None:
-            of_topics[one.topic, one.name] = one.value
+        if metric.topic is None:
+            values[metric.name] = metric.value
+        elif metric.partition is None:
+            topic_values[metric.topic, metric.name] = metric.value
         else:
-            partitions.setdefault((one.topic, one.partition), {})[one.name] = one.value
-    return BrokerMetrics(poll.mono_ns, values, of_topics, partitions)
+            partitions.setdefault((metric.topic, metric.partition), {})[metric.name] = metric.value
+    return BrokerMetrics(poll.mono_ns, values, topic_values, partitions)
 
 
 def _parse_requirements(values: Mapping[str, Any]) -> TopicRequirements:

@@ -30,9 +30,9 @@ class HistoryTail:
         self.path = path
         self.behind_bytes = 0
         self._offset = 0
-        self._rest = b""
-        self._bad = 0
-        self._first_bad = ""
+        self._incomplete_line = b""
+        self._invalid_lines = 0
+        self._first_invalid = ""
         # by topic and partition: ok, refused, unknown
         self._counts: dict[tuple[str, int], list[int]] = {}
         self._faults: dict[tuple[str, str, str], FaultObservation] = {}
@@ -54,19 +54,21 @@ class HistoryTail:
             raise RackgateError(f"{self.path}: can't be read: {error.strerror}") from error
         self._offset += len(text)
         self.behind_bytes = max(0, size - self._offset)
-        lines = (self._rest + text).split(b"\n")
-        self._rest = lines.pop()
+        lines = (self._incomplete_line + text).split(b"\n")
+        self._incomplete_line = lines.pop()
         for line in lines:
             try:
-                self._take(line.decode())
+                self._read_line(line.decode())
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                self._bad += 1
-                self._first_bad = self._first_bad or f"{line[:60]!r}: {error}"
+                self._invalid_lines += 1
+                self._first_invalid = self._first_invalid or f"{line[:60]!r}: {error}"
 
     @property
     def problem(self) -> str:
         """Description of invalid lines, or empty."""
-        return f"{self.path}: {self._bad} lines can't be read, first {self._first_bad}" if self._bad else ""
+        if not self._invalid_lines:
+            return ""
+        return f"{self.path}: {self._invalid_lines} lines can't be read, first {self._first_invalid}"
 
     @property
     def produced(self) -> Mapping[tuple[str, int], ProduceCounts]:
@@ -78,27 +80,27 @@ class HistoryTail:
         """Latest event of each fault, in the order of their first events."""
         return tuple(self._faults.values())
 
-    def _take(self, line: str) -> None:
+    def _read_line(self, line: str) -> None:
         # the fields that distinguish events are at the start of a line
         head = line[:200]
         if FAULT_LINE in head:
-            self._fault(Event.parse(line))
+            self._read_fault(Event.parse(line))
         elif PRODUCE_LINE in head:
-            self._produce(Event.parse(line))
+            self._count_attempt(Event.parse(line))
 
-    def _fault(self, event: Event) -> None:
+    def _read_fault(self, event: Event) -> None:
         fault = FaultDetails.of(event)
         if fault is None or fault.step is None:
             return
         key = (event.op, event.rack or "", "" if fault.broker is None else str(fault.broker))
-        known = self._faults.get(key)
-        injected_ns = event.mono_ns if fault.step == "inject" or known is None else known.injected_ns
+        previous = self._faults.get(key)
+        injected_ns = event.mono_ns if fault.step == "inject" or previous is None else previous.injected_ns
         proved = {"ok": True, "unknown": False, "fail": False}.get(event.outcome)
         self._faults[key] = FaultObservation(*key, fault.step, proved, injected_ns, event.mono_ns)
 
-    def _produce(self, event: Event) -> None:
-        produced = ProduceDetails.of(event)
-        place = COUNTER_INDEX.get(event.outcome)
-        if produced is not None and place is not None:
-            key = (produced.topic, ANY_PARTITION if produced.partition is None else produced.partition)
-            self._counts.setdefault(key, [0, 0, 0])[place] += 1
+    def _count_attempt(self, event: Event) -> None:
+        attempt = ProduceDetails.of(event)
+        index = COUNTER_INDEX.get(event.outcome)
+        if attempt is not None and index is not None:
+            key = (attempt.topic, ANY_PARTITION if attempt.partition is None else attempt.partition)
+            self._counts.setdefault(key, [0, 0, 0])[index] += 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from pyhooks.kafka import gate
 from pyhooks.watch.observation import (
@@ -16,7 +18,7 @@ from pyhooks.watch.observation import (
     ProduceCounts,
     TopicRequirements,
 )
-from pyhooks.watch.partition_status import Motion, PartitionFacts, judge
+from pyhooks.watch.partition_status import VerdictInput, judge
 from pyhooks.watch.states import (
     LEVELS,
     BrokerStatus,
@@ -28,6 +30,7 @@ from pyhooks.watch.states import (
     PartitionSummary,
     PreviousCounters,
     Snapshot,
+    Watermark,
 )
 
 PRODUCE_ERRORS = "ErrorsPerSec.Produce."
@@ -38,24 +41,22 @@ FAILED_PRODUCE = "FailedProduceRequestsPerSec.Count"
 HEALED_SHOWN_S = 10.0
 # A fault whose heal never ends (its run failed) is shown for so many seconds.
 HEALING_SHOWN_S = 180.0
-# Metadata and metrics are sampled at different times, so they differ while the ISR changes; only this many
-# successive differences count.
-MISMATCHES_MIN = 3
 
 
 def take_snapshot(now: Observation, before: Snapshot | None = None) -> Snapshot:
     """Return the snapshot of an observation, with rates since the previous snapshot."""
-    old = _previous_counters(now, before)
-    racks = {seen.broker: seen.rack for seen in now.brokers}
-    brokers = tuple(
-        _broker(seen, now, old) for seen in sorted(now.brokers, key=lambda one: (one.rack or "~", one.broker))
-    )
-    states = {one.broker: one.state for one in brokers}
-    sizes = Counter(seen.topic for seen in now.partitions)
-    history = {state.observed.key: state for state in before.partitions} if before is not None else {}
+    earlier = _previous_counters(now, before)
+    racks = {broker.broker: broker.rack for broker in now.brokers}
+    ordered = sorted(now.brokers, key=lambda broker: (broker.rack or "~", broker.broker))
+    brokers = tuple(_broker(broker, now, earlier) for broker in ordered)
+    states = {broker.id: broker.state for broker in brokers}
+    topic_sizes = Counter(partition.topic for partition in now.partitions)
+    previous = {partition.observed.key: partition for partition in before.partitions} if before is not None else {}
     partitions = [
-        _partition(seen, now, old, history.get(seen.key), racks, states, single=sizes[seen.topic] == 1)
-        for seen in now.partitions
+        _partition(
+            observed, now, earlier, previous.get(observed.key), racks, states, single=topic_sizes[observed.topic] == 1
+        )
+        for observed in now.partitions
     ]
     partitions.sort(key=lambda one: (LEVELS.index(one.level), one.observed.topic.startswith("__"), one.observed.key))
     return Snapshot(
@@ -66,7 +67,7 @@ def take_snapshot(now: Observation, before: Snapshot | None = None) -> Snapshot:
         partitions=tuple(partitions),
         faults=tuple(_faults(now)),
         gate=_gate(now, brokers),
-        earlier=old,
+        earlier=earlier,
     )
 
 
@@ -75,282 +76,230 @@ def _previous_counters(now: Observation, before: Snapshot | None) -> PreviousCou
         return PreviousCounters()
     last = before.observation
     metrics: dict[int, BrokerMetrics] = {}
-    for broker, new in now.metrics.items():
-        known = last.metrics.get(broker)
-        if known is not None and known.requested_ns >= new.requested_ns:
-            known = before.earlier.metrics.get(broker)
-        if known is not None:
-            metrics[broker] = known
+    for broker, current in now.metrics.items():
+        previous = last.metrics.get(broker)
+        if previous is not None and previous.requested_ns >= current.requested_ns:
+            previous = before.earlier.metrics.get(broker)
+        if previous is not None:
+            metrics[broker] = previous
     if now.produced_ns > last.produced_ns:
         return PreviousCounters(metrics, last.produced, last.produced_ns)
     return PreviousCounters(metrics, before.earlier.produced, before.earlier.produced_ns)
 
 
-def _state(seen: BrokerObservation) -> BrokerStatus:
-    if seen.process in ("down", "paused"):
-        return seen.process
-    if seen.listed is None:
+def _state(broker: BrokerObservation) -> BrokerStatus:
+    if broker.process in ("down", "paused"):
+        return broker.process
+    if broker.listed is None:
         return "unknown"
-    if not seen.listed:
-        return "fenced" if seen.process == "up" else "gone"
-    return "mute" if seen.responds is False else "up"
+    if not broker.listed:
+        return "fenced" if broker.process == "up" else "gone"
+    return "mute" if broker.responds is False else "up"
 
 
-def _rate(new: float | None, old: float | None, seconds: float) -> float | None:
+def _rate(current: float | None, previous: float | None, seconds: float) -> float | None:
     """Return the increase of a counter per second; None if it is unknown or was reset."""
-    if new is None or old is None or seconds <= 0 or new < old:
+    if current is None or previous is None or seconds <= 0 or current < previous:
         return None
-    return (new - old) / seconds
-
-
-def _metric_rate(name: str, new: BrokerMetrics | None, old: BrokerMetrics | None) -> float | None:
-    if new is None or old is None:
-        return None
-    return _rate(new.values.get(name), old.values.get(name), (new.requested_ns - old.requested_ns) / 1e9)
+    return (current - previous) / seconds
 
 
 def _as_int(value: float | None) -> int | None:
     return int(value) if value is not None else None
 
 
-def _broker(seen: BrokerObservation, now: Observation, old: PreviousCounters) -> BrokerSummary:
-    metrics = now.metrics.get(seen.broker)
-    earlier = old.metrics.get(seen.broker)
-    known = [one for one in now.partitions if one.leader is not None]
-    values: Mapping[str, float] = metrics.values if metrics is not None else {}
+def _broker(broker: BrokerObservation, now: Observation, earlier: PreviousCounters) -> BrokerSummary:
+    current, previous = now.metrics.get(broker.broker), earlier.metrics.get(broker.broker)
+    with_leader = [partition for partition in now.partitions if partition.leader is not None]
+    values: Mapping[str, float] = current.values if current is not None else {}
+
+    def rate(name: str) -> float | None:
+        if current is None or previous is None:
+            return None
+        seconds = (current.requested_ns - previous.requested_ns) / 1e9
+        return _rate(values.get(name), previous.values.get(name), seconds)
+
+    led = sum(partition.leader == broker.broker for partition in with_leader)
     return BrokerSummary(
-        broker=seen.broker,
-        rack=seen.rack,
-        state=_state(seen),
-        leads=sum(one.leader == seen.broker for one in known) if known or not now.partitions else None,
-        messages_in_per_s=_metric_rate(MESSAGES_IN, metrics, earlier),
-        rack_failures=_as_int(values.get(RACK_FAILURES)),
-        rack_failures_per_s=_metric_rate(RACK_FAILURES, metrics, earlier),
-        under_min_racks=_as_int(values.get("UnderMinRackIsrPartitionCount")),
-        at_min_racks=_as_int(values.get("AtMinRackIsrPartitionCount")),
+        id=broker.broker,
+        rack=broker.rack,
+        state=_state(broker),
+        leads=led if with_leader or not now.partitions else None,
+        messages_in_per_s=rate(MESSAGES_IN),
+        rack_check_failures=_as_int(values.get(RACK_FAILURES)),
+        rack_check_failures_per_s=rate(RACK_FAILURES),
+        under_min_rack_isr=_as_int(values.get("UnderMinRackIsrPartitionCount")),
+        at_min_rack_isr=_as_int(values.get("AtMinRackIsrPartitionCount")),
         under_replicated=_as_int(values.get("UnderReplicatedPartitions")),
-        produce_errors_per_s=_errors(metrics, earlier),
+        produce_errors_per_s=_errors(current, previous),
     )
 
 
-def _errors(new: BrokerMetrics | None, old: BrokerMetrics | None) -> Mapping[str, float]:
+def _errors(current: BrokerMetrics | None, previous: BrokerMetrics | None) -> Mapping[str, float]:
     """Return produce errors per second by Kafka's error code, without those that are 0."""
-    if new is None or old is None:
+    if current is None or previous is None:
         return {}
-    found = {}
-    for name, value in new.values.items():
+    rates = {}
+    for name, value in current.values.items():
         if name.startswith(PRODUCE_ERRORS) and not name.startswith(f"{PRODUCE_ERRORS}NONE."):
             # the broker creates an error's meter at its first occurrence
-            rate = _rate(value, old.values.get(name, 0), (new.requested_ns - old.requested_ns) / 1e9)
-            if rate:
-                found[name.removeprefix(PRODUCE_ERRORS).removesuffix(".Count")] = rate
-    return found
+            seconds = (current.requested_ns - previous.requested_ns) / 1e9
+            if rate := _rate(value, previous.values.get(name, 0), seconds):
+                rates[name.removeprefix(PRODUCE_ERRORS).removesuffix(".Count")] = rate
+    return rates
 
 
 def _partition(
     observed: PartitionObservation,
     now: Observation,
-    old: PreviousCounters,
+    earlier: PreviousCounters,
     before: PartitionSummary | None,
     racks: Mapping[int, str | None],
     states: Mapping[int, BrokerStatus],
     *,
     single: bool,
 ) -> PartitionSummary:
-    requirements, copies = now.requirements.get(observed.topic), len(observed.replicas)
-    limits = _in_force(requirements, now.racks_enforced, copies)
-    required_racks = (
-        gate.capped(requirements.min_racks, copies)
-        if requirements is not None and requirements.min_racks is not None
-        else None
-    )
     known = {broker: rack for broker, rack in racks.items() if rack is not None}
-    isr_decision = limits.decide(observed.isr, known) if limits is not None and observed.isr is not None else None
-    replicas_decision = (
-        limits.decide(observed.replicas, known)
-        if limits is not None and known.keys() >= set(observed.replicas)
-        else None
-    )
+    requirements, replicas = now.requirements.get(observed.topic), len(observed.replicas)
+    limits = required_racks = isr_decision = replicas_decision = None
+    if requirements is not None:
+        limits = _in_force(requirements, now.racks_enforced, replicas)
+        if requirements.min_racks is not None:
+            required_racks = gate.capped(requirements.min_racks, replicas)
+        isr_decision = limits.decide(observed.isr, known) if observed.isr is not None else None
+        replicas_decision = limits.decide(observed.replicas, known) if known.keys() >= {*observed.replicas} else None
     leader_metrics = None if observed.leader is None else now.metrics.get(observed.leader)
     gauges = leader_metrics.partitions.get(observed.key, {}) if leader_metrics is not None else {}
-    log_end, leader_racks = _as_int(gauges.get("LogEndOffset")), _as_int(gauges.get("IsrRackCount"))
-    isr_racks = _count(observed.isr, known)
+    log_end, leader_isr_racks = _as_int(gauges.get("LogEndOffset")), _as_int(gauges.get("IsrRackCount"))
+    isr_racks = None
+    if observed.isr is not None and known.keys() >= {*observed.isr}:
+        isr_racks = len(gate.racks_of(observed.isr, known))
     short = isr_decision is not None and (
         not isr_decision.enough_replicas or (isr_racks is not None and not isr_decision.enough_racks)
     )
-    short_observations = (before.short_observations if before is not None else 0) + 1 if short else 0
-    odd = leader_racks is not None and isr_racks is not None and leader_racks != isr_racks
-    mismatches = (before.mismatches if before is not None else 0) + 1 if odd else 0
-    motion, per_s, still_s, last_hw, last_requested_ns, moved_ns = _watermark_motion(
-        observed, before, log_end, short=short
-    )
-    outcomes = _outcomes(observed, now, old, single=single)
-    facts = PartitionFacts(
-        leader=observed.leader,
-        leader_state=states.get(observed.leader, "gone") if observed.leader is not None else "unknown",
-        isr=observed.isr,
-        replicas=observed.replicas,
-        isr_racks=isr_racks,
-        placed_racks=_count(observed.replicas, known),
-        isr_rack_names=tuple(sorted(gate.racks_of(observed.isr or (), known))),
-        isr_decision=isr_decision,
-        replicas_decision=replicas_decision,
-        racks_enforced=now.racks_enforced,
-        ignored_racks=required_racks
-        if limits is not None and required_racks is not None and required_racks > limits.racks
-        else None,
-        motion=motion,
-        still_s=still_s,
-        waiting_records=log_end - observed.high_watermark
-        if log_end is not None and observed.high_watermark is not None
-        else None,
-        acked_while_short=short_observations > 2
-        and before is not None
-        and bool(before.outcomes and before.outcomes.ok_per_s),
-        leader_racks=leader_racks if mismatches >= MISMATCHES_MIN else None,
-    )
-    level, verdict = judge(facts)
-    return PartitionSummary(
+    mismatch = None not in (leader_isr_racks, isr_racks) and leader_isr_racks != isr_racks
+    partition = PartitionSummary(
         observed=observed,
         isr_racks=isr_racks,
+        leader_isr_racks=leader_isr_racks,
         min_racks=limits.racks if limits is not None and required_racks is not None else None,
         min_replicas=limits.replicas if limits is not None else None,
-        short_observations=short_observations,
-        mismatches=mismatches,
-        motion=motion,
-        hw_per_s=per_s,
-        still_s=still_s,
-        last_hw=last_hw,
-        last_requested_ns=last_requested_ns,
-        moved_ns=moved_ns,
+        watermark=_watermark(observed, before.watermark if before is not None else Watermark(), log_end, short=short),
         log_end=log_end,
-        leader_racks=leader_racks,
-        outcomes=outcomes,
-        failed_per_s=_failed(observed.topic, now, old),
-        level=level,
-        verdict=verdict,
+        produce=_outcomes(observed, now, earlier, single=single),
+        failed_produce_per_s=_failed(observed.topic, now, earlier),
+        short_observations=(before.short_observations if before is not None else 0) + 1 if short else 0,
+        mismatches=(before.mismatches if before is not None else 0) + 1 if mismatch else 0,
     )
+    acked = before is not None and before.produce is not None and before.produce.ok_per_s > 0
+    ignored = limits is not None and required_racks is not None and required_racks > limits.racks
+    level, verdict = judge(
+        VerdictInput(
+            partition,
+            leader_state=states.get(observed.leader, "gone") if observed.leader is not None else "unknown",
+            isr_decision=isr_decision,
+            replicas_decision=replicas_decision,
+            racks_enforced=now.racks_enforced,
+            ignored_racks=required_racks if ignored else None,
+            acked_while_short=partition.short_observations > 2 and acked,
+        )
+    )
+    return replace(partition, level=level, verdict=verdict)
 
 
-def _in_force(requirements: TopicRequirements | None, enforced: bool | None, copies: int) -> gate.Limits | None:
-    """Return the effective M and R, None if unknown; if it is unknown whether R is enforced, assume that it is."""
-    if requirements is None:
-        return None
+def _in_force(requirements: TopicRequirements, enforced: bool | None, replicas: int) -> gate.Limits:
+    """Return the effective M and R; if it is unknown whether R is enforced, assume that it is."""
     min_racks = 1 if requirements.min_racks is None or enforced is False else requirements.min_racks
-    return gate.limits(requirements.min_replicas, min_racks, copies)
+    return gate.limits(requirements.min_replicas, min_racks, replicas)
 
 
-def _count(brokers: Iterable[int] | None, racks: Mapping[int, str]) -> int | None:
-    """Return the number of racks of brokers as the gate counts them; None if a broker's rack is unknown."""
-    if brokers is None or not racks.keys() >= set(brokers):
-        return None
-    return len(gate.racks_of(brokers, racks))
-
-
-WatermarkMotion = tuple[Motion, float | None, float | None, int | None, int, int]
-
-
-def _watermark_motion(
-    observed: PartitionObservation, before: PartitionSummary | None, log_end: int | None, *, short: bool
-) -> WatermarkMotion:
-    """Return motion, offsets per second, seconds without motion, offset, its request time, and time of its change."""
+def _watermark(observed: PartitionObservation, before: Watermark, log_end: int | None, *, short: bool) -> Watermark:
     offset, requested_ns = observed.high_watermark, observed.requested_ns
     if offset is None:
-        if before is None:
-            return "unknown", None, None, None, 0, 0
-        return "unknown", None, None, before.last_hw, before.last_requested_ns, before.moved_ns
-    if before is None or before.last_hw is None:
-        return "unknown", None, None, offset, requested_ns, requested_ns
-    if requested_ns <= before.last_requested_ns and before.motion != "unknown":
+        return replace(before, motion="unknown", per_s=None, still_s=None)
+    if before.offset is None:
+        return Watermark(offset=offset, requested_ns=requested_ns, moved_ns=requested_ns)
+    if requested_ns <= before.requested_ns and before.motion != "unknown":
         # no new response, so the previous values still apply
-        return before.motion, before.hw_per_s, before.still_s, offset, before.last_requested_ns, before.moved_ns
-    per_s = _rate(offset, before.last_hw, (requested_ns - before.last_requested_ns) / 1e9)
-    if offset != before.last_hw:
-        return "moving" if offset > before.last_hw else "back", per_s, 0.0, offset, requested_ns, requested_ns
+        return replace(before, offset=offset)
+    per_s = _rate(offset, before.offset, (requested_ns - before.requested_ns) / 1e9)
+    if offset != before.offset:
+        return Watermark("moving" if offset > before.offset else "back", per_s, 0.0, offset, requested_ns, requested_ns)
     frozen = short or (log_end is not None and log_end > offset)
     still_s = (requested_ns - before.moved_ns) / 1e9
-    return "frozen" if frozen else "still", per_s, still_s, offset, requested_ns, before.moved_ns
+    return Watermark("frozen" if frozen else "still", per_s, still_s, offset, requested_ns, before.moved_ns)
 
 
 def _outcomes(
-    observed: PartitionObservation, now: Observation, old: PreviousCounters, *, single: bool
+    observed: PartitionObservation, now: Observation, earlier: PreviousCounters, *, single: bool
 ) -> OutcomeRates | None:
-    if now.produced is None or old.produced is None:
+    if now.produced is None or earlier.produced is None:
         return None
-    seconds = (now.produced_ns - old.produced_ns) / 1e9
-    any_key = (observed.topic, ANY_PARTITION)
-    shared, shared_last = _produced(now.produced, any_key), _produced(old.produced, any_key)
-    new = _produced(now.produced, observed.key) + shared
-    last = _produced(old.produced, observed.key) + shared_last
+    seconds, none, any_key = (
+        (now.produced_ns - earlier.produced_ns) / 1e9,
+        ProduceCounts(),
+        (observed.topic, ANY_PARTITION),
+    )
+    shared, shared_before = now.produced.get(any_key, none), earlier.produced.get(any_key, none)
+    counts = now.produced.get(observed.key, none) + shared
+    counts_before = earlier.produced.get(observed.key, none) + shared_before
     return OutcomeRates(
-        ok_per_s=_rate(new.ok, last.ok, seconds) or 0.0,
-        refused_per_s=_rate(new.refused, last.refused, seconds) or 0.0,
-        unknown_per_s=_rate(new.unknown, last.unknown, seconds) or 0.0,
-        whole_topic=not single and shared != shared_last,
+        ok_per_s=_rate(counts.ok, counts_before.ok, seconds) or 0.0,
+        refused_per_s=_rate(counts.refused, counts_before.refused, seconds) or 0.0,
+        unknown_per_s=_rate(counts.unknown, counts_before.unknown, seconds) or 0.0,
+        whole_topic=not single and shared != shared_before,
     )
 
 
-def _produced(counts: Mapping[tuple[str, int], ProduceCounts], key: tuple[str, int]) -> ProduceCounts:
-    return counts.get(key, ProduceCounts())
-
-
-def _failed(topic: str, now: Observation, old: PreviousCounters) -> float | None:
+def _failed(topic: str, now: Observation, earlier: PreviousCounters) -> float | None:
     """Return failed produce requests per second of a topic, summed over all brokers with two polls."""
-    total = None
-    for broker, metrics in now.metrics.items():
-        earlier = old.metrics.get(broker)
-        if earlier is None:
-            continue
-        key = (topic, FAILED_PRODUCE)
-        # the broker creates the meter at the topic's first failure
-        seconds = (metrics.requested_ns - earlier.requested_ns) / 1e9
-        rate = _rate(metrics.topics.get(key, 0), earlier.topics.get(key, 0), seconds)
-        if rate is not None:
-            total = (total or 0.0) + rate
-    return total
+    key = (topic, FAILED_PRODUCE)
+    rates = []
+    for broker, previous in earlier.metrics.items():
+        if (current := now.metrics.get(broker)) is not None:
+            # the broker creates the meter at the topic's first failure
+            seconds = (current.requested_ns - previous.requested_ns) / 1e9
+            rates.append(_rate(current.topics.get(key, 0), previous.topics.get(key, 0), seconds))
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) if known else None
 
 
 def _faults(now: Observation) -> Iterable[FaultDisplay]:
-    for seen in now.faults:
-        state = _fault_state(seen)
-        step_s, for_s = (now.mono_ns - seen.step_ns) / 1e9, (now.mono_ns - seen.injected_ns) / 1e9
-        if state == "before" or (state == "healing" and step_s > HEALING_SHOWN_S):
+    for fault in now.faults:
+        state = _fault_state(fault)
+        step_s, for_s = (now.mono_ns - fault.step_ns) / 1e9, (now.mono_ns - fault.injected_ns) / 1e9
+        if state == "before" or step_s > {"healing": HEALING_SHOWN_S, "healed": HEALED_SHOWN_S}.get(state, math.inf):
             continue
-        if state == "healed":
-            for_s = step_s
-            if step_s > HEALED_SHOWN_S:
-                continue
-        yield FaultDisplay(seen.op, seen.rack, seen.target, state, for_s)
+        yield FaultDisplay(fault.op, fault.rack, fault.target, state, step_s if state == "healed" else for_s)
 
 
-def _fault_state(seen: FaultObservation) -> FaultState:
-    if seen.step in ("proved", "held"):
-        return "active" if seen.proved else "unproved"
-    if seen.step == "healed":
-        return "healed" if seen.proved else "unproved"
-    steps: dict[str, FaultState] = {"inject": "injecting", "heal": "healing"}
-    return steps.get(seen.step, "before")
+def _fault_state(fault: FaultObservation) -> FaultState:
+    proved_states: dict[str, FaultState] = {"proved": "active", "held": "active", "healed": "healed"}
+    if fault.step in proved_states:
+        return proved_states[fault.step] if fault.proved else "unproved"
+    states: dict[str, FaultState] = {"inject": "injecting", "heal": "healing"}
+    return states.get(fault.step, "before")
 
 
 def _gate(now: Observation, brokers: tuple[BrokerSummary, ...]) -> GateTotals:
-    known = [now.metrics[one.broker] for one in brokers if one.broker in now.metrics]
+    known = [now.metrics[broker.id] for broker in brokers if broker.id in now.metrics]
 
     def total(name: str) -> int | None:
-        found = [metrics.values[name] for metrics in known if name in metrics.values]
-        return int(sum(found)) if found else None
+        values = [metrics.values[name] for metrics in known if name in metrics.values]
+        return int(sum(values)) if values else None
 
-    rates = [one.rack_failures_per_s for one in brokers if one.rack_failures_per_s is not None]
+    rates = [broker.rack_check_failures_per_s for broker in brokers if broker.rack_check_failures_per_s is not None]
     errors: dict[str, float] = {}
-    for one in brokers:
-        for name, rate in one.produce_errors_per_s.items():
+    for broker in brokers:
+        for name, rate in broker.produce_errors_per_s.items():
             errors[name] = errors.get(name, 0.0) + rate
-    active = [one for one in now.metrics.values() if one.values.get("ActiveControllerCount") == 1]
+    active = [metrics for metrics in now.metrics.values() if metrics.values.get("ActiveControllerCount") == 1]
     return GateTotals(
-        nodes_known=len(known),
-        rack_failures_per_s=sum(rates) if rates else None,
-        under_min_racks=total("UnderMinRackIsrPartitionCount"),
-        at_min_racks=total("AtMinRackIsrPartitionCount"),
-        under_min_replicas=total("UnderMinIsrPartitionCount"),
+        brokers_known=len(known),
+        rack_check_failures_per_s=sum(rates) if rates else None,
+        under_min_rack_isr=total("UnderMinRackIsrPartitionCount"),
+        at_min_rack_isr=total("AtMinRackIsrPartitionCount"),
+        under_min_isr=total("UnderMinIsrPartitionCount"),
         under_replicated=total("UnderReplicatedPartitions"),
         offline=_as_int(active[0].values.get("OfflinePartitionsCount")) if len(active) == 1 else None,
         produce_errors_per_s=dict(sorted(errors.items())),

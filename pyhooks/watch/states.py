@@ -1,4 +1,7 @@
-"""Data classes of a snapshot: the derived state of brokers, partitions and faults at one moment."""
+"""Data classes of a snapshot: state of brokers, partitions and faults at one moment; ``None`` means unknown.
+
+``rackgate watch --json`` prints their attributes under the same names, see ``pyhooks.watch.document``.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pyhooks.watch.observation import BrokerMetrics, Observation, PartitionObservation, ProduceCounts
-from pyhooks.watch.partition_status import Level, Motion
 
+Level = Literal["down", "unknown", "risk", "warn", "ok"]
+Motion = Literal["moving", "back", "frozen", "still", "unknown"]
 BrokerStatus = Literal["up", "mute", "fenced", "paused", "down", "gone", "unknown"]
 FaultState = Literal["before", "injecting", "unproved", "active", "healing", "healed"]
 # from worst to best
@@ -20,30 +24,29 @@ class BrokerSummary:
     """State of one broker.
 
     Attributes:
-        broker: its id.
-        rack: its rack; empty if it has none, None if unknown.
+        id: broker id.
+        rack: its rack; empty if it has none.
         state: ``up``; ``mute``: listed in the metadata, but does not respond to clients; ``fenced``: its process runs,
             but it is not listed; ``gone``: not listed, and its process is unknown (fenced or dead); ``paused`` or
             ``down``: its process is.
         leads: number of partitions that it leads according to the metadata.
         messages_in_per_s: records appended per second.
-        rack_failures: count of RackCheckFailureRate since its start.
-        rack_failures_per_s: increase of this count per second.
-        under_min_racks: number of led partitions whose ISR spans too few racks.
-        at_min_racks: number of led partitions whose ISR spans exactly as many racks as required.
+        rack_check_failures: count of RackCheckFailureRate since the broker's start, and its increase per second.
+        under_min_rack_isr: number of led partitions whose ISR spans too few racks.
+        at_min_rack_isr: number of led partitions whose ISR spans exactly as many racks as required.
         under_replicated: number of led partitions with replicas out of sync.
         produce_errors_per_s: by Kafka's error code, without those that are 0.
     """
 
-    broker: int
+    id: int
     rack: str | None
     state: BrokerStatus
     leads: int | None
     messages_in_per_s: float | None = None
-    rack_failures: int | None = None
-    rack_failures_per_s: float | None = None
-    under_min_racks: int | None = None
-    at_min_racks: int | None = None
+    rack_check_failures: int | None = None
+    rack_check_failures_per_s: float | None = None
+    under_min_rack_isr: int | None = None
+    at_min_rack_isr: int | None = None
     under_replicated: int | None = None
     produce_errors_per_s: Mapping[str, float] = field(default_factory=dict)
 
@@ -67,49 +70,60 @@ class OutcomeRates:
 
 
 @dataclass(frozen=True)
+class Watermark:
+    """Motion of a high watermark.
+
+    Attributes:
+        motion: ``moving``, ``back``; ``frozen``: it stays behind the log end, or the ISR is too small; ``still``: there
+            is nothing to commit.
+        per_s: offsets per second between the two latest responses.
+        still_s: seconds since it last moved.
+        offset: the latest known high watermark.
+        requested_ns: time of the request that returned it.
+        moved_ns: time of the first request that returned this value.
+    """
+
+    motion: Motion = "unknown"
+    per_s: float | None = None
+    still_s: float | None = None
+    offset: int | None = None
+    requested_ns: int = 0
+    moved_ns: int = 0
+
+
+@dataclass(frozen=True)
 class PartitionSummary:
     """State of one partition.
 
     Attributes:
         observed: the latest observation.
         isr_racks: number of racks in the ISR; brokers without a rack count for none.
-        min_racks: effective R, 1 if it is not in force; None if unknown or not supported by the brokers.
+        leader_isr_racks: the same according to the leader's own metric.
+        min_racks: effective R, 1 if it is not in force; None also if the brokers do not support it.
         min_replicas: effective M.
+        watermark: motion of the high watermark.
+        log_end: log end offset of the leader.
+        produce: outcomes seen by clients; None without a history.
+        failed_produce_per_s: failed produce requests of its topic on all brokers, by their metrics.
         short_observations: number of successive observations with too small an ISR.
         mismatches: number of successive observations in which leader and metadata differed in the racks of the ISR.
-        motion: motion of the high watermark: ``moving``, ``back``; ``frozen``: it stays behind the log end, or the ISR
-            is too small; ``still``: there is nothing to commit.
-        hw_per_s: offsets per second between the two latest responses.
-        still_s: seconds since it last moved.
-        last_hw: the latest known high watermark.
-        last_requested_ns: time of the request that returned it.
-        moved_ns: time of the first request that returned this value.
-        log_end: log end offset of the leader.
-        leader_racks: number of racks in the ISR according to the leader's own metric.
-        outcomes: outcomes seen by clients; None without a history.
-        failed_per_s: failed produce requests of its topic on all brokers, by their metrics.
         level: severity.
         verdict: reason of this level, in a few words.
     """
 
     observed: PartitionObservation
     isr_racks: int | None
+    leader_isr_racks: int | None
     min_racks: int | None
     min_replicas: int | None
+    watermark: Watermark
+    log_end: int | None
+    produce: OutcomeRates | None
+    failed_produce_per_s: float | None
     short_observations: int
     mismatches: int
-    motion: Motion
-    hw_per_s: float | None
-    still_s: float | None
-    last_hw: int | None
-    last_requested_ns: int
-    moved_ns: int
-    log_end: int | None
-    leader_racks: int | None
-    outcomes: OutcomeRates | None
-    failed_per_s: float | None
-    level: Level
-    verdict: str
+    level: Level = "unknown"
+    verdict: str = ""
 
 
 @dataclass(frozen=True)
@@ -136,21 +150,21 @@ class GateTotals:
     """Gate metrics summed over all brokers that responded.
 
     Attributes:
-        nodes_known: number of brokers whose metrics are known.
-        rack_failures_per_s: RackCheckFailureRate.
-        under_min_racks: UnderMinRackIsrPartitionCount.
-        at_min_racks: AtMinRackIsrPartitionCount.
-        under_min_replicas: UnderMinIsrPartitionCount.
+        brokers_known: number of brokers whose metrics are known.
+        rack_check_failures_per_s: RackCheckFailureRate.
+        under_min_rack_isr: UnderMinRackIsrPartitionCount.
+        at_min_rack_isr: AtMinRackIsrPartitionCount.
+        under_min_isr: UnderMinIsrPartitionCount.
         under_replicated: UnderReplicatedPartitions.
         offline: OfflinePartitionsCount of the active controller.
         produce_errors_per_s: by Kafka's error code, without those that are 0.
     """
 
-    nodes_known: int
-    rack_failures_per_s: float | None
-    under_min_racks: int | None
-    at_min_racks: int | None
-    under_min_replicas: int | None
+    brokers_known: int
+    rack_check_failures_per_s: float | None
+    under_min_rack_isr: int | None
+    at_min_rack_isr: int | None
+    under_min_isr: int | None
     under_replicated: int | None
     offline: int | None
     produce_errors_per_s: Mapping[str, float] = field(default_factory=dict)

@@ -50,7 +50,7 @@ WEB_FONT = re.compile(r"@font-face \{\{.*?\}\}", re.DOTALL)
 TEMPLATE = WEB_FONT.sub("", CONSOLE_SVG_FORMAT).replace("Fira Code", "DejaVu Sans Mono")
 VIEW_BOX = re.compile(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"')
 # SGR (select graphic rendition) codes
-DIM, DIM_AS = 2, 5
+DIM_CODE, BLINK_CODE = 2, 5
 # pyte's colour names that differ from rich's ("bfightmagenta" is pyte's spelling)
 COLOURS = {"brown": "yellow", "brightbrown": "bright_yellow", "bfightmagenta": "bright_magenta"}
 
@@ -90,24 +90,24 @@ def capture(plan: CapturePlan) -> list[Path]:
     stream = pyte.ByteStream(screen)
     cast = plan.out.with_suffix(".cast")
     written = [cast]
-    head = {"version": 2, "width": plan.columns, "height": plan.lines, "timestamp": int(time.time())}
-    recorded: list[Any] = [head | {"title": plan.title}]
+    header = {"version": 2, "width": plan.columns, "height": plan.lines, "timestamp": int(time.time())}
+    recorded: list[Any] = [header | {"title": plan.title}]
     with _terminal(plan) as (running, master):
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         begin = time.monotonic()
         for moment_s in plan.moments_s:
             while (left_s := begin + moment_s - time.monotonic()) > 0:
-                part = _read(master, left_s)
-                if part == b"":
+                output = _read(master, left_s)
+                if output == b"":
                     running.wait(END_S)
                     raise RackgateError(
                         f"{plan.command[0]} ended with status {running.returncode} after"
                         f" {time.monotonic() - begin:.1f} s, before the picture at {moment_s:g} s",
                         detail="\n".join(screen.display).rstrip(),
                     )
-                if part is not None:
-                    recorded.append([round(time.monotonic() - begin, 3), "o", decoder.decode(part)])
-                    stream.feed(part)
+                if output is not None:
+                    recorded.append([round(time.monotonic() - begin, 3), "o", decoder.decode(output)])
+                    stream.feed(output)
             written += _write_picture(plan, screen, moment_s)
         # as a user would: the terminal then sends SIGINT to its foreground process group
         os.write(master, CTRL_C)
@@ -125,15 +125,15 @@ def _emulator(pyte: Any, columns: int, lines: int) -> Any:
     """Return a pyte screen that keeps dim text: pyte drops that attribute, so it is stored as blinking."""
 
     class Screen(pyte.Screen):  # type: ignore[misc]
-        def select_graphic_rendition(self, *codes: int, **more: Any) -> None:
-            found, rest = [], list(codes)
-            while rest:
-                code = rest.pop(0)
+        def select_graphic_rendition(self, *codes: int, **options: Any) -> None:
+            translated, remaining = [], list(codes)
+            while remaining:
+                code = remaining.pop(0)
                 # a colour's parameters follow: 5 and an index, or 2 and three values
-                size = {5: 2, 2: 4}.get(rest[0], 0) if code in (38, 48) and rest else 0
-                found += [DIM_AS if code == DIM else code, *rest[:size]]
-                del rest[:size]
-            super().select_graphic_rendition(*found, **more)
+                size = {5: 2, 2: 4}.get(remaining[0], 0) if code in (38, 48) and remaining else 0
+                translated += [BLINK_CODE if code == DIM_CODE else code, *remaining[:size]]
+                del remaining[:size]
+            super().select_graphic_rendition(*translated, **options)
 
     return Screen(columns, lines)
 
@@ -237,12 +237,12 @@ def parse(arguments: Sequence[str]) -> CapturePlan:
     parser.add_argument("--size", default="100x30", help="columns and lines (default 100x30)")
     parser.add_argument("--title", default="rackgate watch", help="of the pictures")
     parser.add_argument("command", nargs="+", help="program and arguments, after --")
-    found = parser.parse_args(arguments)
-    size = re.fullmatch(r"(\d+)x(\d+)", found.size)
+    options = parser.parse_args(arguments)
+    size = re.fullmatch(r"(\d+)x(\d+)", options.size)
     if size is None or not all(map(int, size.groups())):
-        raise RackgateError(f"--size {found.size}: expected columns and lines, such as 100x30")
-    moments = tuple(sorted(seconds(text, "--at") for text in found.at))
-    return CapturePlan(tuple(found.command), found.out, moments, int(size[1]), int(size[2]), found.title)
+        raise RackgateError(f"--size {options.size}: expected columns and lines, such as 100x30")
+    moments = tuple(sorted(seconds(text, "--at") for text in options.at))
+    return CapturePlan(tuple(options.command), options.out, moments, int(size[1]), int(size[2]), options.title)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

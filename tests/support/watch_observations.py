@@ -95,5 +95,5 @@ def blind(seconds: float) -> Observation:
         brokers=tuple(replace(one, listed=None, responds=None, process=None) for one in observed.brokers),
         partitions=tuple(replace(one, leader=None, isr=None, high_watermark=None) for one in observed.partitions),
         metrics={},
-        problems=("metadata: no answer for 7 s",),
+        problems=("metadata: no response for 7 s",),
     )

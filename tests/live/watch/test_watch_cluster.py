@@ -108,11 +108,11 @@ def of(shown: Snapshot, topic: str) -> PartitionSummary:
 def racks(shown: Snapshot, topic: str) -> tuple[int | None, int | None, int | None]:
     """Required racks, racks of the ISR, and the leader's count."""
     one = of(shown, topic)
-    return one.min_racks, one.isr_racks, one.leader_racks
+    return one.min_racks, one.isr_racks, one.leader_isr_racks
 
 
 def states(shown: Snapshot) -> dict[int, str]:
-    return {one.broker: one.state for one in shown.brokers}
+    return {broker.id: broker.state for broker in shown.brokers}
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def test_a_broker_is_paused_and_one_is_stopped(brokers: Watched, classpath: str)
             lambda now: (
                 collector.complete
                 and len(now.partitions) == 3
-                and now.gate.nodes_known == 3
+                and now.gate.brokers_known == 3
                 and racks(now, "gated") == (2, 2, 2)
             ),
             "a whole view",
@@ -147,7 +147,9 @@ def test_a_broker_is_paused_and_one_is_stopped(brokers: Watched, classpath: str)
             assert producer.flush(60) == 0
         # a rate is over the time between two looks, however short it was
         shown = eye.until(
-            lambda now: of(now, "free").log_end == 500 == of(now, "free").last_hw and not now.observation.problems,
+            lambda now: (
+                of(now, "free").log_end == 500 == of(now, "free").watermark.offset and not now.observation.problems
+            ),
             "500 records, and every answer in time",
         )
         assert (of(shown, "free").level, of(shown, "gated").verdict) == ("ok", "ok, no rack to spare")
@@ -167,12 +169,12 @@ def test_a_broker_is_paused_and_one_is_stopped(brokers: Watched, classpath: str)
         shown = eye.until(lambda now: of(now, "gated").verdict == "refusing: 1 of 2 racks", "the gate to close")
         assert states(shown)[3] == "gone"
         with sending(brokers.bootstrap, "gated", 5):
-            eye.until(lambda now: (now.gate.rack_failures_per_s or 0) > 0, "refusals in the metrics")
+            eye.until(lambda now: (now.gate.rack_check_failures_per_s or 0) > 0, "refusals in the metrics")
             shown = eye.until(
                 lambda now: (
-                    of(now, "gated").motion == "frozen"
+                    of(now, "gated").watermark.motion == "frozen"
                     and racks(now, "gated") == (2, 1, 1)
-                    and now.gate.under_min_racks == 1
+                    and now.gate.under_min_rack_isr == 1
                 ),
                 "a frozen high watermark, and what the leader counts",
             )

@@ -40,20 +40,25 @@ def of(shown: Snapshot, topic: str) -> PartitionSummary:
 def test_the_first_snapshot_has_no_rates() -> None:
     shown = take_snapshot(at(5))
     orders = of(shown, "orders")
-    assert (orders.motion, orders.hw_per_s, orders.still_s, orders.outcomes) == ("unknown", None, None, None)
+    assert (orders.watermark.motion, orders.watermark.per_s, orders.watermark.still_s, orders.produce) == (
+        "unknown",
+        None,
+        None,
+        None,
+    )
     assert shown.interval_s is None
-    assert shown.gate.rack_failures_per_s is None
+    assert shown.gate.rack_check_failures_per_s is None
     assert (orders.level, orders.verdict) == ("ok", "ok, no rack to spare")
 
 
 def test_a_healthy_cluster() -> None:
     shown = chain(at(5), at(7))
     orders = of(shown, "orders")
-    assert orders.motion == "moving"
-    assert orders.hw_per_s == pytest.approx(100)
+    assert orders.watermark.motion == "moving"
+    assert orders.watermark.per_s == pytest.approx(100)
     assert (orders.isr_racks, orders.min_racks, orders.min_replicas) == (2, 2, 1)
-    assert orders.outcomes is not None
-    assert orders.outcomes.ok_per_s == pytest.approx(3)
+    assert orders.produce is not None
+    assert orders.produce.ok_per_s == pytest.approx(3)
     assert {one.level for one in shown.partitions} == {"ok"}
     assert [one.state for one in shown.brokers] == ["up"] * 5
     # internal topics come last
@@ -64,18 +69,18 @@ def test_a_lost_rack() -> None:
     shown = chain(at(9), at(10), *(at(second, lost=True) for second in (11, 12, 13, 14)))
     orders, ungated, payments = of(shown, "orders"), of(shown, "orders-ungated"), of(shown, "payments")
     assert (orders.level, orders.verdict) == ("down", "refusing: 1 of 2 racks")
-    assert orders.motion == "frozen"
-    assert orders.still_s == pytest.approx(4)
-    assert orders.outcomes is not None
-    assert orders.outcomes.ok_per_s == 0
-    assert orders.outcomes.refused_per_s == pytest.approx(3)
-    assert orders.failed_per_s == pytest.approx(3)
-    assert (ungated.level, ungated.verdict, ungated.motion) == ("risk", "rack a alone acks", "moving")
+    assert orders.watermark.motion == "frozen"
+    assert orders.watermark.still_s == pytest.approx(4)
+    assert orders.produce is not None
+    assert orders.produce.ok_per_s == 0
+    assert orders.produce.refused_per_s == pytest.approx(3)
+    assert orders.failed_produce_per_s == pytest.approx(3)
+    assert (ungated.level, ungated.verdict, ungated.watermark.motion) == ("risk", "rack a alone acks", "moving")
     assert (payments.level, payments.verdict) == ("warn", "2 of 3 in sync, no rack to spare")
-    assert {one.broker: one.state for one in shown.brokers if one.state != "up"} == {3: "down", 4: "down"}
-    assert shown.gate.rack_failures_per_s == pytest.approx(3)
+    assert {one.id: one.state for one in shown.brokers if one.state != "up"} == {3: "down", 4: "down"}
+    assert shown.gate.rack_check_failures_per_s == pytest.approx(3)
     assert shown.gate.produce_errors_per_s == {"NOT_ENOUGH_RACKS": pytest.approx(3)}
-    assert (shown.gate.under_min_racks, shown.gate.offline, shown.gate.nodes_known) == (2, 0, 3)
+    assert (shown.gate.under_min_rack_isr, shown.gate.offline, shown.gate.brokers_known) == (2, 0, 3)
     assert [(one.op, one.rack, one.state, one.for_s) for one in shown.faults] == [("kill-rack", "b", "active", 4.0)]
     assert [one.level for one in shown.partitions] == ["down", "down", "risk", "warn", "warn"]
 
@@ -87,24 +92,24 @@ def test_unobserved_parts_are_unknown_and_remembered() -> None:
     assert of(shown, "orders").isr_racks is None
     back = chain(at(5), at(6), blind(12), at(16))
     # the rate is over the unobserved time
-    assert of(back, "orders").hw_per_s == pytest.approx(100)
+    assert of(back, "orders").watermark.per_s == pytest.approx(100)
 
 
 def test_a_frozen_partition_stays_frozen_without_responses() -> None:
     frozen = [at(second, lost=True) for second in (12, 13)]
     hidden = replace(blind(16), mono_ns=16 * SECOND)
     shown = chain(*frozen, hidden, at(20, lost=True))
-    assert of(shown, "orders").still_s == pytest.approx(8)
+    assert of(shown, "orders").watermark.still_s == pytest.approx(8)
 
 
 def test_a_repeated_response_changes_no_rate() -> None:
     first, second = at(5), at(6)
     again = replace(second, mono_ns=second.mono_ns + SECOND // 2)
     shown = chain(first, second, again)
-    assert of(shown, "orders").hw_per_s == pytest.approx(100)
-    assert of(shown, "orders").motion == "moving"
+    assert of(shown, "orders").watermark.per_s == pytest.approx(100)
+    assert of(shown, "orders").watermark.motion == "moving"
     assert shown.brokers[0].messages_in_per_s == pytest.approx(100)
-    assert of(shown, "orders").outcomes == of(chain(first, second), "orders").outcomes
+    assert of(shown, "orders").produce == of(chain(first, second), "orders").produce
 
 
 def test_waiting_records_are_a_stall() -> None:
@@ -118,17 +123,17 @@ def test_waiting_records_are_a_stall() -> None:
 
     orders = of(chain(stuck(1), stuck(2)), "orders")
     # followers fetch all the time: a moment is no stall
-    assert (orders.motion, orders.level) == ("frozen", "ok")
+    assert (orders.watermark.motion, orders.level) == ("frozen", "ok")
     orders = of(chain(stuck(1), stuck(2), stuck(3)), "orders")
     assert (orders.level, orders.verdict) == ("down", "stalled: 7 records wait")
-    assert of(chain(stuck(1), stuck(2)), "payments").motion == "still"
+    assert of(chain(stuck(1), stuck(2)), "payments").watermark.motion == "still"
 
 
 def test_a_high_watermark_that_goes_back_is_reported() -> None:
     later = at(6)
     later = replace(later, partitions=tuple(replace(one, high_watermark=10) for one in later.partitions))
     orders = of(chain(at(5), later), "orders")
-    assert (orders.motion, orders.level, orders.verdict) == ("back", "risk", "high watermark went back")
+    assert (orders.watermark.motion, orders.level, orders.verdict) == ("back", "risk", "high watermark went back")
 
 
 def test_acks_with_too_few_racks_are_reported_if_the_isr_is_unchanged() -> None:
@@ -250,7 +255,7 @@ def test_states_of_a_broker(changes: dict[str, bool | str | None], expected: str
     observed = at(5)
     first = replace(observed.brokers[0], **changes)  # type: ignore[arg-type]
     shown = take_snapshot(replace(observed, brokers=(first, *observed.brokers[1:])))
-    assert next(one.state for one in shown.brokers if one.broker == 1) == expected
+    assert next(one.state for one in shown.brokers if one.id == 1) == expected
 
 
 def test_an_unavailable_leader_is_worse_than_its_isr() -> None:
@@ -273,7 +278,9 @@ def test_the_leader_s_rack_count_is_compared_after_a_while() -> None:
         return replace(observed, metrics=metrics)
 
     orders = of(chain(odd(5), odd(6)), "orders")
-    assert (orders.leader_racks, orders.level) == (1, "ok"), "while the ISR changes, one is reported before the other"
+    assert (orders.leader_isr_racks, orders.level) == (1, "ok"), (
+        "while the ISR changes, one is reported before the other"
+    )
     orders = of(chain(odd(5), odd(6), odd(7)), "orders")
     assert (orders.level, orders.verdict) == ("warn", "leader counts 1 racks")
     assert of(chain(odd(5), odd(6), at(7), odd(8)), "orders").level == "ok"
@@ -289,7 +296,7 @@ def test_refusals_of_a_topic_with_several_partitions_are_the_topic_s() -> None:
         }
         return replace(observed, partitions=(*observed.partitions, more), produced=counts)
 
-    found = [one.outcomes for one in chain(two(5), two(6)).partitions if one.observed.topic == "orders"]
+    found = [one.produce for one in chain(two(5), two(6)).partitions if one.observed.topic == "orders"]
     assert found == [OutcomeRates(1, 2, 0, whole_topic=True), OutcomeRates(0, 2, 0, whole_topic=True)]
 
 
@@ -329,9 +336,13 @@ def test_rates_are_never_negative_and_counters_may_restart(steps: list[tuple[int
         metrics = {1: BrokerMetrics(now_ns, {"MessagesInPerSec.Count": value, "RackCheckFailureRate.Count": value})}
         partitions = tuple(replace(one, high_watermark=value, requested_ns=now_ns) for one in observed.partitions)
         shown = take_snapshot(replace(observed, metrics=metrics, partitions=partitions), shown)
-        rates = [shown.brokers[0].messages_in_per_s, shown.gate.rack_failures_per_s, of(shown, "orders").hw_per_s]
+        rates = [
+            shown.brokers[0].messages_in_per_s,
+            shown.gate.rack_check_failures_per_s,
+            of(shown, "orders").watermark.per_s,
+        ]
         assert all(rate is None or rate >= 0 for rate in rates)
-        still_s = of(shown, "orders").still_s
+        still_s = of(shown, "orders").watermark.still_s
         assert still_s is None or 0 <= still_s <= now_ns / SECOND
     assert shown is not None
 

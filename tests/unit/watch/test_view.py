@@ -96,7 +96,7 @@ def test_unknown_values_are_a_question_mark() -> None:
     shown = take_snapshot(blind(12), take_snapshot(at(5), take_snapshot(at(4))))
     text = "\n".join(lines(shown, 80, 24))
     assert "? orders-0     ? 1a? 2a? 3b? ?/2 ?/1 ? was 500" in text
-    assert "? metadata: no answer for 7 s" in text
+    assert "? metadata: no response for 7 s" in text
     assert "1 UNKNOWN leads ?" in text
 
 
