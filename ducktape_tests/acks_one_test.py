@@ -6,13 +6,10 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from ducktape.mark.resource import cluster
-
 from ducktape_tests.latencies import backlog, latencies
 from ducktape_tests.scenario import AAB, LOST, NEEDS, LoadSpec, RackScenario, require_true, spec
-from ducktape_tests.services.clients import Program
+from ducktape_tests.services.clients import Program, wait_events
 from pyhooks.checkers.record_view import Records
-from pyhooks.core.wait import wait_for
 from pyhooks.history.events import VisibleDetails
 from pyhooks.kafka import topics
 
@@ -32,7 +29,6 @@ TIMEOUT_MS = 20_000
 class AcksOneTest(RackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside; rack b is killed and returns."""
 
-    @cluster(num_nodes=9)
     def test_taken_hidden_and_shown(self) -> None:
         """A leader accepts records with acks=1 whatever the ISR; they are readable only when two racks have them.
 
@@ -78,12 +74,14 @@ class AcksOneTest(RackScenario):
 
     def _wait_shown(self, readers: Sequence[Program], top: int) -> None:
         """Wait until a reader has read an offset."""
-
-        def shown() -> bool:
-            rounds = [visible for reader in readers for _, visible in VisibleDetails.each(reader.fetch())]
-            return any(offset > top for visible in rounds for offset in visible.next.values())
-
-        wait_for(shown, goal=f"offset {top} of {TOPIC} to be read", timeout_s=SHOWN_S, interval_s=0.5)
+        wait_events(
+            readers,
+            VisibleDetails,
+            lambda _, __, visible: any(offset > top for offset in visible.next.values()),
+            [True],
+            goal=f"offset {top} of {TOPIC} to be read",
+            timeout_s=SHOWN_S,
+        )
 
     def _measure(self) -> None:
         events = list(self.history.events())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ducktape.mark.resource import cluster
-
 from ducktape_tests.scenario import AAB, GO_ON_S, NEEDS, NOT_ENOUGH_RACKS, STEADY_S, LoadSpec, RackScenario, spec
 from pyhooks.history.events import CONFLUENT, PATCHED, RideDetails
 
@@ -20,7 +18,6 @@ OUTAGE_S = 40.0
 class ClientsTest(RackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside; rack b fails and returns."""
 
-    @cluster(num_nodes=9)
     def test_each_rides_it_out(self) -> None:
         """Each client outlasts an outage by its own retries, and none receives an error that it does not know.
 

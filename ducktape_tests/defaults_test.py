@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ducktape.mark.resource import cluster
-
 from ducktape_tests.scenario import AAB, NEEDS, NOT_ENOUGH_RACKS, LoadSpec, RackScenario, spec
 
 DELIVERY_TIMEOUT_MS = 8000
@@ -12,7 +10,6 @@ DELIVERY_TIMEOUT_MS = 8000
 class DefaultsTest(RackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside; rack b fails and returns."""
 
-    @cluster(num_nodes=9)
     def test_default_settings_time_out(self) -> None:
         """With default settings a producer retries rejected records until its delivery timeout, and reports a timeout.
 

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, ClassVar
 
-from ducktape.mark.resource import cluster
-
 from ducktape_tests import feature_level
 from ducktape_tests.destruction_plan import DestructionRound, behind_seed, draw, gapless_s, seeds
 from ducktape_tests.scenario import (
@@ -116,7 +114,6 @@ class DestroyedTest(_DestroyedRackScenario):
 
     SECONDS = 3600.0
 
-    @cluster(num_nodes=9)
     def test_no_acknowledged_record_is_lost(self) -> None:
         """Records that two racks had to acknowledge survive the destruction of any rack at any time.
 
@@ -205,7 +202,6 @@ class DestroyedTest(_DestroyedRackScenario):
 class OneRackTest(_DestroyedRackScenario):
     """Control of ``DestroyedTest`` with one rack required. It passes only if records are lost."""
 
-    @cluster(num_nodes=9)
     def test_one_rack_that_acknowledges_alone_loses_it(self) -> None:
         """Records that two replicas of one rack acknowledged are lost with this rack.
 
@@ -318,7 +314,6 @@ class StockTest(_BothRacksFail):
 
     OVERLAY = False
 
-    @cluster(num_nodes=9)
     def test_the_only_holder_is_forgotten(self) -> None:
         """Rack b has all acknowledged records, and yet all are lost with rack a.
 
@@ -332,7 +327,6 @@ class StockTest(_BothRacksFail):
 class LevelOffTest(_BothRacksFail):
     """Control of the feature's level: at level 0, patched controllers forget the only holder as well."""
 
-    @cluster(num_nodes=9)
     def test_the_only_holder_is_forgotten(self) -> None:
         """Patched brokers at level 0 elect no empty replica, but they do not know that rack b has all records.
 
@@ -355,7 +349,6 @@ class KilledTest(_BothRacksFail):
     CONTROLLER_PROPERTIES: ClassVar[Mapping[str, str]] = TWO
     SPECS = (spec("killed", AAB, 2, 2), TopicSpec("inherited", AAB, {}))
 
-    @cluster(num_nodes=9)
     def test_the_destroyed_rack_returns_first(self) -> None:
         """With R=2 the destruction of one rack loses no record, although the other rack was killed.
 
@@ -368,7 +361,6 @@ class KilledTest(_BothRacksFail):
         """
         self.require_no_loss(self.SPECS, "kill", holder_first=False)
 
-    @cluster(num_nodes=9)
     def test_the_killed_rack_returns_first(self) -> None:
         """No record is lost, either, if the killed rack returns before the destroyed one with the last leader.
 
@@ -383,7 +375,6 @@ class BrokerPropertiesTest(_BothRacksFail):
 
     PROPERTIES: ClassVar[Mapping[str, str]] = {gate.MIN_INSYNC_RACKS: "2"}
 
-    @cluster(num_nodes=9)
     def test_one_rack_acknowledges(self) -> None:
         """The controller has no R, so leaders require one rack, whatever their properties contain.
 
@@ -401,7 +392,6 @@ class BrokerPropertiesTest(_BothRacksFail):
 class UnknownRackTest(_DestroyedRackScenario):
     """A broker that restarts without ``broker.rack`` counts for no rack."""
 
-    @cluster(num_nodes=9)
     def test_a_broker_without_a_rack_is_no_second_rack(self) -> None:
         """With rack b killed, one broker in rack a and one without a rack acknowledge nothing.
 
@@ -436,7 +426,6 @@ class UnknownRackTest(_DestroyedRackScenario):
 class KilledLevelOffTest(_BothRacksFail):
     """Control of ``KilledTest``: at feature level 0 the same faults lose all records."""
 
-    @cluster(num_nodes=9)
     def test_a_killed_rack_is_forgotten(self) -> None:
         """Patched brokers at level 0 elect no empty replica, but they do not know that rack b has all records.
 

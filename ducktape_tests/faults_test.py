@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ducktape.mark.resource import cluster
-
 from ducktape_tests.scenario import CRASHES, RackScenario, require_true
 from pyhooks.checkers.judgement import judge
 from pyhooks.lab import quorum_changes
@@ -27,7 +25,6 @@ class FaultsTest(RackScenario):
 
     TOPOLOGY = "az3"
 
-    @cluster(num_nodes=9)
     def test_every_fault_proves_itself(self) -> None:
         """Every fault can be proved and healed.
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 
-from ducktape.mark.resource import cluster
-
-from ducktape_tests.scenario import AAB, ABC, FLOOD, LOST, SPREAD, LoadSpec, RackScenario, spec
-from pyhooks.core.wait import wait_for
+from ducktape_tests.scenario import AAB, ABC, FLOOD, LOST, SPREAD, LoadSpec, RackScenario, sleep, spec
 from pyhooks.kafka import topics
 from pyhooks.kafka.topics import TopicSpec
 
@@ -36,12 +33,6 @@ BYSTANDER = 4
 CHECKED = ("delivery", "offsets", "promise", "progress", "phases", "faults", "recovery", "refusals")
 
 
-def sleep(seconds: float, goal: str) -> None:
-    """Wait for some seconds; ``what`` describes the time for logs."""
-    until = time.monotonic() + seconds
-    wait_for(lambda: time.monotonic() >= until, goal=goal, timeout_s=seconds + 5)
-
-
 class FlappingTest(RackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside."""
 
@@ -51,7 +42,6 @@ class FlappingTest(RackScenario):
     def _isr(self, topic: TopicSpec, without: str) -> frozenset[int]:
         return frozenset(broker for broker in topic.replicas if self.racks[broker] != without)
 
-    @cluster(num_nodes=9)
     def test_a_rack_that_comes_and_goes(self) -> None:
         """Records acknowledged between outages survive all of them, and after the last one all topics recover.
 
@@ -66,7 +56,6 @@ class FlappingTest(RackScenario):
         """
         self._flaps(FLAP)
 
-    @cluster(num_nodes=9)
     def test_a_rack_that_is_killed_again_and_again(self) -> None:
         """The same with killed brokers, which lose what an unclean shutdown loses.
 
@@ -115,7 +104,6 @@ class FlappingTest(RackScenario):
         self.figures(outages=outages)
         self.judge((*CHECKED, SPREAD, *needs))
 
-    @cluster(num_nodes=9)
     def test_followers_parted_from_their_leader(self) -> None:
         """Followers that can't reach the leader leave the ISR, although the controllers reach all; then R rejects.
 

@@ -8,15 +8,15 @@ from contextlib import ExitStack, contextmanager
 from typing import ClassVar
 
 from ducktape.mark import matrix
-from ducktape.mark.resource import cluster
 
 from ducktape_tests.internal_topics import OFFSETS, SINGLE_PARTITIONS, offsets_topic
-from ducktape_tests.scenario import FLOOD, LOST, NEEDS, PATIENT_MS, LoadSpec, RackScenario, require_true, spec
-from ducktape_tests.services.clients import Program
+from ducktape_tests.scenario import FLOOD, LOST, NEEDS, PATIENT_MS, LoadSpec, RackScenario, require_true, sleep, spec
+from ducktape_tests.services.clients import Program, wait_events
 from pyhooks.checkers.group_latencies import figures
 from pyhooks.checkers.group_view import groups
 from pyhooks.checkers.groups import BOUND_S
 from pyhooks.core.wait import wait_for
+from pyhooks.history.event_log import Event
 from pyhooks.history.events import TEST, AlikeDetails, CommitDetails, MemberDetails
 from pyhooks.jvm.group_member import PROTOCOLS
 from pyhooks.kafka import topics
@@ -40,7 +40,6 @@ class GroupsTest(RackScenario):
 
     PROPERTIES: ClassVar[Mapping[str, str]] = SINGLE_PARTITIONS
 
-    @cluster(num_nodes=9)
     @matrix(replicas=[1, 3])
     def test_groups_in_an_outage(self, replicas: int) -> None:
         """Commits and rebalances wait for the racks that the offsets topic requires, and nothing else does.
@@ -117,17 +116,14 @@ class GroupsTest(RackScenario):
         self, members: Sequence[Program], names: Sequence[str], seconds: float, more_s: float, *, ok: bool
     ) -> None:
         since_ns = time.monotonic_ns() + round(seconds * 1e9)
+
+        def key(member: Program, event: Event, commit: CommitDetails) -> tuple[str, str] | None:
+            counts = commit.begun_ns >= since_ns and (event.outcome == "ok" or not ok)
+            return (member.run_id, commit.group) if counts else None
+
         pending = {(member.run_id, name) for member in members for name in names}
-
-        def ended() -> bool:
-            for member in members:
-                for event, commit in CommitDetails.each(member.fetch()):
-                    if commit.begun_ns >= since_ns and (event.outcome == "ok" or not ok):
-                        pending.discard((member.run_id, commit.group))
-            return not pending
-
         goal = f"{len(pending)} members to {'commit' if ok else 'try to commit'} after {seconds:g} s"
-        wait_for(ended, goal=goal, timeout_s=seconds + more_s, interval_s=0.5)
+        wait_events(members, CommitDetails, key, pending, goal=goal, timeout_s=seconds + more_s)
 
     def _balanced(self, members: Sequence[Program], names: Sequence[str]) -> None:
         """Wait until the last rebalance of each group is complete, so that the next one does not overtake it."""
@@ -143,19 +139,15 @@ class GroupsTest(RackScenario):
     def _lasts(self, seconds: float, members: Sequence[Program] = (), names: Sequence[str] = ()) -> None:
         """Wait until members have requested to join, and then for so many seconds."""
         pending = {(member.run_id, name) for member in members for name in names}
-        until_s: float | None = None
-
-        def over() -> bool:
-            nonlocal until_s
-            for member in members:
-                for _, details in MemberDetails.each(member.fetch()):
-                    pending.discard((member.run_id, details.group))
-            if until_s is None and not pending:
-                until_s = time.monotonic() + seconds
-            return until_s is not None and time.monotonic() >= until_s
-
-        goal = f"{seconds:g} s of outage" + (f" since {len(pending)} members requested to join" if pending else "")
-        wait_for(over, goal=goal, timeout_s=seconds + 60, interval_s=0.5)
+        wait_events(
+            members,
+            MemberDetails,
+            lambda member, _, details: (member.run_id, details.group),
+            pending,
+            goal=f"{len(pending)} members to request to join",
+            timeout_s=60,
+        )
+        sleep(seconds, f"{seconds:g} s of outage")
 
 
 def _group(protocol: str, racks: int) -> str:

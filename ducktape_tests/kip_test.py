@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 
-from ducktape.mark.resource import cluster
-
 from ducktape_tests import feature_level
 from ducktape_tests.scenario import (
     AAB,
@@ -32,7 +30,6 @@ USABLE = re.compile(r"^\s*(\w+)\((\d+)\):.*\[usable: (\d+)\]", re.MULTILINE)
 class KipTest(RackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside; rack b or one broker fails and returns."""
 
-    @cluster(num_nodes=9)
     def test_spans_enough_racks(self) -> None:
         """While the ISR spans enough racks, all records are acknowledged, even by few brokers.
 
@@ -48,7 +45,6 @@ class KipTest(RackScenario):
                 self.go_on()
         self.judge()
 
-    @cluster(num_nodes=9)
     def test_a_whole_rack_shut_down(self) -> None:
         """A single rack acknowledges nothing, returns NotEnoughRacksException, and resumes when the other rack is back.
 
@@ -64,7 +60,6 @@ class KipTest(RackScenario):
             self.phase("rack back", "plain")
         self.judge((*NEEDS, SPREAD, FLOOD))
 
-    @cluster(num_nodes=9)
     def test_lowered_during_the_outage(self) -> None:
         """With R lowered to 1 a single rack acknowledges without a restart, and hidden records of an idle topic appear.
 
@@ -97,7 +92,6 @@ class KipTest(RackScenario):
             self.phase("rack back", "idle")
         self.judge((*NEEDS, SPREAD, FLOOD, "visibility", "idle"))
 
-    @cluster(num_nodes=9)
     def test_rack_restored_and_value_restored(self) -> None:
         """With the rack back, R=2 is restored without disruption and protects again.
 
@@ -114,7 +108,6 @@ class KipTest(RackScenario):
                 self.phase("second outage", "plain", NOT_ENOUGH_RACKS)
         self.judge((*NEEDS, SPREAD, FLOOD))
 
-    @cluster(num_nodes=9)
     def test_both_thresholds_are_independent(self) -> None:
         """M and R reject independently, each with its own error; M is checked first.
 
@@ -148,7 +141,6 @@ class WithoutTest(RackScenario):
 
     OVERLAY = False
 
-    @cluster(num_nodes=9)
     def test_one_rack_required_is_as_without_the_feature(self) -> None:
         """With R=1 all results equal those of stock Kafka, and a stock client uses the same versions with both.
 

@@ -14,14 +14,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from ducktape.mark.resource import cluster
 from ducktape.tests.test_context import TestContext
 
 from ducktape_tests.scenario import CRASHES, LOST, START_S, STEADY_S, LoadSpec, RackScenario, require_true
-from ducktape_tests.services.clients import Program
+from ducktape_tests.services.clients import Program, wait_events
 from pyhooks.checkers import many_partitions, slowdown
 from pyhooks.checkers.judgement import judge
 from pyhooks.checkers.many_partitions import OVERLAY
@@ -94,7 +94,6 @@ class LoadTest(RackScenario):
         note_known_errors(self.history, [CLIENT])
         self.clients.start()
 
-    @cluster(num_nodes=9)
     def test_outage_of_many_partitions(self) -> None:
         """An outage stops many partitions with the gate, and none without it; both recover.
 
@@ -118,7 +117,6 @@ class LoadTest(RackScenario):
         self.figures(partitions=self.partitions, cycles=self.cycles, **many_partitions.figures(events))
         self._judge(events, "stops")
 
-    @cluster(num_nodes=9)
     def test_others_beside_refusals(self) -> None:
         """Rejecting the records of many partitions slows other topics no more than accepting them does.
 
@@ -206,17 +204,15 @@ class LoadTest(RackScenario):
         A partition accepts any batch as the first one of a producer that it does not know. If that is not the first of
         the rejected batches, the first one fails as long as it is retried, and the test waits for it.
         """
-        acked: set[tuple[str, int]] = set()
-
-        def complete() -> bool:
-            for event, produced in ProduceDetails.each(driven.fetch()):
-                if event.outcome == "ok" and produced.partition is not None:
-                    acked.add((produced.topic, produced.partition))
-            return len(acked) == self.width * len(self.waiting)
-
         # The producer visits the partitions in turn. Events fetched earlier are not returned again, so allow two turns.
-        timeout_s = START_S + 2 * self.width / per_s
-        wait_for(complete, goal="a record in each driven partition", timeout_s=timeout_s, interval_s=0.5)
+        wait_events(
+            [driven],
+            ProduceDetails,
+            lambda _, event, produced: (produced.topic, produced.partition) if event.outcome == "ok" else None,
+            product(self.waiting, range(self.width)),
+            goal="a record in each driven partition",
+            timeout_s=START_S + 2 * self.width / per_s,
+        )
 
     @property
     def probed(self) -> list[str]:

@@ -6,8 +6,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ducktape.mark.resource import cluster
-
 from ducktape_tests import matrix
 from ducktape_tests.matrix import CONTROLLER, LEADER, MatrixOutage, MatrixTopic
 from ducktape_tests.scenario import NIMBLE, SPREAD, LoadSpec, RackScenario, spec
@@ -114,7 +112,6 @@ class Az3OutsideTest(_Matrix):
 
     TOPOLOGY = "az3-outside"
 
-    @cluster(num_nodes=9)
     def test_matrix(self) -> None:
         """Attempts have the results that M, R and the placement require of the remaining replicas.
 
@@ -131,7 +128,6 @@ class Az3Test(_Matrix):
 
     TOPOLOGY = "az3"
 
-    @cluster(num_nodes=9)
     def test_matrix(self) -> None:
         """As on az3-outside; the lost rack contains a voter, possibly the active controller.
 
@@ -145,7 +141,6 @@ class Az3x2Test(_Matrix):
 
     TOPOLOGY = "az3x2"
 
-    @cluster(num_nodes=10)
     def test_matrix(self) -> None:
         """As on az3, with two brokers in each rack.
 
@@ -159,7 +154,6 @@ class Stretch2Test(_Matrix):
 
     TOPOLOGY = "stretch2"
 
-    @cluster(num_nodes=8)
     def test_matrix(self) -> None:
         """As on az3, with one rack left in every outage, so that R=2 rejects.
 

@@ -6,13 +6,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from ducktape.mark.resource import cluster
-
 from ducktape_tests.scenario import LOST, NOT_ENOUGH_RACKS, START_S, LoadSpec, RackScenario, require_true, spec
-from ducktape_tests.services.clients import Program
+from ducktape_tests.services.clients import Program, wait_events
 from pyhooks.checkers import gauges
 from pyhooks.checkers.phases import OK
-from pyhooks.core.wait import wait_for
 from pyhooks.history.events import MetricsDetails
 from pyhooks.kafka import topics
 from pyhooks.patchset.distribution import Distribution
@@ -47,7 +44,6 @@ class MetricsTest(RackScenario):
         self.kafka.agent = str(Distribution.load().hooks)
         super().setUp()
 
-    @cluster(num_nodes=9)
     def test_metrics_tell_the_truth(self) -> None:
         """Gauges of the gate lag by at most 2 s; the meter counts the rejections that clients received.
 
@@ -106,15 +102,14 @@ class MetricsTest(RackScenario):
     def _wait_readings(self, meters: Sequence[Program]) -> None:
         """Wait until each broker has responded to a request from now on."""
         since_ns = time.monotonic_ns()
-        pending = {node.node_id for node in self.kafka.brokers()}
-
-        def complete() -> bool:
-            for event, response in MetricsDetails.each(event for meter in meters for event in meter.fetch()):
-                if event.mono_ns > since_ns:
-                    pending.discard(response.broker)
-            return not pending
-
-        wait_for(complete, goal=f"metrics of brokers {sorted(pending)}", timeout_s=START_S, interval_s=0.5)
+        wait_events(
+            meters,
+            MetricsDetails,
+            lambda _, event, response: response.broker if event.mono_ns > since_ns else None,
+            [node.node_id for node in self.kafka.brokers()],
+            goal="metrics of all brokers",
+            timeout_s=START_S,
+        )
 
 
 def _replicas(name: str) -> tuple[int, ...]:

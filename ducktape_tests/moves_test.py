@@ -7,8 +7,6 @@ import shlex
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ducktape.mark.resource import cluster
-
 from ducktape_tests.scenario import AAB, LOST, PATIENT_MS, SPREAD, LoadSpec, RackScenario, spec
 from pyhooks.history.events import TEST, MoveDetails, WarningsDetails
 from pyhooks.jvm.admin import Admin
@@ -32,7 +30,6 @@ class MovesTest(RackScenario):
 
     # -- brokers ------------------------------------------------------------------------------------------------------
 
-    @cluster(num_nodes=9)
     def test_a_broker_restarts_in_another_rack(self) -> None:
         """R counts the current rack of a broker, not its previous one or that of its disk.
 
@@ -57,7 +54,6 @@ class MovesTest(RackScenario):
 
     # -- replicas -----------------------------------------------------------------------------------------------------
 
-    @cluster(num_nodes=9)
     def test_replicas_are_moved_out_of_a_rack(self) -> None:
         """A reassignment to too few racks completes, is logged and stops writes; one to a further rack does not.
 
@@ -104,7 +100,6 @@ class MovesTest(RackScenario):
 
     # -- leadership ---------------------------------------------------------------------------------------------------
 
-    @cluster(num_nodes=9)
     def test_leadership_moves_during_the_outage(self) -> None:
         """With R=2 and one rack left, no leader acknowledges a record, however late it learns that it leads.
 

@@ -7,8 +7,6 @@ import shlex
 import time
 from typing import Any
 
-from ducktape.mark.resource import cluster
-
 from ducktape_tests import feature_level
 from ducktape_tests.scenario import AAB, NEEDS, NOT_ENOUGH_RACKS, LoadSpec, RackScenario, spec
 from pyhooks.checkers import feature_levels
@@ -52,7 +50,6 @@ class RollingTest(RackScenario):
     OVERLAY = False
     SECONDS = 1200.0
 
-    @cluster(num_nodes=9)
     def test_stock_to_overlay_and_back(self) -> None:
         """No client loses a record or receives an unknown error, whatever versions run at the same time.
 

@@ -21,7 +21,7 @@ from ducktape.tests.test_context import TestContext
 
 from ducktape_tests.matrix import expected
 from ducktape_tests.results import LEFT_OUT, VERDICTS
-from ducktape_tests.services.clients import Clients, Program
+from ducktape_tests.services.clients import Clients, Program, wait_events
 from ducktape_tests.services.kafka import RackKafka
 from pyhooks.checkers.cluster_view import faults
 from pyhooks.checkers.crashes import check_crashes
@@ -287,16 +287,15 @@ class RackScenario(Test):
         producers = [producer for producer in self.producers if patient or producer.run_id not in self.patient_ids]
         if self.producers and not producers:
             raise RackgateError(f"no producer to wait for: all {len(self.producers)} are patient")
-        pending = {producer.run_id for producer in producers}
-
-        def have_results() -> bool:
-            for producer in producers:
-                if any((produced.sent_ns or 0) >= since_ns for _, produced in ProduceDetails.each(producer.fetch())):
-                    pending.discard(producer.run_id)
-            return not pending
-
-        goal = f"results of records that {', '.join(sorted(pending))} sent after {seconds:g} s"
-        wait_for(have_results, goal=goal, timeout_s=seconds + timeout_s, interval_s=0.5)
+        run_ids = sorted(producer.run_id for producer in producers)
+        wait_events(
+            producers,
+            ProduceDetails,
+            lambda producer, _, produced: producer.run_id if (produced.sent_ns or 0) >= since_ns else None,
+            run_ids,
+            goal=f"results of records that {', '.join(run_ids)} sent after {seconds:g} s",
+            timeout_s=seconds + timeout_s,
+        )
         if producers and self.observer is not None:
             ended_ns = time.monotonic_ns()
 
@@ -481,6 +480,12 @@ class RackScenario(Test):
     def figures(self, **values: Any) -> None:
         """Write what a test measured to ``figures.json`` beside the history."""
         write_text(self.results / "figures.json", json.dumps(values, indent=1) + "\n")
+
+
+def sleep(seconds: float, goal: str) -> None:
+    """Wait for some seconds; ``goal`` describes the time for logs."""
+    until = time.monotonic() + seconds
+    wait_for(lambda: time.monotonic() >= until, goal=goal, timeout_s=seconds + 5)
 
 
 def require_true(found: Sequence[Verdict]) -> None:

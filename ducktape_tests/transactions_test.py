@@ -6,8 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from ducktape.mark.resource import cluster
-
 from ducktape_tests.internal_topics import OFFSETS, SINGLE_PARTITIONS, TRANSACTIONS, offsets_topic, transactions_topic
 from ducktape_tests.scenario import (
     AAB,
@@ -20,9 +18,10 @@ from ducktape_tests.scenario import (
     LoadSpec,
     RackScenario,
     require_true,
+    sleep,
     spec,
 )
-from ducktape_tests.services.clients import Program
+from ducktape_tests.services.clients import Program, wait_events
 from pyhooks.checkers import cluster_view
 from pyhooks.checkers.settling_times import NS
 from pyhooks.checkers.transaction_recovery import BOUND_S, followed, held_up_s
@@ -64,7 +63,6 @@ class TransactionsTest(RackScenario):
 
     PROPERTIES: ClassVar[Mapping[str, str]] = SINGLE_PARTITIONS
 
-    @cluster(num_nodes=9)
     def test_producers_ride_out_an_outage(self) -> None:
         """No record is duplicated or reordered, and transactions and read_committed readers continue after an outage.
 
@@ -80,7 +78,6 @@ class TransactionsTest(RackScenario):
         """
         self._outage(ABC)
 
-    @cluster(num_nodes=9)
     def test_the_transactions_topic_is_refused_too(self) -> None:
         """The same if no transaction can be completed at all during the outage.
 
@@ -103,7 +100,14 @@ class TransactionsTest(RackScenario):
         ):
             _wait_commits([copying])
             # A client that starts in an outage may wait for a killed broker.
-            wait_for(lambda: _reads(follower.fetch()), goal="committed records of each topic", timeout_s=60)
+            wait_events(
+                [follower],
+                LeaderOffsetsDetails,
+                lambda _, __, progress: progress.topic if progress.records > 0 else None,
+                BOTH.split(","),
+                goal="committed records of each topic",
+                timeout_s=60,
+            )
             with self.fault("kill", rack=LOST):
                 self.wait_isr({1, 2}, "aab")
                 # Patient producers have no results during the outage, so single attempts are needed.
@@ -120,30 +124,31 @@ class TransactionsTest(RackScenario):
 
     def _wait_outage(self, seconds: float) -> None:
         """Wait until an outage has lasted so long, and the producer with a short timeout gave up a transaction."""
-        until_s, given_up = time.monotonic() + seconds, 0
-
-        def enough() -> bool:
-            nonlocal given_up
-            given_up += sum(event.op == "txn" and event.outcome != "ok" for event in self.producers[-1].fetch())
-            return given_up > 0 and time.monotonic() >= until_s
-
-        goal = f"{seconds:g} s of outage and an aborted transaction"
-        wait_for(enough, goal=goal, timeout_s=seconds + 2 * SHORT_MS / 1000 + 15, interval_s=1.0)
+        until_s = time.monotonic() + seconds
+        wait_events(
+            self.producers[-1:],
+            TransactionDetails,
+            lambda _, event, __: event.outcome != "ok",
+            [True],
+            goal="an aborted transaction",
+            timeout_s=seconds + 2 * SHORT_MS / 1000 + 15,
+        )
+        sleep(max(0.0, until_s - time.monotonic()), f"{seconds:g} s of outage")
 
 
 def _wait_commits(programs: Sequence[Program]) -> None:
     """Wait until each of these programs has committed a transaction that it started from now on."""
-    now_ns, pending = time.monotonic_ns(), list(programs)
-
-    def committed() -> bool:
-        for program in list(pending):
-            ended = TransactionDetails.each(program.fetch())
-            if any(event.outcome == "ok" and transaction.begun_ns > now_ns for event, transaction in ended):
-                pending.remove(program)
-        return not pending
-
-    goal = f"{len(pending)} programs to commit a transaction that starts after now"
-    wait_for(committed, goal=goal, timeout_s=PATIENCE_S, interval_s=0.5)
+    now_ns = time.monotonic_ns()
+    wait_events(
+        programs,
+        TransactionDetails,
+        lambda program, event, transaction: (
+            program.run_id if event.outcome == "ok" and transaction.begun_ns > now_ns else None
+        ),
+        [program.run_id for program in programs],
+        goal=f"{len(programs)} programs to commit a transaction that starts after now",
+        timeout_s=PATIENCE_S,
+    )
 
 
 def _wait_high_watermarks(follower: Program) -> None:
@@ -164,12 +169,6 @@ def _wait_high_watermarks(follower: Program) -> None:
     wait_for(
         caught_up, goal="a read_committed reader at the current high watermark", timeout_s=PATIENCE_S, interval_s=0.5
     )
-
-
-def _reads(events: Sequence[Event]) -> bool:
-    """Return whether a reader has reported records of each topic."""
-    reported = {progress.topic for _, progress in LeaderOffsetsDetails.each(events) if progress.records > 0}
-    return reported == set(BOTH.split(","))
 
 
 def _producers(events: Sequence[Event]) -> list[dict[str, Any]]:

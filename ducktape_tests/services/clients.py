@@ -6,12 +6,12 @@ import shlex
 import signal
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ducktape.services.service import Service
 
@@ -22,7 +22,7 @@ from ducktape_tests.services.hosts import run_command
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
-from pyhooks.history.event_log import Event, History
+from pyhooks.history.event_log import Details, Event, History
 from pyhooks.history.events import KilledDetails, TornDetails
 from pyhooks.workload.processes import stopped_after
 from pyhooks.workload.standby_producer import REQUESTS, RESPONSES
@@ -31,6 +31,8 @@ GRACE_S = 90.0
 # Upper limit only: each plan has its own time limits, far below this one.
 PLAN_S = 600
 BLOCK_BYTES = 8_000_000
+
+D = TypeVar("D", bound=Details)
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,38 @@ class Program(RemoteProcess):
         if self._partial_line:
             self._history.add(TornDetails(run=self.run_id), "unknown", process="workload")
         self._history.add(KilledDetails(run=self.run_id), process="workload")
+
+
+def wait_events(
+    programs: Sequence[Program],
+    kind: type[D],
+    key: Callable[[Program, Event, D], Hashable],
+    pending: Iterable[Hashable],
+    *,
+    goal: str,
+    timeout_s: float,
+) -> None:
+    """Wait until events of programs, from now on, have covered every key in ``pending``.
+
+    Args:
+        programs: the programs whose events are fetched.
+        kind: details of the events to consider.
+        key: returns the key that an event of a program covers, or any other value.
+        pending: the keys.
+        goal: description for the error.
+        timeout_s: time limit in seconds.
+
+    Raises:
+        RackgateError: a key is not covered in time.
+    """
+    missing = set(pending)
+
+    def covered() -> bool:
+        for program in programs:
+            missing.difference_update(key(program, event, found) for event, found in kind.each(program.fetch()))
+        return not missing
+
+    wait_for(covered, goal=goal, timeout_s=timeout_s, interval_s=0.5)
 
 
 class Clients(Service):
