@@ -23,14 +23,9 @@ _REGISTERS = re.compile(r"Registering a new incarnation of broker (\d+)\..* Gene
 
 @dataclass(frozen=True)
 class Return:
-    """A broker registered again, and the controller had to clean up after its previous incarnation.
+    """A broker registered again, and the controller had to clean up after its previous incarnation."""
 
-    Attributes:
-        at_ns: time of the registration, monotonic.
-        broker: its id.
-    """
-
-    at_ns: int
+    at_ns: int  # time of the registration, monotonic
     broker: int
 
 

@@ -22,24 +22,16 @@ INJECT, PROVED, HELD, HEAL, HEALED = "inject", "proved", "held", "heal", "healed
 
 @dataclass(frozen=True)
 class RecordedPartition:
-    """An observation: state of a partition as the cluster reported it at one moment.
+    """An observation: state of a partition as the cluster reported it at one moment."""
 
-    Attributes:
-        at_ns: monotonic time of the response.
-        leader: broker id, or -1.
-        isr: broker ids, sorted.
-        replicas: broker ids, in the order of the assignment; empty if not reported.
-        racks: broker id to rack, ``""`` for a broker without a rack, of all brokers known by then.
-        asked_ns: time of the request, if recorded.
-        adding: new replicas of a running reassignment, until all of them are in sync.
-    """
-
-    at_ns: int
-    leader: int
-    isr: tuple[int, ...]
-    replicas: tuple[int, ...]
+    at_ns: int  # monotonic time of the response
+    leader: int  # broker id, or -1
+    isr: tuple[int, ...]  # broker ids, sorted
+    replicas: tuple[int, ...]  # broker ids, in the order of the assignment; empty if not reported
+    # broker id to rack, ``""`` for a broker without a rack, of all brokers known by then
     racks: Mapping[int, str]
-    asked_ns: int | None = None
+    asked_ns: int | None = None  # time of the request, if recorded
+    # new replicas of a running reassignment, until all of them are in sync
     adding: frozenset[int] = frozenset()
 
     @property
@@ -63,10 +55,6 @@ class RecordedFault:
     """One fault; see ``FaultDetails`` for its fields and steps. ``op`` is its kind.
 
     Times are those of the steps, monotonic; None if the history has no such event, or a proof failed.
-
-    Attributes:
-        doubted: a heal was not proved at first, or was begun again.
-        peers: racks from which a network partition separates its rack; empty for other faults, or if from all racks.
     """
 
     op: str
@@ -76,9 +64,10 @@ class RecordedFault:
     heal_ns: int | None
     healed_ns: int | None
     proved_ns: int | None = None
-    doubted: bool = False
+    doubted: bool = False  # a heal was not proved at first, or was begun again
     held_ns: int | None = None
     brokers: frozenset[int] = frozenset()
+    # racks from which a network partition separates its rack; empty for other faults, or if from all racks
     peers: tuple[str, ...] = ()
     brokers_alone: bool = False
 
@@ -198,33 +187,23 @@ def faults(events: Iterable[Event]) -> list[RecordedFault]:
 
 @dataclass(frozen=True)
 class RecordedSettings:
-    """One event about a topic's settings.
+    """One event about a topic's settings."""
 
-    Attributes:
-        at_ns: monotonic.
-        step: ``made``, ``seen``, ``begin``, ``settled``, ``refused``, or ``open`` for a change that is not known to
-            have settled.
-        value: the settings.
-        since_ns: time of the request for a ``seen`` event, if recorded; else ``at_ns``.
-    """
-
-    at_ns: int
+    at_ns: int  # monotonic
+    # ``made``, ``seen``, ``begin``, ``settled``, ``refused``, or ``open`` for a change that is not known to have
+    # settled
     step: str
     value: Requirement
-    since_ns: int
+    since_ns: int  # time of the request for a ``seen`` event, if recorded; else ``at_ns``
 
 
 @dataclass(frozen=True)
 class Request:
-    """A requested change of settings.
+    """A requested change of settings."""
 
-    Attributes:
-        begun: the event that began it.
-        ended: the event that ended it, ``settled``, ``refused`` or ``open``; None if there is none, or if it belongs to
-            a later request for the same settings.
-    """
-
-    begun: RecordedSettings
+    begun: RecordedSettings  # the event that began it
+    # the event that ended it, ``settled``, ``refused`` or ``open``; None if there is none, or if it belongs to a later
+    # request for the same settings
     ended: RecordedSettings | None = None
 
 
@@ -353,18 +332,12 @@ class RequirementTimeline:
 
 @dataclass(frozen=True)
 class _PossibleSettings:
-    """Settings that may apply according to the events so far.
+    """Settings that may apply according to the events so far."""
 
-    Attributes:
-        values: settings that may apply.
-        requested: settings of the last request until it ends, else None.
-        unsettled: whether a change is recorded as not settled.
-        known: whether the requested settings are known, so that others reported by brokers are strays.
-    """
-
-    values: frozenset[Requirement] = frozenset()
-    requested: Requirement | None = None
-    unsettled: bool = False
+    values: frozenset[Requirement] = frozenset()  # settings that may apply
+    requested: Requirement | None = None  # settings of the last request until it ends, else None
+    unsettled: bool = False  # whether a change is recorded as not settled
+    # whether the requested settings are known, so that others reported by brokers are strays
     known: bool = False
 
 

@@ -22,21 +22,14 @@ from pyhooks.history.events import CopiedDetails, CopyDetails, CopyEndDetails
 
 @dataclass(frozen=True)
 class CopyTransaction:
-    """A transaction of a copier.
-
-    Attributes:
-        run: run id of the copier.
-        txn: its number.
-        at_ns: when the copier recorded what it copies, monotonic.
-        taken: source partition, first offset and next offset of each range.
-        end: its recorded end, or None.
-    """
+    """A transaction of a copier."""
 
     run: str
     txn: int
-    at_ns: int
+    at_ns: int  # when the copier recorded what it copies, monotonic
+    # source partition, first offset and next offset of each range
     taken: tuple[tuple[PartitionName, int, int], ...]
-    end: Transaction | None
+    end: Transaction | None  # its recorded end, or None
 
 
 def copy_transactions(events: Sequence[Event], records: Records) -> list[CopyTransaction]:

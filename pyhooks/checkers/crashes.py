@@ -27,21 +27,13 @@ from pyhooks.history.process_events import EXCUSES
 
 @dataclass
 class _ProcessState:
-    """State of a node's process so far.
+    """State of a node's process so far."""
 
-    Attributes:
-        runs: whether it should run: it was started, and the test has not ended it since.
-        queried: whether its state was ever queried.
-        unread: whether its log was not read since the last query.
-        excused: whether it may end by itself.
-        reasons: all reasons for which it was excused.
-    """
-
-    runs: bool = False
-    queried: bool = False
-    unread: bool = False
-    excused: bool = False
-    reasons: set[str] = field(default_factory=set)
+    runs: bool = False  # whether it should run: it was started, and the test has not ended it since
+    queried: bool = False  # whether its state was ever queried
+    unread: bool = False  # whether its log was not read since the last query
+    excused: bool = False  # whether it may end by itself
+    reasons: set[str] = field(default_factory=set)  # all reasons for which it was excused
 
     def crashed(self) -> bool:
         """Return whether it is wrong that the process does not run now; True only once per failure."""

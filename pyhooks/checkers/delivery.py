@@ -176,19 +176,12 @@ def _absence(attempt: Attempt, count: Counter[str | None], reads: Mapping[int, R
 
 @dataclass(frozen=True)
 class Losses:
-    """Acknowledged and lost records of a topic.
+    """Acknowledged and lost records of a topic."""
 
-    Attributes:
-        acked: number of acknowledged records.
-        lost: keys of the records that are definitely lost, in the order of acknowledgement.
-        first_ns: monotonic time of the first acknowledgement.
-        last_ns: monotonic time of the last acknowledgement.
-    """
-
-    acked: int
-    lost: tuple[str, ...]
-    first_ns: int
-    last_ns: int
+    acked: int  # number of acknowledged records
+    lost: tuple[str, ...]  # keys of the records that are definitely lost, in the order of acknowledgement
+    first_ns: int  # monotonic time of the first acknowledgement
+    last_ns: int  # monotonic time of the last acknowledgement
 
 
 def losses(events: Sequence[Event]) -> dict[str, Losses]:

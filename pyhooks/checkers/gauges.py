@@ -41,18 +41,12 @@ SHOWN_MAX = 12
 
 @dataclass(frozen=True)
 class GaugeSample:
-    """Response of one broker to a poll, with values from some moment of an interval.
-
-    Attributes:
-        broker: node id.
-        from_ns: when it was polled.
-        to_ns: when the response arrived.
-        values: value by topic and partition, or None for both, and the metric's name.
-    """
+    """Response of one broker to a poll, with values from some moment of an interval."""
 
     broker: int
-    from_ns: int
-    to_ns: int
+    from_ns: int  # when it was polled
+    to_ns: int  # when the response arrived
+    # value by topic and partition, or None for both, and the metric's name
     values: Mapping[tuple[str | None, int | None, str], float]
 
     @property

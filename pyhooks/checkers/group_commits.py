@@ -19,13 +19,7 @@ CoordinatorOffsets = tuple[int, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class PartitionCommit:
-    """A commit of one partition.
-
-    Attributes:
-        run: run id of the member.
-        commit: the commit.
-        offset: committed offset.
-    """
+    """A commit of one partition."""
 
     run: str
     commit: Commit
@@ -34,19 +28,12 @@ class PartitionCommit:
 
 @dataclass(frozen=True)
 class Ownership:
-    """An interval in which a member owns a partition that it did not own before, and a first record was fetched.
+    """An interval in which a member owns a partition that it did not own before, and a first record was fetched."""
 
-    Attributes:
-        from_ns: time of the assignment, monotonic.
-        read_ns: time of the first fetch event.
-        low: lower bound of the first record's offset.
-        high: upper bound of the first record's offset.
-    """
-
-    from_ns: int
-    read_ns: int
-    low: int
-    high: int
+    from_ns: int  # time of the assignment, monotonic
+    read_ns: int  # time of the first fetch event
+    low: int  # lower bound of the first record's offset
+    high: int  # upper bound of the first record's offset
 
 
 def coordinator_offsets(events: Sequence[Event], group: str) -> list[CoordinatorOffsets]:

@@ -33,17 +33,12 @@ SLOWER_MS = 500.0
 
 @dataclass(frozen=True)
 class ComparedGroup:
-    """Results of one group of a pair.
-
-    Attributes:
-        name: name of the group.
-        figures: its figures, see ``pyhooks.checkers.group_latencies``.
-        enough: whether the ISR of the coordinator's partition was sufficient throughout the settled part of the outage;
-            None if neither sufficient nor insufficient throughout, or unknown.
-    """
+    """Results of one group of a pair."""
 
     name: str
-    figures: Mapping[str, Any]
+    figures: Mapping[str, Any]  # its figures, see ``pyhooks.checkers.group_latencies``
+    # whether the ISR of the coordinator's partition was sufficient throughout the settled part of the outage; None if
+    # neither sufficient nor insufficient throughout, or unknown
     enough: bool | None
 
 

@@ -36,30 +36,20 @@ class Commit:
 
 @dataclass
 class RecordedMember:
-    """History of one group member. Times are monotonic.
-
-    Attributes:
-        run: id of its process.
-        join_ns: when it began to join.
-        leave_ns: when it began to leave, or None.
-        left_ns: when it had left, or None.
-        assignments: time of an assignment event, and the partitions owned from then on.
-        commits: all commits that ended.
-        fetches: time of a fetch event, and the next offset of each partition.
-        firsts: time of a fetch event, and bounds of the first offset fetched of each partition since the previous
-            event.
-        failures: time and exception of each failed poll.
-    """
+    """History of one group member. Times are monotonic."""
 
     run: str
-    join_ns: int
-    leave_ns: int | None = None
-    left_ns: int | None = None
+    join_ns: int  # when it began to join
+    leave_ns: int | None = None  # when it began to leave, or None
+    left_ns: int | None = None  # when it had left, or None
+    # time of an assignment event, and the partitions owned from then on
     assignments: list[tuple[int, frozenset[str]]] = field(default_factory=list)
-    commits: list[Commit] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)  # all commits that ended
+    # time of a fetch event, and the next offset of each partition
     fetches: list[tuple[int, Mapping[str, int]]] = field(default_factory=list)
+    # time of a fetch event, and bounds of the first offset fetched of each partition since the previous event
     firsts: list[tuple[int, Mapping[str, tuple[int, int]]]] = field(default_factory=list)
-    failures: list[tuple[int, str]] = field(default_factory=list)
+    failures: list[tuple[int, str]] = field(default_factory=list)  # time and exception of each failed poll
 
     def is_member(self, at_ns: int) -> bool:
         """Return whether it has begun to join and not begun to leave."""
@@ -73,17 +63,11 @@ class RecordedMember:
 
 @dataclass
 class Group:
-    """A consumer group, from its members' events.
-
-    Attributes:
-        name: name of the group.
-        protocol: group protocol of its members.
-        members: in the order of joining.
-    """
+    """A consumer group, from its members' events."""
 
     name: str
-    protocol: str
-    members: list[RecordedMember] = field(default_factory=list)
+    protocol: str  # group protocol of its members
+    members: list[RecordedMember] = field(default_factory=list)  # in the order of joining
 
     @property
     def partitions(self) -> frozenset[str]:

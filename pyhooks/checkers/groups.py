@@ -137,18 +137,11 @@ def check_groups(events: Sequence[Event], *, settle_s: float = SETTLE_S, bound_s
 
 @dataclass(frozen=True)
 class _GroupJudge:
-    """Checks of a group.
-
-    Attributes:
-        group: the group.
-        known: settled intervals of its coordinator's partition.
-        bound_ns: bound for commits and rebalances.
-        found: receives the results.
-    """
+    """Checks of a group."""
 
     group: Group
-    known: Sequence[SettledWindow]
-    bound_ns: int
+    known: Sequence[SettledWindow]  # settled intervals of its coordinator's partition
+    bound_ns: int  # bound for commits and rebalances
     found: Findings
 
     def check(self, acked: Mapping[str, Sequence[tuple[int, int]]]) -> None:

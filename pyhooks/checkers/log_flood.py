@@ -57,15 +57,10 @@ _NUMBER = re.compile(rf"\b[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}\b|
 
 @dataclass(frozen=True)
 class Shortage:
-    """An interval in which a partition was observed to have too few racks.
+    """An interval in which a partition was observed to have too few racks."""
 
-    Attributes:
-        from_ns: its settled start, monotonic.
-        to_ns: its end, as far as observed.
-    """
-
-    from_ns: int
-    to_ns: int
+    from_ns: int  # its settled start, monotonic
+    to_ns: int  # its end, as far as observed
 
     def has(self, at_ns: int) -> bool:
         """Return whether a moment is in it."""

@@ -31,30 +31,19 @@ UNCLEAR_MAX = 0.1
 
 @dataclass(frozen=True)
 class ProbedOutage:
-    """An outage as observed by the probes of a topic.
+    """An outage as observed by the probes of a topic."""
 
-    Attributes:
-        arm: stock or overlay.
-        topic: the probed topic.
-        refused_s: seconds from the fault to the first rejection due to too few racks; None if there was none.
-        refused: rejections due to too few racks while all ISRs were without the lost rack.
-        short: rejections due to too few replicas meanwhile.
-        acked: acknowledgements meanwhile.
-        unclear: other outcomes meanwhile.
-        again_s: seconds from the heal to the first acknowledgement before the next fault or cluster; None if there was
-            none.
-        back: whether all replicas were in sync again before that.
-    """
-
-    arm: str
+    arm: str  # stock or overlay
     topic: str
+    # seconds from the fault to the first rejection due to too few racks; None if there was none
     refused_s: float | None
-    refused: int
-    short: int
+    refused: int  # rejections due to too few racks while all ISRs were without the lost rack
+    short: int  # rejections due to too few replicas meanwhile
     acked: int
-    unclear: int
+    unclear: int  # other outcomes meanwhile
+    # seconds from the heal to the first acknowledgement before the next fault or cluster; None if there was none
     again_s: float | None
-    back: bool
+    back: bool  # whether all replicas were in sync again before that
 
 
 def outages(events: Sequence[Event]) -> tuple[list[ProbedOutage], list[str]]:

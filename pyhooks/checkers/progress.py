@@ -31,21 +31,13 @@ LAG_MAX_S = 31.0
 
 @dataclass(frozen=True)
 class SettledWindow:
-    """An interval in which a partition's state was known, settled, and called for one outcome.
+    """An interval in which a partition's state was known, settled, and called for one outcome."""
 
-    Attributes:
-        from_ns: start, monotonic.
-        to_ns: end.
-        enough: whether replicas and racks in the ISR are enough to acknowledge.
-        observation: an observation of the state.
-        ahead: since when leaders may have followed other states.
-    """
-
-    from_ns: int
-    to_ns: int
-    enough: bool
-    observation: RecordedPartition
-    ahead: Ahead
+    from_ns: int  # start, monotonic
+    to_ns: int  # end
+    enough: bool  # whether replicas and racks in the ISR are enough to acknowledge
+    observation: RecordedPartition  # an observation of the state
+    ahead: Ahead  # since when leaders may have followed other states
 
     @property
     def isr_text(self) -> str:

@@ -24,21 +24,13 @@ from pyhooks.kafka import gate
 
 @dataclass(frozen=True)
 class Disks:
-    """Logs of all brokers at one stop.
+    """Logs of all brokers at one stop."""
 
-    Attributes:
-        at_ns: time of the first event of the reading.
-        logs: broker and partition to the contents of the log.
-        complete: brokers that were stopped while their disk was read completely.
-        racks: broker id to rack.
-        missing: descriptions of missing parts.
-    """
-
-    at_ns: int
-    logs: Mapping[tuple[int, PartitionName], Read]
-    complete: frozenset[int]
-    racks: Mapping[int, str]
-    missing: tuple[str, ...]
+    at_ns: int  # time of the first event of the reading
+    logs: Mapping[tuple[int, PartitionName], Read]  # broker and partition to the contents of the log
+    complete: frozenset[int]  # brokers that were stopped while their disk was read completely
+    racks: Mapping[int, str]  # broker id to rack
+    missing: tuple[str, ...]  # descriptions of missing parts
 
 
 def disks_of(events: Sequence[Event]) -> Disks | None:

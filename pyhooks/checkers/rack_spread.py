@@ -34,19 +34,12 @@ def isolates(op: str, peers: object) -> bool:
 
 @dataclass(frozen=True)
 class Outage:
-    """The time of a fault in which affected brokers definitely received nothing from the others.
-
-    Attributes:
-        fault: the fault.
-        from_ns: proof of the fault, plus ``CLOCK_NS``.
-        to_ns: proof that it lasted, or the start of its heal without such a proof, less ``CLOCK_NS``.
-        certain: whether it was proved to have lasted.
-    """
+    """The time of a fault in which affected brokers definitely received nothing from the others."""
 
     fault: RecordedFault
-    from_ns: float
-    to_ns: float
-    certain: bool
+    from_ns: float  # proof of the fault, plus ``CLOCK_NS``
+    to_ns: float  # proof that it lasted, or the start of its heal without such a proof, less ``CLOCK_NS``
+    certain: bool  # whether it was proved to have lasted
 
     def has(self, attempt: Attempt) -> bool:
         """Return whether an attempt began and ended in it; False if the attempt's beginning is not recorded."""

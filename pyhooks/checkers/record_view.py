@@ -54,14 +54,7 @@ class PartitionName(NamedTuple):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One record that a producer sent; fields not described are those of ``ProduceDetails``.
-
-    Attributes:
-        sent_ns: monotonic time of the send; equal to ``done_ns`` if the producer did not record it.
-        done_ns: monotonic time of the outcome.
-        batch_ns: creation time of the batch that expired with the record, if earlier than ``sent_ns``; else
-            ``sent_ns``. A batch that can't be sent keeps accepting records, and these have only the rest of its time.
-    """
+    """One record that a producer sent; fields not described are those of ``ProduceDetails``."""
 
     run: str | None
     topic: str
@@ -70,9 +63,11 @@ class Attempt:
     key: str
     outcome: Outcome
     offset: int | None
-    sent_ns: int
-    done_ns: int
+    sent_ns: int  # monotonic time of the send; equal to ``done_ns`` if the producer did not record it
+    done_ns: int  # monotonic time of the outcome
     exception: str | None
+    # creation time of the batch that expired with the record, if earlier than ``sent_ns``; else ``sent_ns``. A batch
+    # that can't be sent keeps accepting records, and these have only the rest of its time.
     batch_ns: int
     txn: int | None
     value: object
@@ -88,27 +83,20 @@ class Attempt:
 
 @dataclass
 class RecordedRun:
-    """One producer run on one topic: intended and completed sends; other fields are those of ``IntendDetails``.
-
-    Attributes:
-        intended: partition to the exclusive upper bound of the numbers that may have been sent.
-        ended: partition to the exclusive upper bound of the numbers that were all sent and recorded; None if the run
-            did not end.
-        killed: whether the history records a deliberate kill of the run.
-        begun_ns: monotonic time of its first event for the topic; None if there is none.
-        ended_ns: monotonic time of its end; None if it did not end.
-    """
+    """One producer run on one topic: intended and completed sends; other fields are those of ``IntendDetails``."""
 
     first_only: bool = True
     idempotent: bool = False
     client: str | None = None
     acks: str = "all"
     record_bytes: int | None = None
+    # partition to the exclusive upper bound of the numbers that may have been sent
     intended: dict[int, int] = field(default_factory=dict)
+    # partition to the exclusive upper bound of the numbers that were all sent and recorded; None if the run did not end
     ended: dict[int, int] | None = None
-    killed: bool = False
-    begun_ns: int | None = None
-    ended_ns: int | None = None
+    killed: bool = False  # whether the history records a deliberate kill of the run
+    begun_ns: int | None = None  # monotonic time of its first event for the topic; None if there is none
+    ended_ns: int | None = None  # monotonic time of its end; None if it did not end
 
 
 @dataclass(frozen=True)
@@ -124,35 +112,21 @@ class Transaction:
 
 @dataclass
 class Read:
-    """Contents of one partition, from a consumer or a broker's disk.
-
-    Attributes:
-        name: name of the read.
-        partition: the partition.
-        partitions: number of partitions of the topic.
-        isolation: ``read_uncommitted``, ``read_committed``, or ``disk`` for a broker's disk.
-        low: first offset.
-        end: offset at which the log ended.
-        begun_ns: monotonic time at which the read began; if not recorded, the time of its first chunk.
-        gaps: descriptions of missing parts.
-        keys: offset to key.
-        values: offset to value, where recorded.
-        sizes: offset to size of the value in bytes, where recorded.
-        damaged: offsets whose value differs from the value written.
-    """
+    """Contents of one partition, from a consumer or a broker's disk."""
 
     name: str
     partition: PartitionName
-    partitions: int
-    isolation: str
-    low: int = 0
-    end: int = 0
-    begun_ns: int = 0
-    gaps: list[str] = field(default_factory=list)
-    keys: dict[int, str | None] = field(default_factory=dict)
-    values: dict[int, object] = field(default_factory=dict)
+    partitions: int  # number of partitions of the topic
+    isolation: str  # ``read_uncommitted``, ``read_committed``, or ``disk`` for a broker's disk
+    low: int = 0  # first offset
+    end: int = 0  # offset at which the log ended
+    begun_ns: int = 0  # monotonic time at which the read began; if not recorded, the time of its first chunk
+    gaps: list[str] = field(default_factory=list)  # descriptions of missing parts
+    keys: dict[int, str | None] = field(default_factory=dict)  # offset to key
+    values: dict[int, object] = field(default_factory=dict)  # offset to value, where recorded
+    # offset to size of the value in bytes, where recorded
     sizes: dict[int, int] = field(default_factory=dict)
-    damaged: list[int] = field(default_factory=list)
+    damaged: list[int] = field(default_factory=list)  # offsets whose value differs from the value written
 
 
 def offsets_of(runs: Iterable[Sequence[int]]) -> Iterator[int]:

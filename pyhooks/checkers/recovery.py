@@ -26,17 +26,11 @@ STEADY_S = 2.0
 
 @dataclass(frozen=True)
 class Recovery:
-    """Time after a heal; for overlapping faults, after the last heal.
+    """Time after a heal; for overlapping faults, after the last heal."""
 
-    Attributes:
-        name: the fault that was healed.
-        heal_ns: start of the heal, monotonic.
-        next_ns: injection of the next fault, or infinity.
-    """
-
-    name: str
-    heal_ns: int
-    next_ns: float
+    name: str  # the fault that was healed
+    heal_ns: int  # start of the heal, monotonic
+    next_ns: float  # injection of the next fault, or infinity
 
     def has(self, at_ns: int) -> bool:
         """Return whether a moment is after the heal and before the next fault."""

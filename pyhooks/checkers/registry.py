@@ -77,16 +77,11 @@ Check = Callable[..., Verdict]
 
 @dataclass(frozen=True)
 class Checker:
-    """A registered checker.
+    """A registered checker."""
 
-    Attributes:
-        check: function from a history's events to a verdict.
-        subject: what it checks, for output.
-        applies: whether an event makes the checker applicable; without such an event its verdict could only be unknown.
-    """
-
-    check: Check
-    subject: str
+    check: Check  # function from a history's events to a verdict
+    subject: str  # what it checks, for output
+    # whether an event makes the checker applicable; without such an event its verdict could only be unknown
     applies: Callable[[Event], bool]
 
     @property

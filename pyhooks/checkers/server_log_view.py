@@ -15,23 +15,14 @@ _OF_PARTITION = re.compile(r"^\[Partition (\S+)-(\d+) broker=\d+\] ")
 
 @dataclass(frozen=True)
 class LogLine:
-    """One log entry of a node.
+    """One log entry of a node."""
 
-    Attributes:
-        at_ns: monotonic.
-        node: node id.
-        level: log4j level.
-        logger: name of the logger.
-        text: first line of the message.
-        traced: classes of the exceptions whose stack traces follow the message.
-    """
-
-    at_ns: int
+    at_ns: int  # monotonic
     node: int
     level: str
     logger: str
-    text: str
-    traced: tuple[str, ...]
+    text: str  # first line of the message
+    traced: tuple[str, ...]  # classes of the exceptions whose stack traces follow the message
 
     @property
     def partition(self) -> PartitionName | None:

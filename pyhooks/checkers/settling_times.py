@@ -39,17 +39,11 @@ BLIND_S = 3.0
 
 @dataclass(frozen=True)
 class Ahead:
-    """Since when a leader may follow a state other than the observed one, which is up to ``LAG_S`` old.
+    """Since when a leader may follow a state other than the observed one, which is up to ``LAG_S`` old."""
 
-    Attributes:
-        next_ns: a state that is observed afterwards and calls for the opposite outcome.
-        unclear_ns: a state that may never have been observed, or that a fault has caused.
-        moved_ns: any other state that is observed afterwards, whatever outcome it calls for.
-    """
-
-    next_ns: int = NEVER_NS
-    unclear_ns: int = NEVER_NS
-    moved_ns: int = NEVER_NS
+    next_ns: int = NEVER_NS  # a state that is observed afterwards and calls for the opposite outcome
+    unclear_ns: int = NEVER_NS  # a state that may never have been observed, or that a fault has caused
+    moved_ns: int = NEVER_NS  # any other state that is observed afterwards, whatever outcome it calls for
 
     @property
     def from_ns(self) -> int:
@@ -65,32 +59,21 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Piece:
-    """An interval in which the state was known and constant.
+    """An interval in which the state was known and constant."""
 
-    Attributes:
-        from_ns: its start, monotonic.
-        to_ns: its end.
-        ahead: since when leaders may have followed other states.
-    """
-
-    from_ns: int
+    from_ns: int  # its start, monotonic
     to_ns: int
-    ahead: Ahead
+    ahead: Ahead  # since when leaders may have followed other states
 
 
 @dataclass(frozen=True)
 class Span:
-    """An interval in which one outcome was expected of a partition.
+    """An interval in which one outcome was expected of a partition."""
 
-    Attributes:
-        enough: whether replicas and racks in the ISR are enough to acknowledge.
-        pieces: intervals in it with a constant state; between them the state was changing.
-        before_ns: until when the opposite was known, if no longer than ``BLIND_S`` before: then the span begins with a
-            change. Else None.
-    """
-
-    enough: bool
-    pieces: tuple[Piece, ...]
+    enough: bool  # whether replicas and racks in the ISR are enough to acknowledge
+    pieces: tuple[Piece, ...]  # intervals in it with a constant state; between them the state was changing
+    # until when the opposite was known, if no longer than ``BLIND_S`` before: then the span begins with a change. Else
+    # None.
     before_ns: int | None = None
 
     @property
@@ -115,19 +98,12 @@ class Span:
 
 @dataclass(frozen=True)
 class Change:
-    """A change, and the outcomes of attempts that were sent after it.
+    """A change, and the outcomes of attempts that were sent after it."""
 
-    Attributes:
-        span: what was expected from then on.
-        old: attempts that ended as the previous state demands.
-        certain: attempts in ``old`` without an excuse.
-        followed: whether an attempt ended as the new state demands after the last one in ``old``.
-    """
-
-    span: Span
-    old: tuple[Attempt, ...]
-    certain: tuple[Attempt, ...]
-    followed: bool
+    span: Span  # what was expected from then on
+    old: tuple[Attempt, ...]  # attempts that ended as the previous state demands
+    certain: tuple[Attempt, ...]  # attempts in ``old`` without an excuse
+    followed: bool  # whether an attempt ended as the new state demands after the last one in ``old``
 
     @property
     def lag_s(self) -> float:
@@ -137,20 +113,15 @@ class Change:
 
 @dataclass(frozen=True)
 class Settling:
-    """Time granted to changes, and time they took, in seconds.
-
-    Attributes:
-        bound_s: the bound.
-        measured_s: longest time for which outcomes followed the old state after a change; None if no change could be
-            measured, because no outcome was seen to follow the new state.
-        changes: number of changes measured.
-        reported_s: longest time from the request for other settings until all relevant brokers reported them; None if
-            the history has no such request.
-    """
+    """Time granted to changes, and time they took, in seconds."""
 
     bound_s: float
+    # longest time for which outcomes followed the old state after a change; None if no change could be measured,
+    # because no outcome was seen to follow the new state
     measured_s: float | None
-    changes: int
+    changes: int  # number of changes measured
+    # longest time from the request for other settings until all relevant brokers reported them; None if the history has
+    # no such request
     reported_s: float | None
 
     @property
@@ -277,17 +248,11 @@ def ahead_of(
 
 @dataclass(frozen=True)
 class StateInterval:
-    """An interval in which neither state nor settings change.
-
-    Attributes:
-        piece: the interval.
-        observations: run of observations that it belongs to.
-        enough: whether acknowledgements are expected, or None if unknown.
-    """
+    """An interval in which neither state nor settings change."""
 
     piece: Piece
-    observations: Sequence[RecordedPartition]
-    enough: bool | None
+    observations: Sequence[RecordedPartition]  # run of observations that it belongs to
+    enough: bool | None  # whether acknowledgements are expected, or None if unknown
 
 
 def spans(partition: PartitionName, cluster: ClusterView, settle_ns: int) -> list[Span]:

@@ -47,21 +47,14 @@ Name = tuple[str, int]
 
 @dataclass(frozen=True)
 class Block:
-    """An interval in which latencies are measured.
+    """An interval in which latencies are measured."""
 
-    Attributes:
-        from_ns: its start, monotonic.
-        to_ns: its end.
-        topics: topics whose latency is measured.
-        probed: topics subject to the gate whose records are sent once, so that each attempt has an outcome.
-        driven: further topics subject to the gate, whose records are sent until accepted.
-    """
-
-    from_ns: int
+    from_ns: int  # its start, monotonic
     to_ns: int
-    topics: frozenset[str]
+    topics: frozenset[str]  # topics whose latency is measured
+    # topics subject to the gate whose records are sent once, so that each attempt has an outcome
     probed: frozenset[str]
-    driven: frozenset[str]
+    driven: frozenset[str]  # further topics subject to the gate, whose records are sent until accepted
 
     def has(self, attempt: Attempt) -> bool:
         """Return whether a record was sent in it."""

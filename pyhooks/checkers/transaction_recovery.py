@@ -26,21 +26,13 @@ BOUND_S = 90.0
 
 @dataclass(frozen=True)
 class ReaderProgress:
-    """Progress of a reader at one moment.
+    """Progress of a reader at one moment."""
 
-    Attributes:
-        at_ns: when the reader recorded it, monotonic.
-        asked_ns: when the reader queried the leader.
-        position: offset up to which it had read.
-        stable: last stable offset, or None if the leader did not respond.
-        end: high watermark, or None if the leader did not respond.
-    """
-
-    at_ns: int
-    asked_ns: int
-    position: int
-    stable: int | None
-    end: int | None
+    at_ns: int  # when the reader recorded it, monotonic
+    asked_ns: int  # when the reader queried the leader
+    position: int  # offset up to which it had read
+    stable: int | None  # last stable offset, or None if the leader did not respond
+    end: int | None  # high watermark, or None if the leader did not respond
 
 
 def followed(events: Sequence[Event]) -> dict[tuple[str, PartitionName], list[ReaderProgress]]:

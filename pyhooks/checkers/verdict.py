@@ -11,19 +11,12 @@ Valid = Literal["true", "false", "unknown"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of a checker.
-
-    Attributes:
-        checker: name of the checker.
-        valid: the verdict.
-        because: reasons for the verdict, one line each; empty only if valid.
-        notes: observations that do not affect the verdict, such as allowed duplicates.
-    """
+    """Result of a checker."""
 
     checker: str
     valid: Valid
-    because: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    because: tuple[str, ...] = ()  # reasons for the verdict, one line each; empty only if valid
+    notes: tuple[str, ...] = ()  # observations that do not affect the verdict, such as allowed duplicates
 
     @staticmethod
     def of(

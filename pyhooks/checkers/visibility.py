@@ -29,19 +29,12 @@ ROUNDS_S = 2.0
 
 @dataclass(frozen=True)
 class ReaderRound:
-    """Result of one reader round for a partition.
+    """Result of one reader round for a partition."""
 
-    Attributes:
-        at_ns: end of the round, monotonic.
-        asked_ns: when the leader was queried.
-        next: offset after the last record read by then.
-        high: high watermark that the leader returned, or None.
-    """
-
-    at_ns: int
-    asked_ns: int
-    next: int
-    high: int | None
+    at_ns: int  # end of the round, monotonic
+    asked_ns: int  # when the leader was queried
+    next: int  # offset after the last record read by then
+    high: int | None  # high watermark that the leader returned, or None
 
     @property
     def readable(self) -> int:
@@ -134,22 +127,13 @@ class _Leadership:
 
 @dataclass(frozen=True)
 class _VisibilityJudge:
-    """Checks of a partition's records with acks=1.
-
-    Attributes:
-        partition: the partition.
-        rounds: results of reader rounds for it.
-        leadership: its leadership.
-        settle_ns: time granted to a change.
-        shown_s: bound until records can be read again.
-        found: receives the results.
-    """
+    """Checks of a partition's records with acks=1."""
 
     partition: PartitionName
-    rounds: Sequence[ReaderRound]
+    rounds: Sequence[ReaderRound]  # results of reader rounds for it
     leadership: _Leadership
-    settle_ns: int
-    shown_s: float
+    settle_ns: int  # time granted to a change
+    shown_s: float  # bound until records can be read again
     found: Findings
 
     def check_hidden(self, window: SettledWindow, later: Sequence[SettledWindow], attempts: Sequence[Attempt]) -> int:

@@ -33,16 +33,11 @@ NetworkPath = tuple[Node | None, Node]
 
 @dataclass(frozen=True)
 class FaultTarget:
-    """Rack or broker that a fault affects.
-
-    Attributes:
-        name: name of the rack, or of the broker's node.
-        site: the rack, or the broker's site.
-    """
+    """Rack or broker that a fault affects."""
 
     kind: Literal["rack", "broker"]
-    name: str
-    site: str
+    name: str  # name of the rack, or of the broker's node
+    site: str  # the rack, or the broker's site
     nodes: tuple[Node, ...]
 
     @staticmethod

@@ -89,15 +89,11 @@ class KillFault(_ProcessFault):
 
 @dataclass(frozen=True)
 class PartitionFault:
-    """Network partition: silent loss of every packet between the target and others; its processes keep running.
-
-    Attributes:
-        peers: sites from which a rack is partitioned; empty for all.
-    """
+    """Network partition: silent loss of every packet between the target and others; its processes keep running."""
 
     cluster: RunningCluster
     target: FaultTarget
-    peers: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()  # sites from which a rack is partitioned; empty for all
     kind: str = "cut"
 
     def __post_init__(self) -> None:
@@ -234,13 +230,10 @@ class PauseFault(_ProcessFault):
 
 @dataclass(frozen=True)
 class WipeFault(_ProcessFault):
-    """Destruction of the target: its processes are killed and its disks deleted; healed, it comes back empty.
+    """Destruction of the target: its processes are killed and its disks deleted; healed, it comes back empty."""
 
-    Attributes:
-        controllers: whether to delete the disks of controllers, too; the heal removes these voters from the quorum and
-            adds them again. Otherwise the controllers of a rack are killed but keep their disks.
-    """
-
+    # whether to delete the disks of controllers, too; the heal removes these voters from the quorum and adds them
+    # again. Otherwise the controllers of a rack are killed but keep their disks.
     controllers: bool = False
     kind: str = "wipe"
 

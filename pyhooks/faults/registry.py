@@ -34,23 +34,17 @@ Phase = Literal["planned", "injecting", "in force", "healing"]
 
 @dataclass(frozen=True)
 class FaultRecord:
-    """Fault in force.
-
-    Attributes:
-        target: name of the rack or of the broker's node.
-        until_ns: monotonic time after which the lab heals it if its command has died; None if a user heals it.
-        facts: data that the heal needs.
-        failed: why it could not be healed, or empty.
-    """
+    """Fault in force."""
 
     kind: str
     target_kind: Literal["rack", "broker"]
-    target: str
+    target: str  # name of the rack or of the broker's node
     settings: Mapping[str, Any]
     since_ns: int
+    # monotonic time after which the lab heals it if its command has died; None if a user heals it
     until_ns: int | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    failed: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)  # data that the heal needs
+    failed: str = ""  # why it could not be healed, or empty
     phase: Phase = "planned"
 
     @property

@@ -23,15 +23,11 @@ RTT_MAX_MS = 1500.0
 
 @dataclass(frozen=True)
 class SlowFault:
-    """Delay, jitter and loss on all paths to the target; paths between a rack's own nodes are unaffected.
-
-    Attributes:
-        added: quality added to that of the links.
-    """
+    """Delay, jitter and loss on all paths to the target; paths between a rack's own nodes are unaffected."""
 
     cluster: RunningCluster
     target: FaultTarget
-    added: Quality
+    added: Quality  # quality added to that of the links
     kind: str = "slow"
 
     def __post_init__(self) -> None:

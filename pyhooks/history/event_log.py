@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, dataclass_transform
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -30,26 +30,19 @@ TIMES = ("intended_ns", "sent_ns", "begun_ns", "asked_ns")
 
 @dataclass(frozen=True)
 class Event:
-    """One line of a history.
+    """One line of a history."""
 
-    Attributes:
-        mono_ns: CLOCK_MONOTONIC in nanoseconds; all processes of a machine share this clock, so events are comparable.
-        wall_ms: milliseconds since the epoch.
-        process: name of the writer, such as ``probe`` or ``fault``.
-        op: operation, such as ``produce``, ``kill-rack`` or ``probe-link``.
-        outcome: ``ok`` and ``fail`` are certain; ``unknown`` may be either; ``info`` marks a step without a result.
-        rack: affected rack, if any.
-        data: details as plain JSON; read them through a subclass of ``Details``.
-        line_number: number of its line in the history, or 0.
-    """
-
+    # CLOCK_MONOTONIC in nanoseconds; all processes of a machine share this clock, so events are comparable
     mono_ns: int
-    wall_ms: int
-    process: str
-    op: str
+    wall_ms: int  # milliseconds since the epoch
+    process: str  # name of the writer, such as ``probe`` or ``fault``
+    op: str  # operation, such as ``produce``, ``kill-rack`` or ``probe-link``
+    # ``ok`` and ``fail`` are certain; ``unknown`` may be either; ``info`` marks a step without a result
     outcome: Outcome
-    rack: str | None = None
+    rack: str | None = None  # affected rack, if any
+    # details as plain JSON; read them through a subclass of ``Details``
     data: Mapping[str, Any] = field(default_factory=dict)
+    # number of its line in the history, or 0
     line_number: int = field(default=0, init=False, repr=False, compare=False)
     _details: Details | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -101,8 +94,9 @@ T = TypeVar("T")
 Omittable = Annotated[T | None, Field(exclude_if=lambda value: value is None)]
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 class Details:
-    """Base class of the typed details of events; each subclass is a frozen dataclass for one kind of event.
+    """Base class of the typed details of events; each subclass becomes a frozen dataclass for one kind of event.
 
     The fields are the keys of ``Event.data``, or have them as aliases. A subclass states its kind as class arguments:
     ``op``, one operation or several, and where needed ``process`` and ``outcomes``.
@@ -123,6 +117,7 @@ class Details:
             cls.process = process
         if outcomes:
             cls.outcomes = frozenset(outcomes)
+        dataclass(frozen=True, kw_only=True)(cls)
 
     @classmethod
     def describes(cls, event: Event) -> bool:

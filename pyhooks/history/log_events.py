@@ -23,20 +23,13 @@ _FRAME = re.compile(r"^\s+at [\w.$/<>]+\(")
 
 @dataclass(frozen=True)
 class Entry:
-    """One log entry.
+    """One log entry."""
 
-    Attributes:
-        at_ms: time in milliseconds since the epoch, by the host's clock.
-        level: log4j level.
-        logger: logger name; empty if the entry is incomplete.
-        text: first line of the message.
-        traced: classes of the exceptions in the stack traces below the message, outermost first.
-    """
-
-    at_ms: int
+    at_ms: int  # time in milliseconds since the epoch, by the host's clock
     level: str
-    logger: str
-    text: str
+    logger: str  # logger name; empty if the entry is incomplete
+    text: str  # first line of the message
+    # classes of the exceptions in the stack traces below the message, outermost first
     traced: tuple[str, ...] = ()
 
 

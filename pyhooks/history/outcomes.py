@@ -58,32 +58,20 @@ NEVER_SENT = frozenset({"_QUEUE_FULL"})
 
 @dataclass(frozen=True)
 class Acked:
-    """Position of an acknowledged record.
+    """Position of an acknowledged record."""
 
-    Attributes:
-        partition: partition number.
-        offset: offset, or -1 with acks=0.
-    """
-
-    partition: int
-    offset: int
+    partition: int  # partition number
+    offset: int  # offset, or -1 with acks=0
 
 
 @dataclass(frozen=True)
 class Refused:
-    """Error that a client returned instead of an acknowledgement.
+    """Error that a client returned instead of an acknowledgement."""
 
-    Attributes:
-        error: full name of the Java exception's class, or librdkafka's name of the error.
-        message: error message, or empty.
-        retriable: whether a client with retries left would try again.
-        local: the client rejected the record when it was handed over; the record was never sent.
-    """
-
-    error: str
-    message: str
-    retriable: bool
-    local: bool = False
+    error: str  # full name of the Java exception's class, or librdkafka's name of the error
+    message: str  # error message, or empty
+    retriable: bool  # whether a client with retries left would try again
+    local: bool = False  # the client rejected the record when it was handed over; the record was never sent
 
 
 Answer = Acked | Refused

@@ -43,15 +43,10 @@ REFUSED = REBALANCING | {f"{ERRORS}.FencedInstanceIdException", f"{ERRORS}.Fence
 
 @dataclass(frozen=True)
 class Membership:
-    """Membership in a group.
-
-    Attributes:
-        group: group id.
-        protocol: one of ``PROTOCOLS``.
-    """
+    """Membership in a group."""
 
     group: str
-    protocol: str
+    protocol: str  # one of ``PROTOCOLS``
 
 
 class _Identity(TypedDict):

@@ -44,23 +44,14 @@ LEARN_TRIES = 3
 
 @dataclass(frozen=True)
 class OpenRecord:
-    """A record being sent.
-
-    Attributes:
-        topic: target topic.
-        partition: target partition.
-        seq: sequence number within the partition, from 0.
-        key: key, unique across all runs.
-        intended_ns: intended send time, monotonic.
-        txn: number of its transaction, or None.
-    """
+    """A record being sent."""
 
     topic: str
-    partition: int
-    seq: int
-    key: str
-    intended_ns: int
-    txn: int | None = None
+    partition: int  # target partition
+    seq: int  # sequence number within the partition, from 0
+    key: str  # key, unique across all runs
+    intended_ns: int  # intended send time, monotonic
+    txn: int | None = None  # number of its transaction, or None
 
     def event(self, plan: ProducerPlan, run: str, report: SendResult) -> Event:
         """Return the ``produce`` event for its result."""
@@ -91,23 +82,14 @@ class OpenRecord:
 
 @dataclass
 class ProducerLane:
-    """Topics that one thread sends to in turn, with their progress.
-
-    Attributes:
-        topics: topic names.
-        partitions: number of partitions of each topic.
-        sent: number of records sent to each topic.
-        announced: number of records announced for each topic.
-        skipped: number of slots that passed while send() was blocked.
-        client: index of its client.
-    """
+    """Topics that one thread sends to in turn, with their progress."""
 
     topics: tuple[str, ...]
-    partitions: dict[str, int]
-    client: int = 0
-    sent: dict[str, int] = field(default_factory=dict)
-    announced: dict[str, int] = field(default_factory=dict)
-    skipped: int = 0
+    partitions: dict[str, int]  # number of partitions of each topic
+    client: int = 0  # index of its client
+    sent: dict[str, int] = field(default_factory=dict)  # number of records sent to each topic
+    announced: dict[str, int] = field(default_factory=dict)  # number of records announced for each topic
+    skipped: int = 0  # number of slots that passed while send() was blocked
 
     def __post_init__(self) -> None:
         self.sent = dict.fromkeys(self.topics, 0)

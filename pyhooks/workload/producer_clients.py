@@ -27,37 +27,22 @@ POLL_S = 0.05
 
 @dataclass(frozen=True)
 class ProducerRecord:
-    """A record to send.
+    """A record to send."""
 
-    Attributes:
-        token: identifier that links the record to its report.
-        topic: target topic.
-        partition: target partition, or -1 to leave the choice to the client.
-        key: key of the record.
-        value: value of the record.
-    """
-
-    token: int
+    token: int  # identifier that links the record to its report
     topic: str
-    partition: int
+    partition: int  # target partition, or -1 to leave the choice to the client
     key: bytes
     value: bytes
 
 
 @dataclass(frozen=True)
 class SendResult:
-    """Result of a record.
+    """Result of a record."""
 
-    Attributes:
-        token: token of the record.
-        sent_ns: when it was handed to the client, monotonic.
-        done_ns: when the client had its result, monotonic.
-        answer: the result.
-    """
-
-    token: int
-    sent_ns: int
-    done_ns: int
+    token: int  # token of the record
+    sent_ns: int  # when it was handed to the client, monotonic
+    done_ns: int  # when the client had its result, monotonic
     answer: Answer
 
 
@@ -75,31 +60,20 @@ class TransactionError(Exception):
 
 @dataclass(frozen=True)
 class ProducerSettings:
-    """Producer settings, independent of the client; each client translates them to its own configuration.
+    """Producer settings, independent of the client; each client translates them to its own configuration."""
 
-    Attributes:
-        bootstrap: value of ``bootstrap.servers``.
-        retries: number of retries; None leaves it to the client, which retries until ``timeout_ms``.
-        idempotent: whether to use producer ids and sequence numbers.
-        transactional_id: transactional id, or None without transactions.
-        timeout_ms: bound for one record, retries included, and for each step of a transaction.
-        linger_ms: how long records wait to be batched.
-        one_per_request: whether each record is sent in its own request.
-        defaults: whether to use default settings, as an application that sets only ``delivery.timeout.ms``.
-        overrides: further settings by the client's own names; they take precedence.
-        acks: ``all`` (acknowledged by the ISR) or ``1`` (by the leader).
-    """
-
-    bootstrap: str
-    retries: int | None
-    idempotent: bool
-    transactional_id: str | None
-    timeout_ms: int
-    linger_ms: int
-    one_per_request: bool
+    bootstrap: str  # value of ``bootstrap.servers``
+    retries: int | None  # number of retries; None leaves it to the client, which retries until ``timeout_ms``
+    idempotent: bool  # whether to use producer ids and sequence numbers
+    transactional_id: str | None  # transactional id, or None without transactions
+    timeout_ms: int  # bound for one record, retries included, and for each step of a transaction
+    linger_ms: int  # how long records wait to be batched
+    one_per_request: bool  # whether each record is sent in its own request
+    # whether to use default settings, as an application that sets only ``delivery.timeout.ms``
     defaults: bool
+    # further settings by the client's own names; they take precedence
     overrides: Mapping[str, str] = field(default_factory=dict)
-    acks: str = "all"
+    acks: str = "all"  # ``all`` (acknowledged by the ISR) or ``1`` (by the leader)
 
     @property
     def close_timeout_s(self) -> float:

@@ -25,53 +25,30 @@ PROBE_PROCESS, PRODUCER_PROCESS = "probe", "producer"
 
 @dataclass(frozen=True)
 class ProducerPlan:
-    """Plan of a producer process.
+    """Plan of a producer process."""
 
-    Attributes:
-        bootstrap: value of ``bootstrap.servers``.
-        topics: topic names; each topic gets records at the same rate.
-        partitions: number of partitions of every topic, or None to query the cluster.
-        rate_per_s: records per second and topic.
-        seconds: duration of sending, or None for no bound.
-        count: records per topic, or None for no bound; ``seconds`` or ``count`` must be set.
-        record_bytes: size of a value; a value contains its key, so it is at least as long as the key.
-        mode: one of ``MODES``.
-        client: ``patched``, ``confluent``, or the release of a stock Java client.
-        retries: number of retries, for the mode ``plain`` only.
-        acks: ``all`` or ``1``; ``1`` only in the modes ``probe`` and ``plain``.
-        defaults: in the mode ``probe``: use the producer's default settings, with ``timeout_ms`` as
-            delivery.timeout.ms.
-        timeout_ms: bound for one record, retries included.
-        linger_ms: how long records wait to be batched.
-        txn_records: maximum number of records in a transaction.
-        txn_ms: maximum time that a transaction is kept open.
-        abort_share: share of transactions that are aborted on purpose.
-        seed: random seed for the choice of aborted transactions.
-        name: process name in history events.
-        run: unique run name, part of every key; None for a random one.
-        config: further client settings, by the client's own names.
-    """
-
-    bootstrap: str
-    topics: tuple[str, ...]
-    rate_per_s: float
-    partitions: int | None = None
-    seconds: float | None = None
-    count: int | None = None
-    record_bytes: int = 100
-    mode: ProducerMode = "plain"
-    client: str = PATCHED
-    retries: int = 0
-    acks: Acks = "all"
+    bootstrap: str  # value of ``bootstrap.servers``
+    topics: tuple[str, ...]  # topic names; each topic gets records at the same rate
+    rate_per_s: float  # records per second and topic
+    partitions: int | None = None  # number of partitions of every topic, or None to query the cluster
+    seconds: float | None = None  # duration of sending, or None for no bound
+    count: int | None = None  # records per topic, or None for no bound; ``seconds`` or ``count`` must be set
+    record_bytes: int = 100  # size of a value; a value contains its key, so it is at least as long as the key
+    mode: ProducerMode = "plain"  # one of ``MODES``
+    client: str = PATCHED  # ``patched``, ``confluent``, or the release of a stock Java client
+    retries: int = 0  # number of retries, for the mode ``plain`` only
+    acks: Acks = "all"  # ``all`` or ``1``; ``1`` only in the modes ``probe`` and ``plain``
+    # in the mode ``probe``: use the producer's default settings, with ``timeout_ms`` as delivery.timeout.ms
     defaults: bool = False
-    timeout_ms: int = 5000
-    linger_ms: int = DEFAULT_LINGER_MS
-    txn_records: int = 50
-    txn_ms: int = 500
-    abort_share: float = 0.0
-    seed: int = 1
-    name: str = PRODUCER_PROCESS
-    run: str | None = None
+    timeout_ms: int = 5000  # bound for one record, retries included
+    linger_ms: int = DEFAULT_LINGER_MS  # how long records wait to be batched
+    txn_records: int = 50  # maximum number of records in a transaction
+    txn_ms: int = 500  # maximum time that a transaction is kept open
+    abort_share: float = 0.0  # share of transactions that are aborted on purpose
+    seed: int = 1  # random seed for the choice of aborted transactions
+    name: str = PRODUCER_PROCESS  # process name in history events
+    run: str | None = None  # unique run name, part of every key; None for a random one
+    # further client settings, by the client's own names
     config: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

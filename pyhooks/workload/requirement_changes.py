@@ -35,18 +35,13 @@ POLL_S = 0.05
 
 @dataclass(frozen=True)
 class ReportedRequirements:
-    """Requirements of a topic as reported by the brokers that lead or replicate it.
+    """Requirements of a topic as reported by the brokers that lead or replicate it."""
 
-    Attributes:
-        asked_ns: when they were queried, monotonic.
-        answers: broker id to reported requirement.
-        errors: broker id to error, for brokers without a usable response.
-        fenced: ids of the brokers that were not queried because they are fenced or unavailable.
-    """
-
-    asked_ns: int
-    answers: Mapping[int, Requirement] = field(default_factory=dict)
+    asked_ns: int  # when they were queried, monotonic
+    answers: Mapping[int, Requirement] = field(default_factory=dict)  # broker id to reported requirement
+    # broker id to error, for brokers without a usable response
     errors: Mapping[int, str] = field(default_factory=dict)
+    # ids of the brokers that were not queried because they are fenced or unavailable
     fenced: tuple[int, ...] = ()
 
     def all_report(self, value: Requirement) -> bool:
@@ -65,23 +60,14 @@ class ReportedRequirements:
 
 @dataclass(frozen=True)
 class SettledChange:
-    """A change that has settled.
-
-    Attributes:
-        topic: topic name.
-        before: previous requirement.
-        value: new requirement.
-        brokers: ids of the brokers that reported the new requirement.
-        fenced: ids of the brokers that apply it when they are back.
-        told_s: seconds from the request until all of them had reported it.
-    """
+    """A change that has settled."""
 
     topic: str
-    before: Requirement
-    value: Requirement
-    brokers: tuple[int, ...]
-    fenced: tuple[int, ...]
-    told_s: float
+    before: Requirement  # previous requirement
+    value: Requirement  # new requirement
+    brokers: tuple[int, ...]  # ids of the brokers that reported the new requirement
+    fenced: tuple[int, ...]  # ids of the brokers that apply it when they are back
+    told_s: float  # seconds from the request until all of them had reported it
 
 
 def requirement_text(value: Requirement) -> str:
