@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.repeated_calls import calling_every
+from pyhooks.core.repeated_calls import calling_every
 from pyhooks.core.resource_usage import PAGE_BYTES, PROC, TICKS_PER_S, busy_s
 
 SAMPLE_S = 1.0

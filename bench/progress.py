@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from bench.repeated_calls import calling_every
+from pyhooks.core.repeated_calls import calling_every
 from pyhooks.core.terminal import show_progress
 
 TICK_S = 0.25

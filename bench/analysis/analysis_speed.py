@@ -17,10 +17,10 @@ from bench import machine
 from bench.analysis import latency_analysis
 from bench.plan import scenarios
 from bench.plan.scenario import BenchCell
-from bench.repeated_calls import calling_every
 from bench.spark_session import spark_session
 from pyhooks.core import resource_usage
 from pyhooks.core.errors import RackgateError
+from pyhooks.core.repeated_calls import calling_every
 from pyhooks.core.targets import Target
 
 # A run as large as a plan allows: 12 cells with the arms A, A', B and one more candidate, 20 blocks.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.load.schedule import Slot
-from bench.repeated_calls import calling_every
+from pyhooks.core.repeated_calls import calling_every
 from pyhooks.workload.pacing import wait_until
 
 # Outcomes in the stored observations: ok, fail and unknown of ``pyhooks.history``.

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from pyhooks.core.process import descendants
+from pyhooks.core.repeated_calls import calling_every
 
 PROC = Path("/proc")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -96,7 +97,7 @@ def _own() -> Iterator[Callable[[], float]]:
     process counts. A process that was never sampled counts through a parent that waited for it.
     """
     last: dict[psutil.Process, float] = {}
-    lock, over = threading.Lock(), threading.Event()
+    lock = threading.Lock()
 
     def sample() -> tuple[float, float]:
         with lock:
@@ -110,17 +111,8 @@ def _own() -> Iterator[Callable[[], float]]:
         # both are lower bounds: each misses usage that the other includes
         return max(now - before for now, before in zip(sample(), begun, strict=True))
 
-    def loop() -> None:
-        while not over.wait(SAMPLE_S):
-            sample()
-
-    thread = threading.Thread(target=loop, name="usage", daemon=True)
-    thread.start()
-    try:
+    with calling_every(SAMPLE_S, sample, "usage"):
         yield seconds
-    finally:
-        over.set()
-        thread.join()
 
 
 class Others:

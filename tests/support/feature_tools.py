@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,6 +26,7 @@ RACKS = "min.insync.racks"
 TOPIC = "gated"
 RACKS_REFUSED = "org.apache.kafka.common.errors.NotEnoughRacksException"
 TOOL_S = 60.0
+SETTLES_S = 90.0
 # error of a leader whose log does not exist yet: brokers report an ISR before they apply it
 _NOT_YET = {
     f"org.apache.kafka.common.errors.{name}"
@@ -89,6 +90,13 @@ def create_topic(pair: Brokers, config: Mapping[str, str], replicas: Sequence[in
     with Admin(pair.bootstrap) as admin:
         admin.create_topic(TOPIC, [list(replicas)], {"min.insync.replicas": "1", **config})
         wait_for(partial(admin.in_sync, TOPIC, tuple(replicas)), goal="both replicas in sync", timeout_s=60)
+
+
+def wait_in_sync(brokers: Brokers, replicas: Collection[int]) -> None:
+    """Wait until exactly these replicas of the gated topic are in sync."""
+    with Admin(",".join(brokers.address(broker) for broker in replicas)) as admin:
+        goal = f"{sorted(replicas)} in sync"
+        wait_for(partial(admin.in_sync, TOPIC, tuple(replicas)), goal=goal, timeout_s=SETTLES_S)
 
 
 def produce(pair: Brokers, acks: str = "all") -> str:

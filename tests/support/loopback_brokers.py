@@ -30,7 +30,7 @@ from pyhooks.lab.kafka_process import java_command, new_id, render
 HOST = "127.0.0.1"
 PRODUCE = 0
 API_VERSIONS = 18
-STOP_S, END_S = 120.0, 30.0
+STOP_S, END_S, RESTART_S = 120.0, 30.0, 90.0
 STRINGS = {
     "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
     "value.serializer": "org.apache.kafka.common.serialization.StringSerializer",
@@ -191,6 +191,14 @@ class Brokers:
         process.terminate()
         wait_for(lambda: process.poll() is not None, goal=f"node {node} to stop", timeout_s=STOP_S)
         del self._running[node]
+
+    def restart(self, node: int, classpath: str, *, rack: str | None = None) -> None:
+        """Stop a node in good order, start it on a class path and wait until it serves; ``rack`` is its new rack."""
+        self.stop(node)
+        if rack is not None:
+            self.set_rack(node, rack)
+        self.start(node, classpath)
+        wait_for(lambda: self.serves(node), goal=f"node {node} to serve requests", timeout_s=RESTART_S, interval_s=0.3)
 
     def pause(self, node: int) -> None:
         """Pause a node: it keeps its state and neither sends nor receives."""

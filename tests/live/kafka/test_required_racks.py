@@ -17,7 +17,16 @@ from pathlib import Path
 
 import pytest
 
-from feature_tools import RACKS, RACKS_REFUSED, TOPIC, configs, create_topic, produce
+from feature_tools import (
+    RACKS,
+    RACKS_REFUSED,
+    SETTLES_S,
+    TOPIC,
+    configs,
+    create_topic,
+    produce,
+    wait_in_sync,
+)
 from loopback_brokers import HOST, Brokers
 from pyhooks.core import paths
 from pyhooks.core.wait import wait_for
@@ -31,7 +40,6 @@ pytestmark = pytest.mark.timeout(420)
 CONTROLLER = 100
 A1, A2, B = ALL = (1, 2, 3)
 TWO = {"min.insync.replicas": "2"}
-SETTLES_S = 90.0
 CONTROLLER_GAUGE = f"kafka.controller:type=KafkaController,name={BROKERS_WITHOUT_RACK}"
 OBSERVED = f"kafka.server:type=BrokerTopicMetrics,name={OBSERVED_REFUSALS}"
 BROKER_GAUGE = f"kafka.server:type=KafkaServer,name={PROPERTY_ABOVE_CLUSTER_VALUE}"
@@ -49,24 +57,15 @@ def started(folder: Path, *, in_properties: Collection[int] = ()) -> Iterator[tu
         yield brokers, classpath
 
 
-def in_sync(brokers: Brokers, wanted: Collection[int]) -> None:
-    with Admin(",".join(brokers.address(broker) for broker in wanted)) as admin:
-        wait_for(partial(admin.in_sync, TOPIC, tuple(wanted)), goal=f"{sorted(wanted)} in sync", timeout_s=SETTLES_S)
-
-
 def restart_in(brokers: Brokers, classpath: str, broker: int, rack: str) -> None:
-    """Restart a broker in good order in another rack, or in none, and wait until it is in sync again."""
-    brokers.stop(broker)
-    in_sync(brokers, [one for one in ALL if one != broker])
-    brokers.set_rack(broker, rack)
-    brokers.start(broker, classpath)
-    wait_for(partial(brokers.serves, broker), goal=f"broker {broker} to serve requests", timeout_s=SETTLES_S)
-    in_sync(brokers, ALL)
+    """Restart a broker in good order in another rack, or in none, and wait until all replicas are in sync."""
+    brokers.restart(broker, classpath, rack=rack)
+    wait_in_sync(brokers, ALL)
 
 
 def kill_b(brokers: Brokers) -> None:
     brokers.kill(B)
-    in_sync(brokers, (A1, A2))
+    wait_in_sync(brokers, (A1, A2))
 
 
 def meets(brokers: Brokers, outcome: str) -> None:
@@ -172,12 +171,8 @@ def test_only_a_raise_of_r_needs_racks(tmp_path: Path) -> None:
             return done.status
 
         assert change("topics", TOPIC, 2) == 0
-        brokers.stop(A2)
-        brokers.set_rack(A2, "")
-        brokers.start(A2, classpath)
-        wait_for(partial(brokers.serves, A2), goal="broker 2 to serve requests", timeout_s=SETTLES_S)
-        with Admin(brokers.bootstrap) as admin:
-            wait_for(partial(admin.in_sync, TOPIC, (A1, A2)), goal="broker 2 in sync", timeout_s=SETTLES_S)
+        brokers.restart(A2, classpath, rack="")
+        wait_in_sync(brokers, (A1, A2))
         # unchanged and lower values pass
         assert change("topics", TOPIC, 2) == 0
         assert change("topics", TOPIC, 1) == 0
@@ -187,9 +182,6 @@ def test_only_a_raise_of_r_needs_racks(tmp_path: Path) -> None:
         assert change("brokers", "", 2) != 0
         # all replicas of this one are on brokers with a rack
         assert change("topics", "named", 2) == 0
-        brokers.stop(A2)
-        brokers.set_rack(A2, "a")
-        brokers.start(A2, classpath)
-        wait_for(partial(brokers.serves, A2), goal="broker 2 to serve requests", timeout_s=SETTLES_S)
+        brokers.restart(A2, classpath, rack="a")
         assert change("topics", TOPIC, 2) == 0
         assert change("brokers", "", 2) == 0

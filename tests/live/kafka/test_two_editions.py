@@ -14,13 +14,21 @@ from pathlib import Path
 
 import pytest
 
-from feature_tools import RACKS, RACKS_REFUSED, TOPIC, configs, create_topic, produce
+from feature_tools import (
+    RACKS,
+    RACKS_REFUSED,
+    SETTLES_S,
+    TOPIC,
+    configs,
+    create_topic,
+    produce,
+    wait_in_sync,
+)
 from loopback_brokers import Brokers
 from pyhooks.checkers.delivery import check_delivery
 from pyhooks.core import paths
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History, Outcome
-from pyhooks.jvm.admin import Admin
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.jvm.producer import Acknowledged, Producer
 from pyhooks.patchset.distribution import Distribution
@@ -31,7 +39,6 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 EARLIER = "9b384390e93654628280e6d41017d5fd69165edb"
 CONTROLLER = 100
 A1, A2, B = ALL = (1, 2, 3)
-SETTLES_S = 90.0
 TWO = {"min.insync.replicas": "2", RACKS: "2"}
 CLASSPATH = "from pyhooks.build.distribution import Distribution; print(Distribution.load().classpath())"
 
@@ -51,17 +58,10 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(python([sys.executable, "-c", CLASSPATH], stdout=subprocess.PIPE).stdout.strip())
 
 
-def in_sync(brokers: Brokers, replicas: tuple[int, ...]) -> None:
-    with Admin(",".join(brokers.address(broker) for broker in replicas)) as admin:
-        wait_for(partial(admin.in_sync, TOPIC, replicas), goal=f"{replicas} in sync", timeout_s=SETTLES_S)
-
-
 def restart(brokers: Brokers, node: int, classpath: str) -> None:
     """Restart a node with another class path and wait until all replicas are in sync."""
-    brokers.stop(node)
-    brokers.start(node, classpath)
-    wait_for(partial(brokers.serves, node), goal=f"node {node} to serve requests", timeout_s=SETTLES_S)
-    in_sync(brokers, ALL)
+    brokers.restart(node, classpath)
+    wait_in_sync(brokers, ALL)
 
 
 def three_brokers(folder: Path) -> Brokers:
@@ -103,10 +103,10 @@ def test_the_documented_change_of_editions_loses_nothing(earlier: str, tmp_path:
             write(brokers, history, f"node {node} restarted")
         set_racks(brokers, second, 2)
         brokers.kill(B)
-        in_sync(brokers, (A1, A2))
+        wait_in_sync(brokers, (A1, A2))
         wait_for(lambda: produce(brokers) == RACKS_REFUSED, goal=RACKS_REFUSED, timeout_s=SETTLES_S)
         brokers.start(B, second)
-        in_sync(brokers, ALL)
+        wait_in_sync(brokers, ALL)
         write(brokers, history, "second edition")
         read_all(brokers.bootstrap, [TOPIC], history, values=True)
     events = list(history.events())
@@ -126,10 +126,8 @@ def test_with_r_2_a_leader_of_the_earlier_edition_counts_a_missing_rack(earlier:
         brokers.set_rack(A2, "")
         restart(brokers, A2, current)
         brokers.kill(B)
-        in_sync(brokers, (A1, A2))
+        wait_in_sync(brokers, (A1, A2))
         assert produce(brokers) == "ok", "broker 1 leads, and takes broker 2 for one in another rack"
-        brokers.stop(A1)
-        brokers.start(A1, current)
-        wait_for(partial(brokers.serves, A1), goal="broker 1 to serve requests", timeout_s=SETTLES_S)
-        in_sync(brokers, (A1, A2))
+        brokers.restart(A1, current)
+        wait_in_sync(brokers, (A1, A2))
         assert produce(brokers) == RACKS_REFUSED

@@ -145,13 +145,6 @@ def a_stock_node_fails(stock: Stock, node: int, reason: str) -> str:
     return lines[0]
 
 
-def restart(pair: Pair, node: int, classpath: str) -> None:
-    """Restarts a node in good order on another class path."""
-    pair.stop(node)
-    pair.start(node, classpath)
-    wait_for(lambda: pair.serves(node), goal=f"node {node} to be back", timeout_s=90, interval_s=0.3)
-
-
 def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -> None:
     pair = stock.pair
     pair.format(stock.without)
@@ -168,12 +161,12 @@ def test_on_and_off_again(stock: Stock, tmp_path: Path, found: dict[str, Any]) -
         assert produce(pair, "before") == "ok"
 
         # a node without the overlay stands in the way
-        restart(pair, 2, stock.without)
+        pair.restart(2, stock.without)
         refused = set_level(stock, "upgrade", 1)
         found["upgrade with a stock broker"] = refused.about(RACKS_FEATURE)
         assert refused.status != 0
         assert "Broker 2 does not support this feature" in refused.line
-        restart(pair, 2, stock.with_overlay)
+        pair.restart(2, stock.with_overlay)
         settled(pair)
 
         upgraded = set_level(stock, "upgrade", 1)

@@ -1,4 +1,4 @@
-"""Repeated calls of a function in a thread, such as samples and progress."""
+"""Repeated calls of a function in a thread, for samples and progress."""
 
 from __future__ import annotations
 
