@@ -26,6 +26,7 @@ from pyhooks.jvm.gateway import Gateway
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.lab.disk_format import format_disks
 from pyhooks.lab.kafka_process import java_command, new_id, render
+from pyhooks.lab.mbeans import SOCKET, SocketSource
 
 HOST = "127.0.0.1"
 PRODUCE = 0
@@ -65,6 +66,7 @@ class Brokers:
         advertised: ports that clients are sent to instead of the brokers' own, or none.
         extra: further properties of all nodes.
         own: further properties of single nodes, by node id.
+        agent: jar of the metrics agent, or None for nodes without it.
         jmx: give each node a JMX port on loopback.
         heap_mb: heap of each node, in MiB.
     """
@@ -78,6 +80,7 @@ class Brokers:
         advertised: Sequence[int] = (),
         extra: Mapping[str, str] | None = None,
         own: Mapping[int, Mapping[str, str]] | None = None,
+        agent: Path | None = None,
         jmx: bool = False,
         heap_mb: int = 256,
     ) -> None:
@@ -91,6 +94,7 @@ class Brokers:
         self._client = dict(zip(racks, self.ports, strict=True))
         self._peer = dict(zip(racks, ports[len(racks) :], strict=False))
         self._control = ports[-1]
+        self._agent = agent
         self.jmx_ports = dict(zip(self.nodes, free_ports(len(self.nodes)), strict=True)) if jmx else {}
         self._extra = dict(extra or {})
         self._own = dict(own or {})
@@ -170,6 +174,8 @@ class Brokers:
         words = java_command(classpath=classpath, heap_mb=self._heap_mb, properties=self.file(node), options=once)
         if node in self.jmx_ports:
             words[1:1] = jmx_options(self.jmx_ports[node])
+        if self._agent:
+            words.insert(1, f"-javaagent:{self._agent}={self._socket(node)}")
         with (self.folder / f"{node}.log").open("wb") as log:
             self._running[node] = subprocess.Popen([*DIES_WITH_PARENT, *words], stdout=log, stderr=subprocess.STDOUT)
 
@@ -178,6 +184,13 @@ class Brokers:
         process = self._running[node]
         assert process.poll() is None, f"node {node} ended:\n{self.log(node)[-3000:]}"
         return "Kafka Server started" in self.log(node)
+
+    def _socket(self, node: int) -> Path:
+        return self.folder / f"{node}-{SOCKET}"
+
+    def metrics(self, node: int) -> SocketSource:
+        """Return the source of a node's metrics; the nodes must have the agent."""
+        return SocketSource(node, f"broker-{node}", self.racks.get(node), self._socket(node))
 
     def kill(self, node: int) -> None:
         """Kill a node, as a power failure does."""

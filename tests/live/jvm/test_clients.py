@@ -1,4 +1,4 @@
-"""Producer, consumer and JMX of this process, and stock clients in gateways, against one patched broker."""
+"""Producer and consumer of this process, and stock clients in gateways, against one patched broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from pyhooks.jvm.admin import Admin
 from pyhooks.jvm.consumer import Consumer, TopicPartition
 from pyhooks.jvm.gateway import Gateway
 from pyhooks.jvm.java_exception import ERRORS, JavaError
-from pyhooks.jvm.jmx import Jmx
 from pyhooks.jvm.producer import Producer
 from pyhooks.patchset.client_classpaths import client_classpath
 from pyhooks.patchset.distribution import Distribution
@@ -39,7 +38,7 @@ CPU_S_PER_50000 = 1.0
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     """One broker, which is the controller too."""
     classpath = Distribution.load().classpath()
-    made = Brokers(tmp_path_factory.mktemp("clients"), {1: "a"}, controller=1, extra=EXTRA, jmx=True)
+    made = Brokers(tmp_path_factory.mktemp("clients"), {1: "a"}, controller=1, extra=EXTRA)
     made.format(classpath)
     with made.running(classpath):
         yield made
@@ -248,37 +247,6 @@ def test_wakeup_ends_a_poll_and_close_is_bounded(brokers: Brokers, topic: str) -
         Consumer(brokers.bootstrap) as nothing,
     ):
         nothing.poll(0.1)
-
-
-def test_mbeans_of_a_broker(brokers: Brokers, topic: str) -> None:
-    with Jmx(HOST, brokers.jmx_ports[1], timeout_s=60) as jmx:
-        (count,) = jmx.query("kafka.server:type=ReplicaManager,name=LeaderCount")
-        assert (count.attribute, type(count.value)) == ("Value", int)
-        assert isinstance(count.value, int)
-        assert count.value >= 2
-        rows = jmx.query(f"kafka.cluster:type=Partition,topic={topic},*")
-        assert {"0", "1"} == {row.object_name.split("partition=")[1].split(",")[0] for row in rows}
-        memory = {row.attribute: row.value for row in jmx.query("java.lang:type=Memory")}
-        assert isinstance(memory["HeapMemoryUsage.used"], int)
-        assert memory["Verbose"] is False
-        # what a JVM does not support is unknown, not left out: no usage threshold for this pool
-        pools = {row.value for row in jmx.query("java.lang:type=MemoryPool,*") if row.attribute == "UsageThreshold"}
-        assert None in pools
-        assert jmx.query("no.such:type=Thing") == ()
-        with pytest.raises(JavaError, match="MalformedObjectNameException"):
-            jmx.query("not a name")
-        jmx.close()
-
-
-def test_a_silent_jmx_port_takes_one_timeout() -> None:
-    with socket.create_server((HOST, 0)) as mute:
-        begun = time.monotonic()
-        with pytest.raises(RackgateError, match="no response in"):
-            Jmx(HOST, mute.getsockname()[1], timeout_s=0.5)
-        assert time.monotonic() - begun < 5
-        port = mute.getsockname()[1]
-    with pytest.raises(JavaError, match="Connection refused"):
-        Jmx(HOST, port)
 
 
 @pytest.mark.parametrize("release", ["patched", "4.3.1", "4.4", "3.9", "2.8"])

@@ -27,11 +27,10 @@ from feature_tools import (
     produce,
     wait_in_sync,
 )
-from loopback_brokers import HOST, Brokers
+from loopback_brokers import Brokers
 from pyhooks.core import paths
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.admin import Admin
-from pyhooks.jvm.jmx import Jmx
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS_OBSERVE
 from pyhooks.lab.mbeans import BROKERS_WITHOUT_RACK, OBSERVED_REFUSALS, PROPERTY_ABOVE_CLUSTER_VALUE
 from pyhooks.patchset.distribution import Distribution
@@ -48,10 +47,11 @@ BROKER_GAUGE = f"kafka.server:type=KafkaServer,name={PROPERTY_ABOVE_CLUSTER_VALU
 @contextmanager
 def started(folder: Path, *, in_properties: Collection[int] = ()) -> Iterator[tuple[Brokers, str]]:
     """Brokers and their class path; ``in_properties`` have R=2 in their properties when they are formatted."""
-    classpath = Distribution.load().classpath()
+    built = Distribution.load()
+    classpath = built.classpath()
     extra = {"auto.leader.rebalance.enable": "false"}
     own = {node: {RACKS: "2"} for node in in_properties}
-    brokers = Brokers(folder, {A1: "a", A2: "a", B: "b"}, CONTROLLER, extra=extra, own=own, jmx=True)
+    brokers = Brokers(folder, {A1: "a", A2: "a", B: "b"}, CONTROLLER, extra=extra, own=own, agent=built.hooks)
     brokers.format(classpath)
     with brokers.running(classpath):
         yield brokers, classpath
@@ -75,12 +75,11 @@ def meets(brokers: Brokers, outcome: str) -> None:
 
 def shows(brokers: Brokers, node: int, bean: str, value: int) -> None:
     """Wait until a gauge has a value."""
-    with Jmx(HOST, brokers.jmx_ports[node], timeout_s=30) as jmx:
-        wait_for(
-            lambda: [row.value for row in jmx.query(bean)] == [value],
-            goal=f"{bean} {value} on node {node}",
-            timeout_s=SETTLES_S,
-        )
+    wait_for(
+        lambda: [text for _, _, text in brokers.metrics(node).query([(bean, "Value")], 30).rows] == [str(value)],
+        goal=f"{bean} {value} on node {node}",
+        timeout_s=SETTLES_S,
+    )
 
 
 def findings(brokers: Brokers) -> tuple[int, dict[str, str]]:
@@ -129,9 +128,8 @@ def test_an_observed_number_of_racks_refuses_nothing(tmp_path: Path) -> None:
         assert produce(brokers) == "ok"
         kill_b(brokers)
         assert produce(brokers) == "ok"
-        with Jmx(HOST, brokers.jmx_ports[A1], timeout_s=30) as jmx:
-            counts = [row.value for row in jmx.query(f"{OBSERVED},topic={TOPIC}") if row.attribute == "Count"]
-        assert counts == [1], "only the record without rack b would have been refused"
+        counts = [text for _, _, text in brokers.metrics(A1).query([(f"{OBSERVED},topic={TOPIC}", "Count")], 30).rows]
+        assert counts == ["1"], "only the record without rack b would have been refused"
 
 
 # -- an unknown rack counts for no rack -------------------------------------------------------------------------------

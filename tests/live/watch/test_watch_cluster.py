@@ -12,18 +12,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from loopback_brokers import HOST, Brokers
-from pyhooks.core.process import DIES_WITH_PARENT
+from pyhooks.core.process import DIES_WITH_PARENT, run
 from pyhooks.core.wait import wait_for
-from pyhooks.jvm.jmx import Jmx
 from pyhooks.kafka import topics
-from pyhooks.lab.mbeans import BEANS, SOCKET, MetricsReading, SocketSource
+from pyhooks.lab.mbeans import BEANS, MetricsReading, SocketSource
 from pyhooks.lab.metrics import metrics_of, poll_once
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.watch.collector import QUERY_S, Collector, WatchedCluster
@@ -32,26 +30,10 @@ from pyhooks.watch.states import PartitionSummary, Snapshot
 
 RACKS = {1: "a", 2: "a", 3: "b"}
 WATCH = [sys.executable, "-c", "import pyhooks.cli; pyhooks.cli.main()", "watch"]
-JAVA_OPTIONS = "JAVA_TOOL_OPTIONS"
 
 
-class Watched(Brokers):
-    """Brokers with the metrics agent in them."""
-
-    agent = Path()
-
-    def socket(self, node: int) -> Path:
-        return self.folder / f"{node}-{SOCKET}"
-
-    def start(self, node: int, classpath: str) -> None:
-        os.environ[JAVA_OPTIONS] = f"-javaagent:{self.agent}={self.socket(node)}"
-        try:
-            super().start(node, classpath)
-        finally:
-            del os.environ[JAVA_OPTIONS]
-
-    def sources(self) -> tuple[SocketSource, ...]:
-        return tuple(SocketSource(node, f"broker-{node}", rack, self.socket(node)) for node, rack in RACKS.items())
+def sources(brokers: Brokers) -> tuple[SocketSource, ...]:
+    return tuple(map(brokers.metrics, RACKS))
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +42,9 @@ def classpath() -> str:
 
 
 @pytest.fixture(scope="module")
-def brokers(classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    made = Watched(tmp_path_factory.mktemp("watch"), RACKS, controller=1, jmx=True)
-    made.agent = Distribution.load().hooks
+def brokers(classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    agent = Distribution.load().hooks
+    made = Brokers(tmp_path_factory.mktemp("watch"), RACKS, controller=1, agent=agent, jmx=True)
     made.format(classpath)
     with made.running(classpath):
         admin = topics.admin(made.bootstrap)
@@ -129,8 +111,8 @@ def sending(bootstrap: str, topic: str, number: int) -> Iterator[Producer]:
         producer.flush(6)
 
 
-def test_a_broker_is_paused_and_one_is_stopped(brokers: Watched, classpath: str) -> None:
-    target = WatchedCluster("loopback", brokers.bootstrap, sources=brokers.sources())
+def test_a_broker_is_paused_and_one_is_stopped(brokers: Brokers, classpath: str) -> None:
+    target = WatchedCluster("loopback", brokers.bootstrap, sources=sources(brokers))
     with Collector(target, interval_s=0.5) as collector:
         eye = Eye(collector)
         shown = eye.until(
@@ -187,8 +169,8 @@ def test_a_broker_is_paused_and_one_is_stopped(brokers: Watched, classpath: str)
         assert sorted(eye.took_s)[-3] < QUERY_S
 
 
-def test_metrics_of_a_broker_from_the_agent(brokers: Watched) -> None:
-    found = poll_once(brokers.sources()[0], 10)
+def test_metrics_of_a_broker_from_the_agent(brokers: Brokers) -> None:
+    found = poll_once(sources(brokers)[0], 10)
     assert (found.problem, found.errors) == ("", ())
     names = {one.name for one in found.metrics}
     assert {
@@ -207,22 +189,26 @@ def test_metrics_of_a_broker_from_the_agent(brokers: Watched) -> None:
     assert racks["gated"] == 2
 
 
-def test_metrics_of_a_broker_from_jmx_are_the_same(brokers: Watched) -> None:
-    by_agent = poll_once(brokers.sources()[0], 30)
-    with Jmx(HOST, brokers.jmx_ports[1], timeout_s=30) as jmx:
-        rows = [
-            (row.object_name, row.attribute, str(row.value))
-            for pattern, attributes in BEANS
-            for row in jmx.query(pattern)
-            if row.attribute in attributes.split(",")
-        ]
+def test_metrics_of_a_broker_from_jmx_are_the_same(brokers: Brokers, classpath: str) -> None:
+    """Compare the agent's metrics with those that Kafka's JmxTool reads."""
+    found = poll_once(sources(brokers)[0], 30)
+    url = f"service:jmx:rmi:///jndi/rmi://{HOST}:{brokers.jmx_ports[1]}/jmxrmi"
+    tool = ["java", "-cp", classpath, "org.apache.kafka.tools.JmxTool", "--jmx-url", url, "--one-time"]
+    rows = []
+    for attributes in {attributes for _, attributes in BEANS}:
+        names = [option for pattern, own in BEANS if own == attributes for option in ("--object-name", pattern)]
+        options = ["--report-format", "tsv", "--attributes", attributes, *names]
+        for line in run([*tool, *options], task="read MBeans through JMX", timeout_s=60).splitlines():
+            name, _, value = line.partition("\t")
+            bean, _, attribute = name.rpartition(":")
+            rows.append((bean, attribute, value))
     by_jmx = metrics_of(MetricsReading(tuple(rows)), 1, 0, 0)
-    assert by_agent.problem == ""
-    keys = {(one.topic, one.partition, one.name) for one in by_agent.metrics}
-    assert {(one.topic, one.partition, one.name) for one in by_jmx} == keys
+    assert found.problem == ""
+    expected = {(one.topic, one.partition, one.name) for one in found.metrics}
+    assert {(one.topic, one.partition, one.name) for one in by_jmx} == expected
 
 
-def test_the_command_in_a_pipe(brokers: Watched) -> None:
+def test_the_command_in_a_pipe(brokers: Brokers) -> None:
     command = [*WATCH, "--bootstrap", brokers.bootstrap]
     lines = subprocess.run(
         [*command, "--json", "--interval", "1s", "--for", "3s"],
@@ -250,7 +236,7 @@ def test_the_command_in_a_pipe(brokers: Watched) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_terminal_is_restored_at_once(brokers: Watched, number: signal.Signals) -> None:
+def test_a_terminal_is_restored_at_once(brokers: Brokers, number: signal.Signals) -> None:
     master, slave = pty.openpty()
     # a shell's background commands, and all below them, ignore SIGINT
     heeds = ("env", "--default-signal=INT,TERM")

@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from pyhooks.core.errors import RackgateError
 from pyhooks.jvm.consumer import TopicPartition, _lines, _offsets
 from pyhooks.jvm.java_exception import JavaError
-from pyhooks.jvm.jmx import Row, parse
 from pyhooks.jvm.packed_columns import Unpacker, column, joined, lengths_of
 from pyhooks.jvm.producer import Acknowledged, Producer, Sent
 
@@ -54,33 +52,6 @@ def test_offsets_of_partitions_as_lines(offsets: dict[tuple[str, int], int]) -> 
     wanted = {TopicPartition(*key): offset for key, offset in offsets.items()}
     assert _offsets(_lines(wanted)) == wanted
     assert _offsets(_lines(wanted.keys())) == dict.fromkeys(wanted, -1)
-
-
-@pytest.mark.parametrize(
-    ("line", "row"),
-    [
-        ("kafka.server:type=A\tValue\ti\t12", Row("kafka.server:type=A", "Value", 12)),
-        ("a:b=c\tHeap.used\td\tNaN", None),
-        ("a:b=c\tRate\td\t1.5E-3", Row("a:b=c", "Rate", 0.0015)),
-        ("a:b=c\tUp\tb\tfalse", Row("a:b=c", "Up", False)),
-        ("a:b=c\tName\ts\tx\\ty\\\\n\\n", Row("a:b=c", "Name", "x\ty\\n\n")),
-        ("a:b=c\tHidden\t-\t", Row("a:b=c", "Hidden", None)),
-    ],
-)
-def test_lines_of_mbeans(line: str, row: Row | None) -> None:
-    found = parse(line)
-    if row is None:
-        assert isinstance(found.value, float)
-        assert np.isnan(found.value)
-    else:
-        assert found == row
-        assert type(found.value) is type(row.value)
-
-
-@pytest.mark.parametrize("line", ["", "a\tb\ti", "a\tb\tx\t1", "a\tb\ti\t1\t2"])
-def test_an_invalid_line_of_an_mbean_is_an_error(line: str) -> None:
-    with pytest.raises(RackgateError, match="is not a line"):
-        parse(line)
 
 
 @dataclass
