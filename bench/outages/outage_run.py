@@ -32,7 +32,7 @@ from pyhooks.core.files import write_json
 from pyhooks.faults import registry
 from pyhooks.faults.injection import FaultTarget
 from pyhooks.history.event_log import History
-from pyhooks.jvm.client import start_quietly
+from pyhooks.jvm.client import start_jvm
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.kafka import topics
 from pyhooks.patchset.distribution import Distribution
@@ -83,7 +83,7 @@ def in_lab(
     steps = RunSteps(planned_steps(plan, lab), console, estimate_s(plan, plan.labs[plan.labs.index(lab) + 1 :]))
     arms = plan.arms_of(lab)
     folder = target.lab.run_dir
-    start_quietly()
+    start_jvm(log_level="ERROR")
     with steps.shown(), ExitStack() as stack:
         with steps.step(START):
             admin = topics.admin(target.bootstrap)

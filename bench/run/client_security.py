@@ -218,11 +218,12 @@ class _KafkaProperties:
         """Return a Java key store of any type, loaded by Java."""
         import jpype
 
-        from pyhooks.jvm.client import java_of
+        from pyhooks.jvm.client import start_jvm
         from pyhooks.jvm.java_exception import JavaError
 
         file, password = self.values[f"ssl.{store}.location"], self.values.get(f"ssl.{store}.password")
-        kind = java_of("java.security.KeyStore", lambda found, _config: found, "", {})
+        start_jvm()
+        kind = jpype.JClass("java.security.KeyStore")
         try:
             # Java detects JKS and PKCS12 by the contents of the file
             chars = _chars(password) if password is not None else None

@@ -10,7 +10,7 @@ from typing import Any
 
 import jpype
 
-from pyhooks.jvm.client import Client, java_of
+from pyhooks.jvm.client import Client, java_errors, java_properties, start_jvm
 from pyhooks.jvm.java_exception import JavaError
 
 UNKNOWN_TOPIC = "org.apache.kafka.common.errors.UnknownTopicOrPartitionException"
@@ -130,16 +130,13 @@ class Admin(Client):
             # sent twice may be rejected the second time.
             "request.timeout.ms": str(round(min(5.0, timeout_s / 3) * 1000)),
         }
-        config = {**(config or {}), **bounds}
-        name = "org.apache.kafka.clients.admin.Admin"
-        super().__init__(
-            java_of(name, lambda kind, p: kind.create(p), bootstrap, config), close_timeout_s=close_timeout_s
-        )
+        settings = {**(config or {}), **bounds, "bootstrap.servers": bootstrap}
+        start_jvm()
+        with java_errors():
+            java = jpype.JClass("org.apache.kafka.clients.admin.Admin").create(java_properties(settings))
+        super().__init__(java, close_timeout_s)
         self._timeout_s = timeout_s
         self.deadline: float | None = None
-
-    def __enter__(self) -> Admin:
-        return self
 
     def create_topic(self, topic: str, assignment: Sequence[Sequence[int]], config: Mapping[str, str]) -> None:
         """Create a topic with an explicit replica assignment.

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
-from types import TracebackType
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, Self
 
 import jpype
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.jvm.in_process import ensure_started
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.patchset.distribution import Distribution
+
+LOG4J = Path(__file__).with_name("log4j2.properties")
+HEAP_MB = 128
+_running: list[str] = []
+_starting = threading.Lock()
+_distribution: list[Distribution] = []
 
 
 class Home(Protocol):
@@ -39,18 +46,9 @@ class InProcess:
 
     def make(self, name: str, config: Mapping[str, str], *more: int) -> Any:
         """See ``Home.make``."""
-        ensure_started(_classpath())
+        start_jvm()
         with java_errors():
-            return jpype.JClass(name)(_properties(config), *more)
-
-
-def start_quietly() -> None:
-    """Start the JVM of this process with log level ERROR, so that a fault does not log every lost connection.
-
-    Raises:
-        RackgateError: there is no Java or no distribution, or the JVM runs with another class path.
-    """
-    ensure_started(_classpath(), log_level="ERROR")
+            return jpype.JClass(name)(java_properties(config), *more)
 
 
 class Client(AbstractContextManager[Any]):
@@ -60,14 +58,15 @@ class Client(AbstractContextManager[Any]):
         self._java = java
         self._close_timeout_s = close_timeout_s
 
+    def __enter__(self) -> Self:
+        return self
+
     def close(self) -> None:
         """Close the client; work that is not done within the bound is abandoned."""
         duration = jpype.JClass("java.time.Duration")
         self._java.close(duration.ofMillis(round(self._close_timeout_s * 1000)))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -89,43 +88,68 @@ def java_errors() -> Iterator[None]:
         raise RackgateError(f"the JVM of a gateway does not respond: {error}") from error
 
 
-_elsewhere: list[Distribution] = []
-
-
 def use(distribution: Distribution) -> None:
     """Use this distribution for the clients of this process, instead of the one built last.
 
     Must be called before the first client is created; later calls have no effect.
     """
-    _elsewhere[:] = [distribution]
+    _distribution[:] = [distribution]
+
+
+def start_jvm(log_level: str = "WARN") -> None:
+    """Start the JVM of this process with the class path of clients, or do nothing if it runs.
+
+    Args:
+        log_level: log level of Kafka's clients, which log to standard error. With ``ERROR``, a fault does not log
+            every lost connection.
+
+    Raises:
+        RackgateError: there is no Java or no distribution, or the JVM runs with another class path.
+    """
+    ensure_started(_classpath(), log_level=log_level)
 
 
 @lru_cache(maxsize=1)
 def _classpath() -> str:
     """Return the class path, determined once: a build that ends meanwhile must not change it."""
-    built = _elsewhere[0] if _elsewhere else Distribution.load()
+    built = _distribution[0] if _distribution else Distribution.load()
     return f"{built.classpath()}:{built.hooks}"
 
 
-def java_of(name: str, make: Callable[[Any, Any], Any], bootstrap: str, config: Mapping[str, str]) -> Any:
-    """Create the Java object of a client in this process.
+def ensure_started(classpath: str, *, log_level: str = "WARN") -> None:
+    """Start the JVM of this process, or do nothing if it runs with the same class path; jpype allows only one.
+
+    Signals stay with Python, so Ctrl-C raises KeyboardInterrupt. The JVM ends with this process.
 
     Args:
-        name: full name of its class.
-        make: creates the object from the class and java.util.Properties.
-        bootstrap: value of ``bootstrap.servers``.
-        config: all other properties.
+        classpath: as for ``java -cp``; entries may end in ``/*``.
+        log_level: see ``start_jvm``.
 
     Raises:
-        JavaError: the configuration is rejected.
-        RackgateError: no distribution, or no Java.
+        RackgateError: there is no Java, or the JVM runs with another class path (it cannot be changed or restarted).
     """
-    ensure_started(_classpath())
-    with java_errors():
-        return make(jpype.JClass(name), _properties({"bootstrap.servers": bootstrap, **config}))
+    # Of concurrent callers, one starts the JVM; the others find it running.
+    with _starting:
+        if jpype.isJVMStarted():
+            if _running != [classpath]:
+                raise RackgateError(
+                    "this process already has a JVM with another class path: use a pyhooks.jvm.gateway.Gateway for"
+                    " this one"
+                )
+            return
+        try:
+            library = jpype.getDefaultJVMPath()
+        except jpype.JVMNotFoundException as error:
+            raise RackgateError("no Java found: install a JDK 17 or set JAVA_HOME") from error
+        options = [f"-Xmx{HEAP_MB}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xrs"]
+        options += [f"-Dlog4j2.configurationFile={LOG4J}", f"-Drackgate.log.level={log_level}"]
+        entries = classpath.split(os.pathsep)
+        jpype.startJVM(library, *options, classpath=entries, convertStrings=False, interrupt=False)
+        _running.append(classpath)
 
 
-def _properties(config: Mapping[str, str]) -> Any:
+def java_properties(config: Mapping[str, str]) -> Any:
+    """Return a java.util.Properties with these entries; the JVM must run."""
     properties = jpype.JClass("java.util.Properties")()
     for key, value in config.items():
         properties.setProperty(key, value)

@@ -85,9 +85,6 @@ class Consumer(Client):
             (home or InProcess()).make("rackgate.hooks.Receiver", settings, round(timeout_s * 1000)), close_timeout_s
         )
 
-    def __enter__(self) -> Consumer:
-        return self
-
     def subscribe(self, topics: Sequence[str]) -> None:
         """Subscribe to topics as a group member; partitions are assigned during polls.
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway, JavaPackage, find_jar_path
@@ -21,8 +20,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.namespace_machine import NamespaceMachine
 from pyhooks.core.network_namespace import network_of
 from pyhooks.core.process import DIES_WITH_PARENT, children, end, start
-from pyhooks.jvm.client import java_errors
-from pyhooks.jvm.in_process import LOG4J
+from pyhooks.jvm.client import LOG4J, java_errors
 
 LOOPBACK = "127.0.0.1"
 START_S = 30.0
@@ -174,8 +172,8 @@ class Gateway(AbstractContextManager["Gateway"]):
             for key, value in config.items():
                 properties.setProperty(key, value)
             place = self.jvm
-            for word in name.split("."):
-                place = getattr(place, word)
+            for part in name.split("."):
+                place = getattr(place, part)
             if isinstance(place, JavaPackage):
                 raise RackgateError(f"class {name} is not on the class path of this gateway")
             return place(properties, *more)
@@ -194,7 +192,5 @@ class Gateway(AbstractContextManager["Gateway"]):
         end(self._process, grace_s=STOP_S)
         self._errors.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

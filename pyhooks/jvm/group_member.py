@@ -9,7 +9,7 @@ from typing import Any
 
 import jpype
 
-from pyhooks.jvm.client import Client, java_errors, java_of
+from pyhooks.jvm.client import Client, InProcess, java_errors
 from pyhooks.jvm.consumer import TopicPartition
 from pyhooks.jvm.java_exception import JavaError
 
@@ -86,6 +86,7 @@ class GroupMember(Client):
         close_timeout_s: float = 5.0,
     ) -> None:
         settings = {
+            "bootstrap.servers": bootstrap,
             "group.id": group,
             "key.deserializer": BYTES,
             "value.deserializer": BYTES,
@@ -94,11 +95,8 @@ class GroupMember(Client):
             **PROTOCOLS[protocol],
             **(config or {}),
         }
-        name = "org.apache.kafka.clients.consumer.KafkaConsumer"
-        super().__init__(java_of(name, lambda kind, made: kind(made), bootstrap, settings), close_timeout_s)
-
-    def __enter__(self) -> GroupMember:
-        return self
+        java = InProcess().make("org.apache.kafka.clients.consumer.KafkaConsumer", settings)
+        super().__init__(java, close_timeout_s)
 
     def subscribe(self, topics: Sequence[str], callbacks: RebalanceCallbacks) -> None:
         """Subscribe to topics; the member joins the group during the next polls.

@@ -105,9 +105,6 @@ class Producer(Client):
         self._listener = threading.Thread(target=self._listen, name="producer-ends")
         self._listener.start()
 
-    def __enter__(self) -> Producer:
-        return self
-
     def send(self, topic: str, key: str, value: str, done: Done) -> None:
         """Send one record; ``done`` is called with its result exactly once.
 

@@ -26,7 +26,7 @@ import jpype
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.jvm.admin import GIVEN_UP, TIMEOUT, UNSUPPORTED, Admin, ClusterNode, Reassignment, TopicState
-from pyhooks.jvm.client import java_of
+from pyhooks.jvm.client import start_jvm
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.kafka.features import RACKS_FEATURE
 from pyhooks.kafka.topics import minimum
@@ -76,7 +76,8 @@ def client_config(file: Path | None) -> dict[str, str]:
     """
     if file is None:
         return {}
-    properties = java_of("java.util.Properties", lambda kind, _config: kind(), "", {})
+    start_jvm()
+    properties = jpype.JClass("java.util.Properties")()
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -96,8 +97,9 @@ def disable_client_log() -> None:
     Raises:
         RackgateError: there is no distribution, or no Java.
     """
-    levels = java_of("org.apache.logging.log4j.Level", lambda kind, _config: kind.OFF, "", {})
-    jpype.JClass("org.apache.logging.log4j.core.config.Configurator").setRootLevel(levels)
+    start_jvm()
+    level = jpype.JClass("org.apache.logging.log4j.Level").OFF
+    jpype.JClass("org.apache.logging.log4j.core.config.Configurator").setRootLevel(level)
 
 
 def query_cluster(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import run
-from pyhooks.jvm.in_process import LOG4J
+from pyhooks.jvm.client import LOG4J
 from pyhooks.patchset import builder, maven, recipe
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.series import FIXES, Selection

@@ -17,7 +17,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import DIES_WITH_PARENT, run
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event, History
-from pyhooks.jvm import in_process
+from pyhooks.jvm import client
 from pyhooks.jvm.admin import Admin
 from pyhooks.jvm.gateway import Gateway
 from pyhooks.jvm.java_exception import JavaError
@@ -218,7 +218,7 @@ def test_a_refused_configuration_is_a_java_error(bootstrap: str) -> None:
 def test_one_machine_one_class_path(bootstrap: str) -> None:
     Admin(bootstrap).close()
     with pytest.raises(RackgateError, match="another class path"):
-        in_process.ensure_started("elsewhere")
+        client.ensure_started("elsewhere")
 
 
 def test_a_topic_that_the_broker_does_not_know_yet_is_not_in_sync(bootstrap: str) -> None:
