@@ -121,7 +121,7 @@ class _TimelineBuilder:
             topic = self.topic(produced.topic)
             if event.outcome == "ok":
                 topic.acked[int(at_s)] += 1
-            elif event.outcome != "info":
+            else:
                 topic.refused[kind_of(produced.exception)][int(at_s)] += 1
         elif (observed := ObservationDetails.of(event)) is not None:
             self._add_observation(observed, at_s)

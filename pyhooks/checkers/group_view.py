@@ -115,7 +115,9 @@ def _apply(member: RecordedMember, event: Event) -> None:
     if change := AssignmentDetails.of(event):
         member.assignments.append((at_ns, frozenset(change.now)))
     elif commit := CommitDetails.of(event):
-        member.commits.append(Commit(commit.begun_ns, at_ns, event.outcome, commit.exception, commit.offsets))
+        member.commits.append(
+            Commit(commit.begun_ns, at_ns, event.outcome or "unknown", commit.exception, commit.offsets)
+        )
     elif fetch := FetchDetails.of(event):
         bounds = {name: (after - fetch.count, after - 1) for name, after in fetch.next.items()}
         member.firsts.append((at_ns, bounds | {name: (offset, offset) for name, offset in fetch.first.items()}))

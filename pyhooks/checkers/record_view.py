@@ -175,7 +175,7 @@ class Records:
         self.attempts = tuple(attempt_of(event, produced) for event, produced in ProduceDetails.each(events))
         self.torn = [torn.text or "" for _, torn in TornDetails.each(events)]
         self.transactions = {
-            (txn.run, txn.txn): Transaction(txn.run, txn.txn, event.outcome, txn.records, event.mono_ns)
+            (txn.run, txn.txn): Transaction(txn.run, txn.txn, event.outcome or "unknown", txn.records, event.mono_ns)
             for event, txn in TransactionDetails.each(events)
         }
 
@@ -330,7 +330,7 @@ def attempt_of(event: Event, produced: ProduceDetails) -> Attempt:
         partition=produced.partition,
         seq=produced.seq,
         key=produced.key,
-        outcome=event.outcome,
+        outcome=event.outcome or "unknown",
         offset=produced.offset,
         sent_ns=sent_ns,
         done_ns=event.mono_ns,

@@ -162,7 +162,7 @@ class Injection:
     def _record(
         self,
         step: FaultStep,
-        outcome: Outcome = "info",
+        outcome: Outcome | None = None,
         *,
         probes: Mapping[str, bool | None] | None = None,
         errors: Mapping[str, str] | None = None,

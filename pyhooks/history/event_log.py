@@ -16,8 +16,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import unique_keys, writing
 
-Outcome = Literal["info", "ok", "fail", "unknown"]
-OUTCOMES: frozenset[str] = frozenset({"info", "ok", "fail", "unknown"})
+Outcome = Literal["ok", "fail", "unknown"]
+OUTCOMES: frozenset[str] = frozenset({"ok", "fail", "unknown"})
+# Events that are no attempts used to have an outcome of their own.
+CONVERSION = """; convert a history of an earlier version with: sed -i 's/"outcome":"info"/"outcome":null/' FILE"""
 # Start of every line written here; see Event.
 OPENING = '{"mono_ns":'
 # Replaces the last line's newline if the rest of a write did not fit on the disk.
@@ -37,8 +39,8 @@ class Event:
     wall_ms: int  # milliseconds since the epoch
     process: str  # name of the writer, such as ``probe`` or ``fault``
     op: str  # operation, such as ``produce``, ``kill-rack`` or ``probe-link``
-    # ``ok`` and ``fail`` are certain; ``unknown`` may be either; ``info`` marks a step without a result
-    outcome: Outcome
+    # result of an attempt: ``ok`` and ``fail`` are certain, ``unknown`` may be either; None if the event is none
+    outcome: Outcome | None
     rack: str | None = None  # affected rack, if any
     # details as plain JSON; read them through a subclass of ``Details``
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -72,8 +74,9 @@ class Event:
         for name, types in _TYPES.items():
             if type(value := getattr(event, name)) not in types:
                 raise ValueError(f"not an event: {name} is {value!r:.60}")
-        if event.outcome not in OUTCOMES:
-            raise ValueError(f"outcome {event.outcome!r}: one of {sorted(OUTCOMES)}")
+        if event.outcome is not None and event.outcome not in OUTCOMES:
+            advice = CONVERSION if raw["outcome"] == "info" else ""
+            raise ValueError(f"outcome {event.outcome!r}: one of {sorted(OUTCOMES)}, or null{advice}")
         return event
 
 
@@ -83,7 +86,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "wall_ms": (int,),
     "process": (str,),
     "op": (str,),
-    "outcome": (str,),
+    "outcome": (str, type(None)),
     "rack": (str, type(None)),
     "data": (dict,),
 }
@@ -104,7 +107,7 @@ class Details:
 
     ops: ClassVar[tuple[str, ...]] = ()
     process: ClassVar[str] = ""
-    outcomes: ClassVar[frozenset[str]] = OUTCOMES
+    outcomes: ClassVar[frozenset[Outcome]] = frozenset()
     _adapter: ClassVar[TypeAdapter[Any]]
 
     def __init_subclass__(
@@ -125,7 +128,7 @@ class Details:
         return (
             (not cls.ops or event.op in cls.ops)
             and (not cls.process or event.process == cls.process)
-            and event.outcome in cls.outcomes
+            and (not cls.outcomes or event.outcome in cls.outcomes)
         )
 
     @classmethod
@@ -162,11 +165,13 @@ class Details:
             if (found := cls.of(event)) is not None:
                 yield event, found
 
-    def event(self, outcome: Outcome, *, process: str = "", op: str = "", rack: str | None = None) -> Event:
+    def event(
+        self, outcome: Outcome | None = None, *, process: str = "", op: str = "", rack: str | None = None
+    ) -> Event:
         """Return an event with these details and the current time.
 
         Args:
-            outcome: outcome of the event.
+            outcome: outcome of the attempt that the event ends, or None.
             process: writer; by default that of the kind.
             op: operation; by default the only one of the kind.
             rack: affected rack, if any.
@@ -176,7 +181,14 @@ class Details:
         )
 
     def event_at(
-        self, mono_ns: int, wall_ms: int, outcome: Outcome, *, process: str = "", op: str = "", rack: str | None = None
+        self,
+        mono_ns: int,
+        wall_ms: int,
+        outcome: Outcome | None = None,
+        *,
+        process: str = "",
+        op: str = "",
+        rack: str | None = None,
     ) -> Event:
         """Return an event with these details and the given times; see ``event``."""
         data = self._codec().dump_python(self, mode="json", by_alias=True)
@@ -239,7 +251,13 @@ class History:
             os.close(descriptor)
 
     def add(
-        self, details: Details, outcome: Outcome = "info", *, process: str = "", op: str = "", rack: str | None = None
+        self,
+        details: Details,
+        outcome: Outcome | None = None,
+        *,
+        process: str = "",
+        op: str = "",
+        rack: str | None = None,
     ) -> Event:
         """Append an event with typed details and the current time; see ``Details.event``."""
         return self.append(details.event(outcome, process=process, op=op, rack=rack))

@@ -91,7 +91,7 @@ def note(entries: Iterable[Entry], history: History, *, node: int, ahead_ns: int
         begin_ms = min(entry.at_ms for entry in second)
         rows = tuple((one.at_ms - begin_ms, one.level, one.logger, one.text, one.traced) for one in second)
         lines = LogLinesDetails(node=node, entries=rows)
-        events.append(lines.event_at(begin_ms * 1_000_000 - ahead_ns, begin_ms, "info"))
+        events.append(lines.event_at(begin_ms * 1_000_000 - ahead_ns, begin_ms))
         count, last_ms = count + len(second), max(last_ms, second[-1].at_ms)
     if not count:
         note_unread(history, node, "it has no log entry")

@@ -95,12 +95,12 @@ class HistoryTail:
         key = (event.op, event.rack or "", "" if fault.broker is None else str(fault.broker))
         previous = self._faults.get(key)
         injected_ns = event.mono_ns if fault.step == "inject" or previous is None else previous.injected_ns
-        proved = {"ok": True, "unknown": False, "fail": False}.get(event.outcome)
+        proved = {"ok": True, "unknown": False, "fail": False}.get(event.outcome or "")
         self._faults[key] = FaultObservation(*key, fault.step, proved, injected_ns, event.mono_ns)
 
     def _count_attempt(self, event: Event) -> None:
         attempt = ProduceDetails.of(event)
-        index = COUNTER_INDEX.get(event.outcome)
+        index = COUNTER_INDEX.get(event.outcome or "")
         if attempt is not None and index is not None:
             key = (attempt.topic, ANY_PARTITION if attempt.partition is None else attempt.partition)
             self._counts.setdefault(key, [0, 0, 0])[index] += 1

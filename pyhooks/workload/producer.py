@@ -262,7 +262,7 @@ class ProducerRun:
             acks=self.plan.acks,
             record_bytes=self.plan.record_bytes,
             to=lane.per_partition(topic, lane.announced[topic]),
-        ).event("info", process=self.plan.name)
+        ).event(process=self.plan.name)
 
     # -- transactions ---------------------------------------------------------------------------------------------
 
@@ -391,7 +391,7 @@ class ProducerRun:
                 attempts=lane.sent[topic],
                 skipped=lane.skipped,
                 to=lane.per_partition(topic, lane.sent[topic]),
-            ).event("info", process=self.plan.name)
+            ).event(process=self.plan.name)
             for lane in self._lanes
             for topic in lane.topics
         ]

@@ -87,10 +87,10 @@ def outage_history() -> list[Event]:
         return Event(START_NS + round(at_s * NS), 0, process, op, outcome, rack, data)
 
     steps = [
-        (15, "info", "inject"),
+        (15, None, "inject"),
         (16, "ok", "proved"),
         (55, "ok", "held"),
-        (55.1, "info", "heal"),
+        (55.1, None, "heal"),
         (60, "ok", "healed"),
     ]
     events = [event(at, "fault", "kill-rack", outcome, "b", step=step) for at, outcome, step in steps]

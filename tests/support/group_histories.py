@@ -15,7 +15,7 @@ def at(moment_s: float) -> int:
     return round(moment_s * S)
 
 
-def member(moment_s: float, op: str, run: str, outcome: Outcome = "info", **more: Any) -> Event:
+def member(moment_s: float, op: str, run: str, outcome: Outcome | None = None, **more: Any) -> Event:
     return event(at(moment_s), "member", op, outcome, run=run, group="g", protocol="classic", **more)
 
 

@@ -68,7 +68,7 @@ class Cluster:
 
     # -- time, and who looks ----------------------------------------------------------------------------------------
 
-    def note(self, process: str, op: str, outcome: Outcome = "ok", rack: str | None = None, **data: Any) -> int:
+    def note(self, process: str, op: str, outcome: Outcome | None = "ok", rack: str | None = None, **data: Any) -> int:
         self.now += MS
         self.events.append(event(self.now, process, op, outcome, rack, **data))
         return self.now
@@ -258,10 +258,10 @@ class Cluster:
         kind = f"{op}-{'rack' if broker is None else 'broker'}"
         made = Outage(kind, rack, broker, own, op == "wipe", fails, 0)
         self._step(made, "before", "ok")
-        made.inject_ns = made.stage_ns = self._step(made, "inject", "info")
+        made.inject_ns = made.stage_ns = self._step(made, "inject", None)
         self.outages.append(made)
 
-    def _step(self, outage: Outage, step: str, outcome: Outcome) -> int:
+    def _step(self, outage: Outage, step: str, outcome: Outcome | None) -> int:
         broker = {} if outage.broker is None else {"broker": outage.broker}
         return self.note("fault", outage.op, outcome, outage.rack, step=step, **broker)
 
@@ -285,7 +285,7 @@ class Cluster:
             outage.proved_ns = None if outage.fails or bad else at_ns
         elif stage == 3:
             self._step(outage, "held", "unknown" if outage.fails else "ok")
-            outage.heal_ns = self._step(outage, "heal", "info")
+            outage.heal_ns = self._step(outage, "heal", None)
         elif stage == 4:
             outage.stage -= 1
             self._return(outage)
@@ -325,7 +325,7 @@ class Cluster:
             "mode": self.mode, "client": "patched", "record_bytes": BYTES,
             "to": {str(at): value for at, value in enumerate(to)},
         }  # fmt: skip
-        self.note("producer", "intend", "info", run=run, topic="t", **fields)
+        self.note("producer", "intend", None, run=run, topic="t", **fields)
 
     def send(self, number: int, *, slow: bool = False, txn: int | None = None, run: str = "") -> Sent:
         """One record; answered at once if the cluster can and need not be slow."""
@@ -378,7 +378,7 @@ class Cluster:
         result = {"offset": sent.offset} if sent.fate == "ok" else {"exception": sent.exception, "retriable": True}
         sent.done_ns = self.note("producer", "produce", sent.fate, **sent.data, **latency, **result)
 
-    def transaction(self, numbers: list[int], outcome: Outcome, *, committed: bool, local: bool) -> None:
+    def transaction(self, numbers: list[int], outcome: Outcome | None, *, committed: bool, local: bool) -> None:
         """Send a transaction unless a broker is undetectedly down; if ``local``, with a record that is never sent."""
         if any(part.leader < 0 or self.dead.intersection(part.isr) for part in self.parts):
             return
@@ -409,19 +409,19 @@ class Cluster:
             self.announce("hanging", [int(at == number) for at in range(len(self.parts))])
             part.stable = len(part.logs[part.leader])
             self.send(number, txn=0, run="hanging")
-            self.note("test", "killed", "info", run="hanging")
+            self.note("test", "killed", None, run="hanging")
 
     def end(self, *, killed: bool) -> None:
         """End the producer after all responses; a killed one gets no further responses."""
         if killed:
             for sent in self.sent:
                 sent.done_ns = sent.done_ns or -1
-            self.ended_ns = self.note("test", "killed", "info", run=self.run)
+            self.ended_ns = self.note("test", "killed", None, run=self.run)
             return
         while not all(sent.done_ns for sent in self.sent):
             self.rest(1)
         to = {str(at): value for at, value in enumerate(self.seqs)}
-        self.ended_ns = self.note("producer", "end", "info", run=self.run, topic="t", to=to)
+        self.ended_ns = self.note("producer", "end", None, run=self.run, topic="t", to=to)
 
     # -- readers ----------------------------------------------------------------------------------------------------
 

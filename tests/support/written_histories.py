@@ -20,7 +20,9 @@ TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
 RACKS = {1: "a", 2: "a", 3: "b"}
 
 
-def event(at_ns: int, process: str, op: str, outcome: Outcome = "ok", rack: str | None = None, **data: Any) -> Event:
+def event(
+    at_ns: int, process: str, op: str, outcome: Outcome | None = "ok", rack: str | None = None, **data: Any
+) -> Event:
     """An event as it is read from a file."""
     return Event.parse(Event(at_ns, at_ns // MS, process, op, outcome, rack, data).line())
 
@@ -88,7 +90,7 @@ class Simulated:
         racks = {self.racks[broker] for broker in self.isr}
         return len(self.isr) >= min(self.need_replicas, count) and len(racks) >= min(self.need_racks, count)
 
-    def note(self, process: str, op: str, outcome: Outcome = "ok", rack: str | None = None, **data: Any) -> None:
+    def note(self, process: str, op: str, outcome: Outcome | None = "ok", rack: str | None = None, **data: Any) -> None:
         self.now += MS
         self.events.append(event(self.now, process, op, outcome, rack, **data))
 
@@ -108,7 +110,7 @@ class Simulated:
             self.look()
             self.now += round(every_s * S)
 
-    def step(self, op: str, rack: str, step: str, outcome: Outcome = "info") -> None:
+    def step(self, op: str, rack: str, step: str, outcome: Outcome | None = None) -> None:
         self.note("fault", op, outcome, rack, step=step)
 
     def lose(
@@ -149,7 +151,7 @@ class Simulated:
             "idempotent": self.mode in ("idempotent", "transactional"),
         }
         self.note(
-            "producer", "intend", "info", run=self.run, topic="t", to={"0": to}, **fields
+            "producer", "intend", None, run=self.run, topic="t", to={"0": to}, **fields
         )  # fmt: skip
 
     def write(self, key: str | None) -> int:
@@ -169,7 +171,7 @@ class Simulated:
         } | ({} if txn is None else {"txn": txn})  # fmt: skip
         self.seq += 1
         if not self.enough:
-            sure: Outcome = "fail" if self.mode == "plain" else "unknown"
+            sure: Outcome | None = "fail" if self.mode == "plain" else "unknown"
             # replicas are asked first
             why = TOO_FEW if len(self.isr) < min(self.need_replicas, len(self.racks)) else REFUSED
             self.note("producer", "produce", sure, exception=why, retriable=True, **data)
@@ -188,7 +190,7 @@ class Simulated:
             else:
                 self.produce()
 
-    def transaction(self, records: int, outcome: Outcome, *, committed: bool = True) -> None:
+    def transaction(self, records: int, outcome: Outcome | None, *, committed: bool = True) -> None:
         """Send a transaction; ``committed`` is the result of an uncertain one. With too few replicas it is aborted."""
         outcome = outcome if self.enough else "fail"
         begun, number = self.now, self.txn
@@ -205,7 +207,7 @@ class Simulated:
 
     def end(self) -> None:
         self.note(
-            "producer", "end", "info", run=self.run, topic="t", attempts=self.seq, skipped=0, to={"0": self.seq}
+            "producer", "end", None, run=self.run, topic="t", attempts=self.seq, skipped=0, to={"0": self.seq}
         )  # fmt: skip
 
     # -- at the end -----------------------------------------------------------------------------------------------
@@ -347,7 +349,7 @@ def _random_loss(made: Simulated, choice: random.Random, rack: str, *, may_wipe:
 def _random_records(made: Simulated, choice: random.Random) -> None:
     for _ in range(choice.randint(4, 12)):
         if made.mode == "transactional":
-            outcome: Outcome = choice.choice(["ok", "ok", "fail", "unknown"])
+            outcome: Outcome | None = choice.choice(["ok", "ok", "fail", "unknown"])
             made.transaction(choice.randint(1, 4), outcome, committed=choice.random() < 0.5)
         else:
             made.produce()

@@ -71,7 +71,7 @@ def test_unknown_and_incomplete_events_are_skipped() -> None:
         event(5 * S, "isr-watch", "look", racks={"1": "a"}, partitions={"t-0": {"leader": None}}),
         event(5 * S, "isr-watch", "look", racks={"x": "a"}, partitions=[]),
         event(5 * S, "isr-watch", "look", "unknown", error="nobody"),
-        event(5 * S, "fault", "kill-rack", "info", "b"),
+        event(5 * S, "fault", "kill-rack", None, "b"),
         event(5 * S, "somebody", "produce"),
     ]
     with_odd = timeline.read([*good, *odd])
@@ -87,7 +87,7 @@ def test_unknown_and_incomplete_events_are_skipped() -> None:
 def test_unhealed_fault_lasts_to_the_end() -> None:
     events = [
         event(1 * S, "producer", "produce", topic="t", key="k"),
-        event(2 * S, "fault", "cut-broker", "info", "b", step="inject", broker=3),
+        event(2 * S, "fault", "cut-broker", None, "b", step="inject", broker=3),
         event(9 * S, "producer", "produce", topic="t", key="k"),
     ]
     assert timeline.read(events).faults == (FaultSpan("cut broker 3", 1.0, 8.0),)

@@ -51,7 +51,7 @@ def produce(bootstrap: str, history: History) -> None:
             key, value = f"key-{number}", f"value-{number}"
 
             def done(answer: Acknowledged | JavaError, key: str = key, value: str = value) -> None:
-                outcome: Outcome = "ok" if isinstance(answer, Acknowledged) else "unknown"
+                outcome: Outcome | None = "ok" if isinstance(answer, Acknowledged) else "unknown"
                 note(history, "test", "produce", outcome, topic=TOPIC, key=key, value=value)
 
             producer.send(TOPIC, key, value, done)

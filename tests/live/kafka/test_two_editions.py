@@ -76,7 +76,7 @@ def write(brokers: Brokers, history: History, step: str) -> None:
             key = f"{step}-{number}"
 
             def done(response: Acknowledged | JavaError, key: str = key) -> None:
-                outcome: Outcome = "ok" if isinstance(response, Acknowledged) else "unknown"
+                outcome: Outcome | None = "ok" if isinstance(response, Acknowledged) else "unknown"
                 note(history, "test", "produce", outcome, topic=TOPIC, key=key, value=key)
 
             producer.send(TOPIC, key, key, done)

@@ -85,7 +85,7 @@ def connects(address: str) -> bool:
 
 def step(history: History, brokers: Brokers, name: str, *, up: bool | None = None) -> Event:
     """Notes a step of the fault, with its proof if it has one."""
-    outcome: Outcome = "info"
+    outcome: Outcome | None = None
     probes: dict[str, Any] = {}
     if up is not None:
         probes = {"connect": connects(brokers.address(KILLED))}
@@ -111,7 +111,7 @@ def outage(brokers: Brokers, classpath: str, loads: Sequence[Load], history: His
         with watch, running_producers(programs, history, logs=history.path.parent) as running:
             started = partial(_all_acked, history, topics, 0)
             wait_for(started, goal="all producers", timeout_s=START_S, interval_s=1)
-            base_ns = note(history, "test", "mark", "info").mono_ns
+            base_ns = note(history, "test", "mark", None).mono_ns
             wait_for(partial(_all_acked, history, topics, base_ns + 4 * 10**9), goal="records", timeout_s=BASE_S,
                      interval_s=0.5)  # fmt: skip
             step(history, brokers, "before", up=True)
@@ -119,7 +119,7 @@ def outage(brokers: Brokers, classpath: str, loads: Sequence[Load], history: His
             brokers.kill(KILLED)
             proved = step(history, brokers, "proved", up=False)
             wait_for(partial(in_sync, admin, topics, (1, 3)), goal="the ISR of two", timeout_s=BASE_S)
-            seen_ns = max(proved.mono_ns, note(history, "test", "mark", "info").mono_ns)
+            seen_ns = max(proved.mono_ns, note(history, "test", "mark", None).mono_ns)
             wait_for(partial(_all_acked, history, topics, seen_ns + 4 * 10**9), goal="records without the broker",
                      timeout_s=BASE_S, interval_s=0.5)  # fmt: skip
             step(history, brokers, "held", up=False)
@@ -128,7 +128,7 @@ def outage(brokers: Brokers, classpath: str, loads: Sequence[Load], history: His
             wait_for(partial(brokers.serves, KILLED), goal="the broker", timeout_s=BASE_S, interval_s=0.3)
             step(history, brokers, "healed", up=True)
             wait_for(partial(in_sync, admin, topics, (1, 2, 3)), goal="all in sync again", timeout_s=BASE_S)
-            back_ns = note(history, "test", "mark", "info").mono_ns
+            back_ns = note(history, "test", "mark", None).mono_ns
             wait_for(partial(_all_acked, history, topics, back_ns + 4 * 10**9), goal="records after the heal",
                      timeout_s=BASE_S, interval_s=0.5)  # fmt: skip
             if kill_first:
@@ -254,13 +254,13 @@ def test_the_gate_keeps_the_promise_and_stock_kafka_would_break_it(tmp_path: Pat
         watch = observe_topics(survivors, topics, racks, history, interval_s=0.3)
         with watch, running_producers(programs, history, logs=tmp_path):
             wait_for(partial(_all_acked, history, topics, 0), goal="all producers", timeout_s=START_S, interval_s=1)
-            base_ns = note(history, "test", "mark", "info").mono_ns
+            base_ns = note(history, "test", "mark", None).mono_ns
             wait_for(partial(_all_acked, history, topics, base_ns + 4 * 10**9), goal="records", timeout_s=BASE_S,
                      interval_s=0.5)  # fmt: skip
-            note(history, "fault", "kill-rack", "info", rack="b", step="inject")
+            note(history, "fault", "kill-rack", None, rack="b", step="inject")
             brokers.kill(3)
             wait_for(partial(in_sync, admin, topics, (1, 2)), goal="the ISR of rack a", timeout_s=BASE_S)
-            alone_ns = note(history, "test", "mark", "info").mono_ns + 6 * 10**9
+            alone_ns = note(history, "test", "mark", None).mono_ns + 6 * 10**9
             wait_for(partial(_asked, history, topics[0], alone_ns), goal="attempts in rack a alone", timeout_s=BASE_S,
                      interval_s=0.5)  # fmt: skip
     own = [BrokerDisk(broker, rack, brokers.data(broker), stopped=True) for broker, rack in racks.items()]

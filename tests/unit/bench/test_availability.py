@@ -25,10 +25,10 @@ def event(at_s: float, process: str, op: str, outcome: Any, rack: str | None = N
 
 def fault_events(proved: Any = "ok", held: Any = "ok") -> list[Event]:
     return [
-        event(15, "fault", "kill-rack", "info", "b", step="inject"),
+        event(15, "fault", "kill-rack", None, "b", step="inject"),
         event(16, "fault", "kill-rack", proved, "b", step="proved"),
         event(55, "fault", "kill-rack", held, "b", step="held"),
-        event(55.1, "fault", "kill-rack", "info", "b", step="heal"),
+        event(55.1, "fault", "kill-rack", None, "b", step="heal"),
         event(60, "fault", "kill-rack", "ok", "b", step="healed"),
     ]
 

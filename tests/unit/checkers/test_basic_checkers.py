@@ -18,12 +18,12 @@ REFUSED = "org.apache.kafka.common.errors.NotEnoughRacksException"
 TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
 
 
-def event(at: int, process: str, op: str, outcome: Outcome, **data: Any) -> Event:
+def event(at: int, process: str, op: str, outcome: Outcome | None, **data: Any) -> Event:
     return Event(at, at, process, op, outcome, data.pop("rack", None), data)
 
 
-def fault(*steps: str, bad: str = "", how: Outcome = "unknown") -> list[Event]:
-    kinds: dict[str, Outcome] = {"inject": "info", "heal": "info"}
+def fault(*steps: str, bad: str = "", how: Outcome | None = "unknown") -> list[Event]:
+    kinds: dict[str, Outcome | None] = {"inject": None, "heal": None}
     return [
         event(index, "fault", "kill-rack", how if step == bad else kinds.get(step, "ok"), rack="b", step=step)
         for index, step in enumerate(steps)
@@ -56,14 +56,14 @@ def test_faults(events: list[Event], valid: str) -> None:
 def phase(name: str, begin: int, end: int, expect: str, before: int | None = 0, after: int | None = 0) -> list[Event]:
     edges = (("begin", begin, before), ("end", end, after))
     return [
-        event(at, "test", "phase", "info", name=name, topic="t", expect=expect, edge=edge)
+        event(at, "test", "phase", None, name=name, topic="t", expect=expect, edge=edge)
         if size is None
-        else event(at, "test", "phase", "info", name=name, topic="t", expect=expect, edge=edge, log_bytes=size)
+        else event(at, "test", "phase", None, name=name, topic="t", expect=expect, edge=edge, log_bytes=size)
         for edge, at, size in edges
     ]
 
 
-def attempt(at: int, outcome: Outcome, exception: str | None = None, topic: str = "t") -> Event:
+def attempt(at: int, outcome: Outcome | None, exception: str | None = None, topic: str = "t") -> Event:
     return event(at, "probe", "produce", outcome, topic=topic, seq=at, key=f"k{at}", exception=exception)
 
 

@@ -67,7 +67,7 @@ def short_outage(
         entries: list[list[Any]] = [[0, "INFO", "org.apache.kafka.controller.ClusterControlManager", text, []]]
         others = [line(broker) for broker in brokers[1:]]
         entries += [[40, "INFO", "org.apache.kafka.controller.ClusterControlManager", other, []] for other in others]
-        made.events.append(event(at_ns + round(logged_s * S), "server-log", "lines", "info", node=101, entries=entries))
+        made.events.append(event(at_ns + round(logged_s * S), "server-log", "lines", None, node=101, entries=entries))
     go_on(proved_s, refused, at_ns + 3 * S // 10)
     made.step("kill-rack", "b", "healed", "ok")
     go_on(8, refused)

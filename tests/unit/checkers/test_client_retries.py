@@ -16,7 +16,7 @@ CLIENT = "patched"
 def ridden(clients: Sequence[str] = (CLIENT,), *, late: bool = True) -> list[Event]:
     """An idempotent producer through an outage: records that are sent in it are acknowledged after the heal."""
     made = Simulated(mode="idempotent")
-    made.note("test", "ride", "info", clients=list(clients))
+    made.note("test", "ride", None, clients=list(clients))
     made.rest(4)
     made.send(3)
     made.lose("b")
@@ -69,7 +69,7 @@ def test_names_that_a_client_knows(name: str, right: bool) -> None:
 
 def test_an_unknown_error_is_wrong_in_a_run_that_tries_once_too() -> None:
     plain = outage()
-    plain.note("test", "ride", "info", clients=[CLIENT])
+    plain.note("test", "ride", None, clients=[CLIENT])
     idempotent = [one for one in ridden() if one.op == "produce" or (one.op in ("intend", "end"))]
     other = [event(one.mono_ns, one.process, one.op, one.outcome, **{**one.data, "run": "other"}) for one in idempotent]
     events = sorted([*plain.finish(), *other], key=lambda one: one.mono_ns)

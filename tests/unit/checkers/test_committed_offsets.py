@@ -19,7 +19,7 @@ D = "d-0"
 
 
 def commit(run: str, from_s: float, to_s: float, offset: int, why: str | None = None) -> Event:
-    outcome: Outcome = "ok" if why is None else "fail" if why == OVERTAKEN else "unknown"
+    outcome: Outcome | None = "ok" if why is None else "fail" if why == OVERTAKEN else "unknown"
     more: dict[str, Any] = {} if why is None else {"exception": why, "message": "", "retriable": True}
     return member(to_s, "commit", run, outcome, begun_ns=at(from_s), latency_ms=1.0, offsets={D: offset}, **more)
 

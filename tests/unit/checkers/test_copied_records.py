@@ -35,19 +35,19 @@ class Copied:
     shown: list[str | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        steps: list[tuple[float, str, Outcome]] = [
-            (INJECT, "inject", "info"), (INJECT + 1, "proved", "ok"), (HEAL, "heal", "info"), (HEALED, "healed", "ok")
+        steps: list[tuple[float, str, Outcome | None]] = [
+            (INJECT, "inject", None), (INJECT + 1, "proved", "ok"), (HEAL, "heal", None), (HEALED, "healed", "ok")
         ]  # fmt: skip
         self.events += [event(at(moment), "fault", "kill-rack", how, "b", step=step) for moment, step, how in steps]
 
-    def tell(self, moment_s: float, op: str, outcome: Outcome = "info", **more: Any) -> None:
+    def tell(self, moment_s: float, op: str, outcome: Outcome | None = None, **more: Any) -> None:
         self.events.append(event(at(moment_s), "copier", op, outcome, run="c", **more))
 
     def copy(
         self,
         moment_s: float,
         count: int,
-        outcome: Outcome = "ok",
+        outcome: Outcome | None = "ok",
         *,
         first: int | None = None,
         seen: bool | None = None,
@@ -71,7 +71,7 @@ class Copied:
             self.copied = max(self.copied, span[1])
         return self
 
-    def whole(self, committed: int | None = None, outcome: Outcome = "ok") -> list[Event]:
+    def whole(self, committed: int | None = None, outcome: Outcome | None = "ok") -> list[Event]:
         """With the final reads, and what the group has committed."""
         offset = self.copied if committed is None else committed
         self.tell(READ - 1, "copied", outcome, group="g", source="s", committed={"s-0": offset})

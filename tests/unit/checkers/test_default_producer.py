@@ -14,7 +14,7 @@ from written_histories import REFUSED, TIMEOUT, S, Simulated, event
 
 
 def defaults(exception: str | None, latency_ms: float, timeout_ms: int | None = 8000, sent: int = 0) -> Event:
-    outcome: Outcome = "unknown" if exception else "ok"
+    outcome: Outcome | None = "unknown" if exception else "ok"
     more: dict[str, Any] = {} if timeout_ms is None else {"delivery_timeout_ms": timeout_ms}
     done_ns = sent + round(latency_ms * 1_000_000)
     return event(

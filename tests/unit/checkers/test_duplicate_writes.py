@@ -51,7 +51,7 @@ def twice(
     if noted:
         made.end()
     else:
-        made.note("test", "killed", "info", run=made.run)
+        made.note("test", "killed", None, run=made.run)
     made.read()
     made.stop_and_dump()
     found = [

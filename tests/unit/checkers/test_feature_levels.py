@@ -21,7 +21,7 @@ from written_histories import S, event
 def level(at_s: float, how: str, before: int, after: int, lack: int = 0) -> Event:
     to = 1 if how == "upgrade" else 0
     fields: dict[str, Any] = {"how": how, "to": to, "before": before, "after": after, "lack": lack, "said": "words"}
-    return event(round(at_s * S), "test", "level", "info", **fields)
+    return event(round(at_s * S), "test", "level", None, **fields)
 
 
 def settings(at_s: float, racks: int, step: str, topic: str = "t") -> Event:
@@ -116,7 +116,7 @@ def test_a_hanging_request_makes_a_downgrade_unknown() -> None:
 
 def uses(brokers: str, versions: dict[str, str], client: str = "stock") -> Event:
     data: dict[str, Any] = {"client": client, "brokers": brokers, "baseline": brokers == "stock", "versions": versions}
-    return event(S, "test", "versions", "info", **data)
+    return event(S, "test", "versions", None, **data)
 
 
 SAME = {"Produce": "13", "Fetch": "18"}
@@ -152,12 +152,12 @@ def test_versions_are_compared_with_the_baseline(others: list[Event], valid: str
 def moved(at_s: float, before: Sequence[int], after: Sequence[int], topic: str = "t") -> Event:
     racks = {"1": "a", "2": "a", "3": "b", "5": "c"}
     data: dict[str, Any] = {"topic": topic, "before": list(before), "after": list(after), "racks": racks}
-    return event(round(at_s * S), "test", "moved", "info", **data)
+    return event(round(at_s * S), "test", "moved", None, **data)
 
 
 def logs(at_s: float, *counts: list[int]) -> Event:
     """Partitions that each controller has logged."""
-    return event(round(at_s * S), "test", "warnings", "info", counts=dict(zip("123", counts, strict=False)))
+    return event(round(at_s * S), "test", "warnings", None, counts=dict(zip("123", counts, strict=False)))
 
 
 # out of rack b, where nothing is added; to rack a's other broker and one more of it; and back

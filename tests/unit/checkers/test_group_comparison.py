@@ -31,8 +31,8 @@ def outage(racks: int, replicas: Sequence[int], later_s: float) -> list[Event]:
     fields: dict[str, Any] = {"topic": TOPIC, "min.insync.replicas": 1, "min.insync.racks": racks}
     changes = ((0.1, "begin"), (0.2, "settled")) if later_s else ((0.1, "seen"), (END, "seen"))
     found = [event(at(later_s + moment), "isr-watch", "settings", step=step, **fields) for moment, step in changes]
-    steps: list[tuple[float, str, Outcome]] = [
-        (30, "inject", "info"), (PROVED, "proved", "ok"), (HEAL, "heal", "info"), (HEALED, "healed", "ok")
+    steps: list[tuple[float, str, Outcome | None]] = [
+        (30, "inject", None), (PROVED, "proved", "ok"), (HEAL, "heal", None), (HEALED, "healed", "ok")
     ]  # fmt: skip
     found += [event(at(later_s + moment), "fault", "kill-rack", how, "b", step=step) for moment, step, how in steps]
     for half in range(2, END * 2):
@@ -56,7 +56,7 @@ class Group:
             self.fetch(run, place, 4, END)
         self.events += self.left("m1", 115) + self.left("m2", 115)
 
-    def tell(self, moment_s: float, op: str, run: str, outcome: Outcome = "info", **more: Any) -> None:
+    def tell(self, moment_s: float, op: str, run: str, outcome: Outcome | None = None, **more: Any) -> None:
         fields: dict[str, Any] = {"run": f"{self.name}-{run}", "group": self.name, "protocol": "classic", **more}
         self.events.append(event(at(self.later_s + moment_s), "member", op, outcome, **fields))
 
@@ -109,7 +109,7 @@ def history(
     two: Group, one: Group, replicas: Sequence[int] = (1, 2, 3), pairs: Sequence[Sequence[str]] = PAIRS
 ) -> list[Event]:
     found = [*outage(2, replicas, 0), *outage(1, replicas, LATER_S), *two.events, *one.events]
-    found.append(event(at(1), "test", "alike", "info", pairs=pairs))
+    found.append(event(at(1), "test", "alike", None, pairs=pairs))
     return sorted(found, key=lambda own: own.mono_ns)
 
 
@@ -202,5 +202,5 @@ def test_without_observations_the_comparison_is_unknown() -> None:
 
 
 def test_the_checker_applies_to_pairs() -> None:
-    assert CHECKERS["alike"].applies(event(1, "test", "alike", "info", pairs=PAIRS))
-    assert not CHECKERS["alike"].applies(event(1, "test", "phase", "info"))
+    assert CHECKERS["alike"].applies(event(1, "test", "alike", None, pairs=PAIRS))
+    assert not CHECKERS["alike"].applies(event(1, "test", "phase", None))

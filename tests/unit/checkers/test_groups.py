@@ -26,8 +26,8 @@ def cluster(racks: int = 2, replicas: Sequence[int] = (1, 2, 3), end_s: float = 
     """Rack b is down from INJECT to HEALED, with two observations a second."""
     fields: dict[str, Any] = {"topic": TOPIC, "step": "seen", "min.insync.replicas": 1, "min.insync.racks": racks}
     found = [event(0, "isr-watch", "settings", **fields)]
-    steps: list[tuple[float, str, Outcome]] = [
-        (INJECT, "inject", "info"), (INJECT + 1, "proved", "ok"), (HEAL, "heal", "info"), (HEALED, "healed", "ok")
+    steps: list[tuple[float, str, Outcome | None]] = [
+        (INJECT, "inject", None), (INJECT + 1, "proved", "ok"), (HEAL, "heal", None), (HEALED, "healed", "ok")
     ]  # fmt: skip
     found += [event(at(moment), "fault", "kill-rack", how, "b", step=step) for moment, step, how in steps]
     for half in range(round(end_s * 2)):
@@ -39,7 +39,7 @@ def cluster(racks: int = 2, replicas: Sequence[int] = (1, 2, 3), end_s: float = 
 
 
 def commits(run: str, from_s: float, to_s: float, why: str | None = None, took_s: float = 0.5) -> list[Event]:
-    outcome: Outcome = "ok" if why is None else "fail" if why in REBALANCING else "unknown"
+    outcome: Outcome | None = "ok" if why is None else "fail" if why in REBALANCING else "unknown"
     more = {} if why is None else {"exception": why, "message": "", "retriable": True}
     found, moment = [], from_s
     while moment + took_s <= to_s:

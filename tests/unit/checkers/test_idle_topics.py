@@ -81,7 +81,7 @@ def test_a_period_of_too_few_replicas_needs_no_attempt_if_it_continues(between: 
     if between == "a fault":
         # a leader that was down may count other racks now
         for step in ("before", "inject", "proved", "held", "heal", "healed"):
-            made.step("kill-rack", "a", step, "info" if step in ("inject", "heal") else "ok")
+            made.step("kill-rack", "a", step, None if step in ("inject", "heal") else "ok")
             made.rest(0.5)
     made.rest(12)
     made.down.discard(3)
@@ -125,7 +125,7 @@ def test_a_returning_replica_may_delay_records_that_wait_for_it(away_s: int, val
     made.rest(away_s - (made.now - begun) / S)
     made.run, made.seq, made.announced = "producer-2", 0, 0
     for step in ("held", "heal", "healed"):
-        made.step("cut-rack", "b", step, "info" if step == "heal" else "ok")
+        made.step("cut-rack", "b", step, None if step == "heal" else "ok")
     # unfenced, and its fetches do not come yet; looks see no change, but those of other partitions would
     made.rest(3)
     for _ in range(3):

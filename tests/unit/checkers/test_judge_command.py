@@ -76,7 +76,7 @@ def test_an_empty_history_has_no_verdicts() -> None:
 
 
 def test_a_history_without_a_subject_is_unknown(tmp_path: Path) -> None:
-    assert CliRunner().invoke(app, ["judge", stored(tmp_path, [event_now("x", "y", "info")])]).exit_code == 2
+    assert CliRunner().invoke(app, ["judge", stored(tmp_path, [event_now("x", "y", None)])]).exit_code == 2
 
 
 def test_help_lists_every_checker() -> None:

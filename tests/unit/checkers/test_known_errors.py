@@ -17,7 +17,7 @@ KNOWN = [TOO_FEW, TIMEOUT]
 def outage(client: str | None, exception: str | None) -> list[Event]:
     """Records of a client: one acknowledged, one that got an error."""
     made = Simulated(need_replicas=2)
-    made.note("test", "known-errors", "info", client="4.3.1", names=KNOWN)
+    made.note("test", "known-errors", None, client="4.3.1", names=KNOWN)
     made.produce()
     made.lose("b")
     made.produce()
@@ -46,7 +46,7 @@ def test_known_errors_are_valid_and_others_wrong(client: str | None, exception: 
 
 def test_a_client_with_known_errors_needs_an_attempt() -> None:
     events = outage("4.3.1", TOO_FEW)
-    known = event(events[-1].mono_ns, "test", "known-errors", "info", client="confluent", names=["_TIMED_OUT"])
+    known = event(events[-1].mono_ns, "test", "known-errors", None, client="confluent", names=["_TIMED_OUT"])
     found = check_known_errors([*events, known])
     assert (found.valid, len(found.because)) == ("unknown", 1)
     assert "confluent" in found.because[0]

@@ -74,13 +74,13 @@ class Logged:
         return self
 
     def events(self, nodes: tuple[int, ...] = (1, 2, 3, 101)) -> list[Event]:
-        found = [*self.made.events, event(self.made.now, "server-log", "logs", "info", nodes=[1, 2, 3, 101])]
+        found = [*self.made.events, event(self.made.now, "server-log", "logs", None, nodes=[1, 2, 3, 101])]
         for node in nodes:
             own: list[list[Any]] = [[self.from_ns, "INFO", "kafka.log.LogManager", "hello", []]]
             if node == 1:
                 own = sorted(self.entries, key=itemgetter(0))
             for at_ns, *rest in own:
-                found.append(event(at_ns, "server-log", "lines", "info", node=node, entries=[[0, *rest]]))
+                found.append(event(at_ns, "server-log", "lines", None, node=node, entries=[[0, *rest]]))
             found.append(event(own[-1][0], "server-log", "log-end", node=node, entries=len(own), error_ns=0))
         return found
 

@@ -297,7 +297,7 @@ def test_each_kind_of_state_that_lasted_needs_an_attempt(
 ) -> None:
     monkeypatch.setattr(progress, "PATIENCE_S", patience_s)
     silent = [one for one in outage().finish() if not is_("produce", "fail")(one)]
-    killed = event(1, "test", "killed", "info", run="producer-1")
+    killed = event(1, "test", "killed", None, run="producer-1")
     events = [*(one for one in silent if one.op != "end"), killed]
     found = check_progress(events, attempts_min=0)
     assert found.valid == valid

@@ -34,7 +34,7 @@ def record(moment_s: float, offset: int, run: str = "one") -> Event:
 
 def runs(run: str, acks: str) -> Event:
     fields: dict[str, Any] = {"first_only": True, "idempotent": False, "acks": acks, "client": "patched"}
-    return event(1, "probe", "intend", "info", run=run, topic=TOPIC, to={"0": 10}, **fields)
+    return event(1, "probe", "intend", None, run=run, topic=TOPIC, to={"0": 10}, **fields)
 
 
 def lowered(shown_s: float, every_s: float = 0.5, until_s: float = 40.0, *, silent: bool = False) -> list[Event]:
@@ -44,7 +44,7 @@ def lowered(shown_s: float, every_s: float = 0.5, until_s: float = 40.0, *, sile
         runs("all", "all"),
         required(1, "seen", 2),
         *(record(10 + at / 2, at) for at in range(5)),
-        event(ns(LEFT), "test", "idle", "info", topic=TOPIC),
+        event(ns(LEFT), "test", "idle", None, topic=TOPIC),
         required(BEGUN, "begin", 1),
         required(SETTLED, "settled", 1),
     ]

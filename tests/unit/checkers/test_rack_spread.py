@@ -36,7 +36,7 @@ def late(racks: dict[int, str] | None = None, *, op: str = "kill-rack", ends: st
     def step(name: str, outcome: Any) -> None:
         made.note("fault", op, outcome, "b", step=name, **more)
 
-    for name, outcome in (("before", "ok"), ("inject", "info"), ("proved", "ok")):
+    for name, outcome in (("before", "ok"), ("inject", None), ("proved", "ok")):
         step(name, outcome)
     made.now += S // 2
     waiting = []
@@ -58,7 +58,7 @@ def late(racks: dict[int, str] | None = None, *, op: str = "kill-rack", ends: st
         made.look()
         made.now += S // 2
     step("held", "ok")
-    step("heal", "info")
+    step("heal", None)
     made.down.clear()
     longest = max((one.keys for one in made.logs.values()), key=lambda keys: len(keys))
     for log in made.logs.values():

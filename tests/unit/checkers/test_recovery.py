@@ -23,9 +23,9 @@ def at(moment_s: float) -> int:
 
 
 def fault(inject_s: float = 10, heal_s: float | None = HEAL, rack: str = "b") -> list[Event]:
-    steps: list[tuple[float, str, Outcome]] = [(inject_s, "inject", "info"), (inject_s + 1, "proved", "ok")]
+    steps: list[tuple[float, str, Outcome | None]] = [(inject_s, "inject", None), (inject_s + 1, "proved", "ok")]
     if heal_s is not None:
-        steps += [(heal_s, "heal", "info"), (heal_s + 5, "healed", "ok")]
+        steps += [(heal_s, "heal", None), (heal_s + 5, "healed", "ok")]
     return [event(at(moment), "fault", "kill-rack", outcome, rack, step=step) for moment, step, outcome in steps]
 
 
@@ -43,7 +43,7 @@ def step(moment_s: float, position: int, end: int | None, topic: str = "t") -> E
     return event(at(moment_s), "follower", "follow", "ok", **fields, stable=position, end=end)
 
 
-def txn(begun_s: float, ended_s: float, outcome: Outcome = "ok", run: str = "p1") -> Event:
+def txn(begun_s: float, ended_s: float, outcome: Outcome | None = "ok", run: str = "p1") -> Event:
     data: dict[str, Any] = {"run": run, "txn": round(begun_s), "asked": "commit", "records": 1, "begun_ns": at(begun_s)}
     return event(at(ended_s), "producer", "txn", outcome, **data)
 

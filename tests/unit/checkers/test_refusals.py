@@ -62,7 +62,7 @@ def test_a_settled_period_without_refusals_is_unknown() -> None:
 
 @pytest.mark.parametrize(("riding", "unjudged"), [(["2.8"], []), (["2.8", "3.9"], ["3.9"])])
 def test_each_client_that_retries_through_an_outage_must_be_refused(riding: list[str], unjudged: list[str]) -> None:
-    rode = event(1, "test", "ride", "info", clients=riding)
+    rode = event(1, "test", "ride", None, clients=riding)
     found = check_refusals([rode, *renamed(refused(2, 2, "2.8"), TOO_FEW)])
     assert [reason.partition(":")[0] for reason in found.because] == unjudged
     assert found.valid == ("unknown" if unjudged else "true")

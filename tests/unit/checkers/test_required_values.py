@@ -17,7 +17,7 @@ SETTLE_NS = 2 * S
 
 
 def step(at_s: float, name: str, op: str = "cut-rack") -> Event:
-    return event(round(at_s * S), "fault", op, "info" if name in ("inject", "heal") else "ok", "b", step=name)
+    return event(round(at_s * S), "fault", op, None if name in ("inject", "heal") else "ok", "b", step=name)
 
 
 def strays(*events: Event) -> list[str]:

@@ -131,7 +131,7 @@ def test_a_heal_that_is_not_proved_excuses_nothing() -> None:
     assert "a heal of kill-rack was not proved, so" in "; ".join(found.because)
 
 
-def settings_event(made: Simulated, step: str, racks: int, outcome: Outcome = "ok") -> None:
+def settings_event(made: Simulated, step: str, racks: int, outcome: Outcome | None = "ok") -> None:
     fields: dict[str, Any] = {"topic": "t", "step": step, MIN_INSYNC_REPLICAS: 2, MIN_INSYNC_RACKS: racks}
     made.note("settings", "settings", outcome, **fields)
 

@@ -137,7 +137,7 @@ def test_a_change_that_was_not_observed_is_unknown(end: str) -> None:
     """The last second before observations end or pause, or before a fault, after which the state is unknown."""
     events = observed_late(0.7, changes=(9.5,))
     if end == "inject":
-        events = [*events, event(round(9.8 * S), "fault", "kill-rack", "info", "b", step="inject")]
+        events = [*events, event(round(9.8 * S), "fault", "kill-rack", None, "b", step="inject")]
         events.sort(key=lambda one: one.mono_ns)
     until_s = {"looks": 99.0, "gap": 13.5, "inject": 0.0}[end]
     found = check_progress([one for one in events if one.op != "look" or not 10 * S < one.mono_ns < until_s * S])

@@ -63,13 +63,11 @@ class Observed:
         fields: dict[str, Any] = {"min.insync.replicas": 2, "min.insync.racks": 2, "step": "seen", "topic": "t"}
         self._note(0, "isr-watch", "settings", **fields)
         about = {"run": RUN, "topic": "t", "client": "patched", "first_only": True, "idempotent": False}
-        self._note(
-            0, "producer", "intend", "info", **about, to={"0": 1000}, **({"acks": self.acks} if self.acks else {})
-        )
+        self._note(0, "producer", "intend", None, **about, to={"0": 1000}, **({"acks": self.acks} if self.acks else {}))
         keys: list[str] = []
         for step in range(int(2 * END_S)):
             self._step(step, step / 2, keys)
-        self._note(END_S, "producer", "end", "info", **about, to={"0": int(2 * END_S)})
+        self._note(END_S, "producer", "end", None, **about, to={"0": int(2 * END_S)})
         held = [(at, key) for at, key in enumerate(keys) if at not in self.lost]
         place: dict[str, Any] = {"pass": "p", "topic": "t", "partition": 0, "partitions": 1}
         for part in chunks(held, 100, len(keys)):

@@ -211,7 +211,7 @@ def killed(*, noted: bool = True, stranger: int | None = None) -> list[Event]:
     if stranger is not None:
         made.write(key(stranger))
     if noted:
-        made.note("test", "killed", "info", run=made.run)
+        made.note("test", "killed", None, run=made.run)
     made.read()
     return made.events
 

@@ -34,9 +34,9 @@ def simulated(*, shown: bool = True, acked: bool = True) -> list[Event]:
         found.append(event(round(at_s * S), process, op, outcome, rack, **data))
 
     for run, acks in (("one", "1"), ("all", "all")):
-        note(0, "producer", "intend", "info", run=run, topic="t", acks=acks, first_only=True, idempotent=False, to={})
+        note(0, "producer", "intend", None, run=run, topic="t", acks=acks, first_only=True, idempotent=False, to={})
     for step, at_s in (("inject", INJECT_S), ("heal", HEAL_S)):
-        note(at_s, "fault", "cut-rack", "info", "b", step=step)
+        note(at_s, "fault", "cut-rack", None, "b", step=step)
     for second in range(int(END_S)):
         sent: dict[str, Any] = {"topic": "t", "partition": 0, "seq": second, "sent_ns": round((second + 0.5) * S)}
         sent["intended_ns"] = second * S

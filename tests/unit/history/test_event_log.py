@@ -20,11 +20,12 @@ plain = st.recursive(
 
 
 @given(
-    st.integers(0), st.integers(0), st.text(), st.text(), st.sampled_from(sorted(OUTCOMES)), st.none() | st.text(),
+    st.integers(0), st.integers(0), st.text(), st.text(), st.none() | st.sampled_from(sorted(OUTCOMES)),
+    st.none() | st.text(),
     st.dictionaries(st.text(), plain, max_size=4),
 )  # fmt: skip
 def test_an_event_survives_its_line(
-    mono: int, wall: int, process: str, op: str, outcome: str, rack: str | None, data: dict[str, object]
+    mono: int, wall: int, process: str, op: str, outcome: str | None, rack: str | None, data: dict[str, object]
 ) -> None:
     event = Event(mono, wall, process, op, outcome, rack, data)  # type: ignore[arg-type]
     line = event.line()
@@ -37,6 +38,10 @@ def test_an_event_survives_its_line(
     [
         ("{}", "not an event"),
         ('{"mono_ns":1,"wall_ms":1,"process":"p","op":"o","outcome":"great"}', "outcome 'great'"),
+        (
+            '{"mono_ns":1,"wall_ms":1,"process":"p","op":"o","outcome":"info"}',
+            "convert a history of an earlier version",
+        ),
         ("nonsense", "line 1 column 1"),
     ],
 )
@@ -53,7 +58,7 @@ def test_concurrent_writers_do_not_mix_lines(tmp_path: Path) -> None:
 
     def write(name: str) -> None:
         for number in range(200):
-            note(history, name, "op", "info", number=number, filler="x" * 500)
+            note(history, name, "op", None, number=number, filler="x" * 500)
 
     threads = [threading.Thread(target=write, args=(f"w{index}",)) for index in range(4)]
     for thread in threads:

@@ -25,9 +25,9 @@ def test_counts_and_faults_of_a_growing_history(tmp_path: Path) -> None:
     note(history, "probe", "produce", "unknown", topic="t", key="k", partition=None)
     note(history, "metrics", "metric", "ok", values={"x": 1}, topic="t", key="k")
     note(history, "fault", "cut-rack", "ok", rack="b", step="before", probes={})
-    begun = note(history, "fault", "cut-rack", "info", rack="b", step="inject")
+    begun = note(history, "fault", "cut-rack", None, rack="b", step="inject")
     note(history, "fault", "cut-rack", "ok", rack="b", step="proved", probes={"a": False})
-    note(history, "fault", "pause-broker", "info", rack="a", step="inject", broker=2)
+    note(history, "fault", "pause-broker", None, rack="a", step="inject", broker=2)
     followed.step()
     assert followed.produced == {("t", 0): ProduceCounts(1, 0, 0), ("t", ANY_PARTITION): ProduceCounts(0, 1, 1)}
     cut, pause = followed.faults

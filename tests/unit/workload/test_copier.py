@@ -146,7 +146,7 @@ def copied(monkeypatch: pytest.MonkeyPatch, path: Path, *fails: str) -> tuple[Cl
     return cluster, list(history.events())
 
 
-def taken(events: Sequence[Event]) -> list[tuple[list[int], str]]:
+def taken(events: Sequence[Event]) -> list[tuple[list[int], str | None]]:
     """Records and result of each transaction."""
     ends = {one.data["txn"]: one.outcome for one in events if one.op == "txn"}
     return [(one.data["taken"]["s-0"], ends[one.data["txn"]]) for one in events if one.op == "copy"]

@@ -133,11 +133,11 @@ def test_a_failure_of_one_of_several_readers_is_recorded(tmp_path: Path, monkeyp
 NAME = key_of("r", "t", 0, 0)
 _RUN: dict[str, Any] = {"run": "r", "topic": "t", "to": {"0": 1}}
 SENT = (
-    Event(1, 1, "producer", "intend", "info", None,
+    Event(1, 1, "producer", "intend", None, None,
           {**_RUN, "first_only": True, "idempotent": False, "record_bytes": 100}),
     Event(2, 1, "producer", "produce", "ok", None,
           {"run": "r", "topic": "t", "key": NAME, "seq": 0, "partition": 0, "offset": 0}),
-    Event(3, 1, "producer", "end", "info", None, _RUN),
+    Event(3, 1, "producer", "end", None, None, _RUN),
 )  # fmt: skip
 
 

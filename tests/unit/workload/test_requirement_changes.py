@@ -88,7 +88,7 @@ class Client:
         return {resource: done(None)}
 
 
-def recorded(history: History) -> list[tuple[str, str, int, int]]:
+def recorded(history: History) -> list[tuple[str, str | None, int, int]]:
     return [
         (str(one.data["step"]), one.outcome, one.data[MIN_INSYNC_REPLICAS], one.data[MIN_INSYNC_RACKS])
         for one in history.events()
