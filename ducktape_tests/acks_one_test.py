@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from ducktape_tests.latencies import backlog, latencies
-from ducktape_tests.scenario import AAB, LOST, NEEDS, LoadSpec, RackScenario, require_true, spec
+from ducktape_tests.scenario import AAB, FAILED_RACK, NEEDS, LoadSpec, RackScenario, require_true, spec
 from ducktape_tests.services.clients import Program, wait_events
 from pyhooks.checkers.record_view import Records
 from pyhooks.history.events import VisibleDetails
@@ -32,40 +32,36 @@ class AcksOneTest(RackScenario):
     def test_taken_hidden_and_shown(self) -> None:
         """A leader accepts records with acks=1 whatever the ISR; they are readable only when two racks have them.
 
-        setup: a topic on replicas in racks a, a, b with M=2 and R=2; a producer with acks=1 and one with acks=all, both
-            without retries; a concurrent reader.
-        drive: produce; kill rack b; produce for 40 s after the ISR has shrunk to rack a; restart rack b; produce.
-        validate: with acks=1 all records are accepted, none is readable while the ISR is in one rack, all are soon
-            after rack b is back, and none is missing in the end, because the leader stays; with acks=all rejected
-            meanwhile; all checkers. Measured: the latency with acks=all before the outage, while the backlog is
-            replicated, and after.
+        Produce with acks=1 and with acks=all, without retries, before, during and after an outage of rack b. With
+        acks=1 all records are accepted, none is readable while the ISR is in one rack, and all are readable soon after
+        the heal. The latency with acks=all is measured before the outage, while the backlog is replicated, and after.
         """
         large = ("--acks", "1", "--record-bytes", str(RECORD_BYTES), "--linger-ms", str(LINGER_MS))
         bounded = ("--timeout-ms", str(TIMEOUT_MS))
         loads = [
-            LoadSpec(TOPIC, rate_per_s=RATE_PER_S, more=(*large, *bounded)),
-            LoadSpec(TOPIC, rate_per_s=50, more=bounded),
+            LoadSpec(TOPIC, rate_per_s=RATE_PER_S, options=(*large, *bounded)),
+            LoadSpec(TOPIC, rate_per_s=50, options=bounded),
         ]
-        own = spec(TOPIC, AAB, 2, 2)
-        with self.driven([own], loads), self.client("visibility_reader", TOPIC) as readers:
-            self.go_on(STEADY_LOAD_S)
+        topic = spec(TOPIC, AAB, 2, 2)
+        with self.under_load([topic], loads), self.client("visibility_reader", TOPIC) as readers:
+            self.keep_producing(STEADY_LOAD_S)
             # Not cut off: the observer would query the silent brokers in turn, and see nothing for seconds.
-            with self.fault("kill", rack=LOST):
+            with self.fault("kill", rack=FAILED_RACK):
                 self.wait_isr({1, 2}, TOPIC)
-                self.go_on(BACKLOG_S)
+                self.keep_producing(BACKLOG_S)
                 # of all records accepted so far
                 top = self._top()
             self._wait_shown(readers, top)
-            topics.wait_settled(self.kafka.admin, [own])
-            self.go_on(STEADY_LOAD_S)
-        self.drain()
+            topics.wait_settled(self.kafka.admin, [topic])
+            self.keep_producing(STEADY_LOAD_S)
+        self.read_final_state()
         # The history has all that was read from these copies, which are large.
         shutil.rmtree(self.results / "disks")
         self._measure()
         require_true(self.verdicts((*NEEDS, "visibility")))
 
     def _top(self) -> int:
-        """Return the highest offset that was acknowledged so far."""
+        """Return the highest acknowledged offset."""
         offsets = [
             attempt.offset for attempt in Records(list(self.history.events())).attempts if attempt.offset is not None
         ]

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from ducktape_tests.scenario import AAB, GO_ON_S, NEEDS, NOT_ENOUGH_RACKS, STEADY_S, LoadSpec, RackScenario, spec
+from ducktape_tests.scenario import (
+    AAB,
+    NEEDS,
+    NOT_ENOUGH_RACKS,
+    LoadSpec,
+    RackScenario,
+    spec,
+)
 from pyhooks.history.events import CONFLUENT, PATCHED, RideDetails
 
 CLIENTS = (PATCHED, "4.3.1", "3.9", "2.8", CONFLUENT)
@@ -10,7 +17,6 @@ CLIENTS = (PATCHED, "4.3.1", "3.9", "2.8", CONFLUENT)
 PATIENCE_MS = 240_000
 # for the first record, which waits for the metadata of its topic; a rejection does not need that long
 FIRST_MS = 30_000
-CROWDED_S = 300.0
 # longer than the default time of a request, so that none still waits for its first response
 OUTAGE_S = 40.0
 
@@ -18,14 +24,15 @@ OUTAGE_S = 40.0
 class ClientsTest(RackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside; rack b fails and returns."""
 
-    def test_each_rides_it_out(self) -> None:
-        """Each client outlasts an outage by its own retries, and none receives an error that it does not know.
+    # Ten clients, most of them in their own JVMs, share a machine.
+    RESULT_TIMEOUT_S = 300.0
 
-        setup: for each client (the patched one, Java 4.3.1, 3.9 and 2.8, librdkafka) a topic on replicas in racks a, a,
-            b with M=2, R=2, an idempotent producer, and one without retries.
-        drive: produce with all; kill rack b; continue for longer than a request may take; heal; continue.
-        validate: idempotent producers have every record acknowledged, once, some after a wait; producers without
-            retries get the error that they know; no error is unknown to any; all checkers.
+    def test_each_rides_it_out(self) -> None:
+        """Each client outlasts an outage by its own retries, and receives no error that it does not know.
+
+        Each client (patched, Java 4.3.1, 3.9 and 2.8, librdkafka) runs an idempotent producer and one without retries.
+        The outage lasts longer than a request may take. Idempotent producers have every record acknowledged once;
+        producers without retries receive the error that they know.
         """
         riding = [
             LoadSpec(f"client-{at}", "idempotent", client, 5, patient_ms=PATIENCE_MS)
@@ -36,14 +43,10 @@ class ClientsTest(RackScenario):
             for at, client in enumerate(CLIENTS)
         ]
         specs = [spec(load.topic, AAB, 2, 2) for load in riding]
-        with self.driven(specs, [*riding, *trying]):
+        with self.under_load(specs, [*riding, *trying]):
             self.history.add(RideDetails(clients=tuple(CLIENTS)))
             self.phase("all racks", specs[0].name)
             with self.rack_outage(seconds=OUTAGE_S):
                 self.phase("one rack left", specs[0].name, NOT_ENOUGH_RACKS)
             self.phase("rack back", specs[0].name)
         self.judge((*NEEDS, "refusals", "rides"))
-
-    def go_on(self, seconds: float = STEADY_S, timeout_s: float = GO_ON_S, *, patient: bool = False) -> None:
-        """Wait as in any test, with more time: ten clients, most of them in their own JVMs, share a machine."""
-        super().go_on(seconds, max(timeout_s, CROWDED_S), patient=patient)

@@ -24,7 +24,7 @@ from pyhooks.lab.lab import Lab
 CLIENTS = "clients"
 
 
-class NodeFiles:
+class _NodeFiles:
     """The part of an SFTP client that ducktape uses, on a local folder that shows a node's root."""
 
     def __init__(self, root: Path) -> None:
@@ -34,31 +34,24 @@ class NodeFiles:
         return self._root / path.lstrip("/")
 
     def stat(self, path: str) -> os.stat_result:
-        """Return the status of a file, following links."""
         return self._at(path).stat()
 
     def lstat(self, path: str) -> os.stat_result:
-        """Return the status of a file without following links."""
         return self._at(path).lstat()
 
     def listdir(self, path: str) -> list[str]:
-        """Return the names in a folder."""
         return [entry.name for entry in self._at(path).iterdir()]
 
     def open(self, path: str, mode: str = "r") -> IO[Any]:
-        """Open a file of the node."""
         return self._at(path).open(mode)
 
     def get(self, path: str, local: str) -> None:
-        """Copy a file from the node."""
         shutil.copyfile(self._at(path), local)
 
     def put(self, local: str, path: str) -> None:
-        """Copy a file to the node."""
         shutil.copyfile(local, self._at(path))
 
     def mkdir(self, path: str, mode: int = 0o755) -> None:
-        """Create a folder."""
         self._at(path).mkdir(mode)
 
 
@@ -74,9 +67,9 @@ class LabAccount(LinuxRemoteAccount):
         return NamespaceMachine(str(self.hostname), self.pid).enter(command) if self.pid is not None else command
 
     @property
-    def sftp_client(self) -> NodeFiles:
+    def sftp_client(self) -> _NodeFiles:
         """File access to the node."""
-        return NodeFiles(Path(f"/proc/{self.pid}/root") if self.pid is not None else Path("/"))
+        return _NodeFiles(Path(f"/proc/{self.pid}/root") if self.pid is not None else Path("/"))
 
     @property
     def ssh_client(self) -> Any:

@@ -14,9 +14,8 @@ from ducktape_tests.destruction_plan import DestructionRound, behind_seed, draw,
 from ducktape_tests.scenario import (
     AAB,
     CRASHES,
-    GO_ON_S,
+    FAST_METADATA,
     NEEDS,
-    NIMBLE,
     NOT_ENOUGH_RACKS,
     SPREAD,
     STEADY_S,
@@ -40,14 +39,14 @@ from pyhooks.workload.requirement_changes import change_topic
 ROUNDS = 3
 # of each producer
 RATE_PER_S = 40.0
-WHOLE_S = 120.0
-ASK_S = 5.0
+IN_SYNC_S = 120.0
+QUERY_S = 5.0
 # Of a producer with acks=1 that continues while too few racks are in sync, so that other racks lack its records.
-BEHIND_PER_S, BEHIND_BYTES = 10.0, 16384
+LAGGING_PER_S, LAGGING_BYTES = 10.0, 16384
 # Rack b leaves with all acknowledged records, and rack a is destroyed.
 HOLDER, DESTROYED = "b", "a"
 RECORDS = 100
-TWO = {gate.MIN_INSYNC_REPLICAS: "2", gate.MIN_INSYNC_RACKS: "2"}
+TWO_REQUIRED = {gate.MIN_INSYNC_REPLICAS: "2", gate.MIN_INSYNC_RACKS: "2"}
 # Long enough for all records to be acknowledged, even on a busy machine.
 PATIENT_MS = 60_000
 
@@ -63,7 +62,7 @@ class _DestroyedRackScenario(RackScenario):
             now = topics.try_states(self.kafka.admin, list(wanted))
             return all(set(now[name].isr) == wanted[name] for name in now) and now.keys() == wanted.keys()
 
-        wait_for(in_sync, goal=f"all replicas of {', '.join(wanted)} in sync", timeout_s=WHOLE_S, interval_s=0.5)
+        wait_for(in_sync, goal=f"all replicas of {', '.join(wanted)} in sync", timeout_s=IN_SYNC_S, interval_s=0.5)
         self.elect_preferred(specs)
 
     def elect_preferred(self, specs: Sequence[TopicSpec]) -> None:
@@ -74,7 +73,7 @@ class _DestroyedRackScenario(RackScenario):
     def elect_unclean(self, specs: Sequence[TopicSpec]) -> None:
         """Require that the topics have no leader although all replicas have returned, and elect one of the replicas."""
         for topic in specs:
-            assert not topics.settle_leader(self.kafka.admin, topic, WHOLE_S), f"{topic.name} has a leader"
+            assert not topics.settle_leader(self.kafka.admin, topic, IN_SYNC_S), f"{topic.name} has a leader"
         elected = topics.elect_unclean(self.kafka.admin, [topic.name for topic in specs])
         self.history.add(ElectionDetails(leaders=elected))
 
@@ -97,15 +96,15 @@ class _DestroyedRackScenario(RackScenario):
             return all(gapless_s(acks[producer.run_id]) >= STEADY_S for producer in self.producers)
 
         goal = f"acknowledgements to each producer for {STEADY_S:g} s without a gap, after a heal"
-        wait_for(acknowledging, goal=goal, timeout_s=STEADY_S + GO_ON_S, interval_s=0.5)
+        wait_for(acknowledging, goal=goal, timeout_s=STEADY_S + self.RESULT_TIMEOUT_S, interval_s=0.5)
 
-    def count_losses(self, **more: Any) -> dict[str, Losses]:
+    def count_losses(self, **figures: Any) -> dict[str, Losses]:
         """Record the numbers of acknowledged and lost records as figures, and return the losses by topic."""
         found = losses(list(self.history.events()))
         counts = {topic: {"acked": loss.acked, "lost": len(loss.lost)} for topic, loss in found.items()}
         acked, lost = (sum(count[name] for count in counts.values()) for name in ("acked", "lost"))
         self.logger.info("%d records were acknowledged, %d of them are lost: %s", acked, lost, json.dumps(counts))
-        self.figures(seed=self.seed, acked=acked, lost=lost, topics=counts, **more)
+        self.figures(seed=self.seed, acked=acked, lost=lost, topics=counts, **figures)
         return found
 
 
@@ -117,17 +116,14 @@ class DestroyedTest(_DestroyedRackScenario):
     def test_no_acknowledged_record_is_lost(self) -> None:
         """Records that two racks had to acknowledge survive the destruction of any rack at any time.
 
-        setup: for each round (``rounds`` of ducktape's globals; 3) a topic with R=2 and M=1 or 2 on replicas in
-            randomly chosen racks; a producer without retries and an idempotent one. They send only to that topic: a
-            response waits for the last topic of its request, so topics would delay each other. The seed of the run
-            determines the seeds of the rounds, which are logged; ``round_seeds`` of the globals, a list, repeats such
-            rounds.
-        drive: in each round a rack of its topic may be killed, cut off or paused, too briefly for any ISR to change or
-            long enough for every ISR to change. Meanwhile, or when it is in sync again, another rack of the topic or
-            the same one is destroyed. If two racks are unavailable, either returns first. One more round, with its own
-            kind of seed: a producer with acks=1 continues while a rack is unavailable. That rack returns, but can't
-            reach the other one, which is destroyed while the first lacks the records written meanwhile.
-        validate: no acknowledged record of any topic is lost, whatever later rounds have destroyed; all checkers.
+        Each round has its own topic, because topics that share a producer delay each other. First a rack of the topic
+        may be killed, cut off or paused: too briefly for any ISR to change, or long enough for every ISR to change.
+        Meanwhile, or when it is in sync again, another rack or the same one is destroyed. If two racks are unavailable,
+        either returns first. In the last round a producer with acks=1 continues while a rack is unavailable. That rack
+        returns, but can't reach the other one, which is destroyed while the first lacks the latest records.
+
+        The seed of the run determines the seeds of its rounds, which are logged. ducktape's globals ``rounds`` and
+        ``round_seeds`` (a list) set their number or repeat them.
         """
         racks = {
             site.name: [node.node_id for node in self.kafka.brokers(site.name)] for site in self.kafka.topology.racks
@@ -138,22 +134,20 @@ class DestroyedTest(_DestroyedRackScenario):
         rounds = [draw(int(seed), racks) for seed in chosen]
         assert rounds, "no round"
         assert len({round_.topic for round_ in rounds}) == len(rounds), f"repeated seed: {chosen}"
-        with self.driven([spec(round_.topic, round_.replicas, round_.min_replicas, 2) for round_ in rounds], []):
+        with self.under_load([spec(round_.topic, round_.replicas, round_.min_replicas, 2) for round_ in rounds], []):
             for round_ in rounds:
                 self.logger.info(
                     "seed %d of a round: %s; again: --set round_seeds=[%d]", round_.seed, round_.text, round_.seed
                 )
-                plain = LoadSpec(round_.topic, rate_per_s=RATE_PER_S, more=NIMBLE)
-                idempotent = LoadSpec(round_.topic, "idempotent", rate_per_s=RATE_PER_S, more=NIMBLE)
+                plain = LoadSpec(round_.topic, rate_per_s=RATE_PER_S, options=FAST_METADATA)
+                idempotent = LoadSpec(round_.topic, "idempotent", rate_per_s=RATE_PER_S, options=FAST_METADATA)
                 # With acks=1 the leader waits for no other replica, and its records may be lost.
-                size = ("--acks", "1", "--record-bytes", str(BEHIND_BYTES))
-                behind = (
-                    [LoadSpec(round_.topic, rate_per_s=BEHIND_PER_S, more=(*NIMBLE, *size))] if round_.behind else []
-                )
-                with self.loaded([plain, idempotent, *behind]):
+                options = (*FAST_METADATA, "--acks", "1", "--record-bytes", str(LAGGING_BYTES))
+                lagging = LoadSpec(round_.topic, rate_per_s=LAGGING_PER_S, options=options)
+                with self.producing([plain, idempotent, lagging] if round_.behind else [plain, idempotent]):
                     self.history.add(RoundDetails(seed=round_.seed, text=round_.text))
                     self._round(round_)
-        self.drain()
+        self.read_final_state()
         found = self.count_losses(rounds={str(round_.seed): round_.text for round_ in rounds})
         assert found.keys() == {round_.topic for round_ in rounds}, "a topic had no acknowledged record"
         require_true(self.verdicts((*NEEDS, SPREAD, "faults", "recovery")))
@@ -165,12 +159,12 @@ class DestroyedTest(_DestroyedRackScenario):
                 self._return_behind(round_)
             elif round_.leaves:
                 outage.enter_context(self.fault(round_.how, rack=round_.leaves))
-                self.go_on(round_.away_s)
+                self.keep_producing(round_.outage_s)
                 if not round_.overlaps:
                     outage.close()
                     self.wait_recovered(self.specs)
             destruction.enter_context(self.fault("wipe", rack=round_.wiped))
-            self.go_on(round_.down_s)
+            self.keep_producing(round_.down_s)
             for fault in (outage, destruction) if round_.first_back else (destruction, outage):
                 fault.close()
         # The next round may destroy the only copies of records that other replicas still lack.
@@ -179,22 +173,22 @@ class DestroyedTest(_DestroyedRackScenario):
     def _return_behind(self, round_: DestructionRound) -> None:
         """Let a rack that is cut off from the other one leave, and return during the cut.
 
-        The cut guarantees that it stays behind. A slow link or a quota would not: the high watermark stays at what both
-        racks have, so the rack is in sync again after its first fetch.
+        The cut guarantees that it lags. A slow link or a quota would not: the high watermark stays at what both racks
+        have, so the rack is in sync again after its first fetch.
         """
         own = {broker for broker in round_.replicas if self.racks[broker] == round_.leaves}
         with self.fault(round_.how, rack=round_.leaves):
-            self.go_on(round_.away_s)
+            self.keep_producing(round_.outage_s)
             self.wait_isr(set(round_.replicas) - own, round_.topic)
         # A broker of this rack would report its old metadata.
         others = ",".join(node.address for node in self.kafka.brokers() if node.site != round_.leaves)
-        asker = MetadataClient(others, each_s=ASK_S)
+        client = MetadataClient(others, each_s=QUERY_S)
 
         def registered() -> Metadata | None:
-            metadata = asker.query([round_.topic], 2 * ASK_S)
+            metadata = client.query([round_.topic], 2 * QUERY_S)
             return metadata if own <= metadata.racks.keys() else None
 
-        metadata = wait_for(registered, goal=f"brokers {sorted(own)} registered again", timeout_s=GO_ON_S)
+        metadata = wait_for(registered, goal=f"brokers {sorted(own)} registered again", timeout_s=self.RESULT_TIMEOUT_S)
         if own & set(metadata.partitions[round_.topic, 0].isr):
             raise RackgateError(f"rack {round_.leaves} is in sync again before {round_.wiped} is destroyed")
 
@@ -205,22 +199,19 @@ class OneRackTest(_DestroyedRackScenario):
     def test_one_rack_that_acknowledges_alone_loses_it(self) -> None:
         """Records that two replicas of one rack acknowledged are lost with this rack.
 
-        setup: a topic on replicas in racks a, a, b with M=2 and R=1, and a producer without retries.
-        drive: cut rack b off; produce; destroy rack a; restore a, then b. No replica is eligible to lead: elect one
-            uncleanly.
-        validate: the checker ``delivery`` finds lost records that were acknowledged while b was cut off; every fault is
-            proved.
+        Rack b is cut off, then rack a is destroyed. Both return, and no replica is eligible to lead, so one is elected
+        uncleanly. The checker ``delivery`` must find lost records that rack a acknowledged alone.
         """
-        own = spec("alone", AAB, 2, 1)
-        with self.driven([own], [LoadSpec("alone", rate_per_s=50)]):
+        topic = spec("alone", AAB, 2, 1)
+        with self.under_load([topic], [LoadSpec("alone", rate_per_s=50)]):
             with self.fault("cut", rack=HOLDER):
-                self.wait_isr({1, 2}, own.name)
-                self.go_on()
+                self.wait_isr({1, 2}, topic.name)
+                self.keep_producing()
                 with self.fault("wipe", rack=DESTROYED):
-                    self.go_on()
-            self.elect_unclean([own])
-            self.wait_in_sync([own])
-        self.drain()
+                    self.keep_producing()
+            self.elect_unclean([topic])
+            self.wait_in_sync([topic])
+        self.read_final_state()
         lost = require_found_losses(self.verdicts(), self.count_losses(acked_alone=len(alone := self._acked_alone())))
         assert alone & lost, "no record that one rack acknowledged alone is lost"
         assert alone, "rack a alone acknowledged nothing"
@@ -244,30 +235,30 @@ class _BothRacksFail(_DestroyedRackScenario):
     def fail_both(
         self,
         specs: Sequence[TopicSpec],
-        how: str,
+        kind: str,
         *,
         holder_first: bool = False,
         attempts: bool = False,
         unclean: bool = False,
     ) -> None:
-        """Write 100 records while all replicas are in sync. Then let rack b leave, destroy rack a, and restore both.
+        """Write 100 records while all replicas are in sync; let rack b leave, destroy rack a, and restore both.
 
         Args:
             specs: topics on replicas in racks a, a, b; each gets its own records.
-            how: the fault by which rack b leaves.
+            kind: the fault by which rack b leaves.
             holder_first: whether rack b returns before rack a.
             attempts: whether to send records during the outages.
             unclean: whether no replica is eligible to lead afterwards, so that an unclean election is needed.
         """
         names = [topic.name for topic in specs]
-        with self.driven(specs, []):
+        with self.under_load(specs, []):
             for name in names:
                 size = ("--rate", "50", "--count", str(RECORDS), "--timeout-ms", str(PATIENT_MS))
                 events = self.clients.produce(self.history, *self._arguments(name), *size)
                 acked = sum(event.op == "produce" and event.outcome == "ok" for event in events)
                 assert acked == RECORDS, f"{acked} of {RECORDS} records of {name} were acknowledged with all in sync"
             with ExitStack() as outage, ExitStack() as destruction:
-                outage.enter_context(self.fault(how, rack=HOLDER))
+                outage.enter_context(self.fault(kind, rack=HOLDER))
                 self.wait_isr({1, 2}, *names)
                 if attempts:
                     self._attempt(names)
@@ -281,7 +272,7 @@ class _BothRacksFail(_DestroyedRackScenario):
             self.wait_in_sync(specs)
             # Check that they are writable again; the lost offsets now have other records.
             self.probe(",".join(names))
-        self.drain()
+        self.read_final_state()
 
     def _arguments(self, topic: str) -> tuple[str, ...]:
         return ("--bootstrap", self.kafka.topology.bootstrap, "--topics", topic, "--mode", "idempotent")
@@ -292,9 +283,9 @@ class _BothRacksFail(_DestroyedRackScenario):
             size = ("--rate", "5", "--count", "5", "--timeout-ms", "3000")
             self.clients.produce(self.history, *self._arguments(name), *size)
 
-    def require_no_loss(self, specs: Sequence[TopicSpec], how: str, *, holder_first: bool) -> None:
+    def require_no_loss(self, specs: Sequence[TopicSpec], kind: str, *, holder_first: bool) -> None:
         """Let both racks fail, send records meanwhile, and require that no acknowledged record is lost."""
-        self.fail_both(specs, how, holder_first=holder_first, attempts=True)
+        self.fail_both(specs, kind, holder_first=holder_first, attempts=True)
         counted = self.count_losses()
         for topic in specs:
             found = counted[topic.name]
@@ -302,9 +293,9 @@ class _BothRacksFail(_DestroyedRackScenario):
             assert found.lost == ()
         require_true(self.verdicts((*NEEDS, SPREAD, "faults")))
 
-    def require_loss(self, own: TopicSpec, how: str, *, unclean: bool) -> None:
+    def require_loss(self, topic: TopicSpec, kind: str, *, unclean: bool) -> None:
         """Let both racks fail and require that all records are lost; see ``fail_both``."""
-        self.fail_both([own], how, unclean=unclean)
+        self.fail_both([topic], kind, unclean=unclean)
         lost = require_found_losses(self.verdicts(), self.count_losses())
         assert len(lost) == RECORDS, f"{len(lost)} of {RECORDS} records are lost, all were expected to be"
 
@@ -315,12 +306,7 @@ class StockTest(_BothRacksFail):
     OVERLAY = False
 
     def test_the_only_holder_is_forgotten(self) -> None:
-        """Rack b has all acknowledged records, and yet all are lost with rack a.
-
-        setup: stock brokers, so no feature level for racks; a topic on replicas in racks a, a, b with M=2.
-        drive: 100 records while all are in sync; cut rack b off, write nothing more; destroy rack a; restore a, then b.
-        validate: the checker ``delivery`` finds all 100 lost; every fault is proved.
-        """
+        """Rack b is cut off with all acknowledged records, and yet all are lost with rack a."""
         self.require_loss(spec("forgotten", AAB, 2), "cut", unclean=False)
 
 
@@ -328,12 +314,7 @@ class LevelOffTest(_BothRacksFail):
     """Control of the feature's level: at level 0, patched controllers forget the only holder as well."""
 
     def test_the_only_holder_is_forgotten(self) -> None:
-        """Patched brokers at level 0 elect no empty replica, but they do not know that rack b has all records.
-
-        setup: patched brokers, the feature downgraded to level 0; a topic on replicas in racks a, a, b with M=2.
-        drive: as with stock brokers, and an unclean election, because no replica is eligible.
-        validate: as with stock brokers.
-        """
+        """As ``StockTest``, but the controllers elect no empty replica, so an unclean election is needed."""
         feature_level.change_level(self.kafka, "downgrade", 0)
         self.require_loss(spec("forgotten", AAB, 2), "cut", unclean=True)
 
@@ -341,12 +322,12 @@ class LevelOffTest(_BothRacksFail):
 class KilledTest(_BothRacksFail):
     """A killed rack keeps its disks, so no acknowledged record is lost with another rack.
 
-    This is independent of where M and R were set. One topic has its own values. Another one inherits those of the
-    cluster, which the controller took from its properties when the cluster was formatted.
+    One topic has its own M and R. Another one inherits those of the cluster, which the controller took from its
+    properties when the cluster was formatted.
     """
 
-    PROPERTIES: ClassVar[Mapping[str, str]] = TWO
-    CONTROLLER_PROPERTIES: ClassVar[Mapping[str, str]] = TWO
+    PROPERTIES: ClassVar[Mapping[str, str]] = TWO_REQUIRED
+    CONTROLLER_PROPERTIES: ClassVar[Mapping[str, str]] = TWO_REQUIRED
     SPECS = (spec("killed", AAB, 2, 2), TopicSpec("inherited", AAB, {}))
 
     def test_the_destroyed_rack_returns_first(self) -> None:
@@ -354,19 +335,11 @@ class KilledTest(_BothRacksFail):
 
         The broker of rack b leaves the ELR when it registers after its unclean shutdown. The controller keeps it in the
         last known ELR, and detects by the directory ids that the logs of rack a are lost.
-
-        setup: topics on replicas in racks a, a, b, with M=2 and R=2 of their own or of the cluster.
-        drive: 100 records each while all are in sync; kill rack b; destroy rack a; restore a, then b.
-        validate: no record is lost; all checkers.
         """
         self.require_no_loss(self.SPECS, "kill", holder_first=False)
 
     def test_the_killed_rack_returns_first(self) -> None:
-        """No record is lost, either, if the killed rack returns before the destroyed one with the last leader.
-
-        setup, validate: as above.
-        drive: as above, but restore b, then a.
-        """
+        """No record is lost if the killed rack returns before the destroyed one, which had the last leader."""
         self.require_no_loss(self.SPECS, "kill", holder_first=True)
 
 
@@ -376,13 +349,7 @@ class BrokerPropertiesTest(_BothRacksFail):
     PROPERTIES: ClassVar[Mapping[str, str]] = {gate.MIN_INSYNC_RACKS: "2"}
 
     def test_one_rack_acknowledges(self) -> None:
-        """The controller has no R, so leaders require one rack, whatever their properties contain.
-
-        setup: R=2 only in the properties of brokers; a topic with M=2 and no R on racks a, a, b.
-        drive: 100 records while all are in sync; kill rack b; produce; destroy rack a; restore a, then b; elect a
-            replica uncleanly, because none is eligible.
-        validate: the checker ``delivery`` finds lost records that rack a acknowledged alone; every fault is proved.
-        """
+        """The controller has no R, so leaders require one rack, and records that rack a acknowledged alone are lost."""
         self.fail_both([spec("ignored", AAB, 2)], "kill", attempts=True, unclean=True)
         found = self.count_losses()
         assert found["ignored"].acked > RECORDS, "rack a alone acknowledged nothing: R is enforced"
@@ -395,14 +362,11 @@ class UnknownRackTest(_DestroyedRackScenario):
     def test_a_broker_without_a_rack_is_no_second_rack(self) -> None:
         """With rack b killed, one broker in rack a and one without a rack acknowledge nothing.
 
-        setup: topics on replicas in racks a, a, b with M=2: one with R=2, one with R=1 as a control.
-        drive: produce; restart broker 2 cleanly without a rack; produce; kill rack b and wait until the ISR is {1, 2};
-            produce; lower R of the first to 1; produce; heal; restart broker 2 in rack a; produce.
-        validate: with R=2 acknowledged while 1 and 3 are in sync, rejected with NotEnoughRacksException without 3, and
-            acknowledged when R is 1; with R=1 always acknowledged; all checkers.
+        Broker 2 restarts without a rack; then rack b is killed. Records with R=2 are rejected until R is lowered to 1.
+        A second topic with R=1 is the control: it is always acknowledged.
         """
         specs = [spec("gated", AAB, 2, 2), spec("free", AAB, 2, 1)]
-        with self.driven(specs, [LoadSpec("gated"), LoadSpec("free")]):
+        with self.under_load(specs, [LoadSpec("gated"), LoadSpec("free")]):
             self._phase("all racks", OK)
             self.restart_broker(2, "")
             self.elect_preferred(specs)
@@ -410,7 +374,7 @@ class UnknownRackTest(_DestroyedRackScenario):
             with self.fault("kill", rack=HOLDER):
                 self.wait_isr({1, 2})
                 self._phase("one rack left", NOT_ENOUGH_RACKS)
-                self.go_on()
+                self.keep_producing()
                 change_topic(self.kafka.admin, "gated", self.history, min_racks=1)
                 self._phase("R lowered", OK)
             self.wait_in_sync(specs)
@@ -427,12 +391,7 @@ class KilledLevelOffTest(_BothRacksFail):
     """Control of ``KilledTest``: at feature level 0 the same faults lose all records."""
 
     def test_a_killed_rack_is_forgotten(self) -> None:
-        """Patched brokers at level 0 elect no empty replica, but they do not know that rack b has all records.
-
-        setup: patched brokers, the feature at level 0; a topic on replicas in racks a, a, b with M=2.
-        drive: as in ``KilledTest``; rack a returns first; an unclean election, because no replica is eligible.
-        validate: the checker ``delivery`` finds all 100 records lost; every fault is proved.
-        """
+        """As ``KilledTest``, but all 100 records are lost in an unclean election, because no replica is eligible."""
         feature_level.change_level(self.kafka, "downgrade", 0)
         self.require_loss(spec("killed", AAB, 2), "kill", unclean=True)
 
@@ -441,8 +400,7 @@ def require_found_losses(found: Sequence[Verdict], counted: Mapping[str, Losses]
     """Return the keys of the records that a control has lost, which the checker ``delivery`` must have found.
 
     Raises:
-        AssertionError: a fault is not proved, a node has crashed, or the checker found no loss or another one than was
-            counted.
+        AssertionError: a fault is not proved, a node has crashed, or the checker found other losses than were counted.
     """
     verdicts = {verdict.checker: verdict for verdict in found}
     require_true([verdicts["faults"], verdicts[CRASHES]])

@@ -9,16 +9,16 @@ from itertools import pairwise
 
 from pyhooks.core.errors import RackgateError
 
-# Racks by position in a random order. Each placement can lose any one rack and keep what two racks had.
+# Racks by position in a random order. Each placement can lose any one rack and keep the records that two racks had.
 SHAPES = ("xxy", "xyy", "xyz", "xyx", "xy")
 # Faults that leave the disks of a rack intact. A killed broker leaves the ELR, but the controller remembers it.
 KEEPING_DISKS = ("kill", "cut", "pause")
 # From too short for any ISR to change to long enough for every ISR to shrink (sessions last 9 s).
-MAX_AWAY_S = 25.0
+MAX_OUTAGE_S = 25.0
 MAX_DOWN_S = 15.0
 OVERLAPPING, AFTERWARDS = 0.55, 0.75
-# Minimum time away of a rack that returns with records missing: every ISR must have shrunk.
-MIN_BEHIND_S = 18.0
+# Minimum outage of a rack that returns with records missing: every ISR must have shrunk.
+MIN_BEHIND_OUTAGE_S = 18.0
 # maximum time between two acknowledgements of a producer without a gap
 GAP_S = 1.0
 NS = 1_000_000_000
@@ -34,7 +34,7 @@ class DestructionRound:
         replicas: broker ids; the first leads.
         leaves: the rack that leaves before, or empty.
         how: the fault by which it leaves, or empty.
-        away_s: how long it is unavailable before the other rack is destroyed, or before it returns.
+        outage_s: how long it is unavailable before the other rack is destroyed, or before it returns.
         overlaps: whether it is still unavailable when the other rack is destroyed.
         first_back: if two racks are unavailable, whether the one that left first returns first.
         behind: whether it returns while cut off from the other rack. It then lacks the records written meanwhile when
@@ -48,7 +48,7 @@ class DestructionRound:
     down_s: float
     leaves: str = ""
     how: str = ""
-    away_s: float = 0.0
+    outage_s: float = 0.0
     overlaps: bool = False
     first_back: bool = False
     behind: bool = False
@@ -65,7 +65,7 @@ class DestructionRound:
         destroyed = f"{self.wiped} is destroyed for {self.down_s:.1f} s"
         if not self.leaves:
             return f"{placed}: {destroyed}"
-        leaves = f"{self.leaves} leaves ({self.how}) for {self.away_s:.1f} s"
+        leaves = f"{self.leaves} leaves ({self.how}) for {self.outage_s:.1f} s"
         if self.behind:
             return f"{placed}: {leaves} and returns, cut off from {self.wiped}; before it catches up, {destroyed}"
         if not self.overlaps:
@@ -102,26 +102,26 @@ def draw(seed: int, racks: Mapping[str, Sequence[int]]) -> DestructionRound:
     choice = random.Random(f"round {seed}")  # noqa: S311 - no secret
     while True:
         replicas = _placed(choice, racks)
-        own = sorted({rack for rack, brokers in racks.items() if set(brokers) & set(replicas)})
+        used_racks = sorted({rack for rack, brokers in racks.items() if set(brokers) & set(replicas)})
         # With a third rack, the records that wait for the lagging replica would already be in two racks.
-        if seed < SEEDS or len(own) == 2:
+        if seed < SEEDS or len(used_racks) == 2:
             break
-    wiped, leaves = choice.sample(own, 2)
-    down_s, away_s = choice.uniform(0, MAX_DOWN_S), choice.uniform(0, MAX_AWAY_S)
+    wiped, leaves = choice.sample(used_racks, 2)
+    down_s, outage_s = choice.uniform(0, MAX_DOWN_S), choice.uniform(0, MAX_OUTAGE_S)
     min_replicas, first_back = choice.choice((1, 2)), choice.random() < 0.5
     if seed >= SEEDS:
         # A paused leader stops leading; one that is cut off would lead on although it reaches no other broker.
-        away_s = choice.uniform(MIN_BEHIND_S, MAX_AWAY_S)
-        return DestructionRound(seed, replicas, min_replicas, wiped, down_s, leaves, "pause", away_s, behind=True)
-    what = choice.random()
-    if what < OVERLAPPING:
+        outage_s = choice.uniform(MIN_BEHIND_OUTAGE_S, MAX_OUTAGE_S)
+        return DestructionRound(seed, replicas, min_replicas, wiped, down_s, leaves, "pause", outage_s, behind=True)
+    kind = choice.random()
+    if kind < OVERLAPPING:
         how = choice.choice(KEEPING_DISKS)
-        return DestructionRound(seed, replicas, min_replicas, wiped, down_s, leaves, how, away_s, True, first_back)
-    if what < AFTERWARDS:
+        return DestructionRound(seed, replicas, min_replicas, wiped, down_s, leaves, how, outage_s, True, first_back)
+    if kind < AFTERWARDS:
         # It is in sync again before the next fault, so both faults may hit the same rack.
-        leaves = choice.choice(own)
+        leaves = choice.choice(used_racks)
         return DestructionRound(
-            seed, replicas, min_replicas, wiped, down_s, leaves, choice.choice(KEEPING_DISKS), away_s
+            seed, replicas, min_replicas, wiped, down_s, leaves, choice.choice(KEEPING_DISKS), outage_s
         )
     return DestructionRound(seed, replicas, min_replicas, wiped, down_s)
 

@@ -6,7 +6,7 @@ A test is a method ``test…``, own or inherited, of a class without subclasses.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,43 +39,38 @@ class _SourceClass:
 
 
 def discover(folder: Path = TESTS) -> tuple[DiscoveredTest, ...]:
-    """Return all tests of a folder, sorted by id."""
-    trees = {path.stem: ast.parse(path.read_text(encoding="utf-8"), str(path)) for path in sorted(folder.glob("*.py"))}
+    """Return all tests of a folder, sorted by id. Class names must be unique in the folder."""
     classes = {
-        (class_.module, class_.name): class_ for module, tree in trees.items() for class_ in _classes(module, tree)
+        node.name: _read_class(path.stem, node)
+        for path in sorted(folder.glob("*.py"))
+        for node in ast.parse(path.read_text(encoding="utf-8"), str(path)).body
+        if isinstance(node, ast.ClassDef)
     }
-    imports = {module: _imports(tree) for module, tree in trees.items()}
 
-    def bases(class_: _SourceClass) -> Iterator[_SourceClass]:
-        for name in class_.bases:
-            base = classes.get((class_.module, name)) or classes.get(imports[class_.module].get(name, ("", "")))
-            if base is not None:
-                yield base
+    def ancestors(name: str) -> Iterator[_SourceClass]:
+        if name in classes:
+            yield classes[name]
+            for base in classes[name].bases:
+                yield from ancestors(base)
 
-    def ancestors(class_: _SourceClass) -> Iterator[_SourceClass]:
-        yield class_
-        for base in bases(class_):
-            yield from ancestors(base)
-
-    base_classes = {base for class_ in classes.values() for base in bases(class_)}
+    base_names = {base for class_ in classes.values() for base in class_.bases}
     found = []
     for class_ in classes.values():
-        if class_ in base_classes or not (folder / f"{class_.module}.py").match(PATTERN):
+        if class_.name in base_names or not (folder / f"{class_.module}.py").match(PATTERN):
             continue
-        line = list(ancestors(class_))
+        line = list(ancestors(class_.name))
         topology = next((each.topology for each in line if each.topology is not None), None)
         tests = {test for each in line for test in each.tests}
         found += [DiscoveredTest(f"{class_.module}.py::{class_.name}.{test}", topology) for test in tests]
     return tuple(sorted(found, key=lambda each: each.id))
 
 
-def _classes(module: str, tree: ast.Module) -> Iterator[_SourceClass]:
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            bases = tuple(base.id for base in node.bases if isinstance(base, ast.Name))
-            methods = (statement.name for statement in node.body if isinstance(statement, ast.FunctionDef))
-            tests = tuple(name for name in methods if name.startswith("test"))
-            yield _SourceClass(module, node.name, bases, tests, _topology(node))
+def _read_class(module: str, node: ast.ClassDef) -> _SourceClass:
+    bases = tuple(base.id for base in node.bases if isinstance(base, ast.Name))
+    methods = (statement.name for statement in node.body if isinstance(statement, ast.FunctionDef))
+    return _SourceClass(
+        module, node.name, bases, tuple(name for name in methods if name.startswith("test")), _topology(node)
+    )
 
 
 def _topology(node: ast.ClassDef) -> str | None:
@@ -87,13 +82,3 @@ def _topology(node: ast.ClassDef) -> str | None:
             value = statement.value
             return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
     return None
-
-
-def _imports(tree: ast.Module) -> Mapping[str, tuple[str, str]]:
-    """Return the names that a module imports: local name to module and name there."""
-    return {
-        alias.asname or alias.name: (str(node.module).rpartition(".")[2], alias.name)
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }

@@ -9,8 +9,20 @@ from typing import ClassVar
 
 from ducktape.mark import matrix
 
-from ducktape_tests.internal_topics import OFFSETS, SINGLE_PARTITIONS, offsets_topic
-from ducktape_tests.scenario import FLOOD, LOST, NEEDS, PATIENT_MS, LoadSpec, RackScenario, require_true, sleep, spec
+from ducktape_tests.scenario import (
+    FAILED_RACK,
+    FLOOD,
+    NEEDS,
+    OFFSETS,
+    PATIENT_MS,
+    SINGLE_PARTITIONS,
+    LoadSpec,
+    RackScenario,
+    offsets_topic,
+    require_true,
+    sleep,
+    spec,
+)
 from ducktape_tests.services.clients import Program, wait_events
 from pyhooks.checkers.group_latencies import figures
 from pyhooks.checkers.group_view import groups
@@ -44,19 +56,18 @@ class GroupsTest(RackScenario):
     def test_groups_in_an_outage(self, replicas: int) -> None:
         """Commits and rebalances wait for the racks that the offsets topic requires, and nothing else does.
 
-        setup: ``__consumer_offsets`` with one replica, or with three in racks a, a, b; topics to read that stay
-            writable; R=2 for the cluster; groups of two members of each protocol.
-        drive: kill rack b; a member joins each group, and one leaves; heal; another one joins. The same with R=1.
-        validate: commits, joins and leaves have the results that M, R and the placement of that topic require; no
-            commit is lost, and each new owner resumes at the last commit; reading continues; only known errors; with
-            R=2 all results equal those with R=1 where the racks suffice; no broker logs each commit that waits; all
-            checkers. Recorded: how long commits and rebalances took.
+        Groups of each protocol read topics that stay writable. In an outage of rack b a member joins each group and one
+        leaves; after the heal another one joins. This is done with R=2 and with R=1 for the cluster. All results must
+        equal those with R=1 where the racks suffice. The durations of commits and rebalances are recorded.
+
+        Args:
+            replicas: of ``__consumer_offsets``: 1, or 3 in racks a, a, b.
         """
         topics.create(self.kafka.admin, [offsets_topic(PLACES[replicas])])
         self.kafka.wait_log(OFFSETS, PLACES[replicas])
         specs = [spec(name, placed, 2) for name, placed in DATA.items()]
         load = LoadSpec(",".join(DATA), "idempotent", "confluent", rate_per_s=5, patient_ms=PATIENT_MS)
-        with self.driven(specs, [load], also=[OFFSETS]):
+        with self.under_load(specs, [load], also=[OFFSETS]):
             more, fewer = REQUIRED
             pairs = tuple((_group(protocol, more), _group(protocol, fewer)) for protocol in PROTOCOLS)
             self.history.add(AlikeDetails(pairs=pairs), process=TEST)
@@ -66,7 +77,7 @@ class GroupsTest(RackScenario):
             note_committed(self.kafka.admin, [name for pair in pairs for name in pair], self.history)
         # With a single replica the partition of the coordinators never has too few racks.
         short = [FLOOD] if replicas > 1 else []
-        self.drain(logs=bool(short))
+        self.read_final_state(logs=bool(short))
         found = self.verdicts((*NEEDS, "groups", "alike", *short))
         self.figures(replicas=replicas, groups=figures(list(self.history.events())))
         require_true(found)
@@ -77,10 +88,10 @@ class GroupsTest(RackScenario):
             members = [stack.enter_context(self._member(names)), first.enter_context(self._member(names))]
             self._commit(members, names, STEADY_S)
             self._balanced(members, names)
-            with self.fault("kill", rack=LOST):
-                left = frozenset(broker for broker in placed if self.racks[broker] != LOST)
-                enough = len({self.racks[broker] for broker in left}) >= min(racks, len(placed))
-                self.wait_isr(left, OFFSETS)
+            with self.fault("kill", rack=FAILED_RACK):
+                remaining = frozenset(broker for broker in placed if self.racks[broker] != FAILED_RACK)
+                enough = len({self.racks[broker] for broker in remaining}) >= min(racks, len(placed))
+                self.wait_isr(remaining, OFFSETS)
                 self._tried(members, names, OUTAGE_S)
                 members.append(stack.enter_context(self._member(names)))
                 self._lasts(OUTAGE_S, members[2:], names)

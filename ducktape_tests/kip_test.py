@@ -8,8 +8,8 @@ import shlex
 from ducktape_tests import feature_level
 from ducktape_tests.scenario import (
     AAB,
+    FAILED_RACK,
     FLOOD,
-    LOST,
     NEEDS,
     NOT_ENOUGH_RACKS,
     NOT_ENOUGH_REPLICAS,
@@ -31,29 +31,18 @@ class KipTest(RackScenario):
     """Five brokers in racks a, a, b, b, c and three controllers outside; rack b or one broker fails and returns."""
 
     def test_spans_enough_racks(self) -> None:
-        """While the ISR spans enough racks, all records are acknowledged, even by few brokers.
-
-        setup: topics on replicas in racks a, a, b with M=2, R=2; one without retries, one idempotent.
-        drive: produce; kill one of the two brokers in rack a, so that two racks are left; produce; heal.
-        validate: every attempt of a probe is acknowledged; all checkers.
-        """
-        with self.driven([spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2)], _plain_and_idempotent()):
+        """While the ISR spans enough racks, all records are acknowledged, even by two brokers."""
+        with self.under_load([spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2)], _plain_and_idempotent()):
             self.phase("three replicas in two racks", "plain")
             with self.fault("kill", broker=2):
                 self.wait_isr({1, 3}, "plain")
                 self.phase("two replicas in two racks", "plain")
-                self.go_on()
+                self.keep_producing()
         self.judge()
 
     def test_a_whole_rack_shut_down(self) -> None:
-        """A single rack acknowledges nothing, returns NotEnoughRacksException, and resumes when the other rack is back.
-
-        setup: topics on replicas in racks a, a, b with M=2, R=2; one without retries, one idempotent.
-        drive: produce; kill rack b and wait until the ISR is in rack a; produce; heal; produce.
-        validate: acknowledged, NotEnoughRacksException with the log's size unchanged, acknowledged; no broker logs each
-            rejection; all checkers.
-        """
-        with self.driven([spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2)], _plain_and_idempotent()):
+        """A single rack rejects with NotEnoughRacksException, and resumes when the other rack is back."""
+        with self.under_load([spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2)], _plain_and_idempotent()):
             self.phase("all racks", "plain")
             with self.rack_outage("plain"):
                 self.phase("one rack left", "plain", NOT_ENOUGH_RACKS)
@@ -63,29 +52,24 @@ class KipTest(RackScenario):
     def test_lowered_during_the_outage(self) -> None:
         """With R lowered to 1 a single rack acknowledges without a restart, and hidden records of an idle topic appear.
 
-        setup: topics on replicas in racks a, a, b with M=2, R=2: one driven, one with an empty log; a reader of the
-            second.
-        drive: kill rack b; produce; as the last write to the second topic, produce with acks=1; lower R of both to 1;
-            wait; produce; heal; produce.
-        validate: rejected before, acknowledged after, by the same processes; with acks=1 accepted, hidden, and visible
-            within a second after all brokers report the lower value, by queries of the leaders every half second; all
-            checkers.
+        The last write to the idle topic has acks=1. It is accepted and hidden, and must be visible within a second
+        after all brokers report the lower value.
         """
         with (
-            self.driven([spec("plain", AAB, 2, 2), spec("idle", AAB, 2, 2)], [LoadSpec("plain")]),
+            self.under_load([spec("plain", AAB, 2, 2), spec("idle", AAB, 2, 2)], [LoadSpec("plain")]),
             self.client("visibility_reader", "idle"),
         ):
             before = self._processes()
             with self.rack_outage("idle"):
                 for name in ("plain", "idle"):
                     self.phase(f"one rack left of {name}", name, NOT_ENOUGH_RACKS)
-                self.go_on()
+                self.keep_producing()
                 self.probe("idle", "--acks", "1")
-                self.go_on()
+                self.keep_producing()
                 self.history.add(IdleDetails(topic="idle"))
                 for name in ("plain", "idle"):
                     change_topic(self.kafka.admin, name, self.history, min_racks=1)
-                self.go_on()
+                self.keep_producing()
                 self.phase("lowered", "plain")
                 self.phase("lowered, idle until now", "idle")
                 assert self._processes() == before, "a node was restarted"
@@ -93,13 +77,8 @@ class KipTest(RackScenario):
         self.judge((*NEEDS, SPREAD, FLOOD, "visibility", "idle"))
 
     def test_rack_restored_and_value_restored(self) -> None:
-        """With the rack back, R=2 is restored without disruption and protects again.
-
-        setup: a topic on replicas in racks a, a, b with M=2, R=2.
-        drive: kill rack b; lower R to 1; heal; set R to 2; produce; kill rack b once more.
-        validate: acknowledged once all is restored, rejected in the second outage; all checkers.
-        """
-        with self.driven([spec("plain", AAB, 2, 2)], [LoadSpec("plain")]):
+        """With the rack back, R=2 is restored without disruption, and rejects in the next outage."""
+        with self.under_load([spec("plain", AAB, 2, 2)], [LoadSpec("plain")]):
             with self.rack_outage("plain"):
                 change_topic(self.kafka.admin, "plain", self.history, min_racks=1)
             change_topic(self.kafka.admin, "plain", self.history, min_racks=2)
@@ -109,12 +88,7 @@ class KipTest(RackScenario):
         self.judge((*NEEDS, SPREAD, FLOOD))
 
     def test_both_thresholds_are_independent(self) -> None:
-        """M and R reject independently, each with its own error; M is checked first.
-
-        setup: topics on replicas in racks a, a, b with M=3 and R=1, M=1 and R=2, M=3 and R=2, M=2 and R=1.
-        drive: kill rack b, produce to each; heal.
-        validate: NotEnoughReplicas, NotEnoughRacks, NotEnoughReplicas, acknowledged; all checkers.
-        """
+        """M and R reject independently, each with its own error; M is checked first."""
         wanted = {
             "m3r1": (3, 1, NOT_ENOUGH_REPLICAS),
             "m1r2": (1, 2, NOT_ENOUGH_RACKS),
@@ -122,17 +96,17 @@ class KipTest(RackScenario):
             "m2r1": (2, 1, OK),
         }
         specs = [spec(name, AAB, m, r) for name, (m, r, _) in wanted.items()]
-        with self.driven(specs, [LoadSpec(name, rate_per_s=10) for name in wanted]):
+        with self.under_load(specs, [LoadSpec(name, rate_per_s=10) for name in wanted]):
             with self.rack_outage():
                 for name, (_, _, expect) in wanted.items():
-                    self.phase(f"{name} without rack {LOST}", name, expect)
+                    self.phase(f"{name} without rack {FAILED_RACK}", name, expect)
             for name in wanted:
                 self.phase(f"{name} with all", name)
         self.judge((*NEEDS, SPREAD, "refusals", FLOOD))
 
     def _processes(self) -> dict[str, int]:
-        """Return the PIDs of Kafka on brokers and controllers outside the lost rack, so that restarts are detected."""
-        found = {n.name: self.kafka.kafka_pid(n) for n in self.kafka.topology.nodes if n.site != LOST}
+        """Return the PIDs of Kafka on nodes outside the failed rack, so that restarts are detected."""
+        found = {n.name: self.kafka.kafka_pid(n) for n in self.kafka.topology.nodes if n.site != FAILED_RACK}
         return {name: pid for name, pid in found.items() if pid is not None}
 
 
@@ -142,16 +116,13 @@ class WithoutTest(RackScenario):
     OVERLAY = False
 
     def test_one_rack_required_is_as_without_the_feature(self) -> None:
-        """With R=1 all results equal those of stock Kafka, and a stock client uses the same versions with both.
+        """With R=1 all results equal those of stock Kafka, and a stock client uses the same request versions with both.
 
-        setup: stock brokers; topics on replicas in racks a, a, b with M=2 and M=3, and no R.
-        drive: kill rack b, produce to both; heal; kill all nodes and start them with patched Kafka; the same again at
-            level 0 of its feature, and at level 1.
-        validate: the same results of the same attempts; the request versions that the stock client may use; all
-            checkers.
+        The same outage on stock Kafka and, on the same disks, on patched Kafka at level 0 and at level 1 of its
+        feature.
         """
         specs = [spec("m2", AAB, 2), spec("m3", AAB, 3)]
-        with self.driven(specs, [LoadSpec("m2"), LoadSpec("m3")]):
+        with self.under_load(specs, [LoadSpec("m2"), LoadSpec("m3")]):
             self._outage("stock")
         for node in self.kafka.topology.nodes:
             self.kafka.kill_kafka(node)
@@ -166,7 +137,7 @@ class WithoutTest(RackScenario):
             if level:
                 feature_level.change_level(self.kafka, "upgrade", level)
             assert feature_level.level(self.kafka) == level, f"the feature is not at level {level}"
-            with self.driven(specs, [LoadSpec("m2"), LoadSpec("m3")]):
+            with self.under_load(specs, [LoadSpec("m2"), LoadSpec("m3")]):
                 self._outage(f"patched, level {level}")
         self.judge((*NEEDS, "versions"))
 
@@ -186,4 +157,4 @@ class WithoutTest(RackScenario):
 
 def _plain_and_idempotent() -> list[LoadSpec]:
     # A longer timeout than that of the other one: after a timeout, an idempotent producer first has to start anew.
-    return [LoadSpec("plain"), LoadSpec("idem", "idempotent", more=("--timeout-ms", "10000"))]
+    return [LoadSpec("plain"), LoadSpec("idem", "idempotent", options=("--timeout-ms", "10000"))]

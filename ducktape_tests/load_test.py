@@ -3,9 +3,9 @@
 These tests take long, and belong only to the selection ``load``. ``partitions`` (10,000 by default), ``cycles`` and
 ``rounds`` come from ducktape's ``--globals``.
 
-At the end of each arm all topics that were produced to are read, once and with read_uncommitted, since there are no
-transactions. Two steps of other tests are skipped: partitions are not observed twice a second, and disks are not read,
-because they have 30,000 logs. So ``promise``, ``progress``, ``refusals`` and ``recovery`` have nothing to judge.
+At the end of each arm the topics that were produced to are read once. Partitions are not observed twice a second and
+disks are not read, because they have 30,000 logs. So ``promise``, ``progress``, ``refusals`` and ``recovery`` have
+nothing to judge.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from ducktape.tests.test_context import TestContext
 
-from ducktape_tests.scenario import CRASHES, LOST, START_S, STEADY_S, LoadSpec, RackScenario, require_true
+from ducktape_tests.scenario import CRASHES, FAILED_RACK, START_S, STEADY_S, LoadSpec, RackScenario, require_true
 from ducktape_tests.services.clients import Program, wait_events
 from pyhooks.checkers import many_partitions, slowdown
 from pyhooks.checkers.judgement import judge
@@ -49,7 +49,7 @@ REMAIN = frozenset({1, 2, 5})
 GATED = ((1, 2, 3), (2, 1, 4))
 # topics that continue: racks a and c remain, and one of them leads
 OTHERS = ((1, 3, 5), (5, 2, 4), (2, 4, 5))
-WIDE, NARROW, PROBED, DRIVEN = 20, 2, 5, 2
+GATED_TOPICS, OTHER_TOPICS, PROBED, DRIVEN = 20, 2, 5, 2
 OTHER_PARTITIONS = 3
 BLOCK_S = 10.0
 # duration of a stage in which CPU time is measured
@@ -83,8 +83,8 @@ class LoadTest(RackScenario):
         given = test_context.globals
         self.partitions = int(given.get("partitions", 10_000))
         # partitions per topic
-        self.width = max(1, self.partitions // WIDE)
-        self.waiting: list[str] = []
+        self.topic_partitions = max(1, self.partitions // GATED_TOPICS)
+        self.driven: list[str] = []
         self.cycles, self.rounds = int(given.get("cycles", 3)), int(given.get("rounds", 24))
 
     def setUp(self) -> None:
@@ -97,17 +97,13 @@ class LoadTest(RackScenario):
     def test_outage_of_many_partitions(self) -> None:
         """An outage stops many partitions with the gate, and none without it; both recover.
 
-        setup: stock and patched Kafka, one after the other in random order, each on new disks: many partitions on
-            replicas in racks a, a, b with M=2, and R=2 if R is supported; some on a, b, c.
-        drive: produce to some of both, and follow the others; an outage of rack b, several times; read the topics that
-            were produced to. Of the 20 topics of many partitions two are driven and five are probed, at one partition
-            each; 13 are idle, and are not read.
-        validate: stops, delivery, offsets, known, crashes; times until rejection and recovery, and the CPU time of each
-            node, are recorded.
+        Stock and patched Kafka run one after the other in random order, each on new disks, with several outages each.
+        Of the 20 topics of many partitions two are driven and five are probed, at one partition each; 13 are idle, and
+        are not read. Times until rejection and recovery, and the CPU time of each node, are recorded.
         """
         for arm in self.rng.sample(many_partitions.ARMS, len(many_partitions.ARMS)):
             self._begin(arm)
-            self.waiting = self.gated[-DRIVEN:]
+            self.driven = self.gated[-DRIVEN:]
             with self._loaded(BUSY_PER_S, BUSY_PER_S) as (others, _):
                 for cycle in range(self.cycles):
                     self._cycle(arm, cycle, others)
@@ -120,22 +116,19 @@ class LoadTest(RackScenario):
     def test_others_beside_refusals(self) -> None:
         """Rejecting the records of many partitions slows other topics no more than accepting them does.
 
-        setup: patched Kafka, with partitions as above.
-        drive: produce to all topics, but to one partition of each probed topic, and follow the others; in an outage of
-            rack b rounds of three blocks in random order: R=2, R=1, and R=1 once more; read all topics.
-        validate: slowdown, delivery, offsets, known, crashes.
+        In an outage of rack b, rounds of three blocks in random order: R=2, R=1, and R=1 once more.
         """
         self._begin(OVERLAY)
-        self.waiting = self.gated[PROBED:]
+        self.driven = self.gated[PROBED:]
         with self._loaded(EASY_PER_S, TRIED_PER_S) as (others, probes):
             self.producers = [others, probes]
-            with self.fault("kill", rack=LOST):
-                bulk_topics.wait_members(self.kafka.admin, self.wide, REMAIN, SETTLED_S)
+            with self.fault("kill", rack=FAILED_RACK):
+                bulk_topics.wait_members(self.kafka.admin, self.bulk_topics, REMAIN, SETTLED_S)
                 for number in range(self.rounds):
                     for arm in self.rng.sample(slowdown.ARMS, len(slowdown.ARMS)):
                         self._require(arm, probes)
                         self._block(arm, number)
-            bulk_topics.wait_members(self.kafka.admin, self.wide, None, SETTLED_S)
+            bulk_topics.wait_members(self.kafka.admin, self.bulk_topics, None, SETTLED_S)
         self._read()
         self.kill_all()
         events = list(self.history.events())
@@ -144,7 +137,7 @@ class LoadTest(RackScenario):
 
     def _read(self) -> None:
         """Read the topics of the current cluster that were produced to, after all producers have ended."""
-        names = [*self.others, *self.probed, *self.waiting]
+        names = [*self.others, *self.probed, *self.driven]
         read_all(self.kafka.topology.bootstrap, names, self.history, readers=READERS)
 
     def _judge(self, events: Sequence[Event], name: str) -> None:
@@ -156,12 +149,15 @@ class LoadTest(RackScenario):
     def _begin(self, arm: str) -> None:
         """Start a new cluster with all topics; topic names contain the arm, which keeps records of arms apart."""
         minima = {gate.MIN_INSYNC_REPLICAS: "2"} | ({gate.MIN_INSYNC_RACKS: "2"} if arm == OVERLAY else {})
-        gated = [BulkTopic(f"{arm}-gated-{at}", bulk_topics.rotating(self.width, GATED), minima) for at in range(WIDE)]
+        gated = [
+            BulkTopic(f"{arm}-gated-{at}", bulk_topics.rotating(self.topic_partitions, GATED), minima)
+            for at in range(GATED_TOPICS)
+        ]
         others = [
             BulkTopic(f"{arm}-other-{at}", bulk_topics.rotating(OTHER_PARTITIONS, OTHERS), minima)
-            for at in range(NARROW)
+            for at in range(OTHER_TOPICS)
         ]
-        self.wide = [*gated, *others]
+        self.bulk_topics = [*gated, *others]
         self.others = [topic.name for topic in others]
         self.gated = [topic.name for topic in gated]
         self.history.add(ArmDetails(arm=arm, probed=tuple(self.probed)))
@@ -172,8 +168,8 @@ class LoadTest(RackScenario):
         self.kafka.forget_admin()
         self.kafka.start()
         self.started = True
-        bulk_topics.create(self.kafka.admin, self.wide, SETTLED_S)
-        self.kafka.wait_logs(self.wide, SETTLED_S)
+        bulk_topics.create(self.kafka.admin, self.bulk_topics, SETTLED_S)
+        self.kafka.wait_logs(self.bulk_topics, SETTLED_S)
 
     @contextmanager
     def _loaded(self, others_per_s: float, driven_per_s: float) -> Iterator[tuple[Program, Program]]:
@@ -185,7 +181,7 @@ class LoadTest(RackScenario):
         loads = [
             LoadSpec(",".join(self.others), "plain", CLIENT, others_per_s, ("--timeout-ms", FIRST_MS)),
             LoadSpec(",".join(self.probed), "probe", "patched", 2, ("--name", "producer", "--timeout-ms", PROBE_MS)),
-            LoadSpec(",".join(self.waiting), "idempotent", CLIENT, driven_per_s, patient_ms=PATIENCE_MS),
+            LoadSpec(",".join(self.driven), "idempotent", CLIENT, driven_per_s, patient_ms=PATIENCE_MS),
         ]
         programs = [load.arguments(self.kafka.topology.bootstrap, self.SECONDS) for load in loads]
         with (
@@ -193,7 +189,7 @@ class LoadTest(RackScenario):
             self.clients.running("producer", programs, self.history) as (others, probes, driven),
         ):
             self.producers = [others, probes, driven]
-            self.go_on(timeout_s=START_S)
+            self.keep_producing(timeout_s=START_S)
             self._warm(driven, driven_per_s)
             yield others, probes
             self.producers = []
@@ -201,17 +197,17 @@ class LoadTest(RackScenario):
     def _warm(self, driven: Program, per_s: float) -> None:
         """Wait until each driven partition has acknowledged a record.
 
-        A partition accepts any batch as the first one of a producer that it does not know. If that is not the first of
-        the rejected batches, the first one fails as long as it is retried, and the test waits for it.
+        A partition accepts any batch as the first one of an unknown producer. If that is not the first of the rejected
+        batches, the first one fails as long as it is retried.
         """
         # The producer visits the partitions in turn. Events fetched earlier are not returned again, so allow two turns.
         wait_events(
             [driven],
             ProduceDetails,
             lambda _, event, produced: (produced.topic, produced.partition) if event.outcome == "ok" else None,
-            product(self.waiting, range(self.width)),
+            product(self.driven, range(self.topic_partitions)),
             goal="a record in each driven partition",
-            timeout_s=START_S + 2 * self.width / per_s,
+            timeout_s=START_S + 2 * self.topic_partitions / per_s,
         )
 
     @property
@@ -226,12 +222,12 @@ class LoadTest(RackScenario):
         # Rejected topics have no results until the heal.
         self.producers = [others]
         with self._stage(arm, "before", cycle):
-            self.go_on(STAGE_S)
-        with self._healing(arm, cycle), self.fault("kill", rack=LOST):
+            self.keep_producing(STAGE_S)
+        with self._healing(arm, cycle), self.fault("kill", rack=FAILED_RACK):
             with self._stage(arm, "lose", cycle):
                 self._reach(arm, cycle, "lost", REMAIN)
             with self._stage(arm, "outage", cycle):
-                self.go_on(STAGE_S)
+                self.keep_producing(STAGE_S)
             self._note_stage(arm, "heal", cycle, "begin")
 
     @contextmanager
@@ -251,7 +247,7 @@ class LoadTest(RackScenario):
         """Wait until each ISR consists of the partition's replicas on ``brokers`` (None: all); record the time."""
         step = "heal" if brokers is None else "inject"
         since_ns = max(event.mono_ns for event, fault in FaultDetails.each(self.history.events()) if fault.step == step)
-        bulk_topics.wait_members(self.kafka.admin, self.wide, brokers, SETTLED_S)
+        bulk_topics.wait_members(self.kafka.admin, self.bulk_topics, brokers, SETTLED_S)
         self.history.add(ReachedDetails(arm=arm, cycle=cycle, what=what, since_ns=since_ns))
 
     def _note_stage(self, arm: str, stage: str, cycle: int, edge: Edge) -> None:
@@ -284,7 +280,7 @@ class LoadTest(RackScenario):
         goal = f"all of {PROBED} topics to {'reject' if enforced else 'accept'} attempts"
         wait_for(complete, goal=goal, timeout_s=SETTLED_S, interval_s=0.5)
         # By then the records that were held back have been sent.
-        self.go_on(STEADY_S)
+        self.keep_producing(STEADY_S)
 
     def _block(self, arm: str, number: int) -> None:
         begin = BlockDetails(
@@ -292,9 +288,9 @@ class LoadTest(RackScenario):
             round=number,
             topics=tuple(self.others),
             probed=tuple(self.probed),
-            driven=tuple(self.waiting),
+            driven=tuple(self.driven),
             edge="begin",
         )
         self.history.add(begin)
-        self.go_on(BLOCK_S)
+        self.keep_producing(BLOCK_S)
         self.history.add(replace(begin, edge="end"))

@@ -8,7 +8,7 @@ from typing import Any
 
 from ducktape_tests import matrix
 from ducktape_tests.matrix import CONTROLLER, LEADER, MatrixOutage, MatrixTopic
-from ducktape_tests.scenario import NIMBLE, SPREAD, LoadSpec, RackScenario, spec
+from ducktape_tests.scenario import FAST_METADATA, SPREAD, LoadSpec, RackScenario, spec
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import topics
@@ -27,32 +27,38 @@ class _Matrix(RackScenario):
 
     SECONDS = 1500.0
 
-    def outages(self) -> None:
-        """MatrixOutage all outages under load on all topics, and judge."""
+    def test_matrix(self) -> None:
+        """Attempts have the results that M, R and the placement require of the remaining replicas.
+
+        setup: a topic for each placement that fits the topology and each of five pairs of M and R.
+        drive: the outages that the matrix has for this topology, each healed before the next; load on all topics.
+        validate: single attempts under each fault and after it have the results computed from the ISR; all checkers.
+        """
         by_name = {topic.name: topic for topic in matrix.topics_of(self.kafka.topology)}
         specs = [spec(topic.name, topic.replicas, *topic.need) for topic in by_name.values()]
-        whole = {topic.name: frozenset(topic.replicas) for topic in by_name.values()}
+        full_isrs = {topic.name: frozenset(topic.replicas) for topic in by_name.values()}
         seconds: dict[str, float] = {}
         groups = [",".join(topic.name for topic in group) for group in matrix.together(self.kafka.topology)]
-        with self.driven(specs, [LoadSpec(names, rate_per_s=RATE_PER_S, more=NIMBLE) for names in groups]):
-            self.phases_by_isr("before", whole)
+        loads = [LoadSpec(names, rate_per_s=RATE_PER_S, options=FAST_METADATA) for names in groups]
+        with self.under_load(specs, loads):
+            self.phases_by_isr("before", full_isrs)
             for run in [run for run in matrix.listed() if run.topology == self.TOPOLOGY]:
                 if not self.supports(run.fault, f"{run.fault} rack of the {run.target}"):
                     continue
                 since = time.monotonic()
                 rack = self._rack(run, by_name)
                 name = f"{run.fault} rack {rack} of the {run.target}"
-                left = {
+                shrunk_isrs = {
                     topic.name: matrix.surviving(topic.replicas, self.racks, run.fault, rack)
                     for topic in by_name.values()
                 }
                 with self.fault(run.fault, rack=rack, **self._settings(run, rack)):
-                    topics.wait_isrs(self.kafka.admin, left, ISR_S)
-                    self.phases_by_isr(name, left)
-                topics.wait_isrs(self.kafka.admin, whole)
+                    topics.wait_isrs(self.kafka.admin, shrunk_isrs, ISR_S)
+                    self.phases_by_isr(name, shrunk_isrs)
+                topics.wait_isrs(self.kafka.admin, full_isrs)
                 topics.elect_preferred(self.kafka.admin)
                 topics.wait_settled(self.kafka.admin, specs)
-                self.phases_by_isr(f"after {name}", whole)
+                self.phases_by_isr(f"after {name}", full_isrs)
                 seconds[name] = round(time.monotonic() - since, 1)
         self.figures(topics=len(by_name), seconds=seconds)
         self.judge(CHECKED)
@@ -112,28 +118,11 @@ class Az3OutsideTest(_Matrix):
 
     TOPOLOGY = "az3-outside"
 
-    def test_matrix(self) -> None:
-        """Attempts have the results that M, R and the placement require of the remaining replicas.
-
-        setup: a topic for each placement and each of five (M,R).
-        drive: the outages that the matrix has for this topology, each healed before the next; load on all topics.
-        validate: single attempts under each fault and after it have the results computed from the remaining ISR; all
-            checkers.
-        """
-        self.outages()
-
 
 class Az3Test(_Matrix):
-    """Five brokers in racks a, a, b, b, c with a controller in each rack."""
+    """Five brokers in racks a, a, b, b, c with a controller, possibly the active one, in each rack."""
 
     TOPOLOGY = "az3"
-
-    def test_matrix(self) -> None:
-        """As on az3-outside; the lost rack contains a voter, possibly the active controller.
-
-        setup, drive, validate: as on az3-outside.
-        """
-        self.outages()
 
 
 class Az3x2Test(_Matrix):
@@ -141,22 +130,11 @@ class Az3x2Test(_Matrix):
 
     TOPOLOGY = "az3x2"
 
-    def test_matrix(self) -> None:
-        """As on az3, with two brokers in each rack.
-
-        setup, drive, validate: as on az3-outside.
-        """
-        self.outages()
-
 
 class Stretch2Test(_Matrix):
-    """Two distant data centres with two brokers and a controller each, and a third controller elsewhere."""
+    """Two distant data centres with two brokers and a controller each, and a third controller elsewhere.
+
+    Every outage leaves one rack, so that R=2 rejects.
+    """
 
     TOPOLOGY = "stretch2"
-
-    def test_matrix(self) -> None:
-        """As on az3, with one rack left in every outage, so that R=2 rejects.
-
-        setup, drive, validate: as on az3-outside, with the placements that fit into two racks.
-        """
-        self.outages()

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ducktape_tests.scenario import AAB, LOST, PATIENT_MS, SPREAD, LoadSpec, RackScenario, spec
+from ducktape_tests.scenario import AAB, FAILED_RACK, PATIENT_MS, SPREAD, LoadSpec, RackScenario, spec
 from pyhooks.history.events import TEST, MoveDetails, WarningsDetails
 from pyhooks.jvm.admin import Admin
 from pyhooks.kafka import reassignments, topics
@@ -20,7 +20,7 @@ BOTH = ("plain", "idem")
 # Short timeouts: if a record waits while brokers change racks, the rack at its acknowledgement is unknown. After a
 # record timed out, an idempotent producer may need as much time again (kip/found.md), in total no more than a change
 # may take.
-LOAD = (LoadSpec("plain"), LoadSpec("idem", "idempotent", more=("--timeout-ms", "2000")))
+LOAD = (LoadSpec("plain"), LoadSpec("idem", "idempotent", options=("--timeout-ms", "2000")))
 # Long timeouts: no record times out.
 LASTING_LOAD = (LoadSpec("plain"), LoadSpec("idem", "idempotent", patient_ms=PATIENT_MS))
 
@@ -33,22 +33,18 @@ class MovesTest(RackScenario):
     def test_a_broker_restarts_in_another_rack(self) -> None:
         """R counts the current rack of a broker, not its previous one or that of its disk.
 
-        setup: topics on replicas in racks a, a, b with M=2, R=2; one without retries, one idempotent.
-        drive: produce; restart the broker of rack b in rack a, then the leader in rack c, then both in their original
-            racks, each cleanly.
-        validate: with all replicas in sync, each attempt of a probe is acknowledged or rejected as M, R and the current
-            racks require; all checkers.
+        The broker of rack b restarts cleanly in rack a, then the leader in rack c, then both in their original racks.
         """
-        with self.driven([spec(name, AAB, 2, 2) for name in BOTH], LOAD):
-            now = dict(self.racks)
+        with self.under_load([spec(name, AAB, 2, 2) for name in BOTH], LOAD):
+            racks = dict(self.racks)
             self._phase("original racks", AAB)
             for broker, rack in ((3, "a"), (1, "c"), (3, self.racks[3]), (1, self.racks[1])):
                 self.restart_broker(broker, rack)
-                now[broker] = rack
-                where = ", ".join(now[broker_id] for broker_id in AAB)
+                racks[broker] = rack
+                where = ", ".join(racks[broker_id] for broker_id in AAB)
                 isrs = dict.fromkeys(BOTH, AAB)
-                self.phases_by_isr(f"broker {broker} in rack {rack}, replicas in racks {where}", isrs, racks=now)
-                self.go_on()
+                self.phases_by_isr(f"broker {broker} in rack {rack}, replicas in racks {where}", isrs, racks=racks)
+                self.keep_producing()
             topics.elect_preferred(self.kafka.admin)
         self.judge(("delivery", "offsets", "promise", "progress", "refusals"))
 
@@ -57,25 +53,22 @@ class MovesTest(RackScenario):
     def test_replicas_are_moved_out_of_a_rack(self) -> None:
         """A reassignment to too few racks completes, is logged and stops writes; one to a further rack does not.
 
-        setup: topics on replicas in racks a, a, b with M=2, R=2; one without retries, one idempotent.
-        drive: produce; move the replica out of rack b, back, out again, to one more rack, all to a single replica, and
-            all back; kill rack b, and move its replica to rack c meanwhile; heal, and move it back.
-        validate: after each move, attempts are acknowledged or rejected as M and R, limited by the number of replicas,
-            and the racks of the ISR require; controllers have logged each time how many partitions are in too few
-            racks; all checkers.
+        Also, rack b is killed and its replica is moved to rack c meanwhile. After each move, attempts have the result
+        that M, R and the racks of the ISR require, and controllers have logged how many partitions are in too few
+        racks.
         """
-        with self.driven([spec(name, AAB, 2, 2) for name in BOTH], LASTING_LOAD):
+        with self.under_load([spec(name, AAB, 2, 2) for name in BOTH], LASTING_LOAD):
             self._phase("before", AAB)
             for turn, (former, placed) in enumerate(pairwise((AAB, *MOVES)), 1):
                 self._move(former, placed)
                 passes = self._phase(f"move {turn}, to {list(placed)}", placed)
-                self.go_on(patient=passes)
-            with self.fault("kill", rack=LOST):
+                self.keep_producing(patient=passes)
+            with self.fault("kill", rack=FAILED_RACK):
                 self.wait_isr({1, 2})
                 self._phase("without rack b", (1, 2), replicas=3)
                 self._move(AAB, (1, 2, 5))
                 self._phase("moved out of rack b during its outage", (1, 2, 5))
-                self.go_on(patient=True)
+                self.keep_producing(patient=True)
             self._move((1, 2, 5), AAB)
             topics.elect_preferred(self.kafka.admin)
             self._phase("back in rack b", AAB)
@@ -103,13 +96,10 @@ class MovesTest(RackScenario):
     def test_leadership_moves_during_the_outage(self) -> None:
         """With R=2 and one rack left, no leader acknowledges a record, however late it learns that it leads.
 
-        setup: topics on replicas in racks a, a, b with M=2: two with R=2, one of them idempotent, and one with R=1.
-        drive: kill rack b; produce while the two replicas of rack a lead in turn, four times; heal; produce.
-        validate: with R=2 rejected under each leader; with R=1 acknowledged, as a control; acknowledged after the heal;
-            all checkers.
+        The two replicas of rack a lead in turn. A topic with R=1 is the control.
         """
         specs = [spec("plain", AAB, 2, 2), spec("idem", AAB, 2, 2), spec("free", AAB, 2, 1)]
-        with self.driven(specs, [*LASTING_LOAD, LoadSpec("free", "idempotent")]):
+        with self.under_load(specs, [*LASTING_LOAD, LoadSpec("free", "idempotent")]):
             with self.rack_outage():
                 for turn, order in enumerate([(2, 1, 3), AAB] * 2, 1):
                     self._lead(order)

@@ -103,29 +103,29 @@ def judge(run_dir: Path, tests: Sequence[PlannedTest]) -> tuple[Result, ...]:
 
 def judge_one(run_dir: Path, test: PlannedTest) -> tuple[Result, ...]:
     """Return the results of one test of the suite: one for each set of its parameters."""
-    own = run_dir / "tests" / test.folder
-    if not own.is_dir():
+    folder = run_dir / "tests" / test.folder
+    if not folder.is_dir():
         return (Result(test.id, test.topology, "not run", reasons=("not started",)),)
-    log = own / "session.log"
+    log = folder / "session.log"
     links: dict[str, Any] = {"log": _relative(run_dir, log) if log.is_file() else ""}
     try:
-        ended = read_json(own / ENDED) if (own / ENDED).is_file() else None
-        sessions = sorted(path for path in own.glob("results/*") if path.is_dir() and not path.is_symlink())
+        ended = read_json(folder / ENDED) if (folder / ENDED).is_file() else None
+        sessions = sorted(path for path in folder.glob("results/*") if path.is_dir() and not path.is_symlink())
         if len(sessions) == 1 and ended is not None:
             return _session_results(run_dir, test, sessions[0], ended, links)
         seconds: float | None = None
         reasons: tuple[str, ...] = ("started, but there is no record of its end",)
         if ended is not None:
             why = ended["why"] or f"the lab ended with status {ended['status']}"
-            seconds, reasons = ended["seconds"], (f"{why}; ducktape sessions: {len(sessions)}", *_last_lines(own))
+            seconds, reasons = ended["seconds"], (f"{why}; ducktape sessions: {len(sessions)}", *_last_lines(folder))
     except (RackgateError, *files.MALFORMED) as error:
         why = str(error) if isinstance(error, RackgateError) else f"{type(error).__name__}: {error}"
         seconds, reasons = None, (f"malformed results: {why}",)
     return (Result(test.id, test.topology, "unknown", seconds, reasons, **links),)
 
 
-def _last_lines(own: Path) -> tuple[str, ...]:
-    log = own / "session.log"
+def _last_lines(folder: Path) -> tuple[str, ...]:
+    log = folder / "session.log"
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
     return tuple(line for line in lines if line.strip())[-LOG_LINES:]
 

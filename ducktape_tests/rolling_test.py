@@ -28,16 +28,16 @@ from pyhooks.workload.requirement_changes import change_topic
 # Without this broker the replicas are in one rack. It is restarted before those of rack a.
 THIRD = 3
 STOCK_CLIENT = "4.3.1"
-LONG = ("--timeout-ms", "60000")
+TIMEOUT = ("--timeout-ms", "60000")
 # for librdkafka: with a shorter timeout it duplicates records that were rejected for long
-LONGER = ("--timeout-ms", "120000")
+RDKAFKA_TIMEOUT = ("--timeout-ms", "120000")
 STARTED = "Kafka Server started"
 # log text of a stock broker at level 1, and of a stock controller that reads this level
 REGISTRATION_REFUSED = "returned error UNSUPPORTED_VERSION"
 # one hour by default, which would be the longest step of the downgrade
 SNAPSHOTS = {"metadata.log.max.snapshot.interval.ms": "5000"}
 START_S = 120.0
-ASK_S = 10.0
+QUERY_S = 10.0
 # a voter that has ended falls behind by two records a second
 LAG = 4
 EPOCH = re.compile(rf"{re.escape(RACKS_FEATURE)}\s.*FinalizedVersionLevel: 0\s.*Epoch: (\d+)")
@@ -53,28 +53,24 @@ class RollingTest(RackScenario):
     def test_stock_to_overlay_and_back(self) -> None:
         """No client loses a record or receives an unknown error, whatever versions run at the same time.
 
-        setup: stock Kafka; topics on replicas in racks a, a, b with M=2, driven by a stock client, a patched one and
-            librdkafka, all idempotent.
-        drive: restart each broker, then each controller, cleanly with the overlay; enable the feature and set R=2 of
-            two topics; start a broker without the overlay; set R=1, downgrade the feature, wait for metadata snapshots,
-            and restart each broker and controller without the overlay. At each stage request R=2 and the feature, and
-            send single attempts while only the replicas of rack a are in sync.
-        validate: the feature is refused as long as one node lacks the overlay, R=2 as long as the feature is off, and
-            the downgrade as long as a topic has R=2; single attempts are acknowledged with R=1 by stock and patched
-            leaders, and rejected with R=2, for a stock client with an error that it knows; a broker without the overlay
-            can't join at R=2; all checkers.
+        Each broker, then each controller, restarts cleanly with the overlay. The feature and R=2 are enabled, and a
+        broker without the overlay can't join. Then R=1, a downgrade of the feature, and a restart of each node without
+        the overlay. At each stage R=2 and the feature are requested: the feature is refused as long as one node lacks
+        the overlay, R=2 as long as the feature is off, and the downgrade as long as a topic has R=2. Single attempts
+        while only rack a is in sync are acknowledged with R=1 and rejected with R=2, for a stock client with an error
+        that it knows.
         """
         self._rows: list[dict[str, Any]] = []
         self._seconds: dict[str, float] = {}
         self._software = {node.name: "stock" for node in self.kafka.topology.nodes}
         specs = [spec(name, AAB, 2) for name in ("stock", "patched", "rdkafka")]
         loads = [
-            LoadSpec("stock", "idempotent", STOCK_CLIENT, 10, LONG),
-            LoadSpec("patched", "idempotent", "patched", 10, LONG),
-            LoadSpec("rdkafka", "idempotent", "confluent", 10, LONGER),
+            LoadSpec("stock", "idempotent", STOCK_CLIENT, 10, TIMEOUT),
+            LoadSpec("patched", "idempotent", "patched", 10, TIMEOUT),
+            LoadSpec("rdkafka", "idempotent", "confluent", 10, RDKAFKA_TIMEOUT),
         ]
         note_known_errors(self.history, [STOCK_CLIENT, "confluent"])
-        with self.driven(specs, loads):
+        with self.under_load(specs, loads):
             self._request_racks("all stock")
             self._roll_all("overlay")
             self._require_two_racks()
@@ -95,7 +91,7 @@ class RollingTest(RackScenario):
                 self._roll(node, software)
                 if number in (1, len(nodes)):
                     self._request_racks(f"{number} of {len(nodes)} {kind}s to {software}")
-            self.go_on()
+            self.keep_producing()
 
     def _roll(self, node: Node, software: str) -> None:
         """Restart a node cleanly with other software and wait until it works again."""
@@ -146,7 +142,7 @@ class RollingTest(RackScenario):
         """Request R=2, and the feature if a node lacks the overlay; record the replies."""
         row: dict[str, Any] = {"stage": stage, "software": self._overlay_counts()}
         if "stock" in self._software.values():
-            row["the feature"] = self._ask_level(feature_levels.UPGRADE, 1)
+            row["the feature"] = self._request_level(feature_levels.UPGRADE, 1)
         try:
             change_topic(self.kafka.admin, "patched", self.history, min_racks=2)
             row["R=2"] = "accepted"
@@ -154,13 +150,13 @@ class RollingTest(RackScenario):
             row["R=2"] = str(error)
         self._rows.append(row)
 
-    def _ask_level(self, how: LevelRequest, to: int) -> str:
+    def _request_level(self, how: LevelRequest, to: int) -> str:
         """Request a level of the feature, record the result in the history, and return the tool's output."""
         before = feature_level.level(self.kafka)
         output = feature_level.request_level(self.kafka, how, to)
         after = feature_level.level_after(self.kafka, output, to)
-        lack = sum(software == "stock" for software in self._software.values())
-        request = LevelDetails(how=how, to=to, before=before, after=after, lack=lack, said=output)
+        stock_nodes = sum(software == "stock" for software in self._software.values())
+        request = LevelDetails(how=how, to=to, before=before, after=after, lack=stock_nodes, said=output)
         self.history.add(request, process=TEST)
         return output
 
@@ -178,18 +174,18 @@ class RollingTest(RackScenario):
     def _overlay_counts(self) -> dict[str, int]:
         """Return how many brokers and controllers have the overlay."""
         nodes = {"brokers": self.kafka.brokers(), "controllers": self.kafka.topology.controllers}
-        return {kind: sum(self._software[node.name] == "overlay" for node in own) for kind, own in nodes.items()}
+        return {kind: sum(self._software[node.name] == "overlay" for node in group) for kind, group in nodes.items()}
 
     def _leader_software(self) -> str:
         """Return the software of the broker that leads."""
-        metadata = MetadataClient(self.kafka.topology.bootstrap, each_s=ASK_S).query(["patched"], 2 * ASK_S)
+        metadata = MetadataClient(self.kafka.topology.bootstrap, each_s=QUERY_S).query(["patched"], 2 * QUERY_S)
         return self._software[self.kafka.broker(metadata.partitions["patched", 0].leader).name]
 
     # -- the feature --------------------------------------------------------------------------------------------------
 
     def _require_two_racks(self) -> None:
         """Enable the feature and R=2 on an all-overlay cluster, and check that a broker without overlay can't join."""
-        self._ask_level(feature_levels.UPGRADE, 1)
+        self._request_level(feature_levels.UPGRADE, 1)
         for name in ("patched", "stock"):
             change_topic(self.kafka.admin, name, self.history, min_racks=2)
         node = self.kafka.broker(THIRD)
@@ -216,11 +212,11 @@ class RollingTest(RackScenario):
     def _downgrade(self) -> None:
         """Disable the feature, and wait until its level is in no snapshot that a stock node would read."""
         row = {"stage": "R=2, downgrade requested", "software": self._overlay_counts(), "the feature": ""}
-        row["the feature"] = self._ask_level(feature_levels.DOWNGRADE, 0)
+        row["the feature"] = self._request_level(feature_levels.DOWNGRADE, 0)
         self._rows.append(row)
         for name in ("patched", "stock"):
             change_topic(self.kafka.admin, name, self.history, min_racks=1)
-        self._ask_level(feature_levels.DOWNGRADE, 0)
+        self._request_level(feature_levels.DOWNGRADE, 0)
         (epoch,) = EPOCH.findall(feature_level.features_tool(self.kafka, "describe"))
         for node in self.kafka.topology.nodes:
             wait_for(

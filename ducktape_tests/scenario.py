@@ -52,7 +52,7 @@ from pyhooks.workload.requirement_changes import change_default, note_created
 # Replicas in racks a, a, b: without rack b, M=2 is met and R=2 is not. And in racks a, b, c.
 AAB, ABC = (1, 2, 3), (1, 3, 5)
 # the rack that fails
-LOST = "b"
+FAILED_RACK = "b"
 NOT_ENOUGH_RACKS = f"{ERRORS}.NotEnoughRacksException"
 NOT_ENOUGH_REPLICAS = f"{ERRORS}.NotEnoughReplicasException"
 ATTEMPTS = 5
@@ -67,11 +67,13 @@ OBSERVE_S = 0.5
 # longer than a change may take to become effective, so that checkers can judge the state after it
 STEADY_S = 5.0
 START_S = 90.0
-GO_ON_S = 60.0
 # Longer than a checker allows: it must also judge recoveries that are late, not only those that never happen.
 SETTLED_S = 2 * ISR_S
 # Longer than outages here, so that no record times out during one.
 PATIENT_MS = 120_000
+# Internal topics. Coordinators keep the number of partitions that they read at startup; tests create them with one.
+OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+SINGLE_PARTITIONS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
 # Faults under which a broker keeps its connections but does not respond.
 SILENT = ("pause", "cut")
 # needs the emulated links of a lab
@@ -79,7 +81,7 @@ SLOW = "slow"
 # A client with these settings finds a new leader within the time that a change may take, even if brokers do not
 # respond. While it connects to a broker and has no other connection, it requests no metadata. So it must not reconnect
 # to a silent leader before its next metadata request (kip/found.md).
-NIMBLE = (
+FAST_METADATA = (
     *("--timeout-ms", "3000"),
     *("--config", "metadata.max.age.ms=500"),
     *("--config", "socket.connection.setup.timeout.ms=1000"),
@@ -104,7 +106,7 @@ class LoadSpec:
     mode: str = "plain"
     client: str = "patched"
     rate_per_s: float = 20
-    more: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
     patient_ms: int | None = None
 
     def arguments(self, bootstrap: str, seconds: float) -> list[str]:
@@ -113,7 +115,7 @@ class LoadSpec:
         arguments += ["--rate", str(self.rate_per_s), "--seconds", str(seconds)]
         if self.patient_ms is not None:
             arguments += ["--timeout-ms", str(self.patient_ms)]
-        return [*arguments, *self.more]
+        return [*arguments, *self.options]
 
 
 class RackScenario(Test):
@@ -124,6 +126,7 @@ class RackScenario(Test):
         CONTROLLER_PROPERTIES: additional properties of all controllers. M and R in them become the initial values of
             the cluster.
         SECONDS: maximum duration of the load.
+        RESULT_TIMEOUT_S: time limit for the results of producers.
         left_out: steps that are not possible on this cluster.
     """
 
@@ -132,6 +135,7 @@ class RackScenario(Test):
     PROPERTIES: ClassVar[Mapping[str, str]] = {}
     CONTROLLER_PROPERTIES: ClassVar[Mapping[str, str]] = {}
     SECONDS = 600.0
+    RESULT_TIMEOUT_S = 60.0
 
     def __init__(self, test_context: Any) -> None:
         super().__init__(test_context)
@@ -158,7 +162,7 @@ class RackScenario(Test):
         self.unresponsive: frozenset[str] = frozenset()
         self.left_out: list[str] = []
         # Both are possible only once.
-        self.drained = self.ended = False
+        self.final_state_read = self.ended = False
         # A failure before the cluster has started proves nothing.
         self.started = False
 
@@ -183,9 +187,9 @@ class RackScenario(Test):
     def _verdicts_after_failure(self) -> list[Verdict]:
         events = list(self.history.events())
         # While a rack is unavailable, the lost records can't be determined.
-        if not self.drained and self.specs and all(fault.healed_ns is not None for fault in faults(events)):
+        if not self.final_state_read and self.specs and all(fault.healed_ns is not None for fault in faults(events)):
             try:
-                self.drain()
+                self.read_final_state()
                 return judge(list(self.history.events()))[0]
             # After a client's own error the behaviour of the nodes can still be judged.
             except (RackgateError, KafkaException) as error:
@@ -204,14 +208,14 @@ class RackScenario(Test):
         return {node.node_id: node.site for node in self.kafka.brokers()}
 
     @contextmanager
-    def driven(
+    def under_load(
         self, specs: Sequence[TopicSpec], loads: Sequence[LoadSpec], *, also: Sequence[str] = ()
     ) -> Iterator[None]:
         """Produce to topics and observe them during the block; before the load ends, all replicas are in sync.
 
         Args:
             specs: the topics; new ones are created.
-            loads: producers that run all the time; see ``loaded`` for others.
+            loads: producers that run all the time; see ``producing`` for others.
             also: further topics to observe, for instance Kafka's internal ones.
         """
         new = [topic for topic in specs if topic not in self.specs]
@@ -227,7 +231,7 @@ class RackScenario(Test):
         # A separate process, because this one is busy with the events of producers.
         with self.client("topic_observer", names, "--racks", racks, "--interval", str(OBSERVE_S)) as (self.observer,):
             wait_for(lambda: bool(self._observations()), goal="an observation of the topics", timeout_s=START_S)
-            with self.loaded(loads):
+            with self.producing(loads):
                 yield
                 topics.wait_settled(self.kafka.admin, specs, SETTLED_S)
         self.observer, self.extra_topics = previous
@@ -258,31 +262,32 @@ class RackScenario(Test):
         self.default_racks = racks
 
     @contextmanager
-    def loaded(self, loads: Sequence[LoadSpec]) -> Iterator[None]:
+    def producing(self, loads: Sequence[LoadSpec]) -> Iterator[None]:
         """Produce during the block, and some seconds longer, to topics that are observed."""
         previous = self.producers, self.patient_ids
         programs = [load.arguments(self.kafka.topology.bootstrap, self.SECONDS) for load in loads]
         with self.clients.running("producer", programs, self.history) as self.producers:
             pairs = zip(self.producers, loads, strict=True)
             self.patient_ids = frozenset(producer.run_id for producer, load in pairs if load.patient_ms is not None)
-            self.go_on(STEADY_S, START_S, patient=True)
+            self.keep_producing(STEADY_S, START_S, patient=True)
             yield
-            self.go_on(STEADY_S, patient=True)
+            self.keep_producing(STEADY_S, patient=True)
         self.producers, self.patient_ids = previous
 
-    def go_on(self, seconds: float = STEADY_S, timeout_s: float = GO_ON_S, *, patient: bool = False) -> None:
+    def keep_producing(self, seconds: float = STEADY_S, timeout_s: float = 0.0, *, patient: bool = False) -> None:
         """Wait until each producer has a result of a record sent after a delay, and for an observation after that.
 
         Checkers do not judge results after the last observation of a state, and callers usually end the state next.
 
         Args:
             seconds: the delay.
-            timeout_s: additional time limit.
+            timeout_s: additional time limit, at least ``RESULT_TIMEOUT_S``.
             patient: whether to wait for patient producers, too, which get no result in an outage.
 
         Raises:
             RackgateError: a result or the observation is missing, or all producers are patient.
         """
+        timeout_s = max(timeout_s, self.RESULT_TIMEOUT_S)
         since_ns = time.monotonic_ns() + round(seconds * 1e9)
         producers = [producer for producer in self.producers if patient or producer.run_id not in self.patient_ids]
         if self.producers and not producers:
@@ -309,19 +314,19 @@ class RackScenario(Test):
         """Return the observations of topics since the last call."""
         return [event for event in self.observer.fetch() if event.op == "look"] if self.observer is not None else []
 
-    def client(self, workload: str, topic_names: str, *more: str) -> AbstractContextManager[list[Program]]:
+    def client(self, workload: str, topic_names: str, *options: str) -> AbstractContextManager[list[Program]]:
         """Run one program of ``pyhooks.workload`` on topics, separated by commas, during a block."""
-        arguments = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", topic_names, *more]
+        arguments = ["--bootstrap", self.kafka.topology.bootstrap, "--topics", topic_names, *options]
         return self.clients.running(workload, [arguments], self.history)
 
     # -- phases -------------------------------------------------------------------------------------------------------
 
-    def probe(self, topic: str, *more: str, attempts: int = ATTEMPTS) -> None:
-        """Send single attempts to topics, separated by commas, without retries or with the options in ``more``."""
+    def probe(self, topic: str, *options: str, attempts: int = ATTEMPTS) -> None:
+        """Send single attempts to topics, separated by commas, without retries or with the options in ``options``."""
         # Brokers that do not respond would use up the client's timeout.
         bootstrap = ",".join(node.address for node in self._responsive())
         arguments = ["--mode", "probe", "--bootstrap", bootstrap, "--topics", topic, "--rate", "2"]
-        self.clients.produce(self.history, *arguments, "--count", str(attempts), *more)
+        self.clients.produce(self.history, *arguments, "--count", str(attempts), *options)
 
     def _responsive(self) -> list[Node]:
         """Return the brokers that run and are under no fault that keeps them from responding."""
@@ -415,16 +420,16 @@ class RackScenario(Test):
 
     @contextmanager
     def rack_outage(self, *topic_names: str, seconds: float = STEADY_S) -> Iterator[None]:
-        """Kill the rack ``LOST`` for a block that begins when the ISRs lack it; then heal until all are in sync.
+        """Kill the rack ``FAILED_RACK`` for a block that begins when the ISRs lack it; then heal until all are in sync.
 
         Args:
             topic_names: topics whose ISRs must have shrunk to the replicas in rack a; all of the test by default.
             seconds: how long the outage continues after the block.
         """
-        with self.fault("kill", rack=LOST):
+        with self.fault("kill", rack=FAILED_RACK):
             self.wait_isr({1, 2}, *topic_names)
             yield
-            self.go_on(seconds)
+            self.keep_producing(seconds)
         topics.wait_settled(self.kafka.admin, self.specs)
 
     def supports(self, kind: str, step: str) -> bool:
@@ -437,9 +442,9 @@ class RackScenario(Test):
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    def drain(self, *, logs: bool = False) -> None:
+    def read_final_state(self, *, logs: bool = False) -> None:
         """Read all records, end all processes, read the disks and, for the checker ``flood``, the server logs."""
-        self.drained = True
+        self.final_state_read = True
         names = [topic.name for topic in self.specs]
         read_all(self.kafka.topology.bootstrap, names, self.history, isolations=ISOLATIONS)
         self.kill_all()
@@ -474,7 +479,7 @@ class RackScenario(Test):
 
     def judge(self, needs: Sequence[str] = NEEDS) -> None:
         """Drain the cluster and require that all checkers that apply return true; see ``verdicts``."""
-        self.drain(logs=FLOOD in needs)
+        self.read_final_state(logs=FLOOD in needs)
         require_true(self.verdicts(needs))
 
     def figures(self, **values: Any) -> None:
@@ -494,7 +499,17 @@ def require_true(found: Sequence[Verdict]) -> None:
     assert joined.valid == "true", f"{joined.valid}: {'; '.join(joined.because)}"
 
 
-def spec(name: str, replicas: Sequence[int], m: int, r: int | None = None, **more: str) -> TopicSpec:
+def spec(name: str, replicas: Sequence[int], m: int, r: int | None = None) -> TopicSpec:
     """Return a topic with M and R; without ``r``, R is not set."""
     racks = {} if r is None else {gate.MIN_INSYNC_RACKS: str(r)}
-    return TopicSpec(name, tuple(replicas), {gate.MIN_INSYNC_REPLICAS: str(m), **racks, **more})
+    return TopicSpec(name, tuple(replicas), {gate.MIN_INSYNC_REPLICAS: str(m), **racks})
+
+
+def offsets_topic(replicas: Sequence[int]) -> TopicSpec:
+    """Return the topic of group coordinators as they create it, on chosen replicas; M and R are inherited."""
+    return TopicSpec(OFFSETS, tuple(replicas), {"cleanup.policy": "compact", "compression.type": "producer"})
+
+
+def transactions_topic(replicas: Sequence[int], m: int) -> TopicSpec:
+    """Return the topic of transaction coordinators as they create it, on chosen replicas; R is inherited."""
+    return TopicSpec(TRANSACTIONS, tuple(replicas), {"cleanup.policy": "compact", gate.MIN_INSYNC_REPLICAS: str(m)})

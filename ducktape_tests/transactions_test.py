@@ -6,20 +6,24 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from ducktape_tests.internal_topics import OFFSETS, SINGLE_PARTITIONS, TRANSACTIONS, offsets_topic, transactions_topic
 from ducktape_tests.scenario import (
     AAB,
     ABC,
+    FAILED_RACK,
     FLOOD,
-    LOST,
     NEEDS,
     NOT_ENOUGH_RACKS,
+    OFFSETS,
     PATIENT_MS,
+    SINGLE_PARTITIONS,
+    TRANSACTIONS,
     LoadSpec,
     RackScenario,
+    offsets_topic,
     require_true,
     sleep,
     spec,
+    transactions_topic,
 )
 from ducktape_tests.services.clients import Program, wait_events
 from pyhooks.checkers import cluster_view
@@ -51,10 +55,10 @@ def _loads() -> list[LoadSpec]:
     return [
         LoadSpec(BOTH, "idempotent", patient_ms=PATIENT_MS),
         LoadSpec(BOTH, "idempotent", "confluent", patient_ms=PATIENT_MS),
-        LoadSpec(BOTH, "transactional", more=aborting, patient_ms=PATIENT_MS),
-        LoadSpec(BOTH, "transactional", "confluent", more=aborting, patient_ms=PATIENT_MS),
+        LoadSpec(BOTH, "transactional", options=aborting, patient_ms=PATIENT_MS),
+        LoadSpec(BOTH, "transactional", "confluent", options=aborting, patient_ms=PATIENT_MS),
         # Only to the topic that rejects: in the other one its records would fail with the transaction.
-        LoadSpec("aab", "transactional", more=("--timeout-ms", str(SHORT_MS), *aborting)),
+        LoadSpec("aab", "transactional", options=("--timeout-ms", str(SHORT_MS), *aborting)),
     ]
 
 
@@ -66,25 +70,14 @@ class TransactionsTest(RackScenario):
     def test_producers_ride_out_an_outage(self) -> None:
         """No record is duplicated or reordered, and transactions and read_committed readers continue after an outage.
 
-        setup: topics on replicas in racks a, a, b and a, b, c with M=2, R=2; the topic of transaction coordinators in
-            a, b, c with M=2 and no R; idempotent and transactional producers, Java's and librdkafka, with timeouts of
-            120 s, and one of Java with 8 s; a read_committed reader; a program that copies the second topic into a
-            third, in racks a, a, b, with its group's offsets in the same transactions, and the topic of group
-            coordinators there, too.
-        drive: kill rack b for 40 s, in which a client without retries is rejected and the last producer gives up a
-            transaction; heal; continue until each commits one.
-        validate: delivery, order, all or nothing; each record copied once; readers and producers continue within a
-            bound; no broker logs each rejection; all checkers.
+        Producers of Java and librdkafka, idempotent and transactional, have timeouts of 120 s, longer than the outage;
+        one of Java has 8 s and gives up a transaction. A program copies a topic with its group's offsets in the same
+        transactions. Only the topic of transaction coordinators stays writable.
         """
         self._outage(ABC)
 
     def test_the_transactions_topic_is_refused_too(self) -> None:
-        """The same if no transaction can be completed at all during the outage.
-
-        setup: as above, but R=2 is the cluster's, and the topic of transaction coordinators is on replicas in racks a,
-            a, b.
-        drive, validate: as above.
-        """
+        """The same, but no transaction can be completed during the outage: R=2 is the cluster's."""
         self.require_racks(2)
         self._outage(AAB)
 
@@ -94,7 +87,7 @@ class TransactionsTest(RackScenario):
         self.kafka.wait_log(OFFSETS, AAB)
         specs = [spec("aab", AAB, 2, 2), spec("abc", ABC, 2, 2), spec(COPIES, AAB, 2, 2)]
         with (
-            self.driven(specs, _loads(), also=[TRANSACTIONS]),
+            self.under_load(specs, _loads(), also=[TRANSACTIONS]),
             self.client("committed_reader", BOTH) as (follower,),
             self.client("copier", COPIED, "--to", COPIES, "--group", "copiers") as (copying,),
         ):
@@ -108,7 +101,7 @@ class TransactionsTest(RackScenario):
                 goal="committed records of each topic",
                 timeout_s=60,
             )
-            with self.fault("kill", rack=LOST):
+            with self.fault("kill", rack=FAILED_RACK):
                 self.wait_isr({1, 2}, "aab")
                 # Patient producers have no results during the outage, so single attempts are needed.
                 self.phases({name: (f"one rack left of {name}", NOT_ENOUGH_RACKS) for name in ("aab", COPIES)})
@@ -116,7 +109,7 @@ class TransactionsTest(RackScenario):
             transactional = zip(self.producers, _loads(), strict=True)
             _wait_commits([*(program for program, load in transactional if load.mode == "transactional"), copying])
             _wait_high_watermarks(follower)
-        self.drain(logs=True)
+        self.read_final_state(logs=True)
         found = self.verdicts((*NEEDS, "transactions", "unstuck", "copied", FLOOD))
         events = list(self.history.events())
         self.figures(producers=_producers(events), readers=_readers(events))
@@ -199,7 +192,7 @@ def _producers(events: Sequence[Event]) -> list[dict[str, Any]]:
 
 
 def _readers(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """Return how long read_committed readers were blocked: during a fault, and from the fault to the end."""
+    """Return for how long read_committed readers were blocked: during the fault, and from the fault to the end."""
     (fault,) = cluster_view.faults(events)
     assert fault.heal_ns is not None
     readers = followed(events)

@@ -20,7 +20,7 @@ TOPICS = 8
 REFUSED = "refused"
 NAMELESS = "no rack"
 # raised by incomplete events
-BROKEN = (KeyError, TypeError, ValueError, AttributeError)
+INCOMPLETE = (KeyError, TypeError, ValueError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,7 @@ class _TimelineBuilder:
             # A change of a cluster default has no start event. A value observed after a start may be an old one.
             if begins or name in self.values:
                 named = [
-                    f"{letter}={now}"
-                    for letter, now, then in zip("MR", value, before or (), strict=False)
-                    if now != then
+                    f"{letter}={new}" for letter, new, old in zip("MR", value, before or (), strict=False) if new != old
                 ]
                 topic.changes.append((self.seconds(event.mono_ns), ", ".join(named) or topic.requirement))
             self.values[name] = value
@@ -182,14 +180,14 @@ def read(events: Iterable[Event], topics: int = TOPICS) -> Timeline:
     for event in events:
         try:
             builder.add(event)
-        except BROKEN:
+        except INCOMPLETE:
             continue
     for event, settings in sorted(builder.changes, key=lambda pair: pair[0].mono_ns):
         builder.apply_settings(event, settings)
     length_s = builder.last_s
     try:
         injected = faults_of(sorted(builder.faults, key=lambda event: event.mono_ns))
-    except BROKEN:
+    except INCOMPLETE:
         injected = []
     shaded = []
     for fault in injected:
@@ -206,30 +204,30 @@ def read(events: Iterable[Event], topics: int = TOPICS) -> Timeline:
 
 def _sum(topics: list[TopicTimeline]) -> TopicTimeline:
     """Sum all topics that are not shown individually; of their partitions, keep the fewest racks of any."""
-    whole = TopicTimeline(f"{len(topics)} other topics together")
+    total = TopicTimeline(f"{len(topics)} other topics together")
     for topic in topics:
-        whole.acked.update(topic.acked)
+        total.acked.update(topic.acked)
         for kind, seconds in topic.refused.items():
-            whole.refused[kind].update(seconds)
+            total.refused[kind].update(seconds)
     places = [states for topic in topics for states in topic.partitions.values()]
-    whole.partitions[0] = fewest(places)
-    return whole
+    total.partitions[0] = fewest(places)
+    return total
 
 
 def fewest(places: Iterable[list[IsrState]]) -> list[IsrState]:
     """Return over time the racks of the partition whose ISR spans the fewest, of many; without a leader if any is."""
-    now: dict[int, tuple[tuple[str, ...], str]] = {}
+    current: dict[int, tuple[tuple[str, ...], str]] = {}
     # Nearly all of thousands of partitions are in one of a few states.
     counts: Counter[tuple[tuple[str, ...], str]] = Counter()
     found: list[IsrState] = []
     changes = sorted(((state.at_s, place, state) for place, states in enumerate(places) for state in states),
                      key=lambda entry: entry[:2])  # fmt: skip
     for at_s, place, state in changes:
-        if place in now:
-            counts[now[place]] -= 1
+        if place in current:
+            counts[current[place]] -= 1
             counts += Counter()  # drops states without partitions
-        now[place] = (state.racks, state.leader)
-        counts[now[place]] += 1
+        current[place] = (state.racks, state.leader)
+        counts[current[place]] += 1
         racks, leader = min(counts, key=lambda entry: (bool(entry[1]), len(entry[0]), entry))
         if found and (found[-1].racks, found[-1].leader) == (racks, leader):
             continue

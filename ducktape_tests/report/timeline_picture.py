@@ -266,18 +266,18 @@ def _labels(changes: Sequence[tuple[float, str]], length_s: float) -> list[tuple
     free = [0.0] * LINES
     placed: list[tuple[float, int, str, str]] = []
     for at_s, text in changes:
-        at, wide = at_s / length_s * width, SMALL * (len(text) + 2)
+        at, text_width = at_s / length_s * width, SMALL * (len(text) + 2)
         # At the right edge the text is to the left of its time.
-        side, start = ("left", at) if at + wide <= width else ("right", at - wide)
+        side, start = ("left", at) if at + text_width <= width else ("right", at - text_width)
         line = next((number for number, until in enumerate(free) if start >= until), None)
         if line is None and placed:
             first_s, line, before, side = placed.pop()
             placed.append((first_s, line, f"{before}, then {text}", side))
-            free[line] += wide + SMALL * len(", then ")
+            free[line] += text_width + SMALL * len(", then ")
         else:
             line = line or 0
             placed.append((at_s, line, text, side))
-            free[line] = start + wide
+            free[line] = start + text_width
     return placed
 
 

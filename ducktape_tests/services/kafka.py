@@ -110,7 +110,7 @@ class RackKafka(Hosts, Service):
 
         wait_for(exist, goal=f"logs of {topic} on brokers {sorted(brokers)}", timeout_s=timeout_s, interval_s=0.3)
 
-    def wait_logs(self, wide: Sequence[BulkTopic], timeout_s: float) -> None:
+    def wait_logs(self, bulk: Sequence[BulkTopic], timeout_s: float) -> None:
         """Wait until each replica of all partitions has a log.
 
         A leader without a log rejects the first record of an idempotent producer. It may then accept the second one,
@@ -118,7 +118,7 @@ class RackKafka(Hosts, Service):
         4.3.1).
         """
         wanted: defaultdict[int, set[str]] = defaultdict(set)
-        for topic in wide:
+        for topic in bulk:
             for number, placement in enumerate(topic.placements):
                 for broker in placement:
                     wanted[broker].add(f"{topic.name}-{number}")

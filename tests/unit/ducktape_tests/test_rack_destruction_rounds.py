@@ -8,9 +8,9 @@ import pytest
 
 from ducktape_tests.destruction_plan import (
     KEEPING_DISKS,
-    MAX_AWAY_S,
     MAX_DOWN_S,
-    MIN_BEHIND_S,
+    MAX_OUTAGE_S,
+    MIN_BEHIND_OUTAGE_S,
     DestructionRound,
     behind_seed,
     draw,
@@ -53,7 +53,7 @@ def check_round(one: DestructionRound) -> None:
     assert one.wiped in own
     assert one.min_replicas in (1, 2)
     assert 0 <= one.down_s <= MAX_DOWN_S
-    assert 0 <= one.away_s <= MAX_AWAY_S
+    assert 0 <= one.outage_s <= MAX_OUTAGE_S
     if one.overlaps:
         assert one.leaves in own - {one.wiped}
     assert (one.how in KEEPING_DISKS) is bool(one.leaves)
@@ -79,7 +79,7 @@ def test_rounds_with_a_lagging_rack_have_their_own_seeds() -> None:
         check_round(one)
         assert {RACK_OF[broker] for broker in one.replicas} == {one.leaves, one.wiped}
         assert one.how == "pause"
-        assert MIN_BEHIND_S <= one.away_s <= MAX_AWAY_S
+        assert MIN_BEHIND_OUTAGE_S <= one.outage_s <= MAX_OUTAGE_S
         assert f"returns, cut off from {one.wiped}" in one.text
     assert {one.wiped for one in own} == set(RACKS)
 

@@ -21,7 +21,7 @@ selections = ["smoke", "system"]
 """
 SOURCE = """
 from ducktape_tests.scenario import RackScenario
-from ducktape_tests.base import Base as Foundation
+from ducktape_tests.base import Base
 
 
 class Common(RackScenario):
@@ -43,7 +43,7 @@ class Two(Common):
         pass
 
 
-class Three(Foundation):
+class Three(Base):
     TOPOLOGY = "az" + "3"
 """
 
