@@ -643,23 +643,6 @@ class ElectionDetails(Details, op="elect-unclean", process=TEST):
     leaders: Mapping[str, int]
 
 
-class MomentDetails(Details, op="look", process=TEST):
-    """State of the only partition at a named moment."""
-
-    moment: str
-    leader: int
-    isr: tuple[int, ...]
-    elr: tuple[int, ...] = ()
-
-
-class DestroyDetails(Details, op="destroy", process=TEST):
-    """A destroyed disk: ids of the broker's log directory before and after; Kafka draws a new one at formatting."""
-
-    broker: int
-    directory_before: str
-    directory_after: str
-
-
 class LoadDetails(Details, process="load"):
     """Start or end of a benchmark load, whose name is the event's operation."""
 

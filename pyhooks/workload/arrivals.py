@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -39,25 +40,25 @@ def note_arrivals(bootstrap: str, topics: Sequence[str], history: History, ended
         }
     )
     try:
-        consumer.assign(_places(consumer, topics))
-        came: defaultdict[str, list[tuple[str | None, int]]] = defaultdict(list)
+        consumer.assign(_partitions(consumer, topics))
+        arrived: defaultdict[str, list[tuple[str | None, int]]] = defaultdict(list)
         written_ns = time.monotonic_ns()
         while not ended.is_set():
             # One message per call: a call for several returns only when it has all of them or times out.
             message = consumer.poll(POLL_S)
             # An error means an unavailable broker; the consumer retries by itself.
             if message is not None and message.error() is None:
-                came[message.topic()].append((text_of(message.key()), time.monotonic_ns()))
+                arrived[message.topic()].append((text_of(message.key()), time.monotonic_ns()))
             if time.monotonic_ns() - written_ns > WRITE_S * 1e9:
-                history.extend(_arrival_events(came))
-                came.clear()
+                history.extend(_arrival_events(arrived))
+                arrived.clear()
                 written_ns = time.monotonic_ns()
-        history.extend(_arrival_events(came))
+        history.extend(_arrival_events(arrived))
     finally:
         consumer.close()
 
 
-def _places(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartition]:
+def _partitions(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartition]:
     try:
         found = consumer.list_topics(timeout=REQUEST_S).topics
     except KafkaException as error:
@@ -67,29 +68,30 @@ def _places(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartition]:
     return [TopicPartition(topic, number, OFFSET_END) for topic in topics for number in found[topic].partitions]
 
 
-def _arrival_events(came: dict[str, list[tuple[str | None, int]]]) -> list[Event]:
-    made = []
-    for topic, records in came.items():
+def _arrival_events(arrived: dict[str, list[tuple[str | None, int]]]) -> list[Event]:
+    events = []
+    for topic, records in arrived.items():
         now_ns, wall_ms = time.monotonic_ns(), time.time_ns() // 1_000_000
         arrivals = ArrivalsDetails(
             topic=topic,
             keys=tuple(key for key, _ in records),
             ago_ms=tuple(round((now_ns - at_ns) / 1e6, 3) for _, at_ns in records),
         )
-        made.append(arrivals.event_at(now_ns, wall_ms, "ok"))
-    return made
+        events.append(arrivals.event_at(now_ns, wall_ms, "ok"))
+    return events
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Follow topics until SIGTERM or SIGINT."""
-    what = "Follow topics from their ends and write each record's arrival time, until a SIGTERM."
-    parser = program.topics_parser("arrivals", what)
-    parser.add_argument("--run", help="ignored: it sends no records")
-    found = parser.parse_args(arguments)
-    ended = program.stop_on_signals()
-    return program.run_reporting_errors(
-        lambda: note_arrivals(found.bootstrap, found.topics.split(","), History(found.history), ended)
+    parser = program.topics_parser(
+        "arrivals", "Follow topics from their ends and write each record's arrival time, until a SIGTERM."
     )
+    parser.add_argument("--run", help="ignored: it sends no records")
+
+    def work(options: Namespace, ended: program.StopEvent) -> None:
+        note_arrivals(options.bootstrap, options.topics.split(","), History(options.history), ended)
+
+    return program.run(parser, work, arguments)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -32,14 +33,14 @@ class CommittedReader:
 
     Args:
         committed: consumer with ``read_committed``.
-        all_of_it: consumer with ``read_uncommitted``, used only to request the high watermark.
+        uncommitted: consumer with ``read_uncommitted``, used only to request the high watermark.
         history: history to append to.
         run: name of the run.
     """
 
-    def __init__(self, committed: Consumer, all_of_it: Consumer, history: History, run: str) -> None:
+    def __init__(self, committed: Consumer, uncommitted: Consumer, history: History, run: str) -> None:
         self.stop = threading.Event()
-        self._committed, self._all = committed, all_of_it
+        self._committed, self._uncommitted = committed, uncommitted
         self._history, self._run = history, run
         self._position: dict[tuple[str, int], int] = {}
         self._records: dict[tuple[str, int], int] = {}
@@ -50,12 +51,12 @@ class CommittedReader:
         Raises:
             RackgateError: a topic does not exist, or no broker responds.
         """
-        places = [
+        partitions = [
             (topic, number) for topic in topics for number in range(partition_count(self._committed, topic, "follow"))
         ]
-        self._position = dict.fromkeys(places, 0)
-        self._records = dict.fromkeys(places, 0)
-        self._committed.assign([TopicPartition(topic, number, 0) for topic, number in places])
+        self._position = dict.fromkeys(partitions, 0)
+        self._records = dict.fromkeys(partitions, 0)
+        self._committed.assign([TopicPartition(topic, number, 0) for topic, number in partitions])
         due = time.monotonic()
         while not self.stop.is_set():
             self._consume()
@@ -66,12 +67,12 @@ class CommittedReader:
 
     def _consume(self) -> None:
         for message in self._committed.consume(BATCH, POLL_S):
-            error, place = message.error(), (message.topic(), message.partition())
+            error, partition = message.error(), (message.topic(), message.partition())
             if error is None:
-                self._position[place] = max(self._position[place], int(message.offset()) + 1)
-                self._records[place] += 1
+                self._position[partition] = max(self._position[partition], int(message.offset()) + 1)
+                self._records[partition] += 1
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._position[place] = max(self._position[place], int(message.offset()))
+                self._position[partition] = max(self._position[partition], int(message.offset()))
 
     def _note_progress(self) -> None:
         self._history.extend([self._event(topic, number) for topic, number in self._position])
@@ -89,7 +90,7 @@ class CommittedReader:
         partition = TopicPartition(topic, number)
         try:
             _, stable = self._committed.get_watermark_offsets(partition, timeout=REQUEST_S)
-            _, end = self._all.get_watermark_offsets(partition, timeout=REQUEST_S)
+            _, end = self._uncommitted.get_watermark_offsets(partition, timeout=REQUEST_S)
         except KafkaException as error:
             return replace(progress, error=str(error.args[0].name())).event("unknown")
         return LeaderOffsetsDetails(**vars(progress), stable=int(stable), end=int(end)).event("ok")
@@ -97,22 +98,21 @@ class CommittedReader:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Follow topics as a process until SIGTERM or SIGINT."""
-    what = "Read the committed records of growing topics and write the progress."
-    parser = program.topics_parser("committed_reader", what, "--run follower-1")
+    parser = program.topics_parser(
+        "committed_reader", "Read the committed records of growing topics and write the progress.", "--run follower-1"
+    )
     parser.add_argument("--run", required=True, help="run name in its events")
-    found = parser.parse_args(arguments)
-    ended = program.stop_on_signals()
 
-    def work() -> None:
+    def work(options: Namespace, ended: program.StopEvent) -> None:
         with (
-            open_consumer(found.bootstrap, COMMITTED, **OWN) as committed,
-            open_consumer(found.bootstrap, UNCOMMITTED, **OWN) as all_of_it,
+            open_consumer(options.bootstrap, COMMITTED, **OWN) as committed,
+            open_consumer(options.bootstrap, UNCOMMITTED, **OWN) as uncommitted,
         ):
-            following = CommittedReader(committed, all_of_it, History(found.history), found.run)
-            with ended.linked(following.stop):
-                following.follow(found.topics.split(","))
+            reader = CommittedReader(committed, uncommitted, History(options.history), options.run)
+            with ended.linked(reader.stop):
+                reader.follow(options.topics.split(","))
 
-    return program.run_reporting_errors(work)
+    return program.run(parser, work, arguments)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from __future__ import annotations
 import itertools
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -31,7 +31,7 @@ from pyhooks.workload.producer_plan import ProducerPlan
 PROCESS = "copier"
 # size of a value, key included
 RECORD_BYTES = 100
-ASK_S = 10.0
+REQUEST_S = 10.0
 
 
 class CopyRun(ProducerRun):
@@ -67,7 +67,7 @@ class CopyRun(ProducerRun):
         """Note the offsets that the group has committed."""
         run, group, source = self.run_id, self._group, self._source
         try:
-            found = self._consumer.committed(self._consumer.assignment(), timeout=ASK_S)
+            found = self._consumer.committed(self._consumer.assignment(), timeout=REQUEST_S)
         except KafkaException as error:
             end = CopyEndDetails(run=run, group=group, source=source, error=str(error.args[0].str()))
             self.history.add(end, "unknown", process=self.plan.name)
@@ -86,8 +86,8 @@ class CopyRun(ProducerRun):
             back = back and not self._seek_committed()
             if not ready or back:
                 continue
-            got = self._consumer.consume(self.plan.txn_records, self.plan.txn_ms / 1000)
-            messages = [one for one in got if one.error() is None]
+            consumed = self._consumer.consume(self.plan.txn_records, self.plan.txn_ms / 1000)
+            messages = [message for message in consumed if message.error() is None]
             if not messages:
                 continue
             txn, begun_ns, back = next(numbers), time.monotonic_ns(), True
@@ -126,7 +126,7 @@ class CopyRun(ProducerRun):
     def _seek_committed(self) -> bool:
         """Seek to the group's committed offsets; return whether the coordinator responded."""
         try:
-            for one in self._consumer.committed(self._consumer.assignment(), timeout=ASK_S):
+            for one in self._consumer.committed(self._consumer.assignment(), timeout=REQUEST_S):
                 # a partition without a committed offset restarts where the group began
                 self._consumer.seek(TopicPartition(one.topic, one.partition, max(one.offset, 0)))
         except KafkaException:
@@ -136,38 +136,41 @@ class CopyRun(ProducerRun):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Copy a topic as a process until SIGTERM or SIGINT."""
-    what = "Copy a topic into another one, with the group's offsets in the same transactions."
-    parser = program.topics_parser("copier", what, "--to copies --group copiers --run copier-1")
+    parser = program.topics_parser(
+        "copier",
+        "Copy a topic into another one, with the group's offsets in the same transactions.",
+        "--to copies --group copiers --run copier-1",
+    )
     parser.add_argument("--to", required=True, help="the topic that is written to")
     parser.add_argument("--group", required=True, help="of the consumer")
     parser.add_argument("--timeout-ms", type=int, default=120_000, help="of a record and of each step (default 120000)")
     parser.add_argument("--seconds", type=float, default=3600, help="how long at most (default 3600)")
     parser.add_argument("--run", required=True, help="run name in its events")
-    found = parser.parse_args(arguments)
-    ended = program.stop_on_signals()
 
-    def work() -> None:
+    def work(options: Namespace, ended: program.StopEvent) -> None:
         plan = ProducerPlan(
-            bootstrap=found.bootstrap,
-            topics=(found.to,),
+            bootstrap=options.bootstrap,
+            topics=(options.to,),
             # the source topic sets the pace
             rate_per_s=1000,
-            seconds=found.seconds,
+            seconds=options.seconds,
             mode="transactional",
             client=CONFLUENT,
             record_bytes=RECORD_BYTES,
-            timeout_ms=found.timeout_ms,
+            timeout_ms=options.timeout_ms,
             name=PROCESS,
-            run=found.run,
+            run=options.run,
         )
-        reading = partial(open_consumer, found.bootstrap, COMMITTED)
-        with reading(group_id=found.group, auto_offset_reset="earliest", enable_partition_eof="false") as consumer:
-            copying = CopyRun(plan, History(found.history), partition_counts(plan), found.topics, consumer, found.group)
-            with ended.linked(copying.stop):
-                copying.run()
-            copying.note_committed()
+        settings = {"group_id": options.group, "auto_offset_reset": "earliest", "enable_partition_eof": "false"}
+        with open_consumer(options.bootstrap, COMMITTED, **settings) as consumer:
+            copier = CopyRun(
+                plan, History(options.history), partition_counts(plan), options.topics, consumer, options.group
+            )
+            with ended.linked(copier.stop):
+                copier.run()
+            copier.note_committed()
 
-    return program.run_reporting_errors(work)
+    return program.run(parser, work, arguments)
 
 
 if __name__ == "__main__":

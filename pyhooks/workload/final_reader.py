@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -164,12 +165,12 @@ def read_all(
             other partitions were read.
     """
     shares = [topics[first::readers] for first in range(min(readers, len(topics)))]
-    short: list[str] = []
+    incomplete: list[str] = []
     for isolation in isolations:
         run = uuid.uuid4().hex[:8]
 
         def read(share: Sequence[str], isolation: str = isolation, run: str = run) -> list[str]:
-            found: list[str] = []
+            problems: list[str] = []
             with open_consumer(bootstrap, isolation, fetch_wait_max_ms=FETCH_WAIT_MS) as consumer:
                 for topic in share:
                     count = partition_count(consumer, topic, "final read of")
@@ -183,13 +184,13 @@ def read_all(
                             begun_ns=time.monotonic_ns(),
                         )
                         problem = _read_partition(consumer, about, history, timeout_s, values=values)
-                        found += [f"{topic}-{number}: {problem}"] if problem else []
-            return found
+                        problems += [f"{topic}-{number}: {problem}"] if problem else []
+            return problems
 
         with ThreadPoolExecutor(max(1, len(shares))) as pool:
-            short += [problem for found in pool.map(read, shares) for problem in found]
-    if short:
-        raise RackgateError(f"final read: {'; '.join(short)}")
+            incomplete += chain.from_iterable(pool.map(read, shares))
+    if incomplete:
+        raise RackgateError(f"final read: {'; '.join(incomplete)}")
 
 
 def partition_count(consumer: Consumer, topic: str, purpose: str) -> int:
@@ -219,12 +220,7 @@ def _read_partition(
 
     def note(chunk: _Chunk, outcome: Outcome) -> None:
         details = ReadChunkDetails(
-            read_id=about.read_id,
-            topic=about.topic,
-            partition=about.partition,
-            partitions=about.partitions,
-            isolation=about.isolation,
-            begun_ns=about.begun_ns,
+            **vars(about),
             low=partition.low,
             end=partition.end,
             begin=chunk.begin,
@@ -237,14 +233,13 @@ def _read_partition(
         )
         history.add(details, outcome, process=PROCESS)
 
-    waiting: _Chunk | None = None
-    for chunk in partition.chunks(time.monotonic() + timeout_s):
-        # Whether a chunk is the last one is known only after the next step.
-        if waiting is not None:
-            note(waiting, "ok")
-        waiting = chunk
-    if waiting is not None:
-        note(waiting, "ok" if partition.reached >= partition.end else "unknown")
+    chunks = partition.chunks(time.monotonic() + timeout_s)
+    last = next(chunks)
+    # Whether a chunk is the last one is known only after the next step.
+    for chunk in chunks:
+        note(last, "ok")
+        last = chunk
+    note(last, "ok" if partition.reached >= partition.end else "unknown")
     if partition.reached < partition.end:
         return f"at offset {partition.reached} of {partition.end} after {timeout_s:.0f} s"
     return None
@@ -252,8 +247,9 @@ def _read_partition(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read topics as a process."""
-    what = "Read every partition of topics from first to last offset and write the records found."
-    parser = program.topics_parser("final_reader", what)
+    parser = program.topics_parser(
+        "final_reader", "Read every partition of topics from first to last offset and write the records found."
+    )
     parser.add_argument("--isolation", choices=[*ISOLATIONS, "both"], default="both", help="default both")
     parser.add_argument("--timeout-s", type=float, default=60.0, help="bound for each partition (default 60)")
     found = parser.parse_args(arguments)

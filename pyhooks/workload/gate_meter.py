@@ -44,10 +44,10 @@ def parse_source(text: str) -> GateSource:
     Raises:
         RackgateError: the text is malformed.
     """
-    words = text.split(",", 3)
-    if len(words) != 4 or not words[0].isdigit() or not words[3]:
+    fields = text.split(",", 3)
+    if len(fields) != 4 or not fields[0].isdigit() or not fields[3]:
         raise RackgateError(f"--broker {text!r}: expected id,name,rack,socket")
-    return GateSource(int(words[0]), words[1], words[2] or None, Path(words[3]))
+    return GateSource(int(fields[0]), fields[1], fields[2] or None, Path(fields[3]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,18 +60,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--broker", action="append", required=True, help="id,name,rack,socket of its agent; repeatable")
     parser.add_argument("--history", required=True, type=Path, help="the file to which events are appended")
     parser.add_argument("--run", help="ignored: events name the broker")
-    parser.add_argument("--interval", type=float, default=1.0, help="seconds between two questions (default 1)")
-    found = parser.parse_args(arguments)
-    ended = program.stop_on_signals()
+    parser.add_argument("--interval", type=float, default=1.0, help="seconds between two polls (default 1)")
 
-    def work() -> None:
-        sources = [parse_source(text) for text in found.broker]
-        history = History(found.history)
+    def work(options: argparse.Namespace, ended: program.StopEvent) -> None:
+        sources = [parse_source(text) for text in options.broker]
+        history, interval_s = History(options.history), options.interval
         # a late response still counts; the next poll is skipped then
-        with Poller(sources, lambda one: history.append(one.event()), found.interval, PATIENCE * found.interval):
+        with Poller(sources, lambda poll: history.append(poll.event()), interval_s, PATIENCE * interval_s):
             ended.wait()
 
-    return program.run_reporting_errors(work)
+    return program.run(parser, work, arguments)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -59,17 +61,19 @@ class MemberRun:
     """One group member, run by its own thread.
 
     Args:
-        seat: group and protocol.
+        membership: group and protocol.
         bootstrap: value of ``bootstrap.servers``.
         topics: topics to read.
         history: history to append to.
         run: name of the run.
     """
 
-    def __init__(self, seat: Membership, bootstrap: str, topics: Sequence[str], history: History, run: str) -> None:
+    def __init__(
+        self, membership: Membership, bootstrap: str, topics: Sequence[str], history: History, run: str
+    ) -> None:
         self.stop = threading.Event()
-        self._seat, self._topics, self._history, self._run = seat, topics, history, run
-        self._java = GroupMember(bootstrap, seat.group, seat.protocol)
+        self._membership, self._topics, self._history, self._run = membership, topics, history, run
+        self._java = GroupMember(bootstrap, membership.group, membership.protocol)
         self._assignment: frozenset[TopicPartition] = frozenset()
         self._next: dict[TopicPartition, int] = {}
         self._count, self._since_ns = 0, time.monotonic_ns()
@@ -80,7 +84,7 @@ class MemberRun:
 
     @property
     def _self(self) -> _Identity:
-        return {"run": self._run, "group": self._seat.group, "protocol": self._seat.protocol}
+        return {"run": self._run, "group": self._membership.group, "protocol": self._membership.protocol}
 
     def run(self) -> None:
         """Poll and commit until ``stop`` is set, then leave the group."""
@@ -114,7 +118,7 @@ class MemberRun:
     def _remove(self, op: str, partitions: frozenset[TopicPartition]) -> None:
         self._note_fetched()
         self._assignment -= partitions
-        self._next = {place: offset for place, offset in self._next.items() if place not in partitions}
+        self._next = {partition: offset for partition, offset in self._next.items() if partition not in partitions}
         self._changed(op, partitions)
 
     def _changed(self, op: str, partitions: frozenset[TopicPartition]) -> None:
@@ -142,25 +146,25 @@ class MemberRun:
     # -- records and commits ----------------------------------------------------------------------------------------
 
     def _count_received(self, polled: dict[TopicPartition, MemberPoll]) -> None:
-        for place, one in polled.items():
-            self._count += one.count
-            self._next[place] = one.next
-            self._first_offsets.setdefault(place, one.first)
+        for partition, received in polled.items():
+            self._count += received.count
+            self._next[partition] = received.next
+            self._first_offsets.setdefault(partition, received.first)
         if time.monotonic_ns() - self._since_ns >= FETCH_S * 1e9:
             self._note_fetched()
 
     def _note_fetched(self) -> None:
         if self._first_offsets:
-            own = [one for one in sorted(self._first_offsets) if one in self._next]
-            after = {f"{one.topic}-{one.number}": self._next[one] for one in own}
-            first = {f"{one.topic}-{one.number}": self._first_offsets[one] for one in own}
+            owned = [partition for partition in sorted(self._first_offsets) if partition in self._next]
+            after = {_name(partition): self._next[partition] for partition in owned}
+            first = {_name(partition): self._first_offsets[partition] for partition in owned}
             self._history.add(
                 FetchDetails(**self._self, count=self._count, next=after, from_ns=self._since_ns, first=first)
             )
         self._first_offsets, self._count, self._since_ns = {}, 0, time.monotonic_ns()
 
     def _commit(self) -> None:
-        offsets = {place: offset for place, offset in self._next.items() if place in self._assignment}
+        offsets = {partition: offset for partition, offset in self._next.items() if partition in self._assignment}
         if not offsets:
             return
         begun_ns = time.monotonic_ns()
@@ -178,7 +182,7 @@ class MemberRun:
             **self._self,
             begun_ns=begun_ns,
             latency_ms=_ms(begun_ns),
-            offsets={f"{place.topic}-{place.number}": offset for place, offset in sorted(offsets.items())},
+            offsets={_name(partition): offset for partition, offset in sorted(offsets.items())},
             exception=error.java_class if error else None,
             message=error.text if error else None,
             retriable=error.retriable if error else None,
@@ -187,8 +191,12 @@ class MemberRun:
         self._history.add(details, "ok" if error is None else "fail" if refused else "unknown")
 
 
+def _name(partition: TopicPartition) -> str:
+    return f"{partition.topic}-{partition.number}"
+
+
 def _names(partitions: frozenset[TopicPartition]) -> tuple[str, ...]:
-    return tuple(f"{place.topic}-{place.number}" for place in sorted(partitions))
+    return tuple(map(_name, sorted(partitions)))
 
 
 def _ms(begun_ns: int) -> float:
@@ -218,43 +226,35 @@ def _run(members: Sequence[MemberRun]) -> None:
     Raises:
         Exception: first error of a member; the others were stopped.
     """
-    errors: list[BaseException] = []
-
-    def guarded(one: MemberRun) -> None:
-        try:
-            one.run()
-        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
-            errors.append(error)
-            for other in members:
-                other.stop.set()
-
-    threads = [threading.Thread(target=guarded, args=(one,)) for one in members]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(len(members)) as pool:
+        runs = [pool.submit(member.run) for member in members]
+        for run in as_completed(runs):
+            if run.exception() is not None:
+                for member in members:
+                    member.stop.set()
+                run.result()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run members as a process; SIGTERM or SIGINT makes them leave."""
-    what = "Run one member in each of several consumer groups and write their groups' activity."
-    parser = program.topics_parser("group_members", what, "--groups eager:classic,g:consumer --run member-1")
+    parser = program.topics_parser(
+        "group_members",
+        "Run one member in each of several consumer groups and write their groups' activity.",
+        "--groups eager:classic,g:consumer --run member-1",
+    )
     parser.add_argument("--groups", required=True, help=f"name:protocol,… with protocols {', '.join(PROTOCOLS)}")
     parser.add_argument("--run", required=True, help="run name in its events")
-    found = parser.parse_args(arguments)
-    ended = program.stop_on_signals()
 
-    def work() -> None:
-        history, topics = History(found.history), found.topics.split(",")
+    def work(options: Namespace, ended: program.StopEvent) -> None:
+        history, topics = History(options.history), options.topics.split(",")
         members = [
-            MemberRun(seat, found.bootstrap, topics, history, found.run) for seat in parse_memberships(found.groups)
+            MemberRun(membership, options.bootstrap, topics, history, options.run)
+            for membership in parse_memberships(options.groups)
         ]
-        with ended.linked(*(one.stop for one in members)):
+        with ended.linked(*(member.stop for member in members)):
             _run(members)
 
-    return program.run_reporting_errors(work, JavaError)
+    return program.run(parser, work, arguments, JavaError)
 
 
 if __name__ == "__main__":

@@ -122,36 +122,41 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Examples: python -m pyhooks.workload.producer --bootstrap $RACKGATE_BOOTSTRAP --topics aab --mode probe"
         " --rate 2 --seconds 60 --history history.jsonl · … --mode transactional --client confluent --rate 500"
         " --abort-share 0.1 --seconds 60 …",
+        argument_default=argparse.SUPPRESS,
     )
     add = parser.add_argument
     add("--bootstrap", required=True, help="brokers, host:port,…")
-    add("--topics", required=True, help="names, separated by commas")
+    add("--topics", required=True, type=_names, help="names, separated by commas")
     add("--history", required=True, type=Path, help="the file to which events are appended")
-    add("--mode", choices=MODES, default=PLAIN, help="probe: what single attempts get, one record a request, slots that"
-        " pass meanwhile are left out (default plain)")  # fmt: skip
-    add("--client", default=PATCHED, help=f"{PATCHED} (default), {CONFLUENT}, or the release of a stock Java client"
-        " such as 4.3.1, 3.9, 2.8")  # fmt: skip
+    add("--mode", choices=MODES, help="probe: single attempts, one record per request; slots that pass meanwhile are"
+        " left out (default plain)")  # fmt: skip
+    add("--client", help=f"{PATCHED} (default), {CONFLUENT}, or the release of a stock Java client such as 4.3.1, 3.9,"
+        " 2.8")  # fmt: skip
     add("--partitions", type=int, help="of every topic (default: queried; 1 with --mode probe)")
-    add("--rate", type=float, default=2.0, help="records per second and topic (default 2)")
+    add("--rate", type=float, default=2.0, dest="rate_per_s", help="records per second and topic (default 2)")
     add("--seconds", type=float, help="how long records are sent")
     add("--count", type=int, help="records per topic")
-    add("--record-bytes", type=int, default=100, help="size of a value (default 100)")
-    add("--retries", type=int, default=0, help="with --mode plain: with 0 a refusal is sure (default 0)")
-    add("--acks", choices=ACKS, default=ALL, help="1: the leader alone, with --mode probe and plain (default all)")
-    add("--linger-ms", type=int, default=DEFAULT_LINGER_MS, help=f"default {DEFAULT_LINGER_MS}")
-    add("--timeout-ms", type=int, default=5000, help="bound for one record, retries included (default 5000)")
-    add("--defaults", action="store_true", help="with --mode probe: a producer's default settings: retries without"
-        " end, idempotence")  # fmt: skip
+    add("--record-bytes", type=int, help="size of a value (default 100)")
+    add("--retries", type=int, help="with --mode plain: with 0 a rejection is certain (default 0)")
+    add("--acks", choices=ACKS, help="1: the leader alone, with --mode probe and plain (default all)")
+    add("--linger-ms", type=int, help=f"default {DEFAULT_LINGER_MS}")
+    add("--timeout-ms", type=int, help="bound for one record, retries included (default 5000)")
+    add("--defaults", action="store_true", default=False, help="with --mode probe: a producer's default settings:"
+        " unlimited retries, idempotence")  # fmt: skip
     add("--delivery-timeout-ms", type=int, default=120_000, help="delivery.timeout.ms of --defaults (default 120000)")
-    add("--txn-records", type=int, default=50, help="most records of a transaction (default 50)")
-    add("--txn-ms", type=int, default=500, help="longest time that a transaction is open (default 500)")
-    add("--abort-share", type=float, default=0.0, help="share of transactions aborted on purpose (default 0)")
-    add("--seed", type=int, default=1, help="of the choice of those (default 1)")
+    add("--txn-records", type=int, help="most records of a transaction (default 50)")
+    add("--txn-ms", type=int, help="longest time that a transaction is open (default 500)")
+    add("--abort-share", type=float, help="share of transactions aborted on purpose (default 0)")
+    add("--seed", type=int, help="random seed for the choice of those (default 1)")
     add("--name", help="process name in the history (default probe or producer)")
     add("--config", action="append", default=[], metavar="NAME=VALUE", help="a further setting of the client, by its"
         " own name; repeatable")  # fmt: skip
     add("--run", help="run name, part of every key; must be unused (default: random)")
     return parser
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
 
 
 def parse(arguments: Sequence[str]) -> tuple[ProducerPlan, Path]:
@@ -161,37 +166,20 @@ def parse(arguments: Sequence[str]) -> tuple[ProducerPlan, Path]:
         RackgateError: an invalid option.
         SystemExit: for --help and unknown options.
     """
-    found = _parser().parse_args(arguments)
-    probe = found.mode == PROBE
-    config = dict(_setting(word) for word in found.config)
-    plan = ProducerPlan(
-        bootstrap=found.bootstrap,
-        topics=tuple(found.topics.split(",")),
-        partitions=found.partitions or (1 if probe else None),
-        rate_per_s=found.rate,
-        seconds=found.seconds,
-        count=found.count,
-        record_bytes=0 if probe else found.record_bytes,
-        mode=found.mode,
-        client=found.client,
-        retries=found.retries,
-        acks=found.acks,
-        defaults=found.defaults,
-        timeout_ms=found.delivery_timeout_ms if found.defaults else found.timeout_ms,
-        linger_ms=found.linger_ms,
-        txn_records=found.txn_records,
-        txn_ms=found.txn_ms,
-        abort_share=found.abort_share,
-        seed=found.seed,
-        run=found.run,
-        name=found.name or (PROBE_PROCESS if probe else PRODUCER_PROCESS),
-        config=config,
-    )
-    return plan, found.history
+    # Options are fields of the plan; one that is not given is absent, so that the field has its default.
+    fields = vars(_parser().parse_args(arguments))
+    history: Path = fields.pop("history")
+    delivery_timeout_ms = fields.pop("delivery_timeout_ms")
+    fields["config"] = dict(map(_setting, fields["config"]))
+    if fields["defaults"]:
+        fields["timeout_ms"] = delivery_timeout_ms
+    if fields.get("mode") == PROBE:
+        fields = {"partitions": 1, "name": PROBE_PROCESS, **fields, "record_bytes": 0}
+    return ProducerPlan(**fields), history
 
 
-def _setting(word: str) -> tuple[str, str]:
-    name, equals, value = word.partition("=")
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
     if not name or not equals:
-        raise RackgateError(f"--config {word!r}: expected NAME=VALUE")
+        raise RackgateError(f"--config {text!r}: expected NAME=VALUE")
     return name, value

@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -67,6 +67,25 @@ def stop_on_signals() -> StopEvent:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     return ended
+
+
+def run(
+    parser: argparse.ArgumentParser,
+    work: Callable[[argparse.Namespace, StopEvent], object],
+    arguments: Sequence[str] | None,
+    *others: type[Exception],
+) -> int:
+    """Run a program until its work is done and return its exit status; SIGTERM and SIGINT set the stop event.
+
+    Args:
+        parser: parser of the program's arguments.
+        work: called with the parsed arguments and the stop event.
+        arguments: command-line arguments; by default those of this process.
+        others: see ``run_reporting_errors``.
+    """
+    options = parser.parse_args(arguments)
+    ended = stop_on_signals()
+    return run_reporting_errors(lambda: work(options, ended), *others)
 
 
 def run_reporting_errors(work: Callable[[], object], *others: type[Exception]) -> int:

@@ -122,6 +122,24 @@ def query_requirements(client: AdminClient, topic: str) -> ReportedRequirements:
     return replace(reported, answers=answers, errors=errors, fenced=tuple(sorted(concerned.difference(brokers))))
 
 
+def _current_requirement(client: AdminClient, topic: str) -> tuple[ReportedRequirements, Requirement]:
+    """Return the reports of a topic's brokers, and the requirement that they agree on.
+
+    Raises:
+        RackgateError: brokers report different requirements or none.
+    """
+    reported = query_requirements(client, topic)
+    values = set(reported.answers.values())
+    if len(values) != 1:
+        reports = "; ".join(
+            f"broker {broker}: {requirement_text(value)}" for broker, value in sorted(reported.answers.items())
+        )
+        errors = "; ".join(f"broker {broker}: {why}" for broker, why in sorted(reported.errors.items()))
+        why = f"they differ: {reports}" if values else f"no broker reports it: {errors}"
+        raise RackgateError(f"topic {topic}: the current requirement is unknown ({why}); try again")
+    return reported, values.pop()
+
+
 def change_topic(
     client: AdminClient,
     topic: str,
@@ -152,16 +170,7 @@ def change_topic(
     entries = {name: str(value) for name, value in asked.items() if value is not None}
     if not entries:
         raise RackgateError(f"topic {topic}: neither {MIN_INSYNC_REPLICAS} nor {MIN_INSYNC_RACKS} is to be changed")
-    first = query_requirements(client, topic)
-    values = set(first.answers.values())
-    if len(values) != 1:
-        reports = "; ".join(
-            f"broker {broker}: {requirement_text(requirement)}" for broker, requirement in sorted(first.answers.items())
-        )
-        errors = "; ".join(f"broker {broker}: {why}" for broker, why in sorted(first.errors.items()))
-        why = f"they differ: {reports}" if values else f"no broker reports it: {errors}"
-        raise RackgateError(f"topic {topic}: the current requirement is unknown ({why}); try again")
-    (before,) = values
+    first, before = _current_requirement(client, topic)
     value = Requirement(
         before.replicas if min_replicas is None else min_replicas, before.racks if min_racks is None else min_racks
     )
@@ -228,13 +237,7 @@ def change_default(
     waits: dict[str, Requirement] = {}
     try:
         for topic in names:
-            first = query_requirements(client, topic)
-            values = set(first.answers.values())
-            if len(values) != 1:
-                raise RackgateError(
-                    f"topic {topic}: the current requirement is unknown: {sorted(map(requirement_text, values))}"
-                )
-            (before,) = values
+            first, before = _current_requirement(client, topic)
             _note(history, topic, "seen", before, asked_ns=first.asked_ns)
             waits[topic] = replace(before, racks=min_racks)
             _note(history, topic, "begin", waits[topic])

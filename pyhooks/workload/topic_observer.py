@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -62,12 +63,12 @@ def observe_topics(
     Raises:
         RackgateError: observing failed or does not end.
     """
-    see = MetadataObserver(MetadataClient(bootstrap), names, racks, history)
+    metadata = MetadataObserver(MetadataClient(bootstrap), names, racks, history)
     # A separate client: a request to a broker that was just lost would delay the observations.
-    rules = SettingsObserver(topics.admin(bootstrap), names, history)
+    settings = SettingsObserver(topics.admin(bootstrap), names, history)
     loops = (
-        _PeriodicThread(partial(_note_errors, see.observe, history, "look"), interval_s),
-        _PeriodicThread(partial(_note_errors, rules.observe, history, SETTINGS_LOOK), interval_s * SETTINGS_EVERY),
+        _PeriodicThread(partial(_note_errors, metadata.observe, history, "look"), interval_s),
+        _PeriodicThread(partial(_note_errors, settings.observe, history, SETTINGS_LOOK), interval_s * SETTINGS_EVERY),
     )
     for loop in loops:
         loop.once()
@@ -90,14 +91,11 @@ class _PeriodicThread:
     Args:
         once: the task.
         interval_s: pause between two runs in seconds.
-
-    Attributes:
-        failed: exception that ended the loop, if any.
     """
 
     def __init__(self, once: Callable[[], None], interval_s: float) -> None:
         self.once = once
-        self.failed: BaseException | None = None
+        self.failed: BaseException | None = None  # exception that ended the loop
         self._interval_s = interval_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=OBSERVER, daemon=True)
@@ -158,23 +156,23 @@ class MetadataObserver:
     """Observer of the metadata of topics.
 
     Args:
-        asker: client for metadata requests.
+        client: client for metadata requests.
         names: topic names.
         racks: broker id to rack, for brokers not observed yet.
         history: history to append to.
     """
 
-    def __init__(self, asker: MetadataClient, names: Sequence[str], racks: Mapping[int, str], history: History) -> None:
-        self._asker = asker
-        self._names = tuple(names)
-        self._racks = dict(racks)
-        self._history = history
+    def __init__(
+        self, client: MetadataClient, names: Sequence[str], racks: Mapping[int, str], history: History
+    ) -> None:
+        self._client, self._history = client, history
+        self._names, self._racks = tuple(names), dict(racks)
 
     def observe(self) -> None:
         """Note leaders, ISRs, placement and racks once; an unavailable broker keeps its last known rack."""
         asked_ns = time.monotonic_ns()
         try:
-            found = self._asker.query(self._names, OBSERVATION_S)
+            found = self._client.query(self._names, OBSERVATION_S)
         except RackgateError as error:
             self._history.add(ObservationFailureDetails(error=str(error)), "unknown", op="look")
             return
@@ -199,9 +197,7 @@ class SettingsObserver:
     """
 
     def __init__(self, client: AdminClient, names: Sequence[str], history: History) -> None:
-        self._client = client
-        self._names = tuple(names)
-        self._history = history
+        self._client, self._names, self._history = client, tuple(names), history
 
     def observe(self) -> None:
         """Note the current settings of the topics once."""
@@ -234,30 +230,29 @@ def parse_racks(text: str) -> dict[int, str]:
         RackgateError: the text is malformed.
     """
     found: dict[int, str] = {}
-    for word in filter(None, text.split(",")):
-        broker, equals, rack = word.partition("=")
+    for entry in filter(None, text.split(",")):
+        broker, equals, rack = entry.partition("=")
         if not equals or not broker.isdecimal():
-            raise RackgateError(f"--racks {text}: {word!r} is no broker=rack")
+            raise RackgateError(f"--racks {text}: {entry!r} is no broker=rack")
         found[int(broker)] = rack
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Observe topics until SIGTERM or SIGINT."""
-    what = "Repeatedly note leaders, ISRs, placement and settings of topics."
-    parser = program.topics_parser("topic_observer", what, "--racks 1=a,2=a,3=b")
+    parser = program.topics_parser(
+        "topic_observer", "Repeatedly note leaders, ISRs, placement and settings of topics.", "--racks 1=a,2=a,3=b"
+    )
     parser.add_argument("--racks", default="", help="broker=rack,… of brokers not observed yet")
     parser.add_argument("--interval", type=float, default=0.5, help="pause between two observations in s (default 0.5)")
     parser.add_argument("--run", help="ignored: observations have no records")
-    found = parser.parse_args(arguments)
-    ended = program.stop_on_signals()
 
-    def work() -> None:
-        racks, names, history = parse_racks(found.racks), found.topics.split(","), History(found.history)
-        with observe_topics(found.bootstrap, names, racks, history, interval_s=found.interval):
+    def work(options: Namespace, ended: program.StopEvent) -> None:
+        racks, names, history = parse_racks(options.racks), options.topics.split(","), History(options.history)
+        with observe_topics(options.bootstrap, names, racks, history, interval_s=options.interval):
             ended.wait()
 
-    return program.run_reporting_errors(work)
+    return program.run(parser, work, arguments)
 
 
 if __name__ == "__main__":

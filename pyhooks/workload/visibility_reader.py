@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import uuid
+from argparse import Namespace
 from collections.abc import Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
@@ -23,7 +24,7 @@ PROCESS = "viewer"
 BATCH = 2000
 POLL_S = 0.1
 # An unavailable leader must not delay the others' responses longer than checkers allow for an observation.
-ASK_S = 1.0
+REQUEST_S = 1.0
 INTERVAL_S = 0.5
 
 
@@ -32,16 +33,16 @@ class VisibilityReader:
 
     Args:
         consumer: consumer for exclusive use.
-        places: topics and numbers of the partitions.
+        partitions: topics and numbers of the partitions.
         history: history to append to.
         run: name of the reader.
     """
 
-    def __init__(self, consumer: Consumer, places: Sequence[tuple[str, int]], history: History, run: str) -> None:
+    def __init__(self, consumer: Consumer, partitions: Sequence[tuple[str, int]], history: History, run: str) -> None:
         self._consumer, self._history, self._run = consumer, history, run
-        self._places = tuple(places)
-        self._next = {f"{topic}-{number}": 0 for topic, number in places}
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in places])
+        self._partitions = tuple(partitions)
+        self._next = {f"{topic}-{number}": 0 for topic, number in partitions}
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in partitions])
 
     def read_round(self, seconds: float) -> None:
         """Read for ``seconds``, then query the leaders, and note both."""
@@ -51,17 +52,17 @@ class VisibilityReader:
             self._read(min(POLL_S, left_s), errors)
         asked_ns = time.monotonic_ns()
         high: dict[str, int] = {}
-        for topic, number in self._places:
+        for topic, number in self._partitions:
             name = f"{topic}-{number}"
             try:
-                _, high[name] = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ASK_S)
+                _, high[name] = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=REQUEST_S)
             except KafkaException as error:
                 errors[name] = str(error.args[0].name())
         visible = VisibleDetails(
             run=self._run, asked_ns=asked_ns, next=dict(self._next), high=high, errors=errors or None
         )
-        whole = len(high) == len(self._places)
-        self._history.add(visible, "ok" if whole else "unknown", process=PROCESS)
+        complete = len(high) == len(self._partitions)
+        self._history.add(visible, "ok" if complete else "unknown", process=PROCESS)
 
     def _read(self, seconds: float, errors: dict[str, str]) -> None:
         try:
@@ -84,29 +85,28 @@ def read_rounds(consumer: Consumer, topics: Sequence[str], history: History, run
     Raises:
         RackgateError: a topic does not exist, or no broker responds.
     """
-    places = [(topic, number) for topic in topics for number in range(partition_count(consumer, topic, "read"))]
-    viewer = VisibilityReader(consumer, places, history, run)
-    over = False
-    while not over:
+    partitions = [(topic, number) for topic in topics for number in range(partition_count(consumer, topic, "read"))]
+    reader = VisibilityReader(consumer, partitions, history, run)
+    stopped = False
+    while not stopped:
         # one more round after the stop, for the records readable at the end
-        over = stop.is_set()
-        viewer.read_round(INTERVAL_S)
+        stopped = stop.is_set()
+        reader.read_round(INTERVAL_S)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read topics as a process."""
-    what = "Repeatedly read topics up to their readable ends and write these offsets."
-    parser = program.topics_parser("visibility_reader", what)
+    parser = program.topics_parser(
+        "visibility_reader", "Repeatedly read topics up to their readable ends and write these offsets."
+    )
     parser.add_argument("--run", help="the reader's name in the history (default: random)")
-    found = parser.parse_args(arguments)
-    stop = program.stop_on_signals()
-    run = found.run or f"{PROCESS}-{uuid.uuid4().hex[:8]}"
 
-    def work() -> None:
-        with open_consumer(found.bootstrap, group_id="rackgate-viewer", auto_offset_reset="earliest") as consumer:
-            read_rounds(consumer, found.topics.split(","), History(found.history), run, stop)
+    def work(options: Namespace, ended: program.StopEvent) -> None:
+        run = options.run or f"{PROCESS}-{uuid.uuid4().hex[:8]}"
+        with open_consumer(options.bootstrap, group_id="rackgate-viewer", auto_offset_reset="earliest") as consumer:
+            read_rounds(consumer, options.topics.split(","), History(options.history), run, ended)
 
-    return program.run_reporting_errors(work)
+    return program.run(parser, work, arguments)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,27 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from pyhooks.checkers.verdict import Findings, Verdict
-from pyhooks.history.event_log import Event
-from pyhooks.history.events import DestroyDetails, MomentDetails
+from pyhooks.history.event_log import Details, Event
+from pyhooks.history.events import TEST
 
 WRITTEN, AWAY, DESTROYED, BACK = "written", "holder away", "destroyed", "holder back"
+
+
+class MomentDetails(Details, op="look", process=TEST):
+    """State of the only partition at a named moment."""
+
+    moment: str
+    leader: int
+    isr: tuple[int, ...]
+    elr: tuple[int, ...] = ()
+
+
+class DestroyDetails(Details, op="destroy", process=TEST):
+    """A destroyed disk: ids of the broker's log directory before and after; Kafka draws a new one at formatting."""
+
+    broker: int
+    directory_before: str
+    directory_after: str
 
 
 def check_succession(events: Sequence[Event], *, holder: int, destroyed: Collection[int]) -> Verdict:

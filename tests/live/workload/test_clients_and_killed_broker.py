@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from loopback_brokers import Brokers
+from producer_processes import running_producers
 from pyhooks.checkers.judgement import judge
 from pyhooks.checkers.record_view import Records
 from pyhooks.checkers.registry import CHECKERS
@@ -22,7 +23,6 @@ from pyhooks.jvm.admin import Admin
 from pyhooks.lab.disks import BrokerDisk, read_disks
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.workload.final_reader import ISOLATIONS, read_all
-from pyhooks.workload.processes import running_producers
 from pyhooks.workload.topic_observer import observe_topics
 from untyped_events import note
 

@@ -11,7 +11,6 @@ from pyhooks.checkers.record_view import Records
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import History
 from pyhooks.lab.lab import Lab
-from pyhooks.workload.processes import ProducerProcess, running_producers
 
 # Nobody answers there: what counts is where it runs and how it ends.
 NOBODY = ["--bootstrap", "127.0.0.1:9", "--topics", "t", "--client", "confluent", "--partitions", "1", "--rate", "50"]
@@ -23,7 +22,10 @@ def network_of(pid: int | str) -> str:
 
 
 def inside(folder: Path) -> dict[str, object]:
-    """Part of the test that runs in the lab."""
+    """Part of the test that runs in the lab, as a program that has only its own folder on its path."""
+    sys.path.append(str(Path(__file__).parents[2] / "support"))
+    from producer_processes import ProducerProcess, running_producers
+
     lab = Lab.attach()
     node = lab.brokers("a")[0]
     node_pid = lab.pids[node.name]
@@ -49,7 +51,6 @@ def inside(folder: Path) -> dict[str, object]:
 
 
 def test_a_producer_in_a_node(tmp_path: Path) -> None:
-    # not where this file runs as a program, which has only its own folder on its path
     from terminal_user import Person
 
     arguments = ["lab", "run", "--bare", "--topology", "az3-outside", "--run-dir", str(tmp_path / "lab"), "--"]
