@@ -89,29 +89,33 @@ def _heal(lab_name: str | None, target_kind: TargetKind, name: str, *, as_json: 
 
 def _app(target_kind: TargetKind, example: str) -> typer.Typer:
     """Return the commands for racks or for brokers."""
-    what = "a whole rack" if target_kind == "rack" else "one broker"
-    what_for = f"Inject faults into {what} of a running lab, with proof, and heal them."
-    app = typer.Typer(name=target_kind, no_args_is_help=True, help=what_for)
+    affected = "a whole rack" if target_kind == "rack" else "one broker"
+    help_text = f"Inject faults into {affected} of a running lab, with proof, and heal them."
+    app = typer.Typer(name=target_kind, no_args_is_help=True, help=help_text)
     name_help = "Its name." if target_kind == "rack" else "Its id."
     argument = typer.Argument(metavar=target_kind.upper(), help=name_help)
 
     def examples(*lines: str) -> str:
         return "Examples: " + " · ".join(f"rackgate {target_kind} {line}" for line in lines)
 
-    @app.command("kill", epilog=examples(f"kill {example}", f"kill {example} --for 30s"))
-    def kill(
-        name: str = argument, duration: ForOption = None, lab: LabOption = None, as_json: JsonOption = False
-    ) -> None:
-        """Send SIGKILL to its Kafka processes, including controllers; the heal starts them on the same disks."""
-        _apply(lab, "kill", target_kind, name, duration, {}, as_json=as_json)
+    def add_command(kind: str, description: str, *lines: str) -> None:
+        @app.command(kind, help=description, epilog=examples(*lines))
+        def inject(
+            name: str = argument, duration: ForOption = None, lab: LabOption = None, as_json: JsonOption = False
+        ) -> None:
+            _apply(lab, kind, target_kind, name, duration, {}, as_json=as_json)
 
-    @app.command("pause", epilog=examples(f"pause {example} --for 20s"))
-    def pause(
-        name: str = argument, duration: ForOption = None, lab: LabOption = None, as_json: JsonOption = False
-    ) -> None:
-        """Send SIGSTOP to its Kafka processes: connections stay open without responses."""
-        _apply(lab, "pause", target_kind, name, duration, {}, as_json=as_json)
-
+    add_command(
+        "kill",
+        "Send SIGKILL to its Kafka processes, including controllers; the heal starts them on the same disks.",
+        f"kill {example}",
+        f"kill {example} --for 30s",
+    )
+    add_command(
+        "pause",
+        "Send SIGSTOP to its Kafka processes: connections stay open without responses.",
+        f"pause {example} --for 20s",
+    )
     if target_kind == "rack":
 
         @app.command("cut", epilog=examples(f"cut {example}", f"cut {example} --from a --for 1m"))
@@ -125,13 +129,7 @@ def _app(target_kind: TargetKind, example: str) -> typer.Typer:
             """Drop every packet between the rack and all others; inside the rack the network works."""
             _apply(lab, "cut", target_kind, name, duration, {"peers": list(peers or ())}, as_json=as_json)
     else:
-
-        @app.command("cut", epilog=examples(f"cut {example}"))
-        def cut_broker(
-            name: str = argument, duration: ForOption = None, lab: LabOption = None, as_json: JsonOption = False
-        ) -> None:
-            """Drop every packet from and to the broker."""
-            _apply(lab, "cut", target_kind, name, duration, {}, as_json=as_json)
+        add_command("cut", "Drop every packet from and to the broker.", f"cut {example}")
 
     @app.command("slow", epilog=examples(f"slow {example} --rtt-ms 100", f"slow {example} --rtt-ms 50 --jitter-ms 20"))
     def slow(

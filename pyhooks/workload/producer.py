@@ -18,9 +18,10 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History, Outcome
@@ -153,20 +154,12 @@ class ProducerRun:
             RackgateError: the client failed.
         """
         target = self._transactions if self.plan.mode == TRANSACTIONAL else self._steady
-        threads = [threading.Thread(target=self._record_errors, args=(target, lane)) for lane in self._lanes]
-        collector = threading.Thread(target=self._record_errors, args=(self._collect, None))
+        collector = threading.Thread(target=self._record_errors, args=(self._collect,))
         collector.start()
-        self._record_errors(self._fetch_metadata, None)
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        closing = [threading.Thread(target=self._record_errors, args=(self._close, client)) for client in self._clients]
+        self._record_errors(self._fetch_metadata)
         try:
-            for thread in closing:
-                thread.start()
-            for thread in closing:
-                thread.join()
+            self._run_all([partial(target, lane) for lane in self._lanes])
+            self._run_all([client.close for client in self._clients])
         finally:
             # Even if a client failed to close, write the results of its records and end the collector.
             self._collected.set()
@@ -175,19 +168,20 @@ class ProducerRun:
                 client.release()
         if self._errors:
             raise self._errors[0]
-        self._write(self._end_events())
+        self.history.extend(self._end_events())
 
-    def _record_errors(self, work: Callable[[Any], None], argument: Any) -> None:
+    def _run_all(self, tasks: Sequence[Callable[[], None]]) -> None:
+        with ThreadPoolExecutor(len(tasks)) as pool:
+            list(pool.map(self._record_errors, tasks))
+
+    def _record_errors(self, work: Callable[[], None]) -> None:
         try:
-            work(argument)
+            work()
         except Exception as error:  # noqa: BLE001 - raised by run()
             self._errors.append(error)
             self.stop.set()
 
-    def _close(self, client: ProducerClient) -> None:
-        client.close()
-
-    def _fetch_metadata(self, _nothing: None) -> None:
+    def _fetch_metadata(self) -> None:
         """Fetch metadata in advance; otherwise the first records could time out where clients start slowly."""
         for number, client in enumerate(self._clients):
             topics = [topic for lane in self._lanes if lane.client == number for topic in lane.topics]
@@ -352,12 +346,12 @@ class ProducerRun:
         try:
             old.close()
         finally:
-            self._write(self._result_events(old, 0.0))
+            self.history.extend(self._result_events(old, 0.0))
             old.release()
 
     # -- reports --------------------------------------------------------------------------------------------------
 
-    def _collect(self, _nothing: None) -> None:
+    def _collect(self) -> None:
         waiting: list[Event] = []
         written_ns = time.monotonic_ns()
         while True:
@@ -366,12 +360,14 @@ class ProducerRun:
                 waiting += self._result_events(client, 0.0 if over else producer_clients.POLL_S / len(self._clients))
             now_ns = time.monotonic_ns()
             if waiting and (over or now_ns - written_ns >= WRITE_S * pacing.NS):
-                self._write(waiting)
+                self.history.extend(waiting)
                 waiting, written_ns = [], now_ns
             if over and not waiting:
                 break
         lost = [SendResult(token, now_ns, now_ns, NOT_REPORTED) for token in list(self._open_records)]
-        self._write([self._open_records.pop(report.token).event(self.plan, self.run_id, report) for report in lost])
+        self.history.extend(
+            [self._open_records.pop(report.token).event(self.plan, self.run_id, report) for report in lost]
+        )
 
     def _result_events(self, client: ProducerClient, timeout_s: float) -> list[Event]:
         return [
@@ -379,9 +375,6 @@ class ProducerRun:
             for report in client.take(timeout_s)
             if report.token in self._open_records
         ]
-
-    def _write(self, events: Iterable[Event]) -> None:
-        self.history.extend(events)
 
     def _end_events(self) -> list[Event]:
         return [
@@ -436,15 +429,15 @@ def run_plan(arguments: Sequence[str], ended: StopEvent) -> None:
     def make(run_id: str) -> ProducerClient:
         return producer_clients.create_client(plan.client, plan.settings(run_id))
 
-    producing = ProducerRun(plan, History(path), make, partition_counts(plan))
-    with ended.linked(producing.stop):
-        producing.run()
+    run = ProducerRun(plan, History(path), make, partition_counts(plan))
+    with ended.linked(run.stop):
+        run.run()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a producer until its plan ends, or until SIGTERM or SIGINT."""
-    words = sys.argv[1:] if arguments is None else arguments
-    return program.run_reporting_errors(lambda: run_plan(words, program.stop_on_signals()), JavaError)
+    argv = sys.argv[1:] if arguments is None else arguments
+    return program.run_reporting_errors(lambda: run_plan(argv, program.stop_on_signals()), JavaError)
 
 
 if __name__ == "__main__":
