@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -119,16 +120,15 @@ def version_command() -> None:
     Console().print(f"kafka-rackgate {__version__}", highlight=False)
 
 
-def main() -> None:
-    """Run the command line; ``--debug`` anywhere before ``--`` shows tracebacks."""
-    words = sys.argv[1:]
-    own = words[: words.index("--")] if "--" in words else words
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line, by default that of this process; ``--debug`` before ``--`` shows tracebacks."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--debug" in own:
-        position = sys.argv.index("--debug")
-        del sys.argv[position]
+        arguments.remove("--debug")
         os.environ[exit_status.DEBUG_VARIABLE] = "1"
     try:
-        app(prog_name="rackgate")
+        app(arguments, prog_name="rackgate")
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:  # noqa: BLE001 - else Python ends with 1, which says that something was found wrong

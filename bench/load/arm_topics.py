@@ -16,6 +16,7 @@ from pyhooks.kafka import topics
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS, Requirement
 from pyhooks.kafka.topics import LeaderAndIsr, TopicSpec
 from pyhooks.workload import requirement_changes
+from pyhooks.workload.requirement_changes import ReportedRequirements
 
 IN_FORCE_S = 20.0
 POLL_S = 0.05
@@ -46,11 +47,22 @@ class BenchTopics:
     Args:
         client: admin client, see ``pyhooks.kafka.topics.admin``.
         announce: called with the names of topics before they are created.
+        alter: changes the configuration of a topic.
+        query: returns the requirements of a topic as its brokers report them.
+        timeout_s: time limit for a change to take effect.
     """
 
-    def __init__(self, client: AdminClient, announce: Callable[[Sequence[str]], None] = lambda _names: None) -> None:
+    def __init__(
+        self,
+        client: AdminClient,
+        announce: Callable[[Sequence[str]], None] = lambda _names: None,
+        *,
+        alter: Callable[[AdminClient, str, Mapping[str, str]], None] = topics.alter,
+        query: Callable[[AdminClient, str], ReportedRequirements] = requirement_changes.query_requirements,
+        timeout_s: float = IN_FORCE_S,
+    ) -> None:
         self._client = client
-        self._announce = announce
+        self._announce, self._alter, self._query, self._timeout_s = announce, alter, query, timeout_s
         self._in_force: dict[str, Requirement] = {}
 
     def create(self, specs: Sequence[TopicSpec]) -> None:
@@ -62,7 +74,7 @@ class BenchTopics:
         """Give topics the settings of arms, wait until the live brokers apply them, and return the seconds it took.
 
         Raises:
-            RackgateError: the cluster refuses, or a broker does not report the new values within ``IN_FORCE_S``.
+            RackgateError: the cluster refuses, or a broker does not report the new values within the time limit.
         """
         begun = time.monotonic()
         wanted = {on[arm.id]: Requirement(arm.min_insync_replicas, arm.min_insync_racks) for arm in arms}
@@ -70,19 +82,19 @@ class BenchTopics:
         for topic, value in changed.items():
             self._in_force.pop(topic, None)
             config = {MIN_INSYNC_REPLICAS: str(value.replicas), MIN_INSYNC_RACKS: str(value.racks)}
-            topics.alter(self._client, topic, config)
+            self._alter(self._client, topic, config)
         for topic, value in changed.items():
             wait_for(
                 partial(self._all_report, topic, value),
                 goal=f"the brokers of {topic} to apply {requirement_changes.requirement_text(value)}",
-                timeout_s=IN_FORCE_S,
+                timeout_s=self._timeout_s,
                 interval_s=POLL_S,
             )
             self._in_force[topic] = value
         return time.monotonic() - begun
 
     def _all_report(self, topic: str, value: Requirement) -> bool:
-        return requirement_changes.query_requirements(self._client, topic).all_report(value)
+        return self._query(self._client, topic).all_report(value)
 
     def wait_isrs(self, names: Sequence[str], isr: Sequence[int]) -> None:
         """Wait until each topic has this ISR."""

@@ -177,19 +177,19 @@ def host_offsets(readings: Sequence[tuple[ClockReading, ClockOffset]]) -> dict[s
     return {reading.boot_id: 0 if clock.same else round(clock.ahead_ms * NS_PER_MS) for reading, clock in best_last}
 
 
-def host_time(start_ns: int, ahead_ns: Mapping[str, int]) -> int:
+def host_time(start_ns: int, ahead_ns: Mapping[str, int], boot: str) -> int:
     """Convert a time of the driver's clock to this host's clock.
 
     Args:
         start_ns: the time.
         ahead_ns: result of ``host_offsets``; empty if all tasks run on the driver's host.
+        boot: ``boot_id()`` of this host.
 
     Raises:
         RuntimeError: this host's clock was not compared.
     """
     if not ahead_ns:
         return start_ns
-    boot = boot_id()
     if boot not in ahead_ns:
         raise RuntimeError(f"the executor on {socket.gethostname()} started after the clocks had been compared")
     return start_ns + ahead_ns[boot]

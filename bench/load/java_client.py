@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 
@@ -18,13 +18,12 @@ class JavaClient:
     """Java producer in this process's JVM; used from one thread.
 
     Args:
-        bootstrap: broker addresses.
-        config: properties of the producer, without the addresses.
+        producer: sends the records; ``purge`` closes it.
         topics: topics that it will send to; it fetches their metadata before the first record.
     """
 
-    def __init__(self, bootstrap: str, config: Mapping[str, str], topics: list[str]) -> None:
-        self._producer = Producer(bootstrap, config, close_timeout_s=CLOSE_S)
+    def __init__(self, producer: Producer, topics: Sequence[str]) -> None:
+        self._producer = producer
         self._open: set[Future[Sent]] = set()
         for topic in topics:
             self._producer.learn(topic)

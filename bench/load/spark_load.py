@@ -97,7 +97,7 @@ def run_task(load: SparkLoad, task: int) -> Iterator[pd.DataFrame]:
             was not compared.
     """
     executors.use_sent_client()
-    load = replace(load, start_ns=clock_offsets.host_time(load.start_ns, load.ahead_ns))
+    load = replace(load, start_ns=clock_offsets.host_time(load.start_ns, load.ahead_ns, clock_offsets.boot_id()))
     value = random.Random(load.seed).randbytes(load.record_bytes)  # noqa: S311 - payload, not a secret
     pacers = [
         ArmPacer(
@@ -152,11 +152,12 @@ def _drive(load: SparkLoad, pacer: ArmPacer) -> list[Observations]:
 
 
 def _drive_java(load: SparkLoad, pacer: ArmPacer) -> list[Observations]:
-    from bench.load.java_client import JavaClient
+    from bench.load.java_client import CLOSE_S, JavaClient
+    from pyhooks.jvm.producer import Producer
 
     config = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in load.config.items()}
     topics = sorted({slot.topic for slot in pacer.slots})
-    client = JavaClient(load.bootstrap, {**config, **FIXED_CLIENT}, topics)
+    client = JavaClient(Producer(load.bootstrap, {**config, **FIXED_CLIENT}, close_timeout_s=CLOSE_S), topics)
     try:
         _check_start(load, pacer.task)
         return pacer.drive(client)

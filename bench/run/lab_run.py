@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -261,7 +261,7 @@ def print_summary(result: Mapping[str, Any], out: Path, print_line: Callable[[st
         print_line(targets.of_run_text(result["bar"]))
 
 
-def _arguments() -> LabRunArguments:
+def _parse(arguments: Sequence[str] | None) -> LabRunArguments:
     parser = argparse.ArgumentParser(prog="python -m bench.run.lab_run", description=__doc__)
     parser.add_argument("--scenario", default="quick")
     parser.add_argument("--scenarios", type=Path, default=scenarios.SHIPPED, help="file with the plans")
@@ -274,7 +274,7 @@ def _arguments() -> LabRunArguments:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--command", default="python -m bench.run.lab_run")
     parser.add_argument("--json", dest="as_json", action="store_true", help="the result as JSON; progress on stderr")
-    return parser.parse_args(namespace=LabRunArguments())
+    return parser.parse_args(arguments, namespace=LabRunArguments())
 
 
 def execute(arguments: LabRunArguments, console: Console) -> dict[str, Any] | None:
@@ -315,14 +315,17 @@ def exiting_on_error(console: Console, interrupted: str) -> Iterator[None]:
         sys.exit(exit_status.tell(error, console))
 
 
-def main() -> None:
+def main(
+    command_line: Sequence[str] | None = None,
+    run: Callable[[LabRunArguments, Console], dict[str, Any] | None] = execute,
+) -> None:
     """Entry point; exit with the status of the result if this process completed the run."""
-    arguments = _arguments()
+    arguments = _parse(command_line)
     console = Console(stderr=arguments.as_json, soft_wrap=True, highlight=False)
     with exiting_on_error(
         console, "interrupted: the same command continues with the finished blocks; no report was written"
     ):
-        result = execute(arguments, console)
+        result = run(arguments, console)
         if result is not None:
             print_result(result, arguments.out, console, as_json=arguments.as_json)
             sys.exit(result["exit_status"])

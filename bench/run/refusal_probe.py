@@ -24,16 +24,21 @@ CONFIG = {
 def refusals(bootstrap: str, topics: Sequence[str], config: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return for each topic the gate's exception without its package; an empty text if the topic accepts a record."""
     with Producer(bootstrap, {**(config or {}), **CONFIG}, close_timeout_s=RESPONSE_S) as producer:
-        return {topic: _refusal(producer, topic) for topic in topics}
+        return {topic: refusal(producer, topic) for topic in topics}
 
 
-def _refusal(producer: Producer, topic: str) -> str:
+def refusal(producer: Producer, topic: str, response_s: float = RESPONSE_S) -> str:
+    """Probe one topic; see ``refusals``.
+
+    Raises:
+        RackgateError: the topic neither accepted nor refused a record in any attempt.
+    """
     error = ""
     for _ in range(ATTEMPTS):
         try:
-            sent = producer.send_batch(topic, [b"probe"], keys=[b"probe"]).result(timeout=RESPONSE_S)
+            sent = producer.send_batch(topic, [b"probe"], keys=[b"probe"]).result(timeout=response_s)
         except TimeoutError:
-            error = f"no response within {RESPONSE_S:.0f} s"
+            error = f"no response within {response_s:.0f} s"
             continue
         error = sent.errors[0].java_class.rsplit(".", 1)[-1] if sent.errors else ""
         if not error or error in REFUSALS:

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -119,7 +119,9 @@ def _wait_for_end(child: subprocess.Popen[str]) -> str:
     return "" if child.returncode == 0 else lines[-1] if lines else f"deleting topics ended with {child.returncode}"
 
 
-def delete_topics(client: AdminClient, names: Sequence[str], *, quiet_s: float, timeout_s: float = DELETE_S) -> None:
+def delete_topics(
+    client: AdminClient, names: Sequence[str], *, quiet_s: float, timeout_s: float = DELETE_S, poll_s: float = POLL_S
+) -> None:
     """Delete those of the topics that exist, until none has been observed for ``quiet_s`` seconds.
 
     Raises:
@@ -146,22 +148,28 @@ def delete_topics(client: AdminClient, names: Sequence[str], *, quiet_s: float, 
         return time.monotonic() - absent_since >= quiet_s
 
     try:
-        wait_for(are_deleted, goal="the deletion of topics", timeout_s=timeout_s, interval_s=POLL_S)
+        wait_for(are_deleted, goal="the deletion of topics", timeout_s=timeout_s, interval_s=poll_s)
     except RackgateError as error:
         raise RackgateError(
             f"topics could not be deleted ({reason}); delete them manually: {', '.join(left)}"
         ) from error
 
 
-def main() -> None:
-    """Entry point: read messages until the end of the input, then delete the topics."""
-    from pyhooks.kafka import topics
+def clean_up(pipe: IO[str], delete: Callable[[str, Mapping[str, str], Sequence[str], float], None]) -> None:
+    """Read messages of a ``TopicCleaner`` until the end of the pipe, then delete the topics.
 
-    first = json.loads(sys.stdin.readline() or "{}")
+    Args:
+        pipe: the messages.
+        delete: deletes topics, given bootstrap addresses, client properties, topic names and ``quiet_s``.
+
+    Raises:
+        SystemExit: topics are left.
+    """
+    first = json.loads(pipe.readline() or "{}")
     names: list[str] = []
     left = Path(first["left"])
     quiet_s = ABSENT_S
-    for line in sys.stdin:
+    for line in pipe:
         try:
             message = json.loads(line)
         except json.JSONDecodeError:
@@ -171,7 +179,7 @@ def main() -> None:
     if not names:
         return
     try:
-        delete_topics(topics.admin(first["bootstrap"], first["config"]), names, quiet_s=quiet_s)
+        delete(first["bootstrap"], first["config"], names, quiet_s)
     except RackgateError as error:
         # the run that would read the output may have been killed
         _leave(left, first["bootstrap"], names)
@@ -180,5 +188,11 @@ def main() -> None:
     _leave(left, first["bootstrap"], [])
 
 
+def _delete(bootstrap: str, config: Mapping[str, str], names: Sequence[str], quiet_s: float) -> None:
+    from pyhooks.kafka import topics
+
+    delete_topics(topics.admin(bootstrap, config), names, quiet_s=quiet_s)
+
+
 if __name__ == "__main__":
-    main()
+    clean_up(sys.stdin, _delete)

@@ -14,7 +14,7 @@ import shutil
 import threading
 import time
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -276,6 +276,7 @@ def _run_units(
     screen: Console,
     usual_durations: ClassDurations,
     jobs: int = JOBS,
+    run: Callable[..., None] = run_classes,
 ) -> None:
     """Run the classes without a result, ``jobs`` units in parallel; run ``serial`` units at the end, serially.
 
@@ -308,7 +309,7 @@ def _run_units(
             with guard:
                 usual_durations.seconds[f"{unit.arm} {result.name}"] = round(result.seconds, 2)
 
-        run_classes(runner, unit.arm, unit.module, dict.fromkeys(unit.classes, ()), report)
+        run(runner, unit.arm, unit.module, dict.fromkeys(unit.classes, ()), report)
         screen.print(f"{head}: {count} classes in {time.monotonic() - started:.1f} s", highlight=False)
         with guard:
             del waiting[number]

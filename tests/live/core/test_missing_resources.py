@@ -39,11 +39,10 @@ COMMANDS = {
 }
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str]]:
+def ended(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str]]:
     """The exit status of a command, and what it wrote to standard error."""
-    monkeypatch.setattr(sys, "argv", ["rackgate", *arguments])
     with pytest.raises(SystemExit) as caught:
-        cli.main()
+        cli.main(arguments)
     return int(caught.value.code or 0), capfd.readouterr().err.splitlines()
 
 
@@ -83,10 +82,10 @@ def test_a_lab_needs_the_heaps_of_its_nodes_and_overhead() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_too_little_memory_is_stated_before_anything_is_started(
-    machine: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str
+    machine: Path, capfd: pytest.CaptureFixture[str], command: str
 ) -> None:
     has(machine, 2000)
-    status, stderr = ended(monkeypatch, capfd, *COMMANDS[command])
+    status, stderr = ended(capfd, *COMMANDS[command])
     assert status == 2
     (line,) = stderr
     assert "MiB of memory" in line
@@ -145,7 +144,7 @@ def test_a_machine_without_namespaces_is_a_one_line_error(
     stub.write_text("#!/bin/sh\necho 'unshare: unshare failed: No space left on device' >&2\nexit 1\n")
     stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{stub.parent}:{os.environ['PATH']}")
-    status, stderr = ended(monkeypatch, capfd, *COMMANDS[command])
+    status, stderr = ended(capfd, *COMMANDS[command])
     assert status == 2
     (line,) = stderr
     assert "gives no namespaces (unshare: unshare failed" in line
@@ -156,10 +155,10 @@ def test_a_second_evidence_run_is_refused(
 ) -> None:
     monkeypatch.setattr(runs, "OUT", tmp_path)
     with hold_lock(tmp_path / ".lock", taken="it runs"):
-        status, (line,) = ended(monkeypatch, capfd, "evidence", "--judge")
+        status, (line,) = ended(capfd, "evidence", "--judge")
         assert (status, "another `rackgate evidence` runs in this checkout" in line) == (2, True)
         # which writes nothing
-        assert ended(monkeypatch, capfd, "evidence", "--list", "parent-class")[0] in (0, 1)
+        assert ended(capfd, "evidence", "--list", "parent-class")[0] in (0, 1)
 
 
 def begun(folder: Path) -> run_store.RunStore:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from bench.analysis import exit_reasons
-from bench.load import arm_topics, java_client, pacer, schedule, spark_load
+from bench.load import pacer, schedule, spark_load
 from bench.load.arm_topics import BenchTopics
 from bench.load.java_client import JavaClient
 from bench.load.load_jobs import MOST_LEAD_S, LateError
@@ -31,10 +31,8 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History
 from pyhooks.jvm.java_exception import ERRORS, RETRIABLE, JavaError
 from pyhooks.jvm.producer import Sent
-from pyhooks.kafka import topics as cluster_topics
 from pyhooks.kafka.gate import Requirement
 from pyhooks.kafka.topics import LeaderAndIsr, TopicSpec
-from pyhooks.workload import requirement_changes
 from pyhooks.workload.requirement_changes import ReportedRequirements
 
 FULL = scenarios.load("full")
@@ -81,6 +79,9 @@ class FakeTopics(BenchTopics):
         super().__init__(None)
         self.target = target
         self.required: dict[str, Requirement] = {}
+        self.reported: Callable[[Sequence[str]], Mapping[str, LeaderAndIsr]] = lambda names: {
+            name: LeaderAndIsr(1, tuple(sorted(target.brokers.isr))) for name in names
+        }
 
     def create(self, specs: Sequence[TopicSpec]) -> None:
         pass
@@ -96,7 +97,7 @@ class FakeTopics(BenchTopics):
         pass
 
     def states(self, names: Sequence[str]) -> Mapping[str, LeaderAndIsr]:
-        return {name: LeaderAndIsr(1, tuple(sorted(self.target.brokers.isr))) for name in names}
+        return self.reported(names)
 
 
 class FakeSession(MeasurementSession):
@@ -104,6 +105,10 @@ class FakeSession(MeasurementSession):
 
     driven_slots: list[tuple[str, tuple[Slot, ...], str]]
     required: dict[str, Requirement]
+    responses: Callable[[Sequence[str]], dict[str, str]] | None = None
+    # names of the loads of ``running``, of which the first ``late`` are late
+    load_names: list[str]
+    late = 0
 
     def drive(self, name: str, slots: tuple[Slot, ...], *, cell: BenchCell, bootstrap: str = "") -> Path:  # noqa: ARG002 - as the real one
         self.driven_slots.append((name, slots, bootstrap))
@@ -112,6 +117,8 @@ class FakeSession(MeasurementSession):
         return path
 
     def refusals(self, bootstrap: str, topics: Sequence[str]) -> dict[str, str]:  # noqa: ARG002 - as the real one
+        if self.responses is not None:
+            return self.responses(topics)
         isr = self.target.brokers.isr  # type: ignore[attr-defined]
         racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
         size, spread = len(isr), len({racks[broker] for broker in isr})
@@ -123,6 +130,14 @@ class FakeSession(MeasurementSession):
             else ""
             for name in topics
         }
+
+    @contextlib.contextmanager
+    def running(self, load: spark_load.SparkLoad, path: Path) -> Iterator[Future[None]]:
+        self.load_names.append(load.name)
+        path.mkdir()
+        yield Future()
+        if len(self.load_names) <= self.late:
+            raise LateError("late")
 
     def check_records(self, paths: Sequence[Path], topics: list[str]) -> dict[str, Any]:
         assert paths
@@ -151,7 +166,7 @@ def this(tmp_path: Path) -> FakeSession:
         steps=SimpleNamespace(tell=lambda *_: None),  # type: ignore[arg-type]
         sampler=SimpleNamespace(usage=lambda *_: []),  # type: ignore[arg-type]
     )
-    session.driven_slots = []
+    session.driven_slots, session.load_names = [], []
     session.required = topics.required
     return session
 
@@ -190,17 +205,15 @@ def test_an_arm_that_refuses_gets_no_load_and_is_noted(this: FakeSession) -> Non
     assert len({slot.topic for _, slots, _ in this.driven_slots for slot in slots}) == 4
 
 
-def test_an_arm_that_acknowledges_where_refusal_is_expected_fails_the_run(
-    this: FakeSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_arm_that_acknowledges_where_refusal_is_expected_fails_the_run(this: FakeSession) -> None:
     cell = cell_of("isr-2-in-1")
     for exception in ("", "NotEnoughRacksException"):
 
-        def answers(_: str, names: Sequence[str], third: str = exception) -> dict[str, str]:
+        def answers(names: Sequence[str], third: str = exception) -> dict[str, str]:
             # C is on the last of them and is to go on; B is on the one before it
             return dict(zip(names, ("NotEnoughReplicasException",) * 2 + (third, ""), strict=True))
 
-        monkeypatch.setattr(this, "refusals", answers)
+        this.responses = answers
         cell_measurement.measure(this, cell)
         seen = this.store.cell(cell.id)
         arms = [{"arm": arm.id, "label": arm.label, "refused": False, "acked": 1} for arm in cell.scenario.latency_arms]
@@ -225,9 +238,9 @@ def test_only_missing_blocks_are_measured_and_later_cells_warm_up_less(this: Fak
     assert {slot.block for slot in again} == set(range(-warm.warmup_blocks_again, 0))
 
 
-def test_a_state_that_did_not_last_is_noted(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_that_did_not_last_is_noted(this: FakeSession) -> None:
     exceptions = iter(["", "NotEnoughReplicasException"])
-    monkeypatch.setattr(this, "refusals", lambda _, names: dict.fromkeys(names, next(exceptions)))
+    this.responses = lambda names: dict.fromkeys(names, next(exceptions))
     cell_measurement.measure(this, cell_of("healthy"))
     assert "probes got {} before the blocks and" in this.notes[0]
 
@@ -251,7 +264,7 @@ def test_a_block_whose_state_did_not_last_is_discarded_counted_and_repeated(this
     assert this.store.discarded(cell.id, this.number + 1) == {}
 
 
-def test_a_state_that_never_lasts_ends_the_run(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_that_never_lasts_ends_the_run(this: FakeSession) -> None:
     samples = 0
 
     def states(names: Sequence[str]) -> dict[str, LeaderAndIsr]:
@@ -260,20 +273,20 @@ def test_a_state_that_never_lasts_ends_the_run(this: FakeSession, monkeypatch: p
         isr = (1, 2, 3, 4, 5) if samples % 2 else (1, 2)
         return {name: LeaderAndIsr(1, isr) for name in names}
 
-    monkeypatch.setattr(this.topics, "states", states)
+    this.topics.reported = states  # type: ignore[attr-defined]
     with pytest.raises(RackgateError, match=r"cell healthy: .*block 1: .*ISR \[1, 2\]"):
         cell_measurement.measure(this, cell_of("healthy"))
     assert len(this.store.discarded("healthy")) == cell_measurement.MOST_DISCARDED
 
 
-def test_an_unknown_state_is_no_proof(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(this.topics, "states", lambda _: {})
+def test_an_unknown_state_is_no_proof(this: FakeSession) -> None:
+    this.topics.reported = lambda _: {}  # type: ignore[attr-defined]
     with pytest.raises(RackgateError, match=r"before block 1 .*unknown"):
         cell_measurement.measure(this, cell_of("healthy"))
 
 
-def test_a_cell_in_which_every_arm_refuses_ends_the_run(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(this, "refusals", lambda _, names: dict.fromkeys(names, "NotEnoughReplicasException"))
+def test_a_cell_in_which_every_arm_refuses_ends_the_run(this: FakeSession) -> None:
+    this.responses = lambda names: dict.fromkeys(names, "NotEnoughReplicasException")
     with pytest.raises(RackgateError, match="cell healthy: every arm refuses"):
         cell_measurement.measure(this, cell_of("healthy"))
 
@@ -315,19 +328,9 @@ def test_a_load_has_the_cell_s_client_size_and_linger(this: FakeSession) -> None
     assert (outage.cell, outage.state, outage.client, outage.config["linger.ms"]) == (None, "outage", "confluent", 0)
 
 
-def test_a_late_load_is_repeated_with_more_time(this: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    names: list[str] = []
-    late = 2
-
-    @contextlib.contextmanager
-    def driven(_: MeasurementSession, one: spark_load.SparkLoad, path: Path) -> Iterator[None]:
-        names.append(one.name)
-        path.mkdir()
-        yield
-        if len(names) <= late:
-            raise LateError("late")
-
-    monkeypatch.setattr(MeasurementSession, "running", driven)
+def test_a_late_load_is_repeated_with_more_time(this: FakeSession) -> None:
+    names = this.load_names
+    this.late = 2
     slot = schedule.steady_slot("A", "t", rate_per_s=10, seconds=1)
     begun = this.lead_s
     path = MeasurementSession.drive(this, "x", (slot,), cell=cell_of("healthy"))
@@ -338,19 +341,19 @@ def test_a_late_load_is_repeated_with_more_time(this: FakeSession, monkeypatch: 
     for number in range(3):
         MeasurementSession.drive(this, f"then-{number}", (slot,), cell=cell_of("healthy"))
     assert begun < this.lead_s < 4 * begun
-    late = 99
+    this.late = 99
     with pytest.raises(LateError):
         MeasurementSession.drive(this, "y", (slot,), cell=cell_of("healthy"))
     assert this.lead_s >= MOST_LEAD_S
 
 
-def test_only_different_settings_are_changed_and_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_different_settings_are_changed_and_awaited() -> None:
     arms = FULL.latency_arms
     altered: list[str] = []
     requests: list[str] = []
     values: dict[str, Requirement] = {}
 
-    def alter(_: object, topic: str, config: dict[str, str]) -> None:
+    def alter(_: object, topic: str, config: Mapping[str, str]) -> None:
         altered.append(topic)
         values[topic] = Requirement(int(config["min.insync.replicas"]), int(config["min.insync.racks"]))
 
@@ -360,10 +363,8 @@ def test_only_different_settings_are_changed_and_awaited(monkeypatch: pytest.Mon
         behind = Requirement(1, 1) if requests.count(topic) == 1 else values[topic]
         return ReportedRequirements(0, answers={1: values[topic], 3: behind})
 
-    monkeypatch.setattr(cluster_topics, "alter", alter)
-    monkeypatch.setattr(requirement_changes, "query_requirements", ask)
     names = ["t1", "t2", "t3", "t4"]
-    topics = BenchTopics(None)
+    topics = BenchTopics(None, alter=alter, query=ask)
     topics.apply_settings(schedule.topics_of_block(arms, names, 0), arms)
     assert sorted(altered) == names
     assert all(requests.count(name) == 2 for name in names)
@@ -376,21 +377,18 @@ def test_only_different_settings_are_changed_and_awaited(monkeypatch: pytest.Mon
     }  # fmt: skip
 
 
-def test_a_change_that_does_not_take_effect_ends_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arm_topics, "IN_FORCE_S", 0.2)
-    monkeypatch.setattr(cluster_topics, "alter", lambda *_: None)
-    monkeypatch.setattr(
-        requirement_changes, "query_requirements", lambda *_: ReportedRequirements(0, answers={1: Requirement(1, 1)})
-    )
+def test_a_change_that_does_not_take_effect_ends_in_bounded_time() -> None:
+    old = ReportedRequirements(0, answers={1: Requirement(1, 1)})
+    topics = BenchTopics(None, alter=lambda *_: None, query=lambda *_: old, timeout_s=0.2)
     arm = FULL.role("baseline")
     with pytest.raises(RackgateError, match="the brokers of t to apply"):
-        BenchTopics(None).apply_settings({"A": "t"}, [arm])
+        topics.apply_settings({"A": "t"}, [arm])
 
 
 class FakeProducer:
     """A Java producer that completes records on request."""
 
-    def __init__(self, *_: object, **__: object) -> None:
+    def __init__(self) -> None:
         self.learned: list[str] = []
         self.futures: list[Future[Sent]] = []
         self.closed = 0
@@ -416,10 +414,9 @@ def sent(error: JavaError | None = None) -> Sent:
     return Sent("t", one, one + 7, one + 1_000, one + 4_000, wrong, () if error is None else (error,))
 
 
-def test_the_java_producer_s_own_clock_times_the_end_of_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java_client, "Producer", FakeProducer)
-    client = JavaClient("b", {}, ["t"])
-    fake: Any = client._producer
+def test_the_java_producer_s_own_clock_times_the_end_of_a_record() -> None:
+    fake: Any = FakeProducer()
+    client = JavaClient(fake, ["t"])
     results: list[tuple[Any, Any]] = []
     for _ in range(3):
         client.produce("t", b"v", b"k", on_delivery=lambda error, message: results.append((error, message)))
@@ -434,30 +431,27 @@ def test_the_java_producer_s_own_clock_times_the_end_of_a_record(monkeypatch: py
     assert client.flush(0.01) == 0
 
 
-def test_a_probe_distinguishes_acks_refusals_and_other_results(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_distinguishes_acks_refusals_and_other_results() -> None:
     answers = {
         "open": sent(),
         "shut": sent(JavaError([f"{ERRORS}.NotEnoughRacksException", RETRIABLE], "")),
         "lost": sent(JavaError([f"{ERRORS}.TimeoutException", RETRIABLE], "")),
     }
 
-    class Probe(contextlib.nullcontext[Any]):
-        def __init__(self, *_: object, **__: object) -> None:
-            super().__init__(self)
-
+    class Probe:
         def send_batch(self, topic: str, values: list[bytes], *, keys: list[bytes]) -> Future[Sent]:  # noqa: ARG002
             future: Future[Sent] = Future()
             if topic in answers:
                 future.set_result(answers[topic])
             return future
 
-    monkeypatch.setattr(refusal_probe, "Producer", Probe)
-    monkeypatch.setattr(refusal_probe, "RESPONSE_S", 0.01)
-    assert refusal_probe.refusals("b", ["open", "shut"]) == {"open": "", "shut": "NotEnoughRacksException"}
+    producer: Any = Probe()
+    assert refusal_probe.refusal(producer, "open") == ""
+    assert refusal_probe.refusal(producer, "shut") == "NotEnoughRacksException"
     with pytest.raises(RackgateError, match="topic lost got TimeoutException 3 times"):
-        refusal_probe.refusals("b", ["lost"])
+        refusal_probe.refusal(producer, "lost")
     with pytest.raises(RackgateError, match=r"topic silent .*3 times"):
-        refusal_probe.refusals("b", ["silent"])
+        refusal_probe.refusal(producer, "silent", response_s=0.01)
 
 
 def test_a_task_that_is_ready_too_late_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from bench.load import arm_topics, clock_offsets, executors
+from bench.load import clock_offsets, executors
 from bench.load.clock_offsets import ClockOffset, ClockReading
 from bench.plan import scenarios
 from bench.plan.scenario import Scenario
@@ -195,7 +196,7 @@ def test_an_unreachable_clock_is_bounded_by_the_times_of_the_job() -> None:
     assert found.text == "+3.98e+03 ± 20 ms"
 
 
-def test_the_start_of_a_load_is_converted_to_each_host_s_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_start_of_a_load_is_converted_to_each_host_s_clock() -> None:
     near, far = ClockReading("near", 0, 0, 0), ClockReading("far", 0, 0, 0)
     pairs = [
         (near, ClockOffset(0.5, 0.9, "connection", same=True)),
@@ -205,12 +206,10 @@ def test_the_start_of_a_load_is_converted_to_each_host_s_clock(monkeypatch: pyte
     ahead = clock_offsets.host_offsets(pairs)
     assert ahead == {"near": 0, "far": 1_990_000_000}
     for boot, start in (("near", 100), ("far", 1_990_000_100)):
-        monkeypatch.setattr(clock_offsets, "boot_id", lambda boot=boot: boot)
-        assert clock_offsets.host_time(100, ahead) == start
-    monkeypatch.setattr(clock_offsets, "boot_id", lambda: "new")
-    assert clock_offsets.host_time(100, {}) == 100
+        assert clock_offsets.host_time(100, ahead, boot) == start
+    assert clock_offsets.host_time(100, {}, "new") == 100
     with pytest.raises(RuntimeError, match="started after the clocks had been compared"):
-        clock_offsets.host_time(100, ahead)
+        clock_offsets.host_time(100, ahead, "new")
 
 
 # Executors.
@@ -257,7 +256,7 @@ def test_the_python_of_executors_is_chosen(monkeypatch: pytest.MonkeyPatch) -> N
     assert executors.python_of(None, near=False) == "/opt/python"
 
 
-# Who sweeps.
+# Deletion of topics.
 
 
 class FakeAdmin:
@@ -270,79 +269,68 @@ class FakeAdmin:
     def list_topics(self, timeout: float) -> Any:  # noqa: ARG002 - as the real one
         return dataclasses.make_dataclass("Listed", ["topics"])(dict.fromkeys(self.topics))
 
-    def delete(self, _client: object, names: list[str]) -> None:
+    def delete_topics(self, names: list[str], **_: float) -> dict[str, Future[None]]:
         self._again -= 1
         if self._again < 0:
             self.topics -= set(names)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return dict.fromkeys(names, done)
 
 
-def test_topics_are_deleted_until_they_stay_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_cleanup, "POLL_S", 0.01)
-    admin = FakeAdmin({"ours-1", "ours-2", "theirs"}, again=2)
-    monkeypatch.setattr(arm_topics, "delete", admin.delete)
+def test_topics_are_deleted_until_they_stay_deleted() -> None:
+    admin: Any = FakeAdmin({"ours-1", "ours-2", "theirs"}, again=2)
     begun = time.monotonic()
-    topic_cleanup.delete_topics(admin, ["ours-1", "ours-2", "never-made"], quiet_s=0.2)
+    topic_cleanup.delete_topics(admin, ["ours-1", "ours-2", "never-made"], quiet_s=0.2, poll_s=0.01)
     assert admin.topics == {"theirs"}
     assert time.monotonic() - begun >= 0.2
 
 
-def test_topics_that_can_not_be_deleted_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_cleanup, "POLL_S", 0.01)
-    admin = FakeAdmin({"ours"}, again=10_000)
-    monkeypatch.setattr(arm_topics, "delete", admin.delete)
+def test_topics_that_can_not_be_deleted_are_named() -> None:
+    admin: Any = FakeAdmin({"ours"}, again=10_000)
     with pytest.raises(RackgateError, match=r"still exist\); delete them manually: ours$"):
-        topic_cleanup.delete_topics(admin, ["ours", "gone"], quiet_s=0, timeout_s=0.1)
+        topic_cleanup.delete_topics(admin, ["ours", "gone"], quiet_s=0, timeout_s=0.1, poll_s=0.01)
 
 
-def test_the_sweeper_reads_topic_names_and_ignores_a_torn_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cleaner_reads_topic_names_and_ignores_a_torn_line(tmp_path: Path) -> None:
     pipe = io.StringIO()
-    teller = topic_cleanup.TopicCleaner(pipe)
-    teller._send({"bootstrap": "k:1", "config": {"a": "b"}, "left": str(tmp_path / "left")})
-    teller.announce(["t1"])
-    teller.announce(["t2", "t3"])
+    cleaner = topic_cleanup.TopicCleaner(pipe)
+    cleaner._send({"bootstrap": "k:1", "config": {"a": "b"}, "left": str(tmp_path / "left")})
+    cleaner.announce(["t1"])
+    cleaner.announce(["t2", "t3"])
     deletions: list[Any] = []
-    monkeypatch.setattr("pyhooks.kafka.topics.admin", lambda *given: given)
-    monkeypatch.setattr(topic_cleanup, "delete_topics", lambda *given, **more: deletions.append((given, more)))
     for rest, quiet_s in (('{"topics": ["t4', topic_cleanup.ABSENT_S), ('{"quiet_s": 0}\n', 0)):
-        monkeypatch.setattr(sys, "stdin", io.StringIO(pipe.getvalue() + rest))
-        topic_cleanup.main()
-        assert deletions.pop() == ((("k:1", {"a": "b"}), ["t1", "t2", "t3"]), {"quiet_s": quiet_s})
+        topic_cleanup.clean_up(io.StringIO(pipe.getvalue() + rest), lambda *given: deletions.append(given))
+        assert deletions.pop() == ("k:1", {"a": "b"}, ["t1", "t2", "t3"], quiet_s)
 
 
-def test_a_run_without_topics_leaves_nothing_to_sweep(tmp_path: Path) -> None:
+def test_a_run_without_topics_leaves_nothing_to_delete(tmp_path: Path) -> None:
     with topic_cleanup.deleting_topics("127.0.0.1:1", {"security.protocol": "PLAINTEXT"}, tmp_path / "left"):
         pass
     assert not (tmp_path / "left").exists()
 
 
 def test_topics_that_remain_are_listed_in_a_file_and_deleted_by_the_next_run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     left = tmp_path / "left"
     given = json.dumps({"bootstrap": "k:1", "config": {}, "left": str(left)})
-    monkeypatch.setattr("pyhooks.kafka.topics.admin", lambda *_: None)
 
-    def fails(*_: Any, **__: Any) -> None:
-        raise RackgateError("the cluster does not answer")
+    def fail(*_: Any) -> None:
+        raise RackgateError("the cluster does not respond")
 
-    monkeypatch.setattr(topic_cleanup, "delete_topics", fails)
-    monkeypatch.setattr(sys, "stdin", io.StringIO(f'{given}\n{{"topics": ["t1", "t2"]}}\n'))
     with pytest.raises(SystemExit):
-        topic_cleanup.main()
+        topic_cleanup.clean_up(io.StringIO(f'{given}\n{{"topics": ["t1", "t2"]}}\n'), fail)
     assert f"{left} lists them" in capsys.readouterr().out
     assert topic_cleanup._topics_left(left).get("k:1", []) == ["t1", "t2"]
     assert topic_cleanup._topics_left(left).get("elsewhere:1", []) == []
     elsewhere = given.replace("k:1", "elsewhere:1")
-    monkeypatch.setattr(sys, "stdin", io.StringIO(f'{elsewhere}\n{{"topics": ["t3"]}}\n'))
     with pytest.raises(SystemExit):
-        topic_cleanup.main()
-    monkeypatch.setattr(topic_cleanup, "delete_topics", lambda *_, **__: None)
-    monkeypatch.setattr(sys, "stdin", io.StringIO(f'{given}\n{{"topics": ["t1", "t2"]}}\n'))
-    topic_cleanup.main()
+        topic_cleanup.clean_up(io.StringIO(f'{elsewhere}\n{{"topics": ["t3"]}}\n'), fail)
+    topic_cleanup.clean_up(io.StringIO(f'{given}\n{{"topics": ["t1", "t2"]}}\n'), lambda *_: None)
     # what other brokers still have stays named
     assert topic_cleanup._topics_left(left) == {"elsewhere:1": ["t3"]}
-    monkeypatch.setattr(sys, "stdin", io.StringIO(f'{elsewhere}\n{{"topics": ["t3"]}}\n'))
-    topic_cleanup.main()
+    topic_cleanup.clean_up(io.StringIO(f'{elsewhere}\n{{"topics": ["t3"]}}\n'), lambda *_: None)
     assert not left.exists()
 
 

@@ -232,17 +232,13 @@ def test_a_report_as_json_is_the_result_with_its_status(result: dict[str, Any], 
     assert output["cells"] == result["cells"]
 
 
-def test_a_run_as_json_has_nothing_else_on_standard_output(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_as_json_has_nothing_else_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     def execute(_: object, console: Console) -> dict[str, Any]:
         console.print("progress")
         return {"exit_status": 2}
 
-    monkeypatch.setattr(lab_run, "execute", execute)
-    monkeypatch.setattr("sys.argv", ["bench.run.lab_run", "--out", "out", "--json"])
     with pytest.raises(SystemExit) as ended:
-        lab_run.main()
+        lab_run.main(["--out", "out", "--json"], run=execute)
     captured = capsys.readouterr()
     assert ended.value.code == 2
     assert json.loads(captured.out) == {"exit_status": 2}
@@ -297,16 +293,13 @@ def test_a_run_inside_a_lab_has_its_folder_locked_until_it_ends(
 @pytest.mark.parametrize("status", [0, 1, 2])
 def test_writing_the_result_returns_its_status(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     summaries: list[Any] = []
-    monkeypatch.setattr("sys.argv", ["bench.run.lab_run", "--out", "out"])
-    monkeypatch.setattr(lab_run, "execute", lambda *_: {"exit_status": status})
     monkeypatch.setattr(lab_run, "print_summary", lambda *given: summaries.append(given))
     with pytest.raises(SystemExit) as ended:
-        lab_run.main()
+        lab_run.main(["--out", "out"], run=lambda *_: {"exit_status": status})
     assert ended.value.code == status
     assert summaries, "the reasons are printed first"
     # a lab that is not the last of its run judges nothing
-    monkeypatch.setattr(lab_run, "execute", lambda *_: None)
-    lab_run.main()
+    lab_run.main(["--out", "out"], run=lambda *_: None)
 
 
 @pytest.mark.parametrize("status", [1, 2])

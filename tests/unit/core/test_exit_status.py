@@ -32,10 +32,8 @@ def fails(error: BaseException) -> Any:
     return work
 
 
-def in_a_run(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    monkeypatch.setattr(sys, "argv", ["bench.run.lab_run", "--out", "out"])
-    monkeypatch.setattr(lab_run, "execute", fails(error))
-    lab_run.main()
+def in_a_run(_: pytest.MonkeyPatch, error: BaseException) -> None:
+    lab_run.main(["--out", "out"], run=fails(error))
 
 
 def in_outages(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
@@ -45,8 +43,7 @@ def in_outages(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 
 def in_the_command(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     monkeypatch.setattr(cli, "app", fails(error))
-    monkeypatch.setattr(sys, "argv", ["rackgate", "bench", "run"])
-    cli.main()
+    cli.main(["bench", "run"])
 
 
 def in_a_lab(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
@@ -106,11 +103,10 @@ def test_debug_shows_the_traceback_and_keeps_the_status(
 
 def test_debug_applies_also_to_commands_inside_a_lab(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[bool, list[str]]] = []
-    monkeypatch.setattr(cli, "app", lambda **_: seen.append((exit_status.debugging(), sys.argv[1:])))
+    monkeypatch.setattr(cli, "app", lambda arguments, **_: seen.append((exit_status.debugging(), arguments)))
     monkeypatch.setenv(exit_status.DEBUG_VARIABLE, "")
     for arguments in (["bench", "run"], ["lab", "run", "--", "own", "--debug"], ["--debug", "bench", "run"]):
-        monkeypatch.setattr(sys, "argv", ["rackgate", *arguments])
-        cli.main()
+        cli.main(arguments)
     assert seen == [
         (False, ["bench", "run"]),
         (False, ["lab", "run", "--", "own", "--debug"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ class Command:
         locks: whether two of it at once are refused.
         file: a file in the folder that it would delete or write over.
         start: what runs it, by default the command ``rackgate``.
+        stops_with: error of its first step after it has taken the folder.
     """
 
     arguments: Sequence[str]
@@ -48,6 +50,7 @@ class Command:
     locks: bool = False
     file: str = "thesis.txt"
     start: Callable[[list[str]], int] | None = None
+    stops_with: str = "error: started"
 
     def folder(self, out: Path) -> Path:
         """The folder, made in ``out``."""
@@ -55,14 +58,13 @@ class Command:
             run_folder.claim(out, self.outer)
         return out / self.sub
 
-    def run(self, out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    def run(self, out: Path) -> int:
         """Exit status."""
         arguments = [argument.replace("OUT", str(out)) for argument in self.arguments]
         if self.start is not None:
             return self.start(arguments)
-        monkeypatch.setattr(sys, "argv", ["rackgate", *arguments])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            cli.main(arguments)
         assert isinstance(ended.value.code, int)
         return ended.value.code
 
@@ -101,7 +103,14 @@ COMMANDS: Mapping[str, Command] = {
     "system run": Command(("system", "run", "smoke", "--run-dir", "OUT"), run_folder.SYSTEM, locks=True),
     # a benchmark's folder has one
     "system run, with a lock": Command(("system", "run", "smoke", "--run-dir", "OUT"), run_folder.SYSTEM, file=LOCK),
-    "sshhosts": Command(("hosts.json", "--", "true"), run_folder.SSH_HOSTS, "ssh", run_folder.LAB, start=sshhosts.main),
+    "sshhosts": Command(
+        ("hosts.json", "--", "true"),
+        run_folder.SSH_HOSTS,
+        "ssh",
+        run_folder.LAB,
+        start=sshhosts.main,
+        stops_with="ssh-keygen ended with status 1",
+    ),
     "formal": Command((*FORMAL, "OUT"), run_folder.FORMAL, locks=True, file="Step/thesis.txt"),
     "formal --pictures": Command(
         (*FORMAL, "OUT-run", "--pictures", "OUT"), run_folder.FORMAL_PICTURES, locks=True, file="Step.png"
@@ -139,7 +148,11 @@ def _nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(system_cli, "_versions", lambda _: {})
     monkeypatch.setattr(system_cli, "SuiteSession", started)
     monkeypatch.setattr(sshhosts, "SSHD", sys.executable)
-    monkeypatch.setattr(sshhosts, "process", SimpleNamespace(run=started))
+    keygen = tmp_path / "bin" / "ssh-keygen"
+    keygen.parent.mkdir()
+    keygen.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    keygen.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{keygen.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(Lab, "attach", lambda: SimpleNamespace(run_dir=tmp_path / "out"))
 
 
@@ -149,7 +162,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_foreign_file_survives_and_the_error_names_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     command, out = COMMANDS[name], tmp_path / "out"
     folder = command.folder(out)
@@ -157,7 +170,7 @@ def test_a_foreign_file_survives_and_the_error_names_the_folder(
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text(THESIS, encoding="utf-8")
     before = contents(folder)
-    assert command.run(out, monkeypatch) == 2
+    assert command.run(out) == 2
     stderr = capsys.readouterr().err
     assert f"{folder}: has no marker {run_folder.MARKER}" in stderr
     assert command.kind.option in stderr
@@ -178,14 +191,14 @@ def test_a_folder_of_another_kind_of_run_is_unchanged(
         run_folder.claim(folder, other)
         (folder / "part").write_text(THESIS, encoding="utf-8")
         before = contents(folder)
-        assert command.run(out, monkeypatch) == 2, other
+        assert command.run(out) == 2, other
         assert f"{folder}: belongs to a run of kind '{other.name}'" in capsys.readouterr().err
         assert contents(folder) == before
 
 
 @pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.sub])
 def test_a_link_in_place_of_a_subfolder_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     command, out = COMMANDS[name], tmp_path / "out"
     mine = tmp_path / "mine"
@@ -193,48 +206,46 @@ def test_a_link_in_place_of_a_subfolder_is_not_followed(
     (mine / "part").write_text(THESIS, encoding="utf-8")
     folder = command.folder(out)
     folder.symlink_to(mine, target_is_directory=True)
-    assert command.run(out, monkeypatch) == 2
+    assert command.run(out) == 2
     assert f"{folder}: is a symbolic link" in capsys.readouterr().err
     assert (mine / "part").read_text(encoding="utf-8") == THESIS
 
 
 @pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.locks])
 def test_a_folder_in_use_by_another_run_is_unchanged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     command, out = COMMANDS[name], tmp_path / "out"
     run_folder.claim(out, command.kind)
     (out / "part").write_text(THESIS, encoding="utf-8")
     with hold_lock(out / LOCK, taken=""):
         before = contents(out)
-        assert command.run(out, monkeypatch) == 2
+        assert command.run(out) == 2
         assert f"{out}: another run is at work there" in capsys.readouterr().err
         assert contents(out) == before
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_new_folder_and_one_of_the_same_kind_are_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     command, out = COMMANDS[name], tmp_path / "out"
     folder = command.folder(out)
     for _ in range(2):
-        assert command.run(out, monkeypatch) == 2
-        assert capsys.readouterr().err.splitlines()[-1].endswith("error: started")
+        assert command.run(out) == 2
+        assert capsys.readouterr().err.splitlines()[-1].endswith(command.stops_with)
     # the cluster is asked before anything is made
     if name != "bench run --bootstrap":
         assert (folder / run_folder.MARKER).read_text(encoding="utf-8") == command.kind.marker
 
 
-def test_a_link_of_a_formal_run_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_link_of_a_formal_run_is_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command, out, mine = COMMANDS["formal"], tmp_path / "out", tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text(THESIS, encoding="utf-8")
     run_folder.claim(out, command.kind)
     (out / "Step").symlink_to(mine, target_is_directory=True)
-    assert command.run(out, monkeypatch) == 2
+    assert command.run(out) == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith("error: started")
     assert not (out / "Step").exists()
     assert contents(mine) == {"thesis.txt": THESIS.encode()}

@@ -482,11 +482,10 @@ def test_a_null_character_in_a_path_is_an_error() -> None:
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[31mb", "a\udc80b"])
 def test_control_characters_in_the_name_of_a_file_reach_no_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["rackgate", "bench", "report", str(tmp_path / name)])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        cli.main(["bench", "report", str(tmp_path / name)])
     assert ended.value.code == 2
     stderr = capsys.readouterr().err
     assert stderr.count("\n") == 1

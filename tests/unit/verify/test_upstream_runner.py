@@ -169,18 +169,19 @@ def test_an_interruption_ends_a_jvm_that_is_just_starting(tmp_path: Path, monkey
             ended.append(subprocess.run(["sleep", "60"], cwd=work, check=False).returncode)
         tell(result(name, a=PASSED))  # type: ignore[operator]
 
-    monkeypatch.setattr(upstream, "run_classes", fake)
     monkeypatch.setattr(process, "end_processes_in", look)
     state = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     core = recipe.load().module("core")
     units = [Batch(STOCK, core, (f"x.{name}",)) for name in ("First", "Late", "Interrupted", "Never")]
     with pytest.raises(KeyboardInterrupt):
-        upstream._run_units(made, state, units, Console(quiet=True), ClassDurations(tmp_path / "timings.json"), jobs=2)
+        upstream._run_units(
+            made, state, units, Console(quiet=True), ClassDurations(tmp_path / "timings.json"), jobs=2, run=fake
+        )
     assert ended == [-signal.SIGKILL]
 
 
-def test_finished_classes_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_classes_are_not_run_again(tmp_path: Path) -> None:
     requested: list[tuple[str, list[str]]] = []
 
     def fake(_bench: object, arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
@@ -188,16 +189,15 @@ def test_finished_classes_are_not_run_again(tmp_path: Path, monkeypatch: pytest.
         for name in wanted:
             tell(result(name, a=PASSED))  # type: ignore[operator]
 
-    monkeypatch.setattr(upstream, "run_classes", fake)
     state = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     state.add(STOCK, result("x.Done", a=PASSED))
     module = recipe.load().module("core")
     units = [Batch(STOCK, module, ("x.Done", "x.Open")), Batch(OVERLAY, module, ("x.Done",))]
     memory = tmp_path / "timings.json"
-    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), ClassDurations(memory))
+    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), ClassDurations(memory), run=fake)
     assert requested == [(STOCK, ["x.Open"]), (OVERLAY, ["x.Done"])]
-    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), ClassDurations(memory))
+    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), ClassDurations(memory), run=fake)
     assert len(requested) == 2
     assert json.loads(memory.read_text())[f"{STOCK} x.Open"] == 1.0
     assert ClassDurations(memory).of(Batch(OVERLAY, module, ("x.Open", "x.Other"))) == 8.0 + 1.0 + 4.0
@@ -205,7 +205,7 @@ def test_finished_classes_are_not_run_again(tmp_path: Path, monkeypatch: pytest.
     assert ClassDurations(memory).seconds == {}
 
 
-def test_batches_run_in_parallel_after_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_run_in_parallel_after_the_first(tmp_path: Path) -> None:
     both = threading.Barrier(2, timeout=20)
     running: list[str] = []
 
@@ -219,19 +219,18 @@ def test_batches_run_in_parallel_after_the_first(tmp_path: Path, monkeypatch: py
         for name in wanted:
             tell(result(name, a=PASSED))  # type: ignore[operator]
 
-    monkeypatch.setattr(upstream, "run_classes", fake)
     state = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     module = recipe.load().module("core")
     units = [Batch(arm, module, (name,)) for name in ("x.First", "x.Second", "x.Third") for arm in (STOCK, OVERLAY)]
     units = [units[0], *units[2:]]
     upstream._run_units(
-        bench(tmp_path), state, units, Console(quiet=True), ClassDurations(tmp_path / "timings.json"), jobs=2
+        bench(tmp_path), state, units, Console(quiet=True), ClassDurations(tmp_path / "timings.json"), jobs=2, run=fake
     )
     assert state.done == {(unit.arm, unit.classes[0], 0) for unit in units}
 
 
-def test_serial_batches_run_without_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serial_batches_run_without_others(tmp_path: Path) -> None:
     running: set[str] = set()
     beside: dict[str, set[str]] = {}
     both = threading.Barrier(2, timeout=20)
@@ -247,7 +246,6 @@ def test_serial_batches_run_without_others(tmp_path: Path, monkeypatch: pytest.M
         running.remove(name)
         tell(result(name, a=PASSED))  # type: ignore[operator]
 
-    monkeypatch.setattr(upstream, "run_classes", fake)
     state = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     core = recipe.load().module("core")
@@ -264,6 +262,7 @@ def test_serial_batches_run_without_others(tmp_path: Path, monkeypatch: pytest.M
         Console(quiet=True),
         ClassDurations(tmp_path / "timings.json"),
         jobs=4,
+        run=fake,
     )
     assert beside == {
         "x.First": set(), "x.Second": {"x.Third"}, "x.Third": {"x.Second"}, "x.Spins": set(), "x.Too": set()
@@ -281,7 +280,7 @@ def test_the_first_batch_is_a_single_fast_class(tmp_path: Path) -> None:
     assert upstream._lead([], usual) == []
 
 
-def test_after_a_failed_batch_no_other_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failed_batch_no_other_starts(tmp_path: Path) -> None:
     requested: list[str] = []
 
     def fake(_bench: object, _arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
@@ -291,13 +290,14 @@ def test_after_a_failed_batch_no_other_starts(tmp_path: Path, monkeypatch: pytes
             raise RackgateError("Maven failed")
         tell(result(name, a=PASSED))  # type: ignore[operator]
 
-    monkeypatch.setattr(upstream, "run_classes", fake)
     state = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     state.load()
     made = bench(tmp_path)
     units = [Batch(STOCK, recipe.load().module("core"), (f"x.{name}",)) for name in ("Fine", "Bad", *"abcdefgh")]
     with pytest.raises(RackgateError, match="Maven failed"):
-        upstream._run_units(made, state, units, Console(quiet=True), ClassDurations(tmp_path / "timings.json"), jobs=1)
+        upstream._run_units(
+            made, state, units, Console(quiet=True), ClassDurations(tmp_path / "timings.json"), jobs=1, run=fake
+        )
     assert requested[:2] == ["x.Fine", "x.Bad"]
     # the pool may have started the next one before it knew
     assert len(requested) < len(units)
