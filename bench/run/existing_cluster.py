@@ -140,7 +140,7 @@ class ClusterTarget:
 
     def manifest(self) -> Mapping[str, Any]:
         """Return the description of the cluster and of the executors."""
-        responses = self.observed.enforcement.answers
+        responses = self.observed.enforcement.responses
         levels = dict(next(iter(responses.values())).levels) if responses else {}
         return {
             "distribution": {"kafka_version": f"with metadata.version {levels.get('metadata.version', 'unknown')}"},

@@ -125,7 +125,7 @@ def make_report(
     """Collect all findings of a check, worst first.
 
     Args:
-        seen: the whole cluster.
+        observation: the whole cluster.
         topics: topics to report on.
         strict: notices count as risks.
         expect_racks: topics that require fewer racks are at risk.
@@ -134,10 +134,10 @@ def make_report(
     from pyhooks.placement.enforcement import enforcement_findings
     from pyhooks.placement.findings import (
         at_risk,
-        below_expected,
+        below_expected_findings,
         cluster_findings,
+        internal_topic_findings,
         topic_reports,
-        weaker_internal_topics,
         worst_first,
     )
 
@@ -149,8 +149,8 @@ def make_report(
             *(finding for finding in about_brokers if not finding.topic or finding.topic in names),
             *cluster_findings(seen.cluster, seen.enforcement.default),
             *(finding for one in reports for finding in one.findings),
-            *below_expected(topics, expect_racks),
-            *weaker_internal_topics(seen.cluster, topics),
+            *below_expected_findings(topics, expect_racks),
+            *internal_topic_findings(seen.cluster, topics),
         ]
     )
     return CheckReport(seen, reports, found, at_risk(found, strict=strict))

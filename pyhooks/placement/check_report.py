@@ -30,7 +30,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -42,8 +43,9 @@ from pyhooks.core.terminal import plain, visible
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
 from pyhooks.kafka.gate import NO_RACK
 from pyhooks.placement.cluster_query import ClusterObservation
+from pyhooks.placement.enforcement import Enforcement
 from pyhooks.placement.findings import SEVERITIES, Finding, Severity, TopicReport
-from pyhooks.placement.gate_forecast import Broker, ConfigValue, Need, PartitionForecast, rack_name
+from pyhooks.placement.gate_forecast import Broker, ConfigValue, IsrRequirements, PartitionForecast, rack_name
 
 STYLES: dict[Severity, str] = {"error": "bold red", "unknown": "magenta", "risk": "yellow", "notice": "dim"}
 TOPICS_SHOWN = 40
@@ -58,147 +60,135 @@ class CheckReport:
     """Result of a check.
 
     Attributes:
-        seen: the cluster.
+        observation: the cluster.
         topics: reports of the selected topics.
         findings: findings about these topics and the cluster, worst first.
         at_risk: whether the exit status is 1.
     """
 
-    seen: ClusterObservation
+    observation: ClusterObservation
     topics: tuple[TopicReport, ...]
     findings: tuple[Finding, ...]
     at_risk: bool
 
 
-def as_json(report: CheckReport) -> str:
-    """Return the report as JSON; see the module's docstring."""
-    return "".join(json_parts(report))
-
-
 def json_parts(report: CheckReport) -> Iterable[str]:
-    """Yield the JSON in parts, mostly one line each, so that a large report is never in memory as a whole."""
-    cluster, enforcement = report.seen.cluster, report.seen.enforcement
+    """Yield the JSON in parts, mostly one line each, so that a large report is never in memory as a whole.
+
+    The module's docstring describes the JSON.
+    """
+    cluster, enforcement = report.observation.cluster, report.observation.enforcement
     racks: dict[str, list[int]] = {}
-    for broker in sorted(cluster.brokers.values(), key=lambda broker: broker.broker_id):
-        if broker.rack != NO_RACK:
-            racks.setdefault(broker.rack, []).append(broker.broker_id)
-    about = {
+    for broker_id, broker in sorted(cluster.brokers.items()):
+        racks.setdefault(broker.rack, []).append(broker_id)
+    without_rack = racks.pop(NO_RACK, [])
+    cluster_json = {
         "id": cluster.cluster_id,
         "racks": racks,
-        "brokers_without_rack": sorted(b.broker_id for b in cluster.brokers.values() if b.rack == NO_RACK),
+        "brokers_without_rack": without_rack,
         "enforced": enforcement.enforced,
     }
-    yield f'{{\n "cluster": {json.dumps(about)},\n "at_risk": {json.dumps(report.at_risk)}'
+    yield f'{{\n "cluster": {json.dumps(cluster_json)},\n "at_risk": {json.dumps(report.at_risk)}'
     lists: tuple[tuple[str, Iterable[dict[str, Any]]], ...] = (
-        ("brokers", (_broker_json(report.seen, broker) for _, broker in sorted(cluster.brokers.items()))),
+        ("brokers", (_broker_json(enforcement, broker) for _, broker in sorted(cluster.brokers.items()))),
         ("topics", map(_topic_json, report.topics)),
         ("findings", ({**vars(finding), "topic": finding.topic or None} for finding in report.findings)),
     )
     for name, rows in lists:
         yield f',\n "{name}": ['
-        for position, row in enumerate(rows):
+        for index, row in enumerate(rows):
             # without indentation json uses its C encoder, which is ten times as fast
-            yield f"{',' if position else ''}\n  {json.dumps(row)}"
+            yield f"{',' if index else ''}\n  {json.dumps(row)}"
         yield "\n ]"
     yield "\n}"
 
 
 def _setting(setting: ConfigValue | None) -> dict[str, Any] | None:
-    return None if setting is None else asdict(setting)
+    return None if setting is None else vars(setting)
 
 
-def _broker_json(seen: ClusterObservation, broker: Broker) -> dict[str, Any]:
-    answer = seen.enforcement.answers.get(broker.broker_id)
-    default = answer.default if answer else None
+def _broker_json(enforcement: Enforcement, broker: Broker) -> dict[str, Any]:
+    response = enforcement.responses.get(broker.broker_id)
+    default = response.default if response else None
     return {
         "id": broker.broker_id,
         "rack": broker.rack or None,
         "address": broker.address,
         "fenced": broker.fenced,
-        "answered": answer is not None,
-        "because": seen.enforcement.silent.get(broker.broker_id),
-        "enforces": seen.enforcement.describe(broker),
-        "knows": answer.knows if answer else None,
-        "produce_version": answer.produce if answer else None,
-        "feature_supported": answer.supports if answer else None,
-        "features": {name: answer.levels.get(name, 0) for name in (RACKS_FEATURE, ELR_FEATURE)} if answer else None,
+        "answered": response is not None,
+        "because": enforcement.unresponsive.get(broker.broker_id),
+        "enforces": enforcement.describe(broker),
+        "knows": response and response.overlay,
+        "produce_version": response and response.produce,
+        "feature_supported": response and response.supported_level,
+        "features": response and {name: response.levels.get(name, 0) for name in (RACKS_FEATURE, ELR_FEATURE)},
         "min_insync_replicas": _setting(default.replicas if default else None),
         "min_insync_racks": _setting(default.racks if default else None),
-        "min_insync_racks_property": answer.property_racks if answer else None,
-        "refused": dict(answer.refused) if answer else None,
-        "invalid": {name: dict(values) for name, values in answer.invalid.items()} if answer else None,
+        "min_insync_racks_property": response and response.property_racks,
+        "refused": response and dict(response.refused),
+        "invalid": response and {name: dict(values) for name, values in response.invalid.items()},
     }
 
 
 def _topic_json(report: TopicReport) -> dict[str, Any]:
-    topic = report.topic
-    states = {state.partition.number: state for state in report.states}
+    topic, requirements = report.topic, report.topic.requirements
+    forecasts = {forecast.partition.number: forecast for forecast in report.forecasts}
     partitions = []
     for partition in topic.partitions:
-        found: dict[str, Any] = {
-            "partition": partition.number,
-            "leader": partition.leader,
-            "replicas": partition.replicas,
-            "isr": partition.isr,
-            "elr": partition.elr,
-            "adding": partition.adding,
-            "removing": partition.removing,
-        }
-        if partition.number in states:
-            state = states[partition.number]
-            found |= {
-                "racks": state.racks,
-                "isr_racks": state.isr_racks,
-                "needs": {"replicas": state.now.need_replicas, "racks": state.now.need_racks},
-                "writable": state.writable,
-                "stopped_by": vars(state.stopped_by),
-                "stopped_when_whole": vars(state.stopped_when_whole),
-                "lone_racks": state.lone_racks,
-                "lone_now": state.lone_now,
-                "reachable": state.reachable,
+        row = {key: value for key, value in vars(partition).items() if key not in ("topic", "number")}
+        if forecast := forecasts.get(partition.number):
+            row |= {
+                "racks": forecast.racks,
+                "isr_racks": forecast.isr_racks,
+                "needs": {"replicas": forecast.decision.need_replicas, "racks": forecast.decision.need_racks},
+                "writable": forecast.writable,
+                "stopped_by": vars(forecast.stopped_by),
+                "stopped_when_whole": vars(forecast.stopped_when_whole),
+                "lone_racks": forecast.lone_racks,
+                "lone_now": forecast.lone_now,
+                "reachable": forecast.reachable,
             }
-        partitions.append(found)
+        partitions.append({"partition": partition.number, **row})
     return {
         "name": topic.name,
         "internal": topic.internal,
         "unanswered": topic.unanswered or None,
-        "min_insync_replicas": _setting(topic.need.replicas if topic.need else None),
-        "min_insync_racks": _setting(topic.need.racks if topic.need else None),
-        "min_insync_racks_observe": _setting(topic.need.observed if topic.need else None),
+        "min_insync_replicas": _setting(requirements.replicas if requirements else None),
+        "min_insync_racks": _setting(requirements.racks if requirements else None),
+        "min_insync_racks_observe": _setting(requirements.observed if requirements else None),
         "partitions": partitions,
     }
 
 
 def print_report(console: Console, report: CheckReport, *, strict: bool) -> None:
     """Print tables and findings, formatted for 100 columns; notices only with ``strict``."""
-    for part in _parts(report, strict=strict):
-        console.print(part)
-
-
-def _parts(report: CheckReport, *, strict: bool) -> Iterable[RenderableType]:
     worst = {finding.topic: finding.severity for finding in reversed(report.findings)}
-    ranked = sorted(report.topics, key=lambda r: SEVERITIES.index(worst.get(r.topic.name, "notice")))
-    if ranked:
-        yield _topic_table(ranked[:TOPICS_SHOWN], worst)
-    if len(ranked) > TOPICS_SHOWN:
-        yield Text(f"and {len(ranked) - TOPICS_SHOWN} more topics: see --json, or choose with --topic", style="dim")
-    if any(report.topic.internal for report in ranked[:TOPICS_SHOWN]):
-        yield Text("* an internal topic of Kafka", style="dim")
-    brokers = _brokers_shown(report.seen)
-    yield _broker_table(report.seen, brokers)
-    if more := len(report.seen.cluster.brokers) - len(brokers):
-        yield Text(f"and {more} more brokers: see --json", style="dim")
-    shown = [finding for finding in report.findings if strict or finding.severity != "notice"]
-    if shown:
-        sizes = {one.topic.name: len(one.topic.partitions) for one in report.topics}
-        yield _finding_table(shown[:FINDINGS_SHOWN], sizes)
-    if len(shown) > FINDINGS_SHOWN:
-        yield Text(f"and {len(shown) - FINDINGS_SHOWN} more findings: see --json, or choose with --topic", style="dim")
-    yield _summary(report, strict=strict)
+    topics = sorted(report.topics, key=lambda topic: SEVERITIES.index(worst.get(topic.topic.name, "notice")))
+    if topics:
+        console.print(_topic_table(topics[:TOPICS_SHOWN], worst))
+    if len(topics) > TOPICS_SHOWN:
+        console.print(_dim(f"and {len(topics) - TOPICS_SHOWN} more topics: see --json, or choose with --topic"))
+    if any(topic.topic.internal for topic in topics[:TOPICS_SHOWN]):
+        console.print(_dim("* an internal topic of Kafka"))
+    brokers = _brokers_shown(report.observation)
+    console.print(_broker_table(report.observation.enforcement, brokers))
+    if more := len(report.observation.cluster.brokers) - len(brokers):
+        console.print(_dim(f"and {more} more brokers: see --json"))
+    findings = [finding for finding in report.findings if strict or finding.severity != "notice"]
+    if findings:
+        sizes = {topic.topic.name: len(topic.topic.partitions) for topic in report.topics}
+        console.print(_finding_list(findings[:FINDINGS_SHOWN], sizes))
+    if len(findings) > FINDINGS_SHOWN:
+        console.print(_dim(f"and {len(findings) - FINDINGS_SHOWN} more findings: see --json, or choose with --topic"))
+    console.print(_summary(report, strict=strict))
 
 
-def _summary(report: CheckReport, *, strict: bool) -> RenderableType:
-    counts = {severity: sum(f.severity == severity for f in report.findings) for severity in SEVERITIES}
+def _dim(text: str) -> Text:
+    return Text(text, style="dim")
+
+
+def _summary(report: CheckReport, *, strict: bool) -> Text:
+    counts = Counter(finding.severity for finding in report.findings)
     partitions = sum(len(topic.topic.partitions) for topic in report.topics)
     checked = f"{_count(len(report.topics), 'topic')}, {_count(partitions, 'partition')}"
     listed = ", ".join(_count(counts[s], s) for s in SEVERITIES if counts[s] and (strict or s != "notice"))
@@ -210,9 +200,8 @@ def _summary(report: CheckReport, *, strict: bool) -> RenderableType:
     return Text.from_markup(f"\n{checked}: {verdict}{hidden}")
 
 
-def _count(number: int, what: str) -> str:
-    plural = what if number == 1 or what == "unknown" else f"{what}s"
-    return f"{number} {plural}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + "s" * (number != 1 and noun != "unknown")
 
 
 def _table(title: str) -> Table:
@@ -221,7 +210,7 @@ def _table(title: str) -> Table:
     )
 
 
-def _topic_table(reports: Sequence[TopicReport], worst: dict[str, Severity]) -> RenderableType:
+def _topic_table(reports: Sequence[TopicReport], worst: dict[str, Severity]) -> Table:
     table = _table("effect of the settings on the placements")
     table.add_column("topic", overflow="fold", min_width=16, max_width=34)
     for name in ("parts", "RF"):
@@ -233,111 +222,115 @@ def _topic_table(reports: Sequence[TopicReport], worst: dict[str, Severity]) -> 
     table.add_column("rack loss\nstops it", min_width=9, max_width=11)
     table.add_column("one rack\nsuffices", min_width=9, max_width=11)
     for report in reports:
-        topic = report.topic
+        topic, forecasts = report.topic, report.forecasts
         style = STYLES[worst[topic.name]] if worst.get(topic.name, "notice") != "notice" else ""
-        states = report.states
         table.add_row(
             plain(topic.name, style, length_max=NAME_SHOWN).append("*" * topic.internal),
             str(len(topic.partitions)),
             _range(len(partition.target) for partition in topic.partitions),
-            _needs(topic.need, "replicas", states),
-            _needs(topic.need, "racks", states),
-            Text(_racks(states)),
-            _writable(states, len(topic.partitions)),
+            _min_replicas(topic.requirements, forecasts),
+            _min_racks(topic.requirements, forecasts),
+            Text(_racks(forecasts)),
+            _writable(forecasts, len(topic.partitions)),
             _losses(report),
-            _alone(states),
+            _lone_racks(forecasts),
         )
     return table
 
 
 def _range(numbers: Iterable[int]) -> str:
-    found = sorted(set(numbers))
-    return "-" if not found else str(found[0]) if len(found) == 1 else f"{found[0]}-{found[-1]}"
+    distinct = sorted(set(numbers))
+    return "-".join(map(str, dict.fromkeys((distinct[0], distinct[-1])))) if distinct else "-"
 
 
-def _needs(need: Need | None, what: str, states: Sequence[PartitionForecast]) -> Text:
-    if need is None:
+def _min_replicas(requirements: IsrRequirements | None, forecasts: Sequence[PartitionForecast]) -> Text:
+    if requirements is None:
         return Text("?", style=STYLES["unknown"])
-    setting = need.replicas if what == "replicas" else need.racks
-    if setting is None:
-        return Text("-", style="dim")
-    effective = {state.now.need_replicas if what == "replicas" else state.now.need_racks for state in states}
-    capped = "" if effective <= {setting.value} else f"={_range(effective)}"
-    # configured value, effective value if it differs, and source
-    text = Text.assemble(f"{setting.value}{capped}", plain(f" {setting.source}", "dim", length_max=NAME_SHOWN))
-    if what == "racks" and need.observed is not None:
-        text.append(f" observes {need.observed.value}", style="dim")
+    return _minimum(requirements.replicas, {forecast.decision.need_replicas for forecast in forecasts})
+
+
+def _min_racks(requirements: IsrRequirements | None, forecasts: Sequence[PartitionForecast]) -> Text:
+    if requirements is None:
+        return Text("?", style=STYLES["unknown"])
+    if requirements.racks is None:
+        return _dim("-")
+    text = _minimum(requirements.racks, {forecast.decision.need_racks for forecast in forecasts})
+    if requirements.observed is not None:
+        text.append(f" observes {requirements.observed.value}", style="dim")
     return text
 
 
-def _racks(states: Sequence[PartitionForecast]) -> str:
+def _minimum(setting: ConfigValue, effective: set[int]) -> Text:
+    """Return the configured value, the effective values if they differ, and the source."""
+    capped = "" if effective <= {setting.value} else f"={_range(effective)}"
+    return Text.assemble(f"{setting.value}{capped}", plain(f" {setting.source}", "dim", length_max=NAME_SHOWN))
+
+
+def _racks(forecasts: Sequence[PartitionForecast]) -> str:
     """List the racks of all partitions; if partitions have different racks, also how many racks each has."""
-    kinds = {state.racks for state in states}
-    racks = sorted({rack for kind in kinds for rack in kind})
+    rack_sets = {forecast.racks for forecast in forecasts}
+    racks = sorted({rack for rack_set in rack_sets for rack in rack_set})
     if not racks:
         return "?"
     names = " ".join(map(_rack, racks)) if len(racks) <= 4 else str(len(racks))
-    return names if len(kinds) == 1 else f"{_range(map(len, kinds))} of {names}"
+    return names if len(rack_sets) == 1 else f"{_range(map(len, rack_sets))} of {names}"
 
 
 def _rack(rack: str) -> str:
     return visible(rack_name(rack), length_max=NAME_SHOWN)
 
 
-def _writable(states: Sequence[PartitionForecast], partitions: int) -> Text:
-    if not states or len(states) < partitions:
+def _writable(forecasts: Sequence[PartitionForecast], partitions: int) -> Text:
+    if not forecasts or len(forecasts) < partitions:
         return Text("?", style=STYLES["unknown"])
-    refused = [state for state in states if not state.writable]
-    if not refused:
+    refusing = sum(not forecast.writable for forecast in forecasts)
+    if not refusing:
         return Text("yes", style="green")
-    if len(refused) == partitions:
-        return Text("no", style=STYLES["error"])
-    return Text(f"no: {len(refused)}", style=STYLES["error"])
+    return Text("no" if refusing == partitions else f"no: {refusing}", style=STYLES["error"])
 
 
 def _losses(report: TopicReport) -> Text:
-    states = report.states
-    racks = {rack: sum(rack in state.stopped_by.racks for state in states) for state in states for rack in state.racks}
-    stops = {rack: number for rack, number in sorted(racks.items()) if number}
-    if not states or not any(state.writable for state in states):
-        return Text("-", style="dim")
-    if not stops:
+    forecasts = report.forecasts
+    if not any(forecast.writable for forecast in forecasts):
+        return _dim("-")
+    stopping = Counter(rack for forecast in forecasts for rack in forecast.stopped_by.racks)
+    if not stopping:
         return Text("none", style="green")
     risk = any(finding.severity == "risk" and finding.code.startswith("rack-loss") for finding in report.findings)
-    return Text(_tally(stops, len(states)), style=STYLES["risk" if risk else "notice"])
+    return Text(_rack_counts(stopping, len(forecasts)), style=STYLES["risk" if risk else "notice"])
 
 
-def _alone(states: Sequence[PartitionForecast]) -> Text:
-    if not states:
+def _lone_racks(forecasts: Sequence[PartitionForecast]) -> Text:
+    if not forecasts:
         return Text("?", style=STYLES["unknown"])
-    racks = {rack: sum(rack in state.lone_racks for state in states) for state in states for rack in state.lone_racks}
-    now = sum(state.lone_now and len(state.racks) > 1 for state in states)
+    racks = Counter(rack for forecast in forecasts for rack in forecast.lone_racks)
+    alone_now = sum(forecast.lone_now and len(forecast.racks) > 1 for forecast in forecasts)
     if not racks:
         return Text("no", style="green")
-    if all(state.now.need_replicas == 1 for state in states):
+    if all(forecast.decision.need_replicas == 1 for forecast in forecasts):
         return Text("1 replica", style=STYLES["notice"])
-    text = Text(_tally(dict(sorted(racks.items())), len(states)), style="yellow")
-    return Text.assemble(text, (f" now: {now}", STYLES["error"])) if now else text
+    text = Text(_rack_counts(racks, len(forecasts)), style="yellow")
+    return Text.assemble(text, (f" now: {alone_now}", STYLES["error"])) if alone_now else text
 
 
-def _tally(racks: dict[str, int], partitions: int) -> str:
+def _rack_counts(racks: Mapping[str, int], partitions: int) -> str:
     """List racks, each with its number of partitions unless it applies to all partitions."""
     if len(racks) > 4:
         return f"any of {len(racks)}"
-    return " ".join(_rack(rack) + ("" if number == partitions else f":{number}") for rack, number in racks.items())
+    return " ".join(_rack(rack) + f":{count}" * (count != partitions) for rack, count in sorted(racks.items()))
 
 
-def _brokers_shown(seen: ClusterObservation) -> list[Broker]:
+def _brokers_shown(observation: ClusterObservation) -> list[Broker]:
     """Return at most ``BROKERS_SHOWN`` brokers; if there are more, those that differ from the majority come first."""
-    brokers = sorted(seen.cluster.brokers.values(), key=lambda broker: broker.broker_id)
-    if len(brokers) <= BROKERS_SHOWN:
-        return brokers
-    usual = Counter(seen.enforcement.describe(broker) for broker in brokers).most_common(1)[0][0]
-    brokers.sort(key=lambda broker: seen.enforcement.describe(broker) == usual)
+    brokers = [broker for _, broker in sorted(observation.cluster.brokers.items())]
+    if len(brokers) > BROKERS_SHOWN:
+        describe = observation.enforcement.describe
+        majority = Counter(map(describe, brokers)).most_common(1)[0][0]
+        brokers.sort(key=lambda broker: describe(broker) == majority)
     return brokers[:BROKERS_SHOWN]
 
 
-def _broker_table(seen: ClusterObservation, brokers: Sequence[Broker]) -> RenderableType:
+def _broker_table(enforcement: Enforcement, brokers: Sequence[Broker]) -> Table:
     table = _table("enforcement of racks")
     table.add_column("broker", justify="right")
     table.add_column("rack", overflow="fold")
@@ -347,51 +340,49 @@ def _broker_table(seen: ClusterObservation, brokers: Sequence[Broker]) -> Render
     table.add_column("R default")
     table.add_column("enforces racks", overflow="fold")
     for broker in brokers:
-        answer = seen.enforcement.answers.get(broker.broker_id)
-        description = seen.enforcement.describe(broker)
-        style = (
-            "green" if description == "yes" else STYLES["unknown"] if description.startswith("unknown") else "yellow"
-        )
-        level = "?" if answer is None else f"{answer.levels.get(RACKS_FEATURE, 0)} of {answer.supports}"
-        default = answer.default if answer else None
+        response, description = enforcement.responses.get(broker.broker_id), enforcement.describe(broker)
+        style = {"yes": "green", "unk": STYLES["unknown"]}.get(description[:3], "yellow")
+        if response is None:
+            level = "?"
+        else:
+            levels = f"{response.levels.get(RACKS_FEATURE, 0)} of {response.supported_level}"
+            level = levels if response.supported_level else "-"
         table.add_row(
             str(broker.broker_id),
             Text(_rack(broker.rack)),
-            str(answer.produce) if answer else "?",
-            level if answer is None or answer.supports else "-",
-            _needs(default, "replicas", ()),
-            _needs(default, "racks", ()),
+            str(response.produce) if response else "?",
+            level,
+            _min_replicas(response.default if response else None, ()),
+            _min_racks(response.default if response else None, ()),
             Text(description, style=style),
         )
     return table
 
 
-def _finding_table(findings: Sequence[Finding], sizes: Mapping[str, int]) -> RenderableType:
+def _finding_list(findings: Sequence[Finding], sizes: Mapping[str, int]) -> Group:
     """Return the list of findings; ``sizes`` is the number of partitions by topic."""
-    lines: list[RenderableType] = [Text("findings", style="bold")]
+    entries: list[RenderableType] = [Text("findings", style="bold")]
     for finding in findings:
-        where = visible(finding.topic, length_max=NAME_SHOWN) or "cluster"
+        subject = visible(finding.topic, length_max=NAME_SHOWN) or "cluster"
         if finding.partitions:
-            everything = len(finding.partitions) == sizes.get(finding.topic)
-            where += ", all partitions" if everything and len(finding.partitions) > 1 else _numbers(finding.partitions)
+            whole_topic = 1 < len(finding.partitions) == sizes.get(finding.topic)
+            subject += ", all partitions" if whole_topic else _numbers(finding.partitions)
         means, remedy = (visible(text, length_max=TEXT_SHOWN) for text in (finding.means, finding.remedy))
-        head = Text.assemble((f"{finding.severity:8}", STYLES[finding.severity]), (where, "bold"), f": {means}")
-        grid = Table.grid(padding=(0, 0))
-        grid.add_column(width=8)
-        grid.add_column()
-        grid.add_row(head[:8], Text.assemble(head[8:], "\n", ("→ " + remedy, "dim")))
-        lines.append(grid)
-    return Group(*lines)
+        entry = Table.grid(padding=(0, 0))
+        entry.add_column(width=8)
+        entry.add_column()
+        entry.add_row(
+            Text(f"{finding.severity:8}"[:8], STYLES[finding.severity]),
+            Text.assemble((subject, "bold"), f": {means}\n", (f"→ {remedy}", "dim")),
+        )
+        entries.append(entry)
+    return Group(*entries)
 
 
 def _numbers(partitions: Sequence[int]) -> str:
     """Format partition numbers with ranges, such as ``, partitions 0-4, 7``; only the first six ranges are listed."""
-    runs: list[list[int]] = []
-    for number in partitions:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1] = [runs[-1][0], number]
-        else:
-            runs.append([number])
-    listed = ", ".join("-".join(map(str, run)) for run in runs[:6])
-    more = "" if len(runs) <= 6 else f" and more, {len(partitions)} in all"
-    return f", partition{'s' * (len(partitions) > 1)} {listed}{more}"
+    # consecutive numbers have the same difference from their index
+    groups = groupby(enumerate(partitions), key=lambda pair: pair[1] - pair[0])
+    ranges = [_range(number for _, number in group) for _, group in groups]
+    more = "" if len(ranges) <= 6 else f" and more, {len(partitions)} in all"
+    return f", partition{'s' * (len(partitions) > 1)} {', '.join(ranges[:6])}{more}"

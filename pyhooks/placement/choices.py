@@ -23,16 +23,16 @@ class Choice:
         placement: placement of each partition, up to the names of the racks.
         min_replicas: M.
         min_racks: all R up to M that have the same effect, ascending. An R above M has the same effect as M = R.
-        weighed: availability and durability with these settings.
-        cross_rack: mean number of copies of each record that are sent from one rack to another.
-        dominated: another choice is at least as good in all of ``merits`` and better in at least one.
+        evaluation: availability and durability with these settings.
+        cross_rack_copies: mean number of copies of each record that are sent from one rack to another.
+        dominated: another choice is at least as good in all of ``criteria`` and better in at least one.
     """
 
     placement: Placement
     min_replicas: int
     min_racks: tuple[int, ...]
-    weighed: Evaluation
-    cross_rack: float
+    evaluation: Evaluation
+    cross_rack_copies: float
     dominated: bool = False
 
     @property
@@ -41,9 +41,9 @@ class Choice:
         return self.placement.replicas
 
     @property
-    def merits(self) -> tuple[float, float, float, float]:
+    def criteria(self) -> tuple[float, float, float, float]:
         """Criteria of the comparison, lower is better: refused, worst loss, copies, copies across racks."""
-        return self.weighed.refused.total, self.weighed.worst.total, float(self.copies), self.cross_rack
+        return self.evaluation.refused.total, self.evaluation.worst.total, float(self.copies), self.cross_rack_copies
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Advice:
     because: str
 
 
-def cross_rack(placement: Placement) -> float:
+def cross_rack_copies(placement: Placement) -> float:
     """Return the mean number of copies of each record that are sent from one rack to another.
 
     Followers fetch from the leader, and over many partitions each replica leads equally often. With one replica in each
@@ -72,39 +72,41 @@ def cross_rack(placement: Placement) -> float:
     return sum(count / replicas * (replicas - count) for count in placement.counts)
 
 
-def choices(placements: Iterable[Placement], chances: FailureProbabilities) -> tuple[Choice, ...]:
+def choices(placements: Iterable[Placement], probabilities: FailureProbabilities) -> tuple[Choice, ...]:
     """Return all settings that allow writes, in the order of placements, M and R, with dominated ones marked.
 
     Args:
         placements: placements to consider.
-        chances: failure probabilities.
+        probabilities: failure probabilities.
     """
-    found = [choice for placement in placements for choice in _of_placement(placement, chances)]
+    found = [choice for placement in placements for choice in _of_placement(placement, probabilities)]
     return tuple(replace(one, dominated=beaten) for one, beaten in zip(found, _beaten(found), strict=True))
 
 
-def _of_placement(placement: Placement, chances: FailureProbabilities) -> Iterable[Choice]:
-    seen = isr_groups(placement, chances)
+def _of_placement(placement: Placement, probabilities: FailureProbabilities) -> Iterable[Choice]:
+    seen = isr_groups(placement, probabilities)
     for min_replicas in range(1, placement.replicas + 1):
         # with a higher R fewer ISRs pass the gate; if none is lost, the higher R is the same choice
         last: Choice | None = None
         for min_racks in range(1, min(min_replicas, len(placement.racks)) + 1):
-            weighed = evaluate_groups(placement, seen, min_replicas=min_replicas, min_racks=min_racks)
-            if last is not None and weighed == replace(last.weighed, limits=weighed.limits):
-                last = replace(last, min_racks=(*last.min_racks, min_racks), weighed=weighed)
+            evaluation = evaluate_groups(placement, seen, min_replicas=min_replicas, min_racks=min_racks)
+            if last is not None and evaluation == replace(last.evaluation, limits=evaluation.limits):
+                last = replace(last, min_racks=(*last.min_racks, min_racks), evaluation=evaluation)
                 continue
             if last is not None:
                 yield last
-            last = Choice(placement, min_replicas, (min_racks,), weighed, cross_rack(placement))
+            last = Choice(placement, min_replicas, (min_racks,), evaluation, cross_rack_copies(placement))
         if last is not None:
             yield last
 
 
 def _beaten(found: Sequence[Choice]) -> list[bool]:
     """Return for each choice whether another dominates it; a tolerance absorbs rounding differences between sums."""
-    merits = np.array([one.merits for one in found], dtype=np.float64).reshape(-1, 4)
+    criteria = np.array([one.criteria for one in found], dtype=np.float64).reshape(-1, 4)
     slack = 1 + 1e-9
-    return [bool(((merits <= own * slack).all(axis=1) & (merits * slack < own).any(axis=1)).any()) for own in merits]
+    return [
+        bool(((criteria <= own * slack).all(axis=1) & (criteria * slack < own).any(axis=1)).any()) for own in criteria
+    ]
 
 
 @dataclass(frozen=True)
@@ -118,36 +120,41 @@ class _Goal:
 
 
 def _for_durability(choice: Choice) -> tuple[float, ...]:
-    weighed = choice.weighed
-    return (-min(1, weighed.writes_without_brokers), choice.copies, weighed.refused.total, choice.cross_rack)
+    evaluation = choice.evaluation
+    return (
+        -min(1, evaluation.writes_without_brokers),
+        choice.copies,
+        evaluation.refused.total,
+        choice.cross_rack_copies,
+    )
 
 
 def _for_availability(choice: Choice) -> tuple[float, ...]:
-    weighed = choice.weighed
-    kept = (-min(1, weighed.outlives_racks), -min(1, weighed.outlives_brokers))
-    return (*kept, choice.copies, weighed.worst.total, choice.cross_rack, weighed.refused.total)
+    evaluation = choice.evaluation
+    kept = (-min(1, evaluation.outlives_racks), -min(1, evaluation.outlives_brokers))
+    return (*kept, choice.copies, evaluation.worst.total, choice.cross_rack_copies, evaluation.refused.total)
 
 
 def _for_cost(choice: Choice) -> tuple[float, ...]:
-    return (choice.copies, choice.cross_rack, choice.weighed.worst.total, choice.weighed.refused.total)
+    return (choice.copies, choice.cross_rack_copies, choice.evaluation.worst.total, choice.evaluation.refused.total)
 
 
 GOALS = (
     _Goal(
         "never lose acknowledged data with one rack destroyed",
-        lambda weighed: weighed.outlives_racks >= 1,
+        lambda evaluation: evaluation.outlives_racks >= 1,
         _for_durability,
         "that requires two racks and RF 2",
     ),
     _Goal(
         "keep writing with one rack unavailable",
-        lambda weighed: weighed.writes_without_racks >= 1,
+        lambda evaluation: evaluation.writes_without_racks >= 1,
         _for_availability,
         "that requires two racks and RF 2",
     ),
     _Goal(
         "least cost with which any one broker may be unavailable or destroyed",
-        lambda weighed: weighed.writes_without_brokers >= 1 and weighed.outlives_brokers >= 1,
+        lambda evaluation: evaluation.writes_without_brokers >= 1 and evaluation.outlives_brokers >= 1,
         _for_cost,
         "that requires RF 3",
     ),
@@ -163,7 +170,7 @@ def advice(found: Sequence[Choice]) -> tuple[Advice, ...]:
     """
     given = []
     for goal in GOALS:
-        reached = [choice for choice in found if goal.reached(choice.weighed)]
+        reached = [choice for choice in found if goal.reached(choice.evaluation)]
         best = min(reached, key=goal.order, default=None)
         because = _because(best, found) if best else f"no choice in the table: {goal.missing}"
         given.append(Advice(goal.text, best, because))
@@ -171,10 +178,10 @@ def advice(found: Sequence[Choice]) -> tuple[Advice, ...]:
 
 
 def _because(choice: Choice, found: Sequence[Choice]) -> str:
-    weighed = choice.weighed
+    evaluation = choice.evaluation
     reasons = [
-        availability_text(weighed.writes_without_racks, weighed.writes_without_brokers),
-        durability_text(weighed.outlives_racks, weighed.outlives_brokers),
+        availability_text(evaluation.writes_without_racks, evaluation.writes_without_brokers),
+        durability_text(evaluation.outlives_racks, evaluation.outlives_brokers),
     ]
     if len(choice.min_racks) > 1:
         few, many = choice.min_racks[0], choice.min_racks[-1]

@@ -39,7 +39,14 @@ from pyhooks.placement.enforcement import (
     Enforcement,
     strictest,
 )
-from pyhooks.placement.gate_forecast import Broker, CheckedTopic, ClusterSnapshot, ConfigValue, Need, ReportedPartition
+from pyhooks.placement.gate_forecast import (
+    Broker,
+    CheckedTopic,
+    ClusterSnapshot,
+    ConfigValue,
+    IsrRequirements,
+    ReportedPartition,
+)
 
 # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource
 _SOURCES = {1: "topic", 2: "broker", 3: "cluster", 4: "file", 5: "default"}
@@ -145,17 +152,17 @@ def query_cluster(
     hosted = _topics_by_broker(described, set(addresses))
     found = query_each_broker(addresses, hosted, config, timeout_s=_left_s(end) * (1 - _SHARE))
     enforcement = _enforcement(brokers, found)
-    rest = sorted(set(described) - {topic for answer in found.answers.values() for topic in answer.topics})
-    elsewhere: Mapping[str, Need] = {}
-    if rest and found.answers:
+    rest = sorted(set(described) - {topic for answer in found.responses.values() for topic in answer.topics})
+    elsewhere: Mapping[str, IsrRequirements] = {}
+    if rest and found.responses:
         # no broker with replicas of these topics responded, so another broker's view is the best available
-        one = min(found.answers)
+        one = min(found.responses)
         again = query_each_broker({one: addresses[one]}, {one: rest}, config, timeout_s=_left_s(end))
-        elsewhere = again.answers[one].topics if one in again.answers else {}
+        elsewhere = again.responses[one].topics if one in again.responses else {}
     checked = tuple(
-        _topic(name, state, reassignments, found.answers, elsewhere)
+        _topic(name, state, reassignments, found.responses, elsewhere)
         if isinstance(state, TopicState)
-        else CheckedTopic(name, internal=False, partitions=(), need=None, unanswered=_reason(state))
+        else CheckedTopic(name, internal=False, partitions=(), requirements=None, unanswered=_reason(state))
         for name, state in topics.items()
     )
     return ClusterObservation(
@@ -208,7 +215,7 @@ def _addresses(nodes: Sequence[ClusterNode]) -> dict[int, tuple[str, int]]:
 
 def _enforcement(brokers: Mapping[int, Broker], found: Enforcement) -> Enforcement:
     fenced = {broker.broker_id: "fenced" for broker in brokers.values() if broker.fenced}
-    return replace(found, silent={**found.silent, **fenced})
+    return replace(found, unresponsive={**found.unresponsive, **fenced})
 
 
 def _reassignments(
@@ -252,10 +259,10 @@ def _topic(
     name: str,
     state: TopicState,
     reassignments: Mapping[tuple[str, int], Reassignment],
-    answers: Mapping[int, BrokerResponse],
-    elsewhere: Mapping[str, Need],
+    responses: Mapping[int, BrokerResponse],
+    elsewhere: Mapping[str, IsrRequirements],
 ) -> CheckedTopic:
-    by_broker = {broker: answer.topics[name] for broker, answer in answers.items() if name in answer.topics}
+    by_broker = {broker: answer.topics[name] for broker, answer in responses.items() if name in answer.topics}
     partitions = []
     for number, one in sorted(state.partitions.items()):
         change = reassignments.get((name, number), Reassignment())
@@ -271,9 +278,9 @@ def _topic(
 class ReportedSettings:
     """Settings that a broker reported; the attributes are those of ``BrokerResponse``."""
 
-    default: Need | None = None
+    default: IsrRequirements | None = None
     property_racks: int | None = None
-    topics: dict[str, Need] = field(default_factory=dict)
+    topics: dict[str, IsrRequirements] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     invalid: dict[str, dict[str, str | None]] = field(default_factory=dict)
 
@@ -309,11 +316,11 @@ class ReportedSettings:
             replicas, racks = settings[MIN_REPLICAS], settings.get(MIN_RACKS)
             if replicas is None:
                 continue
-            need = Need(replicas, racks, _observed(configs.get(OBSERVED_RACKS)))
+            requirements = IsrRequirements(replicas, racks, _observed(configs.get(OBSERVED_RACKS)))
             if name:
-                self.topics[name] = need
+                self.topics[name] = requirements
             else:
-                self.default = need
+                self.default = requirements
 
     def complete(self, wanted: Collection[str]) -> None:
         """Mark settings as refused that no result contained.
@@ -330,7 +337,7 @@ class ReportedSettings:
         """Replace an R that is not from the metadata by 1, as all nodes do at level 1."""
         if self.default is not None:
             self.default = _in_metadata(self.default)
-        self.topics = {name: _in_metadata(need) for name, need in self.topics.items()}
+        self.topics = {name: _in_metadata(requirements) for name, requirements in self.topics.items()}
 
 
 @dataclass
@@ -359,10 +366,10 @@ _settings = lru_cache(maxsize=1024)(ConfigValue)
 _NO_RACKS_REQUIRED = ConfigValue(1, "default")
 
 
-def _in_metadata(need: Need) -> Need:
-    if need.racks is None or need.racks.source in _METADATA_SOURCES:
-        return need
-    return replace(need, racks=_NO_RACKS_REQUIRED)
+def _in_metadata(requirements: IsrRequirements) -> IsrRequirements:
+    if requirements.racks is None or requirements.racks.source in _METADATA_SOURCES:
+        return requirements
+    return replace(requirements, racks=_NO_RACKS_REQUIRED)
 
 
 def _property(config: Mapping[str, Any]) -> int | None:
@@ -429,8 +436,8 @@ def query_each_broker(
         if broker not in known
     }
     return Enforcement(
-        answers={broker: answer for broker, answer in sorted(known.items()) if isinstance(answer, BrokerResponse)},
-        silent=late | {broker: reason for broker, reason in known.items() if isinstance(reason, str)},
+        responses={broker: answer for broker, answer in sorted(known.items()) if isinstance(answer, BrokerResponse)},
+        unresponsive=late | {broker: reason for broker, reason in known.items() if isinstance(reason, str)},
     )
 
 
@@ -510,7 +517,7 @@ def _handshake(versions: Any) -> BrokerResponse:
     supported = versions.supportedFeatures().get(RACKS_FEATURE)
     return BrokerResponse(
         produce=0 if produce is None else int(produce.maxVersion()),
-        supports=0 if supported is None else int(supported.max()),
+        supported_level=0 if supported is None else int(supported.max()),
         levels={str(entry.getKey()): int(entry.getValue()) for entry in versions.finalizedFeatures().entrySet()},
         epoch=int(versions.finalizedFeaturesEpoch()),
         default=None,

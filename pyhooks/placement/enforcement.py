@@ -16,14 +16,14 @@ from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE, UPGRADE, level_of
 from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_RACKS_OBSERVE, MIN_INSYNC_REPLICAS
 from pyhooks.kafka.topics import MINIMUM_MAX
 from pyhooks.placement.findings import Finding, brokers_text, names_text
-from pyhooks.placement.gate_forecast import Broker, CheckedTopic, ConfigValue, Need
+from pyhooks.placement.gate_forecast import Broker, CheckedTopic, ConfigValue, IsrRequirements
 
 PRODUCE_WITH_RACKS = 14
 MIN_REPLICAS, MIN_RACKS = MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS
 OBSERVED_RACKS = MIN_INSYNC_RACKS_OBSERVE
 VALUE_SHOWN = 40
 
-Knows = Literal["yes", "no", "partly"]
+OverlayState = Literal["yes", "no", "partly"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class BrokerResponse:
 
     Attributes:
         produce: highest version of Produce that it accepts.
-        supports: highest level of ``RACKS_FEATURE`` that it supports; 0 if it does not know the feature.
+        supported_level: highest level of ``RACKS_FEATURE`` that it supports; 0 if it does not know the feature.
         levels: finalized feature levels known to it; features at level 0 may be missing.
         epoch: metadata offset of these levels, or -1.
         default: requirements for topics without settings of their own; None if it did not report them.
@@ -45,19 +45,19 @@ class BrokerResponse:
     """
 
     produce: int
-    supports: int
+    supported_level: int
     levels: Mapping[str, int]
     epoch: int
-    default: Need | None
-    topics: Mapping[str, Need] = field(default_factory=dict)
+    default: IsrRequirements | None
+    topics: Mapping[str, IsrRequirements] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     invalid: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
     property_racks: int | None = None
 
     @property
-    def knows(self) -> Knows:
+    def overlay(self) -> OverlayState:
         """Whether it has the overlay: ``partly`` if only some of the signs are present."""
-        signs = [self.produce >= PRODUCE_WITH_RACKS, self.supports >= 1]
+        signs = [self.produce >= PRODUCE_WITH_RACKS, self.supported_level >= 1]
         if self.default is not None:
             signs.append(self.default.racks is not None)
         if all(signs):
@@ -74,35 +74,39 @@ class BrokerResponse:
 class Enforcement:
     """Responses of brokers, and reasons why other brokers did not respond, by broker id."""
 
-    answers: Mapping[int, BrokerResponse]
-    silent: Mapping[int, str]
+    responses: Mapping[int, BrokerResponse]
+    unresponsive: Mapping[int, str]
 
     @property
     def enforced(self) -> bool:
         """Whether an R above 1 is in force according to every broker that responded."""
-        return bool(self.answers) and all(answer.level >= 1 for answer in self.answers.values())
+        return bool(self.responses) and all(answer.level >= 1 for answer in self.responses.values())
 
     @property
-    def default(self) -> Need | None:
+    def default(self) -> IsrRequirements | None:
         """Requirements for topics without settings of their own; if brokers differ, those with the highest R."""
-        return strictest(answer.default for answer in self.answers.values())
+        return strictest(answer.default for answer in self.responses.values())
 
     def describe(self, broker: Broker) -> str:
         """Describe whether a broker enforces racks."""
-        if broker.broker_id not in self.answers:
+        if broker.broker_id not in self.responses:
             return "unknown (fenced)" if broker.fenced else "unknown (no response)"
-        answer = self.answers[broker.broker_id]
-        if answer.knows == "no":
+        answer = self.responses[broker.broker_id]
+        if answer.overlay == "no":
             return "no (no overlay)"
-        if answer.knows == "partly":
+        if answer.overlay == "partly":
             return "unknown (overlay incomplete)"
         return "yes" if answer.level >= 1 else "no (feature at level 0)"
 
 
-def strictest(needs: Iterable[Need | None]) -> Need | None:
+def strictest(needs: Iterable[IsrRequirements | None]) -> IsrRequirements | None:
     """Return the requirements with the highest R, then the highest M; None if no broker reported any."""
-    known = [need for need in needs if need is not None]
-    return max(known, key=lambda need: (need.racks is not None, need.min_racks, need.replicas.value), default=None)
+    known = [requirements for requirements in needs if requirements is not None]
+    return max(
+        known,
+        key=lambda requirements: (requirements.racks is not None, requirements.min_racks, requirements.replicas.value),
+        default=None,
+    )
 
 
 def enforcement_findings(
@@ -115,7 +119,7 @@ def enforcement_findings(
         brokers: all registered brokers.
         topics: all topics of the cluster, not only those of the report.
     """
-    asked = {topic.name: topic.need.min_racks for topic in topics if topic.need}
+    asked = {topic.name: topic.requirements.min_racks for topic in topics if topic.requirements}
     demanding = sorted(name for name, racks in asked.items() if racks > 1)
     default = seen.default
     wanted = bool(demanding) or (default is not None and default.min_racks > 1)
@@ -124,13 +128,13 @@ def enforcement_findings(
         *_software(seen, topics, demanding, wanted=wanted),
         *_levels(seen, demanding, wanted=wanted),
         *_properties(seen),
-        *_differ("default", {broker: a.default for broker, a in seen.answers.items() if a.default is not None}, ""),
+        *_differ("default", {broker: a.default for broker, a in seen.responses.items() if a.default is not None}, ""),
         *_topics_differ(topics),
     )
 
 
 def _silent(seen: Enforcement, brokers: Mapping[int, Broker], *, wanted: bool) -> Iterable[Finding]:
-    for broker, because in sorted(seen.silent.items()):
+    for broker, because in sorted(seen.unresponsive.items()):
         if broker in brokers and brokers[broker].fenced:
             means = f"broker {broker} is fenced: it is unknown what it enforces when it returns"
             yield Finding(
@@ -141,11 +145,11 @@ def _silent(seen: Enforcement, brokers: Mapping[int, Broker], *, wanted: bool) -
             yield Finding(
                 "unknown", "broker-silent", means, "make sure that it runs and can be reached from here, check again"
             )
-    refused = sorted(broker for broker, answer in seen.answers.items() if answer.refused)
+    refused = sorted(broker for broker, answer in seen.responses.items() if answer.refused)
     if refused:
-        first = seen.answers[refused[0]].refused
-        names = sorted({name for broker in refused for name in seen.answers[broker].refused} - {""})
-        own = ["their own"] * any("" in seen.answers[broker].refused for broker in refused)
+        first = seen.responses[refused[0]].refused
+        names = sorted({name for broker in refused for name in seen.responses[broker].refused} - {""})
+        own = ["their own"] * any("" in seen.responses[broker].refused for broker in refused)
         settings = " and ".join([*own, *([f"those of {names_text(names)}"] if names else [])])
         means = f"{brokers_text(refused)} did not report all settings ({settings}): {next(iter(first.values()))}"
         yield Finding("unknown", "settings-refused", means, "let the principal of --command-config describe configs")
@@ -155,7 +159,7 @@ def _silent(seen: Enforcement, brokers: Mapping[int, Broker], *, wanted: bool) -
 def _invalid(seen: Enforcement) -> Iterable[Finding]:
     """Yield findings about invalid values, one for all brokers with the same value."""
     found: dict[tuple[str, str, str], list[int]] = {}
-    for broker, answer in sorted(seen.answers.items()):
+    for broker, answer in sorted(seen.responses.items()):
         for topic, values in answer.invalid.items():
             for key, value in values.items():
                 # repr makes blanks and the end of the value visible
@@ -170,15 +174,15 @@ def _invalid(seen: Enforcement) -> Iterable[Finding]:
 def _software(
     seen: Enforcement, topics: Sequence[CheckedTopic], demanding: Sequence[str], *, wanted: bool
 ) -> Iterable[Finding]:
-    kinds: dict[Knows, list[int]] = {"yes": [], "no": [], "partly": []}
-    for broker, answer in sorted(seen.answers.items()):
-        kinds[answer.knows].append(broker)
+    kinds: dict[OverlayState, list[int]] = {"yes": [], "no": [], "partly": []}
+    for broker, answer in sorted(seen.responses.items()):
+        kinds[answer.overlay].append(broker)
     if kinds["partly"]:
-        answer = seen.answers[kinds["partly"][0]]
+        answer = seen.responses[kinds["partly"][0]]
         config = "?" if answer.default is None else "known" if answer.default.racks else "not known"
         means = (
             f"{brokers_text(kinds['partly'])} with only a part of the overlay: Produce {answer.produce},"
-            f" {RACKS_FEATURE} {answer.supports or 'not known'}, {MIN_RACKS} {config}"
+            f" {RACKS_FEATURE} {answer.supported_level or 'not known'}, {MIN_RACKS} {config}"
         )
         yield Finding(
             "error", "overlay-not-whole", means, "put all jars of the overlay first on the classpath and restart"
@@ -206,15 +210,15 @@ def _software(
 
 def _levels(seen: Enforcement, demanding: Sequence[str], *, wanted: bool) -> Iterable[Finding]:
     for feature in (RACKS_FEATURE, ELR_FEATURE):
-        levels = {broker: answer.levels.get(feature, 0) for broker, answer in seen.answers.items()}
+        levels = {broker: answer.levels.get(feature, 0) for broker, answer in seen.responses.items()}
         if len(set(levels.values())) > 1:
             means = f"brokers know different levels of {feature}: {_by_value(levels)}"
             yield Finding(
                 "error", "levels-differ", means, "some are behind the controller: check again, see their logs"
             )
-    racks = [answer.levels.get(RACKS_FEATURE, 0) for answer in seen.answers.values()]
-    elr = [answer.levels.get(ELR_FEATURE, 0) for answer in seen.answers.values()]
-    if not seen.answers:
+    racks = [answer.levels.get(RACKS_FEATURE, 0) for answer in seen.responses.values()]
+    elr = [answer.levels.get(ELR_FEATURE, 0) for answer in seen.responses.values()]
+    if not seen.responses:
         return
     if min(racks) >= 1 and min(elr) < 1:
         means = (
@@ -236,7 +240,7 @@ def _levels(seen: Enforcement, demanding: Sequence[str], *, wanted: bool) -> Ite
 def _properties(seen: Enforcement) -> Iterable[Finding]:
     """Yield findings about brokers whose properties require more racks than the metadata; only that is enforced."""
     ignored: dict[tuple[int, int], list[int]] = {}
-    for broker, answer in sorted(seen.answers.items()):
+    for broker, answer in sorted(seen.responses.items()):
         racks = answer.default.racks if answer.default else None
         if racks is None or answer.property_racks is None:
             continue
@@ -257,25 +261,29 @@ def _properties(seen: Enforcement) -> Iterable[Finding]:
 def _topics_differ(topics: Sequence[CheckedTopic]) -> Iterable[Finding]:
     for topic in topics:
         own = {
-            broker: need
-            for broker, need in topic.by_broker.items()
-            if "topic" in (need.replicas.source, need.racks.source if need.racks else "")
+            broker: requirements
+            for broker, requirements in topic.by_broker.items()
+            if "topic" in (requirements.replicas.source, requirements.racks.source if requirements.racks else "")
         }
         if own:
             yield from _differ("topic", topic.by_broker, topic.name)
 
 
-def _differ(what: str, needs: Mapping[int, Need], topic: str) -> Iterable[Finding]:
+def _differ(what: str, needs: Mapping[int, IsrRequirements], topic: str) -> Iterable[Finding]:
     """Yield findings about settings that differ between brokers.
 
     Brokers that do not know the config have a finding of their own, so only the values of the others are compared.
     """
-    parts: tuple[tuple[str, Callable[[Need], ConfigValue | None]], ...] = (
-        (MIN_REPLICAS, lambda need: need.replicas),
-        (MIN_RACKS, lambda need: need.racks),
+    parts: tuple[tuple[str, Callable[[IsrRequirements], ConfigValue | None]], ...] = (
+        (MIN_REPLICAS, lambda requirements: requirements.replicas),
+        (MIN_RACKS, lambda requirements: requirements.racks),
     )
     for name, part in parts:
-        values = {broker: setting.value for broker, need in needs.items() if (setting := part(need)) is not None}
+        values = {
+            broker: setting.value
+            for broker, requirements in needs.items()
+            if (setting := part(requirements)) is not None
+        }
         if len(set(values.values())) > 1:
             means = f"brokers disagree about {name} ({what}): {_by_value(values)}"
             remedy = (

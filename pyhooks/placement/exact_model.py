@@ -166,18 +166,18 @@ class Evaluation:
     outlives_racks: int
 
 
-def isr_groups(placement: Placement, chances: FailureProbabilities) -> tuple[IsrGroup, ...]:
+def isr_groups(placement: Placement, probabilities: FailureProbabilities) -> tuple[IsrGroup, ...]:
     """Return all possible ISRs of a placement, from none to all replicas, grouped by member and rack count.
 
     Replicas in one rack are interchangeable, so the enumeration is over the number of available replicas in each rack:
     at most 2 to the power of RF outcomes, each with its exact probability.
     """
     found: dict[tuple[int, int], IsrGroup] = {}
-    sizes = [_there(count, chances) for count in placement.counts]
+    sizes = [_there(count, probabilities) for count in placement.counts]
     for present in itertools.product(*(range(count + 1) for count in placement.counts)):
         probability = math.prod(size[count] for size, count in zip(sizes, present, strict=True))
         isr = Placement.of(dict(zip(placement.racks, present, strict=True)))
-        lost = destroyed(isr, chances)
+        lost = destruction_probability(isr, probabilities)
         key = (isr.replicas, len(isr.racks))
         before = found.get(key, IsrGroup(*key, 0.0, LossProbability(), lost, isr))
         worse = lost.total > before.worst.total
@@ -191,17 +191,17 @@ def isr_groups(placement: Placement, chances: FailureProbabilities) -> tuple[Isr
     return tuple(found[key] for key in sorted(found))
 
 
-def _there(count: int, chances: FailureProbabilities) -> list[float]:
+def _there(count: int, probabilities: FailureProbabilities) -> list[float]:
     """Return the probabilities that 0, 1, … of a rack's replicas are available."""
-    p, rack = chances.broker_away, 1 - chances.rack_away
+    p, rack = probabilities.broker_away, 1 - probabilities.rack_away
     shares = [rack * math.comb(count, there) * (1 - p) ** there * p ** (count - there) for there in range(count + 1)]
-    shares[0] += chances.rack_away
+    shares[0] += probabilities.rack_away
     return shares
 
 
-def destroyed(replicas: Placement, chances: FailureProbabilities) -> LossProbability:
+def destruction_probability(replicas: Placement, probabilities: FailureProbabilities) -> LossProbability:
     """Return the probability that all these replicas are destroyed within the window; it is 1 for an empty set."""
-    d, rack = chances.broker_destroyed, chances.rack_destroyed
+    d, rack = probabilities.broker_destroyed, probabilities.rack_destroyed
     none, one, more = 1.0, 0.0, 0.0
     for count in replicas.counts:
         singly = (1 - rack) * d**count
@@ -210,7 +210,7 @@ def destroyed(replicas: Placement, chances: FailureProbabilities) -> LossProbabi
 
 
 def evaluate(
-    placement: Placement, *, min_replicas: int, min_racks: int, chances: FailureProbabilities, elr: Elr = "racks"
+    placement: Placement, *, min_replicas: int, min_racks: int, probabilities: FailureProbabilities, elr: Elr = "racks"
 ) -> Evaluation:
     """Evaluate M and R on a placement.
 
@@ -218,11 +218,11 @@ def evaluate(
         placement: placement of the partition.
         min_replicas: configured M; capped by the replication factor.
         min_racks: configured R; capped by the replication factor.
-        chances: failure probabilities.
+        probabilities: failure probabilities.
         elr: which replicas are eligible leaders, see the module's docstring.
     """
     return evaluate_groups(
-        placement, isr_groups(placement, chances), min_replicas=min_replicas, min_racks=min_racks, elr=elr
+        placement, isr_groups(placement, probabilities), min_replicas=min_replicas, min_racks=min_racks, elr=elr
     )
 
 

@@ -29,7 +29,7 @@ from pyhooks.kafka.gate import NO_RACK, Limits
 from pyhooks.placement.gate_forecast import (
     CheckedTopic,
     ClusterSnapshot,
-    Need,
+    IsrRequirements,
     PartitionForecast,
     RackSizes,
     forecast_topic,
@@ -98,12 +98,12 @@ class TopicReport:
 
     Attributes:
         topic: the topic.
-        states: one per partition; empty if no broker reported the topic's settings.
+        forecasts: one per partition; empty if no broker reported the topic's settings.
         findings: findings about it, worst first.
     """
 
     topic: CheckedTopic
-    states: tuple[PartitionForecast, ...]
+    forecasts: tuple[PartitionForecast, ...]
     findings: tuple[Finding, ...]
 
 
@@ -128,7 +128,7 @@ def topic_reports(cluster: ClusterSnapshot, topics: Sequence[CheckedTopic]) -> t
     return tuple(reports)
 
 
-def below_expected(topics: Iterable[CheckedTopic], expected: int) -> tuple[Finding, ...]:
+def below_expected_findings(topics: Iterable[CheckedTopic], expected: int) -> tuple[Finding, ...]:
     """Return findings about topics whose R is below an expected value, for example lowered in an outage and not reset.
 
     R is capped by the number of replicas, and the expected value with it.
@@ -141,17 +141,17 @@ def below_expected(topics: Iterable[CheckedTopic], expected: int) -> tuple[Findi
     for topic in topics:
         most = max((len(partition.target) for partition in topic.partitions), default=0)
         wanted = gate.capped(expected, most)
-        if topic.need is None or topic.need.min_racks >= wanted:
+        if topic.requirements is None or topic.requirements.min_racks >= wanted:
             continue
-        source = topic.need.racks.source if topic.need.racks else "unknown to the brokers"
-        means = f"requires racks: {topic.need.min_racks} ({source}), expected: {wanted}"
+        source = topic.requirements.racks.source if topic.requirements.racks else "unknown to the brokers"
+        means = f"requires racks: {topic.requirements.min_racks} ({source}), expected: {wanted}"
         where = "on the topic" if source == "topic" else "on the topic or for the cluster"
         remedy = f"set min.insync.racks={wanted} {where}, once its in-sync replicas are in so many racks"
         found.append(Finding("risk", "racks-below-expected", means, remedy, topic.name))
     return tuple(found)
 
 
-def cluster_findings(cluster: ClusterSnapshot, default: Need | None) -> tuple[Finding, ...]:
+def cluster_findings(cluster: ClusterSnapshot, default: IsrRequirements | None) -> tuple[Finding, ...]:
     """Return findings about racks, brokers and controllers.
 
     Args:
@@ -199,10 +199,10 @@ def cluster_findings(cluster: ClusterSnapshot, default: Need | None) -> tuple[Fi
 def effective_racks(topic: CheckedTopic) -> int:
     """Return the effective R of the topic's partition with the most replicas; 1 if it is unknown."""
     most = max((len(partition.target) for partition in topic.partitions), default=0)
-    return 1 if topic.need is None else gate.capped(topic.need.min_racks, most)
+    return 1 if topic.requirements is None else gate.capped(topic.requirements.min_racks, most)
 
 
-def weaker_internal_topics(cluster: ClusterSnapshot, topics: Iterable[CheckedTopic]) -> Iterable[Finding]:
+def internal_topic_findings(cluster: ClusterSnapshot, topics: Iterable[CheckedTopic]) -> Iterable[Finding]:
     """Yield findings about internal topics that require fewer racks than topics whose records depend on them.
 
     Args:
@@ -212,9 +212,11 @@ def weaker_internal_topics(cluster: ClusterSnapshot, topics: Iterable[CheckedTop
     required = {topic.name: effective_racks(topic) for topic in topics if not topic.internal}
     for name, (what, lost) in _COORDINATED.items():
         internal = next((topic for topic in cluster.topics if topic.name == name), None)
-        if internal is None or internal.need is None or not internal.partitions:
+        if internal is None or internal.requirements is None or not internal.partitions:
             continue
-        fewest = min(gate.capped(internal.need.min_racks, len(partition.target)) for partition in internal.partitions)
+        fewest = min(
+            gate.capped(internal.requirements.min_racks, len(partition.target)) for partition in internal.partitions
+        )
         above = sorted(topic for topic, racks in required.items() if racks > fewest)
         if above:
             wanted = max(required[topic] for topic in above)
@@ -298,11 +300,11 @@ def _unknown_findings(topic: CheckedTopic, states: Sequence[PartitionForecast]) 
 def _forecast_findings(
     topic: CheckedTopic, states: Sequence[PartitionForecast], cluster: ClusterSnapshot, room: RackSizes
 ) -> Iterable[Finding]:
-    if topic.need is None:
+    if topic.requirements is None:
         return
     alike: dict[tuple[object, ...], list[tuple[int, _Note]]] = {}
     for state in states:
-        for note in _partition_notes(state, topic.need, cluster, room):
+        for note in _partition_notes(state, topic.requirements, cluster, room):
             alike.setdefault(note.kind, []).append((state.partition.number, note))
     for found in alike.values():
         kind = found[0][1]
@@ -313,32 +315,32 @@ def _forecast_findings(
         }
         means, remedy = kind.means.format_map(filled), kind.remedy.format_map(filled)
         yield Finding(kind.severity, kind.code, means, remedy, topic.name, tuple(number for number, _ in found))
-    yield from _capped(topic, topic.need)
+    yield from _capped(topic, topic.requirements)
 
 
-def _capped(topic: CheckedTopic, need: Need) -> Iterable[Finding]:
+def _capped(topic: CheckedTopic, requirements: IsrRequirements) -> Iterable[Finding]:
     fewest = min((len(partition.target) for partition in topic.partitions), default=0)
     several = fewest > 1
-    if several and need.min_racks > fewest:
-        means = f"min.insync.racks={need.min_racks} is above the number of replicas and counts as {fewest}"
+    if several and requirements.min_racks > fewest:
+        means = f"min.insync.racks={requirements.min_racks} is above the number of replicas and counts as {fewest}"
         yield Finding("notice", "racks-capped", means, f"set it to {fewest}, or add replicas", topic.name)
-    if several and need.replicas.value > fewest:
+    if several and requirements.replicas.value > fewest:
         means = (
-            f"min.insync.replicas={need.replicas.value} is above the number of replicas: Kafka 3.7 and later treat it"
+            f"min.insync.replicas={requirements.replicas.value} is above the number of replicas: Kafka 3.7 and later treat it"
             f" as {fewest}, earlier ones refuse every write with acks=all"
         )
         yield Finding("notice", "replicas-capped", means, f"set it to {fewest}, or add replicas", topic.name)
 
 
 def _partition_notes(
-    state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room: RackSizes
+    state: PartitionForecast, requirements: IsrRequirements, cluster: ClusterSnapshot, room: RackSizes
 ) -> Iterable[_Note]:
     yield from _current_notes(state)
-    yield from _reach_notes(state, need, cluster, room)
+    yield from _reach_notes(state, requirements, cluster, room)
     if state.reachable or not cluster.enforced:
         # if R is in force and the placement can't reach it, only that matters until it is fixed
-        yield from _loss_notes(state, need, cluster, room)
-        yield from _alone_notes(state, need, cluster, room)
+        yield from _loss_notes(state, requirements, cluster, room)
+        yield from _alone_notes(state, requirements, cluster, room)
     if state.partition.adding or state.partition.removing:
         means = (
             "a reassignment is in progress; until it ends, min.insync.racks is capped without the replicas that it adds"
@@ -347,7 +349,7 @@ def _partition_notes(
 
 
 def _current_notes(state: PartitionForecast) -> Iterable[_Note]:
-    partition, now = state.partition, state.now
+    partition, now = state.partition, state.decision
     if partition.leader < 0:
         candidates = partition.elr or partition.isr or partition.replicas
         yield _Note("error", "offline", "no leader: no writes or reads", "start {brokers}", brokers=candidates)
@@ -361,12 +363,14 @@ def _current_notes(state: PartitionForecast) -> Iterable[_Note]:
         yield _Note("error", "too-few-racks", means, _BACK, brokers=behind, racks=state.isr_racks)
 
 
-def _reach_notes(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room: RackSizes) -> Iterable[_Note]:
-    if state.strangers:
+def _reach_notes(
+    state: PartitionForecast, requirements: IsrRequirements, cluster: ClusterSnapshot, room: RackSizes
+) -> Iterable[_Note]:
+    if state.unknown_brokers:
         means = "has replicas on {brokers}, which the cluster does not know: their racks are unknown"
         remedy = "start {brokers}, or reassign the partitions"
-        yield _Note("unknown", "unknown-brokers", means, remedy, brokers=state.strangers)
-    needed = gate.capped(need.min_racks, len(state.partition.target))
+        yield _Note("unknown", "unknown-brokers", means, remedy, brokers=state.unknown_brokers)
+    needed = gate.capped(requirements.min_racks, len(state.partition.target))
     named = len(room.sizes)
     if not state.reachable:
         without = tuple(
@@ -389,10 +393,12 @@ def _reach_notes(state: PartitionForecast, need: Need, cluster: ClusterSnapshot,
         yield _Note("error", "racks-out-of-reach", means, remedy, brokers=without, racks=state.racks)
 
 
-def _loss_notes(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room: RackSizes) -> Iterable[_Note]:
+def _loss_notes(
+    state: PartitionForecast, requirements: IsrRequirements, cluster: ClusterSnapshot, room: RackSizes
+) -> Iterable[_Note]:
     now, whole = state.stopped_by, state.stopped_when_whole
     replicas = len(state.partition.target)
-    limits = limits_of(need, replicas, enforced=cluster.enforced)
+    limits = limits_of(requirements, replicas, enforced=cluster.enforced)
     broker_now, broker_whole = tuple(map(str, now.brokers)), tuple(map(str, whole.brokers))
     kinds = (
         ("rack", now.racks, whole.racks, room.survives_a_rack(replicas, limits)),
@@ -413,12 +419,14 @@ def _loss_notes(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, 
             yield _Note("notice", f"{kind}-loss-stops-by-choice", means, remedy, kind, stops_whole)
 
 
-def _alone_notes(state: PartitionForecast, need: Need, cluster: ClusterSnapshot, room: RackSizes) -> Iterable[_Note]:
+def _alone_notes(
+    state: PartitionForecast, requirements: IsrRequirements, cluster: ClusterSnapshot, room: RackSizes
+) -> Iterable[_Note]:
     if not state.lone_racks or len(state.partition.target) < 2 or len(room.sizes) + room.without < 2:
         # with one replica or one rack no placement survives a rack loss; see also the finding one-rack
         return
-    needed, names = state.now.need_replicas, tuple(rack_name(rack) for rack in state.lone_racks)
-    require = _require(state, need, cluster)
+    needed, names = state.decision.need_replicas, tuple(rack_name(rack) for rack in state.lone_racks)
+    require = _require(state, requirements, cluster)
     remedy = f"{require}, or place fewer than {needed} replicas in a rack"
     known = [cluster.brokers[replica] for replica in state.partition.target if replica in cluster.brokers]
     if len({broker.rack for broker in known}) == 1:
@@ -437,16 +445,16 @@ def _alone_notes(state: PartitionForecast, need: Need, cluster: ClusterSnapshot,
         yield _Note("risk", "one-rack-can-acknowledge", means, remedy, "rack", names)
 
 
-def _require(state: PartitionForecast, need: Need, cluster: ClusterSnapshot) -> str:
+def _require(state: PartitionForecast, requirements: IsrRequirements, cluster: ClusterSnapshot) -> str:
     """Return the remedy that makes the topic require racks."""
-    if need.racks is None:
+    if requirements.racks is None:
         # no broker knows min.insync.racks, so it can't be set yet
         return "put the overlay first on the classpath and require racks"
-    if cluster.enforced or need.min_racks <= 1:
+    if cluster.enforced or requirements.min_racks <= 1:
         return "require racks (min.insync.racks=2)"
     # R is set but not enforced; if the placement can't reach it, enforcing it would stop all writes
     first = "" if state.reachable else "move replicas (rackgate check --plan) and then "
-    return f"{first}enforce min.insync.racks={need.min_racks} ({UPGRADE})"
+    return f"{first}enforce min.insync.racks={requirements.min_racks} ({UPGRADE})"
 
 
 def _out_of_sync(state: PartitionForecast) -> tuple[int, ...]:

@@ -51,7 +51,7 @@ class ConfigValue:
 
 
 @dataclass(frozen=True)
-class Need:
+class IsrRequirements:
     """Requirements of a topic for its ISR, as one broker reports them.
 
     Attributes:
@@ -110,7 +110,7 @@ class CheckedTopic:
         name: its name.
         internal: whether it is one of Kafka's internal topics.
         partitions: sorted by number.
-        need: its requirements; if brokers differ, those with the highest R; None if no broker reported them.
+        requirements: its requirements; if brokers differ, those with the highest R; None if no broker reported them.
         by_broker: requirements reported by each broker; the leader's are those in force.
         unanswered: reason why its partitions are unknown, or empty.
     """
@@ -118,13 +118,13 @@ class CheckedTopic:
     name: str
     internal: bool
     partitions: tuple[ReportedPartition, ...]
-    need: Need | None
-    by_broker: Mapping[int, Need] = field(default_factory=dict)
+    requirements: IsrRequirements | None
+    by_broker: Mapping[int, IsrRequirements] = field(default_factory=dict)
     unanswered: str = ""
 
-    def need_of(self, partition: ReportedPartition) -> Need | None:
+    def requirements_of(self, partition: ReportedPartition) -> IsrRequirements | None:
         """Return the requirements known to a partition's leader; the topic's if there is no leader or no report."""
-        return self.by_broker.get(partition.leader, self.need)
+        return self.by_broker.get(partition.leader, self.requirements)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class PartitionForecast:
 
     Attributes:
         partition: the partition.
-        now: decision for the current ISR with the requirements that its leader enforces.
+        decision: decision for the current ISR with the requirements that its leader enforces.
         racks: racks of the placement, sorted.
         writable: whether it accepts writes with acks=all now.
         stopped_by: losses that would stop these writes with the current ISR; empty if it is not writable.
@@ -176,23 +176,23 @@ class PartitionForecast:
         lone_racks: racks with enough replicas of the placement to acknowledge alone after all others left the ISR.
             ``NO_RACK`` stands for the brokers without a rack, which may all be in the same rack.
         reachable: whether the placement has at least ``min(R, replicas)`` racks, even if R is not in force.
-        strangers: replicas on brokers that the cluster does not know.
+        unknown_brokers: replicas on brokers that the cluster does not know.
     """
 
     partition: ReportedPartition
-    now: gate.GateDecision
+    decision: gate.GateDecision
     racks: tuple[str, ...]
     writable: bool
     stopped_by: StoppingLosses
     stopped_when_whole: StoppingLosses
     lone_racks: tuple[str, ...]
     reachable: bool
-    strangers: tuple[int, ...]
+    unknown_brokers: tuple[int, ...]
 
     @property
     def isr_racks(self) -> tuple[str, ...]:
         """Sorted racks of the current ISR."""
-        return tuple(sorted(self.now.racks))
+        return tuple(sorted(self.decision.racks))
 
     @property
     def lone_now(self) -> bool:
@@ -205,16 +205,16 @@ def rack_name(rack: str) -> str:
     return rack or "(no rack)"
 
 
-def limits_of(need: Need, replicas: int, *, enforced: bool, adding: int = 0) -> Limits:
+def limits_of(requirements: IsrRequirements, replicas: int, *, enforced: bool, adding: int = 0) -> Limits:
     """Return the effective M and R of a partition.
 
     Args:
-        need: requirements of its topic.
+        requirements: requirements of its topic.
         replicas: its current number of replicas.
         enforced: whether an R above 1 is in force.
         adding: how many of them a reassignment adds.
     """
-    return gate.limits(need.replicas.value, need.min_racks if enforced else 1, replicas, adding)
+    return gate.limits(requirements.replicas.value, requirements.min_racks if enforced else 1, replicas, adding)
 
 
 def reaches(placement: Sequence[int], min_racks: int, racks: Mapping[int, str]) -> bool:
@@ -303,36 +303,40 @@ def _by_rack(brokers: Iterable[int], racks: Mapping[int, str]) -> dict[str, froz
 
 
 def forecast_partition(
-    partition: ReportedPartition, need: Need, asked: int, cluster: ClusterSnapshot, racks: Mapping[int, str]
+    partition: ReportedPartition,
+    requirements: IsrRequirements,
+    required_racks: int,
+    cluster: ClusterSnapshot,
+    racks: Mapping[int, str],
 ) -> PartitionForecast:
     """Return the gate's decisions for a partition.
 
     Args:
         partition: the partition.
-        need: requirements that its leader knows.
-        asked: R of its topic, which the leader may not know.
+        requirements: requirements that its leader knows.
+        required_racks: R of its topic, which the leader may not know.
         cluster: its cluster.
         racks: ``cluster.racks``, computed once for many partitions.
     """
     adding = len(partition.adding)
-    limits = limits_of(need, len(partition.replicas), enforced=cluster.enforced, adding=adding)
+    limits = limits_of(requirements, len(partition.replicas), enforced=cluster.enforced, adding=adding)
     target = partition.target
     # during a reassignment, the placement and the cap are those after its end
-    ended = not adding and target == partition.replicas
-    whole = limits if ended else limits_of(need, len(target), enforced=cluster.enforced)
+    settled = not adding and target == partition.replicas
+    target_limits = limits if settled else limits_of(requirements, len(target), enforced=cluster.enforced)
     isr_places, places = _places(partition.isr, racks), _places(target, racks)
-    now = _decision(isr_places, limits)
-    writable = partition.leader >= 0 and now.passes
+    decision = _decision(isr_places, limits)
+    writable = partition.leader >= 0 and decision.passes
     return PartitionForecast(
         partition=partition,
-        now=now,
+        decision=decision,
         racks=_racks(places),
         writable=writable,
         stopped_by=_losses(partition.isr, isr_places, limits) if writable else StoppingLosses(),
-        stopped_when_whole=_losses(target, places, whole),
-        lone_racks=_lone_racks(places, whole),
-        reachable=_reaches(places, asked),
-        strangers=tuple(replica for replica in target if replica not in racks),
+        stopped_when_whole=_losses(target, places, target_limits),
+        lone_racks=_lone_racks(places, target_limits),
+        reachable=_reaches(places, required_racks),
+        unknown_brokers=tuple(replica for replica in target if replica not in racks),
     )
 
 
@@ -342,9 +346,9 @@ def forecast_topic(
     """Return the gate's decisions for the partitions of a topic; empty if no broker reported its requirements."""
     states = []
     for partition in topic.partitions:
-        need = topic.need_of(partition)
-        if need is not None and topic.need is not None:
-            states.append(forecast_partition(partition, need, topic.need.min_racks, cluster, racks))
+        requirements = topic.requirements_of(partition)
+        if requirements is not None and topic.requirements is not None:
+            states.append(forecast_partition(partition, requirements, topic.requirements.min_racks, cluster, racks))
     return tuple(states)
 
 

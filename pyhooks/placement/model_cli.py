@@ -16,7 +16,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.terminal import report_console, track_progress
 from pyhooks.placement import failure_rates as ch
 from pyhooks.placement.exact_model import ELRS, Elr, evaluate
-from pyhooks.placement.replica_placement import MAX_REPLICAS, Placement, parse, placement, shapes
+from pyhooks.placement.replica_placement import MAX_REPLICAS, Placement, distinct_placements, parse, placement
 
 WIDTH = 120  # columns, where there is no terminal
 MAX_RACKS = 100
@@ -102,13 +102,13 @@ def exact_command(
     made = placement(where, "--placement")
     _fits(min_replicas, "--min-replicas", made)
     _fits(min_racks, "--min-racks", made)
-    weighed = evaluate(made, min_replicas=min_replicas, min_racks=min_racks, chances=numbers, elr=_elr(elr))
+    evaluation = evaluate(made, min_replicas=min_replicas, min_racks=min_racks, probabilities=numbers, elr=_elr(elr))
     from pyhooks.placement import model_report
 
     if as_json:
-        sys.stdout.write(model_report.exact_json(weighed, numbers) + "\n")
+        sys.stdout.write(model_report.exact_json(evaluation, numbers) + "\n")
     else:
-        model_report.print_exact(report_console(WIDTH), weighed, numbers)
+        model_report.print_exact(report_console(WIDTH), evaluation, numbers)
 
 
 @plan_app.command("plan", epilog=PLAN_EPILOG)
@@ -170,7 +170,11 @@ def _placements(room: dict[str, int], rf: list[int], where: list[str]) -> list[P
     for factor in rf:
         if factor > brokers:
             raise RackgateError(f"--rf {factor}: --racks has {brokers} brokers, and each takes one replica")
-    return [made for factor in sorted(set(rf)) or range(1, min(5, brokers) + 1) for made in shapes(room, factor)]
+    return [
+        made
+        for factor in sorted(set(rf)) or range(1, min(5, brokers) + 1)
+        for made in distinct_placements(room, factor)
+    ]
 
 
 def _fits(minimum: int, option: str, made: Placement) -> None:

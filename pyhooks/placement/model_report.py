@@ -2,9 +2,9 @@
 
 The JSON is one object. Keys are stable: later versions may add some. Probabilities are from 0 to 1.
 
-- ``chances``: ``{broker_away, rack_away, broker_destroyed, rack_destroyed}``, as in
+- ``probabilities``: ``{broker_away, rack_away, broker_destroyed, rack_destroyed}``, as in
   ``pyhooks.placement.failure_rates``.
-- ``weighed`` (of ``rackgate model exact``): as in ``pyhooks.placement.exact_model.Evaluation``; ``refused``, ``usual``,
+- ``evaluation`` (of ``rackgate model exact``): as in ``pyhooks.placement.exact_model.Evaluation``; ``refused``, ``usual``,
   ``worst`` and ``whole`` have a ``total`` in addition to their causes; a placement maps racks to numbers of replicas.
 - ``choices`` (of ``rackgate plan``): a list of ``{placement, rf, min_replicas, min_racks, storage_factor,
   cross_rack_copies, dominated, weighed}``; ``min_racks`` is the list of all R with this effect.
@@ -33,15 +33,17 @@ from pyhooks.placement.replica_placement import Placement
 MINUTES_A_YEAR = 365.25 * 24 * 60
 
 
-def exact_json(weighed: Evaluation, chances: FailureProbabilities) -> str:
+def exact_json(evaluation: Evaluation, probabilities: FailureProbabilities) -> str:
     """Return the JSON of ``rackgate model exact``; see the module's docstring."""
-    return json.dumps({"chances": asdict(chances), "weighed": _weighed(weighed), "defaults": _defaults()}, indent=1)
+    return json.dumps(
+        {"chances": asdict(probabilities), "weighed": _weighed(evaluation), "defaults": _defaults()}, indent=1
+    )
 
 
-def plan_json(found: Sequence[Choice], given: Sequence[Advice], chances: FailureProbabilities) -> str:
+def plan_json(found: Sequence[Choice], given: Sequence[Advice], probabilities: FailureProbabilities) -> str:
     """Return the JSON of ``rackgate plan``; see the module's docstring."""
     plan = {
-        "chances": asdict(chances),
+        "chances": asdict(probabilities),
         "choices": [
             {
                 "placement": _counts(one.placement),
@@ -49,9 +51,9 @@ def plan_json(found: Sequence[Choice], given: Sequence[Advice], chances: Failure
                 "min_replicas": one.min_replicas,
                 "min_racks": list(one.min_racks),
                 "storage_factor": one.copies,
-                "cross_rack_copies": one.cross_rack,
+                "cross_rack_copies": one.cross_rack_copies,
                 "dominated": one.dominated,
-                "weighed": _weighed(one.weighed),
+                "weighed": _weighed(one.evaluation),
             }
             for one in found
         ],
@@ -76,21 +78,21 @@ def _counts(placement: Placement | None) -> dict[str, int] | None:
     return None if placement is None else dict(zip(placement.racks, placement.counts, strict=True))
 
 
-def _weighed(weighed: Evaluation) -> dict[str, Any]:
-    found = asdict(weighed)
-    found["placement"] = _counts(weighed.placement)
-    found["worst_set"] = _counts(weighed.worst_set)
+def _weighed(evaluation: Evaluation) -> dict[str, Any]:
+    found = asdict(evaluation)
+    found["placement"] = _counts(evaluation.placement)
+    found["worst_set"] = _counts(evaluation.worst_set)
     for name in ("refused", "usual", "worst", "whole"):
-        found[name]["total"] = getattr(weighed, name).total
+        found[name]["total"] = getattr(evaluation, name).total
     return found
 
 
-def chance(probability: float) -> str:
+def format_probability(probability: float) -> str:
     """Format a probability with two digits."""
     return "0" if probability == 0 else f"{probability:.2g}" if probability >= 0.001 else f"{probability:.1e}"
 
 
-def of_a_year(probability: float) -> str:
+def format_year_share(probability: float) -> str:
     """Format a share of time as its duration in a year, with two digits."""
     minutes = probability * MINUTES_A_YEAR
     if minutes == 0:
@@ -109,31 +111,31 @@ def settings(placement: Placement, min_replicas: int, min_racks: int) -> str:
     return f"RF {placement.replicas} on {placement}, M={min_replicas}, R={min_racks}"
 
 
-def print_exact(console: Console, weighed: Evaluation, chances: FailureProbabilities) -> None:
+def print_exact(console: Console, evaluation: Evaluation, probabilities: FailureProbabilities) -> None:
     """Print the evaluation of one placement with M and R."""
-    limits = weighed.limits
-    console.print(Text(settings(weighed.placement, limits.replicas, limits.racks), style="bold"))
-    if not weighed.writable:
+    limits = evaluation.limits
+    console.print(Text(settings(evaluation.placement, limits.replicas, limits.racks), style="bold"))
+    if not evaluation.writable:
         console.print(
-            f"acks=all is always refused: the replicas are in {len(weighed.placement.racks)} of {limits.racks} racks",
+            f"acks=all is always refused: the replicas are in {len(evaluation.placement.racks)} of {limits.racks} racks",
             style="bold red",
         )
         return
     console.print()
-    console.print(_times(weighed))
-    console.print(_losses(weighed))
+    console.print(_times(evaluation))
+    console.print(_losses(evaluation))
     console.print("worst: the ISR most likely to be destroyed · usual: the ISR of a random moment", style="dim")
     console.print("whole: all replicas are in the ISR · lost: all of them are destroyed within the window", style="dim")
-    console.print(_chances(chances), style="dim", soft_wrap=True)
+    console.print(_chances(probabilities), style="dim", soft_wrap=True)
     for one in (
-        availability_text(weighed.writes_without_racks, weighed.writes_without_brokers),
-        durability_text(weighed.outlives_racks, weighed.outlives_brokers),
+        availability_text(evaluation.writes_without_racks, evaluation.writes_without_brokers),
+        durability_text(evaluation.outlives_racks, evaluation.outlives_brokers),
     ):
         console.print(one, soft_wrap=True)
 
 
-def _times(weighed: Evaluation) -> RenderableType:
-    refused = weighed.refused
+def _times(evaluation: Evaluation) -> RenderableType:
+    refused = evaluation.refused
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name, justify in (("share of time", "left"), ("", "right"), ("a year", "right"), ("", "left")):
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
@@ -142,33 +144,33 @@ def _times(weighed: Evaluation) -> RenderableType:
         ("  too few racks", refused.racks, "NotEnoughRacksException"),
         ("  too few replicas", refused.replicas, "NotEnoughReplicasException"),
         ("  no leader", refused.no_leader, "no replica is available; waits after it not counted"),
-        ("one rack acknowledges alone", weighed.one_rack_alone, ""),
+        ("one rack acknowledges alone", evaluation.one_rack_alone, ""),
     ):
-        table.add_row(name, chance(value), of_a_year(value), note)
+        table.add_row(name, format_probability(value), format_year_share(value), note)
     return table
 
 
-def _losses(weighed: Evaluation) -> RenderableType:
+def _losses(evaluation: Evaluation) -> RenderableType:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("acknowledged records lost", no_wrap=True)
     for name in ("", "by brokers", "one rack", "more racks"):
         table.add_column(name, justify="right", no_wrap=True)
-    held = f"  worst, ISR {weighed.worst_set}"
-    for name, lost in ((held, weighed.worst), ("  usual", weighed.usual), ("  whole", weighed.whole)):
-        table.add_row(name, *map(chance, (lost.total, lost.brokers, lost.one_rack, lost.more_racks)))
+    held = f"  worst, ISR {evaluation.worst_set}"
+    for name, lost in ((held, evaluation.worst), ("  usual", evaluation.usual), ("  whole", evaluation.whole)):
+        table.add_row(name, *map(format_probability, (lost.total, lost.brokers, lost.one_rack, lost.more_racks)))
     return table
 
 
-def _chances(chances: FailureProbabilities) -> str:
+def _chances(probabilities: FailureProbabilities) -> str:
     return (
-        f"unavailable, of a year: a broker {of_a_year(chances.broker_away)}, a rack {of_a_year(chances.rack_away)};"
-        f" destroyed within the window: a broker {chance(chances.broker_destroyed)}, a rack"
-        f" {chance(chances.rack_destroyed)}"
+        f"unavailable, of a year: a broker {format_year_share(probabilities.broker_away)}, a rack {format_year_share(probabilities.rack_away)};"
+        f" destroyed within the window: a broker {format_probability(probabilities.broker_destroyed)}, a rack"
+        f" {format_probability(probabilities.rack_destroyed)}"
     )
 
 
 def print_plan(
-    console: Console, found: Sequence[Choice], given: Sequence[Advice], chances: FailureProbabilities
+    console: Console, found: Sequence[Choice], given: Sequence[Advice], probabilities: FailureProbabilities
 ) -> None:
     """Print the table of all choices and the recommendations."""
     console.print(_table(found))
@@ -177,7 +179,7 @@ def print_plan(
         "grey: another choice is as good in refusals, worst loss, copies and copies across racks, and better in one",
     ):
         console.print(legend, style="dim", soft_wrap=True)
-    console.print(_chances(chances), style="dim", soft_wrap=True)
+    console.print(_chances(probabilities), style="dim", soft_wrap=True)
     for one in sentences(given):
         console.print(one, soft_wrap=True)
 
@@ -190,9 +192,9 @@ def sentences(given: Iterable[Advice]) -> list[Text]:
         if one.choice is None:
             lines[-1].append(one.because)
             continue
-        choice, refused = one.choice, one.choice.weighed.refused.total
+        choice, refused = one.choice, one.choice.evaluation.refused.total
         lines[-1].append(settings(choice.placement, choice.min_replicas, choice.min_racks[-1]), style="bold")
-        lines[-1].append(f" ({one.because}; refused {of_a_year(refused)} a year)")
+        lines[-1].append(f" ({one.because}; refused {format_year_share(refused)} a year)")
     return lines
 
 
@@ -208,19 +210,19 @@ def _table(found: Sequence[Choice]) -> RenderableType:
         table.add_column(name, justify="center", no_wrap=True)
     table.add_column("across\nracks", justify="right", no_wrap=True)
     for one in found:
-        weighed = one.weighed
+        evaluation = one.evaluation
         table.add_row(
             str(one.copies),
             plain(str(one.placement)),
             str(one.min_replicas),
             _span(one.min_racks),
-            of_a_year(weighed.refused.total),
-            of_a_year(weighed.one_rack_alone),
-            chance(weighed.worst.total),
-            chance(weighed.usual.total),
-            _tolerates(weighed.writes_without_racks, weighed.writes_without_brokers),
-            _tolerates(weighed.outlives_racks, weighed.outlives_brokers),
-            f"{one.cross_rack:.2g}",
+            format_year_share(evaluation.refused.total),
+            format_year_share(evaluation.one_rack_alone),
+            format_probability(evaluation.worst.total),
+            format_probability(evaluation.usual.total),
+            _tolerates(evaluation.writes_without_racks, evaluation.writes_without_brokers),
+            _tolerates(evaluation.outlives_racks, evaluation.outlives_brokers),
+            f"{one.cross_rack_copies:.2g}",
             style="bright_black" if one.dominated else "",
         )
     return table

@@ -61,7 +61,7 @@ def draw(found: Sequence[Choice], given: Sequence[Advice]) -> Figure:
 
 
 def _point(choice: Choice) -> tuple[float, float]:
-    return choice.weighed.refused.total, choice.weighed.worst.total
+    return choice.evaluation.refused.total, choice.evaluation.worst.total
 
 
 def _panel(axes: Axes, shown: Sequence[Choice], advised: set[Choice]) -> None:

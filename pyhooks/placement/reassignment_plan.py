@@ -101,13 +101,13 @@ def plan_reassignment(cluster: ClusterSnapshot, topics: frozenset[str] | None = 
     for topic in cluster.topics:
         if topics is not None and topic.name not in topics:
             continue
-        if topic.need is None:
+        if topic.requirements is None:
             unknown.append(UnknownTopic(topic.name, topic.unanswered or "no broker reported its settings"))
             continue
         for partition in topic.partitions:
-            if reaches(partition.target, topic.need.min_racks, racks):
+            if reaches(partition.target, topic.requirements.min_racks, racks):
                 continue
-            needed = gate.capped(topic.need.min_racks, len(partition.target))
+            needed = gate.capped(topic.requirements.min_racks, len(partition.target))
             if partition.adding or partition.removing:
                 because = "it is being reassigned: wait until that ends or cancel it, then check again"
                 refusals.append(UnfixablePartition(partition, because))

@@ -85,7 +85,7 @@ def placement(text: str, option: str, room: Mapping[str, int] | None = None) -> 
     return made
 
 
-def shapes(room: Mapping[str, int], replicas: int) -> list[Placement]:
+def distinct_placements(room: Mapping[str, int], replicas: int) -> list[Placement]:
     """Return all placements that differ in their replica counts, the most even one first.
 
     Racks are interchangeable, so only the counts matter. Of ``a a b`` and ``a b b`` only one is returned, with the most

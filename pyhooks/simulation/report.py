@@ -28,7 +28,7 @@ from rich.text import Text
 
 from pyhooks.core.terminal import plain
 from pyhooks.placement.failure_rates import YEAR_S
-from pyhooks.placement.model_report import chance, of_a_year
+from pyhooks.placement.model_report import format_probability, format_year_share
 from pyhooks.simulation.failures import DEFAULTS
 from pyhooks.simulation.partition_machine import Cause, GateSetting, Status
 from pyhooks.simulation.replication import SimulationPlan, layout
@@ -146,12 +146,12 @@ def print_simulation(
     def row(title: str, figures: list[Figure], text: Callable[[float], str]) -> None:
         table.add_row(title, *(_cell(figure, text) for figure in figures))
 
-    row("acks=all is not taken", [one.refused for one in summaries], of_a_year)
+    row("acks=all is not taken", [one.refused for one in summaries], format_year_share)
     for status in REFUSED:
-        row(f"  {STATUSES[status]}", [one.by_status[status] for one in summaries], of_a_year)
-    row("one rack acknowledges alone", [one.alone for one in summaries], of_a_year)
+        row(f"  {STATUSES[status]}", [one.by_status[status] for one in summaries], format_year_share)
+    row("one rack acknowledges alone", [one.alone for one in summaries], format_year_share)
     if any(not math.isinf(one.setting.lower_s) for one in summaries):
-        row("R is lowered", [one.lowered for one in summaries], of_a_year)
+        row("R is lowered", [one.lowered for one in summaries], format_year_share)
     if len(summaries) > 1:
         row("not taken, less than with the first", [one.refused_less for one in summaries], _signed_time)
     row("partitions that lose records, in a year", [one.lost for one in summaries], _count)
@@ -175,8 +175,8 @@ def _cell(figure: Figure, text: Callable[[float], str]) -> Text:
 
 
 def _count(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else chance(value) if value >= 0 else f"-{chance(-value)}"
+    return f"{value:.0f}" if value >= 100 else format_probability(value) if value >= 0 else f"-{format_probability(-value)}"
 
 
 def _signed_time(value: float) -> str:
-    return f"-{of_a_year(-value)}" if value < 0 else of_a_year(value) if value else "0"
+    return f"-{format_year_share(-value)}" if value < 0 else format_year_share(value) if value else "0"

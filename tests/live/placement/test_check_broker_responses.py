@@ -20,7 +20,7 @@ from fake_cluster import BLANK, CLOSE, SILENT, FakeCluster, Odd
 from pyhooks.core.errors import RackgateError
 from pyhooks.placement import cluster_query
 from pyhooks.placement.check_cli import make_report
-from pyhooks.placement.check_report import as_json
+from pyhooks.placement.check_report import json_parts
 from pyhooks.placement.cluster_query import ClusterObservation
 from pyhooks.placement.gate_forecast import ConfigValue
 from pyhooks.placement.reassignment_plan import plan_reassignment
@@ -46,7 +46,7 @@ def look(cluster: FakeCluster, timeout_s: float = 20.0) -> ClusterObservation:
 
 def codes(seen: ClusterObservation) -> Mapping[str, str]:
     made = make_report(seen, seen.cluster.topics, strict=False)
-    json.loads(as_json(made))
+    json.loads("".join(json_parts(made)))
     found = {one.code: one.severity for one in made.findings}
     assert made.at_risk == any(severity != "notice" for severity in found.values())
     return found
@@ -62,8 +62,10 @@ def test_names_arrive_as_they_are() -> None:
         seen = look(cluster)
     assert {broker.broker_id: broker.rack for broker in seen.cluster.brokers.values()} == RACKS
     assert [topic.name for topic in seen.cluster.topics] == sorted(TOPICS)
-    assert not seen.enforcement.silent
-    assert {topic.need.min_racks for topic in seen.cluster.topics if topic.need and topic.name == "t"} == {2}
+    assert not seen.enforcement.unresponsive
+    assert {
+        topic.requirements.min_racks for topic in seen.cluster.topics if topic.requirements and topic.name == "t"
+    } == {2}
 
 
 @pytest.mark.parametrize(
@@ -79,11 +81,11 @@ def test_names_arrive_as_they_are() -> None:
 def test_broker_without_response_is_unknown_and_the_rest_is_reported(odd: Odd, timeout_s: float, reason: str) -> None:
     with fake({3: odd}).running() as cluster:
         seen = look(cluster, timeout_s)
-    assert set(seen.enforcement.silent) == {3}
-    assert reason in seen.enforcement.silent[3]
-    assert set(seen.enforcement.answers) == {1, 2}
+    assert set(seen.enforcement.unresponsive) == {3}
+    assert reason in seen.enforcement.unresponsive[3]
+    assert set(seen.enforcement.responses) == {1, 2}
     assert codes(seen)["broker-silent"] == "unknown"
-    assert all(topic.need for topic in seen.cluster.topics)
+    assert all(topic.requirements for topic in seen.cluster.topics)
 
 
 def test_a_slow_broker_is_awaited_within_the_timeout() -> None:
@@ -94,7 +96,7 @@ def test_a_slow_broker_is_awaited_within_the_timeout() -> None:
             asked.wait(1.5)
 
     with fake({2: slow}).running() as cluster:
-        assert not look(cluster).enforcement.silent
+        assert not look(cluster).enforcement.unresponsive
 
 
 def test_all_brokers_share_one_timeout() -> None:
@@ -102,7 +104,7 @@ def test_all_brokers_share_one_timeout() -> None:
     silent = of("DescribeConfigs", SILENT)
     with FakeCluster(racks, {"t": [(1, 2, 3)]}, odd=dict.fromkeys(racks, silent)).running() as cluster:
         seen = look(cluster, timeout_s=6.0)
-    assert set(seen.enforcement.silent) == set(racks)
+    assert set(seen.enforcement.unresponsive) == set(racks)
     assert codes(seen)["settings-unknown"] == "unknown"
     made = plan_reassignment(seen.cluster)
     assert not made.complete
@@ -137,12 +139,12 @@ def test_invalid_numbers_of_one_broker_are_unknown_only_for_it() -> None:
 
     with fake({2: odd}).running() as cluster:
         seen = look(cluster)
-    assert not seen.enforcement.silent
+    assert not seen.enforcement.unresponsive
     assert codes(seen)["value-invalid"] == "unknown"
     made = make_report(seen, seen.cluster.topics, strict=False)
     named = {(one.topic, one.means.split(" is ")[0]) for one in made.findings if one.code == "value-invalid"}
     assert named == {(name, r"broker 2: min.insync.racks='abc\x1b'") for name in ("", "t", "a.b")}
-    assert all(topic.need for topic in seen.cluster.topics), "the others reported"
+    assert all(topic.requirements for topic in seen.cluster.topics), "the others reported"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +159,7 @@ def test_an_unanswered_query_keeps_the_other_results(name: str, key: str, code: 
         seen = look(cluster, timeout_s=8.0)
     assert set(seen.cluster.unanswered) == {key}
     assert codes(seen)[code] == "unknown"
-    assert not seen.enforcement.silent
+    assert not seen.enforcement.unresponsive
 
 
 def test_refused_reassignments_are_unknown() -> None:
@@ -226,7 +228,7 @@ def test_refused_settings_of_one_topic_are_named() -> None:
         one for one in make_report(seen, seen.cluster.topics, strict=False).findings if one.code == "settings-refused"
     ]
     assert "a_b" in found.means
-    assert {topic.name for topic in seen.cluster.topics if topic.need is None} == {"a_b"}
+    assert {topic.name for topic in seen.cluster.topics if topic.requirements is None} == {"a_b"}
     assert codes(seen)["settings-unknown"] == "unknown"
 
 
@@ -280,9 +282,9 @@ def test_the_metadata_is_the_only_source_of_r(
         seen = look(cluster)
     racks, where, property_racks, severity = expected
     (one,) = seen.cluster.topics
-    assert one.need is not None
-    assert (one.need.racks, one.need.observed) == (ConfigValue(racks, where), None)
-    answer = seen.enforcement.answers[2]
+    assert one.requirements is not None
+    assert (one.requirements.racks, one.requirements.observed) == (ConfigValue(racks, where), None)
+    answer = seen.enforcement.responses[2]
     assert answer.default is not None
     assert (answer.default.racks, answer.default.observed) == (ConfigValue(racks, where), ConfigValue(3, "cluster"))
     assert answer.property_racks == property_racks
@@ -333,20 +335,20 @@ def test_100000_partitions_take_10_s_and_500_mb_at_most(tmp_path: Path) -> None:
 
 def test_enforcement_is_linear_in_topics() -> None:
     from pyhooks.placement.enforcement import BrokerResponse, Enforcement, enforcement_findings
-    from pyhooks.placement.gate_forecast import Broker, CheckedTopic, ConfigValue, Need, ReportedPartition
+    from pyhooks.placement.gate_forecast import Broker, CheckedTopic, ConfigValue, IsrRequirements, ReportedPartition
 
-    need = Need(ConfigValue(2, "topic"), ConfigValue(2, "topic"))
+    requirements = IsrRequirements(ConfigValue(2, "topic"), ConfigValue(2, "topic"))
     brokers = {1: Broker(1, "a"), 2: Broker(2, "b")}
-    stock = Need(ConfigValue(2, "default"), None)
-    answers = {1: BrokerResponse(13, 0, {}, 7, stock), 2: BrokerResponse(14, 1, {}, 7, need)}
+    stock = IsrRequirements(ConfigValue(2, "default"), None)
+    responses = {1: BrokerResponse(13, 0, {}, 7, stock), 2: BrokerResponse(14, 1, {}, 7, requirements)}
 
     def cpu_s(number: int) -> float:
         topics = [
-            CheckedTopic(f"t{n}", False, (ReportedPartition(f"t{n}", 0, 1, (1, 2), (1, 2)),), need)
+            CheckedTopic(f"t{n}", False, (ReportedPartition(f"t{n}", 0, 1, (1, 2), (1, 2)),), requirements)
             for n in range(number)
         ]
         begun = time.process_time()
-        found = enforcement_findings(Enforcement(answers, {}), brokers, topics)
+        found = enforcement_findings(Enforcement(responses, {}), brokers, topics)
         assert sum(one.code == "would-not-enforce" for one in found) == number
         return time.process_time() - begun
 

@@ -13,23 +13,23 @@ from hypothesis import strategies as st
 
 from pyhooks.placement.exact_model import ELRS, Elr, Evaluation, evaluate, evaluate_groups, isr_groups
 from pyhooks.placement.failure_rates import FailureProbabilities
-from pyhooks.placement.replica_placement import Placement, placement, shapes
+from pyhooks.placement.replica_placement import Placement, distinct_placements, placement
 
 
 def near(expected: float | tuple[float, ...]) -> Any:
     return pytest.approx(expected, rel=1e-9, abs=1e-15)
 
 
-def weighed(where: str, m: int, r: int, *numbers: float, elr: Elr = "racks") -> Evaluation:
+def evaluation(where: str, m: int, r: int, *numbers: float, elr: Elr = "racks") -> Evaluation:
     """With p, q, d and D; those that are not given are 0."""
-    chances = FailureProbabilities(*(*numbers, 0.0, 0.0, 0.0, 0.0)[:4])
-    return evaluate(placement(where, "it"), min_replicas=m, min_racks=r, chances=chances, elr=elr)
+    probabilities = FailureProbabilities(*(*numbers, 0.0, 0.0, 0.0, 0.0)[:4])
+    return evaluate(placement(where, "it"), min_replicas=m, min_racks=r, probabilities=probabilities, elr=elr)
 
 
 # The brute force: named brokers and racks, each up or not, one after the other; the rules again from their words.
 
 
-def chance(things: Iterable[str], hit: frozenset[str], probability: float) -> float:
+def format_probability(things: Iterable[str], hit: frozenset[str], probability: float) -> float:
     total = 1.0
     for thing in things:
         total *= probability if thing in hit else 1 - probability
@@ -44,8 +44,8 @@ def subsets(things: Iterable[str]) -> list[frozenset[str]]:
 class Brute:
     """``where`` maps brokers to racks."""
 
-    def __init__(self, where: dict[str, str], m: int, r: int, chances: FailureProbabilities, elr: Elr) -> None:
-        self.where, self.chances = where, chances
+    def __init__(self, where: dict[str, str], m: int, r: int, probabilities: FailureProbabilities, elr: Elr) -> None:
+        self.where, self.chances = where, probabilities
         self.m, self.r = min(m, len(where)), min(r, len(where))
         self.least = {"racks": (self.m, self.r), "replicas": (self.m, 1), "off": (1, 1)}[elr]
         self.racks = frozenset(where.values())
@@ -61,7 +61,7 @@ class Brute:
         """Remaining replicas, lost racks, and the probability of that state."""
         for racks in subsets(self.racks):
             for brokers in subsets(self.where):
-                weight = chance(self.where, brokers, p) * chance(self.racks, racks, q)
+                weight = format_probability(self.where, brokers, p) * format_probability(self.racks, racks, q)
                 yield self.after(brokers, racks), racks, weight
 
     def loss_of(self, holders: frozenset[str]) -> tuple[float, float, float]:
@@ -134,9 +134,9 @@ def test_model_equals_enumeration_of_brokers_and_racks(
     counts: dict[str, int], m: int, r: int, numbers: tuple[float, float, float, float], elr: Elr
 ) -> None:
     where = {f"{rack}{number}": rack for rack, count in counts.items() for number in range(count)}
-    chances = FailureProbabilities(*numbers)
-    brute = Brute(where, m, r, chances, elr)
-    found = evaluate(Placement.of(counts), min_replicas=m, min_racks=r, chances=chances, elr=elr)
+    probabilities = FailureProbabilities(*numbers)
+    brute = Brute(where, m, r, probabilities, elr)
+    found = evaluate(Placement.of(counts), min_replicas=m, min_racks=r, probabilities=probabilities, elr=elr)
     by = brute.refused()
     assert (found.refused.no_leader, found.refused.replicas, found.refused.racks) == pytest.approx(
         (by["no_leader"], by["replicas"], by["racks"])
@@ -161,8 +161,8 @@ def test_model_equals_enumeration_of_brokers_and_racks(
 def test_higher_requirements_lower_availability_and_losses(
     counts: dict[str, int], numbers: tuple[float, float, float, float], elr: Elr
 ) -> None:
-    where, chances = Placement.of(counts), FailureProbabilities(*numbers)
-    seen = isr_groups(where, chances)
+    where, probabilities = Placement.of(counts), FailureProbabilities(*numbers)
+    seen = isr_groups(where, probabilities)
     grid = {
         (m, r): evaluate_groups(where, seen, min_replicas=m, min_racks=r, elr=elr)
         for m in range(1, where.replicas + 1)
@@ -195,8 +195,8 @@ def test_higher_requirements_lower_availability_and_losses(
 @pytest.mark.parametrize("rf", range(1, 8))
 def test_writes_continue_without_rf_minus_m_brokers(rf: int) -> None:
     for m in range(1, rf + 1):
-        for where in shapes({"a": rf, "b": rf, "c": rf}, rf):
-            found = weighed(",".join(str(where).split()), m, 1)
+        for where in distinct_placements({"a": rf, "b": rf, "c": rf}, rf):
+            found = evaluation(",".join(str(where).split()), m, 1)
             assert found.writes_without_brokers == rf - m
 
 
@@ -204,14 +204,14 @@ def test_writes_continue_without_rf_minus_m_brokers(rf: int) -> None:
 def test_p_to_the_power_of_rf(rf: int, expected: float) -> None:
     """The table of the background document: all copies of what all replicas have, p = 2 %."""
     for where in (f"a:{rf}", ",".join("abcde"[:rf])):
-        assert weighed(where, 1, 1, 0.0, 0.0, 0.02).whole.total == pytest.approx(expected, rel=1e-12)
+        assert evaluation(where, 1, 1, 0.0, 0.0, 0.02).whole.total == pytest.approx(expected, rel=1e-12)
     # with M = RF only all replicas together acknowledge
-    assert weighed(f"a:{rf}", rf, 1, 0.0, 0.0, 0.02).worst.total == pytest.approx(expected, rel=1e-12)
+    assert evaluation(f"a:{rf}", rf, 1, 0.0, 0.0, 0.02).worst.total == pytest.approx(expected, rel=1e-12)
 
 
 def test_copies_in_one_rack_are_one_copy_when_the_rack_is_lost() -> None:
-    assert weighed("a,a,a", 2, 1, 0.0, 0.0, 0.0, 0.02).whole.total == pytest.approx(0.02)
-    assert weighed("a,b,c", 2, 1, 0.0, 0.0, 0.0, 0.02).whole.total == pytest.approx(8e-6)
+    assert evaluation("a,a,a", 2, 1, 0.0, 0.0, 0.0, 0.02).whole.total == pytest.approx(0.02)
+    assert evaluation("a,b,c", 2, 1, 0.0, 0.0, 0.0, 0.02).whole.total == pytest.approx(8e-6)
 
 
 @pytest.mark.parametrize(
@@ -220,26 +220,26 @@ def test_copies_in_one_rack_are_one_copy_when_the_rack_is_lost() -> None:
 )
 def test_known_values(m: int, r: int, q: float, expected: float) -> None:
     """Five replicas in racks a, a, b, b, c, p = 0.01; stated with two digits."""
-    assert weighed("a:2,b:2,c", m, r, 0.01, q).refused.total == pytest.approx(expected, rel=0.03)
+    assert evaluation("a:2,b:2,c", m, r, 0.01, q).refused.total == pytest.approx(expected, rel=0.03)
 
 
 @pytest.mark.parametrize(("r", "expected"), [(2, 2.2e-3), (1, 4.5e-5)])
 def test_two_racks_alone_make_each_outage_of_a_rack_one_of_writes(r: int, expected: float) -> None:
-    assert weighed("a:2,b:2", 2, r, 0.01, 0.001).refused.total == pytest.approx(expected, rel=0.03)
+    assert evaluation("a:2,b:2", 2, r, 0.01, 0.001).refused.total == pytest.approx(expected, rel=0.03)
 
 
 # What the gate is for.
 
 
 def test_one_rack_acknowledges_alone_only_where_racks_are_not_required() -> None:
-    assert weighed("a,a,b", 2, 1, 0.01, 0.001).one_rack_alone > 1e-3
-    assert weighed("a,a,b", 2, 2, 0.01, 0.001).one_rack_alone == 0
-    assert weighed("a:3,b,c", 3, 1, 0.01, 0.001).one_rack_alone > 0
-    assert weighed("a:2,b:2,c", 3, 1, 0.01, 0.001).one_rack_alone == 0, "three of these span two racks anyway"
+    assert evaluation("a,a,b", 2, 1, 0.01, 0.001).one_rack_alone > 1e-3
+    assert evaluation("a,a,b", 2, 2, 0.01, 0.001).one_rack_alone == 0
+    assert evaluation("a:3,b,c", 3, 1, 0.01, 0.001).one_rack_alone > 0
+    assert evaluation("a:2,b:2,c", 3, 1, 0.01, 0.001).one_rack_alone == 0, "three of these span two racks anyway"
 
 
 def test_one_rack_in_each_replica_makes_r_2_the_same_as_m_2() -> None:
-    both = [weighed("a,b,c", 2, r, 0.01, 0.001, 0.02, 0.001) for r in (1, 2)]
+    both = [evaluation("a,b,c", 2, r, 0.01, 0.001, 0.02, 0.001) for r in (1, 2)]
     assert both[0].refused.total == both[1].refused.total
     assert both[0].worst == both[1].worst
 
@@ -247,21 +247,21 @@ def test_one_rack_in_each_replica_makes_r_2_the_same_as_m_2() -> None:
 def test_without_rack_aware_elr_a_destroyed_rack_takes_what_the_other_has() -> None:
     """Replicas in a, a, b with M = R = 2 (section 0.12 of the notes): the gate alone does not save it."""
     numbers = (0.01, 0.001, 0.0, 0.02)
-    saved = weighed("a,a,b", 2, 2, *numbers)
+    saved = evaluation("a,a,b", 2, 2, *numbers)
     assert saved.outlives_racks == 1
     assert saved.worst.total == pytest.approx(0.02**2)
     others: tuple[Elr, ...] = ("replicas", "off")
     for elr in others:
-        lost = weighed("a,a,b", 2, 2, *numbers, elr=elr)
+        lost = evaluation("a,a,b", 2, 2, *numbers, elr=elr)
         assert lost.outlives_racks == 0
         assert lost.worst.total == pytest.approx(0.02)
         assert lost.refused == saved.refused
 
 
 def test_minima_are_capped_by_the_replication_factor_and_not_by_racks() -> None:
-    assert weighed("a", 2, 2, 0.01).refused.total == pytest.approx(0.01)
-    assert weighed("a,a", 3, 1, 0.01).limits.replicas == 2
-    never = weighed("a,a", 1, 2, 0.01, 0.001, 0.02, 0.001)
+    assert evaluation("a", 2, 2, 0.01).refused.total == pytest.approx(0.01)
+    assert evaluation("a,a", 3, 1, 0.01).limits.replicas == 2
+    never = evaluation("a,a", 1, 2, 0.01, 0.001, 0.02, 0.001)
     assert not never.writable
     assert never.refused.total == pytest.approx(1.0)
     assert never.worst.total == never.usual.total == never.whole.total == 0

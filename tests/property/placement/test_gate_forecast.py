@@ -15,17 +15,17 @@ from pyhooks.kafka.features import UPGRADE
 from pyhooks.placement.findings import (
     TopicReport,
     at_risk,
-    below_expected,
+    below_expected_findings,
     cluster_findings,
+    internal_topic_findings,
     topic_reports,
-    weaker_internal_topics,
 )
 from pyhooks.placement.gate_forecast import (
     Broker,
     CheckedTopic,
     ClusterSnapshot,
     ConfigValue,
-    Need,
+    IsrRequirements,
     PartitionForecast,
     RackSizes,
     ReportedPartition,
@@ -36,8 +36,8 @@ from pyhooks.placement.gate_forecast import (
 RACKS = ("", "a", "b", "c")
 
 
-def need(replicas: int, racks: int | None) -> Need:
-    return Need(ConfigValue(replicas, "topic"), None if racks is None else ConfigValue(racks, "topic"))
+def requirements(replicas: int, racks: int | None) -> IsrRequirements:
+    return IsrRequirements(ConfigValue(replicas, "topic"), None if racks is None else ConfigValue(racks, "topic"))
 
 
 def cluster(racks: Mapping[int, str], topics: Iterable[CheckedTopic] = (), *, enforced: bool = True) -> ClusterSnapshot:
@@ -46,7 +46,7 @@ def cluster(racks: Mapping[int, str], topics: Iterable[CheckedTopic] = (), *, en
 
 
 def topic(
-    name: str, asked: Need | None, *placements: tuple[int, ...], isr: tuple[int, ...] | None = None
+    name: str, asked: IsrRequirements | None, *placements: tuple[int, ...], isr: tuple[int, ...] | None = None
 ) -> CheckedTopic:
     partitions = tuple(
         ReportedPartition(name, number, leader=replicas[0], replicas=replicas, isr=replicas if isr is None else isr)
@@ -78,7 +78,7 @@ def open_(isr: frozenset[int], placed: int, minimum: int, racks: int, where: Map
 
 
 @st.composite
-def scenes(draw: st.DrawFn) -> tuple[ClusterSnapshot, ReportedPartition, Need]:
+def scenes(draw: st.DrawFn) -> tuple[ClusterSnapshot, ReportedPartition, IsrRequirements]:
     brokers = draw(st.integers(1, 6))
     where = {broker: draw(st.sampled_from(RACKS)) for broker in range(1, brokers + 1)}
     # one more broker may hold a replica and not be known
@@ -86,14 +86,14 @@ def scenes(draw: st.DrawFn) -> tuple[ClusterSnapshot, ReportedPartition, Need]:
     replicas = tuple(draw(st.permutations(everyone))[: draw(st.integers(1, min(5, len(everyone))))])
     isr = tuple(sorted(draw(st.sets(st.sampled_from(replicas), min_size=1))))
     leader = draw(st.sampled_from([*isr, -1]))
-    asked = need(draw(st.integers(1, 6)), draw(st.sampled_from([None, 1, 2, 3, 4])))
+    asked = requirements(draw(st.integers(1, 6)), draw(st.sampled_from([None, 1, 2, 3, 4])))
     partition = ReportedPartition("t", 0, leader, replicas, isr)
     return cluster(where, enforced=draw(st.booleans())), partition, asked
 
 
 @settings(max_examples=800, deadline=None)
 @given(scenes())
-def test_forecast_equals_enumeration(scene: tuple[ClusterSnapshot, ReportedPartition, Need]) -> None:
+def test_forecast_equals_enumeration(scene: tuple[ClusterSnapshot, ReportedPartition, IsrRequirements]) -> None:
     seen, partition, asked = scene
     where = {broker.broker_id: broker.rack for broker in seen.brokers.values()}
     racks = asked.racks.value if asked.racks and seen.enforced else 1
@@ -135,7 +135,7 @@ def test_a_surviving_placement_is_found_if_and_only_if_one_exists(
     sizes: list[int], replicas: int, minimum: int, racks: int
 ) -> None:
     where = {10 * rack + number: f"r{rack}" for rack, brokers in enumerate(sizes, 1) for number in range(brokers)}
-    limits = limits_of(need(minimum, racks), replicas, enforced=True)
+    limits = limits_of(requirements(minimum, racks), replicas, enforced=True)
     placements = [frozenset(chosen) for chosen in itertools.combinations(where, replicas)]
     survives_rack = any(
         all(limits.decide({b for b in placed if where[b] != rack}, where).passes for rack in set(where.values()))
@@ -150,35 +150,35 @@ def test_a_surviving_placement_is_found_if_and_only_if_one_exists(
 AAB = {1: "a", 2: "a", 3: "b"}
 AABBC = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
 STATES: list[tuple[str, Mapping[int, str], CheckedTopic, set[tuple[str, str]]]] = [
-    ("three racks, two required", AABBC, topic("t", need(2, 2), (1, 3, 5)), set()),
+    ("three racks, two required", AABBC, topic("t", requirements(2, 2), (1, 3, 5)), set()),
     (
         "two of three in one rack, none required",
         AABBC,
-        topic("t", need(2, 1), (1, 2, 3)),
+        topic("t", requirements(2, 1), (1, 2, 3)),
         {("risk", "one-rack-can-acknowledge"), ("risk", "rack-loss-stops")},
     ),
     (
         "the same on a stock cluster",
         AABBC,
-        topic("t", need(2, None), (1, 2, 3)),
+        topic("t", requirements(2, None), (1, 2, 3)),
         {("risk", "one-rack-can-acknowledge"), ("risk", "rack-loss-stops")},
     ),
     (
         "the same, two required: a better placement would survive",
         AABBC,
-        topic("t", need(2, 2), (1, 2, 3)),
+        topic("t", requirements(2, 2), (1, 2, 3)),
         {("risk", "rack-loss-stops"), ("risk", "broker-loss-stops")},
     ),
     (
         "the same in a cluster of two racks: it is what R asks for",
         AAB,
-        topic("t", need(2, 2), (1, 2, 3)),
+        topic("t", requirements(2, 2), (1, 2, 3)),
         {("notice", "rack-loss-stops-by-choice"), ("notice", "broker-loss-stops-by-choice")},
     ),
     (
         "only the rack with two replicas is in sync",
         AABBC,
-        topic("t", need(2, 1), (1, 2, 3), isr=(1, 2)),
+        topic("t", requirements(2, 1), (1, 2, 3), isr=(1, 2)),
         {
             ("risk", "one-rack-acknowledges-now"),
             ("risk", "rack-loss-stops"),
@@ -188,13 +188,13 @@ STATES: list[tuple[str, Mapping[int, str], CheckedTopic, set[tuple[str, str]]]] 
     (
         "all in one rack",
         AABBC,
-        topic("t", need(2, 2), (1, 2)),
+        topic("t", requirements(2, 2), (1, 2)),
         {("error", "racks-out-of-reach")},
     ),
     (
         "all in one rack, none required",
         AABBC,
-        topic("t", need(2, 1), (1, 2)),
+        topic("t", requirements(2, 1), (1, 2)),
         {
             ("risk", "all-in-one-rack"),
             ("notice", "rack-loss-stops-by-choice"),
@@ -204,38 +204,38 @@ STATES: list[tuple[str, Mapping[int, str], CheckedTopic, set[tuple[str, str]]]] 
     (
         "one replica",
         AABBC,
-        topic("t", need(1, 2), (1,)),
+        topic("t", requirements(1, 2), (1,)),
         {("notice", "rack-loss-stops-by-choice"), ("notice", "broker-loss-stops-by-choice")},
     ),
-    ("Kafka's defaults", AABBC, topic("t", need(1, 1), (1, 3, 5)), {("notice", "one-replica-acknowledges")}),
+    ("Kafka's defaults", AABBC, topic("t", requirements(1, 1), (1, 3, 5)), {("notice", "one-replica-acknowledges")}),
     (
         "one of three racks is out of sync",
         AABBC,
-        topic("t", need(2, 2), (1, 3, 5), isr=(1, 3)),
+        topic("t", requirements(2, 2), (1, 3, 5), isr=(1, 3)),
         {("risk", "rack-loss-stops-now"), ("risk", "broker-loss-stops-now")},
     ),
     (
         "too few racks in sync",
         AABBC,
-        topic("t", need(2, 2), (1, 2, 3), isr=(1, 2)),
+        topic("t", requirements(2, 2), (1, 2, 3), isr=(1, 2)),
         {("error", "too-few-racks"), ("risk", "rack-loss-stops"), ("risk", "broker-loss-stops")},
     ),
     (
         "too few replicas in sync",
         AABBC,
-        topic("t", need(2, 1), (1, 3, 5), isr=(1,)),
+        topic("t", requirements(2, 1), (1, 3, 5), isr=(1,)),
         {("error", "too-few-replicas")},
     ),
     (
         "a broker without a rack counts for none",
         {1: "a", 2: "", 3: "b"},
-        topic("t", need(1, 2), (1, 2)),
+        topic("t", requirements(1, 2), (1, 2)),
         {("error", "racks-out-of-reach")},
     ),
     (
         "an ISR that lacks the second rack",
         {1: "a", 2: "", 3: "b"},
-        topic("t", need(1, 2), (1, 2, 3), isr=(1, 2)),
+        topic("t", requirements(1, 2), (1, 2, 3), isr=(1, 2)),
         {
             ("error", "too-few-racks"),
             ("notice", "rack-loss-stops-by-choice"),
@@ -245,19 +245,19 @@ STATES: list[tuple[str, Mapping[int, str], CheckedTopic, set[tuple[str, str]]]] 
     (
         "brokers without a rack acknowledge, which may be in the same one",
         {1: "", 2: "", 3: "b"},
-        topic("t", need(2, 1), (1, 2, 3), isr=(1, 2)),
+        topic("t", requirements(2, 1), (1, 2, 3), isr=(1, 2)),
         {("risk", "one-rack-acknowledges-now"), ("risk", "broker-loss-stops-now")},
     ),
     (
         "all replicas on brokers without a rack",
         {1: "", 2: "", 3: "b"},
-        topic("t", need(1, 1), (1, 2)),
+        topic("t", requirements(1, 1), (1, 2)),
         {("notice", "all-in-one-rack")},
     ),
     (
         "more than there are replicas",
         AAB,
-        topic("t", need(3, 3), (1, 3)),
+        topic("t", requirements(3, 3), (1, 3)),
         {
             ("notice", "racks-capped"),
             ("notice", "replicas-capped"),
@@ -269,7 +269,7 @@ STATES: list[tuple[str, Mapping[int, str], CheckedTopic, set[tuple[str, str]]]] 
     (
         "a replica on a broker that nobody knows",
         AABBC,
-        topic("t", need(1, 1), (1, 3, 8)),
+        topic("t", requirements(1, 1), (1, 3, 8)),
         {("unknown", "unknown-brokers"), ("notice", "one-replica-acknowledges")},
     ),
 ]
@@ -286,13 +286,13 @@ def test_findings_of_a_topic(racks: Mapping[int, str], one: CheckedTopic, expect
 
 def test_an_offline_partition_lists_eligible_leaders() -> None:
     partition = ReportedPartition("t", 0, -1, (1, 2, 3), (), elr=(3,))
-    (finding, *_) = report(AAB, CheckedTopic("t", False, (partition,), need(2, 2))).findings
+    (finding, *_) = report(AAB, CheckedTopic("t", False, (partition,), requirements(2, 2))).findings
     assert (finding.code, finding.remedy) == ("offline", "start broker 3")
 
 
 def test_without_the_feature_r_is_not_enforced_and_the_placement_is_reported() -> None:
-    found = report(AAB, topic("t", need(1, 2), (1, 2)), enforced=False)
-    (state,) = found.states
+    found = report(AAB, topic("t", requirements(1, 2), (1, 2)), enforced=False)
+    (state,) = found.forecasts
     assert state.writable
     assert not state.reachable
     (finding,) = [f for f in found.findings if f.code == "racks-out-of-reach"]
@@ -300,10 +300,10 @@ def test_without_the_feature_r_is_not_enforced_and_the_placement_is_reported() -
 
 
 def test_without_the_feature_an_insufficient_placement_acknowledges_in_one_rack() -> None:
-    asked = need(2, 2)
+    asked = requirements(2, 2)
     now = codes(report(AABBC, topic("t", asked, (1, 2)), enforced=False))
     assert {("error", "racks-out-of-reach"), ("risk", "all-in-one-rack")} <= now
-    three = report(AABBC, topic("t", need(2, 3), (1, 2, 3)), enforced=False)
+    three = report(AABBC, topic("t", requirements(2, 3), (1, 2, 3)), enforced=False)
     (alone,) = [finding for finding in three.findings if finding.code == "one-rack-can-acknowledge"]
     assert alone.remedy.startswith("move replicas (rackgate check --plan) and then enforce min.insync.racks=3 (")
     assert ("risk", "rack-loss-stops") in codes(three)
@@ -323,14 +323,14 @@ def test_without_the_feature_an_insufficient_placement_acknowledges_in_one_rack(
     ],
 )
 def test_remedy_for_acknowledgements_in_one_rack(racks: int | None, enforced: bool, remedy: str) -> None:
-    found = report(AABBC, topic("t", need(2, racks), (1, 2, 3)), enforced=enforced)
+    found = report(AABBC, topic("t", requirements(2, racks), (1, 2, 3)), enforced=enforced)
     assert [one.remedy for one in found.findings if one.code == "one-rack-can-acknowledge"] == [remedy]
 
 
 def test_a_reassignment_counts_with_its_target_replicas() -> None:
     partition = ReportedPartition("t", 0, 1, (1, 3, 2), (1, 3), adding=(2,), removing=(3,))
-    found = report(AAB, CheckedTopic("t", False, (partition,), need(1, 2)))
-    (state,) = found.states
+    found = report(AAB, CheckedTopic("t", False, (partition,), requirements(1, 2)))
+    (state,) = found.forecasts
     assert state.writable
     assert not state.reachable
     assert state.racks == ("a",)
@@ -340,23 +340,23 @@ def test_a_reassignment_counts_with_its_target_replicas() -> None:
 
 def test_replicas_that_a_reassignment_adds_do_not_raise_r() -> None:
     partition = ReportedPartition("t", 0, 1, (1, 3), (1,), adding=(3,))
-    (state,) = report(AAB, CheckedTopic("t", False, (partition,), need(1, 2))).states
-    assert (state.writable, state.reachable, state.now.need_racks) == (True, True, 1)
+    (state,) = report(AAB, CheckedTopic("t", False, (partition,), requirements(1, 2))).forecasts
+    assert (state.writable, state.reachable, state.decision.need_racks) == (True, True, 1)
     # when it has ended
     assert state.stopped_when_whole.racks == ("a", "b")
 
 
 def test_the_isr_reported_by_the_leader_counts() -> None:
-    one = topic("t", need(1, 2), (1, 2))
-    told = CheckedTopic("t", False, one.partitions, one.need, {1: need(1, None), 2: need(1, 2)})
-    (state,) = report(AAB, told).states
+    one = topic("t", requirements(1, 2), (1, 2))
+    told = CheckedTopic("t", False, one.partitions, one.requirements, {1: requirements(1, None), 2: requirements(1, 2)})
+    (state,) = report(AAB, told).forecasts
     assert state.writable, "the leader does not know of racks, so it refuses nothing"
     assert not state.reachable
 
 
 def test_equal_findings_of_partitions_are_merged() -> None:
     placements = [(1, 2, 3), (3, 4, 1), (2, 1, 4)]
-    found = report(AABBC, topic("t", need(2, 1), *placements))
+    found = report(AABBC, topic("t", requirements(2, 1), *placements))
     (alone,) = [finding for finding in found.findings if finding.code == "one-rack-can-acknowledge"]
     assert alone.partitions == (0, 1, 2)
     assert alone.means == "rack a or b can acknowledge alone, since 2 replicas are enough"
@@ -365,19 +365,21 @@ def test_equal_findings_of_partitions_are_merged() -> None:
 @pytest.mark.parametrize(
     ("racks", "default", "expected"),
     [
-        (AABBC, need(1, 1), set()),
+        (AABBC, requirements(1, 1), set()),
         (AABBC, None, set()),
-        (AAB, need(1, 3), {("error", "default-above-racks")}),
-        ({1: "a", 2: "a"}, need(1, 1), {("notice", "one-rack")}),
-        ({1: "", 2: ""}, need(1, 1), {("notice", "brokers-without-rack")}),
-        ({1: "", 2: "a"}, need(1, 1), {("risk", "brokers-without-rack")}),
-        ({1: "", 2: ""}, need(1, 2), {("error", "brokers-without-rack"), ("error", "default-above-racks")}),
-        ({1: "", 2: "a"}, need(1, 2), {("error", "brokers-without-rack"), ("error", "default-above-racks")}),
-        ({1: "", 2: "a", 3: "b"}, need(1, 2), {("error", "brokers-without-rack")}),
-        ({1: "", 2: "a", 3: "b"}, need(1, 1), {("risk", "brokers-without-rack")}),
+        (AAB, requirements(1, 3), {("error", "default-above-racks")}),
+        ({1: "a", 2: "a"}, requirements(1, 1), {("notice", "one-rack")}),
+        ({1: "", 2: ""}, requirements(1, 1), {("notice", "brokers-without-rack")}),
+        ({1: "", 2: "a"}, requirements(1, 1), {("risk", "brokers-without-rack")}),
+        ({1: "", 2: ""}, requirements(1, 2), {("error", "brokers-without-rack"), ("error", "default-above-racks")}),
+        ({1: "", 2: "a"}, requirements(1, 2), {("error", "brokers-without-rack"), ("error", "default-above-racks")}),
+        ({1: "", 2: "a", 3: "b"}, requirements(1, 2), {("error", "brokers-without-rack")}),
+        ({1: "", 2: "a", 3: "b"}, requirements(1, 1), {("risk", "brokers-without-rack")}),
     ],
 )
-def test_findings_of_the_cluster(racks: Mapping[int, str], default: Need | None, expected: set[object]) -> None:
+def test_findings_of_the_cluster(
+    racks: Mapping[int, str], default: IsrRequirements | None, expected: set[object]
+) -> None:
     found = cluster_findings(cluster(racks), default)
     assert {(finding.severity, finding.code) for finding in found} == expected
 
@@ -385,16 +387,16 @@ def test_findings_of_the_cluster(racks: Mapping[int, str], default: Need | None,
 @pytest.mark.parametrize(
     ("one", "severity"),
     [
-        (topic("t", need(1, 2), (1, 2)), "error"),
+        (topic("t", requirements(1, 2), (1, 2)), "error"),
         # the effective R is 1, which never needs a rack
-        (topic("t", need(1, 2), (1,), (2,)), "risk"),
-        (topic("t", need(1, 2), (1,), (2, 3)), "error"),
-        (topic("t", need(1, 1), (1, 2)), "risk"),
+        (topic("t", requirements(1, 2), (1,), (2,)), "risk"),
+        (topic("t", requirements(1, 2), (1,), (2, 3)), "error"),
+        (topic("t", requirements(1, 1), (1, 2)), "risk"),
         (topic("t", None, (1, 2)), "risk"),
     ],
 )
 def test_a_broker_without_a_rack_is_an_error_while_an_effective_r_is_above_1(one: CheckedTopic, severity: str) -> None:
-    (found,) = cluster_findings(cluster({1: "a", 2: "b", 3: ""}, [one]), need(1, 1))
+    (found,) = cluster_findings(cluster({1: "a", 2: "b", 3: ""}, [one]), requirements(1, 1))
     assert (found.code, found.severity) == ("brokers-without-rack", severity)
     assert "broker 3" in found.means
 
@@ -405,16 +407,32 @@ TRANSACTIONS, OFFSETS = "__transaction_state", "__consumer_offsets"
 @pytest.mark.parametrize(
     ("internal", "others", "expected"),
     [
-        (topic(TRANSACTIONS, need(2, 1), (1, 3, 5)), [topic("t", need(2, 2), (1, 3, 5))], [(TRANSACTIONS, "1", "t")]),
-        (topic(OFFSETS, need(2, 1), (1, 3, 5)), [topic("t", need(2, 2), (1, 3, 5))], [(OFFSETS, "1", "t")]),
-        (topic(TRANSACTIONS, need(2, 2), (1, 3, 5)), [topic("t", need(2, 2), (1, 3, 5))], []),
-        (topic(TRANSACTIONS, need(2, 2), (1, 3, 5)), [topic("t", need(2, 3), (1, 3, 5))], [(TRANSACTIONS, "2", "t")]),
+        (
+            topic(TRANSACTIONS, requirements(2, 1), (1, 3, 5)),
+            [topic("t", requirements(2, 2), (1, 3, 5))],
+            [(TRANSACTIONS, "1", "t")],
+        ),
+        (
+            topic(OFFSETS, requirements(2, 1), (1, 3, 5)),
+            [topic("t", requirements(2, 2), (1, 3, 5))],
+            [(OFFSETS, "1", "t")],
+        ),
+        (topic(TRANSACTIONS, requirements(2, 2), (1, 3, 5)), [topic("t", requirements(2, 2), (1, 3, 5))], []),
+        (
+            topic(TRANSACTIONS, requirements(2, 2), (1, 3, 5)),
+            [topic("t", requirements(2, 3), (1, 3, 5))],
+            [(TRANSACTIONS, "2", "t")],
+        ),
         # both are capped by the number of replicas
-        (topic(TRANSACTIONS, need(2, 3), (1, 3)), [topic("t", need(2, 3), (1, 3))], []),
-        (topic(TRANSACTIONS, need(2, 3), (1,), (3, 1)), [topic("t", need(2, 3), (1, 3))], [(TRANSACTIONS, "1", "t")]),
-        (topic(TRANSACTIONS, need(1, 1), (1,)), [topic("t", need(2, 2), (1,))], []),
-        (topic(TRANSACTIONS, None, (1, 3)), [topic("t", need(2, 2), (1, 3))], []),
-        (topic("other", need(2, 1), (1, 3)), [topic("t", need(2, 2), (1, 3))], []),
+        (topic(TRANSACTIONS, requirements(2, 3), (1, 3)), [topic("t", requirements(2, 3), (1, 3))], []),
+        (
+            topic(TRANSACTIONS, requirements(2, 3), (1,), (3, 1)),
+            [topic("t", requirements(2, 3), (1, 3))],
+            [(TRANSACTIONS, "1", "t")],
+        ),
+        (topic(TRANSACTIONS, requirements(1, 1), (1,)), [topic("t", requirements(2, 2), (1,))], []),
+        (topic(TRANSACTIONS, None, (1, 3)), [topic("t", requirements(2, 2), (1, 3))], []),
+        (topic("other", requirements(2, 1), (1, 3)), [topic("t", requirements(2, 2), (1, 3))], []),
     ],
 )
 def test_internal_topics_that_require_fewer_racks(
@@ -422,23 +440,23 @@ def test_internal_topics_that_require_fewer_racks(
 ) -> None:
     hidden = replace(internal, internal=True)
     seen = cluster(AABBC, [hidden, *others])
-    found = list(weaker_internal_topics(seen, seen.topics))
+    found = list(internal_topic_findings(seen, seen.topics))
     assert [(one.topic, one.means.split()[2].rstrip(","), one.means.split()[4]) for one in found] == expected
     assert {(one.severity, one.code) for one in found} <= {("risk", "internal-topic-requires-fewer-racks")}
-    assert list(weaker_internal_topics(seen, [hidden])) == [], "only topics that are reported count"
+    assert list(internal_topic_findings(seen, [hidden])) == [], "only topics that are reported count"
 
 
 def test_long_lists_of_topics_are_shortened() -> None:
-    many = [topic(f"t{number:02}", need(2, 2), (1, 3, 5)) for number in range(30)]
-    hidden = replace(topic(TRANSACTIONS, need(2, 1), (1, 3, 5)), internal=True)
-    (found,) = weaker_internal_topics(cluster(AABBC, [hidden, *many]), [hidden, *many])
+    many = [topic(f"t{number:02}", requirements(2, 2), (1, 3, 5)) for number in range(30)]
+    hidden = replace(topic(TRANSACTIONS, requirements(2, 1), (1, 3, 5)), internal=True)
+    (found,) = internal_topic_findings(cluster(AABBC, [hidden, *many]), [hidden, *many])
     assert "t07 and 22 more" in found.means
     assert "t08" not in found.means
 
 
 def test_an_unreachable_default_refuses_only_when_enforced() -> None:
     for enforced in (True, False):
-        (found,) = cluster_findings(cluster(AABBC, enforced=enforced), need(1, 4))
+        (found,) = cluster_findings(cluster(AABBC, enforced=enforced), requirements(1, 4))
         assert found.code == "default-above-racks"
         assert found.means.endswith("acks=all as soon as min.insync.racks is enforced") == (not enforced)
 
@@ -456,14 +474,14 @@ def test_an_unreachable_default_refuses_only_when_enforced() -> None:
     ],
 )
 def test_racks_of_the_controllers(voters: tuple[int, ...] | None, expected: set[object]) -> None:
-    found = cluster_findings(replace(cluster(AABBC), voters=voters), need(1, 1))
+    found = cluster_findings(replace(cluster(AABBC), voters=voters), requirements(1, 1))
     assert {(finding.severity, finding.code) for finding in found} == expected
 
 
 def test_ten_thousand_partitions_within_the_time_limit() -> None:
     racks = {broker: "abc"[broker % 3] for broker in range(30)}
     topics = [
-        topic(f"t{n}", need(2, 2), *((b % 30, (b + 1) % 30, (b + 3 * (n % 2)) % 30) for b in range(n, n + 10)))
+        topic(f"t{n}", requirements(2, 2), *((b % 30, (b + 1) % 30, (b + 3 * (n % 2)) % 30) for b in range(n, n + 10)))
         for n in range(1000)
     ]
     seen = cluster(racks, topics)
@@ -471,29 +489,29 @@ def test_ten_thousand_partitions_within_the_time_limit() -> None:
     started = time.process_time()
     reports = topic_reports(seen, seen.topics)
     took_s = time.process_time() - started
-    assert sum(len(found.states) for found in reports) == 10_000
+    assert sum(len(found.forecasts) for found in reports) == 10_000
     assert took_s < 5, took_s
 
 
 def test_states_are_kept_for_each_partition() -> None:
-    found = report(AAB, topic("t", need(1, 2), (1, 3), (3, 2)))
-    assert [state.partition.number for state in found.states] == [0, 1]
-    assert all(isinstance(state, PartitionForecast) and state.writable for state in found.states)
+    found = report(AAB, topic("t", requirements(1, 2), (1, 3), (3, 2)))
+    assert [state.partition.number for state in found.forecasts] == [0, 1]
+    assert all(isinstance(state, PartitionForecast) and state.writable for state in found.forecasts)
 
 
 def test_topics_with_fewer_required_racks_are_reported() -> None:
-    default = Need(ConfigValue(2, "default"), ConfigValue(1, "default"))
+    default = IsrRequirements(ConfigValue(2, "default"), ConfigValue(1, "default"))
     topics = [
-        topic("lowered", need(2, 1), (1, 2, 3)),
+        topic("lowered", requirements(2, 1), (1, 2, 3)),
         topic("by-default", default, (1, 2, 3)),
-        topic("stock", need(2, None), (1, 2, 3)),
-        topic("as-expected", need(2, 2), (1, 2, 3)),
-        topic("more", need(2, 3), (1, 2, 3)),
-        topic("one-replica", need(1, 1), (1,)),
+        topic("stock", requirements(2, None), (1, 2, 3)),
+        topic("as-expected", requirements(2, 2), (1, 2, 3)),
+        topic("more", requirements(2, 3), (1, 2, 3)),
+        topic("one-replica", requirements(1, 1), (1,)),
         topic("unknown", None, (1, 2, 3)),
     ]
-    assert below_expected(topics, 1) == ()
-    found = {finding.topic: finding for finding in below_expected(topics, 2)}
+    assert below_expected_findings(topics, 1) == ()
+    found = {finding.topic: finding for finding in below_expected_findings(topics, 2)}
     assert list(found) == ["lowered", "by-default", "stock"]
     assert found["lowered"].means == "requires racks: 1 (topic), expected: 2"
     assert "on the topic," in found["lowered"].remedy
@@ -501,5 +519,5 @@ def test_topics_with_fewer_required_racks_are_reported() -> None:
     assert "unknown to the brokers" in found["stock"].means
     assert at_risk(found.values(), strict=False)
     # as many as it has replicas, not more
-    (capped,) = below_expected([topic("two", need(2, 1), (1, 3))], 3)
+    (capped,) = below_expected_findings([topic("two", requirements(2, 1), (1, 3))], 3)
     assert capped.means == "requires racks: 1 (topic), expected: 2"

@@ -15,7 +15,7 @@ from pyhooks.placement.gate_forecast import (
     CheckedTopic,
     ClusterSnapshot,
     ConfigValue,
-    Need,
+    IsrRequirements,
     ReportedPartition,
     reaches,
 )
@@ -27,9 +27,9 @@ Scene = tuple[ClusterSnapshot, CheckedTopic]
 def scene(
     brokers: Mapping[int, str], racks: int, *partitions: ReportedPartition, fenced: frozenset[int] = frozenset()
 ) -> ClusterSnapshot:
-    need = Need(ConfigValue(1, "topic"), ConfigValue(racks, "topic"))
+    requirements = IsrRequirements(ConfigValue(1, "topic"), ConfigValue(racks, "topic"))
     registered = {number: Broker(number, rack, number in fenced) for number, rack in brokers.items()}
-    return ClusterSnapshot("id", registered, (CheckedTopic("t", False, partitions, need),), enforced=True)
+    return ClusterSnapshot("id", registered, (CheckedTopic("t", False, partitions, requirements),), enforced=True)
 
 
 def partition(*replicas: int, number: int = 0) -> ReportedPartition:
@@ -67,9 +67,9 @@ def test_the_plan_reaches_r_with_minimal_moves(cluster: ClusterSnapshot) -> None
     made = plan_reassignment(cluster)
     moves = {move.partition.number: move for move in made.moves}
     refusals = {refusal.partition.number for refusal in made.refusals}
-    assert topic.need is not None
+    assert topic.requirements is not None
     for one in topic.partitions:
-        least = least_moves(cluster, one, topic.need.min_racks)
+        least = least_moves(cluster, one, topic.requirements.min_racks)
         if least is None:
             assert one.number in refusals
             assert one.number not in moves
@@ -78,7 +78,7 @@ def test_the_plan_reaches_r_with_minimal_moves(cluster: ClusterSnapshot) -> None
             assert one.number not in refusals
         else:
             move = moves[one.number]
-            assert reaches(move.replicas, topic.need.min_racks, cluster.racks)
+            assert reaches(move.replicas, topic.requirements.min_racks, cluster.racks)
             assert len(set(move.replicas)) == len(one.replicas)
             assert move.moved == least
             # those that stay keep their places, so the order of preferred leaders stays too
@@ -88,7 +88,7 @@ def test_the_plan_reaches_r_with_minimal_moves(cluster: ClusterSnapshot) -> None
             moved = set(one.replicas) - set(move.replicas)
             if first is not None and not first.fenced and first.broker_id in one.isr:
                 # one without a rack moves where every replica has to be in another rack
-                if first.rack or topic.need.min_racks < len(one.replicas):
+                if first.rack or topic.requirements.min_racks < len(one.replicas):
                     assert move.replicas[0] == first.broker_id, "a preferred leader that can lead stays"
             elif first is None and move.replicas[0] == one.replicas[0]:
                 assert moved.isdisjoint(cluster.racks), "nobody moves as long as there are others that are gone"
@@ -150,8 +150,12 @@ def test_reasons_without_a_plan() -> None:
 def test_only_selected_topics_move_but_all_count_for_the_balance() -> None:
     brokers = {1: "a", 2: "a", 3: "b", 4: "b"}
     base = scene(brokers, 2, partition(1, 2))
-    other = CheckedTopic("other", False, (ReportedPartition("other", 0, 3, (3, 1), (3, 1)),), base.topics[0].need)
-    third = CheckedTopic("third", False, (ReportedPartition("third", 0, 1, (1, 2), (1, 2)),), base.topics[0].need)
+    other = CheckedTopic(
+        "other", False, (ReportedPartition("other", 0, 3, (3, 1), (3, 1)),), base.topics[0].requirements
+    )
+    third = CheckedTopic(
+        "third", False, (ReportedPartition("third", 0, 1, (1, 2), (1, 2)),), base.topics[0].requirements
+    )
     seen = ClusterSnapshot("id", base.brokers, (other, *base.topics, third), enforced=True)
     made = plan_reassignment(seen, frozenset({"t"}))
     assert json.loads(made.to_json()) == {

@@ -13,7 +13,7 @@ from pyhooks.placement.gate_forecast import (
     CheckedTopic,
     ClusterSnapshot,
     ConfigValue,
-    Need,
+    IsrRequirements,
     ReportedPartition,
     forecast_topic,
 )
@@ -66,14 +66,14 @@ def watched(scene: Scene, *, enforced: bool | None) -> PartitionSummary:
 @settings(max_examples=400, deadline=None)
 @given(scenes(), st.booleans())
 def test_check_agrees_with_the_gate(scene: Scene, enforced: bool) -> None:
-    need = Need(ConfigValue(scene.min_replicas, "topic"), ConfigValue(scene.min_racks, "topic"))
+    requirements = IsrRequirements(ConfigValue(scene.min_replicas, "topic"), ConfigValue(scene.min_racks, "topic"))
     leader = scene.isr[0] if scene.isr else -1
-    topic = CheckedTopic("t", False, (ReportedPartition("t", 0, leader, scene.replicas, scene.isr),), need)
+    topic = CheckedTopic("t", False, (ReportedPartition("t", 0, leader, scene.replicas, scene.isr),), requirements)
     brokers = {broker: Broker(broker, rack) for broker, rack in scene.racks.items()}
     cluster = ClusterSnapshot("id", brokers, (topic,), enforced)
     (state,) = forecast_topic(topic, cluster, cluster.racks)
     answer = scene.gate_answer(enforced=enforced)
-    assert state.now == answer
+    assert state.decision == answer
     assert state.writable == answer.passes
     whole = gate.decide(
         scene.replicas, scene.racks, min_replicas=1, min_racks=scene.min_racks, replicas=len(scene.replicas)

@@ -13,43 +13,53 @@ from rich.console import Console
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
 from pyhooks.placement.check_cli import check_command, make_report
-from pyhooks.placement.check_report import CheckReport, as_json, print_report
+from pyhooks.placement.check_report import CheckReport, json_parts, print_report
 from pyhooks.placement.cluster_query import ClusterObservation
 from pyhooks.placement.enforcement import BrokerResponse, Enforcement
-from pyhooks.placement.gate_forecast import Broker, CheckedTopic, ClusterSnapshot, ConfigValue, Need, ReportedPartition
+from pyhooks.placement.gate_forecast import (
+    Broker,
+    CheckedTopic,
+    ClusterSnapshot,
+    ConfigValue,
+    IsrRequirements,
+    ReportedPartition,
+)
 
 ON = {RACKS_FEATURE: 1, ELR_FEATURE: 1}
 RACKS = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
 
 
-def need(replicas: int, racks: int | None, source: str = "default") -> Need:
-    return Need(ConfigValue(replicas, source), None if racks is None else ConfigValue(racks, source))
+def requirements(replicas: int, racks: int | None, source: str = "default") -> IsrRequirements:
+    return IsrRequirements(ConfigValue(replicas, source), None if racks is None else ConfigValue(racks, source))
 
 
-PATCHED = BrokerResponse(produce=14, supports=1, levels=ON, epoch=7, default=need(1, 1))
-STOCK = BrokerResponse(produce=13, supports=0, levels={ELR_FEATURE: 1}, epoch=7, default=need(1, None))
-OFF = BrokerResponse(produce=14, supports=1, levels={ELR_FEATURE: 1}, epoch=7, default=need(1, 1))
+PATCHED = BrokerResponse(produce=14, supported_level=1, levels=ON, epoch=7, default=requirements(1, 1))
+STOCK = BrokerResponse(produce=13, supported_level=0, levels={ELR_FEATURE: 1}, epoch=7, default=requirements(1, None))
+OFF = BrokerResponse(produce=14, supported_level=1, levels={ELR_FEATURE: 1}, epoch=7, default=requirements(1, 1))
 
 
-def answer(base: BrokerResponse, default: Need | None) -> BrokerResponse:
-    return BrokerResponse(base.produce, base.supports, base.levels, base.epoch, default)
+def answer(base: BrokerResponse, default: IsrRequirements | None) -> BrokerResponse:
+    return BrokerResponse(base.produce, base.supported_level, base.levels, base.epoch, default)
 
 
 def seen(
-    answers: Mapping[int, BrokerResponse],
+    responses: Mapping[int, BrokerResponse],
     topics: tuple[CheckedTopic, ...] = (),
     *,
     racks: Mapping[int, str] = RACKS,
-    silent: Mapping[int, str] | None = None,
+    unresponsive: Mapping[int, str] | None = None,
     fenced: tuple[int, ...] = (),
 ) -> ClusterObservation:
-    enforcement = Enforcement(answers, silent or {})
+    enforcement = Enforcement(responses, unresponsive or {})
     brokers = {number: Broker(number, rack, number in fenced, f"h{number}:9092") for number, rack in racks.items()}
     return ClusterObservation(ClusterSnapshot("id", brokers, topics, enforcement.enforced, (1, 3, 5)), enforcement)
 
 
 def topic(
-    name: str, need_of_topic: Need | None, *placements: tuple[int, ...], reports: Mapping[int, Need] | None = None
+    name: str,
+    need_of_topic: IsrRequirements | None,
+    *placements: tuple[int, ...],
+    reports: Mapping[int, IsrRequirements] | None = None,
 ) -> CheckedTopic:
     partitions = tuple(ReportedPartition(name, number, r[0], r, r) for number, r in enumerate(placements))
     return CheckedTopic(name, name.startswith("__"), partitions, need_of_topic, reports or {})
@@ -64,8 +74,8 @@ def codes(cluster: ClusterObservation) -> set[tuple[str, str]]:
     return {(f.severity, f.code) for f in report(cluster).findings if f.code not in ("one-rack", "rack-loss-stops")}
 
 
-FINE = topic("t", need(2, 2, "topic"), (1, 3, 5))
-BARE = topic("t", need(2, None), (1, 3, 5))
+FINE = topic("t", requirements(2, 2, "topic"), (1, 3, 5))
+BARE = topic("t", requirements(2, None), (1, 3, 5))
 
 
 @pytest.mark.parametrize(
@@ -84,23 +94,23 @@ BARE = topic("t", need(2, None), (1, 3, 5))
             {("error", "levels-differ"), ("error", "not-enforced")},
         ),
         (
-            seen(dict.fromkeys((1, 2, 3, 4), PATCHED), (FINE,), silent={5: "no connection"}),
+            seen(dict.fromkeys((1, 2, 3, 4), PATCHED), (FINE,), unresponsive={5: "no connection"}),
             {("unknown", "broker-silent")},
         ),
         (
-            seen(dict.fromkeys((1, 2, 3, 4), PATCHED), (FINE,), silent={5: "fenced"}, fenced=(5,)),
+            seen(dict.fromkeys((1, 2, 3, 4), PATCHED), (FINE,), unresponsive={5: "fenced"}, fenced=(5,)),
             {("unknown", "broker-fenced")},
         ),
         (
-            seen(dict.fromkeys((1, 2, 3, 4), STOCK), (BARE,), silent={5: "fenced"}, fenced=(5,)),
+            seen(dict.fromkeys((1, 2, 3, 4), STOCK), (BARE,), unresponsive={5: "fenced"}, fenced=(5,)),
             {("notice", "broker-fenced")},
         ),
         (
-            seen({**dict.fromkeys(RACKS, PATCHED), 2: answer(PATCHED, need(2, 1))}, (FINE,)),
+            seen({**dict.fromkeys(RACKS, PATCHED), 2: answer(PATCHED, requirements(2, 1))}, (FINE,)),
             {("error", "defaults-differ")},
         ),
         (
-            seen({**dict.fromkeys(RACKS, PATCHED), 2: answer(PATCHED, need(1, 2, "cluster"))}, (FINE,)),
+            seen({**dict.fromkeys(RACKS, PATCHED), 2: answer(PATCHED, requirements(1, 2, "cluster"))}, (FINE,)),
             {("error", "defaults-differ")},
         ),
         (
@@ -108,30 +118,42 @@ BARE = topic("t", need(2, None), (1, 3, 5))
             {("error", "property-above-cluster-value")},
         ),
         (seen(dict.fromkeys(RACKS, replace(PATCHED, property_racks=1)), (FINE,)), set()),
-        (seen(dict.fromkeys(RACKS, replace(PATCHED, default=need(1, 2, "cluster"), property_racks=2)), (FINE,)), set()),
+        (
+            seen(
+                dict.fromkeys(RACKS, replace(PATCHED, default=requirements(1, 2, "cluster"), property_racks=2)), (FINE,)
+            ),
+            set(),
+        ),
         # at level 0 the metadata may have a value, too
         (
-            seen(dict.fromkeys(RACKS, replace(OFF, default=need(1, 1, "cluster"), property_racks=2))),
+            seen(dict.fromkeys(RACKS, replace(OFF, default=requirements(1, 1, "cluster"), property_racks=2))),
             {("error", "property-above-cluster-value")},
         ),
         (
-            seen(dict.fromkeys(RACKS, replace(OFF, default=need(1, 2, "file"), property_racks=2))),
+            seen(dict.fromkeys(RACKS, replace(OFF, default=requirements(1, 2, "file"), property_racks=2))),
             {("error", "not-enforced")},
         ),
-        (seen(dict.fromkeys(RACKS, answer(PATCHED, need(1, 2, "cluster"))), (FINE,)), set()),
+        (seen(dict.fromkeys(RACKS, answer(PATCHED, requirements(1, 2, "cluster"))), (FINE,)), set()),
         (
-            seen({**dict.fromkeys(RACKS, PATCHED), 1: BrokerResponse(13, 1, ON, 7, need(1, 1))}, (FINE,)),
+            seen({**dict.fromkeys(RACKS, PATCHED), 1: BrokerResponse(13, 1, ON, 7, requirements(1, 1))}, (FINE,)),
             {("error", "overlay-not-whole")},
         ),
         # a later Kafka may take Produce 14 for a reason of its own
         (
-            seen({**dict.fromkeys(RACKS, PATCHED), 1: BrokerResponse(14, 0, ON, 7, need(1, None))}, (FINE,)),
+            seen({**dict.fromkeys(RACKS, PATCHED), 1: BrokerResponse(14, 0, ON, 7, requirements(1, None))}, (FINE,)),
             {("error", "overlay-not-whole")},
         ),
         (
             seen(
                 dict.fromkeys(RACKS, PATCHED),
-                (topic("t", need(2, 2, "topic"), (1, 3, 5), reports={1: need(2, 1, "topic"), 3: need(2, 2, "topic")}),),
+                (
+                    topic(
+                        "t",
+                        requirements(2, 2, "topic"),
+                        (1, 3, 5),
+                        reports={1: requirements(2, 1, "topic"), 3: requirements(2, 2, "topic")},
+                    ),
+                ),
             ),
             {("error", "topics-differ")},
         ),
@@ -146,7 +168,7 @@ BARE = topic("t", need(2, None), (1, 3, 5))
             {("unknown", "settings-refused")},
         ),
         (
-            seen({**dict.fromkeys(RACKS, BrokerResponse(14, 1, {RACKS_FEATURE: 1}, 7, need(1, 1)))}, (FINE,)),
+            seen({**dict.fromkeys(RACKS, BrokerResponse(14, 1, {RACKS_FEATURE: 1}, 7, requirements(1, 1)))}, (FINE,)),
             {("error", "elr-off")},
         ),
     ],
@@ -157,8 +179,8 @@ def test_findings_about_enforcement(cluster: ClusterObservation, expected: set[t
 
 
 def test_brokers_with_the_same_property_share_a_finding() -> None:
-    answers = {broker: replace(PATCHED, property_racks=3 if broker == 4 else 2) for broker in RACKS}
-    found = [one for one in report(seen(answers)).findings if one.code == "property-above-cluster-value"]
+    responses = {broker: replace(PATCHED, property_racks=3 if broker == 4 else 2) for broker in RACKS}
+    found = [one for one in report(seen(responses)).findings if one.code == "property-above-cluster-value"]
     assert [one.means.split(" is ")[0] for one in found] == [
         "min.insync.racks=2 in the properties of brokers 1, 2, 3, 5",
         "min.insync.racks=3 in the properties of broker 4",
@@ -167,20 +189,20 @@ def test_brokers_with_the_same_property_share_a_finding() -> None:
 
 
 def test_an_observed_number_of_racks_is_shown_and_changes_nothing() -> None:
-    observed = replace(need(2, 1, "topic"), observed=ConfigValue(2, "topic"))
+    observed = replace(requirements(2, 1, "topic"), observed=ConfigValue(2, "topic"))
     plain, both = (
         report(seen(dict.fromkeys(RACKS, PATCHED), (topic("t", n, (1, 3, 5)),)))
-        for n in (need(2, 1, "topic"), observed)
+        for n in (requirements(2, 1, "topic"), observed)
     )
     assert both.findings == plain.findings
     assert "observes 2" in " ".join(printed(both).split())
     assert "observes" not in printed(plain)
-    topics = [json.loads(as_json(one))["topics"][0] for one in (plain, both)]
+    topics = [json.loads("".join(json_parts(one)))["topics"][0] for one in (plain, both)]
     assert [one["min_insync_racks_observe"] for one in topics] == [None, {"value": 2, "source": "topic"}]
 
 
 def test_a_finding_about_another_topic_is_left_out() -> None:
-    cluster = seen({**dict.fromkeys(RACKS, OFF), 3: STOCK}, (FINE, topic("u", need(1, 2, "topic"), (3, 1))))
+    cluster = seen({**dict.fromkeys(RACKS, OFF), 3: STOCK}, (FINE, topic("u", requirements(1, 2, "topic"), (3, 1))))
     made = make_report(cluster, [FINE], strict=False)
     assert {finding.topic for finding in made.findings} == {"", "t"}
 
@@ -195,11 +217,11 @@ def printed(made: CheckReport, *, strict: bool = False) -> str:
 def mixed() -> ClusterObservation:
     many = [((b % 4) + 1, ((b + 1) % 4) + 1, 5) for b in range(24)]
     topics = (
-        topic("__consumer_offsets", need(1, 1), *many),
-        topic("audit", need(2, 2, "topic"), (1, 2), (3, 1)),
-        topic("orders", need(2, 2, "topic"), (1, 3, 5), (3, 5, 1)),
-        topic("payments.settled.by-region.and-[currency]", need(2, 1), (1, 2, 3), (3, 4, 5), (1, 3, 5)),
-        topic("wide", need(3, 3, "cluster"), (1, 3)),
+        topic("__consumer_offsets", requirements(1, 1), *many),
+        topic("audit", requirements(2, 2, "topic"), (1, 2), (3, 1)),
+        topic("orders", requirements(2, 2, "topic"), (1, 3, 5), (3, 5, 1)),
+        topic("payments.settled.by-region.and-[currency]", requirements(2, 1), (1, 2, 3), (3, 4, 5), (1, 3, 5)),
+        topic("wide", requirements(3, 3, "cluster"), (1, 3)),
         topic("untold", None, (1, 3)),
         CheckedTopic(
             "shrunk",
@@ -208,11 +230,11 @@ def mixed() -> ClusterObservation:
                 ReportedPartition("shrunk", 0, 1, (1, 2, 3), (1, 2)),
                 ReportedPartition("shrunk", 1, -1, (3, 4, 1), (), elr=(3,)),
             ),
-            need(2, 1),
+            requirements(2, 1),
         ),
     )
-    answers = {1: PATCHED, 2: PATCHED, 3: PATCHED, 4: answer(PATCHED, need(2, 1, "broker"))}
-    return seen(answers, topics, silent={5: "h5:9092: no response within 15 s"})
+    responses = {1: PATCHED, 2: PATCHED, 3: PATCHED, 4: answer(PATCHED, requirements(2, 1, "broker"))}
+    return seen(responses, topics, unresponsive={5: "h5:9092: no response within 15 s"})
 
 
 def test_the_table_fits_100_columns() -> None:
@@ -250,8 +272,8 @@ def test_a_cluster_without_topics_has_no_table() -> None:
 
 
 def test_many_topics_are_cut_short_worst_first() -> None:
-    topics = tuple(topic(f"t{n:03}", need(2, 2, "topic"), (1, 3, 5)) for n in range(100))
-    bad = topic("zz", need(2, 2, "topic"), (1, 2))
+    topics = tuple(topic(f"t{n:03}", requirements(2, 2, "topic"), (1, 3, 5)) for n in range(100))
+    bad = topic("zz", requirements(2, 2, "topic"), (1, 2))
     text = printed(report(seen(dict.fromkeys(RACKS, PATCHED), (*topics, bad))))
     assert "and 61 more topics" in text
     assert "zz" in text
@@ -272,7 +294,7 @@ def test_invalid_options_are_errors() -> None:
 
 
 def test_the_json_has_all_documented_keys() -> None:
-    output = json.loads(as_json(report(mixed())))
+    output = json.loads("".join(json_parts(report(mixed()))))
     assert set(output) == {"cluster", "at_risk", "brokers", "topics", "findings"}
     assert output["cluster"] == {
         "id": "id",
@@ -298,7 +320,7 @@ def test_the_json_has_all_documented_keys() -> None:
 
 
 def test_fewer_racks_than_expected_are_a_risk() -> None:
-    lowered = topic("lowered", need(2, 1, "topic"), (1, 3, 5))
+    lowered = topic("lowered", requirements(2, 1, "topic"), (1, 3, 5))
     cluster = seen(dict.fromkeys(RACKS, PATCHED), (lowered,))
     assert not report(cluster).at_risk
     made = make_report(cluster, [lowered], strict=False, expect_racks=2)

@@ -111,9 +111,9 @@ class Chain:
 def both(where: str, m: int, r: int, broker: tuple[float, float], rack: tuple[float, float]) -> tuple[Shares, Shares]:
     """Shares of the chain, and of the model, which has no wait."""
     found = Chain(where, m, r, broker, rack).shares()
-    chances = FailureProbabilities(broker[0] / sum(broker), rack[0] / sum(rack), 0.0, 0.0)
-    weighed = evaluate(placement(",".join(where), "it"), min_replicas=m, min_racks=r, chances=chances)
-    refused = weighed.refused
+    probabilities = FailureProbabilities(broker[0] / sum(broker), rack[0] / sum(rack), 0.0, 0.0)
+    evaluation = evaluate(placement(",".join(where), "it"), min_replicas=m, min_racks=r, probabilities=probabilities)
+    refused = evaluation.refused
     return found, Shares(refused.no_leader, 0.0, refused.replicas + refused.racks)
 
 

@@ -22,10 +22,10 @@ from pyhooks.cli import app
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.placement import failure_rates as ch
-from pyhooks.placement.choices import Choice, advice, choices, cross_rack
+from pyhooks.placement.choices import Choice, advice, choices, cross_rack_copies
 from pyhooks.placement.exact_model import ELRS, evaluate
-from pyhooks.placement.model_report import chance, of_a_year, print_plan
-from pyhooks.placement.replica_placement import Placement, parse, placement, shapes
+from pyhooks.placement.model_report import format_probability, format_year_share, print_plan
+from pyhooks.placement.replica_placement import Placement, distinct_placements, parse, placement
 
 ROOM = {"a": 2, "b": 2, "c": 1}
 RUNNER = CliRunner()
@@ -33,7 +33,7 @@ RUNNER = CliRunner()
 
 def all_of(room: Mapping[str, int], most: int = 5) -> tuple[Choice, ...]:
     factors = range(1, min(most, sum(room.values())) + 1)
-    return choices([made for rf in factors for made in shapes(room, rf)], ch.default_probabilities())
+    return choices([made for rf in factors for made in distinct_placements(room, rf)], ch.default_probabilities())
 
 
 def runs(*arguments: str) -> Any:
@@ -57,7 +57,7 @@ def fails(*arguments: str) -> str:
 def test_shapes_are_all_choices_of_brokers_up_to_rack_names(room: dict[str, int], rf: int) -> None:
     brokers = [rack for rack, size in room.items() for _ in range(size)]
     expected = {tuple(sorted(Counter(some).values(), reverse=True)) for some in itertools.combinations(brokers, rf)}
-    found = shapes(room, rf)
+    found = distinct_placements(room, rf)
     assert sorted(tuple(sorted(one.counts, reverse=True)) for one in found) == sorted(expected)
     for one in found:
         assert all(count <= room[rack] for rack, count in zip(one.racks, one.counts, strict=True))
@@ -121,23 +121,23 @@ def test_an_invalid_chance_of_destruction_is_an_error(wrong: str) -> None:
 @pytest.mark.parametrize(("where", "copies"), [("a", 0), ("a:3", 0), ("a,b,c", 2), ("a,a,b", 4 / 3), ("a:2,b:2", 2)])
 def test_copies_across_racks(where: str, copies: float) -> None:
     """RF - 1 with one replica in each rack, as in the background document; else by hand."""
-    assert cross_rack(placement(where, "it")) == pytest.approx(copies)
+    assert cross_rack_copies(placement(where, "it")) == pytest.approx(copies)
 
 
 def test_choices_cover_all_settings_and_merged_ones_are_equal() -> None:
     for one in all_of(ROOM):
         for racks in one.min_racks:
             alone = evaluate(
-                one.placement, min_replicas=one.min_replicas, min_racks=racks, chances=ch.default_probabilities()
+                one.placement, min_replicas=one.min_replicas, min_racks=racks, probabilities=ch.default_probabilities()
             )
-            assert alone.refused == one.weighed.refused
-            assert alone.worst == one.weighed.worst
-            assert alone.usual == one.weighed.usual
+            assert alone.refused == one.evaluation.refused
+            assert alone.worst == one.evaluation.worst
+            assert alone.usual == one.evaluation.usual
     settings = {(one.placement, one.min_replicas, r) for one in all_of(ROOM) for r in one.min_racks}
     expected = {
         (made, m, r)
         for rf in range(1, 6)
-        for made in shapes(ROOM, rf)
+        for made in distinct_placements(ROOM, rf)
         for m in range(1, rf + 1)
         for r in range(1, min(m, len(made.racks)) + 1)
     }
@@ -151,15 +151,15 @@ def test_exactly_dominated_choices_are_grey() -> None:
         better = [
             other
             for other in found
-            if all(a <= b * 1.000001 for a, b in zip(other.merits, one.merits, strict=True))
-            and any(a < b * 0.999999 for a, b in zip(other.merits, one.merits, strict=True))
+            if all(a <= b * 1.000001 for a, b in zip(other.criteria, one.criteria, strict=True))
+            and any(a < b * 0.999999 for a, b in zip(other.criteria, one.criteria, strict=True))
         ]
         assert one.dominated is bool(better), one
     # nothing beats all that beat others: a choice that is beaten is beaten by one that is not
     best = [one for one in found if not one.dominated]
     for one in found:
         if one.dominated:
-            assert any(all(a <= b * 1.000001 for a, b in zip(o.merits, one.merits, strict=True)) for o in best)
+            assert any(all(a <= b * 1.000001 for a, b in zip(o.criteria, one.criteria, strict=True)) for o in best)
 
 
 # Advice.
@@ -180,7 +180,7 @@ def test_advice_for_three_racks() -> None:
 
 def test_advice_does_not_depend_on_the_defaults() -> None:
     """As stated in kip/model.md: each of them ten times higher or lower."""
-    placements = [made for rf in range(1, 6) for made in shapes(ROOM, rf)]
+    placements = [made for rf in range(1, 6) for made in distinct_placements(ROOM, rf)]
     usual = [one.choice and settings_of(one.choice) for one in advice(choices(placements, ch.default_probabilities()))]
     for name in ("broker_away", "rack_away", "broker_destroyed", "rack_destroyed"):
         for times in (0.1, 10.0):
@@ -196,11 +196,11 @@ def settings_of(choice: Choice) -> tuple[str, int, tuple[int, ...]]:
 def test_with_two_racks_each_choice_has_a_cost() -> None:
     durable, available, _ = advice(all_of({"a": 2, "b": 2}))
     assert durable.choice is not None
-    assert durable.choice.weighed.outlives_racks == 1
-    assert durable.choice.weighed.writes_without_racks == 0
+    assert durable.choice.evaluation.outlives_racks == 1
+    assert durable.choice.evaluation.writes_without_racks == 0
     assert available.choice is not None
-    assert available.choice.weighed.writes_without_racks == 1
-    assert available.choice.weighed.outlives_racks == 0
+    assert available.choice.evaluation.writes_without_racks == 1
+    assert available.choice.evaluation.outlives_racks == 0
     assert (str(available.choice.placement), available.choice.min_replicas) == ("a a b b", 2)
 
 
@@ -222,14 +222,14 @@ def test_exact_as_json() -> None:
     assert output["chances"] == {
         "broker_away": 0.01, "rack_away": 0.0, "broker_destroyed": 0.02, "rack_destroyed": 0.0
     }  # fmt: skip
-    weighed = output["weighed"]
-    assert weighed["limits"] == {"replicas": 2, "racks": 2}
+    evaluation = output["weighed"]
+    assert evaluation["limits"] == {"replicas": 2, "racks": 2}
     # b is away and both of a are there, or two are away, or all
-    assert weighed["refused"]["racks"] == pytest.approx(0.01 * 0.99**2)
-    assert weighed["refused"]["replicas"] == pytest.approx(3 * 0.01**2 * 0.99)
-    assert weighed["refused"]["no_leader"] == pytest.approx(1e-6)
-    assert weighed["whole"]["total"] == pytest.approx(8e-6)
-    assert weighed["worst_set"] == {"a": 1, "b": 1}
+    assert evaluation["refused"]["racks"] == pytest.approx(0.01 * 0.99**2)
+    assert evaluation["refused"]["replicas"] == pytest.approx(3 * 0.01**2 * 0.99)
+    assert evaluation["refused"]["no_leader"] == pytest.approx(1e-6)
+    assert evaluation["whole"]["total"] == pytest.approx(8e-6)
+    assert evaluation["worst_set"] == {"a": 1, "b": 1}
 
 
 def test_exact_as_a_table() -> None:
@@ -305,7 +305,7 @@ def test_invalid_values_are_one_line_errors(arguments: list[str], error: str) ->
 
 def test_times_of_a_year() -> None:
     year_s = 365.25 * 24 * 3600
-    found = [of_a_year(seconds / year_s) for seconds in (0, 1e-5, 0.0023, 4.21, 90, 7200, 90000, year_s)]
+    found = [format_year_share(seconds / year_s) for seconds in (0, 1e-5, 0.0023, 4.21, 90, 7200, 90000, year_s)]
     assert found == ["never", "<1 ms", "2.3 ms", "4.2 s", "1.5 min", "2.0 h", "1.0 d", "always"]
 
 
@@ -328,16 +328,16 @@ def test_the_table_of_the_document_equals_the_model_s() -> None:
                 placement(where, "it"),
                 min_replicas=int(m),
                 min_racks=int(r),
-                chances=ch.default_probabilities(),
+                probabilities=ch.default_probabilities(),
                 elr=elr,
             )
             for elr in ELRS[:2]
         )
         assert figures.split(" | ") == [
-            of_a_year(found.refused.total),
-            of_a_year(found.one_rack_alone),
-            chance(found.worst.total),
-            chance(stock.worst.total),
+            format_year_share(found.refused.total),
+            format_year_share(found.one_rack_alone),
+            format_probability(found.worst.total),
+            format_probability(stock.worst.total),
             str(max(0, found.writes_without_racks)),
             str(max(0, found.outlives_racks)),
         ], f"{where} {m} {r}"

@@ -21,10 +21,17 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
 from pyhooks.placement import check_cli
 from pyhooks.placement.check_cli import make_report
-from pyhooks.placement.check_report import as_json, print_report
+from pyhooks.placement.check_report import json_parts, print_report
 from pyhooks.placement.cluster_query import ClusterObservation, ReportedSettings
 from pyhooks.placement.enforcement import MIN_RACKS, MIN_REPLICAS, BrokerResponse, Enforcement
-from pyhooks.placement.gate_forecast import Broker, CheckedTopic, ClusterSnapshot, ConfigValue, Need, ReportedPartition
+from pyhooks.placement.gate_forecast import (
+    Broker,
+    CheckedTopic,
+    ClusterSnapshot,
+    ConfigValue,
+    IsrRequirements,
+    ReportedPartition,
+)
 from pyhooks.placement.reassignment_plan import plan_reassignment
 
 ODD = [
@@ -65,7 +72,7 @@ def seens(draw: st.DrawFn) -> ClusterObservation:
     brokers = {n: Broker(n, draw(NAMES), draw(st.booleans()), draw(NAMES)) for n in numbers}
     ids = st.integers(-1, 6)
     setting = st.builds(ConfigValue, NUMBERS, NAMES)
-    needs = st.builds(Need, setting, st.none() | setting)
+    needs = st.builds(IsrRequirements, setting, st.none() | setting)
     topics = []
     for name in draw(st.lists(NAMES, max_size=4, unique=True)):
         members = st.lists(ids, max_size=4, unique=True).map(tuple)
@@ -78,19 +85,19 @@ def seens(draw: st.DrawFn) -> ClusterObservation:
         topics.append(
             CheckedTopic(name, draw(st.booleans()), partitions, draw(st.none() | needs), by_broker, unanswered)
         )
-    answers = {}
+    responses = {}
     for number in draw(st.sets(st.sampled_from(numbers))):
-        answers[number] = BrokerResponse(
+        responses[number] = BrokerResponse(
             produce=draw(NUMBERS),
-            supports=draw(NUMBERS),
+            supported_level=draw(NUMBERS),
             levels=draw(st.just(ON) | st.dictionaries(NAMES, NUMBERS, max_size=2)),
             epoch=draw(NUMBERS),
             default=draw(st.none() | needs),
             refused=draw(st.dictionaries(NAMES, NAMES, max_size=2)),
             invalid=draw(st.dictionaries(NAMES, st.dictionaries(NAMES, st.none() | NAMES, max_size=2), max_size=2)),
         )
-    silent = {number: draw(NAMES) for number in numbers if number not in answers}
-    enforcement = Enforcement(answers, silent)
+    silent = {number: draw(NAMES) for number in numbers if number not in responses}
+    enforcement = Enforcement(responses, silent)
     voters = draw(st.none() | st.lists(ids, max_size=3).map(tuple))
     questions = draw(st.dictionaries(st.sampled_from(["quorum", "reassignments"]), NAMES))
     cluster = ClusterSnapshot(draw(NAMES), brokers, tuple(topics), enforcement.enforced, voters, questions)
@@ -101,7 +108,7 @@ def seens(draw: st.DrawFn) -> ClusterObservation:
 def test_the_report_is_always_made_and_safe_to_print(seen: ClusterObservation, strict: bool) -> None:
     made = make_report(seen, seen.cluster.topics, strict=strict, expect_racks=2)
     assert not raw(shown(made, strict=strict))
-    text = as_json(made)
+    text = "".join(json_parts(made))
     assert text.isascii()
     output = json.loads(text)
     assert [one["name"] for one in output["topics"]] == [one.name for one in seen.cluster.topics]
@@ -113,7 +120,7 @@ def test_the_report_is_always_made_and_safe_to_print(seen: ClusterObservation, s
     }
     assert [one["means"] for one in output["findings"]] == [one.means for one in made.findings]
     silent = {one["id"] for one in output["brokers"] if not one["answered"]}
-    assert silent == set(seen.enforcement.silent)
+    assert silent == set(seen.enforcement.unresponsive)
     assert made.at_risk or not silent or all(seen.cluster.brokers[one].fenced for one in silent)
 
 
@@ -123,7 +130,7 @@ def test_a_plan_is_always_made_and_its_json_has_the_names(seen: ClusterObservati
     moved = {one["topic"] for one in json.loads(made.to_json())["partitions"]}
     assert moved == {move.partition.topic for move in made.moves}
     unknown = {one.topic for one in made.unknown}
-    assert unknown == {one.name for one in seen.cluster.topics if one.need is None}
+    assert unknown == {one.name for one in seen.cluster.topics if one.requirements is None}
     assert not (unknown and made.complete)
     if "reassignments" in seen.cluster.unanswered:
         assert not made.moves
@@ -133,10 +140,10 @@ RACKS = {1: "[red]", 2: "[/x]", 3: "\x1b[31m‮b\n", 4: ":warning: {brokers}"}
 
 
 def placed(replicas: tuple[int, ...], isr: tuple[int, ...], *, racks: Mapping[int, str] = RACKS) -> Any:
-    need = Need(ConfigValue(2, "topic"), ConfigValue(3, "topic"))
+    requirements = IsrRequirements(ConfigValue(2, "topic"), ConfigValue(3, "topic"))
     brokers = {number: Broker(number, rack, False, f"h{number}:1") for number, rack in racks.items()}
-    topic = CheckedTopic("t", False, (ReportedPartition("t", 0, isr[0], replicas, isr),), need)
-    enforcement = Enforcement({number: BrokerResponse(14, 1, ON, 7, need) for number in racks}, {})
+    topic = CheckedTopic("t", False, (ReportedPartition("t", 0, isr[0], replicas, isr),), requirements)
+    enforcement = Enforcement({number: BrokerResponse(14, 1, ON, 7, requirements) for number in racks}, {})
     seen = ClusterObservation(ClusterSnapshot("id", brokers, (topic,), enforcement.enforced, (1, 2, 3)), enforcement)
     return make_report(seen, seen.cluster.topics, strict=True)
 
@@ -152,7 +159,7 @@ def test_each_rack_is_shown_by_its_name() -> None:
 def test_a_long_name_takes_few_lines() -> None:
     made = placed((1, 2, 3), (1, 2, 3), racks={1: "a" * 30_000, 2: "b", 3: "c"})
     assert len(shown(made, strict=True).splitlines()) < 100
-    assert "a" * 30_000 in as_json(made)
+    assert "a" * 30_000 in "".join(json_parts(made))
 
 
 def test_racks_that_differ_in_case_or_spaces_are_a_notice() -> None:
@@ -185,10 +192,12 @@ def test_a_value_that_is_no_number_is_named_and_unknown(key: str, value: str) ->
     values = {MIN_REPLICAS: "2", MIN_RACKS: "2"} | {key: value}
     made = settings_of(*(config(*one) for one in values.items()))
     assert (made.topics, made.invalid) == ({}, {"t": {key: value}})
-    need = Need(ConfigValue(2, "topic"), ConfigValue(2, "topic"))
-    good = BrokerResponse(14, 1, ON, 7, Need(ConfigValue(1, "default"), ConfigValue(1, "default")), topics={"t": need})
+    requirements = IsrRequirements(ConfigValue(2, "topic"), ConfigValue(2, "topic"))
+    good = BrokerResponse(
+        14, 1, ON, 7, IsrRequirements(ConfigValue(1, "default"), ConfigValue(1, "default")), topics={"t": requirements}
+    )
     bad = BrokerResponse(14, 1, ON, 7, good.default, invalid=made.invalid)
-    topic = CheckedTopic("t", False, (ReportedPartition("t", 0, 1, (1, 2), (1, 2)),), need, {1: need})
+    topic = CheckedTopic("t", False, (ReportedPartition("t", 0, 1, (1, 2), (1, 2)),), requirements, {1: requirements})
     brokers = {number: Broker(number, "ab"[number % 2]) for number in (1, 2)}
     enforcement = Enforcement({1: good, 2: bad}, {})
     seen = ClusterObservation(ClusterSnapshot("id", brokers, (topic,), enforcement.enforced, ()), enforcement)
@@ -197,7 +206,7 @@ def test_a_value_that_is_no_number_is_named_and_unknown(key: str, value: str) ->
     assert (found.severity, found.topic) == ("unknown", "t")
     assert found.means.startswith(f"broker 2: {key}={value[:40]!r} ")
     assert report.at_risk
-    assert report.topics[0].states, "the other broker's answer counts"
+    assert report.topics[0].forecasts, "the other broker's answer counts"
 
 
 def test_a_missing_value_for_replicas_is_invalid() -> None:
@@ -207,12 +216,12 @@ def test_a_missing_value_for_replicas_is_invalid() -> None:
 @pytest.mark.parametrize(("value", "number"), [("1", 1), ("2147483647", 2**31 - 1)])
 def test_a_number_is_accepted(value: str, number: int) -> None:
     made = settings_of(config(MIN_REPLICAS, value), config(MIN_RACKS, value, 5))
-    assert made.topics == {"t": Need(ConfigValue(number, "topic"), ConfigValue(number, "default"))}
+    assert made.topics == {"t": IsrRequirements(ConfigValue(number, "topic"), ConfigValue(number, "default"))}
     assert not made.invalid
 
 
 def test_a_broker_without_the_config_for_racks_is_valid() -> None:
-    bare = {"t": Need(ConfigValue(2, "topic"), None)}
+    bare = {"t": IsrRequirements(ConfigValue(2, "topic"), None)}
     assert settings_of(config(MIN_REPLICAS, "2")).topics == bare
     assert settings_of(config(MIN_REPLICAS, "2"), config(MIN_RACKS, None)).topics == bare
 
@@ -257,8 +266,8 @@ def test_each_topic_is_known_or_reported_as_unknown(results: list[dict[str, Any]
     assert made.topics.keys() | made.refused.keys() | made.invalid.keys() >= {"t", "u"}
     assert made.topics.keys() <= {"t", "u"}
     assert made.default is not None or "" in made.refused or "" in made.invalid
-    for need in (*made.topics.values(), *([made.default] if made.default else ())):
-        for setting in (need.replicas, need.racks):
+    for requirements in (*made.topics.values(), *([made.default] if made.default else ())):
+        for setting in (requirements.replicas, requirements.racks):
             assert setting is None or 1 <= setting.value < 2**31
 
 
