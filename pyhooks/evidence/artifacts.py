@@ -37,29 +37,19 @@ _FIELDS = {
 
 @dataclass(frozen=True)
 class Fingerprints:
-    """Fingerprints of a run's dependencies.
+    """Fingerprints of a run's dependencies."""
 
-    Attributes:
-        depends: fingerprint of each dependency, by its name in ``depends`` of the run.
-        files: fingerprint of the contents of all files that it depends on, regardless of their paths.
-    """
-
-    depends: Mapping[str, str]
-    files: str
+    depends: Mapping[str, str]  # fingerprint of each dependency, by its name in ``depends`` of the run
+    files: str  # fingerprint of the contents of all files that it depends on, regardless of their paths
 
 
 @dataclass(frozen=True)
 class EvidenceResults:
-    """Artifacts in a folder, and the judgements of all claims by them.
+    """Artifacts in a folder, and the judgements of all claims by them."""
 
-    Attributes:
-        artifacts: artifact by run; runs without one are missing.
-        stale: description of the changes since a stale artifact was made, by run.
-    """
-
-    artifacts: Mapping[str, Mapping[str, Any]]
+    artifacts: Mapping[str, Mapping[str, Any]]  # artifact by run; runs without one are missing
     hashes: Mapping[str, str]
-    stale: Mapping[str, str]
+    stale: Mapping[str, str]  # description of the changes since a stale artifact was made, by run
     judged: Mapping[str, ClaimJudgement]
 
 

@@ -32,69 +32,50 @@ _Case = Annotated[str, matching(r"[\w.]+#\w+", "package.Class#method")]
 
 @dataclass(frozen=True)
 class ClaimRun:
-    """Commands whose result is kept as an artifact, and the dependencies of that result.
+    """Commands whose result is kept as an artifact, and the dependencies of that result."""
 
-    Attributes:
-        id: lower-case words with hyphens; the artifact is ``kip/evidence/ID.json``.
-        kind: ``json`` (standard output, or the file in ``reads``), ``junit`` (XML) or ``system`` (``results.json``).
-        commands: command by label. The label of a single command is empty, and its result is not nested under it.
-        cost: ``seconds``, ``minutes``, ``lab`` (minutes to an hour, in namespaces) or ``hours``.
-        depends: ``series``, ``overlay`` or file patterns; their change makes the artifact stale.
-        reads: file or pattern, relative to the repository, that the command writes; empty for standard output.
-        keep: keys of each command's result, or pointers into it, to keep; all if empty.
-        statuses: exit statuses with a valid result.
-    """
-
-    id: _Id
+    id: _Id  # lower-case words with hyphens; the artifact is ``kip/evidence/ID.json``
+    # ``json`` (standard output, or the file in ``reads``), ``junit`` (XML) or ``system`` (``results.json``)
     kind: Literal["json", "junit", "system"]
+    # command by label. The label of a single command is empty, and its result is not nested under it
     commands: Mapping[str, str]
-    cost: RunCost
+    cost: RunCost  # ``seconds``, ``minutes``, ``lab`` (minutes to an hour, in namespaces) or ``hours``
     minutes: Annotated[float, Field(ge=0.01)]
     needs: Text
+    # ``series``, ``overlay`` or file patterns; their change makes the artifact stale
     depends: tuple[Text, ...] = (SERIES,)
-    reads: str = ""
-    keep: tuple[Text, ...] = ()
-    statuses: DistinctNaturals = (0,)
+    reads: str = ""  # file or pattern, relative to the repository, that the command writes; empty for standard output
+    keep: tuple[Text, ...] = ()  # keys of each command's result, or pointers into it, to keep; all if empty
+    statuses: DistinctNaturals = (0,)  # exit statuses with a valid result
 
 
 @dataclass(frozen=True)
 class Atom:
-    """Condition on the result of one run; all conditions of a rule must be true.
-
-    Attributes:
-        at: pointer into its result, such as ``/weighed/total`` or ``/rows/name=x/value``; empty if there are ``cases``.
-        compare: ``is``, ``least``, ``most``, ``has``, ``lacks`` or ``near``; with ``cases``, ``passed`` or ``failed``.
-        within: allowed relative difference for ``near``.
-        cases: ``package.Class#method`` of JUnit, ``tests.test_x#test_y`` of pytest. With ``passed`` all must have
-            passed, with ``failed`` at least one must have failed.
-    """
+    """Condition on the result of one run; all conditions of a rule must be true."""
 
     run: str
+    # pointer into its result, such as ``/weighed/total`` or ``/rows/name=x/value``; empty if there are ``cases``
     at: str
+    # ``is``, ``least``, ``most``, ``has``, ``lacks`` or ``near``; with ``cases``, ``passed`` or ``failed``
     compare: str
     value: Any = None
-    within: float = 0.0
+    within: float = 0.0  # allowed relative difference for ``near``
+    # ``package.Class#method`` of JUnit, ``tests.test_x#test_y`` of pytest. With ``passed`` all must have passed, with
+    # ``failed`` at least one must have failed
     cases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Checkable sentence of a document.
-
-    Attributes:
-        says: the sentence in our own words, short.
-        verdict: expected verdict; an artifact with another verdict is an error.
-        why: reason for a verdict other than ``confirmed``: the condition, or the correct statement.
-        runs: ids of the runs that check it; empty if it is not testable.
-    """
+    """Checkable sentence of a document."""
 
     id: _Id
     document: str
     place: Text
-    says: Text
-    verdict: str
-    why: str = ""
-    runs: tuple[str, ...] = ()
+    says: Text  # the sentence in our own words, short
+    verdict: str  # expected verdict; an artifact with another verdict is an error
+    why: str = ""  # reason for a verdict other than ``confirmed``: the condition, or the correct statement
+    runs: tuple[str, ...] = ()  # ids of the runs that check it; empty if it is not testable
     rules: Mapping[str, tuple[Atom, ...]] = field(default_factory=dict)
 
 

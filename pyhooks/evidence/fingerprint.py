@@ -32,19 +32,14 @@ _STARRED_LINES = 4
 
 @dataclass(frozen=True)
 class Language:
-    """Lexical grammar of a language.
+    """Lexical grammar of a language."""
 
-    Attributes:
-        token: matches one token. Its groups are the kinds ``space``, ``line`` (comment), ``block`` (start of a block
-            comment), ``literal``, ``interpolated`` (start of an interpolated string) and ``code``.
-        newlines: whether line breaks separate statements.
-        unicode_escapes: whether Unicode escapes are replaced before the text is divided into tokens.
-    """
-
+    # matches one token. Its groups are the kinds ``space``, ``line`` (comment), ``block`` (start of a block comment),
+    # ``literal``, ``interpolated`` (start of an interpolated string) and ``code``
     token: re.Pattern[str]
     nests: bool = False
-    newlines: bool = False
-    unicode_escapes: bool = False
+    newlines: bool = False  # whether line breaks separate statements
+    unicode_escapes: bool = False  # whether Unicode escapes are replaced before the text is divided into tokens
 
 
 _STRING = r'"(?:\\.|[^"\\\n])*"'

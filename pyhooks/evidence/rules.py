@@ -22,17 +22,13 @@ class AbsentError(LookupError):
 
 @dataclass(frozen=True)
 class ClaimJudgement:
-    """Judgement of a claim.
+    """Judgement of a claim."""
 
-    Attributes:
-        state: a verdict of a rule, ``not testable``, ``undecided``, ``not run yet`` or ``stale``. Only the first two
-            are conclusions about the current version of the claim.
-        was: if ``stale``, the state according to the old artifacts.
-    """
-
+    # a verdict of a rule, ``not testable``, ``undecided``, ``not run yet`` or ``stale``. Only the first two are
+    # conclusions about the current version of the claim
     state: str
     because: tuple[str, ...] = ()
-    was: str = ""
+    was: str = ""  # if ``stale``, the state according to the old artifacts
 
 
 def judge(claim: Claim, results: Mapping[str, Any], stale: Mapping[str, str]) -> ClaimJudgement:

@@ -26,18 +26,13 @@ _UNEXPECTED = "against expectation"
 
 @dataclass(frozen=True)
 class CommandOutcome:
-    """Result of a command.
-
-    Attributes:
-        found: whether it found an instance; None if it did not complete.
-        trouble: reason why it did not complete, or empty.
-    """
+    """Result of a command."""
 
     command: AlloyCommand
-    found: bool | None
+    found: bool | None  # whether it found an instance; None if it did not complete
     seconds: float
     instance: Path | None = None
-    trouble: str = ""
+    trouble: str = ""  # reason why it did not complete, or empty
 
     @property
     def as_expected(self) -> bool:

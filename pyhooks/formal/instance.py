@@ -15,13 +15,10 @@ Tuple = tuple[str, ...]
 
 @dataclass(frozen=True)
 class ModelState:
-    """One state of a trace.
+    """One state of a trace."""
 
-    Attributes:
-        relations: tuples of atoms by the name of a signature or field without its module; tuples of a signature have
-            one atom each. Atoms are without Alloy's dollar sign ("Broker0").
-    """
-
+    # tuples of atoms by the name of a signature or field without its module; tuples of a signature have one atom each.
+    # Atoms are without Alloy's dollar sign ("Broker0")
     relations: Mapping[str, frozenset[Tuple]] = field(default_factory=dict)
 
     def atoms(self, name: str) -> frozenset[str]:

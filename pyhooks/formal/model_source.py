@@ -23,18 +23,12 @@ _COMMENT = re.compile(r"^-- ?", re.MULTILINE)
 
 @dataclass(frozen=True)
 class AlloyCommand:
-    """Command of a model: a ``check`` or ``run``.
-
-    Attributes:
-        kind: ``check``, which searches for a counter-example, or ``run``, which searches for an example.
-        what: the comment above it, in one line.
-        bounds: text after ``for``: the scope of each signature, and ``steps``, the number of states.
-    """
+    """Command of a model: a ``check`` or ``run``."""
 
     name: str
-    kind: str
-    what: str
-    bounds: str
+    kind: str  # ``check``, which searches for a counter-example, or ``run``, which searches for an example
+    what: str  # the comment above it, in one line
+    bounds: str  # text after ``for``: the scope of each signature, and ``steps``, the number of states
     expected: bool
 
 

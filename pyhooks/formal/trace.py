@@ -36,47 +36,31 @@ _LEVELS = {"One": "1", "Two": "2", "Three": "3"}
 
 @dataclass(frozen=True)
 class TraceReplica:
-    """State of a broker and its replica at one step.
+    """State of a broker and its replica at one step."""
 
-    Attributes:
-        name: its number and rack, as in ``1a``; ``1?`` if it has no ``broker.rack``.
-        rack: letter of its physical rack, whether Kafka knows it or not.
-        log: numbers of the records on its disk, from 1, in order.
-        hw: number of these records below the high watermark known to it.
-        lost: whether its disk was destroyed, and it has not registered since.
-        thinks_it_leads: whether it leads according to its own view.
-    """
-
-    name: str
-    rack: str
-    log: tuple[int, ...]
-    hw: int
+    name: str  # its number and rack, as in ``1a``; ``1?`` if it has no ``broker.rack``
+    rack: str  # letter of its physical rack, whether Kafka knows it or not
+    log: tuple[int, ...]  # numbers of the records on its disk, from 1, in order
+    hw: int  # number of these records below the high watermark known to it
     up: bool
-    lost: bool
+    lost: bool  # whether its disk was destroyed, and it has not registered since
     in_isr: bool
     in_elr: bool
     leads: bool
-    thinks_it_leads: bool
+    thinks_it_leads: bool  # whether it leads according to its own view
 
 
 @dataclass(frozen=True)
 class TraceStep:
-    """State of the trace and the event before it.
-
-    Attributes:
-        kind: name of the event in the model.
-        acked: numbers of the records acknowledged to a producer with acks=all.
-        seen: numbers of the records that were below the high watermark of a leader at any time.
-        missing: records of ``seen`` that the leader does not have although it runs.
-    """
+    """State of the trace and the event before it."""
 
     event: str
-    kind: str
+    kind: str  # name of the event in the model
     affected: tuple[str, ...]
     replicas: tuple[TraceReplica, ...]
-    acked: tuple[int, ...]
-    seen: tuple[int, ...]
-    missing: tuple[int, ...]
+    acked: tuple[int, ...]  # numbers of the records acknowledged to a producer with acks=all
+    seen: tuple[int, ...]  # numbers of the records that were below the high watermark of a leader at any time
+    missing: tuple[int, ...]  # records of ``seen`` that the leader does not have although it runs
     last_known: tuple[str, ...]
     min_racks: str
     min_replicas: str

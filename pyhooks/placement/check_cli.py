@@ -6,8 +6,7 @@ M is ``min.insync.replicas``, R is ``min.insync.racks``.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,8 +19,6 @@ from pyhooks.lab import lab_processes
 from pyhooks.lab.cli import LabOption
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
     from pyhooks.placement.check_report import CheckReport
     from pyhooks.placement.cluster_query import ClusterObservation
     from pyhooks.placement.gate_forecast import CheckedTopic
@@ -97,13 +94,13 @@ def check_command(
         bootstrap = lab_processes.attach(lab, otherwise="name the cluster with --bootstrap host:port").bootstrap
     if plan and (json_ or plan_to):
         raise RackgateError("--plan prints the plan alone: leave out --json, or use --plan-to FILE beside it")
-    seen = _query(bootstrap, command_config, timeout)
-    chosen = _select(seen.cluster.topics, topic or [])
+    observation = _query(bootstrap, command_config, timeout)
+    topics = _select(observation.cluster.topics, topic or [])
     if plan or plan_to is not None:
-        complete = _write_plan(seen, chosen, plan_to)
+        complete = _write_plan(observation, topics, plan_to)
         if plan:
             raise typer.Exit(0 if complete else 1)
-    report = make_report(seen, chosen, strict=strict, expect_racks=expect_racks)
+    report = make_report(observation, topics, strict=strict, expect_racks=expect_racks)
     from pyhooks.placement import check_report
 
     with reader_may_leave():
@@ -120,7 +117,7 @@ def check_command(
 
 
 def make_report(
-    seen: ClusterObservation, topics: Sequence[CheckedTopic], *, strict: bool, expect_racks: int = 1
+    observation: ClusterObservation, topics: Sequence[CheckedTopic], *, strict: bool, expect_racks: int = 1
 ) -> CheckReport:
     """Collect all findings of a check, worst first.
 
@@ -141,23 +138,26 @@ def make_report(
         worst_first,
     )
 
-    reports = topic_reports(seen.cluster, topics)
-    names = {one.name for one in topics}
-    about_brokers = enforcement_findings(seen.enforcement, seen.cluster.brokers, seen.cluster.topics)
-    found = worst_first(
+    reports = topic_reports(observation.cluster, topics)
+    names = {topic.name for topic in topics}
+    broker_findings = enforcement_findings(
+        observation.enforcement, observation.cluster.brokers, observation.cluster.topics
+    )
+    findings = worst_first(
         [
-            *(finding for finding in about_brokers if not finding.topic or finding.topic in names),
-            *cluster_findings(seen.cluster, seen.enforcement.default),
-            *(finding for one in reports for finding in one.findings),
+            *(finding for finding in broker_findings if not finding.topic or finding.topic in names),
+            *cluster_findings(observation.cluster, observation.enforcement.default),
+            *(finding for topic in reports for finding in topic.findings),
             *below_expected_findings(topics, expect_racks),
-            *internal_topic_findings(seen.cluster, topics),
+            *internal_topic_findings(observation.cluster, topics),
         ]
     )
-    return CheckReport(seen, reports, found, at_risk(found, strict=strict))
+    return CheckReport(observation, reports, findings, at_risk(findings, strict=strict))
 
 
 def _query(bootstrap: str, command_config: Path | None, timeout_s: float) -> ClusterObservation:
-    with _progress() as status:
+    # the current step is shown only on a terminal
+    with report_console(WIDTH, stderr=True).status("starting Java") as status:
         # imported late because starting the JVM takes a second
         from pyhooks.placement import cluster_query
 
@@ -167,30 +167,26 @@ def _query(bootstrap: str, command_config: Path | None, timeout_s: float) -> Clu
         )
 
 
-@contextmanager
-def _progress() -> Iterator[Status]:
-    """Show the current step on a terminal; print nothing if standard error is no terminal."""
-    console = report_console(WIDTH, stderr=True)
-    with console.status("starting Java") as status:
-        yield status
-
-
 def _select(topics: Sequence[CheckedTopic], patterns: Sequence[str]) -> tuple[CheckedTopic, ...]:
     # brackets have no special meaning in these patterns
-    literal = [pattern.replace("[", "[[]") for pattern in patterns]
-    for pattern, own in zip(patterns, literal, strict=True):
-        if not any(fnmatchcase(one.name, own) for one in topics):
+    escaped_patterns = [pattern.replace("[", "[[]") for pattern in patterns]
+    for pattern, escaped in zip(patterns, escaped_patterns, strict=True):
+        if not any(fnmatchcase(topic.name, escaped) for topic in topics):
             raise RackgateError(
                 f"--topic {pattern}: the cluster has no such topic, or this principal may not describe it"
             )
-    return tuple(one for one in topics if not literal or any(fnmatchcase(one.name, own) for own in literal))
+    return tuple(
+        topic
+        for topic in topics
+        if not escaped_patterns or any(fnmatchcase(topic.name, escaped) for escaped in escaped_patterns)
+    )
 
 
-def _write_plan(seen: ClusterObservation, topics: Sequence[CheckedTopic], file: Path | None) -> bool:
+def _write_plan(observation: ClusterObservation, topics: Sequence[CheckedTopic], file: Path | None) -> bool:
     """Print or write the plan, summarize it on standard error, and return whether it is complete."""
     from pyhooks.placement.reassignment_plan import plan_reassignment
 
-    plan = plan_reassignment(seen.cluster, frozenset(one.name for one in topics))
+    plan = plan_reassignment(observation.cluster, frozenset(topic.name for topic in topics))
     text = plan.to_json() + "\n"
     if file is None:
         with reader_may_leave():
@@ -217,8 +213,8 @@ def _print_plan_summary(plan: ReassignmentPlan, file: Path | None) -> None:
         reasons.setdefault(("not fixed", refusal.because), []).append(
             f"{refusal.partition.topic}-{refusal.partition.number}"
         )
-    for one in plan.unknown:
-        reasons.setdefault(("unknown", one.because), []).append(one.topic)
-    for (result, because), names in reasons.items():
+    for topic in plan.unknown:
+        reasons.setdefault(("unknown", topic.because), []).append(topic.topic)
+    for (outcome, because), names in reasons.items():
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        console.print(plain(f"{result}: {', '.join(names[:5])}{more}: {because}"))
+        console.print(plain(f"{outcome}: {', '.join(names[:5])}{more}: {because}"))

@@ -57,19 +57,12 @@ TEXT_SHOWN = 1000  # characters of a finding's sentence
 
 @dataclass(frozen=True)
 class CheckReport:
-    """Result of a check.
-
-    Attributes:
-        observation: the cluster.
-        topics: reports of the selected topics.
-        findings: findings about these topics and the cluster, worst first.
-        at_risk: whether the exit status is 1.
-    """
+    """Result of a check."""
 
     observation: ClusterObservation
-    topics: tuple[TopicReport, ...]
-    findings: tuple[Finding, ...]
-    at_risk: bool
+    topics: tuple[TopicReport, ...]  # reports of the selected topics
+    findings: tuple[Finding, ...]  # findings about these topics and the cluster, worst first
+    at_risk: bool  # whether the exit status is 1
 
 
 def json_parts(report: CheckReport) -> Iterable[str]:

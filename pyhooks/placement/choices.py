@@ -7,33 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
 
+from pyhooks.kafka.gate import Limits
 from pyhooks.placement.exact_model import Evaluation, evaluate_groups, isr_groups
 from pyhooks.placement.failure_rates import FailureProbabilities
 from pyhooks.placement.replica_placement import Placement
 
+# replaces the limits where evaluations are compared without them
+ANY_LIMITS = Limits(1, 1)
+
 
 @dataclass(frozen=True)
 class Choice:
-    """Settings for a topic and their evaluation.
+    """Settings for a topic and their evaluation."""
 
-    Attributes:
-        placement: placement of each partition, up to the names of the racks.
-        min_replicas: M.
-        min_racks: all R up to M that have the same effect, ascending. An R above M has the same effect as M = R.
-        evaluation: availability and durability with these settings.
-        cross_rack_copies: mean number of copies of each record that are sent from one rack to another.
-        dominated: another choice is at least as good in all of ``criteria`` and better in at least one.
-    """
-
-    placement: Placement
-    min_replicas: int
+    placement: Placement  # placement of each partition, up to the names of the racks
+    min_replicas: int  # M
+    # all R up to M that have the same effect, ascending. An R above M has the same effect as M = R
     min_racks: tuple[int, ...]
-    evaluation: Evaluation
-    cross_rack_copies: float
-    dominated: bool = False
+    evaluation: Evaluation  # availability and durability with these settings
+    cross_rack_copies: float  # mean number of copies of each record that are sent from one rack to another
+    dominated: bool = False  # another choice is at least as good in all of ``criteria`` and better in at least one
 
     @property
     def copies(self) -> int:
@@ -47,18 +44,12 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Advice:
-    """Recommended choice for a goal.
+class Recommendation:
+    """Recommended choice for a goal."""
 
-    Attributes:
-        goal: description of the goal.
-        choice: the recommended choice; None if no choice reaches the goal.
-        because: what the choice guarantees and what it does not; or why no choice reaches the goal.
-    """
-
-    goal: str
-    choice: Choice | None
-    because: str
+    goal: str  # description of the goal
+    choice: Choice | None  # the recommended choice; None if no choice reaches the goal
+    because: str  # what the choice guarantees and what it does not; or why no choice reaches the goal
 
 
 def cross_rack_copies(placement: Placement) -> float:
@@ -72,40 +63,38 @@ def cross_rack_copies(placement: Placement) -> float:
     return sum(count / replicas * (replicas - count) for count in placement.counts)
 
 
-def choices(placements: Iterable[Placement], probabilities: FailureProbabilities) -> tuple[Choice, ...]:
+def evaluate_choices(placements: Iterable[Placement], probabilities: FailureProbabilities) -> tuple[Choice, ...]:
     """Return all settings that allow writes, in the order of placements, M and R, with dominated ones marked.
 
     Args:
         placements: placements to consider.
         probabilities: failure probabilities.
     """
-    found = [choice for placement in placements for choice in _of_placement(placement, probabilities)]
-    return tuple(replace(one, dominated=beaten) for one, beaten in zip(found, _beaten(found), strict=True))
+    choices = [choice for placement in placements for choice in _choices_of_placement(placement, probabilities)]
+    return tuple(replace(choice, dominated=flag) for choice, flag in zip(choices, _dominated(choices), strict=True))
 
 
-def _of_placement(placement: Placement, probabilities: FailureProbabilities) -> Iterable[Choice]:
-    seen = isr_groups(placement, probabilities)
+def _choices_of_placement(placement: Placement, probabilities: FailureProbabilities) -> Iterable[Choice]:
+    groups = isr_groups(placement, probabilities)
     for min_replicas in range(1, placement.replicas + 1):
+        evaluations = [
+            evaluate_groups(placement, groups, min_replicas=min_replicas, min_racks=min_racks)
+            for min_racks in range(1, min(min_replicas, len(placement.racks)) + 1)
+        ]
         # with a higher R fewer ISRs pass the gate; if none is lost, the higher R is the same choice
-        last: Choice | None = None
-        for min_racks in range(1, min(min_replicas, len(placement.racks)) + 1):
-            evaluation = evaluate_groups(placement, seen, min_replicas=min_replicas, min_racks=min_racks)
-            if last is not None and evaluation == replace(last.evaluation, limits=evaluation.limits):
-                last = replace(last, min_racks=(*last.min_racks, min_racks), evaluation=evaluation)
-                continue
-            if last is not None:
-                yield last
-            last = Choice(placement, min_replicas, (min_racks,), evaluation, cross_rack_copies(placement))
-        if last is not None:
-            yield last
+        for _, equal in groupby(evaluations, key=lambda evaluation: replace(evaluation, limits=ANY_LIMITS)):
+            same = tuple(equal)
+            min_racks = tuple(evaluation.limits.racks for evaluation in same)
+            yield Choice(placement, min_replicas, min_racks, same[-1], cross_rack_copies(placement))
 
 
-def _beaten(found: Sequence[Choice]) -> list[bool]:
+def _dominated(choices: Sequence[Choice]) -> list[bool]:
     """Return for each choice whether another dominates it; a tolerance absorbs rounding differences between sums."""
-    criteria = np.array([one.criteria for one in found], dtype=np.float64).reshape(-1, 4)
-    slack = 1 + 1e-9
+    criteria = np.array([choice.criteria for choice in choices], dtype=np.float64).reshape(-1, 4)
+    tolerance = 1 + 1e-9
     return [
-        bool(((criteria <= own * slack).all(axis=1) & (criteria * slack < own).any(axis=1)).any()) for own in criteria
+        bool(((criteria <= row * tolerance).all(axis=1) & (criteria * tolerance < row).any(axis=1)).any())
+        for row in criteria
     ]
 
 
@@ -114,9 +103,9 @@ class _Goal:
     """Goal: its condition, the order of preference among choices that meet it, and the reason why none may."""
 
     text: str
-    reached: Callable[[Evaluation], bool]
-    order: Callable[[Choice], tuple[float, ...]]
-    missing: str
+    is_met: Callable[[Evaluation], bool]
+    preference: Callable[[Choice], tuple[float, ...]]
+    requirement: str
 
 
 def _for_durability(choice: Choice) -> tuple[float, ...]:
@@ -161,60 +150,52 @@ GOALS = (
 )
 
 
-def advice(found: Sequence[Choice]) -> tuple[Advice, ...]:
+def recommend(choices: Sequence[Choice]) -> tuple[Recommendation, ...]:
     """Return a recommendation for each goal: the preferred choice among those that reach it.
 
     - One rack destroyed: prefer writes that continue without any one broker, then fewest copies, then fewest refusals.
     - One rack unavailable: prefer no loss with a rack destroyed, else with a broker destroyed; then fewest copies.
     - Least cost: fewest copies, then fewest copies across racks.
     """
-    given = []
+    recommendations = []
     for goal in GOALS:
-        reached = [choice for choice in found if goal.reached(choice.evaluation)]
-        best = min(reached, key=goal.order, default=None)
-        because = _because(best, found) if best else f"no choice in the table: {goal.missing}"
-        given.append(Advice(goal.text, best, because))
-    return tuple(given)
+        suitable = [choice for choice in choices if goal.is_met(choice.evaluation)]
+        best = min(suitable, key=goal.preference, default=None)
+        reason = _reason(best, choices) if best else f"no choice in the table: {goal.requirement}"
+        recommendations.append(Recommendation(goal.text, best, reason))
+    return tuple(recommendations)
 
 
-def _because(choice: Choice, found: Sequence[Choice]) -> str:
-    evaluation = choice.evaluation
-    reasons = [
-        availability_text(evaluation.writes_without_racks, evaluation.writes_without_brokers),
-        durability_text(evaluation.outlives_racks, evaluation.outlives_brokers),
-    ]
+def _reason(choice: Choice, choices: Sequence[Choice]) -> str:
+    reasons = [*guarantees(choice.evaluation)]
     if len(choice.min_racks) > 1:
-        few, many = choice.min_racks[0], choice.min_racks[-1]
-        reasons.append(f"R={many} has the same effect as R={few} until replicas are moved")
-    if any(one.copies == choice.copies and _crowded(one) < _crowded(choice) for one in found):
+        reasons.append(
+            f"R={choice.min_racks[-1]} has the same effect as R={choice.min_racks[0]} until replicas are moved"
+        )
+    unevenness = choice.placement.unevenness
+    if any(other.copies == choice.copies and other.placement.unevenness < unevenness for other in choices):
         reasons.append("assign it by hand: Kafka itself spreads over as many racks as it can")
     return "; ".join(reasons)
 
 
-def _crowded(choice: Choice) -> int:
-    """Return a measure of how unevenly the replicas are spread over racks."""
-    return sum(count * count for count in choice.placement.counts)
-
-
-def availability_text(racks: int, brokers: int) -> str:
-    """Describe how many arbitrary racks or brokers may be unavailable while writes continue."""
+def guarantees(evaluation: Evaluation) -> tuple[str, str]:
+    """Describe how many arbitrary racks or brokers may be unavailable, and how many destroyed."""
+    racks, brokers = evaluation.writes_without_racks, evaluation.writes_without_brokers
     if racks < 1 and brokers < 1:
-        return "one unavailable broker can stop writes"
-    stops = "; without a rack they may stop" if racks < 1 else ""
-    return f"writes continue while any {_either(racks, brokers)} unavailable{stops}"
-
-
-def durability_text(racks: int, brokers: int) -> str:
-    """Describe how many arbitrary racks or brokers may be destroyed without loss of acknowledged records."""
+        available = "one unavailable broker can stop writes"
+    else:
+        verb = "is" if max(racks, brokers) == 1 else "are"
+        stops = "; without a rack they may stop" if racks < 1 else ""
+        available = f"writes continue while any {_failures_text(racks, brokers)} {verb} unavailable{stops}"
+    racks, brokers = evaluation.outlives_racks, evaluation.outlives_brokers
     if racks < 1 and brokers < 1:
-        return "one broker may be the only one with acknowledged records"
+        return available, "one broker may be the only one with acknowledged records"
     alone = "; one rack may be the only one with them" if racks < 1 else ""
-    return f"acknowledged records survive the loss of any {_either(racks, brokers, verb=False)}{alone}"
+    return available, f"acknowledged records survive the loss of any {_failures_text(racks, brokers)}{alone}"
 
 
-def _either(racks: int, brokers: int, *, verb: bool = True) -> str:
+def _failures_text(racks: int, brokers: int) -> str:
     if racks == brokers == 1:
-        return "one rack or broker" + " is" * verb
-    things = [(number, what) for number, what in ((racks, "rack"), (brokers, "broker")) if number > 0]
-    text = " or ".join(f"{'one' if number == 1 else number} {what}{'s' * (number > 1)}" for number, what in things)
-    return text + (" is" if things[-1][0] == 1 else " are") * verb
+        return "one rack or broker"
+    counts = [(number, noun) for number, noun in ((racks, "rack"), (brokers, "broker")) if number > 0]
+    return " or ".join(f"{'one' if number == 1 else number} {noun}{'s' * (number > 1)}" for number, noun in counts)

@@ -29,16 +29,10 @@ from pyhooks.jvm.admin import GIVEN_UP, TIMEOUT, UNSUPPORTED, Admin, ClusterNode
 from pyhooks.jvm.client import start_jvm
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.kafka.features import RACKS_FEATURE
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_RACKS_OBSERVE, MIN_INSYNC_REPLICAS
 from pyhooks.kafka.topics import minimum
 from pyhooks.placement.connection_diagnosis import diagnose
-from pyhooks.placement.enforcement import (
-    MIN_RACKS,
-    MIN_REPLICAS,
-    OBSERVED_RACKS,
-    BrokerResponse,
-    Enforcement,
-    strictest,
-)
+from pyhooks.placement.enforcement import BrokerResponse, Enforcement, strictest
 from pyhooks.placement.gate_forecast import (
     Broker,
     CheckedTopic,
@@ -50,18 +44,18 @@ from pyhooks.placement.gate_forecast import (
 
 # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource
 _SOURCES = {1: "topic", 2: "broker", 3: "cluster", 4: "file", 5: "default"}
-_FILE = 4
+_FILE_SOURCE = 4
 # Sources whose R is in force at level 1, where only the metadata counts.
 _METADATA_SOURCES = ("topic", "cluster")
 # If one broker of three is silent, all five clients happen to query it once in 243 times.
-_CLIENTS, _CLIENT_LEAST_S = 5, 2.0
-# Largest share of the remaining time for a request that the report can do without.
-_SHARE = 0.3
+_CLIENTS_MAX, _CLIENT_LEAST_S = 5, 2.0
+# Largest share of the remaining time for an optional request.
+_OPTIONAL_SHARE = 0.3
 _LEAST_S = 0.1
 _GRACE_S = 0.5
 _AT_ONCE = 32
 _TIMEOUTS = frozenset({TIMEOUT, GIVEN_UP})
-_TOPIC, _BROKER = 2, 4  # org.apache.kafka.common.config.ConfigResource.Type
+_TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4  # org.apache.kafka.common.config.ConfigResource.Type
 _TOPICS_AT_ONCE = 500
 _REQUEST_VERSION = 4  # of DescribeConfigs, only for the JSON of a request: older brokers get an older version
 _POLL_MS = 100
@@ -93,9 +87,9 @@ def client_config(file: Path | None) -> dict[str, str]:
         properties.load(jpype.JClass("java.io.StringReader")(text))
     except jpype.JException as error:
         raise RackgateError(f"--command-config {file}: {JavaError.of(error).text}") from error
-    found = {str(entry.getKey()): str(entry.getValue()) for entry in properties.entrySet()}
-    found.pop("bootstrap.servers", None)
-    return found
+    settings = {str(entry.getKey()): str(entry.getValue()) for entry in properties.entrySet()}
+    settings.pop("bootstrap.servers", None)
+    return settings
 
 
 def disable_client_log() -> None:
@@ -134,7 +128,7 @@ def query_cluster(
             report_step("querying topics")
             topics = admin.topics()
             report_step("querying controllers")
-            admin.deadline = time.monotonic() + _left_s(end) * _SHARE
+            admin.deadline = time.monotonic() + _left_s(end) * _OPTIONAL_SHARE
             try:
                 voters = admin.voters()
             except JavaError as error:
@@ -142,31 +136,33 @@ def query_cluster(
     except JavaError as error:
         raise _query_error(bootstrap, config, error, timeout_s) from error
     report_step("querying reassignments")
-    reassignments = _reassignments(bootstrap, config, _left_s(end) * _SHARE)
+    reassignments = _reassignments(bootstrap, config, _left_s(end) * _OPTIONAL_SHARE)
     if isinstance(reassignments, str):
         unanswered["reassignments"] = reassignments
         reassignments = {}
-    described = {name: state for name, state in topics.items() if isinstance(state, TopicState)}
+    known_topics = {name: topic_state for name, topic_state in topics.items() if isinstance(topic_state, TopicState)}
     brokers, addresses = _brokers(nodes), _addresses(nodes)
     report_step(f"querying the settings of {len(addresses)} brokers")
-    hosted = _topics_by_broker(described, set(addresses))
-    found = query_each_broker(addresses, hosted, config, timeout_s=_left_s(end) * (1 - _SHARE))
-    enforcement = _enforcement(brokers, found)
-    rest = sorted(set(described) - {topic for answer in found.responses.values() for topic in answer.topics})
-    elsewhere: Mapping[str, IsrRequirements] = {}
-    if rest and found.responses:
+    topics_by_broker = _topics_by_broker(known_topics, set(addresses))
+    responses = query_each_broker(addresses, topics_by_broker, config, timeout_s=_left_s(end) * (1 - _OPTIONAL_SHARE))
+    enforcement = _enforcement(brokers, responses)
+    missing = sorted(
+        set(known_topics) - {topic for response in responses.responses.values() for topic in response.topics}
+    )
+    other_view: Mapping[str, IsrRequirements] = {}
+    if missing and responses.responses:
         # no broker with replicas of these topics responded, so another broker's view is the best available
-        one = min(found.responses)
-        again = query_each_broker({one: addresses[one]}, {one: rest}, config, timeout_s=_left_s(end))
-        elsewhere = again.responses[one].topics if one in again.responses else {}
-    checked = tuple(
-        _topic(name, state, reassignments, found.responses, elsewhere)
-        if isinstance(state, TopicState)
-        else CheckedTopic(name, internal=False, partitions=(), requirements=None, unanswered=_reason(state))
-        for name, state in topics.items()
+        broker = min(responses.responses)
+        retry = query_each_broker({broker: addresses[broker]}, {broker: missing}, config, timeout_s=_left_s(end))
+        other_view = retry.responses[broker].topics if broker in retry.responses else {}
+    checked_topics = tuple(
+        _checked_topic(name, topic_state, reassignments, responses.responses, other_view)
+        if isinstance(topic_state, TopicState)
+        else CheckedTopic(name, internal=False, partitions=(), requirements=None, unanswered=_reason(topic_state))
+        for name, topic_state in topics.items()
     )
     return ClusterObservation(
-        ClusterSnapshot(cluster_id, brokers, checked, enforcement.enforced, voters, unanswered), enforcement
+        ClusterSnapshot(cluster_id, brokers, checked_topics, enforcement.enforced, voters, unanswered), enforcement
     )
 
 
@@ -197,10 +193,10 @@ def query_brokers(bootstrap: str, config: Mapping[str, str], *, timeout_s: float
 
 def _query_error(bootstrap: str, config: Mapping[str, str], error: JavaError, timeout_s: float) -> RackgateError:
     if error.java_class in _TIMEOUTS:
-        why = diagnose(bootstrap, config) or f"no response within {timeout_s:.0f} s"
+        reason = diagnose(bootstrap, config) or f"no response within {timeout_s:.0f} s"
     else:
-        why = _root_cause(error)
-    return RackgateError(f"cluster {bootstrap}: {why}; see --bootstrap and --command-config")
+        reason = _root_cause(error)
+    return RackgateError(f"cluster {bootstrap}: {reason}; see --bootstrap and --command-config")
 
 
 def _brokers(nodes: Sequence[ClusterNode]) -> dict[int, Broker]:
@@ -213,9 +209,9 @@ def _addresses(nodes: Sequence[ClusterNode]) -> dict[int, tuple[str, int]]:
     return {node.broker_id: (node.host, node.port) for node in nodes if not node.fenced}
 
 
-def _enforcement(brokers: Mapping[int, Broker], found: Enforcement) -> Enforcement:
+def _enforcement(brokers: Mapping[int, Broker], enforcement: Enforcement) -> Enforcement:
     fenced = {broker.broker_id: "fenced" for broker in brokers.values() if broker.fenced}
-    return replace(found, unresponsive={**found.unresponsive, **fenced})
+    return replace(enforcement, unresponsive={**enforcement.unresponsive, **fenced})
 
 
 def _reassignments(
@@ -228,8 +224,8 @@ def _reassignments(
     KRaftMetadataCache.getRandomAliveBrokerId; with one of four brokers paused this happened in three of six runs).
     """
     end = time.monotonic() + timeout_s
-    each_s = max(timeout_s / _CLIENTS, _CLIENT_LEAST_S)
-    why = ""
+    each_s = max(timeout_s / _CLIENTS_MAX, _CLIENT_LEAST_S)
+    reason = ""
     while (left_s := end - time.monotonic()) > 0:
         try:
             with Admin(bootstrap, timeout_s=min(each_s, left_s), config=config) as admin:
@@ -239,38 +235,47 @@ def _reassignments(
             # before Kafka 2.4 neither this request nor such reassignments exist
             if error.java_class == UNSUPPORTED:
                 return {}
-            why = _reason(error)
+            reason = _reason(error)
             if error.java_class not in _TIMEOUTS:
-                return why
-    return f"no response within {timeout_s:.0f} s: {why}"
+                return reason
+    return f"no response within {timeout_s:.0f} s: {reason}"
 
 
 def _topics_by_broker(topics: Mapping[str, TopicState], brokers: set[int]) -> dict[int, list[str]]:
     """Return the topics of which each broker has replicas."""
-    hosted: dict[int, list[str]] = {broker: [] for broker in brokers}
-    for name, state in topics.items():
-        for broker in {replica for partition in state.partitions.values() for replica in partition.replicas}:
-            if broker in hosted:
-                hosted[broker].append(name)
-    return hosted
+    topics_by_broker: dict[int, list[str]] = {broker: [] for broker in brokers}
+    for name, topic_state in topics.items():
+        for broker in {replica for partition in topic_state.partitions.values() for replica in partition.replicas}:
+            if broker in topics_by_broker:
+                topics_by_broker[broker].append(name)
+    return topics_by_broker
 
 
-def _topic(
+def _checked_topic(
     name: str,
-    state: TopicState,
+    topic_state: TopicState,
     reassignments: Mapping[tuple[str, int], Reassignment],
     responses: Mapping[int, BrokerResponse],
-    elsewhere: Mapping[str, IsrRequirements],
+    other_view: Mapping[str, IsrRequirements],
 ) -> CheckedTopic:
-    by_broker = {broker: answer.topics[name] for broker, answer in responses.items() if name in answer.topics}
+    by_broker = {broker: response.topics[name] for broker, response in responses.items() if name in response.topics}
     partitions = []
-    for number, one in sorted(state.partitions.items()):
-        change = reassignments.get((name, number), Reassignment())
+    for number, partition in sorted(topic_state.partitions.items()):
+        reassignment = reassignments.get((name, number), Reassignment())
         partitions.append(
-            ReportedPartition(name, number, one.leader, one.replicas, one.isr, one.elr, change.adding, change.removing)
+            ReportedPartition(
+                name,
+                number,
+                partition.leader,
+                partition.replicas,
+                partition.isr,
+                partition.elr,
+                reassignment.adding,
+                reassignment.removing,
+            )
         )
     return CheckedTopic(
-        name, state.internal, tuple(partitions), strictest([*by_broker.values(), elsewhere.get(name)]), by_broker
+        name, topic_state.internal, tuple(partitions), strictest([*by_broker.values(), other_view.get(name)]), by_broker
     )
 
 
@@ -284,51 +289,57 @@ class ReportedSettings:
     refused: dict[str, str] = field(default_factory=dict)
     invalid: dict[str, dict[str, str | None]] = field(default_factory=dict)
 
-    def read(self, results: Iterable[Mapping[str, Any]], wanted: Collection[str]) -> None:
+    def read(self, results: Iterable[Mapping[str, Any]], requested: Collection[str]) -> None:
         """Read the results of a DescribeConfigs response in Kafka's JSON form.
 
         Args:
             results: one for each resource, in any order.
-            wanted: names of the requested topics; others are ignored.
+            requested: names of the requested topics; others are ignored.
         """
         for result in results:
             name = str(result.get("resourceName") or "")
-            if result.get("resourceType") == _BROKER:
+            if result.get("resourceType") == _BROKER_RESOURCE:
                 name = ""
-            elif name not in wanted:
+            elif name not in requested:
                 continue
             if result.get("errorCode"):
                 self.refused[name] = str(result.get("errorMessage") or f"Kafka's error code {result['errorCode']}")
                 continue
             configs = {config.get("name"): config for config in result.get("configs") or ()}
             # a broker without the overlay returns null for the config if it is in its properties
-            if configs.get(MIN_RACKS, {}).get("value") is None:
-                configs.pop(MIN_RACKS, None)
+            if configs.get(MIN_INSYNC_RACKS, {}).get("value") is None:
+                configs.pop(MIN_INSYNC_RACKS, None)
             if not name:
-                self.property_racks = _property(configs.get(MIN_RACKS, {}))
-            settings = {key: _setting(configs[key]) for key in (MIN_REPLICAS, MIN_RACKS) if key in configs}
-            if MIN_REPLICAS not in settings:
-                self.refused[name] = f"its response has no {MIN_REPLICAS}"
+                self.property_racks = _property_value(configs.get(MIN_INSYNC_RACKS, {}))
+            settings = {
+                key: _setting(configs[key]) for key in (MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS) if key in configs
+            }
+            if MIN_INSYNC_REPLICAS not in settings:
+                self.refused[name] = f"its response has no {MIN_INSYNC_REPLICAS}"
                 continue
-            if wrong := {key: configs[key].get("value") for key, setting in settings.items() if setting is None}:
-                self.invalid[name] = {key: None if value is None else str(value) for key, value in wrong.items()}
+            if invalid_values := {
+                key: configs[key].get("value") for key, setting in settings.items() if setting is None
+            }:
+                self.invalid[name] = {
+                    key: None if value is None else str(value) for key, value in invalid_values.items()
+                }
                 continue
-            replicas, racks = settings[MIN_REPLICAS], settings.get(MIN_RACKS)
+            replicas, racks = settings[MIN_INSYNC_REPLICAS], settings.get(MIN_INSYNC_RACKS)
             if replicas is None:
                 continue
-            requirements = IsrRequirements(replicas, racks, _observed(configs.get(OBSERVED_RACKS)))
+            requirements = IsrRequirements(replicas, racks, _observed_racks(configs.get(MIN_INSYNC_RACKS_OBSERVE)))
             if name:
                 self.topics[name] = requirements
             else:
                 self.default = requirements
 
-    def complete(self, wanted: Collection[str]) -> None:
+    def complete(self, requested: Collection[str]) -> None:
         """Mark settings as refused that no result contained.
 
         Args:
-            wanted: as for ``read``.
+            requested: as for ``read``.
         """
-        for name in sorted(set(wanted) - self.topics.keys() - self.refused.keys() - self.invalid.keys()):
+        for name in sorted(set(requested) - self.topics.keys() - self.refused.keys() - self.invalid.keys()):
             self.refused[name] = "its response does not contain it"
         if self.default is None and "" not in self.refused and "" not in self.invalid:
             self.refused[""] = "its response does not contain them"
@@ -336,21 +347,8 @@ class ReportedSettings:
     def use_metadata_only(self) -> None:
         """Replace an R that is not from the metadata by 1, as all nodes do at level 1."""
         if self.default is not None:
-            self.default = _in_metadata(self.default)
-        self.topics = {name: _in_metadata(requirements) for name, requirements in self.topics.items()}
-
-
-@dataclass
-class _Conversation:
-    """Conversation with one broker: its pending requests and the responses so far."""
-
-    broker: int
-    node: Any
-    requests: list[Any]
-    wanted: frozenset[str]
-    answer: BrokerResponse | None = None
-    open: int = 0
-    reported: ReportedSettings = field(default_factory=ReportedSettings)
+            self.default = _metadata_requirements(self.default)
+        self.topics = {name: _metadata_requirements(requirements) for name, requirements in self.topics.items()}
 
 
 def _setting(config: Mapping[str, Any]) -> ConfigValue | None:
@@ -366,19 +364,19 @@ _settings = lru_cache(maxsize=1024)(ConfigValue)
 _NO_RACKS_REQUIRED = ConfigValue(1, "default")
 
 
-def _in_metadata(requirements: IsrRequirements) -> IsrRequirements:
+def _metadata_requirements(requirements: IsrRequirements) -> IsrRequirements:
     if requirements.racks is None or requirements.racks.source in _METADATA_SOURCES:
         return requirements
     return replace(requirements, racks=_NO_RACKS_REQUIRED)
 
 
-def _property(config: Mapping[str, Any]) -> int | None:
+def _property_value(config: Mapping[str, Any]) -> int | None:
     """Return the value in a broker's properties, or None if there is no valid one."""
-    own = (one.get("value") for one in config.get("synonyms") or () if one.get("source") == _FILE)
-    return minimum(next(own, None))
+    values = (synonym.get("value") for synonym in config.get("synonyms") or () if synonym.get("source") == _FILE_SOURCE)
+    return minimum(next(values, None))
 
 
-def _observed(config: Mapping[str, Any] | None) -> ConfigValue | None:
+def _observed_racks(config: Mapping[str, Any] | None) -> ConfigValue | None:
     """Return ``min.insync.racks.observe`` if it is set, and None for the default."""
     setting = _setting(config) if config else None
     return None if setting is None or setting.source == "default" else setting
@@ -405,10 +403,10 @@ def query_each_broker(
     each_s = timeout_s / max(1, math.ceil(len(brokers) / _AT_ONCE))
     pending = deque(sorted(brokers))
     responses: dict[int, BrokerResponse | str] = {}
-    faults: list[Exception] = []
+    errors: list[Exception] = []
 
-    def work() -> None:
-        while pending and not faults:
+    def query_pending() -> None:
+        while pending and not errors:
             try:
                 broker = pending.popleft()
             except IndexError:
@@ -419,25 +417,27 @@ def query_each_broker(
             except jpype.JException as error:
                 responses[broker] = _reason(JavaError.of(error))
             except Exception as error:  # noqa: BLE001 - raised below, in the caller's thread
-                faults.append(error)
+                errors.append(error)
 
     # daemon threads, so that one pending for DNS does not delay the end of the process
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_AT_ONCE, len(brokers)))]
+    threads = [threading.Thread(target=query_pending, daemon=True) for _ in range(min(_AT_ONCE, len(brokers)))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline + _GRACE_S - time.monotonic()))
-    if faults:
-        raise faults[0]
-    known = dict(responses)
-    late = {
+    if errors:
+        raise errors[0]
+    finished = dict(responses)
+    timed_out = {
         broker: f"{host}:{port}: no response within {timeout_s:.0f} s"
         for broker, (host, port) in brokers.items()
-        if broker not in known
+        if broker not in finished
     }
     return Enforcement(
-        responses={broker: answer for broker, answer in sorted(known.items()) if isinstance(answer, BrokerResponse)},
-        unresponsive=late | {broker: reason for broker, reason in known.items() if isinstance(reason, str)},
+        responses={
+            broker: response for broker, response in sorted(finished.items()) if isinstance(response, BrokerResponse)
+        },
+        unresponsive=timed_out | {broker: reason for broker, reason in finished.items() if isinstance(reason, str)},
     )
 
 
@@ -446,9 +446,9 @@ def _query_broker(
 ) -> BrokerResponse | str:
     """Return a broker's response, or the reason why there is none."""
     kafka = jpype.JPackage("org").apache.kafka
+    timeout_ms = max(1, round(timeout_s * 1000))
     properties = jpype.java.util.HashMap()
-    bounds = {"bootstrap.servers": "unused:1", "request.timeout.ms": str(max(1, round(timeout_s * 1000)))}
-    for key, value in {**config, **bounds}.items():
+    for key, value in {**config, "bootstrap.servers": "unused:1", "request.timeout.ms": str(timeout_ms)}.items():
         properties.put(key, value)
     versions, clock = kafka.clients.ApiVersions(), kafka.common.utils.Time.SYSTEM
     metrics = kafka.common.metrics.Metrics()
@@ -462,57 +462,78 @@ def _query_broker(
         versions,
         clock,
         100,
-        max(1, round(timeout_s * 1000)),
+        timeout_ms,
         None,
         kafka.clients.ManualMetadataUpdater(jpype.java.util.ArrayList([node])),
         kafka.clients.DefaultHostResolver(),
         None,
         None,
     )
-    conversation = _Conversation(broker, node, _requests(broker, topics), frozenset(topics))
     try:
-        because = _exchange(client, versions, clock, conversation, timeout_s)
+        return _BrokerExchange(client, versions, clock, node, frozenset(topics)).run(
+            _describe_requests(broker, topics), timeout_s
+        )
     finally:
         client.close()
         metrics.close()
-    if because or conversation.answer is None:
-        return because
-    conversation.reported.complete(conversation.wanted)
-    if conversation.answer.level >= 1:
-        conversation.reported.use_metadata_only()
-    return replace(conversation.answer, **vars(conversation.reported))
 
 
-def _exchange(client: Any, versions: Any, clock: Any, conversation: _Conversation, timeout_s: float) -> str:
-    """Send all requests and await the responses; return the reason of a failure or timeout, or an empty text."""
-    deadline = time.monotonic() + timeout_s
-    while conversation.requests or conversation.open:
-        left_s = deadline - time.monotonic()
-        if left_s <= 0:
-            missing = "no response" if conversation.answer else "no connection"
-            return f"{conversation.node.host()}:{conversation.node.port()}: {missing} within {timeout_s:.0f} s"
-        _send_next(client, versions, clock, conversation)
-        failed = client.authenticationException(conversation.node)
-        if failed is not None:
-            return _root_cause(JavaError.of(failed), failed)
-        for response in client.poll(min(_POLL_MS, math.ceil(left_s * 1000)), clock.milliseconds()):
-            if because := _read_response(conversation, response):
-                return because
-    return ""
+@dataclass
+class _BrokerExchange:
+    """Requests to one broker and its responses; the first four attributes are objects of Kafka's client."""
+
+    client: Any
+    versions: Any
+    clock: Any
+    node: Any
+    topics: frozenset[str]
+    handshake: BrokerResponse | None = None
+    settings: ReportedSettings = field(default_factory=ReportedSettings)
+
+    def run(self, requests: list[Any], timeout_s: float) -> BrokerResponse | str:
+        """Send all requests and return the response, or the reason of a failure or timeout."""
+        deadline = time.monotonic() + timeout_s
+        expected = len(requests)
+        while expected or self.handshake is None:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                missing = "no response" if self.handshake else "no connection"
+                return f"{self.node.host()}:{self.node.port()}: {missing} within {timeout_s:.0f} s"
+            self._send_next(requests)
+            failure = self.client.authenticationException(self.node)
+            if failure is not None:
+                return _root_cause(JavaError.of(failure), failure)
+            for response in self.client.poll(min(_POLL_MS, math.ceil(left_s * 1000)), self.clock.milliseconds()):
+                if reason := self._read(response):
+                    return reason
+                expected -= 1
+        self.settings.complete(self.topics)
+        if self.handshake.level >= 1:
+            self.settings.use_metadata_only()
+        return replace(self.handshake, **vars(self.settings))
+
+    def _send_next(self, requests: list[Any]) -> None:
+        now = self.clock.milliseconds()
+        if not requests or not self.client.ready(self.node, now):
+            return
+        if self.handshake is None:
+            self.handshake = _parse_versions(self.versions.get(self.node.idString()))
+        self.client.send(self.client.newClientRequest(self.node.idString(), requests.pop(0), now, True), now)
+
+    def _read(self, response: Any) -> str:
+        """Read a response; return the reason if it has no result, or an empty text."""
+        if response.wasDisconnected():
+            return "the connection was closed before its response"
+        if response.versionMismatch() is not None:
+            return f"it can't describe configs: {response.versionMismatch().getMessage()}"
+        # through JSON: a JPype call for each field of each topic takes ten times as long
+        converter = jpype.JClass("org.apache.kafka.common.message.DescribeConfigsResponseDataJsonConverter")
+        data = converter.write(response.responseBody().data(), response.requestHeader().apiVersion())
+        self.settings.read(json.loads(str(data.toString()))["results"], self.topics)
+        return ""
 
 
-def _send_next(client: Any, versions: Any, clock: Any, conversation: _Conversation) -> None:
-    now = clock.milliseconds()
-    if not conversation.requests or not client.ready(conversation.node, now):
-        return
-    if conversation.answer is None:
-        conversation.answer = _handshake(versions.get(conversation.node.idString()))
-    request = client.newClientRequest(conversation.node.idString(), conversation.requests.pop(0), now, True)
-    client.send(request, now)
-    conversation.open += 1
-
-
-def _handshake(versions: Any) -> BrokerResponse:
+def _parse_versions(versions: Any) -> BrokerResponse:
     produce = versions.apiVersion(jpype.JClass("org.apache.kafka.common.protocol.ApiKeys").PRODUCE)
     supported = versions.supportedFeatures().get(RACKS_FEATURE)
     return BrokerResponse(
@@ -524,43 +545,29 @@ def _handshake(versions: Any) -> BrokerResponse:
     )
 
 
-def _requests(broker: int, topics: Sequence[str]) -> list[Any]:
-    wanted = [[(_BROKER, str(broker))]]
-    wanted += [
-        [(_TOPIC, name) for name in topics[start : start + _TOPICS_AT_ONCE]]
+def _describe_requests(broker: int, topics: Sequence[str]) -> list[Any]:
+    batches = [[(_BROKER_RESOURCE, str(broker))]]
+    batches += [
+        [(_TOPIC_RESOURCE, name) for name in topics[start : start + _TOPICS_AT_ONCE]]
         for start in range(0, len(topics), _TOPICS_AT_ONCE)
     ]
-    # built from JSON, for the same reason as in _read_response
+    # built from JSON, for the same reason as in _BrokerExchange._read
     mapper = jpype.JClass("com.fasterxml.jackson.databind.ObjectMapper")()
     converter = jpype.JClass("org.apache.kafka.common.message.DescribeConfigsRequestDataJsonConverter")
     builder = jpype.JClass("org.apache.kafka.common.requests.DescribeConfigsRequest$Builder")
+    keys = [MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS, MIN_INSYNC_RACKS_OBSERVE]
     requests = []
-    for resources in wanted:
-        keys = [MIN_REPLICAS, MIN_RACKS, OBSERVED_RACKS]
+    for batch in batches:
         request = {
             "resources": [
-                {"resourceType": kind, "resourceName": name, "configurationKeys": keys} for kind, name in resources
+                {"resourceType": kind, "resourceName": name, "configurationKeys": keys} for kind, name in batch
             ],
             # the value in a broker's properties is a synonym of the value in force
-            "includeSynonyms": resources[0][0] == _BROKER,
+            "includeSynonyms": batch[0][0] == _BROKER_RESOURCE,
             "includeDocumentation": False,
         }
         requests.append(builder(converter.read(mapper.readTree(json.dumps(request)), jpype.JShort(_REQUEST_VERSION))))
     return requests
-
-
-def _read_response(conversation: _Conversation, response: Any) -> str:
-    """Read a response; return the reason if it has no result, or an empty text."""
-    conversation.open -= 1
-    if response.wasDisconnected():
-        return "the connection was closed before its response"
-    if response.versionMismatch() is not None:
-        return f"it can't describe configs: {response.versionMismatch().getMessage()}"
-    # through JSON: a JPype call for each field of each topic takes ten times as long
-    converter = jpype.JClass("org.apache.kafka.common.message.DescribeConfigsResponseDataJsonConverter")
-    data = converter.write(response.responseBody().data(), response.requestHeader().apiVersion())
-    conversation.reported.read(json.loads(str(data.toString()))["results"], conversation.wanted)
-    return ""
 
 
 def _root_cause(error: JavaError, thrown: Any = None) -> str:

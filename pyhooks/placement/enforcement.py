@@ -8,50 +8,42 @@ later Kafka, so all three are required. The broker enforces an R above 1 while t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE, UPGRADE, level_of
-from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_RACKS_OBSERVE, MIN_INSYNC_REPLICAS
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
 from pyhooks.kafka.topics import MINIMUM_MAX
-from pyhooks.placement.findings import Finding, brokers_text, names_text
-from pyhooks.placement.gate_forecast import Broker, CheckedTopic, ConfigValue, IsrRequirements
+from pyhooks.placement.findings import Finding, Severity, brokers_text, names_text
+from pyhooks.placement.gate_forecast import Broker, CheckedTopic, IsrRequirements
 
 PRODUCE_WITH_RACKS = 14
-MIN_REPLICAS, MIN_RACKS = MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS
-OBSERVED_RACKS = MIN_INSYNC_RACKS_OBSERVE
 VALUE_SHOWN = 40
+BEHIND_CONTROLLER = "some are behind the controller: check again, see their logs"
 
 OverlayState = Literal["yes", "no", "partly"]
 
 
 @dataclass(frozen=True)
 class BrokerResponse:
-    """Response of a broker: its versions, features and settings.
+    """Response of a broker: its versions, features and settings."""
 
-    Attributes:
-        produce: highest version of Produce that it accepts.
-        supported_level: highest level of ``RACKS_FEATURE`` that it supports; 0 if it does not know the feature.
-        levels: finalized feature levels known to it; features at level 0 may be missing.
-        epoch: metadata offset of these levels, or -1.
-        default: requirements for topics without settings of their own; None if it did not report them.
-        property_racks: ``min.insync.racks`` in its own properties; None if it is not set or was not reported. At level
-            1 only the active controller reads it, to set the cluster's first value.
-        topics: requirements of topics as reported by this broker.
-        refused: reasons why it did not report settings, by topic; ``""`` for its own settings.
-        invalid: invalid values, by topic (as in ``refused``) and key; None for null. Settings with an invalid value are
-            in neither ``default`` nor ``topics``.
-    """
-
-    produce: int
-    supported_level: int
-    levels: Mapping[str, int]
-    epoch: int
+    produce: int  # highest version of Produce that it accepts
+    supported_level: int  # highest level of ``RACKS_FEATURE`` that it supports; 0 if it does not know the feature
+    levels: Mapping[str, int]  # finalized feature levels known to it; features at level 0 may be missing
+    epoch: int  # metadata offset of these levels, or -1
+    # requirements for topics without settings of their own; None if it did not report them
     default: IsrRequirements | None
+    # requirements of topics as reported by this broker
     topics: Mapping[str, IsrRequirements] = field(default_factory=dict)
+    # reasons why it did not report settings, by topic; ``""`` for its own settings
     refused: Mapping[str, str] = field(default_factory=dict)
+    # invalid values, by topic (as in ``refused``) and key; None for null. Settings with an invalid value are in neither
+    # ``default`` nor ``topics``
     invalid: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    # ``min.insync.racks`` in its own properties; None if it is not set or was not reported. At level 1 only the active
+    # controller reads it, to set the cluster's first value
     property_racks: int | None = None
 
     @property
@@ -80,218 +72,199 @@ class Enforcement:
     @property
     def enforced(self) -> bool:
         """Whether an R above 1 is in force according to every broker that responded."""
-        return bool(self.responses) and all(answer.level >= 1 for answer in self.responses.values())
+        return bool(self.responses) and all(response.level >= 1 for response in self.responses.values())
 
     @property
     def default(self) -> IsrRequirements | None:
         """Requirements for topics without settings of their own; if brokers differ, those with the highest R."""
-        return strictest(answer.default for answer in self.responses.values())
+        return strictest(response.default for response in self.responses.values())
 
     def describe(self, broker: Broker) -> str:
         """Describe whether a broker enforces racks."""
         if broker.broker_id not in self.responses:
             return "unknown (fenced)" if broker.fenced else "unknown (no response)"
-        answer = self.responses[broker.broker_id]
-        if answer.overlay == "no":
+        response = self.responses[broker.broker_id]
+        if response.overlay == "no":
             return "no (no overlay)"
-        if answer.overlay == "partly":
+        if response.overlay == "partly":
             return "unknown (overlay incomplete)"
-        return "yes" if answer.level >= 1 else "no (feature at level 0)"
+        return "yes" if response.level >= 1 else "no (feature at level 0)"
 
 
-def strictest(needs: Iterable[IsrRequirements | None]) -> IsrRequirements | None:
+def strictest(reported: Iterable[IsrRequirements | None]) -> IsrRequirements | None:
     """Return the requirements with the highest R, then the highest M; None if no broker reported any."""
-    known = [requirements for requirements in needs if requirements is not None]
-    return max(
-        known,
-        key=lambda requirements: (requirements.racks is not None, requirements.min_racks, requirements.replicas.value),
-        default=None,
-    )
+
+    def strictness(requirements: IsrRequirements) -> tuple[bool, int, int]:
+        return requirements.racks is not None, requirements.min_racks, requirements.replicas.value
+
+    return max(filter(None, reported), key=strictness, default=None)
 
 
 def enforcement_findings(
-    seen: Enforcement, brokers: Mapping[int, Broker], topics: Sequence[CheckedTopic]
+    enforcement: Enforcement, brokers: Mapping[int, Broker], topics: Sequence[CheckedTopic]
 ) -> tuple[Finding, ...]:
     """Return findings about brokers that disagree, lack the overlay, or did not respond.
 
     Args:
-        seen: responses of the brokers.
+        enforcement: responses of the brokers.
         brokers: all registered brokers.
         topics: all topics of the cluster, not only those of the report.
     """
-    asked = {topic.name: topic.requirements.min_racks for topic in topics if topic.requirements}
-    demanding = sorted(name for name, racks in asked.items() if racks > 1)
-    default = seen.default
-    wanted = bool(demanding) or (default is not None and default.min_racks > 1)
+    requiring = [topic for topic in topics if topic.requirements and topic.requirements.min_racks > 1]
+    default = enforcement.default
+    racks_required = bool(requiring) or (default is not None and default.min_racks > 1)
+    defaults = {broker: response.default for broker, response in enforcement.responses.items() if response.default}
     return (
-        *_silent(seen, brokers, wanted=wanted),
-        *_software(seen, topics, demanding, wanted=wanted),
-        *_levels(seen, demanding, wanted=wanted),
-        *_properties(seen),
-        *_differ("default", {broker: a.default for broker, a in seen.responses.items() if a.default is not None}, ""),
-        *_topics_differ(topics),
+        *_missing_responses(enforcement, brokers, racks_required=racks_required),
+        *_refused_settings(enforcement),
+        *_invalid_values(enforcement),
+        *_missing_overlays(enforcement, requiring, racks_required=racks_required),
+        *_feature_levels(enforcement, requiring, racks_required=racks_required),
+        *_ignored_properties(enforcement),
+        *_differences("default", defaults, ""),
+        *(finding for topic in topics for finding in _topic_differences(topic)),
     )
 
 
-def _silent(seen: Enforcement, brokers: Mapping[int, Broker], *, wanted: bool) -> Iterable[Finding]:
-    for broker, because in sorted(seen.unresponsive.items()):
+def _missing_responses(
+    enforcement: Enforcement, brokers: Mapping[int, Broker], *, racks_required: bool
+) -> Iterable[Finding]:
+    for broker, reason in sorted(enforcement.unresponsive.items()):
         if broker in brokers and brokers[broker].fenced:
+            severity: Severity = "unknown" if racks_required else "notice"
             means = f"broker {broker} is fenced: it is unknown what it enforces when it returns"
-            yield Finding(
-                "unknown" if wanted else "notice", "broker-fenced", means, f"start broker {broker}, check again"
-            )
+            yield Finding(severity, "broker-fenced", means, f"start broker {broker}, check again")
         else:
-            means = f"broker {broker} did not respond: {because}"
-            yield Finding(
-                "unknown", "broker-silent", means, "make sure that it runs and can be reached from here, check again"
-            )
-    refused = sorted(broker for broker, answer in seen.responses.items() if answer.refused)
-    if refused:
-        first = seen.responses[refused[0]].refused
-        names = sorted({name for broker in refused for name in seen.responses[broker].refused} - {""})
-        own = ["their own"] * any("" in seen.responses[broker].refused for broker in refused)
-        settings = " and ".join([*own, *([f"those of {names_text(names)}"] if names else [])])
-        means = f"{brokers_text(refused)} did not report all settings ({settings}): {next(iter(first.values()))}"
-        yield Finding("unknown", "settings-refused", means, "let the principal of --command-config describe configs")
-    yield from _invalid(seen)
+            remedy = "make sure that it runs and can be reached from here, check again"
+            yield Finding("unknown", "broker-silent", f"broker {broker} did not respond: {reason}", remedy)
 
 
-def _invalid(seen: Enforcement) -> Iterable[Finding]:
+def _refused_settings(enforcement: Enforcement) -> Iterable[Finding]:
+    refused = {broker: response.refused for broker, response in enforcement.responses.items() if response.refused}
+    if not refused:
+        return
+    names = sorted({name for reasons in refused.values() for name in reasons})
+    topics = [name for name in names if name]
+    settings = " and ".join(
+        ["their own"] * ("" in names) + [f"those of {names_text(topics)}"] * bool(topics),
+    )
+    reason = next(iter(refused[min(refused)].values()))
+    means = f"{brokers_text(refused)} did not report all settings ({settings}): {reason}"
+    yield Finding("unknown", "settings-refused", means, "let the principal of --command-config describe configs")
+
+
+def _invalid_values(enforcement: Enforcement) -> Iterable[Finding]:
     """Yield findings about invalid values, one for all brokers with the same value."""
-    found: dict[tuple[str, str, str], list[int]] = {}
-    for broker, answer in sorted(seen.responses.items()):
-        for topic, values in answer.invalid.items():
+    brokers_by_value: dict[tuple[str, str, str], list[int]] = {}
+    for broker, response in sorted(enforcement.responses.items()):
+        for topic, values in response.invalid.items():
             for key, value in values.items():
                 # repr makes blanks and the end of the value visible
                 text = "null" if value is None else repr(value[:VALUE_SHOWN])
-                found.setdefault((topic, key, text), []).append(broker)
-    for (topic, key, text), brokers in sorted(found.items()):
+                brokers_by_value.setdefault((topic, key, text), []).append(broker)
+    for (topic, key, text), brokers in sorted(brokers_by_value.items()):
         means = f"{brokers_text(brokers)}: {key}={text} is no number from 1 to {MINIMUM_MAX}, so the value is unknown"
-        where = f"--entity-type topics --entity-name {topic}" if topic else "--entity-type brokers"
-        yield Finding("unknown", "value-invalid", means, f"set it again: kafka-configs {where}", topic)
+        entity = f"--entity-type topics --entity-name {topic}" if topic else "--entity-type brokers"
+        yield Finding("unknown", "value-invalid", means, f"set it again: kafka-configs {entity}", topic)
 
 
-def _software(
-    seen: Enforcement, topics: Sequence[CheckedTopic], demanding: Sequence[str], *, wanted: bool
+def _missing_overlays(
+    enforcement: Enforcement, requiring: Sequence[CheckedTopic], *, racks_required: bool
 ) -> Iterable[Finding]:
-    kinds: dict[OverlayState, list[int]] = {"yes": [], "no": [], "partly": []}
-    for broker, answer in sorted(seen.responses.items()):
-        kinds[answer.overlay].append(broker)
-    if kinds["partly"]:
-        answer = seen.responses[kinds["partly"][0]]
-        config = "?" if answer.default is None else "known" if answer.default.racks else "not known"
+    brokers: dict[OverlayState, list[int]] = {"yes": [], "no": [], "partly": []}
+    for broker, response in sorted(enforcement.responses.items()):
+        brokers[response.overlay].append(broker)
+    if brokers["partly"]:
+        response = enforcement.responses[brokers["partly"][0]]
+        config = "?" if response.default is None else "known" if response.default.racks else "not known"
         means = (
-            f"{brokers_text(kinds['partly'])} with only a part of the overlay: Produce {answer.produce},"
-            f" {RACKS_FEATURE} {answer.supported_level or 'not known'}, {MIN_RACKS} {config}"
+            f"{brokers_text(brokers['partly'])} with only a part of the overlay: Produce {response.produce},"
+            f" {RACKS_FEATURE} {response.supported_level or 'not known'}, {MIN_INSYNC_RACKS} {config}"
         )
-        yield Finding(
-            "error", "overlay-not-whole", means, "put all jars of the overlay first on the classpath and restart"
-        )
-    stock, names = set(kinds["no"]), frozenset(demanding)
-    for topic in topics if stock else ():
-        if topic.name not in names:
-            continue
-        could = sorted(stock & {replica for partition in topic.partitions for replica in partition.replicas})
-        if could:
-            led = tuple(partition.number for partition in topic.partitions if partition.leader in stock)
-            yield Finding(
-                "error",
-                "would-not-enforce",
-                f"{brokers_text(could)} without the overlay {'leads' if led else 'could lead'} and checks no racks",
-                "put the overlay first on the classpath of all brokers and restart them",
-                topic.name,
-                led,
-            )
-    if stock and (kinds["yes"] or kinds["partly"]):
-        means = f"{brokers_text(sorted(stock))} without the overlay, others with it: the feature can't be upgraded"
+        remedy = "put all jars of the overlay first on the classpath and restart"
+        yield Finding("error", "overlay-not-whole", means, remedy)
+    stock = set(brokers["no"])
+    for topic in sorted(requiring, key=lambda topic: topic.name) if stock else ():
+        led = tuple(partition.number for partition in topic.partitions if partition.leader in stock)
+        if hosts := stock & {replica for partition in topic.partitions for replica in partition.replicas}:
+            means = f"{brokers_text(hosts)} without the overlay {'leads' if led else 'could lead'} and checks no racks"
+            remedy = "put the overlay first on the classpath of all brokers and restart them"
+            yield Finding("error", "would-not-enforce", means, remedy, topic.name, led)
+    if stock and (brokers["yes"] or brokers["partly"]):
+        means = f"{brokers_text(stock)} without the overlay, others with it: the feature can't be upgraded"
         remedy = "put the overlay first on the classpath of all brokers and controllers"
-        yield Finding("error" if wanted else "notice", "mixed-brokers", means, remedy)
+        yield Finding("error" if racks_required else "notice", "mixed-brokers", means, remedy)
 
 
-def _levels(seen: Enforcement, demanding: Sequence[str], *, wanted: bool) -> Iterable[Finding]:
+def _feature_levels(
+    enforcement: Enforcement, requiring: Sequence[CheckedTopic], *, racks_required: bool
+) -> Iterable[Finding]:
+    if not enforcement.responses:
+        return
+    least: dict[str, int] = {}
     for feature in (RACKS_FEATURE, ELR_FEATURE):
-        levels = {broker: answer.levels.get(feature, 0) for broker, answer in seen.responses.items()}
+        levels = {broker: response.levels.get(feature, 0) for broker, response in enforcement.responses.items()}
+        least[feature] = min(levels.values())
         if len(set(levels.values())) > 1:
             means = f"brokers know different levels of {feature}: {_by_value(levels)}"
-            yield Finding(
-                "error", "levels-differ", means, "some are behind the controller: check again, see their logs"
-            )
-    racks = [answer.levels.get(RACKS_FEATURE, 0) for answer in seen.responses.values()]
-    elr = [answer.levels.get(ELR_FEATURE, 0) for answer in seen.responses.values()]
-    if not seen.responses:
-        return
-    if min(racks) >= 1 and min(elr) < 1:
+            yield Finding("error", "levels-differ", means, BEHIND_CONTROLLER)
+    if least[RACKS_FEATURE] >= 1 and least[ELR_FEATURE] < 1:
         means = (
             f"{RACKS_FEATURE} is enabled without {ELR_FEATURE}: the controller does not know which replicas have the"
             " acknowledged records"
         )
         yield Finding("error", "elr-off", means, UPGRADE)
-    elif wanted and not seen.enforced:
-        requiring = (
-            f"topics {', '.join(demanding[:3])}{' and more' * (len(demanding) > 3)}" if demanding else "the default"
-        )
+    elif racks_required and not enforcement.enforced:
+        names = sorted(topic.name for topic in requiring)
+        subject = f"topics {', '.join(names[:3])}{' and more' * (len(names) > 3)}" if names else "the default"
         means = (
-            f"{requiring} require racks, but the feature is at level 0: no broker enforces it, one rack can acknowledge"
+            f"{subject} require racks, but the feature is at level 0: no broker enforces it, one rack can acknowledge"
             " alone"
         )
         yield Finding("error", "not-enforced", means, UPGRADE)
 
 
-def _properties(seen: Enforcement) -> Iterable[Finding]:
+def _ignored_properties(enforcement: Enforcement) -> Iterable[Finding]:
     """Yield findings about brokers whose properties require more racks than the metadata; only that is enforced."""
     ignored: dict[tuple[int, int], list[int]] = {}
-    for broker, answer in sorted(seen.responses.items()):
-        racks = answer.default.racks if answer.default else None
-        if racks is None or answer.property_racks is None:
+    for broker, response in sorted(enforcement.responses.items()):
+        racks = response.default.racks if response.default else None
+        if racks is None or response.property_racks is None:
             continue
-        if (answer.level >= 1 or racks.source == "cluster") and answer.property_racks > racks.value:
-            ignored.setdefault((answer.property_racks, racks.value), []).append(broker)
+        if (response.level >= 1 or racks.source == "cluster") and response.property_racks > racks.value:
+            ignored.setdefault((response.property_racks, racks.value), []).append(broker)
     for (value, enforced), brokers in sorted(ignored.items()):
         means = (
-            f"{MIN_RACKS}={value} in the properties of {brokers_text(brokers)} is ignored: the cluster's value is"
-            f" {enforced}, and only the metadata counts"
+            f"{MIN_INSYNC_RACKS}={value} in the properties of {brokers_text(brokers)} is ignored: the cluster's value"
+            f" is {enforced}, and only the metadata counts"
         )
         remedy = (
-            f"kafka-configs --alter --entity-type brokers --entity-default --add-config {MIN_RACKS}={value}, or remove"
-            " it from the properties"
+            f"kafka-configs --alter --entity-type brokers --entity-default --add-config {MIN_INSYNC_RACKS}={value},"
+            " or remove it from the properties"
         )
         yield Finding("error", "property-above-cluster-value", means, remedy)
 
 
-def _topics_differ(topics: Sequence[CheckedTopic]) -> Iterable[Finding]:
-    for topic in topics:
-        own = {
-            broker: requirements
-            for broker, requirements in topic.by_broker.items()
-            if "topic" in (requirements.replicas.source, requirements.racks.source if requirements.racks else "")
-        }
-        if own:
-            yield from _differ("topic", topic.by_broker, topic.name)
+def _topic_differences(topic: CheckedTopic) -> Iterable[Finding]:
+    """Yield findings about a topic with settings of its own that brokers report differently."""
+    for requirements in topic.by_broker.values():
+        if "topic" in (requirements.replicas.source, requirements.racks.source if requirements.racks else ""):
+            return _differences("topic", topic.by_broker, topic.name)
+    return ()
 
 
-def _differ(what: str, needs: Mapping[int, IsrRequirements], topic: str) -> Iterable[Finding]:
+def _differences(scope: str, reported: Mapping[int, IsrRequirements], topic: str) -> Iterable[Finding]:
     """Yield findings about settings that differ between brokers.
 
     Brokers that do not know the config have a finding of their own, so only the values of the others are compared.
     """
-    parts: tuple[tuple[str, Callable[[IsrRequirements], ConfigValue | None]], ...] = (
-        (MIN_REPLICAS, lambda requirements: requirements.replicas),
-        (MIN_RACKS, lambda requirements: requirements.racks),
-    )
-    for name, part in parts:
-        values = {
-            broker: setting.value
-            for broker, requirements in needs.items()
-            if (setting := part(requirements)) is not None
-        }
+    replicas = {broker: requirements.replicas.value for broker, requirements in reported.items()}
+    racks = {broker: requirements.racks.value for broker, requirements in reported.items() if requirements.racks}
+    for key, values in ((MIN_INSYNC_REPLICAS, replicas), (MIN_INSYNC_RACKS, racks)):
         if len(set(values.values())) > 1:
-            means = f"brokers disagree about {name} ({what}): {_by_value(values)}"
-            remedy = (
-                "some are behind the controller: check again, see their logs"
-                if topic
-                else "set it for the cluster: kafka-configs --entity-type brokers --entity-default"
-            )
-            yield Finding("error", f"{what}s-differ", means, remedy, topic)
+            means = f"brokers disagree about {key} ({scope}): {_by_value(values)}"
+            cluster_remedy = "set it for the cluster: kafka-configs --entity-type brokers --entity-default"
+            yield Finding("error", f"{scope}s-differ", means, BEHIND_CONTROLLER if topic else cluster_remedy, topic)
 
 
 def _by_value(values: Mapping[int, int]) -> str:

@@ -62,17 +62,11 @@ ELRS: tuple[Elr, ...] = ("racks", "replicas", "off")
 
 @dataclass(frozen=True)
 class RefusedShares:
-    """Share of time in which acks=all is refused, by cause; the causes exclude each other.
+    """Share of time in which acks=all is refused, by cause; the causes exclude each other."""
 
-    Attributes:
-        no_leader: no replica is available.
-        replicas: too few replicas are available: NotEnoughReplicasException.
-        racks: enough replicas are available, but in too few racks: NotEnoughRacksException.
-    """
-
-    no_leader: float
-    replicas: float
-    racks: float
+    no_leader: float  # no replica is available
+    replicas: float  # too few replicas are available: NotEnoughReplicasException
+    racks: float  # enough replicas are available, but in too few racks: NotEnoughRacksException
 
     @property
     def total(self) -> float:
@@ -82,17 +76,11 @@ class RefusedShares:
 
 @dataclass(frozen=True)
 class LossProbability:
-    """Probability that all replicas of a set are destroyed within the window, by cause.
+    """Probability that all replicas of a set are destroyed within the window, by cause."""
 
-    Attributes:
-        brokers: only individual brokers, and no rack with a replica of the set.
-        one_rack: one of those racks, and individual brokers in the others, if there are any.
-        more_racks: several of those racks.
-    """
-
-    brokers: float = 0.0
-    one_rack: float = 0.0
-    more_racks: float = 0.0
+    brokers: float = 0.0  # only individual brokers, and no rack with a replica of the set
+    one_rack: float = 0.0  # one of those racks, and individual brokers in the others, if there are any
+    more_racks: float = 0.0  # several of those racks
 
     @property
     def total(self) -> float:
@@ -110,60 +98,36 @@ class LossProbability:
 
 @dataclass(frozen=True)
 class IsrGroup:
-    """All ISRs of the same size in the same number of racks; the gate treats them alike.
+    """All ISRs of the same size in the same number of racks; the gate treats them alike."""
 
-    Attributes:
-        members: number of ISR members.
-        racks: number of their racks.
-        probability: probability that the ISR is in this cell.
-        lost: probability that the ISR is in this cell and is then destroyed completely.
-        worst: highest probability with which one of these ISRs is destroyed completely.
-        worst_set: the ISR with this probability.
-    """
-
-    members: int
-    racks: int
-    probability: float
-    lost: LossProbability
-    worst: LossProbability
-    worst_set: Placement
+    members: int  # number of ISR members
+    racks: int  # number of their racks
+    probability: float  # probability that the ISR is in this cell
+    lost: LossProbability  # probability that the ISR is in this cell and is then destroyed completely
+    worst: LossProbability  # highest probability with which one of these ISRs is destroyed completely
+    worst_set: Placement  # the ISR with this probability
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Availability and durability of a placement with M and R.
-
-    Attributes:
-        placement: the placement.
-        limits: effective M and R.
-        writable: whether writes are accepted if all replicas are available. Otherwise all are refused, and no record
-            can be lost.
-        refused: share of time in which writes are refused.
-        one_rack_alone: share of time in which writes are accepted and the ISR is in one rack.
-        usual: loss of acknowledged records, see the module's docstring.
-        worst: likewise.
-        whole: likewise.
-        worst_set: the sufficient ISR that is most likely to be destroyed completely; None if there is none.
-        writes_without_brokers: how many arbitrary brokers may be unavailable while writes continue; -1 if all writes
-            are refused.
-        writes_without_racks: how many arbitrary racks may be unavailable, likewise.
-        outlives_brokers: how many arbitrary brokers may be destroyed without loss; -1 if nothing is acknowledged.
-        outlives_racks: how many arbitrary racks may be destroyed, and no broker elsewhere, likewise.
-    """
+    """Availability and durability of a placement with M and R."""
 
     placement: Placement
-    limits: gate.Limits
+    limits: gate.Limits  # effective M and R
+    # whether writes are accepted if all replicas are available. Otherwise all are refused, and no record can be lost
     writable: bool
-    refused: RefusedShares
-    one_rack_alone: float
-    usual: LossProbability
-    worst: LossProbability
-    whole: LossProbability
+    refused: RefusedShares  # share of time in which writes are refused
+    one_rack_alone: float  # share of time in which writes are accepted and the ISR is in one rack
+    usual: LossProbability  # loss of acknowledged records, see the module's docstring
+    worst: LossProbability  # likewise
+    whole: LossProbability  # likewise
+    # the sufficient ISR that is most likely to be destroyed completely; None if there is none
     worst_set: Placement | None
+    # how many arbitrary brokers may be unavailable while writes continue; -1 if all writes are refused
     writes_without_brokers: int
-    writes_without_racks: int
-    outlives_brokers: int
-    outlives_racks: int
+    writes_without_racks: int  # how many arbitrary racks may be unavailable, likewise
+    outlives_brokers: int  # how many arbitrary brokers may be destroyed without loss; -1 if nothing is acknowledged
+    outlives_racks: int  # how many arbitrary racks may be destroyed, and no broker elsewhere, likewise
 
 
 def isr_groups(placement: Placement, probabilities: FailureProbabilities) -> tuple[IsrGroup, ...]:
@@ -172,41 +136,51 @@ def isr_groups(placement: Placement, probabilities: FailureProbabilities) -> tup
     Replicas in one rack are interchangeable, so the enumeration is over the number of available replicas in each rack:
     at most 2 to the power of RF outcomes, each with its exact probability.
     """
-    found: dict[tuple[int, int], IsrGroup] = {}
-    sizes = [_there(count, probabilities) for count in placement.counts]
-    for present in itertools.product(*(range(count + 1) for count in placement.counts)):
-        probability = math.prod(size[count] for size, count in zip(sizes, present, strict=True))
-        isr = Placement.of(dict(zip(placement.racks, present, strict=True)))
+    groups: dict[tuple[int, int], IsrGroup] = {}
+    rack_probabilities = [_availability(count, probabilities) for count in placement.counts]
+    for available in itertools.product(*(range(count + 1) for count in placement.counts)):
+        probability = math.prod(
+            probabilities_of_rack[count]
+            for probabilities_of_rack, count in zip(rack_probabilities, available, strict=True)
+        )
+        isr = Placement.of(dict(zip(placement.racks, available, strict=True)))
         lost = destruction_probability(isr, probabilities)
         key = (isr.replicas, len(isr.racks))
-        before = found.get(key, IsrGroup(*key, 0.0, LossProbability(), lost, isr))
-        worse = lost.total > before.worst.total
-        found[key] = IsrGroup(
+        previous = groups.get(key, IsrGroup(*key, 0.0, LossProbability(), lost, isr))
+        is_worst = lost.total > previous.worst.total
+        groups[key] = IsrGroup(
             *key,
-            before.probability + probability,
-            before.lost.plus(lost, probability),
-            lost if worse else before.worst,
-            isr if worse else before.worst_set,
+            previous.probability + probability,
+            previous.lost.plus(lost, probability),
+            lost if is_worst else previous.worst,
+            isr if is_worst else previous.worst_set,
         )
-    return tuple(found[key] for key in sorted(found))
+    return tuple(groups[key] for key in sorted(groups))
 
 
-def _there(count: int, probabilities: FailureProbabilities) -> list[float]:
+def _availability(count: int, probabilities: FailureProbabilities) -> list[float]:
     """Return the probabilities that 0, 1, … of a rack's replicas are available."""
-    p, rack = probabilities.broker_away, 1 - probabilities.rack_away
-    shares = [rack * math.comb(count, there) * (1 - p) ** there * p ** (count - there) for there in range(count + 1)]
+    broker_down, rack_up = probabilities.broker_away, 1 - probabilities.rack_away
+    shares = [
+        rack_up * math.comb(count, up) * (1 - broker_down) ** up * broker_down ** (count - up)
+        for up in range(count + 1)
+    ]
     shares[0] += probabilities.rack_away
     return shares
 
 
 def destruction_probability(replicas: Placement, probabilities: FailureProbabilities) -> LossProbability:
     """Return the probability that all these replicas are destroyed within the window; it is 1 for an empty set."""
-    d, rack = probabilities.broker_destroyed, probabilities.rack_destroyed
-    none, one, more = 1.0, 0.0, 0.0
+    broker, rack = probabilities.broker_destroyed, probabilities.rack_destroyed
+    no_rack, one_rack, more_racks = 1.0, 0.0, 0.0
     for count in replicas.counts:
-        singly = (1 - rack) * d**count
-        none, one, more = none * singly, one * singly + none * rack, more * (singly + rack) + one * rack
-    return LossProbability(none, one, more)
+        brokers_only = (1 - rack) * broker**count
+        no_rack, one_rack, more_racks = (
+            no_rack * brokers_only,
+            one_rack * brokers_only + no_rack * rack,
+            more_racks * (brokers_only + rack) + one_rack * rack,
+        )
+    return LossProbability(no_rack, one_rack, more_racks)
 
 
 def evaluate(
@@ -235,14 +209,14 @@ def evaluate_groups(
     refused = [group for group in groups if group not in accepted]
     writable = bool(accepted)
     # if no write is ever acknowledged, no acknowledged record can be lost
-    remembered = {"racks": limits, "replicas": gate.Limits(limits.replicas, 1), "off": gate.Limits(1, 1)}[elr]
-    holders = [group for group in groups if writable and _passes(remembered, group.members, group.racks)]
-    share = sum(group.probability for group in holders)
+    sufficient = {"racks": limits, "replicas": gate.Limits(limits.replicas, 1), "off": gate.Limits(1, 1)}[elr]
+    sufficient_groups = [group for group in groups if writable and _passes(sufficient, group.members, group.racks)]
+    share = sum(group.probability for group in sufficient_groups)
     usual = LossProbability()
     if share:
-        for group in holders:
+        for group in sufficient_groups:
             usual = usual.plus(group.lost, 1 / share)
-    worst = max(holders, key=lambda group: group.worst.total, default=None)
+    worst = max(sufficient_groups, key=lambda group: group.worst.total, default=None)
     return Evaluation(
         placement=placement,
         limits=limits,
@@ -254,9 +228,12 @@ def evaluate_groups(
         whole=groups[-1].worst if writable else LossProbability(),
         worst_set=worst.worst_set if worst else None,
         writes_without_brokers=min(placement.replicas - group.members for group in refused) - 1,
-        writes_without_racks=next(lost for lost, ok in _without_racks(placement, limits) if not ok) - 1,
-        outlives_brokers=min((group.members for group in holders), default=0) - 1,
-        outlives_racks=min((group.racks for group in holders), default=0) - 1,
+        writes_without_racks=next(
+            unavailable for unavailable, writable_without in _without_racks(placement, limits) if not writable_without
+        )
+        - 1,
+        outlives_brokers=min((group.members for group in sufficient_groups), default=0) - 1,
+        outlives_racks=min((group.racks for group in sufficient_groups), default=0) - 1,
     )
 
 
@@ -276,5 +253,5 @@ def _by_cause(refused: list[IsrGroup], limits: gate.Limits) -> RefusedShares:
 def _without_racks(placement: Placement, limits: gate.Limits) -> Iterator[tuple[int, bool]]:
     """Yield for 0, 1, … unavailable racks, those with the most replicas first, whether writes continue."""
     counts = sorted(placement.counts, reverse=True)
-    for lost in range(len(counts) + 1):
-        yield lost, _passes(limits, sum(counts[lost:]), len(counts) - lost)
+    for unavailable in range(len(counts) + 1):
+        yield unavailable, _passes(limits, sum(counts[unavailable:]), len(counts) - unavailable)

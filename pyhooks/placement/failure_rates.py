@@ -16,28 +16,23 @@ from pyhooks.core.errors import RackgateError
 YEAR_S = 365.25 * 24 * 3600
 WINDOW_MOST_S = YEAR_S
 _NUMBER = r"(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)"
-_AWAY = re.compile(_NUMBER + r"x(\S+)")
-_DESTROYED = re.compile(_NUMBER + r"/y")
+_OUTAGE_RATE = re.compile(_NUMBER + r"x(\S+)")
+_DESTRUCTION_RATE = re.compile(_NUMBER + r"/y")
 
 
 @dataclass(frozen=True)
 class FailureProbabilities:
-    """Failure probabilities, each from 0 to 1. All brokers are alike and independent, and so are all racks.
+    """Failure probabilities, each from 0 to 1. All brokers are alike and independent, and so are all racks."""
 
-    Attributes:
-        broker_away: a broker is out of the ISR at a random moment, independently of its rack: failed, restarting,
-            partitioned or lagging.
-        rack_away: a rack with all its brokers is unavailable at a random moment.
-        broker_destroyed: a replica with an acknowledged record is destroyed within the window after the
-            acknowledgement, independently of its rack: by its disk, or anything else that lets the broker return
-            without the record.
-        rack_destroyed: all replicas in a rack are destroyed within the window by one cause. A power loss counts for
-            records that no broker has flushed yet.
-    """
-
+    # a broker is out of the ISR at a random moment, independently of its rack: failed, restarting, partitioned or
+    # lagging
     broker_away: float
-    rack_away: float
+    rack_away: float  # a rack with all its brokers is unavailable at a random moment
+    # a replica with an acknowledged record is destroyed within the window after the acknowledgement, independently of
+    # its rack: by its disk, or anything else that lets the broker return without the record
     broker_destroyed: float
+    # all replicas in a rack are destroyed within the window by one cause. A power loss counts for records that no
+    # broker has flushed yet
     rack_destroyed: float
 
 
@@ -89,14 +84,14 @@ def parse_probabilities(
     return FailureProbabilities(
         parse_unavailable_share(broker_away, BROKER_AWAY.option),
         parse_unavailable_share(rack_away, RACK_AWAY.option),
-        parse_destroyed(broker_destroyed, BROKER_DESTROYED.option, window_s),
-        parse_destroyed(rack_destroyed, RACK_DESTROYED.option, window_s),
+        parse_destruction_probability(broker_destroyed, BROKER_DESTROYED.option, window_s),
+        parse_destruction_probability(rack_destroyed, RACK_DESTROYED.option, window_s),
     )
 
 
 def default_probabilities() -> FailureProbabilities:
     """Return the default probabilities."""
-    return parse_probabilities(*(one.value for one in DEFAULTS))
+    return parse_probabilities(*(default.value for default in DEFAULTS))
 
 
 def parse_unavailable_share(text: str, option: str) -> float:
@@ -111,7 +106,7 @@ def parse_unavailable_share(text: str, option: str) -> float:
     """
     rate = outage_rate(text, option, most_s=YEAR_S)
     if rate is None:
-        return _probability(text, option, "4x1h (four times a year, an hour each)")
+        return _parse_probability(text, option, "4x1h (four times a year, an hour each)")
     share = rate[0] * rate[1] / YEAR_S
     if share > 1:
         raise RackgateError(f"{option} {text}: that is more than a year in each year")
@@ -120,11 +115,11 @@ def parse_unavailable_share(text: str, option: str) -> float:
 
 def outage_rate(text: str, option: str, *, most_s: float) -> tuple[float, float] | None:
     """Parse ``4x1h`` and return the number of outages a year and their duration in seconds; None for another form."""
-    found = _AWAY.fullmatch(text.strip())
-    return (float(found[1]), seconds(found[2], f"{option} {text}: in it,", most_s=most_s)) if found else None
+    match = _OUTAGE_RATE.fullmatch(text.strip())
+    return (float(match[1]), seconds(match[2], f"{option} {text}: in it,", most_s=most_s)) if match else None
 
 
-def parse_destroyed(text: str, option: str, window_s: float) -> float:
+def parse_destruction_probability(text: str, option: str, window_s: float) -> float:
     """Parse the probability of destruction within a window: a probability, or a rate per year.
 
     Args:
@@ -135,13 +130,13 @@ def parse_destroyed(text: str, option: str, window_s: float) -> float:
     Raises:
         RackgateError: the text has neither form.
     """
-    found = _DESTROYED.fullmatch(text.strip())
-    if found is None:
-        return _probability(text, option, "0.01/y (once in a hundred years)")
-    return -math.expm1(-float(found[1]) * window_s / YEAR_S)
+    match = _DESTRUCTION_RATE.fullmatch(text.strip())
+    if match is None:
+        return _parse_probability(text, option, "0.01/y (once in a hundred years)")
+    return -math.expm1(-float(match[1]) * window_s / YEAR_S)
 
 
-def _probability(text: str, option: str, otherwise: str) -> float:
+def _parse_probability(text: str, option: str, otherwise: str) -> float:
     try:
         value = float(text)
     except ValueError:

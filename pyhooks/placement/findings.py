@@ -50,22 +50,14 @@ _COORDINATED = {
 
 @dataclass(frozen=True)
 class Finding:
-    """Finding about a topic or the cluster.
-
-    Attributes:
-        severity: its severity.
-        code: stable name of the kind of finding, for programs.
-        means: its meaning, in a sentence.
-        remedy: what to do about it.
-        topic: name of the topic; empty if it is about the cluster.
-        partitions: numbers of the partitions, sorted; empty if it is about the whole topic or the cluster.
-    """
+    """Finding about a topic or the cluster."""
 
     severity: Severity
-    code: str
-    means: str
-    remedy: str
-    topic: str = ""
+    code: str  # stable name of the kind of finding, for programs
+    means: str  # its meaning, in a sentence
+    remedy: str  # what to do about it
+    topic: str = ""  # name of the topic; empty if it is about the cluster
+    # numbers of the partitions, sorted; empty if it is about the whole topic or the cluster
     partitions: tuple[int, ...] = ()
 
 
@@ -81,30 +73,24 @@ class _Note:
     code: str
     means: str
     remedy: str
-    thing: str = ""
+    noun: str = ""
     names: tuple[str, ...] = ()
     brokers: tuple[int, ...] = ()
     racks: tuple[str, ...] = ()
 
     @property
-    def kind(self) -> tuple[object, ...]:
+    def key(self) -> tuple[object, ...]:
         """Key by which notes are merged into one finding."""
-        return self.severity, self.code, self.means, self.remedy, self.thing, self.racks
+        return self.severity, self.code, self.means, self.remedy, self.noun, self.racks
 
 
 @dataclass(frozen=True)
 class TopicReport:
-    """Topic with the gate's decisions for its partitions.
-
-    Attributes:
-        topic: the topic.
-        forecasts: one per partition; empty if no broker reported the topic's settings.
-        findings: findings about it, worst first.
-    """
+    """Topic with the gate's decisions for its partitions."""
 
     topic: CheckedTopic
-    forecasts: tuple[PartitionForecast, ...]
-    findings: tuple[Finding, ...]
+    forecasts: tuple[PartitionForecast, ...]  # one per partition; empty if no broker reported the topic's settings
+    findings: tuple[Finding, ...]  # findings about it, worst first
 
 
 def at_risk(findings: Iterable[Finding], *, strict: bool) -> bool:
@@ -119,12 +105,12 @@ def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def topic_reports(cluster: ClusterSnapshot, topics: Sequence[CheckedTopic]) -> tuple[TopicReport, ...]:
     """Return the reports of topics."""
-    racks, room = cluster.racks, RackSizes.of(cluster)
+    racks, rack_sizes = cluster.racks, RackSizes.of(cluster)
     reports = []
     for topic in topics:
-        states = forecast_topic(topic, cluster, racks)
-        found = [*_unknown_findings(topic, states), *_forecast_findings(topic, states, cluster, room)]
-        reports.append(TopicReport(topic, states, worst_first(found)))
+        forecasts = forecast_topic(topic, cluster, racks)
+        findings = [*_unknown_findings(topic, forecasts), *_forecast_findings(topic, forecasts, cluster, rack_sizes)]
+        reports.append(TopicReport(topic, forecasts, worst_first(findings)))
     return tuple(reports)
 
 
@@ -137,18 +123,18 @@ def below_expected_findings(topics: Iterable[CheckedTopic], expected: int) -> tu
         topics: topics to check; ``topic_reports`` reports topics whose settings are unknown.
         expected: lowest R without a finding; 1 gives no findings.
     """
-    found = []
+    findings = []
     for topic in topics:
-        most = max((len(partition.target) for partition in topic.partitions), default=0)
-        wanted = gate.capped(expected, most)
-        if topic.requirements is None or topic.requirements.min_racks >= wanted:
+        replicas = max((len(partition.target) for partition in topic.partitions), default=0)
+        expected_racks = gate.capped(expected, replicas)
+        if topic.requirements is None or topic.requirements.min_racks >= expected_racks:
             continue
         source = topic.requirements.racks.source if topic.requirements.racks else "unknown to the brokers"
-        means = f"requires racks: {topic.requirements.min_racks} ({source}), expected: {wanted}"
-        where = "on the topic" if source == "topic" else "on the topic or for the cluster"
-        remedy = f"set min.insync.racks={wanted} {where}, once its in-sync replicas are in so many racks"
-        found.append(Finding("risk", "racks-below-expected", means, remedy, topic.name))
-    return tuple(found)
+        means = f"requires racks: {topic.requirements.min_racks} ({source}), expected: {expected_racks}"
+        scope = "on the topic" if source == "topic" else "on the topic or for the cluster"
+        remedy = f"set min.insync.racks={expected_racks} {scope}, once its in-sync replicas are in so many racks"
+        findings.append(Finding("risk", "racks-below-expected", means, remedy, topic.name))
+    return tuple(findings)
 
 
 def cluster_findings(cluster: ClusterSnapshot, default: IsrRequirements | None) -> tuple[Finding, ...]:
@@ -158,48 +144,47 @@ def cluster_findings(cluster: ClusterSnapshot, default: IsrRequirements | None) 
         cluster: the observed cluster.
         default: requirements for topics without settings of their own; None if no broker reported them.
     """
-    found = list(_unanswered(cluster))
-    named = {broker.rack for broker in cluster.brokers.values() if broker.rack != NO_RACK}
-    without = sorted(broker.broker_id for broker in cluster.brokers.values() if broker.rack == NO_RACK)
-    if without:
+    findings = list(_unanswered_findings(cluster))
+    racks = {broker.rack for broker in cluster.brokers.values() if broker.rack != NO_RACK}
+    without_rack = sorted(broker.broker_id for broker in cluster.brokers.values() if broker.rack == NO_RACK)
+    if without_rack:
         required = max([default.min_racks if default else 1, *map(effective_racks, cluster.topics)])
-        means = f"{brokers_text(without)} without a rack: they count for no rack"
+        means = f"{brokers_text(without_rack)} without a rack: they count for no rack"
         if required > 1:
             means += f", while min.insync.racks is up to {required}; a raise of it is refused"
-        found.append(
+        findings.append(
             Finding(
-                "error" if required > 1 else "risk" if named else "notice",
+                "error" if required > 1 else "risk" if racks else "notice",
                 "brokers-without-rack",
                 means,
                 "set broker.rack on them and restart them one after another",
             )
         )
-    if len(named) == 1 and not without:
-        means = f"all brokers are in rack {min(named)}, so no placement survives its loss"
-        found.append(Finding("notice", "one-rack", means, "add brokers in another rack"))
-    for alike in _similar(named):
-        means = (
-            f"racks {names_text([repr(rack) for rack in alike])} differ only in case or spaces, and count as different"
-        )
-        found.append(Finding("notice", "similar-racks", means, "set the same broker.rack on all brokers of a rack"))
-    if default is not None and default.min_racks > max(1, len(named)):
-        when = "" if cluster.enforced else " as soon as min.insync.racks is enforced"
-        found.append(
+    if len(racks) == 1 and not without_rack:
+        means = f"all brokers are in rack {min(racks)}, so no placement survives its loss"
+        findings.append(Finding("notice", "one-rack", means, "add brokers in another rack"))
+    for similar in _similar_racks(racks):
+        names = names_text(list(map(repr, similar)))
+        means = f"racks {names} differ only in case or spaces, and count as different"
+        findings.append(Finding("notice", "similar-racks", means, "set the same broker.rack on all brokers of a rack"))
+    if default is not None and default.min_racks > max(1, len(racks)):
+        condition = "" if cluster.enforced else " as soon as min.insync.racks is enforced"
+        findings.append(
             Finding(
                 "error",
                 "default-above-racks",
-                f"brokers require {default.min_racks} racks by default, and there are {len(named)}: a new topic with"
-                f" that many replicas would refuse every write with acks=all{when}",
+                f"brokers require {default.min_racks} racks by default, and there are {len(racks)}: a new topic with"
+                f" that many replicas would refuse every write with acks=all{condition}",
                 "add brokers in other racks, or lower min.insync.racks of the cluster",
             )
         )
-    return (*found, *_quorum(cluster, len(named)))
+    return (*findings, *_quorum_findings(cluster, len(racks)))
 
 
 def effective_racks(topic: CheckedTopic) -> int:
     """Return the effective R of the topic's partition with the most replicas; 1 if it is unknown."""
-    most = max((len(partition.target) for partition in topic.partitions), default=0)
-    return 1 if topic.requirements is None else gate.capped(topic.requirements.min_racks, most)
+    replicas = max((len(partition.target) for partition in topic.partitions), default=0)
+    return 1 if topic.requirements is None else gate.capped(topic.requirements.min_racks, replicas)
 
 
 def internal_topic_findings(cluster: ClusterSnapshot, topics: Iterable[CheckedTopic]) -> Iterable[Finding]:
@@ -210,25 +195,25 @@ def internal_topic_findings(cluster: ClusterSnapshot, topics: Iterable[CheckedTo
         topics: topics to report on.
     """
     required = {topic.name: effective_racks(topic) for topic in topics if not topic.internal}
-    for name, (what, lost) in _COORDINATED.items():
+    for name, (content, loss) in _COORDINATED.items():
         internal = next((topic for topic in cluster.topics if topic.name == name), None)
         if internal is None or internal.requirements is None or not internal.partitions:
             continue
         fewest = min(
             gate.capped(internal.requirements.min_racks, len(partition.target)) for partition in internal.partitions
         )
-        above = sorted(topic for topic, racks in required.items() if racks > fewest)
-        if above:
-            wanted = max(required[topic] for topic in above)
+        dependents = sorted(topic for topic, racks in required.items() if racks > fewest)
+        if dependents:
+            needed = max(required[topic] for topic in dependents)
             means = (
-                f"requires racks: {fewest}, and {names_text(above)} up to {wanted}: {lost} can be lost with {fewest}"
-                f" rack{'s' * (fewest > 1)}, though the records are not"
+                f"requires racks: {fewest}, and {names_text(dependents)} up to {needed}: {loss} can be lost with"
+                f" {fewest} rack{'s' * (fewest > 1)}, though the records are not"
             )
-            remedy = f"set min.insync.racks={wanted} on it: {what} is only as safe as this topic"
+            remedy = f"set min.insync.racks={needed} on it: {content} is only as safe as this topic"
             yield Finding("risk", "internal-topic-requires-fewer-racks", means, remedy, name)
 
 
-def _unanswered(cluster: ClusterSnapshot) -> Iterable[Finding]:
+def _unanswered_findings(cluster: ClusterSnapshot) -> Iterable[Finding]:
     remedy = (
         "make sure brokers can be reached from here, and let the principal of --command-config describe the cluster"
     )
@@ -240,15 +225,15 @@ def _unanswered(cluster: ClusterSnapshot) -> Iterable[Finding]:
         yield Finding("unknown", "reassignments-unanswered", means, remedy)
 
 
-def _similar(racks: Collection[str]) -> Iterable[list[str]]:
+def _similar_racks(racks: Collection[str]) -> Iterable[list[str]]:
     """Return groups of racks whose names differ only in case or white space."""
-    alike: dict[str, list[str]] = {}
+    by_normalized_name: dict[str, list[str]] = {}
     for rack in sorted(racks):
-        alike.setdefault("".join(rack.split()).casefold(), []).append(rack)
-    return [group for group in alike.values() if len(group) > 1]
+        by_normalized_name.setdefault("".join(rack.split()).casefold(), []).append(rack)
+    return [group for group in by_normalized_name.values() if len(group) > 1]
 
 
-def _quorum(cluster: ClusterSnapshot, racks: int) -> Iterable[Finding]:
+def _quorum_findings(cluster: ClusterSnapshot, rack_count: int) -> Iterable[Finding]:
     """Yield findings about the controllers' racks; Kafka knows a controller's rack only if it is also a broker."""
     if "quorum" in cluster.unanswered:
         return
@@ -256,196 +241,197 @@ def _quorum(cluster: ClusterSnapshot, racks: int) -> Iterable[Finding]:
         means = "the cluster does not report its controllers, so it is unknown whether they survive the loss of a rack"
         yield Finding("notice", "quorum-unknown", means, "make sure that no rack has half of the controllers or more")
         return
-    elsewhere = [voter for voter in cluster.voters if voter not in cluster.brokers]
-    if elsewhere:
-        means = f"controllers {names_text(list(map(str, elsewhere)))} are not brokers: Kafka does not know their racks"
+    not_brokers = [voter for voter in cluster.voters if voter not in cluster.brokers]
+    if not_brokers:
+        means = (
+            f"controllers {names_text(list(map(str, not_brokers)))} are not brokers: Kafka does not know their racks"
+        )
         yield Finding(
             "notice", "quorum-racks-unknown", means, "make sure that no rack has half of the controllers or more"
         )
-    placed = Counter(cluster.brokers[voter].rack for voter in cluster.voters if voter in cluster.brokers)
+    voters_by_rack = Counter(cluster.brokers[voter].rack for voter in cluster.voters if voter in cluster.brokers)
     total = len(cluster.voters)
-    stops = sorted(rack for rack, number in placed.items() if rack != NO_RACK and 2 * (total - number) <= total)
-    if stops:
+    stopping = sorted(
+        rack for rack, number in voters_by_rack.items() if rack != NO_RACK and 2 * (total - number) <= total
+    )
+    if stopping:
         means = (
-            f"the loss of {_any_of('rack', stops)} leaves no majority of the {total} controllers: no leader is elected"
-            " and no ISR shrinks any more, so writes with acks=all wait wherever a replica is lost"
+            f"the loss of {_any_of('rack', stopping)} leaves no majority of the {total} controllers: no leader is"
+            " elected and no ISR shrinks any more, so writes with acks=all wait wherever a replica is lost"
             if total > 1
-            else f"there is one controller, in rack {stops[0]}: without it no leader is elected and no ISR shrinks"
+            else f"there is one controller, in rack {stopping[0]}: without it no leader is elected and no ISR shrinks"
         )
         # with one or two controllers, or two racks, no placement would survive: it is a choice
-        severity: Severity = "risk" if total > 2 and racks > 2 else "notice"
+        severity: Severity = "risk" if total > 2 and rack_count > 2 else "notice"
         yield Finding(severity, "quorum-loss", means, "place controllers in three racks, or outside of them")
 
 
-def _unknown_findings(topic: CheckedTopic, states: Sequence[PartitionForecast]) -> Iterable[Finding]:
+def _unknown_findings(topic: CheckedTopic, forecasts: Sequence[PartitionForecast]) -> Iterable[Finding]:
     if topic.unanswered:
-        yield Finding(
-            "unknown",
-            "topic-unanswered",
-            f"its partitions are unknown: {topic.unanswered}",
-            "let the principal of --command-config describe the topic, check again",
-            topic.name,
-        )
-        return
-    if len(states) < len(topic.partitions):
-        yield Finding(
-            "unknown",
-            "settings-unknown",
-            "no broker reported min.insync.replicas of this topic",
-            "let the principal of --command-config describe configs of topics, or start its brokers",
-            topic.name,
-        )
+        remedy = "let the principal of --command-config describe the topic, check again"
+        means = f"its partitions are unknown: {topic.unanswered}"
+        yield Finding("unknown", "topic-unanswered", means, remedy, topic.name)
+    elif len(forecasts) < len(topic.partitions):
+        remedy = "let the principal of --command-config describe configs of topics, or start its brokers"
+        means = "no broker reported min.insync.replicas of this topic"
+        yield Finding("unknown", "settings-unknown", means, remedy, topic.name)
 
 
 def _forecast_findings(
-    topic: CheckedTopic, states: Sequence[PartitionForecast], cluster: ClusterSnapshot, room: RackSizes
+    topic: CheckedTopic, forecasts: Sequence[PartitionForecast], cluster: ClusterSnapshot, rack_sizes: RackSizes
 ) -> Iterable[Finding]:
     if topic.requirements is None:
         return
-    alike: dict[tuple[object, ...], list[tuple[int, _Note]]] = {}
-    for state in states:
-        for note in _partition_notes(state, topic.requirements, cluster, room):
-            alike.setdefault(note.kind, []).append((state.partition.number, note))
-    for found in alike.values():
-        kind = found[0][1]
-        filled = {
-            "racks": names_text(list(map(rack_name, kind.racks))) or "none",
-            "names": _any_of(kind.thing, {name for _, note in found for name in note.names}),
-            "brokers": brokers_text({broker for _, note in found for broker in note.brokers}),
+    notes_by_kind: dict[tuple[object, ...], list[tuple[int, _Note]]] = {}
+    for forecast in forecasts:
+        for note in _partition_notes(forecast, topic.requirements, cluster, rack_sizes):
+            notes_by_kind.setdefault(note.key, []).append((forecast.partition.number, note))
+    for notes in notes_by_kind.values():
+        first = notes[0][1]
+        values = {
+            "racks": names_text(list(map(rack_name, first.racks))) or "none",
+            "names": _any_of(first.noun, {name for _, note in notes for name in note.names}),
+            "brokers": brokers_text({broker for _, note in notes for broker in note.brokers}),
         }
-        means, remedy = kind.means.format_map(filled), kind.remedy.format_map(filled)
-        yield Finding(kind.severity, kind.code, means, remedy, topic.name, tuple(number for number, _ in found))
-    yield from _capped(topic, topic.requirements)
+        means, remedy = first.means.format_map(values), first.remedy.format_map(values)
+        yield Finding(first.severity, first.code, means, remedy, topic.name, tuple(number for number, _ in notes))
+    yield from _capped_findings(topic, topic.requirements)
 
 
-def _capped(topic: CheckedTopic, requirements: IsrRequirements) -> Iterable[Finding]:
+def _capped_findings(topic: CheckedTopic, requirements: IsrRequirements) -> Iterable[Finding]:
     fewest = min((len(partition.target) for partition in topic.partitions), default=0)
-    several = fewest > 1
-    if several and requirements.min_racks > fewest:
+    has_several = fewest > 1
+    if has_several and requirements.min_racks > fewest:
         means = f"min.insync.racks={requirements.min_racks} is above the number of replicas and counts as {fewest}"
         yield Finding("notice", "racks-capped", means, f"set it to {fewest}, or add replicas", topic.name)
-    if several and requirements.replicas.value > fewest:
+    if has_several and requirements.replicas.value > fewest:
         means = (
-            f"min.insync.replicas={requirements.replicas.value} is above the number of replicas: Kafka 3.7 and later treat it"
-            f" as {fewest}, earlier ones refuse every write with acks=all"
+            f"min.insync.replicas={requirements.replicas.value} is above the number of replicas: Kafka 3.7 and later"
+            f" treat it as {fewest}, earlier ones refuse every write with acks=all"
         )
         yield Finding("notice", "replicas-capped", means, f"set it to {fewest}, or add replicas", topic.name)
 
 
 def _partition_notes(
-    state: PartitionForecast, requirements: IsrRequirements, cluster: ClusterSnapshot, room: RackSizes
+    forecast: PartitionForecast, requirements: IsrRequirements, cluster: ClusterSnapshot, rack_sizes: RackSizes
 ) -> Iterable[_Note]:
-    yield from _current_notes(state)
-    yield from _reach_notes(state, requirements, cluster, room)
-    if state.reachable or not cluster.enforced:
+    yield from _current_notes(forecast)
+    yield from _reach_notes(forecast, requirements, cluster, rack_sizes)
+    if forecast.reachable or not cluster.enforced:
         # if R is in force and the placement can't reach it, only that matters until it is fixed
-        yield from _loss_notes(state, requirements, cluster, room)
-        yield from _alone_notes(state, requirements, cluster, room)
-    if state.partition.adding or state.partition.removing:
+        yield from _loss_notes(forecast, requirements, cluster, rack_sizes)
+        yield from _alone_notes(forecast, requirements, cluster, rack_sizes)
+    if forecast.partition.adding or forecast.partition.removing:
         means = (
             "a reassignment is in progress; until it ends, min.insync.racks is capped without the replicas that it adds"
         )
         yield _Note("notice", "reassigning", means, "check again when it has ended")
 
 
-def _current_notes(state: PartitionForecast) -> Iterable[_Note]:
-    partition, now = state.partition, state.decision
+def _current_notes(forecast: PartitionForecast) -> Iterable[_Note]:
+    partition, decision = forecast.partition, forecast.decision
     if partition.leader < 0:
         candidates = partition.elr or partition.isr or partition.replicas
         yield _Note("error", "offline", "no leader: no writes or reads", "start {brokers}", brokers=candidates)
         return
-    behind = _out_of_sync(state)
-    if not now.enough_replicas:
-        means = f"refuses acks=all now: {now.replicas} in sync, min.insync.replicas requires {now.need_replicas}"
-        yield _Note("error", "too-few-replicas", means, _BACK, brokers=behind)
-    if not now.enough_racks and state.reachable:
-        means = f"refuses acks=all now: in sync in rack {{racks}}, min.insync.racks requires {now.need_racks}"
-        yield _Note("error", "too-few-racks", means, _BACK, brokers=behind, racks=state.isr_racks)
+    out_of_sync = _out_of_sync(forecast)
+    if not decision.enough_replicas:
+        means = (
+            f"refuses acks=all now: {decision.replicas} in sync, min.insync.replicas requires {decision.need_replicas}"
+        )
+        yield _Note("error", "too-few-replicas", means, _BACK, brokers=out_of_sync)
+    if not decision.enough_racks and forecast.reachable:
+        means = f"refuses acks=all now: in sync in rack {{racks}}, min.insync.racks requires {decision.need_racks}"
+        yield _Note("error", "too-few-racks", means, _BACK, brokers=out_of_sync, racks=forecast.isr_racks)
 
 
 def _reach_notes(
-    state: PartitionForecast, requirements: IsrRequirements, cluster: ClusterSnapshot, room: RackSizes
+    forecast: PartitionForecast, requirements: IsrRequirements, cluster: ClusterSnapshot, rack_sizes: RackSizes
 ) -> Iterable[_Note]:
-    if state.unknown_brokers:
+    if forecast.unknown_brokers:
         means = "has replicas on {brokers}, which the cluster does not know: their racks are unknown"
         remedy = "start {brokers}, or reassign the partitions"
-        yield _Note("unknown", "unknown-brokers", means, remedy, brokers=state.unknown_brokers)
-    needed = gate.capped(requirements.min_racks, len(state.partition.target))
-    named = len(room.sizes)
-    if not state.reachable:
-        without = tuple(
+        yield _Note("unknown", "unknown-brokers", means, remedy, brokers=forecast.unknown_brokers)
+    needed = gate.capped(requirements.min_racks, len(forecast.partition.target))
+    rack_count = len(rack_sizes.sizes)
+    if not forecast.reachable:
+        without_rack = tuple(
             replica
-            for replica in state.partition.target
+            for replica in forecast.partition.target
             if replica in cluster.brokers and cluster.brokers[replica].rack == NO_RACK
         )
         if not cluster.enforced:
             effect = "would refuse acks=all as soon as min.insync.racks is enforced"
-        elif state.writable:
+        elif forecast.writable:
             effect = "refuses acks=all as soon as its reassignment has ended"
         else:
             effect = "never accepts a write with acks=all"
         means = f"{effect}: replicas in rack {{racks}}, min.insync.racks requires {needed}"
         remedy = "move replicas: rackgate check --plan lists them"
-        if without:
+        if without_rack:
             remedy = "set broker.rack on {brokers}, which count for no rack, restart them, then check again"
-        elif named < needed:
-            remedy = f"the cluster has {named} racks: add brokers in another one, or lower min.insync.racks"
-        yield _Note("error", "racks-out-of-reach", means, remedy, brokers=without, racks=state.racks)
+        elif rack_count < needed:
+            remedy = f"the cluster has {rack_count} racks: add brokers in another one, or lower min.insync.racks"
+        yield _Note("error", "racks-out-of-reach", means, remedy, brokers=without_rack, racks=forecast.racks)
 
 
 def _loss_notes(
-    state: PartitionForecast, requirements: IsrRequirements, cluster: ClusterSnapshot, room: RackSizes
+    forecast: PartitionForecast, requirements: IsrRequirements, cluster: ClusterSnapshot, rack_sizes: RackSizes
 ) -> Iterable[_Note]:
-    now, whole = state.stopped_by, state.stopped_when_whole
-    replicas = len(state.partition.target)
+    current, in_full_sync = forecast.stopped_by, forecast.stopped_when_whole
+    replicas = len(forecast.partition.target)
     limits = limits_of(requirements, replicas, enforced=cluster.enforced)
-    broker_now, broker_whole = tuple(map(str, now.brokers)), tuple(map(str, whole.brokers))
-    kinds = (
-        ("rack", now.racks, whole.racks, room.survives_a_rack(replicas, limits)),
-        ("broker", broker_now, broker_whole, room.survives_a_broker(replicas, limits)),
+    brokers_now, brokers_always = tuple(map(str, current.brokers)), tuple(map(str, in_full_sync.brokers))
+    losses = (
+        ("rack", current.racks, in_full_sync.racks, rack_sizes.survives_a_rack(replicas, limits)),
+        ("broker", brokers_now, brokers_always, rack_sizes.survives_a_broker(replicas, limits)),
     )
-    for kind, stops_now, stops_whole, better in kinds:
-        if extra := tuple(name for name in stops_now if name not in stops_whole):
+    for kind, stopping_now, stopping_always, avoidable in losses:
+        if temporary := tuple(name for name in stopping_now if name not in stopping_always):
             means = "the loss of {names} stops acks=all until all replicas are in sync"
-            yield _Note("risk", f"{kind}-loss-stops-now", means, _BACK, kind, extra, _out_of_sync(state))
-        if not stops_whole:
+            yield _Note("risk", f"{kind}-loss-stops-now", means, _BACK, kind, temporary, _out_of_sync(forecast))
+        if not stopping_always:
             continue
         means = "the loss of {names} stops acks=all"
-        if better:
+        if avoidable:
             remedy = f"spread the {replicas} replicas more evenly over the racks: another placement would survive it"
-            yield _Note("risk", f"{kind}-loss-stops", means, remedy, kind, stops_whole)
+            yield _Note("risk", f"{kind}-loss-stops", means, remedy, kind, stopping_always)
         else:
             remedy = f"no placement of {replicas} here would survive it: {_limits_text(limits)} requires it"
-            yield _Note("notice", f"{kind}-loss-stops-by-choice", means, remedy, kind, stops_whole)
+            yield _Note("notice", f"{kind}-loss-stops-by-choice", means, remedy, kind, stopping_always)
 
 
 def _alone_notes(
-    state: PartitionForecast, requirements: IsrRequirements, cluster: ClusterSnapshot, room: RackSizes
+    forecast: PartitionForecast, requirements: IsrRequirements, cluster: ClusterSnapshot, rack_sizes: RackSizes
 ) -> Iterable[_Note]:
-    if not state.lone_racks or len(state.partition.target) < 2 or len(room.sizes) + room.without < 2:
+    if (
+        not forecast.lone_racks
+        or len(forecast.partition.target) < 2
+        or len(rack_sizes.sizes) + rack_sizes.has_rackless_brokers < 2
+    ):
         # with one replica or one rack no placement survives a rack loss; see also the finding one-rack
         return
-    needed, names = state.decision.need_replicas, tuple(rack_name(rack) for rack in state.lone_racks)
-    require = _require(state, requirements, cluster)
-    remedy = f"{require}, or place fewer than {needed} replicas in a rack"
-    known = [cluster.brokers[replica] for replica in state.partition.target if replica in cluster.brokers]
-    if len({broker.rack for broker in known}) == 1:
+    needed, names = forecast.decision.need_replicas, tuple(rack_name(rack) for rack in forecast.lone_racks)
+    require_racks = _require(forecast, requirements, cluster)
+    remedy = f"{require_racks}, or place fewer than {needed} replicas in a rack"
+    brokers = [cluster.brokers[replica] for replica in forecast.partition.target if replica in cluster.brokers]
+    if len({broker.rack for broker in brokers}) == 1:
         means = "all replicas are in {names}: acknowledged records are lost with it"
         severity: Severity = "risk" if needed > 1 else "notice"
         yield _Note(severity, "all-in-one-rack", means, "place replicas in other racks too", "rack", names)
     elif needed == 1:
         means = "a single replica can acknowledge, as min.insync.replicas=1 allows"
-        yield _Note("notice", "one-replica-acknowledges", means, f"set min.insync.replicas=2; {require}")
-    elif state.lone_now:
+        yield _Note("notice", "one-replica-acknowledges", means, f"set min.insync.replicas=2; {require_racks}")
+    elif forecast.lone_now:
         means = "{names} alone acknowledges now: acknowledged records are lost with it"
-        alone = tuple(map(rack_name, state.isr_racks or (NO_RACK,)))
-        yield _Note("risk", "one-rack-acknowledges-now", means, remedy, "rack", alone)
+        isr_racks = tuple(map(rack_name, forecast.isr_racks or (NO_RACK,)))
+        yield _Note("risk", "one-rack-acknowledges-now", means, remedy, "rack", isr_racks)
     else:
         means = f"{{names}} can acknowledge alone, since {needed} replicas are enough"
         yield _Note("risk", "one-rack-can-acknowledge", means, remedy, "rack", names)
 
 
-def _require(state: PartitionForecast, requirements: IsrRequirements, cluster: ClusterSnapshot) -> str:
+def _require(forecast: PartitionForecast, requirements: IsrRequirements, cluster: ClusterSnapshot) -> str:
     """Return the remedy that makes the topic require racks."""
     if requirements.racks is None:
         # no broker knows min.insync.racks, so it can't be set yet
@@ -453,25 +439,25 @@ def _require(state: PartitionForecast, requirements: IsrRequirements, cluster: C
     if cluster.enforced or requirements.min_racks <= 1:
         return "require racks (min.insync.racks=2)"
     # R is set but not enforced; if the placement can't reach it, enforcing it would stop all writes
-    first = "" if state.reachable else "move replicas (rackgate check --plan) and then "
+    first = "" if forecast.reachable else "move replicas (rackgate check --plan) and then "
     return f"{first}enforce min.insync.racks={requirements.min_racks} ({UPGRADE})"
 
 
-def _out_of_sync(state: PartitionForecast) -> tuple[int, ...]:
-    return tuple(replica for replica in state.partition.replicas if replica not in state.partition.isr)
+def _out_of_sync(forecast: PartitionForecast) -> tuple[int, ...]:
+    return tuple(replica for replica in forecast.partition.replicas if replica not in forecast.partition.isr)
 
 
 def _limits_text(limits: Limits) -> str:
     return f"M={limits.replicas}" + (f" and R={limits.racks}" if limits.racks > 1 else "")
 
 
-def _any_of(thing: str, names: Collection[str]) -> str:
+def _any_of(noun: str, names: Collection[str]) -> str:
     if len(names) <= 1:
-        return f"{thing} {''.join(names)}"
+        return f"{noun} {''.join(names)}"
     first, *rest = sorted(names, key=lambda name: (len(name), name))
     if len(rest) >= MANY:
-        return f"{thing} {first}, {', '.join(rest[: MANY - 1])} or one of {len(rest) - MANY + 1} more"
-    return f"{thing} {', '.join([first, *rest[:-1]])} or {rest[-1]}"
+        return f"{noun} {first}, {', '.join(rest[: MANY - 1])} or one of {len(rest) - MANY + 1} more"
+    return f"{noun} {', '.join([first, *rest[:-1]])} or {rest[-1]}"
 
 
 def brokers_text(brokers: Collection[int]) -> str:

@@ -22,19 +22,12 @@ from pyhooks.kafka.gate import NO_RACK, Limits
 
 @dataclass(frozen=True)
 class Broker:
-    """Registered broker.
-
-    Attributes:
-        broker_id: its id.
-        rack: value of ``broker.rack``, ``NO_RACK`` if it has none.
-        fenced: whether the controller has fenced it; a fenced broker leads no partition.
-        address: ``host:port`` of the client listener.
-    """
+    """Registered broker."""
 
     broker_id: int
-    rack: str
-    fenced: bool = False
-    address: str = ""
+    rack: str  # value of ``broker.rack``, ``NO_RACK`` if it has none
+    fenced: bool = False  # whether the controller has fenced it; a fenced broker leads no partition
+    address: str = ""  # ``host:port`` of the client listener
 
     def __post_init__(self) -> None:
         """Treat a blank rack as no rack, as the gate does."""
@@ -52,17 +45,11 @@ class ConfigValue:
 
 @dataclass(frozen=True)
 class IsrRequirements:
-    """Requirements of a topic for its ISR, as one broker reports them.
+    """Requirements of a topic for its ISR, as one broker reports them."""
 
-    Attributes:
-        replicas: ``min.insync.replicas``.
-        racks: ``min.insync.racks``; None if the broker does not know this config.
-        observed: ``min.insync.racks.observe``, which is never enforced; None if it is not set.
-    """
-
-    replicas: ConfigValue
-    racks: ConfigValue | None
-    observed: ConfigValue | None = None
+    replicas: ConfigValue  # ``min.insync.replicas``
+    racks: ConfigValue | None  # ``min.insync.racks``; None if the broker does not know this config
+    observed: ConfigValue | None = None  # ``min.insync.racks.observe``, which is never enforced; None if it is not set
 
     @property
     def min_racks(self) -> int:
@@ -72,27 +59,16 @@ class IsrRequirements:
 
 @dataclass(frozen=True)
 class ReportedPartition:
-    """Partition as the cluster reports it.
+    """Partition as the cluster reports it."""
 
-    Attributes:
-        topic: name of its topic.
-        number: its number.
-        leader: broker id, or -1.
-        replicas: broker ids in the order of the assignment.
-        isr: broker ids of the in-sync replicas.
-        elr: broker ids of the eligible leader replicas.
-        adding: replicas that a reassignment adds.
-        removing: replicas that a reassignment removes.
-    """
-
-    topic: str
+    topic: str  # name of its topic
     number: int
-    leader: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    elr: tuple[int, ...] = ()
-    adding: tuple[int, ...] = ()
-    removing: tuple[int, ...] = ()
+    leader: int  # broker id, or -1
+    replicas: tuple[int, ...]  # broker ids in the order of the assignment
+    isr: tuple[int, ...]  # broker ids of the in-sync replicas
+    elr: tuple[int, ...] = ()  # broker ids of the eligible leader replicas
+    adding: tuple[int, ...] = ()  # replicas that a reassignment adds
+    removing: tuple[int, ...] = ()  # replicas that a reassignment removes
 
     @property
     def target(self) -> tuple[int, ...]:
@@ -104,23 +80,16 @@ class ReportedPartition:
 
 @dataclass(frozen=True)
 class CheckedTopic:
-    """Topic with its partitions and requirements.
-
-    Attributes:
-        name: its name.
-        internal: whether it is one of Kafka's internal topics.
-        partitions: sorted by number.
-        requirements: its requirements; if brokers differ, those with the highest R; None if no broker reported them.
-        by_broker: requirements reported by each broker; the leader's are those in force.
-        unanswered: reason why its partitions are unknown, or empty.
-    """
+    """Topic with its partitions and requirements."""
 
     name: str
-    internal: bool
-    partitions: tuple[ReportedPartition, ...]
+    internal: bool  # whether it is one of Kafka's internal topics
+    partitions: tuple[ReportedPartition, ...]  # sorted by number
+    # its requirements; if brokers differ, those with the highest R; None if no broker reported them
     requirements: IsrRequirements | None
+    # requirements reported by each broker; the leader's are those in force
     by_broker: Mapping[int, IsrRequirements] = field(default_factory=dict)
-    unanswered: str = ""
+    unanswered: str = ""  # reason why its partitions are unknown, or empty
 
     def requirements_of(self, partition: ReportedPartition) -> IsrRequirements | None:
         """Return the requirements known to a partition's leader; the topic's if there is no leader or no report."""
@@ -129,23 +98,15 @@ class CheckedTopic:
 
 @dataclass(frozen=True)
 class ClusterSnapshot:
-    """Observed state of a cluster.
+    """Observed state of a cluster."""
 
-    Attributes:
-        cluster_id: Kafka's cluster id.
-        brokers: by id, including fenced ones if the cluster reports them.
-        topics: sorted by name.
-        enforced: whether an R above 1 is in force.
-        voters: ids of the voting controllers; None if the cluster did not report them.
-        unanswered: reasons why no broker answered a request: under ``quorum`` for the voters, under ``reassignments``
-            for the current reassignments.
-    """
-
-    cluster_id: str
-    brokers: Mapping[int, Broker]
-    topics: tuple[CheckedTopic, ...]
-    enforced: bool
-    voters: tuple[int, ...] | None = None
+    cluster_id: str  # Kafka's cluster id
+    brokers: Mapping[int, Broker]  # by id, including fenced ones if the cluster reports them
+    topics: tuple[CheckedTopic, ...]  # sorted by name
+    enforced: bool  # whether an R above 1 is in force
+    voters: tuple[int, ...] | None = None  # ids of the voting controllers; None if the cluster did not report them
+    # reasons why no broker answered a request: under ``quorum`` for the voters, under ``reassignments`` for the current
+    # reassignments
     unanswered: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -164,30 +125,19 @@ class StoppingLosses:
 
 @dataclass(frozen=True)
 class PartitionForecast:
-    """Gate's decisions for one partition. Its placement is that after the current reassignment, if there is one.
-
-    Attributes:
-        partition: the partition.
-        decision: decision for the current ISR with the requirements that its leader enforces.
-        racks: racks of the placement, sorted.
-        writable: whether it accepts writes with acks=all now.
-        stopped_by: losses that would stop these writes with the current ISR; empty if it is not writable.
-        stopped_when_whole: losses that would stop them even if all replicas of the placement were in sync.
-        lone_racks: racks with enough replicas of the placement to acknowledge alone after all others left the ISR.
-            ``NO_RACK`` stands for the brokers without a rack, which may all be in the same rack.
-        reachable: whether the placement has at least ``min(R, replicas)`` racks, even if R is not in force.
-        unknown_brokers: replicas on brokers that the cluster does not know.
-    """
+    """Gate's decisions for one partition. Its placement is that after the current reassignment, if there is one."""
 
     partition: ReportedPartition
-    decision: gate.GateDecision
-    racks: tuple[str, ...]
-    writable: bool
-    stopped_by: StoppingLosses
-    stopped_when_whole: StoppingLosses
+    decision: gate.GateDecision  # decision for the current ISR with the requirements that its leader enforces
+    racks: tuple[str, ...]  # racks of the placement, sorted
+    writable: bool  # whether it accepts writes with acks=all now
+    stopped_by: StoppingLosses  # losses that would stop these writes with the current ISR; empty if it is not writable
+    stopped_when_whole: StoppingLosses  # losses that would stop them even if all replicas of the placement were in sync
+    # racks with enough replicas of the placement to acknowledge alone after all others left the ISR. ``NO_RACK`` stands
+    # for the brokers without a rack, which may all be in the same rack
     lone_racks: tuple[str, ...]
-    reachable: bool
-    unknown_brokers: tuple[int, ...]
+    reachable: bool  # whether the placement has at least ``min(R, replicas)`` racks, even if R is not in force
+    unknown_brokers: tuple[int, ...]  # replicas on brokers that the cluster does not know
 
     @property
     def isr_racks(self) -> tuple[str, ...]:
@@ -219,87 +169,58 @@ def limits_of(requirements: IsrRequirements, replicas: int, *, enforced: bool, a
 
 def reaches(placement: Sequence[int], min_racks: int, racks: Mapping[int, str]) -> bool:
     """Return whether a placement has enough racks for R, even if R is not in force."""
-    return _reaches(_places(placement, racks), min_racks)
+    return _enough_racks(_known_racks(placement, racks), min_racks)
 
 
 def stopped_by(isr: Iterable[int], limits: Limits, racks: Mapping[int, str]) -> StoppingLosses:
     """Return the brokers and named racks that an ISR can't lose; empty if it does not pass the gate now."""
-    return _losses(isr, _places(isr, racks), limits)
-
-
-def lone_racks(placement: Sequence[int], limits: Limits, racks: Mapping[int, str]) -> tuple[str, ...]:
-    """Return the racks with enough replicas to pass the gate after all others left the ISR."""
-    return _lone_racks(_places(placement, racks), limits)
+    members = sorted(set(isr))
+    losses = _gate_outcome(_known_racks(members, racks), limits).stopped_by
+    return StoppingLosses(tuple(members[index] for index in losses.brokers), losses.racks)
 
 
 # The gate's decision depends only on the brokers' racks. A cluster has many placements but few combinations of racks,
-# so decisions are cached by racks. Brokers are numbered by position; None is a broker that the cluster does not know.
-Places = tuple[str | None, ...]
+# so outcomes are cached by the racks of the brokers in ascending order; None is a broker unknown to the cluster.
+RackSequence = tuple[str | None, ...]
 
 
-def _places(brokers: Iterable[int], racks: Mapping[int, str]) -> Places:
+@dataclass(frozen=True)
+class _GateOutcome:
+    """Gate's decision for replicas in some racks, before and after losses; brokers are indexes into the racks."""
+
+    decision: gate.GateDecision
+    stopped_by: StoppingLosses
+    lone_racks: tuple[str, ...]
+
+
+def _known_racks(brokers: Iterable[int], racks: Mapping[int, str]) -> RackSequence:
     return tuple(map(racks.get, sorted(set(brokers))))
 
 
-def _known(places: Places) -> dict[int, str]:
-    return {position: rack for position, rack in enumerate(places) if rack is not None}
+def _enough_racks(racks: RackSequence, min_racks: int) -> bool:
+    return _gate_outcome(racks, gate.limits(1, min_racks, len(racks))).decision.enough_racks
 
 
-@lru_cache(maxsize=16384)
-def _decision(places: Places, limits: Limits) -> gate.GateDecision:
-    return limits.decide(range(len(places)), _known(places))
+@lru_cache(maxsize=32768)
+def _gate_outcome(racks: RackSequence, limits: Limits) -> _GateOutcome:
+    members, known = frozenset(range(len(racks))), dict(enumerate(racks))
+    # brokers without a rack are under ``NO_RACK``, and unknown brokers are in no rack
+    by_rack: dict[str, set[int]] = {}
+    for index, rack in known.items():
+        if rack is not None:
+            by_rack.setdefault(rack if rack.strip() else NO_RACK, set()).add(index)
 
+    def passes(remaining: Iterable[int]) -> bool:
+        return limits.decide(remaining, known).passes
 
-@lru_cache(maxsize=16384)
-def _reaches(places: Places, min_racks: int) -> bool:
-    return _decision(places, gate.limits(1, min_racks, len(places))).enough_racks
-
-
-def _losses(brokers: Iterable[int], places: Places, limits: Limits) -> StoppingLosses:
-    lost = _stopped_by(places, limits)
-    if not lost.brokers:
-        return lost
-    members = sorted(set(brokers))
-    return StoppingLosses(tuple(members[position] for position in lost.brokers), lost.racks)
-
-
-@lru_cache(maxsize=16384)
-def _racks(places: Places) -> tuple[str, ...]:
-    return tuple(sorted(gate.racks_of(range(len(places)), _known(places))))
-
-
-@lru_cache(maxsize=16384)
-def _stopped_by(places: Places, limits: Limits) -> StoppingLosses:
-    """Return the result of ``stopped_by`` with positions as brokers."""
-    members, racks = frozenset(range(len(places))), _known(places)
-    if not limits.decide(members, racks).passes:
-        return StoppingLosses()
-    in_rack = _by_rack(members, racks)
-    return StoppingLosses(
-        brokers=tuple(one for one in sorted(members) if not limits.decide(members - {one}, racks).passes),
-        racks=tuple(
-            rack
-            for rack, lost in sorted(in_rack.items())
-            if rack != NO_RACK and not limits.decide(members - lost, racks).passes
-        ),
-    )
-
-
-@lru_cache(maxsize=16384)
-def _lone_racks(places: Places, limits: Limits) -> tuple[str, ...]:
-    racks = _known(places)
-    return tuple(
-        rack for rack, members in sorted(_by_rack(racks, racks).items()) if limits.decide(members, racks).passes
-    )
-
-
-def _by_rack(brokers: Iterable[int], racks: Mapping[int, str]) -> dict[str, frozenset[int]]:
-    """Group brokers by rack; brokers without a rack are under ``NO_RACK``, and unknown brokers are left out."""
-    found: dict[str, set[int]] = {}
-    for broker in brokers:
-        if broker in racks:
-            found.setdefault(racks[broker] if racks[broker].strip() else NO_RACK, set()).add(broker)
-    return {rack: frozenset(members) for rack, members in found.items()}
+    stopping = StoppingLosses()
+    if passes(members):
+        stopping = StoppingLosses(
+            tuple(index for index in sorted(members) if not passes(members - {index})),
+            tuple(rack for rack, lost in sorted(by_rack.items()) if rack != NO_RACK and not passes(members - lost)),
+        )
+    lone_racks = tuple(rack for rack, remaining in sorted(by_rack.items()) if passes(remaining))
+    return _GateOutcome(limits.decide(members, known), stopping, lone_racks)
 
 
 def forecast_partition(
@@ -324,18 +245,18 @@ def forecast_partition(
     # during a reassignment, the placement and the cap are those after its end
     settled = not adding and target == partition.replicas
     target_limits = limits if settled else limits_of(requirements, len(target), enforced=cluster.enforced)
-    isr_places, places = _places(partition.isr, racks), _places(target, racks)
-    decision = _decision(isr_places, limits)
-    writable = partition.leader >= 0 and decision.passes
+    isr_outcome = _gate_outcome(_known_racks(partition.isr, racks), limits)
+    target_racks = _known_racks(target, racks)
+    writable = partition.leader >= 0 and isr_outcome.decision.passes
     return PartitionForecast(
         partition=partition,
-        decision=decision,
-        racks=_racks(places),
+        decision=isr_outcome.decision,
+        racks=tuple(sorted(_gate_outcome(target_racks, target_limits).decision.racks)),
         writable=writable,
-        stopped_by=_losses(partition.isr, isr_places, limits) if writable else StoppingLosses(),
-        stopped_when_whole=_losses(target, places, target_limits),
-        lone_racks=_lone_racks(places, target_limits),
-        reachable=_reaches(places, required_racks),
+        stopped_by=stopped_by(partition.isr, limits, racks) if writable else StoppingLosses(),
+        stopped_when_whole=stopped_by(target, target_limits, racks),
+        lone_racks=_gate_outcome(target_racks, target_limits).lone_racks,
+        reachable=_enough_racks(target_racks, required_racks),
         unknown_brokers=tuple(replica for replica in target if replica not in racks),
     )
 
@@ -344,12 +265,12 @@ def forecast_topic(
     topic: CheckedTopic, cluster: ClusterSnapshot, racks: Mapping[int, str]
 ) -> tuple[PartitionForecast, ...]:
     """Return the gate's decisions for the partitions of a topic; empty if no broker reported its requirements."""
-    states = []
+    forecasts = []
     for partition in topic.partitions:
         requirements = topic.requirements_of(partition)
         if requirements is not None and topic.requirements is not None:
-            states.append(forecast_partition(partition, requirements, topic.requirements.min_racks, cluster, racks))
-    return tuple(states)
+            forecasts.append(forecast_partition(partition, requirements, topic.requirements.min_racks, cluster, racks))
+    return tuple(forecasts)
 
 
 @dataclass(frozen=True)
@@ -360,32 +281,32 @@ class RackSizes:
     """
 
     sizes: tuple[int, ...]
-    without: bool = False  # there are also brokers without a rack
+    has_rackless_brokers: bool = False  # there are also brokers without a rack
 
     @staticmethod
     def of(cluster: ClusterSnapshot) -> RackSizes:
         """Count the brokers of a cluster by rack."""
-        counted = Counter(broker.rack for broker in cluster.brokers.values() if broker.rack != NO_RACK)
-        without = any(broker.rack == NO_RACK for broker in cluster.brokers.values())
-        return RackSizes(tuple(sorted(counted.values(), reverse=True)), without)
+        sizes = Counter(broker.rack for broker in cluster.brokers.values() if broker.rack != NO_RACK)
+        without_rack = any(broker.rack == NO_RACK for broker in cluster.brokers.values())
+        return RackSizes(tuple(sorted(sizes.values(), reverse=True)), without_rack)
 
     def survives_a_rack(self, replicas: int, limits: Limits) -> bool:
         """Return whether some placement with all replicas in sync stays writable after the loss of any one rack."""
-        return _survives(self.sizes, replicas, limits, whole_racks=True)
+        return _survives(self.sizes, replicas, limits, of_rack=True)
 
     def survives_a_broker(self, replicas: int, limits: Limits) -> bool:
         """Return whether some placement with all replicas in sync stays writable after the loss of any one broker."""
-        return _survives(self.sizes, replicas, limits, whole_racks=False)
+        return _survives(self.sizes, replicas, limits, of_rack=False)
 
 
 @lru_cache(maxsize=1024)
-def _survives(sizes: tuple[int, ...], replicas: int, limits: Limits, *, whole_racks: bool) -> bool:
+def _survives(sizes: tuple[int, ...], replicas: int, limits: Limits, *, of_rack: bool) -> bool:
     """Return whether the most even placement stays writable after each loss of one rack, or of one broker."""
-    places = [str(rack) for rack, number in enumerate(_even(sizes, replicas)) for _ in range(number)]
-    racks = dict(enumerate(places))
+    replica_racks = [str(rack) for rack, count in enumerate(_even(sizes, replicas)) for _ in range(count)]
+    racks = dict(enumerate(replica_racks))
     losses = stopped_by(racks, limits, racks)
     # with too few brokers the placement is empty, and an empty ISR never passes
-    return limits.decide(racks, racks).passes and not (losses.racks if whole_racks else losses.brokers)
+    return limits.decide(racks, racks).passes and not (losses.racks if of_rack else losses.brokers)
 
 
 @lru_cache(maxsize=256)
@@ -397,8 +318,8 @@ def _even(sizes: tuple[int, ...], replicas: int) -> tuple[int, ...]:
     """
     if sum(sizes) < replicas:
         return ()
-    spread = [0] * len(sizes)
+    counts = [0] * len(sizes)
     for _ in range(replicas):
-        fewest = min((i for i in range(len(sizes)) if spread[i] < sizes[i]), key=lambda i: spread[i])
-        spread[fewest] += 1
-    return tuple(number for number in spread if number)
+        emptiest = min((i for i in range(len(sizes)) if counts[i] < sizes[i]), key=lambda i: counts[i])
+        counts[emptiest] += 1
+    return tuple(count for count in counts if count)

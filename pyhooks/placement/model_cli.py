@@ -14,9 +14,15 @@ from rich.console import Console
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.terminal import report_console, track_progress
-from pyhooks.placement import failure_rates as ch
+from pyhooks.placement import failure_rates as failure_rates
 from pyhooks.placement.exact_model import ELRS, Elr, evaluate
-from pyhooks.placement.replica_placement import MAX_REPLICAS, Placement, distinct_placements, parse, placement
+from pyhooks.placement.replica_placement import (
+    MAX_REPLICAS,
+    Placement,
+    distinct_placements,
+    parse_placement,
+    parse_racks,
+)
 
 WIDTH = 120  # columns, where there is no terminal
 MAX_RACKS = 100
@@ -43,27 +49,33 @@ PLAN_EPILOG = (
 BrokerAway = Annotated[
     str,
     typer.Option(
-        ch.BROKER_AWAY.option,
+        failure_rates.BROKER_AWAY.option,
         help="Share of time in which a broker is out of the ISR: 0.01, or 4x1h (4 times a year, 1 h each).",
     ),
 ]
 RackAway = Annotated[
-    str, typer.Option(ch.RACK_AWAY.option, help="Share of time in which a rack is unavailable, in the same form.")
+    str,
+    typer.Option(
+        failure_rates.RACK_AWAY.option, help="Share of time in which a rack is unavailable, in the same form."
+    ),
 ]
 BrokerDestroyed = Annotated[
     str,
     typer.Option(
-        ch.BROKER_DESTROYED.option,
+        failure_rates.BROKER_DESTROYED.option,
         help="Probability that a replica is destroyed within the window, or a rate per year: 0.02/y.",
     ),
 ]
 RackDestroyed = Annotated[
     str,
     typer.Option(
-        ch.RACK_DESTROYED.option, help="Probability that all replicas in a rack are destroyed, in the same form."
+        failure_rates.RACK_DESTROYED.option,
+        help="Probability that all replicas in a rack are destroyed, in the same form.",
     ),
 ]
-Window = Annotated[str, typer.Option(ch.WINDOW.option, help="Time until a lost copy is replaced; at most a year.")]
+Window = Annotated[
+    str, typer.Option(failure_rates.WINDOW.option, help="Time until a lost copy is replaced; at most a year.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")]
 
 
@@ -74,17 +86,17 @@ def _model() -> None:
 
 @model_app.command("exact", epilog=EXACT_EPILOG)
 def exact_command(
-    where: Annotated[
+    placement_text: Annotated[
         str,
         typer.Option("--placement", help="Racks of the replicas: a,a,b or a:2,b.", metavar="RACKS", show_default=False),
     ],
     min_replicas: Annotated[int, typer.Option("--min-replicas", min=1, help="min.insync.replicas (M).")] = 1,
     min_racks: Annotated[int, typer.Option("--min-racks", min=1, help="min.insync.racks (R).")] = 1,
-    broker_away: BrokerAway = ch.BROKER_AWAY.value,
-    rack_away: RackAway = ch.RACK_AWAY.value,
-    broker_destroyed: BrokerDestroyed = ch.BROKER_DESTROYED.value,
-    rack_destroyed: RackDestroyed = ch.RACK_DESTROYED.value,
-    window: Window = ch.WINDOW.value,
+    broker_away: BrokerAway = failure_rates.BROKER_AWAY.value,
+    rack_away: RackAway = failure_rates.RACK_AWAY.value,
+    broker_destroyed: BrokerDestroyed = failure_rates.BROKER_DESTROYED.value,
+    rack_destroyed: RackDestroyed = failure_rates.RACK_DESTROYED.value,
+    window: Window = failure_rates.WINDOW.value,
     elr: Annotated[
         str,
         typer.Option(help="Sufficient ISR for the ELR: by racks (the overlay), replicas (stock Kafka), off (no ELR)."),
@@ -98,17 +110,19 @@ def exact_command(
     destroyed that M, R and ELR allow, "usual" the ISR of a random moment, "whole" an ISR of all replicas. The model and
     its limits: pyhooks/placement/exact_model.py.
     """
-    numbers = ch.parse_probabilities(broker_away, rack_away, broker_destroyed, rack_destroyed, window)
-    made = placement(where, "--placement")
-    _fits(min_replicas, "--min-replicas", made)
-    _fits(min_racks, "--min-racks", made)
-    evaluation = evaluate(made, min_replicas=min_replicas, min_racks=min_racks, probabilities=numbers, elr=_elr(elr))
+    probabilities = failure_rates.parse_probabilities(broker_away, rack_away, broker_destroyed, rack_destroyed, window)
+    placement = parse_placement(placement_text, "--placement")
+    _check_minimum(min_replicas, "--min-replicas", placement)
+    _check_minimum(min_racks, "--min-racks", placement)
+    evaluation = evaluate(
+        placement, min_replicas=min_replicas, min_racks=min_racks, probabilities=probabilities, elr=_parse_elr(elr)
+    )
     from pyhooks.placement import model_report
 
     if as_json:
-        sys.stdout.write(model_report.exact_json(evaluation, numbers) + "\n")
+        sys.stdout.write(model_report.exact_json(evaluation, probabilities) + "\n")
     else:
-        model_report.print_exact(report_console(WIDTH), evaluation, numbers)
+        model_report.print_exact(report_console(WIDTH), evaluation, probabilities)
 
 
 @plan_app.command("plan", epilog=PLAN_EPILOG)
@@ -118,15 +132,15 @@ def plan_command(
         list[int] | None,
         typer.Option(min=1, max=MAX_REPLICAS, help="Only this replication factor; can be repeated [default: 1 to 5]."),
     ] = None,
-    where: Annotated[
+    placements: Annotated[
         list[str] | None,
         typer.Option("--placement", help="Only this placement, such as a,a,b; can be repeated.", metavar="RACKS"),
     ] = None,
-    broker_away: BrokerAway = ch.BROKER_AWAY.value,
-    rack_away: RackAway = ch.RACK_AWAY.value,
-    broker_destroyed: BrokerDestroyed = ch.BROKER_DESTROYED.value,
-    rack_destroyed: RackDestroyed = ch.RACK_DESTROYED.value,
-    window: Window = ch.WINDOW.value,
+    broker_away: BrokerAway = failure_rates.BROKER_AWAY.value,
+    rack_away: RackAway = failure_rates.RACK_AWAY.value,
+    broker_destroyed: BrokerDestroyed = failure_rates.BROKER_DESTROYED.value,
+    rack_destroyed: RackDestroyed = failure_rates.RACK_DESTROYED.value,
+    window: Window = failure_rates.WINDOW.value,
     picture: Annotated[
         Path | None,
         typer.Option(help="Write a plot with the Pareto frontier to FILE.png and FILE.svg.", metavar="FILE"),
@@ -139,53 +153,55 @@ def plan_command(
     exact"), stored copies (RF) and copies that cross racks. A choice that another one dominates is grey. R 1-2 in a row
     means that both have the same effect.
     """
-    numbers = ch.parse_probabilities(broker_away, rack_away, broker_destroyed, rack_destroyed, window)
-    room = parse(racks, "--racks")
-    if len(room) > MAX_RACKS:
-        raise RackgateError(f"--racks: {len(room)} racks: at most {MAX_RACKS}")
+    probabilities = failure_rates.parse_probabilities(broker_away, rack_away, broker_destroyed, rack_destroyed, window)
+    brokers_by_rack = parse_racks(racks, "--racks")
+    if len(brokers_by_rack) > MAX_RACKS:
+        raise RackgateError(f"--racks: {len(brokers_by_rack)} racks: at most {MAX_RACKS}")
     from pyhooks.placement import model_report
-    from pyhooks.placement.choices import advice, choices
+    from pyhooks.placement.choices import evaluate_choices, recommend
 
-    found = choices(
-        track_progress(_placements(room, rf or [], where or []), Console(stderr=True), "evaluating placements"),
-        numbers,
+    choices = evaluate_choices(
+        track_progress(
+            _placements(brokers_by_rack, rf or [], placements or []), Console(stderr=True), "evaluating placements"
+        ),
+        probabilities,
     )
-    given = advice(found)
+    recommendations = recommend(choices)
     if picture is not None:
         from pyhooks.placement.plan_picture import write
 
-        write(found, given, picture)
+        write(choices, recommendations, picture)
     if as_json:
-        sys.stdout.write(model_report.plan_json(found, given, numbers) + "\n")
+        sys.stdout.write(model_report.plan_json(choices, recommendations, probabilities) + "\n")
     else:
-        model_report.print_plan(report_console(WIDTH), found, given, numbers)
+        model_report.print_plan(report_console(WIDTH), choices, recommendations, probabilities)
 
 
-def _placements(room: dict[str, int], rf: list[int], where: list[str]) -> list[Placement]:
-    if where and rf:
+def _placements(brokers_by_rack: dict[str, int], factors: list[int], placement_texts: list[str]) -> list[Placement]:
+    if placement_texts and factors:
         raise RackgateError("--rf and --placement: give one of them, a placement has its own replication factor")
-    if where:
-        return list(dict.fromkeys(placement(text, "--placement", room) for text in where))
-    brokers = sum(room.values())
-    for factor in rf:
+    if placement_texts:
+        return list(dict.fromkeys(parse_placement(text, "--placement", brokers_by_rack) for text in placement_texts))
+    brokers = sum(brokers_by_rack.values())
+    for factor in factors:
         if factor > brokers:
             raise RackgateError(f"--rf {factor}: --racks has {brokers} brokers, and each takes one replica")
     return [
-        made
-        for factor in sorted(set(rf)) or range(1, min(5, brokers) + 1)
-        for made in distinct_placements(room, factor)
+        placement
+        for factor in sorted(set(factors)) or range(1, min(5, brokers) + 1)
+        for placement in distinct_placements(brokers_by_rack, factor)
     ]
 
 
-def _fits(minimum: int, option: str, made: Placement) -> None:
-    if minimum > made.replicas:
+def _check_minimum(minimum: int, option: str, placement: Placement) -> None:
+    if minimum > placement.replicas:
         raise RackgateError(
-            f"{option} {minimum}: the placement has {made.replicas} replicas, and Kafka would use {made.replicas}"
+            f"{option} {minimum}: the placement has {placement.replicas} replicas, and Kafka would cap it at that"
         )
 
 
-def _elr(text: str) -> Elr:
-    for one in ELRS:
-        if one == text:
-            return one
+def _parse_elr(text: str) -> Elr:
+    for elr in ELRS:
+        if elr == text:
+            return elr
     raise RackgateError(f"--elr {text}: expected one of {', '.join(ELRS)}")

@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from pyhooks.placement.choices import Advice, Choice
+from pyhooks.placement.choices import Choice, Recommendation
 from pyhooks.placement.model_report import MINUTES_A_YEAR
 from pyhooks.report import plots
 from pyhooks.report.plots import LIGHT, PAPER, RC, axes_style
@@ -26,35 +26,35 @@ MARKERS = "os^DvPX"
 TIMES = {"1 ms": 1 / 60000, "1 s": 1 / 60, "1 min": 1.0, "1 h": 60.0, "1 d": 1440.0, "a year": MINUTES_A_YEAR}
 
 
-def write(found: Sequence[Choice], given: Sequence[Advice], stem: Path) -> tuple[Path, Path]:
+def write(choices: Sequence[Choice], recommendations: Sequence[Recommendation], stem: Path) -> tuple[Path, Path]:
     """Write ``stem.png`` and ``stem.svg``; the same numbers give the same files.
 
     Raises:
         RackgateError: they can't be written.
     """
-    return plots.write(draw(found, given), stem, dpi=PNG_DPI)
+    return plots.write(draw(choices, recommendations), stem, dpi=PNG_DPI)
 
 
-def draw(found: Sequence[Choice], given: Sequence[Advice]) -> Figure:
+def draw(choices: Sequence[Choice], recommendations: Sequence[Recommendation]) -> Figure:
     """Draw a panel for each RF: refusals against the worst loss on logarithmic axes, and the Pareto frontier."""
-    shown = [one for one in found if min(_point(one)) > 0]
-    factors = sorted({one.copies for one in shown})
+    shown = [choice for choice in choices if min(_point(choice)) > 0]
+    factors = sorted({choice.copies for choice in shown})
     columns = max(1, min(COLUMNS, len(factors)))
     rows = max(1, -(-len(factors) // columns))
-    advised = {one.choice for one in given if one.choice is not None}
+    advised = {choice.choice for choice in recommendations if choice.choice is not None}
     with mpl.rc_context(RC):
         figure = Figure(figsize=(PANEL[0] * columns, PANEL[1] * rows + 0.5), layout="constrained")
         panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
         for axes, factor in zip(panels, factors, strict=False):
-            _panel(axes, [one for one in shown if one.copies == factor], advised)
+            _panel(axes, [choice for choice in shown if choice.copies == factor], advised)
             axes.set_title(f"RF {factor}")
         for axes in panels[len(factors) :]:
             axes.set_visible(False)
         if shown:
-            _scales(panels[0], [_point(one) for one in shown])
-        for place, axes in enumerate(panels[: len(factors)]):
+            _scales(panels[0], [_point(choice) for choice in shown])
+        for index, axes in enumerate(panels[: len(factors)]):
             # label the axis only where no panel is below
-            axes.tick_params(labelbottom=place + columns >= len(factors))
+            axes.tick_params(labelbottom=index + columns >= len(factors))
         figure.supxlabel("share of a year in which acks=all is refused", fontsize=10, color=LIGHT.ink)
         figure.supylabel("acknowledged records lost, at worst", fontsize=10, color=LIGHT.ink)
     return figure
@@ -67,25 +67,28 @@ def _point(choice: Choice) -> tuple[float, float]:
 def _panel(axes: Axes, shown: Sequence[Choice], advised: set[Choice]) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
-    placements = list(dict.fromkeys(one.placement for one in shown))
+    placements = list(dict.fromkeys(choice.placement for choice in shown))
     for number, placement in enumerate(placements):
         colour = LIGHT.series[number % len(LIGHT.series)]
         marker = MARKERS[number % len(MARKERS)]
-        for beaten in (True, False):
-            own = [_point(one) for one in shown if one.placement == placement and one.dominated is beaten]
+        for dominated in (True, False):
+            points = [
+                _point(choice) for choice in shown if choice.placement == placement and choice.dominated is dominated
+            ]
             axes.plot(
-                [x for x, _ in own], [y for _, y in own], marker=marker, linestyle="", markeredgecolor=PAPER,
-                color=LIGHT.fault if beaten else colour, markersize=5.5 if beaten else 8, zorder=2 if beaten else 3,
-                label="_" if beaten else str(placement),
+                [x for x, _ in points], [y for _, y in points], marker=marker, linestyle="", markeredgecolor=PAPER,
+                color=LIGHT.fault if dominated else colour, markersize=5.5 if dominated else 8,
+                zorder=2 if dominated else 3, label="_" if dominated else str(placement),
             )  # fmt: skip
-    best = _frontier([_point(one) for one in shown])
-    axes.step(*zip(*best, strict=True), where="post", color=LIGHT.muted, linewidth=1, alpha=0.6, zorder=1)
-    for one in shown:
+    frontier = _frontier([_point(choice) for choice in shown])
+    axes.step(*zip(*frontier, strict=True), where="post", color=LIGHT.muted, linewidth=1, alpha=0.6, zorder=1)
+    for choice in shown:
         # more labels would overlap; the table lists all choices
-        if _point(one) in best or one in advised:
+        if _point(choice) in frontier or choice in advised:
             axes.annotate(
-                f"M={one.min_replicas} R={one.min_racks[-1]}", _point(one), xytext=(4, 4), textcoords="offset points",
-                fontsize=8, color=LIGHT.ink, fontweight="bold" if one in advised else "normal",
+                f"M={choice.min_replicas} R={choice.min_racks[-1]}", _point(choice), xytext=(4, 4),
+                textcoords="offset points", fontsize=8, color=LIGHT.ink,
+                fontweight="bold" if choice in advised else "normal",
             )  # fmt: skip
     axes_style(axes, LIGHT)
     # no choice is in this corner: few refusals and little loss exclude each other
@@ -94,12 +97,12 @@ def _panel(axes: Axes, shown: Sequence[Choice], advised: set[Choice]) -> None:
 
 def _frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the points that no other point dominates, from the left."""
-    best: list[tuple[float, float]] = []
+    points_left: list[tuple[float, float]] = []
     for x, y in sorted(points):
         # sums of floats that should be equal differ in the last digits
-        if not best or y * (1 + 1e-9) < best[-1][1]:
-            best.append((x, y))
-    return best
+        if not points_left or y * (1 + 1e-9) < points_left[-1][1]:
+            points_left.append((x, y))
+    return points_left
 
 
 def _scales(axes: Axes, points: Sequence[tuple[float, float]]) -> None:

@@ -21,14 +21,10 @@ from pyhooks.placement.gate_forecast import ClusterSnapshot, ReportedPartition, 
 
 @dataclass(frozen=True)
 class PartitionMove:
-    """Partition with a new assignment.
+    """Partition with a new assignment."""
 
-    Attributes:
-        partition: the partition with its current assignment.
-        replicas: the new assignment; it differs from the current one only at the positions of moved replicas.
-    """
-
-    partition: ReportedPartition
+    partition: ReportedPartition  # the partition with its current assignment
+    # the new assignment; it differs from the current one only at the positions of moved replicas
     replicas: tuple[int, ...]
 
     @property
@@ -55,17 +51,11 @@ class UnknownTopic:
 
 @dataclass(frozen=True)
 class ReassignmentPlan:
-    """Reassignment plan.
+    """Reassignment plan."""
 
-    Attributes:
-        moves: moves in the order of topics and partitions.
-        refusals: partitions with too few racks that the plan does not fix.
-        unknown: topics left out because their requirements or placements are unknown.
-    """
-
-    moves: tuple[PartitionMove, ...]
-    refusals: tuple[UnfixablePartition, ...]
-    unknown: tuple[UnknownTopic, ...] = ()
+    moves: tuple[PartitionMove, ...]  # moves in the order of topics and partitions
+    refusals: tuple[UnfixablePartition, ...]  # partitions with too few racks that the plan does not fix
+    unknown: tuple[UnknownTopic, ...] = ()  # topics left out because their requirements or placements are unknown
 
     @property
     def complete(self) -> bool:
@@ -109,16 +99,16 @@ def plan_reassignment(cluster: ClusterSnapshot, topics: frozenset[str] | None = 
                 continue
             needed = gate.capped(topic.requirements.min_racks, len(partition.target))
             if partition.adding or partition.removing:
-                because = "it is being reassigned: wait until that ends or cancel it, then check again"
-                refusals.append(UnfixablePartition(partition, because))
+                reason = "it is being reassigned: wait until that ends or cancel it, then check again"
+                refusals.append(UnfixablePartition(partition, reason))
                 continue
             if "reassignments" in cluster.unanswered:
-                because = "no broker reported whether it is being reassigned: check again"
-                refusals.append(UnfixablePartition(partition, because))
+                reason = "no broker reported whether it is being reassigned: check again"
+                refusals.append(UnfixablePartition(partition, reason))
                 continue
-            replicas = _spread(partition, needed, cluster, racks, load)
+            replicas = _new_assignment(partition, needed, cluster, racks, load)
             if replicas is None:
-                refusals.append(UnfixablePartition(partition, _why_not(partition, needed, cluster, racks)))
+                refusals.append(UnfixablePartition(partition, _refusal_reason(partition, needed, cluster, racks)))
             else:
                 load.subtract(partition.target)
                 load.update(replicas)
@@ -126,7 +116,7 @@ def plan_reassignment(cluster: ClusterSnapshot, topics: frozenset[str] | None = 
     return ReassignmentPlan(tuple(moves), tuple(refusals), tuple(unknown))
 
 
-def _spread(
+def _new_assignment(
     partition: ReportedPartition,
     needed: int,
     cluster: ClusterSnapshot,
@@ -135,24 +125,24 @@ def _spread(
 ) -> tuple[int, ...] | None:
     """Return the new assignment, or None if there are too few racks to move to."""
     replicas = list(partition.replicas)
-    while len(held := gate.racks_of(replicas, racks)) < needed:
-        free = [
+    while len(covered_racks := gate.racks_of(replicas, racks)) < needed:
+        candidates = [
             broker.broker_id
             for broker in cluster.brokers.values()
-            if not broker.fenced and broker.rack != NO_RACK and broker.rack not in held
+            if not broker.fenced and broker.rack != NO_RACK and broker.rack not in covered_racks
         ]
-        if not free:
+        if not candidates:
             return None
-        per_rack = Counter(racks[replica] for replica in replicas if replica in racks)
-        spare = [
+        replicas_by_rack = Counter(racks[replica] for replica in replicas if replica in racks)
+        movable = [
             position
             for position, replica in enumerate(replicas)
-            if racks.get(replica, NO_RACK) == NO_RACK or per_rack[racks[replica]] > 1
+            if racks.get(replica, NO_RACK) == NO_RACK or replicas_by_rack[racks[replica]] > 1
         ]
         # A preferred leader that can lead stays. Unknown or out-of-sync replicas have to be copied anyway.
-        can_lead = _leads(partition, cluster)
-        leaving = min(
-            spare,
+        can_lead = _preferred_leader_can_lead(partition, cluster)
+        replaced = min(
+            movable,
             key=lambda position: (
                 position == 0 and can_lead,
                 replicas[position] in racks,
@@ -161,23 +151,26 @@ def _spread(
                 -position,
             ),
         )
-        replicas[leaving] = min(free, key=lambda broker: (load[broker], broker))
+        replicas[replaced] = min(candidates, key=lambda broker: (load[broker], broker))
     return tuple(replicas)
 
 
-def _leads(partition: ReportedPartition, cluster: ClusterSnapshot) -> bool:
+def _preferred_leader_can_lead(partition: ReportedPartition, cluster: ClusterSnapshot) -> bool:
     """Return whether the preferred leader can lead now."""
     broker = cluster.brokers.get(partition.replicas[0])
     return broker is not None and not broker.fenced and broker.broker_id in partition.isr
 
 
-def _why_not(partition: ReportedPartition, needed: int, cluster: ClusterSnapshot, racks: Mapping[int, str]) -> str:
-    live = {broker.rack for broker in cluster.brokers.values() if not broker.fenced and broker.rack != NO_RACK}
-    known = {broker.rack for broker in cluster.brokers.values() if broker.rack != NO_RACK}
-    held = gate.racks_of(partition.target, racks)
-    unavailable = sorted(known - live - held)
-    usable = ", ".join(rack_name(rack) for rack in sorted(live | held))
-    text = f"{needed} racks are needed, and brokers that are up or have a replica are in {len(live | held)} ({usable})"
+def _refusal_reason(
+    partition: ReportedPartition, needed: int, cluster: ClusterSnapshot, racks: Mapping[int, str]
+) -> str:
+    available = {broker.rack for broker in cluster.brokers.values() if not broker.fenced and broker.rack != NO_RACK}
+    all_racks = {broker.rack for broker in cluster.brokers.values() if broker.rack != NO_RACK}
+    covered = gate.racks_of(partition.target, racks)
+    unavailable = sorted(all_racks - available - covered)
+    usable = ", ".join(rack_name(rack) for rack in sorted(available | covered))
+    count = len(available | covered)
+    text = f"{needed} racks are needed, and brokers that are up or have a replica are in {count} ({usable})"
     if unavailable:
         return f"{text}; start the brokers of {', '.join(unavailable)}, or lower min.insync.racks"
     return f"{text}; add brokers in another rack, or lower min.insync.racks"

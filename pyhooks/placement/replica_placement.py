@@ -14,15 +14,11 @@ _ENTRY = re.compile(r"([A-Za-z0-9._-]+)(?::(\d{1,6}))?")
 
 @dataclass(frozen=True)
 class Placement:
-    """Replicas of one partition by rack; each is on its own broker, and those in one rack are interchangeable.
+    """Replicas of one partition by rack; each is on its own broker, and those in one rack are interchangeable."""
 
-    Attributes:
-        racks: rack names, sorted. Every broker has a rack here; the gate would not count a broker without one.
-        counts: number of replicas in each of these racks, at least 1.
-    """
-
+    # rack names, sorted. Every broker has a rack here; the gate would not count a broker without one
     racks: tuple[str, ...]
-    counts: tuple[int, ...]
+    counts: tuple[int, ...]  # number of replicas in each of these racks, at least 1
 
     @staticmethod
     def of(counts: Mapping[str, int]) -> Placement:
@@ -35,11 +31,16 @@ class Placement:
         """Replication factor."""
         return sum(self.counts)
 
+    @property
+    def unevenness(self) -> int:
+        """Sum of the squared counts: the lower, the more evenly the replicas are spread over racks."""
+        return sum(count * count for count in self.counts)
+
     def __str__(self) -> str:
         return " ".join(rack for rack, count in zip(self.racks, self.counts, strict=True) for _ in range(count))
 
 
-def parse(text: str, option: str) -> dict[str, int]:
+def parse_racks(text: str, option: str) -> dict[str, int]:
     """Parse racks written as ``a,a,b`` or ``a:2,b`` and return the count of each rack.
 
     Args:
@@ -49,68 +50,72 @@ def parse(text: str, option: str) -> dict[str, int]:
     Raises:
         RackgateError: the text has another form, or a rack has the count 0.
     """
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for entry in text.split(","):
-        written = _ENTRY.fullmatch(entry.strip())
-        if written is None:
+        match = _ENTRY.fullmatch(entry.strip())
+        if match is None:
             raise RackgateError(f"{option} {text}: {entry.strip()!r} is no rack: expected a:2,b:1 or a,a,b")
-        count = int(written[2] or 1)
+        count = int(match[2] or 1)
         if count < 1:
-            raise RackgateError(f"{option} {text}: rack {written[1]} has none: leave it out, or give it 1 or more")
-        found[written[1]] = found.get(written[1], 0) + count
-    return found
+            raise RackgateError(f"{option} {text}: rack {match[1]} has none: leave it out, or give it 1 or more")
+        counts[match[1]] = counts.get(match[1], 0) + count
+    return counts
 
 
-def placement(text: str, option: str, room: Mapping[str, int] | None = None) -> Placement:
+def parse_placement(text: str, option: str, brokers_by_rack: Mapping[str, int] | None = None) -> Placement:
     """Parse a placement.
 
     Args:
         text: ``a,a,b`` or ``a:2,b``.
         option: command-line option that it was given with, for errors.
-        room: number of brokers by rack; None if it is not known.
+        brokers_by_rack: number of brokers by rack; None if it is not known.
 
     Raises:
         RackgateError: the text has another form, has more than 12 replicas, or the racks have too few brokers for it.
     """
-    made = Placement.of(parse(text, option))
-    if made.replicas > MAX_REPLICAS:
-        raise RackgateError(f"{option} {text}: {made.replicas} replicas: at most {MAX_REPLICAS}")
-    for rack, count in zip(made.racks, made.counts, strict=True):
-        if room is not None and rack not in room:
-            raise RackgateError(f"{option} {text}: there is no rack {rack}: --racks has {', '.join(sorted(room))}")
-        if room is not None and count > room[rack]:
+    placement = Placement.of(parse_racks(text, option))
+    if placement.replicas > MAX_REPLICAS:
+        raise RackgateError(f"{option} {text}: {placement.replicas} replicas: at most {MAX_REPLICAS}")
+    for rack, count in zip(placement.racks, placement.counts, strict=True):
+        if brokers_by_rack is not None and rack not in brokers_by_rack:
             raise RackgateError(
-                f"{option} {text}: {count} replicas in rack {rack}, which has {room[rack]} brokers: a broker takes one"
+                f"{option} {text}: there is no rack {rack}: --racks has {', '.join(sorted(brokers_by_rack))}"
             )
-    return made
+        if brokers_by_rack is not None and count > brokers_by_rack[rack]:
+            raise RackgateError(
+                f"{option} {text}: {count} replicas in rack {rack}, which has {brokers_by_rack[rack]} brokers"
+            )
+    return placement
 
 
-def distinct_placements(room: Mapping[str, int], replicas: int) -> list[Placement]:
+def distinct_placements(brokers_by_rack: Mapping[str, int], replicas: int) -> list[Placement]:
     """Return all placements that differ in their replica counts, the most even one first.
 
     Racks are interchangeable, so only the counts matter. Of ``a a b`` and ``a b b`` only one is returned, with the most
     replicas in the racks with the most brokers.
 
     Args:
-        room: number of brokers by rack.
+        brokers_by_rack: number of brokers by rack.
         replicas: the replication factor.
 
     Returns:
         The placements; empty if there are too few brokers.
     """
-    racks = sorted(room, key=lambda rack: (-room[rack], rack))
-    sizes = [room[rack] for rack in racks]
-    made = [Placement.of(dict(zip(racks, parts, strict=False))) for parts in _descending(replicas, sizes, replicas)]
-    return sorted(made, key=lambda one: (sum(count * count for count in one.counts), sorted(one.counts, reverse=True)))
+    racks = sorted(brokers_by_rack, key=lambda rack: (-brokers_by_rack[rack], rack))
+    sizes = [brokers_by_rack[rack] for rack in racks]
+    placements = [
+        Placement.of(dict(zip(racks, parts, strict=False))) for parts in _descending(replicas, sizes, replicas)
+    ]
+    return sorted(placements, key=lambda placement: (placement.unevenness, sorted(placement.counts, reverse=True)))
 
 
-def _descending(replicas: int, sizes: list[int], most: int) -> Iterator[tuple[int, ...]]:
+def _descending(replicas: int, sizes: list[int], largest: int) -> Iterator[tuple[int, ...]]:
     """Yield the partitions of the integer ``replicas`` into non-increasing parts, the nth at most ``sizes[n]``."""
     if replicas == 0:
         yield ()
         return
     if not sizes:
         return
-    for part in range(min(replicas, sizes[0], most), 0, -1):
-        for rest in _descending(replicas - part, sizes[1:], part):
-            yield (part, *rest)
+    for part in range(min(replicas, sizes[0], largest), 0, -1):
+        for smaller_parts in _descending(replicas - part, sizes[1:], part):
+            yield (part, *smaller_parts)

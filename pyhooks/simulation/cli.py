@@ -18,7 +18,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.terminal import report_console
 from pyhooks.placement.exact_model import ELRS
 from pyhooks.placement.failure_rates import YEAR_S, OptionDefault
-from pyhooks.placement.replica_placement import MAX_REPLICAS, parse, placement
+from pyhooks.placement.replica_placement import MAX_REPLICAS, parse_placement, parse_racks
 from pyhooks.simulation import failures as fl
 from pyhooks.simulation import report, spark_replications
 from pyhooks.simulation.partition_machine import NEVER, GateSetting
@@ -146,12 +146,12 @@ def make_plan(
     Raises:
         RackgateError: a value is invalid, or does not fit the others.
     """
-    sizes = dict(sorted(parse(racks, "--racks").items()))
+    sizes = dict(sorted(parse_racks(racks, "--racks").items()))
     if sum(sizes.values()) > MAX_BROKERS:
         raise RackgateError(f"--racks {racks}: {sum(sizes.values())} brokers: at most {MAX_BROKERS}")
     placements: tuple[tuple[int, ...], ...] = ()
     if where is not None:
-        wanted = placement(where, "--placement", sizes)
+        wanted = parse_placement(where, "--placement", sizes)
         rf = wanted.replicas
         placements = _rotated(sizes, dict(zip(wanted.racks, wanted.counts, strict=True)), partitions)
     elif rf > sum(sizes.values()):

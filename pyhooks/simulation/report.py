@@ -175,7 +175,13 @@ def _cell(figure: Figure, text: Callable[[float], str]) -> Text:
 
 
 def _count(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else format_probability(value) if value >= 0 else f"-{format_probability(-value)}"
+    return (
+        f"{value:.0f}"
+        if value >= 100
+        else format_probability(value)
+        if value >= 0
+        else f"-{format_probability(-value)}"
+    )
 
 
 def _signed_time(value: float) -> str:

@@ -51,49 +51,30 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class KnownBroker:
-    """Broker known in advance, such as one of a lab.
-
-    Attributes:
-        broker: its id.
-        rack: its rack.
-        process: returns the state of its process; must be fast.
-    """
+    """Broker known in advance, such as one of a lab."""
 
     broker: int
     rack: str
-    process: Callable[[], ProcessState | None]
+    process: Callable[[], ProcessState | None]  # returns the state of its process; must be fast
 
 
 @dataclass(frozen=True)
 class WatchedCluster:
-    """Cluster to watch.
+    """Cluster to watch."""
 
-    Attributes:
-        name: display name.
-        bootstrap: bootstrap servers.
-        members: brokers known in advance.
-        sources: sources of metrics.
-        history: history file of the run, or None.
-    """
-
-    name: str
-    bootstrap: str
-    members: tuple[KnownBroker, ...] = ()
-    sources: tuple[MetricsSource, ...] = ()
-    history: Path | None = None
+    name: str  # display name
+    bootstrap: str  # bootstrap servers
+    members: tuple[KnownBroker, ...] = ()  # brokers known in advance
+    sources: tuple[MetricsSource, ...] = ()  # sources of metrics
+    history: Path | None = None  # history file of the run, or None
 
 
 @dataclass(frozen=True)
 class ClusterMetadata:
-    """Cluster metadata from one broker.
+    """Cluster metadata from one broker."""
 
-    Attributes:
-        brokers: host and port by id.
-        partitions: by topic and number.
-    """
-
-    brokers: Mapping[int, tuple[str, int]]
-    partitions: Mapping[tuple[str, int], Partition]
+    brokers: Mapping[int, tuple[str, int]]  # host and port by id
+    partitions: Mapping[tuple[str, int], Partition]  # by topic and number
 
 
 class LatestResponse(Generic[T]):
@@ -156,14 +137,10 @@ class Collector:
     """Collector of observations of a target, within its context.
 
     Its threads are daemons and it closes no client, so that leaving the context never waits for a dead broker.
-
-    Attributes:
-        target: cluster to watch.
-        interval_s: interval between two requests of the same query.
     """
 
-    target: WatchedCluster
-    interval_s: float = 1.0
+    target: WatchedCluster  # cluster to watch
+    interval_s: float = 1.0  # interval between two requests of the same query
     _stop: threading.Event = field(default_factory=threading.Event)
     _offset_responses: dict[int, LatestResponse[LeaderOffsets]] = field(default_factory=dict)
     _polls: dict[int, Poll] = field(default_factory=dict)

@@ -13,44 +13,26 @@ ANY_PARTITION = -1
 
 @dataclass(frozen=True)
 class BrokerObservation:
-    """Observation of one broker.
-
-    Attributes:
-        broker: its id.
-        rack: ``broker.rack``; empty if it has none, None if it was never observed.
-        listed: whether the metadata lists it, so that it is registered and not fenced.
-        process: process state of a lab's broker, observed without the network.
-        responds: whether it responds to clients.
-    """
+    """Observation of one broker."""
 
     broker: int
-    rack: str | None
-    listed: bool | None = None
-    process: ProcessState | None = None
-    responds: bool | None = None
+    rack: str | None  # ``broker.rack``; empty if it has none, None if it was never observed
+    listed: bool | None = None  # whether the metadata lists it, so that it is registered and not fenced
+    process: ProcessState | None = None  # process state of a lab's broker, observed without the network
+    responds: bool | None = None  # whether it responds to clients
 
 
 @dataclass(frozen=True)
 class PartitionObservation:
-    """Observation of one partition.
-
-    Attributes:
-        topic: its topic.
-        partition: its number.
-        replicas: broker ids in the order of the latest known assignment.
-        leader: broker id, -1 without a leader.
-        isr: broker ids.
-        high_watermark: offset up to which consumers may read.
-        requested_ns: monotonic time of the request for the high watermark.
-    """
+    """Observation of one partition."""
 
     topic: str
     partition: int
-    replicas: tuple[int, ...]
-    leader: int | None
-    isr: tuple[int, ...] | None
-    high_watermark: int | None = None
-    requested_ns: int = 0
+    replicas: tuple[int, ...]  # broker ids in the order of the latest known assignment
+    leader: int | None  # broker id, -1 without a leader
+    isr: tuple[int, ...] | None  # broker ids
+    high_watermark: int | None = None  # offset up to which consumers may read
+    requested_ns: int = 0  # monotonic time of the request for the high watermark
 
     @property
     def key(self) -> tuple[str, int]:
@@ -60,30 +42,19 @@ class PartitionObservation:
 
 @dataclass(frozen=True)
 class TopicRequirements:
-    """Requirements of a topic for its ISR, as its brokers report them.
+    """Requirements of a topic for its ISR, as its brokers report them."""
 
-    Attributes:
-        min_replicas: ``min.insync.replicas``.
-        min_racks: ``min.insync.racks``, or None if the brokers don't know it.
-    """
-
-    min_replicas: int
-    min_racks: int | None
+    min_replicas: int  # ``min.insync.replicas``
+    min_racks: int | None  # ``min.insync.racks``, or None if the brokers don't know it
 
 
 @dataclass(frozen=True)
 class ProduceCounts:
-    """Produce attempts by outcome, since the start of the history.
+    """Produce attempts by outcome, since the start of the history."""
 
-    Attributes:
-        ok: acknowledged.
-        refused: refused for certain.
-        unknown: neither.
-    """
-
-    ok: int = 0
-    refused: int = 0
-    unknown: int = 0
+    ok: int = 0  # acknowledged
+    refused: int = 0  # refused for certain
+    unknown: int = 0  # neither
 
     def __add__(self, other: ProduceCounts) -> ProduceCounts:
         return ProduceCounts(self.ok + other.ok, self.refused + other.refused, self.unknown + other.unknown)
@@ -91,72 +62,43 @@ class ProduceCounts:
 
 @dataclass(frozen=True)
 class BrokerMetrics:
-    """MBean values of one node.
+    """MBean values of one node."""
 
-    Attributes:
-        requested_ns: monotonic time of the poll.
-        values: values of the whole node by name.
-        topics: value by (topic, name).
-        partitions: values by name, by (topic, partition).
-    """
-
-    requested_ns: int
-    values: Mapping[str, float]
-    topics: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    requested_ns: int  # monotonic time of the poll
+    values: Mapping[str, float]  # values of the whole node by name
+    topics: Mapping[tuple[str, str], float] = field(default_factory=dict)  # value by (topic, name)
+    # values by name, by (topic, partition)
     partitions: Mapping[tuple[str, int], Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class FaultObservation:
-    """Latest event of one fault.
+    """Latest event of one fault."""
 
-    Attributes:
-        op: kind of the fault, such as ``kill-rack``.
-        rack: rack of the fault.
-        target: target in the rack, such as a broker, or empty for the whole rack.
-        step: ``before``, ``inject``, ``proved``, ``held``, ``heal`` or ``healed``.
-        proved: whether the step's probes had the expected result; None if the step has none.
-        injected_ns: monotonic time of the injection.
-        step_ns: monotonic time of the step.
-    """
-
-    op: str
-    rack: str
-    target: str
-    step: str
-    proved: bool | None
-    injected_ns: int
-    step_ns: int
+    op: str  # kind of the fault, such as ``kill-rack``
+    rack: str  # rack of the fault
+    target: str  # target in the rack, such as a broker, or empty for the whole rack
+    step: str  # ``before``, ``inject``, ``proved``, ``held``, ``heal`` or ``healed``
+    proved: bool | None  # whether the step's probes had the expected result; None if the step has none
+    injected_ns: int  # monotonic time of the injection
+    step_ns: int  # monotonic time of the step
 
 
 @dataclass(frozen=True)
 class Observation:
-    """Observation of a cluster at one moment.
+    """Observation of a cluster at one moment."""
 
-    Attributes:
-        mono_ns: monotonic time.
-        wall_ms: wall-clock time, milliseconds since the epoch.
-        cluster: display name of the cluster.
-        brokers: by id.
-        partitions: in any order.
-        requirements: requirements by topic; missing topics are unknown.
-        racks_enforced: whether an R above 1 is in force, by the finalized features; None if unknown.
-        metrics: by node id; missing nodes are unknown.
-        produced: by topic and partition (or ``ANY_PARTITION``); None without a history.
-        produced_ns: monotonic time up to which the history was read.
-        faults: faults of the history.
-        problems: descriptions of what could not be observed.
-    """
-
-    mono_ns: int
-    wall_ms: int
-    cluster: str
-    brokers: tuple[BrokerObservation, ...] = ()
-    partitions: tuple[PartitionObservation, ...] = ()
+    mono_ns: int  # monotonic time
+    wall_ms: int  # wall-clock time, milliseconds since the epoch
+    cluster: str  # display name of the cluster
+    brokers: tuple[BrokerObservation, ...] = ()  # by id
+    partitions: tuple[PartitionObservation, ...] = ()  # in any order
+    # requirements by topic; missing topics are unknown
     requirements: Mapping[str, TopicRequirements] = field(default_factory=dict)
-    racks_enforced: bool | None = None
-    metrics: Mapping[int, BrokerMetrics] = field(default_factory=dict)
+    racks_enforced: bool | None = None  # whether an R above 1 is in force, by the finalized features; None if unknown
+    metrics: Mapping[int, BrokerMetrics] = field(default_factory=dict)  # by node id; missing nodes are unknown
+    # by topic and partition (or ``ANY_PARTITION``); None without a history
     produced: Mapping[tuple[str, int], ProduceCounts] | None = None
-    produced_ns: int = 0
-    faults: tuple[FaultObservation, ...] = ()
-    problems: tuple[str, ...] = ()
+    produced_ns: int = 0  # monotonic time up to which the history was read
+    faults: tuple[FaultObservation, ...] = ()  # faults of the history
+    problems: tuple[str, ...] = ()  # descriptions of what could not be observed

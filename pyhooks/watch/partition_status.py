@@ -16,25 +16,17 @@ MISMATCHES_MIN = 3
 
 @dataclass(frozen=True)
 class VerdictInput:
-    """Input of a verdict; None means unknown unless stated otherwise.
+    """Input of a verdict; None means unknown unless stated otherwise."""
 
-    Attributes:
-        partition: its state, without level and verdict.
-        leader_state: state of the leader's broker.
-        isr_decision: the gate's decision for the ISR with the requirements in force; it counts only known racks.
-        replicas_decision: the same for all replicas; None also if the rack of a replica is unknown.
-        racks_enforced: whether an R above 1 is in force.
-        ignored_racks: R above 1 that is set but not in force, capped by the number of replicas; None if there is none.
-        acked_while_short: whether clients got acknowledgements between two observations of too small an ISR, and the
-            ISR is still too small.
-    """
-
-    partition: PartitionSummary
-    leader_state: str
+    partition: PartitionSummary  # its state, without level and verdict
+    leader_state: str  # state of the leader's broker
+    # the gate's decision for the ISR with the requirements in force; it counts only known racks
     isr_decision: GateDecision | None
-    replicas_decision: GateDecision | None
-    racks_enforced: bool | None
+    replicas_decision: GateDecision | None  # the same for all replicas; None also if the rack of a replica is unknown
+    racks_enforced: bool | None  # whether an R above 1 is in force
+    # R above 1 that is set but not in force, capped by the number of replicas; None if there is none
     ignored_racks: int | None
+    # whether clients got acknowledgements between two observations of too small an ISR, and the ISR is still too small
     acked_while_short: bool
 
 

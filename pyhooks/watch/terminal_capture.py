@@ -57,23 +57,14 @@ COLOURS = {"brown": "yellow", "brightbrown": "bright_yellow", "bfightmagenta": "
 
 @dataclass(frozen=True)
 class CapturePlan:
-    """Recording to make.
+    """Recording to make."""
 
-    Attributes:
-        command: program and arguments.
-        out: path of the output files without suffix.
-        moments_s: times of the pictures in seconds from the start, ascending.
-        columns: width of the terminal.
-        lines: height of the terminal.
-        title: title of the pictures.
-    """
-
-    command: tuple[str, ...]
-    out: Path
-    moments_s: tuple[float, ...]
-    columns: int
-    lines: int
-    title: str
+    command: tuple[str, ...]  # program and arguments
+    out: Path  # path of the output files without suffix
+    moments_s: tuple[float, ...]  # times of the pictures in seconds from the start, ascending
+    columns: int  # width of the terminal
+    lines: int  # height of the terminal
+    title: str  # title of the pictures
 
 
 def capture(plan: CapturePlan) -> list[Path]:

@@ -15,7 +15,7 @@ from model_plans import made
 from pyhooks.core.spark import pack
 from pyhooks.placement.exact_model import Evaluation, evaluate
 from pyhooks.placement.failure_rates import YEAR_S, FailureProbabilities
-from pyhooks.placement.replica_placement import placement
+from pyhooks.placement.replica_placement import parse_placement
 from pyhooks.simulation.fault_history import draw
 from pyhooks.simulation.partition_machine import ALONE, LOWERED, STATUSES, Cause, Status
 from pyhooks.simulation.replication import ReplicationResult, SimulationPlan, layout, play
@@ -56,7 +56,7 @@ def test_shares_of_time_are_those_of_the_exact_model(where: str) -> None:
     chances = FailureProbabilities(share_away(*BROKER), share_away(*RACK), 0.0, 0.0)
     for number, text in enumerate(settings):
         m, r = (int(part) for part in text.split(","))
-        exact: Evaluation = evaluate(placement(where, "it"), min_replicas=m, min_racks=r, probabilities=chances)
+        exact: Evaluation = evaluate(parse_placement(where, "it"), min_replicas=m, min_racks=r, probabilities=chances)
         agrees(of(found, number, Status.NOBODY), exact.refused.no_leader, f"{where} {text} nobody")
         agrees(of(found, number, Status.REPLICAS), exact.refused.replicas, f"{where} {text} replicas")
         if exact.refused.racks:

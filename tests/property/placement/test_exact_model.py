@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pyhooks.placement.exact_model import ELRS, Elr, Evaluation, evaluate, evaluate_groups, isr_groups
 from pyhooks.placement.failure_rates import FailureProbabilities
-from pyhooks.placement.replica_placement import Placement, distinct_placements, placement
+from pyhooks.placement.replica_placement import Placement, distinct_placements, parse_placement
 
 
 def near(expected: float | tuple[float, ...]) -> Any:
@@ -23,7 +23,7 @@ def near(expected: float | tuple[float, ...]) -> Any:
 def evaluation(where: str, m: int, r: int, *numbers: float, elr: Elr = "racks") -> Evaluation:
     """With p, q, d and D; those that are not given are 0."""
     probabilities = FailureProbabilities(*(*numbers, 0.0, 0.0, 0.0, 0.0)[:4])
-    return evaluate(placement(where, "it"), min_replicas=m, min_racks=r, probabilities=probabilities, elr=elr)
+    return evaluate(parse_placement(where, "it"), min_replicas=m, min_racks=r, probabilities=probabilities, elr=elr)
 
 
 # The brute force: named brokers and racks, each up or not, one after the other; the rules again from their words.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pyhooks.placement.exact_model import evaluate
 from pyhooks.placement.failure_rates import FailureProbabilities
-from pyhooks.placement.replica_placement import placement
+from pyhooks.placement.replica_placement import parse_placement
 
 # brokers, racks and the last ISR that passed
 State = tuple[frozenset[int], frozenset[str], frozenset[int]]
@@ -112,7 +112,9 @@ def both(where: str, m: int, r: int, broker: tuple[float, float], rack: tuple[fl
     """Shares of the chain, and of the model, which has no wait."""
     found = Chain(where, m, r, broker, rack).shares()
     probabilities = FailureProbabilities(broker[0] / sum(broker), rack[0] / sum(rack), 0.0, 0.0)
-    evaluation = evaluate(placement(",".join(where), "it"), min_replicas=m, min_racks=r, probabilities=probabilities)
+    evaluation = evaluate(
+        parse_placement(",".join(where), "it"), min_replicas=m, min_racks=r, probabilities=probabilities
+    )
     refused = evaluation.refused
     return found, Shares(refused.no_leader, 0.0, refused.replicas + refused.racks)
 

@@ -26,7 +26,7 @@ def made(source: Path) -> Iterator[str]:
                 yield "".join(re.escape(str(p.value)) if isinstance(p, ast.Constant) else r"\w+" for p in code.values)
             else:
                 # a finding that is made of notes takes over their code
-                assert ast.unparse(code) == "kind.code", ast.unparse(code)
+                assert ast.unparse(code) == "first.code", ast.unparse(code)
 
 
 def test_the_documents_have_the_names_of_the_gauges() -> None:

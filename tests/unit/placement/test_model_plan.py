@@ -22,10 +22,10 @@ from pyhooks.cli import app
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.placement import failure_rates as ch
-from pyhooks.placement.choices import Choice, advice, choices, cross_rack_copies
+from pyhooks.placement.choices import Choice, cross_rack_copies, evaluate_choices, recommend
 from pyhooks.placement.exact_model import ELRS, evaluate
 from pyhooks.placement.model_report import format_probability, format_year_share, print_plan
-from pyhooks.placement.replica_placement import Placement, distinct_placements, parse, placement
+from pyhooks.placement.replica_placement import Placement, distinct_placements, parse_placement, parse_racks
 
 ROOM = {"a": 2, "b": 2, "c": 1}
 RUNNER = CliRunner()
@@ -33,7 +33,9 @@ RUNNER = CliRunner()
 
 def all_of(room: Mapping[str, int], most: int = 5) -> tuple[Choice, ...]:
     factors = range(1, min(most, sum(room.values())) + 1)
-    return choices([made for rf in factors for made in distinct_placements(room, rf)], ch.default_probabilities())
+    return evaluate_choices(
+        [made for rf in factors for made in distinct_placements(room, rf)], ch.default_probabilities()
+    )
 
 
 def runs(*arguments: str) -> Any:
@@ -64,9 +66,9 @@ def test_shapes_are_all_choices_of_brokers_up_to_rack_names(room: dict[str, int]
 
 
 def test_placements_are_parsed() -> None:
-    assert placement("b, a ,a", "it") == placement("a:2,b", "it") == Placement(("a", "b"), (2, 1))
-    assert str(placement("a:2,b", "it")) == "a a b"
-    assert parse("a:2,b:40", "it") == {"a": 2, "b": 40}
+    assert parse_placement("b, a ,a", "it") == parse_placement("a:2,b", "it") == Placement(("a", "b"), (2, 1))
+    assert str(parse_placement("a:2,b", "it")) == "a a b"
+    assert parse_racks("a:2,b:40", "it") == {"a": 2, "b": 40}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_placements_are_parsed() -> None:
 )
 def test_invalid_placements_are_errors(text: str, error: str) -> None:
     with pytest.raises(RackgateError, match=re.escape(f"--placement {text}: {error}")):
-        placement(text, "--placement", {"a": 9, "b": 9, "c": 1})
+        parse_placement(text, "--placement", {"a": 9, "b": 9, "c": 1})
 
 
 # Chances.
@@ -93,9 +95,9 @@ def test_invalid_placements_are_errors(text: str, error: str) -> None:
 def test_chances_are_parsed() -> None:
     assert ch.parse_unavailable_share("0.01", "it") == 0.01
     assert ch.parse_unavailable_share("4x1h", "it") == pytest.approx(4 / 8766)
-    assert ch.parse_destroyed("0.02", "it", 1.0) == 0.02
-    assert ch.parse_destroyed("0.0157/y", "it", 24 * 3600.0) == pytest.approx(0.0157 / 365.25, rel=1e-4)
-    assert ch.parse_destroyed("1/y", "it", ch.YEAR_S) == pytest.approx(1 - 2.718281828**-1)
+    assert ch.parse_destruction_probability("0.02", "it", 1.0) == 0.02
+    assert ch.parse_destruction_probability("0.0157/y", "it", 24 * 3600.0) == pytest.approx(0.0157 / 365.25, rel=1e-4)
+    assert ch.parse_destruction_probability("1/y", "it", ch.YEAR_S) == pytest.approx(1 - 2.718281828**-1)
 
 
 @pytest.mark.parametrize("wrong", ["1.01", "-0.1", "nan", "often", "2x", "0.1/y", ""])
@@ -112,7 +114,7 @@ def test_a_share_of_time_above_1_is_an_error() -> None:
 @pytest.mark.parametrize("wrong", ["1.01", "-1/y", "inf", "0.1/d", "2x1h"])
 def test_an_invalid_chance_of_destruction_is_an_error(wrong: str) -> None:
     with pytest.raises(RackgateError, match=re.escape(f"--rack-destroyed {wrong}: ") + "expected a probability"):
-        ch.parse_destroyed(wrong, "--rack-destroyed", 1.0)
+        ch.parse_destruction_probability(wrong, "--rack-destroyed", 1.0)
 
 
 # Costs, and what beats what.
@@ -121,7 +123,7 @@ def test_an_invalid_chance_of_destruction_is_an_error(wrong: str) -> None:
 @pytest.mark.parametrize(("where", "copies"), [("a", 0), ("a:3", 0), ("a,b,c", 2), ("a,a,b", 4 / 3), ("a:2,b:2", 2)])
 def test_copies_across_racks(where: str, copies: float) -> None:
     """RF - 1 with one replica in each rack, as in the background document; else by hand."""
-    assert cross_rack_copies(placement(where, "it")) == pytest.approx(copies)
+    assert cross_rack_copies(parse_placement(where, "it")) == pytest.approx(copies)
 
 
 def test_choices_cover_all_settings_and_merged_ones_are_equal() -> None:
@@ -133,7 +135,7 @@ def test_choices_cover_all_settings_and_merged_ones_are_equal() -> None:
             assert alone.refused == one.evaluation.refused
             assert alone.worst == one.evaluation.worst
             assert alone.usual == one.evaluation.usual
-    settings = {(one.placement, one.min_replicas, r) for one in all_of(ROOM) for r in one.min_racks}
+    choice_text = {(one.placement, one.min_replicas, r) for one in all_of(ROOM) for r in one.min_racks}
     expected = {
         (made, m, r)
         for rf in range(1, 6)
@@ -141,7 +143,7 @@ def test_choices_cover_all_settings_and_merged_ones_are_equal() -> None:
         for m in range(1, rf + 1)
         for r in range(1, min(m, len(made.racks)) + 1)
     }
-    assert settings == expected
+    assert choice_text == expected
 
 
 def test_exactly_dominated_choices_are_grey() -> None:
@@ -166,7 +168,7 @@ def test_exactly_dominated_choices_are_grey() -> None:
 
 
 def test_advice_for_three_racks() -> None:
-    durable, available, cheap = advice(all_of(ROOM))
+    durable, available, cheap = recommend(all_of(ROOM))
     for one in (durable, available):
         assert one.choice is not None
         assert (str(one.choice.placement), one.choice.min_replicas, one.choice.min_racks) == ("a b c", 2, (1, 2))
@@ -181,11 +183,14 @@ def test_advice_for_three_racks() -> None:
 def test_advice_does_not_depend_on_the_defaults() -> None:
     """As stated in kip/model.md: each of them ten times higher or lower."""
     placements = [made for rf in range(1, 6) for made in distinct_placements(ROOM, rf)]
-    usual = [one.choice and settings_of(one.choice) for one in advice(choices(placements, ch.default_probabilities()))]
+    usual = [
+        one.choice and settings_of(one.choice)
+        for one in recommend(evaluate_choices(placements, ch.default_probabilities()))
+    ]
     for name in ("broker_away", "rack_away", "broker_destroyed", "rack_destroyed"):
         for times in (0.1, 10.0):
             other = replace(ch.default_probabilities(), **{name: times * getattr(ch.default_probabilities(), name)})
-            found = [one.choice and settings_of(one.choice) for one in advice(choices(placements, other))]
+            found = [one.choice and settings_of(one.choice) for one in recommend(evaluate_choices(placements, other))]
             assert found == usual, (name, times)
 
 
@@ -194,7 +199,7 @@ def settings_of(choice: Choice) -> tuple[str, int, tuple[int, ...]]:
 
 
 def test_with_two_racks_each_choice_has_a_cost() -> None:
-    durable, available, _ = advice(all_of({"a": 2, "b": 2}))
+    durable, available, _ = recommend(all_of({"a": 2, "b": 2}))
     assert durable.choice is not None
     assert durable.choice.evaluation.outlives_racks == 1
     assert durable.choice.evaluation.writes_without_racks == 0
@@ -205,7 +210,7 @@ def test_with_two_racks_each_choice_has_a_cost() -> None:
 
 
 def test_missing_advice_is_stated() -> None:
-    durable, available, cheap = advice(all_of({"a": 2}))
+    durable, available, cheap = recommend(all_of({"a": 2}))
     assert durable.choice is available.choice is cheap.choice is None
     assert "two racks and RF 2" in durable.because
     assert cheap.because == "no choice in the table: that requires RF 3"
@@ -239,7 +244,7 @@ def test_exact_as_a_table() -> None:
     assert "worst, ISR a a" in output
     assert "one rack may be the only one with them" in output
     never = RUNNER.invoke(app, ["model", "exact", "--placement", "a,a", "--min-racks", "2"], catch_exceptions=False)
-    assert "always refused: the replicas are in 1 of 2 racks" in never.output
+    assert "always refused: replicas in 1 of 2 racks" in never.output
 
 
 def test_plan_as_json_and_as_a_table(tmp_path: Path) -> None:
@@ -263,7 +268,7 @@ def test_plan_as_json_and_as_a_table(tmp_path: Path) -> None:
 def test_the_table_fits_80_columns_and_greys_dominated_choices() -> None:
     found = all_of(ROOM)
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="standard")
-    print_plan(console, found, advice(found), ch.default_probabilities())
+    print_plan(console, found, recommend(found), ch.default_probabilities())
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert "…" not in "".join(lines)
@@ -325,7 +330,7 @@ def test_the_table_of_the_document_equals_the_model_s() -> None:
     for where, m, r, figures in rows:
         found, stock = (
             evaluate(
-                placement(where, "it"),
+                parse_placement(where, "it"),
                 min_replicas=int(m),
                 min_racks=int(r),
                 probabilities=ch.default_probabilities(),

@@ -19,11 +19,12 @@ from rich.text import Text
 from pyhooks.core import exit_status, paths, terminal
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.kafka.gate import MIN_INSYNC_RACKS, MIN_INSYNC_REPLICAS
 from pyhooks.placement import check_cli
 from pyhooks.placement.check_cli import make_report
 from pyhooks.placement.check_report import json_parts, print_report
 from pyhooks.placement.cluster_query import ClusterObservation, ReportedSettings
-from pyhooks.placement.enforcement import MIN_RACKS, MIN_REPLICAS, BrokerResponse, Enforcement
+from pyhooks.placement.enforcement import BrokerResponse, Enforcement
 from pyhooks.placement.gate_forecast import (
     Broker,
     CheckedTopic,
@@ -187,9 +188,9 @@ def settings_of(*configs: Mapping[str, Any], name: str = "t") -> ReportedSetting
 
 
 @pytest.mark.parametrize("value", ["abc", "-3", "0", "", " 2", "2 ", "+2", "1_0", "2.0", "٣", "2147483648", "9" * 5000])
-@pytest.mark.parametrize("key", [MIN_REPLICAS, MIN_RACKS])
+@pytest.mark.parametrize("key", [MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS])
 def test_a_value_that_is_no_number_is_named_and_unknown(key: str, value: str) -> None:
-    values = {MIN_REPLICAS: "2", MIN_RACKS: "2"} | {key: value}
+    values = {MIN_INSYNC_REPLICAS: "2", MIN_INSYNC_RACKS: "2"} | {key: value}
     made = settings_of(*(config(*one) for one in values.items()))
     assert (made.topics, made.invalid) == ({}, {"t": {key: value}})
     requirements = IsrRequirements(ConfigValue(2, "topic"), ConfigValue(2, "topic"))
@@ -210,20 +211,22 @@ def test_a_value_that_is_no_number_is_named_and_unknown(key: str, value: str) ->
 
 
 def test_a_missing_value_for_replicas_is_invalid() -> None:
-    assert settings_of(config(MIN_REPLICAS, None), config(MIN_RACKS, "1")).invalid == {"t": {MIN_REPLICAS: None}}
+    assert settings_of(config(MIN_INSYNC_REPLICAS, None), config(MIN_INSYNC_RACKS, "1")).invalid == {
+        "t": {MIN_INSYNC_REPLICAS: None}
+    }
 
 
 @pytest.mark.parametrize(("value", "number"), [("1", 1), ("2147483647", 2**31 - 1)])
 def test_a_number_is_accepted(value: str, number: int) -> None:
-    made = settings_of(config(MIN_REPLICAS, value), config(MIN_RACKS, value, 5))
+    made = settings_of(config(MIN_INSYNC_REPLICAS, value), config(MIN_INSYNC_RACKS, value, 5))
     assert made.topics == {"t": IsrRequirements(ConfigValue(number, "topic"), ConfigValue(number, "default"))}
     assert not made.invalid
 
 
 def test_a_broker_without_the_config_for_racks_is_valid() -> None:
     bare = {"t": IsrRequirements(ConfigValue(2, "topic"), None)}
-    assert settings_of(config(MIN_REPLICAS, "2")).topics == bare
-    assert settings_of(config(MIN_REPLICAS, "2"), config(MIN_RACKS, None)).topics == bare
+    assert settings_of(config(MIN_INSYNC_REPLICAS, "2")).topics == bare
+    assert settings_of(config(MIN_INSYNC_REPLICAS, "2"), config(MIN_INSYNC_RACKS, None)).topics == bare
 
 
 def test_an_incomplete_response_is_refused() -> None:
@@ -241,7 +244,12 @@ JSON = st.recursive(
 )
 CONFIGS = st.lists(
     st.fixed_dictionaries(
-        {}, optional={"name": st.sampled_from([MIN_REPLICAS, MIN_RACKS, "x"]), "value": JSON, "configSource": JSON}
+        {},
+        optional={
+            "name": st.sampled_from([MIN_INSYNC_REPLICAS, MIN_INSYNC_RACKS, "x"]),
+            "value": JSON,
+            "configSource": JSON,
+        },
     ),
     max_size=3,
 )
@@ -258,7 +266,7 @@ RESULTS = st.fixed_dictionaries(
 
 
 @given(st.lists(RESULTS, max_size=5))
-@example([{"resourceType": 2, "resourceName": "t", "errorCode": 0, "configs": [config(MIN_REPLICAS, True)]}])
+@example([{"resourceType": 2, "resourceName": "t", "errorCode": 0, "configs": [config(MIN_INSYNC_REPLICAS, True)]}])
 def test_each_topic_is_known_or_reported_as_unknown(results: list[dict[str, Any]]) -> None:
     made = ReportedSettings()
     made.read(results, {"t", "u"})
