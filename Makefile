@@ -83,8 +83,16 @@ bench-pacer: $(VENV)/ready
 build: $(VENV)/ready
 	@exec $(BIN)/rackgate build
 
-test: check pytest upstream-smoke system-smoke
-	@echo "make test: check, pytest, Kafka's PartitionTest, the cost of the gate and the system tests passed"
+# Two jobs at a time: beside the build what needs no built Kafka; beside the live tests, which mostly wait, the system tests
+# and Kafka's own. Each prints its output when it ends. Tests that judge times follow, when nothing else runs.
+.PHONY: tests-beside
+tests-beside: $(VENV)/ready
+	@echo "make test: check, unit tests and build first, then live tests, system tests and Kafka's own; each reports when it ends"
+	exec $(MAKE) --no-print-directory --jobs 2 --output-sync=target check build unit live system-smoke upstream-smoke
+
+test: tests-beside
+	@$(BIN)/pytest -m alone tests/live
+	echo "make test: check, pytest, Kafka's PartitionTest, the cost of the gate and the system tests passed"
 
 check: $(VENV)/ready
 	@$(BIN)/ruff check .
@@ -103,10 +111,14 @@ coverage: $(VENV)/ready
 	@exec $(BIN)/pytest -q -n 2 --dist loadfile --cov=pyhooks --cov=bench --cov=ducktape_tests --cov-report=term:skip-covered \
 	    tests/unit tests/property
 
-# two at a time, since labs mostly wait; a file's tests stay together for what they share. Then those that judge times.
-pytest: $(VENV)/ready build
-	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long and not slow and not alone"
-	exec $(BIN)/pytest -m alone
+# Three at a time, since labs mostly wait; a file's tests stay together for what they share (tests/conftest.py).
+.PHONY: live
+live: $(VENV)/ready build
+	@exec $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long and not slow and not alone" tests/live
+
+# all that make test runs of pytest
+pytest: unit live
+	@exec $(BIN)/pytest -m alone tests/live
 
 # The second class compares the bytes and the metadata look-ups of an append and a high watermark update, with R=1 and R=2.
 upstream-smoke: build
@@ -199,6 +211,8 @@ mutate: build
 	@exec $(BIN)/rackgate patch mutate
 
 # The formal model: each command within its bounds, each with the outcome that it must have; pictures of what was found.
+# Then whether records are lost only without the removed part.
 .PHONY: formal
 formal: $(VENV)/ready
-	@exec $(BIN)/rackgate formal
+	@$(BIN)/rackgate formal
+	exec $(BIN)/pytest -m long tests/live/formal

@@ -13,6 +13,7 @@ import pytest
 from bench.analysis import analysis_speed, exit_reasons, latency_analysis, verdicts
 from bench.report import availability_table
 from bench.spark_session import spark_session
+from spark_cluster import SHORT_SESSION
 
 SIZE = 40_000
 BLOCKS = 4
@@ -27,7 +28,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     planned = tuple(
         dataclasses.replace(cell, scenario=dataclasses.replace(cell.scenario, latency=latency)) for cell in planned
     )
-    with spark_session(folder / "spark", master="local[2]") as spark:
+    with spark_session(folder / "spark", master="local[2]", conf=SHORT_SESSION) as spark:
         rows = analysis_speed.synthetic_observations(spark, SIZE, planned).toPandas()
         rows.loc[rows["cell"] == "cell-3", "done_ns"] = rows["intended_ns"] + 5_000_000
         gone = (rows["cell"] == "cell-1") & (rows["arm"] == "B") | (rows["cell"] == "cell-2") & (rows["arm"] == "A")

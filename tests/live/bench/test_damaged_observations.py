@@ -12,6 +12,7 @@ from bench.analysis import latency_analysis
 from bench.spark_session import spark_session
 from observation_rows import TIMES, rows
 from pyhooks.core import exit_status
+from spark_cluster import SHORT_SESSION
 
 
 def test_a_damaged_page_is_an_error(tmp_path: Path) -> None:
@@ -22,7 +23,7 @@ def test_a_damaged_page_is_an_error(tmp_path: Path) -> None:
     content = path.read_bytes()
     # in the middle of the columns, whatever the layout
     middle = len(content) // 4
-    with spark_session(tmp_path / "spark", master="local[1]") as spark:
+    with spark_session(tmp_path / "spark", master="local[1]", conf=SHORT_SESSION) as spark:
         assert latency_analysis.read_raw(spark, raw).agg({"latency_us": "max"}).collect()[0][0] == 0
         path.write_bytes(content[:middle] + b"\xff" * 64 + content[middle + 64 :])
         spark.catalog.clearCache()

@@ -12,6 +12,7 @@ from bench.load.spark_load import SCHEMA
 from bench.spark_session import spark_session
 from bench_observations import OUTAGE, SCENARIO, START_NS, outage_history, outage_rows
 from pyhooks.workload.pacing import NS
+from spark_cluster import SHORT_SESSION
 
 
 def test_acks_after_an_isr_shrink_are_separated_from_in_flight_records(tmp_path: Path) -> None:
@@ -25,7 +26,7 @@ def test_acks_after_an_isr_shrink_are_separated_from_in_flight_records(tmp_path:
     waited, later = (sent_s >= 15) & (sent_s < 15.5), (sent_s > 17) & (sent_s < 18)
     for chosen, done_s in ((early, 16.2), (waited, 24.3), (later, 24)):
         rows.loc[chosen, "done_ns"] = START_NS + round(done_s * NS)
-    with spark_session(tmp_path / "spark", master="local[1]") as spark:
+    with spark_session(tmp_path / "spark", master="local[1]", conf=SHORT_SESSION) as spark:
         spark.createDataFrame(rows, SCHEMA).write.parquet(str(tmp_path / "raw"))
         raw = latency_analysis.read_raw(spark, tmp_path / "raw")
         found = availability.summarise(spark, raw, outage_history(), OUTAGE, [arm], START_NS)

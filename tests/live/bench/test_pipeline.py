@@ -34,6 +34,7 @@ from bench_observations import (
 )
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import write_json
+from spark_cluster import SHORT_SESSION
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
     """The whole analysis, once."""
     folder = tmp_path_factory.mktemp("pipeline")
     rows = pd.concat([latency_rows(), outage_rows()])
-    with spark_session(folder / "spark", master="local[2]") as spark:
+    with spark_session(folder / "spark", master="local[2]", conf=SHORT_SESSION) as spark:
         spark.createDataFrame(rows, SCHEMA).write.parquet(str(folder / "raw"))
         raw = latency_analysis.read_raw(spark, folder / "raw")
         outage = availability.summarise(spark, raw, outage_history(), OUTAGE, SCENARIO.outage_arms, START_NS)

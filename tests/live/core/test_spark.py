@@ -30,12 +30,12 @@ SESSION = """
 import contextlib, json, os, sys
 from pathlib import Path
 from bench.spark_session import spark_session
-from spark_cluster import standalone
+from spark_cluster import SHORT_SESSION, standalone
 with contextlib.ExitStack() as stack:
     work, master = Path(sys.argv[1]), sys.argv[2]
     if master == "standalone":
         master = stack.enter_context(standalone(1))
-    spark = stack.enter_context(spark_session(work, master=master))
+    spark = stack.enter_context(spark_session(work, master=master, conf=SHORT_SESSION))
     frame = spark.range(0, 4, 1, 2).mapInPandas(lambda frames: frames, schema="id long")
     print(json.dumps({"rows": frame.count(), "master": master, "conf": os.environ.get("SPARK_CONF_DIR")}), flush=True)
     sys.stdin.read()

@@ -31,7 +31,15 @@ def test_alloy_finds_an_instance_and_its_pictures_are_drawn(tmp_path: Path) -> N
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", ["NoMetadataR", "UnnamedRackCounts", "NoKilledMemory"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NoMetadataR",
+        # half a minute of processor time each; make formal runs them, and make test the one above with the same code
+        pytest.param("UnnamedRackCounts", marks=pytest.mark.long),
+        pytest.param("NoKilledMemory", marks=pytest.mark.long),
+    ],
+)
 def test_a_record_is_lost_only_without_the_removed_part(tmp_path: Path, name: str) -> None:
     text = model_source.MODEL.read_text(encoding="utf-8")
     before, command, after = text.partition(f"\n{name}: run {{\n")
