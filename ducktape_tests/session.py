@@ -34,11 +34,9 @@ HOSTS_CLUSTER = "ducktape.cluster.json.JsonCluster"
 DRIVER = "ducktape_tests.driver"
 UPDATE_S = 0.25
 KILL_TIMEOUT_S = 30.0
-# Time for a test on hosts to stop cleanly: it heals its fault, and ends Kafka and clients by SSH.
-STOP_TIMEOUT_S = 120.0
 UNCLEAN = "it did not stop cleanly, so its processes may still run on the hosts; the next test there ends them first"
 # A test is ended after this multiple of its planned time plus these minutes.
-PATIENCE, GRACE_MIN = 3.0, 5.0
+LIMIT_FACTOR, LIMIT_EXTRA_MIN = 3.0, 5.0
 
 
 @dataclass(frozen=True)
@@ -48,12 +46,14 @@ class RunEnvironment:
     Attributes:
         python: interpreter of the environment with ducktape.
         cluster_file: ducktape's cluster file for hosts; None for labs.
+        stop_timeout_s: time for a test on hosts to stop cleanly: it heals its fault, and ends Kafka and clients by SSH.
     """
 
     python: Path
     cluster_file: Path | None
     run_dir: Path
     settings: Mapping[str, Any]
+    stop_timeout_s: float = 120.0
 
     def folder(self, test: SuiteTest) -> Path:
         """Return the folder of a test."""
@@ -64,12 +64,16 @@ class RunEnvironment:
         """Whether processes started by a test would outlive its local process."""
         return self.cluster_file is not None
 
+    def limit_s(self, test: SuiteTest) -> float:
+        """Return the time limit of a test in seconds."""
+        return 60 * (LIMIT_FACTOR * test.minutes + LIMIT_EXTRA_MIN)
+
     def command(self, test: SuiteTest) -> list[str]:
         """Return the command line that runs a test."""
         folder = self.folder(test)
         driver = [str(self.python), "-m", DRIVER, str(folder), "--results-root", str(folder / "results")]
         driver += ["--globals", json.dumps({**test.settings, **self.settings})]
-        driver += ["--test-runner-timeout", str(round(limit_s(test) * 1000))]
+        driver += ["--test-runner-timeout", str(round(self.limit_s(test) * 1000))]
         test_id = f"ducktape_tests/{test.id}"
         if self.cluster_file is not None:
             return [*driver, "--cluster", HOSTS_CLUSTER, "--cluster-file", str(self.cluster_file), test_id]
@@ -103,11 +107,6 @@ class _RunningTest:
     child: subprocess.Popen[bytes]
     handle: int
     since: float
-
-
-def limit_s(test: SuiteTest) -> float:
-    """Return the time limit of a test in seconds."""
-    return 60 * (PATIENCE * test.minutes + GRACE_MIN)
 
 
 class SuiteSession:
@@ -164,7 +163,7 @@ class SuiteSession:
         """Wait briefly or until a test ends, then handle tests that ended or exceeded their time limit."""
         select.select([running.handle for running in self._running], [], [], UPDATE_S)
         for running in list(self._running):
-            limit = limit_s(running.test)
+            limit = self._environment.limit_s(running.test)
             if running.child.poll() is not None:
                 self._end(running, "")
             elif time.monotonic() - running.since > limit:
@@ -177,7 +176,7 @@ class SuiteSession:
         if why:
             clean = not self._environment.on_hosts
             try:
-                clean = clean or _stop(running.child)
+                clean = clean or _stop(running.child, self._environment.stop_timeout_s)
             except KeyboardInterrupt as error:
                 # The user does not want to wait.
                 interrupt = error
@@ -201,14 +200,12 @@ class SuiteSession:
             raise interrupt
 
 
-def _stop(child: subprocess.Popen[bytes]) -> bool:
+def _stop(child: subprocess.Popen[bytes], timeout_s: float) -> bool:
     """Interrupt a test as Ctrl-C does, and return whether it ended in time."""
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGINT)
     try:
-        wait_for(
-            lambda: child.poll() is not None and not _in_session(child.pid), goal="its end", timeout_s=STOP_TIMEOUT_S
-        )
+        wait_for(lambda: child.poll() is not None and not _in_session(child.pid), goal="its end", timeout_s=timeout_s)
     except RackgateError:
         return False
     return True

@@ -31,8 +31,12 @@ class HostClock:
         return event.shifted(-self.ahead_ns) if self.ahead_ns else event
 
 
-def compare_clocks(read: Callable[[], int]) -> HostClock:
+def compare_clocks(read: Callable[[], int], limit_ms: float = ERROR_MS) -> HostClock:
     """Compare a clock, read in nanoseconds, with the local one; of several readings the most precise one counts.
+
+    Args:
+        read: reads the clock.
+        limit_ms: maximum error.
 
     Raises:
         RackgateError: no reading was fast enough.
@@ -47,9 +51,9 @@ def compare_clocks(read: Callable[[], int]) -> HostClock:
         found = HostClock(ahead_ns, 0 if ahead_ns == 0 else (after_ns - before_ns) // 2)
         best = found if best is None or found.error_ns < best.error_ns else best
     assert best is not None
-    if best.error_ns > ERROR_MS * 1_000_000:
+    if best.error_ns > limit_ms * 1_000_000:
         raise RackgateError(
             f"clocks can't be compared: a reading takes {2 * best.error_ns / 1e6:.0f} ms, half of it may be the error;"
-            f" the limit is {ERROR_MS:g} ms"
+            f" the limit is {limit_ms:g} ms"
         )
     return best

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 # copy of a node's disk on the host, before it is sent to the test driver
 PACKED = "disk.tar"
 TOOL_TIMEOUT_S = 60.0
-# for a controlled shutdown, in which a broker hands over its leaderships and flushes its logs
-STOP_TIMEOUT_S = 90.0
 # Concurrent commands on a host over its single connection: sshd refuses more than 10 (MaxSessions).
 SESSIONS = 8
 
@@ -86,6 +84,7 @@ class Hosts:
         accounts: ducktape's accounts by node name.
         folder: folder on each host for all of Kafka's files.
         agent: jar of the metrics agent (``pyhooks.lab.mbeans``) on the hosts, or empty for none.
+        stop_timeout_s: time limit of a controlled shutdown: a broker hands over leaderships and flushes its logs.
         notes: history that records starts and ends of Kafka (``pyhooks.history.process_events``), or None.
     """
 
@@ -99,6 +98,7 @@ class Hosts:
     directory_ids: Mapping[int, str]
     folder: HostFolder = HostFolder()
     agent: str = ""
+    stop_timeout_s: float = 90.0
     notes: History | None = None
 
     @property
@@ -232,9 +232,8 @@ class Hosts:
     def stop_kafka(self, node: Node) -> None:
         """Stop the node's Kafka process with SIGTERM and wait until it has ended; do nothing if it does not run."""
         if self._end(node, signal.SIGTERM, "stop"):
-            wait_for(
-                lambda: self.kafka_pid(node) is None, goal=f"a clean shutdown of {node.name}", timeout_s=STOP_TIMEOUT_S
-            )
+            goal = f"a clean shutdown of {node.name}"
+            wait_for(lambda: self.kafka_pid(node) is None, goal=goal, timeout_s=self.stop_timeout_s)
 
     def pause_kafka(self, node: Node) -> None:
         """Pause the node's Kafka process with SIGSTOP and wait until it is paused."""

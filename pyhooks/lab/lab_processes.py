@@ -114,11 +114,11 @@ _SETTINGS = {
 }
 
 
-def _forbidding_settings() -> list[tuple[str, str]]:
+def _forbidding_settings(folder: Path = SYSCTL) -> list[tuple[str, str]]:
     """Return the kernel settings that forbid namespaces, with the values that would allow them."""
     found = []
     for name, (allowing, forbidding) in _SETTINGS.items():
-        path = SYSCTL / name.replace(".", "/")
+        path = folder / name.replace(".", "/")
         if path.exists() and path.read_text(encoding="ascii").strip() in forbidding:
             found.append((name, allowing))
     return found

@@ -28,9 +28,9 @@ _NO_TAGS = b"\x00"
 def produced(version: int, error: int, message: bytes | None = None, correlation: int = 7) -> bytes:
     """A produce response of one partition, versions 9 to 14, without its length."""
     topic = TOPIC_ID.bytes if version >= 13 else _text(TOPIC)
-    said = b"\x00" if message is None else bytes([len(message) + 1]) + message
+    message_field = b"\x00" if message is None else bytes([len(message) + 1]) + message
     offset = -1 if error else 0
-    partition = struct.pack(">ihqqq", 0, error, offset, -1, -1 if error else 0) + b"\x01" + said + _NO_TAGS
+    partition = struct.pack(">ihqqq", 0, error, offset, -1, -1 if error else 0) + b"\x01" + message_field + _NO_TAGS
     return _answer(correlation, b"\x02" + topic + b"\x02" + partition + _NO_TAGS + struct.pack(">i", 0))
 
 
@@ -69,14 +69,14 @@ class Leader:
 @contextmanager
 def leader(error: int) -> Iterator[Leader]:
     """Listens on loopback within the block."""
-    told = Leader(error)
+    fake = Leader(error)
     faults: list[BaseException] = []
 
     class Connection(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             try:
                 while head := self.rfile.read(4):
-                    answer = told.answer(self.rfile.read(int.from_bytes(head)))
+                    answer = fake.answer(self.rfile.read(int.from_bytes(head)))
                     self.wfile.write(len(answer).to_bytes(4) + answer)
             except ConnectionError:
                 pass  # clients may go at any time
@@ -85,11 +85,11 @@ def leader(error: int) -> Iterator[Leader]:
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Connection) as server:
         server.daemon_threads = True
-        told.address = f"127.0.0.1:{server.server_address[1]}"
+        fake.address = f"127.0.0.1:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:
-            yield told
+            yield fake
         finally:
             server.shutdown()
             thread.join()

@@ -23,8 +23,8 @@ def marked() -> dict[int, str]:
             continue
         try:
             if MARK.encode() in (folder / "environ").read_bytes().split(b"\0"):
-                words = (folder / "cmdline").read_bytes().split(b"\0")
-                found[int(folder.name)] = b" ".join(words).decode(errors="replace").strip()
+                arguments = (folder / "cmdline").read_bytes().split(b"\0")
+                found[int(folder.name)] = b" ".join(arguments).decode(errors="replace").strip()
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             # ended meanwhile, or another user's
             continue

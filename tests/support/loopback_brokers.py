@@ -71,8 +71,8 @@ def shared_classes(classpath: str) -> tuple[str, ...]:
 def jmx_options(port: int) -> list[str]:
     """JVM options that serve JMX only on loopback."""
     at = "com.sun.management.jmxremote"
-    told = {"port": port, "rmi.port": port, "host": HOST, "authenticate": "false", "ssl": "false"}
-    return [f"-Djava.rmi.server.hostname={HOST}", *(f"-D{at}.{key}={value}" for key, value in told.items())]
+    settings = {"port": port, "rmi.port": port, "host": HOST, "authenticate": "false", "ssl": "false"}
+    return [f"-Djava.rmi.server.hostname={HOST}", *(f"-D{at}.{key}={value}" for key, value in settings.items())]
 
 
 class Brokers:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -187,42 +186,52 @@ def test_clean_shutdown(hosts: Hosts) -> None:
     assert (hosts.process_state(BROKER), hosts.process_state(OTHER)) == ("down", "up")
 
 
-def test_clean_shutdown_has_a_time_limit(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ducktape_tests.services.hosts.STOP_TIMEOUT_S", 0.5)
+def test_clean_shutdown_has_a_time_limit(hosts: Hosts) -> None:
+    hosts.stop_timeout_s = 0.5
     hosts.start_kafka(BROKER)
     hosts.pause_kafka(BROKER)
     with pytest.raises(RackgateError, match="a clean shutdown of"):
         hosts.stop_kafka(BROKER)
 
 
-def test_concurrent_commands_are_limited_per_host(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    now: list[str] = []
-    most: Counter[str] = Counter()
+class BusyAccount:
+    """Account of a host on which every command takes a moment; ``most`` is the highest number of concurrent ones."""
 
-    def slow(account: Account, *_: object, **__: object) -> bytes:
-        now.append(account.name)
-        most[account.name] = max(most[account.name], now.count(account.name))
+    def __init__(self) -> None:
+        self.running: list[int] = []
+        self.most = 0
+
+    def ssh_output(self, *_: object, **__: object) -> bytes:
+        self.running.append(1)
+        self.most = max(self.most, len(self.running))
         time.sleep(0.02)
-        now.remove(account.name)
+        self.running.pop()
         return b"\n0"
 
-    monkeypatch.setattr(Account, "ssh_output", slow)
+
+def test_concurrent_commands_are_limited_per_host() -> None:
+    hosts, accounts = Hosts(), [BusyAccount(), BusyAccount()]
+    hosts.accounts = dict(zip((BROKER.name, OTHER.name), accounts, strict=True))
     with ThreadPoolExecutor(4 * SESSIONS) as pool:
         list(pool.map(lambda at: hosts.run_on((BROKER, OTHER)[at % 2], "true"), range(8 * SESSIONS)))
-    assert most == {BROKER.name: SESSIONS, OTHER.name: SESSIONS}
-    monkeypatch.undo()
+    assert [account.most for account in accounts] == [SESSIONS, SESSIONS]
 
 
-def test_connection_errors_are_reported(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lost(*_: object, **__: object) -> None:
+class LostAccount:
+    """Account of a host whose connection is lost."""
+
+    def lost(self, *_: object, **__: object) -> None:
         raise EOFError("connection lost")
 
-    for way in ("ssh", "ssh_output", "signal"):
-        monkeypatch.setattr(Account, way, lost)
-    for ask in (hosts.process_state, hosts.formatted, hosts.kill_kafka):
+    ssh = ssh_output = signal = lost
+
+
+def test_connection_errors_are_reported() -> None:
+    hosts = Hosts()
+    hosts.accounts = {BROKER.name: LostAccount()}
+    for query in (hosts.process_state, hosts.formatted, hosts.kill_kafka):
         with pytest.raises(RackgateError, match=f"^{BROKER.name}: .*EOFError: connection lost"):
-            ask(BROKER)
-    monkeypatch.undo()
+            query(BROKER)
 
 
 def test_zombie_does_not_run(hosts: Hosts) -> None:

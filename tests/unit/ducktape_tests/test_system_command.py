@@ -59,6 +59,7 @@ class SimulatedSession:
 @pytest.fixture(autouse=True)
 def _simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     SimulatedSession.runs, SimulatedSession.interrupted = [], False
+    SimulatedSession.unclean = SimulatedSession.left_out = ()
     monkeypatch.setattr(cli, "SuiteSession", SimulatedSession)
     monkeypatch.setattr(cli, "_require", lambda _: None)
     monkeypatch.setattr(cli, "_versions", lambda _: {"kafka": "4.3.1"})
@@ -108,8 +109,8 @@ def test_false_verdict_fails_run_and_page(tmp_path: Path) -> None:
     assert json.loads(again.stdout) == document
 
 
-def test_steps_that_need_a_lab_are_listed_as_skipped_on_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SimulatedSession, "left_out", ["slow rack b"])
+def test_steps_that_need_a_lab_are_listed_as_skipped_on_hosts(tmp_path: Path) -> None:
+    SimulatedSession.left_out = ["slow rack b"]
     hosts = tmp_path / "hosts.json"
     hosts.write_text("{}", encoding="utf-8")
     done = run("run", "system", "--run-dir", str(tmp_path / "run"), "--cluster-file", str(hosts))
@@ -163,8 +164,8 @@ def test_interrupted_run_can_be_rendered(tmp_path: Path) -> None:
     assert [one["outcome"] for one in json.loads(shown.stdout)["results"]] == ["unknown", "not run"]
 
 
-def test_interrupt_lists_tests_that_may_still_run_on_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SimulatedSession, "unclean", ["x_test.py::A.test_one"])
+def test_interrupt_lists_tests_that_may_still_run_on_hosts(tmp_path: Path) -> None:
+    SimulatedSession.unclean = ["x_test.py::A.test_one"]
     SimulatedSession.interrupted = True
     done = run("run", "system", "--run-dir", str(tmp_path))
     assert "interrupted; x_test.py::A.test_one: it did not stop cleanly" in done.stdout

@@ -1,4 +1,4 @@
-"""The runner on programs that are suite up: nothing here needs a lab."""
+"""Runner of the suite with shell scripts in place of labs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,11 @@ STAYS = "sleep 300 & echo $! > {}; wait"
 class ScriptEnvironment(RunEnvironment):
     """Environment that runs a shell script for each test, by its name, instead of a lab."""
 
-    scripts: Mapping[str, str]
+    scripts: Mapping[str, str] = field(default_factory=dict)
+    limits_s: Mapping[str, float] = field(default_factory=dict)
+
+    def limit_s(self, test: SuiteTest) -> float:
+        return self.limits_s.get(test.id, 60.0)
 
     def command(self, test: SuiteTest) -> list[str]:
         return ["sh", "-c", self.scripts[test.id]]
@@ -62,7 +66,7 @@ def listed(name: str, minutes: float = 1, **more: Any) -> SuiteTest:
 
 
 def scripts(run_dir: Path, **by_name: str) -> ScriptEnvironment:
-    return ScriptEnvironment(Path(sys.executable), None, run_dir, {}, by_name)
+    return ScriptEnvironment(Path(sys.executable), None, run_dir, {}, scripts=by_name)
 
 
 def runs(pid_file: Path) -> bool:
@@ -86,13 +90,11 @@ def test_longest_tests_start_first_and_serial_tests_last(tmp_path: Path) -> None
         assert (tmp_path / "tests" / name / "session.log").read_text(encoding="utf-8") == "done\n"
 
 
-def test_test_is_killed_after_its_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "limit_s", lambda test: 0.4 if test.id == "stays" else 60.0)
+def test_test_is_killed_after_its_time_limit(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     recorder = Recorder()
-    SuiteSession(
-        scripts(tmp_path, stays=STAYS.format(pid), ends="true"), [listed("stays"), listed("ends")], 2, recorder
-    ).run()
+    environment = replace(scripts(tmp_path, stays=STAYS.format(pid), ends="true"), limits_s={"stays": 0.4})
+    SuiteSession(environment, [listed("stays"), listed("ends")], 2, recorder).run()
     end = results.read_json(tmp_path / "tests" / "stays" / "ended.json")
     assert end["status"] == -signal.SIGKILL
     assert "stopped after" in end["why"]
@@ -125,7 +127,7 @@ class HostEnvironment(ScriptEnvironment):
 
 
 def on_hosts(run_dir: Path, script: str) -> HostEnvironment:
-    return HostEnvironment(Path(sys.executable), None, run_dir, {}, {"a": script})
+    return HostEnvironment(Path(sys.executable), None, run_dir, {}, scripts={"a": script})
 
 
 class Interrupter(Recorder):
@@ -159,13 +161,10 @@ def test_interrupted_test_on_hosts_may_stop_cleanly(tmp_path: Path) -> None:
     assert (end["status"], end["why"]) == (1, "interrupted")
 
 
-def test_test_on_hosts_that_does_not_stop_is_killed_and_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "STOP_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(session, "limit_s", lambda _: 0.5)
+def test_test_on_hosts_that_does_not_stop_is_killed_and_reported(tmp_path: Path) -> None:
     script = "trap '' INT; while :; do sleep 0.1; done"
-    suite = SuiteSession(on_hosts(tmp_path, script), [listed("a")], 1, Recorder())
+    environment = replace(on_hosts(tmp_path, script), stop_timeout_s=0.5, limits_s={"a": 0.5})
+    suite = SuiteSession(environment, [listed("a")], 1, Recorder())
     suite.run()
     assert suite.unclean == ["a"]
     end = results.read_json(tmp_path / "tests" / "a" / "ended.json")
@@ -175,7 +174,7 @@ def test_test_on_hosts_that_does_not_stop_is_killed_and_reported(
 
 
 def test_second_interrupt_kills_a_test_on_hosts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def impatient(child: subprocess.Popen[bytes]) -> bool:
+    def impatient(child: subprocess.Popen[bytes], _: float) -> bool:
         assert child.poll() is None
         raise KeyboardInterrupt
 
@@ -225,7 +224,7 @@ def test_command_in_a_lab_and_on_hosts(tmp_path: Path) -> None:
         True,
     )
     assert hosts[-5:-1] == ["--cluster", "ducktape.cluster.json.JsonCluster", "--cluster-file", "hosts.json"]
-    assert session.limit_s(test) == 660
+    assert environment.limit_s(test) == 660
 
 
 def test_only_processes_of_the_session_are_listed() -> None:

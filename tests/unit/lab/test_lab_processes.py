@@ -157,13 +157,12 @@ def test_tools_get_the_brokers_unless_given() -> None:
         tools.command("cp", "topic", [], "h:1")
 
 
-def test_only_existing_settings_that_forbid_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lab_processes, "SYSCTL", tmp_path)
+def test_only_existing_settings_that_forbid_are_named(tmp_path: Path) -> None:
     for name, value in (("kernel/unprivileged_userns_clone", "1"), ("user/max_user_namespaces", "0")):
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(value + "\n", encoding="ascii")
-    assert lab_processes._forbidding_settings() == [("user.max_user_namespaces", "10000")]
+    assert lab_processes._forbidding_settings(tmp_path) == [("user.max_user_namespaces", "10000")]
 
 
 def test_a_process_of_the_same_number_is_not_the_lab(state: Path, tmp_path: Path) -> None:
