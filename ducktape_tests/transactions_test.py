@@ -28,7 +28,7 @@ from ducktape_tests.scenario import (
 from ducktape_tests.services.clients import Program, wait_events
 from pyhooks.checkers import cluster_view
 from pyhooks.checkers.settling_times import NS
-from pyhooks.checkers.transaction_recovery import BOUND_S, followed, held_up_s
+from pyhooks.checkers.transaction_recovery import BOUND_S, longest_stall_s, reader_progress
 from pyhooks.core.wait import wait_for
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import (
@@ -195,12 +195,12 @@ def _readers(events: Sequence[Event]) -> list[dict[str, Any]]:
     """Return for how long read_committed readers were blocked: during the fault, and from the fault to the end."""
     (fault,) = cluster_view.faults(events)
     assert fault.heal_ns is not None
-    readers = followed(events)
+    readers = reader_progress(events)
     return [
         {
             "topic": partition.topic,
-            "held_up_in_the_outage_s": round(held_up_s(steps, fault.inject_ns, fault.heal_ns), 1),
-            "held_up_at_all_s": round(held_up_s(steps, fault.inject_ns, steps[-1].at_ns), 1),
+            "held_up_in_the_outage_s": round(longest_stall_s(steps, fault.inject_ns, fault.heal_ns), 1),
+            "held_up_at_all_s": round(longest_stall_s(steps, fault.inject_ns, steps[-1].at_ns), 1),
         }
         for (_, partition), steps in readers.items()
     ]

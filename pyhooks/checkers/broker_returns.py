@@ -70,16 +70,16 @@ def _insufficient_times(
     topic: str, observed: Sequence[RecordedPartition], returned: Sequence[Return], settings: RequirementTimeline
 ) -> Iterator[tuple[int, int]]:
     """Yield intervals in which an ISR may have been insufficient due to returning brokers; none if not observed."""
-    for comeback in returned:
-        before = cluster_view.at(observed, comeback.at_ns)
-        after = next((observation for observation in observed if observation.since_ns > comeback.at_ns), None)
-        if before is None or after is None or comeback.broker not in before.isr:
+    for registration in returned:
+        before = cluster_view.observation_at(observed, registration.at_ns)
+        after = next((observation for observation in observed if observation.since_ns > registration.at_ns), None)
+        if before is None or after is None or registration.broker not in before.isr:
             continue
         removed = {other.broker for other in returned if before.at_ns <= other.at_ns < after.since_ns}
         remaining = replace(before, isr=tuple(member for member in before.isr if member not in removed))
-        required = settings.possible(topic, comeback.at_ns, after.at_ns)
+        required = settings.possible(topic, registration.at_ns, after.at_ns)
         if required and not any(requirement.met_by(remaining) for requirement in required):
-            yield comeback.at_ns, after.at_ns + LAG_NS
+            yield registration.at_ns, after.at_ns + LAG_NS
 
 
 def _first_refused(ended: Sequence[Attempt]) -> list[Attempt]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pyhooks.checkers import verdict
-from pyhooks.checkers.judgement import BrokenEventError, judge, measured
+from pyhooks.checkers.judgement import BrokenEventError, judge, measure_settling
 from pyhooks.checkers.registry import CHECKERS
 from pyhooks.checkers.settling_times import SETTLE_S, Settling
 from pyhooks.core.durations import seconds
@@ -59,30 +59,30 @@ def judge_command(
     with evaluating(history, "a history that the checkers can read"):
         try:
             found, left_out = judge(events, checker or (), settle_s=settle_s)
-            took = measured(events, [result.checker for result in found], settle_s=settle_s)
+            settling = measure_settling(events, [result.checker for result in found], settle_s=settle_s)
         except BrokenEventError as error:
             raise RackgateError(f"{history}: {error}") from error
-    whole = verdict.join(found)
+    overall = verdict.join(found)
     if as_json:
         document = {
             "history": str(history),
             "events": len(events),
-            "valid": whole.valid,
+            "valid": overall.valid,
             "settle_s": settle_s,
-            "measured_settle_s": took.measured_s if took else None,
-            "measured_changes": took.changes if took else 0,
-            "measured_told_s": took.reported_s if took else None,
+            "measured_settle_s": settling.measured_s if settling else None,
+            "measured_changes": settling.changes if settling else 0,
+            "measured_told_s": settling.reported_s if settling else None,
             "verdicts": [asdict(result) for result in found],
             "left_out": left_out,
         }
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
     else:
         # Checkers that --checker does not select are not left out.
-        _print(found, [] if checker else left_out, len(events), took)
-    raise typer.Exit(STATUS[whole.valid])
+        _print(found, [] if checker else left_out, len(events), settling)
+    raise typer.Exit(STATUS[overall.valid])
 
 
-def _print(found: list[verdict.Verdict], left_out: list[str], events: int, took: Settling | None) -> None:
+def _print(found: list[verdict.Verdict], left_out: list[str], events: int, settling: Settling | None) -> None:
     console = Console(highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False)
     for head in ("checker", "valid", "about"):
@@ -97,7 +97,7 @@ def _print(found: list[verdict.Verdict], left_out: list[str], events: int, took:
                 console.print(plain(f"{prefix}: {line}"))
             if len(lines) > REASONS:
                 console.print(f"{prefix}: and {len(lines) - REASONS} more (--json shows all)", markup=False)
-    if took is not None:
-        console.print(took.text, markup=False)
+    if settling is not None:
+        console.print(settling.text, markup=False)
     if left_out:
         console.print(f"{events} events; not applicable: {', '.join(left_out)}", markup=False)

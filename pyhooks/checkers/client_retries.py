@@ -27,12 +27,12 @@ _OF_JAVA = re.compile(r"org\.apache\.kafka\.[\w.$]+")
 _OF_LIBRDKAFKA = re.compile(r"_?[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
 
 
-def known(error: str) -> bool:
+def is_known(error: str) -> bool:
     """Return whether a client could identify an error: its name is Kafka's, and not that of an unknown error."""
     return error not in UNKNOWN_NAMES and bool(_OF_JAVA.fullmatch(error) or _OF_LIBRDKAFKA.fullmatch(error))
 
 
-def check_rides(events: Sequence[Event]) -> Verdict:
+def check_client_retries(events: Sequence[Event]) -> Verdict:
     """Check that clients that were to ride out an outage had all records acknowledged, some after waiting for a heal.
 
     Wrong: a record of a run that retries that was not acknowledged; an error of any run of these clients whose name is
@@ -71,7 +71,7 @@ def check_rides(events: Sequence[Event]) -> Verdict:
             if attempt.exception is not None and attempt.exception != NOT_REPORTED.error
         )
         for error, count in sorted(errors.items()):
-            (found.notes if known(error) else found.wrong).append(f"{client}: {count} records got {error}")
+            (found.notes if is_known(error) else found.wrong).append(f"{client}: {count} records got {error}")
     return found.verdict("rides")
 
 

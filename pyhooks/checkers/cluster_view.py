@@ -411,7 +411,7 @@ def _outdated(recorded: Sequence[RecordedSettings], index: int) -> bool:
     return False
 
 
-def at(observed: Sequence[RecordedPartition], moment_ns: int) -> RecordedPartition | None:
+def observation_at(observed: Sequence[RecordedPartition], moment_ns: int) -> RecordedPartition | None:
     """Return the last observation at or before a moment; None if there is none."""
     index = bisect_right(observed, moment_ns, key=lambda observation: observation.at_ns)
     return observed[index - 1] if index else None

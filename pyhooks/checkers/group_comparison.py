@@ -42,7 +42,7 @@ class ComparedGroup:
     enough: bool | None
 
 
-def check_alike(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
+def check_group_comparison(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
     """Check that groups of a pair differ in an outage as their coordinators' partitions do, and in nothing else.
 
     The ISR of a coordinator's partition is sufficient if it has enough replicas and racks. Wrong while both are

@@ -117,18 +117,18 @@ def check_groups(events: Sequence[Event], *, settle_s: float = SETTLE_S, bound_s
         bound_s: bound for commits and rebalances, in seconds.
     """
     found = Findings()
-    seen, known_by_number = groups(events), offsets_windows(ClusterView.of(events), settle_s)
-    acked = acknowledged(events)
-    if not seen:
+    all_groups, windows_by_number = groups(events), offsets_windows(ClusterView.of(events), settle_s)
+    acked = acknowledgements(events)
+    if not all_groups:
         found.missing.append("no member of a group in the history")
-    if not known_by_number:
+    if not windows_by_number:
         found.missing.append(f"{TOPIC} was not observed")
-    for group in seen:
+    for group in all_groups:
         check_commits(group, acked, coordinator_offsets(events, group.name), found)
-        if not known_by_number:
+        if not windows_by_number:
             continue
-        number = partition_of(group.name, len(known_by_number))
-        if known := known_by_number.get(number):
+        number = partition_of(group.name, len(windows_by_number))
+        if known := windows_by_number.get(number):
             _GroupJudge(group, known, round(bound_s * NS), found).check(acked)
         else:
             found.missing.append(f"{group.name}: no settled interval of {PartitionName(TOPIC, number)} was observed")
@@ -285,10 +285,10 @@ def _reading_pauses(name: str, member: RecordedMember, acked: Mapping[str, Seque
                     yield f"{name}: nothing of {partition} for {(until_ns - since_ns) / NS:.1f} s, though readable"
 
 
-def _pauses(got: Sequence[tuple[int, int]], from_ns: int, to_ns: int | None) -> Iterator[tuple[int, int, int]]:
+def _pauses(fetched: Sequence[tuple[int, int]], from_ns: int, to_ns: int | None) -> Iterator[tuple[int, int, int]]:
     """Yield pauses of more than ``FETCH_S`` in fetches of an owned partition, with the offset that was next."""
-    inside = [(at, after) for at, after in got if at >= from_ns and (to_ns is None or at <= to_ns)]
-    before = [after for at, after in got if at < from_ns]
+    inside = [(at, after) for at, after in fetched if at >= from_ns and (to_ns is None or at <= to_ns)]
+    before = [after for at, after in fetched if at < from_ns]
     since_ns, offset = from_ns, before[-1] if before else 0
     for at, after in [*inside, *([(to_ns, 0)] if to_ns is not None else [])]:
         if at - since_ns > FETCH_S * NS:
@@ -296,7 +296,7 @@ def _pauses(got: Sequence[tuple[int, int]], from_ns: int, to_ns: int | None) -> 
         since_ns, offset = at, after
 
 
-def acknowledged(events: Sequence[Event]) -> dict[str, list[tuple[int, int]]]:
+def acknowledgements(events: Sequence[Event]) -> dict[str, list[tuple[int, int]]]:
     """Return time and offset of each acknowledgement, by partition."""
     found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for event, produced in ProduceDetails.each(events):

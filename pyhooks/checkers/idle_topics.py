@@ -69,7 +69,7 @@ def check_idle(events: Sequence[Event]) -> Verdict:
                 found.missing.append(f"{partition}: no reader learned in time whether record {top} is shown")
             else:
                 found.notes.append(
-                    f"{partition}: records up to {top} seen to be shown {(shown.at_ns - begun_ns) / NS:.1f} s after the"
+                    f"{partition}: records up to {top} shown {(shown.at_ns - begun_ns) / NS:.1f} s after the"
                     " change was begun"
                 )
     return found.verdict("idle")

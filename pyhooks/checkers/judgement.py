@@ -41,7 +41,7 @@ def judge(
     return [_run(name, events, settle_s) for name in chosen], [name for name in GENERAL if name not in chosen]
 
 
-def measured(events: Sequence[Event], names: Iterable[str], *, settle_s: float = SETTLE_S) -> Settling | None:
+def measure_settling(events: Sequence[Event], names: Iterable[str], *, settle_s: float = SETTLE_S) -> Settling | None:
     """Return how long changes in a history took, or None if no checker that ran uses this.
 
     Raises:

@@ -53,6 +53,4 @@ def check_known_errors(events: Sequence[Event]) -> Verdict:
         found.missing.append("no attempt of a client that is not patched")
     found.missing += [f"no attempt of a client {client}" for client in sorted(known.keys() - judged.keys())]
     found.notes += [f"{count} attempts of client {name}" for name, count in sorted(known_errors.items())]
-    # The same reason may apply to many records.
-    found.missing = list(dict.fromkeys(found.missing))
     return found.verdict("known")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pyhooks.checkers.cluster_view import ClusterView
 from pyhooks.checkers.progress import windows
 from pyhooks.checkers.record_view import PartitionName
-from pyhooks.checkers.server_log_view import LogLine, logged
+from pyhooks.checkers.server_log_view import LogLine, log_lines
 from pyhooks.checkers.settling_times import BLIND_S, NS, SETTLE_S
 from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
@@ -101,7 +101,7 @@ def check_flood(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdi
     Unknown if the log of a node is missing or can't be read, or if no partition had too few racks. Also unknown if one
     had, but its leaders never logged it: then nothing shows that the logs are complete.
     """
-    lines, cluster = logged(events), ClusterView.of(events)
+    lines, cluster = log_lines(events), ClusterView.of(events)
     short, partitions = shortages(cluster, settle_s), [*cluster.observations]
     found = Findings(
         wrong=[*_traced(lines, short), *_transitions(lines), *_repeated(lines, short, partitions)],
@@ -144,7 +144,7 @@ def _traced(lines: Sequence[LogLine], short: Mapping[PartitionName, Sequence[Sho
         if any(_names(line.text, partition) and _within(line.at_ns, times) for partition, times in short.items()):
             names += [exception for exception in line.traced if REPLICAS.search(exception)]
         if names:
-            found[line.node, names[0], masked(line.text, short)] += 1
+            found[line.node, names[0], mask_numbers(line.text, short)] += 1
     for (node, name, text), count in sorted(found.items()):
         yield f"node {node}: {count} stack traces of {name}: {text}"
 
@@ -199,7 +199,7 @@ def _repeated(
                 named = [partition for partition in partitions if _names(line.text, partition)]
                 about = tuple(partition for partition in named if _within(line.at_ns, short.get(partition, ())))
                 if about or not named:
-                    found[line.node, line.level, masked(line.text, partitions), about] += 1
+                    found[line.node, line.level, mask_numbers(line.text, partitions), about] += 1
         for (node, level, text, about), count in sorted(found.items()):
             most = max(1 + changes[node, partition] for partition in about) if about else REPEATS
             if count > most:
@@ -231,7 +231,7 @@ def _names(text: str, partition: PartitionName) -> bool:
     return re.search(rf"(?<![\w.-]){re.escape(str(partition))}(?![\w-]|\.\w)", text) is not None
 
 
-def masked(text: str, partitions: Iterable[PartitionName]) -> str:
+def mask_numbers(text: str, partitions: Iterable[PartitionName]) -> str:
     """Return a line without what differs between rejections: numbers and ids, but not the names of partitions."""
     names = sorted(map(str, partitions), key=len, reverse=True)
     parts = re.split(rf"(?<![\w.-])({'|'.join(map(re.escape, names))})(?![\w-])", text) if names else [text]

@@ -143,8 +143,8 @@ def _differing_logs(events: Sequence[Event], records: Records) -> Iterator[str]:
             for broker in last.isr
             if broker in disks.complete and (broker, partition) in disks.logs
         ]
-        whole = [(broker, log) for broker, log in logs if not log.gaps]
-        for (broker, log), (other, other_log) in combinations(whole, 2):
+        complete = [(broker, log) for broker, log in logs if not log.gaps]
+        for (broker, log), (other, other_log) in combinations(complete, 2):
             shared = range(max(log.low, other_log.low), int(min(log.end, other_log.end, until)))
             differ = [offset for offset in shared if log.keys.get(offset) != other_log.keys.get(offset)]
             if differ:

@@ -17,7 +17,7 @@ from pyhooks.kafka.gate import Requirement
 KINDS = {True: "enough", False: "too few"}
 
 
-def check_warned(events: Sequence[Event]) -> Verdict:
+def check_placement_reports(events: Sequence[Event]) -> Verdict:
     """Check that each controller logs how many partitions are in too few racks, up and down as they are moved.
 
     A controller may log each partition of a request, or all of them at once, so local maxima and minima are compared.

@@ -17,7 +17,7 @@ from pyhooks.checkers import cluster_view, settling_times
 from pyhooks.checkers.broker_returns import refused_after_returns, returns
 from pyhooks.checkers.cluster_view import ClusterView, RecordedPartition
 from pyhooks.checkers.record_view import Attempt, PartitionName, Records
-from pyhooks.checkers.server_log_view import logged
+from pyhooks.checkers.server_log_view import log_lines
 from pyhooks.checkers.settling_times import BLIND_S, NS, SETTLE_S, Ahead, Change, Excuse, Span
 from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
@@ -25,7 +25,7 @@ from pyhooks.history.outcomes import TOO_FEW
 
 # How long an attempt may take under normal conditions.
 PATIENCE_S = 5.0
-# replica.lag.time.max.ms, whose default all clusters here have, and a second for requests in flight.
+# replica.lag.time.max.ms, the default in all clusters of this project, and a second for requests in flight.
 LAG_MAX_S = 31.0
 
 
@@ -62,7 +62,7 @@ def windows(partition: PartitionName, cluster: ClusterView, settle_ns: int) -> I
     Partitions from some racks only exclude less time, see ``RecordedFault.may_outdate``.
     """
     edges = cluster.settings.edges(partition.topic)
-    for part in settling_times.parts(partition, cluster, settle_ns):
+    for part in settling_times.state_intervals(partition, cluster, settle_ns):
         if part.enough is not None:
             piece, observation = part.piece, part.observations[0]
             changed_ns = max([observation.at_ns, *(edge_ns for edge_ns in edges if edge_ns <= piece.from_ns)])
@@ -71,7 +71,7 @@ def windows(partition: PartitionName, cluster: ClusterView, settle_ns: int) -> I
                 yield SettledWindow(from_ns, piece.to_ns, part.enough, observation, piece.ahead)
 
 
-def unobserved(observations: Sequence[RecordedPartition], attempts: Sequence[Attempt]) -> list[Attempt]:
+def unobserved_attempts(observations: Sequence[RecordedPartition], attempts: Sequence[Attempt]) -> list[Attempt]:
     """Return the attempts that were in flight while the partition was not observed.
 
     That is between observations further apart than ``BLIND_S``, before the first observation, or after the last one.
@@ -116,7 +116,7 @@ def check_progress(events: Sequence[Event], *, settle_s: float = SETTLE_S, attem
 
     * no settled interval at all;
     * an interval in which fewer than ``attempts_min`` attempts began, though a producer ran for ``PATIENCE_S`` of it;
-    * attempts while the partition was not observed (see ``unobserved``);
+    * attempts while the partition was not observed (see ``unobserved_attempts``);
     * attempts that contradict observations under a fault, where nothing is judged, unless logs show that a broker that
       came back was removed from the ISR meanwhile (see ``pyhooks.checkers.broker_returns``);
     * attempts that are not judged because a heal is not proved, or settings never settled;
@@ -135,7 +135,7 @@ def check_progress(events: Sequence[Event], *, settle_s: float = SETTLE_S, attem
     """
     records = Records(events)
     cluster = ClusterView.of(events)
-    failed_ns, returned = cluster_view.failed_observations(events), returns(logged(events))
+    failed_ns, returned = cluster_view.failed_observations(events), returns(log_lines(events))
     found = Findings(missing=records.unrecorded())
     changes: list[Change] = []
     settle_ns = round(settle_s * NS)
@@ -152,7 +152,7 @@ def check_progress(events: Sequence[Event], *, settle_s: float = SETTLE_S, attem
         known = list(windows(partition, cluster, settle_ns))
         if not known:
             found.missing.append(f"{partition}: no settled interval was observed")
-        if unseen := unobserved(observed, attempts):
+        if unseen := unobserved_attempts(observed, attempts):
             failed = sum(unseen[0].sent_ns <= at_ns <= unseen[-1].done_ns for at_ns in failed_ns)
             found.missing.append(
                 f"{partition}: not observed during {len(unseen)} attempts, the first is {unseen[0].key}"
@@ -183,9 +183,10 @@ def check_progress(events: Sequence[Event], *, settle_s: float = SETTLE_S, attem
         for span in settling_times.spans(partition, cluster, settle_ns):
             change = settling_times.change_of(span, attempts)
             changes += [change] if change is not None else []
-            _check_span(partition, span, change, settling_times.late(span, unjudged, settle_ns), settle_s, found)
+            late = settling_times.late_attempts(span, unjudged, settle_ns)
+            _check_span(partition, span, change, late, settle_s, found)
     topics = sorted({partition.topic for partition in attempts_by_partition})
-    found.notes.append(settling_times.settling(changes, cluster.settings, topics, settle_s).text)
+    found.notes.append(settling_times.summarize(changes, cluster.settings, topics, settle_s).text)
     return found.verdict("progress")
 
 
@@ -202,7 +203,7 @@ def _check_doubtful(
     contradicting = [
         attempt
         for span in settling_times.spans(partition, without_faults, settle_ns)
-        for attempt, excuse in settling_times.late(span, unjudged, settle_ns)
+        for attempt, excuse in settling_times.late_attempts(span, unjudged, settle_ns)
         if not excuse
     ]
     explained = [attempt for attempt in after_returns if attempt in contradicting]

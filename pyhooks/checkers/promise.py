@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from pyhooks.checkers.cluster_view import ClusterView, RecordedFault, RecordedPartition
-from pyhooks.checkers.record_view import Attempt, PartitionName, Read, Records, fill
+from pyhooks.checkers.record_view import Attempt, PartitionName, Read, Records, fill_read
 from pyhooks.checkers.settling_times import BLIND_S, LAG_NS, NS, SETTLE_S
 from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
@@ -35,10 +35,10 @@ class Disks:
 
 def disks_of(events: Sequence[Event]) -> Disks | None:
     """Return the last reading of the disks in a history, or None."""
-    every = [(event, part) for event in events if (part := DiskChunkDetails.of(event) or DiskEndDetails.of(event))]
-    if not every:
+    parts = [(event, part) for event in events if (part := DiskChunkDetails.of(event) or DiskEndDetails.of(event))]
+    if not parts:
         return None
-    last = [(event, part) for event, part in every if part.read_id == every[-1][1].read_id]
+    last = [(event, part) for event, part in parts if part.read_id == parts[-1][1].read_id]
     chunks: defaultdict[tuple[int, PartitionName], list[tuple[Event, DiskChunkDetails]]] = defaultdict(list)
     missing: list[str] = []
     complete: set[int] = set()
@@ -63,7 +63,7 @@ def disks_of(events: Sequence[Event]) -> Disks | None:
     for broker, partition in sorted(listed | chunks.keys()):
         log = logs[broker, partition] = Read("disk", partition, 0, "disk")
         if (broker, partition) in chunks:
-            fill(log, chunks[broker, partition])
+            fill_read(log, chunks[broker, partition])
         else:
             log.gaps.append("its content was not recorded")
         missing += [f"{partition} on broker {broker}: {gap}" for gap in log.gaps]
@@ -127,8 +127,6 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
         if problem:
             found.add(problem, certain=certain)
     found.notes.append(f"settings that changed up to {settle_s:g} s before a record was sent may have applied to it")
-    # The same reason may apply to many records.
-    found.missing = list(dict.fromkeys(found.missing))
     return found.verdict("promise")
 
 

@@ -89,14 +89,14 @@ def check_spread(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verd
     """
     records, cluster = Records(events), ClusterView.of(events)
     found = Findings(missing=records.unrecorded())
-    every = outages(cluster.faults)
-    if not every:
+    all_outages = outages(cluster.faults)
+    if not all_outages:
         found.missing.append("no fault was proved that isolates brokers")
         return found.verdict("spread")
     judge = _SpreadJudge(cluster, round(settle_s * NS))
     acked = others = short = 0
     for attempt in records.attempts:
-        during = [outage for outage in every if outage.has(attempt)]
+        during = [outage for outage in all_outages if outage.has(attempt)]
         if not during or not records.acks_all(attempt):
             continue
         acked += attempt.outcome == "ok"
@@ -106,13 +106,11 @@ def check_spread(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verd
         if problem and attempt.outcome == "ok":
             found.add(problem, certain=certain)
     if not acked + others:
-        found.missing.append(f"no attempt began and ended in {len(every)} outages")
+        found.missing.append(f"no attempt began and ended in {len(all_outages)} outages")
     found.notes.append(
-        f"{acked} acknowledgements and {others} other ends of attempts in {len(every)} outages are judged,"
+        f"{acked} acknowledgements and {others} other ends of attempts in {len(all_outages)} outages are judged,"
         f" {short} of them where too few racks were left"
     )
-    # The same reason may apply to many records.
-    found.missing = list(dict.fromkeys(found.missing))
     return found.verdict("spread")
 
 

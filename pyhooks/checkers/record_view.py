@@ -135,7 +135,7 @@ def offsets_of(runs: Iterable[Sequence[int]]) -> Iterator[int]:
         yield from range(first, first + count)
 
 
-def fill(read: Read, chunks: Sequence[tuple[Event, ChunkDetails]]) -> None:
+def fill_read(read: Read, chunks: Sequence[tuple[Event, ChunkDetails]]) -> None:
     """Fill a read from its chunks; ranges of offsets without a chunk are gaps."""
     next_offset: int | None = None
     for event, chunk in sorted(chunks, key=lambda pair: pair[1].begin):
@@ -235,7 +235,7 @@ class Records:
             else:
                 read.gaps.append(part.error or "nothing was read")
         for key, read in found.items():
-            fill(read, chunks[key])
+            fill_read(read, chunks[key])
         return tuple(found.values())
 
     def final(self, topic: str, isolation: str) -> tuple[dict[int, Read], list[str]]:

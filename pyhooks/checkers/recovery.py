@@ -102,7 +102,7 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
 
 def _observed_around(observed: Sequence[RecordedPartition], recovery: Recovery) -> list[RecordedPartition]:
     """Return the last observation before a recovery, if any, and those in it."""
-    before = cluster_view.at(observed, recovery.heal_ns)
+    before = cluster_view.observation_at(observed, recovery.heal_ns)
     return [*([before] if before else []), *(one for one in observed if recovery.has(one.at_ns))]
 
 
@@ -111,20 +111,20 @@ def _check_isr(
 ) -> None:
     """Check that all replicas of a partition are in sync within the bound."""
     after = [observation for observation in observed if recovery.has(observation.at_ns)]
-    before = cluster_view.at(observed, recovery.heal_ns)
+    before = cluster_view.observation_at(observed, recovery.heal_ns)
     # Replicas that a reassignment adds later do not concern this heal.
     placed = set(before.replicas) if before else set[int]()
-    whole = [
+    complete = [
         bool(observation.replicas)
         and (placed or set(observation.replicas)).intersection(observation.replicas) <= set(observation.isr)
         and observation.since_ns - LAG_NS > recovery.heal_ns
         for observation in after
     ]
-    incomplete_ns = [one.since_ns - LAG_NS for one, complete in zip(after, whole, strict=True) if not complete]
+    incomplete_ns = [one.since_ns - LAG_NS for one, in_sync in zip(after, complete, strict=True) if not in_sync]
     # A replica that was moved away and back may be late because of the move.
     stayed = bool(placed) and all(set(observation.replicas) == placed for observation in after)
     name = f"{name} with all replicas in sync"
-    _check_bound(name, recovery.heal_ns, isr_s, incomplete_ns, _steady(after, whole), found, certain=stayed)
+    _check_bound(name, recovery.heal_ns, isr_s, incomplete_ns, _steady(after, complete), found, certain=stayed)
 
 
 def _check_acknowledgements(
@@ -154,20 +154,20 @@ def _can_acknowledge(observed: Sequence[RecordedPartition], required: Collection
     placements = {observation.replicas: observation for observation in observed}
     if not placements or () in placements:
         return None
-    whole = [
+    restored = [
         replace(observation, leader=placed[0], isr=tuple(sorted(placed))) for placed, observation in placements.items()
     ]
-    found = {requirement.met_by(observation) for requirement in required for observation in whole}
+    found = {requirement.met_by(observation) for requirement in required for observation in restored}
     return found.pop() if len(found) == 1 else None
 
 
-def _steady(observed: Sequence[RecordedPartition], whole: Sequence[bool]) -> list[int]:
+def _steady(observed: Sequence[RecordedPartition], complete: Sequence[bool]) -> list[int]:
     """Return the times of observations with all replicas in sync that later observations confirm."""
     found = []
     for index, observation in enumerate(observed):
         until_ns = observation.at_ns + STEADY_S * NS
         last = max(number for number in range(index, len(observed)) if observed[number].at_ns <= until_ns)
-        confirming = whole[index : max(index + 2, last + 1)]
+        confirming = complete[index : max(index + 2, last + 1)]
         if len(confirming) > 1 and all(confirming):
             found.append(observation.at_ns)
     return found

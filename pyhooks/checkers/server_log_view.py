@@ -31,7 +31,7 @@ class LogLine:
         return PartitionName(found[1], int(found[2])) if found else None
 
 
-def logged(events: Iterable[Event]) -> list[LogLine]:
+def log_lines(events: Iterable[Event]) -> list[LogLine]:
     """Return the entries of all nodes in order of time; entries of one node with equal times keep their order."""
     found = [
         LogLine(event.mono_ns + after_ms * 1_000_000, lines.node, level, logger, text, traced)

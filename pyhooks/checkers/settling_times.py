@@ -259,7 +259,7 @@ def spans(partition: PartitionName, cluster: ClusterView, settle_ns: int) -> lis
     """Return the outcomes expected of a partition, in order of time, without intervals in which they are unknown."""
     found: list[Span] = []
     before: StateInterval | None = None
-    for part in parts(partition, cluster, settle_ns):
+    for part in state_intervals(partition, cluster, settle_ns):
         if part.enough is not None:
             last = found[-1] if found else None
             near = last is not None and part.piece.from_ns - last.to_ns <= BLIND_S * NS
@@ -287,7 +287,7 @@ def _continues(topic: str, before: StateInterval, part: StateInterval, cluster: 
     return _same_between(before.observations[-1], part.observations[0], cluster.faults, part.enough, required)
 
 
-def parts(partition: PartitionName, cluster: ClusterView, settle_ns: int) -> Iterator[StateInterval]:
+def state_intervals(partition: PartitionName, cluster: ClusterView, settle_ns: int) -> Iterator[StateInterval]:
     """Yield the intervals of a partition in which neither state nor settings change.
 
     The expected outcome is unknown while observations may be outdated due to a fault (``RecordedFault.may_outdate``):
@@ -343,7 +343,7 @@ def follows(attempt: Attempt, *, enough: bool) -> bool:
     return attempt.outcome == "ok" if enough else attempt.exception in TOO_FEW
 
 
-def late(span: Span, attempts: Sequence[Attempt], settle_ns: int) -> list[tuple[Attempt, Excuse]]:
+def late_attempts(span: Span, attempts: Sequence[Attempt], settle_ns: int) -> list[tuple[Attempt, Excuse]]:
     """Return attempts that ended as the opposite demands, though sent after a change had time to settle.
 
     Attempts that may follow the state observed next are left out.
@@ -356,7 +356,7 @@ def late(span: Span, attempts: Sequence[Attempt], settle_ns: int) -> list[tuple[
     ]
 
 
-def settling(
+def summarize(
     changes: Sequence[Change], settings: RequirementTimeline, topics: Sequence[str], bound_s: float
 ) -> Settling:
     """Return how long these changes, and all changes of settings of these topics, took."""
@@ -384,7 +384,7 @@ def measure(events: Sequence[Event], bound_s: float = SETTLE_S) -> Settling:
         for span in spans(partition, cluster, round(bound_s * NS))
         if (change := change_of(span, attempts)) is not None
     ]
-    return settling(changes, cluster.settings, cluster.settings.topics, bound_s)
+    return summarize(changes, cluster.settings, cluster.settings.topics, bound_s)
 
 
 def attempts_of(records: Records, *, acks_all: bool = True) -> Mapping[PartitionName, Sequence[Attempt]]:

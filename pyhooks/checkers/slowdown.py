@@ -169,10 +169,10 @@ def ratios(medians: Mapping[Name, float], seed: int) -> tuple[Interval, Interval
         Both intervals, or why there are none.
     """
     rounds = sorted({number for _, number in medians})
-    whole = [number for number in rounds if all((arm, number) in medians for arm in ARMS)]
-    if len(whole) < ROUNDS_MIN or len(whole) < len(rounds):
-        return f"{len(whole)} of {len(rounds)} rounds are complete; required: all, and at least {ROUNDS_MIN}"
-    gate, free, again = ([medians[arm, number] for number in whole] for arm in ARMS)
+    complete = [number for number in rounds if all((arm, number) in medians for arm in ARMS)]
+    if len(complete) < ROUNDS_MIN or len(complete) < len(rounds):
+        return f"{len(complete)} of {len(rounds)} rounds are complete; required: all, and at least {ROUNDS_MIN}"
+    gate, free, again = ([medians[arm, number] for number in complete] for arm in ARMS)
     options: dict[str, Any] = {"confidence": CONFIDENCE, "resamples": RESAMPLES, "seed": seed}
     return statistics.ratio_interval(gate, free, **options), statistics.ratio_interval(again, free, **options)
 

@@ -35,7 +35,7 @@ class ReaderProgress:
     end: int | None  # high watermark, or None if the leader did not respond
 
 
-def followed(events: Sequence[Event]) -> dict[tuple[str, PartitionName], list[ReaderProgress]]:
+def reader_progress(events: Sequence[Event]) -> dict[tuple[str, PartitionName], list[ReaderProgress]]:
     """Return the progress of readers by run and partition, in order of time."""
     found: defaultdict[tuple[str, PartitionName], list[ReaderProgress]] = defaultdict(list)
     for event, follow in FollowDetails.each(events):
@@ -47,7 +47,7 @@ def followed(events: Sequence[Event]) -> dict[tuple[str, PartitionName], list[Re
     return {name: sorted(steps, key=lambda step: step.at_ns) for name, steps in found.items()}
 
 
-def held_up_s(steps: Sequence[ReaderProgress], from_ns: int, to_ns: int) -> float:
+def longest_stall_s(steps: Sequence[ReaderProgress], from_ns: int, to_ns: int) -> float:
     """Return the longest time that a reader stalled though more was below the high watermark, in seconds."""
     longest, since_ns = 0, None
     for before, step in pairwise(step for step in steps if from_ns <= step.at_ns <= to_ns):
@@ -59,7 +59,7 @@ def held_up_s(steps: Sequence[ReaderProgress], from_ns: int, to_ns: int) -> floa
     return longest / NS
 
 
-def check_unstuck(events: Sequence[Event]) -> Verdict:
+def check_transaction_recovery(events: Sequence[Event]) -> Verdict:
     """Check after each heal that readers of committed records reach the end, and producers commit transactions.
 
     The end of a partition at a heal is the first high watermark that its leader returned for a query after the start of
@@ -71,7 +71,7 @@ def check_unstuck(events: Sequence[Event]) -> Verdict:
     history or the next fault cuts the bound short. The time that readers were held up from each fault until its heal is
     a note.
     """
-    found, faults, readers = Findings(), cluster_view.faults(events), followed(events)
+    found, faults, readers = Findings(), cluster_view.faults(events), reader_progress(events)
     if not readers:
         found.missing.append("no reader of committed records")
     transactions: defaultdict[str, list[tuple[int, TransactionDetails, bool]]] = defaultdict(list)
@@ -81,7 +81,7 @@ def check_unstuck(events: Sequence[Event]) -> Verdict:
         found.missing.append("no transaction in the history")
     for fault in faults:
         for (run, partition), steps in sorted(readers.items()):
-            held_s = held_up_s(steps, fault.inject_ns, fault.heal_ns or fault.inject_ns)
+            held_s = longest_stall_s(steps, fault.inject_ns, fault.heal_ns or fault.inject_ns)
             if held_s >= 1:
                 found.notes.append(f"{fault.name}: {run} on {partition} was held up for {held_s:.1f} s")
     for recovery in recoveries(faults, found):

@@ -88,7 +88,7 @@ def check_transactions(events: Sequence[Event]) -> Verdict:
             # Without a complete read, an absent record may only not have been read.
             found.add(f"{name}, {problem}", certain=not (unread and "not read" in problem))
     found.missing += [
-        f"{partition}: what is committed was read up to offset {ends[partition]}, and {key} was acknowledged at offset"
+        f"{partition}: committed records were read up to offset {ends[partition]}, and {key} was acknowledged at offset"
         f" {offset}: an open transaction may hold back the rest"
         for partition, (key, offset) in sorted(behind.items())
     ]
@@ -110,14 +110,14 @@ def _behind(records: Records, ends: Mapping[PartitionName, int]) -> dict[Partiti
 
 def _problem(outcome: Outcome, attempts: Mapping[str, Attempt], visible: set[str | None], late: Collection[str]) -> str:
     """Describe the problem with a transaction, if any; absent records in ``late`` may still appear."""
-    seen = sorted(attempts.keys() & visible)
+    read = sorted(attempts.keys() & visible)
     if outcome == "fail":
-        return f"aborted: {seen[0]} was read" if seen else ""
+        return f"aborted: {read[0]} was read" if read else ""
     # A record that never left the client is in no transaction. If anything of an uncertain transaction is visible, only
     # its acknowledged records must be.
     sent = {key: attempt for key, attempt in attempts.items() if attempt.outcome != "fail" and key not in late}
-    owed = {key for key, attempt in sent.items() if outcome == "ok" or attempt.outcome == "ok"}
-    absent = sorted(owed - visible)
+    required = {key for key, attempt in sent.items() if outcome == "ok" or attempt.outcome == "ok"}
+    absent = sorted(required - visible)
     if outcome == "ok":
         return f"committed: {absent[0]} was not read" if absent else ""
-    return f"uncertain: {seen[0]} was read and {absent[0]} was not read" if seen and absent else ""
+    return f"uncertain: {read[0]} was read and {absent[0]} was not read" if read and absent else ""

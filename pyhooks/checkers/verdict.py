@@ -23,7 +23,8 @@ class Verdict:
         checker: str, *, wrong: Iterable[str] = (), missing: Iterable[str] = (), notes: Iterable[str] = ()
     ) -> Verdict:
         """Return invalid if anything is wrong, else unknown if evidence is missing, else valid."""
-        errors, gaps = tuple(wrong), tuple(missing)
+        # The same evidence may be missing for many records.
+        errors, gaps = tuple(wrong), tuple(dict.fromkeys(missing))
         valid: Valid = "false" if errors else "unknown" if gaps else "true"
         return Verdict(checker, valid, errors + gaps, tuple(notes))
 

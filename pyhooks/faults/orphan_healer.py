@@ -41,7 +41,7 @@ class OrphanHealer:
             self._check()
         except (OSError, RackgateError) as error:
             # an unreadable record, or no new process possible: the lab itself is unaffected
-            sys.stderr.write(f"look for faults without a command: {error}\n")
+            sys.stderr.write(f"checking for faults without a command: {error}\n")
 
     def _check(self) -> None:
         if self.child is not None and self.child.poll() is None:

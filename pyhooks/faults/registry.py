@@ -263,7 +263,7 @@ def heal_orphan(lab: Lab, since_ns: int) -> str:
                 _heal(lab, record)
             except LockTakenError:
                 break
-            except Exception as error:  # noqa: BLE001 - whatever it is: the next look must not try the same again
+            except Exception as error:  # noqa: BLE001 - whatever it is: the next check must not try the same again
                 why = str(error) or type(error).__name__
                 mark_failed(record, why)
                 return f"{record.description}: {why}"

@@ -45,6 +45,6 @@ def text_of(raw: bytes | None) -> str | None:
         return f"0x{raw.hex()}"
 
 
-def damaged(key: str | None, value: bytes | None) -> bool:
+def is_damaged(key: str | None, value: bytes | None) -> bool:
     """Return whether the value of a record with a workload key differs from the value written."""
     return key is not None and parts_of(key) is not None and value_of(key, len(value or b"")) != value

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import History, Outcome
 from pyhooks.history.events import ReadChunkDetails, ReadDetails
-from pyhooks.history.record_format import damaged, text_of
+from pyhooks.history.record_format import is_damaged, text_of
 from pyhooks.workload import program
 
 # Cost of a nearly empty partition: consume() waits this long for a full batch even at the end of the log, and an empty
@@ -104,7 +104,7 @@ class _Chunk:
             self.sizes.append((size, 1))
         name = text_of(key)
         self.keys.append(name)
-        if damaged(name, value):
+        if is_damaged(name, value):
             self.damaged.append(offset)
         if keep_value:
             self.values.append(text_of(value))

@@ -323,7 +323,7 @@ class ProducerRun:
 
     def _try_abort(self, error: TransactionError) -> bool:
         # A commit that timed out may still complete; a later successful abort does not disprove it.
-        if any(word in error.error for word in ("Timeout", "TIMED_OUT")):
+        if any(name in error.error for name in ("Timeout", "TIMED_OUT")):
             return False
         try:
             self._client.abort()

@@ -31,19 +31,19 @@ SELECT_S = 0.2
 
 def read_lines(pipe: int, ended: threading.Event) -> Iterator[str]:
     """Yield the lines that arrive through a pipe, until ``ended`` is set."""
-    half = b""
+    rest = b""
     while not ended.is_set():
         if not select.select([pipe], [], [], SELECT_S)[0]:
             continue
-        *whole, half = (half + os.read(pipe, 65536)).split(b"\n")
-        yield from (line.decode() for line in whole)
+        *lines, rest = (rest + os.read(pipe, 65536)).split(b"\n")
+        yield from (line.decode() for line in lines)
 
 
 def execute(line: str, ended: StopEvent) -> str:
     """Execute the plan requested by a line; return the response line."""
-    number, _, words = line.partition(" ")
+    number, _, arguments = line.partition(" ")
     try:
-        run_plan(shlex.split(words), ended)
+        run_plan(shlex.split(arguments), ended)
     except (RackgateError, JavaError) as error:
         return f"{number} 2 {' '.join(str(error).split())}"
     except SystemExit as error:

@@ -40,7 +40,7 @@ SETTINGS_EVERY = 10
 OBSERVATION_S = 1.3
 # A settings request is bounded by twice topics.QUERY_S, for all topics concurrently.
 JOIN_S = 4 * topics.QUERY_S
-SETTINGS_LOOK = "settings-look"
+SETTINGS_OBSERVATION = "settings-look"
 
 
 @contextmanager
@@ -68,7 +68,9 @@ def observe_topics(
     settings = SettingsObserver(topics.admin(bootstrap), names, history)
     loops = (
         _PeriodicThread(partial(_note_errors, metadata.observe, history, "look"), interval_s),
-        _PeriodicThread(partial(_note_errors, settings.observe, history, SETTINGS_LOOK), interval_s * SETTINGS_EVERY),
+        _PeriodicThread(
+            partial(_note_errors, settings.observe, history, SETTINGS_OBSERVATION), interval_s * SETTINGS_EVERY
+        ),
     )
     for loop in loops:
         loop.once()
@@ -130,12 +132,12 @@ def _stop_all(loops: Sequence[_PeriodicThread], history: History) -> None:
     for loop in loops:
         loop.stop()
     if not all(loop.wait_ended() for loop in loops):
-        error = f"still under way after {JOIN_S:.0f} s"
+        error = f"still running after {JOIN_S:.0f} s"
         history.add(ObservationFailureDetails(error=error, ended=True), "unknown", op="look")
-        raise RackgateError(f"looks at topics: one is still under way {JOIN_S:.0f} s after the end of the run")
+        raise RackgateError(f"observing topics: an observation still runs {JOIN_S:.0f} s after the end of the run")
     for loop in loops:
         if loop.failed is not None:
-            raise RackgateError(f"looks at topics ended early: {_text(loop.failed)}") from loop.failed
+            raise RackgateError(f"observing topics ended early: {_text(loop.failed)}") from loop.failed
         loop.once()
 
 
@@ -211,7 +213,7 @@ class SettingsObserver:
                 found = future.result(timeout=2 * topics.QUERY_S)
             except (KafkaException, TimeoutError) as error:
                 failure = ObservationFailureDetails(topic=resource.name, error=str(error))
-                self._history.add(failure, "unknown", op=SETTINGS_LOOK)
+                self._history.add(failure, "unknown", op=SETTINGS_OBSERVATION)
                 continue
             # Stock Kafka lacks min.insync.racks; it effectively requires one rack, since any replica is in one.
             replicas, racks = (

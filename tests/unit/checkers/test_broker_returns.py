@@ -8,7 +8,7 @@ import pytest
 
 from pyhooks.checkers.broker_returns import Return, returns
 from pyhooks.checkers.progress import check_progress
-from pyhooks.checkers.server_log_view import logged
+from pyhooks.checkers.server_log_view import log_lines
 from pyhooks.history.event_log import Event
 from written_histories import S, Simulated, event
 
@@ -118,4 +118,4 @@ def test_refusals_that_continue_are_wrong() -> None:
 def test_registrations_are_found_in_the_log() -> None:
     events = short_outage(line())
     (at_ns,) = (one.mono_ns for one in events if one.op == "lines")
-    assert returns(logged(events)) == [Return(at_ns, 3)]
+    assert returns(log_lines(events)) == [Return(at_ns, 3)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pyhooks.checkers.client_retries import check_rides, known
+from pyhooks.checkers.client_retries import check_client_retries, is_known
 from pyhooks.history.event_log import Event
 from written_histories import REFUSED, TIMEOUT, Simulated, changed, event, is_, outage, without
 
@@ -36,14 +36,14 @@ def _sent(one: Event, sent_ns: int) -> Event:
 
 
 def test_records_that_waited_and_were_acknowledged_are_valid() -> None:
-    found = check_rides(ridden())
+    found = check_client_retries(ridden())
     assert (found.valid, found.because) == ("true", ())
     assert any("3 records waited" in note for note in found.notes)
 
 
 def test_a_record_without_an_acknowledgement_is_wrong() -> None:
     events = changed(ridden(), is_("produce"), 4, outcome="unknown", exception=TIMEOUT)
-    found = check_rides(events)
+    found = check_client_retries(events)
     assert found.valid == "false"
     assert "was not acknowledged" in found.because[0]
 
@@ -64,7 +64,7 @@ def test_a_record_without_an_acknowledgement_is_wrong() -> None:
     ],
 )
 def test_names_that_a_client_knows(name: str, right: bool) -> None:
-    assert known(name) == right
+    assert is_known(name) == right
 
 
 def test_an_unknown_error_is_wrong_in_a_run_that_tries_once_too() -> None:
@@ -73,10 +73,10 @@ def test_an_unknown_error_is_wrong_in_a_run_that_tries_once_too() -> None:
     idempotent = [one for one in ridden() if one.op == "produce" or (one.op in ("intend", "end"))]
     other = [event(one.mono_ns, one.process, one.op, one.outcome, **{**one.data, "run": "other"}) for one in idempotent]
     events = sorted([*plain.finish(), *other], key=lambda one: one.mono_ns)
-    assert not any("got" in reason for reason in check_rides(events).because)
+    assert not any("got" in reason for reason in check_client_retries(events).because)
     bad = changed(events, is_("produce", "fail"), exception="UNKNOWN")
-    assert f"{CLIENT}: 1 records got UNKNOWN" in check_rides(bad).because
-    assert check_rides(bad).valid == "false"
+    assert f"{CLIENT}: 1 records got UNKNOWN" in check_client_retries(bad).because
+    assert check_client_retries(bad).valid == "false"
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,6 @@ def test_an_unknown_error_is_wrong_in_a_run_that_tries_once_too() -> None:
     ],
 )
 def test_missing_evidence_is_unknown(events: list[Event], reason: str) -> None:
-    found = check_rides(events)
+    found = check_client_retries(events)
     assert found.valid == "unknown"
     assert any(reason in because for because in found.because), found.because

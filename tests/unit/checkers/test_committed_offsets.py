@@ -10,7 +10,7 @@ import pytest
 from group_histories import OVERTAKEN, RETRIABLE, at, has, member
 from pyhooks.checkers.group_commits import check_commits, coordinator_offsets
 from pyhooks.checkers.group_view import groups
-from pyhooks.checkers.groups import acknowledged, check_groups
+from pyhooks.checkers.groups import acknowledgements, check_groups
 from pyhooks.checkers.verdict import Findings
 from pyhooks.history.event_log import Event, Outcome
 from written_histories import event
@@ -92,7 +92,7 @@ def test_committed_offsets_stay(events: Sequence[Event], valid: str, reason: str
     events = sorted(events, key=lambda one: one.mono_ns)
     findings = Findings()
     (group,) = groups(events)
-    check_commits(group, acknowledged(events), coordinator_offsets(events, "g"), findings)
+    check_commits(group, acknowledgements(events), coordinator_offsets(events, "g"), findings)
     found = findings.verdict("groups")
     assert (found.valid, reason in "; ".join(found.because)) == (valid, True), found
 

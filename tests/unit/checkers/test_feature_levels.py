@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyhooks.checkers.feature_levels import CASES, check_levels
-from pyhooks.checkers.placement_reports import check_warned
+from pyhooks.checkers.placement_reports import check_placement_reports
 from pyhooks.checkers.request_versions import check_versions
 from pyhooks.checkers.verdict import Verdict
 from pyhooks.history.event_log import Event
@@ -165,7 +165,7 @@ MOVES = [settings(1, 2, "made"), moved(2, [1, 2, 3], [1, 2]), moved(3, [1, 2], [
 
 
 def warned(*more: Event) -> Verdict:
-    return check_warned([*MOVES, *more])
+    return check_placement_reports([*MOVES, *more])
 
 
 def test_moves_into_too_few_racks_are_reported() -> None:
@@ -184,13 +184,13 @@ def test_two_partitions_may_be_reported_together() -> None:
     ]
     back = [moved(3, [1, 2], [1, 3]), moved(3, [1, 2], [1, 3], "u")]
     for counts in ([2, 0], [1, 2, 1, 0], [2, 1, 0]):
-        assert check_warned([*both, *back, logs(5, counts)]).valid == "true"
-    assert check_warned([*both, *back, logs(5, [1, 0])]).valid == "false"
+        assert check_placement_reports([*both, *back, logs(5, counts)]).valid == "true"
+    assert check_placement_reports([*both, *back, logs(5, [1, 0])]).valid == "false"
 
 
 def test_a_single_replica_requires_one_rack() -> None:
     alone = [settings(1, 2, "made"), moved(2, [1, 3], [1, 2]), moved(3, [1, 2], [1]), logs(5, [1, 0])]
-    assert check_warned(alone).valid == "true"
+    assert check_placement_reports(alone).valid == "true"
 
 
 @pytest.mark.parametrize(
@@ -212,9 +212,9 @@ def test_a_report_too_many_or_too_few_is_wrong(more: Event, valid: str, reason: 
 def test_moves_that_show_nothing_are_unknown() -> None:
     only_too_few, only_enough = [*MOVES[:2], logs(5, [1])], [MOVES[0], MOVES[2], logs(5, [])]
     for events, missing in ((only_too_few, "enough racks"), (only_enough, "too few")):
-        found = check_warned(events)
+        found = check_placement_reports(events)
         assert (found.valid, len(found.because)) == ("unknown", 1)
         assert missing in found.because[0]
-    unknown = check_warned([*MOVES[1:], logs(5, [1, 0, 1])])
+    unknown = check_placement_reports([*MOVES[1:], logs(5, [1, 0, 1])])
     assert unknown.valid == "unknown"
     assert any("topic t" in reason and "[1, 2]" in reason for reason in unknown.because)

@@ -11,7 +11,7 @@ import pytest
 
 from pyhooks.checkers.cluster_view import ClusterView
 from pyhooks.checkers.judgement import judge
-from pyhooks.checkers.log_flood import REPEATS, check_flood, masked, shortages
+from pyhooks.checkers.log_flood import REPEATS, check_flood, mask_numbers, shortages
 from pyhooks.checkers.record_view import PartitionName
 from pyhooks.history.event_log import Event
 from written_histories import MS, REFUSED, TOO_FEW, S, Simulated, event
@@ -214,12 +214,12 @@ def test_the_checker_applies_where_logs_were_read() -> None:
 
 def test_variable_parts_of_lines_are_masked() -> None:
     places = [PartitionName("t", 0), PartitionName("t-0", 1), PartitionName("tt", 0)]
-    assert masked("TvtxPDiLTA-fD1_TE4y7Bw:t-0 at 17, epoch 3", places) == "#:t-0 at #, epoch #"
-    assert masked("t-0-1, tt-0; t-12; 3f2504e0-4f89-41d3-9a0c-0305e82c3301", places) == "t-0-1, tt-0; t-#; #"
-    assert masked("took 3 ms", []) == "took # ms"
+    assert mask_numbers("TvtxPDiLTA-fD1_TE4y7Bw:t-0 at 17, epoch 3", places) == "#:t-0 at #, epoch #"
+    assert mask_numbers("t-0-1, tt-0; t-12; 3f2504e0-4f89-41d3-9a0c-0305e82c3301", places) == "t-0-1, tt-0; t-#; #"
+    assert mask_numbers("took 3 ms", []) == "took # ms"
     # words of 22 letters and of more, and no ids
-    assert masked("[TransactionCoordinator id=1]", []) == "[TransactionCoordinator id=#]"
-    assert masked("AfterAppendExceptionOfRack", []) == "AfterAppendExceptionOfRack"
+    assert mask_numbers("[TransactionCoordinator id=1]", []) == "[TransactionCoordinator id=#]"
+    assert mask_numbers("AfterAppendExceptionOfRack", []) == "AfterAppendExceptionOfRack"
 
 
 def test_a_shortage_that_new_settings_end_is_one_shortage() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from pyhooks.checkers import transaction_recovery
 from pyhooks.checkers.registry import CHECKERS
-from pyhooks.checkers.transaction_recovery import check_unstuck, followed, held_up_s
+from pyhooks.checkers.transaction_recovery import check_transaction_recovery, longest_stall_s, reader_progress
 from pyhooks.history.event_log import Event, Outcome
 from written_histories import S, event
 
@@ -91,23 +91,23 @@ def test_readers_and_transactions_continue_after_a_heal(
     events: Sequence[Event], valid: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction_recovery, "BOUND_S", BOUND)
-    found = check_unstuck(events)
+    found = check_transaction_recovery(events)
     assert (found.valid, reason in "; ".join(found.because)) == (valid, True), found
 
 
 def test_the_notes_report_how_long_readers_waited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_recovery, "BOUND_S", BOUND)
-    found = check_unstuck([*fault(), *reader(there_s=62), *GOOD])
+    found = check_transaction_recovery([*fault(), *reader(there_s=62), *GOOD])
     assert [re.findall(r"[\d.]+ s", note) for note in found.notes] == [["40.0 s"], ["12.0 s"], ["10.0 s"]]
     assert all(note.startswith("kill-rack b: ") for note in found.notes)
     assert ["r1 on t-0" in note for note in found.notes] == [True, True, False]
 
 
 def test_a_reader_at_the_end_of_the_log_does_not_wait() -> None:
-    ((_, steps),) = followed(
+    ((_, steps),) = reader_progress(
         [step(1, 10, 10), step(2, 10, 10), step(3, 10, 12), step(5, 10, 12), step(6, 12, 12)]
     ).items()
-    assert held_up_s(steps, 0, at(9)) == pytest.approx(2.0)
+    assert longest_stall_s(steps, 0, at(9)) == pytest.approx(2.0)
 
 
 def test_the_checker_applies_to_followers() -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from pyhooks.checkers import settling_times
 from pyhooks.checkers.cluster_view import ClusterView, RecordedFault, RecordedPartition, RequirementTimeline
-from pyhooks.checkers.judgement import judge, measured
+from pyhooks.checkers.judgement import judge, measure_settling
 from pyhooks.checkers.progress import check_progress
 from pyhooks.checkers.promise import check_promise
 from pyhooks.checkers.record_view import PartitionName
@@ -368,7 +368,7 @@ def test_checkers_without_a_settling_time_do_not_report_it(tmp_path: Path) -> No
     History(path).extend(shrunk(lag_s=0.0))
     output = json.loads(CliRunner().invoke(app, ["judge", str(path), "--checker", "delivery", "--json"]).output)
     assert (output["measured_settle_s"], output["measured_changes"]) == (None, 0)
-    assert measured([], ["delivery"]) is None
+    assert measure_settling([], ["delivery"]) is None
     (found,), _ = judge(shrunk(lag_s=3.2), ["progress"], settle_s=4)
     assert found.valid == "true"
     assert "up to 2 s before" in check_promise(outage().finish()).notes[0]

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from pyhooks.checkers.group_view import groups
-from pyhooks.checkers.transaction_recovery import followed
+from pyhooks.checkers.transaction_recovery import reader_progress
 from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event, History
 from pyhooks.jvm.consumer import TopicPartition
@@ -231,7 +231,7 @@ def test_a_follower_records_its_position(tmp_path: Path) -> None:
     last = events[-1]
     assert (last.outcome, last.data["position"], last.data["records"]) == ("ok", 5, 2)
     assert (last.data["stable"], last.data["end"]) == (5, 9)
-    ((_, place),) = followed(events)
+    ((_, place),) = reader_progress(events)
     assert place == ("t", 0)
 
 

@@ -13,7 +13,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import CONFLUENT, PATCHED
 from pyhooks.history.outcomes import ERRORS, Acked, Refused, outcome_of
-from pyhooks.history.record_format import damaged, key_of, parts_of, text_of, value_of
+from pyhooks.history.record_format import is_damaged, key_of, parts_of, text_of, value_of
 from pyhooks.workload.producer import OpenRecord, main
 from pyhooks.workload.producer_clients import ProducerRecord, ProducerSettings, SendResult, create_client
 from pyhooks.workload.producer_plan import PROBE_PROCESS, ProducerMode, ProducerPlan, parse
@@ -235,11 +235,11 @@ def test_a_key_determines_its_value(
     value = value_of(key, size)
     assert len(value) == max(size, len(key.encode()))
     assert text_of(key.encode()) == key
-    assert not damaged(key, value)
+    assert not is_damaged(key, value)
     at = data.draw(st.integers(0, len(value) - 1))
-    assert damaged(key, value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :])
-    assert damaged(key, None)
-    assert not damaged("another key", b"anything")
+    assert is_damaged(key, value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :])
+    assert is_damaged(key, None)
+    assert not is_damaged("another key", b"anything")
 
 
 def test_keys_that_are_no_text_have_one_encoding() -> None:

@@ -95,10 +95,10 @@ def test_a_slow_query_of_settings_delays_no_observation(tmp_path: Path, monkeypa
         monkeypatch.setattr(client, "describe_configs", lambda resources, **_: dict.fromkeys(resources, Future()))
         observations = client.observations
         wait_for(lambda: client.observations >= observations + 20, goal="looks", timeout_s=5, interval_s=0.01)
-        assert not any(one.op == topic_observer.SETTINGS_LOOK for one in history.events()), (
+        assert not any(one.op == topic_observer.SETTINGS_OBSERVATION for one in history.events()), (
             "the first one is still waiting"
         )
-    late = [one for one in history.events() if one.op == topic_observer.SETTINGS_LOOK]
+    late = [one for one in history.events() if one.op == topic_observer.SETTINGS_OBSERVATION]
     assert late
     assert all(one.outcome == "unknown" for one in late)
 
@@ -122,7 +122,7 @@ def test_racks_are_current_and_an_absent_broker_keeps_its_own(tmp_path: Path, mo
 def test_any_other_error_is_recorded_and_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: int) -> None:
     """The first look is made here, and the third one in the thread."""
     history = History(tmp_path / "h")
-    error = "looks at topics ended early: OverflowError: odd" if which == 3 else "^odd$"
+    error = "observing topics ended early: OverflowError: odd" if which == 3 else "^odd$"
     with pytest.raises((RackgateError, OverflowError), match=error):
         look(tmp_path, monkeypatch, {which: raises(OverflowError("odd"))}, until=3)
     (ended,) = [one for one in history.events() if one.outcome == "unknown"]
@@ -141,7 +141,7 @@ def test_an_observation_that_does_not_end_is_an_error(tmp_path: Path, monkeypatc
     monkeypatch.setattr(topic_observer, "JOIN_S", 0.1)
     free = threading.Event()
     try:
-        with pytest.raises(RackgateError, match="one is still under way"):
+        with pytest.raises(RackgateError, match="an observation still runs"):
             look(tmp_path, monkeypatch, {2: lambda: free.wait(30)}, until=2)
         assert cluster_view.failed_observations(History(tmp_path / "h").events())
     finally:
@@ -161,7 +161,7 @@ def test_an_error_of_the_run_takes_precedence(tmp_path: Path, monkeypatch: pytes
 
     with pytest.raises(ZeroDivisionError) as found:
         run()
-    assert found.value.__notes__ == ["looks at topics ended early: OverflowError: odd"]
+    assert found.value.__notes__ == ["observing topics ended early: OverflowError: odd"]
 
 
 @pytest.fixture
