@@ -8,42 +8,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from pyhooks.checkers import cluster_view
-from pyhooks.checkers.record_view import COMMITTED, PartitionName, Records, Transaction
+from pyhooks.checkers.record_view import COMMITTED, PartitionName, Records
 from pyhooks.checkers.recovery import last_heal
 from pyhooks.checkers.settling_times import NS
 from pyhooks.checkers.transaction_recovery import BOUND_S
 from pyhooks.checkers.verdict import Findings, Verdict
 from pyhooks.history.event_log import Event
 from pyhooks.history.events import CopiedDetails, CopyDetails, CopyEndDetails
-
-
-@dataclass(frozen=True)
-class CopyTransaction:
-    """A transaction of a copier."""
-
-    run: str
-    txn: int
-    at_ns: int  # when the copier recorded what it copies, monotonic
-    # source partition, first offset and next offset of each range
-    taken: tuple[tuple[PartitionName, int, int], ...]
-    end: Transaction | None  # its recorded end, or None
-
-
-def copy_transactions(events: Sequence[Event], records: Records) -> list[CopyTransaction]:
-    """Return all transactions that copiers recorded, in order of time."""
-    return [
-        CopyTransaction(
-            copy.run,
-            copy.txn,
-            event.mono_ns,
-            tuple((PartitionName.parse(name), first, after) for name, (first, after) in copy.taken.items()),
-            records.transactions.get((copy.run, copy.txn)),
-        )
-        for event, copy in CopyDetails.each(events)
-    ]
 
 
 def check_copied(events: Sequence[Event]) -> Verdict:
@@ -60,13 +33,13 @@ def check_copied(events: Sequence[Event]) -> Verdict:
     either topic is incomplete, or the coordinator did not return the group's offsets.
     """
     records, found = Records(events), Findings()
-    copies = copy_transactions(events, records)
+    copies = list(CopyDetails.each(events))
     if not copies:
         found.missing.append("nothing was copied")
     unread: list[str] = []
-    readable = _readable_counts(records, {copy.run for copy in copies}, unread)
+    readable = _readable_counts(records, {copy.run for _, copy in copies}, unread)
     source: dict[PartitionName, set[int]] = {}
-    for topic in sorted({partition.topic for copy in copies for partition, _, _ in copy.taken}):
+    for topic in sorted({PartitionName.parse(name).topic for _, copy in copies for name in copy.taken}):
         reads, gaps = records.final(topic, COMMITTED)
         unread += gaps
         source |= {read.partition: set(read.keys) for read in reads.values()}
@@ -74,12 +47,13 @@ def check_copied(events: Sequence[Event]) -> Verdict:
     # Without complete reads, an absent record may only not have been read.
     absent = found.missing if unread else found.wrong
     next_offsets: defaultdict[PartitionName, int] = defaultdict(int)
-    for copy in copies:
+    for _, copy in copies:
         if (copy.run, copy.txn) not in readable:
             continue
         name = f"transaction {copy.txn} of run {copy.run}"
         expected = 0
-        for partition, first, after in copy.taken:
+        for partition_name, (first, after) in copy.taken.items():
+            partition = PartitionName.parse(partition_name)
             offsets, next_offset = source.get(partition, set()), next_offsets[partition]
             expected += sum(first <= offset < after for offset in offsets)
             if first < next_offset:
@@ -93,7 +67,7 @@ def check_copied(events: Sequence[Event]) -> Verdict:
         if expected != count:
             absent.append(f"{name}: {count} records can be read, and it took {expected}")
     _check_offsets(events, next_offsets, absent, found)
-    _check_resumption(events, copies, found)
+    _check_resumption(events, records, copies, found)
     if copies:
         total = sum(readable.values())
         found.notes.append(f"{total} records in {len(readable)} of {len(copies)} transactions")
@@ -133,7 +107,9 @@ def _check_offsets(
                 )
 
 
-def _check_resumption(events: Sequence[Event], copies: Sequence[CopyTransaction], found: Findings) -> None:
+def _check_resumption(
+    events: Sequence[Event], records: Records, copies: Sequence[tuple[Event, CopyDetails]], found: Findings
+) -> None:
     """Check that copying continues after the last heal."""
     faults = cluster_view.faults(events)
     heals = [heal_ns for one in faults if one.heal_ns is not None and (heal_ns := last_heal(one.heal_ns, faults))]
@@ -141,10 +117,14 @@ def _check_resumption(events: Sequence[Event], copies: Sequence[CopyTransaction]
         found.missing.append("no outage that was healed")
         return
     heal_ns, begin_ns = max(heals), min(fault.inject_ns for fault in faults)
-    committed = [(copy, copy.end.ended_ns) for copy in copies if copy.end is not None and copy.end.outcome == "ok"]
+    committed = [
+        (event.mono_ns, end.ended_ns)
+        for event, copy in copies
+        if (end := records.transactions.get((copy.run, copy.txn))) is not None and end.outcome == "ok"
+    ]
     if not any(ended_ns < begin_ns for _, ended_ns in committed):
         found.missing.append("no transaction was committed before the outage")
-    later = [ended_ns for copy, ended_ns in committed if copy.at_ns > heal_ns]
+    later = [ended_ns for copied_ns, ended_ns in committed if copied_ns > heal_ns]
     bound_ns = heal_ns + round(BOUND_S * NS)
     if later and min(later) <= bound_ns:
         return

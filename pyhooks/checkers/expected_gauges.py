@@ -166,9 +166,6 @@ class _Timeline:
 class Truth:
     """Expected gauges of the gate over time.
 
-    Args:
-        events: a whole history.
-
     Attributes:
         from_ns: since when they are known, monotonic; None if unknown.
         to_ns: until when they are known.

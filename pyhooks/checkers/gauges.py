@@ -132,9 +132,6 @@ def check_metrics(events: Sequence[Event]) -> Verdict:
 def figures(events: Sequence[Event]) -> dict[str, Any]:
     """Return how late gauges were; no verdict.
 
-    Args:
-        events: a whole history.
-
     Returns:
         ``polls``: number of polls that could be compared with the truth; ``late_s``: by gauge, the longest time in
         seconds since its value had last been true when the response arrived. Values that were not true since

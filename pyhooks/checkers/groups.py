@@ -110,11 +110,6 @@ def check_groups(events: Sequence[Event], *, settle_s: float = SETTLE_S, bound_s
     * a change that the next one overtakes within the bound. It is excused if that was within ``OVERTAKEN_S`` and one of
       these is true: all members leave then; the new member was still one when the next change completed; another change
       of the same kind (join or leave) completed in the same interval.
-
-    Args:
-        events: a whole history.
-        settle_s: seconds granted to a change to take effect.
-        bound_s: bound for commits and rebalances, in seconds.
     """
     found = Findings()
     all_groups, windows_by_number = groups(events), offsets_windows(ClusterView.of(events), settle_s)

@@ -22,7 +22,7 @@ def judge(
     """Run checkers on a history.
 
     Args:
-        events: a whole history.
+        events: events of a whole history.
         names: names of the checkers to run; by default all that apply to the history.
         settle_s: seconds granted to a change to take effect.
 

@@ -50,9 +50,7 @@ def phases(events: Iterable[Event]) -> list[Phase]:
 def check_phases(events: Sequence[Event], *, attempts_min: int) -> Verdict:
     """Check that all probe attempts in a phase end as expected, and that rejected ones leave nothing in the log.
 
-    Args:
-        events: a whole history.
-        attempts_min: minimum number of attempts; a phase with fewer is unknown.
+    A phase with fewer than ``attempts_min`` attempts is unknown.
     """
     try:
         ended = phases(events)

@@ -322,16 +322,7 @@ def _check_span(
     settle_s: float,
     found: Findings,
 ) -> None:
-    """Check a change, and the outcomes expected from then on.
-
-    Args:
-        partition: the partition.
-        span: the expected outcome.
-        change: the change that begins the span, or None.
-        late: attempts outside all windows that contradict the span after the bound, with their excuses.
-        settle_s: the bound.
-        found: receives the result.
-    """
+    """Check a change, and the outcomes expected from then on."""
     now = "enough" if span.enough else "too few"
     for attempt, excuse in late:
         since_s = (attempt.sent_ns - span.from_ns) / NS

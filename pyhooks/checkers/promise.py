@@ -99,10 +99,6 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
     Records with acks=1 are excluded: only the leader acknowledges them. A record acknowledged without an offset is
     located by its key. An example is a batch that was sent again and that the broker recognizes as a duplicate
     (DUPLICATE_SEQUENCE_NUMBER).
-
-    Args:
-        events: a whole history.
-        settle_s: how long a changed setting may take to reach all brokers after one reports it, in seconds.
     """
     records = Records(events)
     found = Findings(missing=records.unrecorded())

@@ -82,10 +82,6 @@ def check_spread(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verd
     * a topic whose settings are unknown;
     * too few racks, but no observations around the attempt that show the placement, or an outage that was not proved to
       have lasted.
-
-    Args:
-        events: a whole history.
-        settle_s: how long a changed setting may take to reach all brokers after one reports it, in seconds.
     """
     records, cluster = Records(events), ClusterView.of(events)
     found = Findings(missing=records.unrecorded())

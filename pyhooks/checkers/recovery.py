@@ -68,10 +68,8 @@ def check_recovery(events: Sequence[Event], *, isr_s: float = ISR_S, ack_s: floa
     sync from the first observation after the heal that shows it, if the next one and all within ``STEADY_S`` show it,
     too.
 
-    Args:
-        events: a whole history.
-        isr_s: seconds from the start of the heal to all replicas in sync.
-        ack_s: seconds from the start of the heal to the first acknowledgement of a record sent after it.
+    ``isr_s`` and ``ack_s`` are the bounds until all replicas are in sync, and until a record sent after the heal is
+    acknowledged, in seconds from the start of the heal.
     """
     cluster, records, found = ClusterView.of(events), Records(events), Findings()
     attempts_by_partition = attempts_of(records)
@@ -183,16 +181,9 @@ def _check_bound(
     *,
     certain: bool,
 ) -> None:
-    """Check the first moment of recovery after a heal.
+    """Check that the recovery called ``name`` was complete within the bound, by when it was and was not complete.
 
-    Args:
-        name: what is to recover.
-        heal_ns: start of the heal.
-        bound_s: bound from then on.
-        incomplete_ns: moments at which recovery was definitely incomplete.
-        recovered_ns: moments at which it was complete.
-        found: receives the result.
-        certain: whether a late recovery is wrong, rather than unknown.
+    A late recovery is wrong if that is ``certain``, else unknown.
     """
     if recovered_ns:
         first_ns = min(recovered_ns)

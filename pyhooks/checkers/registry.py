@@ -1,7 +1,7 @@
 """Checkers that need only a history, by name.
 
-Each takes the events of a whole history. Where settling times matter, it also takes ``settle_s``: the seconds granted
-to a change of ISR, leader or settings to take effect.
+Each takes ``events``, those of a whole history. Where settling times matter, it also takes ``settle_s``: the seconds
+granted to a change of ISR, leader or settings to take effect.
 """
 
 from __future__ import annotations

@@ -371,12 +371,7 @@ def summarize(
 
 
 def measure(events: Sequence[Event], bound_s: float = SETTLE_S) -> Settling:
-    """Measure how long changes took in a history.
-
-    Args:
-        events: a whole history.
-        bound_s: seconds granted to a change.
-    """
+    """Measure how long changes took in a history, with ``bound_s`` seconds granted to each."""
     cluster = ClusterView.of(events)
     changes = [
         change

@@ -188,9 +188,7 @@ def check_slowdown(events: Sequence[Event], *, seed: int = 1) -> Verdict:
     * records of the other topics that were not acknowledged or not fetched;
     * two seconds without an outcome of a probe.
 
-    Args:
-        events: a whole history.
-        seed: random seed of the resamples.
+    ``seed`` is the random seed of the resamples.
     """
     found, missing = blocks(events)
     medians, more = latencies(events, found)

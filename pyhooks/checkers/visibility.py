@@ -73,11 +73,6 @@ def check_visibility(events: Sequence[Event], *, settle_s: float = SETTLE_S, sho
       ``ROUNDS_S`` were left of it;
     * no observation of a sufficient ISR afterwards, or no reader that ran long enough after it;
     * no complete final read.
-
-    Args:
-        events: a whole history.
-        settle_s: how long a change may take to take effect, in seconds.
-        shown_s: time from the first observation of a sufficient ISR until all records can be read, in seconds.
     """
     records, cluster = Records(events), ClusterView.of(events)
     rounds = reader_rounds(events)
