@@ -53,4 +53,4 @@ def check_known_errors(events: Sequence[Event]) -> Verdict:
         found.missing.append("no attempt of a client that is not patched")
     found.missing += [f"no attempt of a client {client}" for client in sorted(known.keys() - judged.keys())]
     found.notes += [f"{count} attempts of client {name}" for name, count in sorted(known_errors.items())]
-    return found.verdict("known")
+    return found.verdict("known", unique=True)

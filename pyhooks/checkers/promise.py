@@ -123,7 +123,7 @@ def check_promise(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Ver
         if problem:
             found.add(problem, certain=certain)
     found.notes.append(f"settings that changed up to {settle_s:g} s before a record was sent may have applied to it")
-    return found.verdict("promise")
+    return found.verdict("promise", unique=True)
 
 
 def _at_ns(observation: RecordedPartition) -> int:

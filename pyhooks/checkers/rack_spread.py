@@ -107,7 +107,7 @@ def check_spread(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verd
         f"{acked} acknowledgements and {others} other ends of attempts in {len(all_outages)} outages are judged,"
         f" {short} of them where too few racks were left"
     )
-    return found.verdict("spread")
+    return found.verdict("spread", unique=True)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ class Verdict:
         checker: str, *, wrong: Iterable[str] = (), missing: Iterable[str] = (), notes: Iterable[str] = ()
     ) -> Verdict:
         """Return invalid if anything is wrong, else unknown if evidence is missing, else valid."""
-        # The same evidence may be missing for many records.
-        errors, gaps = tuple(wrong), tuple(dict.fromkeys(missing))
+        errors, gaps = tuple(wrong), tuple(missing)
         valid: Valid = "false" if errors else "unknown" if gaps else "true"
         return Verdict(checker, valid, errors + gaps, tuple(notes))
 
@@ -41,9 +40,10 @@ class Findings:
         """Add a reason to ``wrong`` if it is certain, else to ``missing``."""
         (self.wrong if certain else self.missing).append(reason)
 
-    def verdict(self, checker: str) -> Verdict:
-        """Return the verdict."""
-        return Verdict.of(checker, wrong=self.wrong, missing=self.missing, notes=self.notes)
+    def verdict(self, checker: str, *, unique: bool = False) -> Verdict:
+        """Return the verdict; with ``unique``, evidence missing for many records for one reason is reported once."""
+        missing = dict.fromkeys(self.missing) if unique else self.missing
+        return Verdict.of(checker, wrong=self.wrong, missing=missing, notes=self.notes)
 
 
 def join(verdicts: Iterable[Verdict]) -> Verdict:
