@@ -38,7 +38,7 @@ help:
 	@echo "make formal  the formal model in kip/formal: what holds, and the counter-examples without a piece of the patch (minutes)"
 	@echo "make runbook       every step of kip/operations.md, in a lab"
 	@echo "make acks          what acks=0 and acks=1 risk while a rack is away (a minute)"
-	@echo "make kafka-long    racks that return in further orders; the change from the earlier edition of the overlay, and back (15 minutes)"
+	@echo "make kafka-long    racks that return in further orders; every client in further modes while a broker is killed; the change from the earlier edition of the overlay, and back (15 minutes)"
 	@echo "make lab-rounds    fifty labs with a random fault each; nothing of them stays behind (half an hour)"
 	@echo "make lock    renew requirements/*.lock from pyproject.toml"
 	@echo "make clean   remove build/ and out/"
@@ -190,7 +190,7 @@ jmh-full: build
 # All orders in which killed and destroyed racks return; two editions, the earlier one built from the history of this repository.
 .PHONY: kafka-long
 kafka-long: build
-	@exec $(BIN)/pytest -m long tests/live/kafka
+	@exec $(BIN)/pytest -m long tests/live/kafka tests/live/workload/test_clients_and_killed_broker.py
 
 .PHONY: lab-rounds
 lab-rounds: build

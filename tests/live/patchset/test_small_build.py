@@ -125,10 +125,23 @@ def make_fake(folder: Path) -> Fake:
     return fake
 
 
+def with_patch(folder: Path) -> Fake:
+    """A fake with a patch that raises the limit."""
+    made = make_fake(folder)
+    made.patch(LIMITS, SOURCES["alpha"]["p/Limits.java"].replace("MAX = 1", "MAX = 2"), "Raise the limit")
+    return made
+
+
 @pytest.fixture
 def fake(tmp_path: Path) -> Fake:
-    made = make_fake(tmp_path)
-    made.patch(LIMITS, SOURCES["alpha"]["p/Limits.java"].replace("MAX = 1", "MAX = 2"), "Raise the limit")
+    return with_patch(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Fake:
+    """A fake that is built, for tests that change nothing of it."""
+    made = with_patch(tmp_path_factory.mktemp("built"))
+    assert made.build().fresh
     return made
 
 
@@ -136,22 +149,19 @@ def overlay_of(distribution: Distribution) -> dict[str, list[str]]:
     return {jar["jar"]: jar["classes"] for jar in distribution.manifest["overlay"]}
 
 
-def test_overlay_has_only_changed_and_affected_classes(fake: Fake) -> None:
-    built = fake.build()
-    assert built.fresh
+def test_overlay_has_only_changed_and_affected_classes(built: Fake) -> None:
     # Uses has the constant inlined, so it changed although its source did not.
-    assert overlay_of(built.distribution) == {"alpha-rackgate.jar": ["p/Limits"], "beta-rackgate.jar": ["q/Uses"]}
-    manifest = built.distribution.manifest
+    assert overlay_of(built.load()) == {"alpha-rackgate.jar": ["p/Limits"], "beta-rackgate.jar": ["q/Uses"]}
+    manifest = built.load().manifest
     assert manifest["changed_files"] == [LIMITS]
-    assert manifest["artifacts"][f"fake:fake-alpha:{VERSION}"] == sha256(fake.root / "dist/libs/fake-alpha-0.1.jar")
-    assert Distribution.load(fake.root / "dist").classpath().endswith("/libs/*")
-    assert fake.load().classpath(overlay=False) == f"{fake.load().root}/libs/*"
-    assert not (fake.root / "work").exists()
+    assert manifest["artifacts"][f"fake:fake-alpha:{VERSION}"] == sha256(built.root / "dist/libs/fake-alpha-0.1.jar")
+    assert Distribution.load(built.root / "dist").classpath().endswith("/libs/*")
+    assert built.load().classpath(overlay=False) == f"{built.load().root}/libs/*"
+    assert not (built.root / "work").exists()
 
 
-def test_an_unchanged_build_takes_less_than_two_seconds(fake: Fake) -> None:
-    fake.build()
-    again = fake.build()
+def test_an_unchanged_build_takes_less_than_two_seconds(built: Fake) -> None:
+    again = built.build()
     assert not again.fresh
     assert again.seconds < 2
 
@@ -446,12 +456,11 @@ def test_a_package_without_sources_is_named(fake: Fake) -> None:
         fake.build()
 
 
-def test_cached_jars_are_complete_or_absent(fake: Fake) -> None:
-    fake.build()
-    names = [p.name for p in (fake.root / "cache/classes").iterdir()]
+def test_cached_jars_are_complete_or_absent(built: Fake) -> None:
+    names = [p.name for p in (built.root / "cache/classes").iterdir()]
     assert len(names) == 4, names
     assert all(name.endswith(".jar") for name in names)
-    for jar in (fake.root / "cache/classes").iterdir():
+    for jar in (built.root / "cache/classes").iterdir():
         with zipfile.ZipFile(jar) as archive:
             assert archive.testzip() is None
 
@@ -512,11 +521,10 @@ def test_check_reports_that_it_could_not_apply_patches(fake: Fake) -> None:
     assert not Workspace.of(plan, fake.base).work.exists()
 
 
-def test_the_manifest_is_plain_json(fake: Fake) -> None:
-    fake.build()
-    manifest = json.loads((fake.root / "dist/manifest.json").read_text())
+def test_the_manifest_is_plain_json(built: Fake) -> None:
+    manifest = json.loads((built.root / "dist/manifest.json").read_text())
     assert [patch["subject"] for patch in manifest["patches"]] == ["Raise the limit"]
-    assert manifest["patch_hash"] == series.series_hash(series.load(fake.toml.parent))
+    assert manifest["patch_hash"] == series.series_hash(series.load(built.toml.parent))
     started = time.process_time()
-    assert not fake.load().damage()
+    assert not built.load().damage()
     assert time.process_time() - started < 1
