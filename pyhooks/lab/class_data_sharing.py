@@ -17,6 +17,7 @@ from pathlib import Path
 from pyhooks.core import process
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import put_in_place
+from pyhooks.core.locks import hold_lock
 from pyhooks.core.wait import wait_for
 from pyhooks.lab import kafka_process
 from pyhooks.lab.disk_format import format_disks
@@ -25,17 +26,20 @@ from pyhooks.lab.topology import Node
 STARTED = "Kafka Server started"
 START_S = 90.0
 STOP_S = 60.0
+WAIT_S = 2 * (START_S + STOP_S)
 HEAP_MB = 256
 
 
 def ensure_archive(archive: Path, classpath: str, private: Sequence[str]) -> str:
     """Create the archive if it is missing; ``private`` is a command prefix that runs a program in new namespaces.
 
+    If another process creates it, wait for that one.
+
     Returns:
         The archive's path, or an empty string if it can't be written: it only affects speed.
 
     Raises:
-        RackgateError: Kafka does not start.
+        RackgateError: Kafka does not start, or the other process does not end.
     """
     if archive.exists():
         return str(archive)
@@ -44,10 +48,16 @@ def ensure_archive(archive: Path, classpath: str, private: Sequence[str]) -> str
         folder = tempfile.TemporaryDirectory(prefix=".making-", dir=archive.parent)
     except PermissionError:
         return ""
-    with folder as work:
-        made = Path(work) / archive.name
-        _create_archive(made, classpath, private)
-        put_in_place(made, archive)
+    lock = hold_lock(
+        archive.with_suffix(".lock"),
+        taken=f"{archive}: another process has been creating it for {WAIT_S:.0f} s",
+        patience_s=WAIT_S,
+    )
+    with folder as work, lock:
+        if not archive.exists():
+            made = Path(work) / archive.name
+            _create_archive(made, classpath, private)
+            put_in_place(made, archive)
     return str(archive)
 
 

@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from pyhooks.core.locks import hold_lock
 from pyhooks.core.process import DIES_WITH_PARENT
 from pyhooks.core.wait import wait_for
 from pyhooks.jvm.gateway import Gateway
@@ -37,8 +36,6 @@ HOST = "127.0.0.1"
 PRODUCE = 0
 API_VERSIONS = 18
 STOP_S, END_S, RESTART_S = 120.0, 30.0, 90.0
-# how long another process may take to make the class archive
-ARCHIVE_S = 150.0
 STRINGS = {
     "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
     "value.serializer": "org.apache.kafka.common.serialization.StringSerializer",
@@ -62,8 +59,7 @@ def shared_classes(classpath: str) -> tuple[str, ...]:
     built = Distribution.load()
     for overlay in (True, False):
         if classpath == built.classpath(overlay=overlay):
-            with hold_lock(built.root / "classes.lock", taken="", patience_s=ARCHIVE_S):
-                archive = ensure_archive(built.classes(overlay=overlay), classpath, namespace_method().prefix)
+            archive = ensure_archive(built.classes(overlay=overlay), classpath, namespace_method().prefix)
             return (f"-XX:SharedArchiveFile={archive}",) if archive else ()
     return ()
 
