@@ -189,7 +189,7 @@ def test_a_state_that_the_racks_do_not_have_is_refused(tmp_path: Path) -> None:
     error = r"quick\.cells healthy: state: ISR of 2 in 1 rack: impossible with replicas 1 in a, 3 in b, 5 in c"
     with pytest.raises(RackgateError, match=error):
         scenarios.load("quick", path)
-    with pytest.raises(RackgateError, match="topology single has no broker 3"):
+    with pytest.raises(RackgateError, match=r"single .*broker 3"):
         scenarios.load("quick", place="single")
 
 

@@ -448,7 +448,7 @@ def test_a_probe_distinguishes_acks_refusals_and_other_results() -> None:
     producer: Any = Probe()
     assert refusal_probe.refusal(producer, "open") == ""
     assert refusal_probe.refusal(producer, "shut") == "NotEnoughRacksException"
-    with pytest.raises(RackgateError, match="topic lost got TimeoutException 3 times"):
+    with pytest.raises(RackgateError, match=r"lost .*TimeoutException 3"):
         refusal_probe.refusal(producer, "lost")
     with pytest.raises(RackgateError, match=r"topic silent .*3 times"):
         refusal_probe.refusal(producer, "silent", response_s=0.01)

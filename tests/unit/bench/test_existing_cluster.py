@@ -208,7 +208,7 @@ def test_the_start_of_a_load_is_converted_to_each_host_s_clock() -> None:
     for boot, start in (("near", 100), ("far", 1_990_000_100)):
         assert clock_offsets.host_time(100, ahead, boot) == start
     assert clock_offsets.host_time(100, {}, "new") == 100
-    with pytest.raises(RuntimeError, match="started after the clocks had been compared"):
+    with pytest.raises(RuntimeError, match="clocks had been compared"):
         clock_offsets.host_time(100, ahead, "new")
 
 
@@ -228,7 +228,7 @@ def host(**more: Any) -> executors.LoadHost:
 
 def test_an_executor_that_cannot_run_load_is_a_one_line_error() -> None:
     executors._check(host())
-    with pytest.raises(RackgateError, match=r"h/0 \(Python 3.11.2, x86_64 Linux\) can't load pandas: .*README"):
+    with pytest.raises(RackgateError, match=r"h/0 .*3\.11\.2.*pandas.*README"):
         executors._check(host(trouble="pandas: no module"))
     with pytest.raises(RackgateError, match=r"h/0 .*broker 2 at h2:9: refused"):
         executors._check(host(unreached={"2": "h2:9: refused"}))

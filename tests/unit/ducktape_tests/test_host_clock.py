@@ -32,7 +32,7 @@ def test_fastest_reading_counts_and_is_required() -> None:
         return time.monotonic_ns() + 10**12
 
     assert compare_clocks(read).error_ns < 100_000_000
-    with pytest.raises(RackgateError, match="clocks can't be compared: a reading takes"):
+    with pytest.raises(RackgateError, match="limit is 0 ms"):
         compare_clocks(lambda: time.monotonic_ns() + 10**12, limit_ms=0.0)
 
 

@@ -107,7 +107,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosts]:
 
 def test_processes(hosts: Hosts) -> None:
     assert hosts.process_state(BROKER) == "down"
-    with pytest.raises(RackgateError, match="does not run, so it can't be paused"):
+    with pytest.raises(RackgateError, match=f"^{BROKER.name}: .*paused"):
         hosts.pause_kafka(BROKER)
     hosts.start_kafka(BROKER)
     first = hosts.kafka_pid(BROKER)
@@ -190,7 +190,7 @@ def test_clean_shutdown_has_a_time_limit(hosts: Hosts) -> None:
     hosts.stop_timeout_s = 0.5
     hosts.start_kafka(BROKER)
     hosts.pause_kafka(BROKER)
-    with pytest.raises(RackgateError, match="a clean shutdown of"):
+    with pytest.raises(RackgateError, match=f"shutdown of {BROKER.name}"):
         hosts.stop_kafka(BROKER)
 
 
@@ -268,14 +268,14 @@ def test_class_data_archive_is_used_if_it_exists(hosts: Hosts, tmp_path: Path) -
 def test_disk_is_deleted_and_replaced(hosts: Hosts) -> None:
     hosts.launch(BROKER, hosts.format_command(BROKER))
     wait_for(lambda: hosts.formatted(BROKER), goal="the disk", timeout_s=5)
-    with pytest.raises(RackgateError, match="Kafka runs, so the disk can't be deleted"):
+    with pytest.raises(RackgateError, match=f"^{BROKER.name}: Kafka runs"):
         hosts.wipe(BROKER)
     hosts.kill_kafka(BROKER)
     before = hosts.directory_id(BROKER)
     assert before.startswith("new-")
     assert hosts.wipe(BROKER) == before
     assert not hosts.formatted(BROKER)
-    with pytest.raises(RackgateError, match="the disk is not formatted"):
+    with pytest.raises(RackgateError, match=f"^{BROKER.name}: .*not formatted"):
         hosts.wipe(BROKER)
     quorum_changes.replace_disks(hosts, [BROKER])
     assert hosts.process_state(BROKER) == "up"
@@ -322,7 +322,7 @@ def at(ip: str) -> Node:
 
 def test_echo_requests(hosts: Hosts) -> None:
     assert [hosts.replies(at(ip), BROKER) for ip in ("10.0.0.1", "10.0.0.2")] == [True, False]
-    with pytest.raises(RackgateError, match="ended with status 2"):
+    with pytest.raises(RackgateError, match=f"^{BROKER.name}: .*status 2"):
         hosts.replies(at("10.0.0.3"), BROKER)
     found = hosts.rtt(at("10.0.0.1"), BROKER, 5)
     assert (found.source, found.sent, found.received, found.p50_ms) == (BROKER.name, 5, 1, 3.5)

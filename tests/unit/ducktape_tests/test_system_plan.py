@@ -126,11 +126,11 @@ def test_invalid_suite_is_located(tmp_path: Path, change: tuple[str, str], messa
 def test_suite_and_existing_tests_agree() -> None:
     existing = [DiscoveredTest("x_test.py::A.test_one", "az3"), DiscoveredTest("x_test.py::A.test_two", None)]
     plan.check([listed("one"), listed("two")], existing)
-    with pytest.raises(RackgateError, match=r"A\.test_three: no such test"):
+    with pytest.raises(RackgateError, match=r"A\.test_three: no"):
         plan.check([listed("one"), listed("two"), listed("three")], existing)
-    with pytest.raises(RackgateError, match=r"A\.test_two is not listed"):
+    with pytest.raises(RackgateError, match=r"A\.test_two is not"):
         plan.check([listed("one")], existing)
-    with pytest.raises(RackgateError, match="runs on az3, not on single"):
+    with pytest.raises(RackgateError, match=r"A\.test_one: .*az3.*single"):
         plan.check([replace(listed("one"), topology="single"), listed("two")], existing)
 
 

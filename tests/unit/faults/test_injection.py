@@ -137,7 +137,7 @@ def test_targets_are_found_by_name_or_id_and_others_are_listed() -> None:
     assert [node.node_id for node in rack.nodes] == [3, 4]
     assert (str(rack), str(broker), broker.site) == ("rack b", "broker-3", "b")
     assert FaultTarget.broker(CLUSTER, "broker-3") == broker
-    with pytest.raises(RackgateError, match="no rack 'outside'; it has a, b, c"):
+    with pytest.raises(RackgateError, match=r"'outside'; .*a, b, c$"):
         FaultTarget.rack(CLUSTER, "outside")
     with pytest.raises(RackgateError, match="no broker '101'; it has 1, 2, 3, 4, 5"):
         FaultTarget.broker(CLUSTER, "101")

@@ -151,7 +151,7 @@ def test_commands_are_chosen_by_name(tmp_path: Path) -> None:
     known = model_source.commands(source(tmp_path, SMALL))
     assert model_source.choose(known, ["Lost"]) == known[1:]
     assert model_source.choose(known, []) == known
-    with pytest.raises(RackgateError, match="no command Lots: there are Safe, Lost"):
+    with pytest.raises(RackgateError, match=r"Lots: .*Safe, Lost"):
         model_source.choose(known, ["Lots"])
 
 

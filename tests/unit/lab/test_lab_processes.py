@@ -153,7 +153,7 @@ def test_tools_get_the_brokers_unless_given() -> None:
     assert "h:1" not in tools.command("cp", "dump-log", ["--files", "f"], "h:1")
     # the sub-command has the option
     assert tools.command("cp", "cluster", ["cluster-id"], "h:1")[-3:] == ["cluster-id", "--bootstrap-server", "h:1"]
-    with pytest.raises(RackgateError, match="no tool 'topic' of Kafka; there are: acls"):
+    with pytest.raises(RackgateError, match=r"'topic' .*: acls"):
         tools.command("cp", "topic", [], "h:1")
 
 
@@ -189,7 +189,7 @@ def test_another_lab_cannot_be_chosen_inside_a_lab(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Lab, "attach", staticmethod(lambda: SimpleNamespace(name="one")))
     assert lab_processes.runs_inside(None)
     assert lab_processes.runs_inside("one")
-    with pytest.raises(RackgateError, match="--lab two: this runs in lab 'one'"):
+    with pytest.raises(RackgateError, match=r"^--lab two: .*'one'"):
         lab_processes.runs_inside("two")
 
 

@@ -214,7 +214,7 @@ def without_netem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("without_netem")
 def test_impossible_delay_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     half = Quality(rtt_ms=0.5)
-    with pytest.raises(RackgateError, match=r"link a-b: rtt_ms = 0\.5 .*whole milliseconds"):
+    with pytest.raises(RackgateError, match=r"a-b: rtt_ms = 0\.5"):
         link_emulation.emulation("link a-b", half)
     with pytest.raises(RackgateError, match=r"jitter_ms = 0\.5"):
         link_emulation.emulation("link a-b", Quality(rtt_ms=2, jitter_ms=0.5))
@@ -235,7 +235,7 @@ def test_an_impossible_link_is_an_error_with_file_and_key(tmp_path: Path, withou
     file = tmp_path / "t.toml"
     plain, jitter = GOOD.replace("rtt_ms = 2", "rtt_ms = 0"), GOOD.replace("rtt_ms = 2", "rtt_ms = 3\njitter_ms = 1.5")
     assert GOOD not in (plain, jitter)
-    with pytest.raises(RackgateError, match=r"t\.toml: link a-b: jitter_ms = 1\.5"):
+    with pytest.raises(RackgateError, match=r"t\.toml: .*jitter_ms = 1\.5"):
         link_emulation.check_links(load(tmp_path, jitter), file, ("unshare",))
     link_emulation.check_links(load(tmp_path, GOOD), file, ("unshare",))
     without_netem.unlink()

@@ -257,7 +257,7 @@ def test_touched_modules(tmp_path: Path) -> None:
     plan = recipe.load(tmp_path / "kafka.toml")
     assert touched_modules(plan, ["a/src/test/java/T.java"], ()) == set()
     assert touched_modules(plan, ["a/src/main/java/T.java"], ()) == {"a"}
-    with pytest.raises(RackgateError, match=r"changes build\.gradle, which is in"):
+    with pytest.raises(RackgateError, match=r"changes build\.gradle"):
         touched_modules(plan, ["build.gradle"], ())
 
 

@@ -45,14 +45,14 @@ def test_a_missing_nested_class_changes_its_nest() -> None:
 
 def test_a_missing_class_is_an_error_unless_listed() -> None:
     assert overlay.changed_nests(MODULE, {"p/Goes.class": b"g"}, {}) == {}
-    with pytest.raises(RackgateError, match="class p/Stays is missing"):
+    with pytest.raises(RackgateError, match="p/Stays is missing"):
         overlay.changed_nests(MODULE, {"p/Stays.class": b"s"}, {})
 
 
 def test_a_changed_class_of_a_relocated_package_is_an_error() -> None:
     same = {"p/T.class": b"uses io/proto/X"}
     assert overlay.changed_nests(MODULE, same, same) == {}
-    with pytest.raises(RackgateError, match="class p/T changed, but it uses io/proto/"):
+    with pytest.raises(RackgateError, match=r"p/T .*io/proto/"):
         overlay.changed_nests(MODULE, same, {"p/T.class": b"still uses io/proto/X"})
 
 

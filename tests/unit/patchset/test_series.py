@@ -176,7 +176,7 @@ def test_a_dependency_by_number_does_not_change_its_meaning(tree: Path, tmp_path
     git.git(tree, "cherry-pick", "fixes~1", "fixes", task="pick")
     for part in PARTS[:3]:
         git.git(tree, "branch", "--force", part, task="move")
-    with pytest.raises(RackgateError, match="'Second' depends on fix 0001, 'First'"):
+    with pytest.raises(RackgateError, match=r"'Second' .*0001, 'First'"):
         series.export(tree, tmp_path, renumber=True)
     assert content(tmp_path) == before
     assert len(series.export(tree, tmp_path)) == 3
@@ -263,7 +263,7 @@ def test_a_merge_is_refused(tree: Path, tmp_path: Path) -> None:
 def test_two_commits_of_one_subject_are_refused(tree: Path, tmp_path: Path) -> None:
     commit_to(tree, "fixes", B, "class B { }\n", "One\n\nReason.")
     commit_to(tree, "elr", C, "class C { }\n", "One\n\nReason.")
-    with pytest.raises(RackgateError, match="two commits have the subject 'One'"):
+    with pytest.raises(RackgateError, match="subject 'One'"):
         series.export(tree, tmp_path)
 
 
@@ -350,7 +350,7 @@ def test_invalid_selections_are_rejected(parts: tuple[series.Patch, ...], select
 
 def test_a_dependency_that_is_not_a_fix_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, ("fixes/0001-one.patch", "Depends: another"), ("gate/0001-another.patch", ""))
-    with pytest.raises(RackgateError, match=r"fixes/0001-one\.patch: depends on 'another'"):
+    with pytest.raises(RackgateError, match=r"fixes/0001-one\.patch: .*'another'"):
         Selection(fix=1).choose(series.load_all(tmp_path))
 
 

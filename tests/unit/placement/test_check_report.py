@@ -289,7 +289,7 @@ def test_of_many_brokers_different_ones_come_first() -> None:
 def test_invalid_options_are_errors() -> None:
     with pytest.raises(RackgateError, match="--bootstrap host:port"):
         check_command()
-    with pytest.raises(RackgateError, match="--plan prints the plan alone"):
+    with pytest.raises(RackgateError, match=r"^--plan "):
         check_command(bootstrap="localhost:9092", plan=True, json_=True)
 
 

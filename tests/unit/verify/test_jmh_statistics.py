@@ -319,5 +319,5 @@ def test_a_part_of_the_plan() -> None:
     cells, comparisons = jmh_plan.plan("high watermark, ISR of 7")
     assert [c.name[-3:] for c in comparisons] == ["R=1", "R=2"]
     assert len(cells) == 3
-    with pytest.raises(RackgateError, match="no comparison has 'elsewhere'"):
+    with pytest.raises(RackgateError, match="'elsewhere'"):
         jmh_plan.plan("elsewhere")

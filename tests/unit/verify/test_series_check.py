@@ -99,7 +99,7 @@ def test_fixes_without_the_prefixes(current: list[Check]) -> None:
     verdict = series_check.series_check(fixes=True, quiet=True)
     assert [check.name.partition(",")[0] for check in current] == ["alone", "alone", "alone", "with raft"]
     assert verdict.summary["prefixes"] == []
-    with pytest.raises(RackgateError, match="--fixes checks no prefixes"):
+    with pytest.raises(RackgateError, match=r"--fixes .*--from and --to"):
         series_check.series_check(fixes=True, end=2, quiet=True)
 
 

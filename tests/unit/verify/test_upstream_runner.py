@@ -313,7 +313,7 @@ def test_a_stopped_class_has_no_result(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(upstream_runner, "_batch", fake)
     reported: list[ClassResult] = []
-    with pytest.raises(RackgateError, match="1 classes of core on stock were stopped"):
+    with pytest.raises(RackgateError, match=r"^1 .*core on stock"):
         run_classes(made, STOCK, recipe.load().module("core"), {"x.A": ()}, reported.append)
     assert reported == []
 
@@ -356,7 +356,7 @@ def test_classes_are_selected_by_a_part_of_their_name() -> None:
     assert upstream.narrowed(units, ()) == units
     assert upstream.narrowed(units, ["B"]) == [Batch(STOCK, core, ("x.AB",)), units[2]]
     assert upstream.narrowed(units, ["y.", "x.A"]) == units[:2]
-    with pytest.raises(RackgateError, match=r"has 'z\.Absent' in its name"):
+    with pytest.raises(RackgateError, match=r"'z\.Absent'"):
         upstream.narrowed(units, ["B", "z.Absent"])
 
 
@@ -452,7 +452,7 @@ def test_results_are_reported_while_the_tests_run(tmp_path: Path) -> None:
 
 def test_changed_tests_without_compiled_classes_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KafkaTestRunner, "classes", lambda *_: tmp_path / "elsewhere")
-    with pytest.raises(RackgateError, match="elsewhere: no compiled tests"):
+    with pytest.raises(RackgateError, match=f"{tmp_path / 'elsewhere'}: "):
         upstream.series_tests({"core": ("a.ATest", "a.BTest")}, bench(tmp_path))
 
 
