@@ -17,7 +17,7 @@ from ducktape.cluster.json import JsonCluster
 from ducktape.cluster.linux_remoteaccount import LinuxRemoteAccount
 from ducktape.cluster.remoteaccount import RemoteCommandError, SSHOutputIter
 
-from pyhooks.core.namespace_machine import NamespaceMachine
+from pyhooks.core.namespaces import NamespaceMachine
 from pyhooks.core.process import start
 from pyhooks.lab.lab import Lab
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from pyhooks.core import process, run_folder
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.namespace_machine import NamespaceMachine
+from pyhooks.core.namespaces import NamespaceMachine
 from pyhooks.core.wait import wait_for
 from pyhooks.lab.lab import Lab
 

@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:  # noqa: BLE001 - else Python ends with 1, which says that something was found wrong
-        sys.exit(exit_status.tell(error, Console(stderr=True, soft_wrap=True, highlight=False)))
+        sys.exit(exit_status.report_error(error, Console(stderr=True, soft_wrap=True, highlight=False)))
 
 
 if __name__ == "__main__":

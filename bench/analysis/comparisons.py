@@ -182,17 +182,17 @@ def _comparison(measured: CellMeasurements, arm: BenchArm, quantile: float) -> _
     return _Comparison(measured, arm, quantile, effect, reason)
 
 
-def _control_verdict(pair: _Comparison, rules: VerdictRules) -> statistics.Word:
+def _control_verdict(pair: _Comparison, rules: VerdictRules) -> statistics.RatioVerdict:
     return "undecided" if pair.fit is None else inference.control_verdict(pair.fit, pair.band, rules)
 
 
-def _row(pair: _Comparison, decision: Decision | None, control: statistics.Word, family: int) -> dict[str, Any]:
+def _row(pair: _Comparison, decision: Decision | None, control: statistics.RatioVerdict, family: int) -> dict[str, Any]:
     """Return a comparison with its verdict; without a decision it is a control, or not part of the family."""
     scenario, effect = pair.measured.cell.scenario, pair.effect
     plan, base = scenario.latency, scenario.role("baseline")
     both = [pair.arm.id, base.id]
     reason: VerdictReason = pair.reason
-    verdict: statistics.Word = control if pair.is_control else decision.word if decision else "undecided"
+    verdict: statistics.RatioVerdict = control if pair.is_control else decision.word if decision else "undecided"
     if reason == "decided" and not pair.is_control and control != "equivalent":
         verdict, reason = "undecided", "control"
     elif reason == "decided" and verdict == "equivalent" and pair.is_late and not pair.is_control:

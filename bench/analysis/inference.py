@@ -41,7 +41,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.plan.verdict_rules import FEWEST_BLOCKS, SignificanceLevels, VerdictRules
-from pyhooks.core.statistics import Interval, Word, student_t_quantile, student_t_tail
+from pyhooks.core.statistics import Interval, RatioVerdict, student_t_quantile, student_t_tail
 
 Floats = npt.NDArray[np.float64]
 # Why a comparison has its verdict; ``decided`` for every verdict but ``undecided``.
@@ -166,7 +166,7 @@ class Decision:
         p_different: the smaller of the adjusted p-values of "not slower" and "not faster".
     """
 
-    word: Word
+    word: RatioVerdict
     p_equivalent: float
     p_different: float
 
@@ -190,7 +190,7 @@ def decide(effects: Sequence[Effect | None], bands: Sequence[float], rules: Verd
     ]
 
 
-def control_verdict(effect: Effect, band: float, rules: VerdictRules) -> Word:
+def control_verdict(effect: Effect, band: float, rules: VerdictRules) -> RatioVerdict:
     """Return the verdict of a control, tested without correction as if it were the only comparison of the run."""
     tails = rules.control_tails
     return _verdict(
@@ -198,7 +198,7 @@ def control_verdict(effect: Effect, band: float, rules: VerdictRules) -> Word:
     )
 
 
-def _verdict(effect: Effect | None, is_equivalent: bool, is_different: bool) -> Word:
+def _verdict(effect: Effect | None, is_equivalent: bool, is_different: bool) -> RatioVerdict:
     if effect is None or not (is_equivalent or is_different):
         return "undecided"
     return "equivalent" if is_equivalent else "slower" if effect.point > 0 else "faster"

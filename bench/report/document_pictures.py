@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for picture in pictures(options.result, options.out):
             print(picture)  # noqa: T201 - the output of the command
     except Exception as error:  # noqa: BLE001 - Python's own exit status 1 would mean that a check failed
-        return exit_status.tell(error, Console(stderr=True, soft_wrap=True))
+        return exit_status.report_error(error, Console(stderr=True, soft_wrap=True))
     return 0
 
 

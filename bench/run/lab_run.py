@@ -161,7 +161,7 @@ def finish(
         run_page.render(result, arguments.out)
     # the duration includes the report itself
     result["manifest"]["took_s"] |= steps.took_s | {"whole": store.took_s}
-    result["bar"] = targets.of_run(scenario.bar_min, store.took_s, whole=not store.went_on)
+    result["bar"] = targets.of_run(scenario.bar_min, store.took_s, uninterrupted=not store.went_on)
     write_json(arguments.out / "results.json", result)
     store.done()
     return result
@@ -312,7 +312,7 @@ def exiting_on_error(console: Console, interrupted: str) -> Iterator[None]:
         # Not sys.exit(): it would wait for the threads that wait for Spark. Child processes end with this one.
         os._exit(130)
     except Exception as error:  # noqa: BLE001 - Python's own exit status 1 would mean that records are lost
-        sys.exit(exit_status.tell(error, console))
+        sys.exit(exit_status.report_error(error, console))
 
 
 def main(

@@ -18,7 +18,7 @@ from pyhooks.core.terminal import plain, visible
 
 # Set by "rackgate --debug"; as an environment variable it also reaches processes within a lab.
 DEBUG_VARIABLE = "RACKGATE_DEBUG"
-UNFORESEEN_STATUS = 2
+UNEXPECTED_STATUS = 2
 
 
 def debugging() -> bool:
@@ -26,7 +26,7 @@ def debugging() -> bool:
     return bool(os.environ.get(DEBUG_VARIABLE))
 
 
-def tell(error: Exception, console: Console) -> int:
+def report_error(error: Exception, console: Console) -> int:
     """Print an error in one line on standard error and return the exit status of the command.
 
     Args:
@@ -35,28 +35,24 @@ def tell(error: Exception, console: Console) -> int:
     """
     if debugging():
         traceback.print_exception(error)
-    line = one_line(str(error) if isinstance(error, RackgateError) else unforeseen(error))
-    ours = Console(stderr=True, soft_wrap=True, highlight=False)
-    ours.print("[bold red]error:[/bold red]", end=" ")
+    line = Console(stderr=True, soft_wrap=True, highlight=False)
+    line.print("[bold red]error:[/bold red]", end=" ")
     # messages may contain text of a broker or file, with any characters
-    ours.print(plain(" ".join(line.split("\n"))))
+    line.print(plain(describe(error).replace("\n", " ")))
     if not isinstance(error, RackgateError):
-        return UNFORESEEN_STATUS
+        return UNEXPECTED_STATUS
     if error.detail:
         console.print(Text("\n".join(visible(line) for line in error.detail.expandtabs().split("\n"))))
     return error.exit_status
 
 
-def one_line(text: str) -> str:
-    """Return a text in one line, with control characters escaped; file names may contain them."""
-    return "".join(one if one.isprintable() else " " if one == "\n" else repr(one)[1:-1] for one in text)
-
-
-def unforeseen(error: Exception) -> str:
-    """Describe an unexpected exception in one line: class, message, place in our code, and how to get the traceback.
+def describe(error: Exception) -> str:
+    """Return the message of a RackgateError; of another error class, message, place in our code and a hint to --debug.
 
     An operating system error with a path is described by path and reason instead of class and message.
     """
+    if isinstance(error, RackgateError):
+        return str(error)
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror} ({_place(error)}rackgate --debug shows the traceback)"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -69,9 +65,7 @@ def unforeseen(error: Exception) -> str:
 
 def _place(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
-    rooms = [paths.REPO / room for room in ("bench", "ducktape_tests", "pyhooks")]
-    own = [one for one in frames if any(Path(one.filename).is_relative_to(room) for room in rooms)]
-    if not (found := (own or frames)[-1:]):
-        return ""
-    (frame,) = found
-    return f"{Path(frame.filename).name}:{frame.lineno}; "
+    packages = [paths.REPO / package for package in ("bench", "ducktape_tests", "pyhooks")]
+    own = [frame for frame in frames if any(Path(frame.filename).is_relative_to(package) for package in packages)]
+    last = (own or frames)[-1:]
+    return "".join(f"{Path(frame.filename).name}:{frame.lineno}; " for frame in last)

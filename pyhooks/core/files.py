@@ -172,7 +172,7 @@ def write(contents: Mapping[Path, str | bytes], *, mode: int | None = None) -> N
     Raises:
         RackgateError: a file can't be written; the error names it and the reason.
     """
-    whole: dict[Path, Path] = {}
+    temporaries: dict[Path, Path] = {}
     try:
         for path, content in contents.items():
             with writing(path):
@@ -185,18 +185,18 @@ def write(contents: Mapping[Path, str | bytes], *, mode: int | None = None) -> N
                     raise IsADirectoryError(None, "Is a directory")
                 # two processes must not write to the same temporary file
                 temporary = target.with_name(f".{target.name}.{os.getpid()}.new")
-                whole[temporary] = target
+                temporaries[temporary] = target
                 if mode is not None:
                     # no other user reads the content before the file has its mode
                     temporary.touch(0o600)
                 temporary.write_bytes(content.encode() if isinstance(content, str) else content)
                 if mode is not None:
                     temporary.chmod(mode)
-        for temporary, target in whole.items():
+        for temporary, target in temporaries.items():
             with writing(target):
                 temporary.replace(target)
     finally:
-        for temporary in whole:
+        for temporary in temporaries:
             with suppress(OSError):
                 temporary.unlink()
 

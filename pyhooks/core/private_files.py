@@ -38,7 +38,7 @@ def find_folder(path: Path, advice: str, *, forbidden: int = OTHERS_WRITE) -> Pa
     try:
         real = path.parent.resolve(strict=True) / path.name
         _check_owner_and_mode(path, real.lstat(), advice, folder=True, forbidden=forbidden)
-        _check_way(path, real, advice)
+        _check_parents(path, real, advice)
     except FileNotFoundError:
         return None
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
@@ -130,7 +130,7 @@ def _check_owner_and_mode(
         )
 
 
-def _check_way(path: Path, real: Path, advice: str) -> None:
+def _check_parents(path: Path, real: Path, advice: str) -> None:
     """Refuse a path in which another user can replace a folder.
 
     Raises:

@@ -17,7 +17,7 @@ from pyhooks.core.errors import RackgateError
 if TYPE_CHECKING:
     import psutil
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 # The kernel kills the child when this process dies, even by SIGKILL; the setting survives exec.
 DIES_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 
@@ -197,9 +197,9 @@ def descendants(pid: int) -> list[psutil.Process]:
     found: list[psutil.Process] = []
     generation = {pid}
     while generation:
-        born = [process for process, parent in parents.items() if parent in generation]
-        found += born
-        generation = {process.pid for process in born}
+        next_generation = [process for process, parent in parents.items() if parent in generation]
+        found += next_generation
+        generation = {process.pid for process in next_generation}
     return found
 
 
@@ -228,4 +228,4 @@ def end_until_done(folder: Path, jobs: Collection[Future[Any]]) -> None:
     """
     while running := [job for job in jobs if not job.done()]:
         end_processes_in(folder)
-        wait(running, _LOOK_S)
+        wait(running, _POLL_S)

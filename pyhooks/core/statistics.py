@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-Word = Literal["faster", "slower", "equivalent", "undecided"]
+RatioVerdict = Literal["faster", "slower", "equivalent", "undecided"]
 # Latencies are counted in logarithmic bins; their width of 0.1 % is far below any equivalence band and the noise.
 BINS_PER_E = 1000
 

@@ -70,13 +70,13 @@ def status(targets: Sequence[Target]) -> int:
     return 1 if "missed" in outcomes else 2 if "unknown" in outcomes else 0
 
 
-def of_run(minutes: float | None, took_s: float | None, *, whole: bool = True) -> dict[str, Any] | None:
+def of_run(minutes: float | None, took_s: float | None, *, uninterrupted: bool = True) -> dict[str, Any] | None:
     """Compare the duration of a run with its target; return None if it has no target.
 
     Args:
         minutes: the target.
         took_s: duration from start to end in seconds; None if it is unknown.
-        whole: whether the run was never interrupted; for a resumed run the outcome is unknown.
+        uninterrupted: whether the run was never interrupted; for a resumed run the outcome is unknown.
 
     Returns:
         ``minutes``, ``took_min`` and ``met``; unknown values are None.
@@ -86,7 +86,7 @@ def of_run(minutes: float | None, took_s: float | None, *, whole: bool = True) -
     if took_s is None:
         return {"minutes": minutes, "took_min": None, "met": None}
     took_min = took_s / 60
-    return {"minutes": minutes, "took_min": round(took_min, 1), "met": took_min <= minutes if whole else None}
+    return {"minutes": minutes, "took_min": round(took_min, 1), "met": took_min <= minutes if uninterrupted else None}
 
 
 def of_run_text(target: Mapping[str, Any]) -> str:

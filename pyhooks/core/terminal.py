@@ -69,9 +69,9 @@ def show_progress(
     left = TimeRemainingColumn() if estimate is None else TextColumn("{task.fields[estimate]}")
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), left)
     live = console.is_terminal and not console.quiet
-    with Progress(*columns, console=console, transient=True, disable=not live) as bar:
-        task = bar.add_task(description, total=total, estimate=estimate)
-        yield partial(bar.update, task)
+    with Progress(*columns, console=console, transient=True, disable=not live) as progress:
+        task = progress.add_task(description, total=total, estimate=estimate)
+        yield partial(progress.update, task)
 
 
 def track_progress(items: Sequence[T], console: Console, description: str) -> Iterator[T]:

@@ -161,8 +161,8 @@ class Admin(Client):
         Raises:
             JavaError: no such topic, or no response in time.
         """
-        answer = self._get(self._java.describeTopics(jpype.java.util.List.of(topic)).allTopicNames())
-        return _partition_state(answer.get(topic).partitions().get(partition), _NodeIds())
+        result = self._get(self._java.describeTopics(jpype.java.util.List.of(topic)).allTopicNames())
+        return _partition_state(result.get(topic).partitions().get(partition), _NodeIds())
 
     def cluster(self) -> tuple[str, tuple[ClusterNode, ...]]:
         """Return the cluster's id and its brokers, sorted by id; fenced ones too if supported (Kafka 4.0 and later).
@@ -171,15 +171,15 @@ class Admin(Client):
             JavaError: no response in time.
         """
         options = jpype.JClass("org.apache.kafka.clients.admin.DescribeClusterOptions")
-        answer = self._java.describeCluster(options().includeFencedBrokers(True))
+        result = self._java.describeCluster(options().includeFencedBrokers(True))
         try:
-            nodes = self._get(answer.nodes())
+            nodes = self._get(result.nodes())
         except JavaError as error:
             if error.java_class != UNSUPPORTED:
                 raise
-            answer = self._java.describeCluster(options())
-            nodes = self._get(answer.nodes())
-        return str(self._get(answer.clusterId())), tuple(sorted(map(_cluster_node, nodes), key=lambda n: n.broker_id))
+            result = self._java.describeCluster(options())
+            nodes = self._get(result.nodes())
+        return str(self._get(result.clusterId())), tuple(sorted(map(_cluster_node, nodes), key=lambda n: n.broker_id))
 
     def topics(self) -> dict[str, TopicState | JavaError]:
         """Return all topics including internal ones, sorted by name; for each its state, or the error of describing it.
@@ -191,10 +191,10 @@ class Admin(Client):
             JavaError: no response in time, or topics cannot be listed.
         """
         names = self._topic_names()
-        answer = self._java.describeTopics(jpype.java.util.ArrayList(names)).topicNameValues()
+        result = self._java.describeTopics(jpype.java.util.ArrayList(names)).topicNameValues()
         found: dict[str, TopicState | JavaError] = {}
         ids = _NodeIds()
-        for entry in answer.entrySet():
+        for entry in result.entrySet():
             try:
                 found[str(entry.getKey())] = topic_state(self._get(entry.getValue()), ids)
             except JavaError as error:
@@ -218,13 +218,13 @@ class Admin(Client):
         Raises:
             JavaError: no response in time, or not authorized.
         """
-        answer = self._get(self._java.listPartitionReassignments().reassignments())
+        result = self._get(self._java.listPartitionReassignments().reassignments())
         return {
             (str(entry.getKey().topic()), int(entry.getKey().partition())): Reassignment(
                 adding=tuple(int(broker) for broker in entry.getValue().addingReplicas()),
                 removing=tuple(int(broker) for broker in entry.getValue().removingReplicas()),
             )
-            for entry in answer.entrySet()
+            for entry in result.entrySet()
         }
 
     def reassign(self, moves: Mapping[str, Sequence[int]]) -> None:
@@ -316,8 +316,8 @@ class Admin(Client):
             LookupError: the broker has no such replica.
         """
         wanted = jpype.JClass("org.apache.kafka.common.TopicPartition")(topic, partition)
-        answer = self._get(self._java.describeLogDirs(jpype.java.util.List.of(jpype.JInt(broker))).allDescriptions())
-        for directory in answer.get(jpype.JInt(broker)).values():
+        result = self._get(self._java.describeLogDirs(jpype.java.util.List.of(jpype.JInt(broker))).allDescriptions())
+        for directory in result.get(jpype.JInt(broker)).values():
             replica = directory.replicaInfos().get(wanted)
             if replica is not None:
                 return int(replica.size())

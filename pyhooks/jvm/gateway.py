@@ -17,8 +17,7 @@ from typing import Any
 from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway, JavaPackage, find_jar_path
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.namespace_machine import NamespaceMachine
-from pyhooks.core.network_namespace import network_of
+from pyhooks.core.namespaces import NamespaceMachine, network_of
 from pyhooks.core.process import DIES_WITH_PARENT, children, end, start
 from pyhooks.jvm.client import LOG4J, java_errors
 

@@ -81,10 +81,10 @@ def command(classpath: str, name: str, arguments: Sequence[str], bootstrap: str)
         raise RackgateError(f"no tool {name!r} of Kafka; there are: {', '.join(TOOLS)}")
     java_command = ["java", f"-Xmx{HEAP_MB}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
     java_command += [f"-Dlog4j2.configurationFile={_QUIET}", "-cp", classpath, tool.java_class]
-    named = any(word.startswith(("--bootstrap", "--broker-list")) for word in arguments)
+    named = any(argument.startswith(("--bootstrap", "--broker-list")) for argument in arguments)
     if tool.bootstrap and not named and not {"--help", "--version"} & set(arguments):
-        ours = [tool.bootstrap, bootstrap]
-        return [*java_command, *arguments, *ours] if tool.last else [*java_command, *ours, *arguments]
+        brokers = [tool.bootstrap, bootstrap]
+        return [*java_command, *arguments, *brokers] if tool.last else [*java_command, *brokers, *arguments]
     return [*java_command, *arguments]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyhooks.core.errors import RackgateError
 
 if TYPE_CHECKING:
-    from pyhooks.core.namespace_machine import NamespaceMachine
+    from pyhooks.core.namespaces import NamespaceMachine
 
 INTERVAL_S = 0.02
 # More than MANY requests are sent at the interval FAST_S: a proof of packet loss needs hundreds.

@@ -48,7 +48,7 @@ class TerminalProgress:
 
     def failed(self, error: Exception) -> int:
         """Print the error with its detail, and return the exit status."""
-        return exit_status.tell(error, self._console)
+        return exit_status.report_error(error, self._console)
 
 
 class PipeProgress:
@@ -77,10 +77,9 @@ class PipeProgress:
 
     def failed(self, error: Exception) -> int:
         """Log the error, send it to the reader unless the lab was ready before, and return the exit status."""
-        status = exit_status.tell(error, self._log)
+        status = exit_status.report_error(error, self._log)
         if not self._released.is_set():
-            expected = error if isinstance(error, RackgateError) else RackgateError(exit_status.unforeseen(error))
-            self._send(error=str(expected), detail=expected.detail, status=status)
+            self._send(error=exit_status.describe(error), detail=getattr(error, "detail", ""), status=status)
         return status
 
     def ready(self) -> None:

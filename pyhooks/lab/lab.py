@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyhooks.core import paths, private_files, process
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating, parse_json, write_json
-from pyhooks.core.namespace_machine import NamespaceMachine
+from pyhooks.core.namespaces import NamespaceMachine
 from pyhooks.core.wait import wait_for
 from pyhooks.kafka import quorum_state, tools, topics
 from pyhooks.kafka.quorum_state import Quorum

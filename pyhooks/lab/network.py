@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 from pyhooks.core import paths, process
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.namespace_machine import NamespaceMachine
+from pyhooks.core.namespaces import NamespaceMachine
 from pyhooks.lab import link_emulation
 from pyhooks.lab.link_emulation import Emulation, VdeWire
 from pyhooks.lab.topology import Link, Node, Quality, Site, Topology

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from pyhooks.core.namespace_machine import NamespaceMachine
+from pyhooks.core.namespaces import NamespaceMachine
 from pyhooks.lab import link_quality, network
 from pyhooks.lab.topology import Link, Node, Quality, Topology
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from pyhooks.core import process
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.namespace_machine import NamespaceMachine
+from pyhooks.core.namespaces import NamespaceMachine
 from pyhooks.lab import namespace_holder
 
 # A node sees its disk as /mnt; in the lab the same folder is <lab>/<node>.

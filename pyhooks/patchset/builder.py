@@ -117,12 +117,10 @@ def _build(
             for artifact in plan.with_role(role):
                 link(space.store.path(artifact), fresh / folder / artifact.file_name)
         if plan.hooks:
-            (work / "hooks").mkdir()
+            classpath = [jar for folder in ("overlay", "libs") for jar in sorted((fresh / folder).iterdir())]
             java_helpers.make_jar(
-                plan, plan.hooks, repository=space.repository,
-                overlay=sorted((fresh / "overlay").iterdir()), libs=sorted((fresh / "libs").iterdir()),
-                cache=space.cache / "hooks", work=work / "hooks", target=fresh / HOOKS,
-            )  # fmt: skip
+                plan, plan.hooks, classpath, cache=space.cache / "hooks", work=work, target=fresh / HOOKS
+            )
         manifest = _manifest(plan, patches, patched, files, jars, key, space, fresh)
         (fresh / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         space.publish(fresh, key, target)

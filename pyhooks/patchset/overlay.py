@@ -19,7 +19,7 @@ from pyhooks.patchset.compilation import read_jar, write_jar
 from pyhooks.patchset.recipe import Module
 
 _CLASS = ".class"
-_MANIFEST = "META-INF/MANIFEST.MF"
+MANIFEST = "META-INF/MANIFEST.MF"
 LICENSE = "META-INF/LICENSE"
 NOTICE = "META-INF/NOTICE"
 # Longest line of a jar's manifest without the line end; a continuation line starts with a space.
@@ -132,7 +132,7 @@ def make_jar(
     left_behind = [name for key in nests for name in stock.get(key, {}) if name not in files]
     changes = f"classes of {coordinates}, changed by the patches of kafka-rackgate; see {NOTICE}"
     lines = [("Manifest-Version", "1.0"), ("Rackgate-Changes", changes), *manifest]
-    head = {_MANIFEST: manifest_text(lines), **_legal(original, published)}
+    head = {MANIFEST: manifest_text(lines), **_legal(original, published)}
     jar = folder / f"{module.name}-rackgate.jar"
     write_jar(jar, {**head, **files, **resources})
     return OverlayJar(

@@ -49,7 +49,7 @@ def function(work: Callable[[], object]) -> int:
     try:
         work()
     except Exception as error:  # noqa: BLE001 - as programs do
-        return exit_status.tell(error, Console(stderr=True))
+        return exit_status.report_error(error, Console(stderr=True))
     return 0
 
 

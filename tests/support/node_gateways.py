@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.network_namespace import network_of
+from pyhooks.core.namespaces import network_of
 from pyhooks.jvm.client import java_errors
 from pyhooks.jvm.gateway import LOOPBACK, Gateway
 from pyhooks.jvm.java_exception import JavaError

@@ -29,4 +29,4 @@ def test_a_damaged_page_is_an_error(tmp_path: Path) -> None:
         spark.catalog.clearCache()
         with pytest.raises((PySparkException, Py4JJavaError)) as caught:
             latency_analysis.read_raw(spark, raw).select(*TIMES, "arm", "outcome").collect()
-    assert "carried.parquet" in exit_status.unforeseen(caught.value)
+    assert "carried.parquet" in exit_status.describe(caught.value)

@@ -13,7 +13,7 @@ import pytest
 
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.network_namespace import network_of
+from pyhooks.core.namespaces import network_of
 
 RACKGATE = Path(sys.executable).with_name("rackgate")
 SCRIPT = str(paths.REPO / "tests/support/node_gateways.py")
@@ -70,7 +70,7 @@ def test_only_the_calling_thread_is_elsewhere() -> None:
     script = """
 import subprocess, threading
 from pathlib import Path
-from pyhooks.core.network_namespace import network_of
+from pyhooks.core.namespaces import network_of
 def mine() -> str:
     return str(Path("/proc/thread-self/ns/net").readlink())
 own = mine()
@@ -107,9 +107,7 @@ assert seen == [own], seen
 def test_entering_a_node_without_permission_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     here = threading.get_native_id()
     before = Path(f"/proc/{here}/ns/net").readlink()
-    monkeypatch.setattr(
-        "pyhooks.core.network_namespace._CLONE_NEWNET", 0x20000000
-    )  # a PID namespace, which this one is not
+    monkeypatch.setattr("pyhooks.core.namespaces._CLONE_NEWNET", 0x20000000)  # a PID namespace, which this one is not
     with pytest.raises(RackgateError, match="only the lab that made a node"), network_of(os.getpid()):
         pass
     assert Path(f"/proc/{here}/ns/net").readlink() == before

@@ -122,7 +122,7 @@ def test_an_interrupt_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_details_of_an_error_follow_its_line() -> None:
     text = io.StringIO()
-    assert exit_status.tell(RackgateError("no build", detail="a log"), Console(file=text)) == 2
+    assert exit_status.report_error(RackgateError("no build", detail="a log"), Console(file=text)) == 2
     assert text.getvalue() == "a log\n"
 
 
@@ -130,10 +130,10 @@ def test_the_line_names_the_place() -> None:
     with pytest.raises(ValueError, match="x") as raised:
         fails(ValueError("x"))()
     # none is of a room of ours, so it is where it was raised
-    assert exit_status.unforeseen(raised.value).startswith("ValueError: x (test_exit_status.py:")
+    assert exit_status.describe(raised.value).startswith("ValueError: x (test_exit_status.py:")
     with pytest.raises(AttributeError) as ours:
-        exit_status.tell(RackgateError("no build", detail="a log"), None)  # type: ignore[arg-type]
-    assert "(exit_status.py:" in exit_status.unforeseen(ours.value)
-    assert exit_status.unforeseen(ValueError("never raised")) == (
+        exit_status.report_error(RackgateError("no build", detail="a log"), None)  # type: ignore[arg-type]
+    assert "(exit_status.py:" in exit_status.describe(ours.value)
+    assert exit_status.describe(ValueError("never raised")) == (
         "ValueError: never raised (rackgate --debug shows the traceback)"
     )

@@ -79,7 +79,7 @@ def test_a_missed_target_outweighs_an_unknown_one() -> None:
     ],
 )
 def test_a_run_has_a_target_in_minutes(minutes: float | None, took_s: float, whole: bool, text: str | None) -> None:
-    target = targets.of_run(minutes, took_s, whole=whole)
+    target = targets.of_run(minutes, took_s, uninterrupted=whole)
     assert (target and targets.of_run_text(target)) == text
 
 

@@ -306,7 +306,7 @@ def test_an_error_is_one_safe_line(text: str) -> None:
     stream, before = io.StringIO(), sys.stderr
     sys.stderr = stream
     try:
-        status = exit_status.tell(RackgateError(f"x{text}", detail=f"one\n{text}"), Console(file=stream))
+        status = exit_status.report_error(RackgateError(f"x{text}", detail=f"one\n{text}"), Console(file=stream))
     finally:
         sys.stderr = before
     assert status == 2
