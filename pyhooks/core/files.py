@@ -70,6 +70,11 @@ def read_object(path: Path, advice: str) -> dict[str, Any]:
     return found
 
 
+def complete_lines(text: str) -> list[str]:
+    """Return the lines of an append-only file without an incomplete last line, which a killed writer may have left."""
+    return text.split("\n")[:-1]
+
+
 def parse_json(text: str, *, constants: Callable[[str], Any] | None = None) -> Any:
     """Parse JSON strictly: no duplicate keys, and no numbers or strings that can't be serialized again.
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import write
+from pyhooks.core.templates import render_template
 from pyhooks.patchset.compilation import read_jar
 from pyhooks.patchset.distribution import MANIFEST, Distribution
 from pyhooks.patchset.overlay import LICENSE, NOTICE
@@ -58,7 +57,9 @@ def make_archive(distribution: Distribution, folder: Path | None = None) -> Arch
         raise RackgateError(f"{distribution.root}: {fault}; run `rackgate build --force` first")
     if not manifest["overlay"]:
         raise RackgateError("the overlay is empty because the series changes no class; there is nothing to pack")
-    top = "-".join([f"kafka-rackgate-{manifest['kafka_version']}-overlay", *_opt_in_suffix(distribution)])
+    top = f"kafka-rackgate-{manifest['kafka_version']}-overlay"
+    if distribution.opt_ins:
+        top = "-".join([top, "with", *sorted(distribution.opt_ins)])
     files = _contents(distribution, top)
     files[SUMS] = "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files)).encode()
     folder = folder or paths.BUILD / f"kafka-{manifest['kafka_version']}"
@@ -68,11 +69,6 @@ def make_archive(distribution: Distribution, folder: Path | None = None) -> Arch
     # Written atomically: a user may copy the file at any time.
     write({path: content, path.with_name(f"{path.name}.sha256"): f"{digest}  {path.name}\n"})
     return Archive(path, digest, len(content), tuple(sorted(files)))
-
-
-def _opt_in_suffix(distribution: Distribution) -> list[str]:
-    """Return the part of the file name that identifies an overlay with opt-in fixes; empty for the default."""
-    return ["with", *sorted(distribution.opt_ins)] if distribution.opt_ins else []
 
 
 def pack(top: str, files: Mapping[str, bytes]) -> bytes:
@@ -118,19 +114,13 @@ def _contents(distribution: Distribution, top: str) -> dict[str, bytes]:
 
 
 def _note(manifest: Mapping[str, Any], top: str) -> str:
-    # The template is Markdown, not HTML, so nothing is escaped.
-    engine = Environment(  # noqa: S701
-        loader=FileSystemLoader(Path(__file__).parent),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return engine.get_template("install.md.j2").render(
-        version=manifest["kafka_version"],
-        patches=len(manifest["patches"]),
-        opt_ins=manifest["opt_ins"],
-        jars=manifest["overlay"],
-        series=manifest["patch_hash"],
-        top=top,
-    )
+    values = {
+        "version": manifest["kafka_version"],
+        "patches": len(manifest["patches"]),
+        "opt_ins": manifest["opt_ins"],
+        "jars": manifest["overlay"],
+        "series": manifest["patch_hash"],
+        "top": top,
+    }
+    # Markdown, not HTML, so nothing is escaped
+    return render_template("install.md.j2", [Path(__file__).parent], values, escape=False)

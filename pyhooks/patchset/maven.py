@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import run
+from pyhooks.core.templates import render_template
 
 TEMPLATES = paths.REPO / "patch" / "build"
 JMH = paths.REPO / "patch" / "jmh"
@@ -38,15 +37,9 @@ _MAVEN_OPTS = "-Xss4m -Xmx2g -XX:+UseParallelGC -XX:TieredStopAtLevel=1"
 
 def render(template: str, path: Path, /, **values: Any) -> Path:
     """Write a pom from a template of ``patch/build`` or ``patch/jmh``, with values escaped for XML; return ``path``."""
-    engine = Environment(
-        loader=FileSystemLoader([TEMPLATES, JMH]),
-        undefined=StrictUndefined,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    text = render_template(template, [TEMPLATES, JMH], values)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(engine.get_template(template).render(**values), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     return path
 
 

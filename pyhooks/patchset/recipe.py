@@ -236,7 +236,7 @@ def load(path: Path | None = None) -> Recipe:
         ignored_repositories=resolve.texts("ignored_repositories", ()),
         roots={role: resolve.table(role).into(Roots) for role in resolve.left()},
         modules=tuple(map(_module, top.tables("module"))),
-        artifacts=tuple(map(_artifact, top.tables("artifact", ()))),
+        artifacts=tuple(t.into(Artifact, roles=t.choices("roles", sorted(ROLES))) for t in top.tables("artifact", ())),
         hooks=_hooks(top.table("hooks")) if top.has("hooks") else None,
     )
     top.done()
@@ -250,10 +250,6 @@ def _module(table: Table) -> Module:
 
 def _hooks(table: Table) -> Hooks:
     return table.into(Hooks, sources=paths.REPO / table.text("sources"))
-
-
-def _artifact(table: Table) -> Artifact:
-    return table.into(Artifact, roles=table.choices("roles", sorted(ROLES)))
 
 
 def _check(recipe: Recipe) -> None:

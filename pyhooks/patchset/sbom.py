@@ -37,6 +37,8 @@ def make_sbom(manifest: Mapping[str, Any]) -> bytes:
         for patch in manifest["patches"]
     ]
     artifacts = [_artifact(id_, manifest) for id_ in manifest["compiled_with"]]
+    version = manifest["javac_version"]
+    javac = {"type": "application", "bom-ref": "build:javac", "name": "javac", "version": version}
     bom: dict[str, Any] = {
         "bomFormat": "CycloneDX",
         "specVersion": _SPEC,
@@ -60,7 +62,12 @@ def make_sbom(manifest: Mapping[str, Any]) -> bytes:
             {"ref": _ROOT, "dependsOn": [jar["bom-ref"] for jar in jars]},
             *({"ref": jar["bom-ref"], "dependsOn": [jar["pedigree"]["ancestors"][0]["purl"]]} for jar in jars),
         ],
-        "formulation": [{"bom-ref": "build", "components": [_jdk(manifest), *_tools(manifest["maven"])]}],
+        "formulation": [
+            {
+                "bom-ref": "build",
+                "components": [javac, *_tools(manifest["maven"])],
+            }
+        ],
     }
     # Derived from the content: a random number would make each build different.
     digest = hashlib.sha256(json.dumps(bom, sort_keys=True).encode()).digest()
@@ -118,10 +125,6 @@ def _tools(pins: Mapping[str, str]) -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-def _jdk(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "application", "bom-ref": "build:javac", "name": "javac", "version": manifest["javac_version"]}
 
 
 def _hashes(digest: str) -> list[dict[str, str]]:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
+from pyhooks.core.templates import render_template
 from pyhooks.report.plots import DARK, LIGHT
 
 
@@ -19,12 +18,6 @@ def render(template: Path, values: Mapping[str, Any], filters: Mapping[str, Call
         values: its variables.
         filters: its filters by name, in addition to those of Jinja.
     """
-    environment = Environment(
-        loader=FileSystemLoader([template.parent, Path(__file__).parent]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(filters or {})
-    return environment.get_template(template.name).render(values, light=LIGHT.names(), dark=DARK.names())
+    colours = {"light": LIGHT.names(), "dark": DARK.names()}
+    folders = [template.parent, Path(__file__).parent]
+    return render_template(template.name, folders, {**values, **colours}, filters=filters)

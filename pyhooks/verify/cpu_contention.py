@@ -1,24 +1,19 @@
 """Detection of CPU contention while JMH forks run, with a *yardstick*: a fixed calibration workload.
 
-On a shared machine, a core can be slower for seconds or minutes. Compared forks alternate on one core after each
-iteration, so such a period affects all of them alike. Two effects remain: the JVMs may get so little CPU time that they
-are less warmed up when measured, and memory beyond the core's own cache may become so slow that it hides all other
-differences. The following rule, fixed before any measurement, decides which forks count:
+A core of a shared machine can be slower for seconds or minutes. Compared forks alternate on one core after each
+iteration, so such a period affects all of them alike. Two effects remain: the JVMs may be less warmed up when measured,
+and memory beyond the core's own cache may be so slow that it hides other differences. So a rule, which uses only
+measurements of the yardstick and none of the forks, decides which forks count:
 
-- Forks that are compared with each other form one *heat*. The yardstick is measured on their core before and after it.
+- Forks that are compared form one *heat*. The yardstick is measured on their core before and after it.
 - A heat counts if both measurements are at most 50 % slower (by default) than the fastest one of the whole run.
-- A heat that does not count is repeated on the next core, with at most three tries in all. If the first measurement of
-  a try is too slow, its forks do not run. The last try always runs and is kept; beyond the limit it is reported as
-  disturbed.
-- Before a try begins, a slow yardstick is measured again a few times, some seconds apart.
+- Other heats are repeated on the next core, up to three tries in all. A try whose first measurement is too slow runs no
+  forks, except the last one, which is kept and reported as disturbed. Before a try begins, a slow yardstick is measured
+  again a few times, some seconds apart.
 
-The rule uses only measurements of the yardstick, never those of forks, so no fork is selected by its result.
-
-The fastest measurement may come late. It can disqualify heats that counted until then, but never qualify one, since
-the limit only gets stricter. So no heat is final before the end. After each round, all heats are judged again by the
-fastest measurement so far, and each disqualified heat gets one more try. After the last round, tries continue until
-every heat is within the limit or has no tries left. The report uses the fastest measurement of all. The measurements
-are stored with the forks, including tries that did not count, so a resumed run applies the same rule and limit.
+A later, faster measurement lowers the limit, so it can disqualify heats but never qualify one. After each round, all
+heats are judged again, and each disqualified heat gets one more try; the report uses the fastest measurement of all.
+All tries are stored with their measurements, so a resumed run applies the same rule and limit.
 """
 
 from __future__ import annotations
@@ -28,7 +23,7 @@ import os
 import platform
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,7 +152,7 @@ class Heat:
         return self.round_, self.cells
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         """Whether all forks ran."""
         return len(self.forks) == len(self.cells)
 
@@ -165,18 +160,6 @@ class Heat:
     def slowest_s(self) -> float:
         """The slower of the measurements before and after its forks, in seconds."""
         return max(pace.total_s for pace in self.paces)
-
-    @staticmethod
-    def of(plain: Mapping[str, Any]) -> Heat:
-        """Return the heat from the parsed JSON of its ``dataclasses.asdict``."""
-        return Heat(
-            plain["round_"],
-            tuple(plain["cells"]),
-            plain["core"],
-            tuple(YardstickTime(**pace) for pace in plain["waited"]),
-            tuple(YardstickTime(**pace) for pace in plain["paces"]),
-            tuple(Fork.of(fork) for fork in plain["forks"]),
-        )
 
 
 class Heats:
@@ -197,7 +180,7 @@ class Heats:
 
     def kept(self) -> list[Heat]:
         """Return the last complete try of each heat."""
-        return list({heat.name: heat for heat in self.tries if heat.whole}.values())
+        return list({heat.name: heat for heat in self.tries if heat.complete}.values())
 
     def disturbed(self) -> list[Heat]:
         """Return those of ``kept`` that exceed the limit."""

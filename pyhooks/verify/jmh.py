@@ -12,11 +12,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
 from rich.console import Console
 
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
-from pyhooks.core.files import evaluating, parse_json, read_text, write_text
+from pyhooks.core.files import complete_lines, evaluating, parse_json, read_text, write_text
 from pyhooks.core.locks import hold_lock
 from pyhooks.core.process import run
 from pyhooks.patchset import recipe
@@ -124,7 +125,7 @@ def _missing(heats: Heats, cells: Sequence[JmhCell], effort: Effort) -> dict[int
                 heat.round_ == number
                 and {cell.name for cell in members} <= set(heat.cells)
                 # An incomplete heat with cells outside the selection can't be repeated here, so it does not count.
-                and (heat.whole or names >= set(heat.cells))
+                and (heat.complete or names >= set(heat.cells))
                 for heat in heats.tries
             )
         ]
@@ -220,16 +221,15 @@ def _kept(path: Path, key: str) -> list[Heat]:
     """
     if not path.exists():
         return []
-    # A killed run may have left an incomplete last line.
-    whole = [line for line in read_text(path, "it stores forks").splitlines(keepends=True) if line.endswith("\n")]
+    lines = complete_lines(read_text(path, "it stores forks"))
     expected = "forks of an earlier run; omit --more to start anew"
     with evaluating(path, expected):
-        lines: list[Mapping[str, Any]] = [parse_json(line) for line in whole]
-        other = any(line["key"] != key for line in lines)
+        rows: list[Mapping[str, Any]] = list(map(parse_json, lines))
+        other = any(row["key"] != key for row in rows)
     if other:
         raise RackgateError(
             f"{path} has forks of another build, effort (--full), rule (--within) or machine, which must not be "
             "combined: use the same options, or omit --more to start anew"
         )
     with evaluating(path, expected):
-        return [Heat.of(line) for line in lines]
+        return TypeAdapter(list[Heat]).validate_python(rows)

@@ -52,11 +52,6 @@ class Fork:
         first, last = np.median(self.iterations_ns[:third]), np.median(self.iterations_ns[-third:])
         return bool(first > _WARMING * last)
 
-    @staticmethod
-    def of(plain: Mapping[str, Any]) -> Fork:
-        """Return the fork from the parsed JSON of its ``dataclasses.asdict``."""
-        return Fork(**{**plain, "iterations_ns": tuple(plain["iterations_ns"])})
-
 
 @dataclass(frozen=True)
 class TargetResult:

@@ -112,6 +112,22 @@ class CompileServer:
             first = next((line for line in output.splitlines() if "error:" in line), output.strip().split("\n")[0])
             raise NotCompiledError(f"{tool}: {first}", detail=output)
 
+    def compile_sources(self, sources: Sequence[Path], *, release: int, classpath: str, target: Path) -> None:
+        """Compile Scala and Java sources to ``target``, for a Java release.
+
+        Scala is compiled first, as in the build: scalac can read Java sources, but javac needs the Scala classes.
+
+        Raises:
+            NotCompiledError: compilation failed; the message is the first error.
+            RackgateError: the compiler's JVM has ended or does not respond.
+        """
+        scala, java = ([file for file in sources if file.suffix == suffix] for suffix in (".scala", ".java"))
+        options: list[str | Path] = [str(release), "-cp", classpath, "-d", target]
+        if scala:
+            self.compile("scalac", [*_SCALA_LANGUAGE, "-release", *options, *scala, *java])
+        if java:
+            self.compile("javac", ["-nowarn", "-g", "-proc:none", "--release", *options, *java])
+
 
 @dataclass(frozen=True)
 class MutantRunner:
@@ -134,10 +150,7 @@ class MutantRunner:
     @property
     def main_path(self) -> list[Path]:
         """The overlay jars, then the published jars."""
-        return [
-            *sorted((self.distribution.root / "overlay").glob("*.jar")),
-            *sorted((self.distribution.root / "libs").glob("*.jar")),
-        ]
+        return [jar for part in ("overlay", "libs") for jar in sorted((self.distribution.root / part).glob("*.jar"))]
 
     @contextmanager
     def compiler(self) -> Iterator[CompileServer]:
@@ -155,19 +168,10 @@ class MutantRunner:
             yield CompileServer(process, self.work, hidden=(self.tree, self.work))
 
     def compile_tests(self, compiler: CompileServer, files: Sequence[Path], target: Path) -> None:
-        """Compile test sources of the series against the patched classes and the published tests.
-
-        Scala is compiled first, as in the build: scalac can read Java sources, but javac needs the Scala classes.
-        """
+        """Compile test sources of the series against the patched classes and the published tests."""
         target.mkdir(parents=True, exist_ok=True)
         path = _joined([target, *self.main_path, *self.space.store.test_jars(self.plan), *self._running()])
-        java = [file for file in files if file.suffix == ".java"]
-        scala = [file for file in files if file.suffix == ".scala"]
-        options: list[str | Path] = ["-cp", path, "-d", target]
-        if scala:
-            compiler.compile("scalac", [*_SCALA_LANGUAGE, "-release", "17", *options, *scala, *java])
-        if java:
-            compiler.compile("javac", ["-nowarn", "-g", "-proc:none", "--release", "17", *options, *java])
+        compiler.compile_sources(files, release=17, classpath=path, target=target)
 
     def compile_mutant(self, compiler: CompileServer, mutant: Mutant, folder: Path) -> Path:
         """Compile the mutated file and those in ``recompile`` against the patched classes; return the output folder.
@@ -200,13 +204,7 @@ class MutantRunner:
             sources = [changed]
         sources += [self.tree / other for other in mutant.recompile]
         path = _joined([target, *self.main_path])
-        scala = [source for source in sources if source.suffix == ".scala"]
-        java = [source for source in sources if source.suffix == ".java"]
-        options: list[str | Path] = [str(module.release), "-cp", path, "-d", target]
-        if scala:
-            compiler.compile("scalac", [*_SCALA_LANGUAGE, "-release", *options, *scala, *java])
-        if java:
-            compiler.compile("javac", ["-nowarn", "-g", "-proc:none", "--release", *options, *java])
+        compiler.compile_sources(sources, release=module.release, classpath=path, target=target)
         if not mutant.recompile:
             self._check_surface(mutant, module, target)
         return target
@@ -223,15 +221,8 @@ class MutantRunner:
         (folder / "tmp").mkdir(parents=True)
         lines = folder / "lines"
         tests = self.space.store.test_jars(self.plan, _module_of_test(self.plan, self.tree, class_name))
-        path = [
-            *filter(None, [mutated]),
-            self.tests,
-            *tests[:1],
-            *self.main_path,
-            *tests[1:],
-            *self._running(),
-            self.helpers,
-        ]
+        first = [*filter(None, [mutated]), self.tests, *tests[:1]]
+        path = [*first, *self.main_path, *tests[1:], *self._running(), self.helpers]
         command: list[str | Path] = [
             maven.java_home() / "bin" / "java", *_test_options(), *_SHORT_RUN, f"-Djava.io.tmpdir={folder / 'tmp'}",
             "-cp", _joined(path), "rackgate.TestRunner", lines, "first" if mutated else "all", class_name, *methods,

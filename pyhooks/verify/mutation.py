@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic import TypeAdapter
+
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating, put_in_place, read_object, write_json
@@ -329,16 +331,12 @@ class MutantResults:
         with evaluating(self._base_file, "results of tests, delete it"):
             kept = _read(self._base_file).get("contexts", {})
             for context, bases in self.bases.items():
-                for entry in kept.get(context, ()):
-                    base = Baseline(**{**entry, "passed": tuple(entry["passed"])})
-                    if not base.fault:
-                        bases[base.selector] = base
+                stored = TypeAdapter(list[Baseline]).validate_python(kept.get(context, []))
+                bases.update((base.selector, base) for base in stored if not base.fault)
         keys = {mutant.name: self._key(mutant) for mutant in mutants}
         with evaluating(self.file, "verdicts on mutants, delete it"):
-            for entry in _read(self.file).get("mutants", ()):
-                verdict = MutantVerdict(**{field: entry[field] for field in MutantVerdict.__dataclass_fields__})
-                if verdict.key == keys.get(verdict.name):
-                    self._verdicts[verdict.name] = verdict
+            verdicts = TypeAdapter(list[MutantVerdict]).validate_python(_read(self.file).get("mutants", []))
+            self._verdicts = {v.name: v for v in verdicts if v.key == keys.get(v.name)}
 
     def _key(self, mutant: Mutant) -> str:
         return mutant.key(self.contexts[mutant.opt_ins])
@@ -370,26 +368,10 @@ class MutantResults:
         verdicts = self.verdicts()
         texts = {mutant.name: mutant for mutant in self._mutants}
         counts = {status: sum(v.status == status for v in verdicts) for status in (KILLED, SURVIVED, UNKNOWN)}
-        rows = [
-            {
-                **asdict(v),
-                "what": texts[v.name].what,
-                "stands_for": texts[v.name].stands_for,
-                "file": texts[v.name].file,
-            }
-            for v in verdicts
-        ]
-        seconds = round(sum(v.seconds for v in verdicts), 1)
-        write_json(
-            self.file,
-            {
-                "context": self.contexts[frozenset()],
-                "total": len(rows),
-                **counts,
-                "seconds": seconds,
-                "mutants": rows,
-            },
-        )
+        described = ("what", "stands_for", "file")
+        rows = [asdict(v) | {key: getattr(texts[v.name], key) for key in described} for v in verdicts]
+        head = {"context": self.contexts[frozenset()], "total": len(rows), **counts}
+        write_json(self.file, {**head, "seconds": round(sum(v.seconds for v in verdicts), 1), "mutants": rows})
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyhooks.core.files import evaluating, parse_json, read_text, write_text, writing
+from pyhooks.core.files import complete_lines, evaluating, parse_json, read_text, write_text, writing
 from pyhooks.verify.upstream_cases import PATCHED, STOCK, ClassResult, Runs
 
 
@@ -53,13 +53,13 @@ class UpstreamProgress:
 
         A class that could not be loaded does not count as done: the class path may be complete now.
         """
-        for path in (self.stock, self.lines, self.patched):
-            text = read_text(path, "it stores results") if path.exists() else ""
-            whole = text[: text.rfind("\n") + 1]
-            if whole != text:
-                write_text(path, whole)
+        for path in filter(Path.exists, (self.stock, self.lines, self.patched)):
+            text = read_text(path, "it stores results")
+            lines = complete_lines(text)
+            if not text.endswith("\n"):
+                write_text(path, "".join(f"{line}\n" for line in lines))
             with evaluating(path, "results of test classes; delete it"):
-                for line in whole.splitlines():
+                for line in lines:
                     self._take(parse_json(line))
 
     def add(self, arm: str, result: ClassResult, repeat: int = 0) -> None:

@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from pyhooks.verify import cpu_contention, jmh
 from pyhooks.verify.cpu_contention import ContentionRule, Heat, HeatRunner, Heats, YardstickTime
@@ -197,7 +198,7 @@ def test_a_resumed_run_has_the_fastest_measure_and_the_tries_of_the_earlier() ->
     first.pacer.run(1, CELLS)
     first.pacer.run(2, CELLS)
     first.pacer.repeat(ALL)
-    heats = Heats(first.heats.rule, [Heat.of(json.loads(line)) for line in first.kept])
+    heats = Heats(first.heats.rule, [TypeAdapter(Heat).validate_json(line) for line in first.kept])
     assert heats.tries == first.heats.tries
     assert heats.summary() == first.heats.summary()
     # 155 is the fastest that the second run sees itself
