@@ -435,16 +435,20 @@ def part_commits(tree: Path) -> dict[str, list[str]]:
                 f"`git branch {part} COMMIT` ({below} if the part is empty)"
             )
         if not _contains(tree, part, below):
-            raise RackgateError(
-                f"{tree}: branch {part} must contain branch {below}; move it (`git branch -f {part} COMMIT`) or"
-                f" rebase it (`git rebase {below} {part}`), and then the later branches"
+            remedy = (
+                f"move it up (`git branch -f {part} {below}`) or {below} down"
+                if _contains(tree, below, part)
+                else f"rebase it (`git rebase {below} {part}`), and then the later branches"
             )
+            raise RackgateError(f"{tree}: branch {part} must contain branch {below}; {remedy}")
         below = part
     if not _contains(tree, TOP, "HEAD"):
-        raise RackgateError(
-            f"{tree}: HEAD has commits above branch {TOP}; `git rebase {TOP}`, then `git branch -f {TOP} HEAD`"
-            f" makes them a part of {TOP}"
+        remedy = (
+            f"`git branch -f {TOP} HEAD` makes them a part of {TOP}"
+            if _contains(tree, "HEAD", TOP)
+            else f"rebase them onto {TOP} (`git rebase {TOP}`), then `git branch -f {TOP} HEAD`"
         )
+        raise RackgateError(f"{tree}: HEAD has commits above branch {TOP}; {remedy}")
     if git(tree, "rev-list", "--merges", f"{BASELINE}..{TOP}", task=task):
         raise RackgateError(f"{tree}: a merge on top of {BASELINE}; a series must be linear (git rebase)")
     ranges = zip((BASELINE, *PARTS), PARTS, strict=False)
