@@ -35,9 +35,9 @@ def _write_hosts(wanted: Topology) -> None:
     known = HOSTS.read_text(encoding="utf-8") if HOSTS.exists() else ""
     lines = [f"{node.ip} {node.name}" for node in wanted.nodes]
     lines.append(f"{wanted.client_site.client_ip} {socket.gethostname()}")
-    ours = paths.LAB_HOME / "hosts"
-    ours.write_text(known.rstrip("\n") + "\n" + "\n".join(lines) + "\n", encoding="utf-8")
-    process.run(["mount", "--bind", str(ours), str(HOSTS)], task="lab: names of nodes")
+    hosts = paths.LAB_HOME / "hosts"
+    hosts.write_text(known.rstrip("\n") + "\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    process.run(["mount", "--bind", str(hosts), str(HOSTS)], task="lab: names of nodes")
 
 
 def create_lab(

@@ -158,18 +158,20 @@ def up_command(
     stock: StockOption = False,
 ) -> None:
     """Start a lab in the background; it runs until 'rackgate lab down'."""
-    called = name or topology.find(topology_name).stem
-    lab_processes.check_name(called)
-    plan = _plan(called, topology_name, run_dir, bare=bare, stock=stock)
+    lab_name = name or topology.find(topology_name).stem
+    lab_processes.check_name(lab_name)
+    plan = _plan(lab_name, topology_name, run_dir, bare=bare, stock=stock)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     count = len(topology.load(plan.topology).nodes)
-    with console.status(f"lab {called}: {count} nodes come up, which takes about 15 s …"):
+    with console.status(f"lab {lab_name}: {count} nodes come up, which takes about 15 s …"):
         lab = lab_processes.up(plan, lambda text, seconds: console.print(step_line(text, seconds)))
     console.print(plain(f"  as {lab.way}; results go to {lab.run_dir}"))
-    which = "" if len([record for record in lab_processes.recorded_labs() if record.runs]) == 1 else f" --lab {called}"
+    which = (
+        "" if len([record for record in lab_processes.recorded_labs() if record.runs]) == 1 else f" --lab {lab_name}"
+    )
     console.print(
         f"  next: rackgate lab status{which} · rackgate lab kafka{which} topics --list · rackgate watch{which}"
-        f" · rackgate rack kill{which} a · rackgate lab down{which and ' ' + called}"
+        f" · rackgate rack kill{which} a · rackgate lab down{which and ' ' + lab_name}"
     )
 
 
@@ -179,12 +181,12 @@ def down_command(
     everything: Annotated[bool, typer.Option("--all", help="All labs of this user.")] = False,
 ) -> None:
     """Take a lab down; the folder of its results is kept."""
-    everyone, problems = lab_processes.list_labs()
+    recorded, problems = lab_processes.list_labs()
     if everything:
-        chosen = everyone
+        chosen = recorded
     else:
         ended = [
-            lab for lab in everyone if not lab.runs and (lab.name == name or (name is None and len(everyone) == 1))
+            lab for lab in recorded if not lab.runs and (lab.name == name or (name is None and len(recorded) == 1))
         ]
         chosen = (ended[0],) if ended else (lab_processes.find(name),)
     for lab in chosen:

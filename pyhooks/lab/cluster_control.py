@@ -70,8 +70,8 @@ def process_state_of(stat: Sequence[str]) -> ProcessState:
     A killed JVM is a zombie while its last threads still hold its sockets. It counts as down when the last one ended.
     """
     letter = stat[0] if stat else "X"
-    gone = letter == "X" or (letter == "Z" and int(stat[_NUM_THREADS]) <= 1)
-    return "paused" if letter in "Tt" else "down" if gone else "up"
+    ended = letter == "X" or (letter == "Z" and int(stat[_NUM_THREADS]) <= 1)
+    return "paused" if letter in "Tt" else "down" if ended else "up"
 
 
 def reachable(node: Node, tries: int = TRIES) -> bool:

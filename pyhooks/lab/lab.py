@@ -22,6 +22,7 @@ from pyhooks.lab import echo, kafka_process, quorum_changes
 from pyhooks.lab.cluster_control import ProcessState, process_state_of
 from pyhooks.lab.disk_format import format_disks
 from pyhooks.lab.echo import RoundTripTimes
+from pyhooks.lab.mbeans import SOCKET
 from pyhooks.lab.network_faults import LabNetwork
 from pyhooks.lab.node import NODE_DISK
 from pyhooks.lab.topology import Node, Topology, parse
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 DESCRIPTION = paths.LAB_HOME / "lab.json"
-METRICS_SOCKET = "metrics.sock"
 LAB_VARIABLE = "RACKGATE_LAB"
 BOOTSTRAP_VARIABLE = "RACKGATE_BOOTSTRAP"
 RUN_DIR_VARIABLE = "RACKGATE_RUN_DIR"
@@ -231,7 +231,7 @@ class Lab:
         options = [f"-XX:SharedArchiveFile={self.archive}"] if self.archive else []
         if self.agent:
             # a socket on the node's disk, because metrics must not depend on the network under fault
-            options.append(f"-javaagent:{self.agent}={NODE_DISK / METRICS_SOCKET}")
+            options.append(f"-javaagent:{self.agent}={NODE_DISK / SOCKET}")
         # C2 speeds up long-running code, which a controller's is not. All nodes wait for the controllers to start, and
         # C2's compilation would slow that down.
         return options + (["-XX:TieredStopAtLevel=1"] if node.role == "controller" else [])

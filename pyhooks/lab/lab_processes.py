@@ -79,11 +79,11 @@ def namespace_method(*, user: bool = True) -> NamespaceMethod:
     """
     private = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
     root = os.geteuid() == 0
-    who = "root" if root else "an ordinary user"
+    user_kind = "root" if root else "an ordinary user"
     if not user and not root:
         raise RackgateError("only root can do without a user namespace")
     methods = (
-        [NamespaceMethod(("unshare", "--user", "--map-root-user", *private), True, f"{who}, in a user namespace")]
+        [NamespaceMethod(("unshare", "--user", "--map-root-user", *private), True, f"{user_kind}, in a user namespace")]
         if user
         else []
     )
@@ -484,24 +484,24 @@ def run(plan: LabSetup, command: Sequence[str], *, user: bool = True) -> int:
         else:
             starter.kill()
 
-    ours = {signal.SIGTERM: signal.signal(signal.SIGTERM, end)}
-    ours[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, end)}
+    handlers[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         first.append(_wait_child(starter))
         status = starter.wait()
     finally:
-        for number, handler in ours.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
     return status if status >= 0 else 128 - status
 
 
 def _wait_child(starter: subprocess.Popen[bytes]) -> int:
-    def born() -> list[int]:
+    def first_child() -> list[int]:
         if starter.poll() is not None:
             raise RackgateError(f"the lab's first process did not start: unshare ended with {starter.returncode}")
         return process.children(starter.pid)
 
-    return wait_for(born, goal="the lab's first process", timeout_s=20, interval_s=0.01)[0]
+    return wait_for(first_child, goal="the lab's first process", timeout_s=20, interval_s=0.01)[0]
 
 
 def _read_progress(descriptor: int, lab: LabRecord, report: Callable[[str, float], None]) -> None:
@@ -551,12 +551,12 @@ def run_inside(lab: LabRecord, command: Sequence[str]) -> int:
     """
     env = os.environ | {LAB_VARIABLE: str(DESCRIPTION)}
     with _open_namespaces(lab) as descriptors:
-        ours = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
+        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
         try:
             entering = [*process.DIES_WITH_PARENT, *_enter_command(command, descriptors)]
             done = subprocess.run(entering, env=env, check=False, pass_fds=tuple(descriptors.values()))
         finally:
-            for number, handler in ours.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
     if not lab.runs:
         raise RackgateError(f"lab {lab.name} has ended meanwhile, see {lab.log}")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyhooks.lab.lab import Lab
 
 SOCKET = "metrics.sock"
-ANSWER_BYTES_MAX = 48 * 1024 * 1024
+RESPONSE_BYTES_MAX = 48 * 1024 * 1024
 
 PARTITION_GAUGES = (
     "UnderMinRackIsr",
@@ -144,13 +144,13 @@ class SocketSource:
         Raises:
             RackgateError: no complete response in time; the message gives the cause.
         """
-        question = "\t".join(_escape(word) for pair in beans for word in pair) + "\n"
+        request = "\t".join(_escape(field) for pair in beans for field in pair) + "\n"
         deadline = time.monotonic() + timeout_s
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.settimeout(timeout_s)
                 connection.connect(str(self.path))
-                connection.sendall(question.encode())
+                connection.sendall(request.encode())
                 text = b"".join(_until(connection, deadline))
         except TimeoutError as error:
             raise RackgateError(f"{self.name}: no metrics within {timeout_s:g} s: it is paused or busy") from error
@@ -185,8 +185,8 @@ def _until(connection: socket.socket, deadline: float) -> Iterator[bytes]:
         if not part:
             return
         size += len(part)
-        if size > ANSWER_BYTES_MAX:
-            raise OSError(f"the response exceeds {ANSWER_BYTES_MAX} bytes")
+        if size > RESPONSE_BYTES_MAX:
+            raise OSError(f"the response exceeds {RESPONSE_BYTES_MAX} bytes")
         yield part
 
 
@@ -198,7 +198,7 @@ def _unescape(text: str) -> str:
     return _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[1]), text) if "\\" in text else text
 
 
-def parse_metrics(answer: bytes, name: str) -> MetricsReading:
+def parse_metrics(response: bytes, name: str) -> MetricsReading:
     """Parse a response of the agent, whose Java class comment describes the lines.
 
     Raises:
@@ -207,8 +207,8 @@ def parse_metrics(answer: bytes, name: str) -> MetricsReading:
     rows: list[tuple[str, str, str]] = []
     errors: list[str] = []
     end: list[str] = []
-    for line in answer.decode(errors="replace").split("\n"):
-        fields = [_unescape(word) for word in line.split("\t")]
+    for line in response.decode(errors="replace").split("\n"):
+        fields = [_unescape(field) for field in line.split("\t")]
         if fields[0] == "=" and len(fields) == 4:
             rows.append((fields[1], fields[2], fields[3]))
         elif fields[0] == "!" and len(fields) == 3:
@@ -218,7 +218,7 @@ def parse_metrics(answer: bytes, name: str) -> MetricsReading:
         elif line:
             raise RackgateError(f"{name}: no metrics: can't read the line {line[:80]!r}")
     if end != [".", str(len(rows)), str(len(errors))]:
-        raise RackgateError(f"{name}: no metrics: the response ends early, after {len(answer)} bytes")
+        raise RackgateError(f"{name}: no metrics: the response ends early, after {len(response)} bytes")
     if errors and not rows:
         raise RackgateError(f"{name}: no metrics: {errors[0]}")
-    return MetricsReading(tuple(rows), tuple(errors), len(answer))
+    return MetricsReading(tuple(rows), tuple(errors), len(response))

@@ -31,7 +31,7 @@ def concurrent_labs_memory_mb(topologies: Sequence[Topology], at_once: int) -> i
     return sum(sorted(map(lab_memory_mb, topologies), reverse=True)[:at_once])
 
 
-def require_memory(needed_mb: int, what: str, advice: str) -> None:
+def require_memory(needed_mb: int, user: str, advice: str) -> None:
     """Check that enough memory is available, before anything is started.
 
     Raises:
@@ -41,7 +41,7 @@ def require_memory(needed_mb: int, what: str, advice: str) -> None:
     for source, available_mb in available_memory():
         if available_mb < needed_mb:
             raise RackgateError(
-                f"{what} needs {needed_mb} MiB of memory, and {source} leaves {available_mb} MiB: end other programs,"
+                f"{user} needs {needed_mb} MiB of memory, and {source} leaves {available_mb} MiB: end other programs,"
                 f" raise the limit, or {advice}"
             )
 

@@ -206,8 +206,8 @@ class Topology:
 
     def properties_of(self, node: Node) -> Mapping[str, str]:
         """Return the additional configuration of a node; broker properties take precedence on a combined node."""
-        ours = self.broker_properties if node.is_broker else {}
-        return {**(self.controller_properties if node.is_controller else {}), **ours}
+        properties = dict(self.controller_properties if node.is_controller else {})
+        return properties | dict(self.broker_properties if node.is_broker else {})
 
     def heap_mb_of(self, node: Node) -> int:
         """Return the Java heap of a node in MiB."""
@@ -339,13 +339,13 @@ def _check_sites(top: Table, sites: tuple[Site, ...]) -> None:
 
 
 def _links(top: Table, names: Sequence[str]) -> tuple[Link, ...]:
-    everywhere = _quality(top.table("links", {}), Quality())
-    qualities = {frozenset(pair): everywhere for pair in combinations(names, 2)}
+    default = _quality(top.table("links", {}), Quality())
+    qualities = {frozenset(pair): default for pair in combinations(names, 2)}
     for table in top.tables("link", ()):
         between = table.choices("between", names)
         if len(between) != 2:
             raise table.wrong("between", f"must be two of {', '.join(names)}, is {', '.join(between)}")
-        qualities[frozenset(between)] = _quality(table, everywhere)
+        qualities[frozenset(between)] = _quality(table, default)
     return tuple(
         Link(index, left, right, qualities[frozenset((left, right))])
         for index, (left, right) in enumerate(combinations(names, 2))

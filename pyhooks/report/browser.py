@@ -205,8 +205,8 @@ class _Pipe:
     def _read(self) -> None:
         rest = b""
         while block := self._input.read(1 << 20):
-            *whole, rest = (rest + block).split(b"\0")
-            for message in whole:
+            *messages, rest = (rest + block).split(b"\0")
+            for message in messages:
                 self._messages.put(json.loads(message))
         self._messages.put(None)
 

@@ -75,9 +75,9 @@ def plan(only: str = "") -> tuple[tuple[JmhCell, ...], tuple[Comparison, ...]]:
             return JmhCell(side, benchmark, parameters, operations, max(1, _OPERATIONS_IN_SLICE // operations))
 
         base = {"gauge": gauge} if gauge else {}
-        ours = {"gauge": SCANNED[gauge]} if gauge else {}
+        patched = {"gauge": SCANNED[gauge]} if gauge else {}
         stock, control = cell(STOCK, 1, **base), cell(CONTROL, 1, **base)
-        first, second = cell(OVERLAY, 1, **ours), cell(OVERLAY, 2, **ours)
+        first, second = cell(OVERLAY, 1, **patched), cell(OVERLAY, 2, **patched)
         cells.extend([stock, first, second])
         comparisons.append(Comparison(f"{title}, R=1", stock.name, first.name))
         comparisons.append(Comparison(f"{title}, R=2", stock.name, second.name))

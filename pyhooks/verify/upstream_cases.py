@@ -121,8 +121,8 @@ def _case(case: JUnitCase, owner: str, seen: Counter[str]) -> CaseResult:
 def method_of(case: str, owner: str) -> str | None:
     """Return the method of a case of class ``owner``, or None if only the whole class can be run again."""
     rest = case.removeprefix(f"{owner}.")
-    reports = _METHOD.match(rest)
-    return reports[0] if rest != case and reports else None
+    method = _METHOD.match(rest)
+    return method[0] if rest != case and method else None
 
 
 def plain(case: str) -> str:
@@ -175,13 +175,13 @@ class Runs:
 
     def bad(self) -> dict[str, tuple[str, ...]]:
         """Return, by class name, the cases that failed in the first run on any arm."""
-        reports: dict[str, dict[str, None]] = {}
+        failed: dict[str, dict[str, None]] = {}
         for arm in ARMS:
             for name, result in self.first[arm].items():
                 for case in result.cases:
                     if case.bad:
-                        reports.setdefault(name, {})[case.name] = None
-        return {name: tuple(cases) for name, cases in reports.items()}
+                        failed.setdefault(name, {})[case.name] = None
+        return {name: tuple(cases) for name, cases in failed.items()}
 
     def never(self, arm: str, case: str) -> bool:
         """Return whether the case ran on the arm and never passed."""
@@ -234,7 +234,7 @@ def judge(runs: Runs, allowed: Mapping[str, str]) -> dict[str, Any]:
     missed += [{**row, "why": f"ran on {STOCK} but not here"} for row in silent if row["ran_on_stock"] == "yes"]
     missed += [{**row, "why": "a test class of the series did not run"} for row in silent if row["ran_on_stock"] == "-"]
     used = {plain(row["test"]) for row in excused}
-    everywhere = [
+    never_passed = [
         {"test": case, "message": runs.message(STOCK, case)}
         for case in _cases(runs, STOCK)
         if runs.never(STOCK, case) and not any(runs.ever(arm, case) for arm in (OVERLAY, PATCHED))
@@ -252,7 +252,7 @@ def judge(runs: Runs, allowed: Mapping[str, str]) -> dict[str, Any]:
             name for name in allowed if name not in used and any(plain(c) == name for c in _cases(runs, OVERLAY))
         ),
         "flakes": flakes,
-        "fails_everywhere": everywhere,
+        "fails_everywhere": never_passed,
         "only_on_stock": [c for c in _cases(runs, STOCK) if not runs.has(OVERLAY, c) and _ran(runs, OVERLAY, c)],
         "only_on_overlay": [c for c in _cases(runs, OVERLAY) if not runs.has(STOCK, c) and _ran(runs, STOCK, c)],
         "new_in_series": [c for c in _cases(runs, PATCHED) if not runs.has(STOCK, c)],

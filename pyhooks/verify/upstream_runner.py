@@ -10,11 +10,13 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import put_in_place, write_text
 from pyhooks.core.process import end_processes_in
+from pyhooks.core.repeated_calls import calling_every
 from pyhooks.patchset import maven
 from pyhooks.patchset.distribution import Distribution
 from pyhooks.patchset.recipe import Artifact, Module, Recipe
@@ -170,16 +172,16 @@ def _batch(
     with scratch(runner.folder) as work:
         (work / "tmp").mkdir()
         raw = work / "reports"
-        whole = not any(left.values())
+        all_methods = not any(left.values())
         pom = maven.render(
             "upstream.xml.j2", work / "pom.xml",
             recipe=runner.plan, work=work, classes=runner.classes(arm, module), reports=raw,
             classpath=runner.classpath(arm, module), running=runner.running,
-            wanted=list(left), methods=[] if whole else [_selector(*item) for item in left.items()],
+            wanted=list(left), methods=[] if all_methods else [_selector(*item) for item in left.items()],
             method_timeout_s=METHOD_TIMEOUT_S,
         )  # fmt: skip
         log = work / "maven.log"
-        with _harvest(raw, left, runner.reports / arm if whole else None, report):
+        with _harvest(raw, left, runner.reports / arm if all_methods else None, report):
             try:
                 timeout_s = 300.0 + _CLASS_TIMEOUT_S * len(left)
                 runner.space.repository.maven(pom, ["test"], task="Kafka's tests", log=log, timeout_s=timeout_s)
@@ -207,7 +209,6 @@ def _harvest(
 
     If the body fails, only classes that are known to be complete are reported.
     """
-    done = threading.Event()
 
     def sweep(last: bool) -> None:
         reports = [(_class_of(file), file.stat().st_mtime_ns) for file in raw.glob("TEST-*.xml")]
@@ -223,20 +224,13 @@ def _harvest(
             del left[name]
             report(result)
 
-    def watch() -> None:
-        while not done.wait(_POLL_S):
-            sweep(last=False)
-
-    watcher = threading.Thread(target=watch, name="test reports", daemon=True)
-    watcher.start()
-    whole = False
+    complete = False
     try:
-        yield
-        whole = True
+        with calling_every(_POLL_S, partial(sweep, last=False), "test reports"):
+            yield
+        complete = True
     finally:
-        done.set()
-        watcher.join()
-        sweep(last=whole)
+        sweep(last=complete)
 
 
 def _class_of(file: Path) -> str:
