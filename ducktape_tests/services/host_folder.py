@@ -15,7 +15,7 @@ from typing import Any
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.run_folder import MARKER, PROJECT, Kind
-from pyhooks.lab.mbeans import SOCKET
+from pyhooks.lab.kafka_process import METRICS_SOCKET
 
 # ducktape global with the parent of the folders on hosts; set by --host-root
 HOST_ROOT = "host_root"
@@ -27,7 +27,7 @@ PID, PIDS = "pid", "pids"
 # exit status of a script that refuses to touch the folder; its output is one line with the reason
 REFUSED = 78
 # sun_path has 108 bytes including the terminator; the metrics agent's socket has the longest name in the folder
-ROOT_BYTES_MAX = 107 - len(f"/{PROJECT}/{KAFKA}/{SOCKET}")
+ROOT_BYTES_MAX = 107 - len(f"/{PROJECT}/{KAFKA}/{METRICS_SOCKET}")
 
 # $1: root; $2: the project's folder in it; $3: the folder; $4: its marker; the rest: arguments of the script. A failing
 # command ends the shell (set -e), except in a condition: so results are assigned before they are compared. The folder

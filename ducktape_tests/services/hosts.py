@@ -39,8 +39,8 @@ from pyhooks.lab import echo, kafka_process, metadata_records, quorum_changes
 from pyhooks.lab.cluster_control import ProcessState, RunningCluster, process_state_of
 from pyhooks.lab.disks import DATA, BrokerDisk
 from pyhooks.lab.echo import RoundTripTimes
+from pyhooks.lab.kafka_process import METRICS_SOCKET
 from pyhooks.lab.lab import BOOT_TIMEOUT_S
-from pyhooks.lab.mbeans import SOCKET
 from pyhooks.lab.network_faults import NetworkControl
 from pyhooks.lab.topology import Node, Topology
 
@@ -109,7 +109,7 @@ class Hosts:
     @property
     def metrics_socket(self) -> str:
         """Path of the socket on which a node's metrics agent listens."""
-        return f"{self.home}/{SOCKET}"
+        return f"{self.home}/{METRICS_SOCKET}"
 
     @property
     def log(self) -> str:

@@ -16,6 +16,8 @@ ROLES: Mapping[Role, tuple[str, ...]] = {
     "combined": ("broker", "controller"),
 }
 LOG4J = Path(__file__).parent / "log4j2.properties"
+# of the metrics agent, on the disk of the node
+METRICS_SOCKET = "metrics.sock"
 
 # Deviations from Kafka's defaults, with reasons. Timeouts that affect the ISR keep their defaults.
 _COMMON = {

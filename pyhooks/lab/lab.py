@@ -22,7 +22,6 @@ from pyhooks.lab import echo, kafka_process, quorum_changes
 from pyhooks.lab.cluster_control import ProcessState, process_state_of
 from pyhooks.lab.disk_format import format_disks
 from pyhooks.lab.echo import RoundTripTimes
-from pyhooks.lab.mbeans import SOCKET
 from pyhooks.lab.network_faults import LabNetwork
 from pyhooks.lab.node import NODE_DISK
 from pyhooks.lab.topology import Node, Topology, parse
@@ -231,7 +230,7 @@ class Lab:
         options = [f"-XX:SharedArchiveFile={self.archive}"] if self.archive else []
         if self.agent:
             # a socket on the node's disk, because metrics must not depend on the network under fault
-            options.append(f"-javaagent:{self.agent}={NODE_DISK / SOCKET}")
+            options.append(f"-javaagent:{self.agent}={NODE_DISK / kafka_process.METRICS_SOCKET}")
         # C2 speeds up long-running code, which a controller's is not. All nodes wait for the controllers to start, and
         # C2's compilation would slow that down.
         return options + (["-XX:TieredStopAtLevel=1"] if node.role == "controller" else [])

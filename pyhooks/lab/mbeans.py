@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pyhooks.core.errors import RackgateError
+from pyhooks.lab.kafka_process import METRICS_SOCKET
 
 if TYPE_CHECKING:
     from pyhooks.lab.lab import Lab
 
-SOCKET = "metrics.sock"
 RESPONSE_BYTES_MAX = 48 * 1024 * 1024
 
 PARTITION_GAUGES = (
@@ -169,9 +169,8 @@ class SocketSource:
 
 def lab_sources(lab: Lab) -> tuple[SocketSource, ...]:
     """Return the sources of all Kafka processes of a lab, including controllers."""
-    return tuple(
-        SocketSource(node.node_id, node.name, node.site, Path(lab.disks[node.name]) / SOCKET) for node in lab.nodes
-    )
+    sockets = {node: Path(lab.disks[node.name]) / METRICS_SOCKET for node in lab.nodes}
+    return tuple(SocketSource(node.node_id, node.name, node.site, path) for node, path in sockets.items())
 
 
 def _until(connection: socket.socket, deadline: float) -> Iterator[bytes]:

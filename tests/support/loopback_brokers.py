@@ -27,9 +27,9 @@ from pyhooks.jvm.gateway import Gateway
 from pyhooks.jvm.java_exception import JavaError
 from pyhooks.lab.class_data_sharing import ensure_archive
 from pyhooks.lab.disk_format import format_disks
-from pyhooks.lab.kafka_process import java_command, new_id, render
+from pyhooks.lab.kafka_process import METRICS_SOCKET, java_command, new_id, render
 from pyhooks.lab.lab_processes import namespace_method
-from pyhooks.lab.mbeans import SOCKET, SocketSource
+from pyhooks.lab.mbeans import SocketSource
 from pyhooks.patchset.distribution import Distribution
 
 HOST = "127.0.0.1"
@@ -201,7 +201,7 @@ class Brokers:
         return "Kafka Server started" in self.log(node)
 
     def _socket(self, node: int) -> Path:
-        return self.folder / f"{node}-{SOCKET}"
+        return self.folder / f"{node}-{METRICS_SOCKET}"
 
     def metrics(self, node: int) -> SocketSource:
         """Return the source of a node's metrics; the nodes must have the agent."""

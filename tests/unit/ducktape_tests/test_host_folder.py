@@ -31,7 +31,7 @@ from pyhooks.core.run_folder import MARKER, PROJECT, Kind
 from pyhooks.core.wait import wait_for
 from pyhooks.lab import topology
 from pyhooks.lab.disks import DATA
-from pyhooks.lab.mbeans import SOCKET
+from pyhooks.lab.kafka_process import METRICS_SOCKET
 
 AZ3 = topology.load(topology.find("az3"))
 BROKER = AZ3.brokers[0]
@@ -393,7 +393,7 @@ def test_root_is_normalised() -> None:
     assert HostFolder(host_root({})).path == "/mnt/kafka-rackgate/kafka"
     assert HostFolder(host_root({"host_root": "/data/"}), CLIENTS).path == "/data/kafka-rackgate/clients"
     longest = HostFolder(checked_root("/" + "x" * (ROOT_BYTES_MAX - 1)))
-    assert len(f"{longest.path}/{SOCKET}") == 107
+    assert len(f"{longest.path}/{METRICS_SOCKET}") == 107
 
 
 # -- processes that earlier runs have left ----------------------------------------------------------------------------
