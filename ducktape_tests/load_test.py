@@ -243,12 +243,12 @@ class LoadTest(RackScenario):
         yield
         self._note_stage(arm, stage, cycle, "end")
 
-    def _reach(self, arm: str, cycle: int, what: Literal["lost", "back"], brokers: frozenset[int] | None) -> None:
+    def _reach(self, arm: str, cycle: int, change: Literal["lost", "back"], brokers: frozenset[int] | None) -> None:
         """Wait until each ISR consists of the partition's replicas on ``brokers`` (None: all); record the time."""
         step = "heal" if brokers is None else "inject"
         since_ns = max(event.mono_ns for event, fault in FaultDetails.each(self.history.events()) if fault.step == step)
         bulk_topics.wait_members(self.kafka.admin, self.bulk_topics, brokers, SETTLED_S)
-        self.history.add(ReachedDetails(arm=arm, cycle=cycle, what=what, since_ns=since_ns))
+        self.history.add(ReachedDetails(arm=arm, cycle=cycle, change=change, since_ns=since_ns))
 
     def _note_stage(self, arm: str, stage: str, cycle: int, edge: Edge) -> None:
         """Record the begin or end of a stage, with the CPU time of each node's Kafka."""

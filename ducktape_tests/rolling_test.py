@@ -156,7 +156,7 @@ class RollingTest(RackScenario):
         output = feature_level.request_level(self.kafka, how, to)
         after = feature_level.level_after(self.kafka, output, to)
         stock_nodes = sum(software == "stock" for software in self._software.values())
-        request = LevelDetails(how=how, to=to, before=before, after=after, lack=stock_nodes, said=output)
+        request = LevelDetails(how=how, to=to, before=before, after=after, stock_nodes=stock_nodes, output=output)
         self.history.add(request, process=TEST)
         return output
 

@@ -52,7 +52,7 @@ def refused_after_returns(
         observed: observations of the partition, in order of time.
         attempts: attempts on the partition.
         returned: all brokers that came back.
-        settings: what topics required.
+        settings: requirements of all topics over time.
 
     Returns:
         The attempts in the order of their ends.

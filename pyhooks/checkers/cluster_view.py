@@ -367,7 +367,7 @@ def _without_request(recorded: Sequence[RecordedSettings], index: int) -> list[R
 
 
 def _after(before: _PossibleSettings, recorded: Sequence[RecordedSettings], index: int) -> _PossibleSettings:
-    """Return what may apply after one more event."""
+    """Return the settings that may apply after one more event."""
     step, value, requested = recorded[index].step, recorded[index].value, before.requested
     if step == "begin":
         return _PossibleSettings(before.values | {value}, value, known=before.known)

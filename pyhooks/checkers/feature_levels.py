@@ -31,7 +31,7 @@ def check_levels(events: Sequence[Event]) -> Verdict:
 
     A level of at least 1 is prevented by a node without the overlay; level 0 by a topic that requires more than one
     rack; such a requirement by level 0. Nothing else changes a level. Unknown if one of the six cases does not occur,
-    if a request has no end, or if it is unknown what a topic required.
+    if a request has no end, or if the requirement of a topic is unknown.
     """
     found = Findings()
     settings = RequirementTimeline(events)
@@ -55,14 +55,16 @@ def check_levels(events: Sequence[Event]) -> Verdict:
             for topic in settings.topics
         }
         if level.how == DOWNGRADE and any(len(possible) != 1 for possible in needs_racks.values()):
-            found.missing.append(f"{request}: what topics required then is unknown")
+            found.missing.append(f"{request}: the topics' requirements then are unknown")
             continue
         count = sum(True in possible for possible in needs_racks.values())
         if level.how == UPGRADE:
-            allowed, against = not level.lack, f"{level.lack} nodes lacking the overlay"
+            allowed, obstacle = not level.stock_nodes, f"{level.stock_nodes} nodes lacking the overlay"
         else:
-            allowed, against = not count, f"racks required by {count} topics"
-        judge(level.how, f"{request} with {against} ({level.said})", allowed=allowed, happened=level.after == level.to)
+            allowed, obstacle = not count, f"racks required by {count} topics"
+        judge(
+            level.how, f"{request} with {obstacle} ({level.output})", allowed=allowed, happened=level.after == level.to
+        )
     for topic in settings.topics:
         for change in settings.requests(topic):
             begun, ended = change.begun, change.ended

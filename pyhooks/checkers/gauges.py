@@ -158,7 +158,7 @@ def _conclusive(truth: Truth, polled: Mapping[int, Sequence[GaugeSample]]) -> di
 def _compare(
     truth: Truth, polled: Mapping[int, Sequence[GaugeSample]]
 ) -> tuple[list[GaugeSample], list[str], dict[str, float]]:
-    """Return the samples that can be judged, what is wrong with them, and the maximum lateness of gauges in seconds."""
+    """Return the samples that can be judged, their errors, and the maximum lateness of gauges in seconds."""
     judged: list[GaugeSample] = []
     wrong: list[str] = []
     latest: dict[str, float] = {}
@@ -177,7 +177,7 @@ def _compare(
 
 
 def _gauge_problems(truth: Truth, sample: GaugeSample, key: Key, latest: dict[str, float]) -> Iterator[str]:
-    """Yield what is wrong with a gauge in a sample; store its maximum lateness in ``latest``."""
+    """Describe the error of a gauge in a sample; store its maximum lateness in ``latest``."""
     broker, topic, number, name = key
     from_ns = round(sample.from_ns - BEHIND_S * NS)
     # If the clock of the truth is behind, a value may be shown before it is recorded as true.
@@ -232,7 +232,8 @@ def check_meter(events: Sequence[Event]) -> Verdict:
     * a producer that does not meet these conditions;
     * no rejected record;
     * a broker's first poll that is later than the first record, or its last one that is earlier than the last outcome;
-    * counts that differ by no more than the lost responses, or by what a broker may have counted before it ended.
+    * counts that differ by no more than the lost responses, or by rejections that a broker counted
+      before it ended.
     """
     attempts = Records(events).attempts
     runs = {str(intend.run) for _, intend in IntendDetails.each(events) if not _is_countable(intend)}

@@ -232,7 +232,7 @@ def _names(text: str, partition: PartitionName) -> bool:
 
 
 def mask_numbers(text: str, partitions: Iterable[PartitionName]) -> str:
-    """Return a line without what differs between rejections: numbers and ids, but not the names of partitions."""
+    """Return a line with numbers and ids masked, as they differ between rejections, but with names of partitions."""
     names = sorted(map(str, partitions), key=len, reverse=True)
     parts = re.split(rf"(?<![\w.-])({'|'.join(map(re.escape, names))})(?![\w-])", text) if names else [text]
     return "".join(part if part in names else _NUMBER.sub("#", part) for part in parts)

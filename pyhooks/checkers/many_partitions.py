@@ -64,7 +64,7 @@ def outages(events: Sequence[Event]) -> tuple[list[ProbedOutage], list[str]]:
         lost = [
             (at_ns, edge.arm)
             for at_ns, edge in reached
-            if heal_ns is not None and edge.what == "lost" and begin_ns <= at_ns <= heal_ns
+            if heal_ns is not None and edge.change == "lost" and begin_ns <= at_ns <= heal_ns
         ]
         if heal_ns is None or len(lost) != 1:
             missing.append(f"an outage that was not healed, or did not reach all partitions ({len(lost)} times)")
@@ -76,7 +76,7 @@ def outages(events: Sequence[Event]) -> tuple[list[ProbedOutage], list[str]]:
             missing.append("an outage of an unknown cluster")
             continue
         _, topics = max(before, key=lambda pair: pair[0])
-        back = any(edge.what == "back" and heal_ns < at_ns < until_ns for at_ns, edge in reached)
+        back = any(edge.change == "back" and heal_ns < at_ns < until_ns for at_ns, edge in reached)
         for topic in sorted(topics):
             attempts = [attempt for attempt in probes[topic] if attempt.done_ns < until_ns]
             inside = [attempt for attempt in attempts if attempt.sent_ns >= from_ns and attempt.done_ns <= heal_ns]
@@ -159,7 +159,7 @@ def _reached(events: Iterable[Event], arm: str) -> dict[str, list[float]]:
     found: defaultdict[str, list[float]] = defaultdict(list)
     for event, edge in ReachedDetails.each(events):
         if edge.arm == arm:
-            found[edge.what].append(round((event.mono_ns - edge.since_ns) / NS, 2))
+            found[edge.change].append(round((event.mono_ns - edge.since_ns) / NS, 2))
     return dict(found)
 
 

@@ -21,8 +21,8 @@ def check_placement_reports(events: Sequence[Event]) -> Verdict:
     """Check that each controller logs how many partitions are in too few racks, up and down as they are moved.
 
     A controller may log each partition of a request, or all of them at once, so local maxima and minima are compared.
-    Unknown without moves, without one of each kind, if no log was read after them, or if it is unknown what a topic
-    required.
+    Unknown without moves, without one of each kind, if no log was read after them, or if the requirement of
+    a topic is unknown.
     """
     found = Findings()
     moves = [(event.mono_ns, move) for event, move in MoveDetails.each(events)]
@@ -38,7 +38,9 @@ def check_placement_reports(events: Sequence[Event]) -> Verdict:
             for requirement in settings.possible(move.topic, at_ns, at_ns)
         }
         if len(sufficient) != 1:
-            found.missing.append(f"what topic {move.topic} required when it was moved to {list(move.after)} is unknown")
+            found.missing.append(
+                f"the requirement of topic {move.topic} when it was moved to {list(move.after)} is unknown"
+            )
             continue
         (enough,) = sufficient
         kinds.add(enough)

@@ -239,7 +239,7 @@ class Records:
         return tuple(found.values())
 
     def final(self, topic: str, isolation: str) -> tuple[dict[int, Read], list[str]]:
-        """Return the last pass over the partitions of a topic, and descriptions of what it lacks.
+        """Return the last pass over the partitions of a topic, and descriptions of its gaps.
 
         Only one pass counts, since records found by an earlier pass may have been lost since. The pass must have begun
         after the last fault of its cluster and after the end of all producers: an earlier pass does not show their
@@ -297,7 +297,7 @@ class Records:
         return unexplained
 
     def unrecorded(self) -> list[str]:
-        """Describe what producers should have recorded but did not."""
+        """Describe results that producers should have recorded but did not."""
         recorded: defaultdict[tuple[str, str, int], set[int]] = defaultdict(set)
         for attempt in self.attempts:
             if attempt.run is not None and attempt.partition is not None and attempt.seq is not None:

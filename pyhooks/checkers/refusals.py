@@ -26,7 +26,7 @@ RACKS_NAMES = TOO_FEW - REPLICAS_NAMES
 
 
 def check_refusals(events: Sequence[Event], *, settle_s: float = SETTLE_S) -> Verdict:
-    """Check in every settled interval with too few replicas or racks that rejections name what is missing.
+    """Check in every settled interval with too few replicas or racks that rejections name the missing ones.
 
     If replicas are missing, the error is that of replicas, even if racks are missing, too; else it is that of racks. A
     client that does not know the second error gets the first. Unknown if no rejection could be judged, or none of a

@@ -100,7 +100,7 @@ class Span:
 class Change:
     """A change, and the outcomes of attempts that were sent after it."""
 
-    span: Span  # what was expected from then on
+    span: Span  # expected outcome from then on
     old: tuple[Attempt, ...]  # attempts that ended as the previous state demands
     certain: tuple[Attempt, ...]  # attempts in ``old`` without an excuse
     followed: bool  # whether an attempt ended as the new state demands after the last one in ``old``

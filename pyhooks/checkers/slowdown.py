@@ -193,7 +193,7 @@ def check_slowdown(events: Sequence[Event], *, seed: int = 1) -> Verdict:
     found, missing = blocks(events)
     medians, more = latencies(events, found)
     if missing or more:
-        # The arms may not have been what their names say.
+        # The arms may not have rejected or accepted records as their names state.
         return Verdict.of("slowdown", missing=[*missing, *more])
     result = Findings()
     for kind in KINDS:

@@ -199,7 +199,7 @@ class Injection:
         outcome: Outcome = "fail" if wrong else "ok" if good else "unknown"
         self._record(step, outcome, probes=results, errors=silent or None)
         if wrong:
-            why = f"; contrary to what was expected: {'; '.join(wrong)}"
+            why = f"; contrary to expectation: {'; '.join(wrong)}"
         else:
             why = f": {next(iter(silent.values()), 'nothing could be probed')}"
         if not good:

@@ -17,7 +17,7 @@ from pyhooks.lab.cluster_control import TRIES, RunningCluster, reachable, respon
 from pyhooks.lab.topology import Node, Quality
 
 INSIDE = "inside the rack: "
-STOPPED = " stands"
+STOPPED = " is stopped"
 
 
 def _map_nodes(work: Callable[[Node], Any], nodes: Sequence[Node]) -> dict[str, Any]:
@@ -125,13 +125,13 @@ class PartitionFault:
     def _probe_paths(self) -> Iterator[tuple[str, NetworkPath]]:
         topology, members, alone = self.cluster.topology, self.target.nodes, self.target.kind == "broker"
         # For a broker, also the other nodes of its rack: a partition of the rack would not separate them from it.
-        mates = [node for node in topology.site(self.target.site).nodes if alone and node not in members]
+        rack_mates = [node for node in topology.site(self.target.site).nodes if alone and node not in members]
         count = 1 if self.cluster.network.by_site else None
         far = [node for site in topology.sites for node in site.nodes[:count] if site.name != self.target.site]
         for node in members:
             if topology.client_site.name != self.target.site or alone:
                 yield f"{self._label(topology.client_site.name)}clients to {node.name}", (None, node)
-            for outsider in mates + far:
+            for outsider in rack_mates + far:
                 prefix = self._label(outsider.site)
                 yield f"{prefix}{outsider.name} to {node.name}", (outsider, node)
                 yield f"{prefix}{node.name} to {outsider.name}", (node, outsider)
@@ -199,7 +199,7 @@ class PauseFault(_ProcessFault):
         probes: dict[str, Probe] = {}
         for node in self.target.nodes:
             probes[f"{node.name}{STOPPED}"] = partial(self._is_stopped, node)
-            probes[f"{node.name} answers"] = partial(self._responds, node)
+            probes[f"{node.name} responds"] = partial(self._responds, node)
         return probes
 
     def expects(self, probe: str, *, during: bool) -> bool:

@@ -63,9 +63,9 @@ class SlowFault:
         """Return the senders of echoes: clients, a node of each other site, other nodes of a broker's own rack."""
         topology, alone = self.cluster.topology, self.target.kind == "broker"
         clients: list[Node | None] = [None] if topology.client_site.name != self.target.site or alone else []
-        mates = [node for node in topology.site(self.target.site).nodes if alone and node not in self.target.nodes]
+        rack_mates = [node for node in topology.site(self.target.site).nodes if alone and node not in self.target.nodes]
         far = [node for site in topology.sites for node in site.nodes[:1] if site.name != self.target.site]
-        return (*clients, *mates, *far)
+        return (*clients, *rack_mates, *far)
 
     def probes(self) -> dict[str, Probe]:
         """Return probes for the delay, jitter and loss of each path to the target."""
@@ -98,7 +98,7 @@ class SlowFault:
     def invalidates(self, other: Fault) -> bool:
         """Return whether the other fault's probes would fail because of this loss, jitter or delay.
 
-        Other faults account for what slowed racks add to links, but not for the delay at a slowed broker's port.
+        Other faults account for the delay that slowed racks add to links, but not for that at a slowed broker's port.
         """
         much = self.added.loss_percent > PROBE_LOSS_MAX
         if isinstance(other, SlowFault):

@@ -566,8 +566,8 @@ class LevelDetails(Details, op="level"):
     to: int  # requested level
     before: int  # level before, as a broker reports it
     after: int  # level after
-    lack: int  # number of nodes without the overlay
-    said: str = ""  # output of the tool
+    stock_nodes: Annotated[int, Field(alias="lack")]  # number of nodes without the overlay
+    output: Annotated[str, Field(alias="said")] = ""  # output of the tool
 
 
 class MoveDetails(Details, op="moved"):
@@ -608,7 +608,7 @@ class ReachedDetails(Details, op="reached", process=TEST):
 
     arm: str
     cycle: int = 0
-    what: Literal["lost", "back"]  # lost or back
+    change: Annotated[Literal["lost", "back"], Field(alias="what")]  # lost or back
     since_ns: int  # time of the fault, or of its heal
 
 

@@ -78,7 +78,7 @@ Answer = Acked | Refused
 
 
 # Result noted for a record that was still open when its client ended.
-NOT_REPORTED = Refused("not-reported", "the client ended without an answer", False)
+NOT_REPORTED = Refused("not-reported", "the client ended without a result", False)
 
 
 def outcome_of(answer: Answer, *, first_only: bool) -> Outcome:

@@ -18,7 +18,7 @@ from pyhooks.workload import requirement_changes
 SET_EPILOG = (
     "Examples: rackgate lab set orders --min-racks 2 · rackgate lab set orders --min-racks 1 --min-replicas 2 --within"
     " 10s --json. Exit status: 0 all brokers of the topic report the new values, 2 they could not be set, or it is not"
-    " known where they hold."
+    " known where they apply."
 )
 set_app = typer.Typer()
 

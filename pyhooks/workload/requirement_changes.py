@@ -118,7 +118,7 @@ def query_requirements(client: AdminClient, topic: str) -> ReportedRequirements:
                 racks = int(values[MIN_INSYNC_RACKS].value) if MIN_INSYNC_RACKS in values else 1
                 answers[broker] = Requirement(int(values[MIN_INSYNC_REPLICAS].value), racks)
             except (KeyError, TypeError, ValueError) as error:
-                errors[broker] = f"an answer without a number: {type(error).__name__} {error}"
+                errors[broker] = f"a response without a number: {type(error).__name__} {error}"
     return replace(reported, answers=answers, errors=errors, fenced=tuple(sorted(concerned.difference(brokers))))
 
 

@@ -262,8 +262,8 @@ def test_an_ended_process_is_not_a_paused_one(monkeypatch: pytest.MonkeyPatch) -
     assert contradiction(during=True) == []
     assert samples == 1, "a paused process is not queried again"
     state = "down"
-    assert contradiction(during=True) == ["broker-3 stands"]
-    assert contradiction(during=False) == ["broker-3 answers"]
+    assert contradiction(during=True) == ["broker-3 is stopped"]
+    assert contradiction(during=False) == ["broker-3 responds"]
 
 
 @pytest.mark.parametrize(
