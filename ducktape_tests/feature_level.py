@@ -9,7 +9,7 @@ from contextlib import suppress
 from ducktape_tests.services.kafka import RackKafka
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.wait import wait_for
-from pyhooks.kafka import feature_handshake, tools
+from pyhooks.kafka import features, tools
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
 from pyhooks.patchset.distribution import Distribution
 
@@ -37,7 +37,7 @@ def request_level(kafka: RackKafka, how: str, level: int) -> str:
 def level(kafka: RackKafka) -> int:
     """Return the level of the feature for racks that a broker reports."""
     node = kafka.brokers()[0]
-    return feature_handshake.finalized(node.ip, int(node.address.rpartition(":")[2]), HANDSHAKE_S).get(RACKS_FEATURE, 0)
+    return features.finalized(node.ip, int(node.address.rpartition(":")[2]), HANDSHAKE_S).get(RACKS_FEATURE, 0)
 
 
 def _wait_level(kafka: RackKafka, expected: int, output: str) -> None:

@@ -146,7 +146,7 @@ def check_reproducible(*, out: Path | None = None, quiet: bool = False) -> Check
                 builds.append(_build(conditions, space, folder))
         files = {
             name: [sha256(build.files[name]) if name in build.files else None for build in builds]
-            for name in _names(builds)
+            for name in sorted({name for build in builds for name in build.files})
         }
         different = differences(builds[0].files, builds[1].files)
     stages.remember()
@@ -197,10 +197,6 @@ def _entries(path: Path) -> Iterator[tuple[str, Any]]:
                 yield member.name, (stream.read() if stream else b"", member.mtime, member.mode, owner)
     elif path.suffix == ".json":
         yield from json.loads(path.read_text(encoding="utf-8")).items()
-
-
-def _names(builds: Sequence[FinishedBuild]) -> list[str]:
-    return sorted({name for build in builds for name in build.files})
 
 
 def _build(conditions: Conditions, space: Workspace, folder: Path) -> FinishedBuild:

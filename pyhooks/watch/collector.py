@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.kafka import feature_handshake, gate, topics
+from pyhooks.kafka import features, gate, topics
 from pyhooks.kafka.cluster_metadata import Partition
 from pyhooks.kafka.features import level_of
 from pyhooks.lab.cluster_control import ProcessState
@@ -393,7 +393,7 @@ class Collector:
             if self._stop.is_set():
                 break
             try:
-                levels = feature_handshake.finalized(*metadata.brokers[broker], CONNECT_S)
+                levels = features.finalized(*metadata.brokers[broker], CONNECT_S)
             except RackgateError as error:
                 problem = str(error)
                 continue

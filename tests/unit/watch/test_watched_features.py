@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from pyhooks.core.errors import RackgateError
-from pyhooks.kafka import feature_handshake
+from pyhooks.kafka import features
 from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
 from pyhooks.watch.collector import ClusterMetadata, Collector, WatchedCluster
 
@@ -26,7 +26,7 @@ def test_the_first_broker_that_responds_is_queried_again(
             raise RackgateError("one:9092: no response to ApiVersions: timed out")
         return levels
 
-    monkeypatch.setattr(feature_handshake, "finalized", finalized)
+    monkeypatch.setattr(features, "finalized", finalized)
     collector = Collector(WatchedCluster("t", "nowhere:1"))
     assert collector.observe().racks_enforced is None
     collector._metadata.put(ClusterMetadata({1: ("one", 9092), 2: ("two", 9092), 3: ("three", 9092)}, {}), 0)
@@ -39,7 +39,7 @@ def test_without_a_response_the_feature_is_unknown(monkeypatch: pytest.MonkeyPat
     def finalized(host: str, port: int, _timeout_s: float) -> Mapping[str, int]:
         raise RackgateError(f"{host}:{port}: no response to ApiVersions: timed out")
 
-    monkeypatch.setattr(feature_handshake, "finalized", finalized)
+    monkeypatch.setattr(features, "finalized", finalized)
     collector = Collector(WatchedCluster("t", "nowhere:1"))
     with pytest.raises(RackgateError, match="not known yet"):
         collector._query_features()

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from pyhooks.core.errors import RackgateError
 from pyhooks.kafka import wire_protocol
-from pyhooks.kafka.feature_handshake import finalized, levels, request
-from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
+from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE, finalized, levels, request
 from silent_brokers import broker, framed
 
 HEAD = "0000000100000300000003000e000012000000040000000000"
