@@ -19,7 +19,7 @@ help:
 	@echo "make bench-existing  tries the benchmark on a cluster that is there, with two Spark workers as load hosts (minutes)"
 	@echo "make bench-speed  how fast its analysis is, on 5 and 50 million made-up observations"
 	@echo "make bench-pacer  whether its pacer holds 20,000 records/s on one core, and how late it sends (some seconds)"
-	@echo "make test    all that CI runs: check, pytest, Kafka's PartitionTest and the cost of the gate on the overlay, a few system tests"
+	@echo "make test    all that CI runs (target: 15 minutes): check, pytest, Kafka's PartitionTest and the cost of the gate on the overlay, a few system tests"
 	@echo "make unit    unit and property tests: no cluster, no built Kafka (target: 3 minutes)"
 	@echo "make coverage  lines that unit and property tests execute"
 	@echo "make system  all system tests, two labs at a time (target: 40 minutes), and out/system/index.html"
