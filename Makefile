@@ -88,7 +88,8 @@ build: $(VENV)/ready
 .PHONY: tests-beside
 tests-beside: $(VENV)/ready
 	@echo "make test: check, unit tests and build first, then live tests, system tests and Kafka's own; each reports when it ends"
-	exec $(MAKE) --no-print-directory --jobs 2 --output-sync=target check build unit live system-smoke upstream-smoke
+	exec $(MAKE) --no-print-directory --jobs 2 --output-sync=target \
+	    check build unit live system-smoke upstream-smoke SYSTEM_JOBS=1
 
 test: tests-beside
 	@$(BIN)/pytest -m alone tests/live
@@ -124,8 +125,10 @@ pytest: unit live
 upstream-smoke: build
 	@exec $(BIN)/rackgate patch test kafka.cluster.PartitionTest kafka.cluster.PartitionRackCheckCostTest
 
+# two labs at a time; one beside the live tests, which have labs too
+SYSTEM_JOBS := 2
 system-smoke: build $(DUCKTAPE_VENV)/ready
-	@exec $(BIN)/rackgate system run smoke --run-dir out/system-smoke
+	@exec $(BIN)/rackgate system run smoke --jobs $(SYSTEM_JOBS) --run-dir out/system-smoke
 
 system: build $(DUCKTAPE_VENV)/ready
 	@exec $(BIN)/rackgate system run system
