@@ -206,7 +206,7 @@ def test_an_invalid_response_is_no_confirmation(tmp_path: Path) -> None:
     client.known[2] = {MIN_INSYNC_RACKS: "1"}
     client.known[3] = {MIN_INSYNC_REPLICAS: "many"}
     history = History(tmp_path / "h")
-    error = "every broker .*; broker 2: an answer without a number: KeyError .*; broker 3: .*ValueError"
+    error = "every broker .*; broker 2: a response without a number: KeyError .*; broker 3: .*ValueError"
     with pytest.raises(RackgateError, match=error):
         change_topic(client, "t", history, min_racks=2, timeout_s=0.3)
     assert recorded(history)[-1][:2] == ("settled", "unknown")
