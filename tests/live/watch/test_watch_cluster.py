@@ -193,12 +193,13 @@ def test_metrics_of_a_broker_from_jmx_are_the_same(brokers: Brokers, classpath: 
     """Compare the agent's metrics with those that Kafka's JmxTool reads."""
     found = poll_once(sources(brokers)[0], 30)
     url = f"service:jmx:rmi:///jndi/rmi://{HOST}:{brokers.jmx_ports[1]}/jmxrmi"
-    tool = ["java", "-cp", classpath, "org.apache.kafka.tools.JmxTool", "--jmx-url", url, "--one-time"]
+    tool = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath, "org.apache.kafka.tools.JmxTool"]
+    tool += ["--jmx-url", url, "--one-time"]
     rows = []
     for attributes in {attributes for _, attributes in BEANS}:
         names = [option for pattern, own in BEANS if own == attributes for option in ("--object-name", pattern)]
         options = ["--report-format", "tsv", "--attributes", attributes, *names]
-        for line in run([*tool, *options], task="read MBeans through JMX", timeout_s=60).splitlines():
+        for line in run([*tool, *options], task="read MBeans through JMX", timeout_s=240).splitlines():
             name, _, value = line.partition("\t")
             bean, _, attribute = name.rpartition(":")
             if name != "time":
