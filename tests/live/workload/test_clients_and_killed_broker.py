@@ -64,14 +64,40 @@ class Load:
         return [*arguments, "--rate", str(RATE), "--seconds", str(3 * BASE_S), "--timeout-ms", "20000", *more]
 
 
-def acked(history: History, topic: str, after_ns: int = 0) -> int:
-    return sum(
-        event.op == "produce"
-        and event.outcome == "ok"
-        and event.data["topic"] == topic
-        and event.data["sent_ns"] > after_ns
-        for event in history.events()
-    )
+class LatestAttempts:
+    """Time at which the latest attempt of each topic was sent; reads only what was added to the history since."""
+
+    def __init__(self, history: History) -> None:
+        self._path = history.path
+        self._read = 0
+        self._sent_ns: dict[str, int] = {}
+        self._acked_ns: dict[str, int] = {}
+
+    def attempted(self, topic: str, after_ns: int) -> bool:
+        """Whether a record of the topic was sent after that time, however it ended."""
+        self._update()
+        return self._sent_ns.get(topic, 0) > after_ns
+
+    def all_acked(self, topics: Sequence[str], after_ns: int) -> bool:
+        """Whether each topic has an acknowledged record that was sent after that time."""
+        self._update()
+        return all(self._acked_ns.get(topic, 0) > after_ns for topic in topics)
+
+    def _update(self) -> None:
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._read)
+            text = file.read()
+        # the rest is being written
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for event in map(Event.parse, filter(None, whole.decode().split("\n"))):
+            if event.op == "produce":
+                found = [self._sent_ns, *([self._acked_ns] if event.outcome == "ok" else [])]
+                for times in found:
+                    topic = event.data["topic"]
+                    times[topic] = max(times.get(topic, 0), event.data["sent_ns"])
 
 
 def connects(address: str) -> bool:
@@ -100,6 +126,7 @@ def in_sync(admin: Admin, topics: Sequence[str], replicas: Sequence[int]) -> boo
 def outage(brokers: Brokers, classpath: str, loads: Sequence[Load], history: History, *, kill_first: bool) -> None:
     """Produces, kills a broker, starts it again, reads everything; kills the first producer, too, if asked."""
     topics = [load.topic for load in loads]
+    latest = LatestAttempts(history)
     survivors = ",".join(brokers.address(broker) for broker in RACKS if broker != KILLED)
     with Admin(survivors) as admin:
         for load in loads:
@@ -109,10 +136,10 @@ def outage(brokers: Brokers, classpath: str, loads: Sequence[Load], history: His
         watch = observe_topics(survivors, topics, RACKS, history, interval_s=0.3)
         programs = [load.arguments(brokers.bootstrap) for load in loads]
         with watch, running_producers(programs, history, logs=history.path.parent) as running:
-            started = partial(_all_acked, history, topics, 0)
+            started = partial(latest.all_acked, topics, 0)
             wait_for(started, goal="all producers", timeout_s=START_S, interval_s=1)
             base_ns = note(history, "test", "mark", None).mono_ns
-            wait_for(partial(_all_acked, history, topics, base_ns + 4 * 10**9), goal="records", timeout_s=BASE_S,
+            wait_for(partial(latest.all_acked, topics, base_ns + 4 * 10**9), goal="records", timeout_s=BASE_S,
                      interval_s=0.5)  # fmt: skip
             step(history, brokers, "before", up=True)
             step(history, brokers, "inject")
@@ -120,7 +147,7 @@ def outage(brokers: Brokers, classpath: str, loads: Sequence[Load], history: His
             proved = step(history, brokers, "proved", up=False)
             wait_for(partial(in_sync, admin, topics, (1, 3)), goal="the ISR of two", timeout_s=BASE_S)
             seen_ns = max(proved.mono_ns, note(history, "test", "mark", None).mono_ns)
-            wait_for(partial(_all_acked, history, topics, seen_ns + 4 * 10**9), goal="records without the broker",
+            wait_for(partial(latest.all_acked, topics, seen_ns + 4 * 10**9), goal="records without the broker",
                      timeout_s=BASE_S, interval_s=0.5)  # fmt: skip
             step(history, brokers, "held", up=False)
             step(history, brokers, "heal")
@@ -129,15 +156,11 @@ def outage(brokers: Brokers, classpath: str, loads: Sequence[Load], history: His
             step(history, brokers, "healed", up=True)
             wait_for(partial(in_sync, admin, topics, (1, 2, 3)), goal="all in sync again", timeout_s=BASE_S)
             back_ns = note(history, "test", "mark", None).mono_ns
-            wait_for(partial(_all_acked, history, topics, back_ns + 4 * 10**9), goal="records after the heal",
+            wait_for(partial(latest.all_acked, topics, back_ns + 4 * 10**9), goal="records after the heal",
                      timeout_s=BASE_S, interval_s=0.5)  # fmt: skip
             if kill_first:
                 running[0].kill()
     read_all(brokers.bootstrap, topics, history, isolations=ISOLATIONS)
-
-
-def _all_acked(history: History, topics: Sequence[str], after_ns: int) -> bool:
-    return all(acked(history, topic, after_ns) for topic in topics)
 
 
 def disks(brokers: Brokers, folder: Path | None = None) -> list[BrokerDisk]:
@@ -250,6 +273,7 @@ def test_the_gate_keeps_the_promise_and_stock_kafka_would_break_it(tmp_path: Pat
     brokers.format(classpath)
     loads = (Load("patched", "plain"), Load("confluent", "idempotent"))
     topics = [load.topic for load in loads]
+    latest = LatestAttempts(history)
     survivors = ",".join(brokers.address(broker) for broker in (1, 2))
     needed = {"min.insync.replicas": "2"} | ({"min.insync.racks": "2"} if overlay else {})
     with brokers.running(classpath), Admin(survivors) as admin:
@@ -259,15 +283,15 @@ def test_the_gate_keeps_the_promise_and_stock_kafka_would_break_it(tmp_path: Pat
         programs = [load.arguments(brokers.bootstrap) for load in loads]
         watch = observe_topics(survivors, topics, racks, history, interval_s=0.3)
         with watch, running_producers(programs, history, logs=tmp_path):
-            wait_for(partial(_all_acked, history, topics, 0), goal="all producers", timeout_s=START_S, interval_s=1)
+            wait_for(partial(latest.all_acked, topics, 0), goal="all producers", timeout_s=START_S, interval_s=1)
             base_ns = note(history, "test", "mark", None).mono_ns
-            wait_for(partial(_all_acked, history, topics, base_ns + 4 * 10**9), goal="records", timeout_s=BASE_S,
+            wait_for(partial(latest.all_acked, topics, base_ns + 4 * 10**9), goal="records", timeout_s=BASE_S,
                      interval_s=0.5)  # fmt: skip
             note(history, "fault", "kill-rack", None, rack="b", step="inject")
             brokers.kill(3)
             wait_for(partial(in_sync, admin, topics, (1, 2)), goal="the ISR of rack a", timeout_s=BASE_S)
             alone_ns = note(history, "test", "mark", None).mono_ns + 6 * 10**9
-            wait_for(partial(_asked, history, topics[0], alone_ns), goal="attempts in rack a alone", timeout_s=BASE_S,
+            wait_for(partial(latest.attempted, topics[0], alone_ns), goal="attempts in rack a alone", timeout_s=BASE_S,
                      interval_s=0.5)  # fmt: skip
     own = [BrokerDisk(broker, rack, brokers.data(broker), stopped=True) for broker, rack in racks.items()]
     read_disks(own, history, topics=topics)
@@ -286,10 +310,3 @@ def test_the_gate_keeps_the_promise_and_stock_kafka_would_break_it(tmp_path: Pat
             assert any(says in reason for reason in found.because), found.because[:5]
     refused = {attempt.exception for attempt in Records(events).attempts if attempt.outcome == "fail"}
     assert refused == ({"org.apache.kafka.common.errors.NotEnoughRacksException"} if overlay else set())
-
-
-def _asked(history: History, topic: str, after_ns: int) -> bool:
-    return any(
-        event.op == "produce" and event.data["topic"] == topic and event.data["sent_ns"] > after_ns
-        for event in history.events()
-    )
