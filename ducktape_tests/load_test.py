@@ -90,7 +90,7 @@ class LoadTest(RackScenario):
     def setUp(self) -> None:
         """Start only the clients: each arm has its own cluster."""
         self.results = Path(TestContext.results_dir(self.test_context, self.test_context.test_index))
-        self.history = self.kafka.notes = History(self.results / "history.jsonl")
+        self.history = self.kafka.process_history = History(self.results / "history.jsonl")
         note_known_errors(self.history, [CLIENT])
         self.clients.start()
 

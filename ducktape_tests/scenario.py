@@ -169,7 +169,7 @@ class RackScenario(Test):
     def setUp(self) -> None:
         """Start the cluster."""
         self.results = Path(TestContext.results_dir(self.test_context, self.test_context.test_index))
-        self.history = self.kafka.notes = History(self.results / "history.jsonl")
+        self.history = self.kafka.process_history = History(self.results / "history.jsonl")
         self.kafka.start()
         self.started = True
         self.clients.start()

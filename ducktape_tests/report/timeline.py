@@ -38,7 +38,7 @@ class FaultSpan:
 
 @dataclass(frozen=True)
 class IsrState:
-    """IsrState of a partition from a point in time.
+    """ISR and leader of a partition from a point in time.
 
     Attributes:
         racks: of its ISR, sorted.
@@ -239,7 +239,7 @@ def fewest(places: Iterable[list[IsrState]]) -> list[IsrState]:
 
 def kind_of(exception: Any) -> str:
     """Return a short name of an error, the same for equivalent errors of Java clients and librdkafka."""
-    name = str(exception or "no answer").rpartition(".")[2].removesuffix("Exception")
+    name = str(exception or "no response").rpartition(".")[2].removesuffix("Exception")
     if name.isupper() or name.startswith("_"):
         return "".join(part.capitalize() for part in name.strip("_").split("_"))
     return name

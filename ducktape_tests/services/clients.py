@@ -50,7 +50,7 @@ class ClientHost:
 
     @cached_property
     def clock(self) -> HostClock:
-        """HostClock of the host, compared with the local one at first use."""
+        """Clock of the host, compared with the local one at first use."""
         command = shlex.join([self.python, "-c", "import time; print(time.monotonic_ns())"])
         return compare_clocks(lambda: int(self.account.ssh_output(command)))
 

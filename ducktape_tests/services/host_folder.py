@@ -66,35 +66,35 @@ fi
 # Ends the processes of an earlier run, then deletes the folder. A process is ended only if its PID is in a file of the
 # folder and its command line names the folder, because PIDs are reused. Each process leads its own process group.
 DELETE = f"""\
-# $1: process id; the rest: words that must all be in its command line
-ours() {{
+# $1: process id; the rest: texts that must all be in its command line
+is_ours() {{
     case "$1" in ""|*[!0-9]*) return 1 ;; esac
     pid=$1; shift
-    for word; do tr '\\0' ' ' < "/proc/$pid/cmdline" 2> /dev/null | grep -qF -e "$word" || return 1; done
+    for text; do tr '\\0' ' ' < "/proc/$pid/cmdline" 2> /dev/null | grep -qF -e "$text" || return 1; done
 }}
 # a process keeps its ports until its last thread has ended
-gone() {{
+has_ended() {{
     [ -e "/proc/$1" ] || return 0
     grep -q '^State:.Z' "/proc/$1/status" 2> /dev/null || return 1
     threads=$(ls "/proc/$1/task" 2> /dev/null | wc -l)
     [ "$threads" -le 1 ]
 }}
 end() {{
-    ours "$@" || return 0
+    is_ours "$@" || return 0
     kill -s KILL -- "-$1" 2> /dev/null || :
     tries=0
-    until gone "$1"; do
+    until has_ended "$1"; do
         [ "$tries" -lt 200 ] || refuse "$folder" "process $1 of an earlier run does not end" "end it"
         tries=$((tries + 1)); sleep 0.1
     done
 }}
 kafka=$(cat {PID} 2> /dev/null || :)
 end "$kafka" kafka.Kafka "$folder/server.properties"
-for one in $(cat {PIDS} 2> /dev/null || :); do end "$one" "$folder"; done
+for pid in $(cat {PIDS} 2> /dev/null || :); do end "$pid" "$folder"; done
 find . -mindepth 1 -maxdepth 1 ! -name "$file" -exec rm -rf --one-file-system -- {{}} +
 rm -- "$file"
 cd /
-# a mount point, or what another service uses, stays
+# a mount point, or a folder that another service uses, stays
 rmdir -- "$folder" "$parent" 2> /dev/null || :
 """
 

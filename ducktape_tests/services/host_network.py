@@ -44,11 +44,11 @@ def of_lab(topology: Topology) -> LabNetwork:
     return lab.network
 
 
-def _unsupported(what: str) -> Callable[..., NoReturn]:
+def _unsupported(operation: str) -> Callable[..., NoReturn]:
     """Return a method that raises a ``RackgateError``, because only a lab supports this."""
 
     def refuse(*_: object, **__: object) -> NoReturn:
-        raise RackgateError(f"{what}: needs a lab; hosts support kill, pause, cut and wipe")
+        raise RackgateError(f"{operation}: needs a lab; hosts support kill, pause, cut and wipe")
 
     return refuse
 

@@ -85,7 +85,7 @@ class Hosts:
         folder: folder on each host for all of Kafka's files.
         agent: jar of the metrics agent (``pyhooks.lab.mbeans``) on the hosts, or empty for none.
         stop_timeout_s: time limit of a controlled shutdown: a broker hands over leaderships and flushes its logs.
-        notes: history that records starts and ends of Kafka (``pyhooks.history.process_events``), or None.
+        process_history: records starts and ends of Kafka (``pyhooks.history.process_events``), or None.
     """
 
     topology: Topology
@@ -99,7 +99,7 @@ class Hosts:
     folder: HostFolder = HostFolder()
     agent: str = ""
     stop_timeout_s: float = 90.0
-    notes: History | None = None
+    process_history: History | None = None
 
     @property
     def home(self) -> str:
@@ -220,8 +220,8 @@ class Hosts:
         """Record that Kafka is about to be ended, send the signal, and return whether there was a process."""
         ran = self.kafka_pid(node) is not None
         # Recorded first: after an interrupt in between, checkers must not take the end for a crash.
-        if self.notes is not None:
-            self.notes.add(NodeEndDetails(node=node.node_id, ran=ran), op=op)
+        if self.process_history is not None:
+            self.process_history.add(NodeEndDetails(node=node.node_id, ran=ran), op=op)
         return ran and self._signal(node, number)
 
     def kill_kafka(self, node: Node) -> None:
@@ -261,8 +261,8 @@ class Hosts:
         script = f"echo $$ > {shlex.quote(self.home)}/{host_folder.PID} && {before} && exec {shlex.join(command)}"
         self.run_on(node, f"setsid sh -c {shlex.quote(script)} >> {shlex.quote(self.log)} 2>&1 < /dev/null &")
         wait_for(lambda: self.kafka_pid(node) is not None, goal=f"a process on {node.name}", timeout_s=20)
-        if self.notes is not None:
-            self.notes.add(NodeStartDetails(node=node.node_id))
+        if self.process_history is not None:
+            self.process_history.add(NodeStartDetails(node=node.node_id))
 
     def java_options(self, node: Node) -> list[str]:
         """Return JVM options for the Kafka process of a node, in addition to those of every Kafka process."""

@@ -158,15 +158,15 @@ class RackKafka(Hosts, Service):
         """Return the host of a node for programs of ``pyhooks.workload``, in the folder of its Kafka."""
         return ClientHost(self.accounts[node.name], self.home)
 
-    def configure(self, node: Node, other: Mapping[str, str] | None = None) -> None:
-        """Write the properties of a node, effective from its next start; ``other`` overrides those of the topology."""
+    def configure(self, node: Node, overrides: Mapping[str, str] | None = None) -> None:
+        """Write the properties of a node for its next start; ``overrides`` take precedence over the topology's."""
         quorum = [controller.quorum_address for controller in self.topology.controllers]
         properties = kafka_process.server_properties(
             node,
             quorum=quorum,
             data=self.data,
             brokers=len(self.topology.brokers),
-            extra={**self.topology.properties_of(node), **(other or {})},
+            extra={**self.topology.properties_of(node), **(overrides or {})},
         )
         self.accounts[node.name].create_file(f"{self.home}/server.properties", kafka_process.render(properties))
 

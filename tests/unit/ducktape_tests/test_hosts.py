@@ -125,7 +125,7 @@ def test_processes(hosts: Hosts) -> None:
 
 
 def test_starts_and_ends_are_recorded(hosts: Hosts, tmp_path: Path) -> None:
-    hosts.notes = history = History(tmp_path / "history.jsonl")
+    hosts.process_history = history = History(tmp_path / "history.jsonl")
     hosts.start_kafka(BROKER)
     hosts.start_kafka(BROKER)
     hosts.stop_kafka(BROKER)
@@ -145,7 +145,7 @@ def test_starts_and_ends_are_recorded(hosts: Hosts, tmp_path: Path) -> None:
 
 
 def test_crash_before_a_restart_is_detected(hosts: Hosts, tmp_path: Path) -> None:
-    hosts.notes = history = History(tmp_path / "history.jsonl")
+    hosts.process_history = history = History(tmp_path / "history.jsonl")
     for start_again in (False, True):
         hosts.start_kafka(BROKER)
         pid = hosts.kafka_pid(BROKER)
