@@ -134,18 +134,14 @@ class LabAccount(LinuxRemoteAccount):
 
 
 class LabCluster(JsonCluster):
-    """All nodes of the lab, and one more node called ``clients`` for client programs.
-
-    A node's host name is its name in the topology, and its node type is its site.
-    """
+    """All nodes of the lab, with their names in the topology, followed by a node ``clients`` for client programs."""
 
     def __init__(self, *_: Any, **kwargs: Any) -> None:
         lab = Lab.attach()
-        members = [(node.name, node.ip, node.site, lab.pids[node.name]) for node in lab.nodes]
-        site = lab.topology.client_site
-        pids: dict[str, int | None] = {name: pid for name, _, _, pid in members} | {CLIENTS: None}
-        nodes = [_node_entry(name, ip, place) for name, ip, place, _ in members]
-        nodes.append(_node_entry(CLIENTS, site.client_ip, site.name))
+        pids: dict[str, int | None] = {**lab.pids, CLIENTS: None}
+        # Without node types, ducktape allocates nodes in this order: those of Kafka first, then that of the clients.
+        nodes = [_node_entry(node.name, node.ip) for node in lab.nodes]
+        nodes.append(_node_entry(CLIENTS, lab.topology.client_site.client_ip))
 
         def account(ssh_config: Any, ip: str, **extra: Any) -> LabAccount:
             return LabAccount(ssh_config, ip, pid=pids[ssh_config.host], **extra)
@@ -153,9 +149,5 @@ class LabCluster(JsonCluster):
         super().__init__({"nodes": nodes}, make_remote_account_func=account, **kwargs)
 
 
-def _node_entry(name: str, ip: str, site: str) -> dict[str, Any]:
-    return {
-        "ssh_config": {"host": name, "hostname": name, "user": None},
-        "externally_routable_ip": ip,
-        "node_type": site,
-    }
+def _node_entry(name: str, ip: str) -> dict[str, Any]:
+    return {"ssh_config": {"host": name, "hostname": name, "user": None}, "externally_routable_ip": ip}
