@@ -26,7 +26,7 @@ CACHE = paths.OUT / "evidence" / "fingerprints.json"
 # an artifact is for reading and review, so its size is limited
 MAX_BYTES = 32_000
 # share of these bytes for measurements of system tests, and the longest list that is kept
-FIGURES_BYTES, FEW = 12_000, 20
+FIGURES_BYTES, LIST_MAX = 12_000, 20
 INDEX = "claims.json"
 ABSENT = "absent"
 _METHOD = re.compile(r"\w+")
@@ -62,15 +62,15 @@ def read_results(claims: Claims, folder: Path = EVIDENCE, root: Path = paths.REP
     artifacts: dict[str, Mapping[str, Any]] = {}
     hashes: dict[str, str] = {}
     stale: dict[str, str] = {}
-    present = fingerprints(claims.runs.values(), root)
+    current = fingerprints(claims.runs.values(), root)
     for run in claims.runs.values():
         path = folder / f"{run.id}.json"
         if not os.path.lexists(path):
             continue
         artifacts[run.id] = read(path)
         hashes[run.id] = hashlib.sha256(path.read_bytes()).hexdigest()
-        if changed := changes(run, artifacts[run.id], present[run.id]):
-            stale[run.id] = changed
+        if description := changes(run, artifacts[run.id], current[run.id]):
+            stale[run.id] = description
     results = {name: artifact["result"] for name, artifact in artifacts.items()}
     judged = {claim.id: judge(claim, results, stale) for claim in claims.claims.values()}
     return EvidenceResults(artifacts, hashes, stale, judged)
@@ -91,23 +91,25 @@ def read(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def changes(run: ClaimRun, artifact: Mapping[str, Any], now: Fingerprints) -> str:
+def changes(run: ClaimRun, artifact: Mapping[str, Any], current: Fingerprints) -> str:
     """Describe what has changed since an artifact was made; empty if it is current.
 
-    Files count by content: a moved file or another pattern for the same files is no change. ``now`` has the current
+    Files count by content: a moved file or another pattern for the same files is no change. ``current`` has the current
     fingerprints of the run's dependencies.
     """
-    found = [] if artifact["commands"] == dict(run.commands) else ["the command has changed"]
-    then = artifact["depends"]
+    descriptions = [] if artifact["commands"] == dict(run.commands) else ["the command has changed"]
+    stored = artifact["depends"]
     labels = {SERIES: "the patch series", OVERLAY: "the build of the patch series"}
-    same_files = artifact["files"] == now.files
-    differing = [
-        name for name, value in now.depends.items() if then.get(name) != value and (name in labels or not same_files)
+    same_files = artifact["files"] == current.files
+    changed = [
+        name
+        for name, value in current.depends.items()
+        if stored.get(name) != value and (name in labels or not same_files)
     ]
-    found += [f"{labels.get(name, name)} has changed" for name in differing if name in then]
-    unknown = [labels.get(name, name) for name in differing if name not in then]
-    found += [f"no fingerprint is stored of {', '.join(unknown)}"] if unknown else []
-    return ", ".join(found)
+    descriptions += [f"{labels.get(name, name)} has changed" for name in changed if name in stored]
+    not_stored = [labels.get(name, name) for name in changed if name not in stored]
+    descriptions += [f"no fingerprint is stored of {', '.join(not_stored)}"] if not_stored else []
+    return ", ".join(descriptions)
 
 
 def fingerprints(runs: Iterable[ClaimRun], root: Path = paths.REPO) -> dict[str, Fingerprints]:
@@ -119,50 +121,50 @@ def fingerprints(runs: Iterable[ClaimRun], root: Path = paths.REPO) -> dict[str,
         RackgateError: a pattern matches no file, or a file can't be parsed.
     """
     cache = fingerprint.Cache(root / CACHE.relative_to(paths.REPO))
-    of_file: dict[Path, str] = {}
-    of_series: dict[str, str] = {}
-    matches: dict[str, list[Path]] = {}
-    found = {}
+    by_file: dict[Path, str] = {}
+    by_series: dict[str, str] = {}
+    files_by_pattern: dict[str, list[Path]] = {}
+    by_run = {}
     for run in runs:
         depends: dict[str, str] = {}
         files: set[Path] = set()
         for name in run.depends:
             if name in (SERIES, OVERLAY):
-                if name not in of_series:
-                    of_series[name] = _of_series(name, root, cache)
-                depends[name] = of_series[name]
+                if name not in by_series:
+                    by_series[name] = _series_fingerprint(name, root, cache)
+                depends[name] = by_series[name]
                 continue
-            if name not in matches:
-                matches[name] = _matches(name, root)
-            of_file |= {path: _of_file(path, cache) for path in matches[name] if path not in of_file}
-            files.update(matches[name])
-            depends[name] = fingerprint.of_all(of_file[path] for path in matches[name])
-        found[run.id] = Fingerprints(depends, fingerprint.of_all(of_file[path] for path in files))
+            if name not in files_by_pattern:
+                files_by_pattern[name] = _matching_files(name, root)
+            by_file |= {path: _file_fingerprint(path, cache) for path in files_by_pattern[name] if path not in by_file}
+            files.update(files_by_pattern[name])
+            depends[name] = fingerprint.combined(by_file[path] for path in files_by_pattern[name])
+        by_run[run.id] = Fingerprints(depends, fingerprint.combined(by_file[path] for path in files))
     cache.save()
-    return found
+    return by_run
 
 
-def _matches(pattern: str, root: Path) -> list[Path]:
+def _matching_files(pattern: str, root: Path) -> list[Path]:
     files = [path for path in root.glob(pattern) if path.is_file()]
     if not files:
         raise RackgateError(f"kip/claims.toml: a run depends on {pattern}, which matches no file")
     return files
 
 
-def _of_file(path: Path, cache: fingerprint.Cache) -> str:
+def _file_fingerprint(path: Path, cache: fingerprint.Cache) -> str:
     content = path.read_bytes()
-    return cache.get(path.suffix.encode() + b"\0" + content, lambda: fingerprint.of_file(path, content))
+    return cache.get(path.suffix.encode() + b"\0" + content, lambda: fingerprint.fingerprint_of_file(path, content))
 
 
-def _of_series(name: str, root: Path, cache: fingerprint.Cache) -> str:
+def _series_fingerprint(name: str, root: Path, cache: fingerprint.Cache) -> str:
     """Return the fingerprint of the whole series, or only of what is built from it."""
     folder = root / paths.PATCH.relative_to(paths.REPO)
     patches = series.load_all(folder) if name == SERIES else series.load(folder)
     key = f"{name}\0{series.series_hash(patches)}".encode()
-    return cache.get(key, lambda: fingerprint.of_patches(patches, main_only=name == OVERLAY))
+    return cache.get(key, lambda: fingerprint.fingerprint_of_patches(patches, main_only=name == OVERLAY))
 
 
-def text_of(artifact: Mapping[str, Any]) -> str:
+def artifact_text(artifact: Mapping[str, Any]) -> str:
     """Return the text of an artifact's file.
 
     Raises:
@@ -179,11 +181,11 @@ def text_of(artifact: Mapping[str, Any]) -> str:
 
 def required_tests(claims: Claims, run: str) -> tuple[str, ...]:
     """Return the tests of a run that rules require."""
-    atoms = (atom for claim in claims.claims.values() for rule in claim.rules.values() for atom in rule)
-    return tuple(sorted({case for atom in atoms if atom.run == run for case in atom.cases}))
+    conditions = (condition for claim in claims.claims.values() for rule in claim.rules.values() for condition in rule)
+    return tuple(sorted({case for condition in conditions if condition.run == run for case in condition.cases}))
 
 
-def of_junit(files: Iterable[Path], wanted: Sequence[str]) -> dict[str, Any]:
+def junit_result(files: Iterable[Path], required: Sequence[str]) -> dict[str, Any]:
     """Return the outcomes of the wanted tests in JUnit XML files, and the number of all tests by outcome.
 
     A parameterized test has passed only if it has passed with all parameters.
@@ -191,24 +193,24 @@ def of_junit(files: Iterable[Path], wanted: Sequence[str]) -> dict[str, Any]:
     Raises:
         RackgateError: there is no file, or a file is not XML.
     """
-    cases: dict[str, set[str]] = {}
+    outcomes: dict[str, set[str]] = {}
     totals = dict.fromkeys((PASSED, FAILED, SKIPPED), 0)
     files = list(files)
     for case in (case for file in files for case in read_report(file).cases):
         outcome = FAILED if case.status == "error" else case.status
         totals[outcome] += 1
         method = _METHOD.match(case.name)
-        cases.setdefault(f"{case.owner}#{method.group() if method else ''}", set()).add(outcome)
+        outcomes.setdefault(f"{case.owner}#{method.group() if method else ''}", set()).add(outcome)
     if not files:
         raise RackgateError("no report of tests was written")
-    return {"cases": {name: _together(cases.get(name, set())) for name in wanted}, "totals": totals}
+    return {"cases": {name: _combined_outcome(outcomes.get(name, set())) for name in required}, "totals": totals}
 
 
-def _together(outcomes: set[str]) -> str:
+def _combined_outcome(outcomes: set[str]) -> str:
     return next((outcome for outcome in (FAILED, SKIPPED, PASSED) if outcome in outcomes), ABSENT)
 
 
-def of_system(document: Mapping[str, Any]) -> dict[str, Any]:
+def system_result(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of the system tests' ``results.json``, shortened for an artifact.
 
     Measured figures are kept if they are short; a text replaces each long one, so that no rule can use it.
@@ -218,14 +220,14 @@ def of_system(document: Mapping[str, Any]) -> dict[str, Any]:
     figures = {
         (test, name): value for test, content in tests.items() for name, value in shorten(content["figures"]).items()
     }
-    room = FIGURES_BYTES
+    bytes_left = FIGURES_BYTES
     # smallest first, so that a test with large figures leaves space for the others
-    for (test, name), value in sorted(figures.items(), key=lambda item: (_size(item[1]), item[0])):
-        room -= _size(value)
-        if room < 0:
-            figures[test, name] = f"left out: {_size(value)} bytes"
+    for (test, name), value in sorted(figures.items(), key=lambda item: (_figure_bytes(item[1]), item[0])):
+        bytes_left -= _figure_bytes(value)
+        if bytes_left < 0:
+            figures[test, name] = f"left out: {_figure_bytes(value)} bytes"
     for test, content in tests.items():
-        content["figures"] = {name: value for (own, name), value in figures.items() if own == test}
+        content["figures"] = {name: value for (owner, name), value in figures.items() if owner == test}
     return {"seed": document["seed"], "counts": document["counts"], "tests": tests}
 
 
@@ -234,30 +236,30 @@ def shorten(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): shorten(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [shorten(item) for item in value] if len(value) <= FEW else f"left out: {len(value)} values"
+        return [shorten(item) for item in value] if len(value) <= LIST_MAX else f"left out: {len(value)} values"
     return value
 
 
-def _size(value: Any) -> int:
+def _figure_bytes(value: Any) -> int:
     """Return the size of a figure in an artifact in bytes, where its lines have a deeper indentation."""
     text = json.dumps(value, indent=1)
     return len(text) + 6 * (text.count("\n") + 1)
 
 
-def index_of(claims: Claims, book: EvidenceResults) -> dict[str, Any]:
+def index_content(claims: Claims, results: EvidenceResults) -> dict[str, Any]:
     """Return the index, which is committed with the artifacts: state of each claim and SHA-256 of its artifacts."""
     return {
         name: {
             "state": judgement.state,
-            "artifacts": {run: book.hashes[run] for run in claims.claims[name].runs if run in book.hashes},
+            "artifacts": {run: results.hashes[run] for run in claims.claims[name].runs if run in results.hashes},
         }
-        for name, judgement in book.judged.items()
+        for name, judgement in results.judged.items()
     }
 
 
-def write_index(claims: Claims, book: EvidenceResults, folder: Path = EVIDENCE) -> None:
+def write_index(claims: Claims, results: EvidenceResults, folder: Path = EVIDENCE) -> None:
     """Write the index."""
-    text = json.dumps(index_of(claims, book), indent=1, sort_keys=True) + "\n"
+    text = json.dumps(index_content(claims, results), indent=1, sort_keys=True) + "\n"
     write_text(folder / INDEX, text)
 
 
@@ -269,19 +271,21 @@ def contradiction(claim: Claim, judged: ClaimJudgement) -> str:
     return f"{claim.id}: claims.toml expects {claim.verdict}, the artifact gives {judged.state}: {reasons}"
 
 
-def missing(book: EvidenceResults) -> list[str]:
+def missing(results: EvidenceResults) -> list[str]:
     """Describe the claims without a current result, with the commands to run; ``--check --strict`` fails for them."""
     return [
         f"{name}: {judgement.state}: {'; '.join(judgement.because)}; run `rackgate evidence {name}`"
-        for name, judgement in book.judged.items()
+        for name, judgement in results.judged.items()
         if judgement.state in (NOT_RUN, STALE)
     ]
 
 
-def faults(claims: Claims, book: EvidenceResults, folder: Path = EVIDENCE) -> list[str]:
+def faults(claims: Claims, results: EvidenceResults, folder: Path = EVIDENCE) -> list[str]:
     """Describe faults of the committed files: contradictions of claims, and an index that does not match."""
-    found = [
-        labels for name, judgement in book.judged.items() if (labels := contradiction(claims.claims[name], judgement))
+    faults = [
+        contradiction_text
+        for name, judgement in results.judged.items()
+        if (contradiction_text := contradiction(claims.claims[name], judgement))
     ]
     path = folder / INDEX
     try:
@@ -293,16 +297,16 @@ def faults(claims: Claims, book: EvidenceResults, folder: Path = EVIDENCE) -> li
         ]:
             raise RackgateError(f"{path}: {invalid[0]}: not an entry of the index")
     except RackgateError as error:
-        return [*found, f"{error}; run `rackgate evidence --judge`"]
-    for name, entry in index_of(claims, book).items():
+        return [*faults, f"{error}; run `rackgate evidence --judge`"]
+    for name, entry in index_content(claims, results).items():
         content = index.get(name, {"state": NOT_RUN, "artifacts": {}})
         if content["artifacts"] != entry["artifacts"]:
-            found.append(f"{name}: {INDEX} has other hashes of its artifacts; run `rackgate evidence --judge`")
+            faults.append(f"{name}: {INDEX} has other hashes of its artifacts; run `rackgate evidence --judge`")
         # a state that became stale by a later change is no fault of the index
         elif content["state"] != entry["state"] and entry["state"] != STALE and claims.claims[name].runs:
-            found.append(
+            faults.append(
                 f"{name}: {INDEX} has state {content['state']}, which is now {entry['state']}; "
                 "run `rackgate evidence --judge`"
             )
-    found += [f"{name}: listed in {INDEX}, but not in claims.toml" for name in index.keys() - claims.claims.keys()]
-    return found
+    faults += [f"{name}: listed in {INDEX}, but not in claims.toml" for name in index.keys() - claims.claims.keys()]
+    return faults

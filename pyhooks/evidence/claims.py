@@ -50,7 +50,7 @@ class ClaimRun:
 
 
 @dataclass(frozen=True)
-class Atom:
+class Condition:
     """Condition on the result of one run; all conditions of a rule must be true."""
 
     run: str
@@ -76,7 +76,7 @@ class Claim:
     verdict: str  # expected verdict; an artifact with another verdict is an error
     why: str = ""  # reason for a verdict other than ``confirmed``: the condition, or the correct statement
     runs: tuple[str, ...] = ()  # ids of the runs that check it; empty if it is not testable
-    rules: Mapping[str, tuple[Atom, ...]] = field(default_factory=dict)
+    rules: Mapping[str, tuple[Condition, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -99,13 +99,13 @@ def load(path: Path = CLAIMS) -> Claims:
     documents = {key: titles.text(key) for key in titles.left()}
     runs: dict[str, ClaimRun] = {}
     for table in top.tables("run", ()):
-        run = _run(table)
+        run = _parse_run(table)
         if run.id in runs:
             raise table.wrong("id", "is used twice")
         runs[run.id] = run
     claims: dict[str, Claim] = {}
     for table in top.tables("claim"):
-        claim = _claim(table, documents, runs)
+        claim = _parse_claim(table, documents, runs)
         if claim.id in claims or claim.id in runs:
             raise table.wrong("id", "is used twice")
         claims[claim.id] = claim
@@ -116,25 +116,25 @@ def load(path: Path = CLAIMS) -> Claims:
     return Claims(documents, runs, claims)
 
 
-def _commands(table: Table) -> dict[str, str]:
+def _parse_commands(table: Table) -> dict[str, str]:
     if table.has("command") is table.has("commands"):
         raise table.wrong("command", "exactly one of command and commands must be given")
     if table.has("command"):
-        return {"": _command(table, "command")}
-    labelled = table.table("commands")
-    return {label: _command(labelled, label) for label in labelled.left()}
+        return {"": _parse_command(table, "command")}
+    commands = table.table("commands")
+    return {label: _parse_command(commands, label) for label in commands.left()}
 
 
-def _command(table: Table, key: str) -> str:
+def _parse_command(table: Table, key: str) -> str:
     command = table.text(key)
     if shlex.split(command)[0] not in PROGRAMS:
         raise table.wrong(key, f"must begin with {' or '.join(PROGRAMS)}, is {command!r}")
     return command
 
 
-def _run(table: Table) -> ClaimRun:
+def _parse_run(table: Table) -> ClaimRun:
     several = table.has("commands")
-    run = table.into(ClaimRun, commands=_commands(table))
+    run = table.into(ClaimRun, commands=_parse_commands(table))
     if several and (run.kind != "json" or run.reads):
         raise table.wrong("commands", "several commands are possible only for JSON on standard output")
     if run.kind != "json" and not run.reads:
@@ -142,39 +142,42 @@ def _run(table: Table) -> ClaimRun:
     return run
 
 
-def _claim(table: Table, documents: Mapping[str, str], runs: Mapping[str, ClaimRun]) -> Claim:
+def _parse_claim(table: Table, documents: Mapping[str, str], runs: Mapping[str, ClaimRun]) -> Claim:
     verdict = table.choice("verdict", VERDICTS)
-    own = (table.choice("run", tuple(runs)),) if table.has("run") else table.choices("runs", tuple(runs), ())
-    given = [name for name in RULES if table.has(name)]
-    if verdict == NOT_TESTABLE and (own or given):
+    run_ids = (table.choice("run", tuple(runs)),) if table.has("run") else table.choices("runs", tuple(runs), ())
+    rule_names = [name for name in RULES if table.has(name)]
+    if verdict == NOT_TESTABLE and (run_ids or rule_names):
         raise table.wrong("verdict", "is not testable, but has a run or a rule")
-    if verdict != NOT_TESTABLE and not own:
+    if verdict != NOT_TESTABLE and not run_ids:
         raise table.wrong("run", "is missing, so nothing checks it")
     claim = table.into(
         Claim,
         document=table.choice("document", tuple(documents)),
         verdict=verdict,
-        runs=own,
-        rules={RULES[name]: tuple(_atom(condition, own, runs) for condition in table.tables(name)) for name in given},
+        runs=run_ids,
+        rules={
+            RULES[name]: tuple(_parse_condition(condition, run_ids, runs) for condition in table.tables(name))
+            for name in rule_names
+        },
     )
     if verdict != CONFIRMED and not claim.why:
         raise table.wrong("why", f"is missing, and the verdict is {verdict}")
     if verdict != NOT_TESTABLE and verdict not in claim.rules:
         raise table.wrong("verdict", f"no rule for {verdict}")
-    for name in set(own) - {atom.run for atoms in claim.rules.values() for atom in atoms}:
+    for name in set(run_ids) - {condition.run for conditions in claim.rules.values() for condition in conditions}:
         raise table.wrong("run", f"no rule uses the result of {name}")
     return claim
 
 
-def _atom(table: Table, own: Sequence[str], runs: Mapping[str, ClaimRun]) -> Atom:
-    run = table.choice("of", own, own[0])
+def _parse_condition(table: Table, run_ids: Sequence[str], runs: Mapping[str, ClaimRun]) -> Condition:
+    run = table.choice("of", run_ids, run_ids[0])
     for key in ("passed", "failed"):
         if table.has(key):
             cases: tuple[str, ...] = table.get(key, Annotated[tuple[_Case, ...], Field(min_length=1)])
             for case in cases:
                 if fault := _case_fault(case, runs[run]):
                     raise table.wrong(key, f"{case}: {fault}")
-            return Atom(run, "", key, cases=cases)
+            return Condition(run, "", key, cases=cases)
     compares = [name for name in _COMPARES if table.has(name)]
     if len(compares) != 1:
         raise table.wrong("at", f"goes with exactly one of {', '.join(_COMPARES)}")
@@ -183,7 +186,7 @@ def _atom(table: Table, own: Sequence[str], runs: Mapping[str, ClaimRun]) -> Ato
     if not at.startswith("/"):
         raise table.wrong("at", "must begin with /, such as /weighed/total")
     value = table.number(compare) if compare in _NUMBERS else table.get(compare, Any)
-    return Atom(run, at, compare, value, table.number("within", 0) if compare == "near" else 0.0)
+    return Condition(run, at, compare, value, table.number("within", 0) if compare == "near" else 0.0)
 
 
 def _case_fault(case: str, run: ClaimRun) -> str:

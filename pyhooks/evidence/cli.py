@@ -62,7 +62,7 @@ def evidence_command(
     out/evidence/index.html.
     """
     claims = load()
-    chosen = choose(claims, names or [])
+    selected = choose(claims, names or [])
     if sum((list_, judge, check)) > 1:
         raise RackgateError("--list, --judge and --check exclude each other")
     if strict and not check:
@@ -76,26 +76,32 @@ def evidence_command(
         costs.add(name)
     with ExitStack() as stack:
         if not list_:
-            taken = "another `rackgate evidence` runs in this checkout; wait for it"
-            stack.enter_context(hold_lock(runs.OUT / ".lock", taken=taken))
-        book = artifacts.read_results(claims)
-        wanted = [name for name in _selected_runs(claims, names or []) if not costs or claims.runs[name].cost in costs]
+            message = "another `rackgate evidence` runs in this checkout; wait for it"
+            stack.enter_context(hold_lock(runs.OUT / ".lock", taken=message))
+        results = artifacts.read_results(claims)
+        selected_runs = [
+            name for name in _selected_runs(claims, names or []) if not costs or claims.runs[name].cost in costs
+        ]
         failed: list[str] = []
         if not (list_ or judge):
-            todo = [claims.runs[name] for name in wanted if fresh or name not in book.hashes or name in book.stale]
-            failed = _carry_out(claims, todo, quiet=as_json)
-            book = artifacts.read_results(claims)
+            runs_to_execute = [
+                claims.runs[name]
+                for name in selected_runs
+                if fresh or name not in results.hashes or name in results.stale
+            ]
+            failed = _execute_runs(claims, runs_to_execute, quiet=as_json)
+            results = artifacts.read_results(claims)
         if not list_:
-            artifacts.write_index(claims, book)
-            page.write(claims, book, PAGE)
+            artifacts.write_index(claims, results)
+            page.write(claims, results, PAGE)
     # skip claims that also need a run that was not selected and has no current artifact
-    present = {*wanted, *(book.hashes.keys() - book.stale.keys())}
+    available = {*selected_runs, *(results.hashes.keys() - results.stale.keys())}
     if costs or names:
-        chosen = [name for name in chosen if name in (names or []) or set(claims.claims[name].runs) <= present]
-    _print_results(claims, book, chosen, as_json=as_json, written=None if list_ else PAGE)
+        selected = [name for name in selected if name in (names or []) or set(claims.claims[name].runs) <= available]
+    _print_results(claims, results, selected, as_json=as_json, page_path=None if list_ else PAGE)
     if failed:
         raise RackgateError(f"{len(failed)} runs failed: {', '.join(failed)}")
-    if not list_ and not all(book.judged[name].state == claims.claims[name].verdict for name in chosen):
+    if not list_ and not all(results.judged[name].state == claims.claims[name].verdict for name in selected):
         raise typer.Exit(1)
 
 
@@ -114,27 +120,27 @@ def choose(claims: Claims, names: Sequence[str]) -> list[str]:
 
 def _selected_runs(claims: Claims, names: Sequence[str]) -> list[str]:
     """Return the runs selected by names of runs or claims; all if there are no names."""
-    own = [name for name in names if name in claims.claims] if names else list(claims.claims)
-    used = {*names, *_runs(claims, own)}
-    return [name for name in claims.runs if name in used]
+    claim_ids = [name for name in names if name in claims.claims] if names else list(claims.claims)
+    run_ids = {*names, *_runs(claims, claim_ids)}
+    return [name for name in claims.runs if name in run_ids]
 
 
-def _runs(claims: Claims, chosen: Sequence[str]) -> list[str]:
-    used = {run for name in chosen for run in claims.claims[name].runs}
-    return [name for name in claims.runs if name in used]
+def _runs(claims: Claims, claim_ids: Sequence[str]) -> list[str]:
+    run_ids = {run for name in claim_ids for run in claims.claims[name].runs}
+    return [name for name in claims.runs if name in run_ids]
 
 
-def _carry_out(claims: Claims, todo: Sequence[ClaimRun], *, quiet: bool) -> list[str]:
-    stages = Stages(len(todo), runs.OUT / "timings.json", quiet=quiet)
-    if todo:
+def _execute_runs(claims: Claims, selected: Sequence[ClaimRun], *, quiet: bool) -> list[str]:
+    stages = Stages(len(selected), runs.OUT / "timings.json", quiet=quiet)
+    if selected:
         stages.print_line(
-            f"{len(todo)} runs, about {sum(run.minutes for run in todo):.0f} min according to kip/claims.toml"
+            f"{len(selected)} runs, about {sum(run.minutes for run in selected):.0f} min according to kip/claims.toml"
         )
     failed = []
-    for run in todo:
+    for run in selected:
         try:
             with stages.stage(run.id):
-                runs.carry_out(claims, run)
+                runs.execute_run(claims, run)
         except RackgateError as error:
             # the other runs may succeed, and their artifacts are kept
             failed.append(run.id)
@@ -149,27 +155,27 @@ def _carry_out(claims: Claims, todo: Sequence[ClaimRun], *, quiet: bool) -> list
 
 
 def _check(claims: Claims, *, strict: bool) -> int:
-    book = artifacts.read_results(claims)
-    faults = artifacts.faults(claims, book)
-    missing = artifacts.missing(book) if strict else []
+    results = artifacts.read_results(claims)
+    faults = artifacts.faults(claims, results)
+    missing = artifacts.missing(results) if strict else []
     console = Console(soft_wrap=True, markup=False, highlight=False)
     for fault in (*faults, *missing):
         console.print(f"error: {fault}")
-    without = f", {len(missing)} without a current result" if strict else ""
-    console.print(f"{len(claims.claims)} claims: {_format_counts(book)}; {len(faults)} contradictions{without}")
+    missing_text = f", {len(missing)} without a current result" if strict else ""
+    console.print(f"{len(claims.claims)} claims: {_format_counts(results)}; {len(faults)} contradictions{missing_text}")
     return 1 if faults or missing else 0
 
 
-def _format_counts(book: EvidenceResults) -> str:
-    return ", ".join(f"{count} {state}" for state, count in page.counts(book).items() if count)
+def _format_counts(results: EvidenceResults) -> str:
+    return ", ".join(f"{count} {state}" for state, count in page.counts(results).items() if count)
 
 
 def _print_results(
-    claims: Claims, book: EvidenceResults, chosen: Sequence[str], *, as_json: bool, written: Path | None
+    claims: Claims, results: EvidenceResults, selected: Sequence[str], *, as_json: bool, page_path: Path | None
 ) -> None:
-    rows = [page.row(claims.claims[name], claims, book) for name in chosen]
+    rows = [page.row(claims.claims[name], claims, results) for name in selected]
     if as_json:
-        document = {"counts": page.counts(book), "claims": rows, "page": str(written) if written else ""}
+        document = {"counts": page.counts(results), "claims": rows, "page": str(page_path) if page_path else ""}
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
         return
     console = Console(highlight=False, markup=False)
@@ -186,12 +192,14 @@ def _print_results(
             verdict += f"; claims.toml expects {row['expected']}"
         table.add_row(row["id"], verdict, ", ".join(check["run"] for check in row["checks"]), row["says"])
     console.print(table)
-    missing = [claims.runs[name] for name in _runs(claims, chosen) if name not in book.hashes or name in book.stale]
+    missing = [
+        claims.runs[name] for name in _runs(claims, selected) if name not in results.hashes or name in results.stale
+    ]
     for cost in COSTS:
-        if own := [run for run in missing if run.cost == cost]:
-            console.print(f"to run ({cost}, about {sum(run.minutes for run in own):.0f} min):", soft_wrap=True)
-            for run in own:
+        if runs_of_cost := [run for run in missing if run.cost == cost]:
+            console.print(f"to run ({cost}, about {sum(run.minutes for run in runs_of_cost):.0f} min):", soft_wrap=True)
+            for run in runs_of_cost:
                 console.print(f"  rackgate evidence {run.id}: needs {run.needs}", soft_wrap=True)
-    console.print(f"{len(claims.claims)} claims: {_format_counts(book)}", soft_wrap=True)
-    if written:
-        console.print(str(written), soft_wrap=True)
+    console.print(f"{len(claims.claims)} claims: {_format_counts(results)}", soft_wrap=True)
+    if page_path:
+        console.print(str(page_path), soft_wrap=True)

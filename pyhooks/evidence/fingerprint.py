@@ -90,7 +90,7 @@ LANGUAGES = {".java": JAVA, ".scala": SCALA, ".als": ALLOY}
 Token = tuple[str, int, int]
 
 
-def of_file(path: Path, content: bytes) -> str:
+def fingerprint_of_file(path: Path, content: bytes) -> str:
     """Return the SHA-256 of a file's suffix and its content without text. The rest of the path does not count.
 
     The suffix selects the language. The syntax tree of Python depends on the minor version of Python, which
@@ -99,18 +99,18 @@ def of_file(path: Path, content: bytes) -> str:
     Raises:
         RackgateError: the content can't be parsed.
     """
-    form: Callable[[bytes], bytes] = _FORMS.get(path.suffix, bytes)
+    normalize: Callable[[bytes], bytes] = _NORMALIZERS.get(path.suffix, bytes)
     if path.suffix in LANGUAGES:
-        form = _without_comments(LANGUAGES[path.suffix])
+        normalize = _without_comments(LANGUAGES[path.suffix])
     try:
-        found = form(content)
+        normalized = normalize(content)
     # errors of tomllib, json and decoding are ValueErrors
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise RackgateError(f"{path}: can't be parsed for its fingerprint: {error or type(error).__name__}") from error
-    return hashlib.sha256(path.suffix.encode() + b"\0" + found).hexdigest()
+    return hashlib.sha256(path.suffix.encode() + b"\0" + normalized).hexdigest()
 
 
-def of_all(fingerprints: Iterable[str]) -> str:
+def combined(fingerprints: Iterable[str]) -> str:
     """Return one SHA-256 of several fingerprints, in any order; repeated ones count."""
     return hashlib.sha256("\n".join(sorted(fingerprints)).encode()).hexdigest()
 
@@ -120,7 +120,7 @@ class Cache:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._maker = hashlib.sha256(sys.version.encode() + Path(__file__).read_bytes())
+        self._version_hash = hashlib.sha256(sys.version.encode() + Path(__file__).read_bytes())
         try:
             stored = read_object(path, "")
         except RackgateError:
@@ -129,13 +129,13 @@ class Cache:
         self._stored = {key: value for key, value in stored.items() if isinstance(value, str)}
         self._changed = False
 
-    def get(self, content: bytes, make: Callable[[], str]) -> str:
-        """Return the fingerprint of a content; ``make`` computes it if it is not in the cache."""
-        digest = self._maker.copy()
+    def get(self, content: bytes, compute: Callable[[], str]) -> str:
+        """Return the fingerprint of a content; ``compute`` computes it if it is not in the cache."""
+        digest = self._version_hash.copy()
         digest.update(content)
         key = digest.hexdigest()
         if key not in self._stored:
-            self._stored[key] = make()
+            self._stored[key] = compute()
             self._changed = True
         return self._stored[key]
 
@@ -152,10 +152,10 @@ class Cache:
 def _python(content: bytes) -> bytes:
     tree = ast.parse(content)
     for node in ast.walk(tree):
-        block = getattr(node, "body", None)
-        if isinstance(block, list):
-            kept = [statement for statement in block if not _is_text(statement)]
-            node.body = kept if kept or isinstance(node, ast.Module) else [ast.Pass()]  # type: ignore[attr-defined]
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            statements = [statement for statement in body if not _is_text(statement)]
+            node.body = statements if statements or isinstance(node, ast.Module) else [ast.Pass()]  # type: ignore[attr-defined]
     return ast.dump(tree).encode("utf-8", "surrogatepass")
 
 
@@ -177,20 +177,20 @@ def _json(content: bytes) -> bytes:
     return json.dumps(parse_json(content.decode()), sort_keys=True).encode()
 
 
-_FORMS = {".py": _python, ".toml": _toml, ".json": _json}
+_NORMALIZERS = {".py": _python, ".toml": _toml, ".json": _json}
 
 
 def _without_comments(language: Language) -> Callable[[bytes], bytes]:
-    def form(content: bytes) -> bytes:
+    def normalize(content: bytes) -> bytes:
         text = content.decode().replace("\r\n", "\n")
         if language.unicode_escapes:
             text = _replace_unicode_escapes(text)
         if language.newlines:
             return "\n".join(filter(None, _code_lines(text, language))).encode("utf-8", "surrogatepass")
-        found = (text[start:end] for kind, start, end in _tokens(text, language) if kind in ("literal", "code"))
-        return "\n".join(found).encode("utf-8", "surrogatepass")
+        tokens = (text[start:end] for kind, start, end in _tokens(text, language) if kind in ("literal", "code"))
+        return "\n".join(tokens).encode("utf-8", "surrogatepass")
 
-    return form
+    return normalize
 
 
 def _replace_unicode_escapes(text: str) -> str:
@@ -201,15 +201,17 @@ def _replace_unicode_escapes(text: str) -> str:
 # -- tokens -----------------------------------------------------------------------------------------------------------
 
 
-def _tokens(text: str, language: Language, at: int = 0, *, part: bool = False, inside: bool = False) -> Iterator[Token]:
+def _tokens(
+    text: str, language: Language, position: int = 0, *, partial: bool = False, in_comment: bool = False
+) -> Iterator[Token]:
     """Divide a text into tokens.
 
     Args:
         text: the source.
         language: its grammar.
-        at: start position.
-        part: whether the text is only a part of a file, so that it may end inside a block comment.
-        inside: whether it begins inside a block comment.
+        position: start position.
+        partial: whether the text is only a part of a file, so that it may end inside a block comment.
+        in_comment: whether it begins inside a block comment.
 
     Yields:
         Kind (``space``, ``comment``, ``literal``, ``code``), start and end.
@@ -217,88 +219,90 @@ def _tokens(text: str, language: Language, at: int = 0, *, part: bool = False, i
     Raises:
         ValueError: a literal or a comment does not end, or a character starts no token.
     """
-    if inside:
-        end = _comment_end(text, at, language, part=part)
-        yield "comment", at, end
-        at = end
-    while at < len(text):
-        match = language.token.match(text, at)
+    if in_comment:
+        end = _comment_end(text, position, language, partial=partial)
+        yield "comment", position, end
+        position = end
+    while position < len(text):
+        match = language.token.match(text, position)
         if match is None:
-            raise ValueError(f"line {text.count(chr(10), 0, at) + 1}: {text[at : at + 10]!r} starts no token")
+            raise ValueError(
+                f"line {text.count(chr(10), 0, position) + 1}: {text[position : position + 10]!r} starts no token"
+            )
         kind, end = str(match.lastgroup), match.end()
         if kind == "block":
-            kind, end = "comment", _comment_end(text, end, language, part=part)
+            kind, end = "comment", _comment_end(text, end, language, partial=partial)
         elif kind == "line":
             kind = "comment"
         elif kind == "interpolated":
             kind, end = "literal", _interpolated_end(text, end, language)
-        yield kind, at, end
-        at = end
+        yield kind, position, end
+        position = end
 
 
-def _comment_end(text: str, at: int, language: Language, *, part: bool) -> int:
+def _comment_end(text: str, position: int, language: Language, *, partial: bool) -> int:
     """Return the end of the block comment that is open at a position."""
     depth = 1
-    for match in re.compile(r"/\*|\*/").finditer(text, at):
+    for match in re.compile(r"/\*|\*/").finditer(text, position):
         if match[0] == "*/":
             depth -= 1
         elif language.nests:
             depth += 1
         if not depth:
             return match.end()
-    if part:
+    if partial:
         return len(text)
-    raise ValueError(f"line {text.count(chr(10), 0, at) + 1}: the comment does not end")
+    raise ValueError(f"line {text.count(chr(10), 0, position) + 1}: the comment does not end")
 
 
 def _interpolated_end(text: str, quote: int, language: Language) -> int:
     """Return the end of Scala's interpolated string whose first quote is at a position."""
     triple = text.startswith('"""', quote)
-    at = quote + (3 if triple else 1)
-    while match := re.compile(r'\$\{|\$[$"]|\\.|["\n]', re.DOTALL).search(text, at):
-        at = match.end()
+    position = quote + (3 if triple else 1)
+    while match := re.compile(r'\$\{|\$[$"]|\\.|["\n]', re.DOTALL).search(text, position):
+        position = match.end()
         if match[0] == "${":
-            at = _block_end(text, at, language)
+            position = _block_end(text, position, language)
         elif triple and match[0] == '"':
-            if text.startswith('""', at) and not text.startswith('"""', at):
-                return at + 2
+            if text.startswith('""', position) and not text.startswith('"""', position):
+                return position + 2
         elif triple and match[0].startswith("\\"):
             # in a triple-quoted string a backslash escapes nothing
-            at = match.start() + 1
+            position = match.start() + 1
         elif match[0] == '"':
-            return at
+            return position
         elif match[0] == "\n" and not triple:
             break
     raise ValueError(f"line {text.count(chr(10), 0, quote) + 1}: the string does not end")
 
 
-def _block_end(text: str, at: int, language: Language) -> int:
+def _block_end(text: str, position: int, language: Language) -> int:
     """Return the end of the block whose code starts at a position."""
     depth = 1
-    for _, start, end in _tokens(text, language, at):
+    for _, start, end in _tokens(text, language, position):
         depth += {"{": 1, "}": -1}.get(text[start:end], 0)
         if not depth:
             return end
     raise ValueError("the block in a string does not end")
 
 
-def _code_lines(text: str, language: Language, *, part: bool = False, inside: bool = False) -> list[str]:
+def _code_lines(text: str, language: Language, *, partial: bool = False, in_comment: bool = False) -> list[str]:
     """Return the tokens of each line, separated by spaces; the line is empty if it has only comments."""
     lines: list[list[str]] = [[]]
-    for kind, start, end in _tokens(text, language, part=part, inside=inside):
-        first, *more = text[start:end].split("\n")
+    for kind, start, end in _tokens(text, language, partial=partial, in_comment=in_comment):
+        first, *further_lines = text[start:end].split("\n")
         if kind in ("space", "comment"):
-            lines += ([] for _ in more)
+            lines += ([] for _ in further_lines)
         else:
             lines[-1].append(first)
-            lines += ([line] for line in more)
+            lines += ([line] for line in further_lines)
     return [" ".join(tokens) for tokens in lines]
 
 
 # -- patches ----------------------------------------------------------------------------------------------------------
 
 
-def of_patches(patches: Sequence[Patch], *, main_only: bool) -> str:
+def fingerprint_of_patches(patches: Sequence[Patch], *, main_only: bool) -> str:
     """Return the SHA-256 of the code changes of patches, without comments.
 
     It covers, for each file, the pairs of adjacent lines of code that all patches together add and remove. It depends
@@ -315,18 +319,18 @@ def of_patches(patches: Sequence[Patch], *, main_only: bool) -> str:
             if main_only and is_test(diff.file):
                 continue
             part = ("", "") if main_only else (patch.part, patch.opt_in)
-            changed = changes.setdefault((*part, diff.file), Counter())
-            changed.update(("", line) for line in diff.header)
+            pairs = changes.setdefault((*part, diff.file), Counter())
+            pairs.update(("", line) for line in diff.header)
             for hunk in diff.hunks:
                 old, new = _sides(hunk, diff.file)
-                changed.update(_pairs(new))
-                changed.subtract(_pairs(old))
-    found = [
-        [*place, sorted([*pair, count] for pair, count in changed.items() if count)]
-        for place, changed in sorted(changes.items())
-        if any(changed.values())
+                pairs.update(_pairs(new))
+                pairs.subtract(_pairs(old))
+    changed_pairs = [
+        [*key, sorted([*pair, count] for pair, count in pairs.items() if count)]
+        for key, pairs in sorted(changes.items())
+        if any(pairs.values())
     ]
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(changed_pairs).encode()).hexdigest()
 
 
 def _sides(hunk: Iterable[str], file: str) -> tuple[list[str], list[str]]:
@@ -335,23 +339,23 @@ def _sides(hunk: Iterable[str], file: str) -> tuple[list[str], list[str]]:
     sides = tuple([line[1:] for line in hunk if line[:1] in (" ", sign, "")] for sign in "-+")
     suffix = Path(file).suffix
     if suffix in LANGUAGES:
-        read = [_part_code(side, LANGUAGES[suffix]) for side in sides]
+        parsed = [_partial_code(side, LANGUAGES[suffix]) for side in sides]
     else:
         # Kafka's message definitions have comments; no string of JSON spans lines
-        read = [[line for line in side if suffix != ".json" or not line.lstrip().startswith("//")] for side in sides]
+        parsed = [[line for line in side if suffix != ".json" or not line.lstrip().startswith("//")] for side in sides]
     old, new = (
-        [line.strip() for line in (side if found is None or None in read else found) if line.strip()]
-        for side, found in zip(sides, read, strict=True)
+        [line.strip() for line in (side if tokens is None or None in parsed else tokens) if line.strip()]
+        for side, tokens in zip(sides, parsed, strict=True)
     )
     return old, new
 
 
-def _part_code(lines: Sequence[str], language: Language) -> list[str] | None:
+def _partial_code(lines: Sequence[str], language: Language) -> list[str] | None:
     """Return the tokens of each of a part's lines, or None if it is uncertain which of them are comments."""
     starred = list(takewhile(lambda line: line.lstrip().startswith("*"), lines))
-    inside = any("*/" in line for line in starred) or len(starred) == len(lines) >= _STARRED_LINES
+    in_comment = any("*/" in line for line in starred) or len(starred) == len(lines) >= _STARRED_LINES
     try:
-        return _code_lines("\n".join(lines), language, part=True, inside=inside)
+        return _code_lines("\n".join(lines), language, partial=True, in_comment=in_comment)
     except ValueError:
         return None
 

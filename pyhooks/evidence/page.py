@@ -20,13 +20,13 @@ from pyhooks.report import pages
 STATES = (CONFIRMED, CONDITIONAL, REFUTED, UNDECIDED, STALE, NOT_RUN, NOT_TESTABLE)
 
 
-def counts(book: EvidenceResults) -> dict[str, int]:
+def counts(results: EvidenceResults) -> dict[str, int]:
     """Return the number of claims in each state, including 0."""
-    found = Counter(judgement.state for judgement in book.judged.values())
-    return {state: found[state] for state in STATES}
+    states = Counter(judgement.state for judgement in results.judged.values())
+    return {state: states[state] for state in STATES}
 
 
-def row(claim: Claim, claims: Claims, book: EvidenceResults) -> dict[str, Any]:
+def row(claim: Claim, claims: Claims, results: EvidenceResults) -> dict[str, Any]:
     """Return the data of a claim for the page and JSON.
 
     Returns:
@@ -34,25 +34,25 @@ def row(claim: Claim, claims: Claims, book: EvidenceResults) -> dict[str, Any]:
         the expected verdict (None without a current result); ``checks``, for each run its commands, cost, needs and
         artifact.
     """
-    judged = book.judged[claim.id]
-    known = judged.state not in (NOT_RUN, STALE)
+    judgement = results.judged[claim.id]
+    is_current = judgement.state not in (NOT_RUN, STALE)
     return {
         "id": claim.id,
         "document": claim.document,
         "place": claim.place,
         "says": claim.says,
-        "why": claim.why if judged.state == claim.verdict else "",
+        "why": claim.why if judgement.state == claim.verdict else "",
         "expected": claim.verdict,
-        "state": judged.state,
-        "because": list(judged.because),
-        "was": judged.was,
-        "agrees": judged.state == claim.verdict if known else None,
-        "checks": [_check(claims.runs[name], book) for name in claim.runs],
+        "state": judgement.state,
+        "because": list(judgement.because),
+        "was": judgement.was,
+        "agrees": judgement.state == claim.verdict if is_current else None,
+        "checks": [_check(claims.runs[name], results) for name in claim.runs],
     }
 
 
-def _check(run: ClaimRun, book: EvidenceResults) -> dict[str, Any]:
-    artifact: Mapping[str, Any] = book.artifacts.get(run.id, {})
+def _check(run: ClaimRun, results: EvidenceResults) -> dict[str, Any]:
+    artifact: Mapping[str, Any] = results.artifacts.get(run.id, {})
     return {
         "run": run.id,
         "commands": [command for _, command in sorted(run.commands.items())],
@@ -60,10 +60,10 @@ def _check(run: ClaimRun, book: EvidenceResults) -> dict[str, Any]:
         "minutes": run.minutes,
         "needs": run.needs,
         "artifact": f"{run.id}.json" if artifact else "",
-        "sha256": book.hashes.get(run.id, ""),
+        "sha256": results.hashes.get(run.id, ""),
         "date": artifact.get("date", ""),
         "versions": artifact.get("versions", {}),
-        "stale": book.stale.get(run.id, ""),
+        "stale": results.stale.get(run.id, ""),
     }
 
 
@@ -72,11 +72,11 @@ def code(text: str) -> Markup:
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
 
 
-def html(claims: Claims, book: EvidenceResults, artifacts: str) -> str:
+def html(claims: Claims, results: EvidenceResults, artifacts: str) -> str:
     """Return the page; ``artifacts`` is a link to their folder, without a slash at its end."""
-    rows = [row(claim, claims, book) for claim in claims.claims.values()]
+    rows = [row(claim, claims, results) for claim in claims.claims.values()]
     values = {
-        "counts": counts(book),
+        "counts": counts(results),
         "documents": [
             (title, [claim for claim in rows if claim["document"] == key]) for key, title in claims.documents.items()
         ],
@@ -88,10 +88,10 @@ def html(claims: Claims, book: EvidenceResults, artifacts: str) -> str:
     return pages.render(Path(__file__).with_name("page.html.j2"), values)
 
 
-def write(claims: Claims, book: EvidenceResults, path: Path, folder: Path = EVIDENCE) -> None:
+def write(claims: Claims, results: EvidenceResults, path: Path, folder: Path = EVIDENCE) -> None:
     """Write the page; its links to artifacts are relative to it."""
     up = folder.resolve()
     beside = path.parent.resolve()
     common = next(parent for parent in (beside, *beside.parents) if up.is_relative_to(parent))
     steps = [".."] * len(beside.relative_to(common).parts) + list(up.relative_to(common).parts)
-    write_text(path, html(claims, book, "/".join(steps) or "."))
+    write_text(path, html(claims, results, "/".join(steps) or "."))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyhooks.evidence.claims import NOT_TESTABLE, Atom, Claim
+from pyhooks.evidence.claims import NOT_TESTABLE, Claim, Condition
 
 UNDECIDED, NOT_RUN, STALE = "undecided", "not run yet", "stale"
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
@@ -39,81 +39,85 @@ def judge(claim: Claim, results: Mapping[str, Any], stale: Mapping[str, str]) ->
         return ClaimJudgement(NOT_RUN, tuple(f"{run} has not been run" for run in absent))
     if missing := _missing_tests(claim, results):
         return ClaimJudgement(NOT_RUN, tuple(f"{case} has not been run" for case in missing))
-    found = by_rules(claim.rules, results)
-    if old := [f"{run}: {stale[run]}" for run in claim.runs if run in stale]:
-        return ClaimJudgement(STALE, tuple(old), found.state)
-    return found
+    judgement = apply_rules(claim.rules, results)
+    if changed := [f"{run}: {stale[run]}" for run in claim.runs if run in stale]:
+        return ClaimJudgement(STALE, tuple(changed), judgement.state)
+    return judgement
 
 
 def _missing_tests(claim: Claim, results: Mapping[str, Any]) -> list[str]:
     """Return tests missing in the artifacts because no rule required them when the run was made."""
-    atoms = [atom for rule in claim.rules.values() for atom in rule]
-    return sorted({case for atom in atoms for case in atom.cases if case not in results[atom.run]["cases"]})
+    conditions = [condition for rule in claim.rules.values() for condition in rule]
+    return sorted(
+        {case for condition in conditions for case in condition.cases if case not in results[condition.run]["cases"]}
+    )
 
 
-def by_rules(rules: Mapping[str, Sequence[Atom]], results: Mapping[str, Any]) -> ClaimJudgement:
+def apply_rules(rules: Mapping[str, Sequence[Condition]], results: Mapping[str, Any]) -> ClaimJudgement:
     """Return the only verdict whose conditions are all true, or ``undecided`` with the reasons."""
     reasons: list[str] = []
-    given: dict[str, list[str]] = {}
-    for verdict, atoms in rules.items():
-        evaluated = [_evaluate(atom, results[atom.run]) for atom in atoms]
+    met_rules: dict[str, list[str]] = {}
+    for verdict, conditions in rules.items():
+        evaluated = [_evaluate(condition, results[condition.run]) for condition in conditions]
         if all(met for met, _ in evaluated):
-            given[verdict] = [reason for _, reason in evaluated]
+            met_rules[verdict] = [reason for _, reason in evaluated]
         else:
             reasons += [f"not {verdict}: {reason}" for met, reason in evaluated if not met]
-    if len(given) == 1:
-        ((verdict, reason),) = given.items()
+    if len(met_rules) == 1:
+        ((verdict, reason),) = met_rules.items()
         return ClaimJudgement(verdict, tuple(reason))
-    if given:
-        return ClaimJudgement(UNDECIDED, (f"the rules for {' and '.join(given)} are all met",))
+    if met_rules:
+        return ClaimJudgement(UNDECIDED, (f"the rules for {' and '.join(met_rules)} are all met",))
     return ClaimJudgement(UNDECIDED, tuple(dict.fromkeys(reasons)))
 
 
-def _evaluate(atom: Atom, result: Any) -> tuple[bool, str]:
-    if atom.cases:
-        return _cases(atom, result)
+def _evaluate(condition: Condition, result: Any) -> tuple[bool, str]:
+    if condition.cases:
+        return _cases(condition, result)
     try:
-        value = find(result, atom.at)
+        value = value_at(result, condition.at)
     except AbsentError as error:
-        return False, f"{atom.run}{atom.at}: {error}"
+        return False, f"{condition.run}{condition.at}: {error}"
     shown = repr(value) if len(repr(value)) <= 200 else f"{repr(value)[:200]}…"
-    return compare(atom, value), f"{atom.run}{atom.at} is {shown}"
+    return compare(condition, value), f"{condition.run}{condition.at} is {shown}"
 
 
-def _cases(atom: Atom, result: Any) -> tuple[bool, str]:
+def _cases(condition: Condition, result: Any) -> tuple[bool, str]:
     cases: Mapping[str, str] = result["cases"]
-    wanted = PASSED if atom.compare == "passed" else FAILED
-    outcomes = [cases.get(case, "not run") == wanted for case in atom.cases]
-    met = all(outcomes) if wanted == PASSED else any(outcomes)
-    failing = [case for case in atom.cases if cases.get(case) != PASSED] if wanted == PASSED else list(atom.cases)
-    shown = (failing or atom.cases)[:4]
-    more = "" if len(failing or atom.cases) <= 4 else f" and {len(failing or atom.cases) - 4} others"
-    return met, ", ".join(f"{case.rpartition('.')[2]} {cases.get(case, 'not run')}" for case in shown) + more
+    required = PASSED if condition.compare == "passed" else FAILED
+    outcomes = [cases.get(case, "not run") == required for case in condition.cases]
+    met = all(outcomes) if required == PASSED else any(outcomes)
+    failing = (
+        [case for case in condition.cases if cases.get(case) != PASSED] if required == PASSED else list(condition.cases)
+    )
+    listed = (failing or condition.cases)[:4]
+    more = "" if len(failing or condition.cases) <= 4 else f" and {len(failing or condition.cases) - 4} others"
+    return met, ", ".join(f"{case.rpartition('.')[2]} {cases.get(case, 'not run')}" for case in listed) + more
 
 
-def compare(atom: Atom, value: Any) -> bool:
+def compare(condition: Condition, value: Any) -> bool:
     """Return whether a value meets a condition; a value of another type does not."""
-    wanted = atom.value
-    if atom.compare == "is":
-        return bool(value == wanted) and (type(value) is type(wanted) or _numbers(value, wanted))
-    if atom.compare in ("has", "lacks"):
-        if not isinstance(value, str | list | dict) or (isinstance(value, str) and not isinstance(wanted, str)):
+    expected = condition.value
+    if condition.compare == "is":
+        return bool(value == expected) and (type(value) is type(expected) or _numbers(value, expected))
+    if condition.compare in ("has", "lacks"):
+        if not isinstance(value, str | list | dict) or (isinstance(value, str) and not isinstance(expected, str)):
             return False
-        return (wanted in value) is (atom.compare == "has")
-    if not _numbers(value, wanted):
+        return (expected in value) is (condition.compare == "has")
+    if not _numbers(value, expected):
         return False
-    if atom.compare == "least":
-        return bool(value >= wanted)
-    if atom.compare == "most":
-        return bool(value <= wanted)
-    return math.isclose(value, wanted, rel_tol=atom.within)
+    if condition.compare == "least":
+        return bool(value >= expected)
+    if condition.compare == "most":
+        return bool(value <= expected)
+    return math.isclose(value, expected, rel_tol=condition.within)
 
 
 def _numbers(*values: Any) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
-def find(result: Any, pointer: str) -> Any:
+def value_at(result: Any, pointer: str) -> Any:
     """Return the value at a pointer in a result.
 
     Args:
@@ -125,29 +129,29 @@ def find(result: Any, pointer: str) -> Any:
     Raises:
         AbsentError: there is no such value.
     """
-    at: Any = result
-    for kept in result if isinstance(result, dict) else ():
-        if kept.startswith("/") and f"{pointer}/".startswith(f"{kept}/"):
-            at, pointer = result[kept], pointer[len(kept) :]
+    value: Any = result
+    for prefix in result if isinstance(result, dict) else ():
+        if prefix.startswith("/") and f"{pointer}/".startswith(f"{prefix}/"):
+            value, pointer = result[prefix], pointer[len(prefix) :]
             break
     for step in pointer.split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")
-        if key == "#" and isinstance(at, list | dict):
-            at = len(at)
-        elif isinstance(at, dict) and key in at:
-            at = at[key]
-        elif isinstance(at, list) and key.isdigit() and int(key) < len(at):
-            at = at[int(key)]
-        elif isinstance(at, list) and "=" in key:
-            wanted = dict(pair.partition("=")[::2] for pair in key.split("&"))
-            fitting = [
+        if key == "#" and isinstance(value, list | dict):
+            value = len(value)
+        elif isinstance(value, dict) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and key.isdigit() and int(key) < len(value):
+            value = value[int(key)]
+        elif isinstance(value, list) and "=" in key:
+            conditions = dict(pair.partition("=")[::2] for pair in key.split("&"))
+            matching = [
                 item
-                for item in at
-                if isinstance(item, dict) and all(str(item.get(name)) == value for name, value in wanted.items())
+                for item in value
+                if isinstance(item, dict) and all(str(item.get(name)) == value for name, value in conditions.items())
             ]
-            if len(fitting) != 1:
-                raise AbsentError(f"{len(fitting)} have {key}")
-            (at,) = fitting
+            if len(matching) != 1:
+                raise AbsentError(f"{len(matching)} have {key}")
+            (value,) = matching
         else:
             raise AbsentError(f"there is no {key}")
-    return at
+    return value

@@ -27,8 +27,8 @@ from pyhooks.patchset.distribution import Distribution
 OUT = paths.OUT / "evidence"
 MODULES = {"rackgate": "pyhooks.cli", "pytest": "pytest"}
 # timeout of a run as a multiple of its expected duration, for busy machines, and its minimum
-_PATIENCE, _LEAST_S = 10.0, 900.0
-_END_S = 120.0
+_TIMEOUT_FACTOR, _TIMEOUT_MIN_S = 10.0, 900.0
+_SHUTDOWN_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def execute(command: Sequence[str], log: Path, timeout_s: float) -> FinishedComm
         log.open("w", encoding="utf-8") as errors,
         # SIGTERM first: the command may have to shut down labs or brokers
         supervised(
-            program, grace_s=_END_S, first=signal.SIGTERM,
+            program, grace_s=_SHUTDOWN_S, first=signal.SIGTERM,
             cwd=paths.REPO, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True,
         ) as process,
     ):  # fmt: skip
@@ -70,7 +70,7 @@ def execute(command: Sequence[str], log: Path, timeout_s: float) -> FinishedComm
     return FinishedCommand(process.returncode, output)
 
 
-def carry_out(
+def execute_run(
     claims: Claims,
     run: ClaimRun,
     *,
@@ -89,18 +89,18 @@ def carry_out(
     if {SERIES, OVERLAY} & set(run.depends):
         _check_build(root)
     started, clock = time.time(), time.monotonic()
-    before = _file_states(run, root)
+    states_before = _file_states(run, root)
     results: dict[str, Any] = {}
     statuses: dict[str, int] = {}
     for number, (label, command) in enumerate(run.commands.items()):
         argv = shlex.split(command)
         log = out / f"{run.id}{f'-{number}' if number else ''}.log"
-        done = execute(argv, log, max(_LEAST_S, run.minutes * 60 * _PATIENCE))
-        if done.status not in run.statuses:
+        finished = execute(argv, log, max(_TIMEOUT_MIN_S, run.minutes * 60 * _TIMEOUT_FACTOR))
+        if finished.status not in run.statuses:
             tail = log.read_text(encoding="utf-8", errors="replace")[-1500:] if log.is_file() else ""
-            output_tail = tail.strip() or done.output[-1500:].strip()
-            raise RackgateError(f"{command}: ended with status {done.status}; see {log}", detail=output_tail)
-        statuses[label], results[label] = done.status, _result(claims, run, done, root, before)
+            output_tail = tail.strip() or finished.output[-1500:].strip()
+            raise RackgateError(f"{command}: ended with status {finished.status}; see {log}", detail=output_tail)
+        statuses[label], results[label] = finished.status, _result(claims, run, finished, root, states_before)
     seconds = time.monotonic() - clock
     if artifacts.fingerprints([run], root)[run.id] != current:
         raise RackgateError(f"run {run.id}: a dependency has changed meanwhile; run it again")
@@ -117,7 +117,7 @@ def carry_out(
         "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "load": round(os.getloadavg()[0], 1)},
         "result": results.get("", results),
     }
-    text = artifacts.text_of(artifact).replace(f"{root}/", "")
+    text = artifacts.artifact_text(artifact).replace(f"{root}/", "")
     write_text(folder / f"{run.id}.json", text)
     return artifact
 
@@ -144,37 +144,37 @@ def _file_states(run: ClaimRun, root: Path) -> dict[Path, tuple[int, ...]]:
 
     They are compared for equality only: modification times can't be compared with the clock, which may be set back.
     """
-    found = {path: path.stat() for path in (root.glob(run.reads) if run.reads else ()) if path.is_file()}
-    return {path: (own.st_ino, own.st_size, own.st_mtime_ns, own.st_ctime_ns) for path, own in found.items()}
+    stats = {path: path.stat() for path in (root.glob(run.reads) if run.reads else ()) if path.is_file()}
+    return {path: (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for path, stat in stats.items()}
 
 
 def _result(
-    claims: Claims, run: ClaimRun, done: FinishedCommand, root: Path, before: Mapping[Path, tuple[int, ...]]
+    claims: Claims, run: ClaimRun, finished: FinishedCommand, root: Path, states_before: Mapping[Path, tuple[int, ...]]
 ) -> Any:
     # ignore reports of earlier runs
-    written = sorted(path for path, state in _file_states(run, root).items() if before.get(path) != state)
+    written = sorted(path for path, state in _file_states(run, root).items() if states_before.get(path) != state)
     if run.kind == "junit":
-        return artifacts.of_junit(written, artifacts.required_tests(claims, run.id))
+        return artifacts.junit_result(written, artifacts.required_tests(claims, run.id))
     if run.reads:
         path = root / run.reads
         if path not in written:
             raise RackgateError(f"run {run.id}: it did not write {run.reads}")
         text = read_text(path, "the command writes it")
     else:
-        text = done.output
+        text = finished.output
     try:
         parsed = parse_json(text, constants=str)
     except ValueError as error:
         raise RackgateError(f"run {run.id}: its output is not JSON: {error}") from error
     if run.kind == "system":
-        return artifacts.of_system(parsed)
-    return _kept(parsed, run)
+        return artifacts.system_result(parsed)
+    return _selected_values(parsed, run)
 
 
-def _kept(parsed: Any, run: ClaimRun) -> Any:
+def _selected_values(parsed: Any, run: ClaimRun) -> Any:
     if not run.keep:
         return parsed
     try:
-        return {name: rules.find(parsed, name if name.startswith("/") else f"/{name}") for name in run.keep}
+        return {name: rules.value_at(parsed, name if name.startswith("/") else f"/{name}") for name in run.keep}
     except rules.AbsentError as error:
         raise RackgateError(f"run {run.id}: `keep` in kip/claims.toml does not match its result: {error}") from error

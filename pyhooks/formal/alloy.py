@@ -32,7 +32,7 @@ class CommandOutcome:
     found: bool | None  # whether it found an instance; None if it did not complete
     seconds: float
     instance: Path | None = None
-    trouble: str = ""  # reason why it did not complete, or empty
+    problem: str = ""  # reason why it did not complete, or empty
 
     @property
     def as_expected(self) -> bool:
@@ -44,13 +44,13 @@ class CommandOutcome:
         return {
             "name": self.command.name,
             "kind": self.command.kind,
-            "what": self.command.what,
+            "what": self.command.purpose,
             "bounds": self.command.bounds,
             "expected": self.command.expected,
             "found": self.found,
             "as_expected": self.as_expected,
             "seconds": round(self.seconds, 1),
-            "trouble": self.trouble,
+            "trouble": self.problem,
         }
 
 
@@ -60,14 +60,14 @@ def fetch(pin: Path = PIN, base: Path | None = None) -> Path:
     Raises:
         RackgateError: the file is invalid, or the jar can't be downloaded or has another SHA-256.
     """
-    top = toml_config.Table(toml_config.read(pin, "it says which Alloy is run"), pin)
-    table = top.table("alloy")
+    document = toml_config.Table(toml_config.read(pin, "it says which Alloy is run"), pin)
+    table = document.table("alloy")
     artifact = table.into(recipe.Artifact, roles=("alloy",))
-    top.done()
+    document.done()
     plan = recipe.load()
-    space = Workspace.of(plan)
-    store = ArtifactStore(base or paths.BUILD / "alloy", space.repository)
-    with space.lock(lambda _: None), tempfile.TemporaryDirectory(prefix="rackgate-alloy-") as work:
+    workspace = Workspace.of(plan)
+    store = ArtifactStore(base or paths.BUILD / "alloy", workspace.repository)
+    with workspace.lock(lambda _: None), tempfile.TemporaryDirectory(prefix="rackgate-alloy-") as work:
         store.fetch(replace(plan, path=pin), [artifact], Path(work))
     return store.path(artifact)
 
@@ -101,15 +101,15 @@ def execute(
         run(argv, task=f"run {command.name}", log=log, timeout_s=limit_s)
     except RackgateError as error:
         if not log.exists() or _UNEXPECTED not in log.read_text(encoding="utf-8", errors="replace"):
-            return CommandOutcome(command, None, time.monotonic() - started, trouble=str(error))
+            return CommandOutcome(command, None, time.monotonic() - started, problem=str(error))
     try:
-        instance = found_in(folder, command)
+        instance = find_instance(folder, command)
     except RackgateError as error:
-        return CommandOutcome(command, None, time.monotonic() - started, trouble=str(error))
+        return CommandOutcome(command, None, time.monotonic() - started, problem=str(error))
     return CommandOutcome(command, instance is not None, time.monotonic() - started, instance)
 
 
-def found_in(folder: Path, command: AlloyCommand) -> Path | None:
+def find_instance(folder: Path, command: AlloyCommand) -> Path | None:
     """Return the file of the instance that Alloy's receipt reports, or None if it reports that there is none.
 
     Raises:
@@ -117,14 +117,14 @@ def found_in(folder: Path, command: AlloyCommand) -> Path | None:
     """
     receipt = folder / "receipt.json"
     try:
-        known = files.read_json(receipt, "Alloy writes it")["commands"]
-        entry = known.get(command.name)
-        solved = entry is not None and entry.get("solution")
+        receipts = files.read_json(receipt, "Alloy writes it")["commands"]
+        receipt_entry = receipts.get(command.name)
+        has_solution = receipt_entry is not None and receipt_entry.get("solution")
     except (RackgateError, *files.MALFORMED) as error:
         raise RackgateError(f"run {command.name}: Alloy left no receipt in {folder}") from error
-    if entry is None:
+    if receipt_entry is None:
         raise RackgateError(f"run {command.name}: Alloy's receipt in {folder} does not contain it")
-    if not solved:
+    if not has_solution:
         return None
     instance = folder / f"{command.name}-solution-0.xml"
     if not instance.exists():

@@ -19,7 +19,7 @@ from pyhooks.core.files import MALFORMED, json_text, read_json, write_json
 from pyhooks.core.terminal import report_console, show_progress
 from pyhooks.formal import alloy
 from pyhooks.formal.alloy import CommandOutcome
-from pyhooks.formal.model_source import MODEL, AlloyCommand, choose, commands
+from pyhooks.formal.model_source import MODEL, AlloyCommand, parse_commands, select_commands
 
 WIDTH = 120  # columns, where there is no terminal
 TARGET_S = 600.0  # of a run of all commands
@@ -59,10 +59,10 @@ def formal_command(
     """
     if solver not in alloy.SOLVERS:
         raise RackgateError(f"--solver {solver}: there are {', '.join(alloy.SOLVERS)}")
-    known = commands(model)
-    chosen = choose(known, only or [])
+    commands = parse_commands(model)
+    selected = select_commands(commands, only or [])
     if list_:
-        _show_commands(chosen)
+        _show_commands(selected)
         return
     folder = run_dir or paths.OUT / "formal"
     with ExitStack() as stack:
@@ -70,18 +70,18 @@ def formal_command(
         if pictures is not None and pictures.resolve() != folder.resolve():
             stack.enter_context(run_folder.held(pictures, run_folder.FORMAL_PICTURES))
         started = time.monotonic()
-        outcomes = run_all(chosen, model, folder, jobs=jobs, limit_s=limit, solver=solver, quiet=json_)
-        drawn = draw_all(outcomes, pictures or folder)
+        outcomes = run_all(selected, model, folder, jobs=jobs, limit_s=limit, solver=solver, quiet=json_)
+        pictures_written = draw_instances(outcomes, pictures or folder)
         seconds = time.monotonic() - started
         summary = {
             "model": model.name,
             "solver": solver,
             "seconds": round(seconds, 1),
             "bar_s": TARGET_S,
-            "bar": judge_duration(outcomes, known, seconds),
+            "bar": judge_duration(outcomes, commands, seconds),
             "as_expected": all(outcome.as_expected for outcome in outcomes),
             "commands": [outcome.summary() for outcome in outcomes],
-            "pictures": [str(path) for path in drawn],
+            "pictures": [str(path) for path in pictures_written],
         }
         write_json(folder / "summary.json", summary)
     if json_:
@@ -92,7 +92,7 @@ def formal_command(
 
 
 def run_all(
-    chosen: Sequence[AlloyCommand], model: Path, folder: Path, *, jobs: int, limit_s: float, solver: str, quiet: bool
+    selected: Sequence[AlloyCommand], model: Path, folder: Path, *, jobs: int, limit_s: float, solver: str, quiet: bool
 ) -> tuple[CommandOutcome, ...]:
     """Run commands in parallel; return their outcomes in the same order.
 
@@ -101,37 +101,39 @@ def run_all(
     """
     earlier_s = _earlier_seconds(folder)
     jar = alloy.fetch()
-    done: dict[str, CommandOutcome] = {}
+    outcomes: dict[str, CommandOutcome] = {}
     console = Console(stderr=True, quiet=quiet, highlight=False)
-    estimate_s = sum(earlier_s.get(command.name, 0.0) for command in chosen) / jobs
-    about = f"of about {estimate_s:.0f} s" if estimate_s else ""
-    with show_progress(console, "Alloy", len(chosen), estimate=about) as update, ThreadPoolExecutor(jobs) as pool:
+    estimate_s = sum(earlier_s.get(command.name, 0.0) for command in selected) / jobs
+    estimate = f"of about {estimate_s:.0f} s" if estimate_s else ""
+    with show_progress(console, "Alloy", len(selected), estimate=estimate) as update, ThreadPoolExecutor(jobs) as pool:
         # longest first, so that the shorter ones run in parallel with it
-        order = sorted(chosen, key=lambda command: (command.kind != "check", -earlier_s.get(command.name, 0.0)))
+        order = sorted(selected, key=lambda command: (command.kind != "check", -earlier_s.get(command.name, 0.0)))
         futures = []
         for command in order:
-            own = folder / command.name
-            run_folder.remove(own)
-            futures.append(pool.submit(alloy.execute, jar, model, command, own, solver=solver, limit_s=limit_s))
+            command_folder = folder / command.name
+            run_folder.remove(command_folder)
+            futures.append(
+                pool.submit(alloy.execute, jar, model, command, command_folder, solver=solver, limit_s=limit_s)
+            )
         for future in as_completed(futures):
             outcome = future.result()
-            done[outcome.command.name] = outcome
-            update(completed=len(done), description=f"Alloy: {len(done)} of {len(chosen)} commands")
+            outcomes[outcome.command.name] = outcome
+            update(completed=len(outcomes), description=f"Alloy: {len(outcomes)} of {len(selected)} commands")
             console.print(f"{outcome.command.name}: {_result_text(outcome)}, {outcome.seconds:.1f} s", markup=False)
-    return tuple(done[command.name] for command in chosen)
+    return tuple(outcomes[command.name] for command in selected)
 
 
-def draw_all(outcomes: Sequence[CommandOutcome], folder: Path) -> tuple[Path, ...]:
+def draw_instances(outcomes: Sequence[CommandOutcome], folder: Path) -> tuple[Path, ...]:
     """Draw the instances that commands found, and return the written files."""
     # imported late because matplotlib takes a second
     from pyhooks.formal import instance, trace, trace_picture
 
-    made: list[Path] = []
+    paths: list[Path] = []
     for outcome in outcomes:
         if outcome.instance is not None:
             steps = trace.steps(instance.read(outcome.instance))
-            made.extend(trace_picture.write(steps, outcome.command.what, folder, outcome.command.name))
-    return tuple(made)
+            paths.extend(trace_picture.write(steps, outcome.command.purpose, folder, outcome.command.name))
+    return tuple(paths)
 
 
 def exit_status(outcomes: Sequence[CommandOutcome]) -> int:
@@ -141,25 +143,25 @@ def exit_status(outcomes: Sequence[CommandOutcome]) -> int:
     return 0 if all(outcome.as_expected for outcome in outcomes) else 1
 
 
-def judge_duration(outcomes: Sequence[CommandOutcome], known: Sequence[AlloyCommand], seconds: float) -> str:
+def judge_duration(outcomes: Sequence[CommandOutcome], commands: Sequence[AlloyCommand], seconds: float) -> str:
     """Return ``met``, ``missed``, or ``unknown`` if the run was fast enough but not all commands completed."""
-    ended = {outcome.command.name for outcome in outcomes if outcome.found is not None}
+    completed = {outcome.command.name for outcome in outcomes if outcome.found is not None}
     if seconds > TARGET_S:
         return "missed"
-    return "met" if ended == {command.name for command in known} else "unknown"
+    return "met" if completed == {command.name for command in commands} else "unknown"
 
 
 def _earlier_seconds(folder: Path) -> dict[str, float]:
     try:
-        known = read_json(folder / "summary.json", "it is of an earlier run")["commands"]
-        return {str(entry["name"]): float(entry["seconds"]) for entry in known}
+        entries = read_json(folder / "summary.json", "it is of an earlier run")["commands"]
+        return {str(entry["name"]): float(entry["seconds"]) for entry in entries}
     except (RackgateError, *MALFORMED):
         return {}  # without an earlier run there is no estimate
 
 
 def _result_text(outcome: CommandOutcome) -> str:
     if outcome.found is None:
-        return f"UNKNOWN ({outcome.trouble})"
+        return f"UNKNOWN ({outcome.problem})"
     found = {
         ("check", False): "no counter-example",
         ("check", True): "COUNTER-EXAMPLE",
@@ -169,7 +171,7 @@ def _result_text(outcome: CommandOutcome) -> str:
     return found[outcome.command.kind, outcome.found]
 
 
-def _show(outcomes: Sequence[CommandOutcome], seconds: float, met: str, folder: Path) -> None:
+def _show(outcomes: Sequence[CommandOutcome], seconds: float, target_outcome: str, folder: Path) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("command", "what it shows", "bounds", "outcome"):
         table.add_column(title, overflow="fold")
@@ -178,20 +180,20 @@ def _show(outcomes: Sequence[CommandOutcome], seconds: float, met: str, folder: 
         style = "" if outcome.as_expected else "bold red"
         command = outcome.command
         table.add_row(
-            command.name, command.what, command.bounds, _result_text(outcome), f"{outcome.seconds:.1f}", style=style
+            command.name, command.purpose, command.bounds, _result_text(outcome), f"{outcome.seconds:.1f}", style=style
         )
     console = report_console(WIDTH)
     console.print(table)
-    odd = [outcome.command.name for outcome in outcomes if not outcome.as_expected]
-    verdict = f"not as expected: {', '.join(odd)}" if odd else f"all {len(outcomes)} are as expected"
-    within = f"target of {TARGET_S / 60:.0f} minutes for all: {met}"
-    console.print(f"{verdict}; {seconds:.0f} s, {within}; {folder / 'summary.json'}", markup=False)
+    unexpected = [outcome.command.name for outcome in outcomes if not outcome.as_expected]
+    verdict = f"not as expected: {', '.join(unexpected)}" if unexpected else f"all {len(outcomes)} are as expected"
+    target = f"target of {TARGET_S / 60:.0f} minutes for all: {target_outcome}"
+    console.print(f"{verdict}; {seconds:.0f} s, {target}; {folder / 'summary.json'}", markup=False)
 
 
-def _show_commands(chosen: Sequence[AlloyCommand]) -> None:
+def _show_commands(selected: Sequence[AlloyCommand]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("command", "what it shows", "bounds", "must find"):
         table.add_column(title, overflow="fold")
-    for command in chosen:
-        table.add_row(command.name, command.what, command.bounds, "something" if command.expected else "nothing")
+    for command in selected:
+        table.add_row(command.name, command.purpose, command.bounds, "something" if command.expected else "nothing")
     report_console(WIDTH).print(table)

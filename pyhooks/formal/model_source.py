@@ -27,36 +27,38 @@ class AlloyCommand:
 
     name: str
     kind: str  # ``check``, which searches for a counter-example, or ``run``, which searches for an example
-    what: str  # the comment above it, in one line
+    purpose: str  # the comment above it, in one line
     bounds: str  # text after ``for``: the scope of each signature, and ``steps``, the number of states
     expected: bool
 
 
-def commands(path: Path = MODEL) -> tuple[AlloyCommand, ...]:
+def parse_commands(path: Path = MODEL) -> tuple[AlloyCommand, ...]:
     """Return all commands of a model, in the order of the file.
 
     Raises:
         RackgateError: the file can't be read or has no command, or a command lacks its comment, bounds or ``expect``.
     """
     text = read_text(path, "it is the model")
-    found = []
+    parse_commands = []
     for match in _COMMAND.finditer(text):
-        what = _comment_above(text[: match.start()])
-        if not what:
+        purpose = _comment_above(text[: match.start()])
+        if not purpose:
             raise RackgateError(f"{path}: command {match['name']} has no comment above it that says what it is for")
-        found.append(
-            AlloyCommand(match["name"], match["kind"], what, " ".join(match["bounds"].split()), match["expect"] == "1")
+        parse_commands.append(
+            AlloyCommand(
+                match["name"], match["kind"], purpose, " ".join(match["bounds"].split()), match["expect"] == "1"
+            )
         )
     labels = _LABEL.findall(text)
-    if labels != [command.name for command in found]:
-        odd = sorted(set(labels) ^ {command.name for command in found}) or labels
-        raise RackgateError(f"{path}: command {odd[0]} is not as `NAME: check … for … expect 0` (or run, or 1)")
-    if not found:
+    if labels != [command.name for command in parse_commands]:
+        malformed = sorted(set(labels) ^ {command.name for command in parse_commands}) or labels
+        raise RackgateError(f"{path}: command {malformed[0]} is not as `NAME: check … for … expect 0` (or run, or 1)")
+    if not parse_commands:
         raise RackgateError(f"{path}: has no command")
-    return tuple(found)
+    return tuple(parse_commands)
 
 
-def choose(known: Sequence[AlloyCommand], names: Sequence[str]) -> tuple[AlloyCommand, ...]:
+def select_commands(known: Sequence[AlloyCommand], names: Sequence[str]) -> tuple[AlloyCommand, ...]:
     """Return the commands with the given names, or all if there are no names.
 
     Raises:

@@ -74,21 +74,21 @@ def steps(states: Sequence[ModelState]) -> tuple[TraceStep, ...]:
     """
     racks = _racks(states[0])
     names = _names(states[0], racks)
-    made: list[TraceStep] = []
+    steps_made: list[TraceStep] = []
     for number, state in enumerate(states):
         before = states[number - 1] if number else None
         kind = _plain(before.one("Now")) if before else ""
         if kind == "Stutter":
             continue
-        made.append(_step(before, state, kind, names, racks))
-    return tuple(made)
+        steps_made.append(_step(before, state, kind, names, racks))
+    return tuple(steps_made)
 
 
 def _racks(first: ModelState) -> dict[str, str]:
     """Return a letter for each rack with a broker; the rack of the first leader is a."""
     leader = first.lone(first.one("Current"), "leads")
-    own = first.lone(leader, "rack") if leader else None
-    atoms = sorted(first.atoms("Rack"), key=lambda atom: (atom != own, atom))
+    leader_rack = first.lone(leader, "rack") if leader else None
+    atoms = sorted(first.atoms("Rack"), key=lambda atom: (atom != leader_rack, atom))
     used = [atom for atom in atoms if any(first.lone(broker, "rack") == atom for broker in first.atoms("Broker"))]
     return dict(zip(used, string.ascii_lowercase, strict=False))
 
@@ -99,8 +99,10 @@ def _names(first: ModelState, racks: Mapping[str, str]) -> dict[str, str]:
     isr = first.atoms("Isr")
     letters = {broker: racks[str(first.lone(broker, "rack"))] for broker in first.atoms("Broker")}
     order = sorted(letters, key=lambda broker: (letters[broker], broker != leader, broker not in isr, broker))
-    named = first.atoms("Named")
-    return {broker: f"{number}{letters[broker] if broker in named else '?'}" for number, broker in enumerate(order, 1)}
+    with_rack = first.atoms("Named")
+    return {
+        broker: f"{number}{letters[broker] if broker in with_rack else '?'}" for number, broker in enumerate(order, 1)
+    }
 
 
 def _step(
@@ -108,7 +110,7 @@ def _step(
 ) -> TraceStep:
     leader = state.lone(state.one("Current"), "leads")
     seen = _numbers(state.atoms("Committed"))
-    held = _numbers(state.join(leader, "log")) if leader else ()
+    leader_log = _numbers(state.join(leader, "log")) if leader else ()
     runs = leader is not None and leader in state.atoms("Up")
     affected = tuple(sorted(names[broker] for broker in before.atoms("Whom"))) if before else ()
     return TraceStep(
@@ -118,7 +120,7 @@ def _step(
         replicas=tuple(_replica(state, broker, names, racks) for broker in names),
         acked=_numbers(state.atoms("Acked")),
         seen=seen,
-        missing=tuple(number for number in seen if number not in held) if runs else (),
+        missing=tuple(number for number in seen if number not in leader_log) if runs else (),
         last_known=tuple(name for broker, name in names.items() if broker in state.atoms("LastKnown")),
         min_racks=_LEVELS[_plain(state.one("R"))],
         min_replicas=_LEVELS[_plain(state.one("M"))],

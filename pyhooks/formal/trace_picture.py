@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from pyhooks.formal.trace import TraceReplica, TraceStep
 
 # inches
-CELL, ROW, LEFT, HEAD, FOOT, TEXT = 1.32, 0.62, 0.95, 0.66, 0.74, 0.44
+CELL, ROW, LEFT, HEAD, FOOT, TEXT_HEIGHT = 1.32, 0.62, 0.95, 0.66, 0.74, 0.44
 ISR, ELR, LOST = LIGHT.series[0], LIGHT.series[1], LIGHT.refusal
 # minimum width for the legend, and line height and letter width of the title
-LEAST, LINE, LETTER = 9.3, 0.2, 0.107
+WIDTH_MIN, LINE_HEIGHT, LETTER_WIDTH = 9.3, 0.2, 0.107
 _PNG_DPI = 110
 
 
@@ -38,10 +38,10 @@ def write(trace: Sequence[TraceStep], title: str, folder: Path, name: str) -> tu
 def draw(trace: Sequence[TraceStep], title: str) -> Figure:
     """Draw the picture."""
     brokers = len(trace[0].replicas)
-    width = max(LEAST, LEFT + CELL * len(trace) + 0.1)
-    lines = textwrap.wrap(title, int((width - 0.2) / LETTER)) or [""]
-    tall = TEXT + ROW * brokers + FOOT
-    height = HEAD + LINE * (len(lines) - 1) + tall
+    width = max(WIDTH_MIN, LEFT + CELL * len(trace) + 0.1)
+    lines = textwrap.wrap(title, int((width - 0.2) / LETTER_WIDTH)) or [""]
+    tall = TEXT_HEIGHT + ROW * brokers + FOOT
+    height = HEAD + LINE_HEIGHT * (len(lines) - 1) + tall
     with mpl.rc_context(RC):
         figure = Figure(figsize=(width, height))
         figure.text(
@@ -53,18 +53,18 @@ def draw(trace: Sequence[TraceStep], title: str) -> Figure:
             color=LIGHT.ink,
             fontweight="bold",
         )
-        _legend(figure, width, height, HEAD - 0.3 + LINE * (len(lines) - 1))
+        _draw_legend(figure, width, height, HEAD - 0.3 + LINE_HEIGHT * (len(lines) - 1))
         axes = figure.add_axes((0, 0, 1, tall / height))
         axes.set_xlim(0, width)
         axes.set_ylim(0, tall)
         axes.set_axis_off()
-        _racks(axes, trace[0], width)
+        _draw_rows(axes, trace[0], width)
         for number, step in enumerate(trace):
-            _column(axes, step, LEFT + CELL * number, number)
+            _draw_step(axes, step, LEFT + CELL * number, number)
     return figure
 
 
-def _legend(figure: Figure, width: float, height: float, top: float) -> None:
+def _draw_legend(figure: Figure, width: float, height: float, top: float) -> None:
     def marker(shape: str, colour: str, label: str) -> Line2D:
         return Line2D([], [], linestyle="none", marker=shape, color=colour, markersize=7, label=label)
 
@@ -88,11 +88,11 @@ def _y(row: int, brokers: int) -> float:
     return FOOT + ROW * (brokers - 1 - row)
 
 
-def _racks(axes: Axes, first: TraceStep, width: float) -> None:
+def _draw_rows(axes: Axes, first: TraceStep, width: float) -> None:
     brokers = len(first.replicas)
     letters = [replica.rack for replica in first.replicas]
     for letter in dict.fromkeys(letters):
-        rows = [row for row, own in enumerate(letters) if own == letter]
+        rows = [row for row, rack in enumerate(letters) if rack == letter]
         top, bottom = _y(rows[0], brokers) + ROW, _y(rows[-1], brokers)
         axes.text(0.12, (top + bottom) / 2, f"rack {letter}", va="center", fontsize=9.5, color=LIGHT.ink)
         axes.plot([0.1, width - 0.1], [top, top], color=LIGHT.grid, linewidth=1)
@@ -109,7 +109,7 @@ def _racks(axes: Axes, first: TraceStep, width: float) -> None:
     axes.plot([0.1, width - 0.1], [FOOT, FOOT], color=LIGHT.grid, linewidth=1)
 
 
-def _column(axes: Axes, step: TraceStep, left: float, number: int) -> None:
+def _draw_step(axes: Axes, step: TraceStep, left: float, number: int) -> None:
     brokers = len(step.replicas)
     head = step.event or "at first"
     colour = LOST if step.kind in ("Destroy", "Kill") else LIGHT.ink
@@ -118,11 +118,11 @@ def _column(axes: Axes, step: TraceStep, left: float, number: int) -> None:
         fontsize=8.5, color=colour, linespacing=1.15,
     )  # fmt: skip
     for row, replica in enumerate(step.replicas):
-        _cell(axes, replica, left, _y(row, brokers), touched=replica.name in step.affected)
-    _below(axes, step, left)
+        _draw_replica(axes, replica, left, _y(row, brokers), touched=replica.name in step.affected)
+    _draw_summary(axes, step, left)
 
 
-def _cell(axes: Axes, replica: TraceReplica, left: float, bottom: float, *, touched: bool) -> None:
+def _draw_replica(axes: Axes, replica: TraceReplica, left: float, bottom: float, *, touched: bool) -> None:
     box = (left + 0.07, bottom + 0.08)
     wide, tall = CELL - 0.14, ROW - 0.16
     edge, style, line = (
@@ -135,38 +135,38 @@ def _cell(axes: Axes, replica: TraceReplica, left: float, bottom: float, *, touc
             linewidth=line, alpha=1.0,
         )
     )  # fmt: skip
-    middle = bottom + ROW / 2
+    y = bottom + ROW / 2
     if replica.leads or replica.thinks_it_leads:
         axes.plot(
-            [left + 0.24], [middle], marker="*", markersize=11, color=LIGHT.ink,
+            [left + 0.24], [y], marker="*", markersize=11, color=LIGHT.ink,
             markerfacecolor=LIGHT.ink if replica.leads else "none",
         )  # fmt: skip
-    for place, record in enumerate(replica.log):
-        at = left + 0.46 + 0.27 * place
-        below = place < replica.hw
+    for index, record in enumerate(replica.log):
+        x = left + 0.46 + 0.27 * index
+        committed = index < replica.hw
         axes.add_patch(
             Rectangle(
-                (at, middle - 0.11),
+                (x, y - 0.11),
                 0.22,
                 0.22,
-                facecolor=LIGHT.series[3] if below else "none",
+                facecolor=LIGHT.series[3] if committed else "none",
                 edgecolor=LIGHT.series[3],
             )
         )
         axes.text(
-            at + 0.11,
-            middle - 0.005,
+            x + 0.11,
+            y - 0.005,
             f"{record}",
             ha="center",
             va="center",
             fontsize=8,
-            color=PAPER if below else LIGHT.series[3],
+            color=PAPER if committed else LIGHT.series[3],
         )
     if replica.lost:
-        axes.plot([left + CELL - 0.3], [middle], marker="x", markersize=9, markeredgewidth=2, color=LOST)
+        axes.plot([left + CELL - 0.3], [y], marker="x", markersize=9, markeredgewidth=2, color=LOST)
 
 
-def _below(axes: Axes, step: TraceStep, left: float) -> None:
+def _draw_summary(axes: Axes, step: TraceStep, left: float) -> None:
     isr = " ".join(replica.name for replica in step.replicas if replica.in_isr) or "none"
     elr = " ".join(replica.name for replica in step.replicas if replica.in_elr)
     last_known = " ".join(step.last_known)

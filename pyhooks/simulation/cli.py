@@ -19,11 +19,11 @@ from pyhooks.core.terminal import report_console
 from pyhooks.placement.exact_model import ELRS
 from pyhooks.placement.failure_rates import YEAR_S, OptionDefault
 from pyhooks.placement.replica_placement import MAX_REPLICAS, parse_placement, parse_racks
-from pyhooks.simulation import failures as fl
+from pyhooks.simulation import failures as failures
 from pyhooks.simulation import report, spark_replications
 from pyhooks.simulation.partition_machine import NEVER, GateSetting
 from pyhooks.simulation.replication import SimulationPlan
-from pyhooks.simulation.summary import summarise
+from pyhooks.simulation.summary import summarize
 
 WIDTH = 160  # columns, where there is no terminal
 MAX_BROKERS, MAX_PARTITIONS, MAX_YEARS = 2000, 200_000, 1_000_000.0
@@ -48,7 +48,7 @@ simulate_app = typer.Typer()
 def simulate_command(
     racks: Annotated[str, typer.Option(help="Brokers of each rack: a:2,b:2,c:1.", metavar="RACKS", show_default=False)],
     rf: Annotated[int, typer.Option(min=1, max=MAX_REPLICAS, help="Replication factor, placed as by Kafka.")] = 3,
-    where: Annotated[
+    placement_text: Annotated[
         str | None,
         typer.Option("--placement", help="Racks of the replicas of all partitions, instead: a,a,b.", metavar="RACKS"),
     ] = None,
@@ -70,33 +70,45 @@ def simulate_command(
         str, typer.Option(help="Spark master: local[2], spark://host:7077; none: this process, without Spark.")
     ] = "local[2]",
     broker_failure: Annotated[
-        str, _option(fl.BROKER, "Broker failures: 4x1h is four times a year, for an hour on average; 0 is never.")
-    ] = fl.BROKER.value,
-    broker_restart: Annotated[str, _option(fl.STOP, "Clean restarts of a broker.")] = fl.STOP.value,
-    lag: Annotated[str, _option(fl.LAG, "Spells in which a broker lags as a follower.")] = fl.LAG.value,
-    disk_loss: Annotated[str, _option(fl.DISK, "Losses of a broker's disk, and the time until it is replaced.")] = (
-        fl.DISK.value
-    ),
-    rack_outage: Annotated[str, _option(fl.RACK, "Outages of a rack.")] = fl.RACK.value,
-    rack_loss: Annotated[str, _option(fl.RACK_DISKS, "Losses of all disks in a rack.")] = fl.RACK_DISKS.value,
+        str, _option(failures.BROKER, "Broker failures: 4x1h is four times a year, for an hour on average; 0 is never.")
+    ] = failures.BROKER.value,
+    broker_restart: Annotated[str, _option(failures.STOP, "Clean restarts of a broker.")] = failures.STOP.value,
+    lag: Annotated[str, _option(failures.LAG, "Spells in which a broker lags as a follower.")] = failures.LAG.value,
+    disk_loss: Annotated[
+        str, _option(failures.DISK, "Losses of a broker's disk, and the time until it is replaced.")
+    ] = (failures.DISK.value),
+    rack_outage: Annotated[str, _option(failures.RACK, "Outages of a rack.")] = failures.RACK.value,
+    rack_loss: Annotated[
+        str, _option(failures.RACK_DISKS, "Losses of all disks in a rack.")
+    ] = failures.RACK_DISKS.value,
     power_share: Annotated[
-        str, _option(fl.POWER, "Fraction of failures and outages that lose unflushed data.")
-    ] = fl.POWER.value,
-    burst_share: Annotated[str, _option(fl.BURST_SHARE, "Fraction of broker failures that come in bursts.")] = (
-        fl.BURST_SHARE.value
+        str, _option(failures.POWER, "Fraction of failures and outages that lose unflushed data.")
+    ] = failures.POWER.value,
+    burst_share: Annotated[str, _option(failures.BURST_SHARE, "Fraction of broker failures that come in bursts.")] = (
+        failures.BURST_SHARE.value
     ),
-    burst_size: Annotated[str, _option(fl.BURST_SIZE, "Mean number of brokers in a burst.")] = fl.BURST_SIZE.value,
-    burst_one_rack: Annotated[str, _option(fl.BURST_ONE_RACK, "Fraction of bursts within one rack.")] = (
-        fl.BURST_ONE_RACK.value
+    burst_size: Annotated[
+        str, _option(failures.BURST_SIZE, "Mean number of brokers in a burst.")
+    ] = failures.BURST_SIZE.value,
+    burst_one_rack: Annotated[str, _option(failures.BURST_ONE_RACK, "Fraction of bursts within one rack.")] = (
+        failures.BURST_ONE_RACK.value
     ),
-    burst_spread: Annotated[str, _option(fl.BURST_SPREAD, "Time within which a burst begins.")] = fl.BURST_SPREAD.value,
-    session: Annotated[str, _option(fl.SESSION, "Time until an unavailable broker is fenced.")] = fl.SESSION.value,
+    burst_spread: Annotated[
+        str, _option(failures.BURST_SPREAD, "Time within which a burst begins.")
+    ] = failures.BURST_SPREAD.value,
+    session: Annotated[
+        str, _option(failures.SESSION, "Time until an unavailable broker is fenced.")
+    ] = failures.SESSION.value,
     lag_max: Annotated[
-        str, _option(fl.LAG_MAX, "Maximum lag; a slow follower leaves the ISR after 1 to 1.5 times this.")
-    ] = fl.LAG_MAX.value,
-    flush: Annotated[str, _option(fl.FLUSH, "Age at which written data has been flushed.")] = fl.FLUSH.value,
-    catch_up: Annotated[str, _option(fl.CATCH_UP, "Time to catch up, for each time unavailable.")] = fl.CATCH_UP.value,
-    copy: Annotated[str, _option(fl.COPY, "Time to fill an empty disk.")] = fl.COPY.value,
+        str, _option(failures.LAG_MAX, "Maximum lag; a slow follower leaves the ISR after 1 to 1.5 times this.")
+    ] = failures.LAG_MAX.value,
+    flush: Annotated[
+        str, _option(failures.FLUSH, "Age at which written data has been flushed.")
+    ] = failures.FLUSH.value,
+    catch_up: Annotated[
+        str, _option(failures.CATCH_UP, "Time to catch up, for each time unavailable.")
+    ] = failures.CATCH_UP.value,
+    copy: Annotated[str, _option(failures.COPY, "Time to fill an empty disk.")] = failures.COPY.value,
     as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
 ) -> None:
     """Simulate years of a cluster: how long acks=all is refused, what is lost, how often one rack acknowledges alone.
@@ -111,21 +123,21 @@ def simulate_command(
         broker_failure, broker_restart, lag, disk_loss, rack_outage, rack_loss, power_share, burst_share, burst_size,
         burst_one_rack, burst_spread, session, lag_max, flush, catch_up, copy,
     )  # fmt: skip
-    given = {default.option: value for default, value in zip(fl.DEFAULTS, values, strict=True)}
+    fault_options = {default.option: value for default, value in zip(failures.DEFAULTS, values, strict=True)}
     if not 0 < years <= MAX_YEARS:
         raise RackgateError(f"--years {years:g}: expected more than 0 and at most {MAX_YEARS:g}")
     plan, names = make_plan(
-        racks, rf=rf, where=where, partitions=partitions, topics=topics, settings=setting or SETTINGS, seed=seed,
-        given=given,
+        racks, rf=rf, placement_text=placement_text, partitions=partitions, topics=topics,
+        settings=setting or SETTINGS, seed=seed, fault_options=fault_options,
     )  # fmt: skip
     if years < 1:
         plan = replace(plan, counted_s=years * YEAR_S)
-    began, replications = time.monotonic(), max(1, round(years))
+    start_s, replications = time.monotonic(), max(1, round(years))
     results, cpu_s = spark_replications.simulate(plan, replications, master=master, console=Console(stderr=True))
-    work = report.SimulationWork(replications, time.monotonic() - began, cpu_s)
-    summaries = summarise(results, plan)
+    work = report.SimulationWork(replications, time.monotonic() - start_s, cpu_s)
+    summaries = summarize(results, plan)
     if as_json:
-        sys.stdout.write(report.simulation_json(summaries, plan, names, given, work) + "\n")
+        sys.stdout.write(report.simulation_json(summaries, plan, names, fault_options, work) + "\n")
         return
     report.print_simulation(report_console(WIDTH), summaries, plan, work)
 
@@ -134,36 +146,40 @@ def make_plan(
     racks: str,
     *,
     rf: int = 3,
-    where: str | None = None,
+    placement_text: str | None = None,
     partitions: int = 1000,
     topics: int | None = None,
     settings: Sequence[str],
     seed: int = 1,
-    given: dict[str, str],
+    fault_options: dict[str, str],
 ) -> tuple[SimulationPlan, list[str]]:
     """Return the plan for the values of the command's options, and the names of the racks.
 
     Raises:
         RackgateError: a value is invalid, or does not fit the others.
     """
-    sizes = dict(sorted(parse_racks(racks, "--racks").items()))
-    if sum(sizes.values()) > MAX_BROKERS:
-        raise RackgateError(f"--racks {racks}: {sum(sizes.values())} brokers: at most {MAX_BROKERS}")
+    brokers_by_rack = dict(sorted(parse_racks(racks, "--racks").items()))
+    if sum(brokers_by_rack.values()) > MAX_BROKERS:
+        raise RackgateError(f"--racks {racks}: {sum(brokers_by_rack.values())} brokers: at most {MAX_BROKERS}")
     placements: tuple[tuple[int, ...], ...] = ()
-    if where is not None:
-        wanted = parse_placement(where, "--placement", sizes)
-        rf = wanted.replicas
-        placements = _rotated(sizes, dict(zip(wanted.racks, wanted.counts, strict=True)), partitions)
-    elif rf > sum(sizes.values()):
-        raise RackgateError(f"--rf {rf}: --racks has {sum(sizes.values())} brokers, and each takes one replica")
+    if placement_text is not None:
+        placement = parse_placement(placement_text, "--placement", brokers_by_rack)
+        rf = placement.replicas
+        placements = _rotated_assignment(
+            brokers_by_rack, dict(zip(placement.racks, placement.counts, strict=True)), partitions
+        )
+    elif rf > sum(brokers_by_rack.values()):
+        raise RackgateError(
+            f"--rf {rf}: --racks has {sum(brokers_by_rack.values())} brokers, and each takes one replica"
+        )
     if topics is not None and topics > partitions:
         raise RackgateError(f"--topics {topics}: there are {partitions} partitions, and each topic has one")
-    faults, timing = fl.parse_faults(given)
+    faults, timing = failures.parse_faults(fault_options)
     plan = SimulationPlan(
-        racks=tuple(sizes.values()),
+        racks=tuple(brokers_by_rack.values()),
         topics=topics or max(1, partitions // 100),
         partitions=partitions,
-        factor=rf,
+        replication_factor=rf,
         placements=placements,
         settings=tuple(_parse_setting(text, rf) for text in settings),
         faults=faults,
@@ -171,30 +187,34 @@ def make_plan(
         counted_s=YEAR_S,
         seed=seed,
     )
-    return plan, list(sizes)
+    return plan, list(brokers_by_rack)
 
 
-def _rotated(sizes: dict[str, int], wanted: dict[str, int], partitions: int) -> tuple[tuple[int, ...], ...]:
+def _rotated_assignment(
+    brokers_by_rack: dict[str, int], replicas_by_rack: dict[str, int], partitions: int
+) -> tuple[tuple[int, ...], ...]:
     """Return an even assignment: the brokers of a rack in turn, and the replicas as leaders in turn."""
-    first = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
+    first_broker = dict(zip(brokers_by_rack, accumulate(brokers_by_rack.values(), initial=0), strict=False))
     placements = []
     for number in range(partitions):
         replicas = [
-            first[rack] + (number + one) % sizes[rack] for rack, count in wanted.items() for one in range(count)
+            first_broker[rack] + (number + index) % brokers_by_rack[rack]
+            for rack, count in replicas_by_rack.items()
+            for index in range(count)
         ]
-        turn = number % len(replicas)
-        placements.append(tuple(replicas[turn:] + replicas[:turn]))
+        leader_index = number % len(replicas)
+        placements.append(tuple(replicas[leader_index:] + replicas[:leader_index]))
     return tuple(placements)
 
 
 def _parse_setting(text: str, rf: int) -> GateSetting:
-    found = _SETTING.fullmatch(text)
-    if found is None:
+    match = _SETTING.fullmatch(text)
+    if match is None:
         raise RackgateError(f"--setting {text}: expected M,R such as 2,2, and then lower=30m or elr=replicas")
-    for name, value in (("M", int(found[1])), ("R", int(found[2]))):
+    for name, value in (("M", int(match[1])), ("R", int(match[2]))):
         if not 1 <= value <= rf:
             raise RackgateError(f"--setting {text}: {name} is {value}: expected 1 to {rf}, the replication factor")
-    more = dict(part.strip().split("=") for part in found[3].split(",")[1:])
-    lower_s = seconds(more["lower"], f"--setting {text}: lower", most_s=YEAR_S / 12) if "lower" in more else NEVER
-    elr = next(one for one in ELRS if one == more.get("elr", ELRS[0]))
-    return GateSetting(int(found[1]), int(found[2]), elr, lower_s)
+    options = dict(part.strip().split("=") for part in match[3].split(",")[1:])
+    lower_s = seconds(options["lower"], f"--setting {text}: lower", most_s=YEAR_S / 12) if "lower" in options else NEVER
+    elr = next(elr for elr in ELRS if elr == options.get("elr", ELRS[0]))
+    return GateSetting(int(match[1]), int(match[2]), elr, lower_s)

@@ -84,7 +84,7 @@ DEFAULTS = (
 )  # fmt: skip
 
 
-def parse_faults(given: Mapping[str, str]) -> tuple[FaultRates, Timing]:
+def parse_faults(options: Mapping[str, str]) -> tuple[FaultRates, Timing]:
     """Parse the values of the options, by option such as ``--lag``; missing ones have their defaults.
 
     Raises:
@@ -92,7 +92,7 @@ def parse_faults(given: Mapping[str, str]) -> tuple[FaultRates, Timing]:
     """
 
     def value(default: OptionDefault) -> tuple[str, str]:
-        return given.get(default.option, default.value), default.option
+        return options.get(default.option, default.value), default.option
 
     def duration(default: OptionDefault) -> float:
         return seconds(*value(default), most_s=YEAR_S / 12)

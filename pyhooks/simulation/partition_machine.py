@@ -49,7 +49,7 @@ Bools = npt.NDArray[np.bool_]
 NEVER = math.inf
 
 
-class Code(IntEnum):
+class EventCode(IntEnum):
     """Event of the brokers of some replicas. Codes up to ``RACK_DISKS`` make them unavailable."""
 
     CUT = 0  # partitioned from all others, and still running
@@ -64,18 +64,18 @@ class Code(IntEnum):
 
 
 class Status(IntEnum):
-    """What acks=all meets; without a leader, what the available replicas would meet if one of them led."""
+    """Result of an acks=all write; without a leader, the result if one of the available replicas led."""
 
-    TAKEN = 0
+    ACCEPTED = 0
     WAITS = 1  # for an unavailable or slow leader or ISR member that is not fenced or removed yet
-    NOBODY = 2  # no replica is available
-    HOLDER = 3  # enough replicas are available, but none that may lead
+    UNAVAILABLE = 2  # no replica is available
+    NO_CANDIDATE = 3  # enough replicas are available, but none that may lead
     REPLICAS = 4  # too few replicas
     RACKS = 5  # too few racks
 
 
 STATUSES = len(Status)
-ALONE, LOWERED = STATUSES, STATUSES + 1  # further columns: taken by one rack alone; R is lowered
+ALONE, LOWERED = STATUSES, STATUSES + 1  # further columns: accepted by one rack alone; R is lowered
 COLUMNS = STATUSES + 2
 
 
@@ -165,9 +165,9 @@ def bit_of(replica: Ints) -> Ints:
 
 def healthy_status(patterns: Sequence[Sequence[int]], settings: Sequence[GateSetting]) -> Ints:
     """Return the status while all replicas are in the ISR, of shape (patterns, settings)."""
-    need = [gate.limits(one.min_replicas, one.min_racks, len(patterns[0])).racks for one in settings]
+    min_racks = [gate.limits(one.min_replicas, one.min_racks, len(patterns[0])).racks for one in settings]
     racks = np.array([len(set(pattern)) for pattern in patterns])
-    return np.where(racks[:, None] >= np.array(need), int(Status.TAKEN), int(Status.RACKS))
+    return np.where(racks[:, None] >= np.array(min_racks), int(Status.ACCEPTED), int(Status.RACKS))
 
 
 def run(
@@ -208,7 +208,7 @@ def run(
             continue
         seconds = np.clip(until, begin_s, end_s) - np.clip(rows.now, begin_s, end_s)
         spent[rows.row, rows.status] += seconds
-        spent[rows.row, ALONE] += seconds * (rows.alone & (rows.status == Status.TAKEN))
+        spent[rows.row, ALONE] += seconds * (rows.alone & (rows.status == Status.ACCEPTED))
         spent[rows.row, LOWERED] += seconds * rows.lowered
         if observe is not None:
             observe(rows, until)
@@ -228,9 +228,9 @@ def _losses(row: Ints, at_s: Any, seconds: Any, cause: Ints) -> pd.DataFrame:
 class _Rows:
     """Rows still running, one for each script and setting: arrays with one entry, or one entry of each replica, a row.
 
-    Sets of replicas are bits. ``has_until`` is the moment until which a replica has all acknowledged records, ``acked``
-    that of the last acknowledgement. ``turn`` is the place of each replica in the last known ELR, the lowest first,
-    ``NEVER`` if it is not in it. ``replaced`` are replicas with a new disk that are not back yet.
+    Sets of replicas are bits. ``complete_until`` is the moment until which a replica has all acknowledged records,
+    ``acked`` that of the last acknowledgement. ``last_known_order`` is the place of each replica in the last known ELR,
+    the lowest first, ``NEVER`` if it is not in it. ``replaced`` are replicas with a new disk that are not back yet.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class _Rows:
         self.members, self.count, self.first = replica_sets(replicas)
         self.racks, self.rack_ids = racks_of_sets(patterns), np.array(patterns, dtype=np.int64)
         self.bits, self.full = np.left_shift(1, np.arange(replicas)), (1 << replicas) - 1
-        self.served: list[Ints] = []
+        self.serving_rows: list[Ints] = []
         shared = set(vars(self))
         rows = len(scripts.pattern) * number
         limits = [gate.limits(one.min_replicas, one.min_racks, replicas) for one in settings]
@@ -253,24 +253,24 @@ class _Rows:
             return np.full(rows, value, dtype=dtype)
 
         self.row = np.arange(rows)
-        self.at, self.last_event = np.repeat(scripts.first[:-1], number), np.repeat(scripts.first[1:], number)
-        self.now: Floats = scripts.at_s[self.at] if rows else np.zeros(0)
+        self.event_index, self.last_event = np.repeat(scripts.first[:-1], number), np.repeat(scripts.first[1:], number)
+        self.now: Floats = scripts.at_s[self.event_index] if rows else np.zeros(0)
         self.pattern = np.repeat(scripts.pattern, number)
-        self.need_m: Ints = of_setting([one.replicas for one in limits], int)
-        self.need_r: Ints = of_setting([one.racks for one in limits], int)
-        self.configured_r = self.need_r.copy()
+        self.min_replicas: Ints = of_setting([one.replicas for one in limits], int)
+        self.min_racks: Ints = of_setting([one.racks for one in limits], int)
+        self.configured_min_racks = self.min_racks.copy()
         self.elr_mode: Ints = of_setting([{"off": 0, "replicas": 1, "racks": 2}[one.elr] for one in settings], int)
-        self.lower: Floats = of_setting([one.lower_s for one in settings], float)
-        self.operator: Floats = filled(NEVER, float)
-        self.up, self.isr = filled(self.full), filled(self.full)
+        self.lower_after: Floats = of_setting([one.lower_s for one in settings], float)
+        self.operator_at: Floats = filled(NEVER, float)
+        self.available, self.isr = filled(self.full), filled(self.full)
         self.slow, self.elr, self.unclean, self.replaced, self.leader = (filled(0) for _ in range(5))
         self.lowered: Bools = filled(False, bool)
         self.alone: Bools = self.racks[self.pattern, self.isr] == 1
         self.status: Ints = healthy_status(patterns, settings)[scripts.pattern].ravel()
-        self.acked: Floats = np.where(self.status == Status.TAKEN, self.now, -NEVER)
-        self.has_until: Floats = np.repeat(self.now[:, None], replicas, axis=1)
-        self.fence, self.ready, self.turn = (np.full((rows, replicas), NEVER) for _ in range(3))
-        self.copy, self.behind = (np.zeros((rows, replicas)) for _ in range(2))
+        self.acked: Floats = np.where(self.status == Status.ACCEPTED, self.now, -NEVER)
+        self.complete_until: Floats = np.repeat(self.now[:, None], replicas, axis=1)
+        self.fence_at, self.caught_up_at, self.last_known_order = (np.full((rows, replicas), NEVER) for _ in range(3))
+        self.copy_duration, self.behind_since = (np.zeros((rows, replicas)) for _ in range(2))
         self.destroyed = np.zeros((rows, replicas), dtype=np.int8)
         self.timer: Floats = filled(NEVER, float)
         self.event: Floats = filled(NEVER, float)
@@ -283,231 +283,239 @@ class _Rows:
 
     def next_moment(self) -> Floats:
         """Return when the next event or timer of each row is due."""
-        self.timer = np.minimum(np.minimum(self.fence.min(axis=1), self.ready.min(axis=1)), self.operator)
-        left = self.at < self.last_event
-        self.event = np.where(left, self.events.at_s[np.where(left, self.at, 0)], NEVER)
+        self.timer = np.minimum(np.minimum(self.fence_at.min(axis=1), self.caught_up_at.min(axis=1)), self.operator_at)
+        left = self.event_index < self.last_event
+        self.event = np.where(left, self.events.at_s[np.where(left, self.event_index, 0)], NEVER)
         return np.minimum(self.timer, self.event)
 
     def step(self, until: Floats) -> list[pd.DataFrame]:
         """Advance each row to its next moment, apply what happens then, and return the losses."""
-        taken = self.status == Status.TAKEN
-        self.acked[taken] = until[taken]
-        self.has_until = np.where(self.members[self.isr & self.up], until[:, None], self.has_until)
+        accepted = self.status == Status.ACCEPTED
+        self.acked[accepted] = until[accepted]
+        self.complete_until = np.where(self.members[self.isr & self.available], until[:, None], self.complete_until)
         self.now = until
-        self.served = []
+        self.serving_rows = []
         events = self.event <= self.timer
         self._apply_events(np.flatnonzero(events))
         self._apply_timers(np.flatnonzero(~events))
-        losses = self._lose(np.unique(np.concatenate(self.served))) if self.served else []
+        losses = self._lose(np.unique(np.concatenate(self.serving_rows))) if self.serving_rows else []
         self._update_status()
         return losses
 
     def _apply_events(self, rows: Ints) -> None:
-        codes, sets = self.events.code[self.at[rows]], self.events.replicas[self.at[rows]]
-        self.at[rows] += 1
-        apply = {Code.BACK: self._return, Code.SLOW: self._slow_down, Code.FAST: self._speed_up}
+        codes, sets = self.events.code[self.event_index[rows]], self.events.replicas[self.event_index[rows]]
+        self.event_index[rows] += 1
+        apply = {EventCode.BACK: self._return, EventCode.SLOW: self._slow_down, EventCode.FAST: self._speed_up}
         for code in np.unique(codes):
-            some = codes == code
-            if code <= Code.RACK_DISKS:
-                self._fail(rows[some], sets[some], Code(code))
+            with_code = codes == code
+            if code <= EventCode.RACK_DISKS:
+                self._fail(rows[with_code], sets[with_code], EventCode(code))
             else:
-                apply[Code(code)](rows[some], sets[some])
+                apply[EventCode(code)](rows[with_code], sets[with_code])
 
-    def _fail(self, rows: Ints, sets: Ints, code: Code) -> None:
+    def _fail(self, rows: Ints, sets: Ints, code: EventCode) -> None:
         now, hit = self.now[rows, None], self.members[sets]
-        if code >= Code.CRASH:
+        if code >= EventCode.CRASH:
             self.unclean[rows] |= sets
-        if code == Code.POWER:
-            flushed = np.minimum(self.has_until[rows], now - self.timing.flush_s)
-            self.has_until[rows] = np.where(hit, flushed, self.has_until[rows])
-        elif code in (Code.DISK, Code.RACK_DISKS):
-            self.has_until[rows] = np.where(hit, -NEVER, self.has_until[rows])
+        if code == EventCode.POWER:
+            flushed = np.minimum(self.complete_until[rows], now - self.timing.flush_s)
+            self.complete_until[rows] = np.where(hit, flushed, self.complete_until[rows])
+        elif code in (EventCode.DISK, EventCode.RACK_DISKS):
+            self.complete_until[rows] = np.where(hit, -NEVER, self.complete_until[rows])
             self.replaced[rows] |= sets
-            worse = 2 if code == Code.RACK_DISKS else 1
+            worse = 2 if code == EventCode.RACK_DISKS else 1
             self.destroyed[rows] = np.where(hit, np.maximum(self.destroyed[rows], worse), self.destroyed[rows])
-        failed = sets & self.up[rows]
-        self.up[rows] &= ~sets
-        failed_members, fence = self.members[failed & self.isr[rows]], self.fence[rows]
+        failed = sets & self.available[rows]
+        self.available[rows] &= ~sets
+        failed_members, fence = self.members[failed & self.isr[rows]], self.fence_at[rows]
         # a slow member that was about to leave already has been behind since then
-        self.behind[rows] = np.where(failed_members & (fence == NEVER), now, self.behind[rows])
-        wait = 0.0 if code == Code.STOP else self.timing.session_s
-        self.fence[rows] = np.where(failed_members, np.minimum(fence, now + wait), fence)
-        self.ready[rows] = np.where(hit, NEVER, self.ready[rows])
+        self.behind_since[rows] = np.where(failed_members & (fence == NEVER), now, self.behind_since[rows])
+        wait = 0.0 if code == EventCode.STOP else self.timing.session_s
+        self.fence_at[rows] = np.where(failed_members, np.minimum(fence, now + wait), fence)
+        self.caught_up_at[rows] = np.where(hit, NEVER, self.caught_up_at[rows])
 
     def _return(self, rows: Ints, sets: Ints) -> None:
-        now, back = self.now[rows, None], self.members[sets]
-        self.up[rows] |= sets
+        now, returning = self.now[rows, None], self.members[sets]
+        self.available[rows] |= sets
         unclean, replaced = sets & self.unclean[rows], sets & self.replaced[rows]
         self.unclean[rows] &= ~sets
         self.replaced[rows] &= ~sets
         # a member that returns before its session ended and is still slow is behind as before
-        slow = back & self.members[self.slow[rows] & self.isr[rows]]
-        check = self.timing.next_check_s(np.maximum(now, self.behind[rows] + self.timing.lag_s))
-        self.fence[rows] = np.where(back, np.where(slow, check, NEVER), self.fence[rows])
-        self._set_copy_time(rows, back)
-        some = unclean > 0
-        self._leave(rows[some], unclean[some], eligible=False, replaced=replaced[some])
+        slow = returning & self.members[self.slow[rows] & self.isr[rows]]
+        check = self.timing.next_check_s(np.maximum(now, self.behind_since[rows] + self.timing.lag_s))
+        self.fence_at[rows] = np.where(returning, np.where(slow, check, NEVER), self.fence_at[rows])
+        self._set_copy_time(rows, returning)
+        unclean_rows = unclean > 0
+        self._leave(rows[unclean_rows], unclean[unclean_rows], eligible=False, replaced=replaced[unclean_rows])
         # a leader that was not fenced serves again, with what it has
-        same = back[np.arange(len(rows)), self.leader[rows]] & (self.leader[rows] >= 0)
-        self.served.append(rows[same])
+        same_leader = returning[np.arange(len(rows)), self.leader[rows]] & (self.leader[rows] >= 0)
+        self.serving_rows.append(rows[same_leader])
         self._elect(rows[self.leader[rows] < 0])
-        self._start_catching_up(rows, back)
+        self._start_catching_up(rows, returning)
 
     def _slow_down(self, rows: Ints, sets: Ints) -> None:
         now = self.now[rows, None]
         self.slow[rows] |= sets
-        late = self.members[sets & self.up[rows] & self.isr[rows] & ~bit_of(self.leader[rows])]
+        lagging = self.members[sets & self.available[rows] & self.isr[rows] & ~bit_of(self.leader[rows])]
         check = self.timing.next_check_s(now + self.timing.lag_s)
-        self.fence[rows] = np.where(late, np.minimum(self.fence[rows], check), self.fence[rows])
-        self.behind[rows] = np.where(late, now, self.behind[rows])
-        self.ready[rows] = np.where(self.members[sets], NEVER, self.ready[rows])
+        self.fence_at[rows] = np.where(lagging, np.minimum(self.fence_at[rows], check), self.fence_at[rows])
+        self.behind_since[rows] = np.where(lagging, now, self.behind_since[rows])
+        self.caught_up_at[rows] = np.where(self.members[sets], NEVER, self.caught_up_at[rows])
 
     def _speed_up(self, rows: Ints, sets: Ints) -> None:
         self.slow[rows] &= ~sets
-        fast = self.members[sets & self.up[rows]]
-        self.fence[rows] = np.where(fast, NEVER, self.fence[rows])
+        fast = self.members[sets & self.available[rows]]
+        self.fence_at[rows] = np.where(fast, NEVER, self.fence_at[rows])
         self._set_copy_time(rows, fast)
         self._start_catching_up(rows, fast)
 
     def _set_copy_time(self, rows: Ints, which: Bools) -> None:
-        missed = self.timing.catch_up * (self.now[rows, None] - self.behind[rows])
+        missed = self.timing.catch_up * (self.now[rows, None] - self.behind_since[rows])
         copy = np.where(self.destroyed[rows] > 0, self.timing.copy_s, missed)
-        self.copy[rows] = np.where(which, copy, self.copy[rows])
+        self.copy_duration[rows] = np.where(which, copy, self.copy_duration[rows])
 
     def _start_catching_up(self, rows: Ints, which: Bools) -> None:
         """Start catching up of available replicas outside the ISR where there is a leader."""
-        follow = self.members[self.up[rows] & ~self.slow[rows] & ~self.isr[rows]] & which
+        follow = self.members[self.available[rows] & ~self.slow[rows] & ~self.isr[rows]] & which
         follow &= (self.leader[rows] >= 0)[:, None]
-        self.ready[rows] = np.where(follow, self.now[rows, None] + self.copy[rows], self.ready[rows])
+        self.caught_up_at[rows] = np.where(
+            follow, self.now[rows, None] + self.copy_duration[rows], self.caught_up_at[rows]
+        )
 
     def _apply_timers(self, rows: Ints) -> None:
         """Apply one due timer of each row; fencing first, as the controller fences one broker after the other."""
         now = self.now[rows, None]
-        due = self.fence[rows] <= now
+        due = self.fence_at[rows] <= now
         leaves: Bools = np.asarray(due.any(axis=1))
-        some, slot = rows[leaves], due[leaves].argmax(axis=1)
-        self.fence[some, slot] = NEVER
-        self._leave(some, np.left_shift(1, slot), eligible=True)
-        due = (self.ready[rows] <= now) & ~leaves[:, None]
+        leaving_rows, slot = rows[leaves], due[leaves].argmax(axis=1)
+        self.fence_at[leaving_rows, slot] = NEVER
+        self._leave(leaving_rows, np.left_shift(1, slot), eligible=True)
+        due = (self.caught_up_at[rows] <= now) & ~leaves[:, None]
         joins = due.any(axis=1)
         self._join(rows[joins], due[joins])
-        acts = rows[~leaves & ~joins]
-        self._lower_or_restore(acts[self.operator[acts] <= self.now[acts]])
+        operator_rows = rows[~leaves & ~joins]
+        self._lower_or_restore(operator_rows[self.operator_at[operator_rows] <= self.now[operator_rows]])
 
     def _leave(self, rows: Ints, sets: Ints, *, eligible: bool, replaced: Ints | int = 0) -> None:
         """Remove replicas from the ISR, and add them to the ELR of a too small ISR, or remove them if not eligible."""
-        before, elr_before = self.isr[rows], self.elr[rows]
-        after = before & ~sets
-        off = self.elr_mode[rows] == 0
+        isr_before, elr_before = self.isr[rows], self.elr[rows]
+        isr_after = isr_before & ~sets
+        without_elr = self.elr_mode[rows] == 0
         # without ELR the last member stays
-        after = np.where(off & (after == 0), before, after)
-        self.isr[rows] = after
-        elr = (elr_before | before) & ~after
+        isr_after = np.where(without_elr & (isr_after == 0), isr_before, isr_after)
+        self.isr[rows] = isr_after
+        elr = (elr_before | isr_before) & ~isr_after
         if not eligible:
             elr &= ~sets
-        self.elr[rows] = np.where(off | self._enough(rows), 0, elr)
+        self.elr[rows] = np.where(without_elr | self._enough(rows), 0, elr)
         leaving = bit_of(self.leader[rows]) & sets
-        self._update_last_known_elr(rows, leaving, (before | elr_before) & ~after & ~elr, sets & replaced)
-        some = rows[leaving > 0]
-        self.leader[some] = -1
-        self._elect(some)
+        self._update_last_known_elr(rows, leaving, (isr_before | elr_before) & ~isr_after & ~elr, sets & replaced)
+        leaderless = rows[leaving > 0]
+        self.leader[leaderless] = -1
+        self._elect(leaderless)
 
     def _update_last_known_elr(self, rows: Ints, leader: Ints, others: Ints, replaced: Ints) -> None:
         """Update as PartitionChangeBuilder.populateTargetLastKnownElr: a leaving leader first, other members last."""
-        turn = self.turn[rows]
-        known = np.isfinite(turn)
+        order = self.last_known_order[rows]
+        known = np.isfinite(order)
         # without the last known ELR only the last leader is known
-        single = np.where(self.members[leader] & ~known.any(axis=1)[:, None], 0.0, turn)
-        lowest = turn.min(axis=1, initial=0.0, where=known)[:, None]
-        highest = turn.max(axis=1, initial=0.0, where=known)[:, None]
-        turn = np.where(self.members[others] & ~known, highest + 1 + np.arange(turn.shape[1]), turn)
-        turn = np.where(self.members[leader], lowest - 1, turn)
-        candidates = np.isfinite(turn) & ~self.members[self.isr[rows]]
+        last_leader_only = np.where(self.members[leader] & ~known.any(axis=1)[:, None], 0.0, order)
+        lowest = order.min(axis=1, initial=0.0, where=known)[:, None]
+        highest = order.max(axis=1, initial=0.0, where=known)[:, None]
+        order = np.where(self.members[others] & ~known, highest + 1 + np.arange(order.shape[1]), order)
+        order = np.where(self.members[leader], lowest - 1, order)
+        candidates = np.isfinite(order) & ~self.members[self.isr[rows]]
         kept = candidates & ~self.members[replaced]
-        sole = (self.isr[rows] == 0) & (self.elr[rows] == 0) & ~kept.any(axis=1)
-        kept = np.where(sole[:, None], candidates, kept) & ~self._enough(rows)[:, None]
-        self.turn[rows] = np.where(self._has_last_known_elr(rows)[:, None], np.where(kept, turn, NEVER), single)
+        would_be_empty = (self.isr[rows] == 0) & (self.elr[rows] == 0) & ~kept.any(axis=1)
+        kept = np.where(would_be_empty[:, None], candidates, kept) & ~self._enough(rows)[:, None]
+        self.last_known_order[rows] = np.where(
+            self._has_last_known_elr(rows)[:, None], np.where(kept, order, NEVER), last_leader_only
+        )
 
     def _has_last_known_elr(self, rows: Ints) -> Bools:
-        return np.asarray((self.elr_mode[rows] == 2) & (self.need_r[rows] > 1))
+        return np.asarray((self.elr_mode[rows] == 2) & (self.min_racks[rows] > 1))
 
     def _last_known_leader(self, rows: Ints) -> Ints:
         """Return the first of the last known ELR, -1 if it is empty."""
-        turn = self.turn[rows]
+        turn = self.last_known_order[rows]
         return np.where(np.isfinite(turn).any(axis=1), turn.argmin(axis=1), -1)
 
     def _enough(self, rows: Ints) -> Bools:
         """Return whether the ISR is sufficient for the controller."""
         isr = self.isr[rows]
-        racks = self.racks[self.pattern[rows], isr] >= self.need_r[rows]
-        return np.asarray((self.count[isr] >= self.need_m[rows]) & (racks | (self.elr_mode[rows] < 2)))
+        racks = self.racks[self.pattern[rows], isr] >= self.min_racks[rows]
+        return np.asarray((self.count[isr] >= self.min_replicas[rows]) & (racks | (self.elr_mode[rows] < 2)))
 
     def _elect(self, rows: Ints) -> None:
         """Elect leaders; from the ISR also an unavailable broker that is not fenced yet."""
         if not len(rows):
             return
-        isr, elr, up = self.isr[rows], self.elr[rows], self.up[rows]
-        not_fenced = (self.fence[rows] < NEVER) @ self.bits
+        isr, elr, up = self.isr[rows], self.elr[rows], self.available[rows]
+        not_fenced = (self.fence_at[rows] < NEVER) @ self.bits
         leader = self.first[isr & (up | not_fenced)]
         from_elr = np.where((isr == 0) & (leader < 0), self.first[elr & up], -1)
-        last = self._last_known_leader(rows)
-        known = (isr == 0) & (elr == 0) & (self.elr_mode[rows] > 0) & (last >= 0) & (leader < 0)
-        known &= (bit_of(last) & up) > 0
-        elected = np.where(leader >= 0, leader, np.where(from_elr >= 0, from_elr, np.where(known, last, -1)))
-        bit = bit_of(elected)
-        self.isr[rows] = np.where((from_elr >= 0) | known, bit, isr)
-        self.elr[rows] = elr & ~bit
+        last_known = self._last_known_leader(rows)
+        elects_last_known = (isr == 0) & (elr == 0) & (self.elr_mode[rows] > 0) & (last_known >= 0) & (leader < 0)
+        elects_last_known &= (bit_of(last_known) & up) > 0
+        elected = np.where(
+            leader >= 0, leader, np.where(from_elr >= 0, from_elr, np.where(elects_last_known, last_known, -1))
+        )
+        elected_set = bit_of(elected)
+        self.isr[rows] = np.where((from_elr >= 0) | elects_last_known, elected_set, isr)
+        self.elr[rows] = elr & ~elected_set
         self.leader[rows] = elected
-        none, some = rows[elected < 0], rows[elected >= 0]
-        self.ready[none] = NEVER
-        members = self.members[self.isr[some] | self.elr[some]] | ~self._has_last_known_elr(some)[:, None]
-        self.turn[some] = np.where(members, NEVER, self.turn[some])
+        leaderless, led = rows[elected < 0], rows[elected >= 0]
+        self.caught_up_at[leaderless] = NEVER
+        members = self.members[self.isr[led] | self.elr[led]] | ~self._has_last_known_elr(led)[:, None]
+        self.last_known_order[led] = np.where(members, NEVER, self.last_known_order[led])
         # a leader never lags
-        up_leader = (up & bit) > 0
+        up_leader = (up & elected_set) > 0
         leads, slot = rows[up_leader], elected[up_leader]
-        self.fence[leads, slot] = NEVER
-        self.ready[leads, slot] = NEVER
-        self.served.append(leads)
-        self._start_catching_up(some, self.ready[some] == NEVER)
+        self.fence_at[leads, slot] = NEVER
+        self.caught_up_at[leads, slot] = NEVER
+        self.serving_rows.append(leads)
+        self._start_catching_up(led, self.caught_up_at[led] == NEVER)
 
     def _join(self, rows: Ints, which: Bools) -> None:
         sets = which @ self.bits
-        self.ready[rows] = np.where(which, NEVER, self.ready[rows])
+        self.caught_up_at[rows] = np.where(which, NEVER, self.caught_up_at[rows])
         self.isr[rows] |= sets
-        self.has_until[rows] = np.where(which, self.now[rows, None], self.has_until[rows])
+        self.complete_until[rows] = np.where(which, self.now[rows, None], self.complete_until[rows])
         self.destroyed[rows] = np.where(which, 0, self.destroyed[rows])
         enough = self._enough(rows)
         self.elr[rows] = np.where(enough, 0, self.elr[rows] & ~sets)
         forgets = which | (enough & self._has_last_known_elr(rows))[:, None]
-        self.turn[rows] = np.where(forgets, NEVER, self.turn[rows])
+        self.last_known_order[rows] = np.where(forgets, NEVER, self.last_known_order[rows])
 
     def _lower_or_restore(self, rows: Ints) -> None:
-        self.operator[rows] = NEVER
+        self.operator_at[rows] = NEVER
         restores, lowers = rows[self.lowered[rows]], rows[~self.lowered[rows]]
         self.lowered[restores], self.lowered[lowers] = False, True
-        self.need_r[restores] = self.configured_r[restores]
-        self.need_r[lowers] = 1
+        self.min_racks[restores] = self.configured_min_racks[restores]
+        self.min_racks[lowers] = 1
         isr, elr, last = self.isr[lowers], self.elr[lowers], self._last_known_leader(lowers)
         # without a leader, one of each stays, the last leader if possible
-        turn = np.where(self.members[elr], self.turn[lowers], NEVER)
-        one = np.where(np.isfinite(turn).any(axis=1), turn.argmin(axis=1), self.first[elr])
-        kept = np.where(isr == 0, bit_of(one), np.where(self._enough(lowers), 0, elr))
-        racks = self.elr_mode[lowers] == 2
-        self.elr[lowers] = np.where(racks, kept, elr)
+        turn = np.where(self.members[elr], self.last_known_order[lowers], NEVER)
+        staying = np.where(np.isfinite(turn).any(axis=1), turn.argmin(axis=1), self.first[elr])
+        kept = np.where(isr == 0, bit_of(staying), np.where(self._enough(lowers), 0, elr))
+        rack_aware = self.elr_mode[lowers] == 2
+        self.elr[lowers] = np.where(rack_aware, kept, elr)
         stays = (np.arange(turn.shape[1]) == last[:, None]) & (isr == 0)[:, None]
-        self.turn[lowers] = np.where(stays | ~racks[:, None], self.turn[lowers], NEVER)
+        self.last_known_order[lowers] = np.where(stays | ~rack_aware[:, None], self.last_known_order[lowers], NEVER)
 
     def _lose(self, rows: Ints) -> list[pd.DataFrame]:
         """Return the losses where a serving leader lacks acknowledged records; the other replicas truncate them."""
         rows = rows[self.leader[rows] >= 0]
-        has = self.has_until[rows, self.leader[rows]]
-        less = (has < self.acked[rows]) & ((self.up[rows] & bit_of(self.leader[rows])) > 0)
-        rows, has = rows[less], has[less]
+        leader_complete_until = self.complete_until[rows, self.leader[rows]]
+        lacks_records = (leader_complete_until < self.acked[rows]) & (
+            (self.available[rows] & bit_of(self.leader[rows])) > 0
+        )
+        rows, leader_complete_until = rows[lacks_records], leader_complete_until[lacks_records]
         if not len(rows):
             return []
-        losses = _losses(self.row[rows], self.now[rows], self.acked[rows] - has, self._cause(rows))
-        self.acked[rows] = has
-        self.has_until[rows] = np.minimum(self.has_until[rows], has[:, None])
+        losses = _losses(self.row[rows], self.now[rows], self.acked[rows] - leader_complete_until, self._cause(rows))
+        self.acked[rows] = leader_complete_until
+        self.complete_until[rows] = np.minimum(self.complete_until[rows], leader_complete_until[:, None])
         return [losses]
 
     def _cause(self, rows: Ints) -> Ints:
@@ -518,26 +526,28 @@ class _Rows:
         )
         by_racks = np.where(racks == 0, Cause.BROKERS, np.where(racks == 1, Cause.ONE_RACK, Cause.MORE_RACKS))
         cause = np.where((destroyed > 0).any(axis=1), by_racks, Cause.UNFLUSHED)
-        kept = self.has_until[rows].max(axis=1) >= self.acked[rows]
-        return np.where(kept, Cause.FORGOTTEN, cause).astype(np.int64)
+        retained = self.complete_until[rows].max(axis=1) >= self.acked[rows]
+        return np.where(retained, Cause.FORGOTTEN, cause).astype(np.int64)
 
     def _update_status(self) -> None:
-        led, bit = self.leader >= 0, bit_of(self.leader)
-        counted = np.where(led, self.isr, self.up)
-        silent = self.isr & (~self.up | (self.slow & ~bit))
-        status = np.where(led & (silent == 0), Status.TAKEN, np.where(led, Status.WAITS, Status.HOLDER))
-        status[self.racks[self.pattern, counted] < self.need_r] = Status.RACKS
-        status[self.count[counted] < self.need_m] = Status.REPLICAS
-        status[led & ((bit & self.up) == 0)] = Status.WAITS
-        status[~led & (self.up == 0)] = Status.NOBODY
+        led, leader_set = self.leader >= 0, bit_of(self.leader)
+        counted_set = np.where(led, self.isr, self.available)
+        missing_members = self.isr & (~self.available | (self.slow & ~leader_set))
+        status = np.where(
+            led & (missing_members == 0), Status.ACCEPTED, np.where(led, Status.WAITS, Status.NO_CANDIDATE)
+        )
+        status[self.racks[self.pattern, counted_set] < self.min_racks] = Status.RACKS
+        status[self.count[counted_set] < self.min_replicas] = Status.REPLICAS
+        status[led & ((leader_set & self.available) == 0)] = Status.WAITS
+        status[~led & (self.available == 0)] = Status.UNAVAILABLE
         self.status = status.astype(np.int64)
         racks = self.racks[self.pattern, self.isr]
         self.alone = racks == 1
         # the operator's clock starts with refusals for missing racks, or when R is lowered and all replicas are in sync
-        full = self.isr == self.full
-        starts = np.where(self.lowered, full, (self.status == Status.RACKS) & led)
+        all_in_sync = self.isr == self.full
+        starts = np.where(self.lowered, all_in_sync, (self.status == Status.RACKS) & led)
         # an operator is not called if no failure caused the refusals: the placement cannot meet R
-        starts &= self.lowered | (self.racks[self.pattern, self.full] >= self.configured_r)
-        continues = np.where(self.lowered, full, (racks < self.need_r) | ~led)
-        clock = np.where(continues, self.operator, NEVER)
-        self.operator = np.where(starts, np.minimum(clock, self.now + self.lower), clock)
+        starts &= self.lowered | (self.racks[self.pattern, self.full] >= self.configured_min_racks)
+        continues = np.where(self.lowered, all_in_sync, (racks < self.min_racks) | ~led)
+        running = np.where(continues, self.operator_at, NEVER)
+        self.operator_at = np.where(starts, np.minimum(running, self.now + self.lower_after), running)

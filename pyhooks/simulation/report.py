@@ -31,7 +31,7 @@ from pyhooks.placement.failure_rates import YEAR_S
 from pyhooks.placement.model_report import format_probability, format_year_share
 from pyhooks.simulation.failures import DEFAULTS
 from pyhooks.simulation.partition_machine import Cause, GateSetting, Status
-from pyhooks.simulation.replication import SimulationPlan, layout
+from pyhooks.simulation.replication import SimulationPlan, replica_layout
 from pyhooks.simulation.summary import REFUSED, Figure, SettingSummary
 
 CAUSES = {
@@ -43,11 +43,14 @@ CAUSES = {
 }
 STATUSES = {
     Status.WAITS: "waits for a broker that is not fenced yet",
-    Status.NOBODY: "no replica is available",
-    Status.HOLDER: "enough are available, none may lead",
+    Status.UNAVAILABLE: "no replica is available",
+    Status.NO_CANDIDATE: "enough are available, none may lead",
     Status.REPLICAS: "too few replicas",
     Status.RACKS: "too few racks",
 }
+
+# keys that differ from the names of the members
+JSON_KEYS = {Status.UNAVAILABLE.name: "nobody", Status.NO_CANDIDATE.name: "holder"}
 
 
 @dataclass(frozen=True)
@@ -63,14 +66,14 @@ def simulation_json(
     summaries: Sequence[SettingSummary],
     plan: SimulationPlan,
     names: Sequence[str],
-    given: Mapping[str, str],
+    options: Mapping[str, str],
     work: SimulationWork,
 ) -> str:
     """Return the JSON; see the module's docstring."""
-    found = {
+    document = {
         "plan": {
             "racks": dict(zip(names, plan.racks, strict=True)),
-            "rf": plan.factor,
+            "rf": plan.replication_factor,
             "partitions": plan.partitions,
             "topics": plan.topics,
             "placements": _placements(plan),
@@ -81,7 +84,7 @@ def simulation_json(
         "faults": [
             {
                 "option": default.option,
-                "value": given[default.option],
+                "value": options[default.option],
                 "default": default.value,
                 "source": default.source,
             }
@@ -91,25 +94,30 @@ def simulation_json(
         "took_s": work.wall_s,
         "cpu_s": work.cpu_s,
     }
-    return json.dumps(found, indent=1, allow_nan=False)
+    return json.dumps(document, indent=1, allow_nan=False)
 
 
 def _placements(plan: SimulationPlan) -> dict[str, int]:
-    placed = layout(plan)
-    number = Counter(placed.pattern.tolist())
+    layout = replica_layout(plan)
+    partition_counts = Counter(layout.pattern.tolist())
     letters = string.ascii_lowercase
-    return {" ".join(letters[rack] for rack in racks): number[index] for index, racks in enumerate(placed.patterns)}
+    return {
+        " ".join(letters[rack] for rack in racks): partition_counts[index]
+        for index, racks in enumerate(layout.patterns)
+    }
 
 
 def _summary_dict(summary: SettingSummary) -> dict[str, Any]:
-    found = asdict(summary.setting)
-    found["lower_s"] = None if math.isinf(summary.setting.lower_s) else summary.setting.lower_s
-    for name, value in vars(summary).items():
+    document = asdict(summary.setting)
+    document["lower_s"] = None if math.isinf(summary.setting.lower_s) else summary.setting.lower_s
+    for setting_title, value in vars(summary).items():
         if isinstance(value, Figure):
-            found[name] = _figure_dict(value)
+            document[setting_title] = _figure_dict(value)
         elif isinstance(value, dict):
-            found[name] = {key.name.lower(): _figure_dict(figure) for key, figure in value.items()}
-    return found | {"tail_s": summary.tail_s}
+            document[setting_title] = {
+                JSON_KEYS.get(key.name, key.name.lower()): _figure_dict(figure) for key, figure in value.items()
+            }
+    return document | {"tail_s": summary.tail_s}
 
 
 def _figure_dict(figure: Figure) -> dict[str, float | None]:
@@ -117,7 +125,7 @@ def _figure_dict(figure: Figure) -> dict[str, float | None]:
     return {"value": figure.value, "low": low, "high": high, "number": figure.number}
 
 
-def name(setting: GateSetting) -> str:
+def setting_title(setting: GateSetting) -> str:
     """Return a setting as a column title."""
     text = f"M={setting.min_replicas} R={setting.min_racks}"
     if not math.isinf(setting.lower_s):
@@ -131,8 +139,9 @@ def print_simulation(
     """Print all figures, a column for each setting."""
     years = work.replications * plan.counted_s / YEAR_S
     console.print(
-        f"{sum(plan.racks)} brokers, {plan.partitions} partitions, RF {plan.factor}, {years:,.4g} cluster-years in"
-        f" {work.replications} replications, seed {plan.seed}; {work.wall_s:.0f} s, {work.cpu_s:.0f} s of CPU",
+        f"{sum(plan.racks)} brokers, {plan.partitions} partitions, RF {plan.replication_factor}, {years:,.4g}"
+        f" cluster-years in {work.replications} replications, seed {plan.seed}; {work.wall_s:.0f} s,"
+        f" {work.cpu_s:.0f} s of CPU",
         style="bold",
         soft_wrap=True,
     )
@@ -140,35 +149,35 @@ def print_simulation(
     console.print(plain(f"racks of replicas, the leader's first: {placements}", "dim", length_max=200), soft_wrap=True)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("", no_wrap=True)
-    for one in summaries:
-        table.add_column(name(one.setting), justify="right")
+    for summary in summaries:
+        table.add_column(setting_title(summary.setting), justify="right")
 
     def row(title: str, figures: list[Figure], text: Callable[[float], str]) -> None:
         table.add_row(title, *(_cell(figure, text) for figure in figures))
 
-    row("acks=all is not taken", [one.refused for one in summaries], format_year_share)
+    row("acks=all is refused or waits", [summary.refused for summary in summaries], format_year_share)
     for status in REFUSED:
-        row(f"  {STATUSES[status]}", [one.by_status[status] for one in summaries], format_year_share)
-    row("one rack acknowledges alone", [one.alone for one in summaries], format_year_share)
-    if any(not math.isinf(one.setting.lower_s) for one in summaries):
-        row("R is lowered", [one.lowered for one in summaries], format_year_share)
+        row(f"  {STATUSES[status]}", [summary.by_status[status] for summary in summaries], format_year_share)
+    row("one rack acknowledges alone", [summary.alone for summary in summaries], format_year_share)
+    if any(not math.isinf(summary.setting.lower_s) for summary in summaries):
+        row("R is lowered", [summary.lowered for summary in summaries], format_year_share)
     if len(summaries) > 1:
-        row("not taken, less than with the first", [one.refused_less for one in summaries], _signed_time)
-    row("partitions that lose records, in a year", [one.lost for one in summaries], _count)
+        row("refused less than with the first setting", [summary.refused_less for summary in summaries], _signed_time)
+    row("partitions that lose records, in a year", [summary.lost for summary in summaries], _count)
     for cause, text in CAUSES.items():
-        if any(one.by_cause[cause].value for one in summaries):
-            row(f"  {text}", [one.by_cause[cause] for one in summaries], _count)
-    row("losses of any partitions, in a year", [one.events for one in summaries], _count)
+        if any(summary.by_cause[cause].value for summary in summaries):
+            row(f"  {text}", [summary.by_cause[cause] for summary in summaries], _count)
+    row("losses of any partitions, in a year", [summary.events for summary in summaries], _count)
     console.print(table)
     console.print("below each: its interval of 95 % · times: in a year of a partition", style="dim")
 
 
-def _cell(figure: Figure, text: Callable[[float], str]) -> Text:
-    cell = text(figure.value)
+def _cell(figure: Figure, format_value: Callable[[float], str]) -> Text:
+    cell = format_value(figure.value)
     if figure.number is not None:
         cell += f" ({figure.number:.0f} event{'' if figure.number == 1 else 's'})" if figure.number else " (none seen)"
     if figure.interval is not None:
-        cell += f"\n{text(figure.interval.low)} to {text(figure.interval.high)}"
+        cell += f"\n{format_value(figure.interval.low)} to {format_value(figure.interval.high)}"
     elif figure.too_few:
         cell += "\ntoo few for an interval"
     return Text(cell)

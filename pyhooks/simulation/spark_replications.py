@@ -20,7 +20,7 @@ from rich.console import Console
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.spark import pack, start_session
 from pyhooks.core.terminal import show_progress
-from pyhooks.simulation.replication import ReplicationResult, SimulationPlan, play
+from pyhooks.simulation.replication import ReplicationResult, SimulationPlan, run_replications
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -57,7 +57,7 @@ def simulate(
             return _simulate_on_spark(plan, replications, master, tasks, show)
         began, results = time.process_time(), []
         for number in range(replications):
-            results += play(plan, [number])
+            results += run_replications(plan, [number])
             show(number + 1)
         return results, time.process_time() - began
 
@@ -90,7 +90,7 @@ def _run(
 ) -> tuple[list[ReplicationResult], float]:
     def task(number: int) -> tuple[list[ReplicationResult], float]:
         began = time.process_time()
-        return play(plan, [number]), time.process_time() - began
+        return run_replications(plan, [number]), time.process_time() - began
 
     slices = tasks or min(replications, _TASKS_PER_CORE * context.defaultParallelism)
     job = context.parallelize(range(replications), slices).map(task)

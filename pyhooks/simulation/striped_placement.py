@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-_T = TypeVar("_T")
+T = TypeVar("T")
 _MULTIPLIER, _INCREMENT, _MASK = 0x5DEECE66D, 0xB, (1 << 48) - 1
 
 
@@ -32,7 +32,7 @@ class JavaRandom:
             if drawn - drawn % bound + bound <= 1 << 31:
                 return drawn % bound
 
-    def shuffle(self, things: list[_T]) -> None:
+    def shuffle(self, things: list[T]) -> None:
         """``Collections.shuffle``."""
         for size in range(len(things), 1, -1):
             other = self.next_int(size)

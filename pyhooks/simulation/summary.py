@@ -24,7 +24,7 @@ CONFIDENCE, RESAMPLES = 0.95, 2000
 MIN_EVENTS, MIN_REPLICATIONS = 20, 5
 # more replications are averaged in groups, which are independent too: ``mean_interval`` takes some 300 values
 _MAX_GROUPS = 300
-REFUSED = tuple(status for status in Status if status is not Status.TAKEN)
+REFUSED = tuple(status for status in Status if status is not Status.ACCEPTED)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class SettingSummary:
     """Figures of a setting."""
 
     setting: GateSetting
-    refused: Figure  # fraction of partition-time in which acks=all is not taken
+    refused: Figure  # fraction of partition-time in which acks=all is refused or waits
     by_status: dict[Status, Figure]
     alone: Figure  # fraction in which one rack acknowledges alone
     lowered: Figure  # fraction in which the operator has lowered R
@@ -62,24 +62,24 @@ class SettingSummary:
     lost_less: Figure  # how many partitions fewer lose records in a year
 
 
-def summarise(results: Sequence[ReplicationResult], plan: SimulationPlan) -> list[SettingSummary]:
+def summarize(results: Sequence[ReplicationResult], plan: SimulationPlan) -> list[SettingSummary]:
     """Return the figures of each setting of a plan."""
     years = plan.counted_s / YEAR_S
     ordered = sorted(results, key=lambda result: result.replication)
     summaries: list[SettingSummary] = []
     first: tuple[Floats, Floats] | None = None
     for index, setting in enumerate(plan.settings):
-        played = [result for result in ordered if result.setting == index]
-        shares = np.array([result.shares for result in played])
-        lost = np.array([result.lost for result in played]) / years
-        refused, total = shares[:, list(REFUSED)].sum(axis=1), lost.sum(axis=1)
-        first = first or (refused, total)
-        less = first[1] - total
-        events = sum(result.events for result in played)
-        by_cause = np.sum([result.by_cause for result in played], axis=0)
-        with_tail = sum(result.with_tail for result in played)
-        least, most = poisson_interval(events, CONFIDENCE)
-        low, rate, high = (number / years / len(played) for number in (least, events, most))
+        setting_results = [result for result in ordered if result.setting == index]
+        shares = np.array([result.shares for result in setting_results])
+        lost = np.array([result.lost for result in setting_results]) / years
+        refused, total_lost = shares[:, list(REFUSED)].sum(axis=1), lost.sum(axis=1)
+        first = first or (refused, total_lost)
+        fewer_lost = first[1] - total_lost
+        events = sum(result.events for result in setting_results)
+        by_cause = np.sum([result.by_cause for result in setting_results], axis=0)
+        with_tail = sum(result.with_tail for result in setting_results)
+        fewest, most = poisson_interval(events, CONFIDENCE)
+        low, rate, high = (number / years / len(setting_results) for number in (fewest, events, most))
         summaries.append(
             SettingSummary(
                 setting=setting,
@@ -87,12 +87,12 @@ def summarise(results: Sequence[ReplicationResult], plan: SimulationPlan) -> lis
                 by_status={status: figure(shares[:, status]) for status in REFUSED},
                 alone=figure(shares[:, ALONE]),
                 lowered=figure(shares[:, LOWERED]),
-                lost=figure(total, events),
+                lost=figure(total_lost, events),
                 by_cause={cause: figure(lost[:, cause], int(by_cause[cause])) for cause in Cause},
                 events=Figure(rate, Interval(low, rate, high)),
-                tail_s=sum(result.tail_s for result in played) / with_tail if with_tail else None,
+                tail_s=sum(result.tail_s for result in setting_results) / with_tail if with_tail else None,
                 refused_less=figure(first[0] - refused),
-                lost_less=figure(less, int(np.count_nonzero(less))),
+                lost_less=figure(fewer_lost, int(np.count_nonzero(fewer_lost))),
             )
         )
     return summaries
@@ -106,15 +106,15 @@ def figure(values: Floats, number: float | None = None) -> Figure:
         return Figure(mean, None, number)
     size = math.ceil(len(values) / _MAX_GROUPS)
     groups = values[: len(values) // size * size].reshape(-1, size).mean(axis=1)
-    found = mean_interval(groups.tolist(), confidence=CONFIDENCE, resamples=RESAMPLES, seed=len(values))
-    return Figure(mean, Interval(found.low, mean, found.high), number)
+    bootstrap = mean_interval(groups.tolist(), confidence=CONFIDENCE, resamples=RESAMPLES, seed=len(values))
+    return Figure(mean, Interval(bootstrap.low, mean, bootstrap.high), number)
 
 
 def poisson_interval(number: int, confidence: float) -> tuple[float, float]:
     """Return the exact interval of the mean of a Poisson distribution of which ``number`` was drawn (Garwood 1936)."""
     tail = (1 - confidence) / 2
-    low = 0.0 if number == 0 else _smallest_mean(lambda mean: 1 - _at_most(number - 1, mean) >= tail)
-    return low, _smallest_mean(lambda mean: _at_most(number, mean) <= tail)
+    low = 0.0 if number == 0 else _smallest_mean(lambda mean: 1 - _poisson_cdf(number - 1, mean) >= tail)
+    return low, _smallest_mean(lambda mean: _poisson_cdf(number, mean) <= tail)
 
 
 def _smallest_mean(reached: Callable[[float], bool]) -> float:
@@ -128,8 +128,8 @@ def _smallest_mean(reached: Callable[[float], bool]) -> float:
     return high
 
 
-def _at_most(number: int, mean: float) -> float:
+def _poisson_cdf(number: int, mean: float) -> float:
     """Return the probability of at most ``number`` events."""
-    terms = np.arange(number + 1)
-    logs = terms * math.log(mean) - mean - np.cumsum(np.log(np.maximum(terms, 1)))
-    return float(np.exp(logs).sum())
+    counts = np.arange(number + 1)
+    log_probabilities = counts * math.log(mean) - mean - np.cumsum(np.log(np.maximum(counts, 1)))
+    return float(np.exp(log_probabilities).sum())

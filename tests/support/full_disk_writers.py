@@ -92,7 +92,9 @@ def evidence(folder: Path) -> Callable[[], int]:
     done = FinishedCommand(0, json.dumps({"n": 1, "more": "x" * 5000}))
     out = Path("/dev/shm") if Path("/dev/shm").is_dir() else folder
     return lambda: function(
-        lambda: runs.carry_out(claims, claims.runs["sum"], folder=folder, root=folder, out=out, execute=lambda *_: done)
+        lambda: runs.execute_run(
+            claims, claims.runs["sum"], folder=folder, root=folder, out=out, execute=lambda *_: done
+        )
     )
 
 

@@ -19,7 +19,9 @@ PLAIN = {
 
 
 def made(racks: str, settings: Sequence[str], **more: Any) -> SimulationPlan:
-    given = PLAIN | {f"--{option.replace('_', '-')}": text for option, text in more.pop("given", {}).items()}
+    fault_options = PLAIN | {
+        f"--{option.replace('_', '-')}": text for option, text in more.pop("fault_options", {}).items()
+    }
     years = more.pop("years", 1.0)
-    plan, _ = make_plan(racks, settings=list(settings), given=given, **more)
+    plan, _ = make_plan(racks, settings=list(settings), fault_options=fault_options, **more)
     return replace(plan, counted_s=years * YEAR_S)

@@ -215,15 +215,15 @@ def test_a_file_of_an_earlier_run_is_recognised_whatever_the_clock(
             made.write_text('{"n": 2}', encoding="utf-8")
         return FinishedCommand(0, "")
 
-    def carry_out() -> dict[str, Any]:
+    def execute_run() -> dict[str, Any]:
         claims = read_claims(tmp_path)
-        return runs.carry_out(claims, run, folder=tmp_path, root=tmp_path, out=tmp_path, execute=execute)
+        return runs.execute_run(claims, run, folder=tmp_path, root=tmp_path, out=tmp_path, execute=execute)
 
     if writes:
-        assert carry_out()["result"] == {"n": 2}
+        assert execute_run()["result"] == {"n": 2}
     else:
         with pytest.raises(RackgateError, match=r"did not write made\.json"):
-            carry_out()
+            execute_run()
 
 
 def test_no_duration_or_deadline_uses_the_wall_clock() -> None:

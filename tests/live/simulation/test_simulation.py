@@ -16,9 +16,9 @@ from pyhooks.core.spark import pack
 from pyhooks.placement.exact_model import Evaluation, evaluate
 from pyhooks.placement.failure_rates import YEAR_S, FailureProbabilities
 from pyhooks.placement.replica_placement import parse_placement
-from pyhooks.simulation.fault_history import draw
+from pyhooks.simulation.fault_history import draw_history
 from pyhooks.simulation.partition_machine import ALONE, LOWERED, STATUSES, Cause, Status
-from pyhooks.simulation.replication import ReplicationResult, SimulationPlan, layout, play
+from pyhooks.simulation.replication import ReplicationResult, SimulationPlan, replica_layout, run_replications
 from pyhooks.simulation.spark_replications import simulate
 from spark_cluster import standalone
 
@@ -51,19 +51,19 @@ def share_away(often: float, hours: float) -> float:
 def test_shares_of_time_are_those_of_the_exact_model(where: str) -> None:
     settings = ["2,1", "2,2", "3,1", "1,2"]
     given = {"broker_failure": f"{BROKER[0]}x{BROKER[1]}h", "rack_outage": f"{RACK[0]}x{RACK[1]}h"}
-    one = made("a:2,b:2,c:2", settings, where=where, partitions=1, given=given, years=4.0)
-    found = play(one, range(60))
+    one = made("a:2,b:2,c:2", settings, placement_text=where, partitions=1, fault_options=given, years=4.0)
+    found = run_replications(one, range(60))
     chances = FailureProbabilities(share_away(*BROKER), share_away(*RACK), 0.0, 0.0)
     for number, text in enumerate(settings):
         m, r = (int(part) for part in text.split(","))
         exact: Evaluation = evaluate(parse_placement(where, "it"), min_replicas=m, min_racks=r, probabilities=chances)
-        agrees(of(found, number, Status.NOBODY), exact.refused.no_leader, f"{where} {text} nobody")
+        agrees(of(found, number, Status.UNAVAILABLE), exact.refused.no_leader, f"{where} {text} nobody")
         agrees(of(found, number, Status.REPLICAS), exact.refused.replicas, f"{where} {text} replicas")
         if exact.refused.racks:
             agrees(of(found, number, Status.RACKS), exact.refused.racks, f"{where} {text} racks")
         if exact.one_rack_alone:
             # the exact model has no wait for a holder, in which nothing is acknowledged
-            wait = of(found, number, Status.HOLDER)
+            wait = of(found, number, Status.NO_CANDIDATE)
             alone = of(found, number, ALONE)
             assert wait.mean() <= 0.02
             agrees(alone, exact.one_rack_alone, f"{where} {text} alone")
@@ -79,8 +79,8 @@ def test_losses_of_two_copies_are_those_of_the_closed_form(window_h: float) -> N
     """
     d = 4.0
     given = {"disk_loss": f"{d}x1ms", "copy": f"{window_h}h"}
-    one = made("a:1,b:1", ["1,1", "2,1"], rf=2, partitions=1, given=given, years=10.0)
-    found = play(one, range(60))
+    one = made("a:1,b:1", ["1,1", "2,1"], rf=2, partitions=1, fault_options=given, years=10.0)
+    found = run_replications(one, range(60))
     window = window_h / (YEAR_S / 3600)
     second = -math.expm1(-d * window)
     expected = second / (1 / (2 * d) + second / d)
@@ -94,8 +94,8 @@ def test_losses_of_two_copies_are_those_of_the_closed_form(window_h: float) -> N
 
 
 def test_one_copy_is_lost_with_its_disk() -> None:
-    one = made("a:3", ["1,1"], rf=1, partitions=30, given={"disk_loss": "2x1h"}, years=1.0)
-    found = play(one, range(100))
+    one = made("a:3", ["1,1"], rf=1, partitions=30, fault_options={"disk_loss": "2x1h"}, years=1.0)
+    found = run_replications(one, range(100))
     agrees(np.array([each.lost.sum() for each in found]), 30 * 2.0, "one copy")
     agrees(np.array([float(each.events) for each in found]), 3 * 2.0, "events")
 
@@ -103,8 +103,15 @@ def test_one_copy_is_lost_with_its_disk() -> None:
 def test_destroyed_rack_loses_records_that_only_it_has_and_r_prevents_it() -> None:
     """With rack b away and M=2, R=1, what rack a acknowledges is lost with it; with R=2 nothing is."""
     given = {"rack_outage": "20x40h", "rack_loss": "3x1h", "copy": "1h"}
-    one = made("a:2,b:1", ["2,1", "2,2", "2,2,elr=replicas"], where="a,a,b", partitions=1, given=given, years=10.0)
-    found = play(one, range(40))
+    one = made(
+        "a:2,b:1",
+        ["2,1", "2,2", "2,2,elr=replicas"],
+        placement_text="a,a,b",
+        partitions=1,
+        fault_options=given,
+        years=10.0,
+    )
+    found = run_replications(one, range(40))
     lost = np.array([sum(each.lost for each in found if each.setting == setting) for setting in range(3)])
     assert lost[0].sum() > 100
     # both racks at a time are destroyed now and then: that no setting outlives
@@ -116,8 +123,8 @@ def test_destroyed_rack_loses_records_that_only_it_has_and_r_prevents_it() -> No
 
 def test_an_operator_lowers_r_after_the_reaction_time() -> None:
     given = {"rack_outage": "6x10h"}
-    one = made("a:2,b:1", ["2,2", "2,2,lower=2h"], where="a,a,b", partitions=1, given=given, years=8.0)
-    found = play(one, range(25))
+    one = made("a:2,b:1", ["2,2", "2,2,lower=2h"], placement_text="a,a,b", partitions=1, fault_options=given, years=8.0)
+    found = run_replications(one, range(25))
     # of an exponential time T with mean h: E[min(T, r)] = h (1 - exp(-r / h)), so the rest of it is taken
     refused = [of(found, setting, Status.RACKS).mean() for setting in (0, 1)]
     assert refused[1] / refused[0] == pytest.approx(-math.expm1(-2 / 10), rel=0.15)
@@ -136,11 +143,11 @@ SETTINGS = ("2,1", "2,2", "3,1", "2,2,lower=30m", "2,2,elr=replicas", "1,1,elr=o
 
 def one_by_one(one: SimulationPlan, number: int) -> list[tuple[np.ndarray[Any, np.dtype[np.float64]], float]]:
     """Each partition as a cluster of its own, on the same history: nothing is shared that might be shared wrongly."""
-    where = layout(one)
+    where = replica_layout(one)
     found = []
     for replicas in where.replicas.tolist():
         alone = replace(one, placements=(tuple(replicas),), partitions=1)
-        found.append([(each.shares, float(each.lost.sum())) for each in play(alone, [number])])
+        found.append([(each.shares, float(each.lost.sum())) for each in run_replications(alone, [number])])
     return [
         (np.mean([each[setting][0] for each in found], axis=0), sum(each[setting][1] for each in found))
         for setting in range(len(one.settings))
@@ -150,9 +157,9 @@ def one_by_one(one: SimulationPlan, number: int) -> list[tuple[np.ndarray[Any, n
 @pytest.mark.parametrize("racks", ["a:3,b:2,c:2", pytest.param("a:2,b:2", marks=pytest.mark.slow)])
 def test_partitions_together_equal_single_partitions(racks: str) -> None:
     given = BUSY | {"disk_loss": "4x60h", "rack_loss": "3x20h"}
-    one = made(racks, SETTINGS, rf=3, partitions=14, topics=2, given=given, years=1.0)
+    one = made(racks, SETTINGS, rf=3, partitions=14, topics=2, fault_options=given, years=1.0)
     # one in which records are lost
-    every = ((number, play(one, [number])) for number in range(100))
+    every = ((number, run_replications(one, [number])) for number in range(100))
     number, together = next((number, found) for number, found in every if sum(each.lost.sum() for each in found))
     for setting, (shares, lost) in enumerate(one_by_one(one, number)):
         assert together[setting].shares == pytest.approx(shares, abs=1e-12)
@@ -160,9 +167,9 @@ def test_partitions_together_equal_single_partitions(racks: str) -> None:
 
 
 def test_replication_does_not_depend_on_others() -> None:
-    one = made("a:2,b:2,c:1", SETTINGS, partitions=20, given=BUSY)
-    alone = [found for number in (3, 0, 2) for found in play(one, [number])]
-    together = {(found.replication, found.setting): found for found in play(one, range(4))}
+    one = made("a:2,b:2,c:1", SETTINGS, partitions=20, fault_options=BUSY)
+    alone = [found for number in (3, 0, 2) for found in run_replications(one, [number])]
+    together = {(found.replication, found.setting): found for found in run_replications(one, range(4))}
     for found in alone:
         other = together[found.replication, found.setting]
         assert (found.shares == other.shares).all()
@@ -171,24 +178,24 @@ def test_replication_does_not_depend_on_others() -> None:
 
 
 def test_history_does_not_depend_on_settings() -> None:
-    one = made("a:2,b:2,c:1", ["2,1", "3,3"], partitions=20, given=BUSY)
-    both, first = play(one, [1]), play(replace(one, settings=one.settings[:1]), [1])
+    one = made("a:2,b:2,c:1", ["2,1", "3,3"], partitions=20, fault_options=BUSY)
+    both, first = run_replications(one, [1]), run_replications(replace(one, settings=one.settings[:1]), [1])
     assert (both[0].shares == first[0].shares).all()
 
 
 def test_nothing_happens_where_nothing_fails() -> None:
     one = made("a:2,b:2", ["2,2", "3,1", "1,3"], partitions=4)
-    for found in play(one, [0]):
+    for found in run_replications(one, [0]):
         taken = found.setting < 2
-        assert found.shares[Status.TAKEN] == float(taken)
+        assert found.shares[Status.ACCEPTED] == float(taken)
         # three racks of two can't be had
         assert found.shares[Status.RACKS] == float(not taken)
         assert found.shares[ALONE] == 0.0
 
 
 def test_overlapping_outages_are_one_interval_with_all_events() -> None:
-    one = made("a:2,b:2,c:2", ["2,1"], given=BUSY | {"broker_failure": "200x60h"})
-    history = draw(one.racks, one.faults, one.warm_s, one.counted_s, np.random.default_rng(1))
+    one = made("a:2,b:2,c:2", ["2,1"], fault_options=BUSY | {"broker_failure": "200x60h"})
+    history = draw_history(one.racks, one.faults, one.warm_s, one.counted_s, np.random.default_rng(1))
     for broker in range(sum(one.racks)):
         own = np.flatnonzero(history.broker == broker)
         slow = history.event_code[history.first_event[own]] == 7
@@ -230,9 +237,9 @@ def same(found: Sequence[ReplicationResult], expected: Sequence[ReplicationResul
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_spark_gives_the_same_results() -> None:
-    one = made("a:2,b:2,c:1", ["2,1", "2,2"], partitions=10, given=BUSY)
+    one = made("a:2,b:2,c:1", ["2,1", "2,2"], partitions=10, fault_options=BUSY)
     results, cpu_s = simulate(one, 7, master="local[2]", console=CONSOLE, tasks=3)
-    same(results, play(one, range(7)))
+    same(results, run_replications(one, range(7)))
     assert cpu_s > 0
 
 
@@ -241,8 +248,8 @@ def test_spark_gives_the_same_results() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_results_do_not_depend_on_tasks_and_executors() -> None:
     """A master with two workers gets its code from the driver alone."""
-    one = made("a:2,b:2,c:1", ["2,1", "2,2"], partitions=10, given=BUSY)
-    expected = play(one, range(7))
+    one = made("a:2,b:2,c:1", ["2,1", "2,2"], partitions=10, fault_options=BUSY)
+    expected = run_replications(one, range(7))
     for slices in (1, 7):
         same(simulate(one, 7, master="local[2]", console=CONSOLE, tasks=slices)[0], expected)
     with standalone() as master:

@@ -240,7 +240,7 @@ LINES = [
     Reader("judged.jsonl", history, runs("judge", "FILE", "--json")),
     Reader("read.jsonl", history, lambda path: list(History(path).events())),
 ]
-TEXT = [Reader("isr.als", committed("kip/formal/isr.als"), model_source.commands)]
+TEXT = [Reader("isr.als", committed("kip/formal/isr.als"), model_source.parse_commands)]
 EVERY = [*TOML, *JSON, *LINES, *TEXT]
 # Estimates, and files that may be missing: a plan for that is part of each.
 LENIENT = {"timings.json"}

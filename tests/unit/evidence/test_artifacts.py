@@ -64,7 +64,7 @@ class Commands:
 
 def run_all(claims: Claims, root: Path, commands: Commands) -> artifacts.EvidenceResults:
     for run in claims.runs.values():
-        runs.carry_out(claims, run, folder=root / "kept", root=root, out=root / "logs", execute=commands)
+        runs.execute_run(claims, run, folder=root / "kept", root=root, out=root / "logs", execute=commands)
     return book_of(claims, root)
 
 
@@ -78,9 +78,9 @@ def book_of(claims: Claims, root: Path) -> artifacts.EvidenceResults:
 def test_a_run_writes_an_artifact_that_is_judged(root: Path) -> None:
     claims = read(root)
     commands = Commands(root, {"n": 1, "at": f"{root}/out/x"}, failing="<failure message='no'/>")
-    book = run_all(claims, root, commands)
+    results = run_all(claims, root, commands)
     assert commands.requested[0] == ["rackgate", "plan", "--json"]
-    assert {name: one.state for name, one in book.judged.items()} == {
+    assert {name: one.state for name, one in results.judged.items()} == {
         "one": CONFIRMED,
         "two": REFUTED,
         "three": NOT_TESTABLE,
@@ -93,17 +93,17 @@ def test_a_run_writes_an_artifact_that_is_judged(root: Path) -> None:
         "cases": {"kafka.PTest#testA": "failed", "tests.test_x#test_b": "passed"},
         "totals": {"passed": 2, "failed": 1, "skipped": 1},
     }
-    artifacts.write_index(claims, book, root / "kept")
-    assert artifacts.faults(claims, book, root / "kept") == []
+    artifacts.write_index(claims, results, root / "kept")
+    assert artifacts.faults(claims, results, root / "kept") == []
 
 
 def test_changed_dependencies_make_an_artifact_stale(root: Path) -> None:
     claims = read(root)
     run_all(claims, root, Commands(root, {"n": 1}))
     (root / "input" / "a.txt").write_text("b", encoding="utf-8")
-    book = book_of(claims, root)
-    assert book.judged["one"].state == STALE
-    assert book.stale["sum"] == "input/*.txt has changed"
+    results = book_of(claims, root)
+    assert results.judged["one"].state == STALE
+    assert results.stale["sum"] == "input/*.txt has changed"
     (root / "input" / "a.txt").write_text("a", encoding="utf-8")
     assert book_of(claims, root).stale == {}
     other = read(root, GOOD.replace("rackgate plan --json", "rackgate plan --rf 3 --json"))
@@ -120,24 +120,24 @@ def test_a_missing_fingerprint_makes_an_artifact_stale(root: Path) -> None:
 
 def test_an_artifact_that_contradicts_a_claim_is_a_fault(root: Path) -> None:
     claims = read(root)
-    book = run_all(claims, root, Commands(root, {"n": 5}))
-    artifacts.write_index(claims, book, root / "kept")
-    reported = artifacts.faults(claims, book, root / "kept")
+    results = run_all(claims, root, Commands(root, {"n": 5}))
+    artifacts.write_index(claims, results, root / "kept")
+    reported = artifacts.faults(claims, results, root / "kept")
     assert reported[0].startswith("one: claims.toml expects confirmed, the artifact gives refuted")
     assert [line.partition(":")[0] for line in reported] == ["one", "two"]
 
 
 def test_an_index_that_does_not_match_the_artifacts_is_a_fault(root: Path) -> None:
     claims = read(root)
-    book = run_all(claims, root, Commands(root, {"n": 1}, failing="<error/>"))
-    assert [line for line in artifacts.faults(claims, book, root / "kept") if "hashes" in line]
-    artifacts.write_index(claims, book, root / "kept")
+    results = run_all(claims, root, Commands(root, {"n": 1}, failing="<error/>"))
+    assert [line for line in artifacts.faults(claims, results, root / "kept") if "hashes" in line]
+    artifacts.write_index(claims, results, root / "kept")
     path = root / "kept" / "sum.json"
     path.write_text(path.read_text(encoding="utf-8").replace('"n": 1', '"n": 5'), encoding="utf-8")
     changed = book_of(claims, root)
     assert any("one: claims.json has other hashes" in line for line in artifacts.faults(claims, changed, root / "kept"))
     (root / "kept" / "claims.json").write_text('{"gone": {}}', encoding="utf-8")
-    assert any(line.startswith("gone: ") for line in artifacts.faults(claims, book, root / "kept"))
+    assert any(line.startswith("gone: ") for line in artifacts.faults(claims, results, root / "kept"))
 
 
 def test_a_failed_run_writes_no_artifact(root: Path) -> None:
@@ -145,7 +145,9 @@ def test_a_failed_run_writes_no_artifact(root: Path) -> None:
     commands = Commands(root, {"n": 1})
     commands.status = 2
     with pytest.raises(RackgateError, match="rackgate plan --json: ended with status 2") as caught:
-        runs.carry_out(claims, claims.runs["sum"], folder=root / "kept", root=root, out=root / "logs", execute=commands)
+        runs.execute_run(
+            claims, claims.runs["sum"], folder=root / "kept", root=root, out=root / "logs", execute=commands
+        )
     assert caught.value.detail == "its output"
     assert not (root / "kept").exists()
 
@@ -194,7 +196,7 @@ def test_reports_of_earlier_runs_are_ignored(root: Path) -> None:
         return FinishedCommand(0, f"{arguments}{log}{timeout_s}")
 
     with pytest.raises(RackgateError, match="no report of tests"):
-        runs.carry_out(claims, claims.runs["tests"], folder=root / "kept", root=root, out=root, execute=nothing)
+        runs.execute_run(claims, claims.runs["tests"], folder=root / "kept", root=root, out=root, execute=nothing)
 
 
 def test_only_selected_small_values_are_kept(root: Path) -> None:
@@ -204,7 +206,7 @@ def test_only_selected_small_values_are_kept(root: Path) -> None:
 
     def keep(*names: str) -> Any:
         kept = replace(run, keep=names)
-        return runs.carry_out(claims, kept, folder=root / "k", root=root, out=root / "l", execute=commands)["result"]
+        return runs.execute_run(claims, kept, folder=root / "k", root=root, out=root / "l", execute=commands)["result"]
 
     assert keep("n", "/rows/name=a/v") == {"n": 1, "/rows/name=a/v": 3}
     with pytest.raises(RackgateError, match="there is no m"):
@@ -250,9 +252,9 @@ class Cells(HTMLParser):
 
 def test_the_page_shows_each_claim(root: Path) -> None:
     claims = read(root)
-    book = run_all(claims, root, Commands(root, {"n": 5}))
+    results = run_all(claims, root, Commands(root, {"n": 5}))
     path = root / "out" / "evidence" / "index.html"
-    page.write(claims, book, path, root / "kept")
+    page.write(claims, results, path, root / "kept")
     text = path.read_text(encoding="utf-8")
     cells = Cells()
     cells.feed(text)
@@ -283,9 +285,9 @@ def test_commands_between_backticks_are_code_and_nothing_else_is() -> None:
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 def test_a_browser_shows_the_page(root: Path) -> None:
     claims = read(root)
-    book = run_all(claims, root, Commands(root, {"n": 1}, failing="<failure/>"))
+    results = run_all(claims, root, Commands(root, {"n": 1}, failing="<failure/>"))
     path = root / "index.html"
-    page.write(claims, book, path, root / "kept")
+    page.write(claims, results, path, root / "kept")
     arguments = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={root / 'profile'}"]
     picture = [f"--screenshot={root / 'page.png'}", "--window-size=400,900", path.as_uri()]
     done = subprocess.run([*arguments, *picture], capture_output=True, text=True, check=False, timeout=120)
@@ -304,17 +306,17 @@ def made(root: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     monkeypatch.setattr(cli, "load", lambda: claims)
     monkeypatch.setattr(cli, "PAGE", root / "page" / "index.html")
     monkeypatch.setattr(runs, "OUT", root / "logs")
-    real_run, real_book, real_index = runs.carry_out, artifacts.read_results, artifacts.write_index
+    real_run, real_book, real_index = runs.execute_run, artifacts.read_results, artifacts.write_index
     real_page, real_faults = page.write, artifacts.faults
 
     def carried(claims: Claims, run: Any) -> Any:
         return real_run(claims, run, folder=folder, root=root, out=root / "logs", execute=commands)
 
-    monkeypatch.setattr(runs, "carry_out", carried)
+    monkeypatch.setattr(runs, "execute_run", carried)
     monkeypatch.setattr(artifacts, "read_results", lambda claims: real_book(claims, folder, root))
-    monkeypatch.setattr(artifacts, "write_index", lambda claims, book: real_index(claims, book, folder))
-    monkeypatch.setattr(artifacts, "faults", lambda claims, book: real_faults(claims, book, folder))
-    monkeypatch.setattr(page, "write", lambda claims, book, path: real_page(claims, book, path, folder))
+    monkeypatch.setattr(artifacts, "write_index", lambda claims, results: real_index(claims, results, folder))
+    monkeypatch.setattr(artifacts, "faults", lambda claims, results: real_faults(claims, results, folder))
+    monkeypatch.setattr(page, "write", lambda claims, results, path: real_page(claims, results, path, folder))
     return commands
 
 

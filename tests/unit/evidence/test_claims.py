@@ -13,8 +13,8 @@ from ducktape_tests import plan
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 from pyhooks.evidence import artifacts, rules
-from pyhooks.evidence.claims import CONDITIONAL, CONFIRMED, NOT_TESTABLE, REFUTED, Atom, load
-from pyhooks.evidence.rules import NOT_RUN, STALE, UNDECIDED, AbsentError, find
+from pyhooks.evidence.claims import CONDITIONAL, CONFIRMED, NOT_TESTABLE, REFUTED, Condition, load
+from pyhooks.evidence.rules import NOT_RUN, STALE, UNDECIDED, AbsentError, value_at
 from written_claims import GOOD, read
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -24,8 +24,8 @@ def test_claims_are_read(tmp_path: Path) -> None:
     claims = read(tmp_path)
     assert list(claims.claims) == ["one", "two", "three"]
     one = claims.claims["one"]
-    assert one.rules[CONDITIONAL] == (Atom("sum", "/n", "is", 0), Atom("sum", "/rows/name=a/v", "most", 3))
-    assert claims.claims["two"].rules[REFUTED][0] == Atom("tests", "", "failed", cases=("kafka.PTest#testA",))
+    assert one.rules[CONDITIONAL] == (Condition("sum", "/n", "is", 0), Condition("sum", "/rows/name=a/v", "most", 3))
+    assert claims.claims["two"].rules[REFUTED][0] == Condition("tests", "", "failed", cases=("kafka.PTest#testA",))
     assert (claims.runs["sum"].statuses, claims.runs["tests"].statuses) == ((0,), (0, 1))
 
 
@@ -166,21 +166,21 @@ def test_stale_results_are_reported_without_a_verdict(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_comparisons(compare: str, value: Any, found: Any, holds: bool) -> None:
-    assert rules.compare(Atom("r", "/x", compare, value, 1e-6 if compare == "near" else 0.0), found) is holds
+    assert rules.compare(Condition("r", "/x", compare, value, 1e-6 if compare == "near" else 0.0), found) is holds
 
 
 def test_pointers_into_a_result() -> None:
     result = {"a/b": {"~": 1}, "rows": [{"arm": "B", "at": "p50", "v": 5}, {"arm": "B", "at": "p99", "v": 9}]}
-    assert find(result, "/a~1b/~0") == 1
-    assert find(result, "/rows/#") == 2
-    assert find(result, "/rows/1/v") == find(result, "/rows/arm=B&at=p99/v") == 9
-    assert find({"/rows/arm=B&at=p99/v": 7}, "/rows/arm=B&at=p99/v") == 7
+    assert value_at(result, "/a~1b/~0") == 1
+    assert value_at(result, "/rows/#") == 2
+    assert value_at(result, "/rows/1/v") == value_at(result, "/rows/arm=B&at=p99/v") == 9
+    assert value_at({"/rows/arm=B&at=p99/v": 7}, "/rows/arm=B&at=p99/v") == 7
     kept = {"/rows/arm=B": {"word": "faster"}, "/rows/arm=BB": {"word": "slower"}}
-    assert find(kept, "/rows/arm=BB/word") == "slower"
-    assert find(kept, "/rows/arm=B") == {"word": "faster"}
+    assert value_at(kept, "/rows/arm=BB/word") == "slower"
+    assert value_at(kept, "/rows/arm=B") == {"word": "faster"}
     for absent in ("/x", "/rows/2", "/rows/arm=B/v", "/rows/v", "/a~1b/~0/deeper"):
         with pytest.raises(AbsentError):
-            find(result, absent)
+            value_at(result, absent)
 
 
 # -- the claims of the project ----------------------------------------------------------------------------------------
@@ -193,10 +193,10 @@ def test_the_project_has_enough_claims_and_their_tests_exist() -> None:
     assert {claim.document for claim in claims.claims.values()} == set(claims.documents)
     known = {one.id for one in plan.load()}
     for claim in claims.claims.values():
-        for atom in (atom for rule in claim.rules.values() for atom in rule):
-            if claims.runs[atom.run].kind == "system":
-                assert atom.at.split("/")[2] in known, claim.id
-            for case in atom.cases:
+        for condition in (condition for rule in claim.rules.values() for condition in rule):
+            if claims.runs[condition.run].kind == "system":
+                assert condition.at.split("/")[2] in known, claim.id
+            for case in condition.cases:
                 name, _, method = case.partition("#")
                 if name.startswith("tests."):
                     source = (paths.REPO / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8")

@@ -91,7 +91,7 @@ SOURCES = {".py": PYTHON, ".java": JAVA, ".scala": SCALA, ".als": ALLOY, ".toml"
 
 
 def of(suffix: str, text: str) -> str:
-    return fingerprint.of_file(Path(f"some{suffix}"), text.encode())
+    return fingerprint.fingerprint_of_file(Path(f"some{suffix}"), text.encode())
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_code_counts(suffix: str, old: str, new: str) -> None:
 )
 def test_a_file_that_cannot_be_parsed_is_named(suffix: str, text: str, place: str) -> None:
     with pytest.raises(RackgateError, match=place) as caught:
-        fingerprint.of_file(Path(f"folder/some{suffix}"), text.encode("utf-8", "surrogatepass"))
+        fingerprint.fingerprint_of_file(Path(f"folder/some{suffix}"), text.encode("utf-8", "surrogatepass"))
     assert str(caught.value).startswith(f"folder/some{suffix}: ")
     assert "\n" not in str(caught.value)
 
@@ -275,7 +275,7 @@ def patch(*sections: str, name: str = "gate/0001-Change.patch", why: str = "So."
 
 def both(*patches: series.Patch) -> tuple[str, str]:
     """Fingerprints of the whole series and of what is built from it."""
-    return tuple(fingerprint.of_patches(patches, main_only=main_only) for main_only in (False, True))  # type: ignore[return-value]
+    return tuple(fingerprint.fingerprint_of_patches(patches, main_only=main_only) for main_only in (False, True))  # type: ignore[return-value]
 
 
 ONE = patch(section(BASE, CHANGED))
@@ -410,14 +410,14 @@ def stale(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str
     claims = claims_of(root, *made)
 
     done = FinishedCommand(0, '{"n": 1}')
-    runs.carry_out(
+    runs.execute_run(
         claims, claims.runs["sum"], folder=root / "kept", root=root, out=root / "logs", execute=lambda *_: done
     )
 
     def now(*depends: str) -> list[str]:
-        book = artifacts.read_results(claims_of(root, *(depends or made)), root / "kept", root)
-        reason = book.stale.get("sum", "")
-        assert bool(reason) == (book.judged["one"].state == STALE)
+        results = artifacts.read_results(claims_of(root, *(depends or made)), root / "kept", root)
+        reason = results.stale.get("sum", "")
+        assert bool(reason) == (results.judged["one"].state == STALE)
         names = {"overlay": "the build of the patch series", "series": "the patch series"}
         return [name for name in (depends or made) if names.get(name, name) in reason]
 

@@ -16,8 +16,8 @@ from bench.plan.scenario import BenchArm
 from ducktape_tests import plan
 from pyhooks.core import paths
 from pyhooks.evidence import artifacts, rules, runs
-from pyhooks.evidence.claims import CONFIRMED, REFUTED, Atom, load
-from pyhooks.evidence.rules import UNDECIDED, find
+from pyhooks.evidence.claims import CONFIRMED, REFUTED, Condition, load
+from pyhooks.evidence.rules import UNDECIDED, value_at
 
 # -- what is kept -----------------------------------------------------------------------------------------------------
 
@@ -36,19 +36,19 @@ def test_short_figures_of_system_tests_are_kept() -> None:
         "rows": [{"stage": "all stock", "times": [1.5] * 21}],
         "few": [1.5] * 20,
     }
-    kept = artifacts.of_system(document(a=reported, b={}))
+    kept = artifacts.system_result(document(a=reported, b={}))
     assert kept["tests"]["b"] == {
         "outcome": "pass", "reasons": [], "seconds": 1.0, "verdicts": {"faults": "true"}, "figures": {},
     }  # fmt: skip
     rows = [{"stage": "all stock", "times": "left out: 21 values"}]
     assert kept["tests"]["a"]["figures"] == {**reported, "rows": rows}
     # what is left out satisfies no rule
-    assert not rules.compare(Atom("r", "/x", "least", 0), find(kept, "/tests/a/figures/rows/0/times"))
+    assert not rules.compare(Condition("r", "/x", "least", 0), value_at(kept, "/tests/a/figures/rows/0/times"))
 
 
 def test_large_figures_of_one_test_leave_room_for_the_others() -> None:
     much = {f"k{number}": {"value": "x" * 1_000} for number in range(40)}
-    kept = artifacts.of_system(document(a={"much": much, "lost": 1}, b={"lost": 0}, c=much))
+    kept = artifacts.system_result(document(a={"much": much, "lost": 1}, b={"lost": 0}, c=much))
     assert kept["tests"]["a"]["figures"]["lost"] == 1
     assert kept["tests"]["a"]["figures"]["much"].startswith("left out: 4")
     assert kept["tests"]["b"]["figures"] == {"lost": 0}
@@ -57,7 +57,7 @@ def test_large_figures_of_one_test_leave_room_for_the_others() -> None:
     left = [name for name, value in some.items() if isinstance(value, str)]
     assert 0 < len(left) < len(much)
     artifact = dict.fromkeys(artifacts._FIELDS, "") | {"run": "x", "result": kept}
-    assert len(artifacts.text_of(artifact)) < artifacts.MAX_BYTES
+    assert len(artifacts.artifact_text(artifact)) < artifacts.MAX_BYTES
 
 
 # -- what makes them stale --------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def modules(imported: str) -> list[Path]:
 def judged_by(run: str, reported: Any) -> dict[str, str]:
     """Return the verdicts of a run's claims for this result."""
     claims = load()
-    kept = runs._kept(reported, claims.runs[run])
+    kept = runs._selected_values(reported, claims.runs[run])
     own = [claim for claim in claims.claims.values() if claim.runs == (run,)]
     return {claim.id: rules.judge(claim, {run: kept}, {}).state for claim in own}
 
@@ -190,7 +190,7 @@ def system(outcome: str, verdicts: dict[str, str], **figures: Any) -> dict[str, 
 
 def result_of(**tests: dict[str, Any]) -> dict[str, Any]:
     ids = {"destroyed": DESTROYED, "level_off": LEVEL_OFF, "others": OTHERS}
-    return artifacts.of_system(
+    return artifacts.system_result(
         {"seed": 1, "counts": {}, "results": [{"id": ids[name], **one} for name, one in tests.items()]}
     )
 

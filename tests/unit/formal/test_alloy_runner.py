@@ -99,7 +99,7 @@ def counter_example() -> tuple[trace.TraceStep, ...]:
 
 
 def test_commands_are_read_with_their_comments(tmp_path: Path) -> None:
-    assert model_source.commands(source(tmp_path, SMALL)) == (
+    assert model_source.parse_commands(source(tmp_path, SMALL)) == (
         AlloyCommand("Safe", "check", "Nothing is lost in two lines.", "3 but exactly 2 steps", False),
         AlloyCommand("Lost", "run", "A part of the patch is missing.", "2 but exactly 1 Record, exactly 6 steps", True),
     )
@@ -115,11 +115,11 @@ def test_commands_are_read_with_their_comments(tmp_path: Path) -> None:
 )
 def test_commands_without_a_complete_comment_are_refused(tmp_path: Path, old: str, new: str, error: str) -> None:
     with pytest.raises(RackgateError, match=error):
-        model_source.commands(source(tmp_path, SMALL.replace(old, new)))
+        model_source.parse_commands(source(tmp_path, SMALL.replace(old, new)))
 
 
 def test_the_model_has_the_documented_commands() -> None:
-    known = {command.name: command for command in model_source.commands()}
+    known = {command.name: command for command in model_source.parse_commands()}
     assert not any(known[name].expected for name in ("First", "Step", "Step4", "Short"))
     assert all(known[name].expected for name in ("NoHighWatermarkGate", "GateOnMaximalIsr", "NoRackAwareElr"))
     assert {command.kind for command in known.values() if not command.expected} == {"check"}
@@ -141,18 +141,18 @@ def test_each_removable_part_has_a_counter_example() -> None:
     assert runs["NoMetadataR"] == {"MetadataR"}
     assert runs["UnnamedRackCounts"] == {"NoUnnamedRack"}
     assert runs["NoKilledMemory"] == {"KilledMemory"}
-    expected = {command.name for command in model_source.commands() if command.expected}
+    expected = {command.name for command in model_source.parse_commands() if command.expected}
     taken_out = set().union(*(runs[name] for name in runs if name in expected))
     # what the gate before the append lets pass, the one at the high watermark stops
     assert set(features()) - taken_out == {"AppendGate"}
 
 
 def test_commands_are_chosen_by_name(tmp_path: Path) -> None:
-    known = model_source.commands(source(tmp_path, SMALL))
-    assert model_source.choose(known, ["Lost"]) == known[1:]
-    assert model_source.choose(known, []) == known
+    known = model_source.parse_commands(source(tmp_path, SMALL))
+    assert model_source.select_commands(known, ["Lost"]) == known[1:]
+    assert model_source.select_commands(known, []) == known
     with pytest.raises(RackgateError, match=r"Lots: .*Safe, Lost"):
-        model_source.choose(known, ["Lots"])
+        model_source.select_commands(known, ["Lots"])
 
 
 def test_an_instance_is_read_state_by_state() -> None:
@@ -252,19 +252,19 @@ def receipt(folder: Path, content: object) -> None:
 
 def test_a_receipt_states_whether_an_instance_was_found(tmp_path: Path) -> None:
     receipt(tmp_path, {"commands": {"Lost": {"type": "run"}}})
-    assert alloy.found_in(tmp_path, RUN) is None
+    assert alloy.find_instance(tmp_path, RUN) is None
     receipt(tmp_path, {"commands": {"Lost": {"solution": [{"duration": 3}]}}})
     with pytest.raises(RackgateError, match="did not write it"):
-        alloy.found_in(tmp_path, RUN)
+        alloy.find_instance(tmp_path, RUN)
     (tmp_path / "Lost-solution-0.xml").write_text(xml(), encoding="utf-8")
-    assert alloy.found_in(tmp_path, RUN) == tmp_path / "Lost-solution-0.xml"
+    assert alloy.find_instance(tmp_path, RUN) == tmp_path / "Lost-solution-0.xml"
 
 
 @pytest.mark.parametrize("content", [{}, {"commands": {"Other": {}}}, []])
 def test_an_incomplete_receipt_is_not_taken_for_no_instance(tmp_path: Path, content: object) -> None:
     receipt(tmp_path, content)
     with pytest.raises(RackgateError, match="receipt"):
-        alloy.found_in(tmp_path, RUN)
+        alloy.find_instance(tmp_path, RUN)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_alloy_s_exit_status_is_not_taken_for_an_outcome(
     limit_s = 1.0 if "sleep" in script else 60.0
     outcome = alloy.execute(tmp_path, tmp_path, RUN, tmp_path / "Lost", solver="sat4j", limit_s=limit_s)
     assert outcome.found is found
-    assert trouble in outcome.trouble
+    assert trouble in outcome.problem
     assert not outcome.as_expected
 
 
@@ -305,7 +305,7 @@ def test_the_exit_status_distinguishes_unexpected_from_unknown() -> None:
     right, wrong = CommandOutcome(RUN, True, 1.0), CommandOutcome(RUN, False, 1.0)
     assert exit_status([right]) == 0
     assert exit_status([right, wrong]) == 1
-    assert exit_status([right, wrong, CommandOutcome(RUN, None, 1.0, trouble="out of time")]) == 2
+    assert exit_status([right, wrong, CommandOutcome(RUN, None, 1.0, problem="out of time")]) == 2
 
 
 def test_the_target_is_for_all_commands_run_to_their_end() -> None:
@@ -315,7 +315,7 @@ def test_the_target_is_for_all_commands_run_to_their_end() -> None:
     assert judge_duration(both, [RUN, other], TARGET_S + 1) == "missed"
     # fewer commands in time do not meet the target, nor does an abandoned one
     assert judge_duration(both[:1], [RUN, other], 1.0) == "unknown"
-    given_up = CommandOutcome(other, None, 1.0, trouble="out of time")
+    given_up = CommandOutcome(other, None, 1.0, problem="out of time")
     assert judge_duration([both[0], given_up], [RUN, other], 2.0) == "unknown"
     assert judge_duration([both[0], given_up], [RUN, other], TARGET_S + 1) == "missed"
 

@@ -7,8 +7,8 @@ import pytest
 
 from model_plans import made
 from pyhooks.placement.failure_rates import YEAR_S
-from pyhooks.simulation.fault_history import draw
-from pyhooks.simulation.partition_machine import Code
+from pyhooks.simulation.fault_history import draw_history
+from pyhooks.simulation.partition_machine import EventCode
 
 
 @pytest.mark.parametrize("racks", ["a:2,b:2,c:1", "a:5,b:1", "a:1,b:1,c:1"])
@@ -16,12 +16,12 @@ from pyhooks.simulation.partition_machine import Code
 def test_each_broker_fails_as_often_as_configured(racks: str, size: str) -> None:
     """Bursts in small racks and clusters take fewer brokers than elsewhere, so more of them come."""
     given = {"broker_failure": "2000x1ms", "burst_share": "0.6", "burst_size": size, "burst_spread": "1ms"}
-    one = made(racks, ["1,1"], rf=1, partitions=1, given=given)
+    one = made(racks, ["1,1"], rf=1, partitions=1, fault_options=given)
     found = np.zeros(sum(one.racks))
     for number in range(4):
-        history = draw(one.racks, one.faults, one.warm_s, one.counted_s, np.random.default_rng(number))
+        history = draw_history(one.racks, one.faults, one.warm_s, one.counted_s, np.random.default_rng(number))
         events = np.diff(history.first_event)
-        failed = np.add.reduceat((history.event_code == Code.CRASH).astype(float), history.first_event[:-1])
+        failed = np.add.reduceat((history.event_code == EventCode.CRASH).astype(float), history.first_event[:-1])
         assert (events == failed + 1).all()
         found += np.bincount(history.broker, weights=failed, minlength=sum(one.racks))
     # their number scatters by 1.2 % where bursts take each broker once, as Poisson's does

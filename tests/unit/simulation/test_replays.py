@@ -13,7 +13,7 @@ from pyhooks.core import paths
 from pyhooks.simulation.partition_machine import (
     LOWERED,
     NEVER,
-    Code,
+    EventCode,
     Floats,
     GateSetting,
     MachineResult,
@@ -60,7 +60,7 @@ def replay(
     scripts = Scripts(
         np.array([0, len(events)]),
         np.array([float(one[0]) for one in events]),
-        np.array([Code[one[1]] for one in events], dtype=np.int64),
+        np.array([EventCode[one[1]] for one in events], dtype=np.int64),
         np.array([mask(one[2]) for one in events]),
         np.zeros(1, dtype=np.int64),
     )
@@ -85,7 +85,7 @@ def at(seen: list[ObservedState], setting: int, second: float) -> ObservedState:
     # before the script and after it all is well
     assert second < own[0].from_s or second >= own[-1].to_s
     full = own[0].isr
-    return ObservedState(setting, 0.0, NEVER, Status.TAKEN, 0, full, 0)
+    return ObservedState(setting, 0.0, NEVER, Status.ACCEPTED, 0, full, 0)
 
 
 @pytest.mark.parametrize("one", RUNS, ids=lambda one: f"{one['racks']} {one['source'].partition(':')[0]}")
@@ -120,7 +120,7 @@ def test_times_of_a_crash() -> None:
     """Waits for the session, then continues; a returning replica is in the ISR after it has caught up."""
     outcome, seen = replay([[100, "CRASH", [2]], [200, "BACK", [2]]], "abc", [GateSetting(2, 2), GateSetting(3, 1)])
     assert spent(outcome, Status.WAITS) == pytest.approx(9.0)
-    assert spent(outcome, Status.TAKEN) == pytest.approx(100 - 9 + 0.05 * 100)
+    assert spent(outcome, Status.ACCEPTED) == pytest.approx(100 - 9 + 0.05 * 100)
     assert spent(outcome, Status.REPLICAS, 1) == pytest.approx(100 - 9 + 0.05 * 100)
     assert outcome.ended_s.tolist() == pytest.approx([205.0])
     assert not len(outcome.losses.script)

@@ -10,8 +10,8 @@ import pytest
 
 from model_plans import made
 from pyhooks.simulation.partition_machine import Cause, Status
-from pyhooks.simulation.replication import ReplicationResult, play
-from pyhooks.simulation.summary import MIN_EVENTS, MIN_REPLICATIONS, Figure, figure, poisson_interval, summarise
+from pyhooks.simulation.replication import ReplicationResult, run_replications
+from pyhooks.simulation.summary import MIN_EVENTS, MIN_REPLICATIONS, Figure, figure, poisson_interval, summarize
 
 
 @pytest.mark.parametrize(
@@ -31,17 +31,17 @@ def test_figures_have_intervals_where_replications_vary() -> None:
 
 
 def test_summary_of_replications() -> None:
-    one = made("a:2,b:1", ["2,1", "2,2"], where="a,a,b", partitions=2, given={"rack_outage": "5x4h"})
-    found = play(one, range(6))
-    taken = [each.shares[Status.TAKEN] for each in found if each.setting == 0]
-    first, second = summarise(found, one)
+    one = made("a:2,b:1", ["2,1", "2,2"], placement_text="a,a,b", partitions=2, fault_options={"rack_outage": "5x4h"})
+    found = run_replications(one, range(6))
+    taken = [each.shares[Status.ACCEPTED] for each in found if each.setting == 0]
+    first, second = summarize(found, one)
     assert first.refused.value == pytest.approx(1 - np.mean(taken))
     assert second.refused_less.value == pytest.approx(first.refused.value - second.refused.value)
     assert first.refused_less.value == 0.0
     assert second.events is not None
     assert second.events.interval is not None
     assert second.events.interval.high == pytest.approx(3.689 / 6, rel=1e-3)
-    assert summarise(list(reversed(found)), one) == [first, second]
+    assert summarize(list(reversed(found)), one) == [first, second]
 
 
 def test_tail_is_the_mean_of_partial_losses() -> None:
@@ -53,19 +53,19 @@ def test_tail_is_the_mean_of_partial_losses() -> None:
         "burst_spread": "1s",
         "session": "9s",
     }
-    one = made("a:2,b:1", ["1,1"], where="a,a,b", partitions=1, given=given, years=3.0)
-    found = play(one, range(8))
+    one = made("a:2,b:1", ["1,1"], placement_text="a,a,b", partitions=1, fault_options=given, years=3.0)
+    found = run_replications(one, range(8))
     forgotten = sum(each.lost[Cause.FORGOTTEN] for each in found)
     assert forgotten > sum(each.lost[Cause.UNFLUSHED] for each in found) > 0
     # nothing is destroyed
     assert sum(each.with_tail for each in found) == sum(each.lost.sum() for each in found)
-    (summary,) = summarise(found, one)
+    (summary,) = summarize(found, one)
     assert summary.tail_s == sum(each.tail_s for each in found) / sum(each.with_tail for each in found)
     shares, lost = found[0].shares, np.array([2.0, 0.0, 0.0, 1.0, 3.0])
     by_cause = np.array([1, 0, 0, 1, 1])
-    (summary,) = summarise([ReplicationResult(0, 0, shares, lost, 1, by_cause, 40.0, 4.0)], one)
+    (summary,) = summarize([ReplicationResult(0, 0, shares, lost, 1, by_cause, 40.0, 4.0)], one)
     assert summary.tail_s == 10.0
-    (summary,) = summarise([ReplicationResult(0, 0, shares, lost, 1, by_cause, 0.0, 0.0)], one)
+    (summary,) = summarize([ReplicationResult(0, 0, shares, lost, 1, by_cause, 0.0, 0.0)], one)
     assert summary.tail_s is None
 
 
@@ -115,9 +115,9 @@ def test_few_losses_have_no_interval_but_their_events_do() -> None:
 
 def test_events_are_counted_by_cause() -> None:
     given = {"disk_loss": "6x20h", "broker_failure": "300x10h", "power_share": "0.5", "copy": "4h"}
-    one = made("a:2,b:1", ["1,1", "2,1"], where="a,a,b", partitions=5, given=given)
-    found = play(one, range(5))
-    for summary in summarise(found, one):
+    one = made("a:2,b:1", ["1,1", "2,1"], placement_text="a,a,b", partitions=5, fault_options=given)
+    found = run_replications(one, range(5))
+    for summary in summarize(found, one):
         own = [each for each in found if one.settings[each.setting] == summary.setting]
         assert summary.lost.number == sum(each.events for each in own)
         assert (summary.lost.interval is None) == (summary.setting.min_replicas == 2)
