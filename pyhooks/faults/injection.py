@@ -33,11 +33,11 @@ NetworkPath = tuple[Node | None, Node]
 
 @dataclass(frozen=True)
 class FaultTarget:
-    """Rack or broker that a fault affects."""
+    """Rack or broker that a fault affects; or several brokers, for ``slow`` alone."""
 
     kind: Literal["rack", "broker"]
-    name: str  # name of the rack, or of the broker's node
-    site: str  # the rack, or the broker's site
+    name: str  # name of the rack, or of the nodes of the brokers, separated by commas
+    site: str  # the rack, or the site of the first broker
     nodes: tuple[Node, ...]
 
     @staticmethod
@@ -54,17 +54,20 @@ class FaultTarget:
 
     @staticmethod
     def broker(cluster: RunningCluster, name: str) -> FaultTarget:
-        """Return one broker, by its id or by the name of its node.
+        """Return one broker, by its id or by the name of its node; or several, separated by commas.
 
         Raises:
-            RackgateError: no such broker.
+            RackgateError: no such broker, or one is named twice.
         """
-        brokers = cluster.topology.brokers
-        for node in brokers:
-            if name in (node.name, str(node.node_id)):
-                return FaultTarget("broker", node.name, node.site, (node,))
-        known = ", ".join(str(node.node_id) for node in brokers)
-        raise RackgateError(f"topology {cluster.topology.name}: no broker {name!r}; it has {known}")
+        brokers = {key: node for node in cluster.topology.brokers for key in (node.name, str(node.node_id))}
+        names = name.split(",")
+        if unknown := [one for one in names if one not in brokers]:
+            known = ", ".join(str(node.node_id) for node in cluster.topology.brokers)
+            raise RackgateError(f"topology {cluster.topology.name}: no broker {unknown[0]!r}; it has {known}")
+        nodes = tuple(brokers[one] for one in names)
+        if len(set(nodes)) < len(nodes):
+            raise RackgateError(f"{name}: names a broker twice")
+        return FaultTarget("broker", ",".join(node.name for node in nodes), nodes[0].site, nodes)
 
     @property
     def brokers(self) -> tuple[Node, ...]:
@@ -168,7 +171,7 @@ class Injection:
         errors: Mapping[str, str] | None = None,
     ) -> None:
         target = self.fault.target
-        single = target.kind == "broker"
+        single = target.kind == "broker" and len(target.nodes) == 1
         details = FaultDetails(
             target=str(target),
             broker=target.nodes[0].node_id if single else None,

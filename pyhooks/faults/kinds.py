@@ -338,6 +338,8 @@ def create_fault(cluster: RunningCluster, kind: str, target: FaultTarget, settin
         RackgateError: the fault is impossible for this target.
         ValueError: no such kind.
     """
+    if kind != "slow" and target.kind == "broker" and len(target.nodes) > 1:
+        raise RackgateError(f"{target}: only slow takes several brokers; inject {kind} for one after the other")
     if kind == "kill":
         return KillFault(cluster, target)
     if kind == "cut":

@@ -1,4 +1,4 @@
-"""Slowed rack or broker: delay, jitter and loss on all paths to it, each proved by ICMP echo."""
+"""Slowed rack, broker or brokers: delay, jitter and loss on all paths to it, each proved by ICMP echo."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ RTT_MAX_MS = 1500.0
 
 @dataclass(frozen=True)
 class SlowFault:
-    """Delay, jitter and loss on all paths to the target; paths between a rack's own nodes are unaffected."""
+    """Delay, jitter and loss on all paths to the target; paths between a rack's own nodes are unaffected.
+
+    Each of several brokers is slowed by itself, so paths between two of them get twice the delay.
+    """
 
     cluster: RunningCluster
     target: FaultTarget
@@ -56,15 +59,18 @@ class SlowFault:
                 f"{self.target}: a loss of {added.loss_percent:g} % can't be proved: from {LOSS_MIN:g} to"
                 f" {LOSS_MAX:g}, or 0; use cut to lose all packets"
             )
-        if not self._sources():
+        if not self.paths():
             raise RackgateError(f"{self.target}: there is no other site whose path could be slowed")
 
-    def _sources(self) -> tuple[Node | None, ...]:
-        """Return the senders of echoes: clients, a node of each other site, other nodes of a broker's own rack."""
+    def _sources(self, node: Node) -> tuple[Node | None, ...]:
+        """Return the senders of echoes to a node: clients, a node of each other site, nodes of a broker's own rack."""
         topology, alone = self.cluster.topology, self.target.kind == "broker"
-        clients: list[Node | None] = [None] if topology.client_site.name != self.target.site or alone else []
-        rack_mates = [node for node in topology.site(self.target.site).nodes if alone and node not in self.target.nodes]
-        far = [node for site in topology.sites for node in site.nodes[:1] if site.name != self.target.site]
+        clients: list[Node | None] = [None] if topology.client_site.name != node.site or alone else []
+        intact = {
+            site.name: [other for other in site.nodes if other not in self.target.nodes] for site in topology.sites
+        }
+        rack_mates = intact[node.site] if alone else []
+        far = [other for site, nodes in intact.items() if site != node.site for other in nodes[:1]]
         return (*clients, *rack_mates, *far)
 
     def probes(self) -> dict[str, Probe]:
@@ -72,15 +78,15 @@ class SlowFault:
         probes: dict[str, Probe] = {}
         for source, node in self.paths():
             name = f"{source.name if source else 'clients'} to {node.name}"
-            base = self._base_quality(site_of(self.cluster, source))
+            base = self._base_quality(site_of(self.cluster, source), node.site)
             probes |= delay_measurement.path_probes(name, base, self.added, partial(self.cluster.rtt, node, source))
         return probes
 
-    def _base_quality(self, site: str) -> Quality:
-        """Return the quality of the path from a site without this fault."""
-        if site == self.target.site:
+    def _base_quality(self, site: str, target_site: str) -> Quality:
+        """Return the quality of the path between two sites without this fault."""
+        if site == target_site:
             return Quality()
-        link = next(link for link in self.cluster.topology.links_of(site) if link.peer(site) == self.target.site)
+        link = next(link for link in self.cluster.topology.links_of(site) if link.peer(site) == target_site)
         return self.cluster.network.quality(link, self.target.site if self.target.kind == "rack" else "")
 
     def expects(self, probe: str, *, during: bool) -> bool:  # noqa: ARG002 - the same for every probe
@@ -89,7 +95,7 @@ class SlowFault:
 
     def paths(self) -> tuple[NetworkPath, ...]:
         """Return the paths of the probes."""
-        return tuple((source, node) for node in self.target.nodes for source in self._sources())
+        return tuple((source, node) for node in self.target.nodes for source in self._sources(node))
 
     def event_data(self) -> Mapping[str, Any]:
         """Return no additional data."""
@@ -118,7 +124,7 @@ class SlowFault:
             RackgateError: the added quality would not stand out from the current quality of a path.
         """
         for source, node in self.paths():
-            base = self._base_quality(site_of(self.cluster, source))
+            base = self._base_quality(site_of(self.cluster, source), node.site)
             name = f"{source.name if source else 'the clients'} to {node.name}"
             delay_measurement.check_distinguishable(str(self.target), name, base, self.added)
         return {}
@@ -128,11 +134,13 @@ class SlowFault:
         if self.target.kind == "rack":
             self.cluster.network.slow(self.target.name, self.added)
         else:
-            self.cluster.network.slow_node(self.target.nodes[0], self.added)
+            for node in self.target.nodes:
+                self.cluster.network.slow_node(node, self.added)
 
     def heal(self, facts: Mapping[str, Any]) -> None:  # noqa: ARG002 - nothing to know
         """Restore the links as they are without this fault."""
         if self.target.kind == "rack":
             self.cluster.network.restore_links(self.target.name)
         else:
-            self.cluster.network.restore_node(self.target.nodes[0])
+            for node in self.target.nodes:
+                self.cluster.network.restore_node(node)

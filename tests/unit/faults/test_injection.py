@@ -19,7 +19,7 @@ from pyhooks.history.event_log import History
 from pyhooks.lab import cluster_control, link_quality, network, quorum_changes, topology
 from pyhooks.lab.echo import RoundTripTimes
 from pyhooks.lab.topology import Node, Quality
-from scripted_faults import AZ3, CLUSTER, RACK_B, InMemoryCluster, ScriptedFault, apply_fault
+from scripted_faults import AZ3, CLUSTER, RACK_B, InMemoryCluster, ScriptedFault, UnchangedLinks, apply_fault
 
 
 @pytest.fixture(autouse=True)
@@ -141,6 +141,83 @@ def test_targets_are_found_by_name_or_id_and_others_are_listed() -> None:
         FaultTarget.rack(CLUSTER, "outside")
     with pytest.raises(RackgateError, match="no broker '101'; it has 1, 2, 3, 4, 5"):
         FaultTarget.broker(CLUSTER, "101")
+
+
+def test_several_brokers_are_a_target_of_their_own() -> None:
+    several = FaultTarget.broker(CLUSTER, "2,broker-4,5")
+    assert [node.node_id for node in several.nodes] == [2, 4, 5]
+    assert (several.kind, several.site, str(several)) == ("broker", "a", "broker-2,broker-4,broker-5")
+    # its name is that of the same target, as a command finds it again
+    assert FaultTarget.broker(CLUSTER, several.name) == several
+    for twice in ("2,2", "2,4,broker-2"):
+        with pytest.raises(RackgateError, match=f"{twice}: names a broker twice"):
+            FaultTarget.broker(CLUSTER, twice)
+    for unknown in ("2,101", "2,", "2, 4"):
+        with pytest.raises(RackgateError, match=r"no broker .*; it has 1, 2, 3, 4, 5"):
+            FaultTarget.broker(CLUSTER, unknown)
+
+
+@pytest.mark.parametrize("kind", ["kill", "pause", "cut", "wipe"])
+def test_other_faults_than_slow_refuse_several_brokers(kind: str) -> None:
+    with pytest.raises(RackgateError, match=f"^broker-2,broker-4: only slow takes several brokers; inject {kind} for"):
+        kinds.create_fault(CLUSTER, kind, FaultTarget.broker(CLUSTER, "2,4"), {})
+
+
+def test_slow_brokers_are_probed_only_from_other_nodes_and_each_is_delayed() -> None:
+    calls: list[tuple[str, str, Quality | None]] = []
+
+    class Links(UnchangedLinks):
+        def slow_node(self, node: Node, added: Quality) -> None:
+            calls.append(("slow", node.name, added))
+
+        def restore_node(self, node: Node) -> None:
+            calls.append(("restore", node.name, None))
+
+    cluster: Any = InMemoryCluster()
+    cluster.network = Links()
+    fault = kinds.create_fault(cluster, "slow", FaultTarget.broker(cluster, "2,4,5"), {"rtt_ms": 20.0})
+    paths = {(source.name if source else "clients", node.name) for source, node in fault.paths()}
+    targets = {"broker-2", "broker-4", "broker-5"}
+    assert {node for _, node in paths} == targets
+    assert not {source for source, _ in paths} & targets
+    # from the clients, from its rack's other broker, and from each other rack with one
+    assert {source for source, node in paths if node == "broker-2"} >= {"clients", "broker-1", "broker-3"}
+    assert {source for source, node in paths if node == "broker-4"} >= {"clients", "broker-1", "broker-3"}
+    assert {source for source, node in paths if node == "broker-5"} >= {"clients", "broker-1", "broker-3"}
+    assert len(fault.probes()) == len(paths)
+    fault.inject()
+    assert calls == [("slow", name, Quality(20.0)) for name in ("broker-2", "broker-4", "broker-5")]
+    calls.clear()
+    fault.heal({})
+    assert calls == [("restore", name, None) for name in ("broker-2", "broker-4", "broker-5")]
+
+
+def test_the_expected_delay_of_each_slow_broker_is_that_of_its_own_links() -> None:
+    """The link of a broker's own rack counts, not that of the first broker's."""
+    cluster: Any = InMemoryCluster()
+    cluster.topology = topology.parse(
+        {
+            "name": "uneven",
+            "site": [
+                {"name": "a", "brokers": [1], "controllers": [101], "client": True},
+                {"name": "b", "brokers": [2]},
+                {"name": "c", "brokers": [3]},
+            ],
+            "link": [
+                {"between": ["a", "b"], "rtt_ms": 2.0},
+                {"between": ["a", "c"], "rtt_ms": 30.0},
+                {"between": ["b", "c"], "rtt_ms": 5.0},
+            ],
+        },
+        source="uneven",
+    )
+    fault = kinds.create_fault(cluster, "slow", FaultTarget.broker(cluster, "2,3"), {"rtt_ms": 40.0})
+    assert set(fault.probes()) == {
+        "clients to broker-2 takes 34 ms",
+        "broker-1 to broker-2 takes 34 ms",
+        "clients to broker-3 takes 62 ms",
+        "broker-1 to broker-3 takes 62 ms",
+    }
 
 
 EMPTY: Any = InMemoryCluster()
