@@ -46,6 +46,7 @@ SSH_HOSTS = Kind("ssh-hosts", 1, "--run-dir")
 # Pairs: a folder of results, whose files are overwritten, and the folder below it that a new run empties.
 BENCH, BENCH_RUN = Kind("bench", 1, "--out"), Kind("bench-run", 1, "--out")
 OUTAGES, OUTAGES_RUN = Kind("bench-outages", 1, "--out"), Kind("bench-outages-run", 1, "--out")
+OVERLAY_COST, OVERLAY_COST_RUN = Kind("bench-overlay", 1, "--out"), Kind("bench-overlay-run", 1, "--out")
 SPEED, SPEED_WORK = Kind("bench-speed", 1, "--out"), Kind("bench-speed-work", 1, "--out")
 README_PICTURES = Kind("readme-pictures", 1, "--out")
 FORMAL, FORMAL_PICTURES = Kind("formal", 1, "--run-dir"), Kind("formal-pictures", 1, "--pictures")

@@ -45,6 +45,7 @@ TOOLS = {
     "delegation-tokens": Tool(f"{_TOOLS}.DelegationTokenCommand"),
     "delete-records": Tool(f"{_TOOLS}.DeleteRecordsCommand"),
     "dump-log": Tool(f"{_TOOLS}.DumpLogSegments", ""),
+    "e2e-latency": Tool(f"{_TOOLS}.EndToEndLatency", ""),
     "features": Tool(f"{_TOOLS}.FeatureCommand"),
     "get-offsets": Tool(f"{_TOOLS}.GetOffsetShell"),
     "groups": Tool(f"{_TOOLS}.GroupsCommand"),
