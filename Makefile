@@ -13,9 +13,10 @@ BIN := $(VENV)/bin
 
 help:
 	@echo "make bench   build the patched Kafka, run the benchmark with a rack outage, write out/bench/index.html"
-	@echo "make bench-full   twelve cells of state, link, load and client (about an hour; goes on where it was interrupted)"
+	@echo "make bench-full   twelve cells of state, link, load and client (75 minutes; goes on where it was interrupted)"
 	@echo "make bench-tail   the 99th percentile on nearby links (some 40 minutes; likewise)"
 	@echo "make bench-outages racks killed, cut off and destroyed, several times each: what each arm acknowledges (ten minutes)"
+	@echo "make bench-overlay stock Kafka against the overlay in alternating labs: highest throughput and latency (20 minutes)"
 	@echo "make bench-existing  tries the benchmark on a cluster that is there, with two Spark workers as load hosts (minutes)"
 	@echo "make bench-speed  how fast its analysis is, on 5 and 50 million made-up observations"
 	@echo "make bench-pacer  whether its pacer holds 20,000 records/s on one core, and how late it sends (some seconds)"
@@ -58,6 +59,11 @@ bench-tail: $(VENV)/ready
 .PHONY: bench-outages
 bench-outages: $(VENV)/ready
 	@exec $(BIN)/rackgate bench outages
+
+# Stock Kafka and the overlay in labs that alternate: highest throughput, and latency at a low rate.
+.PHONY: bench-overlay
+bench-overlay: $(VENV)/ready
+	@exec $(BIN)/rackgate bench overlay
 
 # The README's pictures, from the stored result, or from RESULT, which is stored then.
 .PHONY: readme-pictures

@@ -21,6 +21,7 @@ from bench.outages import cli as outages_cli
 from bench.plan import scenarios
 from bench.plan.scenario import Scenario
 from bench.report import result_comparison
+from bench.run import overlay_cost
 from bench.run.run_store import RunStore, begin_run, locked_run_folder
 from pyhooks.core import paths, run_folder, spark, targets
 from pyhooks.core.errors import RackgateError
@@ -52,7 +53,7 @@ bench_app = typer.Typer(
 )
 
 DEFAULT_OUT, EXISTING_OUT = paths.OUT / "bench", paths.OUT / "bench-existing"
-DEFAULT_SCENARIO, EXISTING_SCENARIO = "quick", "existing"
+DEFAULT_SCENARIO, EXISTING_SCENARIO = "question", "existing"
 SPEED_OUT = paths.OUT / "bench-speed"
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON; progress goes to standard error.")]
@@ -66,7 +67,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JS
 )
 def run_command(
     scenario: Annotated[
-        str | None, typer.Option(help="Table of bench/scenarios.toml [default: quick; with --bootstrap: existing].")
+        str | None, typer.Option(help="Table of bench/scenarios.toml [default: question; with --bootstrap: existing].")
     ] = None,
     scenario_file: Annotated[Path, typer.Option(help="Another file with scenarios.")] = scenarios.SHIPPED,
     master: Annotated[str, typer.Option(help="Spark master, such as local[2] or spark://host:7077.")] = "local[2]",
@@ -251,6 +252,7 @@ def _in_labs(store: RunStore, plan: Scenario, command: list[str]) -> None:
 
 
 bench_app.command("outages", epilog=outages_cli.EPILOG)(outages_cli.outages_command)
+bench_app.command("overlay", epilog=overlay_cost.EPILOG)(overlay_cost.overlay_command)
 bench_app.command("pacer", epilog=pacer_accuracy.EPILOG)(pacer_accuracy.pacer_command)
 bench_app.command("compare", epilog=result_comparison.EPILOG)(result_comparison.compare_command)
 

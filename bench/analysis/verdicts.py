@@ -13,10 +13,12 @@ def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return all verdicts of a result, the most important first.
 
     Returns:
-        ``about`` (latency, outage, end-to-end), ``word`` (from a closed list), ``subject`` and ``text`` of each.
+        ``about`` (question, latency, outage, end-to-end), ``word`` (from a closed list), ``subject`` and ``text`` of
+        each.
     """
     several = len(result["cells"]) > 1
     return [
+        *(question_verdict(cell) for cell in result["cells"] if cell.get("answer")),
         *(outage_verdicts(result["outage"]) if result["outage"] else []),
         *(verdict for cell in result["cells"] for verdict in latency_verdicts(cell, named=several)),
         *record_verdicts(result["end_to_end"]),
@@ -44,6 +46,23 @@ def latency_verdicts(numbers: Mapping[str, Any], *, named: bool = False) -> list
         for row in rows
         if not row["is_control"] and row["at"] in numbers["judged"]
     ]
+
+
+def question_verdict(numbers: Mapping[str, Any]) -> dict[str, str]:
+    """Return the answer to a cell's question, with the predicted and the measured ratio."""
+    found = numbers["answer"]
+    arms = {arm["arm"]: arm for arm in numbers["arms"]}
+    pair = f"{_label(arms, found['arm'])} over {_label(arms, found['against'])}"
+    predictions = [
+        f"{hypothesis['label']}: {ratio_text(hypothesis['ratio'][0])} to {ratio_text(hypothesis['ratio'][1])}"
+        for hypothesis in found["hypotheses"]
+    ]
+    text = f"Predicted ratio of the medians, {pair}: {'; '.join(predictions)}. "
+    text += f"Measured: {interval_text(found['ratio'])}." if found["ratio"] else "Nothing was measured."
+    if found["answer"] is None:
+        return sentence("question", "undecided", found["question"], f"Undecided: {found['missing']}. {text}")
+    label = next(hypothesis["label"] for hypothesis in found["hypotheses"] if hypothesis["id"] == found["answer"])
+    return sentence("question", "answered", found["question"], f"A leader {label}. {text}")
 
 
 def _label(arms: Mapping[str, Mapping[str, Any]], arm: str) -> str:

@@ -26,9 +26,6 @@ SCHEMA = (
     " topic string, task int, seq long, measured boolean, intended_ns long, sent_ns long, done_ns long, client_us long,"
     " outcome string, error string, partition int, offset long"
 )
-# librdkafka sends to one broker over one connection, and a broker answers a connection's requests in order, so arms
-# that shared a client would wait for each other.
-FIXED_CLIENT = {"acks": "all"}
 # Critical messages only: under a fault librdkafka would log every connection that it loses.
 CLIENT_LOG_LEVEL = 2
 # Text that identifies the error of a late load; the caller may repeat the load with more lead time.
@@ -53,6 +50,7 @@ class SparkLoad:
         seed: seed of the payload.
         flush_s: bound on waiting for the last reports, in seconds.
         start_ns: start of the load on the monotonic clock of the driver.
+        leader_only: ids of the arms whose producer uses ``acks=1``; the others use ``acks=all``.
         ahead_ns: result of ``bench.load.clock_offsets.host_offsets``; empty if all tasks run on the driver's host.
     """
 
@@ -69,6 +67,7 @@ class SparkLoad:
     tasks: int
     start_ns: int
     slots: tuple[Slot, ...]
+    leader_only: frozenset[str] = frozenset()
     ahead_ns: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -135,12 +134,18 @@ def _check_start(load: SparkLoad, task: int) -> None:
         raise RuntimeError(f"load task {task} was ready {late_ns / 1e9:.1f} s {LATE}")
 
 
+def _client_config(load: SparkLoad, pacer: ArmPacer) -> dict[str, str | int | float | bool]:
+    """Return the properties of an arm's producer without the addresses; idempotence requires acks=all."""
+    if pacer.slots[0].arm in load.leader_only:
+        return {**load.config, "acks": "1", "enable.idempotence": False}
+    return {**load.config, "acks": "all"}
+
+
 def _drive(load: SparkLoad, pacer: ArmPacer) -> list[Observations]:
     from confluent_kafka import Producer
 
     config: dict[str, Any] = {
-        **load.config,
-        **FIXED_CLIENT,
+        **_client_config(load, pacer),
         "bootstrap.servers": load.bootstrap,
         "log_level": CLIENT_LOG_LEVEL,
         "client.id": f"rackgate-{pacer.slots[0].arm}-{pacer.task}",
@@ -155,9 +160,12 @@ def _drive_java(load: SparkLoad, pacer: ArmPacer) -> list[Observations]:
     from bench.load.java_client import CLOSE_S, JavaClient
     from pyhooks.jvm.producer import Producer
 
-    config = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in load.config.items()}
+    config = {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in _client_config(load, pacer).items()
+    }
     topics = sorted({slot.topic for slot in pacer.slots})
-    client = JavaClient(Producer(load.bootstrap, {**config, **FIXED_CLIENT}, close_timeout_s=CLOSE_S), topics)
+    client = JavaClient(Producer(load.bootstrap, config, close_timeout_s=CLOSE_S), topics)
     try:
         _check_start(load, pacer.task)
         return pacer.drive(client)

@@ -2,6 +2,9 @@
 
 The leader of a topic is always its first replica. Followers leave the ISR because they are killed. A slow follower gets
 a fixed extra round-trip time, far too short to remove it from the ISR (``replica.lag.time.max.ms``, 30 s).
+
+In the state ``third-far`` the leader and the nearest follower are in two racks, and all other replicas are slow. A
+leader that waited for M=2 replicas in two racks would never wait for a slow one, with M=3 it always would.
 """
 
 from __future__ import annotations
@@ -21,19 +24,23 @@ class ClusterState:
         text: display name.
         isr: size of the ISR; None for all replicas, -1 for all but one.
         racks: number of racks that the ISR spans; None for any number.
-        slow: whether one follower in the ISR is slow.
+        near: number of replicas in the ISR that are not slow, the leader included; -1 for all but one, None for all.
+            If it is positive, these replicas span ``racks`` racks.
     """
 
     text: str
     isr: int | None = None
     racks: int | None = None
-    slow: bool = False
+    near: int | None = None
 
 
 STATES: Mapping[str, ClusterState] = {
     "healthy": ClusterState("all replicas in sync"),
-    "slow-follower": ClusterState(
-        f"one follower with {SLOW_RTT_MS:g} ms more round-trip time, still in sync", slow=True
+    "slow-follower": ClusterState(f"one follower with {SLOW_RTT_MS:g} ms more round-trip time, still in sync", near=-1),
+    "third-far": ClusterState(
+        f"leader and one follower near, in two racks; all others with {SLOW_RTT_MS:g} ms more round-trip time, in sync",
+        racks=2,
+        near=2,
     ),
     "broker-gone": ClusterState("one broker killed", isr=-1),
     "isr-3-in-2-racks": ClusterState("ISR of 3 in 2 racks", isr=3, racks=2),
@@ -69,8 +76,10 @@ def brokers_in_state(name: str, replicas: Sequence[int], racks: Mapping[int, str
     leader, *followers = replicas
     for chosen in combinations(followers, size - 1) if size <= len(replicas) else ():
         isr = (leader, *chosen)
-        if state.racks in (None, len({racks[broker] for broker in isr})):
+        slow = () if state.near is None else isr[state.near :]
+        counted = isr[: state.near] if state.near is not None and state.near > 0 else isr
+        if state.racks in (None, len({racks[broker] for broker in counted})):
             dead = tuple(broker for broker in replicas if broker not in isr)
-            return StateBrokers(isr, dead, isr[-1:] if state.slow else ())
+            return StateBrokers(isr, dead, slow)
     places = ", ".join(f"{broker} in {racks[broker]}" for broker in replicas)
     raise ValueError(f"{state.text}: impossible with replicas {places}")

@@ -10,16 +10,21 @@ from typing import Any, Literal
 
 from bench.plan import cluster_states
 from bench.plan.cell_setting import CellSetting
+from bench.plan.question import Question
 from bench.plan.verdict_rules import VerdictRules
 from pyhooks.kafka import gate
 from pyhooks.lab import topology
 
-Role = Literal["baseline", "control", "candidate", "none"]
-ROLES: tuple[Role, ...] = ("baseline", "control", "candidate", "none")
+Role = Literal["baseline", "control", "positive", "candidate", "none"]
+ROLES: tuple[Role, ...] = ("baseline", "control", "positive", "candidate", "none")
+Acks = Literal["all", "1"]
+ACKS: tuple[Acks, ...] = ("all", "1")
 # Each further verdict raises the evidence required of all verdicts; blocks can't support more than this.
 MOST_CELLS = 12
 # Quantiles that can be judged, by their names in a plan.
 JUDGED = {"p50": 0.5, "p99": 0.99}
+InstrumentName = Literal["producer-perf-test", "end-to-end", "transaction", "ceiling"]
+INSTRUMENTS: tuple[InstrumentName, ...] = ("producer-perf-test", "end-to-end", "transaction", "ceiling")
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class BenchArm:
         min_insync_racks: R, ``min.insync.racks``; 1 is Kafka's behaviour without the gate.
         latency: role in the latency phase, or ``none``.
         outage: whether the arm takes part in the outage phase.
+        acks: ``acks`` of its producer; with ``1`` the leader waits for no follower.
     """
 
     id: str
@@ -46,6 +52,7 @@ class BenchArm:
     min_insync_racks: int
     latency: Role
     outage: bool
+    acks: Acks = "all"
 
 
 @dataclass(frozen=True)
@@ -177,6 +184,8 @@ class BenchCell:
         judged: quantiles that get a verdict; the others are only shown.
         topology: topology of its lab.
         replicas: replicas of each of its topics.
+        question: question that the cell decides, or None.
+        instruments: further instruments that measure its arms after the blocks, see ``bench.run.instruments``.
         found_racks: broker id to rack on an existing cluster; None to read the racks from the topology.
     """
 
@@ -188,6 +197,8 @@ class BenchCell:
     judged: tuple[float, ...] = (0.5, 0.99)
     topology: str = "az3-outside"
     replicas: tuple[int, ...] = ()
+    question: Question | None = None
+    instruments: tuple[InstrumentName, ...] = ()
     found_racks: Mapping[int, str] | None = None
 
     @property
@@ -253,7 +264,7 @@ class Scenario:
 
     @property
     def latency_arms(self) -> tuple[BenchArm, ...]:
-        """Baseline, control and candidates, in the order of the file."""
+        """Baseline, controls and candidates, in the order of the file."""
         return tuple(arm for arm in self.arms if arm.latency != "none")
 
     @property
@@ -285,6 +296,8 @@ class Scenario:
                 "pieces": cell.scenario.latency.pieces,
                 "roles": {arm.id: arm.latency for arm in cell.scenario.latency_arms},
                 "judged": [name for name, quantile in JUDGED.items() if quantile in cell.judged],
+                "question": cell.question and asdict(cell.question),
+                "instruments": list(cell.instruments),
             }
             for cell in self.cells
         ]

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.plan import cell_setting
+from bench.plan.question import read_question
 from bench.plan.scenario import (
+    ACKS,
+    INSTRUMENTS,
     JUDGED,
     MOST_CELLS,
     ROLES,
@@ -139,6 +142,10 @@ def _cell(scenario: Scenario, table: Table, far: tuple[str, tuple[int, ...]] | N
         judged=tuple(JUDGED[name] for name in JUDGED if name in judged),
         topology=place,
         replicas=replicas,
+        question=read_question(table.table("question"), [arm.id for arm in arms if arm.latency == "candidate"])
+        if table.has("question")
+        else None,
+        instruments=table.choices("instruments", INSTRUMENTS, default=()),
     )
     if unknown := [broker for broker in replicas if broker not in cell.racks]:
         raise table.wrong("state", f"topology {place} has no broker {unknown[0]}")
@@ -156,7 +163,9 @@ def _roles(scenario: Scenario, table: Table) -> tuple[BenchArm, ...]:
 
     This allows comparisons in a state in which the scenario's baseline is rejected.
     """
-    ids = tuple(arm.id for arm in scenario.arms)
+    # the positive control is the same in every cell
+    positive: dict[str, Role] = {arm.id: arm.latency for arm in scenario.arms if arm.latency == "positive"}
+    ids = tuple(arm.id for arm in scenario.arms if arm.id not in positive)
     roles: dict[str, Role] = {table.choice("baseline", ids): "baseline"}
     for arm_id in (table.choice("control", ids), *(candidates := table.choices("candidates", ids))):
         if arm_id in roles:
@@ -164,6 +173,7 @@ def _roles(scenario: Scenario, table: Table) -> tuple[BenchArm, ...]:
         roles[arm_id] = "candidate" if arm_id in candidates else "control"
     if len({arm.replicas for arm in scenario.arms if arm.id in roles}) > 1:
         raise table.wrong("candidates", "arms that are compared must have the same replicas")
+    roles |= positive
     return tuple(dataclasses.replace(arm, latency=roles.get(arm.id, "none")) for arm in scenario.arms)
 
 
@@ -248,6 +258,7 @@ def _arm(table: Table) -> BenchArm:
         min_insync_racks=table.whole("min_insync_racks", 1),
         latency=table.choice("latency", ROLES),
         outage=table.flag("outage"),
+        acks=table.choice("acks", ACKS) if table.has("acks") else "all",
     )
     if arm.min_insync_replicas > len(arm.replicas):
         raise table.wrong("min_insync_replicas", f"is above the {len(arm.replicas)} replicas")
@@ -271,6 +282,10 @@ def _check_arms(scenario: Scenario, table: Table) -> None:
     for role in ("baseline", "control"):
         if roles.count(role) != 1:
             raise table.wrong("arms", f"exactly one arm must be the {role} of the latency phase")
+    if any((arm.latency == "positive") is not (arm.acks == "1") for arm in scenario.arms):
+        raise table.wrong("arms", "acks = '1' is for the positive control of the latency phase, and for it alone")
+    if roles.count("positive") > 1:
+        raise table.wrong("arms", "at most one arm can be the positive control of the latency phase")
     if "candidate" not in roles:
         raise table.wrong("arms", "at least one arm must be a candidate of the latency phase")
     if len({arm.replicas for arm in scenario.latency_arms}) != 1:

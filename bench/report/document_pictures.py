@@ -61,7 +61,7 @@ def pictures(result: Path, out: Path) -> list[Path]:
     stored = run_page.load(result)
     if not stored.get("outage") and len(stored["cells"]) < 2:
         raise RackgateError(
-            f"{result}: has neither an outage nor several cells; use a result of the scenario quick or full"
+            f"{result}: has neither an outage nor several cells; use a result of the scenario question or full"
             " of 'rackgate bench run'"
         )
     if out.resolve() != EVIDENCE:

@@ -416,6 +416,48 @@ def _overview_panel(
     axes_style(axes, palette)
 
 
+def answer(result: Mapping[str, Any], cell: Mapping[str, Any], style: FigureStyle) -> Figure:
+    """Plot the median that each hypothesis predicts for each arm, as a range, beside the measured one."""
+    palette, found, tint = style.palette, cell["answer"], colours(result, style.palette)
+    hypotheses, measured = found["hypotheses"], found["measured_ms"]
+    arms = [arm for arm in cell["arms"] if arm["arm"] in measured and arm["role"] != "control"]
+    shapes: tuple[dict[str, Any], ...] = (
+        {"facecolor": "none", "edgecolor": palette.ink, "linestyle": (0, (4, 2)), "linewidth": 1.3},
+        {"facecolor": palette.fault, "edgecolor": palette.fault, "linewidth": 1.3},
+    )
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=style.size(0.85 * len(arms) + 1.5), layout="constrained")
+        axes = figure.subplots()
+        for number, (hypothesis, shape) in enumerate(zip(hypotheses, shapes, strict=True)):
+            label = f"{hypothesis['label']}{' (rejected)' if hypothesis['rejected'] else ''}: predicted"
+            for at, arm in enumerate(arms):
+                if ends := hypothesis["predicted_ms"].get(arm["arm"]):
+                    spot = [(ends[0], max(ends[1] - ends[0], 0.2))]
+                    axes.broken_barh(spot, (at - 0.34 + 0.22 * number, 0.18), label=label, **shape)
+                    label = ""
+        for at, arm in enumerate(arms):
+            ms = measured[arm["arm"]]
+            axes.errorbar(
+                [ms["point"]], [at + 0.22], xerr=[[ms["point"] - ms["low"]], [ms["high"] - ms["point"]]], fmt="o",
+                color=tint[arm["arm"]], markersize=8, linewidth=2, capsize=3,
+            )  # fmt: skip
+            axes.annotate(
+                f"{milliseconds(ms['point'])} ms", (ms["high"], at + 0.22), xytext=(8, 0), textcoords="offset points",
+                va="center", color=palette.ink, fontsize=9.5,
+            )  # fmt: skip
+        axes.plot([], [], "o-", color=palette.muted, label="measured: median and range of the blocks")
+        axes.set_xlim(0, axes.get_xlim()[1] * 1.08)
+        axes.set_ylim(len(arms) - 0.45, -0.55)
+        axes.yaxis.set_major_locator(FixedLocator(range(len(arms))))
+        labels = [arm["label"].replace(" (", "\n(") if style.narrow else arm["label"] for arm in arms]
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: labels[round(y)] if 0 <= y < len(labels) else ""))
+        axes.set_xlabel("median produce latency, ms")
+        axes_style(axes, palette)
+        axes.grid(visible=False, axis="y")
+        _legend(figure, axes, palette, 1 if style.narrow else 3)
+    return figure
+
+
 CELL_PICTURES = {"percentiles": percentiles, "blocks": blocks}
 
 
@@ -423,6 +465,9 @@ def pictures(result: Mapping[str, Any]) -> dict[str, Callable[[FigureStyle], Fig
     """Return the drawing functions by figure name; with several cells, their figures' names end with the cell's."""
     found: dict[str, Callable[[FigureStyle], Figure]] = {}
     many = len(result["cells"]) > 1
+    for cell in result["cells"]:
+        if cell.get("answer"):
+            found[f"answer-{cell['cell']}" if many else "answer"] = partial(answer, result, cell)
     if many:
         found["overview"] = partial(overview, result)
     if result["outage"]:

@@ -24,6 +24,11 @@ PNG_DPI = 200
 EXPECTED = "a result of this version of 'rackgate bench run'"
 # Printed under each figure, and read by screen readers in its place.
 CAPTIONS = {
+    "answer": (
+        "Median produce latency of each arm: the range that each hypothesis predicts, and the measurement (dot: median "
+        "of the blocks, line: lowest to highest block). A prediction is the median with acks=1 plus one to two round "
+        "trips to the slowest follower that the leader would wait for."
+    ),
     "percentiles": (
         "Produce latency by percentile, counted from the intended send time. Shaded: the interval from resampled "
         "blocks. Curves end where too few observations lie beyond."
@@ -140,6 +145,7 @@ def html(result: Mapping[str, Any], inline: Mapping[str, Mapping[str, Markup]]) 
         "outcomes": availability_table.arm_availabilities(result),
         "outcomes_head": availability_table.HEAD,
         "series": series_names(result),
+        "instruments": instrument_rows(result),
         "usage": usage_rows(result["usage"]),
         "round_trips": round_trip_rows(result["manifest"]["round_trips"]),
         "none_": NONE,
@@ -159,6 +165,22 @@ def usage_rows(usage: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[st
         }
         for kind in kinds
     ]
+
+
+def instrument_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return one row per cell, instrument and arm, with the load's own median beside that of the perf test."""
+    rows = []
+    for cell in result["cells"]:
+        arms = {arm["arm"]: arm for arm in cell["arms"]}
+        for arm, measured in cell["seen"].get("instruments", {}).items():
+            for instrument, numbers in measured.items():
+                client = arms[arm]["client_percentiles_ms"]["p50"] if instrument == "producer-perf-test" else None
+                label = arms[arm]["label"]
+                rows.append(
+                    {"cell": cell["cell"], "arm": arm, "label": label, "instrument": instrument, **numbers}
+                    | {"client_p50_ms": client}
+                )
+    return sorted(rows, key=lambda row: (row["cell"], row["instrument"]))
 
 
 def round_trip_rows(round_trips: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:

@@ -12,14 +12,17 @@ from typing import Any
 
 from bench.load import arm_topics, schedule
 from bench.plan.scenario import BenchCell
-from bench.run import sustained_rate
+from bench.run import instruments, sustained_rate
 from bench.run.measurement_session import MeasurementSession
 from bench.run.run_store import WARM_UP
 from pyhooks.core.errors import RackgateError
+from pyhooks.kafka.topics import TopicSpec
 
 # Estimates in seconds for the progress display: a block beside its length; topics created, read back and deleted; a
 # slow follower; killed followers, fixed part and each; two probes of all arms.
 BLOCK_S, TOPICS_S, SLOW_S, DEAD_S, EACH_DEAD_S, PROBES_S = 1.5, 11.0, 15.0, 12.0, 15.0, 4.0
+# one measurement of an arm by another instrument
+INSTRUMENT_S = 7.0
 UNDER_LOAD, ROUND_TRIPS_S = "under load", 60.0
 # Limit of consecutive attempts at a block. A state that does not last through any of them is not the cell's state.
 MOST_DISCARDED = 3
@@ -32,7 +35,9 @@ def planned_s(cell: BenchCell, blocks: int, *, first: bool, ramp: bool) -> float
     # the first ramp comes after the long warm-up, and the cell itself then gets a short one
     warm_ups = _warm_ups(cell, first=first) + (plan.warmup_blocks_again if first and ramp else 0)
     seconds = TOPICS_S + PROBES_S + blocks * (block_s + BLOCK_S) + warm_ups * block_s
-    seconds += SLOW_S * len(reached.slow) + (DEAD_S + EACH_DEAD_S * len(reached.dead) if reached.dead else 0.0)
+    measured_arms = [arm for arm in cell.scenario.latency_arms if arm.latency != "control"]
+    seconds += INSTRUMENT_S * len(cell.instruments) * (len(measured_arms) - len(cell.refusing))
+    seconds += SLOW_S * bool(reached.slow) + (DEAD_S + EACH_DEAD_S * len(reached.dead) if reached.dead else 0.0)
     if ramp and cell.scenario.ramp:
         rates = cell.scenario.ramp.rates(cell.setting.record_bytes)
         seconds += TOPICS_S + len(rates) * (cell.scenario.ramp.step_s + BLOCK_S)
@@ -111,6 +116,7 @@ def measure(session: MeasurementSession, cell: BenchCell) -> None:
         begun_ns = time.monotonic_ns()
         settled_s = run.measure_blocks(rate_per_s)
         ended_ns = time.monotonic_ns()
+        measured_with = run.measure_with_instruments(rate_per_s)
         refusing_after = run.probe_arms()
     if refusing_after != refusing:
         session.notes.append(f"cell {cell.id}: probes got {refusing} before the blocks and {refusing_after} after them")
@@ -129,6 +135,7 @@ def measure(session: MeasurementSession, cell: BenchCell) -> None:
             "expected_to_refuse": sorted(cell.refusing),
             "usage": session.sampler.usage(begun_ns, ended_ns),
             "settings_in_force_s": settled_s,
+            "instruments": measured_with,
             "end_to_end": run.read_back(),
         },
     )
@@ -205,6 +212,36 @@ class CellRun:
             took_s.append(session.topics.apply_settings(self.topics_of_block(block), cell.scenario.latency_arms))
             self._measure_block(block, self._slots(block, [block], rate_per_s))
         return max(took_s, default=None)
+
+    def measure_with_instruments(self, rate_per_s: float) -> dict[str, dict[str, Any]]:
+        """Measure the driven arms, without the control, with the cell's further instruments, on topics of their own.
+
+        Returns:
+            Arm to instrument to ``bench.run.instruments.Measurement``.
+        """
+        session, cell = self.session, self.cell
+        arms = [arm for arm in cell.scenario.latency_arms if arm.id in self.driven and arm.latency != "control"]
+        found: dict[str, dict[str, Any]] = {arm.id: {} for arm in arms if cell.instruments}
+        for instrument in cell.instruments:
+            for number, arm in enumerate(arms):
+                session.steps.tell(f"{cell.id}: {instrument}, {arm.label}")
+                topic = f"{session.prefix}{cell.id}-{session.number}-{instrument}-{number}"
+                session.topics.create([TopicSpec(topic, cell.replicas, {})])
+                session.topics.apply_settings({arm.id: topic}, [arm])
+                measurement = instruments.measure(
+                    instrument,
+                    session.target.run_tool,
+                    self.bootstrap,
+                    topic,
+                    cell.setting,
+                    rate_per_s=rate_per_s,
+                    acks=arm.acks,
+                    client=cell.scenario.client,
+                )
+                if measurement is not None:
+                    found[arm.id][instrument] = measurement.as_json()
+                _delete(session, [topic])
+        return found
 
     def _slots(self, settings_of: int, blocks: Sequence[int], rate_per_s: float) -> tuple[schedule.Slot, ...]:
         topics, seed = self.topics_of_block(settings_of), f"{self.cell.scenario.seed}/{self.cell.id}"

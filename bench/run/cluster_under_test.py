@@ -12,10 +12,13 @@ from bench.run.client_security import ClientSecurity
 from pyhooks.faults import registry
 from pyhooks.faults.injection import FaultTarget
 from pyhooks.history.event_log import History
+from pyhooks.kafka import tools
 from pyhooks.lab.lab import Lab
 from pyhooks.patchset.distribution import Distribution
 
 PINGS = 50
+# Time limit of one of Kafka's performance tools in seconds.
+TOOL_S = 180.0
 
 
 class ClusterUnderTest(Protocol):
@@ -41,6 +44,9 @@ class ClusterUnderTest(Protocol):
     def without(self, brokers: Collection[int]) -> str:
         """Return the addresses of all brokers except these."""
 
+    def run_tool(self, name: str, arguments: list[str]) -> str:
+        """Run one of Kafka's command-line tools against all brokers and return its output."""
+
     def manifest(self) -> Mapping[str, Any]:
         """Return its description: artifacts, patches, topology, kind of links."""
 
@@ -63,20 +69,20 @@ class LabUnderTest:
 
     @contextmanager
     def state(self, reached: StateBrokers, history: History) -> Iterator[None]:
-        """Kill brokers and slow brokers down, one after the other; heal them in the opposite order."""
+        """Kill brokers one after the other, and slow brokers down; heal them in the opposite order."""
         with ExitStack() as stack:
             for broker in reached.dead:
                 target = FaultTarget.broker(self.lab, str(broker))
                 stack.enter_context(registry.fault_applied(self.lab, "kill", target, history))
-            for broker in reached.slow:
-                target = FaultTarget.broker(self.lab, str(broker))
+            if reached.slow:
+                target = FaultTarget.broker(self.lab, ",".join(map(str, reached.slow)))
                 stack.enter_context(registry.fault_applied(self.lab, "slow", target, history, rtt_ms=SLOW_RTT_MS))
             yield
 
     def contradiction(self, reached: StateBrokers) -> str:
         """Probe all faults again; return those that are not in force: dead brokers not dead, slow ones not slow."""
         faults = registry.active_faults()
-        if len(faults) != len(reached.dead) + len(reached.slow):
+        if len(faults) != len(reached.dead) + bool(reached.slow):
             return f"{len(faults)} faults are in force: {'; '.join(fault.description for fault in faults) or 'none'}"
         history = History(self.lab.history_path)
         contradictions = (fault.injection(self.lab, history).contradiction() for fault in faults)
@@ -85,6 +91,14 @@ class LabUnderTest:
     def without(self, brokers: Collection[int]) -> str:
         """Return the addresses of all brokers except these."""
         return ",".join(node.address for node in self.lab.brokers() if node.node_id not in brokers)
+
+    def run_tool(self, name: str, arguments: list[str]) -> str:
+        """Run one of Kafka's command-line tools against all brokers and return its output.
+
+        Raises:
+            RackgateError: the tool failed.
+        """
+        return tools.run(self.lab.classpath, name, arguments, self.bootstrap, timeout_s=TOOL_S)
 
     def manifest(self) -> Mapping[str, Any]:
         """Return the distribution's manifest and the lab's links."""

@@ -138,6 +138,14 @@ class ClusterTarget:
             rows.append(executors.round_trip_row("driver", broker, took_ms))
         return rows
 
+    def run_tool(self, name: str, arguments: list[str]) -> str:  # noqa: ARG002 - the interface of a lab
+        """Raise an error: only a lab has the tools of its Kafka.
+
+        Raises:
+            RackgateError: always.
+        """
+        raise RackgateError(f"kafka-{name}: is only run in a lab")
+
     def manifest(self) -> Mapping[str, Any]:
         """Return the description of the cluster and of the executors."""
         responses = self.observed.enforcement.responses
@@ -324,11 +332,14 @@ def fit_plan(
             topology=TOPOLOGY,
             replicas=replicas,
             found_racks=racks,
+            instruments=(),
         )
         if (reason := _reason_left_out(adapted_cell, chosen)) is not None:
             left_out.append(f"cell {cell.id} is left out: {reason}")
         else:
             chosen.append(adapted_cell)
+            if cell.instruments:
+                left_out.append(f"cell {cell.id}: {', '.join(cell.instruments)} are left out: they are for labs")
     if not chosen:
         raise RackgateError(f"{name}: the cluster is in the state of no cell of scenario {plan.name}")
     return dataclasses.replace(adapted, cells=tuple(chosen)), left_out

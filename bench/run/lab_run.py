@@ -263,7 +263,7 @@ def print_summary(result: Mapping[str, Any], out: Path, print_line: Callable[[st
 
 def _parse(arguments: Sequence[str] | None) -> LabRunArguments:
     parser = argparse.ArgumentParser(prog="python -m bench.run.lab_run", description=__doc__)
-    parser.add_argument("--scenario", default="quick")
+    parser.add_argument("--scenario", default="question")
     parser.add_argument("--scenarios", type=Path, default=scenarios.SHIPPED, help="file with the plans")
     parser.add_argument("--topology", help="in place of the scenario's")
     parser.add_argument("--tasks", type=int, help="in place of the scenario's")

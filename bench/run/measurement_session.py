@@ -122,6 +122,7 @@ class MeasurementSession:
             tasks=self.scenario.tasks,
             start_ns=start_ns,
             slots=slots,
+            leader_only=frozenset(arm.id for arm in self.scenario.arms if arm.acks == "1"),
             ahead_ns=self.ahead_ns,
         )
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from bench import machine
-from bench.analysis import latency_analysis, record_check
+from bench.analysis import latency_analysis, predictions, record_check
 from bench.analysis.latency_analysis import SCHEMA_VERSION
 from bench.plan.scenario import BenchCell, Scenario
 from bench.run.measurement_session import MeasurementSession
@@ -50,17 +50,23 @@ def analyse_run(spark: SparkSession, scenario: Scenario, store: RunStore) -> dic
     notes = [note for session in store.sessions for note in session["notes"]] + (outage["notes"] if outage else [])
     for cell in scenario.cells:
         notes += _cell_notes(cell, store)
+    # idle round trips of the last lab of each place
+    round_trips = {
+        lab["place"]: predictions.rack_round_trips(lab["round_trips"].get("idle", []), lab["racks"])
+        for lab in store.sessions
+    }
     usage = {cell: found["usage"] for cell, found in sessions}
     return {
         "schema": SCHEMA_VERSION,
         "cells": [
-            cell
+            numbers_of
             | {
-                "seen": _last_findings(findings[cell["cell"]]),
-                "refusals": refusals_by_lab(findings[cell["cell"]]),
-                "thrown_away": list(store.discarded(cell["cell"]).values()),
+                "answer": predictions.answer(cell, numbers_of, round_trips.get("/".join(cell.place), {})),
+                "seen": _last_findings(findings[cell.id]),
+                "refusals": refusals_by_lab(findings[cell.id]),
+                "thrown_away": list(store.discarded(cell.id).values()),
             }
-            for cell in numbers
+            for cell, numbers_of in zip(scenario.cells, numbers, strict=True)
         ],
         "outage": outage["numbers"] if outage else None,
         "end_to_end": end_to_end,

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 
 from bench.load.schedule import Slot, block_slots, outage_slots
-from bench.plan import scenarios as plans
+from bench_plans import healthy_with_outage
 from pyhooks.history.event_log import Event
 from pyhooks.workload.pacing import NS
 
 START_NS = 1_000 * NS
 SLOWER = 1.5
-SCENARIO = plans.load("quick")
+SCENARIO = healthy_with_outage()
 SHORTER = {"blocks": 6, "pieces": 4, "piece_s": 0.625, "discard_s": 0.125, "resamples": 500, "min_blocks": 6}
 SHORT = dataclasses.replace(SCENARIO.latency, **SHORTER, warmup_blocks=1)  # type: ignore[arg-type]
 SCENARIO = dataclasses.replace(SCENARIO, latency=SHORT)

@@ -19,9 +19,9 @@ from pyhooks.core.statistics import BINS_PER_E
 
 FULL = scenarios.load("full")
 FULL = dataclasses.replace(FULL, latency=dataclasses.replace(FULL.latency, resamples=500))
-QUICK = scenarios.load("quick")
+QUESTION = scenarios.load("question")
 PER_BLOCK = 1200
-MEDIAN_MS = {"A": 3.0, "A'": 3.0, "B": 3.6, "C": 3.0}
+MEDIAN_MS = {"A": 3.0, "A'": 3.0, "B": 3.6, "C": 3.0, "P": 1.5}
 GATE = "NotEnoughRacksException"
 
 
@@ -70,10 +70,10 @@ def unacknowledged(cell_id: str, arm_id: str, error: str) -> dict[str, Any]:
 
 
 def _outage() -> dict[str, Any]:
-    plan = QUICK.outage
+    plan = QUESTION.outage
     assert plan is not None
     topics = []
-    for arm in QUICK.outage_arms:
+    for arm in QUESTION.outage_arms:
         refuses = arm.id == "D"
         series = []
         for second in range(round(plan.total_s)):
@@ -133,7 +133,7 @@ def made_up() -> dict[str, Any]:
         refused = dict.fromkeys(sorted(cell.refusing), "NotEnoughReplicasException")
         did = {"refused": refused, "refused_after": refused, "expected_to_refuse": sorted(refused)}
         refusals[cell.id] = [{"session": session, **did} for session in (1, 2)]
-    arms = tuple({arm.id: arm for arm in (*FULL.arms, *QUICK.outage_arms)}.values())
+    arms = tuple({arm.id: arm for arm in (*FULL.arms, *QUESTION.outage_arms)}.values())
     scenario = dataclasses.replace(FULL, arms=arms, cells=tuple(cell for cell, _ in run))
     usage = [{"kind": "brokers", "processes": 5, "cpus": 0.5, "rss_mb_max": 1500.0}]
     topic = {"topic": "t", "acked": 9000, "read": 9000, "not_acked_but_there": 3, "of_others": 7}

@@ -37,7 +37,17 @@ def program(one: Listener) -> str:
 def test_a_benchmark_and_its_lab_listen_nowhere_else(tmp_path: Path) -> None:
     host, interfaces = str(HOST.readlink()), INTERFACES.read_text(encoding="ascii").count("\n")
     seen: dict[tuple[str, int, str, int], Listener] = {}
-    argv = [sys.executable, "-m", "pyhooks.cli", "bench", "run", "--scenario", "quick", "--out", str(tmp_path / "out")]
+    argv = [
+        sys.executable,
+        "-m",
+        "pyhooks.cli",
+        "bench",
+        "run",
+        "--scenario",
+        "question",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     with (tmp_path / "log").open("wb") as log:
         bench = subprocess.Popen(
             [*DIES_WITH_PARENT, *argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=paths.REPO

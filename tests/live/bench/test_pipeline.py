@@ -108,7 +108,7 @@ def result(outcome: dict[str, Any]) -> dict[str, Any]:
         },
         "manifest": {
             "run_id": "r",
-            "command": "rackgate bench run --scenario quick",
+            "command": "rackgate bench run --scenario question",
             "machine": {"kernel": "6.1", "cpu": "a CPU", "cpus": 2, "memory_gib": 24.0},
             "versions": {"kafka": "4.3.1", "spark": "4.2.0"},
             "links": {"a-b": "netem"},

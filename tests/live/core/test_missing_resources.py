@@ -162,7 +162,7 @@ def test_a_second_evidence_run_is_refused(
 
 
 def begun(folder: Path) -> run_store.RunStore:
-    plan, started = scenarios.load("quick"), datetime.now(UTC)
+    plan, started = scenarios.load("question"), datetime.now(UTC)
     return run_store.begin_run(folder, plan, started=started, build="b", given={}, fresh=False)[0]
 
 

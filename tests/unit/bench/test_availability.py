@@ -11,9 +11,9 @@ from bench.plan import scenarios
 from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition
 from pyhooks.history.event_log import Event
 
-QUICK = scenarios.load("quick").outage
-assert QUICK is not None
-PLAN = QUICK
+PLANNED = scenarios.load("question").outage
+assert PLANNED is not None
+PLAN = PLANNED
 FAULT = RecordedFault(
     "kill-rack", "b", None, inject_ns=15 * NS, heal_ns=55 * NS, healed_ns=60 * NS, proved_ns=16 * NS, held_ns=55 * NS
 )

@@ -27,8 +27,15 @@ from pyhooks.lab.topology import Quality
 from pyhooks.workload.pacing import NS
 
 
-def edited(tmp_path: Path, pattern: str, replacement: str) -> Path:
+def existing_alone() -> str:
+    """Return the shipped plans without other scenarios than ``existing``, which overrides little of ``common``."""
     text = scenarios.SHIPPED.read_text(encoding="utf-8")
+    first, own, following = (text.index(f"\n[{name}]\n") for name in ("question", "existing", "tail"))
+    return text[:first] + text[own:following]
+
+
+def edited(tmp_path: Path, pattern: str, replacement: str) -> Path:
+    text = existing_alone()
     changed = re.sub(pattern, replacement, text, count=1, flags=re.MULTILINE)
     assert changed != text
     path = tmp_path / "plans.toml"
@@ -36,41 +43,71 @@ def edited(tmp_path: Path, pattern: str, replacement: str) -> Path:
     return path
 
 
-def test_the_quick_plan_has_the_required_arms_and_cells(tmp_path: Path) -> None:
-    quick = scenarios.load("quick")
-    arms = {arm.topic: arm for arm in quick.arms}
-    assert {arm.replicas for arm in quick.latency_arms} == {(1, 3, 5, 2, 4)}
+def test_the_question_plan_has_the_required_arms_and_cell(tmp_path: Path) -> None:
+    plan = scenarios.load("question")
+    arms = {arm.topic: arm for arm in plan.arms}
+    assert {arm.replicas for arm in plan.latency_arms} == {(1, 3, 5, 2, 4)}
     assert (arms["rf5-m3"].min_insync_replicas, arms["rf5-m3"].min_insync_racks) == (3, 1)
     assert (arms["rf5-m2r2"].min_insync_replicas, arms["rf5-m2r2"].min_insync_racks) == (2, 2)
     assert arms["rf3-m2r2"].replicas == arms["rf3-m2r1"].replicas == (1, 2, 3)
-    control, base = quick.role("control"), quick.role("baseline")
+    control, base = plan.role("control"), plan.role("baseline")
     assert (control.min_insync_replicas, control.min_insync_racks) == (base.min_insync_replicas, base.min_insync_racks)
-    assert len(quick.outage_arms) == 4
-    assert quick.outage is not None
-    assert len(quick.places) == len(quick.cells) == 1
-    assert quick.bar_min == 6
-    assert lab_run.estimate_s(RunStore(tmp_path), quick) < 350  # its lab included
+    assert [(arm.id, arm.latency) for arm in plan.arms if arm.acks == "1"] == [("P", "positive")]
+    assert len(plan.outage_arms) == 4
+    assert plan.outage is not None
+    (cell,) = plan.cells
+    assert len(plan.places) == 1
+    assert (cell.state, cell.reached) == ("third-far", StateBrokers((1, 3, 5, 2, 4), (), (5, 2, 4)))
+    assert [arm.latency for arm in cell.scenario.latency_arms] == [
+        "baseline",
+        "control",
+        "candidate",
+        "candidate",
+        "positive",
+    ]
+    assert (cell.judged, cell.refusing) == ((0.5,), frozenset())
+    latency = cell.scenario.latency
+    assert (latency.blocks, latency.min_blocks, latency.pieces, latency.piece_s) == (10, 10, 3, 0.5)
+    question = cell.question
+    assert question is not None
+    assert (question.arm, question.round_trips) == ("B", (1, 2))
+    assert {one.id: (one.awaited, one.ratio) for one in question.hypotheses} == {
+        "waits-for-m": ("required", (0.01, 0.5)),
+        "waits-for-isr": ("isr", (0.95, 1.05)),
+    }
+    # whatever the hypotheses predict is part of the run's conditions, so that nobody changes it after the measurement
+    assert plan.as_json()["cells"][0]["question"]["hypotheses"][1]["ratio"] == (0.95, 1.05)
+    assert plan.bar_min == 6
+    assert lab_run.estimate_s(RunStore(tmp_path), plan) < 370  # its lab included
     # a bar is for the plan as it stands
-    assert scenarios.load("quick", place=quick.topology).bar_min == 6
-    assert scenarios.load("quick", place="az3-load").bar_min is None
+    assert scenarios.load("question", place=plan.topology).bar_min == 6
+    assert scenarios.load("question", place="az3-load").bar_min is None
     assert scenarios.load("tail").bar_min is None
-    more = scenarios.load("quick", tasks=4)
+    more = scenarios.load("question", tasks=4)
     assert (more.tasks, more.cells[0].scenario.tasks, more.bar_min) == (4, 4, None)
+
+
+@pytest.mark.parametrize("name", ["question", "full", "existing", "tail"])
+def test_every_cell_has_the_positive_control(name: str) -> None:
+    for cell in scenarios.load(name).cells:
+        positive = [arm.id for arm in cell.scenario.latency_arms if arm.latency == "positive"]
+        assert positive == ["P"]
+        assert "P" not in cell.refusing
 
 
 def test_the_full_plan_has_the_required_cells_and_fits_into_an_hour(tmp_path: Path) -> None:
     full = scenarios.load("full")
     assert len(full.cells) == 12
-    assert full.bar_min == 60
+    assert full.bar_min == 80
     settings = [cell.setting for cell in full.cells]
-    assert {one.state for one in settings} == set(STATES)
+    assert {one.state for one in settings} == set(STATES) - {"third-far"}
     assert {one.link for one in settings} == {"none", "az", "far"}
     assert {one.load_percent for one in settings} == {20, 50, 80}
     assert {one.record_bytes for one in settings} == {100, 1000, 10_000}
     assert {one.linger_ms for one in settings} == {0, 5}
     assert {one.client for one in settings} == {"confluent", "java"}
     arms = {arm.id: (arm.min_insync_replicas, arm.min_insync_racks) for arm in full.latency_arms}
-    assert arms == {"A": (3, 1), "A'": (3, 1), "B": (2, 2), "C": (2, 1)}
+    assert arms == {"A": (3, 1), "A'": (3, 1), "B": (2, 2), "C": (2, 1), "P": (1, 1)}
     refusing = {cell.id: set(cell.refusing) for cell in full.cells if cell.refusing}
     assert refusing == {"isr-2-in-2": {"A"}, "isr-2-in-1": {"A", "A'", "B"}}
     assert all(
@@ -80,14 +117,20 @@ def test_the_full_plan_has_the_required_cells_and_fits_into_an_hour(tmp_path: Pa
     )
     # where M=3 refuses, R=2 is compared with M=2 alone, with a control of its own
     parts = {cell.id: {arm.id: arm.latency for arm in cell.scenario.latency_arms} for cell in full.cells}
-    assert parts.pop("isr-2-in-2") == {"A": "candidate", "B": "candidate", "C": "baseline", "C'": "control"}
-    usual = {"A": "baseline", "A'": "control", "B": "candidate", "C": "candidate"}
+    assert parts.pop("isr-2-in-2") == {
+        "A": "candidate",
+        "B": "candidate",
+        "C": "baseline",
+        "C'": "control",
+        "P": "positive",
+    }
+    usual = {"A": "baseline", "A'": "control", "B": "candidate", "C": "candidate", "P": "positive"}
     assert list(parts.values()) == [usual] * 11
     for cell in full.cells:
         assert cell.reached.isr[0] == 1 == cell.replicas[0]
     far = next(cell for cell in full.cells if cell.state == "two-data-centres")
     assert len(far.replicas) == 4
-    assert lab_run.estimate_s(RunStore(tmp_path), full) <= 3600
+    assert lab_run.estimate_s(RunStore(tmp_path), full) <= 80 * 60
 
 
 @pytest.mark.parametrize(
@@ -97,6 +140,13 @@ def test_the_full_plan_has_the_required_cells_and_fits_into_an_hour(tmp_path: Pa
         ('control = "C\'"', 'control = "A"', "'A' has two roles"),
         ('candidates = ["B", "A"]', 'candidates = ["B", "D"]', "candidates"),
         ('baseline = "C"\n', "", "control"),
+        # the positive control can't have another role
+        ('control = "C\'"', 'control = "P"', "control: must be one of A, A', B, C, C', is 'P'"),
+        (
+            'candidates = ["B", "A"]',
+            'candidates = ["B", "P"]',
+            "candidates: value 2 must be one of A, A', B, C, C', is",
+        ),
     ],
 )
 def test_a_cell_s_own_parts_are_checked(tmp_path: Path, old: str, new: str, error: str) -> None:
@@ -119,54 +169,87 @@ def test_the_tail_plan_measures_as_long_as_its_noise_requires() -> None:
 @pytest.mark.parametrize(
     ("pattern", "replacement", "error"),
     [
-        (r"^seed = .*$", "", "quick.seed: is missing"),
-        (r"^state = .*$", 'state = "ill"', "quick.cells healthy: state: must be one of healthy, slow-follower"),
-        (r"^state = .*$", 'state = "two-data-centres"', "needs [quick.two_data_centres]"),
-        (r"^state = .*$", 'state = "isr-3-in-2-racks"\nspeed = 3', "quick.cells healthy: speed: is not known"),
-        (r"^link = .*$", 'link = "moon"', "quick.cells healthy: link: must be one of none, az, far, is 'moon'"),
+        (r"^seed = .*$", "", "existing.seed: is missing"),
+        (r"^state = .*$", 'state = "ill"', "existing.cells healthy: state: must be one of healthy, slow-follower"),
+        (r"^state = .*$", 'state = "two-data-centres"', "needs [existing.two_data_centres]"),
+        (r"^state = .*$", 'state = "isr-3-in-2-racks"\nspeed = 3', "existing.cells healthy: speed: is not known"),
+        (r"^link = .*$", 'link = "moon"', "existing.cells healthy: link: must be one of none, az, far, is 'moon'"),
         (r"^record_bytes = .*$", "record_bytes = 5", "cells healthy: record_bytes: must be one of 100, 1000, 10000"),
-        (r"^linger_ms = .*$", "linger_ms = true", "quick.cells healthy: linger_ms: must be one of 0, 5, is True"),
-        (r"^client = .*$", 'client = "other"', "quick.cells healthy: client: must be one of confluent, java"),
-        (r"^rate_per_s = 250$", "load_percent = 20", "quick.ramp: is missing, and a cell has load_percent"),
+        (r"^linger_ms = .*$", "linger_ms = true", "existing.cells healthy: linger_ms: must be one of 0, 5, is True"),
+        (r"^client = .*$", 'client = "other"', "existing.cells healthy: client: must be one of confluent, java"),
+        (r"^rate_per_s = 250$", "load_percent = 20", "existing.ramp: is missing, and a cell has load_percent"),
         (r"^rate_per_s = 250$", "load_percent = 30", "load_percent: must be one of 20, 50, 80"),
         (r"^rate_per_s = 250$", "rate_per_s = 250\nload_percent = 20", "exactly one of load_percent and rate_per_s"),
         (r'^id = "healthy"$', 'id = "Healthy one"', "id: must be small letters"),
         (r'^id = "healthy"$', 'id = "healthy"\njudged = ["p90"]', "judged: value 1 must be one of p50, p99"),
-        (r"^uses = .*$", 'uses = ["A", "A", "B"]', "quick.uses: names one twice"),
-        (r"^uses = .*$", 'uses = ["A", "X"]', "quick.uses: value 2 must be one of A, A', B, C, C', D, E"),
-        (r"^opening_s = .*$", "opening_s = 0", "quick.latency.opening_s: must be greater than or equal to 0.05, is 0"),
-        (r"^seed = .*$", 'seed = "x"', "quick.seed: must be a valid integer, is 'x'"),
-        (r"^blocks = .*$", "blocks = 1", "quick.latency.blocks: must be greater than or equal to 2, is 1"),
-        (r"^blocks = .*$", "blocks = 2.5", "quick.latency.blocks: must be a valid integer"),
-        (r"^blocks = .*$", "blocks = 12\nblock = 3", "quick.latency.block: is not known"),
-        (r"^p50 = .*$", "p50 = 0", "quick.latency.bands.p50: must be greater than or equal to 0.001, is 0"),
-        (r"^discard_s = .*$", "discard_s = 9", "quick.latency.discard_s: must be below piece_s"),
+        (r"^uses = .*$", 'uses = ["A", "A", "B"]', "existing.uses: names one twice"),
+        (r"^uses = .*$", 'uses = ["A", "X"]', "existing.uses: value 2 must be one of A, A', B, C, C', P, D, E"),
+        (
+            r"^opening_s = .*$",
+            "opening_s = 0",
+            "existing.latency.opening_s: must be greater than or equal to 0.05, is 0",
+        ),
+        (r"^seed = .*$", 'seed = "x"', "existing.seed: must be a valid integer, is 'x'"),
+        (r"^blocks = .*$", "blocks = 1", "existing.latency.blocks: must be greater than or equal to 2, is 1"),
+        (r"^blocks = .*$", "blocks = 2.5", "existing.latency.blocks: must be a valid integer"),
+        (r"^blocks = .*$", "blocks = 12\nblock = 3", "existing.latency.block: is not known"),
+        (r"^p50 = .*$", "p50 = 0", "existing.latency.bands.p50: must be greater than or equal to 0.001, is 0"),
+        (r"^discard_s = .*$", "discard_s = 9", "existing.latency.discard_s: must be below piece_s"),
         (r'^latency = "control"$', 'latency = "none"', "exactly one arm must be the control"),
         (
             r'^latency = "control"$',
             'latency = "other"',
-            "quick.arms A': latency: must be one of",
+            "existing.arms A': latency: must be one of",
         ),
-        (r"^replicas = .*$", "replicas = [1, 1]", "quick.arms A: replicas: names one twice"),
+        (r"^replicas = .*$", "replicas = [1, 1]", "existing.arms A: replicas: names one twice"),
         (r"^replicas = .*$", "replicas = [1, 2, 3]", "must have the same replicas"),
         (r"^min_insync_replicas = .*$", "min_insync_replicas = 6", "min_insync_replicas: is above the 5 replicas"),
-        (r'^"enable.idempotence"', '"acks" = 1\n"enable.idempotence"', "quick.client.acks: is set by the benchmark"),
+        (r'^"enable.idempotence"', '"acks" = 1\n"enable.idempotence"', "existing.client.acks: is set by the benchmark"),
         (r'^topic = "rf5-m2r2"$', 'topic = "rf5-m3"', "two arms have the same topic"),
     ],
 )
 def test_an_error_in_a_plan_names_file_and_key(tmp_path: Path, pattern: str, replacement: str, error: str) -> None:
     path = edited(tmp_path, pattern, replacement)
     with pytest.raises(RackgateError) as caught:
-        scenarios.load("quick", path)
+        scenarios.load("existing", path)
     assert str(path) in str(caught.value)
     assert error in str(caught.value)
 
 
+POSITIVE = 'acks = "1"\nlatency = "positive"'
+FOR_IT_ALONE = "existing.arms: acks = '1' is for the positive control of the latency phase, and for it alone"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ('latency = "control"', 'acks = "1"\nlatency = "control"', FOR_IT_ALONE),
+        ('latency = "candidate"', 'acks = "1"\nlatency = "candidate"', FOR_IT_ALONE),
+        # nor may an arm of the outage alone, or one that a cell gives a role
+        (POSITIVE, 'acks = "1"\nlatency = "none"', FOR_IT_ALONE),
+        (POSITIVE, 'latency = "positive"', FOR_IT_ALONE),
+        (POSITIVE, 'acks = "all"\nlatency = "positive"', FOR_IT_ALONE),
+        ('latency = "candidate"', POSITIVE, "existing.arms: at most one arm can be the positive control"),
+        (POSITIVE, 'acks = "0"\nlatency = "positive"', "existing.arms P: acks: must be one of all, 1, is '0'"),
+        (POSITIVE, 'acks = 1\nlatency = "positive"', "existing.arms P: acks: must be"),
+    ],
+)
+def test_acks_of_1_are_for_a_single_positive_control(tmp_path: Path, old: str, new: str, error: str) -> None:
+    text = existing_alone()
+    assert old in text
+    path = tmp_path / "plans.toml"
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(RackgateError) as caught:
+        scenarios.load("existing", path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert error in str(caught.value)
+
+
 def test_an_unknown_scenario_and_a_missing_file_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(RackgateError, match="no scenario 'fast'; it has quick, full, existing, tail"):
+    with pytest.raises(RackgateError, match="no scenario 'fast'; it has question, full, existing, tail"):
         scenarios.load("fast")
     with pytest.raises(RackgateError, match="can't be read"):
-        scenarios.load("quick", tmp_path / "none.toml")
+        scenarios.load("question", tmp_path / "none.toml")
 
 
 def test_more_than_twelve_cells_are_refused_with_the_reason(tmp_path: Path) -> None:
@@ -183,14 +266,14 @@ def test_more_than_twelve_cells_are_refused_with_the_reason(tmp_path: Path) -> N
 
 
 def test_a_state_that_the_racks_do_not_have_is_refused(tmp_path: Path) -> None:
-    text = scenarios.SHIPPED.read_text(encoding="utf-8").replace("[1, 3, 5, 2, 4]", "[1, 3, 5]")
+    text = existing_alone().replace("[1, 3, 5, 2, 4]", "[1, 3, 5]")
     path = tmp_path / "plans.toml"
     path.write_text(text.replace('state = "healthy"', 'state = "isr-2-in-1-rack"', 1), encoding="utf-8")
-    error = r"quick\.cells healthy: state: ISR of 2 in 1 rack: impossible with replicas 1 in a, 3 in b, 5 in c"
+    error = r"existing\.cells healthy: state: ISR of 2 in 1 rack: impossible with replicas 1 in a, 3 in b, 5 in c"
     with pytest.raises(RackgateError, match=error):
-        scenarios.load("quick", path)
+        scenarios.load("existing", path)
     with pytest.raises(RackgateError, match=r"single .*broker 3"):
-        scenarios.load("quick", place="single")
+        scenarios.load("existing", place="single")
 
 
 def test_a_state_keeps_the_leader_and_the_replicas_that_come_first() -> None:
@@ -201,10 +284,16 @@ def test_a_state_keeps_the_leader_and_the_replicas_that_come_first() -> None:
     }
     assert found["healthy"] == StateBrokers(replicas)
     assert found["slow-follower"] == StateBrokers(replicas, (), (4,))
+    assert found["third-far"] == StateBrokers(replicas, (), (5, 2, 4))
     assert found["broker-gone"] == StateBrokers((1, 3, 5, 2), (4,))
     assert found["isr-3-in-2-racks"] == StateBrokers((1, 3, 2), (5, 4))
     assert found["isr-2-in-2-racks"] == StateBrokers((1, 3), (5, 2, 4))
     assert found["isr-2-in-1-rack"] == StateBrokers((1, 2), (3, 5, 4))
+    # the near follower, the first one, must be in another rack than the leader; all others may be in any
+    assert cluster_states.brokers_in_state("third-far", (1, 4, 2), racks) == StateBrokers((1, 4, 2), (), (2,))
+    for same_rack in ((1, 2, 5, 3, 4), (3, 4, 1), (1, 2)):
+        with pytest.raises(ValueError, match=f"in two racks; .* impossible with replicas {same_rack[0]} in"):
+            cluster_states.brokers_in_state("third-far", same_rack, racks)
     with pytest.raises(ValueError, match="two data centres"):
         cluster_states.brokers_in_state("two-data-centres", replicas, racks)
 
@@ -223,7 +312,7 @@ def test_a_lab_s_topology_differs_only_in_the_cell_s_link() -> None:
 
 
 PLAN = scenarios.load("full").latency
-TOPICS = ["t1", "t2", "t3", "t4"]
+TOPICS = ["t1", "t2", "t3", "t4", "t5"]
 
 
 def a_block(block: int, seed: str = "s") -> tuple[Slot, ...]:
@@ -235,12 +324,12 @@ def test_arms_take_turns_in_a_new_order_each_time_and_without_a_gap() -> None:
     slots = a_block(3)
     assert slots == a_block(3)
     assert slots != a_block(3, "other")
-    rounds = [slots[at : at + 4] for at in range(0, len(slots), 4)]
+    rounds = [slots[at : at + 5] for at in range(0, len(slots), 5)]
     assert len(rounds) == PLAN.pieces + 1
-    assert all({slot.arm for slot in own} == {"A", "A'", "B", "C"} for own in rounds)
+    assert all({slot.arm for slot in own} == {"A", "A'", "B", "C", "P"} for own in rounds)
     assert len({tuple(slot.arm for slot in own) for own in rounds}) > 2
     assert all(a.start_ns + a.duration_ns == b.start_ns for a, b in pairwise(slots))
-    assert schedule.length_ns(slots) == round(PLAN.block_s(4) * NS)
+    assert schedule.length_ns(slots) == round(PLAN.block_s(5) * NS)
     for own in schedule.by_arm(slots).values():
         numbers = [s for one in own for s in range(one.first_seq, one.first_seq + one.count)]
         assert numbers == list(range(len(numbers)))
@@ -248,7 +337,7 @@ def test_arms_take_turns_in_a_new_order_each_time_and_without_a_gap() -> None:
 
 def test_warm_up_and_the_start_of_each_slot_do_not_count() -> None:
     slots = a_block(3)
-    assert not any(slot.counts.any() for slot in slots[:4])
+    assert not any(slot.counts.any() for slot in slots[:5])
     measured = sum(slot.counts.sum() for slot in slots if slot.arm == "B")
     assert measured == pytest.approx(PLAN.measured_s * 200, abs=PLAN.pieces)
     assert not any(slot.counts.any() for slot in a_block(-1))
@@ -256,23 +345,23 @@ def test_warm_up_and_the_start_of_each_slot_do_not_count() -> None:
 
 def test_all_arms_of_a_block_have_the_same_jittered_times() -> None:
     slots = a_block(5)
-    for at in range(0, len(slots), 4):
-        times = [slot.intended - slot.start_ns for slot in slots[at : at + 4]]
+    for at in range(0, len(slots), 5):
+        times = [slot.intended - slot.start_ns for slot in slots[at : at + 5]]
         assert all((own == times[0]).all() for own in times)
         steps = np.diff(times[0])
         assert (steps >= 0).all()
         assert 0.2 < np.std(steps) / np.mean(steps) < 0.7  # of uniform shifts: 0.41
-    first, second = slots[4], slots[8]
+    first, second = slots[5], slots[10]
     assert not (first.intended - first.start_ns == second.intended - second.start_ns).all()
-    assert not (a_block(6)[4].intended == first.intended).all()
+    assert not (a_block(6)[5].intended == first.intended).all()
 
 
 def test_each_topic_has_each_arm_in_as_many_blocks() -> None:
     arms = scenarios.load("full").latency_arms
     on = [schedule.topics_of_block(arms, TOPICS, block) for block in range(20)]
     for arm in arms:
-        assert {topic: sum(own[arm.id] == topic for own in on) for topic in TOPICS} == dict.fromkeys(TOPICS, 5)
-    assert all(len(set(own.values())) == 4 for own in on)
+        assert {topic: sum(own[arm.id] == topic for own in on) for topic in TOPICS} == dict.fromkeys(TOPICS, 4)
+    assert all(len(set(own.values())) == 5 for own in on)
     assert all(a[arm.id] != b[arm.id] for a, b in pairwise(on) for arm in arms)
 
 

@@ -147,7 +147,7 @@ def test_differences_are_named_by_their_path() -> None:
 def test_a_time_target_is_not_a_condition_for_keeping_blocks(tmp_path: Path) -> None:
     one, _ = begun(tmp_path)
     block(one, "healthy", 0)
-    assert FULL.bar_min == 60
+    assert FULL.bar_min == 80
     assert "bar_min" not in json.dumps(FULL.as_json())
     again, goes_on = begun(tmp_path, dataclasses.replace(FULL, bar_min=1.0))
     assert goes_on
@@ -311,14 +311,14 @@ def test_labs_run_one_after_the_other_until_all_blocks_are_kept(tmp_path: Path) 
 
 
 def test_the_outage_is_planned_in_the_first_lab_until_it_is_kept(tmp_path: Path) -> None:
-    quick = scenarios.load("quick")
-    one, _ = begun(tmp_path, quick)
-    place = quick.places[0]
-    assert one.outage_is_due(quick, place)
-    before = lab_run.planned(one, quick, place)
+    plan = scenarios.load("question")
+    one, _ = begun(tmp_path, plan)
+    place = plan.places[0]
+    assert one.outage_is_due(plan, place)
+    before = lab_run.planned(one, plan, place)
     one.add_outage({"numbers": {}})
-    assert not one.outage_is_due(quick, place)
-    assert set(before) - set(lab_run.planned(one, quick, place)) == {lab_run.OUTAGE_STEP}
+    assert not one.outage_is_due(plan, place)
+    assert set(before) - set(lab_run.planned(one, plan, place)) == {lab_run.OUTAGE_STEP}
 
 
 def test_kept_blocks_are_not_planned_again(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_kept_blocks_are_not_planned_again(tmp_path: Path) -> None:
         block(one, "healthy", number)
     healthy = FULL.cells[0]
     saved = whole - lab_run.estimate_s(one, FULL)
-    assert saved == pytest.approx(10 * (healthy.scenario.latency.block_s(4) + cell_measurement.BLOCK_S))
+    assert saved == pytest.approx(10 * (healthy.scenario.latency.block_s(5) + cell_measurement.BLOCK_S))
     one.add_rate(sustained_rate.rate_key(healthy), {"sustained_per_s": 1000.0})
     assert lab_run.estimate_s(one, FULL) < whole - saved
 

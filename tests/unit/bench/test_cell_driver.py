@@ -185,7 +185,7 @@ def test_a_cell_is_measured_block_by_block_in_its_state(this: FakeSession) -> No
     assert names == ["isr-3-in-2-warmup", *(f"isr-3-in-2-{block:03d}" for block in range(20))]
     assert {bootstrap for _, _, bootstrap in this.driven_slots} == {"without [4, 5]"}
     for at, (_, slots, _) in enumerate(this.driven_slots[1:]):
-        on = schedule.topics_of_block(cell.scenario.latency_arms, [f"isr-3-in-2-1-t{n}" for n in (1, 2, 3, 4)], at)
+        on = schedule.topics_of_block(cell.scenario.latency_arms, [f"isr-3-in-2-1-t{n}" for n in (1, 2, 3, 4, 5)], at)
         assert {(slot.arm, slot.topic) for slot in slots} == set(on.items())
         assert {slot.block for slot in slots} == {at}
 
@@ -201,8 +201,8 @@ def test_an_arm_that_refuses_gets_no_load_and_is_noted(this: FakeSession) -> Non
     }
     assert seen["expected_to_refuse"] == ["A", "A'", "B"]
     assert list(seen["refused_after"]) == list(seen["refused"]) == ["A", "A'", "B"]
-    assert {slot.arm for _, slots, _ in this.driven_slots for slot in slots} == {"C"}
-    assert len({slot.topic for _, slots, _ in this.driven_slots for slot in slots}) == 4
+    assert {slot.arm for _, slots, _ in this.driven_slots for slot in slots} == {"C", "P"}
+    assert len({slot.topic for _, slots, _ in this.driven_slots for slot in slots}) == 5
 
 
 def test_an_arm_that_acknowledges_where_refusal_is_expected_fails_the_run(this: FakeSession) -> None:
@@ -210,8 +210,8 @@ def test_an_arm_that_acknowledges_where_refusal_is_expected_fails_the_run(this: 
     for exception in ("", "NotEnoughRacksException"):
 
         def answers(names: Sequence[str], third: str = exception) -> dict[str, str]:
-            # C is on the last of them and is to go on; B is on the one before it
-            return dict(zip(names, ("NotEnoughReplicasException",) * 2 + (third, ""), strict=True))
+            # C and P are on the last two of them and are to go on; B is on the one before them
+            return dict(zip(names, ("NotEnoughReplicasException",) * 2 + (third, "", ""), strict=True))
 
         this.responses = answers
         cell_measurement.measure(this, cell)
@@ -305,7 +305,7 @@ def test_the_rate_a_lab_sustains_is_measured_once_and_kept(this: FakeSession, mo
     warm_up, *tried = [slots[0] for _, slots, _ in this.driven_slots]
     plan = cell.scenario.latency
     assert warm_up.rate_per_s == plan.warmup_rate_per_s
-    assert warm_up.duration_ns == round(plan.warmup_blocks * plan.block_s(4) * 1e9)
+    assert warm_up.duration_ns == round(plan.warmup_blocks * plan.block_s(5) * 1e9)
     assert [slot.rate_per_s for slot in tried] == [250, 500, 1000]
     assert cell_measurement.rate_of(this, cell) == 250.0
     assert len(this.driven_slots) == 4
@@ -359,11 +359,11 @@ def test_only_different_settings_are_changed_and_awaited() -> None:
 
     def ask(_: object, topic: str) -> ReportedRequirements:
         requests.append(topic)
-        # one broker is behind at first
-        behind = Requirement(1, 1) if requests.count(topic) == 1 else values[topic]
+        # one broker is behind at first, with what no arm requires
+        behind = Requirement(1, 3) if requests.count(topic) == 1 else values[topic]
         return ReportedRequirements(0, answers={1: values[topic], 3: behind})
 
-    names = ["t1", "t2", "t3", "t4"]
+    names = ["t1", "t2", "t3", "t4", "t5"]
     topics = BenchTopics(None, alter=alter, query=ask)
     topics.apply_settings(schedule.topics_of_block(arms, names, 0), arms)
     assert sorted(altered) == names
@@ -371,9 +371,10 @@ def test_only_different_settings_are_changed_and_awaited() -> None:
     altered.clear()
     topics.apply_settings(schedule.topics_of_block(arms, names, 1), arms)
     # A has moved to where A' was, which asks for the same.
-    assert len(altered) == 3
+    assert len(altered) == 4
     assert topics._in_force == {
-        "t2": Requirement(3, 1), "t3": Requirement(3, 1), "t4": Requirement(2, 2), "t1": Requirement(2, 1)
+        "t2": Requirement(3, 1), "t3": Requirement(3, 1), "t4": Requirement(2, 2), "t5": Requirement(2, 1),
+        "t1": Requirement(1, 1),
     }  # fmt: skip
 
 
@@ -464,3 +465,50 @@ def test_a_task_that_is_ready_too_late_sends_nothing(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(pacer.ArmPacer, "drive", lambda *_: pytest.fail("it was driven"))
     with pytest.raises(RuntimeError, match=spark_load.LATE):
         list(spark_load.run_task(dataclasses.replace(one, tasks=plan.tasks), 0))
+
+
+@pytest.mark.parametrize("client", ["confluent", "java"])
+def test_only_the_positive_control_s_client_has_acks_1_and_no_idempotence(
+    this: FakeSession, monkeypatch: pytest.MonkeyPatch, client: str
+) -> None:
+    configs: list[Mapping[str, Any]] = []
+
+    class Client:
+        def __init__(self, *given: Any, close_timeout_s: float = 0.0) -> None:  # noqa: ARG002 - as the Java producer
+            # addresses come first for the Java client alone
+            configs.append(next(one for one in given if isinstance(one, dict)))
+
+        def learn(self, topic: str) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+        def poll(self, timeout: float) -> int:
+            return int(timeout)
+
+        def purge(self) -> None:
+            pass
+
+    monkeypatch.setattr("confluent_kafka.Producer", Client)
+    monkeypatch.setattr("pyhooks.jvm.producer.Producer", Client)
+    monkeypatch.setattr(pacer.ArmPacer, "drive", lambda *_: [])
+    monkeypatch.setattr(spark_load, "_check_start", lambda *_: None)
+    cell = cell_of("java-50" if client == "java" else "healthy")
+    arms = [arm.id for arm in cell.scenario.latency_arms]
+    slots = tuple(schedule.steady_slot(arm, f"t-{arm}", rate_per_s=10, seconds=0.1) for arm in arms)
+    load = this.load("x", slots, 0, cell=cell)
+    assert (load.client, load.leader_only) == (client, frozenset("P"))
+    assert load.config["enable.idempotence"] is True
+    drive = spark_load._drive_java if client == "java" else spark_load._drive
+    for slot in slots:
+        drive(load, pacer.ArmPacer("r", "x", (slot,), 0, b"v", 0, 1, 1.0))
+    found = {arm: (config["acks"], config["enable.idempotence"]) for arm, config in zip(arms, configs, strict=True)}
+    true, false = ("true", "false") if client == "java" else (True, False)
+    assert found == dict.fromkeys(arms, ("all", true)) | {"P": ("1", false)}
+    # everything else is the same for all arms
+    others = [
+        {key: value for key, value in config.items() if key not in ("acks", "enable.idempotence", "client.id")}
+        for config in configs
+    ]
+    assert all(one == others[0] for one in others)

@@ -15,9 +15,10 @@ from bench.analysis.comparisons import CellMeasurements, compare
 from bench.analysis.quantiles import BinCounts, QuantileQuery
 from bench.plan import scenarios as plans
 from bench.plan.scenario import BenchCell
+from bench_plans import healthy_with_outage
 from pyhooks.core.errors import RackgateError
 
-QUICK = plans.load("quick")
+QUICK = healthy_with_outage()
 QUICK = dataclasses.replace(QUICK, latency=dataclasses.replace(QUICK.latency, resamples=1000))
 
 
@@ -168,7 +169,7 @@ def test_no_quantiles_need_no_spark_job() -> None:
 
 
 def test_too_few_observations_for_the_speed_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RackgateError, match="10 observations: at least 960"):
+    with pytest.raises(RackgateError, match="10 observations: at least 1,200"):
         analysis_speed.measure([10], tmp_path, master="local[1]", tell=print)
 
 

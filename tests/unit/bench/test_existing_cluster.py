@@ -24,6 +24,7 @@ from bench.plan.scenario import Scenario
 from bench.run import existing_cluster, topic_cleanup
 from bench.run.client_security import ClientSecurity
 from bench.run.existing_cluster import ExistingClusterRequest, fit_plan, spread_replicas
+from bench_plans import healthy_with_outage
 from loopback_brokers import free_ports
 from pyhooks.cli import app
 from pyhooks.core.errors import RackgateError
@@ -74,11 +75,12 @@ def test_the_plan_uses_the_cluster_s_brokers_and_keeps_cells_without_faults() ->
 
 
 def test_an_outage_of_the_plan_is_left_out_and_reported() -> None:
-    made, notes = fit_plan(scenarios.load("quick", tasks=7), seen(FIVE), dataclasses.replace(ASKED, replicas=(2, 4, 5)))
+    plan = dataclasses.replace(healthy_with_outage(), tasks=7)
+    made, notes = fit_plan(plan, seen(FIVE), dataclasses.replace(ASKED, replicas=(2, 4, 5)))
     assert (made.outage, made.bar_min) == (None, None)
     assert (made.tasks, made.cells[0].replicas, made.cells[0].scenario.tasks) == (7, (2, 4, 5), 7)
     (note,) = notes
-    assert note.startswith("quick: the outage is left out")
+    assert note.startswith("tail: the outage is left out")
     assert "kafka1:9092" in note
     assert [arm.id for arm in made.arms] == ["A", "A'", "B"]
 

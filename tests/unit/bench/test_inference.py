@@ -16,7 +16,7 @@ from bench.analysis.inference import Effect
 from bench.plan import scenarios
 from bench.plan.verdict_rules import VerdictRules
 
-RULES = dataclasses.replace(scenarios.load("quick").latency.rules, resamples=1000)
+RULES = dataclasses.replace(scenarios.load("tail").latency.rules, resamples=1000)
 BLOCKS = 20
 Floats = npt.NDArray[np.float64]
 
@@ -259,7 +259,7 @@ def test_the_stated_number_of_blocks_shows_equal_arms_to_be_equivalent(runs: int
 
 
 def test_the_rules_are_in_the_plan() -> None:
-    plan = scenarios.load("quick").latency
+    plan = scenarios.load("tail").latency
     assert plan.rules == VerdictRules(0.05, 0.8, 0.2, 20, 0.95, 10_000)
     assert (plan.band_p50, plan.band_p99) == (0.05, 0.10)
     assert plan.blocks >= plan.min_blocks

@@ -20,7 +20,7 @@ from bench.report import result_comparison
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 
-RULES = dataclasses.replace(scenarios.load("quick").latency.rules, resamples=500)
+RULES = dataclasses.replace(scenarios.load("tail").latency.rules, resamples=500)
 RUNNER = CliRunner()
 CELLS = 6
 BAND = 0.05

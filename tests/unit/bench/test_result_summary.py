@@ -35,18 +35,24 @@ def test_each_verdict_is_counted_with_its_cells(result: dict[str, Any]) -> None:
             "text": "Equivalent: healthy. No latency: isr-2-in-2 (M=3 refuses).",
             "mark": "equivalent",
         },
+        {
+            "subject": "acks=1 (positive control) against M=3, p50",
+            "word": "faster in 1 cell, no latency in 1",
+            "text": "Faster: healthy. No latency: isr-2-in-2 (M=3 refuses).",
+            "mark": "faster",
+        },
     ]
-    assert verdict_counts.lines(result)[-1] == (
+    assert verdict_counts.lines(result)[-2] == (
         "M=2 against M=3, p50: EQUIVALENT IN 1 CELL, NO LATENCY IN 1."
         " Equivalent: healthy. No latency: isr-2-in-2 (M=3 refuses)."
     )
-    assert verdict_counts.lines(result)[:-2] == verdicts.lines(result["verdicts"])
+    assert verdict_counts.lines(result)[:-3] == verdicts.lines(result["verdicts"])
 
 
 def test_different_verdicts_are_mixed_and_undecided_ones_have_a_reason(result: dict[str, Any]) -> None:
     for row in result["cells"][1]["comparisons"]:
         row["reason"], row["word"] = "noise", "undecided"
-    first, second = verdict_counts.count_verdicts(result)
+    first, second, _ = verdict_counts.count_verdicts(result)
     assert first["word"] == "slower in 1 cell, undecided in 1"
     assert first["text"] == "Slower: healthy. Undecided: isr-2-in-2 (noise)."
     assert first["mark"] == "slower", "a difference is marked wherever it is"
@@ -63,11 +69,11 @@ def test_a_page_of_several_cells_begins_with_the_count(result: dict[str, Any], t
     page = run_page.render(result, tmp_path).read_text(encoding="utf-8")
     begin = page[page.index('<ul class="verdicts">') : page.index("</ul>")]
     others = [row for row in result["verdicts"] if row["about"] != "latency"]
-    assert begin.count("<li") == len(others) + 2
+    assert begin.count("<li") == len(others) + 3
     assert '<li class="slower"><b class="word">slower in 1 cell, no latency in 1</b>' in begin
     rest = page[page.index("</ul>") :]
     subjects = [row["subject"] for row in result["verdicts"] if row["about"] == "latency"]
-    assert len(subjects) == 4
+    assert len(subjects) == 6
     assert all(rest.count(f"<span>{subject}</span>") == 1 for subject in subjects)
     assert page.index('id="picture-overview"') < page.index("<span>healthy: ")
 
@@ -78,9 +84,9 @@ def test_arms_of_a_cell_are_drawn_around_its_name(result: dict[str, Any]) -> Non
     result["cells"][1]["comparisons"] = [row for row in first if row["arm"] == "B"]
     bars: Any = figures.overview(result, figures.FigureStyle(figures.MARKED)).axes[0].containers
     drawn = [(str(bar.get_label())[:1], float(bar.lines[0].get_ydata()[0])) for bar in bars]
-    # three of the first cell, the control first in any order of the input, and the one of the second
-    assert sorted(y for _, y in drawn) == pytest.approx([-0.22, 0, 0.22, 1])
-    assert [row["is_control"] for row in result["cells"][0]["comparisons"]] == [False, False, True]
+    # four of the first cell, the control first in any order of the input, and the one of the second
+    assert sorted(y for _, y in drawn) == pytest.approx([-0.33, -0.11, 0.11, 0.33, 1])
+    assert [row["is_control"] for row in result["cells"][0]["comparisons"]] == [False, False, False, True]
     assert min(drawn, key=lambda row: row[1])[0] == "A"
 
 

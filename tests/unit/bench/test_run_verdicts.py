@@ -265,7 +265,7 @@ def test_labs_leave_standard_output_to_the_result(
     assert done.exit_code == 0
     ((arguments,), (hushed,)) = commands, quiet
     assert (hushed, "--json" in arguments) == (as_json, as_json)
-    assert "20 blocks; about" in (done.stderr if as_json else done.stdout)
+    assert "12 blocks; about" in (done.stderr if as_json else done.stdout)
     assert bool(done.stdout) is not as_json
     assert "--tasks" not in arguments
     done = CliRunner().invoke(bench_app, ["run", "--out", str(tmp_path), "--fresh", "--tasks", "2"])
@@ -306,7 +306,7 @@ def test_writing_the_result_returns_its_status(monkeypatch: pytest.MonkeyPatch, 
 def test_the_status_of_the_last_lab_is_that_of_the_command_and_its_blocks_stay(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int
 ) -> None:
-    plan = scenarios.load("quick")
+    plan = scenarios.load("question")
     kept, _ = run_store.begin_run(
         tmp_path, plan, started=datetime(2026, 1, 2, tzinfo=UTC), build="b", given={}, fresh=False
     )
