@@ -14,10 +14,11 @@ from typing import Any
 
 from pyhooks.core.repeated_calls import calling_every
 from pyhooks.core.resource_usage import PAGE_BYTES, PROC, TICKS_PER_S, busy_s
+from pyhooks.lab import link_emulator
 
 SAMPLE_S = 1.0
 UNKNOWN = "unknown"
-LINK_PROGRAMS = frozenset({"vde_switch", "vde_plug", "wirefilter", "dpipe"})
+LINK_PROGRAM = link_emulator.SOURCE.stem
 PYTHON_MODULES = {
     "pyspark.daemon": "Spark load tasks",
     "pyhooks.workload.producer": "probe",
@@ -53,7 +54,7 @@ def process_kind(arguments: list[str], root: Path = Path("/")) -> str | None:
         return "controllers" if "process.roles=controller" in properties.read_text(encoding="utf-8") else "brokers"
     if program == "java" and "org.apache.spark.deploy.SparkSubmit" in arguments:
         return "Spark JVM"
-    if program in LINK_PROGRAMS:
+    if program == LINK_PROGRAM:
         return "link emulation"
     return PYTHON_MODULES.get(modules[-1]) if modules[:1] == ["-m"] else None
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyhooks.core.files import write_text
-from pyhooks.lab import lab_processes, link_emulation, memory, topology
+from pyhooks.lab import lab_processes, memory, topology
 from pyhooks.lab.cli import check_programs
 from pyhooks.lab.topology import Topology
 
@@ -16,21 +16,15 @@ AS_IT_IS = "as it is"  # link of an existing cluster
 LINKS = {"none": 0.0, "az": 1.0, "far": 20.0}
 
 
-def rtt_ms(link: str, *, netem: bool) -> float:
-    """Return the link's round-trip time in ms; without netem at least ``VDE_LEAST_MS``, unless it is 0."""
-    planned_ms = LINKS[link]
-    return planned_ms if netem or not planned_ms else max(planned_ms, link_emulation.VDE_LEAST_MS)
-
-
-def topology_toml(lab: Topology, link: str, *, netem: bool) -> str:
-    """Return the text of a topology file in which all links are equal; ``netem``: whether the kernel has netem."""
+def topology_toml(lab: Topology, link: str) -> str:
+    """Return the text of a topology file in which all links are equal."""
     lines = [f'name = "{lab.name}-{link}"']
     for site in lab.sites:
         lines += ["", "[[site]]", f'name = "{site.name}"', f"client = {json.dumps(site.client)}"]
         for key, role in (("brokers", "broker"), ("controllers", "controller"), ("combined", "combined")):
             if ids := [node.node_id for node in site.nodes if node.role == role]:
                 lines.append(f"{key} = {json.dumps(ids)}")
-    lines += ["", "[links]", f"rtt_ms = {rtt_ms(link, netem=netem):g}"]
+    lines += ["", "[links]", f"rtt_ms = {LINKS[link]:g}"]
     for key, heap_mb, properties in (
         ("brokers", lab.broker_heap_mb, lab.broker_properties),
         ("controllers", lab.controller_heap_mb, lab.controller_properties),
@@ -55,6 +49,5 @@ def check_machine(topologies: Sequence[str], master: str) -> None:
 def write_topology(name: str, link: str, folder: Path) -> Path:
     """Write the topology file of a lab to ``folder`` and return its path."""
     file = folder / f"{Path(name).stem}-{link}.toml"
-    netem = link_emulation.has_netem(lab_processes.namespace_method().prefix)
-    write_text(file, topology_toml(topology.load(topology.find(name)), link, netem=netem))
+    write_text(file, topology_toml(topology.load(topology.find(name)), link))
     return file

@@ -7,9 +7,8 @@ import subprocess
 from pathlib import Path
 
 from pyhooks.core import paths, process, toml_config
-from pyhooks.lab import kafka_process, network, node, topology
+from pyhooks.lab import kafka_process, link_emulation, link_emulator, network, node, topology
 from pyhooks.lab.lab import Lab
-from pyhooks.lab.link_emulation import VdeWire
 from pyhooks.lab.topology import Topology
 
 HOSTS = Path("/etc/hosts")
@@ -42,11 +41,12 @@ def _write_hosts(wanted: Topology) -> None:
 
 def create_lab(
     name: str, source: Path, run_dir: Path, *, classpath: str, agent: str, archive: str
-) -> tuple[Lab, list[subprocess.Popen[bytes]]]:
+) -> tuple[Lab, dict[str, subprocess.Popen[bytes]]]:
     """Create the nodes and the network of the topology in ``source``; Kafka is not started.
 
     Returns:
-        The lab, and the processes that hold its nodes' namespaces, which the caller must keep.
+        The lab, and the processes that it depends on, by description, which the caller must keep: those that hold its
+        nodes' namespaces, and the link emulator.
 
     Raises:
         RackgateError: the kernel refused an operation, or a program is missing.
@@ -55,14 +55,17 @@ def create_lab(
     _mount_private_run()
     # before the nodes are created, because they inherit the mounts
     _write_hosts(wanted)
-    holders: list[subprocess.Popen[bytes]] = []
+    processes: dict[str, subprocess.Popen[bytes]] = {}
     pids: dict[str, int] = {}
     disks: dict[str, str] = {}
     for item in wanted.nodes:
         disk = paths.LAB_HOME / item.name
         machine, holder = node.create(item.name, disk)
-        holders.append(holder)
+        processes[f"process that holds {item.name}"] = holder
         pids[item.name], disks[item.name] = machine.pid, str(disk)
+    if not link_emulation.has_netem():
+        network.create_emulator_namespace()
+        processes["link emulator"] = link_emulator.start(network.EMULATOR_NETNS)
     lab = Lab(
         name=name,
         topology=wanted,
@@ -78,7 +81,7 @@ def create_lab(
         emulations=dict(network.build(wanted, pids)),
     )
     lab.save()
-    return lab, holders
+    return lab, processes
 
 
 def start_cluster(lab: Lab) -> None:
@@ -99,14 +102,9 @@ def start_cluster(lab: Lab) -> None:
     lab.wait_unfenced(lab.topology.brokers)
 
 
-def find_damage(holders: list[subprocess.Popen[bytes]], ended: frozenset[int]) -> str:
+def find_damage(processes: dict[str, subprocess.Popen[bytes]], ended: frozenset[int]) -> str:
     """Return a short description of the part of the lab that has ended; empty if the lab is intact."""
-    for holder in holders:
-        if holder.pid in ended or holder.poll() is not None:
-            return "the process that holds a node ended"
-    for file in network.WIRES.glob("*.pid"):
-        wire = VdeWire(file.with_suffix(".mgmt"))
-        # stopping a wire deletes its file first
-        if not wire.alive and file.exists():
-            return f"the process of wire {wire.name} ended"
+    for what, child in processes.items():
+        if child.pid in ended or child.poll() is not None:
+            return f"the {what} ended"
     return ""

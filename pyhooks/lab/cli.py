@@ -41,7 +41,6 @@ PROGRAMS = {
     "ip": "iproute2",
     "bridge": "iproute2",
     "ping": "iputils-ping",
-    "wirefilter": "vde2",
 }
 UNKNOWN = "fenced or unknown"
 GOOD = ("up", "no Kafka")

@@ -140,14 +140,14 @@ def _collect() -> frozenset[int]:
     return frozenset(ended)
 
 
-def _serve(lab: Lab, holders: list[subprocess.Popen[bytes]], lock: int) -> None:
+def _serve(lab: Lab, processes: dict[str, subprocess.Popen[bytes]], lock: int) -> None:
     """Run the lab until SIGTERM, and heal faults whose command has died."""
     terminated = threading.Event()
     healer = import_module(HEALER).OrphanHealer(lab)
     signal.signal(signal.SIGTERM, lambda *_: terminated.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while not terminated.wait(ROUND_S):
-        if damage := bootstrap.find_damage(holders, _collect()):
+        if damage := bootstrap.find_damage(processes, _collect()):
             raise RackgateError(f"lab {lab.name}: {damage}; all of it was taken down, since its results would be void")
         if os.fstat(lock).st_nlink == 0:
             raise RackgateError(
@@ -181,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     progress = pipe or TerminalProgress()
     try:
         with _step(progress, f"lab {args.name}: nodes and network"):
-            lab, holders = bootstrap.create_lab(
+            lab, processes = bootstrap.create_lab(
                 args.name, args.topology, args.run_dir, classpath=args.classpath, agent=args.agent, archive=args.archive
             )
         if not args.bare:
@@ -190,10 +190,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 bootstrap.start_cluster(lab)
         if pipe is not None:
             pipe.ready()
-            _serve(lab, holders, args.lock)
+            _serve(lab, processes, args.lock)
             return 0
         status = _run_command(args.command, lab)
-        if damage := bootstrap.find_damage(holders, frozenset()):
+        if damage := bootstrap.find_damage(processes, frozenset()):
             raise RackgateError(f"lab {args.name}: {damage} before the command did; its results are void")
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

@@ -1,4 +1,4 @@
-"""Current delay, jitter and loss of a lab's links: those of the topology plus what slowed sites add.
+"""Current quality of a lab's links: those of the topology plus what slowed sites add.
 
 Several sites may be slowed at a time, and they share links. The state is kept on the lab's own file system, because
 each command that slows or heals is a separate process.
@@ -66,4 +66,4 @@ def restore(topology: Topology, site: str) -> None:
 
 def _shape(topology: Topology, site: str) -> None:
     for link in topology.links_of(site):
-        network.shape(link, quality(link))
+        network.shape(topology, link, quality(link))

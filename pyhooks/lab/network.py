@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from pyhooks.core import paths, process
-from pyhooks.core.errors import RackgateError
+from pyhooks.core import process
 from pyhooks.core.namespaces import NamespaceMachine
-from pyhooks.lab import link_emulation
-from pyhooks.lab.link_emulation import Emulation, VdeWire
+from pyhooks.lab import link_emulation, link_emulator
+from pyhooks.lab.link_emulation import Emulation
 from pyhooks.lab.topology import Link, Node, Quality, Site, Topology
 
 CUT_PRIORITY = "10"
-WIRES = paths.LAB_HOME / "wires"
+# namespace of the link emulator, with the inner ends of the links
+EMULATOR_NETNS = "links"
+# kernel's default for the packets of a segment
+MANY_PACKETS = 65_535
 # kernel's numbers of bridge port states
 _DISABLED, _FORWARDING = "0", "3"
 
@@ -44,6 +46,20 @@ def _batch(lines: Sequence[str], ns: str | None = None) -> None:
 def port(node: Node) -> str:
     """Return the name of the bridge port of a node."""
     return f"n{node.node_id}"
+
+
+def create_emulator_namespace() -> None:
+    """Create the namespace in which the link emulator runs.
+
+    Raises:
+        RackgateError: the kernel refused.
+    """
+    _ip("netns", "add", EMULATOR_NETNS)
+    # IPv6 would send packets of its own over the links
+    ns = ["ip", "netns", "exec", EMULATOR_NETNS]
+    process.run(
+        [*ns, "sysctl", "-q", "-w", "net.ipv6.conf.default.disable_ipv6=1"], task="network of the link emulator"
+    )
 
 
 def link_name(link: Link) -> str:
@@ -87,6 +103,9 @@ def _attach(site: Site, ip: str, pid: int | None, port: str) -> None:
     target = f"netns {pid}" if pid is not None else "netns 1"
     _batch([f"link add {port} type veth peer name eth0 {target}", f"link set {port} master rack up"], ns)
     inside = [f"addr add {ip}/24 dev eth0", "link set eth0 up", f"route add default via {site.gateway}"]
+    if not link_emulation.has_netem():
+        # larger segments would be divided into packets at an emulated link
+        inside.append(f"link set eth0 gso_max_size {link_emulator.SEGMENT_BYTES}")
     if pid is None:
         _batch(inside)
     else:
@@ -99,13 +118,17 @@ def _attach(site: Site, ip: str, pid: int | None, port: str) -> None:
 
 def _link(topology: Topology, link: Link) -> Emulation:
     how = link_emulation.emulation(f"link {link_name(link)}", link.quality)
-    left, right = device(link.right), device(link.left)
-    if how == "vde":
-        made = link_emulation.start_wire(netns(link.left), (left, right), WIRES, link_name(link))
-        made.set(link.quality)
-        _batch([f"link set {right} netns {netns(link.right)}"], netns(link.left))
+    _connect(topology, link, link.quality, how)
+    return how
+
+
+def _connect(topology: Topology, link: Link, quality: Quality, how: Emulation) -> None:
+    """Create the interfaces of a link, with addresses and routes, and the emulation of its quality."""
+    if how == "emulator":
+        _emulate(link_name(link), f"link{link.index}", _ends(link), quality)
     else:
-        _batch([f"link add {left} type veth peer name {right} netns {netns(link.right)}"], netns(link.left))
+        (ns, left), (peer_ns, right) = _ends(link)
+        _batch([f"link add {left} type veth peer name {right} netns {peer_ns}"], ns)
     for site in (link.left, link.right):
         peer = topology.site(link.peer(site))
         dev = device(peer.name)
@@ -118,8 +141,33 @@ def _link(topology: Topology, link: Link) -> Emulation:
             netns(site),
         )
         if how == "netem":
-            _netem(_in_router(site), dev, link.quality)
-    return how
+            _netem(_in_router(site), dev, quality)
+
+
+def _emulate(name: str, inner: str, ends: Sequence[tuple[str, str]], quality: Quality) -> None:
+    """Create an emulated link between two new interfaces, given as namespace and name.
+
+    Args:
+        name: name of the link for the emulator.
+        inner: prefix of the names of the interfaces in the emulator's namespace.
+        ends: the left and the right interface.
+        quality: what it emulates.
+    """
+    inside = [f"{inner}-{side}" for side in ("left", "right")]
+    for (ns, dev), peer in zip(ends, inside, strict=True):
+        _batch([f"link add {dev} type veth peer name {peer} netns {EMULATOR_NETNS}"], ns)
+        _batch([f"link set {peer} up"], EMULATOR_NETNS)
+    link_emulator.add(name, *inside)
+    _configure(name, ends, quality)
+
+
+def _configure(name: str, ends: Sequence[tuple[str, str]], quality: Quality) -> None:
+    """Change the quality of an emulated link, whose outer ends are given as namespace and name."""
+    # Where packets are lost or wait one by one, a segment of many must not pass as one frame.
+    packets = 1 if quality.loss_percent or quality.rate_mbit else MANY_PACKETS
+    for ns, dev in ends:
+        _batch([f"link set {dev} gso_max_size {link_emulator.SEGMENT_BYTES} gso_max_segs {packets}"], ns)
+    link_emulator.configure(name, quality)
 
 
 def _netem(enter: Sequence[str], dev: str, quality: Quality) -> None:
@@ -137,24 +185,27 @@ def _in_router(site: str) -> tuple[str, ...]:
     return ("ip", "netns", "exec", netns(site))
 
 
-def shape(link: Link, quality: Quality) -> None:
-    """Change the latency and loss of a link, if this machine can emulate them; connections over it stay open.
+def _ends(link: Link) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Return the interfaces of a link in the routers: namespace and name."""
+    return (netns(link.left), device(link.right)), (netns(link.right), device(link.left))
+
+
+def shape(topology: Topology, link: Link, quality: Quality) -> None:
+    """Change the quality of a link, if this machine can emulate it; connections over it stay open.
 
     Raises:
-        RackgateError: this machine can't emulate it on this link.
+        RackgateError: this machine can't emulate it.
     """
     how = link_emulation.emulation(f"link {link_name(link)}", quality)
-    wire = VdeWire(WIRES / f"{link_name(link)}.mgmt")
-    if how == "vde" and not wire.alive:
-        raise RackgateError(
-            f"link {link_name(link)}: it was made without any delay, and this kernel has no netem, so none can be"
-            f" added; give it rtt_ms = {link_emulation.VDE_LEAST_MS:g} or more in the topology"
-        )
-    if wire.alive:
-        wire.set(quality)
-    elif link_emulation.has_netem():
+    if link_emulation.has_netem():
         for site in (link.left, link.right):
             _netem(_in_router(site), device(link.peer(site)), quality)
+    elif link_emulator.read(link_name(link)) is not None:
+        _configure(link_name(link), _ends(link), quality)
+    elif how == "emulator":
+        # a plain pair of interfaces; it stays emulated from now on
+        _batch([f"link del {device(link.right)}"], netns(link.left))
+        _connect(topology, link, quality, how)
 
 
 def slow_port(node: Node, machine: NamespaceMachine, quality: Quality) -> None:
@@ -165,13 +216,15 @@ def slow_port(node: Node, machine: NamespaceMachine, quality: Quality) -> None:
     """
     ns, name = netns(node.site), port(node)
     how = link_emulation.emulation(node.name, quality)
+    ends = [(ns, f"{name}-in"), (ns, f"{name}-out")]
     if how == "netem":
         _netem(_in_router(node.site), name, quality)
         _netem(machine.enter([]), "eth0", quality)
-    elif how == "vde":
-        near, far = f"{name}-in", f"{name}-out"
-        made = link_emulation.start_wire(ns, (near, far), WIRES, name)
-        made.set(quality)
+    elif how == "emulator" and link_emulator.read(name) is not None:
+        _configure(name, ends, quality)
+    elif how == "emulator":
+        _emulate(name, name, ends, quality)
+        near, far = (dev for _, dev in ends)
         _batch(
             [
                 f"link add name {name}-br type bridge",
@@ -188,9 +241,10 @@ def restore_port(node: Node, machine: NamespaceMachine) -> None:
     """Undo ``slow_port``, even if it was interrupted; idempotent."""
     ns, name = netns(node.site), port(node)
     _ip("link", "set", name, "master", "rack", ns=ns)
-    if f"{name}-br" in _ip("-br", "link", "show", "type", "bridge", ns=ns):
-        _ip("link", "del", f"{name}-br", ns=ns)
-    VdeWire(WIRES / f"{name}.mgmt").stop()
+    if not link_emulation.has_netem():
+        link_emulator.remove(name)
+    listed = {line.split()[0].partition("@")[0] for line in _ip("-br", "link", "show", ns=ns).splitlines()}
+    _batch([f"link del {dev}" for dev in (f"{name}-br", f"{name}-in", f"{name}-out") if dev in listed], ns)
     for enter, dev in ((_in_router(node.site), name), (machine.enter([]), "eth0")):
         if "netem" in process.run([*enter, "tc", "qdisc", "show", "dev", dev], task=f"delay of {node.name}"):
             process.run([*enter, "tc", "qdisc", "del", "dev", dev, "root"], task=f"delay of {node.name}")

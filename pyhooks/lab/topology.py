@@ -48,6 +48,7 @@ OWNED = frozenset(
     }
 )
 MAX_LOSS_PERCENT = 90.0
+MAX_RATE_MBIT = 100_000.0
 # Keys and values are lines of a Java properties file, where other characters end a key, continue a line or are trimmed.
 PROPERTY_KEY = re.compile(r"[A-Za-z0-9._-]+")
 PROPERTY_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
@@ -131,27 +132,34 @@ class Site:
 
 @dataclass(frozen=True)
 class Quality:
-    """Latency and packet loss that a link adds.
+    """Latency, packet loss and rate limit of a link.
 
     Attributes:
         rtt_ms: added round-trip time in milliseconds, half in each direction.
         jitter_ms: maximum deviation of the round-trip time, up or down; packets stay in order.
         loss_percent: percentage of packets lost, per direction.
+        rate_mbit: megabits per second that each direction carries at most; 0 for no limit.
     """
 
     rtt_ms: float = 0.0
     jitter_ms: float = 0.0
     loss_percent: float = 0.0
+    rate_mbit: float = 0.0
 
     @property
     def plain(self) -> bool:
-        """Whether it adds no delay and no loss."""
+        """Whether it adds no delay and no loss, and has no limit."""
         return self == Quality()
 
     def plus(self, added: Quality) -> Quality:
         """Return the quality of both in series."""
         kept = (1 - self.loss_percent / 100) * (1 - added.loss_percent / 100)
-        return Quality(self.rtt_ms + added.rtt_ms, self.jitter_ms + added.jitter_ms, round(100 * (1 - kept), 6))
+        return Quality(
+            self.rtt_ms + added.rtt_ms,
+            self.jitter_ms + added.jitter_ms,
+            round(100 * (1 - kept), 6),
+            min((rate for rate in (self.rate_mbit, added.rate_mbit) if rate), default=0.0),
+        )
 
 
 @dataclass(frozen=True)
@@ -358,6 +366,7 @@ def _quality(table: Table, default: Quality) -> Quality:
         rtt_ms=table.number("rtt_ms", 0, MAX_RTT_MS, default.rtt_ms),
         jitter_ms=table.number("jitter_ms", 0, MAX_RTT_MS, default.jitter_ms),
         loss_percent=table.number("loss_percent", 0, MAX_LOSS_PERCENT, default.loss_percent),
+        rate_mbit=table.number("rate_mbit", 0, MAX_RATE_MBIT, default.rate_mbit),
     )
     if found.jitter_ms > found.rtt_ms:
         raise table.wrong("jitter_ms", f"must be at most rtt_ms, which is {found.rtt_ms:g}, is {found.jitter_ms:g}")

@@ -26,7 +26,7 @@ def test_processes_are_classified_by_their_own_arguments_and_not_their_children_
     assert machine.process_kind(arguments, tmp_path) == "controllers"
     assert machine.process_kind(["sh", "-c", "exec", *arguments], tmp_path) is None
     assert machine.process_kind([sys.executable, "-m", "bench.run.lab_run", "--scenario", "question"]) == "driver"
-    assert machine.process_kind(["/usr/bin/wirefilter", "-d", "0.5"]) == "link emulation"
+    assert machine.process_kind(["/cache/link_emulator", "/run/socket"]) == "link emulation"
     assert machine.process_kind([sys.executable, "-m", "other", "--", "-m", "bench.run.lab_run"]) is None
 
 

@@ -273,7 +273,7 @@ def test_a_lab_whose_lock_file_is_deleted_ends(state: Path) -> None:
         with lab_processes._locked_name(state, "t") as lock:
             (state / "t.lock").unlink()
             with pytest.raises(RackgateError, match="lab t: its lock file was deleted"):
-                init_process._serve(lab, [], lock)
+                init_process._serve(lab, {}, lock)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import errno
-import os
 import re
 import tomllib
 from pathlib import Path
@@ -58,7 +56,7 @@ def test_good_file(tmp_path: Path) -> None:
         (('name = "b"', 'name = "a"'), "names must differ"),
         (('name = "b"', 'name = "Rack B"'), "lower-case letters and digits"),
         (("rtt_ms = 2", "rtt_ms = -1"), "links.rtt_ms: must be greater than or equal to 0, is -1"),
-        (("rtt_ms = 2", "rtt = 2"), "links.rtt: is not known; known here: rtt_ms, jitter_ms, loss_percent"),
+        (("rtt_ms = 2", "rtt = 2"), "links.rtt: is not known; known here: rtt_ms, jitter_ms, loss_percent, rate_mbit"),
         (
             ("rtt_ms = 2", 'rtt_ms = 2\n[[link]]\nbetween = ["a", "x"]'),
             "link 1: between: value 2 must be one of a, b, is ",
@@ -67,6 +65,7 @@ def test_good_file(tmp_path: Path) -> None:
         (("rtt_ms = 2", 'rtt_ms = 2\n[[link]]\nbetween = ["a", "b", "a"]'), "link 1: between: names one twice"),
         (("rtt_ms = 2", "rtt_ms = 2\njitter_ms = 3"), "at most rtt_ms, which is 2, is 3"),
         (("rtt_ms = 2", "rtt_ms = 2\nloss_percent = 95"), "loss_percent: must be less than or equal to 90"),
+        (("rtt_ms = 2", "rate_mbit = -1"), "rate_mbit: must be greater than or equal to 0, is -1"),
         (("brokers = [3]", "combined = [1]"), "node ids must differ"),
         (("rtt_ms = 2", 'rtt_ms = 2\n[brokers.properties]\n"log.dirs" = "/x"'), "properties.log.dirs: a lab sets this"),
         (("rtt_ms = 2", 'rtt_ms = 2\n[brokers.properties]\n"a" = [1]'), "a text, a number, true or false"),
@@ -201,100 +200,29 @@ def test_unknown_name_lists_shipped() -> None:
         topology.find("nowhere")
 
 
-@pytest.fixture
-def without_netem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A kernel that has TAP devices and no netem; returns what stands for the device file."""
-    device = tmp_path / "tun"
-    device.touch()
-    monkeypatch.setattr(link_emulation, "TUN", device)
-    monkeypatch.setattr(link_emulation, "has_netem", lambda _: False)
-    return device
+def test_a_link_is_plain_or_emulated_by_what_the_kernel_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    for netem, how in ((True, "netem"), (False, "emulator")):
+        monkeypatch.setattr(link_emulation, "has_netem", lambda _, netem=netem: netem)
+        assert link_emulation.emulation("link a-b", Quality()) == "veth"
+        for quality in (Quality(0.2), Quality(loss_percent=0.5), Quality(rate_mbit=100), Quality(3, 1.5)):
+            assert link_emulation.emulation("link a-b", quality) == how
+        for much in (Quality(jitter_ms=1), Quality(rtt_ms=4, jitter_ms=5)):
+            with pytest.raises(RackgateError, match=r"link a-b: jitter_ms = .*rtt_ms"):
+                link_emulation.emulation("link a-b", much)
 
 
-@pytest.mark.usefixtures("without_netem")
-def test_impossible_delay_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    half = Quality(rtt_ms=0.5)
-    with pytest.raises(RackgateError, match=r"a-b: rtt_ms = 0\.5"):
-        link_emulation.emulation("link a-b", half)
-    with pytest.raises(RackgateError, match=r"jitter_ms = 0\.5"):
-        link_emulation.emulation("link a-b", Quality(rtt_ms=2, jitter_ms=0.5))
-    assert link_emulation.emulation("link a-b", Quality(rtt_ms=3)) == "vde"
-    for short in (Quality(rtt_ms=1), Quality(loss_percent=0.5)):
-        with pytest.raises(RackgateError, match="ask for 2 or more"):
-            link_emulation.emulation("link a-b", short)
-    assert link_emulation.emulation("link a-b", Quality(rtt_ms=2, loss_percent=0.5)) == "vde"
-    assert link_emulation.emulation("link a-b", Quality()) == "veth"
-    monkeypatch.setattr(link_emulation, "has_netem", lambda _: True)
-    assert link_emulation.emulation("link a-b", half) == "netem"
-    for much in (Quality(jitter_ms=1), Quality(rtt_ms=4, jitter_ms=5)):
-        with pytest.raises(RackgateError, match=r"link a-b: jitter_ms = .*rtt_ms"):
-            link_emulation.emulation("link a-b", much)
-
-
-def test_an_impossible_link_is_an_error_with_file_and_key(tmp_path: Path, without_netem: Path) -> None:
-    file = tmp_path / "t.toml"
-    plain, jitter = GOOD.replace("rtt_ms = 2", "rtt_ms = 0"), GOOD.replace("rtt_ms = 2", "rtt_ms = 3\njitter_ms = 1.5")
-    assert GOOD not in (plain, jitter)
-    with pytest.raises(RackgateError, match=r"t\.toml: .*jitter_ms = 1\.5"):
-        link_emulation.check_links(load(tmp_path, jitter), file, ("unshare",))
-    link_emulation.check_links(load(tmp_path, GOOD), file, ("unshare",))
-    without_netem.unlink()
-    with pytest.raises(RackgateError, match=r"No such file or directory.*'modprobe tun'"):
-        link_emulation.check_links(load(tmp_path, GOOD), file, ("unshare",))
-    # where no link needs it, it is not requested
-    link_emulation.check_links(load(tmp_path, plain), file, ("unshare",))
-
-
-@pytest.mark.parametrize(
-    ("number", "advice"),
-    [
-        (errno.ENOENT, "bring it with 'modprobe tun', in a container with '--device "),
-        (errno.ENODEV, "bring it with 'modprobe tun', in a container with '--device "),
-        (errno.EACCES, "allow it with 'chmod 666 "),
-        (errno.EPERM, "allow it where the container is started, as with '--device "),
-    ],
-)
-def test_an_unusable_device_is_an_error_with_a_remedy(
-    monkeypatch: pytest.MonkeyPatch, without_netem: Path, number: int, advice: str
-) -> None:
-    def refused(path: Path, _flags: int) -> int:
-        assert path == without_netem
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "open", refused)
-    with pytest.raises(RackgateError) as caught:
-        link_emulation.emulation("link a-b", Quality(rtt_ms=2))
-    assert f"{without_netem} can't be used ({os.strerror(number)})" in str(caught.value)
-    assert advice in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_an_odd_delay_is_split_between_directions_with_equal_jitter() -> None:
-    assert link_emulation.wire_commands(Quality(5, 3, 0.5)) == ["delay LR5.5+3.5", "delay RL0+0", "loss 0.5"]
-    assert link_emulation.wire_commands(Quality(6, 3)) == ["delay LR3.5+2.5", "delay RL3.5+1.5", "loss 0"]
-    assert link_emulation.wire_commands(Quality(6, 1)) == ["delay LR3.5+1.5", "delay RL3+0", "loss 0"]
-    assert link_emulation.wire_commands(Quality(2)) == ["delay LR2+0", "delay RL0+0", "loss 0"]
-    assert link_emulation.wire_commands(Quality()) == ["delay LR0+0", "delay RL0+0", "loss 0"]
+def test_arguments_of_netem_are_for_one_direction() -> None:
     assert link_emulation.netem_arguments(Quality(5, 3, 0.5))[2:] == ["delay", "2.5ms", "1.5ms", "loss", "0.5%"]
-
-
-@pytest.mark.parametrize("rtt_ms", range(2, 12))
-def test_jitter_of_each_direction_is_at_most_its_delay(rtt_ms: int) -> None:
-    for jitter_ms in range(rtt_ms + 1):
-        found = link_emulation.wire_commands(Quality(rtt_ms, jitter_ms))[:2]
-        delays = [[float(number) for number in command[len("delay LR") :].split("+")] for command in found]
-        assert all(0 <= jitter <= delay for delay, jitter in delays)
-        # what is drawn is cut off to whole milliseconds, all of which are as likely
-        drawn = [
-            range(int(delay - jitter), max(int(delay + jitter), int(delay - jitter) + 1)) for delay, jitter in delays
-        ]
-        assert sum(one[0] for one in drawn) == rtt_ms - jitter_ms
-        assert sum(one[-1] for one in drawn) == rtt_ms + jitter_ms
+    assert link_emulation.netem_arguments(Quality(20, 0, 0, 120))[2:] == ["delay", "10ms", "rate", "120mbit"]
+    # 15 MB/s for 10 ms of delay and 100 ms of waiting
+    assert link_emulation.netem_arguments(Quality(20, 0, 0, 120))[:2] == ["limit", str(10 + 1100)]
 
 
 def test_qualities_of_links_in_series_add_up() -> None:
     assert Quality(1, 1, 50).plus(Quality(2, 0, 50)) == Quality(3, 1, 75)
     assert Quality(1, 1, 50).plus(Quality()) == Quality(1, 1, 50)
+    assert Quality(1, 0, 0, 100).plus(Quality(2)) == Quality(3, 0, 0, 100)
+    assert Quality(1, 0, 0, 100).plus(Quality(2, 0, 0, 10)) == Quality(3, 0, 0, 10)
 
 
 def test_ping_output_is_read() -> None:

@@ -1,0 +1,236 @@
+"""Client of the lab's link emulator, one process that delays, paces and loses frames between pairs of interfaces.
+
+The process is ``link_emulator.c``, compiled on first use. It needs no privilege but those that everyone has in an own
+user namespace. It runs in a network namespace that holds the inner ends of all emulated links, and can be changed while
+it runs by any process of root in the lab.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyhooks.core import paths, process
+from pyhooks.core.errors import RackgateError
+from pyhooks.core.files import put_in_place
+from pyhooks.lab.topology import Quality
+
+SOURCE = Path(__file__).with_suffix(".c")
+SOCKET = paths.LAB_HOME / "link_emulator.sock"
+FLAGS = ("-std=gnu17", "-O2", "-Wall", "-Wextra", "-Werror")
+CACHE = paths.BUILD / "link-emulator"
+# Limit of TCP segments that are sent as one frame; with all headers, a frame fits into a slot of the emulator's ring.
+SEGMENT_BYTES = 16_000
+ANSWER_S = 5.0
+MESSAGE_BYTES = 4096
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def _compiler() -> str:
+    return os.environ.get("CC", "gcc")
+
+
+def _cached_program() -> Path:
+    key = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()[:16]
+    return CACHE / key / SOURCE.stem
+
+
+def check_compiler() -> None:
+    """Check that the emulator is compiled or can be.
+
+    Raises:
+        RackgateError: there is no C compiler; the message has a remedy.
+    """
+    if not _cached_program().exists() and shutil.which(_compiler()) is None:
+        raise RackgateError(
+            f"links with delay, loss or a rate need {_compiler()}, since this kernel has no netem: install it with"
+            " 'apt-get install gcc libc6-dev', or bring netem with 'modprobe sch_netem'"
+        )
+
+
+def ensure_program(private: Path = paths.LAB_HOME) -> Path:
+    """Compile the emulator if this version of it is not cached; return its path.
+
+    Args:
+        private: folder for the program where this user can't write the cache.
+
+    Raises:
+        RackgateError: it can't be compiled.
+    """
+    program = _cached_program()
+    if program.exists():
+        return program
+    try:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(prefix=".making-", dir=program.parent)
+    except OSError as error:
+        if error.errno not in _READ_ONLY:
+            raise
+        program = private / program.name
+        folder = tempfile.TemporaryDirectory(prefix=".making-", dir=private)
+    with folder as work:
+        made = Path(work) / program.name
+        process.run([_compiler(), *FLAGS, "-o", str(made), str(SOURCE)], task="compile the link emulator")
+        put_in_place(made, program)
+    return program
+
+
+def start(netns: str) -> subprocess.Popen[bytes]:
+    """Start the emulator in a network namespace; it ends with this process.
+
+    Raises:
+        RackgateError: it can't be compiled or does not start.
+    """
+    command = ["nsenter", f"--net=/run/netns/{netns}", "--", str(ensure_program()), str(SOCKET)]
+    started = process.start(command, task="link emulator", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if started.stdout is None or started.stderr is None:
+        raise AssertionError("both are pipes")
+    if started.stdout.readline() != b"ready\n":
+        raise RackgateError(f"link emulator: it does not start: {started.stderr.read().decode().strip()}")
+    started.stdout.close()
+    return started
+
+
+@dataclass(frozen=True)
+class DirectionCounters:
+    """Frames of one direction of a link since it was added.
+
+    Attributes:
+        frames: forwarded frames.
+        bytes: bytes of the forwarded frames.
+        lost: frames lost on purpose.
+        dropped: frames for which the queue had no room, or that were too large.
+        overflowed: frames that the emulator did not read in time.
+        failed: frames that the kernel refused to send.
+        queued_bytes: size of the frames that wait now.
+    """
+
+    frames: int
+    bytes: int
+    lost: int
+    dropped: int
+    overflowed: int
+    failed: int
+    queued_bytes: int
+
+
+@dataclass(frozen=True)
+class LinkSettings:
+    """Settings of each direction of a link, in the emulator's units.
+
+    Attributes:
+        loss_ppb: lost frames in a billion.
+        bytes_per_s: rate limit; 0 for none.
+    """
+
+    delay_ns: int
+    jitter_ns: int
+    loss_ppb: int
+    bytes_per_s: int
+
+    @staticmethod
+    def of(quality: Quality) -> LinkSettings:
+        """Return the settings that emulate a quality: half of the delay and the jitter in each direction."""
+        return LinkSettings(
+            delay_ns=round(quality.rtt_ms * 1e6 / 2),
+            jitter_ns=round(quality.jitter_ms * 1e6 / 2),
+            loss_ppb=round(quality.loss_percent * 1e7),
+            bytes_per_s=round(quality.rate_mbit * 1e6 / 8),
+        )
+
+
+@dataclass(frozen=True)
+class LinkState:
+    """Settings in force and counters of an emulated link; the first direction is from left to right."""
+
+    settings: LinkSettings
+    directions: tuple[DirectionCounters, DirectionCounters]
+
+
+def add(name: str, left: str, right: str) -> None:
+    """Forward frames between two interfaces of the emulator's namespace, at first without delay, loss or limit.
+
+    The losses and the jitter of a link are those of a random sequence that depends on its name only.
+
+    Raises:
+        RackgateError: the emulator does not respond or refuses.
+    """
+    _require(name, _request(f"add {name} {left} {right} {zlib.crc32(name.encode())}"))
+
+
+def configure(name: str, quality: Quality) -> None:
+    """Change delay, jitter, loss and rate of a link; frames that wait are delayed by no more than the new delay.
+
+    Raises:
+        RackgateError: the emulator does not respond, refuses, or does not confirm the settings.
+    """
+    wanted = LinkSettings.of(quality)
+    values = f"{wanted.delay_ns} {wanted.jitter_ns} {wanted.loss_ppb} {wanted.bytes_per_s}"
+    found = _require(name, _request(f"set {name} {values}"))
+    if found.settings != wanted:
+        raise RackgateError(f"link emulator: {name} has {found.settings}, not {wanted}")
+
+
+def read(name: str) -> LinkState | None:
+    """Return the state of a link; None if it is not emulated.
+
+    Raises:
+        RackgateError: the emulator does not respond.
+    """
+    return _request(f"get {name}")
+
+
+def remove(name: str) -> None:
+    """Stop forwarding; idempotent.
+
+    Raises:
+        RackgateError: the emulator does not respond.
+    """
+    _request(f"remove {name}")
+
+
+def _require(name: str, state: LinkState | None) -> LinkState:
+    if state is None:
+        raise RackgateError(f"link emulator: there is no link {name}")
+    return state
+
+
+def _request(command: str) -> LinkState | None:
+    """Send a command; return the state of its link, or None if there is no such link."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.settimeout(ANSWER_S)
+            connection.connect(str(SOCKET))
+            connection.sendall(command.encode())
+            answer = connection.recv(MESSAGE_BYTES)
+    except OSError as error:
+        raise RackgateError(f"link emulator: it does not respond to {command!r}: {error}") from error
+    return parse_answer(command, answer.decode(errors="replace"))
+
+
+def parse_answer(command: str, text: str) -> LinkState | None:
+    """Return the link's state in an answer to ``command``; None if there is no such link.
+
+    Raises:
+        RackgateError: the command was refused, or the answer is not of this version.
+    """
+    try:
+        raw: dict[str, Any] | None = json.loads(text)
+        if raw is None:
+            return None
+        if "error" in raw:
+            raise RackgateError(f"link emulator: {raw['error']}")
+        left, right = (DirectionCounters(**counters) for counters in raw.pop("directions"))
+        return LinkState(LinkSettings(**raw), (left, right))
+    except (ValueError, TypeError, KeyError) as error:
+        raise RackgateError(f"link emulator: it answers {command!r} with {text!r:.200}") from error

@@ -1,0 +1,175 @@
+"""Compilation and commands of the link emulator; what it does to frames is in tests/live/lab/test_links.py."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyhooks.core import process
+from pyhooks.core.errors import RackgateError
+from pyhooks.lab import link_emulator
+from pyhooks.lab.link_emulator import DirectionCounters, LinkSettings, LinkState
+from pyhooks.lab.topology import Quality
+
+COUNTERS = {
+    "frames": 1,
+    "bytes": 60,
+    "lost": 2,
+    "dropped": 3,
+    "overflowed": 4,
+    "failed": 5,
+    "queued_bytes": 6,
+}
+ANSWER = {"delay_ns": 7, "jitter_ns": 8, "loss_ppb": 9, "bytes_per_s": 10, "directions": [COUNTERS, COUNTERS]}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def emulator(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+    """An emulator of this network namespace, in which nobody may add links."""
+    monkeypatch.setattr(link_emulator, "CACHE", cache)
+    monkeypatch.setattr(link_emulator, "SOCKET", tmp_path / "socket")
+    command = [str(link_emulator.ensure_program()), str(link_emulator.SOCKET)]
+    with process.supervised(command, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"ready\n"
+        yield running
+
+
+def test_half_of_a_round_trip_is_given_to_each_direction() -> None:
+    assert LinkSettings.of(Quality(0.3, 0.1, 0.000001, 8)) == LinkSettings(150_000, 50_000, 10, 1_000_000)
+    assert LinkSettings.of(Quality()) == LinkSettings(0, 0, 0, 0)
+    # an odd number of nanoseconds still has its jitter below its delay
+    odd = LinkSettings.of(Quality(0.000003, 0.000003))
+    assert odd.jitter_ns <= odd.delay_ns
+
+
+def test_an_answer_is_the_state_of_a_link() -> None:
+    counters = DirectionCounters(**COUNTERS)
+    assert link_emulator.parse_answer("get a-b", json.dumps(ANSWER)) == LinkState(
+        LinkSettings(7, 8, 9, 10), (counters, counters)
+    )
+    assert link_emulator.parse_answer("get a-b", "null") is None
+    with pytest.raises(RackgateError, match="link emulator: no room"):
+        link_emulator.parse_answer("get a-b", '{"error": "no room"}')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        "7",
+        '{"directions": []}',
+        json.dumps(ANSWER | {"directions": [COUNTERS]}),
+        json.dumps(ANSWER | {"colour": 1}),
+        json.dumps(ANSWER | {"directions": [COUNTERS, {"frames": 1}]}),
+    ],
+)
+def test_an_answer_of_another_form_is_an_error(text: str) -> None:
+    with pytest.raises(RackgateError, match="link emulator: it answers 'get a-b' with "):
+        link_emulator.parse_answer("get a-b", text)
+
+
+@pytest.mark.usefixtures("emulator")
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        ("", "expected a command and the name of a link"),
+        ("get", "expected a command and the name of a link"),
+        ("melt a-b", "not a command: melt with 2 words"),
+        ("get a-b more", "not a command: get with 3 words"),
+        ("set a-b 1 1 1", "not a command: set with 5 words"),
+        ("set a-b 1 1 1 1 1", "not a command: set with 7 words"),
+        ("set a-b 1 1 1 1 1 1 1", "too many words"),
+        ("set a-b -1 0 0 0", "link a-b: -1 is not a whole number up to 60000000000"),
+        ("set a-b 1.5 0 0 0", "link a-b: 1.5 is not a whole number"),
+        ("set a-b 60000000001 0 0 0", "link a-b: 60000000001 is not a whole number"),
+        ("set a-b 1 0 1000000001 0", "link a-b: 1000000001 is not a whole number up to 1000000000"),
+        ("set a-b 1 0 0 99999999999999999999999", "is not a whole number"),
+        ("set a-b 1 2 0 0", "link a-b: jitter above the delay"),
+        ("add a-b no1 no2 1", "link a-b: interface no1: No such device"),
+        ("add a-b no1 no2 x", "link a-b: x is not a seed"),
+        (f"add {'n' * 40} no1 no2 1", "its name is too long"),
+        ('get "a"', "a command has printable ASCII without quotes and backslashes"),
+        ("get a\nget b", "a command has printable ASCII without quotes and backslashes"),
+        ("get é", "a command has printable ASCII without quotes and backslashes"),
+    ],
+)
+def test_a_wrong_command_is_refused(command: str, error: str) -> None:
+    with pytest.raises(RackgateError) as caught:
+        # an empty message would be the end of a connection
+        link_emulator._request(command or " ")
+    assert error in str(caught.value)
+
+
+@pytest.mark.usefixtures("emulator")
+def test_an_unknown_link_has_no_state_and_can_be_removed_but_not_changed() -> None:
+    assert link_emulator.read("a-b") is None
+    link_emulator.remove("a-b")
+    with pytest.raises(RackgateError, match="there is no link a-b"):
+        link_emulator.configure("a-b", Quality(2))
+
+
+def test_an_emulator_that_has_ended_is_an_error(emulator: subprocess.Popen[bytes]) -> None:
+    emulator.kill()
+    emulator.wait()
+    with pytest.raises(RackgateError, match="link emulator: it does not respond to 'get a-b'"):
+        link_emulator.read("a-b")
+
+
+def test_the_program_is_compiled_once_and_again_after_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "link_emulator.c"
+    monkeypatch.setattr(link_emulator, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(link_emulator, "SOURCE", source)
+    source.write_text("int main(void) { return 3; }\n", encoding="ascii")
+    first = link_emulator.ensure_program()
+    made = first.stat().st_mtime_ns
+    assert link_emulator.ensure_program() == first
+    assert first.stat().st_mtime_ns == made
+    assert [file.name for file in first.parent.iterdir()] == ["link_emulator"]
+    source.write_text("int main(void) { return 4; }\n", encoding="ascii")
+    second = link_emulator.ensure_program()
+    assert [subprocess.run([path], check=False).returncode for path in (first, second)] == [3, 4]
+    source.write_text("int main(void) { return", encoding="ascii")
+    with pytest.raises(RackgateError, match="compile the link emulator: gcc ended with status 1"):
+        link_emulator.ensure_program()
+
+
+def test_where_the_cache_can_t_be_written_the_program_is_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = Path.mkdir
+
+    def refused(folder: Path, *given: Any, **named: Any) -> None:
+        if folder.is_relative_to(link_emulator.CACHE):
+            raise PermissionError(13, "Permission denied")
+        make(folder, *given, **named)
+
+    source = tmp_path / "link_emulator.c"
+    source.write_text("int main(void) { return 0; }\n", encoding="ascii")
+    monkeypatch.setattr(link_emulator, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(link_emulator, "SOURCE", source)
+    private = tmp_path / "private"
+    private.mkdir()
+    # root may write everywhere, so the refusal is made up
+    monkeypatch.setattr(Path, "mkdir", refused)
+    assert link_emulator.ensure_program(private) == private / "link_emulator"
+
+
+def test_a_missing_compiler_is_an_error_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_emulator, "CACHE", tmp_path)
+    link_emulator.check_compiler()
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(RackgateError, match=r"need no-such-compiler, .*'apt-get install gcc libc6-dev'"):
+        link_emulator.check_compiler()
