@@ -41,6 +41,7 @@ help:
 	@echo "make acks          what acks=0 and acks=1 risk while a rack is away (a minute)"
 	@echo "make kafka-long    racks that return in further orders; every client in further modes while a broker is killed; the change from the earlier edition of the overlay, and back (15 minutes)"
 	@echo "make lab-rounds    fifty labs with a random fault each, of which nothing stays behind; every fault by its command (half an hour)"
+	@echo "make lab-links     delay, throughput and processor time of emulated links: pyhooks/lab/link_accuracy.md (6 minutes, idle machine)"
 	@echo "make lock    renew requirements/*.lock from pyproject.toml"
 	@echo "make clean   remove build/ and out/"
 
@@ -203,7 +204,12 @@ kafka-long: build
 
 .PHONY: lab-rounds
 lab-rounds: build
-	@exec $(BIN)/pytest -s -m long tests/live/lab
+	@exec $(BIN)/pytest -s -m long --ignore tests/live/lab/test_links.py tests/live/lab
+
+# Needs an otherwise idle machine.
+.PHONY: lab-links
+lab-links: $(VENV)/ready
+	@exec $(BIN)/pytest -s -m long tests/live/lab/test_links.py
 
 .PHONY: acks
 acks: build

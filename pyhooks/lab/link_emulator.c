@@ -57,7 +57,8 @@
 #define PPB 1000000000ULL
 /* An arrival time further from the present was stamped before the wall clock was changed. */
 #define MAX_AGE_NS 100000000LL
-/* A timer is set as much early as recent ones were late, but at most this much. */
+/* A timer is set earlier by the median delay of earlier ones, which follows each of them by a step, up to a limit. */
+#define LEAD_STEP_NS 500LL
 #define MAX_LEAD_NS 60000LL
 #define SLICE_NS 100000
 /* Frames of one direction that are read before the other directions have their turn. */
@@ -597,7 +598,10 @@ int main(int argc, char **argv)
         for (int index = 0; index < count; index++) {
             if (events[index].data.ptr == &timer) {
                 int64_t late_ns = clock_ns(CLOCK_MONOTONIC) - wake_ns;
-                lead_ns += ((late_ns < MAX_LEAD_NS ? late_ns : MAX_LEAD_NS) - lead_ns) / 8;
+                if (late_ns > lead_ns && lead_ns < MAX_LEAD_NS)
+                    lead_ns += LEAD_STEP_NS;
+                else if (late_ns < lead_ns)
+                    lead_ns -= LEAD_STEP_NS;
                 continue;
             }
             handle(&events[index]);

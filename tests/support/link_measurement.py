@@ -23,18 +23,21 @@ from pyhooks.core.resource_usage import TICKS_PER_S
 from pyhooks.core.wait import wait_for
 from pyhooks.lab import link_emulator
 from pyhooks.lab.lab import Lab
-from pyhooks.lab.topology import Node, Quality
+from pyhooks.lab.topology import Node
 
 PORT = 7000
 LOAD_BYTES_PER_S = 20e6
 SINK = f"""
-import socket
-server = socket.create_server(("", {PORT}))
-while True:
-    connection, _ = server.accept()
+import socket, threading
+def drain(connection):
     while connection.recv(1 << 18):
         pass
+server = socket.create_server(("", {PORT}))
+while True:
+    threading.Thread(target=drain, args=(server.accept()[0],), daemon=True).start()
 """
+# one connection's window is too small for 20 MB/s and 200 ms
+CONNECTIONS = 4
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Plan:
     """What is measured.
 
     Attributes:
-        rtts_ms: requested round-trip times by node; 0: an emulated link that adds nothing.
+        rtts_ms: requested round-trip times by node.
         rounds: measurements of each link, idle and loaded.
         echoes: echo requests of a measurement.
         until_near: whether a median near the requested time ends the rounds: a busy machine only adds.
@@ -74,7 +77,7 @@ def measure(lab: Lab, node: Node, rtt_ms: float, plan: Plan) -> list[dict[str, A
 
 
 def emulator_s() -> float:
-    """Processor seconds of the link emulator; 0 if there is none."""
+    """Processor seconds of the link emulator, including what the kernel does for the frames it sends; 0 without one."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and (stat := process.stat_fields(folder)):
             arguments = (folder / "cmdline").read_bytes().split(b"\0")
@@ -119,8 +122,10 @@ def load(
 ) -> Iterator[None]:
     """Send to a node; the block starts when the rate has settled. The rate in it, in MB/s, is added to ``rates``."""
     stop = threading.Event()
-    sender = threading.Thread(target=send, args=(node, stop, bytes_per_s, chunk))
-    sender.start()
+    arguments = (node, stop, bytes_per_s / CONNECTIONS, chunk)
+    senders = [threading.Thread(target=send, args=arguments) for _ in range(CONNECTIONS)]
+    for sender in senders:
+        sender.start()
     try:
         time.sleep(settle_s)
         before, begun = received_bytes(lab, node), time.monotonic()
@@ -128,7 +133,8 @@ def load(
         rates.append((received_bytes(lab, node) - before) / 1e6 / (time.monotonic() - begun))
     finally:
         stop.set()
-        sender.join()
+        for sender in senders:
+            sender.join()
 
 
 def bulk(lab: Lab, node: Node, seconds: float) -> float:
@@ -147,8 +153,6 @@ def main() -> None:
         node = lab.node(name)
         link = next(link for link in lab.topology.links_of(node.site) if link.peer(node.site) == "home")
         emulated = f"{link.left}-{link.right}"
-        if not rtt_ms and link_emulator.SOCKET.exists():
-            link_emulator.configure(emulated, Quality())
         found: dict[str, Any] = {"rtt_ms": rtt_ms, "idle": measure(lab, node, rtt_ms, plan), "rates": []}
         with sink(lab, node):
             with load(lab, node, found["rates"]):

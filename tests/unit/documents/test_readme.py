@@ -156,5 +156,5 @@ def test_the_topology_of_the_documents(tmp_path: Path) -> None:
     file.write_text(base + block, encoding="utf-8")
     found = topology.load(file)
     assert [node.role for node in found.site("d").nodes] == ["combined"]
-    assert found.links[0].quality == topology.Quality(20, 4, 0.5)
+    assert found.links[0].quality == topology.Quality(20, 4, 0.5, 1000)
     assert found.broker_properties == {"replica.lag.time.max.ms": "10000"}
