@@ -10,12 +10,16 @@ from typing import Any
 import numpy as np
 
 from bench.analysis import inference
-from bench.analysis.inference import Decision, Effect, VerdictReason
-from bench.plan.scenario import MOST_CELLS, BenchArm, BenchCell
+from bench.analysis.inference import BlockCounts, Decision, Effect, VerdictReason
+from bench.analysis.quantiles import BinCounts, align_counts, pool_counts
+from bench.plan.scenario import MOST_CELLS, BenchArm, BenchCell, LatencyPlan, Role
 from bench.plan.verdict_rules import FEWEST_BLOCKS, SignificanceLevels, VerdictRules
 from pyhooks.core import statistics
+from pyhooks.core.statistics import Floats, RatioVerdict
 
-COMPARED = (0.5, 0.99)
+MEDIAN = 0.5
+COMPARED = (MEDIAN, 0.99)
+US_PER_MS = 1000.0
 
 
 def quantile_name(quantile: float) -> str:
@@ -31,11 +35,13 @@ class CellMeasurements:
         cell: the cell.
         rounds: quantiles of each arm in each block, in ms; see ``bench.analysis.latency_analysis``.
         summary: outcomes of the records of each arm.
+        counts: for each arm and block the number of latencies in each bin.
     """
 
     cell: BenchCell
     rounds: Sequence[Mapping[str, Any]]
     summary: Mapping[str, Mapping[str, Any]]
+    counts: Mapping[str, Mapping[int, BinCounts]]
 
     def not_acked(self, arms: Sequence[str]) -> int:
         """Return how many measured records of these arms were not acknowledged."""
@@ -45,15 +51,25 @@ class CellMeasurements:
         """Return the smallest number of records of one of these arms in a block; 0 if there is none."""
         return min((row["n"] for row in self.rounds if row["block"] >= 0 and row["arm"] in arms), default=0)
 
+    def quantiles_ms(self, arms: Sequence[str], quantile: float) -> Floats | None:
+        """Return a quantile of each arm in each block, shape (arms, blocks); None if a block lacks one of the arms."""
+        name, blocks = f"{quantile_name(quantile)}_ms", range(self.cell.scenario.latency.blocks)
+        found = {(row["arm"], row["block"]): row[name] for row in self.rounds}
+        if not all((arm, block) in found for arm in arms for block in blocks):
+            return None
+        return np.array([[found[arm, block] for block in blocks] for arm in arms])
+
+    def block_counts(self, arms: Sequence[str]) -> BlockCounts:
+        """Return the counts of these arms together in each block."""
+        blocks = range(self.cell.scenario.latency.blocks)
+        bins, counts = align_counts([pool_counts([self.counts[arm][block] for arm in arms]) for block in blocks])
+        return BlockCounts(statistics.bin_value(bins) / US_PER_MS, counts)
+
     def late_share(self, arms: Sequence[str], quantile: float) -> float:
         """Return the largest share of the pacer's own lateness in the latency of one of these arms, at a quantile."""
-        name, shares = quantile_name(quantile), [0.0]
-        for arm in arms:
-            latencies = [row[f"{name}_ms"] for row in self.rounds if row["block"] >= 0 and row["arm"] == arm]
-            late = self.summary[arm]["pacer_late_ms"] if arm in self.summary else None
-            if latencies and late is not None:
-                shares.append(late[name] / float(np.median(latencies)))
-        return max(shares)
+        name = quantile_name(quantile)
+        shares = [self.summary[arm]["late_share"] for arm in arms if arm in self.summary]
+        return max((share[name] for share in shares if share), default=0.0)
 
     def refused(self, arms: Sequence[str]) -> list[str]:
         """Return those of these arms that a gate refused."""
@@ -71,30 +87,46 @@ class _Comparison:
     reason: VerdictReason
 
     @property
-    def is_control(self) -> bool:
-        return self.arm.latency == "control"
+    def role(self) -> Role:
+        return self.arm.latency
 
     @property
-    def is_judged(self) -> bool:
-        return self.quantile in self.measured.cell.judged
+    def is_member(self) -> bool:
+        """Whether the comparison is part of the run's family."""
+        return self.role == "candidate" and self.quantile in self.measured.cell.judged
 
     @property
-    def band(self) -> float:
-        return self.measured.cell.scenario.latency.band(self.quantile)
+    def plan(self) -> LatencyPlan:
+        return self.measured.cell.scenario.latency
+
+    @property
+    def baseline(self) -> list[str]:
+        """Ids of the arms whose mean is the baseline; for the control the other one alone."""
+        return _baseline(self.measured.cell, self.arm)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Half-width of the equivalence band, and margin in ms."""
+        return self.plan.band(self.quantile), self.plan.margin_ms(self.quantile)
 
     @property
     def late_share(self) -> float:
-        return self.measured.late_share([self.arm.id, self.measured.cell.scenario.role("baseline").id], self.quantile)
+        return self.measured.late_share([self.arm.id, *self.baseline], self.quantile)
 
     @property
     def is_late(self) -> bool:
         """Whether the pacer's own lateness could hide a difference."""
-        return self.late_share > self.measured.cell.scenario.latency.most_late_share
+        return self.late_share > self.plan.most_late_share
 
     @property
     def fit(self) -> Effect | None:
         """The effect, if the comparison can get a verdict."""
         return self.effect if self.reason == "decided" else None
+
+
+def _baseline(cell: BenchCell, arm: BenchArm) -> list[str]:
+    roles: tuple[Role, ...] = ("baseline",) if arm.latency == "control" else ("baseline", "control")
+    return [cell.scenario.role(role).id for role in roles]
 
 
 def family_size(cells: Sequence[BenchCell]) -> int:
@@ -126,12 +158,13 @@ def compare(run: Sequence[CellMeasurements]) -> list[list[dict[str, Any]]]:
     - A block lacks one of the arms.
     - A measured record of either arm was not acknowledged. Quantiles of the acknowledged records alone would favour the
       arm that lost more.
-    - A block has too few records for the quantile to lie below its maximum.
+    - A block has fewer than ``min_beyond`` records beyond the quantile.
     - There are fewer blocks than the rules require.
     - The control is not equivalent.
     - The test does not decide.
     - The test finds ``equivalent``, but the pacer's own lateness, which all arms share, is so large a part of the
       latency that it could hide a difference.
+    - The test finds ``equivalent``, but the positive control is missing or is not ``faster``.
     """
     cells = [measured.cell for measured in run]
     rules, family = rules_of(cells), family_size(cells)
@@ -144,100 +177,122 @@ def compare(run: Sequence[CellMeasurements]) -> list[list[dict[str, Any]]]:
         ]
         for measured in run
     ]
-    members = [pair for pairs in by_cell for pair in pairs if not pair.is_control and pair.is_judged]
-    decisions = inference.decide([pair.fit for pair in members], [pair.band for pair in members], rules)
+    members = [pair for pairs in by_cell for pair in pairs if pair.is_member]
+    decisions = inference.decide([pair.fit for pair in members], [pair.bounds for pair in members], rules)
     by_pair = {id(pair): decision for pair, decision in zip(members, decisions, strict=True)}
     table = []
     for pairs in by_cell:
-        controls = {pair.quantile: _control_verdict(pair, rules) for pair in pairs if pair.is_control}
-        table.append([_row(pair, by_pair.get(id(pair)), controls[pair.quantile], family) for pair in pairs])
+        controls = {(pair.role, pair.quantile): _control_verdict(pair, rules) for pair in pairs}
+        table.append([_row(pair, by_pair.get(id(pair)), controls, family) for pair in pairs])
     return table
 
 
 def _comparison(measured: CellMeasurements, arm: BenchArm, quantile: float) -> _Comparison:
-    scenario = measured.cell.scenario
-    plan, base = scenario.latency, scenario.role("baseline").id
-    name = f"{quantile_name(quantile)}_ms"
-    latency = {(row["block"], row["arm"]): row[name] for row in measured.rounds if row["block"] >= 0}
-    blocks = range(plan.blocks)
-    logs: tuple[float, ...] | None = None
-    effect: Effect | None = None
-    if all((block, either) in latency for block in blocks for either in (arm.id, base)):
-        logs = tuple(math.log(latency[block, arm.id] / latency[block, base]) for block in blocks)
-        if len(logs) >= FEWEST_BLOCKS:
-            effect = inference.estimate_effect(logs, plan.rules, scenario.seed)
+    plan, base = measured.cell.scenario.latency, measured.cell.scenario.role("baseline").id
+    both = [arm.id, base]
     reason: VerdictReason = "decided"
-    if measured.refused([arm.id, base]):
+    if measured.refused(both):
         reason = "refused"
-    elif measured.not_acked([arm.id, base]):
+    elif measured.not_acked(both):
         reason = "not acknowledged"
-    elif logs is None:
+    elif measured.quantiles_ms(both, quantile) is None:
         reason = "missing"
-    elif len(logs) < plan.min_blocks:
+    elif plan.blocks < plan.min_blocks:
         reason = "few blocks"
-    elif quantile not in measured.cell.judged and arm.latency != "control":
+    elif quantile not in measured.cell.judged and arm.latency == "candidate":
         reason = "not judged"
-    elif measured.fewest_records([arm.id, base]) * (1.0 - quantile) < 1.0 - 1e-9:
+    elif measured.fewest_records(both) * (1.0 - quantile) < plan.min_beyond - 1e-9:
         reason = "few records"
+    effect = _effect(measured, arm, quantile)
+    if reason == "decided" and effect is None:
+        # a block lacks the other arm of the baseline
+        reason = "control"
     return _Comparison(measured, arm, quantile, effect, reason)
 
 
-def _control_verdict(pair: _Comparison, rules: VerdictRules) -> statistics.RatioVerdict:
-    return "undecided" if pair.fit is None else inference.control_verdict(pair.fit, pair.band, rules)
+def _effect(measured: CellMeasurements, arm: BenchArm, quantile: float) -> Effect | None:
+    """Return the effect of an arm; None if there are too few blocks, or one lacks the arm or one of the baseline's."""
+    scenario, baseline = measured.cell.scenario, _baseline(measured.cell, arm)
+    values_ms = measured.quantiles_ms([arm.id, *baseline], quantile)
+    if values_ms is None or scenario.latency.blocks < FEWEST_BLOCKS:
+        return None
+    if quantile == MEDIAN:
+        return inference.block_effect(values_ms[0], values_ms[1:], scenario.latency)
+    own, others = measured.block_counts([arm.id]), measured.block_counts(baseline)
+    return inference.pooled_effect(own, others, quantile, scenario.latency, scenario.seed)
 
 
-def _row(pair: _Comparison, decision: Decision | None, control: statistics.RatioVerdict, family: int) -> dict[str, Any]:
+def _control_verdict(pair: _Comparison, rules: VerdictRules) -> RatioVerdict:
+    return "undecided" if pair.fit is None else inference.control_verdict(pair.fit, *pair.bounds, rules)
+
+
+def _row(
+    pair: _Comparison, decision: Decision | None, controls: Mapping[tuple[Role, float], RatioVerdict], family: int
+) -> dict[str, Any]:
     """Return a comparison with its verdict; without a decision it is a control, or not part of the family."""
-    scenario, effect = pair.measured.cell.scenario, pair.effect
-    plan, base = scenario.latency, scenario.role("baseline")
+    effect, plan, base = pair.effect, pair.plan, pair.measured.cell.scenario.role("baseline")
     both = [pair.arm.id, base.id]
+    band, margin_ms = pair.bounds
+    is_candidate = pair.role == "candidate"
     reason: VerdictReason = pair.reason
-    verdict: statistics.RatioVerdict = control if pair.is_control else decision.word if decision else "undecided"
-    if reason == "decided" and not pair.is_control and control != "equivalent":
+    verdict: RatioVerdict = "undecided" if is_candidate else controls[pair.role, pair.quantile]
+    if decision:
+        verdict = decision.word
+    if reason == "decided" and is_candidate and controls["control", pair.quantile] != "equivalent":
         verdict, reason = "undecided", "control"
-    elif reason == "decided" and verdict == "equivalent" and pair.is_late and not pair.is_control:
+    elif reason == "decided" and is_candidate and verdict == "equivalent" and pair.is_late:
         verdict, reason = "undecided", "pacer"
+    elif is_candidate and verdict == "equivalent" and controls.get(("positive", pair.quantile)) != "faster":
+        verdict, reason = "undecided", "positive control"
     elif reason == "decided" and verdict == "undecided":
-        reason = "mean" if effect is not None and not effect.mean_inside(pair.band) else "noise"
-    tails = plan.rules.control_tails if pair.is_control else plan.rules.tails(family)
+        reason = "noise"
+    tails = plan.rules.tails(family) if is_candidate else plan.rules.control_tails
+    tail = (1.0 - plan.confidence) / 2
     return {
         "cell": pair.measured.cell.id,
         "arm": pair.arm.id,
         "against": base.id,
-        "is_control": pair.is_control,
+        # The ratio is to the mean of these arms.
+        "baseline": pair.baseline,
+        "role": pair.role,
+        "is_control": pair.role == "control",
         "at": quantile_name(pair.quantile),
         "word": verdict,
         "reason": reason,
-        "ratio": None if effect is None else asdict(effect.interval((1.0 - plan.confidence) / 2)),
-        "mean_ratio": None if effect is None else math.exp(effect.mean),
+        "ratio": None if effect is None else asdict(effect.interval(tail)),
+        "difference_ms": None if effect is None else asdict(effect.differences[0].interval(tail)),
+        # Without trimming.
+        "mean_ratio": None if effect is None else math.exp(effect.ratios[-1].point),
         # Of the log-ratio, for comparisons of two results.
-        "error": None if effect is None else effect.error,
-        "freedom": None if effect is None else effect.freedom,
+        "error": None if effect is None else effect.log_ratio.error,
+        "freedom": None if effect is None else effect.log_ratio.freedom,
         "late_share": pair.late_share,
-        "band": pair.band,
-        "band_ends": list(statistics.band_ends(pair.band)),
+        "band": band,
+        "band_ends": list(statistics.band_ends(band)),
+        "margin_ms": margin_ms,
         "blocks": plan.blocks,
         "min_blocks": plan.min_blocks,
         "not_acked": pair.measured.not_acked(both),
         "refused": pair.measured.refused(both),
         "p_equivalent": None if decision is None else decision.p_equivalent,
         "p_different": None if decision is None else decision.p_different,
-        **_power_figures(effect, pair.band, tails, plan.rules, hidden=reason == "control"),
+        **_power_figures(effect, band, margin_ms, tails, plan.power, hidden=reason == "control"),
     }
 
 
 def _power_figures(
-    effect: Effect | None, band: float, tails: SignificanceLevels, rules: VerdictRules, *, hidden: bool
+    effect: Effect | None, band: float, margin_ms: float, tails: SignificanceLevels, power: float, *, hidden: bool
 ) -> dict[str, Any]:
-    """Return what the blocks' noise allowed to detect, and how many blocks the equivalence band requires."""
+    """Return what the blocks' noise allowed to detect, and how many blocks band and margin require."""
     if effect is None:
         return {"detectable_ratio": None, "provable_band": None, "block_spread": None, "blocks_needed": None}
-    error, freedom, power = effect.error, effect.freedom, rules.power
-    spread = error * math.sqrt(effect.blocks)
+    ratio = effect.log_ratio
+    edges = [(effect.ratios, math.log1p(band)), (effect.differences, margin_ms)]
+    needed = [inference.blocks_needed(one, edge, tails, power) for estimates, edge in edges for one in estimates]
     return {
-        "detectable_ratio": None if hidden else inference.detectable_ratio(error, freedom, tails, power),
-        "provable_band": inference.provable_band(error, freedom, tails, power),
+        "detectable_ratio": None if hidden else inference.detectable_ratio(ratio, tails, power),
+        "provable_band": math.expm1(inference.provable_edge(ratio, tails, power)),
         # Standard deviation of a block's log-ratio.
-        "block_spread": spread,
-        "blocks_needed": inference.blocks_needed(spread, band, tails, rules),
+        "block_spread": ratio.error * math.sqrt(ratio.blocks),
+        "blocks_needed": max(needed),
     }

@@ -1,56 +1,64 @@
-"""Verdicts of a run and their error probabilities: pure functions of the log-ratios of blocks.
+"""Verdicts of a run and their error probabilities: pure functions of blocks.
 
-A *comparison* is one candidate arm against the baseline in one cell at one quantile. Its data are the log-ratios of the
-two arms' quantiles, one per block. A verdict is about ``theta``, the (trimmed) mean of their distribution.
+A *comparison* is one candidate arm against the baseline in one cell at one quantile. Its data are the latencies of all
+blocks. The baseline is the mean of the two arms with its settings, A and the control A'.
 
-*Interval.* Whole blocks are resampled (bootstrap), and the trimmed mean of each resample is taken. The central 68.3 %
-of these means span two standard errors, once widened by ``sqrt(n / (n - 1))``. The interval is the trimmed mean of the
-blocks, plus and minus Student's t times that error. The degrees of freedom are the number of untrimmed blocks less one
-(Tukey and McLaughlin, 1963). The outer percentiles of the resamples are not used. A family of dozens needs levels below
-one in a thousand, which about twenty blocks can't resolve. And a single extreme block that is drawn three times would
-dominate them, as it would dominate the standard deviation of the means. In simulations
-(``tests/unit/bench/test_inference.py``) the interval covers at least as often as its confidence level states, with
-blocks that are normal, drift, or are hit by bursts.
+*Median.* In each block the candidate's median is compared with the baseline's, which is the geometric mean of the
+medians of A and A': by the logarithm of the ratio, and by the difference in ms. Over the blocks both are averaged
+twice: without the share ``trim`` of the blocks at each end, with the standard error from the winsorised blocks and
+Student's t (Tukey and McLaughlin, 1963; Yuen, 1974), and over all blocks with Student's t. The trimmed mean is
+published, because a burst of other work in one block does not move it.
 
-*Tests.* ``equivalent`` requires two one-sided tests (TOST; Schuirmann, 1987): both "theta <= -log(1 + band)" and
-"theta >= log(1 + band)" are rejected, each at level a. This is the same as an interval of confidence 1 - 2a inside the
-band. The plain mean of all blocks must lie in the band too: trimming removes an effect of few blocks, such as a burst
-that comes with one arm alone, and two arms of which one has such an effect are not equal. An additional condition can
-only remove verdicts, so the level remains valid. ``slower`` is the rejection of "theta <= 0", ``faster`` that of
-"theta >= 0".
+*Higher quantiles.* The quantile is that of the pooled records of all blocks, for the baseline those of A and A'. The
+estimates are the logarithm of the ratio of two such quantiles, and their difference in ms. Their standard error is the
+standard deviation over resamples of whole blocks, drawn jointly for all arms, times ``sqrt(n / (n - 1))`` for n blocks;
+intervals and p-values are by Student's t with n - 1 degrees of freedom. This estimate has no trimmed version: every
+block counts. Quantiles are taken from counts in bins of 0.1 %.
+
+*Tests.* ``slower`` is the rejection of "the ratio is at most 1", ``faster`` that of "at least 1". ``equivalent``
+requires two one-sided tests (TOST; Schuirmann, 1987) of the ratio against both ends of its band, and of the difference
+against both ends of its margin in ms; for the median each of the trimmed and of the untrimmed mean. Its p-value is the
+largest of all of them, so its level is that of one test, however they depend on each other (Berger, 1982). The
+untrimmed test includes an effect of few blocks, such as a burst that comes with one arm alone: two arms of which one
+has such an effect are not equal.
 
 *Family.* The family consists of all comparisons that the plan names, m of them, whatever their outcome; one without
 numbers has p = 1. Holm's procedure runs twice, each time with half of ``alpha``: over the m hypotheses "not
 equivalent", and over the 2m one-sided ones. So the probability that any verdict of a run is wrong, of either kind, is
 at most ``alpha``, however the comparisons depend on each other. If both verdicts apply, it is ``equivalent``.
 
-*Control.* The second arm with the baseline's settings must be equivalent by itself, otherwise the cell is ``undecided``
-at that quantile. There is no correction for this test, because the control can only remove verdicts.
+*Controls.* The second arm with the baseline's settings must be equivalent to the first, otherwise the cell is
+``undecided`` at that quantile. The positive control, an arm with ``acks=1``, must be ``faster`` than the baseline,
+otherwise ``equivalent`` becomes ``undecided``: a cell that does not show a known difference does not show that there is
+none. There is no correction for these tests, because controls can only remove verdicts.
+
+In simulations (``tests/unit/bench/test_inference.py``) intervals cover at least as often as their confidence level
+states, with blocks that are normal, drift, or are hit by bursts.
 """
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from statistics import NormalDist
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special, stats
 
 from bench.plan.verdict_rules import FEWEST_BLOCKS, SignificanceLevels, VerdictRules
-from pyhooks.core.statistics import Interval, RatioVerdict, student_t_quantile, student_t_tail
+from pyhooks.core.statistics import Floats, Interval, RatioVerdict, histogram_quantiles, resampled_quantiles
 
-Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 # Why a comparison has its verdict; ``decided`` for every verdict but ``undecided``.
 VerdictReason = Literal[
     "decided",
     "noise",
-    "mean",
     "pacer",
     "control",
+    "positive control",
     "refused",
     "not acknowledged",
     "missing",
@@ -58,87 +66,156 @@ VerdictReason = Literal[
     "few records",
     "not judged",
 ]
-# One standard error below and above the centre.
-_MIDDLE = [NormalDist().cdf(-1.0), NormalDist().cdf(1.0)]
+# No plan is long enough for more.
+MOST_BLOCKS = 1_000_000
+# In place of an error of 0, which equal blocks have.
+_TINY = 1e-300
 
 
 @dataclass(frozen=True)
-class Effect:
-    """Estimate of a log-ratio.
+class Estimate:
+    """Estimate from blocks, with an error that follows Student's t.
 
     Attributes:
-        point: trimmed mean of the blocks' log-ratios.
-        error: standard error of ``point``.
-        freedom: degrees of freedom of Student's t.
+        point: the estimate.
+        error: its standard error.
         blocks: number of blocks.
-        mean: plain mean of all blocks' log-ratios.
+        trim: share of the blocks that is left out at each end.
     """
 
     point: float
     error: float
-    freedom: int
     blocks: int
-    mean: float
+    trim: float = 0.0
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom: the number of blocks that are not left out, less one."""
+        return self.blocks - 2 * math.floor(self.blocks * self.trim) - 1
+
+    def interval(self, tail: float) -> Interval:
+        """Return the interval that leaves out ``tail`` at each end."""
+        reach = float(stats.t.isf(tail, self.freedom)) * self.error
+        return Interval(self.point - reach, self.point, self.point + reach)
+
+    def against_at_most(self, value: float) -> float:
+        """Return the p-value of "at most ``value``"."""
+        return float(stats.t.sf((self.point - value) / max(self.error, _TINY), self.freedom))
+
+    def against_at_least(self, value: float) -> float:
+        """Return the p-value of "at least ``value``"."""
+        return float(stats.t.cdf((self.point - value) / max(self.error, _TINY), self.freedom))
+
+    def against_outside(self, edge: float) -> float:
+        """Return the p-value of "not between -``edge`` and ``edge``"."""
+        return max(self.against_at_most(-edge), self.against_at_least(edge))
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Estimates of one comparison; the first of each kind is published, and ``equivalent`` requires all.
+
+    Attributes:
+        ratios: estimates of the logarithm of the ratio: trimmed and untrimmed, or pooled.
+        differences: the same of the difference in ms.
+    """
+
+    ratios: tuple[Estimate, ...]
+    differences: tuple[Estimate, ...]
+
+    @property
+    def log_ratio(self) -> Estimate:
+        """The published estimate of the logarithm of the ratio."""
+        return self.ratios[0]
 
     def interval(self, tail: float) -> Interval:
         """Return the interval of the ratio that leaves out ``tail`` at each end."""
-        reach = student_t_quantile(1.0 - tail, self.freedom) * self.error
-        return Interval(math.exp(self.point - reach), math.exp(self.point), math.exp(self.point + reach))
+        one = self.log_ratio.interval(tail)
+        return Interval(math.exp(one.low), math.exp(one.point), math.exp(one.high))
 
-    def against_at_most(self, log_ratio: float) -> float:
-        """Return the p-value of "theta is at most ``log_ratio``"."""
-        if self.error == 0.0:
-            return 0.0 if self.point > log_ratio else 1.0
-        return student_t_tail((self.point - log_ratio) / self.error, self.freedom)
-
-    def against_at_least(self, log_ratio: float) -> float:
-        """Return the p-value of "theta is at least ``log_ratio``"."""
-        return replace(self, point=-self.point, mean=-self.mean).against_at_most(-log_ratio)
-
-    def mean_inside(self, band: float) -> bool:
-        """Return whether the plain mean of all blocks lies within 1/(1+band) .. 1+band."""
-        return abs(self.mean) < math.log1p(band)
-
-    def against_different(self, band: float) -> float:
-        """Return the p-value of "the ratio is outside 1/(1+band) .. 1+band"; 1 if the plain mean of all blocks is."""
-        if not self.mean_inside(band):
-            return 1.0
-        edge = math.log1p(band)
-        return max(self.against_at_most(-edge), self.against_at_least(edge))
+    def against_different(self, band: float, margin_ms: float) -> float:
+        """Return the p-value of "the ratio is outside 1/(1+band) .. 1+band, or the difference beyond the margin"."""
+        edges = [(self.ratios, math.log1p(band)), (self.differences, margin_ms)]
+        return max(one.against_outside(edge) for estimates, edge in edges for one in estimates)
 
     def against_equal(self) -> float:
         """Return the smaller of the p-values of "not slower" and "not faster"."""
-        return min(self.against_at_most(0.0), self.against_at_least(0.0))
+        return min(self.log_ratio.against_at_most(0.0), self.log_ratio.against_at_least(0.0))
 
 
-def trimmed_means(values: Floats, trim: float) -> Floats:
-    """Return the means along the last axis without the share ``trim`` at each end."""
-    cut = math.floor(values.shape[-1] * trim)
-    if cut:
-        values = np.sort(values, axis=-1)[..., cut : values.shape[-1] - cut]
-    return np.asarray(values.mean(axis=-1), dtype=np.float64)
-
-
-@lru_cache(maxsize=16)
-def _picks(size: int, resamples: int, seed: int) -> npt.NDArray[np.int64]:
-    return np.random.default_rng(seed).integers(0, size, size=(resamples, size))
-
-
-def estimate_effect(logs: Sequence[float] | Floats, rules: VerdictRules, seed: int) -> Effect:
-    """Estimate the log-ratio of two arms from the log-ratios of blocks.
+def mean_estimate(values: Floats, trim: float) -> Estimate:
+    """Return the trimmed mean of the values of blocks, with its error from the winsorised values.
 
     Raises:
         ValueError: there are fewer than ``FEWEST_BLOCKS`` values, or one is not finite.
     """
-    sample = np.asarray(logs, dtype=np.float64)
-    if sample.size < FEWEST_BLOCKS or not np.isfinite(sample).all():
-        raise ValueError(f"need at least {FEWEST_BLOCKS} finite values, got {sample.tolist()!r}")
-    size = int(sample.size)
-    means = trimmed_means(sample[_picks(size, rules.resamples, seed)], rules.trim)
-    low, high = np.quantile(means, _MIDDLE)
-    error = float(high - low) / 2 * math.sqrt(size / (size - 1))
-    freedom = size - 2 * math.floor(size * rules.trim) - 1
-    return Effect(float(trimmed_means(sample, rules.trim)), error, freedom, size, float(sample.mean()))
+    size, cut = values.size, math.floor(values.size * trim)
+    if size < FEWEST_BLOCKS or not np.isfinite(values).all():
+        raise ValueError(f"need at least {FEWEST_BLOCKS} finite values, got {values.tolist()!r}")
+    kept = np.sort(values)[cut : size - cut]
+    squares = float(np.clip(values, kept[0], kept[-1]).var()) * size
+    return Estimate(float(kept.mean()), math.sqrt(squares / (kept.size * (kept.size - 1))), size, trim)
+
+
+def block_effect(latencies_ms: Floats, baselines_ms: Floats, rules: VerdictRules) -> Effect:
+    """Return the effect from a quantile of each block.
+
+    Args:
+        latencies_ms: the candidate's quantile of each block, shape (blocks,).
+        baselines_ms: the same of each arm of the baseline, shape (arms, blocks).
+        rules: rules of the run.
+
+    Raises:
+        ValueError: there are fewer than ``FEWEST_BLOCKS`` blocks, or a value is not positive and finite.
+    """
+    baseline_ms = np.exp(np.log(baselines_ms).mean(axis=0))
+    logs, gaps_ms = np.log(latencies_ms / baseline_ms), latencies_ms - baseline_ms
+    trims = (rules.trim, 0.0)
+    return Effect(
+        tuple(mean_estimate(logs, trim) for trim in trims), tuple(mean_estimate(gaps_ms, trim) for trim in trims)
+    )
+
+
+@dataclass(frozen=True)
+class BlockCounts:
+    """Counts of an arm's latencies.
+
+    Attributes:
+        values_ms: latency of each bin, ascending, shape (bins,).
+        counts: shape (blocks, bins).
+    """
+
+    values_ms: Floats
+    counts: Ints
+
+
+def pooled_effect(
+    candidate: BlockCounts, baseline: BlockCounts, quantile: float, rules: VerdictRules, seed: int
+) -> Effect:
+    """Return the effect from a quantile of the pooled records of all blocks.
+
+    Args:
+        candidate: counts of the candidate.
+        baseline: counts of all arms of the baseline together, in as many blocks.
+        quantile: quantile as a fraction.
+        rules: rules of the run.
+        seed: seed of the resamples.
+    """
+    blocks = candidate.counts.shape[0]
+
+    def quantiles(arm: BlockCounts) -> Floats:
+        """Return the quantile, and then that of each resample."""
+        at = np.array([quantile])
+        whole = histogram_quantiles(arm.counts.sum(axis=0, keepdims=True), arm.values_ms, at)
+        drawn = resampled_quantiles(arm.counts, arm.values_ms, at, resamples=rules.resamples, seed=seed)
+        return np.concatenate([whole[:, 0], drawn[:, 0]])
+
+    def estimate(values: Floats) -> tuple[Estimate]:
+        error = float(values[1:].std(ddof=1)) * math.sqrt(blocks / (blocks - 1))
+        return (Estimate(float(values[0]), error, blocks),)
+
+    own, other = quantiles(candidate), quantiles(baseline)
+    return Effect(estimate(np.log(own / other)), estimate(own - other))
 
 
 def holm(p_values: Sequence[float], hypotheses: int) -> list[float]:
@@ -148,12 +225,12 @@ def holm(p_values: Sequence[float], hypotheses: int) -> list[float]:
         p_values: p-values of some of the hypotheses, including the smallest of all.
         hypotheses: number of all hypotheses.
     """
-    adjusted = [1.0] * len(p_values)
-    highest = 0.0
-    for step, at in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        highest = max(highest, min(1.0, (hypotheses - step) * p_values[at]))
-        adjusted[at] = highest
-    return adjusted
+    values = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(values)
+    adjusted = np.empty_like(values)
+    steps = (hypotheses - np.arange(values.size)) * values[order]
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps))
+    return [float(value) for value in adjusted]
 
 
 @dataclass(frozen=True)
@@ -171,15 +248,20 @@ class Decision:
     p_different: float
 
 
-def decide(effects: Sequence[Effect | None], bands: Sequence[float], rules: VerdictRules) -> list[Decision]:
+def decide(
+    effects: Sequence[Effect | None], bounds: Sequence[tuple[float, float]], rules: VerdictRules
+) -> list[Decision]:
     """Return the verdicts of a whole family.
 
     Args:
         effects: effect of each comparison that the plan names; None if there are no numbers.
-        bands: half-width of the equivalence band of each comparison, as a fraction.
+        bounds: half-width of the equivalence band of each comparison, as a fraction, and its margin in ms.
         rules: rules of the run.
     """
-    outside = [1.0 if effect is None else effect.against_different(b) for effect, b in zip(effects, bands, strict=True)]
+    outside = [
+        1.0 if effect is None else effect.against_different(*bound)
+        for effect, bound in zip(effects, bounds, strict=True)
+    ]
     equal = [1.0 if effect is None else effect.against_equal() for effect in effects]
     # Each of the two families has half of alpha.
     p_equivalent = [min(1.0, 2 * p) for p in holm(outside, len(effects))]
@@ -190,65 +272,48 @@ def decide(effects: Sequence[Effect | None], bands: Sequence[float], rules: Verd
     ]
 
 
-def control_verdict(effect: Effect, band: float, rules: VerdictRules) -> RatioVerdict:
+def control_verdict(effect: Effect, band: float, margin_ms: float, rules: VerdictRules) -> RatioVerdict:
     """Return the verdict of a control, tested without correction as if it were the only comparison of the run."""
     tails = rules.control_tails
     return _verdict(
-        effect, effect.against_different(band) <= tails.equivalent, effect.against_equal() <= tails.different
+        effect, effect.against_different(band, margin_ms) <= tails.equivalent, effect.against_equal() <= tails.different
     )
 
 
 def _verdict(effect: Effect | None, is_equivalent: bool, is_different: bool) -> RatioVerdict:
     if effect is None or not (is_equivalent or is_different):
         return "undecided"
-    return "equivalent" if is_equivalent else "slower" if effect.point > 0 else "faster"
+    return "equivalent" if is_equivalent else "slower" if effect.log_ratio.point > 0 else "faster"
 
 
 def _distance(tail: float, power: float, freedom: int) -> float:
-    """Return how many standard errors an effect needs so that a t-test of level ``tail`` detects it with ``power``.
-
-    Uses the approximation of the inverse noncentral t distribution by Johnson and Welch (Biometrika 31, 1940).
-    """
-    critical = student_t_quantile(1.0 - tail, freedom)
-    spread = math.sqrt(1.0 + critical**2 / (2 * freedom))
-    return critical * (1.0 - 1.0 / (4 * freedom)) + NormalDist().inv_cdf(power) * spread
+    """Return how many standard errors an effect needs so that a t-test of level ``tail`` detects it with ``power``."""
+    # the parameter of the noncentral t distribution that exceeds the critical value so often
+    return float(special.nctdtrinc(freedom, 1.0 - power, stats.t.isf(tail, freedom)))
 
 
-def detectable_ratio(error: float, freedom: int, tails: SignificanceLevels, power: float) -> float:
+def detectable_ratio(log_ratio: Estimate, tails: SignificanceLevels, power: float) -> float:
     """Return the smallest ratio above 1 that the test would have distinguished from 1.
 
     If this were the true ratio, and the blocks as noisy as they are, "not slower" would be rejected with probability
     ``power`` at the level ``tails.different``, which is that of the first hypothesis of its family. The inverse of the
     ratio applies to "not faster".
     """
-    return math.exp(error * _distance(tails.different, power, freedom))
+    return math.exp(log_ratio.error * _distance(tails.different, power, log_ratio.freedom))
 
 
-def provable_band(error: float, freedom: int, tails: SignificanceLevels, power: float) -> float:
-    """Return the narrowest band in which two arms of ratio 1 are found equivalent with probability ``power``."""
+def provable_edge(estimate: Estimate, tails: SignificanceLevels, power: float) -> float:
+    """Return the narrowest edge such that an estimate of a true 0 is shown to lie within it with this probability."""
     # Both one-sided tests must reject, so each may miss half as often.
-    return math.expm1(error * _distance(tails.equivalent, (1.0 + power) / 2, freedom))
+    return estimate.error * _distance(tails.equivalent, (1.0 + power) / 2, estimate.freedom)
 
 
-def blocks_needed(spread: float, band: float, tails: SignificanceLevels, rules: VerdictRules) -> int:
-    """Return how many blocks are needed to find two arms of ratio 1 equivalent with probability ``rules.power``.
-
-    Args:
-        spread: standard deviation of the blocks' log-ratios (for a trimmed mean: its standard error times the root of
-            the number of blocks).
-        band: half-width of the equivalence band, as a fraction.
-        tails: levels of the tests.
-        rules: rules of the run.
-    """
+def blocks_needed(estimate: Estimate, edge: float, tails: SignificanceLevels, power: float) -> int:
+    """Return how many such blocks are needed to show a true 0 to lie within the edge with this probability."""
+    spread = estimate.error * math.sqrt(estimate.blocks)
 
     def enough(blocks: int) -> bool:
-        freedom = blocks - 2 * math.floor(blocks * rules.trim) - 1
-        return provable_band(spread / math.sqrt(blocks), freedom, tails, rules.power) <= band
+        one = Estimate(0.0, spread / math.sqrt(blocks), blocks, estimate.trim)
+        return provable_edge(one, tails, power) <= edge
 
-    low, high = FEWEST_BLOCKS, FEWEST_BLOCKS
-    while not enough(high):
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    return FEWEST_BLOCKS + bisect.bisect_left(range(FEWEST_BLOCKS, MOST_BLOCKS), True, key=enough)

@@ -12,20 +12,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from bench.analysis.availability import REFUSALS
-from bench.analysis.comparisons import COMPARED, CellMeasurements, compare, family_size, quantile_name
-from bench.analysis.quantiles import BinCounts, Key, QuantileQuery, count_bins, exact_quantiles, pool_counts
+from bench.analysis.comparisons import COMPARED, US_PER_MS, CellMeasurements, compare, family_size, quantile_name
+from bench.analysis.quantiles import (
+    BinCounts,
+    Key,
+    QuantileQuery,
+    align_counts,
+    count_bins,
+    exact_quantiles,
+    pool_counts,
+)
 from bench.load.spark_load import SCHEMA, outcome_counts
 from bench.plan.scenario import BenchArm, BenchCell, LatencyPlan, Scenario
 from pyhooks.core import statistics
 from pyhooks.core.errors import RackgateError
 
 # Version of the structure of results.json.
-SCHEMA_VERSION = 4
-CURVE_RESAMPLES = 1000
+SCHEMA_VERSION = 5
 # From the median to 99.99 %, evenly spaced on the axis of the plot.
 CURVE_POINTS_PER_DECADE = 16
 CURVE_DECADES = 4
@@ -121,16 +128,19 @@ def cells(
         "client": _quantiles(acked.where("measured"), "client_ns", ARM, None, planned),
         "late": _quantiles(sent, "late_ns", ARM, None, planned),
     }
+    shares = _late_shares(acked.where("measured"), quantiles["latency"])
     run = []
     for cell in planned:
-        summary = {}
+        summary, counts = {}, {}
         for arm in cell.scenario.latency_arms:
             key = cell.id, arm.id
             if key in outcomes or key in (refusals or {}):
                 blocks = {slot[2]: bins for slot, bins in slots.items() if slot[:2] == key and slot[2] >= 0}
+                counts[arm.id] = blocks
                 summary[arm.id] = _arm(cell, arm, outcomes.get(key), quantiles, errors.get(key))
+                summary[arm.id]["late_share"] = shares.get(key)
                 summary[arm.id]["curve"] = _curve(blocks, cell.scenario) if blocks else None
-        run.append(CellMeasurements(cell, _rounds(cell, slots, quantiles["latency"]), summary))
+        run.append(CellMeasurements(cell, _rounds(cell, slots, quantiles["latency"]), summary, counts))
     family = family_size(planned)
     return [_numbers(measured, rows, family) for measured, rows in zip(run, compare(run), strict=True)]
 
@@ -149,6 +159,7 @@ def _numbers(measured: CellMeasurements, rows: list[dict[str, Any]], family: int
         "detectable": {name: _worst(rows, name) for name in map(quantile_name, COMPARED)},
         "family": family,
         "bands": {quantile_name(q): plan.band(q) for q in COMPARED},
+        "margins_ms": {quantile_name(q): plan.margin_ms(q) for q in COMPARED},
         "confidence": plan.confidence,
         "unit": "ms",
     }
@@ -156,7 +167,7 @@ def _numbers(measured: CellMeasurements, rows: list[dict[str, Any]], family: int
 
 def _worst(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
     """Return the smallest detectable ratio of a cell's worst comparison; None if a comparison has none."""
-    ratios = [row["detectable_ratio"] for row in rows if row["at"] == name and not row["is_control"]]
+    ratios = [row["detectable_ratio"] for row in rows if row["at"] == name and row["role"] == "candidate"]
     return None if None in ratios else max(ratios, default=None)
 
 
@@ -217,6 +228,37 @@ def _quantiles(
     return found
 
 
+def _late_shares(acked: DataFrame, quantiles: Mapping[Key, Mapping[float, float]]) -> dict[Key, dict[str, float]]:
+    """Return the share of the pacer's own lateness in the latency of each arm (cell, arm) from each quantile on.
+
+    The lateness of a record is its latency less the client's own time. The share is that of the sums over all records
+    at or above the quantile, since lateness is not the same for slow records as for others. Records without a client
+    time are left out; without any, nothing is known of the lateness, and the share is 1.
+    """
+    arms = [key for key in quantiles if len(key) == len(ARM)]
+    if not arms:
+        return {}
+    names = [quantile_name(q) for q in COMPARED]
+    starts = [(*arm, *(quantiles[arm][q] * NS_PER_MS for q in COMPARED)) for arm in arms]
+    schema = ", ".join(["cell string", "arm string", *(f"{name} double" for name in names)])
+    limits = F.broadcast(acked.sparkSession.createDataFrame(starts, schema))
+
+    def total(column: Column, name: str) -> Column:
+        # half a nanosecond for the conversion from ms
+        return F.sum(F.when(F.col("latency_ns") >= F.col(name) - 0.5, column))
+
+    late = [
+        (total(F.col("latency_ns") - F.col("client_ns"), name) / total(F.col("latency_ns"), name)).alias(f"late_{name}")
+        for name in names
+    ]
+    timed = acked.where("client_ns >= 0").join(limits, list(ARM))
+    found = {(row["cell"], row["arm"]): row for row in timed.groupBy(*ARM).agg(*late).collect()}
+    return {
+        arm: {name: 1.0 if arm not in found else max(0.0, found[arm][f"late_{name}"] or 0.0) for name in names}
+        for arm in arms
+    }
+
+
 def _rounds(
     cell: BenchCell, slots: Mapping[Key, BinCounts], quantiles: Mapping[Key, Mapping[float, float]]
 ) -> list[dict[str, Any]]:
@@ -270,20 +312,17 @@ def _arm(
 def _curve(blocks: Mapping[int, BinCounts], scenario: Scenario) -> dict[str, Any]:
     """Return a percentile curve with its interval, from the blocks' counts in bins of 0.1 %."""
     plan: LatencyPlan = scenario.latency
-    bins = np.unique(np.concatenate([block.bins for block in blocks.values()]))
-    counts = np.zeros((len(blocks), bins.size), dtype=np.int64)
-    for row, number in enumerate(sorted(blocks)):
-        counts[row, np.searchsorted(bins, blocks[number].bins)] = blocks[number].counts
+    bins, counts = align_counts(list(blocks.values()))
     highest = statistics.highest_quantile(int(counts.sum()), plan.min_beyond)
     quantiles = np.array([q for q in curve_quantiles() if q <= highest + 1e-12])
-    values = statistics.bin_value(bins)
-    low, high = statistics.curve_intervals(
-        counts, values, quantiles, confidence=plan.confidence, resamples=CURVE_RESAMPLES, seed=scenario.seed
-    )
-    point = statistics.histogram_quantiles(counts.sum(axis=0, keepdims=True), values, quantiles)[0]
+    values_ms = statistics.bin_value(bins) / US_PER_MS
+    drawn = statistics.resampled_quantiles(counts, values_ms, quantiles, resamples=plan.resamples, seed=scenario.seed)
+    tail = (1.0 - plan.confidence) / 2
+    low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0)
+    point = statistics.histogram_quantiles(counts.sum(axis=0, keepdims=True), values_ms, quantiles)[0]
     return {
         "quantiles": quantiles.tolist(),
-        "latency_ms": (point / 1000).tolist(),
-        "low_ms": (low / 1000).tolist(),
-        "high_ms": (high / 1000).tolist(),
+        "latency_ms": point.tolist(),
+        "low_ms": low.tolist(),
+        "high_ms": high.tolist(),
     }

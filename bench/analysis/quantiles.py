@@ -67,12 +67,19 @@ def count_bins(frame: DataFrame, value: str, keys: Sequence[str]) -> dict[Key, B
     return {key: BinCounts(bins, counts) for key, bins, counts in _grouped(table, keys, "bin", "n")}
 
 
+def align_counts(groups: Sequence[BinCounts]) -> tuple[Ints, Ints]:
+    """Return the bins that occur in any of the groups, and the counts, shape (groups, bins)."""
+    bins = np.unique(np.concatenate([group.bins for group in groups]))
+    counts = np.zeros((len(groups), bins.size), dtype=np.int64)
+    for row, group in zip(counts, groups, strict=True):
+        row[np.searchsorted(bins, group.bins)] = group.counts
+    return bins, counts
+
+
 def pool_counts(groups: Sequence[BinCounts]) -> BinCounts:
     """Return the counts of several groups together."""
-    bins, at = np.unique(np.concatenate([group.bins for group in groups]), return_inverse=True)
-    counts = np.zeros(bins.size, dtype=np.int64)
-    np.add.at(counts, at, np.concatenate([group.counts for group in groups]))
-    return BinCounts(bins, counts)
+    bins, counts = align_counts(groups)
+    return BinCounts(bins, counts.sum(axis=0))
 
 
 @dataclass(frozen=True)

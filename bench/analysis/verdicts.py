@@ -35,13 +35,14 @@ def latency_verdicts(numbers: Mapping[str, Any], *, named: bool = False) -> list
     arms = {arm["arm"]: arm for arm in numbers["arms"]}
     rows = numbers["comparisons"]
     controls = {row["at"]: row for row in rows if row["is_control"]}
+    positives = {row["at"]: row for row in rows if row["role"] == "positive"}
     cell = f"{numbers['cell']}: " if named else ""
     return [
         sentence(
             "latency",
             row["word"],
             f"{cell}{_label(arms, row['arm'])} against {_label(arms, row['against'])}, {row['at']}",
-            _latency_text(row, controls[row["at"]], arms, numbers["confidence"]),
+            _latency_text(row, controls[row["at"]], positives.get(row["at"]), arms, numbers["confidence"]),
         )
         for row in rows
         if not row["is_control"] and row["at"] in numbers["judged"]
@@ -70,7 +71,11 @@ def _label(arms: Mapping[str, Mapping[str, Any]], arm: str) -> str:
 
 
 def _latency_text(
-    row: Mapping[str, Any], control: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]], confidence: float
+    row: Mapping[str, Any],
+    control: Mapping[str, Any],
+    positive: Mapping[str, Any] | None,
+    arms: Mapping[str, Mapping[str, Any]],
+    confidence: float,
 ) -> str:
     if row["reason"] == "refused":
         refusals = [f"{_label(arms, arm)} ({arms[arm]['refused_with']})" for arm in row["refused"]]
@@ -79,42 +84,55 @@ def _latency_text(
         return f"{row['not_acked']:,} measured records were not acknowledged, so the percentiles are not comparable."
     if row["reason"] == "missing":
         return "A block lacks one of its arms."
-    band = f"±{row['band']:.0%}"
+    bounds = f"±{row['band']:.0%} and ±{row['margin_ms']:g} ms"
     if row["ratio"] is None:
+        if row["reason"] == "control":
+            return "Undecided: the control has no ratio."
         return f"{row['blocks']} blocks; at least {row['min_blocks']} are required."
-    text = f"Ratio {interval_text(row['ratio'])} ({confidence:.0%} interval over {row['blocks']} blocks), band {band}. "
+    text = (
+        f"Ratio {interval_text(row['ratio'])}, difference {difference_text(row['difference_ms'])} ({confidence:.0%}"
+        f" intervals over {row['blocks']} blocks), equivalent within {bounds}. "
+    )
     if row["reason"] != "control":
         text += f"Smallest detectable ratio: {ratio_text(row['detectable_ratio'])}. "
     if row["reason"] == "few records":
-        return f"{text}Undecided: a block has too few records for this percentile."
+        return f"{text}Undecided: a block has too few records beyond this percentile."
     if row["reason"] == "few blocks":
         return f"{text}Undecided: {row['min_blocks']} blocks are required."
     if control["ratio"] is None:
         return f"{text}Undecided: the control has no ratio."
     equal_arms = f"ratio of two equal arms {interval_text(control['ratio'])}"
     if row["reason"] == "control":
-        return f"{text}Undecided: the control failed: {equal_arms}, {_control_failure(control, band)}."
+        return f"{text}Undecided: the control failed: {equal_arms}, {_control_failure(control, bounds)}."
     if row["reason"] == "pacer":
         return (
             f"{text}Undecided: {row['late_share']:.0%} of the latency is the pacer's own lateness, which all"
             " arms share and which could hide a difference."
         )
-    if row["reason"] == "mean":
-        return (
-            f"{text}Undecided: the plain mean of all blocks, {ratio_text(row['mean_ratio'])}, lies outside the band;"
-            f" control: {equal_arms}."
-        )
+    if row["reason"] == "positive control":
+        return f"{text}Undecided: {_positive_failure(positive, arms)}."
     if row["reason"] == "noise":
         needed = f"equal arms would need about {row['blocks_needed']:,} blocks"
         return f"{text}Undecided because of noise: {needed}; control: {equal_arms}."
     return f"{text}Control: {equal_arms}."
 
 
-def _control_failure(control: Mapping[str, Any], band: str) -> str:
+def _positive_failure(positive: Mapping[str, Any] | None, arms: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return why a cell does not show that it would show a difference."""
+    if positive is None or positive["ratio"] is None:
+        return "there is no positive control, so the cell might not show a difference"
+    found = "not shown to be faster" if positive["word"] == "undecided" else positive["word"]
+    return (
+        f"the positive control, {_label(arms, positive['arm'])}, is {found}, ratio {interval_text(positive['ratio'])},"
+        " so the cell might not show a difference"
+    )
+
+
+def _control_failure(control: Mapping[str, Any], bounds: str) -> str:
     """Return why a control failed."""
     if control["reason"] == "noise":
         needed = control["blocks_needed"]
-        return f"not shown to lie within {band}; with this noise equal arms would need about {needed:,} blocks"
+        return f"not shown to lie within {bounds}; with this noise equal arms would need about {needed:,} blocks"
     if control["reason"] == "decided":
         return f"{control['word']} than itself"
     return f"{control['reason']}"
@@ -123,6 +141,12 @@ def _control_failure(control: Mapping[str, Any], band: str) -> str:
 def interval_text(interval: Mapping[str, float]) -> str:
     """Format an interval, such as ``1.010 (0.980 to 1.043)``."""
     return f"{ratio_text(interval['point'])} ({ratio_text(interval['low'])} to {ratio_text(interval['high'])})"
+
+
+def difference_text(interval: Mapping[str, float]) -> str:
+    """Format a difference in ms, such as ``0.02 ms (-0.11 to 0.15)``."""
+    low, point, high = (f"{interval[end]:.2f}" for end in ("low", "point", "high"))
+    return f"{point} ms ({low} to {high})"
 
 
 def ratio_text(value: float) -> str:

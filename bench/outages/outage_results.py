@@ -19,12 +19,12 @@ from bench.plan.outage_plan import FAULT_LABELS, LabPlan, OutageRunPlan
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import read_json
 from pyhooks.core.process import run
-from pyhooks.core.statistics import student_t_quantile
+from pyhooks.core.statistics import mean_interval
 from pyhooks.patchset.distribution import Distribution
 
 SCHEMA_VERSION = 1
-# An interval over fewer outages would be too wide to be useful.
-FEWEST = 2
+# Fewer outages are counted, without an interval: its assumptions could not be checked.
+FEWEST = 5
 
 
 def mean_over_outages(
@@ -34,7 +34,7 @@ def mean_over_outages(
 
     Records within an outage depend on one another, so their number is no evidence about another outage. If all values
     are equal, their variation does not show what the next outage might give. There is no interval then, instead of one
-    of width 0.
+    of width 0, nor with fewer than ``FEWEST`` outages.
 
     Args:
         values: one for each outage, 0 or more.
@@ -42,20 +42,19 @@ def mean_over_outages(
         most: greatest possible value.
 
     Returns:
-        ``mean``, ``low`` and ``high`` (None for a single outage, and for equal values), ``outages``, ``values``.
+        ``mean``, ``low`` and ``high`` (None without an interval), ``outages``, ``values``.
     """
     if not values:
         return None
-    mean, low, high = float(np.mean(values)), None, None
-    if len(values) >= FEWEST and _varied(values):
-        error = float(np.std(values, ddof=1)) / len(values) ** 0.5
-        half = student_t_quantile((1 + confidence) / 2, len(values) - 1) * error
-        low, high = max(0.0, mean - half), min(most, mean + half)
-    return {"mean": mean, "low": low, "high": high, "outages": len(values), "values": list(values)}
+    low, high = None, None
+    if _has_interval(values):
+        interval = mean_interval(values, confidence)
+        low, high = max(0.0, interval.low), min(most, interval.high)
+    return {"mean": float(np.mean(values)), "low": low, "high": high, "outages": len(values), "values": list(values)}
 
 
-def _varied(values: Sequence[float]) -> bool:
-    return max(values) > min(values)
+def _has_interval(values: Sequence[float]) -> bool:
+    return len(values) >= FEWEST and max(values) > min(values)
 
 
 def state_figures(plan: OutageRunPlan, lab: LabPlan, outages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -183,21 +182,22 @@ def _when(arm: Mapping[str, Any]) -> str:
 
 
 def seconds_text(value: Mapping[str, Any]) -> str:
-    """Format a time: ``9.1 s (8.9 to 9.3)``; without interval for one outage; ``9.1 s in 3 of 3`` for equal values."""
+    """Format a time: ``9.1 s (8.9 to 9.3)``, ``9.1 s`` for one outage, ``8.7 to 9.6 s in 3 of 3`` for few outages."""
     return _mean_text(value, 1, "s")
 
 
 def percent_text(value: Mapping[str, Any]) -> str:
-    """Format a share likewise, such as ``55.0 % (53.0 to 57.0)``."""
+    """Format a share likewise, such as ``55.0 % (53.0 to 57.0)`` or ``55.0 % in 3 of 3`` for equal values."""
     return _mean_text(value, 100, "%")
 
 
 def _mean_text(value: Mapping[str, Any], factor: float, unit: str) -> str:
-    mean = f"{factor * value['mean']:.1f} {unit}"
-    # earlier results have an interval of width 0 for equal values
-    if _varied(value["values"]):
-        return f"{mean} ({factor * value['low']:.1f} to {factor * value['high']:.1f})"
-    return f"{mean} in {value['outages']} of {value['outages']}" if value["outages"] > 1 else mean
+    # earlier results have an interval for few outages, too
+    if _has_interval(value["values"]):
+        return f"{factor * value['mean']:.1f} {unit} ({factor * value['low']:.1f} to {factor * value['high']:.1f})"
+    ends = dict.fromkeys(f"{factor * end:.1f}" for end in (min(value["values"]), max(value["values"])))
+    text = f"{' to '.join(ends)} {unit}"
+    return f"{text} in {value['outages']} of {value['outages']}" if value["outages"] > 1 else text
 
 
 def _of_destroyed(row: Mapping[str, Any], destruction: Mapping[str, Any]) -> dict[str, str]:

@@ -70,10 +70,13 @@ class LatencyPlan(VerdictRules):
         warmup_blocks_again: discarded blocks before every other cell.
         warmup_rate_per_s: intended records per second in warm-up blocks.
         quantiles: percentiles of the table, as fractions.
-        min_beyond: number of observations that must lie beyond a percentile for it to be shown.
+        min_beyond: number of observations that must lie beyond a percentile for it to be shown, and in each block for
+            it to be judged.
         most_late_share: share of an arm's latency that may be the pacer's own lateness for the verdict "equivalent".
         band_p50: half-width of the equivalence band at p50, as a fraction.
         band_p99: the same at p99.
+        margin_p50_ms: largest difference of equivalent arms at p50, in ms.
+        margin_p99_ms: the same at p99.
     """
 
     blocks: int
@@ -89,6 +92,8 @@ class LatencyPlan(VerdictRules):
     most_late_share: float
     band_p50: float
     band_p99: float
+    margin_p50_ms: float
+    margin_p99_ms: float
 
     @property
     def rules(self) -> VerdictRules:
@@ -107,6 +112,10 @@ class LatencyPlan(VerdictRules):
     def band(self, quantile: float) -> float:
         """Return the half-width of the equivalence band at ``quantile`` (0.5 or 0.99), as a fraction."""
         return {0.5: self.band_p50, 0.99: self.band_p99}[quantile]
+
+    def margin_ms(self, quantile: float) -> float:
+        """Return the largest difference of equivalent arms at ``quantile`` (0.5 or 0.99), in ms."""
+        return {0.5: self.margin_p50_ms, 0.99: self.margin_p99_ms}[quantile]
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,7 @@ def client_properties(table: Table) -> dict[str, str | int | float | bool]:
 
 
 def _latency(table: Table) -> LatencyPlan:
-    bands = table.table("bands")
+    bands, margins_ms = table.table("bands"), table.table("margins_ms")
     plan = LatencyPlan(
         blocks=table.whole("blocks", 2),
         pieces=table.whole("pieces", 1),
@@ -207,6 +207,8 @@ def _latency(table: Table) -> LatencyPlan:
         most_late_share=table.number("most_late_share", 0.01, 1),
         band_p50=bands.number("p50", 0.001, 1),
         band_p99=bands.number("p99", 0.001, 1),
+        margin_p50_ms=margins_ms.number("p50", 0.001),
+        margin_p99_ms=margins_ms.number("p99", 0.001),
     )
     if plan.discard_s >= plan.piece_s:
         raise table.wrong("discard_s", f"must be below piece_s = {plan.piece_s:g}")

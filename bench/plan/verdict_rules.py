@@ -15,10 +15,11 @@ class VerdictRules:
     Attributes:
         alpha: bound on the probability that any verdict of the run is wrong.
         power: probability with which the smallest detectable ratio is detected.
-        trim: share of the blocks that is left out at each end, so that a burst of other work does not decide.
+        trim: share of the blocks that is left out at each end at the median, so that a burst of other work does not
+            decide.
         min_blocks: number of blocks that a verdict needs.
         confidence: confidence level of each single interval that is shown.
-        resamples: number of bootstrap resamples.
+        resamples: number of resamples of whole blocks, for higher quantiles and percentile curves.
     """
 
     alpha: float

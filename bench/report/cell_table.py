@@ -107,7 +107,11 @@ def markdown(result: Mapping[str, Any]) -> str:
         "",
     ]
     first = result["cells"][0]
-    bands = ", ".join(f"±{band:.0%} at {name}" for name, band in first["bands"].items())
+    margins_ms = first.get("margins_ms", {})
+    bands = ", ".join(
+        f"±{band:.0%}{f' and ±{margins_ms[name]:g} ms' if margins_ms else ''} at {name}"
+        for name, band in first["bands"].items()
+    )
     lines += [
         f"Ratios to M=3 with {first['confidence']:.0%} intervals over blocks; equivalent within {bands}. All verdicts"
         f" of the run are one family of {first['family']} comparisons. Where two equal arms, the control, are not shown"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import geometric_mean
 from typing import Any
 
 import matplotlib as mpl
@@ -198,9 +199,12 @@ def _is_candidate(pair: tuple[Mapping[str, Any], object]) -> bool:
 def _block_ratios(
     row: Mapping[str, Any], latency: Mapping[tuple[int, str], float], order: Sequence[int]
 ) -> dict[int, float]:
-    """Return the ratio of a comparison in each block that has both arms."""
-    both = [block for block in order if (block, row["arm"]) in latency and (block, row["against"]) in latency]
-    return {block: latency[block, row["arm"]] / latency[block, row["against"]] for block in both}
+    """Return the ratio of a comparison in each block that has all its arms."""
+    baseline = row.get("baseline", [row["against"]])
+    whole = [block for block in order if all((block, arm) in latency for arm in (row["arm"], *baseline))]
+    return {
+        block: latency[block, row["arm"]] / geometric_mean(latency[block, arm] for arm in baseline) for block in whole
+    }
 
 
 def _reach(row: Mapping[str, Any]) -> list[list[float]]:

@@ -20,7 +20,7 @@ from bench.report.availability_table import NONE
 from bench.report.cell_table import arm_labels, refusing_arms
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.files import evaluating
-from pyhooks.core.statistics import Interval, student_t_quantile
+from pyhooks.core.statistics import Interval
 from pyhooks.core.terminal import plain
 
 Likeness = Literal["alike", "differs", "unknown", "not judged"]
@@ -63,12 +63,14 @@ def factor(a: Mapping[str, Any], b: Mapping[str, Any], tail: float) -> Interval:
     The runs are independent, so the squared errors of the logarithms add up. The degrees of freedom are by Welch and
     Satterthwaite (Biometrics Bulletin 2, 1946).
     """
+    from scipy import stats
+
     point = math.log(b["ratio"]["point"]) - math.log(a["ratio"]["point"])
     variance = a["error"] ** 2 + b["error"] ** 2
     if variance == 0.0:
         return Interval(math.exp(point), math.exp(point), math.exp(point))
     freedom = variance**2 / (a["error"] ** 4 / a["freedom"] + b["error"] ** 4 / b["freedom"])
-    reach = math.sqrt(variance) * student_t_quantile(1.0 - tail, max(1, math.floor(freedom)))
+    reach = math.sqrt(variance) * float(stats.t.isf(tail, max(1, math.floor(freedom))))
     return Interval(math.exp(point - reach), math.exp(point), math.exp(point + reach))
 
 
@@ -134,8 +136,13 @@ def _setting(cell: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _comparisons(cell: Mapping[str, Any], *, controls: bool = False) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """Return the comparisons of a cell's candidates, or its controls, by arm and quantile."""
-    return {(row["arm"], row["at"]): row for row in cell["comparisons"] if row["is_control"] is controls}
+    """Return the comparisons of a cell's candidates, or of its control, by arm and quantile."""
+    role = "control" if controls else "candidate"
+    # earlier results have these two roles only
+    wanted = [
+        row for row in cell["comparisons"] if row.get("role", "control" if row["is_control"] else "candidate") == role
+    ]
+    return {(row["arm"], row["at"]): row for row in wanted}
 
 
 def _matched(
@@ -267,6 +274,10 @@ def compare_command(
 ) -> None:
     """Compare two results: ratios, verdicts, and whether they are shown to be alike or to differ."""
     first, second = run_page.load(a), run_page.load(b)
+    if first["schema"] != second["schema"]:
+        raise RackgateError(
+            f"{a} and {b}: their ratios are of different kinds (schemas {first['schema']}, {second['schema']})"
+        )
     for path, result in ((a, first), (b, second)):
         with evaluating(path, run_page.EXPECTED):
             # compared with itself, so that an error names the malformed file

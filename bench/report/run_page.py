@@ -21,6 +21,8 @@ from pyhooks.core.files import evaluating, read_json, write
 from pyhooks.report import pages, plots
 
 PNG_DPI = 200
+# Results of it were judged by earlier rules, and keep their verdicts.
+OLDEST_SCHEMA = 4
 EXPECTED = "a result of this version of 'rackgate bench run'"
 # Printed under each figure, and read by screen readers in its place.
 CAPTIONS = {
@@ -63,11 +65,11 @@ def load(path: Path) -> dict[str, Any]:
     schema = result.get("schema") if isinstance(result, dict) else None
     if type(schema) is not int or not isinstance(result.get("cells"), list):
         raise RackgateError(f"{file}: not a result of the benchmark")
-    if schema != SCHEMA_VERSION:
-        age = "an earlier" if schema < SCHEMA_VERSION else "a later"
+    if not OLDEST_SCHEMA <= schema <= SCHEMA_VERSION:
+        age = "an earlier" if schema < OLDEST_SCHEMA else "a later"
         raise RackgateError(
-            f"{file}: has {age} schema, {schema}; this version reads {SCHEMA_VERSION}: measure again with"
-            " 'rackgate bench run', or use the version that wrote it"
+            f"{file}: has {age} schema, {schema}; this version reads {OLDEST_SCHEMA} to {SCHEMA_VERSION}: measure again"
+            " with 'rackgate bench run', or use the version that wrote it"
         )
     return dict(result)
 
@@ -193,6 +195,7 @@ def round_trip_rows(round_trips: Mapping[str, Sequence[Mapping[str, Any]]]) -> l
 FILTERS: Mapping[str, Callable[[Any], str]] = {
     "ms": lambda value: NONE if value is None else figures.milliseconds(value) if value else "0",
     "ratio": verdicts.ratio_text,
+    "difference": lambda interval: NONE if interval is None else verdicts.difference_text(interval),
     "count": lambda value: f"{value:,}",
     "seconds": lambda value: NONE if value is None else f"{value:.1f} s",
     "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),

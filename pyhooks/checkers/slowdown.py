@@ -30,7 +30,6 @@ ARMS = (GATE, FREE, AGAIN)
 # Maximum relative slowdown of other topics.
 BAND = 0.05
 CONFIDENCE = 0.95
-RESAMPLES = 10_000
 # Fewer records, or probes, are no evidence for a block, and fewer rounds are none for an arm.
 RECORDS_MIN = 20
 PROBES_MIN = 10
@@ -160,7 +159,7 @@ def _text(name: Name) -> str:
     return f"{name[0]}, round {name[1]}"
 
 
-def ratios(medians: Mapping[Name, float], seed: int) -> tuple[Interval, Interval] | str:
+def ratios(medians: Mapping[Name, float]) -> tuple[Interval, Interval] | str:
     """Return how much slower other topics are while records are rejected, and the same ratio of two identical arms.
 
     Each pair is a block and another one of its round. The second interval should be around 1.
@@ -173,11 +172,10 @@ def ratios(medians: Mapping[Name, float], seed: int) -> tuple[Interval, Interval
     if len(complete) < ROUNDS_MIN or len(complete) < len(rounds):
         return f"{len(complete)} of {len(rounds)} rounds are complete; required: all, and at least {ROUNDS_MIN}"
     gate, free, again = ([medians[arm, number] for number in complete] for arm in ARMS)
-    options: dict[str, Any] = {"confidence": CONFIDENCE, "resamples": RESAMPLES, "seed": seed}
-    return statistics.ratio_interval(gate, free, **options), statistics.ratio_interval(again, free, **options)
+    return statistics.ratio_interval(gate, free, CONFIDENCE), statistics.ratio_interval(again, free, CONFIDENCE)
 
 
-def check_slowdown(events: Sequence[Event], *, seed: int = 1) -> Verdict:
+def check_slowdown(events: Sequence[Event]) -> Verdict:
     """Check that rejecting many partitions' records slows other topics by less than 5 % compared with accepting them.
 
     Medians are compared. Wrong if the whole interval is above that. Unknown if the interval includes it, or if two
@@ -187,8 +185,6 @@ def check_slowdown(events: Sequence[Event], *, seed: int = 1) -> Verdict:
     * blocks that are missing, too short, or not in an outage;
     * records of the other topics that were not acknowledged or not fetched;
     * two seconds without an outcome of a probe.
-
-    ``seed`` is the random seed of the resamples.
     """
     found, missing = blocks(events)
     medians, more = latencies(events, found)
@@ -197,7 +193,7 @@ def check_slowdown(events: Sequence[Event], *, seed: int = 1) -> Verdict:
         return Verdict.of("slowdown", missing=[*missing, *more])
     result = Findings()
     for kind in KINDS:
-        intervals = ratios(medians[kind], seed)
+        intervals = ratios(medians[kind])
         if isinstance(intervals, str):
             result.missing.append(f"{kind}: {intervals}")
             continue
@@ -224,7 +220,7 @@ def figures(events: Sequence[Event]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for kind in KINDS:
         by_arm = {arm: [value for name, value in medians[kind].items() if name[0] == arm] for arm in ARMS}
-        intervals = ratios(medians[kind], 1)
+        intervals = ratios(medians[kind])
         result[kind] = {
             "latency_ms": {arm: round(median(values), 3) for arm, values in by_arm.items() if values},
             "ratios": intervals

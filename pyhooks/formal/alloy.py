@@ -85,8 +85,17 @@ def execute(
     log = folder.with_suffix(".log")
     java = maven.java_home() / "bin" / "java"
     # serial garbage collection, since several commands run in parallel
-    options = ("-Djava.awt.headless=true", "-jar", jar, "exec", "--force", "--quiet")
-    argv: list[str | Path] = [java, _HEAP, "-XX:+UseSerialGC", *options]
+    argv: list[str | Path] = [
+        java,
+        _HEAP,
+        "-XX:+UseSerialGC",
+        "-Djava.awt.headless=true",
+        "-jar",
+        jar,
+        "exec",
+        "--force",
+        "--quiet",
+    ]
     argv += ["--solver", solver, "--type", "xml", "--command", command.name, "--output", folder, model]
     try:
         run(argv, task=f"run {command.name}", log=log, timeout_s=limit_s)

@@ -44,8 +44,15 @@ def draw(trace: Sequence[TraceStep], title: str) -> Figure:
     height = HEAD + LINE_HEIGHT * (len(lines) - 1) + tall
     with mpl.rc_context(RC):
         figure = Figure(figsize=(width, height))
-        place = (0.12 / width, 1 - 0.1 / height)
-        figure.text(*place, "\n".join(lines), va="top", fontsize=11.5, color=LIGHT.ink, fontweight="bold")
+        figure.text(
+            0.12 / width,
+            1 - 0.1 / height,
+            "\n".join(lines),
+            va="top",
+            fontsize=11.5,
+            color=LIGHT.ink,
+            fontweight="bold",
+        )
         _draw_legend(figure, width, height, HEAD - 0.3 + LINE_HEIGHT * (len(lines) - 1))
         axes = figure.add_axes((0, 0, 1, tall / height))
         axes.set_xlim(0, width)
@@ -90,8 +97,15 @@ def _draw_rows(axes: Axes, first: TraceStep, width: float) -> None:
         axes.text(0.12, (top + bottom) / 2, f"rack {letter}", va="center", fontsize=9.5, color=LIGHT.ink)
         axes.plot([0.1, width - 0.1], [top, top], color=LIGHT.grid, linewidth=1)
     for row, replica in enumerate(first.replicas):
-        middle = _y(row, brokers) + ROW / 2
-        axes.text(LEFT - 0.14, middle, replica.name, va="center", ha="right", fontsize=9.5, color=LIGHT.ink)
+        axes.text(
+            LEFT - 0.14,
+            _y(row, brokers) + ROW / 2,
+            replica.name,
+            va="center",
+            ha="right",
+            fontsize=9.5,
+            color=LIGHT.ink,
+        )
     axes.plot([0.1, width - 0.1], [FOOT, FOOT], color=LIGHT.grid, linewidth=1)
 
 
@@ -130,9 +144,24 @@ def _draw_replica(axes: Axes, replica: TraceReplica, left: float, bottom: float,
     for index, record in enumerate(replica.log):
         x = left + 0.46 + 0.27 * index
         committed = index < replica.hw
-        face, ink = (LIGHT.series[3], PAPER) if committed else ("none", LIGHT.series[3])
-        axes.add_patch(Rectangle((x, y - 0.11), 0.22, 0.22, facecolor=face, edgecolor=LIGHT.series[3]))
-        axes.text(x + 0.11, y - 0.005, str(record), ha="center", va="center", fontsize=8, color=ink)
+        axes.add_patch(
+            Rectangle(
+                (x, y - 0.11),
+                0.22,
+                0.22,
+                facecolor=LIGHT.series[3] if committed else "none",
+                edgecolor=LIGHT.series[3],
+            )
+        )
+        axes.text(
+            x + 0.11,
+            y - 0.005,
+            f"{record}",
+            ha="center",
+            va="center",
+            fontsize=8,
+            color=PAPER if committed else LIGHT.series[3],
+        )
     if replica.lost:
         axes.plot([left + CELL - 0.3], [y], marker="x", markersize=9, markeredgewidth=2, color=LOST)
 
@@ -147,8 +176,15 @@ def _draw_summary(axes: Axes, step: TraceStep, left: float) -> None:
     label = "  ".join(
         [*([f"{', '.join(acked)} acked"] if acked else []), *([f"{', '.join(shown)} visible"] if shown else [])]
     )
-    text = "\n".join(filter(None, lines))
-    axes.text(left + 0.09, FOOT - 0.08, text, va="top", fontsize=7.8, color=LIGHT.ink, linespacing=1.25)
+    axes.text(
+        left + 0.09,
+        FOOT - 0.08,
+        "\n".join(filter(None, lines)),
+        va="top",
+        fontsize=7.8,
+        color=LIGHT.ink,
+        linespacing=1.25,
+    )
     if step.missing:
         label = ", ".join(f"r{number}" for number in step.missing) + " is lost"
     axes.text(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pyhooks.core.statistics import Floats, Interval, student_t_quantile
+from pyhooks.core.statistics import Floats, Interval
 
 Verdict = Literal["met", "not met", "unknown"]
 
@@ -87,7 +87,9 @@ def trimmed_mean(values: Floats, trim: float = _TRIM) -> Floats:
 @cache
 def _wider(count: int) -> float:
     """Return the factor that widens a bootstrap interval of ``count`` values, from Student's t distribution."""
-    return student_t_quantile(0.975, count - 1) / NormalDist().inv_cdf(0.975) * math.sqrt(count / (count - 1))
+    from scipy import stats
+
+    return float(stats.t.ppf(0.975, count - 1)) / NormalDist().inv_cdf(0.975) * math.sqrt(count / (count - 1))
 
 
 def difference(

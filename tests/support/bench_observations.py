@@ -17,7 +17,8 @@ from pyhooks.workload.pacing import NS
 START_NS = 1_000 * NS
 SLOWER = 1.5
 SCENARIO = healthy_with_outage()
-SHORTER = {"blocks": 6, "pieces": 4, "piece_s": 0.625, "discard_s": 0.125, "resamples": 500, "min_blocks": 6}
+SHORTER = {"blocks": 6, "pieces": 5, "piece_s": 0.625, "discard_s": 0.125, "resamples": 500, "min_blocks": 6,
+           "min_beyond": 2}  # fmt: skip
 SHORT = dataclasses.replace(SCENARIO.latency, **SHORTER, warmup_blocks=1)  # type: ignore[arg-type]
 SCENARIO = dataclasses.replace(SCENARIO, latency=SHORT)
 CELL = dataclasses.replace(SCENARIO.cells[0], scenario=SCENARIO)

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bench.analysis import availability, exit_reasons, latency_analysis, verdicts
 from bench.analysis.comparisons import CellMeasurements, compare, family_size
@@ -25,25 +26,31 @@ MEDIAN_MS = {"A": 3.0, "A'": 3.0, "B": 3.6, "C": 3.0, "P": 1.5}
 GATE = "NotEnoughRacksException"
 
 
+def bin_counts(took_ms: npt.NDArray[np.float64]) -> BinCounts:
+    """Counts of latencies in the bins of the analysis."""
+    bins = np.floor(np.log(took_ms * 1000) * BINS_PER_E).astype(np.int64)
+    return BinCounts(*np.unique(bins, return_counts=True))
+
+
 def _cell(name: str, random: np.random.Generator) -> tuple[BenchCell, CellMeasurements]:
     cell = next(one for one in FULL.cells if one.id == name)
     cell = dataclasses.replace(cell, scenario=dataclasses.replace(FULL, latency=FULL.latency))
     refusing, plan = cell.refusing, FULL.latency
     rounds: list[dict[str, Any]] = []
     summary: dict[str, dict[str, Any]] = {}
+    counts: dict[str, dict[int, BinCounts]] = {}
     for arm in FULL.latency_arms:
         if arm.id in refusing:
             no_load: dict[str, Any] = {"latency": {}, "client": {}, "late": {}}
             entry = latency_analysis._arm(cell, arm, None, no_load, "NotEnoughReplicasException")
-            summary[arm.id] = entry | {"curve": None}
+            summary[arm.id] = entry | {"curve": None, "late_share": None}
             continue
-        blocks: dict[int, BinCounts] = {}
+        blocks = counts[arm.id] = {}
         pooled = []
         for block in range(plan.blocks):
             level = np.random.default_rng(block).normal(0, 0.1)
             took_ms = MEDIAN_MS[arm.id] * np.exp(random.normal(level, 0.35, PER_BLOCK))
-            bins, counts = np.unique(np.floor(np.log(took_ms * 1000) * BINS_PER_E).astype(np.int64), return_counts=True)
-            blocks[block] = BinCounts(bins, counts)
+            blocks[block] = bin_counts(took_ms)
             pooled.append(took_ms)
             p50, p99 = np.quantile(took_ms, [0.5, 0.99])
             rounds.append({"block": block, "arm": arm.id, "n": PER_BLOCK, "p50_ms": float(p50), "p99_ms": float(p99)})
@@ -54,9 +61,10 @@ def _cell(name: str, random: np.random.Generator) -> tuple[BenchCell, CellMeasur
         key = (cell.id, arm.id)
         found = {"latency": {key: quantiles}, "client": {key: quantiles}, "late": {key: late}}
         summary[arm.id] = latency_analysis._arm(cell, arm, counted, found, None) | {
-            "curve": latency_analysis._curve(blocks, FULL)
+            "curve": latency_analysis._curve(blocks, FULL),
+            "late_share": {"p50": 0.02, "p99": 0.05},
         }
-    return cell, CellMeasurements(cell, rounds, summary)
+    return cell, CellMeasurements(cell, rounds, summary, counts)
 
 
 def unacknowledged(cell_id: str, arm_id: str, error: str) -> dict[str, Any]:

@@ -31,8 +31,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     with spark_session(folder / "spark", master="local[2]", conf=SHORT_SESSION) as spark:
         rows = analysis_speed.synthetic_observations(spark, SIZE, planned).toPandas()
         rows.loc[rows["cell"] == "cell-3", "done_ns"] = rows["intended_ns"] + 5_000_000
+        rows.loc[rows["cell"] == "cell-3", "client_us"] = 4_900
         gone = (rows["cell"] == "cell-1") & (rows["arm"] == "B") | (rows["cell"] == "cell-2") & (rows["arm"] == "A")
         rows.loc[gone, ["outcome", "error"]] = ["unknown", "NOT_ENOUGH_REPLICAS"]
+        rows.loc[(rows["cell"] == "cell-5") & (rows["arm"] == "B"), "client_us"] = -1
         timed_out = (rows["cell"] == "cell-4") & (rows["arm"] == "B")
         rows.loc[timed_out, ["outcome", "error"]] = ["unknown", "_MSG_TIMED_OUT"]
         spark.createDataFrame(rows).write.parquet(str(folder / "raw"))
@@ -105,4 +107,25 @@ def test_an_arm_with_timeouts_only_was_not_refused(made: dict[str, Any]) -> None
 def test_constant_latency(made: dict[str, Any]) -> None:
     numbers = made["numbers"]["cell-3"]
     assert {arm["percentiles_ms"]["p90"] for arm in numbers["arms"]} == {5.0}
-    assert {row["word"] for row in numbers["comparisons"]} == {"equivalent"}
+    found = {row["arm"]: (row["word"], row["reason"]) for row in numbers["comparisons"] if row["at"] == "p50"}
+    # also acks=1, so equal arms prove nothing
+    assert found.pop("A'") == found.pop("P") == ("equivalent", "decided")
+    assert set(found.values()) == {("undecided", "positive control")}
+
+
+def test_the_share_of_lateness_is_that_of_the_records_from_the_quantile_on(made: dict[str, Any]) -> None:
+    rows: pd.DataFrame = made["rows"]
+    for arm in made["numbers"]["cell-0"]["arms"]:
+        own = rows[(rows["cell"] == "cell-0") & (rows["arm"] == arm["arm"])]
+        took = own["done_ns"] - own["intended_ns"]
+        late = took - own["client_us"] * 1000
+        for name, quantile in (("p50", 0.5), ("p99", 0.99)):
+            beyond = took >= np.quantile(took, quantile)
+            expected = late[beyond].sum() / took[beyond].sum()
+            assert arm["late_share"][name] == pytest.approx(expected, rel=1e-9)
+        assert arm["late_share"]["p99"] < 0.5 * arm["late_share"]["p50"]
+    # of one arm the client's time is unknown
+    unknown = next(arm for arm in made["numbers"]["cell-5"]["arms"] if arm["arm"] == "B")
+    assert unknown["late_share"] == {"p50": 1.0, "p99": 1.0}
+    reasons = {row["arm"]: row["late_share"] for row in made["numbers"]["cell-5"]["comparisons"] if row["at"] == "p50"}
+    assert (reasons["B"], reasons["C"] < 0.2) == (1.0, True)

@@ -4,42 +4,59 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bench.analysis import analysis_speed, comparisons, quantiles
+from bench.analysis import analysis_speed, comparisons, quantiles, verdicts
 from bench.analysis.comparisons import CellMeasurements, compare
 from bench.analysis.quantiles import BinCounts, QuantileQuery
 from bench.plan import scenarios as plans
 from bench.plan.scenario import BenchCell
-from bench_plans import healthy_with_outage
+from bench_results import bin_counts
 from pyhooks.core.errors import RackgateError
 
-QUICK = healthy_with_outage()
-QUICK = dataclasses.replace(QUICK, latency=dataclasses.replace(QUICK.latency, resamples=1000))
+TAIL = plans.load("tail")
+TAIL = dataclasses.replace(TAIL, latency=dataclasses.replace(TAIL.latency, blocks=20, resamples=300))
+RECORDS = 1000
 
 
 def cells(number: int) -> list[BenchCell]:
-    return [BenchCell(f"c{n}", f"cell {n}", "healthy", QUICK) for n in range(number)]
+    return [BenchCell(f"c{n}", f"cell {n}", "healthy", TAIL) for n in range(number)]
 
 
 def measured(
-    cell: BenchCell, ratio: float, *, control: float = 1.0, noise: float = 0.02, seed: int = 1, late_ms: float = 0.1,
-    records: int = 100,
+    cell: BenchCell, ratio: float, *, control: float = 1.0, positive: float | None = 0.5, noise: float = 0.02,
+    seed: int = 1, late: float = 0.02, records: int = RECORDS,
 ) -> CellMeasurements:  # fmt: skip
+    """Measurements of B with this ratio; without a ratio of the positive control there is no such arm."""
+    truth = {"A": 1.0, "A'": control, "B": ratio} | ({} if positive is None else {"P": positive})
+    if positive is None:
+        arms = tuple(arm for arm in cell.scenario.arms if arm.latency != "positive")
+        cell = dataclasses.replace(cell, scenario=dataclasses.replace(cell.scenario, arms=arms))
+    return drawn(cell, truth, seed, noise=noise, late=late, records=records)
+
+
+def drawn(
+    cell: BenchCell, truth: Mapping[str, float], seed: int, *, noise: float, late: float = 0.02, records: int = RECORDS
+) -> CellMeasurements:
     random = np.random.default_rng(seed)
-    truth = {"A": 1.0, "A'": control, "B": ratio}
-    rounds = [
-        {"block": block, "arm": arm, "n": records, "p50_ms": 3 * x, "p99_ms": 12 * x}
-        for block in range(QUICK.latency.blocks)
-        for arm, x in ((arm, level * math.exp(random.normal(0, noise))) for arm, level in truth.items())
-    ]
-    late = {"p50": late_ms, "p99": 2 * late_ms}
-    summary = {arm: {"intended": 100, "acked": 100, "refused": False, "pacer_late_ms": late} for arm in truth}
-    return CellMeasurements(cell, rounds, summary)
+    rounds: list[dict[str, Any]] = []
+    counts: dict[str, dict[int, BinCounts]] = {arm: {} for arm in truth}
+    for block in range(cell.scenario.latency.blocks):
+        for arm, level in truth.items():
+            block_ms = 3 * level * math.exp(random.normal(0, noise))
+            took_ms = block_ms * np.exp(random.normal(0, 0.3, records))
+            p99_ms = float(np.quantile(took_ms, 0.99))
+            rounds.append({"block": block, "arm": arm, "n": records, "p50_ms": block_ms, "p99_ms": p99_ms})
+            counts[arm][block] = bin_counts(took_ms)
+    share = {"p50": late, "p99": late}
+    summary = {arm: {"intended": 100, "acked": 100, "refused": False, "late_share": share} for arm in truth}
+    return CellMeasurements(cell, rounds, summary, counts)
 
 
 def verdicts_by_arm(run: list[CellMeasurements]) -> list[dict[str, tuple[str, str]]]:
@@ -66,16 +83,9 @@ def test_each_cell_has_its_own_verdicts_and_a_failed_control_voids_only_its_cell
 def test_a_cell_whose_usual_baseline_refuses_uses_its_own() -> None:
     full = plans.load("full")
     cell = next(one for one in full.cells if one.id == "isr-2-in-2")
-    truth, random = {"B": 1.0, "C": 1.0, "C'": 1.0}, np.random.default_rng(5)
-    rounds = [
-        {"block": block, "arm": arm, "n": 1000, "p50_ms": 3 * x, "p99_ms": 12 * x}
-        for block in range(cell.scenario.latency.blocks)
-        for arm, x in ((arm, level * math.exp(random.normal(0, 0.01))) for arm, level in truth.items())
-    ]
-    fine = {"intended": 100, "acked": 100, "refused": False, "pacer_late_ms": {"p50": 0.01, "p99": 0.02}}
-    refused = {"intended": 0, "acked": 0, "refused": True, "pacer_late_ms": None}
-    summary = {arm.id: refused if arm.id == "A" else fine for arm in cell.scenario.latency_arms}
-    (rows,) = compare([CellMeasurements(cell, rounds, summary)])
+    whole = drawn(cell, {"B": 1.0, "C": 1.0, "C'": 1.0, "P": 0.5}, 5, noise=0.01)
+    refused = {"intended": 0, "acked": 0, "refused": True, "late_share": None}
+    (rows,) = compare([dataclasses.replace(whole, summary={**whole.summary, "A": refused})])
     found = {row["arm"]: row for row in rows if row["at"] == "p50"}
     assert {row["against"] for row in rows} == {"C"}
     assert (found["B"]["word"], found["C'"]["word"]) == ("equivalent", "equivalent")
@@ -84,8 +94,8 @@ def test_a_cell_whose_usual_baseline_refuses_uses_its_own() -> None:
 
 
 def test_a_cell_among_many_needs_more_evidence_than_a_single_one() -> None:
-    single = compare([measured(cells(1)[0], 1.0)])[0]
-    among = compare([measured(cell, 1.0, seed=n) for n, cell in enumerate(cells(12))])
+    single = compare([measured(cells(1)[0], 1.0, noise=0.05)])[0]
+    among = compare([measured(cell, 1.0, noise=0.05, seed=n) for n, cell in enumerate(cells(12), start=1)])
     b_alone, b_among = (next(row for row in rows if row["arm"] == "B") for rows in (single, among[0]))
     assert b_among["detectable_ratio"] > b_alone["detectable_ratio"] * 1.005
     assert b_among["provable_band"] > b_alone["provable_band"]
@@ -96,7 +106,7 @@ def test_a_cell_among_many_needs_more_evidence_than_a_single_one() -> None:
 
 def test_cells_with_different_rules_are_refused() -> None:
     one, two = cells(2)
-    other = dataclasses.replace(QUICK, latency=dataclasses.replace(QUICK.latency, alpha=0.5))
+    other = dataclasses.replace(TAIL, latency=dataclasses.replace(TAIL.latency, alpha=0.5))
     with pytest.raises(ValueError, match="same rules"):
         comparisons.rules_of([one, dataclasses.replace(two, scenario=other)])
 
@@ -115,7 +125,7 @@ def test_a_quantile_that_is_not_judged_has_no_verdict_and_does_not_affect_others
 
 
 def test_too_few_blocks_give_a_ratio_without_a_verdict() -> None:
-    few = dataclasses.replace(QUICK, latency=dataclasses.replace(QUICK.latency, blocks=10))
+    few = dataclasses.replace(TAIL, latency=dataclasses.replace(TAIL.latency, blocks=10))
     (rows,) = compare([measured(dataclasses.replace(cells(1)[0], scenario=few), 1.5)])
     row = next(row for row in rows if row["arm"] == "B")
     assert (row["word"], row["reason"]) == ("undecided", "few blocks")
@@ -128,24 +138,90 @@ def test_a_late_pacer_hides_no_difference() -> None:
     late_ms, took_ms, slower = 100.0, 3.0, 1.5
     hidden = (late_ms + took_ms * slower) / (late_ms + took_ms)
     assert verdicts_by_arm([measured(cell, hidden)])[0]["B"] == ("equivalent", "decided")
-    assert verdicts_by_arm([measured(cell, hidden, late_ms=2.0)])[0]["B"] == ("undecided", "pacer")
+    assert verdicts_by_arm([measured(cell, hidden, late=0.3)])[0]["B"] == ("undecided", "pacer")
     # A difference that is significant in spite of it stays.
-    assert verdicts_by_arm([measured(cell, 1.5, late_ms=2.0)])[0]["B"] == ("slower", "decided")
+    assert verdicts_by_arm([measured(cell, 1.5, late=0.3)])[0]["B"] == ("slower", "decided")
 
 
-def test_a_percentile_needs_records_beyond_it_in_every_block() -> None:
+@pytest.mark.parametrize("positive", [None, 1.0, 2.0], ids=["missing", "equal", "slower"])
+def test_equivalence_needs_a_positive_control_that_is_faster(positive: float | None) -> None:
+    one, two = cells(2)
+    run = [measured(one, 1.0), measured(two, 1.0, positive=positive, seed=2)]
+    with_control, without = verdicts_by_arm(run)
+    assert (with_control["B"], with_control["P"]) == (("equivalent", "decided"), ("faster", "decided"))
+    assert without["B"] == ("undecided", "positive control")
+    # a difference needs none
+    assert verdicts_by_arm([measured(two, 1.5, positive=positive)])[0]["B"] == ("slower", "decided")
+    assert comparisons.family_size([measurements.cell for measurements in run]) == 4
+
+
+def test_a_positive_control_without_numbers_or_at_another_quantile_proves_nothing() -> None:
+    whole = measured(cells(1)[0], 1.0)
+    lost = {**whole.summary, "P": {**whole.summary["P"], "acked": 99}}
+    assert verdicts_by_arm([dataclasses.replace(whole, summary=lost)])[0]["B"] == ("undecided", "positive control")
+    slow = [{**row, "p50_ms": 3.0} if row["arm"] == "P" else row for row in whole.rounds]
+    (rows,) = compare([dataclasses.replace(whole, rounds=slow)])
+    found = {row["at"]: (row["word"], row["reason"]) for row in rows if row["arm"] == "B"}
+    assert found == {"p50": ("undecided", "positive control"), "p99": ("equivalent", "decided")}
+    verdict = next(one for one in verdicts.latency_verdicts(numbers(rows)) if one["subject"] == "B against A, p50")
+    assert "the positive control, P, is equivalent, ratio" in verdict["text"]
+
+
+def numbers(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"cell": "c0", "arms": [], "comparisons": rows, "judged": ["p50", "p99"], "confidence": 0.95}
+
+
+def test_the_baseline_is_the_mean_of_both_arms_with_its_settings() -> None:
+    (rows,) = compare([measured(cells(1)[0], 1.0, control=1.02, noise=0.002)])
+    found = {(row["arm"], row["at"]): row for row in rows}
+    assert {row["arm"]: row["baseline"] for row in rows} == {"A'": ["A"], "B": ["A", "A'"], "P": ["A", "A'"]}
+    assert found["A'", "p50"]["ratio"]["point"] == pytest.approx(1.02, abs=0.003)
+    assert found["B", "p50"]["ratio"]["point"] == pytest.approx(1 / math.sqrt(1.02), abs=0.003)
+    assert found["B", "p50"]["difference_ms"]["point"] == pytest.approx(3 - 3 * math.sqrt(1.02), abs=0.009)
+    assert found["B", "p99"]["ratio"]["point"] == pytest.approx(0.99, abs=0.02)
+
+
+def test_without_the_control_there_is_no_baseline() -> None:
+    whole = measured(cells(1)[0], 1.0)
+    fewer = [row for row in whole.rounds if (row["arm"], row["block"]) != ("A'", 3)]
+    (rows,) = compare([dataclasses.replace(whole, rounds=fewer)])
+    found = {row["arm"]: (row["word"], row["reason"], row["ratio"]) for row in rows if row["at"] == "p50"}
+    assert found["A'"] == ("undecided", "missing", None)
+    assert found["B"] == found["P"] == ("undecided", "control", None)
+    texts = {verdict["text"] for verdict in verdicts.latency_verdicts(numbers(rows))}
+    assert texts == {"Undecided: the control has no ratio."}
+
+
+def test_a_difference_beyond_the_margin_is_not_equivalent() -> None:
+    near = measured(cells(1)[0], 1.02, noise=0.01)
+    far = [{**row, "p50_ms": row["p50_ms"] * 20} for row in near.rounds]
+    (rows,) = compare([near])
+    (far_rows,) = compare([dataclasses.replace(near, rounds=far)])
+    one, other = (next(row for row in found if (row["arm"], row["at"]) == ("B", "p50")) for found in (rows, far_rows))
+    # 0.06 and 1.2 ms, of the same ratio
+    assert (one["word"], one["margin_ms"]) == ("equivalent", 1.0)
+    assert one["difference_ms"]["point"] == pytest.approx(0.06, abs=0.03)
+    assert other["ratio"] == pytest.approx(one["ratio"])
+    assert other["difference_ms"]["high"] > 1.0
+    assert other["word"] == "slower"
+    assert other["blocks_needed"] > one["blocks_needed"]
+
+
+@pytest.mark.parametrize(("records", "enough"), [(999, False), (1000, True)])
+def test_a_percentile_needs_ten_records_beyond_it_in_every_block(records: int, enough: bool) -> None:
     (cell,) = cells(1)
-    (rows,) = compare([measured(cell, 1.4, records=99)])
+    (rows,) = compare([measured(cell, 1.4, records=records)])
     found = {(row["arm"], row["at"]): (row["word"], row["reason"]) for row in rows}
     assert found["B", "p50"] == ("slower", "decided")
-    assert found["B", "p99"] == found["A'", "p99"] == ("undecided", "few records")
+    assert found["B", "p99"] == (("slower", "decided") if enough else ("undecided", "few records"))
+    assert found["A'", "p99"][1] == ("decided" if enough else "few records")
 
 
 def test_an_undecided_verdict_has_the_number_of_blocks_needed() -> None:
     (rows,) = compare([measured(cells(1)[0], 1.0, noise=0.15)])
     row = next(row for row in rows if row["arm"] == "A'")
     assert (row["word"], row["reason"]) == ("undecided", "noise")
-    assert row["blocks_needed"] > QUICK.latency.blocks
+    assert row["blocks_needed"] > TAIL.latency.blocks
 
 
 def test_ranks_are_numpys() -> None:

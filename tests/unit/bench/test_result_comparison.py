@@ -13,10 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.analysis import inference
+from bench.analysis.inference import Effect
 from bench.analysis.latency_analysis import SCHEMA_VERSION
 from bench.cli import bench_app
 from bench.plan import scenarios
-from bench.report import result_comparison
+from bench.report import result_comparison, run_page
 from pyhooks.core import paths
 from pyhooks.core.errors import RackgateError
 
@@ -28,12 +29,17 @@ BAND = 0.05
 QUIET = 0.02
 
 
+def effect(logs: Any) -> Effect:
+    return inference.block_effect(np.exp(logs), np.ones((1, len(logs))), RULES)
+
+
 def comparison(logs: Any, arm: str = "B", at: str = "p50", **changes: Any) -> dict[str, Any]:
-    one = inference.estimate_effect(logs, RULES, 1)
+    one = effect(logs)
     interval = one.interval(0.025)
     row = {
         "arm": arm, "against": "A", "at": at, "is_control": False, "word": "undecided", "reason": "noise",
-        "refused": [], "error": one.error, "freedom": one.freedom, "band": BAND, "mean_ratio": math.exp(one.mean),
+        "refused": [], "error": one.log_ratio.error, "freedom": one.log_ratio.freedom, "band": BAND,
+        "mean_ratio": math.exp(one.ratios[-1].point),
         "ratio": {"low": interval.low, "point": interval.point, "high": interval.high},
     }  # fmt: skip
     return row | changes
@@ -41,7 +47,7 @@ def comparison(logs: Any, arm: str = "B", at: str = "p50", **changes: Any) -> di
 
 def control(logs: Any, **changes: Any) -> dict[str, Any]:
     row = comparison(logs, arm="A'", is_control=True)
-    verdict = inference.control_verdict(inference.estimate_effect(logs, RULES, 1), BAND, RULES)
+    verdict = inference.control_verdict(effect(logs), BAND, 1.0, RULES)
     return row | {"word": verdict, "reason": "decided" if verdict != "undecided" else "noise"} | changes
 
 
@@ -263,9 +269,10 @@ def test_the_command_shows_both_results_and_its_status_is_the_verdict(tmp_path: 
 def test_results_that_cannot_be_compared_are_a_one_line_error(tmp_path: Path) -> None:
     random = np.random.default_rng(6)
     a = write(tmp_path / "a.json", result(random))
-    old = write(tmp_path / "old.json", result(random) | {"schema": SCHEMA_VERSION - 1})
-    with pytest.raises(RackgateError, match=r"old\.json: has an earlier schema"):
-        RUNNER.invoke(bench_app, ["compare", a, old], catch_exceptions=False)
+    for schema, error in ((run_page.OLDEST_SCHEMA - 1, r"old\.json: has an earlier schema"), (4, "different kinds")):
+        old = write(tmp_path / "old.json", result(random) | {"schema": schema})
+        with pytest.raises(RackgateError, match=error):
+            RUNNER.invoke(bench_app, ["compare", a, old], catch_exceptions=False)
     other = result(random)
     for cell in other["cells"]:
         cell["cell"] = f"other-{cell['cell']}"
