@@ -14,34 +14,34 @@ from pyhooks.history.event_log import History
 from pyhooks.workload.group_offsets import note_committed
 
 
-class Answering:
-    """An admin client that has one answer for every group."""
+class FakeAdmin:
+    """Fake admin client that returns the same offsets, or the same error, for every group."""
 
-    def __init__(self, answer: list[TopicPartition] | Exception) -> None:
-        self.answer = answer
+    def __init__(self, result: list[TopicPartition] | Exception) -> None:
+        self.result = result
 
     def list_consumer_group_offsets(self, groups: Any, **_: Any) -> dict[str, Future[Any]]:
-        (one,) = groups
+        (group,) = groups
         future: Future[Any] = Future()
-        if isinstance(self.answer, Exception):
-            future.set_exception(self.answer)
+        if isinstance(self.result, Exception):
+            future.set_exception(self.result)
         else:
-            future.set_result(ConsumerGroupTopicPartitions(one.group_id, self.answer))
-        return {one.group_id: future}
+            future.set_result(ConsumerGroupTopicPartitions(group.group_id, self.result))
+        return {group.group_id: future}
 
 
 def test_all_partitions_of_each_group_are_recorded(tmp_path: Path) -> None:
     history = History(tmp_path / "history.jsonl")
-    client: Any = Answering([TopicPartition("d", 0, 7), TopicPartition("d-1", 2, 0)])
+    client: Any = FakeAdmin([TopicPartition("d", 0, 7), TopicPartition("d-1", 2, 0)])
     note_committed(client, ["g", "h"], history)
-    assert [one.data for one in history.events()] == [
+    assert [event.data for event in history.events()] == [
         {"group": group, "offsets": {"d-0": 7, "d-1-2": 0}} for group in ("g", "h")
     ]
 
 
 def test_a_coordinator_without_a_response_is_unknown(tmp_path: Path) -> None:
     history = History(tmp_path / "history.jsonl")
-    client: Any = Answering(KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)))
+    client: Any = FakeAdmin(KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)))
     with pytest.raises(RackgateError, match="group g"):
         note_committed(client, ["g"], history)
     assert not list(history.events())

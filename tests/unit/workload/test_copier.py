@@ -24,45 +24,45 @@ from pyhooks.workload.producer_clients import (
 )
 from pyhooks.workload.producer_plan import ProducerPlan
 
-SIZE = 6
+END_OFFSET = 6
 
 
-class Cluster:
-    """One partition to read, and what the group has committed of it; some steps fail once."""
+class FakeCluster:
+    """Fake cluster: one source partition and the group's committed offset. The steps in ``failing`` fail once."""
 
-    def __init__(self, *fails: str) -> None:
-        self.fails = list(fails)
-        self.committed_to = -1001
-        self.at = 0
+    def __init__(self, *failing: str) -> None:
+        self.failing = list(failing)
+        self.committed_offset = -1001
+        self.position = 0
         self.pending: int | None = None
         self.steps: list[str] = []
-        self.copying: CopyRun | None = None
+        self.copier_run: CopyRun | None = None
 
-    def step(self, name: str, *, lost: bool = False) -> None:
+    def step(self, name: str, *, timeout: bool = False) -> None:
         self.steps.append(name)
-        if name in self.fails:
-            self.fails.remove(name)
-            raise TransactionError("_TIMED_OUT" if lost else "_STATE", "so")
+        if name in self.failing:
+            self.failing.remove(name)
+            raise TransactionError("_TIMED_OUT" if timeout else "_STATE", "text")
 
 
-class Client(ConfluentProducer):
-    """In place of librdkafka's producer."""
+class FakeProducer(ConfluentProducer):
+    """Fake ``ConfluentProducer``: it acknowledges every record at once."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: FakeCluster) -> None:
         self.cluster = cluster
         self.reports: list[SendResult] = []
 
-    def learn(self, topics: Sequence[str]) -> str:  # noqa: ARG002 - there are no leaders
+    def learn(self, topics: Sequence[str]) -> str:  # noqa: ARG002 - the fake needs no metadata
         return ""
 
     def send(self, records: Sequence[ProducerRecord]) -> None:
         now = time.monotonic_ns()
-        self.reports += [SendResult(one.token, now, now, Acked(0, one.token)) for one in records]
+        self.reports += [SendResult(record.token, now, now, Acked(0, record.token)) for record in records]
 
     def take(self, timeout_s: float) -> list[SendResult]:
         time.sleep(min(timeout_s, 0.01))
-        taken, self.reports = self.reports, []
-        return taken
+        reports, self.reports = self.reports, []
+        return reports
 
     def init_transactions(self) -> None:
         self.cluster.step("init")
@@ -73,13 +73,13 @@ class Client(ConfluentProducer):
     def send_offsets(self, offsets: Sequence[Any], group: Any) -> None:
         assert group == "metadata"
         self.cluster.step("offsets")
-        (one,) = offsets
-        self.cluster.pending = one.offset
+        (partition,) = offsets
+        self.cluster.pending = partition.offset
 
     def commit(self) -> None:
-        self.cluster.step("commit", lost=True)
+        self.cluster.step("commit", timeout=True)
         assert self.cluster.pending is not None
-        self.cluster.committed_to = self.cluster.pending
+        self.cluster.committed_offset = self.cluster.pending
 
     def abort(self) -> None:
         self.cluster.step("abort")
@@ -94,10 +94,10 @@ class Client(ConfluentProducer):
         pass
 
 
-class Consumer:
-    """Gives two records at a time; at the end of the partition the copier is stopped."""
+class FakeConsumer:
+    """Fake consumer: returns two records per call and stops the copier at the end of the partition."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: FakeCluster) -> None:
         self.cluster = cluster
 
     def subscribe(self, topics: list[str]) -> None:
@@ -106,83 +106,85 @@ class Consumer:
     def assignment(self) -> list[TopicPartition]:
         return [TopicPartition("s", 0)]
 
-    def committed(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:  # noqa: ARG002 - ours
-        if "committed" in self.cluster.fails:
-            self.cluster.fails.remove("committed")
+    def committed(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:  # noqa: ARG002 - as in the real class
+        if "committed" in self.cluster.failing:
+            self.cluster.failing.remove("committed")
             raise KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE))
-        return [TopicPartition("s", 0, self.cluster.committed_to)]
+        return [TopicPartition("s", 0, self.cluster.committed_offset)]
 
     def seek(self, place: TopicPartition) -> None:
         self.cluster.steps.append(f"seek {place.offset}")
-        self.cluster.at = place.offset
+        self.cluster.position = place.offset
 
     def consumer_group_metadata(self) -> str:
         return "metadata"
 
-    def consume(self, most: int, timeout: float) -> Iterator[Any]:  # noqa: ARG002 - librdkafka's
-        first = self.cluster.at
-        self.cluster.at = min(first + 2, SIZE)
-        if first == SIZE:
-            assert self.cluster.copying is not None
-            self.cluster.copying.stop.set()
-        for offset in range(first, self.cluster.at):
+    def consume(self, max_records: int, timeout: float) -> Iterator[Any]:  # noqa: ARG002 - as in the real class
+        first = self.cluster.position
+        self.cluster.position = min(first + 2, END_OFFSET)
+        if first == END_OFFSET:
+            assert self.cluster.copier_run is not None
+            self.cluster.copier_run.stop.set()
+        for offset in range(first, self.cluster.position):
             yield SimpleNamespace(error=lambda: None, partition=lambda: 0, offset=lambda at=offset: at)
 
 
-def copied(monkeypatch: pytest.MonkeyPatch, path: Path, *fails: str) -> tuple[Cluster, list[Event]]:
-    cluster = Cluster(*fails)
+def run_copier(monkeypatch: pytest.MonkeyPatch, path: Path, *failing: str) -> tuple[FakeCluster, list[Event]]:
+    cluster = FakeCluster(*failing)
 
-    def made(_settings: ProducerSettings) -> Client:
-        return Client(cluster)
+    def create_client(_settings: ProducerSettings) -> FakeProducer:
+        return FakeProducer(cluster)
 
-    monkeypatch.setattr(copier, "ConfluentProducer", made)
+    monkeypatch.setattr(copier, "ConfluentProducer", create_client)
     plan = ProducerPlan(
         "b:1", ("d",), 1000, seconds=60, mode="transactional", client="confluent", name="copier", run="c"
     )
     history = History(path / "h.jsonl")
-    cluster.copying = CopyRun(plan, history, {"d": 1}, "s", Consumer(cluster), "g")
-    cluster.copying.run()
-    cluster.copying.note_committed()
+    cluster.copier_run = CopyRun(plan, history, {"d": 1}, "s", FakeConsumer(cluster), "g")
+    cluster.copier_run.run()
+    cluster.copier_run.note_committed()
     return cluster, list(history.events())
 
 
-def taken(events: Sequence[Event]) -> list[tuple[list[int], str | None]]:
-    """Records and result of each transaction."""
-    ends = {one.data["txn"]: one.outcome for one in events if one.op == "txn"}
-    return [(one.data["taken"]["s-0"], ends[one.data["txn"]]) for one in events if one.op == "copy"]
+def transactions(events: Sequence[Event]) -> list[tuple[list[int], str | None]]:
+    """Return the source offsets (first, next) and the outcome of each transaction."""
+    outcomes = {event.data["txn"]: event.outcome for event in events if event.op == "txn"}
+    return [(event.data["taken"]["s-0"], outcomes[event.data["txn"]]) for event in events if event.op == "copy"]
 
 
 def test_all_records_are_copied_with_the_offsets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    cluster, events = copied(monkeypatch, tmp_path)
-    assert taken(events) == [([0, 2], "ok"), ([2, 4], "ok"), ([4, 6], "ok")]
+    cluster, events = run_copier(monkeypatch, tmp_path)
+    assert transactions(events) == [([0, 2], "ok"), ([2, 4], "ok"), ([4, 6], "ok")]
     assert cluster.steps == ["init", *["begin", "offsets", "commit"] * 3]
-    assert [one.data["seq"] for one in events if one.op == "produce"] == [*range(6)]
-    (end,) = [one for one in events if one.op == "copied"]
+    assert [event.data["seq"] for event in events if event.op == "produce"] == [*range(6)]
+    (end,) = [event for event in events if event.op == "copied"]
     assert (end.outcome, end.data["committed"]) == ("ok", {"s-0": 6})
 
 
-def test_refused_offsets_abort_the_transaction_and_are_retried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    cluster, events = copied(monkeypatch, tmp_path, "offsets")
-    assert taken(events) == [([0, 2], "fail"), ([0, 2], "ok"), ([2, 4], "ok"), ([4, 6], "ok")]
+def test_rejected_offsets_abort_the_transaction_and_are_retried(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster, events = run_copier(monkeypatch, tmp_path, "offsets")
+    assert transactions(events) == [([0, 2], "fail"), ([0, 2], "ok"), ([2, 4], "ok"), ([4, 6], "ok")]
     assert cluster.steps[:5] == ["init", "begin", "offsets", "abort", "seek 0"]
 
 
-def test_an_uncertain_commit_is_settled_by_the_group_s_offsets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    cluster, events = copied(monkeypatch, tmp_path, "commit", "committed")
-    assert taken(events) == [([0, 2], "unknown"), ([0, 2], "ok"), ([2, 4], "ok"), ([4, 6], "ok")]
-    # another client ends what the first one left open; only then the group knows
+def test_after_a_commit_timeout_the_group_offsets_decide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cluster, events = run_copier(monkeypatch, tmp_path, "commit", "committed")
+    assert transactions(events) == [([0, 2], "unknown"), ([0, 2], "ok"), ([2, 4], "ok"), ([4, 6], "ok")]
+    # the new client's init ends the open transaction, so the committed offsets are final afterwards
     assert cluster.steps[:6] == ["init", "begin", "offsets", "commit", "init", "seek 0"]
 
 
 def test_a_transaction_that_cannot_begin_is_not_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    cluster, events = copied(monkeypatch, tmp_path, "begin")
-    assert [one for one, _ in taken(events)] == [[0, 2], [2, 4], [4, 6]]
+    cluster, events = run_copier(monkeypatch, tmp_path, "begin")
+    assert [offsets for offsets, _ in transactions(events)] == [[0, 2], [2, 4], [4, 6]]
     assert cluster.steps[:4] == ["init", "begin", "init", "seek 0"]
-    assert len({one.data["key"] for one in events if one.op == "produce"}) == 6
+    assert len({event.data["key"] for event in events if event.op == "produce"}) == 6
 
 
 def test_without_the_coordinator_the_result_is_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    _, events = copied(monkeypatch, tmp_path, "committed")
-    (end,) = [one for one in events if one.op == "copied"]
+    _, events = run_copier(monkeypatch, tmp_path, "committed")
+    (end,) = [event for event in events if event.op == "copied"]
     assert end.outcome == "unknown"
     assert end.data["error"]

@@ -23,12 +23,12 @@ from pyhooks.workload.group_members import MemberRun, Membership, parse_membersh
 
 D0, D1 = TopicPartition("d", 0), TopicPartition("d", 1)
 TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
-OVERTAKEN = "org.apache.kafka.common.errors.RebalanceInProgressException"
+REBALANCING = "org.apache.kafka.common.errors.RebalanceInProgressException"
 Done = Callable[[JavaError | None], None]
 
 
 class Scripted:
-    """A GroupMember whose polls are steps of a script; the last one stops the member."""
+    """Fake ``GroupMember``: each poll runs the next step of a script; the last step stops the member."""
 
     steps: Sequence[Callable[[Scripted], Mapping[TopicPartition, MemberPoll]]] = ()
     close_fails: JavaError | None = None
@@ -40,7 +40,7 @@ class Scripted:
         self.stop: Callable[[], None] = lambda: None
 
     def subscribe(self, _topics: Sequence[str], callbacks: RebalanceCallbacks) -> None:
-        self.heard = callbacks
+        self.callbacks = callbacks
 
     def poll(self, _timeout_s: float) -> Mapping[TopicPartition, MemberPoll]:
         step = self.steps[self.at]
@@ -58,46 +58,46 @@ class Scripted:
             raise self.close_fails
 
 
-def driven(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: Sequence[Callable[[Any], Any]], **more: Any
+def run_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: Sequence[Callable[[Any], Any]], **attributes: Any
 ) -> tuple[Scripted, list[Event]]:
-    made: list[Scripted] = []
+    created: list[Scripted] = []
 
-    def make(*given: object) -> Scripted:
-        made.append(type("Its", (Scripted,), {"steps": steps, **more})(*given))
-        return made[-1]
+    def create(*arguments: object) -> Scripted:
+        created.append(type("WithSteps", (Scripted,), {"steps": steps, **attributes})(*arguments))
+        return created[-1]
 
-    monkeypatch.setattr(group_members, "GroupMember", make)
+    monkeypatch.setattr(group_members, "GroupMember", create)
     for name in ("COMMIT_S", "FETCH_S", "PAUSE_S"):
         monkeypatch.setattr(group_members, name, 0.0)
     history = History(tmp_path / "history.jsonl")
-    one = MemberRun(Membership("g", "classic"), "b:1", ["d"], history, "r1")
-    made[-1].stop = one.stop.set
-    one.run()
-    return made[-1], list(history.events())
+    member_run = MemberRun(Membership("g", "classic"), "b:1", ["d"], history, "r1")
+    created[-1].stop = member_run.stop.set
+    member_run.run()
+    return created[-1], list(history.events())
 
 
 def assigned(
-    *partitions: TopicPartition, got: Mapping[TopicPartition, MemberPoll] | None = None
+    *partitions: TopicPartition, fetched: Mapping[TopicPartition, MemberPoll] | None = None
 ) -> Callable[[Any], Any]:
-    def step(one: Any) -> Mapping[TopicPartition, MemberPoll]:
-        one.heard.assigned(frozenset(partitions))
-        return got or {}
+    def step(member: Any) -> Mapping[TopicPartition, MemberPoll]:
+        member.callbacks.assigned(frozenset(partitions))
+        return fetched or {}
 
     return step
 
 
-def ends(error: JavaError | None) -> Callable[[Any], Any]:
-    def step(one: Any) -> Mapping[TopicPartition, MemberPoll]:
-        one.done[-1](error)
+def complete_commit(error: JavaError | None) -> Callable[[Any], Any]:
+    def step(member: Any) -> Mapping[TopicPartition, MemberPoll]:
+        member.done[-1](error)
         return {}
 
     return step
 
 
 def revoked(*partitions: TopicPartition) -> Callable[[Any], Any]:
-    def step(one: Any) -> Mapping[TopicPartition, MemberPoll]:
-        one.heard.revoked(frozenset(partitions))
+    def step(member: Any) -> Mapping[TopicPartition, MemberPoll]:
+        member.callbacks.revoked(frozenset(partitions))
         return {}
 
     return step
@@ -108,46 +108,50 @@ def nothing(_: Any) -> Mapping[TopicPartition, MemberPoll]:
 
 
 def test_a_member_records_all_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = [assigned(D0, D1, got={D0: MemberPoll(2, 5, 7)}), ends(None), revoked(D1), nothing]
-    java, events = driven(tmp_path, monkeypatch, steps)
-    assert [one.op for one in events if one.op != "commit"] == ["join", "assigned", "fetch", "revoked", "leave"]
-    assert [one.data["now"] for one in events if "now" in one.data] == [["d-0", "d-1"], ["d-0"]]
-    assert {one.data["run"] for one in events} == {"r1"}
-    (fetch,) = [one for one in events if one.op == "fetch"]
+    steps = [assigned(D0, D1, fetched={D0: MemberPoll(2, 5, 7)}), complete_commit(None), revoked(D1), nothing]
+    java, events = run_member(tmp_path, monkeypatch, steps)
+    assert [event.op for event in events if event.op != "commit"] == ["join", "assigned", "fetch", "revoked", "leave"]
+    assert [event.data["now"] for event in events if "now" in event.data] == [["d-0", "d-1"], ["d-0"]]
+    assert {event.data["run"] for event in events} == {"r1"}
+    (fetch,) = [event for event in events if event.op == "fetch"]
     assert (fetch.data["count"], fetch.data["first"], fetch.data["next"]) == (2, {"d-0": 5}, {"d-0": 7})
     assert java.offsets[0] == {D0: 7}
     (group,) = groups(events)
-    assert next(one.outcome for one in group.members[0].commits) == "ok"
+    assert next(event.outcome for event in group.members[0].commits) == "ok"
     assert group.members[0].leave_ns is not None
 
 
-@pytest.mark.parametrize(("name", "outcome"), [(TIMEOUT, "unknown"), (OVERTAKEN, "fail")])
-def test_a_failed_commit_is_as_certain_as_its_error(
+@pytest.mark.parametrize(("name", "outcome"), [(TIMEOUT, "unknown"), (REBALANCING, "fail")])
+def test_the_outcome_of_a_failed_commit_follows_from_its_error(
     name: str, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = JavaError([name, RETRIABLE], "why")
-    _, events = driven(tmp_path, monkeypatch, [assigned(D0, got={D0: MemberPoll(1, 0, 1)}), ends(error), nothing])
-    first = next(one for one in events if one.op == "commit")
+    _, events = run_member(
+        tmp_path, monkeypatch, [assigned(D0, fetched={D0: MemberPoll(1, 0, 1)}), complete_commit(error), nothing]
+    )
+    first = next(event for event in events if event.op == "commit")
     assert (first.outcome, first.data["exception"], first.data["retriable"]) == (outcome, name, True)
 
 
 def test_a_commit_without_a_response_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    java, events = driven(tmp_path, monkeypatch, [assigned(D0, got={D0: MemberPoll(1, 0, 1)}), nothing, nothing])
-    assert len(java.offsets) == 1  # the next one waits for it
-    assert [(one.outcome, one.data["exception"]) for one in events if one.op == "commit"] == [
+    java, events = run_member(
+        tmp_path, monkeypatch, [assigned(D0, fetched={D0: MemberPoll(1, 0, 1)}), nothing, nothing]
+    )
+    assert len(java.offsets) == 1  # the next commit waits for this one
+    assert [(event.outcome, event.data["exception"]) for event in events if event.op == "commit"] == [
         ("unknown", "not-reported")
     ]
 
 
 def test_revoked_partitions_are_not_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = [
-        assigned(D0, D1, got={D0: MemberPoll(1, 0, 1), D1: MemberPoll(1, 3, 4)}),
-        ends(None),
+        assigned(D0, D1, fetched={D0: MemberPoll(1, 0, 1), D1: MemberPoll(1, 3, 4)}),
+        complete_commit(None),
         revoked(D1),
-        ends(None),
+        complete_commit(None),
         nothing,
     ]
-    java, _ = driven(tmp_path, monkeypatch, steps)
+    java, _ = run_member(tmp_path, monkeypatch, steps)
     assert java.offsets[0] == {D0: 1, D1: 4}
     assert java.offsets[-1] == {D0: 1}
 
@@ -156,25 +160,25 @@ def test_a_failed_poll_is_recorded_and_the_member_continues(tmp_path: Path, monk
     def fails(_: Any) -> Mapping[TopicPartition, MemberPoll]:
         raise JavaError([TIMEOUT, RETRIABLE], "why")
 
-    _, events = driven(tmp_path, monkeypatch, [fails, assigned(D0), nothing])
-    assert [one.op for one in events] == ["join", "poll", "assigned", "leave"]
+    _, events = run_member(tmp_path, monkeypatch, [fails, assigned(D0), nothing])
+    assert [event.op for event in events] == ["join", "poll", "assigned", "leave"]
     assert events[1].data["exception"] == TIMEOUT
 
 
 def test_a_failed_leave_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, events = driven(tmp_path, monkeypatch, [nothing], close_fails=JavaError([TIMEOUT, RETRIABLE], "why"))
+    _, events = run_member(tmp_path, monkeypatch, [nothing], close_fails=JavaError([TIMEOUT, RETRIABLE], "why"))
     assert (events[-1].op, events[-1].outcome, events[-1].data["exception"]) == ("leave", "unknown", TIMEOUT)
 
 
-def test_members_and_partitions_are_assigned() -> None:
+def test_memberships_are_parsed() -> None:
     assert parse_memberships("a:classic,b:consumer") == [Membership("a", "classic"), Membership("b", "consumer")]
-    for wrong in ("a", "a:share", ":classic", "a:classic,a:consumer"):
+    for invalid in ("a", "a:share", ":classic", "a:classic,a:consumer"):
         with pytest.raises(RackgateError, match="--groups"):
-            parse_memberships(wrong)
+            parse_memberships(invalid)
 
 
 class Message:
-    """A record, or what ends a partition for now."""
+    """Fake record, or an error such as the end of the partition."""
 
     def __init__(self, offset: int, error: int | None = None) -> None:
         self._offset, self._error = offset, error
@@ -192,42 +196,44 @@ class Message:
         return self._offset
 
 
-class Reader:
-    """A consumer that gives what it was given; the last gift stops who follows."""
+class FakeConsumer:
+    """Fake consumer that returns scripted batches; the last batch stops the reader."""
 
-    def __init__(self, gifts: Sequence[Sequence[Message]], end: int | None) -> None:
-        self.gifts, self.end = list(gifts), end
-        self.following: CommittedReader | None = None
+    def __init__(self, batches: Sequence[Sequence[Message]], end: int | None) -> None:
+        self.batches, self.end = list(batches), end
+        self.reader: CommittedReader | None = None
 
-    def list_topics(self, _topic: str, timeout: float) -> Any:  # noqa: ARG002 - as the real one has it
+    def list_topics(self, _topic: str, timeout: float) -> Any:  # noqa: ARG002 - as in the real class
         return SimpleNamespace(topics={"t": SimpleNamespace(error=None, partitions={0: None})})
 
-    def assign(self, _places: object) -> None:
+    def assign(self, _partitions: object) -> None:
         pass
 
-    def consume(self, _most: int, _timeout_s: float) -> Sequence[Message]:
-        found = self.gifts.pop(0)
-        if not self.gifts and self.following is not None:
-            self.following.stop.set()
+    def consume(self, _max_records: int, _timeout_s: float) -> Sequence[Message]:
+        found = self.batches.pop(0)
+        if not self.batches and self.reader is not None:
+            self.reader.stop.set()
         return found
 
-    def get_watermark_offsets(self, _place: object, timeout: float) -> tuple[int, int]:  # noqa: ARG002 - the same
+    def get_watermark_offsets(self, _partition: object, timeout: float) -> tuple[int, int]:  # noqa: ARG002 - as in the real class
         if self.end is None:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return 0, self.end
 
 
-def following(tmp_path: Path, gifts: Sequence[Sequence[Message]], stable: int | None, end: int) -> list[Event]:
+def follow_topic(
+    tmp_path: Path, batches: Sequence[Sequence[Message]], last_stable: int | None, end: int
+) -> list[Event]:
     history = History(tmp_path / "history.jsonl")
-    committed = Reader(gifts, stable)
-    committed.following = CommittedReader(committed, Reader([], end), history, "r1")
-    committed.following.follow(["t"])
+    committed = FakeConsumer(batches, last_stable)
+    committed.reader = CommittedReader(committed, FakeConsumer([], end), history, "r1")
+    committed.reader.follow(["t"])
     return list(history.events())
 
 
 def test_a_follower_records_its_position(tmp_path: Path) -> None:
-    gifts = [[Message(0), Message(1)], [Message(5, KafkaError._PARTITION_EOF)]]
-    events = following(tmp_path, gifts, 5, 9)
+    batches = [[Message(0), Message(1)], [Message(5, KafkaError._PARTITION_EOF)]]
+    events = follow_topic(tmp_path, batches, 5, 9)
     last = events[-1]
     assert (last.outcome, last.data["position"], last.data["records"]) == ("ok", 5, 2)
     assert (last.data["stable"], last.data["end"]) == (5, 9)
@@ -235,7 +241,7 @@ def test_a_follower_records_its_position(tmp_path: Path) -> None:
     assert place == ("t", 0)
 
 
-def test_a_leader_without_an_end_offset_is_unknown(tmp_path: Path) -> None:
-    last = following(tmp_path, [[Message(0)], []], None, 9)[-1]
+def test_an_end_offset_that_the_leader_does_not_return_is_unknown(tmp_path: Path) -> None:
+    last = follow_topic(tmp_path, [[Message(0)], []], None, 9)[-1]
     assert (last.outcome, last.data["error"], last.data["position"]) == ("unknown", "_TIMED_OUT", 1)
     assert "end" not in last.data

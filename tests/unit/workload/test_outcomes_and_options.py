@@ -1,4 +1,4 @@
-"""Certainty of outcomes, parsed command lines and client configurations, without a cluster."""
+"""Outcomes of produce errors, command lines and client configurations, without a cluster."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from pyhooks.workload.producer_plan import PROBE_PROCESS, ProducerMode, Producer
 PROBE = ProducerPlan(
     "b:9092", ("t",), rate_per_s=2, count=3, partitions=1, mode="probe", record_bytes=0, name=PROBE_PROCESS
 )
-MUST = ("--bootstrap", "b:9092", "--topics", "t,u", "--history", "h.jsonl")
+REQUIRED = ("--bootstrap", "b:9092", "--topics", "t,u", "--history", "h.jsonl")
 
 
-def java(name: str, *, retriable: bool = True) -> Refused:
+def java_error(name: str, *, retriable: bool = True) -> Refused:
     return Refused(f"{ERRORS}.{name}", "text", retriable)
 
 
@@ -38,7 +38,7 @@ def java(name: str, *, retriable: bool = True) -> Refused:
         "NOT_ENOUGH_RACKS",
     ],
 )
-def test_a_refusal_before_the_append_is_certain_only_for_a_first_attempt(error: str) -> None:
+def test_a_rejection_before_the_append_is_a_failure_only_without_retries(error: str) -> None:
     assert outcome_of(Refused(error, "", True), first_only=True) == "fail"
     assert outcome_of(Refused(error, "", True), first_only=False) == "unknown"
 
@@ -49,7 +49,7 @@ def test_a_refusal_before_the_append_is_certain_only_for_a_first_attempt(error: 
         f"{ERRORS}.TimeoutException",
         f"{ERRORS}.NotEnoughRacksAfterAppendException",
         f"{ERRORS}.NotEnoughReplicasAfterAppendException",
-        # a leader that steps down gives it to records that wait for their acknowledgement
+        # also returned for appended records that await acknowledgement when the leader resigns
         f"{ERRORS}.NotLeaderOrFollowerException",
         f"{ERRORS}.NetworkException",
         f"{ERRORS}.UnknownServerException",
@@ -65,12 +65,12 @@ def test_a_record_that_may_have_been_appended_is_unknown(error: str, first_only:
 
 
 @pytest.mark.parametrize("first_only", [False, True])
-def test_an_acknowledgement_and_a_full_queue_are_certain(first_only: bool) -> None:
+def test_an_acknowledgement_succeeds_and_a_full_queue_fails(first_only: bool) -> None:
     assert outcome_of(Acked(0, 7), first_only=first_only) == "ok"
     assert outcome_of(Refused("_QUEUE_FULL", "", True), first_only=first_only) == "fail"
 
 
-def test_a_record_that_the_client_refuses_was_never_sent() -> None:
+def test_a_record_rejected_by_the_client_was_not_sent() -> None:
     assert outcome_of(Refused("MSG_SIZE_TOO_LARGE", "", False, local=True), first_only=False) == "fail"
     assert outcome_of(Refused("MSG_SIZE_TOO_LARGE", "", False), first_only=False) == "unknown"
     client = create_client(CONFLUENT, replace(PROBE, bootstrap="127.0.0.1:1").settings("id"))
@@ -83,9 +83,14 @@ def test_a_record_that_the_client_refuses_was_never_sent() -> None:
 
 def test_events_have_the_fields_that_checkers_need() -> None:
     attempt = OpenRecord("t", 0, 4, "k", 900, txn=None)
-    refused = attempt.event(PROBE, "run-1", SendResult(1, 1_000_000, 4_500_000, java("NotEnoughRacksException")))
-    assert (refused.process, refused.op, refused.outcome, refused.mono_ns) == ("probe", "produce", "fail", 4_500_000)
-    assert refused.data == {
+    rejected = attempt.event(PROBE, "run-1", SendResult(1, 1_000_000, 4_500_000, java_error("NotEnoughRacksException")))
+    assert (rejected.process, rejected.op, rejected.outcome, rejected.mono_ns) == (
+        "probe",
+        "produce",
+        "fail",
+        4_500_000,
+    )
+    assert rejected.data == {
         "run": "run-1",
         "topic": "t",
         "key": "k",
@@ -117,7 +122,9 @@ def test_probes_send_one_request_per_attempt() -> None:
 @pytest.mark.parametrize("mode", ["probe", "plain", "idempotent", "transactional"])
 @pytest.mark.parametrize("timeout_ms", [6, 5000, 120_000])
 @pytest.mark.parametrize("linger_ms", [0, 5])
-def test_java_accepts_its_timeouts(mode: ProducerMode, timeout_ms: int, linger_ms: int) -> None:
+def test_timeouts_satisfy_the_constraints_of_the_java_client(
+    mode: ProducerMode, timeout_ms: int, linger_ms: int
+) -> None:
     plan = replace(PROBE, mode=mode, timeout_ms=timeout_ms, linger_ms=linger_ms)
     config = plan.settings("id").java()
     assert int(config["delivery.timeout.ms"]) >= int(config["linger.ms"]) + int(config["request.timeout.ms"])
@@ -139,14 +146,14 @@ def test_defaults_set_the_delivery_timeout_and_dependent_settings(timeout_ms: in
 
 
 @pytest.mark.parametrize("mode", ["probe", "plain", "idempotent", "transactional"])
-def test_librdkafka_takes_its_configuration(mode: ProducerMode) -> None:
+def test_librdkafka_accepts_its_configuration(mode: ProducerMode) -> None:
     client = create_client(CONFLUENT, replace(PROBE, mode=mode, bootstrap="127.0.0.1:1").settings("id"))
     client.close()
     assert client.take(0) == []
     client.release()
 
 
-def test_an_unknown_client_is_refused() -> None:
+def test_an_unknown_client_is_rejected() -> None:
     settings: ProducerSettings = PROBE.settings("id")
     with pytest.raises(RackgateError, match=r"0\.8"):
         create_client("0.8", settings)
@@ -158,7 +165,7 @@ def test_an_unknown_client_is_refused() -> None:
         (PROBE, True),
         (replace(PROBE, defaults=True), False),
         (replace(PROBE, client="4.3.1"), True),
-        # librdkafka sends again whatever its retries are
+        # librdkafka may resend a request even with retries=0
         (replace(PROBE, client=CONFLUENT), False),
         (replace(PROBE, mode="plain", client=CONFLUENT), False),
         (replace(PROBE, mode="plain"), True),
@@ -167,24 +174,24 @@ def test_an_unknown_client_is_refused() -> None:
         (replace(PROBE, mode="transactional"), False),
     ],
 )
-def test_only_a_single_attempt_without_idempotence_is_certain(plan: ProducerPlan, first_only: bool) -> None:
+def test_first_only_requires_a_single_attempt_without_idempotence(plan: ProducerPlan, first_only: bool) -> None:
     assert plan.first_only is first_only
 
 
 def test_the_command_line_is_parsed() -> None:
-    plan, path = parse([*MUST, "--mode", "probe", "--rate", "4", "--seconds", "60"])
+    plan, path = parse([*REQUIRED, "--mode", "probe", "--rate", "4", "--seconds", "60"])
     expected = ProducerPlan(
         "b:9092", ("t", "u"), 4.0, partitions=1, seconds=60.0, mode="probe", record_bytes=0, name="probe"
     )
     assert plan == expected
     assert path == Path("h.jsonl")
-    plan, _ = parse([*MUST, "--mode", "probe", "--count", "1", "--defaults", "--delivery-timeout-ms", "8000"])
+    plan, _ = parse([*REQUIRED, "--mode", "probe", "--count", "1", "--defaults", "--delivery-timeout-ms", "8000"])
     assert (plan.count, plan.timeout_ms, plan.defaults) == (1, 8000, True)
-    plan, _ = parse([*MUST, "--count", "9", "--client", "3.9", "--mode", "transactional", "--abort-share", "0.5"])
+    plan, _ = parse([*REQUIRED, "--count", "9", "--client", "3.9", "--mode", "transactional", "--abort-share", "0.5"])
     assert (plan.client, plan.mode, plan.abort_share, plan.partitions) == ("3.9", "transactional", 0.5, None)
     assert (plan.name, plan.record_bytes) == ("producer", 100)
-    assert parse([*MUST, "--count", "9"])[0].client == PATCHED
-    plan, _ = parse([*MUST, "--count", "9", "--config", "metadata.max.age.ms=500", "--config", "linger.ms=0=1"])
+    assert parse([*REQUIRED, "--count", "9"])[0].client == PATCHED
+    plan, _ = parse([*REQUIRED, "--count", "9", "--config", "metadata.max.age.ms=500", "--config", "linger.ms=0=1"])
     assert plan.config == {"metadata.max.age.ms": "500", "linger.ms": "0=1"}
     for config in (plan.settings("id").java(), plan.settings("id").librdkafka()):
         assert (config["metadata.max.age.ms"], config["linger.ms"]) == ("500", "0=1")
@@ -211,23 +218,23 @@ def test_the_command_line_is_parsed() -> None:
         (("--count", "1", "--config", "linger.ms"), "--config 'linger.ms': expected NAME=VALUE"),
     ],
 )
-def test_an_impossible_plan_is_refused(more: tuple[str, ...], error: str) -> None:
+def test_an_invalid_plan_is_rejected(more: tuple[str, ...], error: str) -> None:
     with pytest.raises(RackgateError, match=error):
-        parse([*MUST, *more])
+        parse([*REQUIRED, *more])
 
 
 def test_an_error_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*MUST, "--rate", "1"]) == 2
-    written = capsys.readouterr().err
-    assert written.startswith("error: one of --seconds and --count")
-    assert written.count("\n") == 1
+    assert main([*REQUIRED, "--rate", "1"]) == 2
+    stderr = capsys.readouterr().err
+    assert stderr.startswith("error: one of --seconds and --count")
+    assert stderr.count("\n") == 1
 
 
 names = st.text(st.characters(exclude_characters="/\n", codec="utf-8"), min_size=1)
 
 
 @given(names, names, st.integers(0, 10**6), st.integers(0, 10**9), st.integers(0, 400), st.data())
-def test_a_key_determines_its_value(
+def test_a_value_is_derived_from_its_key(
     run: str, topic: str, partition: int, seq: int, size: int, data: st.DataObject
 ) -> None:
     key = key_of(run, topic, partition, seq)
@@ -236,13 +243,13 @@ def test_a_key_determines_its_value(
     assert len(value) == max(size, len(key.encode()))
     assert text_of(key.encode()) == key
     assert not is_damaged(key, value)
-    at = data.draw(st.integers(0, len(value) - 1))
-    assert is_damaged(key, value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :])
+    position = data.draw(st.integers(0, len(value) - 1))
+    assert is_damaged(key, value[:position] + bytes([value[position] ^ 1]) + value[position + 1 :])
     assert is_damaged(key, None)
     assert not is_damaged("another key", b"anything")
 
 
-def test_keys_that_are_no_text_have_one_encoding() -> None:
+def test_keys_that_are_not_utf8_are_written_in_hex() -> None:
     assert text_of(b"\xff\x00") == "0xff00"
     assert text_of(None) is None
 
@@ -250,7 +257,7 @@ def test_keys_that_are_no_text_have_one_encoding() -> None:
 @pytest.mark.parametrize("mode", ["probe", "plain"])
 def test_acks_1_is_parsed(mode: ProducerMode) -> None:
     assert PROBE.settings("id").librdkafka()["acks"] == "all"
-    plan, _ = parse([*MUST, "--count", "1", "--mode", mode, "--acks", "1"])
+    plan, _ = parse([*REQUIRED, "--count", "1", "--mode", mode, "--acks", "1"])
     assert plan.acks == "1"
     assert plan.settings("id").java()["acks"] == plan.settings("id").librdkafka()["acks"] == "1"
     client = create_client(CONFLUENT, replace(PROBE, acks="1", bootstrap="127.0.0.1:1").settings("id"))
@@ -262,4 +269,4 @@ def test_acks_1_is_parsed(mode: ProducerMode) -> None:
 )
 def test_idempotence_requires_acks_all(more: tuple[str, ...]) -> None:
     with pytest.raises(RackgateError, match="--acks 1 belongs to"):
-        parse([*MUST, "--count", "1", "--acks", "1", *more])
+        parse([*REQUIRED, "--count", "1", "--acks", "1", *more])

@@ -1,4 +1,4 @@
-"""Shared parts of programs beside a run, and the follower of topics."""
+"""Code shared by workload programs: error reporting, and the events of arrived records."""
 
 from __future__ import annotations
 
@@ -14,39 +14,44 @@ from pyhooks.history.event_log import History
 from pyhooks.workload import arrivals, program
 
 
-def fails(error: Exception) -> None:
+def fail(error: Exception) -> None:
     raise error
 
 
-def test_the_exit_status_is_that_of_the_work(capsys: pytest.CaptureFixture[str]) -> None:
+def test_expected_errors_are_printed_and_exit_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert program.run_reporting_errors(lambda: None) == 0
-    assert program.run_reporting_errors(lambda: fails(RackgateError("no broker answers"))) == 2
-    assert capsys.readouterr().err == "error: no broker answers\n"
-    assert program.run_reporting_errors(lambda: fails(KeyError("x")), KeyError) == 2
+    assert program.run_reporting_errors(lambda: fail(RackgateError("no broker responds"))) == 2
+    assert capsys.readouterr().err == "error: no broker responds\n"
+    assert program.run_reporting_errors(lambda: fail(KeyError("x")), KeyError) == 2
     with pytest.raises(KeyError):
-        program.run_reporting_errors(lambda: fails(KeyError("x")))
+        program.run_reporting_errors(lambda: fail(KeyError("x")))
 
 
-class Consumer:
-    """Gives two records of topic ``t``, an error and a wait that brought nothing in between, then sets ``ended``."""
+class FakeConsumer:
+    """Fake consumer: returns a record of topic ``t``, an error, nothing, and a second record; then sets ``ended``."""
 
     def __init__(self, ended: threading.Event) -> None:
         self.ended = ended
         self.closed = False
         self.assigned: list[tuple[str, int]] = []
-        self.to_come: list[tuple[bytes, str | None] | None] = [(b"k1", None), (b"", "broker down"), None, (b"k2", None)]
+        self.scripted: list[tuple[bytes, str | None] | None] = [
+            (b"k1", None),
+            (b"", "broker down"),
+            None,
+            (b"k2", None),
+        ]
 
     def list_topics(self, timeout: float) -> Any:
         assert timeout == arrivals.REQUEST_S
         return SimpleNamespace(topics={"t": SimpleNamespace(partitions={0: None, 1: None})})
 
-    def assign(self, places: list[Any]) -> None:
-        self.assigned = [(place.topic, place.partition) for place in places]
+    def assign(self, partitions: list[Any]) -> None:
+        self.assigned = [(partition.topic, partition.partition) for partition in partitions]
 
     def poll(self, timeout: float) -> Any:
         assert timeout == arrivals.POLL_S
-        found = self.to_come.pop(0)
-        if not self.to_come:
+        found = self.scripted.pop(0)
+        if not self.scripted:
             self.ended.set()
         if found is None:
             return None
@@ -57,9 +62,9 @@ class Consumer:
         self.closed = True
 
 
-def test_records_are_reported_by_key_and_errors_are_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrived_records_are_listed_by_key_without_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended, path = threading.Event(), tmp_path / "h"
-    consumer = Consumer(ended)
+    consumer = FakeConsumer(ended)
     monkeypatch.setattr(arrivals, "Consumer", lambda _: consumer)
     arrivals.note_arrivals("x:1", ["t"], History(path), ended)
     assert consumer.assigned == [("t", 0), ("t", 1)]
@@ -72,6 +77,6 @@ def test_records_are_reported_by_key_and_errors_are_no_records(tmp_path: Path, m
 
 def test_a_missing_topic_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = threading.Event()
-    monkeypatch.setattr(arrivals, "Consumer", lambda _: Consumer(ended))
+    monkeypatch.setattr(arrivals, "Consumer", lambda _: FakeConsumer(ended))
     with pytest.raises(RackgateError, match="the cluster has no u"):
         arrivals.note_arrivals("x:1", ["t", "u"], History(tmp_path / "h"), ended)

@@ -1,4 +1,4 @@
-"""Changes of a topic's settings: the events in the history, whatever the result."""
+"""Changes of M and R: the history gets the events of successful, failed and unconfirmed changes."""
 
 from __future__ import annotations
 
@@ -23,38 +23,41 @@ from pyhooks.lab.lab import Lab
 from pyhooks.workload.requirement_changes import change_default, change_topic, note_created
 
 
-def failed(code: int) -> Future[Any]:
+def failed_future(code: int) -> Future[Any]:
     future: Future[Any] = Future()
     future.set_exception(KafkaException(KafkaError(code)))
     return future
 
 
-def done(value: object) -> Future[Any]:
+def completed_future(value: object) -> Future[Any]:
     future: Future[Any] = Future()
     future.set_result(value)
     return future
 
 
-class Client:
-    """A cluster of brokers that each learn of a change after so many further questions; 4 has nothing of the topic.
+class FakeAdmin:
+    """Fake admin client of brokers 1 to 4, each of which applies a change late. Broker 4 has no replica of the topic.
 
     Attributes:
-        lag: how many questions a broker still answers with the old values; -1 for one that does not answer at all.
-        fenced: brokers that the metadata do not list.
-        refuses: the errors with which it answers requests for a change, one after the other.
+        lag: queries to which a broker still returns the old values; -1 if it does not respond.
+        fenced: brokers that the metadata does not list.
+        errors: errors of the next requests for a change, in order.
+        reported: settings that each broker reports.
+        requested: settings after the change.
+        queried: brokers queried, in order.
     """
 
-    def __init__(self, lag: dict[int, int], *, refuses: tuple[int, ...] = (), racks: bool = True) -> None:
-        self.lag, self.refuses, self.fenced = dict(lag), list(refuses), set[int]()
-        self.known = {
+    def __init__(self, lag: dict[int, int], *, errors: tuple[int, ...] = (), racks: bool = True) -> None:
+        self.lag, self.errors, self.fenced = dict(lag), list(errors), set[int]()
+        self.reported = {
             broker: {MIN_INSYNC_REPLICAS: "1"} | ({MIN_INSYNC_RACKS: "1"} if racks else {}) for broker in (1, 2, 3)
         }
-        self.wanted: dict[str, str] = {}
-        self.asked: list[int] = []
+        self.requested: dict[str, str] = {}
+        self.queried: list[int] = []
 
     def list_topics(self, timeout: float) -> Any:
         assert timeout > 0
-        # a reassignment: who leads need not be a replica any more
+        # during a reassignment the leader may no longer be in the replica list
         partitions = {
             0: SimpleNamespace(leader=1, replicas=[2, 3], isrs=[2, 3]),
             1: SimpleNamespace(leader=-1, replicas=[3], isrs=[]),
@@ -66,62 +69,64 @@ class Client:
         assert request_timeout > 0
         (resource,) = resources
         assert resource.name == "t"
-        self.asked.append(broker)
+        self.queried.append(broker)
         if self.lag.get(broker) == -1:
-            return {resource: failed(KafkaError._TIMED_OUT)}
-        if self.wanted:
+            return {resource: failed_future(KafkaError._TIMED_OUT)}
+        if self.requested:
             if self.lag.get(broker, 0) == 0:
-                self.known[broker] |= self.wanted
+                self.reported[broker] |= self.requested
             else:
                 self.lag[broker] -= 1
-        values = {name: SimpleNamespace(value=value) for name, value in self.known[broker].items()}
-        return {resource: done(values)}
+        values = {name: SimpleNamespace(value=value) for name, value in self.reported[broker].items()}
+        return {resource: completed_future(values)}
 
     def incremental_alter_configs(self, resources: list[Any], request_timeout: float) -> dict[Any, Future[Any]]:
         assert request_timeout > 0
         (resource,) = resources
-        if self.refuses:
-            return {resource: failed(self.refuses.pop(0))}
+        if self.errors:
+            return {resource: failed_future(self.errors.pop(0))}
         for entry in resource.incremental_configs:
             assert entry.incremental_operation == AlterConfigOpType.SET
-            self.wanted[entry.name] = entry.value
-        return {resource: done(None)}
+            self.requested[entry.name] = entry.value
+        return {resource: completed_future(None)}
 
 
-def recorded(history: History) -> list[tuple[str, str | None, int, int]]:
+def recorded_settings(history: History) -> list[tuple[str, str | None, int, int]]:
     return [
-        (str(one.data["step"]), one.outcome, one.data[MIN_INSYNC_REPLICAS], one.data[MIN_INSYNC_RACKS])
-        for one in history.events()
-        if one.op == "settings"
+        (str(event.data["step"]), event.outcome, event.data[MIN_INSYNC_REPLICAS], event.data[MIN_INSYNC_RACKS])
+        for event in history.events()
+        if event.op == "settings"
     ]
 
 
 def test_a_change_settles_when_every_broker_reports_it(tmp_path: Path) -> None:
-    client: Any = Client({2: 3})
+    client: Any = FakeAdmin({2: 3})
     history = History(tmp_path / "h")
-    found = change_topic(client, "t", history, min_racks=2)
-    assert (found.before, found.value, found.brokers) == (Requirement(1, 1), Requirement(1, 2), (1, 2, 3))
-    assert recorded(history) == [("seen", "ok", 1, 1), ("begin", "ok", 1, 2), ("settled", "ok", 1, 2)]
-    assert client.asked.count(2) == 1 + 3 + 1, "before, three times too early, and in the end"
-    assert 4 not in client.asked
-    assert found.told_s > 0
+    change = change_topic(client, "t", history, min_racks=2)
+    assert (change.before, change.value, change.brokers) == (Requirement(1, 1), Requirement(1, 2), (1, 2, 3))
+    assert recorded_settings(history) == [("seen", "ok", 1, 1), ("begin", "ok", 1, 2), ("settled", "ok", 1, 2)]
+    assert client.queried.count(2) == 1 + 3 + 1, (
+        "before the change, three times with the old value, and once with the new"
+    )
+    assert 4 not in client.queried
+    assert change.told_s > 0
     events = list(history.events())
     settings = RequirementTimeline(events)
-    assert settings.possible("t", events[1].mono_ns + 1, events[2].mono_ns - 1) == {found.before, found.value}
-    assert settings.possible("t", events[2].mono_ns + 1, 1 << 62) == {found.value}
+    assert settings.possible("t", events[1].mono_ns + 1, events[2].mono_ns - 1) == {change.before, change.value}
+    assert settings.possible("t", events[2].mono_ns + 1, 1 << 62) == {change.value}
 
 
 def test_both_settings_or_only_the_requested_one_change(tmp_path: Path) -> None:
-    client: Any = Client({})
+    client: Any = FakeAdmin({})
     assert change_topic(client, "t", History(tmp_path / "h"), min_replicas=2, min_racks=3).value == Requirement(2, 3)
-    assert client.wanted == {MIN_INSYNC_REPLICAS: "2", MIN_INSYNC_RACKS: "3"}
-    other: Any = Client({})
+    assert client.requested == {MIN_INSYNC_REPLICAS: "2", MIN_INSYNC_RACKS: "3"}
+    other: Any = FakeAdmin({})
     change_topic(other, "t", History(tmp_path / "i"), min_replicas=2)
-    assert other.wanted == {MIN_INSYNC_REPLICAS: "2"}
+    assert other.requested == {MIN_INSYNC_REPLICAS: "2"}
 
 
-def test_a_stock_broker_requires_one_rack(tmp_path: Path) -> None:
-    client: Any = Client({}, racks=False)
+def test_a_broker_without_the_setting_requires_one_rack(tmp_path: Path) -> None:
+    client: Any = FakeAdmin({}, racks=False)
     assert change_topic(client, "t", History(tmp_path / "h"), min_replicas=2).value == Requirement(2, 1)
 
 
@@ -135,11 +140,11 @@ def test_a_stock_broker_requires_one_rack(tmp_path: Path) -> None:
 def test_a_broker_that_does_not_report_the_change_leaves_it_unknown(
     tmp_path: Path, lag: dict[int, int], error: str
 ) -> None:
-    client: Any = Client(lag)
+    client: Any = FakeAdmin(lag)
     history = History(tmp_path / "h")
     with pytest.raises(RackgateError, match=f"every broker of topic t to report .*min.insync.racks=2; {error}"):
         change_topic(client, "t", history, min_racks=2, timeout_s=0.3)
-    assert recorded(history)[1:] == [("begin", "ok", 1, 2), ("settled", "unknown", 1, 2)]
+    assert recorded_settings(history)[1:] == [("begin", "ok", 1, 2), ("settled", "unknown", 1, 2)]
     assert RequirementTimeline(list(history.events())).possible("t", 1 << 61, 1 << 62) == {
         Requirement(1, 1),
         Requirement(1, 2),
@@ -147,31 +152,31 @@ def test_a_broker_that_does_not_report_the_change_leaves_it_unknown(
 
 
 def test_a_fenced_broker_is_not_awaited(tmp_path: Path) -> None:
-    client: Any = Client({3: -1})
+    client: Any = FakeAdmin({3: -1})
     client.fenced = {3}
     history = History(tmp_path / "h")
-    found = change_topic(client, "t", history, min_racks=2)
-    assert (found.brokers, found.fenced) == ((1, 2), (3,))
+    change = change_topic(client, "t", history, min_racks=2)
+    assert (change.brokers, change.fenced) == ((1, 2), (3,))
     last = list(history.events())[-1]
     assert (last.outcome, last.data["brokers"], last.data["fenced"]) == ("ok", [1, 2], [3])
-    # without brokers there is none to report it
+    # with all brokers fenced, none can report it
     client.fenced = {1, 2, 3}
     with pytest.raises(RackgateError, match="no broker reports it"):
         change_topic(client, "t", history, min_racks=1)
 
 
 def test_a_missing_response_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    client: Any = Client({2: 1})
-    answer_topics = client.list_topics
+    client: Any = FakeAdmin({2: 1})
+    list_topics_of_client = client.list_topics
     calls = 0
 
     def list_topics(timeout: float) -> Any:
         nonlocal calls
         calls += 1
-        # after the first question and the look of the request
+        # after the query of the old values and the one of the request
         if calls == 3:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-        return answer_topics(timeout)
+        return list_topics_of_client(timeout)
 
     monkeypatch.setattr(client, "list_topics", list_topics)
     assert change_topic(client, "t", History(tmp_path / "h"), min_racks=2).brokers == (1, 2, 3)
@@ -185,35 +190,35 @@ def test_a_missing_response_is_retried(tmp_path: Path, monkeypatch: pytest.Monke
         ((KafkaError.TOPIC_AUTHORIZATION_FAILED,), ("refused", "ok")),
         ((KafkaError._TRANSPORT,), ("settled", "unknown")),
         ((KafkaError.UNKNOWN,), ("settled", "unknown")),
-        # the first may have been carried out
+        # the first request may have succeeded
         ((KafkaError._TIMED_OUT, KafkaError.INVALID_CONFIG), ("settled", "unknown")),
     ],
 )
-def test_a_refusal_of_the_only_request_is_certain(
+def test_a_rejection_of_the_only_request_is_certain(
     tmp_path: Path, errors: tuple[int, ...], last: tuple[str, str]
 ) -> None:
-    client: Any = Client({}, refuses=errors)
+    client: Any = FakeAdmin({}, errors=errors)
     history = History(tmp_path / "h")
     with pytest.raises(RackgateError, match="the cluster refused"):
         change_topic(client, "t", history, min_racks=2)
-    assert [step[:2] for step in recorded(history)] == [("seen", "ok"), ("begin", "ok"), last]
-    holds = RequirementTimeline(list(history.events())).possible("t", 1 << 61, 1 << 62)
-    assert holds == {Requirement(1, 1)} | ({Requirement(1, 2)} if last[0] == "settled" else set())
+    assert [step[:2] for step in recorded_settings(history)] == [("seen", "ok"), ("begin", "ok"), last]
+    possible = RequirementTimeline(list(history.events())).possible("t", 1 << 61, 1 << 62)
+    assert possible == {Requirement(1, 1)} | ({Requirement(1, 2)} if last[0] == "settled" else set())
 
 
-def test_an_invalid_response_is_no_confirmation(tmp_path: Path) -> None:
-    client: Any = Client({})
-    client.known[2] = {MIN_INSYNC_RACKS: "1"}
-    client.known[3] = {MIN_INSYNC_REPLICAS: "many"}
+def test_an_invalid_response_does_not_confirm_the_change(tmp_path: Path) -> None:
+    client: Any = FakeAdmin({})
+    client.reported[2] = {MIN_INSYNC_RACKS: "1"}
+    client.reported[3] = {MIN_INSYNC_REPLICAS: "many"}
     history = History(tmp_path / "h")
     error = "every broker .*; broker 2: a response without a number: KeyError .*; broker 3: .*ValueError"
     with pytest.raises(RackgateError, match=error):
         change_topic(client, "t", history, min_racks=2, timeout_s=0.3)
-    assert recorded(history)[-1][:2] == ("settled", "unknown")
+    assert recorded_settings(history)[-1][:2] == ("settled", "unknown")
 
 
 def test_an_interruption_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    client: Any = Client({})
+    client: Any = FakeAdmin({})
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -222,16 +227,16 @@ def test_an_interruption_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     history = History(tmp_path / "h")
     with pytest.raises(KeyboardInterrupt):
         change_topic(client, "t", history, min_racks=2)
-    assert recorded(history)[-1][:2] == ("settled", "unknown")
+    assert recorded_settings(history)[-1][:2] == ("settled", "unknown")
 
 
 def test_a_change_that_cannot_begin_is_not_recorded(tmp_path: Path) -> None:
     history = History(tmp_path / "h")
-    silent: Any = Client(dict.fromkeys((1, 2, 3), -1))
+    unresponsive: Any = FakeAdmin(dict.fromkeys((1, 2, 3), -1))
     with pytest.raises(RackgateError, match=r"unknown .*broker 1: "):
-        change_topic(silent, "t", history, min_racks=2)
-    differing: Any = Client({})
-    differing.known[2] = {MIN_INSYNC_REPLICAS: "2", MIN_INSYNC_RACKS: "1"}
+        change_topic(unresponsive, "t", history, min_racks=2)
+    differing: Any = FakeAdmin({})
+    differing.reported[2] = {MIN_INSYNC_REPLICAS: "2", MIN_INSYNC_RACKS: "1"}
     with pytest.raises(RackgateError, match=r"they differ: broker 1: min.insync.replicas=1 .*; broker 2: min"):
         change_topic(differing, "t", history, min_racks=2)
     with pytest.raises(RackgateError, match="there is no such topic"):
@@ -244,7 +249,7 @@ def test_a_change_that_cannot_begin_is_not_recorded(tmp_path: Path) -> None:
 def test_the_command_works_in_a_lab_and_writes_into_its_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab = SimpleNamespace(name="l", bare=False, admin=Client({}), history_path=tmp_path / "history.jsonl")
+    lab = SimpleNamespace(name="l", bare=False, admin=FakeAdmin({}), history_path=tmp_path / "history.jsonl")
     monkeypatch.setattr(lab_processes, "runs_inside", lambda name: name == "l")
     monkeypatch.setattr(Lab, "attach", lambda: lab)
     arguments = ["lab", "set", "t", "--lab", "l", "--min-racks", "2"]
@@ -254,7 +259,7 @@ def test_the_command_works_in_a_lab_and_writes_into_its_history(
     assert "brokers 1, 2, 3 reported it" in shown.output
     found = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).output)
     assert (found["before"], found["value"]) == ({"replicas": 1, "racks": 2},) * 2
-    steps = [one.data["step"] for one in History(lab.history_path).events()]
+    steps = [event.data["step"] for event in History(lab.history_path).events()]
     assert steps == ["seen", "begin", "settled"] * 2
     assert "lab set: needs" in str(CliRunner().invoke(app, arguments[:-2]).exception)
     lab.bare = True
@@ -264,40 +269,40 @@ def test_the_command_works_in_a_lab_and_writes_into_its_history(
 def test_settings_at_creation_apply_from_the_start(tmp_path: Path) -> None:
     history = History(tmp_path / "h")
     note_created(history, "t", Requirement(2, 2))
-    assert recorded(history) == [("made", "ok", 2, 2)]
+    assert recorded_settings(history) == [("made", "ok", 2, 2)]
     settings = RequirementTimeline(list(history.events()))
     assert settings.possible("t", 0, 1 << 62) == {Requirement(2, 2)}
     assert settings.requests("t") == ()
     assert settings.unsettled_ns("t") is None
 
 
-def test_a_change_of_the_cluster_settles_for_each_topic_that_inherits_it(tmp_path: Path) -> None:
-    client: Any = Client({2: 3})
+def test_a_new_cluster_default_settles_for_each_topic_that_inherits_it(tmp_path: Path) -> None:
+    client: Any = FakeAdmin({2: 3})
     history = History(tmp_path / "h")
-    change_default(client, ["t"], history, lambda: client.wanted.update({MIN_INSYNC_RACKS: "2"}), min_racks=2)
-    assert recorded(history) == [("seen", "ok", 1, 1), ("begin", "ok", 1, 2), ("settled", "ok", 1, 2)]
-    # no broker applies it yet
+    change_default(client, ["t"], history, lambda: client.requested.update({MIN_INSYNC_RACKS: "2"}), min_racks=2)
+    assert recorded_settings(history) == [("seen", "ok", 1, 1), ("begin", "ok", 1, 2), ("settled", "ok", 1, 2)]
+    # no topic, so nothing to record
     change_default(client, [], history, lambda: None, min_racks=1)
-    assert len(recorded(history)) == 3
+    assert len(recorded_settings(history)) == 3
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_an_unsettled_change_of_the_cluster_may_or_may_not_apply(tmp_path: Path, fails: bool) -> None:
-    client: Any = Client({3: 9999})
+def test_an_unconfirmed_cluster_default_is_unknown(tmp_path: Path, fails: bool) -> None:
+    client: Any = FakeAdmin({3: 9999})
     history = History(tmp_path / "h")
 
     def request() -> None:
         if fails:
             raise RackgateError("no")
-        client.wanted[MIN_INSYNC_RACKS] = "2"
+        client.requested[MIN_INSYNC_RACKS] = "2"
 
     with pytest.raises(RackgateError, match="no" if fails else "every broker of topic t to report"):
         change_default(client, ["t"], history, request, min_racks=2, timeout_s=0.2)
-    assert recorded(history)[-1] == ("settled", "unknown", 1, 2)
+    assert recorded_settings(history)[-1] == ("settled", "unknown", 1, 2)
 
 
 def test_a_value_on_which_brokers_disagree_is_not_changed(tmp_path: Path) -> None:
-    client: Any = Client({})
-    client.known[2] = {MIN_INSYNC_REPLICAS: "1", MIN_INSYNC_RACKS: "3"}
+    client: Any = FakeAdmin({})
+    client.reported[2] = {MIN_INSYNC_REPLICAS: "1", MIN_INSYNC_RACKS: "3"}
     with pytest.raises(RackgateError, match="is unknown"):
         change_default(client, ["t"], History(tmp_path / "h"), lambda: None, min_racks=2)
