@@ -186,6 +186,18 @@ def test_faults_of_the_network_prove_themselves(person: Person) -> None:
     assert len([event for event in events if event.data["step"] == "healed"]) == len(FAULTS)
 
 
+def test_a_rack_with_plain_links_is_slowed(person: Person) -> None:
+    file = person.folder / "plain.toml"
+    text = topology.find("az3-outside").read_text(encoding="utf-8")
+    file.write_text(text.replace("rtt_ms = 2", "rtt_ms = 0"), encoding="utf-8")
+    up(person, "--topology", str(file))
+    assert set(json.loads(person.check_output("lab", "status", "--json"))["links"].values()) == {"veth"}
+    for _ in range(2):
+        person.check_output("rack", "slow", "b", "--rtt-ms", "30", "--for", "1s")
+    person.check_output("rack", "cut", "b", "--for", "1s")
+    assert check_faults(events_of(person)).valid == "true"
+
+
 def test_a_fault_that_does_not_last_is_reported(person: Person) -> None:
     up(person)
     person.check_output("rack", "cut", "b")
@@ -322,7 +334,7 @@ def test_an_ordinary_user_can_run_labs(person: Person) -> None:
         "broker-3",
         "cut: rack b was affected for 1 s and is healed, proved",
         "slow: rack b was affected for 1 s and is healed, proved",
-        "slow: broker 3 was affected for 1 s and is healed, proved",
+        "slow: broker-3 was affected for 1 s and is healed, proved",
     ]
 
 
