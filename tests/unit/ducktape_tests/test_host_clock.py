@@ -1,4 +1,4 @@
-"""Conversion of timestamps from the clock of another host."""
+"""Conversion of timestamps from another host's clock."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def test_local_clock_has_no_offset() -> None:
 
 
 @pytest.mark.parametrize("ahead_s", [-7200, -3, 5, 86400])
-def test_error_is_bounded_by_the_reading_time(ahead_s: int) -> None:
-    found = compare_clocks(lambda: time.monotonic_ns() + ahead_s * 10**9)
-    assert abs(found.ahead_ns - ahead_s * 10**9) <= found.error_ns + 1
-    assert 0 < found.error_ns < 10**8
+def test_offset_error_is_bounded_by_the_read_duration(ahead_s: int) -> None:
+    clock = compare_clocks(lambda: time.monotonic_ns() + ahead_s * 10**9)
+    assert abs(clock.ahead_ns - ahead_s * 10**9) <= clock.error_ns + 1
+    assert 0 < clock.error_ns < 10**8
 
 
-def test_fastest_reading_counts_and_is_required() -> None:
-    waits = iter((0.3, 0.25, 0.0, 0.25, 0.3))
+def test_fastest_reading_determines_the_error_and_must_be_within_the_limit() -> None:
+    delays_s = iter((0.3, 0.25, 0.0, 0.25, 0.3))
 
     def read() -> int:
-        until = time.monotonic() + next(waits)
-        wait_for(lambda: time.monotonic() >= until, goal="a slow reading", timeout_s=1, interval_s=0.001)
+        deadline = time.monotonic() + next(delays_s)
+        wait_for(lambda: time.monotonic() >= deadline, goal="a slow reading", timeout_s=1, interval_s=0.001)
         return time.monotonic_ns() + 10**12
 
     assert compare_clocks(read).error_ns < 100_000_000

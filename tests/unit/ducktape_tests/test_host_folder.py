@@ -1,4 +1,4 @@
-"""Folders of system tests on hosts: the scripts that delete in them, run on local folders with foreign files."""
+"""Work folders of system tests on hosts: scripts must not delete foreign files. They run on local folders."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ from pyhooks.lab.kafka_process import METRICS_SOCKET
 AZ3 = topology.load(topology.find("az3"))
 BROKER = AZ3.brokers[0]
 JAVA = "#!/bin/sh\nexec sleep 300\n"
+# no-op script: only the folder is checked and claimed
 CLAIM = ":"
 
 
-class Local:
-    """This machine as a host of ducktape; programs in ``bin`` go before those of the system."""
+class LocalAccount:
+    """Ducktape account that runs commands locally; ``programs`` precedes the system's folders in the PATH."""
 
     def __init__(self, programs: Path) -> None:
         self.programs = programs
@@ -68,32 +69,32 @@ class Local:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    made = tmp_path / "root"
-    made.mkdir()
-    return made
+    folder = tmp_path / "root"
+    folder.mkdir()
+    return folder
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Local:
+def local(tmp_path: Path) -> LocalAccount:
     (tmp_path / "bin").mkdir()
-    return Local(tmp_path / "bin")
+    return LocalAccount(tmp_path / "bin")
 
 
 @pytest.fixture
-def hosts(root: Path, local: Local) -> Hosts:
-    return on(root, local)
+def hosts(root: Path, local: LocalAccount) -> Hosts:
+    return hosts_at(root, local)
 
 
-def on(root: Path, local: Local) -> Hosts:
-    made = Hosts()
-    made.topology, made.classpath = AZ3, "x"
-    made.folder = HostFolder(str(root))
-    made.accounts = {BROKER.name: local}
-    return made
+def hosts_at(root: Path, local: LocalAccount) -> Hosts:
+    hosts = Hosts()
+    hosts.topology, hosts.classpath = AZ3, "x"
+    hosts.folder = HostFolder(str(root))
+    hosts.accounts = {BROKER.name: local}
+    return hosts
 
 
-def fill(folder: Path) -> None:
-    """Files that are named as those of a test, and others."""
+def write_files(folder: Path) -> None:
+    """Write files with names that tests also use, and unrelated files."""
     (folder / DATA / "t-0").mkdir(parents=True)
     (folder / DATA / "meta.properties").write_text("directory.id=foreign\n")
     (folder / DATA / "t-0" / "0.log").write_text("years of work")
@@ -104,8 +105,8 @@ def fill(folder: Path) -> None:
     (folder / ".hidden").touch()
 
 
-def own(root: Path) -> Path:
-    """The folder, with the marker that belongs to it."""
+def make_work_folder(root: Path) -> Path:
+    """Create the work folder with its marker."""
     folder = Path(HostFolder(str(root)).path)
     folder.mkdir(parents=True, mode=0o700)
     folder.parent.chmod(0o700)
@@ -114,32 +115,32 @@ def own(root: Path) -> Path:
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Contents of a folder by path, without following links."""
-    found = {}
+    """Return the contents of a folder by path, without following links."""
+    contents = {}
     for path in sorted(folder.rglob("*")):
         if path.is_symlink():
-            found[str(path)] = f"-> {path.readlink()}"
+            contents[str(path)] = f"-> {path.readlink()}"
         else:
-            found[str(path)] = path.read_text() if path.is_file() else ""
-    return found
+            contents[str(path)] = path.read_text() if path.is_file() else ""
+    return contents
 
 
 def no_marker(root: Path) -> Path:
-    folder = own(root)
+    folder = make_work_folder(root)
     (folder / MARKER).unlink()
     return folder
 
 
-def marked(text: str) -> Callable[[Path], Path]:
+def marker_with(text: str) -> Callable[[Path], Path]:
     def make(root: Path) -> Path:
-        (own(root) / MARKER).write_text(text)
+        (make_work_folder(root) / MARKER).write_text(text)
         return Path(HostFolder(str(root)).path)
 
     return make
 
 
 def marker_is_a_link(root: Path) -> Path:
-    folder = own(root)
+    folder = make_work_folder(root)
     (folder / MARKER).rename(root / "marker")
     (folder / MARKER).symlink_to(root / "marker")
     return folder
@@ -158,21 +159,21 @@ def marker_is_a_folder(root: Path) -> Path:
 
 
 def folder_is_a_link(root: Path) -> Path:
-    folder = own(root)
+    folder = make_work_folder(root)
     folder.rename(root / "elsewhere")
     folder.symlink_to(root / "elsewhere")
     return folder
 
 
 def parent_is_a_link(root: Path) -> Path:
-    folder = own(root)
+    folder = make_work_folder(root)
     folder.parent.rename(root / "elsewhere")
     folder.parent.symlink_to(root / "elsewhere")
     return folder.parent
 
 
 def root_is_a_link(root: Path) -> Path:
-    own(root)
+    make_work_folder(root)
     target = root.with_name("target")
     root.rename(target)
     root.symlink_to(target)
@@ -180,49 +181,49 @@ def root_is_a_link(root: Path) -> Path:
 
 
 def folder_is_writable_by_all(root: Path) -> Path:
-    folder = own(root)
+    folder = make_work_folder(root)
     folder.chmod(0o777)
     return folder
 
 
 def parent_is_writable_by_a_group(root: Path) -> Path:
-    folder = own(root)
+    folder = make_work_folder(root)
     folder.parent.chmod(0o770)
     return folder.parent
 
 
-def of_another_user(*parts: str) -> Callable[[Path], Path]:
+def owned_by_another_user(*parts: str) -> Callable[[Path], Path]:
     def make(root: Path) -> Path:
         if os.geteuid() != 0:
             pytest.skip("only root can give a file to another user")
-        folder = own(root)
+        folder = make_work_folder(root)
         os.chown(root.joinpath(PROJECT, *parts), 1234, 1234)
         return folder if parts else folder.parent
 
     return make
 
 
-PLACES: dict[str, Callable[[Path], Path]] = {
+CASES: dict[str, Callable[[Path], Path]] = {
     "no marker": no_marker,
-    "empty marker": marked(""),
-    "JSON of something else": marked("{}\n"),
-    "another kind": marked(Kind("bench", 1, "--out").marker),
-    "another format": marked(Kind(KIND.name, KIND.format + 1, KIND.option).marker),
-    "another project": marked(KIND.marker.replace(PROJECT, "other")),
-    "marker with more behind it": marked(KIND.marker + "x"),
+    "empty marker": marker_with(""),
+    "JSON of something else": marker_with("{}\n"),
+    "another kind": marker_with(Kind("bench", 1, "--out").marker),
+    "another format": marker_with(Kind(KIND.name, KIND.format + 1, KIND.option).marker),
+    "another project": marker_with(KIND.marker.replace(PROJECT, "other")),
+    "marker with more behind it": marker_with(KIND.marker + "x"),
     "marker is a link": marker_is_a_link,
     "marker is a broken link": marker_is_a_broken_link,
     "marker is a folder": marker_is_a_folder,
-    "marker of another user": of_another_user("kafka", MARKER),
+    "marker of another user": owned_by_another_user("kafka", MARKER),
     "folder is a link": folder_is_a_link,
-    "folder of another user": of_another_user("kafka"),
+    "folder of another user": owned_by_another_user("kafka"),
     "folder is writable by all": folder_is_writable_by_all,
     "parent is a link": parent_is_a_link,
-    "parent of another user": of_another_user(),
+    "parent of another user": owned_by_another_user(),
     "parent is writable by a group": parent_is_writable_by_a_group,
     "root is a link": root_is_a_link,
 }
-LINKS = ("folder is a link", "parent is a link", "root is a link")
+LINK_CASES = ("folder is a link", "parent is a link", "root is a link")
 OPERATIONS: dict[str, Callable[[Hosts, Path], Any]] = {
     "claim": lambda hosts, _: hosts.run_in_folder(BROKER, CLAIM),
     "delete": lambda hosts, _: hosts.run_in_folder(BROKER, DELETE),
@@ -233,19 +234,19 @@ OPERATIONS: dict[str, Callable[[Hosts, Path], Any]] = {
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("case", CASES)
 def test_foreign_files_are_kept_and_reported(
-    hosts: Hosts, root: Path, tmp_path: Path, place: str, operation: str
+    hosts: Hosts, root: Path, tmp_path: Path, case: str, operation: str
 ) -> None:
-    named = PLACES[place](root)
-    fill(Path(hosts.home))
+    reported = CASES[case](root)
+    write_files(Path(hosts.home))
     before = tree(tmp_path)
     with pytest.raises(RackgateError) as caught:
         OPERATIONS[operation](hosts, tmp_path / "copy")
     assert tree(tmp_path) == before
-    assert str(caught.value).startswith(f"{BROKER.name} ({BROKER.ip}): {named}: ")
+    assert str(caught.value).startswith(f"{BROKER.name} ({BROKER.ip}): {reported}: ")
     assert "--host-root" in str(caught.value)
-    assert ("is a symbolic link" in str(caught.value)) is (place in LINKS)
+    assert ("is a symbolic link" in str(caught.value)) is (case in LINK_CASES)
     assert "\n" not in str(caught.value)
 
 
@@ -261,38 +262,38 @@ def root_is_a_file(root: Path) -> Path:
 
 
 def folder_is_a_file(root: Path) -> Path:
-    folder = own(root)
+    folder = make_work_folder(root)
     shutil.rmtree(folder)
     folder.write_text("a file")
     return folder
 
 
 def folder_is_a_broken_link(root: Path) -> Path:
-    folder = own(root)
+    folder = make_work_folder(root)
     shutil.rmtree(folder)
     folder.symlink_to(root / "none")
     return folder
 
 
-@pytest.mark.parametrize("place", [no_root, root_is_a_file, folder_is_a_file, folder_is_a_broken_link])
+@pytest.mark.parametrize("make", [no_root, root_is_a_file, folder_is_a_file, folder_is_a_broken_link])
 @pytest.mark.parametrize("script", [CLAIM, DELETE])
 def test_unsuitable_folders_are_kept(
-    hosts: Hosts, root: Path, tmp_path: Path, place: Callable[[Path], Path], script: str
+    hosts: Hosts, root: Path, tmp_path: Path, make: Callable[[Path], Path], script: str
 ) -> None:
-    named = place(root)
+    reported = make(root)
     before = tree(tmp_path)
-    with pytest.raises(RackgateError, match=f"^{BROKER.name} .*: {named}: .*--host-root"):
+    with pytest.raises(RackgateError, match=f"^{BROKER.name} .*: {reported}: .*--host-root"):
         hosts.run_in_folder(BROKER, script)
     assert tree(tmp_path) == before
 
 
 @pytest.mark.parametrize("program", ["find", "ls", "cat", "head"])
-@pytest.mark.parametrize("place", ["no marker", "another kind", "folder is writable by all"])
+@pytest.mark.parametrize("case", ["no marker", "another kind", "folder is writable by all"])
 def test_failed_check_prevents_deletion(
-    hosts: Hosts, root: Path, local: Local, tmp_path: Path, program: str, place: str
+    hosts: Hosts, root: Path, local: LocalAccount, tmp_path: Path, program: str, case: str
 ) -> None:
-    PLACES[place](root)
-    fill(Path(hosts.home))
+    CASES[case](root)
+    write_files(Path(hosts.home))
     (local.programs / program).write_text("#!/bin/sh\nexit 1\n")
     (local.programs / program).chmod(0o755)
     before = tree(tmp_path)
@@ -302,8 +303,8 @@ def test_failed_check_prevents_deletion(
 
 
 def test_own_folder_is_created_used_and_deleted(hosts: Hosts, root: Path, tmp_path: Path) -> None:
-    fill(tmp_path / "elsewhere")
-    fill(root / "beside")
+    write_files(tmp_path / "elsewhere")
+    write_files(root / "beside")
     before = tree(tmp_path)
     for _ in range(2):
         hosts.run_in_folder(BROKER, CLAIM)
@@ -311,7 +312,7 @@ def test_own_folder_is_created_used_and_deleted(hosts: Hosts, root: Path, tmp_pa
         assert folder == root / PROJECT / "kafka"
         assert (folder / MARKER).read_text() == KIND.marker
         assert [path.stat().st_mode & 0o777 for path in (folder.parent, folder)] == [0o700, 0o700]
-        fill(folder)
+        write_files(folder)
         for name in ("-rf", "a b", "line\nend", "*", "$(touch x)"):
             (folder / name).touch()
         (folder / "link").symlink_to(tmp_path / "elsewhere")
@@ -319,16 +320,16 @@ def test_own_folder_is_created_used_and_deleted(hosts: Hosts, root: Path, tmp_pa
         hosts.run_in_folder(BROKER, CLAIM)
         hosts.run_in_folder(BROKER, DELETE)
         assert tree(tmp_path) == before
-        # nothing is there, which is as good
+        # Deleting an absent folder is no error.
         hosts.run_in_folder(BROKER, DELETE)
         assert tree(tmp_path) == before
 
 
-@pytest.mark.parametrize("left", [(), (f"{MARKER}.new",)])
-def test_empty_folder_is_claimed(hosts: Hosts, root: Path, left: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("leftovers", [(), (f"{MARKER}.new",)])
+def test_empty_folder_is_claimed(hosts: Hosts, root: Path, leftovers: tuple[str, ...]) -> None:
     folder = no_marker(root)
-    for name in left:
-        (folder / name).write_text("cut sh")
+    for name in leftovers:
+        (folder / name).write_text("incomplete")
     hosts.run_in_folder(BROKER, CLAIM)
     assert {path.name: path.read_text() for path in folder.iterdir()} == {MARKER: KIND.marker}
 
@@ -341,7 +342,7 @@ def test_link_in_place_of_the_new_marker_is_not_followed(hosts: Hosts, root: Pat
     assert (root / "thesis.txt").read_text() == "years of work"
 
 
-def test_folder_of_another_service_is_kept(hosts: Hosts, root: Path, local: Local) -> None:
+def test_folder_of_another_service_is_kept(hosts: Hosts, root: Path, local: LocalAccount) -> None:
     clients = HostFolder(str(root), CLIENTS)
     run_command(local, "host", clients.command(CLAIM))
     hosts.run_in_folder(BROKER, CLAIM)
@@ -352,20 +353,22 @@ def test_folder_of_another_service_is_kept(hosts: Hosts, root: Path, local: Loca
     assert list(root.iterdir()) == []
 
 
-def test_root_with_blanks_and_shell_characters(tmp_path: Path, local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_with_spaces_and_shell_characters(
+    tmp_path: Path, local: LocalAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (local.programs / "java").write_text(JAVA)
     (local.programs / "java").chmod(0o755)
     root = tmp_path / "a b;touch x;$(touch y)`touch z` 'q\" * -rf &"
     root.mkdir()
     bystander = tmp_path / "a"
-    fill(bystander)
+    write_files(bystander)
     before = tree(tmp_path)
-    hosts = on(root, local)
+    hosts = hosts_at(root, local)
     hosts.run_in_folder(BROKER, DELETE)
     hosts.run_in_folder(BROKER, CLAIM)
     assert not hosts.formatted(BROKER)
-    fill(Path(hosts.home))
+    write_files(Path(hosts.home))
     assert hosts.directory_id(BROKER) == "foreign"
     hosts.launch(BROKER)
     assert hosts.process_state(BROKER) == "up"
@@ -396,34 +399,34 @@ def test_root_is_normalised() -> None:
     assert len(f"{longest.path}/{METRICS_SOCKET}") == 107
 
 
-# -- processes that earlier runs have left ----------------------------------------------------------------------------
+# -- Processes left by earlier runs -----------------------------------------------------------------------------------
 
 
 @contextmanager
 def running_process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process with these arguments and its own process group, as Kafka and clients have."""
-    one = subprocess.Popen(["sh", "-c", "sleep 300; : $*", "sh", *arguments], start_new_session=True)
+    """Run a process with these arguments in its own process group, like Kafka and the clients."""
+    process = subprocess.Popen(["sh", "-c", "sleep 300; : $*", "sh", *arguments], start_new_session=True)
     try:
-        # the kernel lists them shortly after the program has started
-        wait_for(Path(f"/proc/{one.pid}/cmdline").read_bytes, goal="a command line", timeout_s=10)
-        yield one
+        # The arguments appear in /proc shortly after the start.
+        wait_for(Path(f"/proc/{process.pid}/cmdline").read_bytes, goal="a command line", timeout_s=10)
+        yield process
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(one.pid, signal.SIGKILL)
-        one.wait()
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def test_kafka_of_an_earlier_run_is_killed(hosts: Hosts, root: Path) -> None:
-    folder = own(root)
+    folder = make_work_folder(root)
     kafka, other = ["kafka.Kafka", f"{folder}/server.properties"], ["kafka.Kafka", "/elsewhere/server.properties"]
-    for arguments, ours in ((kafka, True), (other, False), (["vi", kafka[1]], False)):
-        with running_process(*arguments) as one:
+    for arguments, is_ours in ((kafka, True), (other, False), (["vi", kafka[1]], False)):
+        with running_process(*arguments) as process:
             hosts.run_in_folder(BROKER, CLAIM)
-            (folder / PID).write_text(f"{one.pid}\n", encoding="ascii")
-            # one that is paused is killed, too
-            os.kill(one.pid, signal.SIGSTOP if ours else signal.SIGCONT)
+            (folder / PID).write_text(f"{process.pid}\n", encoding="ascii")
+            # A paused Kafka is killed, too.
+            os.kill(process.pid, signal.SIGSTOP if is_ours else signal.SIGCONT)
             hosts.run_in_folder(BROKER, DELETE)
-            assert (one.poll() == -signal.SIGKILL) is ours
+            assert (process.poll() == -signal.SIGKILL) is is_ours
     for text in ("", "x; false\n", "1 2\n", "999999999\n"):
         hosts.run_in_folder(BROKER, CLAIM)
         (folder / PID).write_text(text, encoding="ascii")
@@ -431,39 +434,39 @@ def test_kafka_of_an_earlier_run_is_killed(hosts: Hosts, root: Path) -> None:
         assert not folder.exists()
 
 
-def test_clients_of_an_earlier_run_are_killed(root: Path, local: Local) -> None:
+def test_clients_of_an_earlier_run_are_killed(root: Path, local: LocalAccount) -> None:
     clients = HostFolder(str(root), CLIENTS)
     run_command(local, "host", clients.command(CLAIM))
     with (
-        running_process("--history", f"{clients.path}/run.jsonl") as left,
-        running_process("somebody else's") as stranger,
+        running_process("--history", f"{clients.path}/run.jsonl") as client,
+        running_process("unrelated") as unrelated,
     ):
-        ids = f"{left.pid}\n{stranger.pid}\n999999999\nx\n"
-        (Path(clients.path) / PIDS).write_text(ids, encoding="ascii")
+        pids = f"{client.pid}\n{unrelated.pid}\n999999999\nx\n"
+        (Path(clients.path) / PIDS).write_text(pids, encoding="ascii")
         for _ in range(2):
             run_command(local, "host", clients.command(DELETE))
-        assert (left.poll(), stranger.poll()) == (-signal.SIGKILL, None)
+        assert (client.poll(), unrelated.poll()) == (-signal.SIGKILL, None)
     assert list(root.iterdir()) == []
 
 
 def test_process_id_in_a_foreign_folder_is_ignored(hosts: Hosts, root: Path) -> None:
     folder = no_marker(root)
-    with running_process("kafka.Kafka", f"{folder}/server.properties") as one:
+    with running_process("kafka.Kafka", f"{folder}/server.properties") as process:
         for name in (PID, PIDS):
-            (folder / name).write_text(f"{one.pid}\n", encoding="ascii")
+            (folder / name).write_text(f"{process.pid}\n", encoding="ascii")
         with pytest.raises(RackgateError, match=f"{folder}: "):
             hosts.run_in_folder(BROKER, DELETE)
-        assert one.poll() is None
+        assert process.poll() is None
 
 
-def test_folder_of_a_process_that_does_not_end_is_kept(hosts: Hosts, root: Path) -> None:
-    folder = own(root)
-    # kill does nothing, and waiting takes no time
+def test_folder_of_a_process_that_cannot_be_killed_is_kept(hosts: Hosts, root: Path) -> None:
+    folder = make_work_folder(root)
+    # Make kill a no-op and skip the waits.
     script = DELETE.replace("kill -s KILL", "true").replace("sleep 0.1", "true")
-    with running_process("kafka.Kafka", f"{folder}/server.properties") as one:
-        (folder / PID).write_text(f"{one.pid}\n", encoding="ascii")
-        begun = time.monotonic()
-        with pytest.raises(RackgateError, match=f"{folder}: process {one.pid} of an earlier run does not end"):
+    with running_process("kafka.Kafka", f"{folder}/server.properties") as process:
+        (folder / PID).write_text(f"{process.pid}\n", encoding="ascii")
+        start = time.monotonic()
+        with pytest.raises(RackgateError, match=f"{folder}: process {process.pid} of an earlier run does not end"):
             hosts.run_in_folder(BROKER, script)
-        assert time.monotonic() - begun < 60
+        assert time.monotonic() - start < 60
     assert (folder / MARKER).exists()

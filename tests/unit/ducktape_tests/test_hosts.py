@@ -1,4 +1,4 @@
-"""Kafka on hosts: commands of faults, on local folders with a fake java."""
+"""Kafka on hosts: commands for processes and faults, run on local folders with a fake java."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from pyhooks.lab.topology import Node, Quality
 AZ3 = topology.load(topology.find("az3"))
 BROKER, OTHER = AZ3.brokers[:2]
 VOTER = AZ3.controllers[0]
-# in the root of each host
+# work folder, relative to the root of each host
 FOLDER = "kafka-rackgate/kafka"
 JAVA = """#!/bin/sh
 case "$*" in
 *StorageTool*) mkdir -p "$HOST/FOLDER/data" && echo "directory.id=new-$$" > "$HOST/FOLDER/data/meta.properties" ;;
 *MetadataQuorum*)
-    echo "$*" >> "$ALL/asked"
+    echo "$*" >> "$ALL/requests"
     id=$(sed -n s/^directory.id=//p "$ALL/VOTER/FOLDER/data/meta.properties")
     case "$*" in *remove-controller*) printf "" > "$ALL/voter" ;; *add-controller*) echo "$id" > "$ALL/voter" ;; esac ;;
 *kafka.Kafka*) exec sleep 300 ;;
@@ -51,7 +51,7 @@ case "$*" in
 esac
 """
 
-# As a JVM that is killed while the machine is busy: the thread by which the process is known goes before the others.
+# Like a JVM killed on a busy machine: the main thread exits before the others.
 FIRST_THREAD_ENDS = """
 import ctypes, platform, sys, threading
 threading.Thread(target=sys.stdin.read).start()
@@ -59,8 +59,8 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
 """
 
 
-class Account:
-    """A host as ducktape would give it; what is below ``home`` on the host is in a folder of its own."""
+class SimulatedAccount:
+    """Ducktape account of a simulated host: commands run locally, ``home`` is mapped to the host's own folder."""
 
     def __init__(self, home: Path, name: str) -> None:
         self.name = name
@@ -93,19 +93,20 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosts]:
     for name, text in (("java", JAVA.replace("VOTER", VOTER.name).replace("FOLDER", FOLDER)), ("ping", PING)):
         (programs / name).write_text(text, encoding="utf-8")
         (programs / name).chmod(0o755)
-    made = Hosts()
-    made.topology, made.classpath, made.cluster_id, made.directory_ids = AZ3, "x", "c", {101: "d", 102: "e", 103: "f"}
-    made.network = HostNetwork(AZ3, made.run_on)
-    made.folder = HostFolder(str(tmp_path / "home"))
-    made.accounts = {node.name: Account(tmp_path, node.name) for node in (BROKER, OTHER, VOTER)}
+    service = Hosts()
+    service.topology, service.classpath, service.cluster_id = AZ3, "x", "c"
+    service.directory_ids = {101: "d", 102: "e", 103: "f"}
+    service.network = HostNetwork(AZ3, service.run_on)
+    service.folder = HostFolder(str(tmp_path / "home"))
+    service.accounts = {node.name: SimulatedAccount(tmp_path, node.name) for node in (BROKER, OTHER, VOTER)}
     for node in (BROKER, OTHER, VOTER):
-        made.run_in_folder(node, ":")
-    yield made
+        service.run_in_folder(node, ":")
+    yield service
     for node in (BROKER, OTHER, VOTER):
-        made.kill_kafka(node)
+        service.kill_kafka(node)
 
 
-def test_processes(hosts: Hosts) -> None:
+def test_process_states_after_start_pause_resume_and_kill(hosts: Hosts) -> None:
     assert hosts.process_state(BROKER) == "down"
     with pytest.raises(RackgateError, match=f"^{BROKER.name}: .*paused"):
         hosts.pause_kafka(BROKER)
@@ -117,14 +118,14 @@ def test_processes(hosts: Hosts) -> None:
     hosts.pause_kafka(BROKER)
     assert hosts.process_state(BROKER) == "paused"
     hosts.resume_kafka(BROKER)
-    wait_for(lambda: hosts.process_state(BROKER) == "up", goal="it to go on", timeout_s=5)
+    wait_for(lambda: hosts.process_state(BROKER) == "up", goal="Kafka to resume", timeout_s=5)
     hosts.kill_kafka(BROKER)
     assert hosts.process_state(BROKER) == "down"
     with pytest.raises(RackgateError, match=f"{BROKER.name} ended while starting"):
         hosts.check_running([BROKER])
 
 
-def test_starts_and_ends_are_recorded(hosts: Hosts, tmp_path: Path) -> None:
+def test_starts_stops_and_kills_are_recorded(hosts: Hosts, tmp_path: Path) -> None:
     hosts.process_history = history = History(tmp_path / "history.jsonl")
     hosts.start_kafka(BROKER)
     hosts.start_kafka(BROKER)
@@ -132,13 +133,13 @@ def test_starts_and_ends_are_recorded(hosts: Hosts, tmp_path: Path) -> None:
     hosts.start_kafka(BROKER)
     hosts.kill_kafka(BROKER)
     hosts.kill_kafka(BROKER)
-    recorded = [(one.op, one.data.get("ran")) for one in history.events()]
+    recorded = [(event.op, event.data.get("ran")) for event in history.events()]
     assert recorded == [("start", None), ("stop", True), ("start", None), ("kill", True), ("kill", False)]
     hosts.note_states([BROKER], history)
     hosts.note_faults([BROKER], history)
-    found = check_crashes(list(history.events()))
-    # the java that is made up logs nothing
-    assert (found.valid, found.because) == (
+    verdict = check_crashes(list(history.events()))
+    # The fake java logs nothing.
+    assert (verdict.valid, verdict.because) == (
         "unknown",
         (f"the log of node {BROKER.node_id} can't be read: it has no log entry",),
     )
@@ -146,18 +147,18 @@ def test_starts_and_ends_are_recorded(hosts: Hosts, tmp_path: Path) -> None:
 
 def test_crash_before_a_restart_is_detected(hosts: Hosts, tmp_path: Path) -> None:
     hosts.process_history = history = History(tmp_path / "history.jsonl")
-    for start_again in (False, True):
+    for restart in (False, True):
         hosts.start_kafka(BROKER)
         pid = hosts.kafka_pid(BROKER)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: hosts.kafka_pid(BROKER) is None, goal="its end", timeout_s=5)
-        if start_again:
+        wait_for(lambda: hosts.kafka_pid(BROKER) is None, goal="the end of Kafka", timeout_s=5)
+        if restart:
             hosts.start_kafka(BROKER)
             hosts.kill_kafka(BROKER)
         hosts.note_states([BROKER], history)
-    found = check_crashes(list(history.events()))
-    assert [one for one in found.because if "log of" not in one] == [
+    verdict = check_crashes(list(history.events()))
+    assert [reason for reason in verdict.because if "log of" not in reason] == [
         f"node {BROKER.node_id} has ended by itself",
         f"node {BROKER.node_id} had ended by itself before it was started again",
     ]
@@ -170,12 +171,12 @@ def test_unreadable_logs_and_hosts_are_recorded(hosts: Hosts, tmp_path: Path) ->
     hosts.accounts = {**hosts.accounts, unknown.name: None}
     hosts.note_states([unknown], history)
     hosts.note_faults([unknown], history)
-    assert [(one.op, one.outcome) for one in history.events()] == [
+    assert [(event.op, event.outcome) for event in history.events()] == [
         ("faults-logged", "unknown"),
         ("state", "unknown"),
         ("faults-logged", "unknown"),
     ]
-    assert all(one.data["error"] for one in history.events())
+    assert all(event.data["error"] for event in history.events())
 
 
 def test_clean_shutdown(hosts: Hosts) -> None:
@@ -195,15 +196,15 @@ def test_clean_shutdown_has_a_time_limit(hosts: Hosts) -> None:
 
 
 class BusyAccount:
-    """Account of a host on which every command takes a moment; ``most`` is the highest number of concurrent ones."""
+    """Account of a host with slow commands; ``max_running`` is the highest number of concurrent commands."""
 
     def __init__(self) -> None:
         self.running: list[int] = []
-        self.most = 0
+        self.max_running = 0
 
     def ssh_output(self, *_: object, **__: object) -> bytes:
         self.running.append(1)
-        self.most = max(self.most, len(self.running))
+        self.max_running = max(self.max_running, len(self.running))
         time.sleep(0.02)
         self.running.pop()
         return b"\n0"
@@ -213,8 +214,8 @@ def test_concurrent_commands_are_limited_per_host() -> None:
     hosts, accounts = Hosts(), [BusyAccount(), BusyAccount()]
     hosts.accounts = dict(zip((BROKER.name, OTHER.name), accounts, strict=True))
     with ThreadPoolExecutor(4 * SESSIONS) as pool:
-        list(pool.map(lambda at: hosts.run_on((BROKER, OTHER)[at % 2], "true"), range(8 * SESSIONS)))
-    assert [account.most for account in accounts] == [SESSIONS, SESSIONS]
+        list(pool.map(lambda number: hosts.run_on((BROKER, OTHER)[number % 2], "true"), range(8 * SESSIONS)))
+    assert [account.max_running for account in accounts] == [SESSIONS, SESSIONS]
 
 
 class LostAccount:
@@ -234,27 +235,27 @@ def test_connection_errors_are_reported() -> None:
             query(BROKER)
 
 
-def test_zombie_does_not_run(hosts: Hosts) -> None:
+def test_zombie_counts_as_ended(hosts: Hosts) -> None:
     with subprocess.Popen(["true"]) as ended:
         wait_for(lambda: "Z" in process.stat_fields(Path(f"/proc/{ended.pid}")), goal="its end", timeout_s=5)
-        file = Path(hosts.home.replace("/home/", f"/{BROKER.name}/")) / "pid"
-        file.write_text(f"{ended.pid}\n", encoding="ascii")
+        pid_file = Path(hosts.home.replace("/home/", f"/{BROKER.name}/")) / "pid"
+        pid_file.write_text(f"{ended.pid}\n", encoding="ascii")
         assert (hosts.kafka_pid(BROKER), hosts.process_state(BROKER)) == (None, "down")
 
 
-def test_killed_process_runs_until_its_last_thread_ends(hosts: Hosts) -> None:
-    file = Path(hosts.home.replace("/home/", f"/{BROKER.name}/")) / "pid"
+def test_killed_process_counts_as_running_until_its_last_thread_ends(hosts: Hosts) -> None:
+    pid_file = Path(hosts.home.replace("/home/", f"/{BROKER.name}/")) / "pid"
     with subprocess.Popen([sys.executable, "-c", FIRST_THREAD_ENDS], stdin=subprocess.PIPE) as ending:
         entry = Path(f"/proc/{ending.pid}")
         wait_for(lambda: "Z" in process.stat_fields(entry), goal="the end of its first thread", timeout_s=5)
-        file.write_text(f"{ending.pid}\n", encoding="ascii")
+        pid_file.write_text(f"{ending.pid}\n", encoding="ascii")
         assert (hosts.kafka_pid(BROKER), hosts.process_state(BROKER)) == (ending.pid, "up")
         assert ending.stdin is not None
         ending.stdin.close()
         wait_for(lambda: hosts.kafka_pid(BROKER) is None, goal="the end of its last thread", timeout_s=5)
 
 
-def test_class_data_archive_is_used_if_it_exists(hosts: Hosts, tmp_path: Path) -> None:
+def test_class_data_sharing_archive_is_used_if_it_exists(hosts: Hosts, tmp_path: Path) -> None:
     archive = tmp_path / "overlay.jsa"
     option = f"-XX:SharedArchiveFile={archive}"
     hosts.archives = {hosts.classpath: str(archive), "other": str(tmp_path)}
@@ -286,9 +287,9 @@ def test_lost_voter_is_replaced(hosts: Hosts, tmp_path: Path, monkeypatch: pytes
     def quorum(bootstrap: str) -> Quorum:
         assert bootstrap
         directory = (tmp_path / "voter").read_text(encoding="utf-8").strip()
-        follower = (Member(101, hosts.directory_id(VOTER), 7),) if hosts.formatted(VOTER) else ()
+        observers = (Member(101, hosts.directory_id(VOTER), 7),) if hosts.formatted(VOTER) else ()
         return Quorum(
-            102, (Member(101, directory, 7), Member(102, "x", 7)) if directory else (Member(102, "x", 7),), follower
+            102, (Member(101, directory, 7), Member(102, "x", 7)) if directory else (Member(102, "x", 7),), observers
         )
 
     monkeypatch.setattr(quorum_state, "query", quorum)
@@ -300,7 +301,7 @@ def test_lost_voter_is_replaced(hosts: Hosts, tmp_path: Path, monkeypatch: pytes
     quorum_changes.replace_disks(hosts, [VOTER])
     assert quorum_changes.voters(hosts, [OTHER]) == {101: hosts.directory_id(VOTER), 102: "x"}
     assert hosts.directory_id(VOTER) != before
-    requests = (tmp_path / "asked").read_text(encoding="utf-8")
+    requests = (tmp_path / "requests").read_text(encoding="utf-8")
     assert f"remove-controller --controller-id 101 --controller-directory-id {before}" in requests
     assert f"--command-config {tmp_path / VOTER.name / FOLDER}/server.properties add-controller" in requests
     with pytest.raises(RackgateError, match="no broker remains"):
@@ -316,64 +317,64 @@ def test_failed_command_is_reported(hosts: Hosts) -> None:
     assert hosts.run_on(BROKER, "echo a; echo b") == "a\nb\n"
 
 
-def at(ip: str) -> Node:
+def node_at(ip: str) -> Node:
     return Node("x", 9, "broker", "a", ip)
 
 
 def test_echo_requests(hosts: Hosts) -> None:
-    assert [hosts.replies(at(ip), BROKER) for ip in ("10.0.0.1", "10.0.0.2")] == [True, False]
+    assert [hosts.replies(node_at(ip), BROKER) for ip in ("10.0.0.1", "10.0.0.2")] == [True, False]
     with pytest.raises(RackgateError, match=f"^{BROKER.name}: .*status 2"):
-        hosts.replies(at("10.0.0.3"), BROKER)
-    found = hosts.rtt(at("10.0.0.1"), BROKER, 5)
-    assert (found.source, found.sent, found.received, found.p50_ms) == (BROKER.name, 5, 1, 3.5)
+        hosts.replies(node_at("10.0.0.3"), BROKER)
+    rtt = hosts.rtt(node_at("10.0.0.1"), BROKER, 5)
+    assert (rtt.source, rtt.sent, rtt.received, rtt.p50_ms) == (BROKER.name, 5, 1, 3.5)
     with pytest.raises(RackgateError, match="no echo"):
-        hosts.rtt(at("10.0.0.2"), BROKER)
+        hosts.rtt(node_at("10.0.0.2"), BROKER)
     with pytest.raises(RackgateError, match="ended with status"):
-        hosts.rtt(at("10.0.0.3"), BROKER)
+        hosts.rtt(node_at("10.0.0.3"), BROKER)
 
 
-WAYS: dict[str, Callable[[NetworkControl], Any]] = {
-    "slow a rack": lambda ways: ways.slow("b", Quality(9)),
-    "restore the links of a rack": lambda ways: ways.restore_links("b"),
-    "query a link": lambda ways: ways.quality(AZ3.links[0], ""),
-    "slow a broker": lambda ways: ways.slow_node(BROKER, Quality(9)),
-    "restore a broker": lambda ways: ways.restore_node(BROKER),
+LINK_OPERATIONS: dict[str, Callable[[NetworkControl], Any]] = {
+    "slow a rack": lambda network: network.slow("b", Quality(9)),
+    "restore the links of a rack": lambda network: network.restore_links("b"),
+    "query a link": lambda network: network.quality(AZ3.links[0], ""),
+    "slow a broker": lambda network: network.slow_node(BROKER, Quality(9)),
+    "restore a broker": lambda network: network.restore_node(BROKER),
 }
 
 
-@pytest.mark.parametrize("operation", WAYS)
-def test_links_of_hosts_do_not_change(hosts: Hosts, operation: str) -> None:
+@pytest.mark.parametrize("operation", LINK_OPERATIONS)
+def test_link_operations_on_hosts_are_rejected(hosts: Hosts, operation: str) -> None:
     with pytest.raises(RackgateError, match=f"^{operation}: needs a lab; .* kill, pause, cut and wipe"):
-        WAYS[operation](hosts.network)
+        LINK_OPERATIONS[operation](hosts.network)
 
 
 def test_rules_accept_only_ipv4_addresses() -> None:
-    text = dropping("t", reachable=["10.0.0.2", "10.0.0.1"])
-    assert "ip saddr { 10.0.0.1, 10.0.0.2 } accept" in text
-    assert "tcp dport $port accept" in text
-    for wrong in ("::1", "host", "10.0.0.1; flush ruleset"):
+    rules = dropping("t", reachable=["10.0.0.2", "10.0.0.1"])
+    assert "ip saddr { 10.0.0.1, 10.0.0.2 } accept" in rules
+    assert "tcp dport $port accept" in rules
+    for address in ("::1", "host", "10.0.0.1; flush ruleset"):
         with pytest.raises(RackgateError, match="need IPv4 addresses"):
-            dropping("t", cut_off=[wrong])
+            dropping("t", cut_off=[address])
     with pytest.raises(RackgateError, match="no host to cut off"):
         dropping("t")
 
 
-def test_site_of_the_clients_is_not_cut_off(hosts: Hosts) -> None:
+def test_client_site_is_never_cut_off(hosts: Hosts) -> None:
     with pytest.raises(RackgateError, match="contains the clients"):
         hosts.network.cut(AZ3.client_site.name)
 
 
 NFT = """#!/bin/sh
 case "$*" in
-*list*) [ -e "$HOST/left" ] && cat "$HOST/left" ;;
+*list*) [ -e "$HOST/rules-left" ] && cat "$HOST/rules-left" ;;
 *) cat > "$HOST/rules"; echo 'not permitted' >&2; exit 1 ;;
 esac
 """
 
 
 @pytest.fixture
-def filtered(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
-    """Hosts whose nft lists what is in a file and changes nothing."""
+def hosts_with_nft(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
+    """Hosts whose fake nft lists the rules in the file ``rules-left`` and rejects every change."""
     (tmp_path / "bin" / "nft").write_text(NFT, encoding="utf-8")
     (tmp_path / "bin" / "sudo").write_text('#!/bin/sh\nshift; exec "$@"\n', encoding="utf-8")
     for program in ("nft", "sudo"):
@@ -383,23 +384,23 @@ def filtered(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> H
     return hosts
 
 
-def test_error_names_the_requirements_of_a_cut(filtered: Hosts, tmp_path: Path) -> None:
+def test_failed_cut_reports_its_requirements(hosts_with_nft: Hosts, tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match=f"^{BROKER.name}: .*nftables .*: not permitted$"):
-        filtered.network.unplug(BROKER)
+        hosts_with_nft.network.unplug(BROKER)
     assert "tcp dport 2222 accept" in (tmp_path / BROKER.name / "rules").read_text(encoding="utf-8")
 
 
-def test_forget_changes_only_hosts_with_rules(filtered: Hosts, tmp_path: Path) -> None:
-    network = filtered.network
+def test_forget_changes_only_hosts_with_rules(hosts_with_nft: Hosts, tmp_path: Path) -> None:
+    network = hosts_with_nft.network
     assert isinstance(network, HostNetwork)
     network.forget(BROKER)
-    (tmp_path / BROKER.name / "left").write_text("table inet rackgate_rack\n", encoding="utf-8")
+    (tmp_path / BROKER.name / "rules-left").write_text("table inet rackgate_rack\n", encoding="utf-8")
     with pytest.raises(RackgateError, match="not permitted"):
         network.forget(BROKER)
 
 
-def test_cut_requires_an_ssh_connection(filtered: Hosts) -> None:
-    for account in filtered.accounts.values():
+def test_cut_requires_an_ssh_connection(hosts_with_nft: Hosts) -> None:
+    for account in hosts_with_nft.accounts.values():
         del account._env["SSH_CONNECTION"]
     with pytest.raises(RackgateError, match="not reached by SSH"):
-        filtered.network.unplug(BROKER)
+        hosts_with_nft.network.unplug(BROKER)

@@ -15,22 +15,22 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.lab import topology
 from pyhooks.lab.topology import Topology
 
-REPLICAS_SHORT = "org.apache.kafka.common.errors.NotEnoughReplicasException"
-RACKS_SHORT = "org.apache.kafka.common.errors.NotEnoughRacksException"
+NOT_ENOUGH_REPLICAS = "org.apache.kafka.common.errors.NotEnoughReplicasException"
+NOT_ENOUGH_RACKS = "org.apache.kafka.common.errors.NotEnoughRacksException"
 
 
 @cache
-def on(name: str) -> Topology:
+def load(name: str) -> Topology:
     return topology.load(topology.find(name))
 
 
 def cases_of(runs: tuple[MatrixOutage, ...]) -> list[OutageCase]:
-    """Return the cases of outages: each with all topics of its topology."""
+    """Return the cases of these outages: each outage with every topic of its topology."""
     return [
         OutageCase(run, shape, need)
         for run in runs
         for shape in SHAPES
-        if matrix.placed(shape, on(run.topology))
+        if matrix.placed(shape, load(run.topology))
         for need in NEEDS
     ]
 
@@ -48,19 +48,19 @@ def test_every_possible_pair_is_covered() -> None:
     assert listed <= possible
     pairs = {case: case.pairs for case in possible}
     covered = {pair for case in listed for pair in pairs[case]}
-    wanted = {pair for found in pairs.values() for pair in found}
+    possible_pairs = {pair for case_pairs in pairs.values() for pair in case_pairs}
     factors = {"topology": TOPOLOGIES, "fault": FAULTS, "target": TARGETS, "shape": SHAPES, "need": NEEDS}
-    for (one, ones), (two, twos) in combinations(factors.items(), 2):
-        for left, right in product(ones, twos):
-            pair = frozenset({(one, left), (two, right)})
-            assert (pair in covered) is (pair in wanted), f"{one} {left} with {two} {right}"
+    for (factor, levels), (other, other_levels) in combinations(factors.items(), 2):
+        for level, other_level in product(levels, other_levels):
+            pair = frozenset({(factor, level), (other, other_level)})
+            assert (pair in covered) is (pair in possible_pairs), f"{factor} {level} with {other} {other_level}"
     # Each run covers a pair that no other run covers.
     for run in runs:
         rest = {pair for case in listed if case.run != run for pair in pairs[case]}
         assert rest < covered, run
 
 
-def test_impossible_cases() -> None:
+def test_impossible_cases_and_their_reasons() -> None:
     every = {
         OutageCase(MatrixOutage(name, fault, target), shape, need)
         for name, fault, target, shape, need in product(TOPOLOGIES, FAULTS, TARGETS, SHAPES, NEEDS)
@@ -73,14 +73,14 @@ def test_impossible_cases() -> None:
         case for case in every if case.run.topology == "stretch2" and case.shape == "abc"
     }
     assert {case.run.topology for case in missing} == {"az3-outside", "stretch2"}
-    reasons = {matrix.impossible(case, on(case.run.topology)) for case in missing}
+    reasons = {matrix.impossible(case, load(case.run.topology)) for case in missing}
     assert reasons == {
         "az3-outside has no controller in a rack that all placements share",
         "stretch2 has no room for abc",
     }
 
 
-def test_rack_with_a_majority_of_voters_may_only_be_slow() -> None:
+def test_rack_with_a_majority_of_voters_may_only_be_slowed() -> None:
     raw = {
         "name": "two",
         "site": [
@@ -88,18 +88,20 @@ def test_rack_with_a_majority_of_voters_may_only_be_slow() -> None:
             {"name": "b", "brokers": [3, 4], "controllers": [103], "client": True},
         ],
     }
-    two = topology.parse(raw, source="two")
+    two_racks = topology.parse(raw, source="two")
     for fault, target in product(FAULTS, TARGETS):
-        why = matrix.impossible(OutageCase(MatrixOutage("two", fault, target), "aab", (2, 2)), two)
+        reason = matrix.impossible(OutageCase(MatrixOutage("two", fault, target), "aab", (2, 2)), two_racks)
         # the follower's rack is b; the controller's may be a
-        assert bool(why) is (fault != "slow" and target != "follower"), why
-        assert not why or why == "without rack a the voters of two have no majority"
+        assert bool(reason) is (fault != "slow" and target != "follower"), reason
+        assert not reason or reason == "without rack a the voters of two have no majority"
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_placement_in_one_rack_has_no_replica_left(fault: str) -> None:
-    why = matrix.impossible(OutageCase(MatrixOutage("az3-outside", fault, "leader"), "aa", (2, 1)), on("az3-outside"))
-    assert why == ("" if fault == "slow" else "without rack a no replica of aa is available")
+    reason = matrix.impossible(
+        OutageCase(MatrixOutage("az3-outside", fault, "leader"), "aa", (2, 1)), load("az3-outside")
+    )
+    assert reason == ("" if fault == "slow" else "without rack a no replica of aa is available")
 
 
 @pytest.mark.parametrize(
@@ -116,12 +118,12 @@ def test_placement_in_one_rack_has_no_replica_left(fault: str) -> None:
     ],
 )
 def test_placements(shape: str, name: str, replicas: tuple[int, ...]) -> None:
-    assert matrix.placed(shape, on(name)) == replicas
+    assert matrix.placed(shape, load(name)) == replicas
 
 
 def test_possible_racks() -> None:
     def names(target: str, name: str) -> list[str]:
-        return [rack.name for rack in matrix.possible_racks(target, on(name))]
+        return [rack.name for rack in matrix.possible_racks(target, load(name))]
 
     assert names("leader", "az3") == ["a"]
     assert names("follower", "az3") == ["b"]
@@ -146,7 +148,7 @@ AAB = {1: "a", 2: "a", 3: "b"}
         ("slow", "a", {1, 2, 3}),
     ],
 )
-def test_surviving(fault: str, rack: str, isr: set[int]) -> None:
+def test_surviving_isr(fault: str, rack: str, isr: set[int]) -> None:
     assert matrix.surviving((1, 2, 3), AAB, fault, rack) == isr
 
 
@@ -154,13 +156,13 @@ def test_surviving(fault: str, rack: str, isr: set[int]) -> None:
     ("isr", "need", "result"),
     [
         ({1, 2, 3}, (2, 2), OK),
-        ({1, 2}, (2, 2), RACKS_SHORT),
+        ({1, 2}, (2, 2), NOT_ENOUGH_RACKS),
         ({1, 2}, (2, 1), OK),
         # M is checked first.
-        ({1, 2}, (3, 2), REPLICAS_SHORT),
-        ({3}, (2, 2), REPLICAS_SHORT),
+        ({1, 2}, (3, 2), NOT_ENOUGH_REPLICAS),
+        ({3}, (2, 2), NOT_ENOUGH_REPLICAS),
         # R=3 with two racks: rejected even with all replicas in sync
-        ({1, 2, 3}, (2, 3), RACKS_SHORT),
+        ({1, 2, 3}, (2, 3), NOT_ENOUGH_RACKS),
         ({1, 2, 3}, (9, 1), OK),
     ],
 )
@@ -170,31 +172,32 @@ def test_expected_result(isr: set[int], need: tuple[int, int], result: str) -> N
 
 def test_minimums_are_capped_by_the_number_of_replicas() -> None:
     assert matrix.expected({1, 3}, AAB, need=(3, 3), replicas=2) == OK
-    assert matrix.expected({1}, AAB, need=(3, 3), replicas=2) == REPLICAS_SHORT
+    assert matrix.expected({1}, AAB, need=(3, 3), replicas=2) == NOT_ENOUGH_REPLICAS
 
 
-def test_all_leaders_share_a_rack_and_all_topics_another() -> None:
+def test_all_leaders_share_one_rack_and_all_topics_a_second() -> None:
     for name in TOPOLOGIES:
-        racks = matrix.racks_of(on(name))
-        generated = matrix.topics_of(on(name))
-        assert len({one.name for one in generated}) == len(generated) == len(NEEDS) * (3 if name == "stretch2" else 4)
-        assert len({racks[one.replicas[0]] for one in generated}) == 1
-        assert len(set.intersection(*({racks[broker] for broker in one.replicas} for one in generated))) == 2
+        racks = matrix.racks_of(load(name))
+        generated = matrix.topics_of(load(name))
+        placements = 3 if name == "stretch2" else 4
+        assert len({topic.name for topic in generated}) == len(generated) == len(NEEDS) * placements
+        assert len({racks[topic.replicas[0]] for topic in generated}) == 1
+        assert len(set.intersection(*({racks[broker] for broker in topic.replicas} for topic in generated))) == 2
 
 
 def test_topics_of_a_producer_stop_and_continue_together() -> None:
     for name in TOPOLOGIES:
-        groups = matrix.together(on(name))
-        assert sorted(one.name for group in groups for one in group) == sorted(
-            o.name for o in matrix.topics_of(on(name))
+        groups = matrix.together(load(name))
+        assert sorted(topic.name for group in groups for topic in group) == sorted(
+            topic.name for topic in matrix.topics_of(load(name))
         )
-    named = [{one.name for one in group} for group in matrix.together(on("az3"))]
+    named = [{topic.name for topic in group} for group in matrix.together(load("az3"))]
     assert {"aab-m2-r1"} in named
     # all three continue without rack c, two of them after it has left the ISR
     assert {"abc-m2-r1", "abc-m2-r2"} in named
     assert {"aabb-m2-r1"} in named
     assert len(named) == 6
-    assert len(matrix.together(on("stretch2"))) == 3
+    assert len(matrix.together(load("stretch2"))) == 3
 
 
 def test_missing_list_is_an_error(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Random rounds of the tests on destroyed racks: no round may lose an acknowledged record."""
+"""Random rounds of the rack destruction tests: valid, varied and determined by their seeds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pyhooks.core.errors import RackgateError
 
 RACKS = {"a": (1, 2), "b": (3, 4), "c": (5,)}
 RACK_OF = {broker: rack for rack, brokers in RACKS.items() for broker in brokers}
-MANY = [draw(seed, RACKS) for seed in range(600)]
+ROUNDS = [draw(seed, RACKS) for seed in range(600)]
 
 
 def test_round_is_determined_by_its_seed() -> None:
@@ -31,10 +31,10 @@ def test_round_is_determined_by_its_seed() -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 20])
 def test_seeds_of_rounds_are_determined_by_the_run(count: int) -> None:
-    own = seeds(11, count, RACKS)
-    assert own == seeds(11, 20, RACKS)[:count]
-    assert len(set(own)) == count
-    assert not set(own) & set(seeds(12, count, RACKS))
+    drawn = seeds(11, count, RACKS)
+    assert drawn == seeds(11, 20, RACKS)[:count]
+    assert len(set(drawn)) == count
+    assert not set(drawn) & set(seeds(12, count, RACKS))
 
 
 def test_racks_overlap_in_the_first_round() -> None:
@@ -42,46 +42,47 @@ def test_racks_overlap_in_the_first_round() -> None:
 
 
 def test_rounds_are_valid() -> None:
-    for one in MANY:
-        check_round(one)
+    for round_ in ROUNDS:
+        check_round(round_)
 
 
-def check_round(one: DestructionRound) -> None:
-    own = {RACK_OF[broker] for broker in one.replicas}
-    assert len(one.replicas) == len(set(one.replicas)) <= 3
-    assert len(own) >= 2
-    assert one.wiped in own
-    assert one.min_replicas in (1, 2)
-    assert 0 <= one.down_s <= MAX_DOWN_S
-    assert 0 <= one.outage_s <= MAX_OUTAGE_S
-    if one.overlaps:
-        assert one.leaves in own - {one.wiped}
-    assert (one.how in KEEPING_DISKS) is bool(one.leaves)
-    assert one.wiped in one.text
-    assert one.leaves in one.text
+def check_round(round_: DestructionRound) -> None:
+    racks = {RACK_OF[broker] for broker in round_.replicas}
+    assert len(round_.replicas) == len(set(round_.replicas)) <= 3
+    assert len(racks) >= 2
+    assert round_.wiped in racks
+    assert round_.min_replicas in (1, 2)
+    assert 0 <= round_.down_s <= MAX_DOWN_S
+    assert 0 <= round_.outage_s <= MAX_OUTAGE_S
+    if round_.overlaps:
+        assert round_.leaves in racks - {round_.wiped}
+    assert (round_.how in KEEPING_DISKS) is bool(round_.leaves)
+    assert round_.wiped in round_.text
+    assert round_.leaves in round_.text
 
 
 def test_all_kinds_of_rounds_occur() -> None:
-    assert {one.overlaps for one in MANY if one.leaves} == {True, False}
-    assert any(not one.leaves for one in MANY)
-    assert {one.how for one in MANY if one.overlaps} == set(KEEPING_DISKS)
-    assert {one.how for one in MANY if not one.overlaps} == {"", *KEEPING_DISKS}
-    assert {one.wiped for one in MANY} == set(RACKS)
-    assert {one.first_back for one in MANY if one.overlaps} == {True, False}
-    assert {"".join(RACK_OF[broker] for broker in one.replicas) for one in MANY} >= {"aab", "abb", "abc", "bca", "ab"}
+    assert {round_.overlaps for round_ in ROUNDS if round_.leaves} == {True, False}
+    assert any(not round_.leaves for round_ in ROUNDS)
+    assert {round_.how for round_ in ROUNDS if round_.overlaps} == set(KEEPING_DISKS)
+    assert {round_.how for round_ in ROUNDS if not round_.overlaps} == {"", *KEEPING_DISKS}
+    assert {round_.wiped for round_ in ROUNDS} == set(RACKS)
+    assert {round_.first_back for round_ in ROUNDS if round_.overlaps} == {True, False}
+    placements = {"".join(RACK_OF[broker] for broker in round_.replicas) for round_ in ROUNDS}
+    assert placements >= {"aab", "abb", "abc", "bca", "ab"}
 
 
 def test_rounds_with_a_lagging_rack_have_their_own_seeds() -> None:
-    own = [draw(behind_seed(seed), RACKS) for seed in range(200)]
-    assert all(one.behind and not one.overlaps for one in own)
-    assert not any(one.behind for one in MANY)
-    for one in own:
-        check_round(one)
-        assert {RACK_OF[broker] for broker in one.replicas} == {one.leaves, one.wiped}
-        assert one.how == "pause"
-        assert MIN_BEHIND_OUTAGE_S <= one.outage_s <= MAX_OUTAGE_S
-        assert f"returns, cut off from {one.wiped}" in one.text
-    assert {one.wiped for one in own} == set(RACKS)
+    lagging = [draw(behind_seed(seed), RACKS) for seed in range(200)]
+    assert all(round_.behind and not round_.overlaps for round_ in lagging)
+    assert not any(round_.behind for round_ in ROUNDS)
+    for round_ in lagging:
+        check_round(round_)
+        assert {RACK_OF[broker] for broker in round_.replicas} == {round_.leaves, round_.wiped}
+        assert round_.how == "pause"
+        assert MIN_BEHIND_OUTAGE_S <= round_.outage_s <= MAX_OUTAGE_S
+        assert f"returns, cut off from {round_.wiped}" in round_.text
+    assert {round_.wiped for round_ in lagging} == set(RACKS)
 
 
 def test_seeds_give_the_same_rounds_as_in_earlier_versions() -> None:

@@ -1,3 +1,5 @@
+"""Suite of system tests: the file ``suite.toml``, discovery, selection, order and estimated duration."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -48,29 +50,29 @@ class Three(Base):
 """
 
 
-def write(folder: Path, text: str) -> Path:
+def write_suite(folder: Path, text: str) -> Path:
     file = folder / "suite.toml"
     file.write_text(text, encoding="utf-8")
     return file
 
 
-def listed(name: str, minutes: float = 1, **more: Any) -> SuiteTest:
-    return SuiteTest(f"x_test.py::A.test_{name}", "az3", minutes, ("system",), **more)
+def suite_test(name: str, minutes: float = 1, **options: Any) -> SuiteTest:
+    return SuiteTest(f"x_test.py::A.test_{name}", "az3", minutes, ("system",), **options)
 
 
-def test_suite_lists_all_existing_tests() -> None:
+def test_suite_of_the_repository_is_valid() -> None:
     suite = plan.load()
     smoke, system = (plan.select(suite, [selection]) for selection in ("smoke", "system"))
-    assert {one.id for one in smoke} <= {one.id for one in system}
+    assert {test.id for test in smoke} <= {test.id for test in system}
     assert 0 < plan.estimate(smoke, 2) <= 8
-    assert len({one.folder for one in system}) == len(system)
+    assert len({test.folder for test in system}) == len(system)
 
 
-def test_read_suite(tmp_path: Path) -> None:
-    more = 'alone = true\nfinds = ["delivery"]\nsettings = {seeds = 20}\n'
-    more += '[[test]]\nid = "y_test.py::B.test_m@{\\"k\\": 1}"\n'
-    more += 'topology = "single"\nminutes = 0.5\nselections = ["long"]\n'
-    first, second = plan.read(write(tmp_path, TEST + more))
+def test_suite_is_read(tmp_path: Path) -> None:
+    entries = 'alone = true\nfinds = ["delivery"]\nsettings = {seeds = 20}\n'
+    entries += '[[test]]\nid = "y_test.py::B.test_m@{\\"k\\": 1}"\n'
+    entries += 'topology = "single"\nminutes = 0.5\nselections = ["long"]\n'
+    first, second = plan.read(write_suite(tmp_path, TEST + entries))
     assert first == SuiteTest(
         "x_test.py::A.test_one",
         "az3",
@@ -86,9 +88,11 @@ def test_read_suite(tmp_path: Path) -> None:
 
 
 def test_long_ids_have_short_distinct_folders() -> None:
-    one, other = (replace(listed("m"), id=f'x_test.py::A.test_m@{{"k": "{"v" * 300}{end}"}}') for end in "ab")
-    assert len(one.folder) < 200
-    assert one.folder != other.folder
+    first, second = (
+        replace(suite_test("m"), id=f'x_test.py::A.test_m@{{"k": "{"v" * 300}{suffix}"}}') for suffix in "ab"
+    )
+    assert len(first.folder) < 200
+    assert first.folder != second.folder
 
 
 @pytest.mark.parametrize(
@@ -115,23 +119,23 @@ def test_long_ids_have_short_distinct_folders() -> None:
         ((TEST, "test = [1]"), "test: value 1 must be an object"),
     ],
 )
-def test_invalid_suite_is_located(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+def test_errors_in_the_suite_name_their_location(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     text = TEST.replace(*change) if change[0] in TEST else TEST
     with pytest.raises(RackgateError) as caught:
-        plan.read(write(tmp_path, text))
+        plan.read(write_suite(tmp_path, text))
     assert message in str(caught.value)
     assert "suite.toml" in str(caught.value) or "not JSON" in message
 
 
-def test_suite_and_existing_tests_agree() -> None:
+def test_suite_must_agree_with_the_existing_tests() -> None:
     existing = [DiscoveredTest("x_test.py::A.test_one", "az3"), DiscoveredTest("x_test.py::A.test_two", None)]
-    plan.check([listed("one"), listed("two")], existing)
+    plan.check([suite_test("one"), suite_test("two")], existing)
     with pytest.raises(RackgateError, match=r"A\.test_three: no"):
-        plan.check([listed("one"), listed("two"), listed("three")], existing)
+        plan.check([suite_test("one"), suite_test("two"), suite_test("three")], existing)
     with pytest.raises(RackgateError, match=r"A\.test_two is not"):
-        plan.check([listed("one")], existing)
+        plan.check([suite_test("one")], existing)
     with pytest.raises(RackgateError, match=r"A\.test_one: .*az3.*single"):
-        plan.check([replace(listed("one"), topology="single"), listed("two")], existing)
+        plan.check([replace(suite_test("one"), topology="single"), suite_test("two")], existing)
 
 
 def test_tests_are_discovered_in_their_source(tmp_path: Path) -> None:
@@ -160,7 +164,7 @@ def test_targets_apply_to_whole_selections_with_two_labs() -> None:
     assert plan.target_min(["long"], 2) is None
 
 
-def test_select() -> None:
+def test_tests_are_selected_by_selection_file_class_and_id() -> None:
     first = SuiteTest("x_test.py::A.test_one", "az3", 1, ("smoke", "system"), settings={"seeds": 3})
     again = replace(first, selections=("long",), settings={"seeds": 20})
     other = SuiteTest("y_test.py::B.test_one", "az3", 1, ("system",))
@@ -178,8 +182,8 @@ def test_select() -> None:
             plan.select(suite, [name])
 
 
-def test_longest_test_is_next_and_serial_tests_run_alone() -> None:
-    long, short, serial = listed("long", 5), listed("short", 1), listed("alone", 9, alone=True)
+def test_longest_test_is_next_and_serial_tests_run_last_without_others() -> None:
+    long, short, serial = suite_test("long", 5), suite_test("short", 1), suite_test("alone", 9, alone=True)
     waiting = [short, serial, long]
     assert plan.next_up(waiting, [], 2) is long
     assert plan.next_up([short, serial], [long], 2) is short
@@ -189,10 +193,10 @@ def test_longest_test_is_next_and_serial_tests_run_alone() -> None:
     assert plan.next_up([short], [long], 1) is None
 
 
-def test_estimate() -> None:
-    tests = [listed("a", 4), listed("b", 3), listed("c", 2), listed("d", 1, alone=True)]
+def test_estimated_duration() -> None:
+    tests = [suite_test("a", 4), suite_test("b", 3), suite_test("c", 2), suite_test("d", 1, alone=True)]
     assert plan.estimate(tests, 1) == 10
     # a takes 4; b and c beside it end after 5; d follows.
     assert plan.estimate(tests, 2) == 6
-    assert plan.estimate([listed("a", 4)], 2, {listed("b"): 0.5, listed("c"): 1.5}) == 4.5
+    assert plan.estimate([suite_test("a", 4)], 2, {suite_test("b"): 0.5, suite_test("c"): 1.5}) == 4.5
     assert plan.estimate([], 2) == 0

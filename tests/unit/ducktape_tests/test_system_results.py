@@ -1,3 +1,5 @@
+"""Results of system tests, judged from the files of ducktape and of the runner."""
+
 from __future__ import annotations
 
 import json
@@ -16,22 +18,22 @@ NAME = "ducktape_tests.x_test.A.test_one"
 
 
 class RunFiles:
-    """Files of a test, as ducktape and the runner write them."""
+    """Write the files of a test like ducktape and the runner."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
-        self.own = run_dir / "tests" / TEST.folder
-        self.session = self.own / "results" / "2026-01-01--001"
+        self.folder = run_dir / "tests" / TEST.folder
+        self.session = self.folder / "results" / "2026-01-01--001"
         self.session.mkdir(parents=True)
-        (self.own / "results" / "latest").symlink_to(self.session)
-        (self.own / "session.log").write_text("one\n\nthe last line\n", encoding="utf-8")
+        (self.folder / "results" / "latest").symlink_to(self.session)
+        (self.folder / "session.log").write_text("one\n\nthe last line\n", encoding="utf-8")
         (self.session / "report.html").touch()
         self.rows: list[dict[str, Any]] = []
         self.expected: list[dict[str, Any]] = []
         self.end()
 
     def end(self, status: int = 0, why: str = "") -> None:
-        files.write_json(self.own / "ended.json", {"status": status, "seconds": 61.0, "why": why})
+        files.write_json(self.folder / "ended.json", {"status": status, "seconds": 61.0, "why": why})
 
     def expect(self, name: str = NAME, **parameters: Any) -> None:
         self.expected.append({"test_id": name, "injected_args": parameters or None})
@@ -63,8 +65,8 @@ def test_pass_requires_a_pass_of_ducktape_and_true_verdicts(run: RunFiles) -> No
     run.expect()
     folder = run.report()
     (folder / "figures.json").write_text('{"p99_ms": 7.5, "none": NaN}', encoding="utf-8")
-    (found,) = run.judge()
-    assert found == Result(
+    (result,) = run.judge()
+    assert result == Result(
         TEST.id,
         "az3",
         "pass",
@@ -76,7 +78,7 @@ def test_pass_requires_a_pass_of_ducktape_and_true_verdicts(run: RunFiles) -> No
         report="tests/x.A.test_one/results/2026-01-01--001/report.html",
         log="tests/x.A.test_one/session.log",
     )
-    assert results.exit_status([found]) == 0
+    assert results.exit_status([result]) == 0
 
 
 @pytest.mark.parametrize(
@@ -93,33 +95,35 @@ def test_pass_requires_a_pass_of_ducktape_and_true_verdicts(run: RunFiles) -> No
         ("FLAKY", "true", "unknown", "status in ducktape: flaky"),
     ],
 )
-def test_other_results_are_no_pass(run: RunFiles, status: str, valid: str | None, outcome: str, message: str) -> None:
+def test_any_other_status_or_verdict_is_no_pass(
+    run: RunFiles, status: str, valid: str | None, outcome: str, message: str
+) -> None:
     run.expect()
     run.report(status, valid, summary="AssertionError('odd')\nTraceback")
-    (found,) = run.judge()
-    assert found.outcome == outcome
-    assert message in "; ".join(found.reasons)
-    assert results.exit_status([found]) == 1
+    (result,) = run.judge()
+    assert result.outcome == outcome
+    assert message in "; ".join(result.reasons)
+    assert results.exit_status([result]) == 1
 
 
 @pytest.mark.parametrize(
     ("valid", "outcome"), [(None, "unknown"), ("true", "fail"), ("unknown", "unknown"), ("false", "fail")]
 )
-def test_an_error_without_verdicts_is_unknown(run: RunFiles, valid: str | None, outcome: str) -> None:
+def test_error_without_a_verdict_is_unknown(run: RunFiles, valid: str | None, outcome: str) -> None:
     run.expect()
     run.report("FAIL", valid, summary="RackgateError('waited 60 s in vain for: leaders')\nTraceback")
-    (found,) = run.judge()
-    assert found.outcome == outcome
-    assert valid in ("false", "unknown") or found.reasons[0].startswith("RackgateError('waited 60 s in vain")
-    assert results.exit_status([found]) == 1
+    (result,) = run.judge()
+    assert result.outcome == outcome
+    assert valid in ("false", "unknown") or result.reasons[0].startswith("RackgateError('waited 60 s in vain")
+    assert results.exit_status([result]) == 1
 
 
-def test_error_is_reported_with_false_verdicts(run: RunFiles) -> None:
+def test_error_is_reported_beside_false_verdicts(run: RunFiles) -> None:
     run.expect()
     run.report("FAIL", "false", summary="RackgateError('waited 120 s in vain for: an ISR')\nTraceback")
-    (found,) = run.judge()
-    assert found.outcome == "fail"
-    assert found.reasons == ("RackgateError('waited 120 s in vain for: an ISR')", "delivery is false: reason")
+    (result,) = run.judge()
+    assert result.outcome == "fail"
+    assert result.reasons == ("RackgateError('waited 120 s in vain for: an ISR')", "delivery is false: reason")
 
 
 @pytest.mark.parametrize(
@@ -139,9 +143,9 @@ def test_control_passes_if_the_required_verdicts_are_false(
 ) -> None:
     run.expect()
     run.report(status, valid, summary="AssertionError('odd')")
-    (found,) = run.judge(*finds)
-    assert (found.outcome, found.finds) == (outcome, finds)
-    assert message in "; ".join(found.reasons)
+    (result,) = run.judge(*finds)
+    assert (result.outcome, result.finds) == (outcome, finds)
+    assert message in "; ".join(result.reasons)
 
 
 @pytest.mark.parametrize(
@@ -156,25 +160,25 @@ def test_control_passes_if_the_required_verdicts_are_false(
 def test_other_verdicts_of_a_control_may_be_unknown(run: RunFiles, checker: str, valid: str, outcome: str) -> None:
     run.expect()
     file = run.report("PASS", "false") / "verdicts.json"
-    verdicts = {one["checker"]: one for one in json.loads(file.read_text(encoding="utf-8"))}
-    verdicts[checker] = {"checker": checker, "valid": valid, "because": ["nothing was seen"], "notes": []}
+    verdicts = {verdict["checker"]: verdict for verdict in json.loads(file.read_text(encoding="utf-8"))}
+    verdicts[checker] = {"checker": checker, "valid": valid, "because": ["no sample"], "notes": []}
     file.write_text(json.dumps(list(verdicts.values())), encoding="utf-8")
-    (found,) = run.judge("delivery")
-    assert found.outcome == outcome
+    (result,) = run.judge("delivery")
+    assert result.outcome == outcome
 
 
 def test_each_set_of_parameters_has_its_own_result(run: RunFiles) -> None:
     for fault in ("kill", "cut"):
         run.expect(f"{NAME}.{fault}", fault=fault)
         run.report("PASS" if fault == "kill" else "FAIL", name=f"{NAME}.{fault}", summary="no")
-    found = run.judge()
-    assert {one.id: one.outcome for one in found} == {
+    parametrized = run.judge()
+    assert {result.id: result.outcome for result in parametrized} == {
         'x_test.py::A.test_one@{"fault": "kill"}': "pass",
         'x_test.py::A.test_one@{"fault": "cut"}': "fail",
     }
 
 
-def test_test_without_exactly_one_result_is_unknown(run: RunFiles) -> None:
+def test_planned_test_without_exactly_one_result_is_unknown(run: RunFiles) -> None:
     run.expect()
     run.expect(f"{NAME}.2", k=2)
     run.report(name=f"{NAME}.2")
@@ -197,50 +201,50 @@ def test_unplanned_test_is_unknown(run: RunFiles) -> None:
     assert results.exit_status([passed, unplanned]) == 1
 
 
-def test_no_test_found(run: RunFiles) -> None:
-    (found,) = run.judge()
-    assert found.outcome == "unknown"
-    assert found.reasons == ("ducktape found no test", "one", "the last line")
+def test_no_discovered_test_is_unknown(run: RunFiles) -> None:
+    (result,) = run.judge()
+    assert result.outcome == "unknown"
+    assert result.reasons == ("ducktape found no test", "one", "the last line")
     assert results.exit_status([]) == 1
 
 
-def test_no_report(run: RunFiles) -> None:
+def test_missing_report_is_unknown(run: RunFiles) -> None:
     run.expect()
     run.end(1)
-    (found,) = run.judge()
-    assert (found.outcome, found.seconds) == ("unknown", 61.0)
-    assert "ducktape ended with status 1" in found.reasons[0]
+    (result,) = run.judge()
+    assert (result.outcome, result.seconds) == ("unknown", 61.0)
+    assert "ducktape ended with status 1" in result.reasons[0]
 
 
-def test_lab_that_did_not_start(tmp_path: Path) -> None:
-    own = tmp_path / "tests" / TEST.folder
-    own.mkdir(parents=True)
-    (own / "session.log").write_text("error: no\n", encoding="utf-8")
-    (found,) = results.judge(tmp_path, [TEST])
-    assert (found.outcome, found.reasons) == ("unknown", ("started, but there is no record of its end",))
-    files.write_json(own / "ended.json", {"status": 2, "seconds": 1.0, "why": ""})
-    (found,) = results.judge(tmp_path, [TEST])
-    assert found.reasons == ("the lab ended with status 2; ducktape sessions: 0", "error: no")
+def test_failed_lab_start_is_unknown(tmp_path: Path) -> None:
+    folder = tmp_path / "tests" / TEST.folder
+    folder.mkdir(parents=True)
+    (folder / "session.log").write_text("error: no\n", encoding="utf-8")
+    (result,) = results.judge(tmp_path, [TEST])
+    assert (result.outcome, result.reasons) == ("unknown", ("started, but there is no record of its end",))
+    files.write_json(folder / "ended.json", {"status": 2, "seconds": 1.0, "why": ""})
+    (result,) = results.judge(tmp_path, [TEST])
+    assert result.reasons == ("the lab ended with status 2; ducktape sessions: 0", "error: no")
 
 
 def test_malformed_files_are_unknown(run: RunFiles) -> None:
     run.expect()
     run.report()
     (run.session / "report.json").write_text("{", encoding="utf-8")
-    (found,) = run.judge()
-    assert found.outcome == "unknown"
-    assert "report.json: not JSON" in found.reasons[0]
+    (result,) = run.judge()
+    assert result.outcome == "unknown"
+    assert "report.json: not JSON" in result.reasons[0]
     files.write_json(run.session / "report.json", {"results": [{"test_id": NAME}]})
-    (found,) = run.judge()
-    assert "KeyError: 'relative_results_dir'" in found.reasons[0]
+    (result,) = run.judge()
+    assert "KeyError: 'relative_results_dir'" in result.reasons[0]
 
 
-def test_test_that_did_not_start_is_not_run(tmp_path: Path) -> None:
-    (missed,) = results.judge(tmp_path, [TEST])
-    assert (missed.outcome, missed.reasons) == ("not run", ("not started",))
+def test_planned_test_that_did_not_start_is_not_run(tmp_path: Path) -> None:
+    (not_run,) = results.judge(tmp_path, [TEST])
+    assert (not_run.outcome, not_run.reasons) == ("not run", ("not started",))
     passed = Result("a", "az3", "pass")
     assert results.exit_status([passed]) == 0
-    assert results.exit_status([passed, missed]) == 1
+    assert results.exit_status([passed, not_run]) == 1
     assert results.exit_status([]) == 1
 
 
@@ -249,8 +253,8 @@ def test_skipped_steps_are_listed(run: RunFiles) -> None:
     folder = run.report()
     assert run.judge()[0].left_out == ()
     files.write_json(folder / results.LEFT_OUT, ["slow rack b"])
-    (found,) = run.judge()
-    assert (found.outcome, found.left_out) == ("pass", ("slow rack b",))
+    (result,) = run.judge()
+    assert (result.outcome, result.left_out) == ("pass", ("slow rack b",))
 
 
 @pytest.mark.parametrize(

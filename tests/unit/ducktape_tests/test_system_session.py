@@ -1,4 +1,4 @@
-"""Runner of the suite with shell scripts in place of labs."""
+"""Runner of the suite, with shell scripts instead of labs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ducktape_tests.session import RunEnvironment, SuiteSession
 from pyhooks.core import paths, process
 from pyhooks.core.wait import wait_for
 
-# a child that outlives its parent unless it is killed
-STAYS = "sleep 300 & echo $! > {}; wait"
+# starts a child that outlives the shell unless it is killed
+LONG_RUNNING = "sleep 300 & echo $! > {}; wait"
 
 
 @dataclass(frozen=True)
 class ScriptEnvironment(RunEnvironment):
-    """Environment that runs a shell script for each test, by its name, instead of a lab."""
+    """Environment that runs a shell script instead of a lab; ``scripts`` are by test name."""
 
     scripts: Mapping[str, str] = field(default_factory=dict)
     limits_s: Mapping[str, float] = field(default_factory=dict)
@@ -40,18 +40,20 @@ class ScriptEnvironment(RunEnvironment):
 
 
 class Recorder:
+    """Listener that records the starts and ends of tests and interrupts after ``stop_after`` updates."""
+
     def __init__(self, stop_after: int = 10**9) -> None:
         self.events: list[str] = []
-        self.running = self.most = self.updates = 0
+        self.running = self.max_running = self.updates = 0
         self.stop_after = stop_after
 
     def test_started(self, test: SuiteTest) -> None:
         self.events.append(f"started {test.id}")
         self.running += 1
-        self.most = max(self.most, self.running)
+        self.max_running = max(self.max_running, self.running)
 
-    def test_ended(self, test: SuiteTest, found: Sequence[Result]) -> None:
-        self.events.append(f"ended {test.id}: {', '.join(one.outcome for one in found)}")
+    def test_ended(self, test: SuiteTest, results_: Sequence[Result]) -> None:
+        self.events.append(f"ended {test.id}: {', '.join(result.outcome for result in results_)}")
         self.running -= 1
 
     def update(self, running: Mapping[SuiteTest, float]) -> None:
@@ -61,29 +63,29 @@ class Recorder:
             raise KeyboardInterrupt
 
 
-def listed(name: str, minutes: float = 1, **more: Any) -> SuiteTest:
-    return SuiteTest(name, "az3", minutes, ("system",), **more)
+def suite_test(name: str, minutes: float = 1, **options: Any) -> SuiteTest:
+    return SuiteTest(name, "az3", minutes, ("system",), **options)
 
 
-def scripts(run_dir: Path, **by_name: str) -> ScriptEnvironment:
+def script_environment(run_dir: Path, **by_name: str) -> ScriptEnvironment:
     return ScriptEnvironment(Path(sys.executable), None, run_dir, {}, scripts=by_name)
 
 
-def runs(pid_file: Path) -> bool:
+def is_running(pid_file: Path) -> bool:
     fields = process.stat_fields(Path(f"/proc/{pid_file.read_text(encoding='ascii').strip()}"))
     return bool(fields) and fields[0] != "Z"
 
 
 def test_longest_tests_start_first_and_serial_tests_last(tmp_path: Path) -> None:
     names = ["a", "b", "c", "d"]
-    environment = scripts(tmp_path, **dict.fromkeys(names, "sleep 0.3; echo done; exit 3"))
-    tests = [listed("a", 1), listed("b", 3), listed("c", 2), listed("d", 9, alone=True)]
+    environment = script_environment(tmp_path, **dict.fromkeys(names, "sleep 0.3; echo done; exit 3"))
+    tests = [suite_test("a", 1), suite_test("b", 3), suite_test("c", 2), suite_test("d", 9, alone=True)]
     recorder = Recorder()
     SuiteSession(environment, tests, 2, recorder).run()
     assert [line for line in recorder.events if line.startswith("started")] == [f"started {name}" for name in "bcad"]
     # d runs alone, after all others.
     assert recorder.events[-2:] == ["started d", "ended d: unknown"]
-    assert recorder.most == 2
+    assert recorder.max_running == 2
     for name in names:
         end = results.read_json(tmp_path / "tests" / name / "ended.json")
         assert (end["status"], end["why"]) == (3, "")
@@ -93,33 +95,35 @@ def test_longest_tests_start_first_and_serial_tests_last(tmp_path: Path) -> None
 def test_test_is_killed_after_its_time_limit(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     recorder = Recorder()
-    environment = replace(scripts(tmp_path, stays=STAYS.format(pid), ends="true"), limits_s={"stays": 0.4})
-    SuiteSession(environment, [listed("stays"), listed("ends")], 2, recorder).run()
+    environment = replace(
+        script_environment(tmp_path, stays=LONG_RUNNING.format(pid), ends="true"), limits_s={"stays": 0.4}
+    )
+    SuiteSession(environment, [suite_test("stays"), suite_test("ends")], 2, recorder).run()
     end = results.read_json(tmp_path / "tests" / "stays" / "ended.json")
     assert end["status"] == -signal.SIGKILL
     assert "stopped after" in end["why"]
-    assert not runs(pid)
+    assert not is_running(pid)
     assert results.read_json(tmp_path / "tests" / "ends" / "ended.json")["status"] == 0
 
 
 def test_interrupt_kills_all_processes(tmp_path: Path) -> None:
     pids = [tmp_path / "first", tmp_path / "second"]
-    environment = scripts(tmp_path, a=STAYS.format(pids[0]), b=STAYS.format(pids[1]), c="true")
+    environment = script_environment(tmp_path, a=LONG_RUNNING.format(pids[0]), b=LONG_RUNNING.format(pids[1]), c="true")
     recorder = Recorder(stop_after=3)
     with pytest.raises(KeyboardInterrupt):
-        SuiteSession(environment, [listed("a", 3), listed("b", 2), listed("c", 1)], 2, recorder).run()
-    assert not any(map(runs, pids))
+        SuiteSession(environment, [suite_test("a", 3), suite_test("b", 2), suite_test("c", 1)], 2, recorder).run()
+    assert not any(map(is_running, pids))
     assert results.read_json(tmp_path / "tests" / "a" / "ended.json")["why"] == "interrupted"
     assert not (tmp_path / "tests" / "c").exists()
 
 
-# A test on hosts stops cleanly on SIGINT.
+# stops cleanly on SIGINT, like a test on hosts
 CLEAN_STOP = "trap 'touch {0}; exit 1' INT; touch {1}; while :; do sleep 0.1; done"
 
 
 @dataclass(frozen=True)
 class HostEnvironment(ScriptEnvironment):
-    """Environment whose processes would outlive the first process of their test."""
+    """Environment of a run on hosts, where killing a test leaves its remote processes running."""
 
     @property
     def on_hosts(self) -> bool:
@@ -143,13 +147,13 @@ class Interrupter(Recorder):
             raise KeyboardInterrupt
 
 
-def test_interrupted_test_on_hosts_may_stop_cleanly(tmp_path: Path) -> None:
+def test_interrupted_test_on_hosts_stops_cleanly(tmp_path: Path) -> None:
     ended, started = tmp_path / "ended", tmp_path / "started"
     # Background jobs of a shell ignore SIGINT.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         suite = SuiteSession(
-            on_hosts(tmp_path, CLEAN_STOP.format(ended, started)), [listed("a")], 1, Interrupter(started)
+            on_hosts(tmp_path, CLEAN_STOP.format(ended, started)), [suite_test("a")], 1, Interrupter(started)
         )
         with pytest.raises(KeyboardInterrupt):
             suite.run()
@@ -164,7 +168,7 @@ def test_interrupted_test_on_hosts_may_stop_cleanly(tmp_path: Path) -> None:
 def test_test_on_hosts_that_does_not_stop_is_killed_and_reported(tmp_path: Path) -> None:
     script = "trap '' INT; while :; do sleep 0.1; done"
     environment = replace(on_hosts(tmp_path, script), stop_timeout_s=0.5, limits_s={"a": 0.5})
-    suite = SuiteSession(environment, [listed("a")], 1, Recorder())
+    suite = SuiteSession(environment, [suite_test("a")], 1, Recorder())
     suite.run()
     assert suite.unclean == ["a"]
     end = results.read_json(tmp_path / "tests" / "a" / "ended.json")
@@ -174,17 +178,17 @@ def test_test_on_hosts_that_does_not_stop_is_killed_and_reported(tmp_path: Path)
 
 
 def test_second_interrupt_kills_a_test_on_hosts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def impatient(child: subprocess.Popen[bytes], _: float) -> bool:
+    def second_interrupt(child: subprocess.Popen[bytes], _: float) -> bool:
         assert child.poll() is None
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(session, "_stop", impatient)
+    monkeypatch.setattr(session, "_stop", second_interrupt)
     pid = tmp_path / "pid"
-    suite = SuiteSession(on_hosts(tmp_path, STAYS.format(pid)), [listed("a")], 1, Interrupter(pid))
+    suite = SuiteSession(on_hosts(tmp_path, LONG_RUNNING.format(pid)), [suite_test("a")], 1, Interrupter(pid))
     with pytest.raises(KeyboardInterrupt):
         suite.run()
     assert suite.unclean == ["a"]
-    assert not runs(pid)
+    assert not is_running(pid)
     assert session.UNCLEAN in results.read_json(tmp_path / "tests" / "a" / "ended.json")["why"]
 
 
@@ -194,17 +198,18 @@ def test_tests_die_with_the_runner(tmp_path: Path) -> None:
     script = f"setpriv --pdeathsig KILL -- sleep 300 & echo $! > {pid}; wait"
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
-        "from test_system_session import Recorder, SuiteSession, listed, scripts\n"
-        f"SuiteSession(scripts(Path({str(tmp_path)!r}), a={script!r}), [listed('a')], 1, Recorder()).run()\n"
+        "from test_system_session import Recorder, SuiteSession, script_environment, suite_test\n"
+        f"environment = script_environment(Path({str(tmp_path)!r}), a={script!r})\n"
+        "SuiteSession(environment, [suite_test('a')], 1, Recorder()).run()\n"
     )
     runner = subprocess.Popen([sys.executable, "-c", code, str(Path(__file__).parent)], cwd=paths.REPO)
     try:
         wait_for(lambda: pid.exists() and pid.read_text(encoding="ascii"), goal="the test's process", timeout_s=30)
-        assert runs(pid)
+        assert is_running(pid)
     finally:
         runner.kill()
         runner.wait()
-    wait_for(lambda: not runs(pid), goal="its end", timeout_s=10)
+    wait_for(lambda: not is_running(pid), goal="its end", timeout_s=10)
 
 
 def test_command_in_a_lab_and_on_hosts(tmp_path: Path) -> None:
