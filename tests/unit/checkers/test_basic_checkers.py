@@ -1,4 +1,4 @@
-"""Faults, phases and leader succession: histories that their checkers accept, refuse and call unknown."""
+"""Checkers of faults, phases and leader succession on correct, incorrect and incomplete histories."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def event(at: int, process: str, op: str, outcome: Outcome | None, **data: Any) 
     return Event(at, at, process, op, outcome, data.pop("rack", None), data)
 
 
-def fault(*steps: str, bad: str = "", how: Outcome | None = "unknown") -> list[Event]:
-    kinds: dict[str, Outcome | None] = {"inject": None, "heal": None}
+def fault_steps(*steps: str, bad: str = "", outcome: Outcome | None = "unknown") -> list[Event]:
+    no_outcome: dict[str, Outcome | None] = {"inject": None, "heal": None}
     return [
-        event(index, "fault", "kill-rack", how if step == bad else kinds.get(step, "ok"), rack="b", step=step)
+        event(index, "fault", "kill-rack", outcome if step == bad else no_outcome.get(step, "ok"), rack="b", step=step)
         for index, step in enumerate(steps)
     ]
 
@@ -33,23 +33,23 @@ def fault(*steps: str, bad: str = "", how: Outcome | None = "unknown") -> list[E
 @pytest.mark.parametrize(
     ("events", "valid"),
     [
-        (fault(*STEPS), "true"),
-        (fault(*STEPS) + fault(*STEPS), "true"),
+        (fault_steps(*STEPS), "true"),
+        (fault_steps(*STEPS) + fault_steps(*STEPS), "true"),
         ([], "unknown"),
-        (fault(*STEPS, bad="proved"), "unknown"),
-        (fault(*STEPS, bad="held"), "unknown"),
-        (fault(*STEPS, bad="healed"), "unknown"),
-        (fault(*STEPS, bad="proved", how="fail"), "false"),
-        (fault(*STEPS, bad="held", how="fail"), "false"),
-        (fault(*STEPS, bad="healed", how="fail"), "false"),
-        (fault(*STEPS) + fault(*STEPS, bad="healed", how="fail"), "false"),
-        (fault("before", bad="before", how="fail"), "unknown"),
-        (fault(*STEPS) + fault("before", bad="before", how="fail"), "unknown"),
-        (fault(*STEPS[:-1]), "unknown"),
-        (fault("before", "inject", "heal", "healed"), "unknown"),
+        (fault_steps(*STEPS, bad="proved"), "unknown"),
+        (fault_steps(*STEPS, bad="held"), "unknown"),
+        (fault_steps(*STEPS, bad="healed"), "unknown"),
+        (fault_steps(*STEPS, bad="proved", outcome="fail"), "false"),
+        (fault_steps(*STEPS, bad="held", outcome="fail"), "false"),
+        (fault_steps(*STEPS, bad="healed", outcome="fail"), "false"),
+        (fault_steps(*STEPS) + fault_steps(*STEPS, bad="healed", outcome="fail"), "false"),
+        (fault_steps("before", bad="before", outcome="fail"), "unknown"),
+        (fault_steps(*STEPS) + fault_steps("before", bad="before", outcome="fail"), "unknown"),
+        (fault_steps(*STEPS[:-1]), "unknown"),
+        (fault_steps("before", "inject", "heal", "healed"), "unknown"),
     ],
 )
-def test_faults(events: list[Event], valid: str) -> None:
+def test_verdict_on_fault_steps(events: list[Event], valid: str) -> None:
     assert check_faults(events).valid == valid
 
 
@@ -86,17 +86,19 @@ def attempt(at: int, outcome: Outcome | None, exception: str | None = None, topi
         ([phase("p", 0, 9, OK)[1], attempt(1, "ok")], "unknown", "without a beginning"),
     ],
 )
-def test_phases(events: list[Event], valid: str, reason: str) -> None:
-    found = check_phases(events, attempts_min=2)
-    assert found.valid == valid
-    assert reason in "; ".join(found.because)
+def test_verdict_on_phases(events: list[Event], valid: str, reason: str) -> None:
+    result = check_phases(events, attempts_min=2)
+    assert result.valid == valid
+    assert reason in "; ".join(result.because)
 
 
-def succession(leader: int = 3, away: Sequence[int] = (1, 2), after: str = "new", *, left_out: str = "") -> list[Event]:
-    looks = {WRITTEN: ((1, 2, 3), 1), AWAY: (away, 1), DESTROYED: ((), -1), BACK: ((1, 2, 3), leader)}
+def succession_events(
+    leader: int = 3, isr_away: Sequence[int] = (1, 2), after: str = "new", *, left_out: str = ""
+) -> list[Event]:
+    observed = {WRITTEN: ((1, 2, 3), 1), AWAY: (isr_away, 1), DESTROYED: ((), -1), BACK: ((1, 2, 3), leader)}
     events = [
-        event(at, "test", "look", "ok", moment=moment, isr=list(isr), leader=led, elr=[])
-        for at, (moment, (isr, led)) in enumerate(looks.items())
+        event(at, "test", "look", "ok", moment=moment, isr=list(isr), leader=leading, elr=[])
+        for at, (moment, (isr, leading)) in enumerate(observed.items())
         if moment != left_out
     ]
     ids = {"directory_before": "old", "directory_after": after}
@@ -108,26 +110,26 @@ def succession(leader: int = 3, away: Sequence[int] = (1, 2), after: str = "new"
 @pytest.mark.parametrize(
     ("events", "valid", "reason"),
     [
-        (succession(), "true", ""),
-        (succession(leader=2), "false", "broker 2 leads instead of 3"),
-        (succession(away=(1, 2, 3)), "unknown", "holder away: ISR [1, 2, 3], expected [1, 2]"),
-        (succession(away=(1,)), "unknown", "holder away: ISR [1], expected [1, 2]"),
-        (succession(after="old"), "unknown", "broker 1 has the same disk"),
-        (succession(left_out="disks"), "unknown", "no destruction of the disk of broker 1"),
-        (succession(left_out=BACK), "unknown", "the partition was not observed"),
-        (succession(left_out=WRITTEN), "unknown", "the partition was not observed"),
+        (succession_events(), "true", ""),
+        (succession_events(leader=2), "false", "broker 2 leads instead of 3"),
+        (succession_events(isr_away=(1, 2, 3)), "unknown", "holder away: ISR [1, 2, 3], expected [1, 2]"),
+        (succession_events(isr_away=(1,)), "unknown", "holder away: ISR [1], expected [1, 2]"),
+        (succession_events(after="old"), "unknown", "broker 1 has the same disk"),
+        (succession_events(left_out="disks"), "unknown", "no destruction of the disk of broker 1"),
+        (succession_events(left_out=BACK), "unknown", "the partition was not observed"),
+        (succession_events(left_out=WRITTEN), "unknown", "the partition was not observed"),
         ([], "unknown", "the partition was not observed"),
     ],
 )
-def test_succession(events: list[Event], valid: str, reason: str) -> None:
-    found = check_succession(events, holder=3, destroyed=(1, 2))
-    assert found.valid == valid
-    assert reason in "; ".join(found.because)
+def test_verdict_on_leader_succession(events: list[Event], valid: str, reason: str) -> None:
+    result = check_succession(events, holder=3, destroyed=(1, 2))
+    assert result.valid == valid
+    assert reason in "; ".join(result.because)
 
 
-def test_the_worst_verdict_wins() -> None:
-    good, bad, dark = Verdict("a", "true"), Verdict("b", "false", ("x",)), Verdict("c", "unknown", ("y",))
+def test_joined_verdicts_have_the_worst_value() -> None:
+    good, bad, unknown = Verdict("a", "true"), Verdict("b", "false", ("x",)), Verdict("c", "unknown", ("y",))
     assert verdict.join([good, good]).valid == "true"
-    assert verdict.join([good, dark]).valid == "unknown"
-    assert verdict.join([dark, bad, good]) == Verdict("all", "false", ("c: y", "b: x"))
+    assert verdict.join([good, unknown]).valid == "unknown"
+    assert verdict.join([unknown, bad, good]) == Verdict("all", "false", ("c: y", "b: x"))
     assert verdict.join([]).valid == "unknown"

@@ -1,4 +1,4 @@
-"""A broker that is killed and registers again leaves the ISR briefly, which no observation needs to show."""
+"""A broker that registers again after a kill leaves the ISR briefly, possibly between two observations."""
 
 from __future__ import annotations
 
@@ -13,109 +13,117 @@ from pyhooks.history.event_log import Event
 from written_histories import S, Simulated, event
 
 HEAD = "[QuorumController id=101] Registering a new incarnation of broker"
-ANEW = "Previous incarnation ID was RQS4uK86RbmhYRWhnpVE0Q; new incarnation ID is flnd3vprRKe6BLAlhfVUQQ."
+INCARNATIONS = "Previous incarnation ID was RQS4uK86RbmhYRWhnpVE0Q; new incarnation ID is flnd3vprRKe6BLAlhfVUQQ."
 
 
-def line(broker: int = 3, records: int = 4) -> str:
-    """Log line of the active controller."""
+def registration_line(broker: int = 3, records: int = 4) -> str:
+    """Log line of the active controller on a new registration of a broker."""
     cleaned = f"Generated {records} record(s) to clean up previous incarnations."
-    return f"{HEAD} {broker}. {ANEW} {cleaned} Broker epoch will become 455."
+    return f"{HEAD} {broker}. {INCARNATIONS} {cleaned} Broker epoch will become 455."
 
 
 def short_outage(
-    text: str | None,
+    log_text: str | None,
     *,
     refused_s: tuple[float, float] = (0.0, 0.25),
-    again_s: tuple[float, float] = (0.0, 0.0),
+    refused_again_s: tuple[float, float] = (0.0, 0.0),
     logged_s: float = 0.0,
-    proved_s: float = 1.0,
+    verified_s: float = 1.0,
     brokers: tuple[int, ...] = (3,),
 ) -> list[Event]:
-    """Rack b is killed for less than a session, and leaves the ISR only when it registers again, unobserved.
+    """Rack b is killed for less than a broker session and leaves the ISR only at its new registration, unobserved.
 
     Args:
-        text: what is logged at the registration, if anything is.
-        refused_s: between when records are refused, counted from when somebody sends again.
-        again_s: between when they are once more.
-        logged_s: when that is logged.
-        proved_s: when the heal is proved.
-        brokers: those in rack b.
+        log_text: log line of the registration; None if it is not logged.
+        refused_s: interval of rejections, from the first record after the heal, in seconds.
+        refused_again_s: second interval of rejections.
+        logged_s: time of the log line.
+        verified_s: time at which the heal is verified.
+        brokers: brokers in rack b.
     """
-    made = Simulated({1: "a", 2: "a", **dict.fromkeys(brokers, "b")})
+    cluster = Simulated({1: "a", 2: "a", **dict.fromkeys(brokers, "b")})
 
-    def go_on(seconds: float, refused: tuple[tuple[int, int], ...] = (), looks_from: int = 0) -> None:
-        """Records each tenth of a second, and looks each half, which show the whole ISR."""
-        until, asked = made.now + round(seconds * S), 0
-        while made.now < until:
-            made.down = set(brokers) if any(one <= made.now < two for one, two in refused) else set()
-            made.produce()
-            made.down = set()
-            if made.now - asked >= S // 2 and made.now >= looks_from:
-                made.look()
-                asked = made.now
-            made.now += S // 10
+    def run_for(seconds: float, refused: tuple[tuple[int, int], ...] = (), observed_from: int = 0) -> None:
+        """Send a record every 0.1 s and observe the complete ISR every 0.5 s."""
+        until, observed_ns = cluster.now + round(seconds * S), 0
+        while cluster.now < until:
+            cluster.down = set(brokers) if any(begin <= cluster.now < end for begin, end in refused) else set()
+            cluster.produce()
+            cluster.down = set()
+            if cluster.now - observed_ns >= S // 2 and cluster.now >= observed_from:
+                cluster.look()
+                observed_ns = cluster.now
+            cluster.now += S // 10
 
-    go_on(4)
-    made.step("kill-rack", "b", "inject")
-    made.step("kill-rack", "b", "proved", "ok")
-    made.rest(4)
-    made.step("kill-rack", "b", "heal")
-    made.rest(1)
-    at_ns = made.now
-    refused = tuple((at_ns + round(one * S), at_ns + round(two * S)) for one, two in (refused_s, again_s))
-    if text is not None:
-        entries: list[list[Any]] = [[0, "INFO", "org.apache.kafka.controller.ClusterControlManager", text, []]]
-        others = [line(broker) for broker in brokers[1:]]
+    run_for(4)
+    cluster.step("kill-rack", "b", "inject")
+    cluster.step("kill-rack", "b", "proved", "ok")
+    cluster.rest(4)
+    cluster.step("kill-rack", "b", "heal")
+    cluster.rest(1)
+    at_ns = cluster.now
+    refused = tuple((at_ns + round(begin * S), at_ns + round(end * S)) for begin, end in (refused_s, refused_again_s))
+    if log_text is not None:
+        entries: list[list[Any]] = [[0, "INFO", "org.apache.kafka.controller.ClusterControlManager", log_text, []]]
+        others = [registration_line(broker) for broker in brokers[1:]]
         entries += [[40, "INFO", "org.apache.kafka.controller.ClusterControlManager", other, []] for other in others]
-        made.events.append(event(at_ns + round(logged_s * S), "server-log", "lines", None, node=101, entries=entries))
-    go_on(proved_s, refused, at_ns + 3 * S // 10)
-    made.step("kill-rack", "b", "healed", "ok")
-    go_on(8, refused)
-    made.down = set(brokers)
-    made.look()
+        cluster.events.append(
+            event(at_ns + round(logged_s * S), "server-log", "lines", None, node=101, entries=entries)
+        )
+    run_for(verified_s, refused, at_ns + 3 * S // 10)
+    cluster.step("kill-rack", "b", "healed", "ok")
+    run_for(8, refused)
+    cluster.down = set(brokers)
+    cluster.look()
     for _ in range(80):
-        made.produce()
-        made.now += S // 10
-        made.look()
-    made.end()
-    return made.events
+        cluster.produce()
+        cluster.now += S // 10
+        cluster.look()
+    cluster.end()
+    return cluster.events
 
 
 @pytest.mark.parametrize("brokers", [(3,), (3, 4)])
-def test_a_new_registration_explains_refusals_between_observations(brokers: tuple[int, ...]) -> None:
-    found = check_progress(short_outage(line(), brokers=brokers))
-    assert found.valid == "true", found.because
+def test_a_new_registration_explains_rejections_between_observations(brokers: tuple[int, ...]) -> None:
+    verdict = check_progress(short_outage(registration_line(), brokers=brokers))
+    assert verdict.valid == "true", verdict.because
     assert "t-0: 3 attempts were refused within 0.2 s while a broker that came back was out of the ISR" in "".join(
-        found.notes
+        verdict.notes
     )
 
 
 @pytest.mark.parametrize(
-    ("text", "more"),
+    ("log_text", "changes"),
     [
         pytest.param(None, {}, id="not logged"),
-        pytest.param(line(records=0), {}, id="it was in no ISR"),
-        pytest.param(line(broker=2), {}, id="the others are enough"),
-        pytest.param(line(broker=7), {}, id="it has no replica"),
-        pytest.param(line(), {"logged_s": 0.4}, id="before it registers"),
-        pytest.param(line(), {"again_s": (0.5, 0.7)}, id="refused once more after it is in again"),
-        pytest.param(line(), {"refused_s": (3.5, 3.8), "proved_s": 5.0}, id="long after a look shows it again"),
+        pytest.param(registration_line(records=0), {}, id="broker was in no ISR"),
+        pytest.param(registration_line(broker=2), {}, id="ISR is sufficient without this broker"),
+        pytest.param(registration_line(broker=7), {}, id="broker without a replica"),
+        pytest.param(registration_line(), {"logged_s": 0.4}, id="rejections before the registration"),
+        pytest.param(
+            registration_line(), {"refused_again_s": (0.5, 0.7)}, id="rejections again after the return to the ISR"
+        ),
+        pytest.param(
+            registration_line(),
+            {"refused_s": (3.5, 3.8), "verified_s": 5.0},
+            id="rejections long after an observed return",
+        ),
     ],
 )
-def test_nothing_else_explains_them(text: str | None, more: dict[str, Any]) -> None:
-    found = check_progress(short_outage(text, **more))
-    assert found.valid == "unknown"
-    assert "contradict observations that a fault makes doubtful" in "; ".join(found.because)
+def test_rejections_without_a_matching_registration_are_unknown(log_text: str | None, changes: dict[str, Any]) -> None:
+    verdict = check_progress(short_outage(log_text, **changes))
+    assert verdict.valid == "unknown"
+    assert "contradict observations that a fault makes doubtful" in "; ".join(verdict.because)
 
 
-def test_refusals_that_continue_are_wrong() -> None:
-    """After looks have shown the ISR whole for longer than a change may take."""
-    found = check_progress(short_outage(line(), refused_s=(0.0, 6.0)))
-    assert found.valid == "false"
-    assert "enough, and record" in "; ".join(found.because)
+def test_rejections_that_continue_after_the_return_are_wrong() -> None:
+    """Observations show the complete ISR for longer than the settling bound."""
+    verdict = check_progress(short_outage(registration_line(), refused_s=(0.0, 6.0)))
+    assert verdict.valid == "false"
+    assert "enough, and record" in "; ".join(verdict.because)
 
 
-def test_registrations_are_found_in_the_log() -> None:
-    events = short_outage(line())
-    (at_ns,) = (one.mono_ns for one in events if one.op == "lines")
+def test_registrations_are_parsed_from_the_log() -> None:
+    events = short_outage(registration_line())
+    (at_ns,) = (entry.mono_ns for entry in events if entry.op == "lines")
     assert returns(log_lines(events)) == [Return(at_ns, 3)]

@@ -1,4 +1,4 @@
-"""Clients that retry through an outage: histories that the checker accepts, refuses and calls unknown."""
+"""Checker of clients that retry through an outage, on correct, incorrect and incomplete histories."""
 
 from __future__ import annotations
 
@@ -13,43 +13,45 @@ from written_histories import REFUSED, TIMEOUT, Simulated, changed, event, is_, 
 CLIENT = "patched"
 
 
-def ridden(clients: Sequence[str] = (CLIENT,), *, late: bool = True) -> list[Event]:
-    """An idempotent producer through an outage: records that are sent in it are acknowledged after the heal."""
-    made = Simulated(mode="idempotent")
-    made.note("test", "ride", None, clients=list(clients))
-    made.rest(4)
-    made.send(3)
-    made.lose("b")
-    sent_ns = made.now
-    made.rest(3)
-    made.heal("b")
-    if late:
-        first = len(made.events)
-        made.send(3)
-        made.events[first:] = [_sent(one, sent_ns) if one.op == "produce" else one for one in made.events[first:]]
-    made.send(2)
-    return made.finish()
+def retried_run(clients: Sequence[str] = (CLIENT,), *, sent_in_outage: bool = True) -> list[Event]:
+    """Idempotent producer through an outage; with ``sent_in_outage``, its records are acknowledged after the heal."""
+    cluster = Simulated(mode="idempotent")
+    cluster.note("test", "ride", None, clients=list(clients))
+    cluster.rest(4)
+    cluster.send(3)
+    cluster.lose("b")
+    sent_ns = cluster.now
+    cluster.rest(3)
+    cluster.heal("b")
+    if sent_in_outage:
+        first = len(cluster.events)
+        cluster.send(3)
+        cluster.events[first:] = [
+            _with_sent_time(entry, sent_ns) if entry.op == "produce" else entry for entry in cluster.events[first:]
+        ]
+    cluster.send(2)
+    return cluster.finish()
 
 
-def _sent(one: Event, sent_ns: int) -> Event:
-    return event(one.mono_ns, one.process, one.op, one.outcome, **{**one.data, "sent_ns": sent_ns})
+def _with_sent_time(entry: Event, sent_ns: int) -> Event:
+    return event(entry.mono_ns, entry.process, entry.op, entry.outcome, **{**entry.data, "sent_ns": sent_ns})
 
 
-def test_records_that_waited_and_were_acknowledged_are_valid() -> None:
-    found = check_client_retries(ridden())
-    assert (found.valid, found.because) == ("true", ())
-    assert any("3 records waited" in note for note in found.notes)
+def test_records_acknowledged_after_the_heal_are_valid() -> None:
+    verdict = check_client_retries(retried_run())
+    assert (verdict.valid, verdict.because) == ("true", ())
+    assert any("3 records waited" in note for note in verdict.notes)
 
 
-def test_a_record_without_an_acknowledgement_is_wrong() -> None:
-    events = changed(ridden(), is_("produce"), 4, outcome="unknown", exception=TIMEOUT)
-    found = check_client_retries(events)
-    assert found.valid == "false"
-    assert "was not acknowledged" in found.because[0]
+def test_a_record_that_timed_out_is_wrong() -> None:
+    events = changed(retried_run(), is_("produce"), 4, outcome="unknown", exception=TIMEOUT)
+    verdict = check_client_retries(events)
+    assert verdict.valid == "false"
+    assert "was not acknowledged" in verdict.because[0]
 
 
 @pytest.mark.parametrize(
-    ("name", "right"),
+    ("name", "known"),
     [
         ("org.apache.kafka.common.errors.UnknownServerException", False),
         ("java.lang.IllegalStateException", False),
@@ -63,16 +65,19 @@ def test_a_record_without_an_acknowledgement_is_wrong() -> None:
         ("UNKNOWN_TOPIC_OR_PART", True),
     ],
 )
-def test_names_that_a_client_knows(name: str, right: bool) -> None:
-    assert is_known(name) == right
+def test_known_and_unknown_error_names(name: str, known: bool) -> None:
+    assert is_known(name) == known
 
 
-def test_an_unknown_error_is_wrong_in_a_run_that_tries_once_too() -> None:
-    plain = outage()
-    plain.note("test", "ride", None, clients=[CLIENT])
-    idempotent = [one for one in ridden() if one.op == "produce" or (one.op in ("intend", "end"))]
-    other = [event(one.mono_ns, one.process, one.op, one.outcome, **{**one.data, "run": "other"}) for one in idempotent]
-    events = sorted([*plain.finish(), *other], key=lambda one: one.mono_ns)
+def test_an_unknown_error_is_wrong_in_a_run_without_retries_too() -> None:
+    no_retries = outage()
+    no_retries.note("test", "ride", None, clients=[CLIENT])
+    idempotent = [entry for entry in retried_run() if entry.op == "produce" or (entry.op in ("intend", "end"))]
+    other = [
+        event(entry.mono_ns, entry.process, entry.op, entry.outcome, **{**entry.data, "run": "other"})
+        for entry in idempotent
+    ]
+    events = sorted([*no_retries.finish(), *other], key=lambda entry: entry.mono_ns)
     assert not any("got" in reason for reason in check_client_retries(events).because)
     bad = changed(events, is_("produce", "fail"), exception="UNKNOWN")
     assert f"{CLIENT}: 1 records got UNKNOWN" in check_client_retries(bad).because
@@ -82,16 +87,16 @@ def test_an_unknown_error_is_wrong_in_a_run_that_tries_once_too() -> None:
 @pytest.mark.parametrize(
     ("events", "reason"),
     [
-        (ridden(late=False), "met an ISR that was too small"),
-        (ridden(["patched", "2.8"]), "2.8: no run that retries"),
-        (without(ridden(), is_("end")), "did not end cleanly"),
-        (without(ridden(), lambda one: one.data.get("step") == "healed"), "not healed"),
-        ([one for one in ridden() if one.process != "fault"], "no fault"),
-        (without(ridden(), is_("ride")), "no event names the clients"),
-        (changed(ridden(), is_("produce"), 4, outcome="unknown", exception="not-reported"), "did not report on 1"),
+        (retried_run(sent_in_outage=False), "met an ISR that was too small"),
+        (retried_run(["patched", "2.8"]), "2.8: no run that retries"),
+        (without(retried_run(), is_("end")), "did not end cleanly"),
+        (without(retried_run(), lambda entry: entry.data.get("step") == "healed"), "not healed"),
+        ([entry for entry in retried_run() if entry.process != "fault"], "no fault"),
+        (without(retried_run(), is_("ride")), "no event names the clients"),
+        (changed(retried_run(), is_("produce"), 4, outcome="unknown", exception="not-reported"), "did not report on 1"),
     ],
 )
 def test_missing_evidence_is_unknown(events: list[Event], reason: str) -> None:
-    found = check_client_retries(events)
-    assert found.valid == "unknown"
-    assert any(reason in because for because in found.because), found.because
+    verdict = check_client_retries(events)
+    assert verdict.valid == "unknown"
+    assert any(reason in because for because in verdict.because), verdict.because

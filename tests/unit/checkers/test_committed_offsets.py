@@ -1,4 +1,4 @@
-"""Committed offsets of groups: histories that the checker accepts, refuses and calls unknown."""
+"""Checker of committed group offsets, on correct, incorrect and incomplete histories."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def fetch(run: str, moment_s: float, first: int, after: int, *, exact: bool = Tr
 
 def acked(*offsets: int) -> list[Event]:
     return [
-        event(at(1.5), "producer", "produce", "ok", topic="d", partition=0, offset=one, key=f"k{one}")
-        for one in offsets
+        event(at(1.5), "producer", "produce", "ok", topic="d", partition=0, offset=offset, key=f"k{offset}")
+        for offset in offsets
     ]
 
 
@@ -40,7 +40,7 @@ def coordinator_reports(moment_s: float, **offsets: int) -> Event:
     return event(at(moment_s), "test", "committed", "ok", group="g", offsets={"d-0": offsets["d"]} if offsets else {})
 
 
-# the first owner reads from the begin, commits 10 and 20 and gives the partition up
+# The first owner reads from the beginning, commits 10 and 20; in GIVEN_UP it then revokes the partition.
 FIRST = [
     member(1, "join", "r1"), has(2, "r1", D), fetch("r1", 3, 0, 10), commit("r1", 3, 3.5, 10), fetch("r1", 5, 10, 20),
     commit("r1", 5, 5.5, 20),
@@ -53,32 +53,32 @@ GIVEN_UP = [*FIRST, has(8, "r1", op="revoked"), member(7, "join", "r2"), has(10,
     [
         (FIRST, "true", ""),
         ([*FIRST, fetch("r1", 6.5, 5, 6), commit("r1", 7, 7.5, 5)], "false", "committed 5 after 20 was acknowledged"),
-        # the second was begun before the first was acknowledged
+        # the later commit began before the earlier one was acknowledged
         ([*FIRST, commit("r1", 5.2, 7, 15)], "true", ""),
-        # it may not have come to it
+        # the failed commit may not have been applied
         ([*FIRST, commit("r1", 6, 6.5, 30, RETRIABLE), commit("r1", 7, 7.5, 25)], "true", ""),
         ([*FIRST, commit("r1", 6, 6.5, 5, RETRIABLE), commit("r1", 7, 7.5, 6, OVERTAKEN)], "true", ""),
         ([*GIVEN_UP, commit("r2", 11, 11.5, 12)], "false", "r2 committed 12 after 20 was acknowledged"),
         ([*GIVEN_UP, fetch("r2", 11, 20, 25), commit("r2", 11, 11.5, 25)], "true", ""),
         ([*GIVEN_UP, fetch("r2", 11, 19, 25)], "false", "r2 began at 19, though 20 was committed before"),
-        # many records of several partitions: it may have been the 20th
+        # the first offset of the fetch is not recorded; it may have been 20
         ([*GIVEN_UP, fetch("r2", 11, 10, 25, exact=False)], "true", ""),
         ([*GIVEN_UP, fetch("r2", 11, 10, 20, exact=False)], "false", "r2 began at 19"),
-        # acknowledged only after the response to the new owner
+        # acknowledged only after the new owner fetched the committed offset
         ([*GIVEN_UP, commit("r1", 6, 10.5, 30), fetch("r2", 11, 20, 25)], "true", ""),
         ([*GIVEN_UP, commit("r1", 6, 10.5, 30), fetch("r2", 11, 30, 35)], "true", ""),
-        # it is unknown whether it was committed
+        # whether the offset was committed is unknown
         ([*GIVEN_UP, commit("r1", 6, 7, 30, RETRIABLE), fetch("r2", 11, 30, 35)], "true", ""),
         ([*GIVEN_UP, commit("r1", 6, 7, 30, RETRIABLE), fetch("r2", 11, 20, 35)], "true", ""),
         ([*GIVEN_UP, commit("r1", 6, 7, 30, OVERTAKEN), fetch("r2", 11, 30, 35), *acked(29)], "false", "began at 30"),
         ([*GIVEN_UP, fetch("r2", 11, 22, 25), *acked(19, 21, 22)], "false", "began at 22, though no more than 20"),
-        # what it commits itself is no reason to have begun there
+        # a member's own commits do not explain its first offset
         ([*GIVEN_UP, fetch("r2", 12, 22, 25), *acked(21), commit("r2", 11, 11.5, 25)], "false", "began at 22"),
         ([*GIVEN_UP, fetch("r2", 11, 22, 25), *acked(19, 22)], "unknown", "whether a record was skipped is unknown"),
-        # the same member starts over after it was without the partition
+        # the same member starts from the committed offset after it had lost the partition
         ([*FIRST, has(8, "r1", op="revoked"), has(9, "r1", D), fetch("r1", 11, 20, 25)], "true", ""),
         ([*FIRST, has(8, "r1", op="revoked"), has(9, "r1", D), fetch("r1", 11, 15, 25)], "false", "r1 began at 15"),
-        # it has kept the partition, and goes on where it was
+        # the member kept the partition and continues from its position
         ([*FIRST, has(8, "r1", D), fetch("r1", 11, 30, 35)], "true", ""),
         ([member(1, "join", "r1"), has(2, "r1", D), fetch("r1", 3, 4, 9), *acked(0, 3)], "false", "r1 began at 4"),
         ([*FIRST, coordinator_reports(40, d=20)], "true", ""),
@@ -88,15 +88,15 @@ GIVEN_UP = [*FIRST, has(8, "r1", op="revoked"), member(7, "join", "r2"), has(10,
         ([*FIRST, commit("r1", 6, 7, 30, RETRIABLE), coordinator_reports(40, d=30)], "true", ""),
     ],
 )  # fmt: skip
-def test_committed_offsets_stay(events: Sequence[Event], valid: str, reason: str) -> None:
-    events = sorted(events, key=lambda one: one.mono_ns)
+def test_verdict_on_committed_offsets(events: Sequence[Event], valid: str, reason: str) -> None:
+    events = sorted(events, key=lambda entry: entry.mono_ns)
     findings = Findings()
     (group,) = groups(events)
     check_commits(group, acknowledgements(events), coordinator_offsets(events, "g"), findings)
-    found = findings.verdict("groups")
-    assert (found.valid, reason in "; ".join(found.because)) == (valid, True), found
+    verdict = findings.verdict("groups")
+    assert (verdict.valid, reason in "; ".join(verdict.because)) == (valid, True), verdict
 
 
 def test_offsets_are_judged_without_coordinator_reports() -> None:
-    found = check_groups([*FIRST, commit("r1", 7, 7.5, 5)])
-    assert found.valid == "false"
+    verdict = check_groups([*FIRST, commit("r1", 7, 7.5, 5)])
+    assert verdict.valid == "false"

@@ -1,4 +1,4 @@
-"""Producers with default settings in an outage: histories that the checker accepts, refuses and calls unknown."""
+"""Checker of producers with default settings in an outage, on correct, incorrect and incomplete histories."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyhooks.history.event_log import Event, Outcome
 from written_histories import REFUSED, TIMEOUT, S, Simulated, event
 
 
-def defaults(exception: str | None, latency_ms: float, timeout_ms: int | None = 8000, sent: int = 0) -> Event:
+def attempt(exception: str | None, latency_ms: float, timeout_ms: int | None = 8000, sent: int = 0) -> Event:
     outcome: Outcome | None = "unknown" if exception else "ok"
     more: dict[str, Any] = {} if timeout_ms is None else {"delivery_timeout_ms": timeout_ms}
     done_ns = sent + round(latency_ms * 1_000_000)
@@ -26,28 +26,28 @@ def defaults(exception: str | None, latency_ms: float, timeout_ms: int | None = 
 def outage(
     *attempts: tuple[str | None, float, int | None], early_s: float = 0.0, late_s: float = 4.0, written: bool = False
 ) -> list[Event]:
-    """Attempts one after the other while rack b is away: sent so much later than its loss, and so long before the heal.
+    """Outage of rack b with consecutive attempts of a producer with default settings.
 
     Args:
-        attempts: of each: what it got, its latency in milliseconds, its timeout.
-        early_s: how long before the loss was settled the first one is sent.
-        late_s: how long the outage lasts after the last one has failed.
-        written: the last one is in the log.
+        attempts: exception or None, latency in ms and delivery timeout in ms of each attempt.
+        early_s: seconds from the first send until the loss has settled.
+        late_s: seconds from the last failure until the heal.
+        written: whether the record is in the log.
     """
-    made = Simulated()
-    made.rest(4)
-    made.send(3)
-    made.lose("b")
-    sent, own = made.now - round(early_s * S), []
-    for attempt in attempts:
-        own.append(defaults(*attempt, sent=sent))
-        sent = own[-1].mono_ns + 1
-    made.rest((sent - made.now) / S + late_s)
+    cluster = Simulated()
+    cluster.rest(4)
+    cluster.send(3)
+    cluster.lose("b")
+    sent, attempt_events = cluster.now - round(early_s * S), []
+    for fields in attempts:
+        attempt_events.append(attempt(*fields, sent=sent))
+        sent = attempt_events[-1].mono_ns + 1
+    cluster.rest((sent - cluster.now) / S + late_s)
     if written:
-        made.write("d/t/0/1")
-    made.heal("b")
-    made.send(3)
-    return sorted([*made.finish(), *own], key=lambda one: one.mono_ns)
+        cluster.write("d/t/0/1")
+    cluster.heal("b")
+    cluster.send(3)
+    return sorted([*cluster.finish(), *attempt_events], key=lambda entry: entry.mono_ns)
 
 
 TIMED_OUT = (TIMEOUT, 8001.0, 8000)
@@ -63,9 +63,9 @@ TIMED_OUT = (TIMEOUT, 8001.0, 8000)
         (outage((TIMEOUT, 8001.0, None)), "unknown", "its delivery timeout is not recorded"),
         (outage((None, 5.0, 8000)), "unknown", "no attempt with default settings failed"),
         (outage(), "unknown", "no attempt with default settings failed"),
-        # tried, refused before the append each time, and there
+        # every attempt was rejected before the append, yet the record is in the log
         (outage(TIMED_OUT, written=True), "false", "record d/t/0/1 was read"),
-        # its first try, or its last one, may have met enough in sync
+        # the ISR may have been sufficient at the first or last attempt
         (
             outage(TIMED_OUT, early_s=6, written=True),
             "unknown",
@@ -76,16 +76,16 @@ TIMED_OUT = (TIMEOUT, 8001.0, 8000)
             "unknown",
             "no failed attempt with too few replicas or racks in sync throughout",
         ),
-        ([one for one in outage(TIMED_OUT) if one.op != "read"], "unknown", "no final read"),
+        ([entry for entry in outage(TIMED_OUT) if entry.op != "read"], "unknown", "no final read"),
         (
-            [one for one in outage(TIMED_OUT) if one.op != "look"],
+            [entry for entry in outage(TIMED_OUT) if entry.op != "look"],
             "unknown",
             "no failed attempt with too few replicas or racks in sync throughout",
         ),
     ],
 )
-def test_defaults(events: Sequence[Event], valid: str, reason: str) -> None:
-    found = check_defaults(events)
-    assert (found.valid, reason in "; ".join(found.because)) == (valid, True), found
-    asked = "defaults" in {one.checker for one in judge(events)[0]}
-    assert asked is any(one.data.get("defaults") for one in events)
+def test_verdict_on_default_producers(events: Sequence[Event], valid: str, reason: str) -> None:
+    verdict = check_defaults(events)
+    assert (verdict.valid, reason in "; ".join(verdict.because)) == (valid, True), verdict
+    applies = "defaults" in {judged.checker for judged in judge(events)[0]}
+    assert applies is any(entry.data.get("defaults") for entry in events)

@@ -1,4 +1,4 @@
-"""A record written twice is wrong, unless an idempotent librdkafka may have written it twice by itself."""
+"""Duplicates are wrong unless an idempotent librdkafka producer may have caused them (librdkafka issue 4953)."""
 
 from __future__ import annotations
 
@@ -16,106 +16,112 @@ from written_histories import Simulated
 CLIENT = "confluent"
 
 
-def twice(
+def history_with_duplicate(
     client: str | None = CLIENT,
     mode: str = "idempotent",
     *,
     at: str = "outage",
-    noted: bool = True,
+    ended: bool = True,
     faults: bool = True,
 ) -> Sequence[Event]:
-    """Records, one of which is there once more behind the others.
+    """History in which one record is in the log a second time, behind the others.
 
     Args:
-        client: of the producer, as it tells.
-        mode: of the producer.
-        at: when that record was under way: before the outage of rack b, in it, or after it.
-        noted: its producer tells of it; else it was killed.
-        faults: the fault is recorded; else only observations show the outage.
+        client: client name that the producer reports; None if it reports none.
+        mode: producer mode.
+        at: when the duplicated record was in flight: ``before``, in or ``after`` the ``outage`` of rack b.
+        ended: whether the producer logged the record and ended; otherwise it was killed.
+        faults: whether the fault is recorded; otherwise only observations show the outage.
     """
-    made = Simulated(mode=mode)
-    made.rest(4)
-    victims = {"before": made.produce()}
-    made.send(3)
-    made.rest(2)
-    sent = made.now
-    made.lose("b")
-    made.heal("b")
+    cluster = Simulated(mode=mode)
+    cluster.rest(4)
+    keys = {"before": cluster.produce()}
+    cluster.send(3)
+    cluster.rest(2)
+    sent = cluster.now
+    cluster.lose("b")
+    cluster.heal("b")
     # sent in the outage, acknowledged after it
-    victims["outage"] = made.produce()
-    made.events[-1] = replace(made.events[-1], data={**made.events[-1].data, "sent_ns": sent})
-    made.rest(2)
-    victims["after"] = made.produce()
-    made.send(3)
-    made.write(victims[at])
-    if noted:
-        made.end()
+    keys["outage"] = cluster.produce()
+    cluster.events[-1] = replace(cluster.events[-1], data={**cluster.events[-1].data, "sent_ns": sent})
+    cluster.rest(2)
+    keys["after"] = cluster.produce()
+    cluster.send(3)
+    cluster.write(keys[at])
+    if ended:
+        cluster.end()
     else:
-        made.note("test", "killed", None, run=made.run)
-    made.read()
-    made.stop_and_dump()
-    found = [
-        replace(one, data={**one.data, "client": client}) if one.op == "intend" and client is not None else one
-        for one in made.events
-        if noted or one.data.get("key") != victims[at]
+        cluster.note("test", "killed", None, run=cluster.run)
+    cluster.read()
+    cluster.stop_and_dump()
+    events = [
+        replace(event, data={**event.data, "client": client}) if event.op == "intend" and client is not None else event
+        for event in cluster.events
+        if ended or event.data.get("key") != keys[at]
     ]
-    return [one for one in found if faults or one.process != "fault"]
+    return [event for event in events if faults or event.process != "fault"]
 
 
 @pytest.mark.parametrize("check", [check_delivery, check_offsets])
 @pytest.mark.parametrize(
     ("events", "valid"),
     [
-        (twice(), "unknown"),
-        (twice(at="before"), "false"),
-        (twice(at="after"), "false"),
+        (history_with_duplicate(), "unknown"),
+        (history_with_duplicate(at="before"), "false"),
+        (history_with_duplicate(at="after"), "false"),
         # only observations show the outage
-        (twice(faults=False), "unknown"),
-        (twice(noted=False), "unknown"),
-        (twice("patched"), "false"),
-        (twice("3.9"), "false"),
+        (history_with_duplicate(faults=False), "unknown"),
+        (history_with_duplicate(ended=False), "unknown"),
+        (history_with_duplicate("patched"), "false"),
+        (history_with_duplicate("3.9"), "false"),
     ],
 )
 def test_a_duplicate_is_unknown_only_where_librdkafka_may_cause_it(
     check: Callable[..., Verdict], events: Sequence[Event], valid: str
 ) -> None:
-    found = check(events)
-    assert found.valid == valid, found
-    assert valid != "unknown" or "librdkafka 4953" in found.because[0]
+    verdict = check(events)
+    assert verdict.valid == valid, verdict
+    assert valid != "unknown" or "librdkafka 4953" in verdict.because[0]
 
 
-def test_a_single_record_out_of_order_is_wrong() -> None:
-    made = Simulated(mode="idempotent")
-    made.rest(4)
-    made.send(2)
-    made.lose("b")
-    made.heal("b")
-    for log in made.logs.values():
+def test_records_in_another_order_are_wrong() -> None:
+    cluster = Simulated(mode="idempotent")
+    cluster.rest(4)
+    cluster.send(2)
+    cluster.lose("b")
+    cluster.heal("b")
+    for log in cluster.logs.values():
         log.keys.reverse()
-    made.end()
-    made.read()
-    events = [replace(one, data={**one.data, "client": CLIENT}) if one.op == "intend" else one for one in made.events]
-    assert any("behind record" in why for why in check_offsets(events).because)
+    cluster.end()
+    cluster.read()
+    events = [
+        replace(event, data={**event.data, "client": CLIENT}) if event.op == "intend" else event
+        for event in cluster.events
+    ]
+    assert any("behind record" in reason for reason in check_offsets(events).because)
     assert check_offsets(events).valid == "false"
 
 
-def test_a_duplicate_of_a_client_that_may_retry_is_a_note() -> None:
-    found = [
-        replace(one, data={**one.data, "first_only": False, "idempotent": False}) if one.op == "intend" else one
-        for one in twice()
+def test_a_duplicate_of_a_client_that_retries_without_idempotence_is_noted() -> None:
+    events = [
+        replace(event, data={**event.data, "first_only": False, "idempotent": False}) if event.op == "intend" else event
+        for event in history_with_duplicate()
     ]
-    assert check_delivery(found).valid == "true"
-    assert "2 times" in check_delivery(found).notes[0]
+    assert check_delivery(events).valid == "true"
+    assert "2 times" in check_delivery(events).notes[0]
 
 
 def test_a_duplicate_in_a_transaction_is_wrong() -> None:
-    made = Simulated(mode="transactional")
-    made.rest(4)
-    made.transaction(2, "ok")
-    made.step("kill-rack", "b", "inject")
-    made.transaction(2, "ok")
-    made.write("producer-1/t/0/3")
-    made.end()
-    made.read()
-    events = [replace(one, data={**one.data, "client": CLIENT}) if one.op == "intend" else one for one in made.events]
+    cluster = Simulated(mode="transactional")
+    cluster.rest(4)
+    cluster.transaction(2, "ok")
+    cluster.step("kill-rack", "b", "inject")
+    cluster.transaction(2, "ok")
+    cluster.write("producer-1/t/0/3")
+    cluster.end()
+    cluster.read()
+    events = [
+        replace(event, data={**event.data, "client": CLIENT}) if event.op == "intend" else event
+        for event in cluster.events
+    ]
     assert check_delivery(events).valid == "false"

@@ -115,9 +115,9 @@ def whole(**more: Any) -> list[Event]:
 
 def test_gauges_that_are_correct_in_time_are_valid() -> None:
     for late_ns in (0, S // 2, 3 * S // 2):
-        found = check_metrics(whole(late_ns=late_ns))
-        assert (found.valid, found.because) == ("true", ())
-    assert any("IsrRackCount was up to 1.01 s late" in note for note in found.notes), found.notes
+        verdict = check_metrics(whole(late_ns=late_ns))
+        assert (verdict.valid, verdict.because) == ("true", ())
+    assert any("IsrRackCount was up to 1.01 s late" in note for note in verdict.notes), verdict.notes
 
 
 def test_the_delay_of_each_gauge_is_a_figure() -> None:
@@ -134,33 +134,33 @@ def test_the_delay_of_each_gauge_is_a_figure() -> None:
 
 
 def test_a_gauge_that_is_later_than_two_seconds_is_wrong() -> None:
-    found = check_metrics(whole(late_ns=4 * S))
-    assert found.valid == "false"
-    assert any("UnderMinRackIsr of t-0 is 0" in reason for reason in found.because)
+    verdict = check_metrics(whole(late_ns=4 * S))
+    assert verdict.valid == "false"
+    assert any("UnderMinRackIsr of t-0 is 0" in reason for reason in verdict.because)
 
 
 @pytest.mark.parametrize(("took_ms", "valid"), [(499.0, "true"), (501.0, "true"), (4500.0, "unknown")])
 def test_a_slow_response_counts_only_where_nothing_changed(took_ms: float, valid: str) -> None:
     """A slow response may show any time of its duration; elsewhere it would extend the bound."""
 
-    def slow(one: Event) -> Event:
-        late = one.op == "metric" and one.data["broker"] == 1 and one.mono_ns > LOST_NS
-        return replace(one, data={**one.data, "took_ms": took_ms}) if late else one
+    def slow(entry: Event) -> Event:
+        late = entry.op == "metric" and entry.data["broker"] == 1 and entry.mono_ns > LOST_NS
+        return replace(entry, data={**entry.data, "took_ms": took_ms}) if late else entry
 
-    assert check_metrics([slow(one) for one in whole(late_ns=4 * S)]).valid == "false"
-    verdict = check_metrics([slow(one) for one in whole()])
+    assert check_metrics([slow(entry) for entry in whole(late_ns=4 * S)]).valid == "false"
+    verdict = check_metrics([slow(entry) for entry in whole()])
     assert verdict.valid == valid, verdict.because
     assert any("broker 1 did not respond for" in reason for reason in verdict.because) is (valid == "unknown")
     (unused,) = [int(found[1]) for note in verdict.notes if (found := re.search(r"of which (\d+) are ignored", note))]
     assert (unused > 0) is (took_ms > 500)
     # counts do not get old
-    assert check_meter([slow(one) for one in whole()]).valid == "true"
-    assert max(figures([slow(one) for one in whole()])["late_s"].values()) <= BEHIND_S + QUICK_S
+    assert check_meter([slow(entry) for entry in whole()]).valid == "true"
+    assert max(figures([slow(entry) for entry in whole()])["late_s"].values()) <= BEHIND_S + QUICK_S
 
 
 def test_the_delay_of_a_gauge_ends_with_the_response() -> None:
-    late = [replace(one, data={**one.data, "took_ms": 400.0}) if one.op == "metric" else one
-            for one in whole(late_ns=3 * S // 2)]  # fmt: skip
+    late = [replace(entry, data={**entry.data, "took_ms": 400.0}) if entry.op == "metric" else entry
+            for entry in whole(late_ns=3 * S // 2)]  # fmt: skip
     assert figures(late)["late_s"]["IsrRackCount"] == 1.4
 
 
@@ -175,10 +175,10 @@ def test_a_controller_s_clock_may_be_off_by_the_measured_difference() -> None:
 def test_each_gauge_is_judged(column: int) -> None:
     shown = {place: list(row) for place, row in WITHOUT.items()}
     shown["t-0"][column] = (shown["t-0"][column] or 0) + 1
-    bad = [poll(1, 25 * S, shown) if one.op == "metric" and one.mono_ns == 25 * S else one for one in polls()]
-    found = check_metrics([*log(), *fault(), *bad])
-    assert found.valid == "false"
-    assert any(f"{COLUMNS[column]} of t-0" in reason for reason in found.because), found.because
+    bad = [poll(1, 25 * S, shown) if entry.op == "metric" and entry.mono_ns == 25 * S else entry for entry in polls()]
+    verdict = check_metrics([*log(), *fault(), *bad])
+    assert verdict.valid == "false"
+    assert any(f"{COLUMNS[column]} of t-0" in reason for reason in verdict.because), verdict.because
 
 
 @pytest.mark.parametrize(
@@ -186,22 +186,22 @@ def test_each_gauge_is_judged(column: int) -> None:
 )
 def test_each_count_is_judged(name: str) -> None:
     bad = [
-        poll(1, 25 * S, WITHOUT, **{name: 7}) if one.data.get("broker") == 1 and one.mono_ns == 25 * S else one
-        for one in polls()
+        poll(1, 25 * S, WITHOUT, **{name: 7}) if entry.data.get("broker") == 1 and entry.mono_ns == 25 * S else entry
+        for entry in polls()
     ]
-    found = check_metrics([*log(), *fault(), *bad])
-    assert found.valid == "false"
-    assert any(f"{name} is 7" in reason for reason in found.because)
+    verdict = check_metrics([*log(), *fault(), *bad])
+    assert verdict.valid == "false"
+    assert any(f"{name} is 7" in reason for reason in verdict.because)
 
 
 def test_a_missing_gauge_is_wrong() -> None:
     bad = [
-        poll(1, 25 * S, {"u-0": WITHOUT["u-0"]}) if one.data.get("broker") == 1 and one.mono_ns == 25 * S else one
-        for one in polls()
+        poll(1, 25 * S, {"u-0": WITHOUT["u-0"]}) if entry.data.get("broker") == 1 and entry.mono_ns == 25 * S else entry
+        for entry in polls()
     ]
-    found = check_metrics([*log(), *fault(), *bad])
-    assert found.valid == "false"
-    assert any("IsrRackCount of t-0 is missing" in reason for reason in found.because)
+    verdict = check_metrics([*log(), *fault(), *bad])
+    assert verdict.valid == "false"
+    assert any("IsrRackCount of t-0 is missing" in reason for reason in verdict.because)
 
 
 @pytest.mark.parametrize("column", ["AtMinRackIsr", "IsrRackCount", "UnderMinRackIsr"])
@@ -209,9 +209,9 @@ def test_a_gauge_of_racks_on_a_follower_is_wrong(column: str) -> None:
     """Even if it is 0: such gauges would cost each scrape."""
     shown = list(FOLLOWS)
     shown[COLUMNS.index(column)] = 0
-    found = check_metrics([*whole(), poll(2, 25 * S, {"t-0": shown})])
-    assert (found.valid, len(found.because)) == ("false", 1)
-    assert f"broker 2: {column} of t-0 is 0" in found.because[0]
+    verdict = check_metrics([*whole(), poll(2, 25 * S, {"t-0": shown})])
+    assert (verdict.valid, len(verdict.because)) == ("false", 1)
+    assert f"broker 2: {column} of t-0 is 0" in verdict.because[0]
     # rack b was lost then, and a fenced broker may be late
     assert check_metrics([*whole(), poll(3, 25 * S, {"t-0": shown, "u-0": shown})]).valid == "true"
 
@@ -219,11 +219,11 @@ def test_a_gauge_of_racks_on_a_follower_is_wrong(column: str) -> None:
 @pytest.mark.parametrize(("after_s", "valid"), [(BEHIND_S - 0.5, "true"), (BEHIND_S + 0.5, "false")])
 def test_a_new_leader_has_the_gauges_of_racks_soon(after_s: float, valid: str) -> None:
     leads = record(35 * S, ("PARTITION_CHANGE_RECORD", {"partitionId": 0, "topicId": "id-t", "leader": 2}))
-    before = [one for one in whole() if one.op != "metric" or one.mono_ns < 35 * S]
+    before = [entry for entry in whole() if entry.op != "metric" or entry.mono_ns < 35 * S]
     late = poll(2, round((35 + after_s) * S), {"t-0": FOLLOWS}, AtMinRackIsrPartitionCount=1)
-    found = check_metrics([*before, leads, late])
-    assert found.valid == valid, found.because
-    assert any("IsrRackCount of t-0 is missing" in reason for reason in found.because) is (valid == "false")
+    verdict = check_metrics([*before, leads, late])
+    assert verdict.valid == valid, verdict.because
+    assert any("IsrRackCount of t-0 is missing" in reason for reason in verdict.because) is (valid == "false")
 
 
 def test_replicas_that_a_reassignment_adds_do_not_raise_r() -> None:
@@ -241,9 +241,9 @@ def test_replicas_that_a_reassignment_adds_do_not_raise_r() -> None:
 def test_a_new_partition_has_its_gauges_soon(since_s: float, valid: str) -> None:
     """Both were made at 2 s; the gauges of one are late."""
     late = poll(1, round((2 + since_s) * S), {"u-0": WHOLE["u-0"]}, AtMinRackIsrPartitionCount=1)
-    found = check_metrics([*whole(), late])
-    assert found.valid == valid
-    assert any("of t-0 is missing" in reason for reason in found.because) is (valid == "false")
+    verdict = check_metrics([*whole(), late])
+    assert verdict.valid == valid
+    assert any("of t-0 is missing" in reason for reason in verdict.because) is (valid == "false")
 
 
 def test_a_broker_that_starts_answers_before_it_has_gauges() -> None:
@@ -251,9 +251,9 @@ def test_a_broker_that_starts_answers_before_it_has_gauges() -> None:
     assert check_metrics([*whole(), nothing]).valid == "true"
     assert check_meter([*whole(), nothing]).valid == "true"
     later = event(BACK_NS + 5 * S, "metrics", "metric", **nothing.data)
-    found = check_metrics([*whole(), later])
-    assert found.valid == "false"
-    assert any("broker 3: UnderMinRackIsrPartitionCount is missing" in reason for reason in found.because)
+    verdict = check_metrics([*whole(), later])
+    assert verdict.valid == "false"
+    assert any("broker 3: UnderMinRackIsrPartitionCount is missing" in reason for reason in verdict.because)
 
 
 def test_a_requirement_that_changes_and_one_that_is_not_in_force() -> None:
@@ -292,20 +292,23 @@ def test_a_topic_that_is_deleted_and_a_broker_that_leaves_have_no_gauges() -> No
         (changed(whole(), is_("metadata-end"), outcome="unknown", error="gone"), "the metadata log: gone"),
         ([*log(), *polls()], "no fault"),
         ([*log(), *fault()], "no poll of a broker"),
-        ([one for one in whole() if not (one.op == "metric" and 22 * S < one.mono_ns < 26 * S)], "did not respond"),
+        ([entry for entry in whole() if entry.op != "metric" or not 22 * S < entry.mono_ns < 26 * S],
+         "did not respond"),
         ([*log()[:2], log()[-1], *fault(), *[poll(1, s * S, WHOLE) for s in range(5, 45)],
-          *[one for one in polls() if one.data["broker"] in (2, 4)]], "UnderMinRackIsr showed nothing but 0"),
+          *[entry for entry in polls() if entry.data["broker"] in (2, 4)]], "UnderMinRackIsr showed nothing but 0"),
     ],
 )  # fmt: skip
 def test_missing_evidence_is_unknown(events: list[Event], reason: str) -> None:
-    found = check_metrics(events)
-    assert found.valid == "unknown", found.because
-    assert any(reason in because for because in found.because), found.because
+    verdict = check_metrics(events)
+    assert verdict.valid == "unknown", verdict.because
+    assert any(reason in because for because in verdict.because), verdict.because
 
 
 def test_the_meter_counts_refusals() -> None:
-    found = check_meter(whole())
-    assert (found.valid, re.findall(r"\d+", found.notes[0])) == ("true", ["2", "2"]), "counted and received refusals"
+    verdict = check_meter(whole())
+    assert (verdict.valid, re.findall(r"\d+", verdict.notes[0])) == ("true", ["2", "2"]), (
+        "counted and received refusals"
+    )
     assert check_meter([*log(), *polls(), *run(refused=1)]).valid == "false"
     assert check_meter([*log(), *polls(), *run(refused=3)]).valid == "false"
 
@@ -318,14 +321,14 @@ def test_the_meter_counts_refusals() -> None:
         (changed([*polls(), *run()], is_("intend"), client="2.8"), "does not count refusals"),
         (changed([*polls(), *run()], is_("intend"), mode="plain"), "does not count refusals"),
         (run(), "no poll of a broker"),
-        ([one for one in [*polls(), *run()] if one.mono_ns > 8 * S or one.op != "metric"], "not polled before"),
+        ([entry for entry in [*polls(), *run()] if entry.mono_ns > 8 * S or entry.op != "metric"], "not polled before"),
         ([*polls(), *run(refused=3), poll(1, 46 * S, WHOLE, count=0)], "1 meters were reset"),
     ],
 )  # fmt: skip
 def test_refusals_that_the_meter_cannot_count_are_unknown(events: list[Event], reason: str) -> None:
-    found = check_meter(events)
-    assert found.valid == "unknown", found.because
-    assert any(reason in because for because in found.because), found.because
+    verdict = check_meter(events)
+    assert verdict.valid == "unknown", verdict.because
+    assert any(reason in because for because in verdict.because), verdict.because
 
 
 DUMP = """Dumping /mnt/kafka/data/__cluster_metadata-0/00000000000000000000.log
@@ -362,6 +365,6 @@ def test_an_incomplete_metadata_log_is_unknown(tmp_path: Any, line: str) -> None
 def test_an_empty_dump_is_unknown_and_an_unreadable_one_an_error(tmp_path: Any) -> None:
     history = History(tmp_path / "h.jsonl")
     metadata_records.write_events([], history, controller=101, ahead_ns=0, error_ns=0)
-    assert [one.outcome for one in history.events()] == ["unknown"]
+    assert [entry.outcome for entry in history.events()] == ["unknown"]
     with pytest.raises(RackgateError, match="can't read a line"):
         list(metadata_records.parse_dump('| offset: 2 CreateTime: 2000 payload: {"type":}'))

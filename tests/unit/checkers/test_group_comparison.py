@@ -130,15 +130,15 @@ def going_on() -> Group:
 
 
 def test_groups_differ_while_one_coordinator_has_too_few_racks() -> None:
-    found = check_group_comparison(history(waiting(), going_on()))
-    assert found.valid == "true", found.because
-    assert "r2 and r1, during the outage: 0 and 75 commits, medians None ms and 10.0 ms" in " ".join(found.notes)
+    verdict = check_group_comparison(history(waiting(), going_on()))
+    assert verdict.valid == "true", verdict.because
+    assert "r2 and r1, during the outage: 0 and 75 commits, medians None ms and 10.0 ms" in " ".join(verdict.notes)
 
 
 def test_groups_do_not_differ_with_a_single_replica() -> None:
-    found = check_group_comparison(history(r2().goes_on().joins(), going_on(), (1,)))
-    assert found.valid == "true", found.because
-    assert "r2 and r1: join during the outage: over after 2 s and 2 s" in found.notes
+    verdict = check_group_comparison(history(r2().goes_on().joins(), going_on(), (1,)))
+    assert verdict.valid == "true", verdict.because
+    assert "r2 and r1: join during the outage: over after 2 s and 2 s" in verdict.notes
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ def test_groups_do_not_differ_with_a_single_replica() -> None:
     ],
 )
 def test_any_other_difference_is_wrong(two: Group, one: Group, replicas: Sequence[int], expected: str) -> None:
-    found = check_group_comparison(history(two, one, replicas))
-    assert found.valid == "false", found
-    assert any(expected in reason for reason in found.because), found.because
+    verdict = check_group_comparison(history(two, one, replicas))
+    assert verdict.valid == "false", verdict
+    assert any(expected in reason for reason in verdict.because), verdict.because
 
 
 def test_a_longer_pause_of_reading_is_wrong() -> None:
@@ -168,9 +168,9 @@ def test_a_longer_pause_of_reading_is_wrong() -> None:
         for own in two.events
         if own.op != "fetch" or own.data["run"] != "r2-m1" or not 32 * S < own.mono_ns < 58 * S
     ]
-    found = check_group_comparison(history(two, going_on(), (1,)))
-    assert (found.valid, len(found.because)) == ("false", 1)
-    assert "r2 read nothing for 26 s" in found.because[0]
+    verdict = check_group_comparison(history(two, going_on(), (1,)))
+    assert (verdict.valid, len(verdict.because)) == ("false", 1)
+    assert "r2 read nothing for 26 s" in verdict.because[0]
 
 
 @pytest.mark.parametrize(
@@ -184,21 +184,21 @@ def test_a_longer_pause_of_reading_is_wrong() -> None:
     ],
 )
 def test_missing_evidence_is_unknown(two: Group, one: Group, pairs: Sequence[Sequence[str]], expected: str) -> None:
-    found = check_group_comparison(history(two, one, pairs=pairs))
-    assert found.valid == "unknown", found
-    assert any(expected in reason for reason in found.because), found.because
+    verdict = check_group_comparison(history(two, one, pairs=pairs))
+    assert verdict.valid == "unknown", verdict
+    assert any(expected in reason for reason in verdict.because), verdict.because
 
 
 def test_without_observations_the_comparison_is_unknown() -> None:
     events = [own for own in history(waiting(), going_on()) if own.op != "look"]
-    found = check_group_comparison(events)
-    assert found.valid == "unknown"
-    assert any(reason.startswith("r2: whether its partition was enough") for reason in found.because)
+    verdict = check_group_comparison(events)
+    assert verdict.valid == "unknown"
+    assert any(reason.startswith("r2: whether its partition was enough") for reason in verdict.because)
     # an outage that cannot be distinguished from another one
     twice = [*history(waiting(), going_on())]
     again = [replace(own, mono_ns=own.mono_ns + at(45)) for own in twice if own.process == "fault"]
-    found = check_group_comparison(sorted([*twice, *again], key=lambda own: own.mono_ns))
-    assert any(reason.startswith("r2: ") and "one outage" in reason for reason in found.because)
+    verdict = check_group_comparison(sorted([*twice, *again], key=lambda own: own.mono_ns))
+    assert any(reason.startswith("r2: ") and "one outage" in reason for reason in verdict.because)
 
 
 def test_the_checker_applies_to_pairs() -> None:

@@ -99,7 +99,7 @@ def went_on() -> list[Event]:
 
 
 R2 = [*cluster(), *two(), *waited()]
-BEFORE_HEAL = [one for one in waited() if one.mono_ns < at(66)]
+BEFORE_HEAL = [entry for entry in waited() if entry.mono_ns < at(66)]
 GIVEN_UP = [*cluster(), *two(), *BEFORE_HEAL]
 R1 = [*cluster(racks=1), *two(), *went_on()]
 # a member joins in the outage, and the rebalance ends after it
@@ -161,13 +161,15 @@ JOINED = [
     ],
 )  # fmt: skip
 def test_groups(events: Sequence[Event], valid: str, reason: str) -> None:
-    found = check_groups(sorted(events, key=lambda one: one.mono_ns), bound_s=BOUND)
-    assert (found.valid, reason in "; ".join(found.because)) == (valid, True), found
+    verdict = check_groups(sorted(events, key=lambda entry: entry.mono_ns), bound_s=BOUND)
+    assert (verdict.valid, reason in "; ".join(verdict.because)) == (valid, True), verdict
 
 
 def test_commits_overtaken_by_a_rebalance_are_noted() -> None:
-    found = check_groups(sorted([*R1, *commits("r1", 40, 41, OVERTAKEN)], key=lambda one: one.mono_ns), bound_s=BOUND)
-    (note,) = found.notes
+    verdict = check_groups(
+        sorted([*R1, *commits("r1", 40, 41, OVERTAKEN)], key=lambda entry: entry.mono_ns), bound_s=BOUND
+    )
+    (note,) = verdict.notes
     assert note.startswith("g: r1: 1 commits")
 
 
@@ -190,7 +192,7 @@ def test_waiting_is_not_rebalancing() -> None:
 
 
 def test_figures_cover_before_during_and_after() -> None:
-    (found,) = figures(sorted([*R2, *JOINED], key=lambda one: one.mono_ns))
+    (found,) = figures(sorted([*R2, *JOINED], key=lambda entry: entry.mono_ns))
     assert found["commits"]["during the outage"]["ok"] == 0
     assert found["commits"]["during the outage"]["failed"] == {"RetriableCommitFailedException": 8}
     assert found["commits"]["before"]["ok"] > 20

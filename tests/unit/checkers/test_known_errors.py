@@ -16,13 +16,13 @@ KNOWN = [TOO_FEW, TIMEOUT]
 
 def outage(client: str | None, exception: str | None) -> list[Event]:
     """Records of a client: one acknowledged, one that got an error."""
-    made = Simulated(need_replicas=2)
-    made.note("test", "known-errors", None, client="4.3.1", names=KNOWN)
-    made.produce()
-    made.lose("b")
-    made.produce()
-    made.end()
-    return changed(changed(made.events, is_("intend"), client=client), is_("produce", "fail"), exception=exception)
+    cluster = Simulated(need_replicas=2)
+    cluster.note("test", "known-errors", None, client="4.3.1", names=KNOWN)
+    cluster.produce()
+    cluster.lose("b")
+    cluster.produce()
+    cluster.end()
+    return changed(changed(cluster.events, is_("intend"), client=client), is_("produce", "fail"), exception=exception)
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_known_errors_are_valid_and_others_wrong(client: str | None, exception: 
 def test_a_client_with_known_errors_needs_an_attempt() -> None:
     events = outage("4.3.1", TOO_FEW)
     known = event(events[-1].mono_ns, "test", "known-errors", None, client="confluent", names=["_TIMED_OUT"])
-    found = check_known_errors([*events, known])
-    assert (found.valid, len(found.because)) == ("unknown", 1)
-    assert "confluent" in found.because[0]
+    verdict = check_known_errors([*events, known])
+    assert (verdict.valid, len(verdict.because)) == ("unknown", 1)
+    assert "confluent" in verdict.because[0]
 
 
 def test_the_checker_applies_where_known_errors_are_recorded() -> None:

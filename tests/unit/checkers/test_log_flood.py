@@ -90,9 +90,9 @@ class Logged:
 
 
 def test_one_line_at_the_start_and_one_at_the_end_are_valid() -> None:
-    found = check_flood(Logged().whole().events())
-    assert found.valid == "true", found.because
-    assert [re.findall(r"\d+", note) for note in found.notes] == [["1", "22", "7"]], "partitions, seconds, lines"
+    verdict = check_flood(Logged().whole().events())
+    assert verdict.valid == "true", verdict.because
+    assert [re.findall(r"\d+", note) for note in verdict.notes] == [["1", "22", "7"]], "partitions, seconds, lines"
 
 
 @pytest.mark.parametrize("ends", [ENDS, STILL])
@@ -103,16 +103,16 @@ def test_the_next_outage_has_its_own_lines(ends: str) -> None:
 
 def test_an_end_by_missing_replicas_that_is_logged_twice_is_a_flood() -> None:
     logged = Logged().change(4, GROWS, STILL).log(5, STILL, PARTITION).change(6, SHRINKS, BEGINS).whole()
-    found = check_flood(logged.events())
-    assert found.valid == "false"
-    assert "logged twice" in found.because[0]
+    verdict = check_flood(logged.events())
+    assert verdict.valid == "false"
+    assert "logged twice" in verdict.because[0]
 
 
 @pytest.mark.parametrize(("why", "valid"), [(FOLLOWS, "true"), (SHRINKS, "false")])
 def test_a_new_leader_may_log_its_first_refusal(why: str, valid: str) -> None:
-    found = check_flood(Logged().change(6, why, BEGINS).whole().events())
-    assert found.valid == valid
-    assert valid == "true" or "logged twice" in found.because[0]
+    verdict = check_flood(Logged().change(6, why, BEGINS).whole().events())
+    assert verdict.valid == valid
+    assert valid == "true" or "logged twice" in verdict.because[0]
 
 
 def test_a_restarted_broker_may_log_its_first_refusal() -> None:
@@ -124,9 +124,9 @@ def test_a_start_and_an_end_for_each_refusal_are_a_flood() -> None:
     logged = Logged()
     for number in range(5):
         logged.log(3 + number, ENDS).log(3.5 + number, BEGINS)
-    found = check_flood(logged.whole().events())
-    assert found.valid == "false"
-    assert "though nothing has changed" in found.because[0]
+    verdict = check_flood(logged.whole().events())
+    assert verdict.valid == "false"
+    assert "though nothing has changed" in verdict.because[0]
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_a_start_and_an_end_for_each_refusal_are_a_flood() -> None:
     ],
 )  # fmt: skip
 def test_a_line_for_each_refusal_is_a_flood(text: str, logger: str, level: str) -> None:
-    found = check_flood(Logged().refusals(30, text, logger, level).whole().events())
-    assert found.valid == "false"
-    assert "30 times in 22 s" in found.because[0]
+    verdict = check_flood(Logged().refusals(30, text, logger, level).whole().events())
+    assert verdict.valid == "false"
+    assert "30 times in 22 s" in verdict.because[0]
 
 
 def test_a_line_for_each_change_is_no_flood() -> None:
@@ -183,33 +183,33 @@ def test_a_log_that_is_loaded_after_a_kill_is_not_written_to() -> None:
     ],
 )
 def test_a_stack_trace_of_a_refusal_is_wrong(exception: str, text: str, valid: str) -> None:
-    found = check_flood(Logged().log(5, text, MANAGER, "ERROR", (exception,)).whole().events())
-    assert found.valid == valid
-    assert valid == "true" or "1 stack traces of" in found.because[0]
+    verdict = check_flood(Logged().log(5, text, MANAGER, "ERROR", (exception,)).whole().events())
+    assert verdict.valid == valid
+    assert valid == "true" or "1 stack traces of" in verdict.because[0]
 
 
 def test_missing_evidence_is_unknown() -> None:
     whole = Logged().whole()
     for broken, why in (
         (whole.events(nodes=(1, 2, 3)), "the log of node 101 was not read"),
-        ([one for one in whole.events() if one.process != "server-log"], "no log was to be read"),
+        ([entry for entry in whole.events() if entry.process != "server-log"], "no log was to be read"),
         (
-            [one for one in whole.events() if "Rejecting" not in one.line()],
+            [entry for entry in whole.events() if "Rejecting" not in entry.line()],
             "t-0 had too few racks, and its leader logged no refusal",
         ),
         (Logged(need_racks=1, need_replicas=1).whole().events(), "no partition was seen to have too few racks"),
         ([*whole.events(), event(whole.made.now, "server-log", "log-end", "unknown", node=2, error="gone")], "gone"),
     ):
-        found = check_flood(broken)
-        assert found.valid == "unknown"
-        assert why in found.because[0]
+        verdict = check_flood(broken)
+        assert verdict.valid == "unknown"
+        assert why in verdict.because[0]
 
 
 def test_the_checker_applies_where_logs_were_read() -> None:
     whole = Logged().whole().events()
-    assert "flood" in [one.checker for one in judge(whole)[0]]
-    without, left_out = judge([one for one in whole if one.process != "server-log"])
-    assert "flood" not in [one.checker for one in without] + left_out
+    assert "flood" in [entry.checker for entry in judge(whole)[0]]
+    without, left_out = judge([entry for entry in whole if entry.process != "server-log"])
+    assert "flood" not in [entry.checker for entry in without] + left_out
 
 
 def test_variable_parts_of_lines_are_masked() -> None:
@@ -223,19 +223,19 @@ def test_variable_parts_of_lines_are_masked() -> None:
 
 
 def test_a_shortage_that_new_settings_end_is_one_shortage() -> None:
-    made = Simulated()
-    made.rest(4)
-    made.lose("b")
-    from_ns = made.now
-    made.rest(6)
-    made.settings("seen")
-    made.need_racks = 1
+    cluster = Simulated()
+    cluster.rest(4)
+    cluster.lose("b")
+    from_ns = cluster.now
+    cluster.rest(6)
+    cluster.settings("seen")
+    cluster.need_racks = 1
     for step in ("begin", "settled"):
-        made.settings(step)
-    lowered_ns = made.now
-    made.rest(6)
-    made.heal("b")
-    ((own,),) = shortages(ClusterView.of(made.events)).values()
+        cluster.settings(step)
+    lowered_ns = cluster.now
+    cluster.rest(6)
+    cluster.heal("b")
+    ((own,),) = shortages(ClusterView.of(cluster.events)).values()
     assert from_ns - 3 * S < own.from_ns < own.to_ns <= lowered_ns
 
 

@@ -34,52 +34,52 @@ from written_histories import (
 
 
 def test_a_read_before_the_fault_is_no_final_read() -> None:
-    made = Simulated()
-    made.rest(4)
+    cluster = Simulated()
+    cluster.rest(4)
     for _ in range(5):
-        made.produce()
-    made.end()
-    made.read()
-    made.lose("b")
-    made.heal("b")
-    for log in made.logs.values():
+        cluster.produce()
+    cluster.end()
+    cluster.read()
+    cluster.lose("b")
+    cluster.heal("b")
+    for log in cluster.logs.values():
         log.keys.clear()
     for check in (check_delivery, check_offsets):
-        found = check(made.events)
-        assert (found.valid, len(found.because)) == ("unknown", 1)
-        assert all(term in found.because[0] for term in ("t: ", "read_uncommitted", "kill-rack b: 'healed'"))
+        verdict = check(cluster.events)
+        assert (verdict.valid, len(verdict.because)) == ("unknown", 1)
+        assert all(term in verdict.because[0] for term in ("t: ", "read_uncommitted", "kill-rack b: 'healed'"))
 
 
 @pytest.mark.parametrize("op", ["arm", "stage"])
 def test_faults_of_the_next_cluster_do_not_affect_earlier_reads(op: str) -> None:
-    made = Simulated()
-    made.rest(4)
+    cluster = Simulated()
+    cluster.rest(4)
     for _ in range(5):
-        made.produce()
-    made.end()
-    made.read()
-    made.rest(1)
-    made.events.append(event(made.now, "test", op, arm="other"))
-    made.rest(1)
-    made.lose("b")
-    made.heal("b")
+        cluster.produce()
+    cluster.end()
+    cluster.read()
+    cluster.rest(1)
+    cluster.events.append(event(cluster.now, "test", op, arm="other"))
+    cluster.rest(1)
+    cluster.lose("b")
+    cluster.heal("b")
     for check in (check_delivery, check_offsets):
-        assert check(made.events).valid == ("true" if op == "arm" else "unknown")
+        assert check(cluster.events).valid == ("true" if op == "arm" else "unknown")
     # it must have been read before the next one
-    made.read()
-    made.events.append(event(made.now + S, "fault", "kill-rack", rack="b", step="inject"))
-    assert check_delivery(made.events).valid == "unknown"
+    cluster.read()
+    cluster.events.append(event(cluster.now + S, "fault", "kill-rack", rack="b", step="inject"))
+    assert check_delivery(cluster.events).valid == "unknown"
 
 
 def test_a_read_before_a_producer_is_over_is_no_final_read() -> None:
-    made = Simulated()
-    made.rest(4)
-    made.produce()
-    made.read()
-    made.end()
-    found = check_delivery(made.events)
-    assert (found.valid, len(found.because)) == ("unknown", 1)
-    assert all(term in found.because[0] for term in ("t: ", "read_uncommitted", "producer-1"))
+    cluster = Simulated()
+    cluster.rest(4)
+    cluster.produce()
+    cluster.read()
+    cluster.end()
+    verdict = check_delivery(cluster.events)
+    assert (verdict.valid, len(verdict.because)) == ("unknown", 1)
+    assert all(term in verdict.because[0] for term in ("t: ", "read_uncommitted", "producer-1"))
 
 
 def two_partitions(name: str, number: int, keys: list[str], at_ns: int) -> Event:
@@ -92,19 +92,19 @@ def two_partitions(name: str, number: int, keys: list[str], at_ns: int) -> Event
 
 
 def test_an_aborted_pass_is_not_filled_up_from_an_earlier_one() -> None:
-    made = Simulated()
-    made.rest(4)
-    name = made.produce()
-    made.end()
-    first = [two_partitions("p1", 0, [name], made.now + 1), two_partitions("p1", 1, [], made.now + 2)]
-    second = [two_partitions("p2", 0, [name], made.now + 3), two_partitions("p2", 1, [], made.now + 4)]
-    whole = [*made.events, *first, *second]
+    cluster = Simulated()
+    cluster.rest(4)
+    name = cluster.produce()
+    cluster.end()
+    first = [two_partitions("p1", 0, [name], cluster.now + 1), two_partitions("p1", 1, [], cluster.now + 2)]
+    second = [two_partitions("p2", 0, [name], cluster.now + 3), two_partitions("p2", 1, [], cluster.now + 4)]
+    whole = [*cluster.events, *first, *second]
     assert check_delivery(whole).valid == "true"
     for number in (0, 1):
         torn = without(whole, is_("read", **{"pass": "p2"}, partition=number))
-        found = check_delivery(torn)
-        assert (found.valid, len(found.because)) == ("unknown", 1)
-        assert found.because[0].startswith(f"t-{number}: no final read")
+        verdict = check_delivery(torn)
+        assert (verdict.valid, len(verdict.because)) == ("unknown", 1)
+        assert verdict.because[0].startswith(f"t-{number}: no final read")
 
 
 # -- wipes ------------------------------------------------------------------------------------------------------------
@@ -114,41 +114,41 @@ SPREAD = {1: "a", 2: "b", 3: "c"}
 
 def rolling(*, lost: bool, proved: bool = True) -> list[Event]:
     """Three racks are wiped in turn, each in sync again before the next; in the end the records are there, or not."""
-    made = Simulated(dict(SPREAD))
-    made.rest(4)
+    cluster = Simulated(dict(SPREAD))
+    cluster.rest(4)
     for _ in range(3):
-        made.produce()
-    made.look()
+        cluster.produce()
+    cluster.look()
     for rack in SPREAD.values():
-        made.lose(rack, "wipe-rack", wipe=True)
-        made.heal(rack, "wipe-rack")
+        cluster.lose(rack, "wipe-rack", wipe=True)
+        cluster.heal(rack, "wipe-rack")
     if lost:
-        for log in made.logs.values():
+        for log in cluster.logs.values():
             log.keys[:] = ["other"] * 3
-    made.end()
-    made.stop_and_dump()
+    cluster.end()
+    cluster.stop_and_dump()
     if proved:
-        return made.events
-    return changed(made.events, is_("wipe-rack", step="proved"), outcome="unknown")
+        return cluster.events
+    return changed(cluster.events, is_("wipe-rack", step="proved"), outcome="unknown")
 
 
 def test_a_wipe_excuses_a_broker_until_it_is_in_sync_again() -> None:
     assert check_promise(rolling(lost=False)).valid == "true"
-    found = check_promise(rolling(lost=True))
-    assert found.valid == "false"
-    assert f"record {key(0)}, acknowledged at offset 0, lies in 0 rack(s) (none), 2 are required" in found.because[0]
+    verdict = check_promise(rolling(lost=True))
+    assert verdict.valid == "false"
+    assert f"record {key(0)}, acknowledged at offset 0, lies in 0 rack(s) (none), 2 are required" in verdict.because[0]
 
 
 def last_wipe(**change: Any) -> list[Event]:
     """Rack b is wiped once and never returns; a step of the wipe is changed."""
-    made = Simulated({1: "a", 2: "b"})
-    made.rest(4)
-    made.produce()
-    made.rest(2)
-    made.lose("b", "wipe-rack", wipe=True)
-    made.end()
-    made.stop_and_dump()
-    return changed(made.events, is_("wipe-rack", step="proved"), **change) if change else made.events
+    cluster = Simulated({1: "a", 2: "b"})
+    cluster.rest(4)
+    cluster.produce()
+    cluster.rest(2)
+    cluster.lose("b", "wipe-rack", wipe=True)
+    cluster.end()
+    cluster.stop_and_dump()
+    return changed(cluster.events, is_("wipe-rack", step="proved"), **change) if change else cluster.events
 
 
 def test_a_wipe_without_proof_excuses_nothing() -> None:
@@ -157,33 +157,33 @@ def test_a_wipe_without_proof_excuses_nothing() -> None:
 
 
 def test_a_record_acknowledged_before_a_wipe_is_proved_may_have_been_on_the_disk() -> None:
-    made = Simulated({1: "a", 2: "b"})
-    made.rest(4)
-    made.produce()
-    made.rest(2)
-    made.lose("b", "wipe-rack", wipe=True, until_death=1)
-    made.end()
-    made.stop_and_dump()
-    found = check_promise(made.events)
-    assert (found.valid, len(found.because)) == ("unknown", 1)
-    assert key(1) in found.because[0]
+    cluster = Simulated({1: "a", 2: "b"})
+    cluster.rest(4)
+    cluster.produce()
+    cluster.rest(2)
+    cluster.lose("b", "wipe-rack", wipe=True, until_death=1)
+    cluster.end()
+    cluster.stop_and_dump()
+    verdict = check_promise(cluster.events)
+    assert (verdict.valid, len(verdict.because)) == ("unknown", 1)
+    assert key(1) in verdict.because[0]
 
 
 def healing(*, proved: bool, seen: bool) -> list[Event]:
     """Rack b is wiped, healed and in sync again; its disk has nothing in the end."""
-    made = Simulated({1: "a", 2: "b"})
-    made.rest(4)
-    made.produce()
-    made.rest(2)
-    made.lose("b", "wipe-rack", wipe=True)
-    made.heal("b", "wipe-rack")
-    made.logs[2] = Log()
-    made.end()
-    made.stop_and_dump()
-    events = made.events
-    heal_ns = next(one.mono_ns for one in events if is_("wipe-rack", step="heal")(one))
+    cluster = Simulated({1: "a", 2: "b"})
+    cluster.rest(4)
+    cluster.produce()
+    cluster.rest(2)
+    cluster.lose("b", "wipe-rack", wipe=True)
+    cluster.heal("b", "wipe-rack")
+    cluster.logs[2] = Log()
+    cluster.end()
+    cluster.stop_and_dump()
+    events = cluster.events
+    heal_ns = next(entry.mono_ns for entry in events if is_("wipe-rack", step="heal")(entry))
     if not seen:
-        events = [one for one in events if one.op != "look" or one.mono_ns < heal_ns]
+        events = [entry for entry in events if entry.op != "look" or entry.mono_ns < heal_ns]
     return events if proved else changed(events, is_("wipe-rack", step="healed"), outcome="unknown")
 
 
@@ -195,16 +195,16 @@ def test_once_its_heal_has_begun_a_wipe_is_no_sure_excuse() -> None:
 
 def moved(to: dict[int, str], *, lost: bool = False) -> list[Event]:
     """Three racks are required, and a reassignment leaves only these replicas."""
-    made = Simulated(dict(SPREAD), need_replicas=1, need_racks=3)
-    made.rest(4)
-    made.produce()
-    made.look()
-    made.racks = dict(to)
-    made.logs = {broker: Log([] if lost else list(made.logs[1].keys)) for broker in to}
-    made.rest(4)
-    made.end()
-    made.stop_and_dump()
-    return made.events
+    cluster = Simulated(dict(SPREAD), need_replicas=1, need_racks=3)
+    cluster.rest(4)
+    cluster.produce()
+    cluster.look()
+    cluster.racks = dict(to)
+    cluster.logs = {broker: Log([] if lost else list(cluster.logs[1].keys)) for broker in to}
+    cluster.rest(4)
+    cluster.end()
+    cluster.stop_and_dump()
+    return cluster.events
 
 
 def test_after_a_reassignment_the_lower_number_of_replicas_counts() -> None:
@@ -222,27 +222,27 @@ def test_replicas_are_uncertain_without_observations(seen: str) -> None:
               **cast(dict[str, Any], {"pass": "d1"}))
         for broker, rack in ((2, "b"), (3, "c"))
     ]  # fmt: skip
-    acked_ns = next(one.mono_ns for one in events if is_("produce", "ok")(one))
-    left = [one for one in events if one.op != "look" or (one.mono_ns < acked_ns) == (seen == "before")]
+    acked_ns = next(entry.mono_ns for entry in events if is_("produce", "ok")(entry))
+    left = [entry for entry in events if entry.op != "look" or (entry.mono_ns < acked_ns) == (seen == "before")]
     assert check_promise(left).valid == "unknown"
 
 
 def test_replicas_may_be_moved_away_and_back() -> None:
-    made = Simulated(dict(SPREAD), need_replicas=1, need_racks=3)
-    made.rest(4)
-    made.produce()
-    made.look()
-    log = made.logs[1]
-    made.racks = {1: "a"}
-    made.rest(4)
-    made.racks = dict(SPREAD)
-    made.logs = {1: log, 2: Log(), 3: Log()}
-    made.down = {2, 3}
-    made.rest(4)
-    made.end()
-    made.stop_and_dump()
-    found = check_promise(made.events)
-    assert (found.valid, len(found.because)) == ("unknown", 1)
+    cluster = Simulated(dict(SPREAD), need_replicas=1, need_racks=3)
+    cluster.rest(4)
+    cluster.produce()
+    cluster.look()
+    log = cluster.logs[1]
+    cluster.racks = {1: "a"}
+    cluster.rest(4)
+    cluster.racks = dict(SPREAD)
+    cluster.logs = {1: log, 2: Log(), 3: Log()}
+    cluster.down = {2, 3}
+    cluster.rest(4)
+    cluster.end()
+    cluster.stop_and_dump()
+    verdict = check_promise(cluster.events)
+    assert (verdict.valid, len(verdict.because)) == ("unknown", 1)
 
 
 # -- progress ---------------------------------------------------------------------------------------------------------
@@ -251,13 +251,13 @@ def test_replicas_may_be_moved_away_and_back() -> None:
 def blind_outage(*, unanswered: bool) -> list[Event]:
     """Nobody sees the outage, and what was refused in it is acknowledged."""
     events = outage().finish()
-    from_ns, to_ns = (next(one.mono_ns for one in events if is_("kill-rack", step=step)(one)) for step in STEPS)
+    from_ns, to_ns = (next(entry.mono_ns for entry in events if is_("kill-rack", step=step)(entry)) for step in STEPS)
     seen = [
-        event(one.mono_ns, one.process, one.op, "unknown", error="_TRANSPORT") if unanswered else None
-        for one in events
-        if one.op == "look" and from_ns < one.mono_ns < to_ns
+        event(entry.mono_ns, entry.process, entry.op, "unknown", error="_TRANSPORT") if unanswered else None
+        for entry in events
+        if entry.op == "look" and from_ns < entry.mono_ns < to_ns
     ]
-    left = [one for one in events if one.op != "look" or not from_ns < one.mono_ns < to_ns]
+    left = [entry for entry in events if entry.op != "look" or not from_ns < entry.mono_ns < to_ns]
     for _ in range(5):
         left = changed(left, is_("produce", "fail"), outcome="ok", exception=None)
     return [*left, *filter(None, seen)]
@@ -268,27 +268,27 @@ STEPS = ("inject", "heal")
 
 @pytest.mark.parametrize("unanswered", [False, True])
 def test_a_period_without_observations_is_unknown(unanswered: bool) -> None:
-    found = check_progress(blind_outage(unanswered=unanswered))
-    assert found.valid == "unknown"
-    assert f"not observed during 5 attempts, the first is {key(5)}" in "; ".join(found.because)
-    assert ("(0 failed observations" in "; ".join(found.because)) is not unanswered
+    verdict = check_progress(blind_outage(unanswered=unanswered))
+    assert verdict.valid == "unknown"
+    assert f"not observed during 5 attempts, the first is {key(5)}" in "; ".join(verdict.because)
+    assert ("(0 failed observations" in "; ".join(verdict.because)) is not unanswered
 
 
 def test_without_an_attempt_that_can_be_judged_nothing_is_fulfilled() -> None:
-    made = Simulated()
-    made.rest(4)
-    events = list(made.events)
+    cluster = Simulated()
+    cluster.rest(4)
+    events = list(cluster.events)
     for seq in range(4):
         sent = S * 2 + seq * 300 * MS
         events.append(
             event(sent + 5 * S, "producer", "produce", "unknown", topic="t", key=key(seq), seq=seq, partition=0,
                   sent_ns=sent, exception=TIMEOUT)
         )  # fmt: skip
-    made.now += 4 * S
-    made.look()
-    found = check_progress([*events, made.events[-1]])
-    assert found.valid == "unknown"
-    assert "t-0: no attempt could be judged" in found.because
+    cluster.now += 4 * S
+    cluster.look()
+    verdict = check_progress([*events, cluster.events[-1]])
+    assert verdict.valid == "unknown"
+    assert "t-0: no attempt could be judged" in verdict.because
 
 
 @pytest.mark.parametrize(("patience_s", "valid"), [(1, "unknown"), (5, "true")])
@@ -296,37 +296,37 @@ def test_each_kind_of_state_that_lasted_needs_an_attempt(
     patience_s: float, valid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "PATIENCE_S", patience_s)
-    silent = [one for one in outage().finish() if not is_("produce", "fail")(one)]
+    silent = [entry for entry in outage().finish() if not is_("produce", "fail")(entry)]
     killed = event(1, "test", "killed", None, run="producer-1")
-    events = [*(one for one in silent if one.op != "end"), killed]
-    found = check_progress(events, attempts_min=0)
-    assert found.valid == valid
-    assert ("t-0: no attempt could be judged while its ISR was too few" in found.because) is (valid == "unknown")
+    events = [*(entry for entry in silent if entry.op != "end"), killed]
+    verdict = check_progress(events, attempts_min=0)
+    assert verdict.valid == valid
+    assert ("t-0: no attempt could be judged while its ISR was too few" in verdict.because) is (valid == "unknown")
 
 
 # -- delivery and offsets ---------------------------------------------------------------------------------------------
 
 
 def test_a_record_in_another_partition_is_wrong() -> None:
-    made = Simulated()
-    made.rest(4)
-    name = made.produce()
-    made.end()
-    reads = [two_partitions("p1", 0, [], made.now + 1), two_partitions("p1", 1, [name], made.now + 2)]
-    found = check_delivery([*made.events, *reads])
-    assert found.valid == "false"
-    assert f"t: record {name} was sent to partition 0 and was read in partition 1" in found.because
+    cluster = Simulated()
+    cluster.rest(4)
+    name = cluster.produce()
+    cluster.end()
+    reads = [two_partitions("p1", 0, [], cluster.now + 1), two_partitions("p1", 1, [name], cluster.now + 2)]
+    verdict = check_delivery([*cluster.events, *reads])
+    assert verdict.valid == "false"
+    assert f"t: record {name} was sent to partition 0 and was read in partition 1" in verdict.because
 
 
 def test_a_record_that_is_acknowledged_after_the_read_is_not_lost() -> None:
-    made = Simulated()
-    made.rest(4)
-    made.produce()
-    made.read()
-    made.produce()
-    made.end()
+    cluster = Simulated()
+    cluster.rest(4)
+    cluster.produce()
+    cluster.read()
+    cluster.produce()
+    cluster.end()
     for check in (check_delivery, check_offsets):
-        assert check(made.events).valid == "unknown"
+        assert check(cluster.events).valid == "unknown"
 
 
 # -- transactions -----------------------------------------------------------------------------------------------------
@@ -334,24 +334,24 @@ def test_a_record_that_is_acknowledged_after_the_read_is_not_lost() -> None:
 
 def lagging(end: int, keys: int) -> list[Event]:
     """Two transactions of two records; a read of what is committed ends at an offset, after so many records."""
-    made = Simulated(mode="transactional")
-    made.rest(4)
-    made.transaction(2, "ok")
-    made.transaction(2, "ok")
-    made.end()
-    made.read()
-    made.note(
+    cluster = Simulated(mode="transactional")
+    cluster.rest(4)
+    cluster.transaction(2, "ok")
+    cluster.transaction(2, "ok")
+    cluster.end()
+    cluster.read()
+    cluster.note(
         "reader", "read", **cast(dict[str, Any], {"pass": "c"}),
         topic="t", partition=0, partitions=1, isolation="read_committed", low=0,
-        end=end, begin=0, next=end, runs=[[0, keys]], keys=made.logs[1].keys[:keys],
+        end=end, begin=0, next=end, runs=[[0, keys]], keys=cluster.logs[1].keys[:keys],
     )  # fmt: skip
-    return made.events
+    return cluster.events
 
 
 def test_records_held_back_by_an_open_transaction_are_unknown() -> None:
-    found = check_transactions(lagging(3, 2))
-    assert found.valid == "unknown"
-    assert f"read up to offset 3, and {key(2)} was acknowledged at offset 3" in found.because[0]
+    verdict = check_transactions(lagging(3, 2))
+    assert verdict.valid == "unknown"
+    assert f"read up to offset 3, and {key(2)} was acknowledged at offset 3" in verdict.because[0]
     below = check_transactions(lagging(3, 1))
     assert below.valid == "false", "this one is below the end"
     assert f"committed: {key(1)} was not read" in below.because[0]
@@ -359,10 +359,10 @@ def test_records_held_back_by_an_open_transaction_are_unknown() -> None:
 
 
 def test_a_record_that_was_never_sent_is_in_no_transaction() -> None:
-    made = Simulated(mode="transactional")
-    made.rest(4)
-    made.transaction(2, "ok")
-    events = made.finish()
+    cluster = Simulated(mode="transactional")
+    cluster.rest(4)
+    cluster.transaction(2, "ok")
+    events = cluster.finish()
     for isolation in ("read_committed", "read_uncommitted"):
         events = drop(events, key(1), is_("read", isolation=isolation))
     fields: dict[str, Any] = {"outcome": "fail", "exception": "_QUEUE_FULL", "offset": None}
@@ -372,133 +372,138 @@ def test_a_record_that_was_never_sent_is_in_no_transaction() -> None:
 
 @pytest.mark.parametrize("outcome", ["ok", "unknown"])
 def test_an_expired_record_is_not_lost_to_a_transaction(outcome: Literal["ok", "unknown"]) -> None:
-    made = Simulated(mode="transactional")
-    made.rest(4)
-    made.transaction(2, outcome)
-    made.transaction(2, "ok")
-    made.end()
-    made.read()
+    cluster = Simulated(mode="transactional")
+    cluster.rest(4)
+    cluster.transaction(2, outcome)
+    cluster.transaction(2, "ok")
+    cluster.end()
+    cluster.read()
     for low in (1, 2):
-        made.note(
+        cluster.note(
             "reader", "read", **cast(dict[str, Any], {"pass": f"c{low}"}),
             topic="t", partition=0, partitions=1, isolation="read_committed", low=low,
-            end=6, begin=low, next=6, runs=[[low, 2 - low], [3, 2]], keys=[*made.logs[1].keys[low:2], key(2), key(3)],
+            end=6, begin=low, next=6, runs=[[low, 2 - low], [3, 2]],
+            keys=[*cluster.logs[1].keys[low:2], key(2), key(3)],
         )  # fmt: skip
-        found = check_transactions(made.events)
-        assert found.valid == "unknown", found
-        assert f"below the log's first offset, the first is {key(0)}" in "; ".join(found.because)
-    made.note(
+        verdict = check_transactions(cluster.events)
+        assert verdict.valid == "unknown", verdict
+        assert f"below the log's first offset, the first is {key(0)}" in "; ".join(verdict.because)
+    cluster.note(
         "reader", "read", **cast(dict[str, Any], {"pass": "c3"}), topic="t", partition=0, partitions=1,
         isolation="read_committed", low=1, end=6, begin=1, next=6, runs=[[1, 1], [3, 1]], keys=[key(1), key(2)],
     )  # fmt: skip
-    found = check_transactions(made.events)
-    assert f"committed: {key(3)} was not read" in "; ".join(found.because), "it is above the first offset"
-    assert found.valid == "false"
+    verdict = check_transactions(cluster.events)
+    assert f"committed: {key(3)} was not read" in "; ".join(verdict.because), "it is above the first offset"
+    assert verdict.valid == "false"
 
 
 def test_a_record_committed_after_the_read_is_not_lost() -> None:
-    made = Simulated(mode="transactional")
-    made.rest(4)
-    made.transaction(2, "ok")
-    made.read("c", "read_committed")
-    made.transaction(2, "ok")
-    assert check_transactions(made.events).valid == "unknown"
-    lost = drop(made.events, key(1), is_("read"))
-    found = check_transactions(lost)
-    assert found.valid == "false"
-    assert f"committed: {key(1)} was not read" in "; ".join(found.because)
+    cluster = Simulated(mode="transactional")
+    cluster.rest(4)
+    cluster.transaction(2, "ok")
+    cluster.read("c", "read_committed")
+    cluster.transaction(2, "ok")
+    assert check_transactions(cluster.events).valid == "unknown"
+    lost = drop(cluster.events, key(1), is_("read"))
+    verdict = check_transactions(lost)
+    assert verdict.valid == "false"
+    assert f"committed: {key(1)} was not read" in "; ".join(verdict.because)
 
 
 # -- recovery ---------------------------------------------------------------------------------------------------------
 
 
 def test_faults_that_overlap_are_healed_with_the_last_of_them() -> None:
-    made = Simulated(dict(SPREAD), need_replicas=1, need_racks=1)
-    made.rest(4)
-    made.lose("a")
-    made.lose("b", "pause-rack")
-    made.heal("b", "pause-rack")
+    cluster = Simulated(dict(SPREAD), need_replicas=1, need_racks=1)
+    cluster.rest(4)
+    cluster.lose("a")
+    cluster.lose("b", "pause-rack")
+    cluster.heal("b", "pause-rack")
     for _ in range(70):
-        made.produce()
-        made.rest(1)
-    assert check_recovery(made.events).valid == "unknown", "rack a was never healed"
-    made.heal("a")
-    made.produce()
-    made.rest(2)
-    made.end()
-    assert check_recovery(made.events).valid == "true"
-    never = [one for one in made.events if not (one.op == "look" and one.data["partitions"]["t-0"]["isr"] == [1, 2, 3])]
+        cluster.produce()
+        cluster.rest(1)
+    assert check_recovery(cluster.events).valid == "unknown", "rack a was never healed"
+    cluster.heal("a")
+    cluster.produce()
+    cluster.rest(2)
+    cluster.end()
+    assert check_recovery(cluster.events).valid == "true"
+    never = [
+        entry
+        for entry in cluster.events
+        if not (entry.op == "look" and entry.data["partitions"]["t-0"]["isr"] == [1, 2, 3])
+    ]
     assert check_recovery(never).valid != "true"
 
 
 def test_a_partition_in_too_few_racks_owes_no_acknowledgement() -> None:
-    made = back_again(need_replicas=1, need_racks=3)
+    cluster = back_again(need_replicas=1, need_racks=3)
     for _ in range(70):
-        made.produce()
-        made.rest(1)
-    made.end()
-    assert check_recovery(made.events).valid == "true"
-    lower = [one for one in made.events if one.op != "settings"]
+        cluster.produce()
+        cluster.rest(1)
+    cluster.end()
+    assert check_recovery(cluster.events).valid == "true"
+    lower = [entry for entry in cluster.events if entry.op != "settings"]
     assert check_recovery(lower).valid == "unknown"
-    lower = changed(made.events, is_("settings"), **{"min.insync.racks": 2})
+    lower = changed(cluster.events, is_("settings"), **{"min.insync.racks": 2})
     assert check_recovery(lower).valid == "false"
 
 
 def test_replicas_added_later_are_not_part_of_a_heal() -> None:
-    made = back_again({1: "a", 2: "b"}, need_replicas=1, need_racks=1)
-    made.produce()
-    heal_ns = next(one.mono_ns for one in made.events if is_("kill-rack", step="heal")(one))
-    made.racks |= {3: "c"}
-    made.logs[3], made.down = Log(), {3}
-    made.rest(70)
-    made.end()
-    assert check_recovery(made.events).valid == "true"
+    cluster = back_again({1: "a", 2: "b"}, need_replicas=1, need_racks=1)
+    cluster.produce()
+    heal_ns = next(entry.mono_ns for entry in cluster.events if is_("kill-rack", step="heal")(entry))
+    cluster.racks |= {3: "c"}
+    cluster.logs[3], cluster.down = Log(), {3}
+    cluster.rest(70)
+    cluster.end()
+    assert check_recovery(cluster.events).valid == "true"
 
     def without_looks(from_ns: int, to_ns: int) -> list[Event]:
-        return [one for one in made.events if one.op != "look" or not from_ns < one.mono_ns < to_ns]
+        return [entry for entry in cluster.events if entry.op != "look" or not from_ns < entry.mono_ns < to_ns]
 
-    assert check_recovery(without_looks(heal_ns, made.now - S)).valid != "false"
-    assert check_recovery(without_looks(0, made.now - S)).valid == "unknown", "who knows who came later"
+    assert check_recovery(without_looks(heal_ns, cluster.now - S)).valid != "false"
+    assert check_recovery(without_looks(0, cluster.now - S)).valid == "unknown", "who knows who came later"
 
 
 @pytest.mark.parametrize("stays", [True, False])
 def test_a_replica_that_was_moved_away_and_back_may_be_late(*, stays: bool) -> None:
     """Nobody looks for longer than the bound; then replicas are, or are not, those that they were."""
-    made = back_again({1: "a", 2: "b"}, need_replicas=1, need_racks=1)
-    heal_ns = next(one.mono_ns for one in made.events if is_("kill-rack", step="heal")(one))
-    made.events = [one for one in made.events if one.op != "look" or one.mono_ns < heal_ns]
-    made.produce()
-    made.now = heal_ns + 61 * S
-    made.racks, made.down = {1: "a", 2: "b"} | ({} if stays else {3: "c"}), {2}
-    made.logs[3] = Log()
-    made.rest(4)
-    made.down = set()
-    made.rest(4)
-    made.end()
-    assert check_recovery(made.events).valid == ("false" if stays else "unknown")
+    cluster = back_again({1: "a", 2: "b"}, need_replicas=1, need_racks=1)
+    heal_ns = next(entry.mono_ns for entry in cluster.events if is_("kill-rack", step="heal")(entry))
+    cluster.events = [entry for entry in cluster.events if entry.op != "look" or entry.mono_ns < heal_ns]
+    cluster.produce()
+    cluster.now = heal_ns + 61 * S
+    cluster.racks, cluster.down = {1: "a", 2: "b"} | ({} if stays else {3: "c"}), {2}
+    cluster.logs[3] = Log()
+    cluster.rest(4)
+    cluster.down = set()
+    cluster.rest(4)
+    cluster.end()
+    assert check_recovery(cluster.events).valid == ("false" if stays else "unknown")
 
 
 def test_an_attempt_delayed_by_the_next_fault_is_not_part_of_a_heal() -> None:
-    made = back_again()
-    made.rest(10)
-    sent_ns = made.now
-    made.lose("b")
-    made.now += 60 * S
-    made.note("producer", "produce", "unknown", topic="t", key=key(0), seq=0, partition=0, sent_ns=sent_ns,
+    cluster = back_again()
+    cluster.rest(10)
+    sent_ns = cluster.now
+    cluster.lose("b")
+    cluster.now += 60 * S
+    cluster.note("producer", "produce", "unknown", topic="t", key=key(0), seq=0, partition=0, sent_ns=sent_ns,
               exception=TIMEOUT)  # fmt: skip
-    made.heal("b")
-    found = check_recovery(made.events)
-    assert found.valid == "unknown"
-    assert "kill-rack b: an acknowledgement by t-0: not seen, and not observed later than 0.0 s" in found.because[0]
+    cluster.heal("b")
+    verdict = check_recovery(cluster.events)
+    assert verdict.valid == "unknown"
+    assert "kill-rack b: an acknowledgement by t-0: not seen, and not observed later than 0.0 s" in verdict.because[0]
 
 
 def test_replicas_that_move_after_a_heal_make_the_acknowledgement_unknown() -> None:
-    made = back_again(need_replicas=1, need_racks=3)
+    cluster = back_again(need_replicas=1, need_racks=3)
     for _ in range(70):
-        made.produce()
-        made.rest(1)
-    assert check_recovery(made.events).valid == "true", "nothing is owed"
-    made.racks |= {4: "c"}
-    made.logs[4] = Log(list(made.logs[1].keys))
-    made.rest(4)
-    assert check_recovery(made.events).valid == "unknown"
+        cluster.produce()
+        cluster.rest(1)
+    assert check_recovery(cluster.events).valid == "true", "nothing is owed"
+    cluster.racks |= {4: "c"}
+    cluster.logs[4] = Log(list(cluster.logs[1].keys))
+    cluster.rest(4)
+    assert check_recovery(cluster.events).valid == "unknown"

@@ -42,7 +42,7 @@ def history() -> list[Event]:
             made.append(event(now + 5 * S, "test", "reached", what="back", since_ns=now, **labels))
             now += 6 * S
             made.append(event(now, "fault", "kill", rack="b", step="healed"))
-    return sorted(made, key=lambda one: one.mono_ns)
+    return sorted(made, key=lambda entry: entry.mono_ns)
 
 
 def usage(at_ns: int, edge: str, labels: dict[str, Any], ticks: int) -> Event:
@@ -55,20 +55,20 @@ def named(second: int) -> str:
 
 def between(from_s: int, to_s: int) -> list[Event]:
     """The history without what was tried in a stretch of it."""
-    return [one for one in history() if one.op != "produce" or not from_s * S < one.mono_ns < to_s * S]
+    return [entry for entry in history() if entry.op != "produce" or not from_s * S < entry.mono_ns < to_s * S]
 
 
 def and_silence() -> list[Event]:
     """The history with one more attempt in an outage of the overlay, that gets no answer."""
     made = [*history(), probe(59 * S + 1, TIMEOUT)]
-    return sorted(made, key=lambda one: one.mono_ns)
+    return sorted(made, key=lambda entry: entry.mono_ns)
 
 
 def test_the_gate_stops_and_stock_does_not() -> None:
-    found = check_stops(history())
-    assert (found.valid, found.because) == ("true", ())
+    verdict = check_stops(history())
+    assert (verdict.valid, verdict.because) == ("true", ())
     refused = "3 attempts refused due to too few racks and 0 due to too few replicas, 0 acknowledged, 0 others"
-    assert [refused in note for note in found.notes] == [False, False, True, True]
+    assert [refused in note for note in verdict.notes] == [False, False, True, True]
 
 
 # Stock's outages begin at 2 s and 23 s, the overlay's at 46 s and 67 s. All partitions are reached 10 s later, the heal
@@ -99,7 +99,7 @@ def test_the_gate_stops_and_stock_does_not() -> None:
         (between(42, 44), "unknown", "stock, gated: nothing acknowledged"),
         (between(65, 67), "unknown", "overlay, gated: nothing acknowledged"),
         (without(history(), is_("reached", what="back")), "unknown", "or not all in sync, after a heal"),
-        ([one for one in history() if one.data.get("arm") != "overlay"], "unknown", "overlay: no outage"),
+        ([entry for entry in history() if entry.data.get("arm") != "overlay"], "unknown", "overlay: no outage"),
         (without(history(), is_("reached", what="lost")), "unknown", "did not reach all partitions (0 times)"),
         (without(history(), is_("kill", step="heal"), 3), "unknown", "that was not healed"),
         (without(history(), is_("arm", arm="stock")), "unknown", "an outage of an unknown cluster"),
@@ -111,15 +111,17 @@ def test_the_gate_stops_and_stock_does_not() -> None:
     ],
 )
 def test_other_histories_are_wrong_or_unknown(events: list[Event], valid: str, reason: str) -> None:
-    found = check_stops(events)
-    assert found.valid == valid, found.because
-    assert any(reason in because for because in found.because), found.because
+    verdict = check_stops(events)
+    assert verdict.valid == valid, verdict.because
+    assert any(reason in because for because in verdict.because), verdict.because
 
 
 def test_a_topic_is_judged_only_on_its_own_cluster() -> None:
     renamed = [
-        replace(one, data={**one.data, "topic": "own"}) if one.op == "produce" and one.mono_ns > 44 * S else one
-        for one in history()
+        replace(entry, data={**entry.data, "topic": "own"})
+        if entry.op == "produce" and entry.mono_ns > 44 * S
+        else entry
+        for entry in history()
     ]
     assert check_stops(changed(renamed, is_("arm", arm="overlay"), probed=["own"])).valid == "true"
     assert check_stops(renamed).valid == "unknown"

@@ -31,80 +31,80 @@ def parted(
         gate: whether racks are asked for.
         blocked: whether nothing is acknowledged before replicas have left the ISR.
     """
-    made = Simulated(dict(racks))
+    cluster = Simulated(dict(racks))
     fields: dict[str, Any] = {"brokers": [one for one, rack in racks.items() if rack == "b"], "peers": ["a"]}
     fields["brokers_alone"] = alone
 
     def step(name: str, outcome: Any = None) -> None:
-        made.note("fault", "cut-rack", outcome, "b", step=name, **fields)
+        cluster.note("fault", "cut-rack", outcome, "b", step=name, **fields)
 
     def go(seconds: int, *, silent: bool = False) -> None:
         for _ in range(seconds * 2):
             if not silent:
-                made.produce()
-            made.look()
-            made.now += S // 2
+                cluster.produce()
+            cluster.look()
+            cluster.now += S // 2
 
     go(6)
     step("before", "ok")
     step("inject")
     step("proved", "ok")
     go(30, silent=blocked)
-    made.down |= leaves
-    made.look()
+    cluster.down |= leaves
+    cluster.look()
     if not gate:
-        made.need_racks = made.need_replicas = 1
+        cluster.need_racks = cluster.need_replicas = 1
     go(10)
-    made.need_racks = made.need_replicas = 2
-    made.rest(4)
+    cluster.need_racks = cluster.need_replicas = 2
+    cluster.rest(4)
     step("held", "ok")
     step("heal")
-    made.down.clear()
-    made.look()
+    cluster.down.clear()
+    cluster.look()
     step("healed", "ok")
     go(8)
-    made.end()
-    return check_progress(made.events)
+    cluster.end()
+    return check_progress(cluster.events)
 
 
 @pytest.mark.parametrize(
     ("racks", "leaves"), [(LED_FROM_B, {3}), (LED_FROM_A, {3}), (AAB_C, {3}), (LED_FROM_C, set())], ids=str
 )
 def test_a_correct_leader_passes(racks: dict[int, str], leaves: set[int]) -> None:
-    found = parted(racks, leaves, blocked=bool(leaves))
-    assert (found.valid, found.because) == ("true", ())
+    verdict = parted(racks, leaves, blocked=bool(leaves))
+    assert (verdict.valid, verdict.because) == ("true", ())
 
 
 @pytest.mark.parametrize("racks", [LED_FROM_B, LED_FROM_A])
 def test_one_rack_that_acknowledges_is_found_on_either_side(racks: dict[int, str]) -> None:
-    found = parted(racks, {3}, gate=False, blocked=True)
-    assert found.valid == "false"
-    assert all("too few, and record" in reason for reason in found.because), found.because
+    verdict = parted(racks, {3}, gate=False, blocked=True)
+    assert verdict.valid == "false"
+    assert all("too few, and record" in reason for reason in verdict.because), verdict.because
 
 
 def test_a_leader_that_both_sides_reach_is_judged_in_the_cut() -> None:
     """It has both in sync, and refuses."""
-    made = Simulated(dict(LED_FROM_C))
+    cluster = Simulated(dict(LED_FROM_C))
     events: list[Any] = []
     for second in range(60):
         if second == 10:
             for name, outcome in (("before", "ok"), ("inject", None), ("proved", "ok")):
-                made.note("fault", "cut-rack", outcome, "b", step=name, **{**CUT, "brokers": [3]})  # type: ignore[arg-type]
-        made.down |= {2, 3} if 20 <= second < 40 else set()
-        made.produce()
-        made.down.clear()
-        made.look()
-        made.now += S
-    made.end()
-    events = made.events
-    found = check_progress(events)
-    assert found.valid == "false"
-    assert any("enough, and record" in reason for reason in found.because), found.because
+                cluster.note("fault", "cut-rack", outcome, "b", step=name, **{**CUT, "brokers": [3]})  # type: ignore[arg-type]
+        cluster.down |= {2, 3} if 20 <= second < 40 else set()
+        cluster.produce()
+        cluster.down.clear()
+        cluster.look()
+        cluster.now += S
+    cluster.end()
+    events = cluster.events
+    verdict = check_progress(events)
+    assert verdict.valid == "false"
+    assert any("enough, and record" in reason for reason in verdict.because), verdict.because
 
 
 def test_observations_may_be_stale_where_controllers_are_partitioned() -> None:
-    found = parted(LED_FROM_B, {3}, alone=False, gate=False, blocked=True)
-    assert found.valid == "unknown"
+    verdict = parted(LED_FROM_B, {3}, alone=False, gate=False, blocked=True)
+    assert verdict.valid == "unknown"
 
 
 def test_a_fault_reports_both_sides_of_its_partition() -> None:

@@ -75,16 +75,16 @@ def lowered(shown_s: float, every_s: float = 0.5, until_s: float = 40.0, *, sile
         # no report of a waiting record
         (lowered(15.0), "unknown", "no record is known to have waited"),
         (lowered(22.0, silent=True), "unknown", "no record is known to have waited"),
-        ([one for one in lowered(22.0) if one.op != "visible"], "unknown", "no record is known to have waited"),
-        ([one for one in lowered(22.0) if one.op != "intend"], "unknown", "no record is known to have waited"),
-        (without(lowered(22.0), lambda one: one.data.get("step") == "settled"), "unknown", "no change"),
-        ([one for one in lowered(22.0) if one.op != "idle"], "unknown", "left idle"),
+        ([entry for entry in lowered(22.0) if entry.op != "visible"], "unknown", "no record is known to have waited"),
+        ([entry for entry in lowered(22.0) if entry.op != "intend"], "unknown", "no record is known to have waited"),
+        (without(lowered(22.0), lambda entry: entry.data.get("step") == "settled"), "unknown", "no change"),
+        ([entry for entry in lowered(22.0) if entry.op != "idle"], "unknown", "left idle"),
     ],
 )
 def test_waiting_records_become_visible(events: Sequence[Event], valid: str, reason: str) -> None:
-    found = check_idle(events)
-    assert (found.valid, reason in "; ".join(found.because)) == (valid, True), found
+    verdict = check_idle(events)
+    assert (verdict.valid, reason in "; ".join(verdict.because)) == (valid, True), verdict
 
 
 def test_the_checker_applies_to_idle_topics() -> None:
-    assert [one.op for one in lowered(22.0) if CHECKERS["idle"].applies(one)] == ["idle"]
+    assert [entry.op for entry in lowered(22.0) if CHECKERS["idle"].applies(entry)] == ["idle"]

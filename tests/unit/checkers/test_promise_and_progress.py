@@ -22,8 +22,12 @@ def forget(broker: int, offset: int) -> Callable[[list[Event]], list[Event]]:
     """The disk of a broker has another record at an offset."""
 
     def change(events: list[Event]) -> list[Event]:
-        def where(one: Event) -> bool:
-            return one.op == "disk" and one.data["broker"] == broker and one.data["begin"] <= offset < one.data["next"]
+        def where(entry: Event) -> bool:
+            return (
+                entry.op == "disk"
+                and entry.data["broker"] == broker
+                and entry.data["begin"] <= offset < entry.data["next"]
+            )
 
         return changed(events, where, keys=lambda keys: [name if name != key(offset) else "other" for name in keys])
 
@@ -31,9 +35,9 @@ def forget(broker: int, offset: int) -> Callable[[list[Event]], list[Event]]:
 
 
 def test_a_record_in_one_rack_breaks_the_promise() -> None:
-    found = check_promise(forget(3, 2)(outage().finish()))
-    assert (found.valid, len(found.because)) == ("false", 1)
-    assert all(term in found.because[0] for term in ("t-0", key(2), "offset 2", "1 rack(s) (a)"))
+    verdict = check_promise(forget(3, 2)(outage().finish()))
+    assert (verdict.valid, len(verdict.because)) == ("false", 1)
+    assert all(term in verdict.because[0] for term in ("t-0", key(2), "offset 2", "1 rack(s) (a)"))
 
 
 def test_a_rack_counts_with_one_of_its_replicas() -> None:
@@ -53,9 +57,9 @@ def test_a_record_acknowledged_without_an_offset_is_found_by_its_key(
     events = changed(outage().finish(), is_("produce", key=key(2)), offset=None)
     for broker in wiped:
         events = forget(broker, 2)(events)
-    found = check_promise(events)
-    assert found.valid == valid
-    assert reason in "; ".join(found.because)
+    verdict = check_promise(events)
+    assert verdict.valid == valid
+    assert reason in "; ".join(verdict.because)
 
 
 def test_a_record_that_is_on_disk_twice_has_no_known_offset() -> None:
@@ -63,11 +67,11 @@ def test_a_record_that_is_on_disk_twice_has_no_known_offset() -> None:
         return [key(2) if name == key(3) else name for name in keys]
 
     events = changed(outage().finish(), is_("produce", key=key(2)), offset=None)
-    found = check_promise(
-        changed(events, lambda one: is_("disk", broker=1)(one) and key(3) in one.data["keys"], keys=doubled)
+    verdict = check_promise(
+        changed(events, lambda entry: is_("disk", broker=1)(entry) and key(3) in entry.data["keys"], keys=doubled)
     )
-    assert found.valid == "unknown"
-    assert f"the offset at which {key(2)} was acknowledged is unknown" in "; ".join(found.because)
+    assert verdict.valid == "unknown"
+    assert f"the offset at which {key(2)} was acknowledged is unknown" in "; ".join(verdict.because)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +82,9 @@ def test_a_record_that_is_on_disk_twice_has_no_known_offset() -> None:
     ],
 )  # fmt: skip
 def test_an_incomplete_read_of_a_disk_is_unknown(change: dict[str, Any], valid: str, reason: str) -> None:
-    found = check_promise(changed(outage().finish(), is_("disk-end", broker=3), **change))
-    assert found.valid == valid
-    assert reason in "; ".join(found.because)
+    verdict = check_promise(changed(outage().finish(), is_("disk-end", broker=3), **change))
+    assert verdict.valid == valid
+    assert reason in "; ".join(verdict.because)
 
 
 def wiped(
@@ -94,29 +98,29 @@ def wiped(
         look_s: when, after the last of them.
         later_s: when somebody looks once more, after the proof, and sees it in the ISR still.
     """
-    made = Simulated({1: "a", 2: "b", 3: "c"})
-    made.rest(4)
+    cluster = Simulated({1: "a", 2: "b", 3: "c"})
+    cluster.rest(4)
     if before:
-        made.lose("b", "wipe-rack", wipe=True)
+        cluster.lose("b", "wipe-rack", wipe=True)
     for _ in range(3):
-        made.produce()
+        cluster.produce()
     if looked:
-        made.now += round(look_s * S)
-        made.look()
+        cluster.now += round(look_s * S)
+        cluster.look()
     if not before:
-        made.step("wipe-rack", "b", "inject")
-        made.logs[2].keys.clear()
-        made.step("wipe-rack", "b", "proved", "ok")
+        cluster.step("wipe-rack", "b", "inject")
+        cluster.logs[2].keys.clear()
+        cluster.step("wipe-rack", "b", "proved", "ok")
     if later_s is not None:
-        made.now += round(later_s * S)
-        made.look()
-    made.logs[3].keys.clear()
+        cluster.now += round(later_s * S)
+        cluster.look()
+    cluster.logs[3].keys.clear()
     if not before:
         # rack c loses its records, too, without a fault
-        made.down |= {2}
-    made.end()
-    made.stop_and_dump()
-    return made.events
+        cluster.down |= {2}
+    cluster.end()
+    cluster.stop_and_dump()
+    return cluster.events
 
 
 def test_a_rack_that_was_destroyed_afterwards_counts() -> None:
@@ -124,9 +128,9 @@ def test_a_rack_that_was_destroyed_afterwards_counts() -> None:
 
 
 def test_a_rack_that_was_destroyed_before_does_not_count() -> None:
-    found = check_promise(wiped(before=True))
-    assert found.valid == "false"
-    assert "lies in 1 rack(s) (a), 2 are required" in found.because[0]
+    verdict = check_promise(wiped(before=True))
+    assert verdict.valid == "false"
+    assert "lies in 1 rack(s) (a), 2 are required" in verdict.because[0]
 
 
 def test_a_destroyed_rack_without_an_observed_isr_is_unknown() -> None:
@@ -140,47 +144,47 @@ def test_a_destroyed_rack_without_an_observed_isr_is_unknown() -> None:
 
 def lowered(*, settled: bool) -> list[Event]:
     """R is lowered from 2 to 1 while rack b is down; the last records are in one rack."""
-    made = Simulated(need_replicas=1)
-    made.rest(4)
-    made.produce()
-    made.lose("b")
-    made.need_racks = 1
-    made.settings("begin")
-    made.rest(4)
+    cluster = Simulated(need_replicas=1)
+    cluster.rest(4)
+    cluster.produce()
+    cluster.lose("b")
+    cluster.need_racks = 1
+    cluster.settings("begin")
+    cluster.rest(4)
     if settled:
-        made.settings("settled")
-        made.rest(4)
-    made.produce()
-    made.look()
-    made.end()
-    made.stop_and_dump()
-    return made.events
+        cluster.settings("settled")
+        cluster.rest(4)
+    cluster.produce()
+    cluster.look()
+    cluster.end()
+    cluster.stop_and_dump()
+    return cluster.events
 
 
 def test_the_requirement_at_the_acknowledgement_counts() -> None:
     assert check_promise(lowered(settled=True)).valid == "true"
-    found = check_promise(lowered(settled=False))
-    assert found.valid == "unknown"
-    assert "may have been 1" in "; ".join(found.because)
+    verdict = check_promise(lowered(settled=False))
+    assert verdict.valid == "unknown"
+    assert "may have been 1" in "; ".join(verdict.because)
 
 
 # -- progress ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_acknowledgement_without_enough_racks_is_wrong() -> None:
-    made = outage()
-    refused = [one for one in made.events if one.op == "produce" and one.outcome == "fail"]
+    cluster = outage()
+    refused = [entry for entry in cluster.events if entry.op == "produce" and entry.outcome == "fail"]
     assert len(refused) == 5
-    events = changed(made.finish(), is_("produce", "fail"), outcome="ok", exception=None)
-    found = check_progress(events)
-    assert found.valid == "false"
-    assert f"ISR [1, 2] in rack(s) a, leader 1: too few, and record {key(5)} was acknowledged" in found.because[0]
+    events = changed(cluster.finish(), is_("produce", "fail"), outcome="ok", exception=None)
+    verdict = check_progress(events)
+    assert verdict.valid == "false"
+    assert f"ISR [1, 2] in rack(s) a, leader 1: too few, and record {key(5)} was acknowledged" in verdict.because[0]
 
 
 def test_a_refusal_with_enough_racks_is_wrong() -> None:
-    found = check_progress(changed(outage().finish(), is_("produce", "ok"), outcome="fail", exception=REFUSED))
-    assert found.valid == "false"
-    assert "enough, and record" in found.because[0]
+    verdict = check_progress(changed(outage().finish(), is_("produce", "ok"), outcome="fail", exception=REFUSED))
+    assert verdict.valid == "false"
+    assert "enough, and record" in verdict.because[0]
 
 
 def test_a_timeout_among_acknowledgements_is_unknown_and_nothing_but_timeouts_is_wrong() -> None:
@@ -189,51 +193,51 @@ def test_a_timeout_among_acknowledgements_is_unknown_and_nothing_but_timeouts_is
     assert check_progress(one).valid == "unknown"
     for _ in range(5):
         events = changed(events, is_("produce", "ok"), outcome="unknown", exception="X")
-    found = check_progress(events)
-    assert found.valid == "false"
-    assert "none of 5 attempts was acknowledged" in found.because[0]
+    verdict = check_progress(events)
+    assert verdict.valid == "false"
+    assert "none of 5 attempts was acknowledged" in verdict.because[0]
 
 
 def test_an_attempt_that_never_ends_where_all_is_well_is_wrong() -> None:
-    made = Simulated()
-    made.rest(4)
-    sent = made.now
-    made.rest(20)
-    made.produce()
-    made.rest(1)
-    made.end()
-    events = changed(made.events, is_("produce"), sent_ns=sent)
+    cluster = Simulated()
+    cluster.rest(4)
+    sent = cluster.now
+    cluster.rest(20)
+    cluster.produce()
+    cluster.rest(1)
+    cluster.end()
+    events = changed(cluster.events, is_("produce"), sent_ns=sent)
     assert check_progress(events).valid == "true", "it was acknowledged in the end"
-    unseen = [one for one in events if one.op != "look" or one.mono_ns < sent + 15 * S]
+    unseen = [entry for entry in events if entry.op != "look" or entry.mono_ns < sent + 15 * S]
     assert check_progress(unseen).valid == "false", "while somebody looked it was not"
     late = changed(events, is_("produce"), outcome="unknown", exception="X")
     assert check_progress(late).valid == "false"
 
 
 def test_nothing_is_judged_while_an_isolated_leader_is_undetected() -> None:
-    made = Simulated()
-    made.rest(4)
-    made.produce()
-    made.step("cut-rack", "a", "inject")
+    cluster = Simulated()
+    cluster.rest(4)
+    cluster.produce()
+    cluster.step("cut-rack", "a", "inject")
     for _ in range(3):
-        made.produce()
-        made.rest(3)
-    made.step("cut-rack", "a", "heal")
-    made.step("cut-rack", "a", "healed", "ok")
-    made.rest(4)
-    made.produce()
-    made.rest(1)
-    made.end()
-    events = made.events
+        cluster.produce()
+        cluster.rest(3)
+    cluster.step("cut-rack", "a", "heal")
+    cluster.step("cut-rack", "a", "healed", "ok")
+    cluster.rest(4)
+    cluster.produce()
+    cluster.rest(1)
+    cluster.end()
+    events = cluster.events
     for which in (1, 2, 3):
         events = changed(events, is_("produce"), which, outcome="unknown", exception="X")
     assert check_progress(events).valid == "true"
-    unfaulted = [one for one in events if one.process != "fault"]
+    unfaulted = [entry for entry in events if entry.process != "fault"]
     assert check_progress(unfaulted).valid == "unknown"
 
 
 def test_a_topic_without_recorded_settings_is_unknown() -> None:
-    events = [one for one in outage().finish() if one.op != "settings"]
+    events = [entry for entry in outage().finish() if entry.op != "settings"]
     assert "its required replicas and racks are unknown" in "; ".join(check_progress(events).because)
 
 
@@ -300,41 +304,41 @@ def test_recovery_within_its_bounds() -> None:
 def test_of_faults_that_overlap_the_last_heal_counts_and_one_that_comes_early_hides_it(
     overlaps: bool, valid: str
 ) -> None:
-    made = Simulated()
-    made.rest(4)
-    made.send(3)
-    made.lose("b")
+    cluster = Simulated()
+    cluster.rest(4)
+    cluster.send(3)
+    cluster.lose("b")
     healed = [("kill-rack", "b", step) for step in ("held", "heal", "healed")]
     destroyed = [("wipe-rack", "a", step) for step in ("inject", "proved")]
     for op, rack, step in [*destroyed, *healed] if overlaps else [*healed, *destroyed]:
-        made.step(op, rack, step, None if step in ("heal", "inject") else "ok")
-    made.rest(2)
-    made.step("wipe-rack", "a", "heal")
-    made.step("wipe-rack", "a", "healed", "ok")
-    made.down.clear()
-    made.rest(4)
-    made.send(3)
-    assert check_recovery(made.events).valid == valid
+        cluster.step(op, rack, step, None if step in ("heal", "inject") else "ok")
+    cluster.rest(2)
+    cluster.step("wipe-rack", "a", "heal")
+    cluster.step("wipe-rack", "a", "healed", "ok")
+    cluster.down.clear()
+    cluster.rest(4)
+    cluster.send(3)
+    assert check_recovery(cluster.events).valid == valid
 
 
 def back_late(lag_s: float, *, back_s: float, until_s: float, stale_s: tuple[float, ...] = ()) -> list[Event]:
     """Rack b leaves the ISR just before its heal and returns some time after it; observations show that late."""
-    made = Simulated()
+    cluster = Simulated()
 
     def isr(at_s: float) -> set[int]:
         return {3} if 14.6 <= at_s < 15.0 + back_s else set()
 
     for half in range(round(2 * (15.0 + until_s))):
-        made.now = half * S // 2
+        cluster.now = half * S // 2
         for at_s, step in ((10.0, "inject"), (15.0, "heal"), (17.0, "healed")):
-            if made.now / S == at_s:
-                made.step("kill-rack", "b", step, "ok")
-        made.down = isr(made.now / S)
-        made.produce()
-        made.down = set() if made.now / S - 15.0 in stale_s else isr(made.now / S - lag_s)
-        made.look()
-    made.end()
-    return made.events
+            if cluster.now / S == at_s:
+                cluster.step("kill-rack", "b", step, "ok")
+        cluster.down = isr(cluster.now / S)
+        cluster.produce()
+        cluster.down = set() if cluster.now / S - 15.0 in stale_s else isr(cluster.now / S - lag_s)
+        cluster.look()
+    cluster.end()
+    return cluster.events
 
 
 @pytest.mark.parametrize(
@@ -357,42 +361,42 @@ def back_late(lag_s: float, *, back_s: float, until_s: float, stale_s: tuple[flo
 def test_an_observation_after_a_heal_may_be_stale(
     lag_s: float, back_s: float, until_s: float, stale_s: tuple[float, ...], valid: str
 ) -> None:
-    found = check_recovery(back_late(lag_s, back_s=back_s, until_s=until_s, stale_s=stale_s))
-    assert found.valid == valid, found.because
+    verdict = check_recovery(back_late(lag_s, back_s=back_s, until_s=until_s, stale_s=stale_s))
+    assert verdict.valid == valid, verdict.because
 
 
 def stays_away(*, watched_s: float) -> list[Event]:
-    made = Simulated()
-    made.rest(4)
-    made.lose("b")
-    made.step("kill-rack", "b", "heal")
-    made.rest(watched_s)
-    made.produce()
-    made.end()
-    return made.events
+    cluster = Simulated()
+    cluster.rest(4)
+    cluster.lose("b")
+    cluster.step("kill-rack", "b", "heal")
+    cluster.rest(watched_s)
+    cluster.produce()
+    cluster.end()
+    return cluster.events
 
 
 def test_a_rack_that_does_not_come_back_is_wrong_after_the_bound_and_unknown_before() -> None:
-    found = check_recovery(stays_away(watched_s=30), isr_s=20, ack_s=20)
-    assert found.valid == "false"
-    assert "kill-rack b: t-0 with all replicas in sync: not within" in found.because[0]
-    assert "an acknowledgement by t-0: not within" in found.because[1]
+    verdict = check_recovery(stays_away(watched_s=30), isr_s=20, ack_s=20)
+    assert verdict.valid == "false"
+    assert "kill-rack b: t-0 with all replicas in sync: not within" in verdict.because[0]
+    assert "an acknowledgement by t-0: not within" in verdict.because[1]
     assert check_recovery(stays_away(watched_s=10), isr_s=20, ack_s=20).valid == "unknown"
 
 
 def test_a_late_acknowledgement_is_wrong_only_if_an_attempt_was_made_in_time() -> None:
-    made = back_again()
-    made.rest(30)
-    made.produce()
-    made.end()
-    assert check_recovery(made.events, isr_s=20, ack_s=10).valid == "unknown"
-    asked = next(one for one in made.events if one.op == "produce")
-    healed = faults(made.events)[0].heal_ns
+    cluster = back_again()
+    cluster.rest(30)
+    cluster.produce()
+    cluster.end()
+    assert check_recovery(cluster.events, isr_s=20, ack_s=10).valid == "unknown"
+    asked = next(entry for entry in cluster.events if entry.op == "produce")
+    healed = faults(cluster.events)[0].heal_ns
     assert healed is not None
     refused = event(healed + 15 * S, "producer", "produce", "fail", topic="t", key="k", partition=0, seq=None,
                     sent_ns=healed + 14 * S, exception=REFUSED)  # fmt: skip
     assert asked.mono_ns > refused.mono_ns
-    assert check_recovery([*made.events, refused], isr_s=20, ack_s=10).valid == "false"
+    assert check_recovery([*cluster.events, refused], isr_s=20, ack_s=10).valid == "false"
 
 
 def test_observations_show_which_replicas_a_reassignment_adds() -> None:

@@ -27,72 +27,72 @@ def late(racks: dict[int, str] | None = None, *, op: str = "kill-rack", ends: st
         ends: ``ok``: they and 19 more are acknowledged, in 1.8 s; ``fail``: none is.
         more: what each step of the fault tells.
     """
-    made = Simulated(dict(racks or {1: "a", 2: "a", 3: "b"}), need_replicas=1)
+    cluster = Simulated(dict(racks or {1: "a", 2: "a", 3: "b"}), need_replicas=1)
     for _ in range(12):
-        made.produce()
-        made.look()
-        made.now += S // 2
+        cluster.produce()
+        cluster.look()
+        cluster.now += S // 2
 
     def step(name: str, outcome: Any) -> None:
-        made.note("fault", op, outcome, "b", step=name, **more)
+        cluster.note("fault", op, outcome, "b", step=name, **more)
 
     for name, outcome in (("before", "ok"), ("inject", None), ("proved", "ok")):
         step(name, outcome)
-    made.now += S // 2
+    cluster.now += S // 2
     waiting = []
     for _ in range(18):
-        waiting.append(_ask(made))
-        made.now += S // 2
-        made.look()
-    made.down = {broker for broker, rack in made.racks.items() if rack == "b"}
-    made.look()
+        waiting.append(_ask(cluster))
+        cluster.now += S // 2
+        cluster.look()
+    cluster.down = {broker for broker, rack in cluster.racks.items() if rack == "b"}
+    cluster.look()
     for fields in waiting:
-        _end(made, fields, ends)
+        _end(cluster, fields, ends)
     for at in range(19):
-        _end(made, _ask(made), ends)
+        _end(cluster, _ask(cluster), ends)
         if at % 5 == 0:
-            made.look()
-        made.now += S // 11
+            cluster.look()
+        cluster.now += S // 11
     for _ in range(16):
-        made.produce()
-        made.look()
-        made.now += S // 2
+        cluster.produce()
+        cluster.look()
+        cluster.now += S // 2
     step("held", "ok")
     step("heal", None)
-    made.down.clear()
-    longest = max((one.keys for one in made.logs.values()), key=lambda keys: len(keys))
-    for log in made.logs.values():
+    cluster.down.clear()
+    longest = max((one.keys for one in cluster.logs.values()), key=lambda keys: len(keys))
+    for log in cluster.logs.values():
         log.keys = list(longest)
-    made.rest(1)
+    cluster.rest(1)
     step("healed", "ok")
-    made.rest(5)
+    cluster.rest(5)
     for _ in range(6):
-        made.produce()
-        made.look()
-        made.now += S // 2
-    return made
+        cluster.produce()
+        cluster.look()
+        cluster.now += S // 2
+    return cluster
 
 
-def _ask(made: Simulated) -> dict[str, Any]:
+def _ask(cluster: Simulated) -> dict[str, Any]:
     """A record is sent that is in the log of the leader's rack."""
-    if made.seq >= made.announced:
-        made.announce(made.seq + 10)
-    fields = {"run": made.run, "topic": "t", "key": key(made.seq), "seq": made.seq, "partition": 0,
-            "sent_ns": made.now, "mode": "plain"}  # fmt: skip
-    made.seq += 1
-    made.now += 1_000_000
+    if cluster.seq >= cluster.announced:
+        cluster.announce(cluster.seq + 10)
+    fields = {"run": cluster.run, "topic": "t", "key": key(cluster.seq), "seq": cluster.seq, "partition": 0,
+            "sent_ns": cluster.now, "mode": "plain"}  # fmt: skip
+    cluster.seq += 1
+    cluster.now += 1_000_000
     return fields
 
 
-def _end(made: Simulated, fields: dict[str, Any], ends: str) -> None:
-    latency = {"latency_ms": (made.now - fields["sent_ns"]) / 1e6}
+def _end(cluster: Simulated, fields: dict[str, Any], ends: str) -> None:
+    latency = {"latency_ms": (cluster.now - fields["sent_ns"]) / 1e6}
     if ends == "ok":
-        for broker in made.isr:
-            made.logs[broker].keys.append(fields["key"])
-        offset = len(made.logs[made.isr[0]].keys) - 1
-        made.note("producer", "produce", "ok", **fields, **latency, offset=offset)
+        for broker in cluster.isr:
+            cluster.logs[broker].keys.append(fields["key"])
+        offset = len(cluster.logs[cluster.isr[0]].keys) - 1
+        cluster.note("producer", "produce", "ok", **fields, **latency, offset=offset)
     else:
-        made.note("producer", "produce", "unknown", **fields, **latency, exception="Timeout", retriable=True)
+        cluster.note("producer", "produce", "unknown", **fields, **latency, exception="Timeout", retriable=True)
 
 
 @pytest.mark.parametrize("op", ["kill-rack", "pause-rack", "wipe-rack", "cut-rack"])
@@ -100,17 +100,17 @@ def test_an_acknowledgement_by_one_rack_when_the_isr_shrinks_is_wrong(op: str) -
     """A gate that is missing where records wait, and one that closes late: the others grant both to a change."""
     events = late(op=op).finish()
     assert check_progress(events).valid == check_promise(events).valid == "true"
-    found = check_spread(events)
-    assert found.valid == "false"
-    assert len(found.because) == 37
-    assert "could have it; 2 are required" in found.because[0]
+    verdict = check_spread(events)
+    assert verdict.valid == "false"
+    assert len(verdict.because) == 37
+    assert "could have it; 2 are required" in verdict.because[0]
     assert {one.checker for one in judge(events)[0] if one.valid == "false"} == {"spread"}
 
 
 def test_a_record_that_waits_without_acknowledgement_is_valid() -> None:
-    found = check_spread(late(ends="fail").finish())
-    assert (found.valid, found.because) == ("true", ())
-    counts = [re.findall(r"\d+", note) for note in found.notes]
+    verdict = check_spread(late(ends="fail").finish())
+    assert (verdict.valid, verdict.because) == ("true", ())
+    counts = [re.findall(r"\d+", note) for note in verdict.notes]
     assert counts == [["0", "53", "1", "53"]], "acknowledgements, other outcomes, outages, outcomes with too few racks"
 
 
@@ -132,8 +132,8 @@ def test_the_remaining_racks_count(racks: dict[int, str], valid: str) -> None:
 
 def test_the_side_of_a_partition_with_enough_racks_may_acknowledge() -> None:
     """A broker is cut off: it may lead, and clients may be with it."""
-    made = late(op="cut-broker", broker=3).finish()
-    assert check_spread(made).valid == "false"
+    cluster = late(op="cut-broker", broker=3).finish()
+    assert check_spread(cluster).valid == "false"
     assert check_spread(late({1: "a", 2: "c", 3: "b"}, op="cut-broker", broker=3).finish()).valid == "true"
     # two racks are partitioned together with a third one, which may have the leader
     assert check_spread(late({1: "a", 3: "b", 4: "b"}, op="cut-rack", brokers=[1, 3, 4]).finish()).valid == "true"
@@ -141,16 +141,16 @@ def test_the_side_of_a_partition_with_enough_racks_may_acknowledge() -> None:
 
 
 def test_a_partition_from_only_some_racks_is_left_out() -> None:
-    found = check_spread(late(op="cut-rack", peers=["a"], brokers=[3]).finish())
-    assert (found.valid, len(found.because)) == ("unknown", 1)
-    assert "no fault was proved" in found.because[0]
+    verdict = check_spread(late(op="cut-rack", peers=["a"], brokers=[3]).finish())
+    assert (verdict.valid, len(verdict.because)) == ("unknown", 1)
+    assert "no fault was proved" in verdict.because[0]
     assert "spread" not in {one.checker for one in judge(late(op="cut-rack", peers=["a"]).finish())[0]}
     assert "spread" not in {one.checker for one in judge(late(op="slow-rack").finish())[0]}
 
 
 def lowered(events: Sequence[Event], at_s: float, racks: int) -> list[Event]:
     """Add a change of R at some time after the proof of the fault, settled half a second later."""
-    proved = next(one.mono_ns for one in events if one.data.get("step") == "proved")
+    proved = next(entry.mono_ns for entry in events if entry.data.get("step") == "proved")
     fields: dict[str, Any] = {"topic": "t", MIN_INSYNC_REPLICAS: 1}
     changes = [
         event(
@@ -158,7 +158,7 @@ def lowered(events: Sequence[Event], at_s: float, racks: int) -> list[Event]:
         )
         for step, more, value in (("seen", -0.01, 2), ("begin", 0.0, racks), ("settled", 0.5, racks))
     ]
-    return sorted([*events, *changes], key=lambda one: one.mono_ns)
+    return sorted([*events, *changes], key=lambda entry: entry.mono_ns)
 
 
 def test_the_least_that_may_have_been_required_counts() -> None:
@@ -166,16 +166,16 @@ def test_the_least_that_may_have_been_required_counts() -> None:
     assert check_spread(lowered(events, 1.0, 1)).valid == "true"
     assert check_spread(lowered(events, 1.0, 3)).valid == "false"
     # those that were acknowledged before it was asked for
-    found = check_spread(lowered(events, 10.5, 1))
-    assert found.valid == "false"
-    assert 18 <= len(found.because) < 37
+    verdict = check_spread(lowered(events, 10.5, 1))
+    assert verdict.valid == "false"
+    assert 18 <= len(verdict.because) < 37
 
 
 def test_all_possible_replicas_count() -> None:
     """A reassignment brings one in another rack, while records wait, and takes another one away."""
     events = late({1: "a", 2: "a", 3: "b"}).finish()
-    begun = next(at for at, one in enumerate(events) if one.data.get("step") == "proved")
-    looks = [at for at, one in enumerate(events) if one.op == "look" and at > begun]
+    begun = next(at for at, entry in enumerate(events) if entry.data.get("step") == "proved")
+    looks = [at for at, entry in enumerate(events) if entry.op == "look" and at > begun]
 
     def moved(until: int, replicas: list[int]) -> list[Event]:
         found = list(events)
@@ -193,8 +193,8 @@ def test_all_possible_replicas_count() -> None:
 
 def test_a_broker_that_changed_racks_may_have_been_in_either() -> None:
     events = late().finish()
-    proved = next(one.mono_ns for one in events if one.data.get("step") == "proved")
-    first = next(at for at, one in enumerate(events) if one.op == "look" and one.mono_ns > proved + 4 * S)
+    proved = next(entry.mono_ns for entry in events if entry.data.get("step") == "proved")
+    first = next(at for at, entry in enumerate(events) if entry.op == "look" and entry.mono_ns > proved + 4 * S)
     racks = {**events[first].data["racks"], "2": "c"}
     events[first] = replace(events[first], data={**events[first].data, "racks": racks})
     assert 19 <= len(check_spread(events).because) < 37
@@ -205,20 +205,22 @@ def test_missing_evidence_is_unknown() -> None:
     whole = check_spread(events)
 
     def reasons(left: Sequence[Event]) -> str:
-        found = check_spread(left)
-        assert found.valid == "unknown", found
-        return "; ".join(found.because)
+        verdict = check_spread(left)
+        assert verdict.valid == "unknown", verdict
+        return "; ".join(verdict.because)
 
     assert "the fault was not proved to have lasted" in reasons(without(events, is_("kill-rack", step="held")))
     assert "the fault was not proved to have lasted" in reasons(
         changed(events, is_("kill-rack", step="held"), outcome="unknown")
     )
     assert "no fault was proved" in reasons(changed(events, is_("kill-rack", step="proved"), outcome="unknown"))
-    assert "its required replicas and racks are unknown" in reasons([one for one in events if one.op != "settings"])
-    assert "its placement was not observed" in reasons([one for one in events if one.op != "look"])
-    held = next(one.mono_ns for one in events if one.data.get("step") == "held")
+    assert "its required replicas and racks are unknown" in reasons(
+        [entry for entry in events if entry.op != "settings"]
+    )
+    assert "its placement was not observed" in reasons([entry for entry in events if entry.op != "look"])
+    held = next(entry.mono_ns for entry in events if entry.data.get("step") == "held")
     assert "not observed before and after" in reasons(
-        [one for one in events if one.op != "look" or not held - 26 * S < one.mono_ns < held - 2 * S]
+        [entry for entry in events if entry.op != "look" or not held - 26 * S < entry.mono_ns < held - 2 * S]
     )
     assert check_spread(without(events, is_("kill-rack", step="heal"))) == whole
     idle = Simulated()
@@ -230,18 +232,18 @@ def test_missing_evidence_is_unknown() -> None:
 
 
 def test_attempts_outside_the_proved_outage_are_not_judged() -> None:
-    made = outage()
-    events = made.finish()
-    proved = next(one.mono_ns for one in events if one.data.get("step") == "proved")
-    held = next(one.mono_ns for one in events if one.data.get("step") == "held")
-    refused = [one for one in events if one.op == "produce" and proved < one.mono_ns < held]
+    cluster = outage()
+    events = cluster.finish()
+    proved = next(entry.mono_ns for entry in events if entry.data.get("step") == "proved")
+    held = next(entry.mono_ns for entry in events if entry.data.get("step") == "held")
+    refused = [entry for entry in events if entry.op == "produce" and proved < entry.mono_ns < held]
     (first, *_) = refused
 
     def verdict(sent_ns: int | None, done_ns: int) -> str:
         data = {**first.data, "offset": 5} | ({} if sent_ns is None else {"sent_ns": sent_ns})
         data = {name: value for name, value in data.items() if name != "sent_ns" or sent_ns is not None}
         own = replace(first, mono_ns=done_ns, outcome="ok", data=data)
-        return check_spread([own if one is first else one for one in events]).valid
+        return check_spread([own if entry is first else entry for entry in events]).valid
 
     inside = (proved + S // 2, held - S // 2)
     assert verdict(*inside) == "false"
@@ -251,7 +253,9 @@ def test_attempts_outside_the_proved_outage_are_not_judged() -> None:
 
 
 def test_an_acknowledgement_with_acks_1_is_not_judged() -> None:
-    events = [replace(one, data={**one.data, "acks": "1"}) if one.op == "intend" else one for one in late().finish()]
-    found = check_spread(events)
-    assert (found.valid, len(found.because)) == ("unknown", 1)
-    assert "no attempt" in found.because[0]
+    events = [
+        replace(entry, data={**entry.data, "acks": "1"}) if entry.op == "intend" else entry for entry in late().finish()
+    ]
+    verdict = check_spread(events)
+    assert (verdict.valid, len(verdict.because)) == ("unknown", 1)
+    assert "no attempt" in verdict.because[0]

@@ -17,10 +17,10 @@ HISTORIES = sorted((paths.REPO / "tests/support/lab_histories").glob("*.jsonl"))
 
 def with_settings(events: list[Event], **changes: int) -> list[Event]:
     return [
-        replace(one, data={**one.data, **{key.replace("_", "."): value for key, value in changes.items()}})
-        if one.op == "settings"
-        else one
-        for one in events
+        replace(event, data={**event.data, **{key.replace("_", "."): value for key, value in changes.items()}})
+        if event.op == "settings"
+        else event
+        for event in events
     ]
 
 

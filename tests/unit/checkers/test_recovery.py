@@ -53,7 +53,7 @@ def reader(*, there_s: float | None, last_s: float = 80) -> list[Event]:
     stands = [step(moment, 10, 10 + min(moment, 30)) for moment in range(5, int(last_s) + 1, 5)]
     if there_s is None:
         return stands
-    return [one for one in stands if one.mono_ns < at(there_s)] + [step(there_s, 42, 42)]
+    return [entry for entry in stands if entry.mono_ns < at(there_s)] + [step(there_s, 42, 42)]
 
 
 GOOD = [txn(5, 6), txn(20, 58), txn(59, 60)]
@@ -91,16 +91,16 @@ def test_readers_and_transactions_continue_after_a_heal(
     events: Sequence[Event], valid: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction_recovery, "BOUND_S", BOUND)
-    found = check_transaction_recovery(events)
-    assert (found.valid, reason in "; ".join(found.because)) == (valid, True), found
+    verdict = check_transaction_recovery(events)
+    assert (verdict.valid, reason in "; ".join(verdict.because)) == (valid, True), verdict
 
 
 def test_the_notes_report_how_long_readers_waited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_recovery, "BOUND_S", BOUND)
-    found = check_transaction_recovery([*fault(), *reader(there_s=62), *GOOD])
-    assert [re.findall(r"[\d.]+ s", note) for note in found.notes] == [["40.0 s"], ["12.0 s"], ["10.0 s"]]
-    assert all(note.startswith("kill-rack b: ") for note in found.notes)
-    assert ["r1 on t-0" in note for note in found.notes] == [True, True, False]
+    verdict = check_transaction_recovery([*fault(), *reader(there_s=62), *GOOD])
+    assert [re.findall(r"[\d.]+ s", note) for note in verdict.notes] == [["40.0 s"], ["12.0 s"], ["10.0 s"]]
+    assert all(note.startswith("kill-rack b: ") for note in verdict.notes)
+    assert ["r1 on t-0" in note for note in verdict.notes] == [True, True, False]
 
 
 def test_a_reader_at_the_end_of_the_log_does_not_wait() -> None:

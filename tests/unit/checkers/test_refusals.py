@@ -11,17 +11,17 @@ from written_histories import REFUSED, TOO_FEW, Simulated, changed, event, is_
 
 def refused(need_replicas: int, need_racks: int, client: str | None = "patched") -> list[Event]:
     """Rack b is away, and the two replicas in rack a are too few, or in too few racks."""
-    made = Simulated(need_replicas=need_replicas, need_racks=need_racks)
-    made.rest(4)
-    made.produce()
-    made.lose("b")
+    cluster = Simulated(need_replicas=need_replicas, need_racks=need_racks)
+    cluster.rest(4)
+    cluster.produce()
+    cluster.lose("b")
     for _ in range(3):
-        made.produce()
-        made.look()
-    made.rest(2)
-    made.heal("b")
-    made.end()
-    return changed(made.events, is_("intend"), client=client)
+        cluster.produce()
+        cluster.look()
+    cluster.rest(2)
+    cluster.heal("b")
+    cluster.end()
+    return changed(cluster.events, is_("intend"), client=client)
 
 
 def renamed(events: list[Event], exception: str) -> list[Event]:
@@ -51,18 +51,18 @@ def renamed(events: list[Event], exception: str) -> list[Event]:
 def test_a_refusal_has_the_error_of_what_is_missing(
     need: tuple[int, int], exception: str, client: str | None, valid: str
 ) -> None:
-    found = check_refusals(renamed(refused(*need, client), exception))
-    assert found.valid == valid, found.because
+    verdict = check_refusals(renamed(refused(*need, client), exception))
+    assert verdict.valid == valid, verdict.because
 
 
 def test_a_settled_period_without_refusals_is_unknown() -> None:
-    events = [one for one in refused(2, 2) if one.outcome != "fail"]
+    events = [entry for entry in refused(2, 2) if entry.outcome != "fail"]
     assert check_refusals(events).valid == "unknown"
 
 
 @pytest.mark.parametrize(("riding", "unjudged"), [(["2.8"], []), (["2.8", "3.9"], ["3.9"])])
 def test_each_client_that_retries_through_an_outage_must_be_refused(riding: list[str], unjudged: list[str]) -> None:
     rode = event(1, "test", "ride", None, clients=riding)
-    found = check_refusals([rode, *renamed(refused(2, 2, "2.8"), TOO_FEW)])
-    assert [reason.partition(":")[0] for reason in found.because] == unjudged
-    assert found.valid == ("unknown" if unjudged else "true")
+    verdict = check_refusals([rode, *renamed(refused(2, 2, "2.8"), TOO_FEW)])
+    assert [reason.partition(":")[0] for reason in verdict.because] == unjudged
+    assert verdict.valid == ("unknown" if unjudged else "true")

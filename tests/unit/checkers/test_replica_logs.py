@@ -23,54 +23,54 @@ def stopped(
         last: what is done before the final read.
         before: what is done before the last look.
     """
-    made = Simulated()
-    made.rest(4)
-    made.send(5)
-    made.lose("b")
-    made.send(2)
-    made.heal("b")
-    made.produce(lost_answer=True)
-    made.produce(lost_answer=True)
-    made.send(3)
-    made.rest(4)
-    before(made)
-    made.look()
-    made.end()
-    last(made)
-    made.read()
-    spoil(made)
-    made.stop_and_dump()
-    return made.events
+    cluster = Simulated()
+    cluster.rest(4)
+    cluster.send(5)
+    cluster.lose("b")
+    cluster.send(2)
+    cluster.heal("b")
+    cluster.produce(lost_answer=True)
+    cluster.produce(lost_answer=True)
+    cluster.send(3)
+    cluster.rest(4)
+    before(cluster)
+    cluster.look()
+    cluster.end()
+    last(cluster)
+    cluster.read()
+    spoil(cluster)
+    cluster.stop_and_dump()
+    return cluster.events
 
 
 def holds(broker: int, offset: int, key: str | None) -> Callable[[Simulated], None]:
-    def spoil(made: Simulated) -> None:
-        made.logs[broker].keys[offset] = key
+    def spoil(cluster: Simulated) -> None:
+        cluster.logs[broker].keys[offset] = key
 
     return spoil
 
 
 def shorter(broker: int, by: int) -> Callable[[Simulated], None]:
-    def spoil(made: Simulated) -> None:
-        del made.logs[broker].keys[-by:]
+    def spoil(cluster: Simulated) -> None:
+        del cluster.logs[broker].keys[-by:]
 
     return spoil
 
 
-def tails(made: Simulated) -> None:
+def tails(cluster: Simulated) -> None:
     """Behind what was read each has something else."""
-    for broker, log in made.logs.items():
+    for broker, log in cluster.logs.items():
         log.keys.append(f"producer-1/t/0/9{broker}")
 
 
-def lose_follower(made: Simulated) -> None:
-    made.down.add(3)
+def lose_follower(cluster: Simulated) -> None:
+    cluster.down.add(3)
 
 
-def strikes(made: Simulated) -> None:
+def strikes(cluster: Simulated) -> None:
     """Another fault, without a later observation."""
     for step in ("inject", "proved", "heal", "healed"):
-        made.step("kill-rack", "b", step, "ok" if step in ("proved", "healed") else None)
+        cluster.step("kill-rack", "b", step, "ok" if step in ("proved", "healed") else None)
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def strikes(made: Simulated) -> None:
         (stopped(holds(3, 6, "producer-1/t/0/99"), before=lose_follower), "true"),
         # no observation after the last fault, or it is not healed
         (stopped(holds(3, 6, "producer-1/t/0/99"), last=strikes), "true"),
-        ([one for one in stopped(holds(3, 6, "producer-1/t/0/99")) if one.op != "look"], "true"),
-        ([one for one in stopped(holds(3, 6, "producer-1/t/0/99")) if one.process != "disks"], "true"),
+        ([event for event in stopped(holds(3, 6, "producer-1/t/0/99")) if event.op != "look"], "true"),
+        ([event for event in stopped(holds(3, 6, "producer-1/t/0/99")) if event.process != "disks"], "true"),
     ],
 )
 def test_logs_in_sync_agree(events: Sequence[Event], valid: str) -> None:
-    found = check_offsets(events)
-    assert found.valid == valid, found
-    assert not found.because or valid != "false" or "were in sync and differ at 1 offsets, at 6" in found.because[0]
+    verdict = check_offsets(events)
+    assert verdict.valid == valid, verdict
+    assert not verdict.because or valid != "false" or "were in sync and differ at 1 offsets, at 6" in verdict.because[0]

@@ -24,41 +24,41 @@ def strays(*events: Event) -> list[str]:
     return RequirementTimeline(events).strays("t", cluster_view.faults(events), SETTLE_NS)
 
 
-def lowered_by_brokers(made: Simulated, *, recorded: bool) -> list[Event]:
+def lowered_by_brokers(cluster: Simulated, *, recorded: bool) -> list[Event]:
     """R=2; brokers report R=1 without a request, and one rack acknowledges for 10 s in an outage."""
     if recorded:
-        made.events[0] = event(
-            made.events[0].mono_ns, "settings", "settings", **{**made.events[0].data, "step": "made"}
+        cluster.events[0] = event(
+            cluster.events[0].mono_ns, "settings", "settings", **{**cluster.events[0].data, "step": "made"}
         )
 
     def go(seconds: int) -> None:
         for _ in range(2 * seconds):
-            made.produce()
-            made.look()
-            made.now += S // 2
+            cluster.produce()
+            cluster.look()
+            cluster.now += S // 2
 
     go(8)
-    made.need_racks, made.need_replicas = 1, 2
+    cluster.need_racks, cluster.need_replicas = 1, 2
     for _ in range(3):
-        made.settings("seen")
+        cluster.settings("seen")
         go(3)
-    made.lose("b")
+    cluster.lose("b")
     go(10)
-    made.settings("seen")
-    made.heal("b")
+    cluster.settings("seen")
+    cluster.heal("b")
     go(6)
-    made.settings("seen")
-    return made.finish()
+    cluster.settings("seen")
+    return cluster.finish()
 
 
 def test_brokers_that_report_another_number_of_racks_are_wrong() -> None:
     events = lowered_by_brokers(Simulated(), recorded=True)
     for check in (check_promise, check_progress):
-        found = check(events)
-        assert found.valid == "false"
-        (report,) = [reason for reason in found.because if "M=2 and R=1" in reason]
+        verdict = check(events)
+        assert verdict.valid == "false"
+        (report,) = [reason for reason in verdict.because if "M=2 and R=1" in reason]
         assert "M=2 and R=2" in report
-        assert any("4 times more" in reason for reason in found.because)
+        assert any("4 times more" in reason for reason in verdict.because)
     # and what they acknowledge by it, too
     assert any("too few, and record" in reason for reason in check_progress(events).because)
     assert check_spread(events).valid == "false"
@@ -117,7 +117,7 @@ def test_a_broker_that_missed_a_change_may_report_the_previous_value() -> None:
     faults = [step(20, "inject"), step(21, "proved"), step(39, "held"), step(40, "heal"), step(44, "healed")]
 
     def late(at_s: float, racks: int = 2, fault: list[Event] = faults) -> list[str]:
-        return strays(*sorted([*change, *fault, config(at_s, "seen", racks)], key=lambda one: one.mono_ns))
+        return strays(*sorted([*change, *fault, config(at_s, "seen", racks)], key=lambda entry: entry.mono_ns))
 
     assert late(41) == late(45) == []
     assert late(47)

@@ -122,76 +122,76 @@ def test_the_value_before_a_change_with_only_an_end_is_unknown() -> None:
 
 
 def test_a_heal_that_is_not_proved_excuses_nothing() -> None:
-    made = outage()
-    made.end()
-    events = made.events
+    cluster = outage()
+    cluster.end()
+    events = cluster.events
     assert check_progress(events).valid == "true"
-    found = check_progress([one for one in events if one.data.get("step") != "healed"])
-    assert found.valid == "unknown"
-    assert "a heal of kill-rack was not proved, so" in "; ".join(found.because)
+    verdict = check_progress([entry for entry in events if entry.data.get("step") != "healed"])
+    assert verdict.valid == "unknown"
+    assert "a heal of kill-rack was not proved, so" in "; ".join(verdict.because)
 
 
-def settings_event(made: Simulated, step: str, racks: int, outcome: Outcome | None = "ok") -> None:
+def settings_event(cluster: Simulated, step: str, racks: int, outcome: Outcome | None = "ok") -> None:
     fields: dict[str, Any] = {"topic": "t", "step": step, MIN_INSYNC_REPLICAS: 2, MIN_INSYNC_RACKS: racks}
-    made.note("settings", "settings", outcome, **fields)
+    cluster.note("settings", "settings", outcome, **fields)
 
 
 def lost_and_back() -> Simulated:
-    made = Simulated()
-    busy(made, 6)
-    made.lose("b")
-    busy(made, 4)
-    made.heal("b")
-    busy(made, 4)
-    return made
+    cluster = Simulated()
+    busy(cluster, 6)
+    cluster.lose("b")
+    busy(cluster, 4)
+    cluster.heal("b")
+    busy(cluster, 4)
+    return cluster
 
 
 def test_a_change_of_settings_that_never_settled_excuses_nothing() -> None:
-    made = lost_and_back()
-    settings_event(made, "begin", 1)
-    settings_event(made, "settled", 1, "unknown")
+    cluster = lost_and_back()
+    settings_event(cluster, "begin", 1)
+    settings_event(cluster, "settled", 1, "unknown")
     for _ in range(10):
-        busy(made, 2)
-        settings_event(made, "seen", 2)
-    made.lose("b")
-    made.need_racks = 1
-    busy(made, 30)
-    made.need_racks = 2
-    made.heal("b")
-    busy(made, 6)
-    found = check_progress(made.finish())
-    assert found.valid == "unknown"
-    assert "no evidence that a change of settings settled, so" in "; ".join(found.because)
+        busy(cluster, 2)
+        settings_event(cluster, "seen", 2)
+    cluster.lose("b")
+    cluster.need_racks = 1
+    busy(cluster, 30)
+    cluster.need_racks = 2
+    cluster.heal("b")
+    busy(cluster, 6)
+    verdict = check_progress(cluster.finish())
+    assert verdict.valid == "unknown"
+    assert "no evidence that a change of settings settled, so" in "; ".join(verdict.because)
 
 
 def test_a_heal_without_a_fault_does_not_end_an_older_fault() -> None:
-    made = lost_and_back()
-    busy(made, 60, refused=True)
-    made.step("kill-rack", "b", "before", "ok")
-    made.step("kill-rack", "b", "heal")
-    made.rest(1)
-    made.step("kill-rack", "b", "healed", "ok")
-    busy(made, 6)
-    assert check_progress(made.finish()).valid == "false"
+    cluster = lost_and_back()
+    busy(cluster, 60, refused=True)
+    cluster.step("kill-rack", "b", "before", "ok")
+    cluster.step("kill-rack", "b", "heal")
+    cluster.rest(1)
+    cluster.step("kill-rack", "b", "healed", "ok")
+    busy(cluster, 6)
+    assert check_progress(cluster.finish()).valid == "false"
 
 
 def test_a_heal_that_starts_again_excuses_nothing() -> None:
-    made = Simulated()
-    busy(made, 4)
-    made.lose("b")
-    busy(made, 4)
-    made.step("kill-rack", "b", "held", "ok")
-    made.step("kill-rack", "b", "heal")
-    made.logs[3] = Log(list(made.logs[1].keys))
-    made.down.discard(3)
-    busy(made, 4)
-    made.step("kill-rack", "b", "healed", "unknown")
-    busy(made, 60, refused=True)
-    made.step("kill-rack", "b", "heal")
-    made.rest(1)
-    made.step("kill-rack", "b", "healed", "ok")
-    busy(made, 6)
-    events = made.finish()
+    cluster = Simulated()
+    busy(cluster, 4)
+    cluster.lose("b")
+    busy(cluster, 4)
+    cluster.step("kill-rack", "b", "held", "ok")
+    cluster.step("kill-rack", "b", "heal")
+    cluster.logs[3] = Log(list(cluster.logs[1].keys))
+    cluster.down.discard(3)
+    busy(cluster, 4)
+    cluster.step("kill-rack", "b", "healed", "unknown")
+    busy(cluster, 60, refused=True)
+    cluster.step("kill-rack", "b", "heal")
+    cluster.rest(1)
+    cluster.step("kill-rack", "b", "healed", "ok")
+    busy(cluster, 6)
+    events = cluster.finish()
     assert check_progress(events).valid == "unknown"
     (fault,) = cluster_view.faults(events)
     assert fault.doubted
@@ -201,10 +201,10 @@ def test_a_heal_that_starts_again_excuses_nothing() -> None:
 
 
 def test_a_first_report_of_a_settled_change_counts_from_then_on() -> None:
-    made = lost_and_back()
-    at_ns = made.now
-    busy(made, 30, refused=True)
+    cluster = lost_and_back()
+    at_ns = cluster.now
+    busy(cluster, 30, refused=True)
     fields: dict[str, Any] = {"topic": "t", "step": "settled", MIN_INSYNC_REPLICAS: 2, MIN_INSYNC_RACKS: 2}
-    events = [one for one in made.finish() if one.op != "settings"]
+    events = [entry for entry in cluster.finish() if entry.op != "settings"]
     events.append(event(at_ns, "settings", "settings", **fields))
-    assert check_progress(sorted(events, key=lambda one: one.mono_ns)).valid == "false"
+    assert check_progress(sorted(events, key=lambda entry: entry.mono_ns)).valid == "false"

@@ -26,39 +26,39 @@ from written_histories import TIMEOUT, S, Simulated, busy, changed, event, is_, 
 
 def shrunk(*, lag_s: float, every_s: float = 0.1, for_s: float = 8.0, after_s: float = 0.0) -> list[Event]:
     """Rack b leaves the ISR, without a fault, and acknowledgements go on for a while; looks all the time."""
-    made = Simulated()
-    made.rest(4)
+    cluster = Simulated()
+    cluster.rest(4)
     for _ in range(5):
-        made.produce()
-        made.look()
-    made.down |= {3}
-    made.look()
-    left = made.now
-    while made.now < left + round(for_s * S):
-        made.down = set() if made.now < left + round(lag_s * S) else {3}
-        made.produce()
-        made.down = {3}
-        made.look()
-        made.now += round(every_s * S)
-    made.down = set()
-    made.rest(3 + after_s)
+        cluster.produce()
+        cluster.look()
+    cluster.down |= {3}
+    cluster.look()
+    left = cluster.now
+    while cluster.now < left + round(for_s * S):
+        cluster.down = set() if cluster.now < left + round(lag_s * S) else {3}
+        cluster.produce()
+        cluster.down = {3}
+        cluster.look()
+        cluster.now += round(every_s * S)
+    cluster.down = set()
+    cluster.rest(3 + after_s)
     for _ in range(5):
-        made.produce()
-        made.look()
-    made.end()
-    return made.events
+        cluster.produce()
+        cluster.look()
+    cluster.end()
+    return cluster.events
 
 
 def test_the_settling_time_is_measured_and_noted() -> None:
     events = shrunk(lag_s=0.7)
-    found = check_progress(events)
-    assert found.valid == "true", found.because
+    verdict = check_progress(events)
+    assert verdict.valid == "true", verdict.because
     took = settling_times.measure(events)
     assert took.measured_s == pytest.approx(0.65, abs=0.15)
     assert took.bound_s == SETTLE_S
     assert took.changes == 2, "away and back"
-    assert re.findall(r"([\d.]+) s\b", found.notes[-1])[:2] == ["2", f"{took.measured_s:.2f}"], "granted and measured"
-    assert any("attempts are not judged" in note for note in found.notes)
+    assert re.findall(r"([\d.]+) s\b", verdict.notes[-1])[:2] == ["2", f"{took.measured_s:.2f}"], "granted and measured"
+    assert any("attempts are not judged" in note for note in verdict.notes)
 
 
 def test_a_change_that_takes_longer_than_the_bound_is_wrong_however_long_it_is_measured() -> None:
@@ -66,9 +66,9 @@ def test_a_change_that_takes_longer_than_the_bound_is_wrong_however_long_it_is_m
     took = settling_times.measure(events)
     assert took.measured_s is not None
     assert took.measured_s > 3
-    found = check_progress(events)
-    assert found.valid == "false"
-    assert "the change did not take effect within 2 s" in "; ".join(found.because)
+    verdict = check_progress(events)
+    assert verdict.valid == "false"
+    assert "the change did not take effect within 2 s" in "; ".join(verdict.because)
     # a longer grant is explicit and is noted
     granted = check_progress(events, settle_s=4)
     assert granted.valid == "true"
@@ -81,40 +81,40 @@ def test_a_bound_below_the_measured_time_is_wrong() -> None:
 
 def test_a_change_without_a_later_observation_is_unknown() -> None:
     """Too short for the bound: acknowledgements went on until it was over."""
-    found = check_progress(shrunk(lag_s=9, for_s=1.0))
-    assert found.valid == "unknown"
-    assert "no outcome was seen to follow the change" in "; ".join(found.because)
+    verdict = check_progress(shrunk(lag_s=9, for_s=1.0))
+    assert verdict.valid == "unknown"
+    assert "no outcome was seen to follow the change" in "; ".join(verdict.because)
     assert check_progress(shrunk(lag_s=0.5, for_s=1.0)).valid == "true"
 
 
 def observed_late(lag_s: float, *, changes: tuple[float, ...] = (6.0, 12.0), slow: bool = False) -> list[Event]:
     """Rack b leaves the ISR and returns; the partition is correct, and observations show it with a delay."""
-    made = Simulated()
+    cluster = Simulated()
 
     def away(at_s: float) -> set[int]:
         return {3} if sum(change_s <= at_s for change_s in changes) % 2 else set()
 
     for tenth in range(180):
         if slow and tenth in (30, 150):
-            made.step("slow-rack", "b", "inject" if tenth == 30 else "heal")
-        made.now = max(made.now, tenth * S // 10)
-        made.down = away(made.now / S)
-        made.produce()
-        made.down = away(made.now / S - lag_s)
-        made.look()
+            cluster.step("slow-rack", "b", "inject" if tenth == 30 else "heal")
+        cluster.now = max(cluster.now, tenth * S // 10)
+        cluster.down = away(cluster.now / S)
+        cluster.produce()
+        cluster.down = away(cluster.now / S - lag_s)
+        cluster.look()
     if slow:
-        made.step("slow-rack", "b", "healed", "ok")
-    made.down = set()
-    busy(made, 8)
-    made.end()
-    return made.events
+        cluster.step("slow-rack", "b", "healed", "ok")
+    cluster.down = set()
+    busy(cluster, 8)
+    cluster.end()
+    return cluster.events
 
 
 def test_a_leader_may_know_of_a_change_before_the_observed_broker() -> None:
     for changes in ((6.0, 12.0), (6.0, 12.0, 14.5, 16.0)):
-        found = check_progress(observed_late(0.7, changes=changes))
-        assert found.valid == "true", found.because
-        assert any("attempts are not judged" in note for note in found.notes)
+        verdict = check_progress(observed_late(0.7, changes=changes))
+        assert verdict.valid == "true", verdict.because
+        assert any("attempts are not judged" in note for note in verdict.notes)
     # over before it was seen
     assert check_progress(observed_late(0.7, changes=(6.0, 12.0, 14.5, 14.9))).valid == "unknown"
     late = check_progress(observed_late(2.6))
@@ -128,8 +128,8 @@ def test_a_leader_may_know_of_a_change_before_the_observed_broker() -> None:
 def test_an_attempt_may_meet_a_change_that_the_next_observation_shows(number: int, valid: str) -> None:
     """An attempt without a response is no evidence if others were acknowledged and the next state is observed."""
     events = changed(observed_late(0.7), is_("produce", "ok"), number, outcome="unknown", exception=TIMEOUT)
-    found = check_progress(events)
-    assert found.valid == valid, found.because
+    verdict = check_progress(events)
+    assert verdict.valid == valid, verdict.because
 
 
 @pytest.mark.parametrize("end", ["looks", "gap", "inject"])
@@ -138,65 +138,67 @@ def test_a_change_that_was_not_observed_is_unknown(end: str) -> None:
     events = observed_late(0.7, changes=(9.5,))
     if end == "inject":
         events = [*events, event(round(9.8 * S), "fault", "kill-rack", None, "b", step="inject")]
-        events.sort(key=lambda one: one.mono_ns)
+        events.sort(key=lambda entry: entry.mono_ns)
     until_s = {"looks": 99.0, "gap": 13.5, "inject": 0.0}[end]
-    found = check_progress([one for one in events if one.op != "look" or not 10 * S < one.mono_ns < until_s * S])
-    assert found.valid == "unknown", found.because
-    assert "enough, and record" in "; ".join(found.because)
+    verdict = check_progress(
+        [entry for entry in events if entry.op != "look" or not 10 * S < entry.mono_ns < until_s * S]
+    )
+    assert verdict.valid == "unknown", verdict.because
+    assert "enough, and record" in "; ".join(verdict.because)
 
 
 @pytest.mark.parametrize("need", [2, 3])
 def test_several_changes_within_the_lag_are_allowed(need: int) -> None:
     """Replicas of two racks get in sync one after the other; or leave the ISR so."""
-    made = Simulated({1: "a", 2: "b", 3: "c"}, need_replicas=need)
+    cluster = Simulated({1: "a", 2: "b", 3: "c"}, need_replicas=need)
 
     def away(at_s: float) -> set[int]:
         both = 5 <= at_s < 11.8 or 17.2 <= at_s < 22
         return {2, 3} if both else {3} if 11.8 <= at_s < 12 or 17 <= at_s < 17.2 else set()
 
     for tenth in range(280):
-        made.now = max(made.now, tenth * S // 10)
+        cluster.now = max(cluster.now, tenth * S // 10)
         if tenth == 124:
-            made.settings("seen")
-        made.down = away(made.now / S)
-        made.produce()
-        made.down = away(made.now / S - 0.7)
-        made.look()
-    made.end()
-    assert check_progress(made.events).valid == "true"
+            cluster.settings("seen")
+        cluster.down = away(cluster.now / S)
+        cluster.produce()
+        cluster.down = away(cluster.now / S - 0.7)
+        cluster.look()
+    cluster.end()
+    assert check_progress(cluster.events).valid == "true"
 
 
 def test_an_outcome_that_contradicts_observations_under_a_fault_is_unknown() -> None:
     assert check_progress(observed_late(0.7, slow=True)).valid == "true"
-    found = check_progress(observed_late(30.0, slow=True))
-    assert found.valid == "unknown"
-    assert "contradict observations that a fault makes doubtful" in "; ".join(found.because)
+    verdict = check_progress(observed_late(30.0, slow=True))
+    assert verdict.valid == "unknown"
+    assert "contradict observations that a fault makes doubtful" in "; ".join(verdict.because)
 
 
 def flapping(*, refused: bool) -> list[Event]:
     """Too few all the time, in states of which none lasts: brokers 1 and 2 of rack a come and go."""
-    made = Simulated({1: "a", 2: "a", 3: "b"}, need_replicas=1)
-    made.rest(4)
+    cluster = Simulated({1: "a", 2: "a", 3: "b"}, need_replicas=1)
+    cluster.rest(4)
     for _ in range(5):
-        made.produce()
-        made.look()
+        cluster.produce()
+        cluster.look()
     for at in range(8):
-        made.down = {3} if at % 2 else {2, 3}
-        made.rest(1, 0.2)
+        cluster.down = {3} if at % 2 else {2, 3}
+        cluster.rest(1, 0.2)
         if at < 5 or refused:
-            made.produce()
+            cluster.produce()
         else:
-            key_away, made.down = made.down, set()
-            made.produce()
-            made.down = key_away
-        made.look()
-    made.down = set()
-    made.rest(5)
+            key_away, cluster.down = cluster.down, set()
+            cluster.produce()
+            cluster.down = key_away
+        cluster.look()
+    cluster.down = set()
+    cluster.rest(5)
     for _ in range(5):
-        made.produce()
-        made.look()
-    made.end()
-    return made.events
+        cluster.produce()
+        cluster.look()
+    cluster.end()
+    return cluster.events
 
 
 def look(at_s: float, isr: tuple[int, ...], leader: int = 2) -> RecordedPartition:
@@ -242,60 +244,60 @@ def test_states_are_joined_only_with_the_same_transition(
 
 def test_an_unchanged_expectation_is_judged_after_the_bound() -> None:
     assert check_progress(flapping(refused=True)).valid == "true"
-    found = check_progress(flapping(refused=False))
-    assert found.valid == "false"
-    assert "in changing states, and record" in "; ".join(found.because)
+    verdict = check_progress(flapping(refused=False))
+    assert verdict.valid == "false"
+    assert "in changing states, and record" in "; ".join(verdict.because)
 
 
 def test_without_a_change_nothing_is_measured() -> None:
-    made = Simulated()
-    made.rest(4)
-    made.produce()
-    made.rest(1)
-    made.end()
-    found = check_progress(made.events)
-    assert found.valid == "true"
-    assert "not measured" in found.notes[-1]
-    assert settling_times.measure(made.events).measured_s is None
+    cluster = Simulated()
+    cluster.rest(4)
+    cluster.produce()
+    cluster.rest(1)
+    cluster.end()
+    verdict = check_progress(cluster.events)
+    assert verdict.valid == "true"
+    assert "not measured" in verdict.notes[-1]
+    assert settling_times.measure(cluster.events).measured_s is None
 
 
 def test_the_time_from_a_request_until_all_brokers_report_it_is_measured() -> None:
-    made = Simulated(need_racks=1)
-    made.rest(4)
-    made.produce()
-    made.settings("seen")
-    made.need_racks = 2
-    made.settings("begin")
-    made.rest(1)
-    made.settings("settled")
-    made.rest(4)
-    made.end()
-    delay_s = settling_times.measure(made.events).reported_s
+    cluster = Simulated(need_racks=1)
+    cluster.rest(4)
+    cluster.produce()
+    cluster.settings("seen")
+    cluster.need_racks = 2
+    cluster.settings("begin")
+    cluster.rest(1)
+    cluster.settings("settled")
+    cluster.rest(4)
+    cluster.end()
+    delay_s = settling_times.measure(cluster.events).reported_s
     assert delay_s is not None
     assert 0.9 < delay_s < 1.6
 
 
 def required(*, lag_s: float, back: bool = True) -> list[Event]:
     """R changes from 1 to 2 with all replicas in one rack, and back; the ISR is constant."""
-    made = Simulated({1: "a", 2: "a"}, need_replicas=1, need_racks=1)
+    cluster = Simulated({1: "a", 2: "a"}, need_replicas=1, need_racks=1)
     reported = 1
 
     def go_on(seconds: float, obeys: int) -> None:
-        until = made.now + round(seconds * S)
-        while made.now < until:
-            made.need_racks = obeys
-            made.produce()
-            made.need_racks = reported
-            made.look()
-            made.now += S // 5
+        until = cluster.now + round(seconds * S)
+        while cluster.now < until:
+            cluster.need_racks = obeys
+            cluster.produce()
+            cluster.need_racks = reported
+            cluster.look()
+            cluster.now += S // 5
 
     def asks(racks: int, lag_s: float) -> None:
         nonlocal reported
-        made.settings("seen")
-        made.need_racks = racks
-        made.settings("begin")
-        made.now += S // 4
-        made.settings("settled")
+        cluster.settings("seen")
+        cluster.need_racks = racks
+        cluster.settings("begin")
+        cluster.now += S // 4
+        cluster.settings("settled")
         before, reported = reported, racks
         go_on(lag_s, before)
 
@@ -305,14 +307,14 @@ def required(*, lag_s: float, back: bool = True) -> list[Event]:
     if back:
         asks(1, 0)
         go_on(6, 1)
-    made.end()
-    return made.events
+    cluster.end()
+    return cluster.events
 
 
 def test_settings_that_change_with_a_constant_isr_are_judged_before_and_after() -> None:
     for events in (required(lag_s=0.0), required(lag_s=0.8), required(lag_s=0.8, back=False)):
-        found = check_progress(events)
-        assert found.valid == "true", found.because
+        verdict = check_progress(events)
+        assert verdict.valid == "true", verdict.because
         took = settling_times.measure(events)
         assert took.changes in (1, 2)
         assert took.reported_s == pytest.approx(0.25, abs=0.01)
@@ -320,7 +322,7 @@ def test_settings_that_change_with_a_constant_isr_are_judged_before_and_after() 
     assert late.valid == "false"
     assert "too few, and record" in late.because[0]
     assert "did not take effect within 2 s" in late.because[-1]
-    refused = [one for one in required(lag_s=0.0) if one.op == "produce" and one.outcome == "fail"]
+    refused = [entry for entry in required(lag_s=0.0) if entry.op == "produce" and entry.outcome == "fail"]
     wrong = changed(required(lag_s=0.0), is_("produce", "fail"), len(refused) - 2, outcome="ok", exception=None)
     assert check_progress(wrong).valid == "false"
 
@@ -330,18 +332,18 @@ def test_a_late_response_does_not_extend_its_observation() -> None:
     events = shrunk(lag_s=0.0)
     assert check_progress(events).valid == "true"
     last = max(
-        at for at, one in enumerate(events) if one.op == "look" and one.data["partitions"]["t-0"]["isr"] == [1, 2]
+        at for at, entry in enumerate(events) if entry.op == "look" and entry.data["partitions"]["t-0"]["isr"] == [1, 2]
     )
-    refused = [one for one in events if one.op == "produce" and one.outcome == "fail"]
+    refused = [entry for entry in events if entry.op == "produce" and entry.outcome == "fail"]
     # longer before the change than metadata may lag behind
     wrong = changed(events, is_("produce", "fail"), len(refused) - 15, outcome="ok", exception=None)
     assert check_progress(wrong).valid == "false"
     asked_ns = refused[-16].mono_ns
     late = [
-        event(one.mono_ns, one.process, one.op, one.outcome, **{**one.data, "asked_ns": asked_ns})
+        event(entry.mono_ns, entry.process, entry.op, entry.outcome, **{**entry.data, "asked_ns": asked_ns})
         if at == last
-        else one
-        for at, one in enumerate(wrong)
+        else entry
+        for at, entry in enumerate(wrong)
     ]
     assert "acknowledged" not in "; ".join(check_progress(late).because)
 

@@ -51,7 +51,7 @@ def history(gate: float = 1.0, again: float = 1.0, uneven: float = 0.0) -> list[
 
 
 def in_order(events: list[Event]) -> list[Event]:
-    return sorted(events, key=lambda one: one.mono_ns)
+    return sorted(events, key=lambda entry: entry.mono_ns)
 
 
 def record(run: str, seq: int, at_ns: int, latency_ms: float) -> list[Event]:
@@ -69,9 +69,9 @@ def record(run: str, seq: int, at_ns: int, latency_ms: float) -> list[Event]:
 
 
 def test_refusals_without_effect_on_others_are_valid() -> None:
-    found = check_slowdown(history())
-    assert (found.valid, found.because) == ("true", ())
-    assert any("fetch: while other records are refused it takes 1.00" in note for note in found.notes), found.notes
+    verdict = check_slowdown(history())
+    assert (verdict.valid, verdict.because) == ("true", ())
+    assert any("fetch: while other records are refused it takes 1.00" in note for note in verdict.notes), verdict.notes
 
 
 def test_refusals_that_speed_others_up_are_valid() -> None:
@@ -79,28 +79,32 @@ def test_refusals_that_speed_others_up_are_valid() -> None:
 
 
 def test_refusals_that_slow_others_down_are_wrong() -> None:
-    found = check_slowdown(history(1.2))
-    assert found.valid == "false"
-    assert any("1.2" in reason for reason in found.because)
+    verdict = check_slowdown(history(1.2))
+    assert verdict.valid == "false"
+    assert any("1.2" in reason for reason in verdict.because)
 
 
 def lifted(events: list[Event]) -> list[Event]:
     """Events with acknowledgements instead of the expected refusals."""
     return [
-        probe(one.mono_ns, None) if one.data.get("mode") == "probe" and one.outcome == "fail" else one for one in events
+        probe(entry.mono_ns, None) if entry.data.get("mode") == "probe" and entry.outcome == "fail" else entry
+        for entry in events
     ]
 
 
 def hurried(events: list[Event], *from_ms: int) -> list[Event]:
     """Events with all attempts of the first block within the half seconds from these times."""
-    rest = [one for one in events if one.mono_ns > 4 * S or one.data.get("mode") != "probe"]
+    rest = [entry for entry in events if entry.mono_ns > 4 * S or entry.data.get("mode") != "probe"]
     sent_ns = [S + begin * MS + at * 50 * MS for begin in from_ms for at in range(1, PROBES_MIN + 1)]
     return [*rest, *(probe(at_ns, REFUSED) for at_ns in sent_ns)]
 
 
 def with_other_data(events: list[Event], op: str, **other: Any) -> list[Event]:
     """Events with other data in all events of an op."""
-    return [event(one.mono_ns, one.process, op, **{**one.data, **other}) if one.op == op else one for one in events]
+    return [
+        event(entry.mono_ns, entry.process, op, **{**entry.data, **other}) if entry.op == op else entry
+        for entry in events
+    ]
 
 
 # The first block is one of refusals, from 1 s to 4 s; the second one begins at 6 s.
@@ -110,11 +114,14 @@ def with_other_data(events: list[Event], op: str, **other: Any) -> list[Event]:
         (history(1.05, uneven=0.2), "neither below 1.05 nor above"),
         (history(again=1.1), "two identical arms: 1.1"),
         (without(history(), is_("block", edge="end")), "gate, round 0: it did not end"),
-        ([one for one in history() if one.op != "block" or one.data["round"] < 5], "5 of 5 rounds are complete"),
-        ([*history(), *(one for one in history() if one.op == "block")][:-1], "begun twice"),
+        (
+            [entry for entry in history() if entry.op != "block" or entry.data["round"] < 5],
+            "5 of 5 rounds are complete",
+        ),
+        ([*history(), *(entry for entry in history() if entry.op == "block")][:-1], "begun twice"),
         (changed(history(), is_("produce", mode="plain"), outcome="unknown"), "29 acknowledged, 29 fetched"),
         (without(history(), is_("fetched")), "30 acknowledged, 29 fetched"),
-        ([one for one in history() if one.op != "block"], "0 of 0 rounds"),
+        ([entry for entry in history() if entry.op != "block"], "0 of 0 rounds"),
         (
             changed(history(), is_("produce", mode="probe"), exception=TOO_FEW),
             "gate, round 0: of 10 attempts at gated 9",
@@ -124,7 +131,10 @@ def with_other_data(events: list[Event], op: str, **other: Any) -> list[Event]:
         (hurried(history(), 0), "gate, round 0: 2.5 s without a result of gated"),
         (hurried(history(), 2500), "gate, round 0: 2.5 s without a result of gated"),
         (hurried(history(), 0, 2500), "gate, round 0: 2.0 s without a result of gated"),
-        ([one for one in history() if one.data.get("topic") != "more"], "free, round 7: no record was sent to more"),
+        (
+            [entry for entry in history() if entry.data.get("topic") != "more"],
+            "free, round 7: no record was sent to more",
+        ),
         (
             [*history(), probe(8 * S, None, 4 * S, mode="idempotent", topic="more")],
             "free, round 0: 1 records of more that were held back before were sent in it",
@@ -139,9 +149,9 @@ def with_other_data(events: list[Event], op: str, **other: Any) -> list[Event]:
     ],
 )
 def test_missing_evidence_is_unknown(events: list[Event], reason: str) -> None:
-    found = check_slowdown(in_order(events))
-    assert found.valid == "unknown", found.because
-    assert any(reason in because for because in found.because), found.because
+    verdict = check_slowdown(in_order(events))
+    assert verdict.valid == "unknown", verdict.because
+    assert any(reason in because for because in verdict.because), verdict.because
 
 
 @pytest.mark.parametrize("latency_ns", [2 * MS, 2 * S])

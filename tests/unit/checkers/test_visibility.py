@@ -147,26 +147,26 @@ def other(from_s: float) -> Callable[[float], int]:
     ],
 )
 def test_visibility_of_records_with_acks_1(observed: Observed, valid: str, reason: str) -> None:
-    found = check_visibility(observed.all(), shown_s=BOUND_S)
-    assert found.valid == valid, found
+    verdict = check_visibility(observed.all(), shown_s=BOUND_S)
+    assert verdict.valid == valid, verdict
     if reason != "seq":
-        assert any(reason in why for why in found.because) or not reason, found.because
+        assert any(reason in why for why in verdict.because) or not reason, verdict.because
 
 
 def test_records_lost_with_another_leader_are_noted() -> None:
-    found = check_visibility(Observed(lost=(30, 31), leads=other(28)).all(), shown_s=BOUND_S)
-    assert any("2 records with acks=1 are gone" in note for note in found.notes), found.notes
+    verdict = check_visibility(Observed(lost=(30, 31), leads=other(28)).all(), shown_s=BOUND_S)
+    assert any("2 records with acks=1 are gone" in note for note in verdict.notes), verdict.notes
 
 
 def test_the_time_until_records_are_visible_is_noted() -> None:
-    found = check_visibility(Observed().all())
-    assert any("none readable for up to" in note for note in found.notes)
-    assert any("all of them read 1.4 s after" in note for note in found.notes), found.notes
+    verdict = check_visibility(Observed().all())
+    assert any("none readable for up to" in note for note in verdict.notes)
+    assert any("all of them read 1.4 s after" in note for note in verdict.notes), verdict.notes
 
 
 @pytest.mark.parametrize("op", ["visible", "look", "settings", "intend", "produce", "read"])
 def test_without_any_evidence_of_a_kind_it_is_unknown(op: str) -> None:
-    assert check_visibility([one for one in Observed().all() if one.op != op]).valid == "unknown"
+    assert check_visibility([entry for entry in Observed().all() if entry.op != op]).valid == "unknown"
 
 
 def test_other_checkers_do_not_judge_acks_1() -> None:
@@ -175,14 +175,14 @@ def test_other_checkers_do_not_judge_acks_1() -> None:
     assert not attempts_of(Records(events))
     for check in (check_delivery, check_offsets, check_promise, check_progress, check_recovery):
         assert check(events).valid == "unknown", check
-    both = [replace(one, data={**one.data, "acks": "all"}) if one.op == "intend" else one for one in events]
+    both = [replace(entry, data={**entry.data, "acks": "all"}) if entry.op == "intend" else entry for entry in events]
     assert check_delivery(both).valid == check_offsets(both).valid == "false"
 
 
 def test_the_checker_applies_where_a_reader_runs() -> None:
     events = Observed().all()
     assert any(map(CHECKERS["visibility"].applies, events))
-    assert not any(map(CHECKERS["visibility"].applies, [one for one in events if one.op != "visible"]))
+    assert not any(map(CHECKERS["visibility"].applies, [entry for entry in events if entry.op != "visible"]))
 
 
 @pytest.mark.parametrize(("blind_until_s", "valid"), [(21.5, "true"), (19.0, "unknown")])
@@ -198,7 +198,7 @@ def test_a_period_too_short_for_two_rounds_needs_none(blind_until_s: float, vali
 
 def test_one_missing_round_does_not_matter() -> None:
     events = Observed().all()
-    assert check_visibility(without(events, lambda one: one.op == "visible", 30)).valid == "true"
+    assert check_visibility(without(events, lambda entry: entry.op == "visible", 30)).valid == "true"
 
 
 # -- the reader -------------------------------------------------------------------------------------------------------
@@ -257,22 +257,22 @@ def viewed(consumer: Fake, path: Path) -> Event:
 
 
 def test_a_round_records_read_offsets_and_the_high_watermark(tmp_path: Path) -> None:
-    one = viewed(Fake([Message(0), Message(1)], [Message(4), Message(5, KafkaError._PARTITION_EOF)]), tmp_path)
-    assert (one.process, one.op, one.outcome) == ("viewer", "visible", "ok")
-    assert {name: one.data[name] for name in ("run", "next", "high")} == {
+    entry = viewed(Fake([Message(0), Message(1)], [Message(4), Message(5, KafkaError._PARTITION_EOF)]), tmp_path)
+    assert (entry.process, entry.op, entry.outcome) == ("viewer", "visible", "ok")
+    assert {name: entry.data[name] for name in ("run", "next", "high")} == {
         "run": "v",
         "next": {"t-0": 5},
         "high": {"t-0": 7},
     }
-    assert "errors" not in one.data
-    (sight,) = reader_rounds([one])[PartitionName("t", 0)]
+    assert "errors" not in entry.data
+    (sight,) = reader_rounds([entry])[PartitionName("t", 0)]
     assert (sight.next, sight.high, sight.readable, sight.asked_ns <= sight.at_ns) == (5, 7, 7, True)
 
 
 def test_a_leader_without_a_high_watermark_is_unknown(tmp_path: Path) -> None:
-    one = viewed(Fake([Message(0)], high=None), tmp_path)
-    assert (one.outcome, one.data["high"], one.data["errors"]) == ("unknown", {}, {"t-0": "LEADER_NOT_AVAILABLE"})
-    assert reader_rounds([one])[PartitionName("t", 0)][0].high is None
+    entry = viewed(Fake([Message(0)], high=None), tmp_path)
+    assert (entry.outcome, entry.data["high"], entry.data["errors"]) == ("unknown", {}, {"t-0": "LEADER_NOT_AVAILABLE"})
+    assert reader_rounds([entry])[PartitionName("t", 0)][0].high is None
 
 
 @pytest.mark.parametrize(
@@ -283,9 +283,9 @@ def test_a_leader_without_a_high_watermark_is_unknown(tmp_path: Path) -> None:
     ],
 )
 def test_every_result_of_a_fetch_is_recorded(given: Any, where: str, tmp_path: Path) -> None:
-    one = viewed(Fake(given), tmp_path)
-    assert list(one.data["errors"]) == [where]
-    assert one.outcome == "ok", "its leader reported the offset"
+    entry = viewed(Fake(given), tmp_path)
+    assert list(entry.data["errors"]) == [where]
+    assert entry.outcome == "ok", "its leader reported the offset"
 
 
 def test_a_stopped_reader_makes_one_more_round(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -293,6 +293,6 @@ def test_a_stopped_reader_makes_one_more_round(monkeypatch: pytest.MonkeyPatch, 
     stop, history = threading.Event(), History(tmp_path / "h.jsonl")
     stop.set()
     read_rounds(cast(Consumer, Fake([Message(3)])), ["t"], history, "v", stop)
-    assert [one.data["next"] for one in history.events()] == [{"t-0": 4}]
+    assert [entry.data["next"] for entry in history.events()] == [{"t-0": 4}]
     with pytest.raises(RackgateError, match="read u"):
         read_rounds(cast(Consumer, Fake()), ["u"], history, "v", stop)

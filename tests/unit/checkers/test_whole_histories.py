@@ -75,11 +75,11 @@ def test_no_evidence_can_be_missing(name: str, mode: str) -> None:
 def test_no_period_of_observations_can_be_missing(name: str, mode: str) -> None:
     """Without observations while records are sent or a heal is due, the verdict is not true."""
     events = outage(mode).finish()
-    edges = [one.mono_ns for one in events if is_("kill-rack")(one)] + [events[-1].mono_ns]
+    edges = [entry.mono_ns for entry in events if is_("kill-rack")(entry)] + [events[-1].mono_ns]
     inject, heal, healed, last = edges[1], edges[4], edges[5], edges[6]
     stretches = {"progress": [(0, inject), (inject, heal), (healed, last)], "recovery": [(heal, last)]}
     for from_ns, to_ns in stretches[name]:
-        left = [one for one in events if one.op != "look" or not from_ns <= one.mono_ns <= to_ns]
+        left = [entry for entry in events if entry.op != "look" or not from_ns <= entry.mono_ns <= to_ns]
         assert verdict(name, left).valid == "unknown", (from_ns, to_ns)
 
 
@@ -90,7 +90,7 @@ def test_no_period_of_observations_can_be_missing(name: str, mode: str) -> None:
      ("promise", "disk")],
 )  # fmt: skip
 def test_without_any_evidence_of_a_kind_nothing_is_true(name: str, op: str) -> None:
-    assert verdict(name, [one for one in outage().finish() if one.op != op]).valid == "unknown"
+    assert verdict(name, [entry for entry in outage().finish() if entry.op != op]).valid == "unknown"
 
 
 @pytest.mark.parametrize("name", CHECKERS)
@@ -112,15 +112,15 @@ def put_key(name: str) -> Callable[[list[Event]], list[Event]]:
 
     def put(events: list[Event]) -> list[Event]:
         where = is_("read", isolation="read_uncommitted", **{"pass": "p2"})
-        last = [one for one in events if where(one)][-1]
+        last = [entry for entry in events if where(entry)][-1]
         end = last.data["end"]
         fields = {"keys": [*last.data["keys"], name], "runs": [*last.data["runs"], [end, 1]]}
         fields |= {"end": end + 1, "next": end + 1}
-        others = [one for one in events if not where(one)]
+        others = [entry for entry in events if not where(entry)]
         changed_reads = [
-            event(one.mono_ns, one.process, one.op, one.outcome, **{**one.data, "end": end + 1})
-            for one in events
-            if where(one) and one is not last
+            event(entry.mono_ns, entry.process, entry.op, entry.outcome, **{**entry.data, "end": end + 1})
+            for entry in events
+            if where(entry) and entry is not last
         ]
         return [*others, *changed_reads, event(last.mono_ns, "reader", "read", "ok", **{**last.data, **fields})]
 
@@ -141,7 +141,7 @@ def put_key(name: str) -> Callable[[list[Event]], list[Event]]:
         ("offsets", "plain", swap_keys, "was read as"),
         ("offsets", "idempotent", put_key(key(1)), "behind record"),
         ("offsets", "plain", lambda e: changed(e, is_("produce", "ok"), 1, offset=0), "acknowledged for"),
-        ("offsets", "plain", lambda e: [*e, next(one for one in e if one.op == "produce")], "two outcomes"),
+        ("offsets", "plain", lambda e: [*e, next(entry for entry in e if entry.op == "produce")], "two outcomes"),
         ("transactions", "transactional", lose_record, f"committed: {key(0)} was not read"),
         ("transactions", "transactional", lambda e: changed(e, is_("txn", "fail"), outcome="ok"), "was not read"),
         ("transactions", "transactional", lambda e: changed(e, is_("txn", "ok"), outcome="fail"), "aborted:"),
@@ -170,11 +170,11 @@ def test_a_client_that_retries_without_idempotence_may_write_twice() -> None:
 
 
 def uncertain(*, committed: bool) -> list[Event]:
-    made = Simulated(mode="transactional")
-    made.rest(4)
-    made.transaction(3, "ok")
-    made.transaction(3, "unknown", committed=committed)
-    return made.finish()
+    cluster = Simulated(mode="transactional")
+    cluster.rest(4)
+    cluster.transaction(3, "ok")
+    cluster.transaction(3, "unknown", committed=committed)
+    return cluster.finish()
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -187,11 +187,11 @@ def test_half_of_an_uncertain_transaction_is_wrong() -> None:
     half = {key(4)}
     runs = [[0, 3], [4, 1], [6, 1]]
     torn = [
-        event(one.mono_ns, one.process, one.op, one.outcome, **{
-            **one.data, "keys": [name for name in one.data["keys"] if name not in half], "runs": runs
+        event(entry.mono_ns, entry.process, entry.op, entry.outcome, **{
+            **entry.data, "keys": [name for name in entry.data["keys"] if name not in half], "runs": runs
         })
-        if one.op == "read" and one.data["isolation"] == "read_committed" else one
-        for one in events
+        if entry.op == "read" and entry.data["isolation"] == "read_committed" else entry
+        for entry in events
     ]  # fmt: skip
     found = check_transactions(torn)
     assert found.valid == "false"
@@ -203,17 +203,17 @@ def test_half_of_an_uncertain_transaction_is_wrong() -> None:
 
 def killed(*, noted: bool = True, stranger: int | None = None) -> list[Event]:
     """A producer is killed: the last of its records is in the log, and it noted nothing of that."""
-    made = Simulated()
-    made.rest(4)
+    cluster = Simulated()
+    cluster.rest(4)
     for _ in range(4):
-        made.produce()
-    made.events.pop()
+        cluster.produce()
+    cluster.events.pop()
     if stranger is not None:
-        made.write(key(stranger))
+        cluster.write(key(stranger))
     if noted:
-        made.note("test", "killed", None, run=made.run)
-    made.read()
-    return made.events
+        cluster.note("test", "killed", None, run=cluster.run)
+    cluster.read()
+    return cluster.events
 
 
 def test_a_record_that_a_killed_producer_did_not_log_is_no_invention() -> None:
@@ -238,7 +238,7 @@ def test_a_torn_line_is_missing_evidence_unless_its_writer_was_killed() -> None:
     def torn(text: str) -> Event:
         return event(0, "history", "torn", "unknown", line=3, text=text)
 
-    line = next(one for one in killed() if one.op == "produce").line()
+    line = next(entry for entry in killed() if entry.op == "produce").line()
     assert check_delivery([*outage().finish(), torn(line[:-9])]).valid == "unknown"
     # with the run, and with the process alone
     for length in (len(line) - 9, line.index('"run"')):
@@ -250,16 +250,17 @@ def test_a_torn_line_is_missing_evidence_unless_its_writer_was_killed() -> None:
 
 def test_a_record_below_the_first_offset_is_unknown() -> None:
     events = [
-        event(one.mono_ns, one.process, one.op, one.outcome, **{**one.data, "low": 1, "begin": 1, "runs": [[1, 6]],
-              "keys": one.data["keys"][1:]})
-        if one.op == "read" and one.data["begin"] == 0 else one
-        for one in outage().finish()
+        event(entry.mono_ns, entry.process, entry.op, entry.outcome, **{
+              **entry.data, "low": 1, "begin": 1, "runs": [[1, 6]],
+              "keys": entry.data["keys"][1:]})
+        if entry.op == "read" and entry.data["begin"] == 0 else entry
+        for entry in outage().finish()
     ]  # fmt: skip
     assert check_delivery(events).valid == "unknown"
     events = [
-        one if one.op != "read" or one.data["low"] else event(
-            one.mono_ns, one.process, one.op, one.outcome, **{**one.data, "low": 1})
-        for one in events
+        entry if entry.op != "read" or entry.data["low"] else event(
+            entry.mono_ns, entry.process, entry.op, entry.outcome, **{**entry.data, "low": 1})
+        for entry in events
     ]  # fmt: skip
     found = check_delivery(events)
     assert (found.valid, len(found.because)) == ("unknown", 1)
