@@ -20,17 +20,13 @@ from rich.console import Console
 from bench.report import run_page
 from pyhooks.core import exit_status, files, paths, run_folder
 from pyhooks.core.errors import RackgateError
-from pyhooks.report import browser
 
 EVIDENCE = paths.REPO / "kip" / "evidence"
 STORED = EVIDENCE / "bench" / "results.json"
 STORED_CELLS = EVIDENCE / "bench-full" / "results.json"
-OUTAGE, PAGE, CELLS = "outage.png", "bench-page.png", "bench-cells.png"
+OUTAGE, ANSWER, CELLS = "outage.png", "bench-answer.png", "bench-cells.png"
 # PNG field with the digest of the result that a picture shows.
 SOURCE = "Source"
-WIDTH = 1024
-# JavaScript expression of the element in the screenshot: the verdicts at the head of the page.
-HEAD = "document.querySelector('.verdicts')"
 
 
 def digest(result: Path) -> str:
@@ -47,15 +43,15 @@ def source_of(picture: Path) -> str:
 def pictures(result: Path, out: Path) -> list[Path]:
     """Make the pictures, and keep the result beside them.
 
-    A result with an outage gives the outage's timeline and a screenshot of the report's verdicts; any other result
-    gives the overview of all cells.
+    A result with an outage gives the outage's timeline and, of its first cell with a question, predictions and
+    measurements; any other result gives the overview of all cells.
 
     Args:
         result: path of ``results.json``.
         out: folder for the pictures, and in it ``bench`` or ``bench-full`` for the result.
 
     Raises:
-        RackgateError: there is no such result, it has neither an outage nor several cells, there is no browser, or the
+        RackgateError: there is no such result, it has neither an outage nor several cells, or the
             folder is neither ``EVIDENCE`` nor one of earlier pictures.
     """
     stored = run_page.load(result)
@@ -71,20 +67,14 @@ def pictures(result: Path, out: Path) -> list[Path]:
         files.write({kept: result.read_bytes()})
     with tempfile.TemporaryDirectory(prefix="rackgate-readme-") as name:
         folder = Path(name)
-        index = run_page.render(stored, folder, source=result)
+        run_page.render(stored, folder, source=result)
         if stored.get("outage"):
-            made = {OUTAGE: folder / "timeline.png", PAGE: _head(index)}
+            made = {OUTAGE: folder / "timeline.png"}
+            if stored["cells"][0].get("answer"):
+                made[ANSWER] = folder / "answer.png"
         else:
             made = {CELLS: folder / "overview.png"}
         return [_signed(drawn, out / file, digest(kept)) for file, drawn in made.items()]
-
-
-def _head(index: Path) -> Path:
-    with browser.open_browser() as page:
-        page.visit(index, width=WIDTH)
-        if page.errors:
-            raise RackgateError(f"{index.name}: {'; '.join(page.errors)}")
-        return page.screenshot(index.parent / PAGE, HEAD)
 
 
 def _signed(drawn: Path, target: Path, source: str) -> Path:

@@ -458,7 +458,7 @@ def answer(result: Mapping[str, Any], cell: Mapping[str, Any], style: FigureStyl
         axes.set_xlabel("median produce latency, ms")
         axes_style(axes, palette)
         axes.grid(visible=False, axis="y")
-        _legend(figure, axes, palette, 1 if style.narrow else 3)
+        _legend(figure, axes, palette, 1 if style.narrow else 2)
     return figure
 
 
