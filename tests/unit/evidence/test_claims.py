@@ -17,7 +17,7 @@ from pyhooks.evidence.claims import CONDITIONAL, CONFIRMED, NOT_TESTABLE, REFUTE
 from pyhooks.evidence.rules import NOT_RUN, STALE, UNDECIDED, AbsentError, value_at
 from written_claims import GOOD, read
 
-# -- reading ----------------------------------------------------------------------------------------------------------
+# -- parsing ----------------------------------------------------------------------------------------------------------
 
 
 def test_claims_are_read(tmp_path: Path) -> None:
@@ -81,19 +81,19 @@ def test_invalid_entries_are_one_line_errors(tmp_path: Path, old: str, new: str,
     assert "\n" not in str(caught.value)
 
 
-def test_a_run_that_checks_nothing_and_an_empty_file_are_refused(tmp_path: Path) -> None:
-    idle = GOOD.replace('runs = ["sum", "tests"]', 'run = "sum"')
-    idle = re.sub(r", \{ of = \"tests\", passed = [^}]*\}", "", idle)
-    idle = re.sub(r"\{ of = \"tests\", failed = [^}]*\}, ", "", idle)
+def test_a_run_without_claims_and_an_empty_file_are_rejected(tmp_path: Path) -> None:
+    unused = GOOD.replace('runs = ["sum", "tests"]', 'run = "sum"')
+    unused = re.sub(r", \{ of = \"tests\", passed = [^}]*\}", "", unused)
+    unused = re.sub(r"\{ of = \"tests\", failed = [^}]*\}, ", "", unused)
     with pytest.raises(RackgateError, match="run tests: checks no claim"):
-        read(tmp_path, idle)
+        read(tmp_path, unused)
     with pytest.raises(RackgateError, match="documents: is missing"):
         read(tmp_path, "")
     with pytest.raises(RackgateError, match="claim: is missing"):
         read(tmp_path, "[documents]")
 
 
-# -- judging ----------------------------------------------------------------------------------------------------------
+# -- verdicts ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_verdict_follows_from_the_result(tmp_path: Path, result: Any, state: s
     assert any(because in line for line in judged.because)
 
 
-def test_two_met_rules_are_undecided(tmp_path: Path) -> None:
+def test_contradictory_rules_that_are_both_met_are_undecided(tmp_path: Path) -> None:
     claims = read(tmp_path, GOOD.replace("least = 2", "least = 1", 1))
     judged = rules.judge(claims.claims["one"], {"sum": {"n": 1}}, {})
     assert (judged.state, judged.because) == (UNDECIDED, ("the rules for confirmed and refuted are all met",))
@@ -127,9 +127,9 @@ def test_missing_results_give_no_verdict(tmp_path: Path) -> None:
     claims = read(tmp_path)
     assert rules.judge(claims.claims["one"], {}, {}).state == NOT_RUN
     assert rules.judge(claims.claims["two"], {"sum": {"n": 1}}, {}).state == NOT_RUN
-    # a test that was not selected when the others ran
-    some = {"sum": {"n": 1}, "tests": {"cases": {"kafka.PTest#testA": "failed"}}}
-    judged = rules.judge(claims.claims["two"], some, {})
+    # a required test was not among the selected ones
+    partial = {"sum": {"n": 1}, "tests": {"cases": {"kafka.PTest#testA": "failed"}}}
+    judged = rules.judge(claims.claims["two"], partial, {})
     assert (judged.state, judged.because) == (NOT_RUN, ("tests.test_x#test_b has not been run",))
     assert rules.judge(claims.claims["three"], {}, {}) == rules.ClaimJudgement(NOT_TESTABLE, ("nothing to run",))
 
@@ -144,19 +144,19 @@ def test_missing_results_give_no_verdict(tmp_path: Path) -> None:
         ("absent", "passed", UNDECIDED),
     ],
 )
-def test_tests_must_have_run(tmp_path: Path, a: str, b: str, state: str) -> None:
+def test_skipped_or_missing_tests_are_undecided(tmp_path: Path, a: str, b: str, state: str) -> None:
     results = {"sum": {"n": 1}, "tests": {"cases": {"kafka.PTest#testA": a, "tests.test_x#test_b": b}}}
     assert rules.judge(read(tmp_path).claims["two"], results, {}).state == state
 
 
-def test_stale_results_are_reported_without_a_verdict(tmp_path: Path) -> None:
+def test_stale_results_have_no_verdict(tmp_path: Path) -> None:
     judged = rules.judge(read(tmp_path).claims["one"], {"sum": {"n": 1}}, {"sum": "the patch series has changed"})
     assert (judged.state, judged.was) == (STALE, CONFIRMED)
     assert judged.because == ("sum: the patch series has changed",)
 
 
 @pytest.mark.parametrize(
-    ("compare", "value", "found", "holds"),
+    ("compare", "value", "found", "met"),
     [
         ("is", 2, 2.0, True), ("is", True, 1, False), ("is", 1, True, False), ("is", [2, 3], [2, 3], True),
         ("is", [], {}, False), ("least", 2, 2, True), ("least", 2, 1.9, False), ("most", 2, None, False),
@@ -165,11 +165,11 @@ def test_stale_results_are_reported_without_a_verdict(tmp_path: Path) -> None:
         ("near", 8e-6, 8.1e-6, False),
     ],
 )  # fmt: skip
-def test_comparisons(compare: str, value: Any, found: Any, holds: bool) -> None:
-    assert rules.compare(Condition("r", "/x", compare, value, 1e-6 if compare == "near" else 0.0), found) is holds
+def test_comparisons(compare: str, value: Any, found: Any, met: bool) -> None:
+    assert rules.compare(Condition("r", "/x", compare, value, 1e-6 if compare == "near" else 0.0), found) is met
 
 
-def test_pointers_into_a_result() -> None:
+def test_values_are_found_by_pointer() -> None:
     result = {"a/b": {"~": 1}, "rows": [{"arm": "B", "at": "p50", "v": 5}, {"arm": "B", "at": "p99", "v": 9}]}
     assert value_at(result, "/a~1b/~0") == 1
     assert value_at(result, "/rows/#") == 2
@@ -183,7 +183,7 @@ def test_pointers_into_a_result() -> None:
             value_at(result, absent)
 
 
-# -- the claims of the project ----------------------------------------------------------------------------------------
+# -- claims of the project --------------------------------------------------------------------------------------------
 
 
 def test_the_project_has_enough_claims_and_their_tests_exist() -> None:
@@ -191,11 +191,11 @@ def test_the_project_has_enough_claims_and_their_tests_exist() -> None:
     kip = [claim for claim in claims.claims.values() if claim.document == "kip"]
     assert len(kip) >= 30
     assert {claim.document for claim in claims.claims.values()} == set(claims.documents)
-    known = {one.id for one in plan.load()}
+    test_ids = {test.id for test in plan.load()}
     for claim in claims.claims.values():
         for condition in (condition for rule in claim.rules.values() for condition in rule):
             if claims.runs[condition.run].kind == "system":
-                assert condition.at.split("/")[2] in known, claim.id
+                assert condition.at.split("/")[2] in test_ids, claim.id
             for case in condition.cases:
                 name, _, method = case.partition("#")
                 if name.startswith("tests."):
@@ -213,20 +213,20 @@ def test_committed_artifacts_do_not_contradict_the_claims() -> None:
     assert artifacts.faults(claims, artifacts.read_results(claims)) == []
 
 
-def test_deviations_and_refuted_claims_match() -> None:
+def test_the_deviations_of_the_kip_cite_all_refuted_claims() -> None:
     claims = load().claims
-    own = {name for name, claim in claims.items() if claim.document == "kip"}
+    kip_claims = {name for name, claim in claims.items() if claim.document == "kip"}
     revised = {name for name, claim in claims.items() if claim.document == "revised"}
     text = (paths.REPO / "kip" / "KIP-1290.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (D\d+) \| (.*)\|$", text, re.MULTILINE)
     assert [name for name, _ in rows] == [f"D{number}" for number in range(1, len(rows) + 1)]
-    named: set[str] = set()
+    cited: set[str] = set()
     for name, row in rows:
         verdict, *_, last = row.split(" | ")
         ids = set(re.findall(r"`([a-z0-9-]+)`", last))
-        assert ids, f"{name} names no claim"
-        assert ids <= own | revised, name
-        # what the text does not say it does not claim
-        assert bool(ids & own) == (verdict not in ("nothing said", "no tool")), name
-        named |= ids
-    assert {name for name in own if claims[name].verdict == REFUTED} | revised <= named
+        assert ids, f"{name} cites no claim"
+        assert ids <= kip_claims | revised, name
+        # deviations from what the KIP does not mention contradict none of its claims
+        assert bool(ids & kip_claims) == (verdict not in ("nothing said", "no tool")), name
+        cited |= ids
+    assert {name for name in kip_claims if claims[name].verdict == REFUTED} | revised <= cited

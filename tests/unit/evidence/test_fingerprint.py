@@ -1,4 +1,4 @@
-"""Fingerprints of evidence: docstrings, comments and formatting do not count, code does."""
+"""Fingerprints of dependencies: they change with code, not with docstrings, comments or formatting."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ JSON = '{"limit": 3, "name": "racks"}'
 SOURCES = {".py": PYTHON, ".java": JAVA, ".scala": SCALA, ".als": ALLOY, ".toml": TOML, ".json": JSON, ".txt": "a // b"}
 
 
-def of(suffix: str, text: str) -> str:
+def fingerprint_of(suffix: str, text: str) -> str:
     return fingerprint.fingerprint_of_file(Path(f"some{suffix}"), text.encode())
 
 
@@ -133,10 +133,10 @@ def of(suffix: str, text: str) -> str:
         (".json", '{"limit": 3,', '{\n "limit":3,'),
     ],
 )
-def test_text_and_formatting_do_not_count(suffix: str, old: str, new: str) -> None:
+def test_comments_and_formatting_do_not_change_a_fingerprint(suffix: str, old: str, new: str) -> None:
     source = SOURCES[suffix]
     assert source.count(old) >= 1
-    assert of(suffix, source.replace(old, new)) == of(suffix, source)
+    assert fingerprint_of(suffix, source.replace(old, new)) == fingerprint_of(suffix, source)
 
 
 @pytest.mark.parametrize(
@@ -184,10 +184,10 @@ def test_text_and_formatting_do_not_count(suffix: str, old: str, new: str) -> No
         (".txt", "// b", "// c"),
     ],
 )  # fmt: skip
-def test_code_counts(suffix: str, old: str, new: str) -> None:
+def test_code_changes_a_fingerprint(suffix: str, old: str, new: str) -> None:
     source = SOURCES[suffix]
     assert source.count(old) >= 1
-    assert of(suffix, source.replace(old, new)) != of(suffix, source)
+    assert fingerprint_of(suffix, source.replace(old, new)) != fingerprint_of(suffix, source)
 
 
 @pytest.mark.parametrize(
@@ -215,15 +215,15 @@ def test_a_file_that_cannot_be_parsed_is_named(suffix: str, text: str, place: st
 
 
 def test_the_fingerprint_depends_on_the_language() -> None:
-    assert of(".java", "a") != of(".scala", "a")
+    assert fingerprint_of(".java", "a") != fingerprint_of(".scala", "a")
 
 
-def test_generated_formatting_of_own_modules_does_not_count() -> None:
+def test_reformatted_modules_keep_their_fingerprint() -> None:
     modules = [Path(artifacts.__file__), Path(fingerprint.__file__), Path(runs.__file__)]
     for module in modules:
         source = module.read_text(encoding="utf-8")
         written = ast.unparse(ast.parse(source))
-        assert of(".py", written) == of(".py", source)
+        assert fingerprint_of(".py", written) == fingerprint_of(".py", source)
 
 
 TOKENS = ["a", "b1", "3", "+", "-", "{", "}", "(", ";", '"//"', '"/*"', '"\\""', "'/'", "'\\''"]
@@ -233,15 +233,17 @@ ENDS = ["\n", "// }\n", " // ' \"\n", "/* a\n * b */", " //* \n"]
 
 @given(data=st.data(), suffix=st.sampled_from([".java", ".scala", ".als"]))
 def test_any_comment_between_tokens_is_ignored(data: st.DataObject, suffix: str) -> None:
-    known = TOKENS if suffix != ".als" else [token for token in TOKENS if not token.startswith("'")]
-    tokens = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=12))
+    usable = TOKENS if suffix != ".als" else [token for token in TOKENS if not token.startswith("'")]
+    tokens = data.draw(st.lists(st.sampled_from(usable), min_size=1, max_size=12))
     # line breaks separate statements in Scala
     gaps = st.sampled_from(GAPS if suffix == ".scala" else GAPS + ENDS)
     text = "".join(token + data.draw(gaps) for token in tokens)
-    assert of(suffix, text) == of(suffix, " ".join(tokens))
+    assert fingerprint_of(suffix, text) == fingerprint_of(suffix, " ".join(tokens))
     place = data.draw(st.integers(0, len(tokens) - 1))
-    other = data.draw(st.sampled_from([token for token in known if token != tokens[place]]))
-    assert of(suffix, " ".join([*tokens[:place], other, *tokens[place + 1 :]])) != of(suffix, text)
+    other = data.draw(st.sampled_from([token for token in usable if token != tokens[place]]))
+    assert fingerprint_of(suffix, " ".join([*tokens[:place], other, *tokens[place + 1 :]])) != fingerprint_of(
+        suffix, text
+    )
 
 
 # -- patches ----------------------------------------------------------------------------------------------------------
@@ -255,13 +257,14 @@ CHANGED = [
 
 
 def edited(old: str, new: str) -> list[str]:
+    """Return the lines of CHANGED with a replaced text."""
     text = "\n".join(CHANGED)
     assert text.count(old) == 1
     return text.replace(old, new).split("\n")
 
 
 def section(old: Sequence[str], new: Sequence[str], file: str = MAIN) -> str:
-    """One file of a patch, as git writes it."""
+    """Return the diff of one file, as git writes it."""
     lines = difflib.unified_diff(old, new, f"a/{file}", f"b/{file}", lineterm="")
     return "\n".join([f"diff --git a/{file} b/{file}", "index 1..2 100644", *lines])
 
@@ -273,12 +276,12 @@ def patch(*sections: str, name: str = "gate/0001-Change.patch", why: str = "So."
     return series.Patch(Path(name), name, text, name[10:-6], why, (("Opt-in", opt_in),) if opt_in else (), (MAIN,))
 
 
-def both(*patches: series.Patch) -> tuple[str, str]:
-    """Fingerprints of the whole series and of what is built from it."""
+def fingerprints(*patches: series.Patch) -> tuple[str, str]:
+    """Return the fingerprints of the series, and of its production code alone."""
     return tuple(fingerprint.fingerprint_of_patches(patches, main_only=main_only) for main_only in (False, True))  # type: ignore[return-value]
 
 
-ONE = patch(section(BASE, CHANGED))
+PATCH = patch(section(BASE, CHANGED))
 
 
 @pytest.mark.parametrize(
@@ -296,8 +299,8 @@ ONE = patch(section(BASE, CHANGED))
         patch(section(BASE, CHANGED) + "\n-- \n2.40.1"),
     ],
 )
-def test_comments_and_messages_of_a_patch_do_not_count(other: series.Patch) -> None:
-    assert both(other) == both(ONE)
+def test_comments_and_messages_of_a_patch_do_not_change_its_fingerprint(other: series.Patch) -> None:
+    assert fingerprints(other) == fingerprints(PATCH)
 
 
 @pytest.mark.parametrize(
@@ -314,46 +317,46 @@ def test_comments_and_messages_of_a_patch_do_not_count(other: series.Patch) -> N
         patch(section(BASE, CHANGED).replace("index", "old mode 100644\nnew mode 100755\nindex")),
     ],
 )
-def test_code_of_a_patch_counts(other: series.Patch) -> None:
-    assert both(other)[0] != both(ONE)[0]
-    assert both(other)[1] != both(ONE)[1]
+def test_code_of_a_patch_changes_its_fingerprint(other: series.Patch) -> None:
+    assert fingerprints(other)[0] != fingerprints(PATCH)[0]
+    assert fingerprints(other)[1] != fingerprints(PATCH)[1]
 
 
-def test_a_change_counts_however_it_is_divided_into_patches() -> None:
+def test_the_fingerprint_does_not_depend_on_the_division_into_patches() -> None:
     half = edited("        check(b); // of racks\n", "")
     second = patch(section(half, CHANGED), name="gate/0002-Check.patch")
-    assert both(patch(section(BASE, half)), second) == both(ONE)
-    assert both(patch(section(BASE, half)))[0] != both(ONE)[0]
+    assert fingerprints(patch(section(BASE, half)), second) == fingerprints(PATCH)
+    assert fingerprints(patch(section(BASE, half)))[0] != fingerprints(PATCH)[0]
 
 
-def test_tests_parts_and_options_count_for_the_series_alone() -> None:
+def test_tests_parts_and_options_change_only_the_fingerprint_of_the_series() -> None:
     tested = patch(section(BASE, CHANGED), section(["a"], ["b"], TEST))
     part = patch(section(BASE, CHANGED), name="fixes/0001-Change.patch")
     option = patch(section(BASE, CHANGED), trailer="\nOpt-in: some\n")
-    assert len({both(one)[0] for one in (ONE, tested, part, option)}) == 4
-    assert len({both(one)[1] for one in (ONE, tested, part, option)}) == 1
+    assert len({fingerprints(each)[0] for each in (PATCH, tested, part, option)}) == 4
+    assert len({fingerprints(each)[1] for each in (PATCH, tested, part, option)}) == 1
 
 
-def test_a_line_that_may_be_code_counts() -> None:
-    """A hunk that shows neither end of a comment, or the inside of a literal, is compared as it is."""
+def test_a_line_that_may_be_code_changes_the_fingerprint() -> None:
+    """Comments are ignored only if the hunk shows that the line is in one, and not in a literal."""
 
-    def parts(suffix: str, *lines: str) -> str:
+    def inserted(suffix: str, *lines: str) -> str:
         old = ["x;", "y;", "z;"]
-        return both(patch(section(old, [*old[:2], *lines, old[2]], f"core/src/main/A{suffix}")))[0]
+        return fingerprints(patch(section(old, [*old[:2], *lines, old[2]], f"core/src/main/A{suffix}")))[0]
 
-    assert parts(".java", "* 2") != parts(".java", "* 3")
-    assert parts(".java", '"""', "// a") != parts(".java", '"""', "// b")
-    assert parts(".md", "// a") != parts(".md", "// b")
-    assert parts(".java", "// a") == parts(".java", "// b")
-    assert parts(".json", "// a") == parts(".json", "// b")
-    assert parts(".json", '"//": 1') != parts(".json", '"//": 2')
+    assert inserted(".java", "* 2") != inserted(".java", "* 3")
+    assert inserted(".java", '"""', "// a") != inserted(".java", '"""', "// b")
+    assert inserted(".md", "// a") != inserted(".md", "// b")
+    assert inserted(".java", "// a") == inserted(".java", "// b")
+    assert inserted(".json", "// a") == inserted(".json", "// b")
+    assert inserted(".json", '"//": 1') != inserted(".json", '"//": 2')
 
 
-def test_a_hunk_inside_a_comment_does_not_count() -> None:
+def test_a_hunk_inside_a_comment_does_not_change_the_fingerprint() -> None:
     before = ["class A {", "    int a;", "    /**", *(f"     * {line}" for line in range(12)), "     */", "    int b;"]
     for place, new in ((8, "     * It's another."), (13, "     * // the last")):
         after = [*before[:place], new, *before[place:]]
-        assert both(patch(section(before, after), section([], ["a"], TEST)))[1] == both()[1]
+        assert fingerprints(patch(section(before, after), section([], ["a"], TEST)))[1] == fingerprints()[1]
 
 
 @st.composite
@@ -366,18 +369,20 @@ def versions(draw: st.DrawFn) -> tuple[list[str], list[str], list[str], list[str
 
     order = st.lists(st.integers(0, 30), unique=True, min_size=6, max_size=14)
     base, code = draw(order), draw(order)
-    other = draw(order.filter(lambda one: one != code))
+    other = draw(order.filter(lambda numbers: numbers != code))
     return commented(base), commented(code), commented(code), commented(other)
 
 
 @given(versions())
 def test_any_comment_of_a_patch_is_ignored(drawn: tuple[list[str], list[str], list[str], list[str]]) -> None:
     base, first, second, other = drawn
-    whole = both(patch(section(base, first)))
-    assert both(patch(section(base, second))) == whole
-    # by way of another version
-    assert both(patch(section(base, other)), patch(section(other, first), name="gate/0002-Then.patch")) == whole
-    assert both(patch(section(base, other)))[0] != whole[0]
+    expected = fingerprints(patch(section(base, first)))
+    assert fingerprints(patch(section(base, second))) == expected
+    # also if one patch changes the code and the next changes it back
+    assert (
+        fingerprints(patch(section(base, other)), patch(section(other, first), name="gate/0002-Then.patch")) == expected
+    )
+    assert fingerprints(patch(section(base, other)))[0] != expected[0]
 
 
 # -- artifacts --------------------------------------------------------------------------------------------------------
@@ -391,37 +396,37 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "input" / "a.toml").write_text(TOML, encoding="utf-8")
     folder = tmp_path / "patch" / "4.3.1"
     (folder / "gate").mkdir(parents=True)
-    (folder / "series").write_text(f"{ONE.name}\n", encoding="utf-8")
-    (folder / ONE.name).write_text(ONE.text, encoding="utf-8")
+    (folder / "series").write_text(f"{PATCH.name}\n", encoding="utf-8")
+    (folder / PATCH.name).write_text(PATCH.text, encoding="utf-8")
     return tmp_path
 
 
 def claims_of(root: Path, *depends: str) -> Claims:
-    """Claims by one run with these dependencies."""
+    """Return claims whose run has these dependencies."""
     text = GOOD.replace('depends = ["input/*.txt"]', f"depends = {json.dumps(depends)}")
     return read(root, text)
 
 
 @pytest.fixture
 def stale(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Make an artifact; return a function that returns the dependencies which make it stale now."""
+    """Write an artifact; return a function that returns the dependencies that make it stale now."""
     monkeypatch.setattr(runs, "_check_build", lambda _: None)
-    made = ("input/*.py", "input/*.toml", "overlay")
-    claims = claims_of(root, *made)
+    declared = ("input/*.py", "input/*.toml", "overlay")
+    claims = claims_of(root, *declared)
 
-    done = FinishedCommand(0, '{"n": 1}')
+    finished = FinishedCommand(0, '{"n": 1}')
     runs.execute_run(
-        claims, claims.runs["sum"], folder=root / "kept", root=root, out=root / "logs", execute=lambda *_: done
+        claims, claims.runs["sum"], folder=root / "kept", root=root, out=root / "logs", execute=lambda *_: finished
     )
 
-    def now(*depends: str) -> list[str]:
-        results = artifacts.read_results(claims_of(root, *(depends or made)), root / "kept", root)
+    def stale_dependencies(*depends: str) -> list[str]:
+        results = artifacts.read_results(claims_of(root, *(depends or declared)), root / "kept", root)
         reason = results.stale.get("sum", "")
         assert bool(reason) == (results.judged["one"].state == STALE)
         names = {"overlay": "the build of the patch series", "series": "the patch series"}
-        return [name for name in (depends or made) if names.get(name, name) in reason]
+        return [name for name in (depends or declared) if names.get(name, name) in reason]
 
-    return now
+    return stale_dependencies
 
 
 def replace(path: Path, old: str, new: str) -> None:
@@ -435,14 +440,14 @@ def test_a_changed_docstring_leaves_a_result_current_and_a_changed_constant_does
 ) -> None:
     replace(root / "input" / "a.py", '"""Reads."""', '"""Parses."""')
     replace(root / "input" / "a.toml", "# of tries", "# of attempts")
-    replace(root / "patch" / "4.3.1" / ONE.name, "+    // a limit", "+    // the limit")
+    replace(root / "patch" / "4.3.1" / PATCH.name, "+    // a limit", "+    // the limit")
     assert stale() == []
     replace(root / "input" / "a.py", "LIMIT = 3", "LIMIT = 4")
     assert stale() == ["input/*.py"]
     replace(root / "input" / "a.py", "LIMIT = 4", "LIMIT = 3")
     assert stale() == []
     replace(root / "input" / "a.toml", "limit = 3", "limit = 4")
-    replace(root / "patch" / "4.3.1" / ONE.name, "limit = 3", "limit = 4")
+    replace(root / "patch" / "4.3.1" / PATCH.name, "limit = 3", "limit = 4")
     assert stale() == ["input/*.toml", "overlay"]
 
 
