@@ -92,7 +92,10 @@ def start(netns: str) -> subprocess.Popen[bytes]:
         RackgateError: it can't be compiled or does not start.
     """
     command = ["nsenter", f"--net=/run/netns/{netns}", "--", str(ensure_program()), str(SOCKET)]
-    started = process.start(command, task="link emulator", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # in a session of its own, because Ctrl-C must end only the command that runs in the lab
+    started = process.start(
+        command, task="link emulator", stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
     if started.stdout is None or started.stderr is None:
         raise AssertionError("both are pipes")
     if started.stdout.readline() != b"ready\n":

@@ -124,10 +124,10 @@ def _link(topology: Topology, link: Link) -> Emulation:
 
 def _connect(topology: Topology, link: Link, quality: Quality, how: Emulation) -> None:
     """Create the interfaces of a link, with addresses and routes, and the emulation of its quality."""
+    (ns, left), (peer_ns, right) = _ends(link)
     if how == "emulator":
-        _emulate(link_name(link), f"link{link.index}", _ends(link), quality)
+        _create_emulated(_inner(link), _ends(link))
     else:
-        (ns, left), (peer_ns, right) = _ends(link)
         _batch([f"link add {left} type veth peer name {right} netns {peer_ns}"], ns)
     for site in (link.left, link.right):
         peer = topology.site(link.peer(site))
@@ -142,23 +142,52 @@ def _connect(topology: Topology, link: Link, quality: Quality, how: Emulation) -
         )
         if how == "netem":
             _netem(_in_router(site), dev, quality)
+    if how == "emulator":
+        # last: the emulator knows complete links only
+        link_emulator.add(link_name(link), *_inner(link))
+        _configure(link_name(link), _ends(link), quality)
 
 
-def _emulate(name: str, inner: str, ends: Sequence[tuple[str, str]], quality: Quality) -> None:
-    """Create an emulated link between two new interfaces, given as namespace and name.
+def _disconnect(link: Link) -> None:
+    """Delete the interfaces of a link that the emulator does not know; they may be incomplete or absent."""
+    for ns, dev in _ends(link):
+        _delete([dev], ns)
+    _delete(_inner(link), EMULATOR_NETNS)
+
+
+def _is_plain(topology: Topology, link: Link) -> bool:
+    """Return whether a link that the emulator does not know is a complete pair of interfaces."""
+    # the route that _connect adds last
+    last = _ip("route", "show", topology.site(link.left).subnet, ns=netns(link.right))
+    return bool(last) and not _existing(EMULATOR_NETNS).intersection(_inner(link))
+
+
+def _existing(ns: str) -> set[str]:
+    """Return the names of the interfaces of a namespace."""
+    return {line.split()[0].partition("@")[0] for line in _ip("-br", "link", "show", ns=ns).splitlines()}
+
+
+def _delete(devices: Sequence[str], ns: str) -> None:
+    """Delete interfaces, except those that do not exist."""
+    existing = _existing(ns)
+    _batch([f"link del {dev}" for dev in devices if dev in existing], ns)
+
+
+def _inner(link: Link) -> tuple[str, str]:
+    """Return the names of the interfaces of an emulated link in the emulator's namespace."""
+    return f"link{link.index}-left", f"link{link.index}-right"
+
+
+def _create_emulated(inner: tuple[str, str], ends: Sequence[tuple[str, str]]) -> None:
+    """Create the interfaces of an emulated link.
 
     Args:
-        name: name of the link for the emulator.
-        inner: prefix of the names of the interfaces in the emulator's namespace.
-        ends: the left and the right interface.
-        quality: what it emulates.
+        inner: names of the interfaces in the emulator's namespace, of the left and the right end.
+        ends: namespaces and names of the left and the right interface outside.
     """
-    inside = [f"{inner}-{side}" for side in ("left", "right")]
-    for (ns, dev), peer in zip(ends, inside, strict=True):
+    for (ns, dev), peer in zip(ends, inner, strict=True):
         _batch([f"link add {dev} type veth peer name {peer} netns {EMULATOR_NETNS}"], ns)
         _batch([f"link set {peer} up"], EMULATOR_NETNS)
-    link_emulator.add(name, *inside)
-    _configure(name, ends, quality)
 
 
 def _configure(name: str, ends: Sequence[tuple[str, str]], quality: Quality) -> None:
@@ -193,6 +222,8 @@ def _ends(link: Link) -> tuple[tuple[str, str], tuple[str, str]]:
 def shape(topology: Topology, link: Link, quality: Quality) -> None:
     """Change the quality of a link, if this machine can emulate it; connections over it stay open.
 
+    It repairs a link that an interrupted call has left incomplete.
+
     Raises:
         RackgateError: this machine can't emulate it.
     """
@@ -202,9 +233,9 @@ def shape(topology: Topology, link: Link, quality: Quality) -> None:
             _netem(_in_router(site), device(link.peer(site)), quality)
     elif link_emulator.read(link_name(link)) is not None:
         _configure(link_name(link), _ends(link), quality)
-    elif how == "emulator":
-        # a plain pair of interfaces; it stays emulated from now on
-        _batch([f"link del {device(link.right)}"], netns(link.left))
+    elif how == "emulator" or not _is_plain(topology, link):
+        # a plain pair of interfaces, which stays emulated from now on, or what an interrupted call has left of it
+        _disconnect(link)
         _connect(topology, link, quality, how)
 
 
@@ -223,7 +254,10 @@ def slow_port(node: Node, machine: NamespaceMachine, quality: Quality) -> None:
     elif how == "emulator" and link_emulator.read(name) is not None:
         _configure(name, ends, quality)
     elif how == "emulator":
-        _emulate(name, name, ends, quality)
+        inner = (f"{name}-left", f"{name}-right")
+        _create_emulated(inner, ends)
+        link_emulator.add(name, *inner)
+        _configure(name, ends, quality)
         near, far = (dev for _, dev in ends)
         _batch(
             [
@@ -243,8 +277,7 @@ def restore_port(node: Node, machine: NamespaceMachine) -> None:
     _ip("link", "set", name, "master", "rack", ns=ns)
     if not link_emulation.has_netem():
         link_emulator.remove(name)
-    listed = {line.split()[0].partition("@")[0] for line in _ip("-br", "link", "show", ns=ns).splitlines()}
-    _batch([f"link del {dev}" for dev in (f"{name}-br", f"{name}-in", f"{name}-out") if dev in listed], ns)
+    _delete([f"{name}-br", f"{name}-in", f"{name}-out"], ns)
     for enter, dev in ((_in_router(node.site), name), (machine.enter([]), "eth0")):
         if "netem" in process.run([*enter, "tc", "qdisc", "show", "dev", dev], task=f"delay of {node.name}"):
             process.run([*enter, "tc", "qdisc", "del", "dev", dev, "root"], task=f"delay of {node.name}")

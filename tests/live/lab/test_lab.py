@@ -86,6 +86,63 @@ def test_nothing_stays_behind(person: Person, tmp_path: Path, number: signal.Sig
     assert "sleep 3111" not in marked().values()
 
 
+def test_after_ctrl_c_a_command_still_has_its_links(person: Person, tmp_path: Path) -> None:
+    """A terminal sends SIGINT to all processes of its group; the command may use the network until it ends."""
+    ready = tmp_path / "ready"
+    program = f"""
+import sys, time
+from pathlib import Path
+from pyhooks.lab.lab import Lab
+lab = Lab.attach()
+try:
+    Path({str(ready)!r}).touch()
+    time.sleep(60)
+except KeyboardInterrupt:
+    time.sleep(0.5)
+    sys.exit(5 if lab.replies(lab.node("broker-3"), lab.node("broker-1")) else 6)
+"""
+    running = person.start(*of_one(person, sys.executable, "-c", program), session=True)
+    try:
+        wait_for(ready.exists, goal="the lab's command to run", timeout_s=60)
+        os.killpg(running.pid, signal.SIGINT)
+        assert running.wait(timeout=40) == 5
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_slowing_a_plain_link_that_was_interrupted_can_be_undone(person: Person, tmp_path: Path) -> None:
+    """A killed command leaves interfaces between any two steps; undoing it must restore the link."""
+    file = tmp_path / "plain.toml"
+    sites = ('name = "a"\nbrokers = [1]\ncontrollers = [101]\nclient = true\n', 'name = "b"\nbrokers = [2]\n')
+    file.write_text('name = "plain"\n' + "".join(f"[[site]]\n{site}" for site in sites), encoding="utf-8")
+    program = """
+from pyhooks.lab import link_quality, network
+from pyhooks.lab.lab import Lab
+from pyhooks.lab.topology import Quality
+class Killed(BaseException):
+    pass
+lab, whole = Lab.attach(), network._batch
+first, second = lab.node("broker-1"), lab.node("broker-2")
+for step in range(12):
+    steps = iter(range(step))
+    def batch(lines, ns=None):
+        if next(steps, None) is None:
+            raise Killed
+        whole(lines, ns)
+    network._batch = batch
+    try:
+        link_quality.slow(lab.topology, "a", Quality(4))
+    except Killed:
+        pass
+    network._batch = whole
+    link_quality.restore(lab.topology, "a")
+    print(lab.replies(first, second), lab.replies(second, first))
+"""
+    command = ("lab", "run", "--bare", "--topology", str(file), "--run-dir", str(run_dir(person)), "--")
+    assert person.check_output(*command, sys.executable, "-c", program) == "True True\n" * 12
+
+
 def test_a_rack_is_partitioned_and_reconnected(person: Person) -> None:
     program = """
 from pyhooks.lab.lab import Lab
