@@ -9,12 +9,12 @@
  *   get NAME
  *   remove NAME
  *
- * Each is answered in JSON: by the link's settings and counters, by null if there is no such link, or by
- * {"error": "..."}. Except for the first, nothing was changed then.
+ * The response is JSON: settings and counters of the link, null if there is no such link, or {"error": "..."}. A
+ * command with one of the last two changes nothing.
  *
- * A frame is due when it has arrived, passed the rate limit, and been delayed. Frames of a direction never overtake each
- * other. Frames arrive in a ring that the kernel writes: an ordinary user can't enlarge a socket's buffer, which would
- * have room for six frames of 64 KiB. The virtio header before each frame keeps segmentation and checksum offloads: the
+ * A frame is due when it has arrived, passed the rate limit, and been delayed. The frames of a direction stay in order.
+ * They arrive in a ring that the kernel writes, because an ordinary user can't enlarge a socket's buffer, which has
+ * room for six frames of 64 KiB only. The virtio header before each frame keeps segmentation and checksum offloads: the
  * interfaces must limit segments to FRAME_MAX bytes (gso_max_size), and larger frames are dropped and counted.
  */
 
@@ -28,7 +28,6 @@
 #include <linux/virtio_net.h>
 #include <malloc.h>
 #include <net/if.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,9 +48,11 @@
 #define SLOTS 256
 #define BLOCK_BYTES 65536
 #define VNET_BYTES ((int)sizeof(struct virtio_net_hdr))
-/* Frames of one direction that wait: for their delay, and for the rate limit. */
+/* Limits of the frames of one direction that wait: for their delay, and for the rate limit. */
 #define QUEUE_BYTES (64 << 20)
 #define RATE_QUEUE_NS 100000000LL
+/* Size of the packets that may wait for the rate limit in any case, as with netem's limit in link_emulation.py. */
+#define RATE_QUEUE_BYTES 15000ULL
 #define SECOND_NS 1000000000LL
 #define MAX_DELAY_NS (60 * SECOND_NS)
 #define PPB 1000000000ULL
@@ -61,7 +62,7 @@
 #define LEAD_STEP_NS 500LL
 #define MAX_LEAD_NS 60000LL
 #define SLICE_NS 100000
-/* Frames of one direction that are read before the other directions have their turn. */
+/* Frames that are read from one direction before the other directions are served. */
 #define BATCH 8
 #define MESSAGE_BYTES 2048
 
@@ -112,9 +113,9 @@ static int64_t clock_ns(clockid_t clock)
     return now.tv_sec * SECOND_NS + now.tv_nsec;
 }
 
-static void die(const char *what)
+static void die(const char *context)
 {
-    fprintf(stderr, "%s: %s\n", what, strerror(errno));
+    fprintf(stderr, "%s: %s\n", context, strerror(errno));
     exit(1);
 }
 
@@ -191,7 +192,8 @@ static void forward(struct direction *way, const struct tpacket2_hdr *header, in
     }
     int64_t due_ns = arrival_ns(header, now_ns);
     if (link->bytes_per_s) {
-        if (way->free_ns - due_ns > RATE_QUEUE_NS) {
+        int64_t least_ns = (int64_t)(RATE_QUEUE_BYTES * SECOND_NS / link->bytes_per_s);
+        if (way->free_ns - due_ns > RATE_QUEUE_NS + least_ns) {
             way->dropped++;
             return;
         }
@@ -363,8 +365,8 @@ static void configure(struct link *link, int64_t delay_ns, int64_t jitter_ns, ui
     }
 }
 
-/* Free links that were removed while events of theirs might still have been at hand. */
-static void sweep(void)
+/* Free removed links, which pending events may refer to before. */
+static void free_removed(void)
 {
     for (struct link **at = &links; *at;) {
         struct link *link = *at;
@@ -416,79 +418,86 @@ __attribute__((format(printf, 2, 3))) static int refuse(char *text, const char *
     return snprintf(text, MESSAGE_BYTES, "{\"error\": \"%s\"}", reason);
 }
 
-/* Return whether a word is a whole number up to a limit, in decimal digits only. */
-static bool parse(const char *word, uint64_t limit, uint64_t *number)
+/* Return whether an argument is a whole number up to a limit, in decimal digits only. */
+static bool parse(const char *argument, uint64_t limit, uint64_t *number)
 {
-    if (!*word || strlen(word) > 20 || word[strspn(word, "0123456789")])
+    if (!*argument || strlen(argument) > 20 || argument[strspn(argument, "0123456789")])
         return false;
     errno = 0;
-    *number = strtoull(word, NULL, 10);
+    *number = strtoull(argument, NULL, 10);
     return !errno && *number <= limit;
 }
 
-/* Run a command and write the answer; return its length. */
-static int run(char *command, char *answer)
+/* Run a command and write the response; return its length. */
+static int run(char *command, char *response)
 {
-    /* words are quoted in answers, so they must not need an escape in JSON */
+    /* responses quote arguments, which must not need an escape in JSON */
     for (const char *at = command; *at; at++)
         if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
-            return refuse(answer, "a command has printable ASCII without quotes and backslashes");
-    char *words[8];
+            return refuse(response, "a command has printable ASCII without quotes and backslashes");
+    char *arguments[8];
     int count = 0;
-    for (char *word = strtok(command, " "); word; word = strtok(NULL, " ")) {
+    for (char *argument = strtok(command, " "); argument; argument = strtok(NULL, " ")) {
         if (count == 8)
-            return refuse(answer, "too many words");
-        words[count++] = word;
+            return refuse(response, "too many arguments");
+        arguments[count++] = argument;
     }
     if (count < 2)
-        return refuse(answer, "expected a command and the name of a link");
-    const char *name = words[1];
+        return refuse(response, "expected a command and the name of a link");
+    const char *name = arguments[1];
     struct link *link = find(name);
     uint64_t numbers[4];
-    if (!strcmp(words[0], "add") && count == 5) {
-        const char *const interfaces[2] = {words[2], words[3]};
+    if (!strcmp(arguments[0], "add") && count == 5) {
+        const char *const interfaces[2] = {arguments[2], arguments[3]};
         if (link)
-            return refuse(answer, "link %.40s: exists already", name);
+            return refuse(response, "link %.40s: exists already", name);
         if (strlen(name) >= sizeof link->name)
-            return refuse(answer, "link %.40s: its name is too long", name);
-        if (!parse(words[4], UINT64_MAX, &numbers[0]))
-            return refuse(answer, "link %s: %.40s is not a seed", name, words[4]);
+            return refuse(response, "link %.40s: its name is too long", name);
+        if (!parse(arguments[4], UINT64_MAX, &numbers[0]))
+            return refuse(response, "link %s: %.40s is not a seed", name, arguments[4]);
         const char *wrong = add(name, interfaces, numbers[0]);
-        return wrong ? refuse(answer, "link %s: interface %.40s: %s", name, wrong, strerror(errno))
-                     : describe(find(name), answer);
+        return wrong ? refuse(response, "link %s: interface %.40s: %s", name, wrong, strerror(errno))
+                     : describe(find(name), response);
     }
-    if (!strcmp(words[0], "get") && count == 2)
-        return describe(link, answer);
-    if (!strcmp(words[0], "remove") && count == 2) {
-        int length = describe(link, answer);
+    if (!strcmp(arguments[0], "get") && count == 2)
+        return describe(link, response);
+    if (!strcmp(arguments[0], "remove") && count == 2) {
+        int length = describe(link, response);
         if (link)
             link->removed = true;
         return length;
     }
-    if (!strcmp(words[0], "set") && count == 6) {
+    if (!strcmp(arguments[0], "set") && count == 6) {
         const uint64_t limits[4] = {MAX_DELAY_NS, MAX_DELAY_NS, PPB, UINT64_MAX / 2};
         for (int index = 0; index < 4; index++)
-            if (!parse(words[2 + index], limits[index], &numbers[index]))
-                return refuse(answer, "link %s: %.40s is not a whole number up to %" PRIu64, name, words[2 + index],
-                              limits[index]);
+            if (!parse(arguments[2 + index], limits[index], &numbers[index]))
+                return refuse(response, "link %s: %.40s is not a whole number up to %" PRIu64, name,
+                              arguments[2 + index], limits[index]);
         if (numbers[1] > numbers[0])
-            return refuse(answer, "link %s: jitter above the delay", name);
+            return refuse(response, "link %s: jitter above the delay", name);
         if (link)
             configure(link, (int64_t)numbers[0], (int64_t)numbers[1], numbers[2], numbers[3]);
-        return describe(link, answer);
+        return describe(link, response);
     }
-    return refuse(answer, "not a command: %.20s with %d words", words[0], count);
+    return refuse(response, "not a command: %.20s (number of arguments: %d)", arguments[0], count - 1);
 }
 
 static void serve(struct source *client)
 {
-    char command[MESSAGE_BYTES + 1], answer[MESSAGE_BYTES];
-    ssize_t length = recv(client->fd, command, MESSAGE_BYTES, MSG_DONTWAIT);
+    char command[MESSAGE_BYTES + 1], response[MESSAGE_BYTES];
+    /* the whole length, even if the message does not fit */
+    ssize_t length = recv(client->fd, command, MESSAGE_BYTES, MSG_DONTWAIT | MSG_TRUNC);
     if (length < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (length > 0) {
-        command[length] = '\0';
-        if (send(client->fd, answer, (size_t)run(command, answer), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+        int bytes;
+        if (length > MESSAGE_BYTES) {
+            bytes = refuse(response, "a command has at most %d bytes", MESSAGE_BYTES);
+        } else {
+            command[length] = '\0';
+            bytes = run(command, response);
+        }
+        if (send(client->fd, response, (size_t)bytes, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
             return;
     }
     close(client->fd);
@@ -518,7 +527,7 @@ static int listen_at(const char *path)
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     /* programs of other users in the lab must not change links */
     umask(077);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) || listen(fd, 64))
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) || listen(fd, SOMAXCONN))
         die(path);
     return fd;
 }
@@ -548,7 +557,7 @@ static void handle(const struct epoll_event *event)
     }
 }
 
-/* Ask for short time slices, which the scheduler (Linux 6.12 and later) serves sooner after a sleep. */
+/* Request short time slices: Linux 6.12 and later then run this process sooner after a sleep. */
 static void shorten_slice(void)
 {
     struct sched_attr attributes = {.size = sizeof attributes};
@@ -607,6 +616,6 @@ int main(int argc, char **argv)
             handle(&events[index]);
             transmit_due();
         }
-        sweep();
+        free_removed();
     }
 }

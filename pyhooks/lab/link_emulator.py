@@ -1,8 +1,8 @@
 """Client of the lab's link emulator, one process that delays, paces and loses frames between pairs of interfaces.
 
-The process is ``link_emulator.c``, compiled on first use. It needs no privilege but those that everyone has in an own
-user namespace. It runs in a network namespace that holds the inner ends of all emulated links, and can be changed while
-it runs by any process of root in the lab.
+The program is ``link_emulator.c``, compiled on first use. It needs no privileges outside the lab's user namespace. It
+runs in a network namespace that holds the inner ends of all emulated links. Every process of the lab's root can change
+the links while it runs.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from pyhooks.lab.topology import Quality
 
 SOURCE = Path(__file__).with_suffix(".c")
 SOCKET = paths.LAB_HOME / "link_emulator.sock"
-FLAGS = ("-std=gnu17", "-O2", "-Wall", "-Wextra", "-Werror")
+FLAGS = ("-std=gnu17", "-O2")
 CACHE = paths.BUILD / "link-emulator"
 # Limit of TCP segments that are sent as one frame; with all headers, a frame fits into a slot of the emulator's ring.
 SEGMENT_BYTES = 16_000
-ANSWER_S = 5.0
+RESPONSE_TIMEOUT_S = 5.0
 MESSAGE_BYTES = 4096
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -41,7 +41,9 @@ def _compiler() -> str:
 
 
 def _cached_program() -> Path:
-    key = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()[:16]
+    # containers with another C library, and other machines, may share the cache
+    made_for = [*FLAGS, os.uname().machine, os.confstr("CS_GNU_LIBC_VERSION") or ""]
+    key = hashlib.sha256(SOURCE.read_bytes() + " ".join(made_for).encode()).hexdigest()[:16]
     return CACHE / key / SOURCE.stem
 
 
@@ -54,12 +56,12 @@ def check_compiler() -> None:
     if not _cached_program().exists() and shutil.which(_compiler()) is None:
         raise RackgateError(
             f"links with delay, loss or a rate need {_compiler()}, since this kernel has no netem: install it with"
-            " 'apt-get install gcc libc6-dev', or bring netem with 'modprobe sch_netem'"
+            " 'apt-get install gcc libc6-dev', or load netem with 'modprobe sch_netem'"
         )
 
 
 def ensure_program(private: Path = paths.LAB_HOME) -> Path:
-    """Compile the emulator if this version of it is not cached; return its path.
+    """Compile the emulator if this version of it is not cached; return the program's path.
 
     Args:
         private: folder for the program where this user can't write the cache.
@@ -148,7 +150,8 @@ class LinkSettings:
             delay_ns=round(quality.rtt_ms * 1e6 / 2),
             jitter_ns=round(quality.jitter_ms * 1e6 / 2),
             loss_ppb=round(quality.loss_percent * 1e7),
-            bytes_per_s=round(quality.rate_mbit * 1e6 / 8),
+            # 0 is no limit
+            bytes_per_s=max(1, round(quality.rate_mbit * 1e6 / 8)) if quality.rate_mbit else 0,
         )
 
 
@@ -212,20 +215,20 @@ def _request(command: str) -> LinkState | None:
     """Send a command; return the state of its link, or None if there is no such link."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-            connection.settimeout(ANSWER_S)
+            connection.settimeout(RESPONSE_TIMEOUT_S)
             connection.connect(str(SOCKET))
             connection.sendall(command.encode())
-            answer = connection.recv(MESSAGE_BYTES)
+            response = connection.recv(MESSAGE_BYTES)
     except OSError as error:
         raise RackgateError(f"link emulator: it does not respond to {command!r}: {error}") from error
-    return parse_answer(command, answer.decode(errors="replace"))
+    return parse_response(command, response.decode(errors="replace"))
 
 
-def parse_answer(command: str, text: str) -> LinkState | None:
-    """Return the link's state in an answer to ``command``; None if there is no such link.
+def parse_response(command: str, text: str) -> LinkState | None:
+    """Return the link's state in the response to ``command``; None if there is no such link.
 
     Raises:
-        RackgateError: the command was refused, or the answer is not of this version.
+        RackgateError: the command was refused, or the response is not of this version.
     """
     try:
         raw: dict[str, Any] | None = json.loads(text)
@@ -236,4 +239,4 @@ def parse_answer(command: str, text: str) -> LinkState | None:
         left, right = (DirectionCounters(**counters) for counters in raw.pop("directions"))
         return LinkState(LinkSettings(**raw), (left, right))
     except (ValueError, TypeError, KeyError) as error:
-        raise RackgateError(f"link emulator: it answers {command!r} with {text!r:.200}") from error
+        raise RackgateError(f"link emulator: unexpected response to {command!r}: {text!r:.200}") from error

@@ -31,6 +31,7 @@ ASKED = {
     "d": Quality(10, 0, 2),
     "e": Quality(10),
     "f": Quality(10, 0, 0, 40),
+    "g": Quality(10, 0, 0, 0.1),
 }
 ERROR = 1e-6
 LOOKS, ECHOES = 6, 100
@@ -207,6 +208,15 @@ def test_links_have_the_requested_rate_and_lose_single_packets(
     if counters is not None:
         assert 1000 < counters["bytes"] / counters["frames"] <= 1514
         assert counters["failed"] == 0
+
+
+def test_a_slow_link_queues_some_packets(person: Person) -> None:
+    """A packet of 1442 bytes takes 115 ms; eight that arrive at once must wait for each other, not be dropped."""
+    ip = f"10.77.{list(ASKED).index('g') + 1}.10"
+    text = person.check_output(
+        *("lab", "exec", "--", "ping", "-n", "-c", "8", "-i", "0.004", "-s", "1400", "-W", "10", ip)
+    )
+    assert "8 packets transmitted, 8 received" in text
 
 
 ROUND_TRIPS_MS = (0.2, 0.3, 0.5, 1, 2, 5, 20, 50, 200)

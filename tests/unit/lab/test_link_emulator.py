@@ -25,7 +25,7 @@ COUNTERS = {
     "failed": 5,
     "queued_bytes": 6,
 }
-ANSWER = {"delay_ns": 7, "jitter_ns": 8, "loss_ppb": 9, "bytes_per_s": 10, "directions": [COUNTERS, COUNTERS]}
+RESPONSE = {"delay_ns": 7, "jitter_ns": 8, "loss_ppb": 9, "bytes_per_s": 10, "directions": [COUNTERS, COUNTERS]}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def emulator(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
-    """An emulator of this network namespace, in which nobody may add links."""
+    """An emulator of this network namespace, in which ordinary users can't add links."""
     monkeypatch.setattr(link_emulator, "CACHE", cache)
     monkeypatch.setattr(link_emulator, "SOCKET", tmp_path / "socket")
     command = [str(link_emulator.ensure_program()), str(link_emulator.SOCKET)]
@@ -48,19 +48,21 @@ def emulator(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> It
 def test_half_of_a_round_trip_is_given_to_each_direction() -> None:
     assert LinkSettings.of(Quality(0.3, 0.1, 0.000001, 8)) == LinkSettings(150_000, 50_000, 10, 1_000_000)
     assert LinkSettings.of(Quality()) == LinkSettings(0, 0, 0, 0)
+    # a limit below a byte per second is a limit still
+    assert LinkSettings.of(Quality(rate_mbit=1e-6)).bytes_per_s == 1
     # an odd number of nanoseconds still has its jitter below its delay
     odd = LinkSettings.of(Quality(0.000003, 0.000003))
     assert odd.jitter_ns <= odd.delay_ns
 
 
-def test_an_answer_is_the_state_of_a_link() -> None:
+def test_a_response_is_the_state_of_a_link() -> None:
     counters = DirectionCounters(**COUNTERS)
-    assert link_emulator.parse_answer("get a-b", json.dumps(ANSWER)) == LinkState(
+    assert link_emulator.parse_response("get a-b", json.dumps(RESPONSE)) == LinkState(
         LinkSettings(7, 8, 9, 10), (counters, counters)
     )
-    assert link_emulator.parse_answer("get a-b", "null") is None
+    assert link_emulator.parse_response("get a-b", "null") is None
     with pytest.raises(RackgateError, match="link emulator: no room"):
-        link_emulator.parse_answer("get a-b", '{"error": "no room"}')
+        link_emulator.parse_response("get a-b", '{"error": "no room"}')
 
 
 @pytest.mark.parametrize(
@@ -71,14 +73,14 @@ def test_an_answer_is_the_state_of_a_link() -> None:
         "{}",
         "7",
         '{"directions": []}',
-        json.dumps(ANSWER | {"directions": [COUNTERS]}),
-        json.dumps(ANSWER | {"colour": 1}),
-        json.dumps(ANSWER | {"directions": [COUNTERS, {"frames": 1}]}),
+        json.dumps(RESPONSE | {"directions": [COUNTERS]}),
+        json.dumps(RESPONSE | {"colour": 1}),
+        json.dumps(RESPONSE | {"directions": [COUNTERS, {"frames": 1}]}),
     ],
 )
-def test_an_answer_of_another_form_is_an_error(text: str) -> None:
-    with pytest.raises(RackgateError, match="link emulator: it answers 'get a-b' with "):
-        link_emulator.parse_answer("get a-b", text)
+def test_a_response_of_another_form_is_an_error(text: str) -> None:
+    with pytest.raises(RackgateError, match="link emulator: unexpected response to 'get a-b': "):
+        link_emulator.parse_response("get a-b", text)
 
 
 @pytest.mark.usefixtures("emulator")
@@ -87,11 +89,11 @@ def test_an_answer_of_another_form_is_an_error(text: str) -> None:
     [
         ("", "expected a command and the name of a link"),
         ("get", "expected a command and the name of a link"),
-        ("melt a-b", "not a command: melt with 2 words"),
-        ("get a-b more", "not a command: get with 3 words"),
-        ("set a-b 1 1 1", "not a command: set with 5 words"),
-        ("set a-b 1 1 1 1 1", "not a command: set with 7 words"),
-        ("set a-b 1 1 1 1 1 1 1", "too many words"),
+        ("melt a-b", "not a command: melt (number of arguments: 1)"),
+        ("get a-b more", "not a command: get (number of arguments: 2)"),
+        ("set a-b 1 1 1", "not a command: set (number of arguments: 4)"),
+        ("set a-b 1 1 1 1 1", "not a command: set (number of arguments: 6)"),
+        ("set a-b 1 1 1 1 1 1 1", "too many arguments"),
         ("set a-b -1 0 0 0", "link a-b: -1 is not a whole number up to 60000000000"),
         ("set a-b 1.5 0 0 0", "link a-b: 1.5 is not a whole number"),
         ("set a-b 60000000001 0 0 0", "link a-b: 60000000001 is not a whole number"),
@@ -104,6 +106,7 @@ def test_an_answer_of_another_form_is_an_error(text: str) -> None:
         ('get "a"', "a command has printable ASCII without quotes and backslashes"),
         ("get a\nget b", "a command has printable ASCII without quotes and backslashes"),
         ("get é", "a command has printable ASCII without quotes and backslashes"),
+        ("get a-b" + " " * 2042, "a command has at most 2048 bytes"),
     ],
 )
 def test_a_wrong_command_is_refused(command: str, error: str) -> None:
@@ -126,6 +129,11 @@ def test_an_emulator_that_has_ended_is_an_error(emulator: subprocess.Popen[bytes
     emulator.wait()
     with pytest.raises(RackgateError, match="link emulator: it does not respond to 'get a-b'"):
         link_emulator.read("a-b")
+
+
+def test_the_program_compiles_without_warnings(tmp_path: Path) -> None:
+    command = ["gcc", *link_emulator.FLAGS, "-Wall", "-Wextra", "-Werror", "-o", str(tmp_path / "made")]
+    process.run([*command, str(link_emulator.SOURCE)], task="compile")
 
 
 def test_the_program_is_compiled_once_and_again_after_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
