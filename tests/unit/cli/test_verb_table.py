@@ -1,4 +1,4 @@
-"""The command ``rackgate``: the package of a verb is imported when the verb is used."""
+"""Command ``rackgate``: verbs, help and imports; a verb's package is imported only when the verb is used."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from pyhooks.cli import VERBS, app
 
-# What takes a second to import, and no command of a running lab needs.
-HEAVY = ("matplotlib", "numpy", "pandas", "pyspark")
+# slow imports that no command of a running lab needs
+SLOW_IMPORTS = ("matplotlib", "numpy", "pandas", "pyspark")
 
 
 def test_help_lists_all_verbs() -> None:
@@ -39,21 +39,21 @@ def test_unknown_verb_is_an_error() -> None:
 @pytest.mark.parametrize(
     "arguments", [["lab", "status"], ["rack", "cut"], ["broker", "heal"], ["lab", "set"], ["version"]]
 )
-def test_commands_of_a_lab_start_light(arguments: list[str]) -> None:
+def test_lab_commands_import_no_slow_package(arguments: list[str]) -> None:
     code = (
         "import sys; from typer.testing import CliRunner; from pyhooks.cli import app;"
         f" done = CliRunner().invoke(app, {[*arguments, '--help']}, catch_exceptions=False);"
-        f" print(done.exit_code, [name for name in {HEAVY} if name in sys.modules])"
+        f" print(done.exit_code, [name for name in {SLOW_IMPORTS} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "0 []\n"
 
 
-def test_help_imports_no_package_of_a_verb() -> None:
+def test_help_imports_no_verb_package() -> None:
     code = (
         "import sys; from typer.testing import CliRunner; from pyhooks.cli import VERBS, app;"
         " done = CliRunner().invoke(app, ['--help'], catch_exceptions=False);"
-        " apps = [one.split(':')[0] for verb in VERBS.values() for one in verb.apps];"
+        " apps = [app.split(':')[0] for verb in VERBS.values() for app in verb.apps];"
         " print(done.exit_code, [name for name in apps if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Recipe, layout of sources, Maven's errors, manifest and reports, each tested without Maven."""
+"""Steps of the build without Maven: recipe, source layout, pins, Maven errors and distribution."""
 
 from __future__ import annotations
 
@@ -44,14 +44,15 @@ GENERATED = b"/* licence */\n\n// THIS CODE IS AUTOMATICALLY GENERATED.  DO NOT 
         (SCALA, "test", "unit/kafka/ATest.scala", b"", "core/src/test/scala/unit/kafka/ATest.scala"),
     ],
 )  # fmt: skip
-def test_destination_of_a_source(module: Module, kind: str, name: str, head: bytes, expected: str | None) -> None:
+def test_destination_of_a_source_file(module: Module, kind: str, name: str, head: bytes, expected: str | None) -> None:
     assert source_tree.destination(module, kind, name, head) == expected
 
 
-def test_the_project_s_recipe() -> None:
+def test_the_recipe_of_the_repository_is_consistent() -> None:
     plan = recipe.load()
     core = plan.module("core")
-    assert [m.name for m in plan.upstream_of(plan.module("storage"))] == ["clients", "server-common", "storage-api"]
+    upstream = [module.name for module in plan.upstream_of(plan.module("storage"))]
+    assert upstream == ["clients", "server-common", "storage-api"]
     assert plan.module("clients") in plan.upstream_of(core)
     assert core in plan.affected_by({"clients"})
     assert plan.affected_by({"tools"}) == (plan.module("tools"),)
@@ -60,7 +61,9 @@ def test_the_project_s_recipe() -> None:
         for role in ("runtime", "sources", *(("test", "test-sources") if module.tests else ())):
             assert plan.find(module.artifact, role).version == plan.version
     text = plan.path.read_text()
-    assert recipe.render_artifacts(plan.artifacts) in text, "the list is not as `rackgate patch pin` writes it"
+    assert recipe.render_artifacts(plan.artifacts) in text, (
+        "the artifacts differ from the output of `rackgate patch pin`"
+    )
 
 
 def test_artifact_coordinates() -> None:
@@ -118,19 +121,19 @@ def test_invalid_recipes_are_rejected(tmp_path: Path, text: str, fault: str) -> 
 
 def test_the_overlay_key_covers_the_imports_of_the_builder() -> None:
     folder = Path(workspace.__file__).parent
-    found: set[str] = set()
-    todo = ["builder"]
-    while todo:
-        name = todo.pop()
-        if name in found or not (folder / f"{name}.py").exists():
+    imported: set[str] = set()
+    pending = ["builder"]
+    while pending:
+        name = pending.pop()
+        if name in imported or not (folder / f"{name}.py").exists():
             continue
-        found.add(name)
+        imported.add(name)
         for node in ast.walk(ast.parse((folder / f"{name}.py").read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module == "pyhooks.patchset":
-                todo += [alias.name for alias in node.names]
+                pending += [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyhooks.patchset."):
-                todo.append(str(node.module).rpartition(".")[2])
-    assert found - {"distribution", "java_helpers", "stages"} == workspace._BUILDING
+                pending.append(str(node.module).rpartition(".")[2])
+    assert imported - {"distribution", "java_helpers", "stages"} == workspace._BUILDING
 
 
 LINE = "0" * 64 + "  g/a/1/a-1.jar"
@@ -148,7 +151,7 @@ LINE = "0" * 64 + "  g/a/1/a-1.jar"
         ("\udcff", "utf-8"),
     ],
 )
-def test_a_manifest_that_is_malformed_is_refused(tmp_path: Path, text: str, fault: str) -> None:
+def test_a_malformed_manifest_is_rejected(tmp_path: Path, text: str, fault: str) -> None:
     path = tmp_path / "maven.sha256"
     path.write_text(text, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(RackgateError, match=r"maven\.sha256") as caught:
@@ -156,14 +159,14 @@ def test_a_manifest_that_is_malformed_is_refused(tmp_path: Path, text: str, faul
     assert fault in str(caught.value)
 
 
-def test_a_repository_has_every_pinned_file_unchanged_and_no_other(tmp_path: Path) -> None:
+def test_a_repository_must_have_exactly_the_pinned_files_unchanged(tmp_path: Path) -> None:
     repository = artifacts.MavenRepository(tmp_path / "maven", tmp_path / "maven.sha256")
     names = ["g/a/1/a-1.jar", "g/a/1/a-1.pom"]
     artifacts.write_pins(tmp_path / "maven.sha256", {name: hashlib.sha256(name.encode()).hexdigest() for name in names})
     for name in names:
         (repository.root / name).parent.mkdir(parents=True, exist_ok=True)
         (repository.root / name).write_text(name)
-    # Maven's own records decide nothing
+    # Maven's own records are ignored.
     (repository.root / "g/a/1/_remote.repositories").touch()
     (repository.root / "g/a/1/a-1.jar.lastUpdated").touch()
     repository.verify()
@@ -186,7 +189,7 @@ def test_a_repository_has_every_pinned_file_unchanged_and_no_other(tmp_path: Pat
         repository.verify()
 
 
-def test_repositories_of_earlier_manifests_are_deleted_but_the_newest(tmp_path: Path) -> None:
+def test_only_the_newest_repository_of_earlier_manifests_is_kept(tmp_path: Path) -> None:
     space = Workspace(tmp_path, tmp_path / "maven.sha256")
     artifacts.write_pins(space.manifest, {})
     for age, folder in enumerate([space.root / "maven/new", space.root / "maven/old", space.repository.root]):
@@ -207,14 +210,14 @@ def test_repositories_of_earlier_manifests_are_deleted_but_the_newest(tmp_path: 
         ("g/a/1/a-2.jar", None),
     ],
 )
-def test_coordinates_of_a_path(tmp_path: Path, path: str, expected: tuple[str, ...] | None) -> None:
+def test_artifact_coordinates_of_a_path(tmp_path: Path, path: str, expected: tuple[str, ...] | None) -> None:
     if expected is None:
         with pytest.raises(RackgateError, match="is not the path of an artifact"):
             artifacts.Download.parse(path, tmp_path)
     else:
-        found = artifacts.Download.parse(path, tmp_path)
-        assert (found.group, found.name, found.version, found.classifier, found.type) == expected
-        assert found.path == tmp_path / path
+        download = artifacts.Download.parse(path, tmp_path)
+        assert (download.group, download.name, download.version, download.classifier, download.type) == expected
+        assert download.path == tmp_path / path
 
 
 def test_the_manifest_pins_maven_s_artifacts_and_agrees_with_the_recipe() -> None:
@@ -226,12 +229,16 @@ def test_the_manifest_pins_maven_s_artifacts_and_agrees_with_the_recipe() -> Non
         assert f"{plugins.get(name, f'maven-{name}-plugin')}-{version}.jar" in files
     assert {f"scala-compiler-{plan.scala}.jar", f"scala-reflect-{plan.scala}.jar"} <= files
     assert any(name.startswith("surefire-junit-platform-") for name in files)
-    shared = {a.id: (pins[a.repository_path], a.sha256) for a in plan.artifacts if a.repository_path in pins}
+    shared = {
+        artifact.id: (pins[artifact.repository_path], artifact.sha256)
+        for artifact in plan.artifacts
+        if artifact.repository_path in pins
+    }
     assert any(id_.startswith("org.junit.platform:junit-platform-launcher:") for id_ in shared)
-    assert all(one == other for one, other in shared.values())
+    assert all(pin == recipe_hash for pin, recipe_hash in shared.values())
 
 
-def test_only_the_verified_repository_starts_maven() -> None:
+def test_maven_is_started_only_by_the_verified_repository() -> None:
     sources = {path: path.read_text(encoding="utf-8") for path in paths.REPO.glob("pyhooks/**/*.py")}
     assert {path.name for path, text in sources.items() if "maven.maven(" in text} == {"artifacts.py"}
     assert {path.name for path, text in sources.items() if re.search(r"[\"\']mvn[\"\']", text)} == {"maven.py"}
@@ -252,7 +259,7 @@ def test_tests_take_junit_from_the_store(tmp_path: Path) -> None:
     assert any("junit-jupiter-api" in path for _, path in found)
 
 
-def test_touched_modules(tmp_path: Path) -> None:
+def test_modules_touched_by_changed_files(tmp_path: Path) -> None:
     (tmp_path / "kafka.toml").write_text(RECIPE)
     plan = recipe.load(tmp_path / "kafka.toml")
     assert touched_modules(plan, ["a/src/test/java/T.java"], ()) == set()
@@ -281,7 +288,7 @@ MISSING = "[ERROR] Failed to execute goal on project x: Could not find artifact 
 
 
 @pytest.mark.parametrize(
-    ("text", "message", "project"),
+    ("output", "message", "project"),
     [
         (JAVAC, "compile: /w/tree/clients/src/main/java/org/A.java:12: cannot find symbol", "clients"),
         (SCALAC, "compile: /w/tree/core/src/main/scala/kafka/P.scala:40: not found: value x", "core"),
@@ -295,41 +302,41 @@ MISSING = "[ERROR] Failed to execute goal on project x: Could not find artifact 
         ("[ERROR] something else\n", "compile: Maven failed, see log", ""),
     ],
 )
-def test_maven_s_error_becomes_one_line(text: str, message: str, project: str) -> None:
-    error = maven.explain("compile", text, Path("log"))
+def test_maven_errors_become_one_line(output: str, message: str, project: str) -> None:
+    error = maven.explain("compile", output, Path("log"))
     assert str(error) == message
     assert error.project == project
 
 
-def test_a_template_that_lacks_a_value_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_template_value_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="'names' is undefined"):
         maven.render("reactor.xml.j2", tmp_path / "pom.xml")
     pom = maven.render("reactor.xml.j2", tmp_path / "pom.xml", names=["a&b"])
     assert "<module>a&amp;b</module>" in pom.read_text()
 
 
-def test_distribution(tmp_path: Path) -> None:
+def test_damage_of_a_distribution_is_detected(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="run `rackgate build`"):
         Distribution.load(tmp_path)
     for folder, name in (("libs", "l.jar"), ("overlay", "o.jar"), ("spark", "s.jar"), ("hooks", "rackgate-hooks.jar")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_text(name)
-    files = {str(p.relative_to(tmp_path)): sha256(p) for p in tmp_path.rglob("*.jar")}
+    files = {str(jar.relative_to(tmp_path)): sha256(jar) for jar in tmp_path.rglob("*.jar")}
     manifest = {"files": files, "kafka_version": "4.3.1", "patch_hash": "0", "overlay": [], "patches": []}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    made = Distribution.load(tmp_path)
-    assert made.damage() == ""
-    assert made.classpath() == f"{tmp_path}/overlay/*:{tmp_path}/libs/*"
-    assert made.hooks == tmp_path / "hooks/rackgate-hooks.jar"
-    assert made.spark_jars == (tmp_path / "spark/s.jar",)
+    distribution = Distribution.load(tmp_path)
+    assert distribution.damage() == ""
+    assert distribution.classpath() == f"{tmp_path}/overlay/*:{tmp_path}/libs/*"
+    assert distribution.hooks == tmp_path / "hooks/rackgate-hooks.jar"
+    assert distribution.spark_jars == (tmp_path / "spark/s.jar",)
     (tmp_path / "libs/l.jar").write_text("other")
-    assert made.damage() == "libs/l.jar has changed"
+    assert distribution.damage() == "libs/l.jar has changed"
     (tmp_path / "libs/l.jar").write_text("l.jar")
     (tmp_path / "hooks/other.jar").write_text("")
-    assert made.damage() == "hooks/other.jar does not belong to this build"
+    assert distribution.damage() == "hooks/other.jar does not belong to this build"
 
 
-def test_finds_subclasses_of_changed_abstract_tests(tmp_path: Path) -> None:
+def test_subclasses_of_changed_abstract_tests_are_found(tmp_path: Path) -> None:
     folder = tmp_path / "core/src/test/scala"
     folder.mkdir(parents=True)
     (folder / "AbstractATest.scala").write_text("abstract class AbstractATest\n")

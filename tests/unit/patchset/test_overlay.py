@@ -27,11 +27,11 @@ MODULE = Module(name="m", artifact="kafka-m", path="m", release=17, relocated=("
         ("A$1.class", "A"),
     ],
 )
-def test_nest(name: str, expected: str) -> None:
+def test_nest_is_the_outermost_class(name: str, expected: str) -> None:
     assert overlay.nest(name) == expected
 
 
-def test_changed_and_new_nests_are_complete() -> None:
+def test_changed_and_new_nests_include_all_their_classes() -> None:
     before = {"p/A.class": b"a", "p/A$1.class": b"a1", "p/B.class": b"b", "p/B$C.class": b"c"}
     after = {"p/A.class": b"a", "p/A$1.class": b"a1", "p/B.class": b"b", "p/B$C.class": b"C", "p/N.class": b"n"}
     changed = overlay.changed_nests(MODULE, before, after)
@@ -64,12 +64,12 @@ def test_jar_bytes_depend_on_content_alone(tmp_path: Path) -> None:
         ("one", {"p/A.class": b"a", "p/A$2.class": b"2"}),
         ("two", {"p/A$2.class": b"2", "p/A.class": b"a"}),
     ):
-        made = overlay.make_jar(
+        jar = overlay.make_jar(
             MODULE, {"p/A": files}, {"r.txt": b"r"},
             published=published, coordinates="g:m:1", folder=tmp_path / name, manifest=[("X", "y")],
         )  # fmt: skip
-        assert made is not None
-        jars.append(made)
+        assert jar is not None
+        jars.append(jar)
     assert jars[0] == jars[1]
     assert (tmp_path / "one/m-rackgate.jar").read_bytes() == (tmp_path / "two/m-rackgate.jar").read_bytes()
     assert jars[0].classes == ("p/A", "p/A$2")
@@ -82,7 +82,7 @@ def test_jar_bytes_depend_on_content_alone(tmp_path: Path) -> None:
         assert b"X: y" in archive.read("META-INF/MANIFEST.MF")
 
 
-def test_a_jar_carries_licence_and_notice_and_states_its_changes(tmp_path: Path) -> None:
+def test_a_jar_contains_licence_notice_and_a_statement_of_changes(tmp_path: Path) -> None:
     published = tmp_path / "published.jar"
     for prefix in ("", "META-INF/"):
         write_jar(published, {f"{prefix}{name}": content for name, content in LEGAL.items()})
@@ -112,14 +112,14 @@ def test_a_published_jar_without_licence_or_notice_is_an_error(tmp_path: Path, m
     assert not (tmp_path / "m-rackgate.jar").exists()
 
 
-def test_no_jar_without_a_change(tmp_path: Path) -> None:
+def test_no_jar_is_made_without_a_change(tmp_path: Path) -> None:
     published = tmp_path / "published.jar"
     write_jar(published, {"p/A.class": b"a"})
     made = overlay.make_jar(MODULE, {}, {}, published=published, coordinates="g:m:1", folder=tmp_path, manifest=[])
     assert made is None
 
 
-def test_changed_resources(tmp_path: Path) -> None:
+def test_changed_and_new_resources_are_found(tmp_path: Path) -> None:
     for state, files in (("a", {"x": "1", "d/y": "1"}), ("b", {"x": "1", "d/y": "2", "z": "3"})):
         for name, text in files.items():
             path = tmp_path / state / name

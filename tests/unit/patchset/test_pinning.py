@@ -1,4 +1,4 @@
-"""``rackgate patch pin``: the list of artifacts it writes, without Maven."""
+"""``rackgate patch pin``: the pins it writes, without Maven."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NEW = "x.y:z:1"
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
+def recipe_copy(tmp_path: Path) -> Path:
     path = tmp_path / "kafka.toml"
     path.write_text((paths.PATCH / "kafka.toml").read_text(encoding="utf-8"), encoding="utf-8")
     return path
 
 
 def test_roles_that_are_not_resolved_keep_their_pins(
-    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe_copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jar = tmp_path / "z-1.jar"
     jar.write_bytes(b"z")
@@ -36,12 +36,13 @@ def test_roles_that_are_not_resolved_keep_their_pins(
         return [(NEW, jar)]
 
     monkeypatch.setattr(pinning, "_resolve", resolve)
-    before = {artifact.id: artifact for artifact in recipe.load(copy).artifacts}
-    after = {artifact.id: artifact for artifact in pinning.pin(copy, tmp_path, ["client-4.4"])}
+    before = {artifact.id: artifact for artifact in recipe.load(recipe_copy).artifacts}
+    after = {artifact.id: artifact for artifact in pinning.pin(recipe_copy, tmp_path, ["client-4.4"])}
     assert requested == ["client-4.4"]
     assert after[NEW].roles == ("client-4.4",)
     assert after[NEW].sha256 == sha256(jar)
-    assert before.keys() - after.keys() == {name for name, a in before.items() if a.roles == ("client-4.4",)} != set()
+    only_resolved = {name for name, artifact in before.items() if artifact.roles == ("client-4.4",)}
+    assert before.keys() - after.keys() == only_resolved != set()
     assert all("client-4.4" not in artifact.roles for name, artifact in after.items() if name != NEW)
     for name in after.keys() - {NEW}:
         assert after[name].sha256 == before[name].sha256
@@ -49,23 +50,23 @@ def test_roles_that_are_not_resolved_keep_their_pins(
 
 
 def test_all_roles_are_resolved_unless_some_are_named(
-    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe_copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jar = tmp_path / "z-1.jar"
     jar.write_bytes(b"z")
     monkeypatch.setattr(pinning, "_resolve", lambda *_: [(NEW, jar)])
-    (only,) = pinning.pin(copy, tmp_path)
+    (only,) = pinning.pin(recipe_copy, tmp_path)
     assert set(only.roles) == recipe.ROLES
 
 
-def test_an_unknown_role_is_an_error_before_any_download(copy: Path, tmp_path: Path) -> None:
+def test_an_unknown_role_is_an_error_before_any_download(recipe_copy: Path, tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="role 'tests'"):
-        pinning.pin(copy, tmp_path, ["tests"])
-    assert copy.read_text(encoding="utf-8") == (paths.PATCH / "kafka.toml").read_text(encoding="utf-8")
+        pinning.pin(recipe_copy, tmp_path, ["tests"])
+    assert recipe_copy.read_text(encoding="utf-8") == (paths.PATCH / "kafka.toml").read_text(encoding="utf-8")
 
 
-def test_files_of_maven_are_pinned_beside_the_recipe(
-    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_maven_files_are_pinned_in_a_separate_manifest(
+    recipe_copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept, changed, new = "g/a/1/a-1.jar", "g/b/1/b-1.pom", "g/c/1/c-1.jar"
     manifest = tmp_path / "maven.sha256"
@@ -74,9 +75,9 @@ def test_files_of_maven_are_pinned_beside_the_recipe(
     monkeypatch.setattr(paths, "PATCH", tmp_path)
     monkeypatch.setattr(paths, "BUILD", tmp_path / "build")
     monkeypatch.setattr(cli, "record", lambda *_: pins)
-    before = copy.read_bytes()
+    before = recipe_copy.read_bytes()
     cli.pin_command(["maven"])
-    assert copy.read_bytes() == before
+    assert recipe_copy.read_bytes() == before
     assert read_pins(manifest) == pins
     lines = capsys.readouterr().out.splitlines()
     assert "3 files, 1 new, 1 removed" in lines[-2]

@@ -1,4 +1,4 @@
-"""The series as text and as commits: parsing, selection, branches of the parts, round trip."""
+"""Patch series: parsing, selection, export to files and import to branches, one per part."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def commit(tree: Path, name: str, text: str, message: str) -> None:
 
 
 def commit_to(tree: Path, part: str, name: str, text: str, message: str) -> None:
-    """Commits to a part, with the branches of the later parts at the same commit."""
+    """Commit to the branch of a part and move the branches of later parts to the commit."""
     git.git(tree, "checkout", "--quiet", part, task="check out")
     commit(tree, name, text, message)
     for later in PARTS[PARTS.index(part) + 1 :]:
@@ -49,8 +49,8 @@ def copy_of(tree: Path, folder: Path) -> Path:
     return folder
 
 
-def content(folder: Path) -> dict[str, bytes]:
-    """The files of a series by name; the repository may lie beside them."""
+def series_files(folder: Path) -> dict[str, bytes]:
+    """Return the files of a series by name, without those of the repository in ``tree``."""
     files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
     return {name: path.read_bytes() for name, path in files.items() if not name.startswith("tree/")}
 
@@ -74,7 +74,7 @@ B = "clients/src/main/java/B.java"
 C = "clients/src/main/java/C.java"
 
 
-def test_export_and_import_give_no_difference(tree: Path, tmp_path: Path) -> None:
+def test_export_and_import_round_trip(tree: Path, tmp_path: Path) -> None:
     commit_to(tree, "fixes", A, "class A {\n    int a = 2;\n}\n", "KIP-1290: Two\n\nBecause one is not enough.")
     message = f"{LONG}\n\nFor a reason, and ä.\n\nLink: KIP-1290\nDrop-when: it is\n  long ago"
     commit_to(tree, "gate", B, "class B { }\n", message)
@@ -89,37 +89,37 @@ def test_export_and_import_give_no_difference(tree: Path, tmp_path: Path) -> Non
     series.apply_parts(again, series.load(first))
     second.mkdir()
     assert series.export(again, second) == names
-    assert content(first) == content(second)
+    assert series_files(first) == series_files(second)
     third = copy_of(tree, tmp_path / "third")
     head = git.git(again, "rev-parse", "HEAD", task="read the head")
-    assert head == series.apply(third, series.load(first)), "am is not reproducible"
+    assert head == series.apply(third, series.load(first)), "`git am` is not reproducible"
     patch = series.load(first)[1]
     assert (patch.subject, patch.reason) == (LONG, "For a reason, and ä.")
     assert patch.trailers == (("Link", "KIP-1290"), ("Drop-when", "it is long ago"))
     assert (patch.part, patch.number) == ("gate", 1)
 
 
-def test_import_makes_stacked_branches_that_a_rebase_moves(tree: Path, tmp_path: Path) -> None:
+def test_import_creates_stacked_branches_that_a_rebase_moves(tree: Path, tmp_path: Path) -> None:
     commit_to(tree, "fixes", A, "class A { }\n", "Fix\n\nReason.")
     commit_to(tree, "gate", B, "class B { }\n", "Gate\n\nReason.")
     commit_to(tree, "observe", C, "class C { }\n", "Observe\n\nReason.")
     folder = tmp_path / "series"
     folder.mkdir()
     series.export(tree, folder)
-    before = content(folder)
+    before = series_files(folder)
     fresh = copy_of(tree, tmp_path / "fresh")
     series.apply_parts(fresh, series.load(folder))
     assert series.unexported(fresh) == ""
     branches = git.git(fresh, "for-each-ref", "--format=%(refname:short) %(subject)", "refs/heads", task="list")
     assert branches.splitlines() == ["elr Gate", "fixes Fix", "gate Gate", "observe Observe"]
     assert git.git(fresh, "symbolic-ref", "--short", "HEAD", task="look") == "observe"
-    # as a person would: a fixup of a patch further down
+    # A fixup of an earlier patch, as a developer would commit it.
     (fresh / B).write_text("class B { int b; }\n")
     git.git(fresh, "commit", "--quiet", "--all", "--fixup", "gate", task="commit")
     assert series.unexported(fresh) == "has commits that were not exported"
     git.git(fresh, "rebase", "--quiet", "--interactive", "--autosquash", source_tree.BASELINE, task="rebase")
     series.export(fresh, folder)
-    after = content(folder)
+    after = series_files(folder)
     assert before.keys() == after.keys()
     assert {name for name in before if before[name] != after[name]} == {"gate/0001-Gate.patch"}
 
@@ -137,12 +137,12 @@ def test_export_keeps_file_names_and_deletes_removed_patches(tree: Path, tmp_pat
         git.git(tree, "update-ref", f"refs/heads/{part}", "gate~1", task="reset")
     git.git(tree, "reset", "--hard", "--quiet", task="reset")
     assert series.export(tree, tmp_path) == ("gate/0004-chosen.patch",)
-    assert sorted(content(tmp_path)) == ["gate/0004-chosen.patch", "series"]
+    assert sorted(series_files(tmp_path)) == ["gate/0004-chosen.patch", "series"]
     assert not (tmp_path / "elr").exists()
     assert series.export(tree, tmp_path, renumber=True) == ("gate/0001-KIP-1290-Empty-it.patch",)
 
 
-def test_an_inserted_patch_renames_no_other(tree: Path, tmp_path: Path) -> None:
+def test_an_inserted_patch_does_not_rename_others(tree: Path, tmp_path: Path) -> None:
     for number, letter in enumerate("XYZ"):
         commit_to(
             tree, "gate", f"clients/src/main/java/{letter}.java", f"class {letter} {{ }}\n", f"{letter}\n\nReason."
@@ -166,11 +166,11 @@ def test_an_inserted_patch_renames_no_other(tree: Path, tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_a_dependency_by_number_does_not_change_its_meaning(tree: Path, tmp_path: Path) -> None:
+def test_renumbering_that_breaks_a_dependency_is_rejected(tree: Path, tmp_path: Path) -> None:
     commit_to(tree, "fixes", A, "class A { }\n", "First\n\nReason.")
     commit_to(tree, "fixes", B, "class B { }\n", "Second\n\nReason.\n\nDepends: 0001")
     series.export(tree, tmp_path)
-    before = content(tmp_path)
+    before = series_files(tmp_path)
     git.git(tree, "reset", "--hard", "--quiet", source_tree.BASELINE, task="reset")
     commit(tree, C, "class C { }\n", "Zeroth\n\nReason.")
     git.git(tree, "cherry-pick", "fixes~1", "fixes", task="pick")
@@ -178,64 +178,64 @@ def test_a_dependency_by_number_does_not_change_its_meaning(tree: Path, tmp_path
         git.git(tree, "branch", "--force", part, task="move")
     with pytest.raises(RackgateError, match=r"'Second' .*0001, 'First'"):
         series.export(tree, tmp_path, renumber=True)
-    assert content(tmp_path) == before
+    assert series_files(tmp_path) == before
     assert len(series.export(tree, tmp_path)) == 3
 
 
-def test_export_refuses_uncommitted_changes(tree: Path, tmp_path: Path) -> None:
+def test_export_rejects_uncommitted_changes(tree: Path, tmp_path: Path) -> None:
     (tree / A).write_text("changed\n")
     assert series.unexported(tree) == "has uncommitted changes"
     with pytest.raises(RackgateError, match="uncommitted changes"):
         series.export(tree, tmp_path)
 
 
-def above(tree: Path) -> None:
+def commit_above_the_last_part(tree: Path) -> None:
     git.git(tree, "checkout", "--quiet", "--detach", task="detach")
     commit(tree, A, "class A { }\n", "More\n\nReason.")
 
 
-def aside(tree: Path) -> None:
+def commit_beside_the_last_part(tree: Path) -> None:
     git.git(tree, "checkout", "--quiet", "--detach", "elr", task="detach")
     commit(tree, A, "class A { }\n", "More\n\nReason.")
 
 
-def behind(tree: Path) -> None:
+def leave_later_branches_behind(tree: Path) -> None:
     git.git(tree, "checkout", "--quiet", "gate", task="check out")
     commit(tree, A, "class A { }\n", "More\n\nReason.")
     git.git(tree, "branch", "--force", "elr", "fixes", task="move")
 
 
-def forked(tree: Path) -> None:
+def fork_a_branch(tree: Path) -> None:
     git.git(tree, "checkout", "--quiet", "gate", task="check out")
     commit(tree, A, "class A { }\n", "More\n\nReason.")
     git.git(tree, "checkout", "--quiet", "observe", task="check out")
 
 
-def absent(tree: Path) -> None:
+def delete_a_branch(tree: Path) -> None:
     git.git(tree, "branch", "--delete", "--force", "elr", task="delete")
 
 
 @pytest.mark.parametrize(
-    ("spoil", "fault", "way"),
+    ("spoil", "fault", "remedy"),
     [
-        (above, "HEAD has commits above branch observe", "git branch -f observe HEAD"),
-        (aside, "HEAD has commits above branch observe", "git rebase observe"),
-        (behind, "branch elr must contain branch gate", "git branch -f elr gate"),
-        (forked, "branch observe must contain branch elr", "git rebase elr observe"),
-        (absent, "branch elr is missing", "git branch elr COMMIT"),
+        (commit_above_the_last_part, "HEAD has commits above branch observe", "git branch -f observe HEAD"),
+        (commit_beside_the_last_part, "HEAD has commits above branch observe", "git rebase observe"),
+        (leave_later_branches_behind, "branch elr must contain branch gate", "git branch -f elr gate"),
+        (fork_a_branch, "branch observe must contain branch elr", "git rebase elr observe"),
+        (delete_a_branch, "branch elr is missing", "git branch elr COMMIT"),
     ],
 )
 def test_branches_that_are_not_stacked_are_rejected_with_a_remedy(
-    tree: Path, tmp_path: Path, spoil: Callable[[Path], None], fault: str, way: str
+    tree: Path, tmp_path: Path, spoil: Callable[[Path], None], fault: str, remedy: str
 ) -> None:
     commit_to(tree, "fixes", B, "class B { }\n", "Fix\n\nReason.")
-    if spoil is forked:
+    if spoil is fork_a_branch:
         commit_to(tree, "elr", "clients/src/main/java/D.java", "class D { }\n", "Elr\n\nReason.")
         git.git(tree, "branch", "--force", "gate", "elr", task="move")
         git.git(tree, "update-ref", "refs/heads/observe", "fixes", task="move")
         git.git(tree, "reset", "--hard", "--quiet", task="reset")
     commit_to(tree, "observe", C, "class C { }\n", "Observe\n\nReason.")
-    if spoil is forked:
+    if spoil is fork_a_branch:
         with pytest.raises(RackgateError) as caught:
             series.export(tree, tmp_path)
     else:
@@ -246,11 +246,11 @@ def test_branches_that_are_not_stacked_are_rejected_with_a_remedy(
             series.export(tree, tmp_path)
         assert series.unexported(tree) == "has commits that were not exported"
     assert fault in str(caught.value)
-    assert way in str(caught.value)
+    assert remedy in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_merge_is_refused(tree: Path, tmp_path: Path) -> None:
+def test_a_merge_commit_is_rejected(tree: Path, tmp_path: Path) -> None:
     commit(tree, B, "class B { }\n", "One\n\nReason.")
     git.git(tree, "checkout", "--quiet", "--detach", source_tree.BASELINE, task="detach")
     commit(tree, C, "class C { }\n", "Other\n\nReason.")
@@ -260,22 +260,22 @@ def test_a_merge_is_refused(tree: Path, tmp_path: Path) -> None:
         series.export(tree, tmp_path)
 
 
-def test_two_commits_of_one_subject_are_refused(tree: Path, tmp_path: Path) -> None:
+def test_two_commits_with_the_same_subject_are_rejected(tree: Path, tmp_path: Path) -> None:
     commit_to(tree, "fixes", B, "class B { }\n", "One\n\nReason.")
     commit_to(tree, "elr", C, "class C { }\n", "One\n\nReason.")
     with pytest.raises(RackgateError, match="subject 'One'"):
         series.export(tree, tmp_path)
 
 
-def test_a_flat_series_is_replaced(tree: Path, tmp_path: Path) -> None:
+def test_an_export_replaces_patches_outside_of_parts(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "0001-Old.patch").write_text(PATCH.format(subject="Old", reason="R."))
     (tmp_path / "series").write_text("0001-Old.patch\n")
     commit_to(tree, "gate", B, "class B { }\n", "Old\n\nReason.")
     assert series.export(tree, tmp_path) == ("gate/0001-Old.patch",)
-    assert sorted(content(tmp_path)) == ["gate/0001-Old.patch", "series"]
+    assert sorted(series_files(tmp_path)) == ["gate/0001-Old.patch", "series"]
 
 
-def test_a_patch_that_does_not_apply_is_named_with_its_file(tree: Path, tmp_path: Path) -> None:
+def test_a_patch_that_does_not_apply_is_reported_with_its_file(tree: Path, tmp_path: Path) -> None:
     commit_to(tree, "gate", A, "class A {\n    int a = 2;\n}\n", "KIP-1290: Two\n\nReason.")
     commit_to(tree, "gate", A, "class A {\n    int a = 3;\n}\n", "KIP-1290: Three\n\nReason.")
     series.export(tree, tmp_path)
@@ -284,11 +284,11 @@ def test_a_patch_that_does_not_apply_is_named_with_its_file(tree: Path, tmp_path
     with pytest.raises(RackgateError, match=fault) as caught:
         series.apply(fresh, [series.load(tmp_path)[1]])
     assert "\n" not in str(caught.value)
-    assert not git.git(fresh, "status", "--porcelain", task="status"), "the failed patch left something behind"
+    assert not git.git(fresh, "status", "--porcelain", task="status"), "the failed patch left changes"
 
 
-def write(folder: Path, *patches: tuple[str, str]) -> None:
-    """A series of patches of that name and trailers; the subject is the name's last word."""
+def write_series(folder: Path, *patches: tuple[str, str]) -> None:
+    """Write a series of patches, given as name and trailers; the subject is the last part of the name."""
     for name, trailers in patches:
         (folder / name).parent.mkdir(exist_ok=True)
         subject = name.removesuffix(".patch").rpartition("-")[2]
@@ -297,8 +297,8 @@ def write(folder: Path, *patches: tuple[str, str]) -> None:
 
 
 @pytest.fixture
-def parts(tmp_path: Path) -> tuple[series.Patch, ...]:
-    write(
+def patches(tmp_path: Path) -> tuple[series.Patch, ...]:
+    write_series(
         tmp_path,
         ("fixes/0001-one.patch", ""),
         ("fixes/0002-two.patch", "Opt-in: raft"),
@@ -327,10 +327,10 @@ def parts(tmp_path: Path) -> tuple[series.Patch, ...]:
         (Selection(fix=5), "fix-0005", "five"),
     ],
 )
-def test_a_build_applies_what_it_selects(
-    parts: tuple[series.Patch, ...], selection: Selection, label: str, subjects: str
+def test_a_selection_chooses_patches_and_its_label(
+    patches: tuple[series.Patch, ...], selection: Selection, label: str, subjects: str
 ) -> None:
-    assert [patch.subject for patch in selection.choose(parts)] == subjects.split()
+    assert [patch.subject for patch in selection.choose(patches)] == subjects.split()
     assert selection.label == label
 
 
@@ -343,18 +343,18 @@ def test_a_build_applies_what_it_selects(
         (Selection(fix=6), "the series has no fix 0006"),
     ],
 )
-def test_invalid_selections_are_rejected(parts: tuple[series.Patch, ...], selection: Selection, fault: str) -> None:
+def test_invalid_selections_are_rejected(patches: tuple[series.Patch, ...], selection: Selection, fault: str) -> None:
     with pytest.raises(RackgateError, match=fault):
-        selection.choose(parts)
+        selection.choose(patches)
 
 
 def test_a_dependency_that_is_not_a_fix_is_an_error(tmp_path: Path) -> None:
-    write(tmp_path, ("fixes/0001-one.patch", "Depends: another"), ("gate/0001-another.patch", ""))
+    write_series(tmp_path, ("fixes/0001-one.patch", "Depends: another"), ("gate/0001-another.patch", ""))
     with pytest.raises(RackgateError, match=r"fixes/0001-one\.patch: .*'another'"):
         Selection(fix=1).choose(series.load_all(tmp_path))
 
 
-def test_trailers_are_only_in_the_last_paragraph() -> None:
+def test_trailers_are_parsed_only_from_the_last_paragraph() -> None:
     assert series.split_trailers("Why: so\nand on.\n\nUpstream: none found\nDrop-when:") == (
         "Why: so\nand on.", (("Upstream", "none found"), ("Drop-when", "")),
     )  # fmt: skip
@@ -394,10 +394,10 @@ diff --git a/test-common/src/main/java/T.java b/test-common/src/main/java/T.java
     assert patch.added_lines() == (3, 3)
 
 
-def test_the_project_s_own_series_is_in_order() -> None:
+def test_the_series_of_the_repository_is_valid() -> None:
     assert series_lint.lint(paths.PATCH) == ()
     assert series.names(paths.PATCH)
 
 
-def test_the_project_s_own_patches_are_in_order() -> None:
+def test_the_patches_of_the_repository_are_valid() -> None:
     assert series_lint.lint_patches(series.load_all(paths.PATCH)) == ()

@@ -18,6 +18,7 @@ FIELDS = [{"name": "Acks", "type": "int16", "versions": "0+", "about": "How many
 
 
 def jar(path: Path, definition: dict[str, Any] | None, behind: Jar | None = None) -> Jar:
+    """Write a jar with this message definition, if any; ``behind`` is the next jar on the classpath."""
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("other.txt", "x")
         if definition is not None:
@@ -43,7 +44,7 @@ def test_messages_are_compared_by_their_wire_format(tmp_path: Path, fields: list
     assert same == {"fields_changed": False, "versions": "3-13", "was": "3-13"}
 
 
-def test_a_jar_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_jar_is_an_error_and_an_absent_class_is_not(tmp_path: Path) -> None:
     (tmp_path / "a.jar").write_bytes(b"no zip")
     with pytest.raises(RackgateError, match=r"a\.jar: can't be read"):
         Jar(tmp_path / "a.jar")
@@ -51,7 +52,7 @@ def test_a_jar_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert jar(tmp_path / "b.jar", None).versions("org/apache/kafka/common/message/None") == []
 
 
-def test_sizes_of_parts_and_opt_in_fixes() -> None:
+def test_sizes_are_counted_by_part_and_opt_in_fix() -> None:
     text = (
         "diff --git a/{0} b/{0}\n--- a/{0}\n+++ b/{0}\n@@ -1 +1,2 @@\n-a\n+b\n+c\n"
         "diff --git a/x/src/test/A b/x/src/test/A\n--- a/x/src/test/A\n+++ b/x/src/test/A\n@@ -0,0 +1 @@\n+d\n"

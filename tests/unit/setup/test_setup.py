@@ -1,4 +1,4 @@
-"""The set-up of virtual environments: one at a time, complete or not ready, and every package by its hash."""
+"""Setup of virtual environments: serialised by a lock, ready only when complete, packages pinned by hash."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from pyhooks.core import paths
 from pyhooks.core.wait import wait_for
 
-# A Python that makes "environments" of one program, itself, and whose pip waits for a file "go".
+# Fake Python: `venv` creates an environment that contains only this script; `pip` waits for the file "go".
 PYTHON = """#!/bin/sh
 case "$1 $2" in
 "-m venv")
@@ -33,13 +33,13 @@ case "$1 $2" in
     done ;;
 esac
 """
-# what runs here may be contained itself: then recipes have no namespace of their own
-OWN = {name: value for name, value in os.environ.items() if name not in {"RACKGATE_CONTAINED", "MAKEFLAGS"}}
+# Without the variables of an outer make: RACKGATE_CONTAINED would disable the namespaces of the recipes.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in {"RACKGATE_CONTAINED", "MAKEFLAGS"}}
 
 
 @dataclass
 class Clone:
-    """A copy of the files that the set-up consists of."""
+    """Copy of the files that the setup uses."""
 
     root: Path
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -50,16 +50,16 @@ class Clone:
         return path.read_text().splitlines() if path.exists() else []
 
     @property
-    def made(self) -> list[str]:
-        """The environments in the order in which their set-up began."""
+    def environments(self) -> list[str]:
+        """Environments in the order in which their setup started."""
         return [line.split()[1] for line in self.log if line.startswith("venv ")]
 
     def make(self, target: str = ".venv/ready") -> subprocess.Popen[bytes]:
         output = (self.root / f"output-{len(self.running)}").open("wb")
         command = ["make", "-s", f"PYTHON={self.root / 'python'}", target]
-        # a group of its own, as in a terminal of its own
+        # in its own session, like a make in another terminal
         process = subprocess.Popen(
-            command, cwd=self.root, env=OWN, stdout=output, stderr=output, start_new_session=True
+            command, cwd=self.root, env=ENVIRONMENT, stdout=output, stderr=output, start_new_session=True
         )
         output.close()
         self.running.append(process)
@@ -74,18 +74,18 @@ class Clone:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Iterator[Clone]:
-    made = Clone(tmp_path / "clone")
-    (made.root / "requirements").mkdir(parents=True)
-    shutil.copytree(paths.REPO / "setup", made.root / "setup")
-    shutil.copyfile(paths.REPO / "Makefile", made.root / "Makefile")
-    (made.root / "setup" / "system.sh").write_text("#!/bin/sh\n")
+    setup_clone = Clone(tmp_path / "clone")
+    (setup_clone.root / "requirements").mkdir(parents=True)
+    shutil.copytree(paths.REPO / "setup", setup_clone.root / "setup")
+    shutil.copyfile(paths.REPO / "Makefile", setup_clone.root / "Makefile")
+    (setup_clone.root / "setup" / "system.sh").write_text("#!/bin/sh\n")
     for name in ("build", "main", "ducktape"):
-        (made.root / "requirements" / f"{name}.lock").touch()
-    python = made.root / "python"
-    python.write_text(PYTHON.format(log=made.root / "log", go=made.root / "go"))
+        (setup_clone.root / "requirements" / f"{name}.lock").touch()
+    python = setup_clone.root / "python"
+    python.write_text(PYTHON.format(log=setup_clone.root / "log", go=setup_clone.root / "go"))
     python.chmod(0o755)
-    yield made
-    for process in made.running:
+    yield setup_clone
+    for process in setup_clone.running:
         process.kill()
         process.wait(timeout=20)
 
@@ -93,14 +93,14 @@ def clone(tmp_path: Path) -> Iterator[Clone]:
 @pytest.mark.parametrize("other", [".venv/ready", ".venv-ducktape/ready"])
 def test_a_second_make_waits_for_the_first(clone: Clone, other: str) -> None:
     first = clone.make()
-    wait_for(lambda: any(line.startswith("pip") for line in clone.log), goal="the first set-up", timeout_s=20)
+    wait_for(lambda: any(line.startswith("pip") for line in clone.log), goal="the first setup", timeout_s=20)
     second = clone.make(other)
     wait_for(lambda: "waiting" in clone.output(1), goal="the second make to wait", timeout_s=20)
-    assert clone.made == [".venv"]
+    assert clone.environments == [".venv"]
     assert not (clone.root / ".venv/ready").exists()
     clone.go()
     assert [process.wait(timeout=20) for process in (first, second)] == [0, 0]
-    assert clone.made == list(dict.fromkeys([".venv", other.removesuffix("/ready")]))
+    assert clone.environments == list(dict.fromkeys([".venv", other.removesuffix("/ready")]))
     assert (clone.root / other).exists()
     assert "waiting" not in clone.output(0)
     assert "setting up .venv " in clone.output(0)
@@ -108,51 +108,51 @@ def test_a_second_make_waits_for_the_first(clone: Clone, other: str) -> None:
     assert "setting up .venv " not in clone.output(1)
 
 
-def test_a_killed_set_up_is_not_ready_and_is_made_again(clone: Clone) -> None:
-    # it was ready for other lock files
+def test_a_killed_setup_is_not_ready_and_is_repeated(clone: Clone) -> None:
+    # The environment is ready, but for older lock files.
     (clone.root / ".venv").mkdir()
     (clone.root / ".venv/ready").touch()
     os.utime(clone.root / ".venv/ready", (1, 1))
     first = clone.make()
-    wait_for(lambda: any(line.startswith("pip") for line in clone.log), goal="the set-up", timeout_s=20)
+    wait_for(lambda: any(line.startswith("pip") for line in clone.log), goal="the setup", timeout_s=20)
     first.kill()
     assert first.wait(timeout=20) == -signal.SIGKILL
     assert not (clone.root / ".venv/ready").exists()
     clone.go()
     assert clone.make().wait(timeout=20) == 0
-    assert clone.made == [".venv", ".venv"]
+    assert clone.environments == [".venv", ".venv"]
     assert (clone.root / ".venv/ready").exists()
 
 
-def test_a_failed_set_up_is_not_ready(clone: Clone) -> None:
+def test_a_failed_setup_is_not_ready(clone: Clone) -> None:
     python = clone.root / "python"
     python.write_text(python.read_text().replace('"-m pip")', '"-m pip")\n    exit 7'))
     assert clone.make().wait(timeout=20) == 2
     assert not (clone.root / ".venv/ready").exists()
 
 
-def test_an_environment_is_made_again_only_for_other_lock_files(clone: Clone) -> None:
+def test_an_environment_is_set_up_again_only_for_changed_lock_files(clone: Clone) -> None:
     clone.go()
     assert clone.make().wait(timeout=20) == 0
     assert clone.make().wait(timeout=20) == 0
-    assert clone.made == [".venv"]
+    assert clone.environments == [".venv"]
     later = time.time() + 10
     os.utime(clone.root / "requirements/main.lock", (later, later))
     assert clone.make().wait(timeout=20) == 0
-    assert clone.made == [".venv", ".venv"]
+    assert clone.environments == [".venv", ".venv"]
 
 
-def test_every_package_is_installed_by_its_hash() -> None:
+def test_every_package_is_pinned_by_its_hash() -> None:
     text = "\n".join(path.read_text() for path in [*(paths.REPO / "setup").glob("*.sh"), paths.REPO / "Makefile"])
-    found = re.findall(r"^(?:install|.*pip install) (.*)$", text, re.MULTILINE)
-    commands = [words for words in found if not words.endswith('"$@"')]
+    arguments = re.findall(r"^(?:install|.*pip install) (.*)$", text, re.MULTILINE)
+    commands = [command for command in arguments if not command.endswith('"$@"')]
     assert len(commands) == 4
-    # this project itself is no package from elsewhere
-    own = [words for words in commands if words.endswith("--no-build-isolation --no-deps -e .")]
+    # The project itself is installed from the worktree, without a hash.
+    own_install = [command for command in commands if command.endswith("--no-build-isolation --no-deps -e .")]
     assert [
-        words for words in commands if "--require-hashes -r" not in words.replace("--no-build-isolation ", "")
-    ] == own
-    assert len(own) == 1
+        command for command in commands if "--require-hashes -r" not in command.replace("--no-build-isolation ", "")
+    ] == own_install
+    assert len(own_install) == 1
     for lock in (paths.REPO / "requirements").glob("*.lock"):
         pinned = re.findall(r"^\S+==\S+ \\\n +--hash=sha256:[0-9a-f]{64}", lock.read_text(), re.MULTILINE)
         assert len(pinned) == len(re.findall(r"^[a-z]", lock.read_text(), re.MULTILINE)) > 0

@@ -27,8 +27,8 @@ CELLS = tuple(JmhCell(side, "Some.benchmark", (("racks", "1"),)) for side in ("s
 ITERATIONS = 5
 
 
-def entry(score: float, fastest_ns: list[float], bytes_: list[float]) -> dict[str, Any]:
-    """JMH's result of a fork; 0 for an iteration without a complete slice."""
+def jmh_entry(score: float, fastest_ns: list[float], bytes_: list[float]) -> dict[str, Any]:
+    """Return JMH's result of a fork; ``fastest_ns`` is 0 for an iteration without a complete slice."""
     return {
         "primaryMetric": {"score": score},
         "secondaryMetrics": {
@@ -38,51 +38,51 @@ def entry(score: float, fastest_ns: list[float], bytes_: list[float]) -> dict[st
     }
 
 
-class Jvms:
-    """Stands for ``process.run``: does with the pipes what ``Turn.java`` does, and writes down whose turn it was.
+class FakeJvms:
+    """Fake ``process.run`` and ``end_processes_in``.
 
-    And for ``end_processes_in``, which ends those alone that have begun.
+    ``run`` uses the pipes like ``Turn.java`` and records the order of turns. ``end`` ends the JVMs that have started.
     """
 
     def __init__(self, fails_at: tuple[str, int] = ("", 0)) -> None:
-        self.seen: list[str] = []
-        self.running = self.begun = 0
+        self.turns: list[str] = []
+        self.running = self.started = 0
         self.fails_at = fails_at
-        self.folders: set[Path] = set()
+        self.ended_in: set[Path] = set()
         self.alive: set[int] = set()
 
     def end(self, folder: Path) -> int:
-        self.folders.add(folder)
+        self.ended_in.add(folder)
         ended = len(self.alive)
         self.alive.clear()
         return ended
 
-    def run(self, message: Sequence[str], *, cwd: Path, log: Path, task: str, timeout_s: float) -> str:
-        options = dict(part.split("=", 1) for part in message[message.index("-jvmArgs") + 1].split() if "=" in part)
+    def run(self, command: Sequence[str], *, cwd: Path, log: Path, task: str, timeout_s: float) -> str:
+        options = dict(part.split("=", 1) for part in command[command.index("-jvmArgs") + 1].split() if "=" in part)
         side = task.split()[1]
         assert timeout_s > 0
         log.write_text(side)
-        # the first place is the last to come up: the turn must wait for it
+        # The JVM whose turn is first starts last: the others must wait for it.
         time.sleep(0.2 if options["-Drackgate.turn.own"].endswith("-0") else 0)
         own, following = (os.open(options[f"-Drackgate.turn.{name}"], os.O_RDWR) for name in ("own", "next"))
 
         assert cwd == log.parent
         self.alive.add(own)
-        self.begun += 1
+        self.started += 1
         self.running += 1
 
-        def take() -> None:
+        def await_turn() -> None:
             while not select.select([own], [], [], 0.01)[0]:
                 if own not in self.alive:
                     raise RackgateError(f"{task} was ended")
             assert os.read(own, 1) == b"\x01"
 
         try:
-            take()
+            await_turn()
             for iteration in range(ITERATIONS):
                 os.write(following, b"\x01")
-                take()
-                self.seen.append(side)
+                await_turn()
+                self.turns.append(side)
                 if (side, iteration) == self.fails_at:
                     raise RackgateError(f"{task} failed by itself")
             os.write(following, b"\x01")
@@ -90,10 +90,10 @@ class Jvms:
             self.running -= 1
             os.close(own)
             os.close(following)
-        place = float(options["-Drackgate.turn.own"].rpartition("-")[2])
-        ns = 60.0 + place
-        written = entry(ns, [ns * CELLS[0].slice_calls] * 4, [24.0] * 4)
-        Path(message[message.index("-rff") + 1]).write_text(json.dumps([written]))
+        position = float(options["-Drackgate.turn.own"].rpartition("-")[2])
+        ns = 60.0 + position
+        result = jmh_entry(ns, [ns * CELLS[0].slice_calls] * 4, [24.0] * 4)
+        Path(command[command.index("-rff") + 1]).write_text(json.dumps([result]))
         return ""
 
 
@@ -104,10 +104,10 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JmhRunner:
 
 
 def test_iterations_of_the_jvms_alternate(bench: JmhRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    jvms = Jvms()
+    jvms = FakeJvms()
     monkeypatch.setattr(jmh_runner, "run", jvms.run)
     forks = bench.heat(CELLS, 3, QUICK)
-    assert jvms.seen == ["stock", "overlay", "control"] * ITERATIONS
+    assert jvms.turns == ["stock", "overlay", "control"] * ITERATIONS
     assert [(fork.cell, fork.round_, fork.cpu_ns) for fork in forks] == [
         (cell.name, 3, 60.0 + place) for place, cell in enumerate(CELLS)
     ]
@@ -117,49 +117,49 @@ def test_iterations_of_the_jvms_alternate(bench: JmhRunner, monkeypatch: pytest.
 def test_a_failed_fork_ends_the_others_and_is_reported(
     bench: JmhRunner, monkeypatch: pytest.MonkeyPatch, iteration: int
 ) -> None:
-    jvms = Jvms(fails_at=("overlay", iteration))
+    jvms = FakeJvms(fails_at=("overlay", iteration))
     monkeypatch.setattr(jmh_runner, "run", jvms.run)
     monkeypatch.setattr(process, "end_processes_in", jvms.end)
     with pytest.raises(RackgateError, match=r"overlay Some.benchmark racks=1 .*failed.log"):
         bench.heat(CELLS, 1, QUICK)
-    assert jvms.seen == ["stock", "overlay", "control"] * iteration + ["stock", "overlay"]
+    assert jvms.turns == ["stock", "overlay", "control"] * iteration + ["stock", "overlay"]
     assert (bench.out / "failed.log").read_text() == "overlay"
 
 
 def test_an_interrupt_ends_all_jvms(bench: JmhRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    jvms = Jvms()
+    jvms = FakeJvms()
     monkeypatch.setattr(jmh_runner, "run", jvms.run)
     monkeypatch.setattr(process, "end_processes_in", jvms.end)
 
     def interrupted(_: object) -> None:
-        # before the one that is the last to come up: it is not there yet when the others are ended
-        wait_for(lambda: jvms.running == len(CELLS) - 1, goal="two JVMs to have begun", timeout_s=10, interval_s=0.01)
+        # The first JVM starts last: it is not running yet when the others are ended.
+        wait_for(lambda: jvms.running == len(CELLS) - 1, goal="the start of two JVMs", timeout_s=10, interval_s=0.01)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(jmh_runner, "as_completed", interrupted)
     with pytest.raises(KeyboardInterrupt):
         bench.heat(CELLS, 1, QUICK)
     assert jvms.running == 0
-    assert jvms.begun == len(CELLS)
-    assert jvms.folders == {bench.work}
+    assert jvms.started == len(CELLS)
+    assert jvms.ended_in == {bench.work}
 
 
 def test_folders_of_killed_runs_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jmh_runner, "_SHM", tmp_path)
-    left, other = tmp_path / "rackgate-jmh-left", tmp_path / "rackgate-jmh-other"
-    left.mkdir()
-    other.mkdir()
+    stale, in_use = tmp_path / "rackgate-jmh-left", tmp_path / "rackgate-jmh-other"
+    stale.mkdir()
+    in_use.mkdir()
     (tmp_path / "rackgate-jmh-file").touch()
-    held = os.open(other, os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_EX)
+    descriptor = os.open(in_use, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
     with jmh_runner.folders(Workspace(tmp_path / "build")) as (work, scratch):
         assert scratch.parent == tmp_path
-        assert not left.exists()
-        assert other.exists()
+        assert not stale.exists()
+        assert in_use.exists()
         with jmh_runner.folders(Workspace(tmp_path / "build")) as (_, second):
             assert second != scratch
-            assert scratch.exists(), "a run beside this one took its folder away"
-    os.close(held)
+            assert scratch.exists(), "a concurrent run deleted the folder of this run"
+    os.close(descriptor)
     assert [path for path in (work, scratch, second) if path.exists()] == []
 
 
@@ -167,22 +167,22 @@ def test_sigterm_deletes_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(jmh_runner, "_SHM", tmp_path)
     before = signal.getsignal(signal.SIGTERM)
 
-    def left() -> list[Path]:
+    def folders_left() -> list[Path]:
         return [*tmp_path.glob("rackgate-jmh-*"), *tmp_path.glob("build/tests/*")]
 
-    def reported() -> None:
+    def receive_sigterm() -> None:
         with jmh_runner.folders(Workspace(tmp_path / "build")):
-            assert len(left()) == 2
+            assert len(folders_left()) == 2
             signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(SystemExit) as ended:
-        reported()
+        receive_sigterm()
     assert ended.value.code == 143
-    assert left() == []
+    assert folders_left() == []
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_pipes_of_an_earlier_heat_are_made_anew(tmp_path: Path) -> None:
+def test_pipes_of_an_earlier_heat_are_replaced(tmp_path: Path) -> None:
     for _ in range(2):
         with Turns(tmp_path, 2) as turns:
             own = turns.options(0).split()[0].partition("=")[2]
@@ -192,31 +192,31 @@ def test_pipes_of_an_earlier_heat_are_made_anew(tmp_path: Path) -> None:
             os.close(descriptor)
 
 
-def result(tmp_path: Path, fastest_ns: list[float]) -> Path:
+def write_result(tmp_path: Path, fastest_ns: list[float]) -> Path:
     path = tmp_path / "result.json"
-    path.write_text(json.dumps([entry(7.5, fastest_ns, [24.0, 24.0, 25.0, 24.0, 24.0])]))
+    path.write_text(json.dumps([jmh_entry(7.5, fastest_ns, [24.0, 24.0, 25.0, 24.0, 24.0])]))
     return path
 
 
 SCAN = JmhCell(jmh_plan.STOCK, "MetricScanBenchmark.scan", (("racks", "1"),), operations=10, slice_calls=20)
 
 
-def test_jmhs_result_is_read(tmp_path: Path) -> None:
-    fork = jmh_runner.read(result(tmp_path, [2000.0, 3000.0, 900000.0, 2400.0, 4000.0]), SCAN, 4)
+def test_jmh_result_is_parsed(tmp_path: Path) -> None:
+    fork = jmh_runner.read(write_result(tmp_path, [2000.0, 3000.0, 900000.0, 2400.0, 4000.0]), SCAN, 4)
     assert (fork.round_, fork.wall_ns, fork.bytes_) == (4, 7.5, 24.0)
     assert fork.cpu_ns == 10
     assert fork.iterations_ns == (10, 15, 4500, 12, 20)
 
 
 def test_an_iteration_without_a_complete_slice_is_ignored(tmp_path: Path) -> None:
-    fork = jmh_runner.read(result(tmp_path, [2000.0, 0.0, 3000.0, 2400.0, 4000.0]), SCAN, 4)
+    fork = jmh_runner.read(write_result(tmp_path, [2000.0, 0.0, 3000.0, 2400.0, 4000.0]), SCAN, 4)
     assert fork.iterations_ns == (10, 15, 12, 20)
 
 
 def test_a_fork_with_few_measured_iterations_is_an_error(tmp_path: Path) -> None:
-    few = result(tmp_path, [2000.0, 0.0, 0.0, 2400.0, 4000.0])
+    path = write_result(tmp_path, [2000.0, 0.0, 0.0, 2400.0, 4000.0])
     with pytest.raises(RackgateError, match=r"3 of 5 iterations .*20 calls"):
-        jmh_runner.read(few, SCAN, 4)
+        jmh_runner.read(path, SCAN, 4)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "[{}]"])

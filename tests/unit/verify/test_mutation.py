@@ -1,4 +1,4 @@
-"""Mutants: the list, the rules of judging, what is kept between runs, and the whole way on a Kafka of two classes."""
+"""Mutation testing: the list of mutants, verdicts, and results kept between runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def load(tmp_path: Path, text: str) -> tuple[Mutant, ...]:
     return mutants.load(path, recipe.load())
 
 
-def test_list_is_read(tmp_path: Path) -> None:
+def test_mutant_list_is_parsed(tmp_path: Path) -> None:
     (only,) = load(tmp_path, ENTRY)
     assert only.tests == (Selector("kafka.cluster.PartitionTest", "testGate"), Selector("kafka.cluster.OtherTest"))
     assert [str(test) for test in only.tests] == ["kafka.cluster.PartitionTest#testGate", "kafka.cluster.OtherTest"]
@@ -92,12 +92,12 @@ def test_old_text_must_occur_once(text: str) -> None:
 def test_mutants_are_chosen_by_name_in_the_order_of_the_list() -> None:
     listed = (mutant("a"), mutant("b"), mutant("c"))
     assert mutants.choose(listed, ()) == listed
-    assert [m.name for m in mutants.choose(listed, ["c", "a"])] == ["a", "c"]
+    assert [mutant_.name for mutant_ in mutants.choose(listed, ["c", "a"])] == ["a", "c"]
     with pytest.raises(RackgateError, match="no mutant is named d"):
         mutants.choose(listed, ["d"])
 
 
-def test_the_list_of_the_series_fits_its_patches() -> None:
+def test_the_mutants_of_the_repository_fit_its_patches() -> None:
     listed = mutation.listed()
     patches = series.load_all(paths.PATCH)
     assert {m.file for m in listed} <= {file for patch in patches for file in patch.files}
@@ -108,7 +108,7 @@ def test_the_list_of_the_series_fits_its_patches() -> None:
 @pytest.mark.parametrize("changed", [{"old": "x"}, {"new": "x"}, {"file": "x"}])
 def test_the_key_covers_series_text_and_tests(changed: dict[str, Any]) -> None:
     key = mutant().key("series")
-    assert mutant(what="other words", stands_for="other words").key("series") == key
+    assert mutant(what="other text", stands_for="other text").key("series") == key
     assert replace(mutant(), **changed).key("series") != key
     assert mutant().key("other series") != key
     assert mutant(tests=("q.GateTest#one",)).key("series") != key
@@ -116,13 +116,13 @@ def test_the_key_covers_series_text_and_tests(changed: dict[str, Any]) -> None:
 
 
 @dataclass
-class FakeTrier:
-    """Answers from lists: runs without and with a mutant, by class."""
+class FakeTester:
+    """Fake mutant tester: returns scripted runs by class, without (``base``) and with a mutant (``mutated``)."""
 
     base: dict[str, JvmRun] = field(default_factory=dict)
     mutated: dict[str, JvmRun] = field(default_factory=dict)
     fault: NotCompiledError | None = None
-    ran: list[tuple[str, tuple[str, ...], bool]] = field(default_factory=list)
+    runs: list[tuple[str, tuple[str, ...], bool]] = field(default_factory=list)
 
     def compile(self, mutant: Mutant) -> Path:
         if self.fault:
@@ -131,14 +131,16 @@ class FakeTrier:
 
     def run(self, class_name: str, methods: Sequence[str], mutated: Path | None, timeout_s: float) -> JvmRun:
         assert timeout_s > 0
-        self.ran.append((class_name, tuple(methods), mutated is not None))
+        self.runs.append((class_name, tuple(methods), mutated is not None))
         return (self.mutated if mutated else self.base)[class_name]
 
 
-def ran(*lines: str, fault: str = "") -> JvmRun:
-    """Lines such as ``passed one``; the test is a method of q.GateTest."""
-    message = [line.split() for line in lines]
-    return JvmRun(tuple(FinishedTest(w[0], f"id:{w[1]}", f"q.GateTest#{w[1]}", "why") for w in message), fault)
+def jvm_run(*lines: str, fault: str = "") -> JvmRun:
+    """Return the run of lines such as ``passed one``, each a test method of q.GateTest and its result."""
+    results = [line.split() for line in lines]
+    return JvmRun(
+        tuple(FinishedTest(status, f"id:{name}", f"q.GateTest#{name}", "why") for status, name in results), fault
+    )
 
 
 BASES = {"q.GateTest": Baseline("q.GateTest", ("id:one", "id:two"), "", 1.0)}
@@ -147,51 +149,51 @@ BASES = {"q.GateTest": Baseline("q.GateTest", ("id:one", "id:two"), "", 1.0)}
 @pytest.mark.parametrize(
     ("run", "status", "reason"),
     [
-        (ran("passed one", "failed two"), KILLED, "why"),
-        # the run ends at the first failure: that the rest was not run takes nothing away
-        (ran("failed one"), KILLED, "why"),
-        (ran("passed one", "passed two"), SURVIVED, "pass"),
-        (ran("passed one", "passed two", "passed three"), SURVIVED, "pass"),
-        (ran("passed one"), UNKNOWN, "1 of 2 tests did not run"),
-        (ran("passed one", "skipped two"), UNKNOWN, "did not run"),
-        (ran("passed one", "aborted two"), UNKNOWN, "did not run"),
-        (ran("passed one", "broken two"), UNKNOWN, "does not judge"),
-        (ran("passed one", "passed two", "failed never-seen-before"), UNKNOWN, "does not judge"),
-        (ran(), UNKNOWN, "2 of 2"),
-        (ran("passed one", fault="the JVM ended"), UNKNOWN, "the JVM ended"),
-        (ran("passed one", "passed two", fault="the JVM ended"), UNKNOWN, "the JVM ended"),
-        # it failed before the JVM died
-        (ran("failed one", fault="the JVM ended"), KILLED, "why"),
+        (jvm_run("passed one", "failed two"), KILLED, "why"),
+        # The run ends at the first failure; the remaining tests are not needed.
+        (jvm_run("failed one"), KILLED, "why"),
+        (jvm_run("passed one", "passed two"), SURVIVED, "pass"),
+        (jvm_run("passed one", "passed two", "passed three"), SURVIVED, "pass"),
+        (jvm_run("passed one"), UNKNOWN, "1 of 2 tests did not run"),
+        (jvm_run("passed one", "skipped two"), UNKNOWN, "did not run"),
+        (jvm_run("passed one", "aborted two"), UNKNOWN, "did not run"),
+        (jvm_run("passed one", "broken two"), UNKNOWN, "does not judge"),
+        (jvm_run("passed one", "passed two", "failed never-seen-before"), UNKNOWN, "does not judge"),
+        (jvm_run(), UNKNOWN, "2 of 2"),
+        (jvm_run("passed one", fault="the JVM ended"), UNKNOWN, "the JVM ended"),
+        (jvm_run("passed one", "passed two", fault="the JVM ended"), UNKNOWN, "the JVM ended"),
+        # The test failed before the JVM ended.
+        (jvm_run("failed one", fault="the JVM ended"), KILLED, "why"),
     ],
 )
-def test_only_a_failure_of_a_test_that_passes_without_it_kills(run: JvmRun, status: str, reason: str) -> None:
-    verdict = judge(FakeTrier(mutated={"q.GateTest": run}), mutant(), BASES, "key")
+def test_a_mutant_is_killed_only_by_a_test_that_passes_without_it(run: JvmRun, status: str, reason: str) -> None:
+    verdict = judge(FakeTester(mutated={"q.GateTest": run}), mutant(), BASES, "key")
     assert verdict.status == status
     assert reason in verdict.said
     assert bool(verdict.by) == (status == KILLED)
 
 
-def test_what_does_not_compile_is_unknown() -> None:
-    trier = FakeTrier(fault=NotCompiledError("javac: Gate.java:1: error: no"))
-    verdict = judge(trier, mutant(), BASES, "key")
-    assert (verdict.status, trier.ran) == (UNKNOWN, [])
+def test_a_mutant_that_does_not_compile_is_unknown() -> None:
+    tester = FakeTester(fault=NotCompiledError("javac: Gate.java:1: error: no"))
+    verdict = judge(tester, mutant(), BASES, "key")
+    assert (verdict.status, tester.runs) == (UNKNOWN, [])
     assert "error: no" in verdict.said
 
 
 def test_tests_that_fail_without_a_mutant_judge_nothing() -> None:
-    trier = FakeTrier(base={"q.GateTest": ran("passed one", "failed two")})
-    bases = {base.selector: base for base in run_base(trier, "q.GateTest", ["one", "two", "three"])}
+    tester = FakeTester(base={"q.GateTest": jvm_run("passed one", "failed two")})
+    bases = {base.selector: base for base in run_base(tester, "q.GateTest", ["one", "two", "three"])}
     assert bases["q.GateTest#one"].fault == ""
     assert "fails without a mutant" in bases["q.GateTest#two"].fault
     assert "no test ran" in bases["q.GateTest#three"].fault
     for tests in (("q.GateTest#two",), ("q.GateTest#one", "q.GateTest#two")):
-        verdict = judge(FakeTrier(), mutant(tests=tests), bases, "key")
+        verdict = judge(FakeTester(), mutant(tests=tests), bases, "key")
         assert verdict.status == UNKNOWN
         assert "fails without a mutant" in verdict.said
 
 
 def test_a_run_without_a_mutant_that_ends_early_judges_nothing() -> None:
-    (base,) = run_base(FakeTrier(base={"q.GateTest": ran("passed one", fault="killed")}), "q.GateTest", [""])
+    (base,) = run_base(FakeTester(base={"q.GateTest": jvm_run("passed one", fault="killed")}), "q.GateTest", [""])
     assert "killed" in base.fault
 
 
@@ -205,31 +207,31 @@ def test_each_missing_baseline_is_run_once() -> None:
     assert missing(listed, {"q.OtherTest": BASES["q.GateTest"]}) == [("q.GateTest", ("one", "two"))]
 
 
-def test_further_classes_are_run_until_one_kills() -> None:
+def test_test_classes_are_run_until_one_kills_the_mutant() -> None:
     bases = {name: Baseline(name, ("id:one",), "", 1.0) for name in ("q.A", "q.B#one", "q.C")}
-    trier = FakeTrier(mutated={"q.A": ran("passed one"), "q.B": ran("failed one")})
-    verdict = judge(trier, mutant(tests=("q.A", "q.B#one", "q.C")), bases, "key")
+    tester = FakeTester(mutated={"q.A": jvm_run("passed one"), "q.B": jvm_run("failed one")})
+    verdict = judge(tester, mutant(tests=("q.A", "q.B#one", "q.C")), bases, "key")
     assert verdict.status == KILLED
-    assert trier.ran == [("q.A", (), True), ("q.B", ("one",), True)]
+    assert tester.runs == [("q.A", (), True), ("q.B", ("one",), True)]
 
 
 def test_an_incomplete_class_makes_a_mutant_unknown() -> None:
     bases = {name: Baseline(name, ("id:one",), "", 1.0) for name in ("q.A", "q.B")}
-    trier = FakeTrier(mutated={"q.A": ran(fault="the JVM ended"), "q.B": ran("passed one")})
-    assert judge(trier, mutant(tests=("q.A", "q.B")), bases, "key").status == UNKNOWN
+    tester = FakeTester(mutated={"q.A": jvm_run(fault="the JVM ended"), "q.B": jvm_run("passed one")})
+    assert judge(tester, mutant(tests=("q.A", "q.B")), bases, "key").status == UNKNOWN
 
 
 CONTEXTS = {frozenset[str](): "series"}
 RAFT = frozenset({"raft"})
 
 
-def test_a_mutant_of_opt_in_fixes_runs_on_a_build_with_them(tmp_path: Path) -> None:
+def test_a_mutant_of_an_opt_in_fix_runs_on_a_build_with_that_fix(tmp_path: Path) -> None:
     listed = (mutant("a"), replace(mutant("b"), opt_ins=RAFT), mutant("c"))
     contexts = {**CONTEXTS, RAFT: "series with raft"}
-    book = MutantResults(tmp_path / "out", listed, contexts)
+    results = MutantResults(tmp_path / "out", listed, contexts)
     prepared: list[frozenset[str]] = []
 
-    class FakeBench(FakeTrier):
+    class FakeCompilingTester(FakeTester):
         @contextmanager
         def compiler(self) -> Iterator[None]:
             yield None
@@ -237,35 +239,39 @@ def test_a_mutant_of_opt_in_fixes_runs_on_a_build_with_them(tmp_path: Path) -> N
     def prepare(names: frozenset[str], work: Path) -> Any:
         assert work.is_dir()
         prepared.append(names)
-        return FakeBench(base={"q.GateTest": ran("passed one")}, mutated={"q.GateTest": ran("failed one")})
+        return FakeCompilingTester(
+            base={"q.GateTest": jvm_run("passed one")}, mutated={"q.GateTest": jvm_run("failed one")}
+        )
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(mutation, "JvmMutantTester", lambda bench, *_: bench)
+        patched.setattr(mutation, "JvmMutantTester", lambda tester, *_: tester)
         stages = Stages(6, None, quiet=True)
-        mutation._try_all(listed, book, stages, prepare, Workspace(tmp_path))
-    assert prepared == [frozenset(), RAFT], "one bench for all mutants of a build"
-    assert [verdict.status for verdict in book.verdicts()] == [KILLED] * 3
-    assert {context: list(bases) for context, bases in book.bases.items()} == {
+        mutation._try_all(listed, results, stages, prepare, Workspace(tmp_path))
+    assert prepared == [frozenset(), RAFT], "each build is prepared once"
+    assert [verdict.status for verdict in results.verdicts()] == [KILLED] * 3
+    assert {context: list(bases) for context, bases in results.bases.items()} == {
         "series": list(BASES), "series with raft": list(BASES),
     }  # fmt: skip
     again = MutantResults(tmp_path / "out", listed, {**contexts, RAFT: "other fixes"})
     assert [again.known(one) for one in listed] == [True, False, True]
-    assert again.bases == {"series": book.bases["series"], "other fixes": {}}
+    assert again.bases == {"series": results.bases["series"], "other fixes": {}}
 
 
 def test_results_are_kept_while_their_inputs_are_unchanged(tmp_path: Path) -> None:
     listed = (mutant("a"), mutant("b"), mutant("c"))
-    trier = FakeTrier(mutated={"q.GateTest": ran("failed one")})
-    book = MutantResults(tmp_path, listed, CONTEXTS)
-    assert [v.said for v in book.verdicts()] == [mutation.NOT_RUN] * 3
-    book.add_bases("series", BASES.values())
-    book.add(judge(trier, listed[0], book.bases["series"], listed[0].key("series")))
-    book.add(judge(FakeTrier(fault=NotCompiledError("no")), listed[1], book.bases["series"], listed[1].key("series")))
+    tester = FakeTester(mutated={"q.GateTest": jvm_run("failed one")})
+    results = MutantResults(tmp_path, listed, CONTEXTS)
+    assert [verdict.said for verdict in results.verdicts()] == [mutation.NOT_RUN] * 3
+    results.add_bases("series", BASES.values())
+    results.add(judge(tester, listed[0], results.bases["series"], listed[0].key("series")))
+    results.add(
+        judge(FakeTester(fault=NotCompiledError("no")), listed[1], results.bases["series"], listed[1].key("series"))
+    )
 
     again = MutantResults(tmp_path, listed, CONTEXTS)
     assert again.bases["series"] == BASES
-    # what is unknown is tried again
-    assert [again.known(m) for m in listed] == [True, False, False]
+    # Unknown mutants are run again.
+    assert [again.known(mutant_) for mutant_ in listed] == [True, False, False]
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["total"], summary["killed"], summary["survived"], summary["unknown"]) == (3, 1, 0, 2)
     assert summary["mutants"][0]["by"] == "q.GateTest#one"
@@ -274,13 +280,13 @@ def test_results_are_kept_while_their_inputs_are_unchanged(tmp_path: Path) -> No
     assert MutantResults(tmp_path, listed, {frozenset(): "other series"}).bases == {"other series": {}}
     assert not MutantResults(tmp_path, (replace(listed[0], new="true"),), CONTEXTS).known(listed[0])
     assert not MutantResults(tmp_path, listed, CONTEXTS, fresh=True).known(listed[0])
-    (tmp_path / "summary.json").write_text("{ cut o")
+    (tmp_path / "summary.json").write_text("{ trunca")
     assert not MutantResults(tmp_path, listed, CONTEXTS).known(listed[0])
 
 
-def test_two_runs_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_runs_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = SimpleNamespace(manifest={"patch_hash": series.series_hash(series.load(recipe.load().path.parent))})
-    monkeypatch.setattr(mutation, "_try_all", lambda *_: pytest.fail("the second run was let in"))
+    monkeypatch.setattr(mutation, "_try_all", lambda *_: pytest.fail("the second run started"))
     with hold_lock(tmp_path / "lock", taken=""), pytest.raises(RackgateError, match="another run"):
         mutation.mutate(built, quiet=True, out=tmp_path)  # type: ignore[arg-type]
     assert (tmp_path / "lock").exists()
@@ -293,11 +299,13 @@ def test_a_failed_run_without_mutants_is_not_kept(tmp_path: Path) -> None:
 
 def test_a_summary_passes_only_if_all_chosen_mutants_were_killed(tmp_path: Path) -> None:
     listed = (mutant("a"), mutant("b"))
-    book = MutantResults(tmp_path, listed, CONTEXTS)
-    book.add(judge(FakeTrier(mutated={"q.GateTest": ran("failed one")}), listed[0], BASES, listed[0].key("series")))
-    assert mutation.MutationSummary(book.verdicts(), ("a",), 0, book.file, 1.0).passed
-    assert not mutation.MutationSummary(book.verdicts(), ("a", "b"), 0, book.file, 1.0).passed
-    assert not mutation.MutationSummary(book.verdicts(), (), 0, book.file, 1.0).passed
+    results = MutantResults(tmp_path, listed, CONTEXTS)
+    results.add(
+        judge(FakeTester(mutated={"q.GateTest": jvm_run("failed one")}), listed[0], BASES, listed[0].key("series"))
+    )
+    assert mutation.MutationSummary(results.verdicts(), ("a",), 0, results.file, 1.0).passed
+    assert not mutation.MutationSummary(results.verdicts(), ("a", "b"), 0, results.file, 1.0).passed
+    assert not mutation.MutationSummary(results.verdicts(), (), 0, results.file, 1.0).passed
 
 
 def test_a_run_without_an_end_line_is_incomplete() -> None:
@@ -307,6 +315,3 @@ def test_a_run_without_an_end_line_is_incomplete() -> None:
     assert parse_run(text).lines[1].message == "why"
     assert parse_run(text).fault
     assert parse_run(text, "ended with status 3").fault == "ended with status 3"
-
-
-# From here on with real compilers and JVMs.

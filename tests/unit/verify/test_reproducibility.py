@@ -1,4 +1,4 @@
-"""The check that two builds give the same bytes: what it finds, and that its conditions are real."""
+"""Reproducible builds: differences between two builds, and the conditions under which they run."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def jar(path: Path, files: dict[str, bytes] | None = None) -> Path:
 
 
 def test_equal_bytes_are_no_difference(tmp_path: Path) -> None:
-    one, other = ({"a.jar": jar(tmp_path / name / "a.jar")} for name in ("one", "other"))
-    assert differences(one, other) == []
+    first, second = ({"a.jar": jar(tmp_path / name / "a.jar")} for name in ("one", "other"))
+    assert differences(first, second) == []
 
 
-def test_jars_that_differ_in_one_entry(tmp_path: Path) -> None:
+def test_differences_in_jars_name_the_entry(tmp_path: Path) -> None:
     first = {"overlay/a.jar": jar(tmp_path / "a.jar"), "overlay/b.jar": jar(tmp_path / "b.jar")}
     second = {**first, "overlay/b.jar": jar(tmp_path / "c.jar", {**ENTRIES, "p/B.class": b"c"})}
     assert differences(first, second) == ["overlay/b.jar: p/B.class"]
@@ -44,13 +44,13 @@ def test_jars_that_differ_in_one_entry(tmp_path: Path) -> None:
     assert differences(first, second) == ["overlay/b.jar: p/C.class"]
 
 
-def test_a_file_missing_in_one_build(tmp_path: Path) -> None:
-    made = {"a.jar": jar(tmp_path / "a.jar")}
-    assert differences(made, {}) == ["a.jar: only in the first build"]
-    assert differences({}, made) == ["a.jar: only in the second build"]
+def test_a_file_missing_in_one_build_is_a_difference(tmp_path: Path) -> None:
+    build = {"a.jar": jar(tmp_path / "a.jar")}
+    assert differences(build, {}) == ["a.jar: only in the first build"]
+    assert differences({}, build) == ["a.jar: only in the second build"]
 
 
-def test_jars_of_the_same_contents_that_differ_in_times_or_order(tmp_path: Path) -> None:
+def test_entry_times_and_order_are_differences(tmp_path: Path) -> None:
     first = {"a.jar": jar(tmp_path / "a.jar")}
     for name, names, time, fault in (
         ("time", list(ENTRIES), (1999, 1, 1, 0, 0, 0), list(ENTRIES)),
@@ -65,18 +65,18 @@ def test_jars_of_the_same_contents_that_differ_in_times_or_order(tmp_path: Path)
         assert differences(first, {"a.jar": tmp_path / f"{name}.jar"}) == [f"a.jar: {entry}" for entry in fault]
 
 
-def test_archives_and_manifests_name_the_entry(tmp_path: Path) -> None:
-    made = []
+def test_differences_in_archives_and_manifests_name_the_entry(tmp_path: Path) -> None:
+    builds = []
     for name, text in (("one", b"1"), ("other", b"2")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.tar.gz").write_bytes(pack("top", {"same": b"s", "changed": text}))
         (tmp_path / name / "manifest.json").write_text(json.dumps({"same": 1, "key": text.decode()}))
-        made.append({path.name: path for path in (tmp_path / name).iterdir()})
-    assert differences(*made) == ["manifest.json: key", "x.tar.gz: top/changed"]
+        builds.append({path.name: path for path in (tmp_path / name).iterdir()})
+    assert differences(*builds) == ["manifest.json: key", "x.tar.gz: top/changed"]
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_the_result_is_kept_and_a_difference_is_not_met(
+def test_the_result_is_written_and_is_met_only_without_differences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same: bool
 ) -> None:
     def build(conditions: Any, _space: object, folder: Path) -> reproducibility.FinishedBuild:
@@ -86,16 +86,16 @@ def test_the_result_is_kept_and_a_difference_is_not_met(
 
     monkeypatch.setattr(reproducibility, "_build", build)
     store = SimpleNamespace(fetch=lambda *_: 0)
-    space = SimpleNamespace(root=tmp_path, store=store, lock=lambda _: nullcontext())
-    monkeypatch.setattr(Workspace, "of", lambda _: space)
+    workspace = SimpleNamespace(root=tmp_path, store=store, lock=lambda _: nullcontext())
+    monkeypatch.setattr(Workspace, "of", lambda _: workspace)
     verdict = reproducibility.check_reproducible(out=tmp_path / "out", quiet=True)
     assert verdict.met is same
-    kept = json.loads((tmp_path / "out/summary.json").read_text())
-    assert kept["verdict"] == ("same" if same else "different")
-    assert kept["differences"] == ([] if same else ["overlay/a.jar: p/A.class"])
-    hashes = kept["files"]["overlay/a.jar"]
+    summary = json.loads((tmp_path / "out/summary.json").read_text())
+    assert summary["verdict"] == ("same" if same else "different")
+    assert summary["differences"] == ([] if same else ["overlay/a.jar: p/A.class"])
+    hashes = summary["files"]["overlay/a.jar"]
     assert (hashes[0] == hashes[1]) is same
-    assert [build["umask"] for build in kept["builds"]] == [0o022, 0o077]
+    assert [build["umask"] for build in summary["builds"]] == [0o022, 0o077]
 
 
 def test_conditions_of_the_builds_differ() -> None:
@@ -117,10 +117,10 @@ def test_the_clock_of_a_build_is_shifted_for_python_and_java(tmp_path: Path) -> 
         reproducibility._check_clock(BUILDS[1], (), dict(os.environ), tmp_path)
 
 
-def test_another_user_has_another_number(tmp_path: Path) -> None:
+def test_the_other_user_has_another_uid(tmp_path: Path) -> None:
     prefix = reproducibility._other_user(tmp_path)
-    message = [*prefix, sys.executable, "-c", "import os; print(os.getuid())"]
-    done = subprocess.run(message, cwd="/", capture_output=True, text=True, check=True)
+    command = [*prefix, sys.executable, "-c", "import os; print(os.getuid())"]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=True)
     assert int(done.stdout) == 65534 != os.getuid()
 
 

@@ -1,4 +1,4 @@
-"""The checks of prefixes and of fixes: what is run for which, what is kept, and what counts as a check's own fault."""
+"""Checks of series prefixes and of single fixes: which tests run, which results are kept, which failures count."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyhooks.verify.upstream_cases import FAILED, PASSED, PATCHED, STOCK, CaseRe
 from pyhooks.verify.upstream_runner import KafkaTestRunner
 
 
-def ok_row(**other: Any) -> dict[str, Any]:
+def passed_row(**other: Any) -> dict[str, Any]:
     row = {
         "patches": 1, "error": "", "classes": {}, "failures": [], "flakes": [], "published_fail": [], "ok": True,
         "totals": {"tests": 1, "classes": 1}, "seconds": {},
@@ -39,92 +39,94 @@ PATCHES = (
     patch("gate/0001-d.patch"),
     patch("elr/0001-e.patch"),
 )
-NAMES = tuple(one.name for one in PATCHES)
+NAMES = tuple(patch_.name for patch_ in PATCHES)
 
 
 @pytest.fixture
-def current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Check]:
+def checked_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Check]:
     monkeypatch.setattr(paths, "BUILD", tmp_path / "build")
     monkeypatch.setattr(paths, "OUT", tmp_path / "out")
     monkeypatch.setattr(series, "load_all", lambda _: PATCHES)
-    checked: list[Check] = []
+    checks: list[Check] = []
 
-    def fake(_plan: object, _space: object, check: Check, _folder: Path) -> dict[str, Any]:
-        checked.append(check)
-        return ok_row(patches=len(check.patches))
+    def fake_run_check(_plan: object, _space: object, check: Check, _folder: Path) -> dict[str, Any]:
+        checks.append(check)
+        return passed_row(patches=len(check.patches))
 
-    monkeypatch.setattr(series_check, "run_check", fake)
-    return checked
+    monkeypatch.setattr(series_check, "run_check", fake_run_check)
+    return checks
 
 
-def test_the_checks_of_a_series() -> None:
-    without = tuple(one for one in PATCHES if not one.opt_in)
+def test_a_series_is_checked_by_prefix_and_by_fix() -> None:
+    default_patches = tuple(patch_ for patch_ in PATCHES if not patch_.opt_in)
     prefixes = series_check.prefix_checks(PATCHES)
-    assert [check.patches for check in prefixes] == [without[:number] for number in (1, 2, 3, 4)]
+    assert [check.patches for check in prefixes] == [default_patches[:number] for number in (1, 2, 3, 4)]
     assert [check.selection for check in prefixes] == [Selection(first=number) for number in (1, 2, 3, 4)]
-    assert [check.changed for check in prefixes] == [*(one.files for one in without[:3]), None]
+    assert [check.changed for check in prefixes] == [*(patch_.files for patch_ in default_patches[:3]), None]
     assert [check.name for check in prefixes][1] == "prefix 2, fixes/0003-c.patch"
-    *single, whole = series_check.fix_checks(PATCHES)
+    *single, with_opt_ins = series_check.fix_checks(PATCHES)
     assert [(check.patches, check.selection, check.changed) for check in single] == [
         (PATCHES[:1], Selection(fix=1), PATCHES[0].files),
         (PATCHES[1:2], Selection(fix=2), PATCHES[1].files),
         ((PATCHES[0], PATCHES[2]), Selection(fix=3), PATCHES[2].files),
     ]
-    assert (whole.patches, whole.changed) == (PATCHES, PATCHES[1].files)
-    assert whole.selection == Selection(opt_ins=frozenset({"raft"}))
+    assert (with_opt_ins.patches, with_opt_ins.changed) == (PATCHES, PATCHES[1].files)
+    assert with_opt_ins.selection == Selection(opt_ins=frozenset({"raft"}))
     assert series_check.fix_checks(PATCHES[3:]) == []
-    assert len(series_check.fix_checks(PATCHES[:1])) == 1, "without opt-in fixes there is no series with them"
+    assert len(series_check.fix_checks(PATCHES[:1])) == 1, "a series without opt-in fixes needs no check with them"
 
 
-def test_every_build_is_checked_once_and_kept(current: list[Check], tmp_path: Path) -> None:
+def test_each_build_is_checked_once_and_its_result_kept(checked_builds: list[Check], tmp_path: Path) -> None:
     verdict = series_check.series_check(quiet=True)
-    # fixes 1 and 3 alone are the first two prefixes
-    assert [len(check.patches) for check in current] == [1, 2, 3, 4, 1, 5]
+    # Fix 1 alone, and fix 3 with its dependency, are the first two prefixes, so they are not checked again.
+    assert [len(check.patches) for check in checked_builds] == [1, 2, 3, 4, 1, 5]
     assert verdict.met
     assert [row["check"].partition(",")[0] for row in verdict.summary["prefixes"]] == [
         f"prefix {n}" for n in (1, 2, 3, 4)
     ]
     assert [row["check"] for row in verdict.summary["fixes"]] == [*(f"alone, {n}" for n in NAMES[:3]), "with raft"]
-    count = len(current)
+    count = len(checked_builds)
     again = series_check.series_check(quiet=True)
-    assert len(current) == count
+    assert len(checked_builds) == count
     assert all(row["kept"] for row in (*again.summary["prefixes"], *again.summary["fixes"]))
     series_check.series_check(start=2, end=2, fresh=True, quiet=True)
-    assert current[count:] == [current[1]]
+    assert checked_builds[count:] == [checked_builds[1]]
     written = json.loads((tmp_path / "out" / "series-check" / "summary.json").read_text())
     assert (written["checked"], written["patches"], written["failed"], written["fixes"]) == (1, 5, [], [])
 
 
-def test_fixes_without_the_prefixes(current: list[Check]) -> None:
+def test_fixes_can_be_checked_without_the_prefixes(checked_builds: list[Check]) -> None:
     verdict = series_check.series_check(fixes=True, quiet=True)
-    assert [check.name.partition(",")[0] for check in current] == ["alone", "alone", "alone", "with raft"]
+    assert [check.name.partition(",")[0] for check in checked_builds] == ["alone", "alone", "alone", "with raft"]
     assert verdict.summary["prefixes"] == []
     with pytest.raises(RackgateError, match=r"--fixes .*--from and --to"):
         series_check.series_check(fixes=True, end=2, quiet=True)
 
 
-def test_all_tests_of_each_prefix(current: list[Check]) -> None:
+def test_all_tests_can_be_run_for_each_prefix(checked_builds: list[Check]) -> None:
     series_check.series_check(end=3, quiet=True)
     series_check.series_check(end=3, all_tests=True, quiet=True)
-    assert [len(check.patches) for check in current] == [1, 2, 3, 1, 2, 3], "tests of the last patch are not all tests"
-    assert [check.changed for check in current[3:]] == [None] * 3
+    assert [len(check.patches) for check in checked_builds] == [1, 2, 3, 1, 2, 3], (
+        "results of the changed tests are not reused for all tests"
+    )
+    assert [check.changed for check in checked_builds[3:]] == [None] * 3
     series_check.series_check(end=2, quiet=True)
-    assert len(current) == 6, "both are kept"
+    assert len(checked_builds) == 6, "results with and without all tests are kept"
 
 
-def test_a_failed_check_fails_the_command(current: list[Check], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series_check, "run_check", lambda *_: ok_row(ok=False, error="A.java:1"))
+def test_a_failed_check_fails_the_command(checked_builds: list[Check], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series_check, "run_check", lambda *_: passed_row(ok=False, error="A.java:1"))
     verdict = series_check.series_check(start=1, end=1, quiet=True)
     assert not verdict.met
     assert verdict.summary["failed"] == ["prefix 1, fixes/0001-a.patch"]
-    assert current == []
+    assert checked_builds == []
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 1), (3, 2), (1, 5)])
-def test_prefixes_that_do_not_exist_are_refused(current: list[Check], start: int, end: int) -> None:
+def test_nonexistent_prefixes_are_rejected(checked_builds: list[Check], start: int, end: int) -> None:
     with pytest.raises(RackgateError, match="series-check: prefixes"):
         series_check.series_check(start=start, end=end, quiet=True)
-    assert current == []
+    assert checked_builds == []
 
 
 def test_the_cache_key_covers_patches_and_tests() -> None:
@@ -134,7 +136,7 @@ def test_the_cache_key_covers_patches_and_tests() -> None:
     assert series_check.fix_checks(PATCHES)[0].key(plan) == checks[0].key(plan)
 
 
-def test_only_the_classes_that_the_patch_changes_are_run() -> None:
+def test_only_test_classes_changed_by_the_patch_are_run() -> None:
     tests = {"core": ("kafka.cluster.PartitionTest", "kafka.server.KafkaApisTest"), "clients": ("a.PartitionTest",)}
     files = ("core/src/test/scala/unit/kafka/cluster/PartitionTest.scala", "core/src/main/scala/kafka/X.scala")
     assert series_check.only(recipe.load(), tests, files) == {"core": ("kafka.cluster.PartitionTest",), "clients": ()}
@@ -143,7 +145,7 @@ def test_only_the_classes_that_the_patch_changes_are_run() -> None:
 CHECK = Check("prefix 1, a", Selection(first=1), PATCHES[:1], None)
 
 
-def prefix_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: RackgateError) -> dict[str, Any]:
+def check_with_build_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: RackgateError) -> dict[str, Any]:
     def fail(**_: Any) -> None:
         raise error
 
@@ -153,15 +155,19 @@ def prefix_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: RackgateEr
 
 def test_a_prefix_that_does_not_compile_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = RackgateError("compile patched sources: core/src/main/scala/kafka/Partition.scala:12: not found")
-    row = prefix_of(tmp_path, monkeypatch, error)
+    row = check_with_build_error(tmp_path, monkeypatch, error)
     assert row["ok"] is False
     assert "Partition.scala:12" in row["error"]
     assert series_check.format_row({**row, "kept": False}).startswith("FAILED: compile patched")
 
 
-def test_an_environment_error_is_no_fault_of_a_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_error_is_raised_and_does_not_fail_a_prefix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(RackgateError, match="mvn is not installed"):
-        prefix_of(tmp_path, monkeypatch, RackgateError("compile: mvn is not installed; install the package maven"))
+        check_with_build_error(
+            tmp_path, monkeypatch, RackgateError("compile: mvn is not installed; install the package maven")
+        )
 
 
 @pytest.mark.parametrize(
@@ -171,27 +177,27 @@ def test_an_environment_error_is_no_fault_of_a_prefix(tmp_path: Path, monkeypatc
 def test_only_repeatable_failures_caused_by_the_series_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str, published: str | None, ok: bool
 ) -> None:
-    ran: list[tuple[str, dict[str, Any]]] = []
+    runs: list[tuple[str, dict[str, Any]]] = []
 
-    def fake(_bench: object, arm: str, _module: object, wanted: dict[str, Any], report: Any) -> None:
-        ran.append((arm, dict(wanted)))
-        status = published if arm == STOCK and published else FAILED if len(ran) == 1 else again
+    def fake_run_classes(_runner: object, arm: str, _module: object, wanted: dict[str, Any], report: Any) -> None:
+        runs.append((arm, dict(wanted)))
+        status = published if arm == STOCK and published else FAILED if len(runs) == 1 else again
         report(ClassResult("a.ATest", 1.0, (CaseResult("a.ATest.b", status, 0.1, "why"),)))
 
-    class Built:
+    class FakeBuild:
         distribution = None
 
     if published:
         (tmp_path / "published" / "a").mkdir(parents=True)
         (tmp_path / "published" / "a" / "ATest.class").touch()
-    monkeypatch.setattr(builder, "build", lambda **_: Built())
+    monkeypatch.setattr(builder, "build", lambda **_: FakeBuild())
     monkeypatch.setattr(series_check, "compile_changed", lambda *_: {"clients": ("a.ATest",)})
     monkeypatch.setattr(series_check, "series_tests", lambda changed, _: changed)
-    monkeypatch.setattr(series_check, "run_classes", fake)
+    monkeypatch.setattr(series_check, "run_classes", fake_run_classes)
     monkeypatch.setattr(KafkaTestRunner, "classes", lambda *_: tmp_path / "published")
     row = series_check.run_check(recipe.load(), Workspace(tmp_path), CHECK, tmp_path / "work")
-    tried = [(PATCHED, {"a.ATest": ()}), *[(PATCHED, {"a.ATest": ("b",)})] * 5]
-    assert ran == tried + [(STOCK, {"a.ATest": ("b",)})] * bool(published)
+    patched_runs = [(PATCHED, {"a.ATest": ()}), *[(PATCHED, {"a.ATest": ("b",)})] * 5]
+    assert runs == patched_runs + [(STOCK, {"a.ATest": ("b",)})] * bool(published)
     assert row["ok"] is ok
     assert bool(row["flakes"]) is (again == PASSED)
     assert row["published_fail"] == (["a.ATest.b"] if published == FAILED else [])

@@ -1,4 +1,4 @@
-"""Kafka's own tests on stock and overlay: batches, resuming, repetitions, crashes."""
+"""Runs of Kafka's own tests on stock and overlay: batches, resuming, repetitions and crashes."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from upstream_results import NAME, result, write_report
 
 
 def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
-    state = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
-    state.load()
-    state.add(STOCK, result(a=PASSED))
-    state.add(OVERLAY, result(a=FAILED))
-    with state.lines.open("a", encoding="utf-8") as file:
-        file.write('{"session": "1", "arm": "stock", "cla')  # killed while it wrote
+    progress = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    progress.load()
+    progress.add(STOCK, result(a=PASSED))
+    progress.add(OVERLAY, result(a=FAILED))
+    with progress.lines.open("a", encoding="utf-8") as file:
+        file.write('{"session": "1", "arm": "stock", "cla')  # killed during a write
     again = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     again.load()
     assert again.done == {(STOCK, NAME, 0), (OVERLAY, NAME, 0)}
@@ -52,36 +52,42 @@ def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
     assert third.runs.bad() == {NAME: (f"{NAME}.a",)}
 
 
-def test_unloadable_classes_are_run_again_and_crashed_ones_are_not(tmp_path: Path) -> None:
-    state = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
-    state.add(STOCK, ClassResult("x.Lacks", 0.0, (), "NoClassDefFoundError: org/apache/kafka/streams/KafkaStreams"))
-    state.add(STOCK, ClassResult("x.Crashes", 0.0, (), "The forked VM terminated"))
-    assert {name for _, name, _ in state.done} == {"x.Lacks", "x.Crashes"}
+def test_a_resumed_run_repeats_unloadable_but_not_crashed_classes(tmp_path: Path) -> None:
+    progress = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    progress.add(
+        STOCK, ClassResult("x.Unloadable", 0.0, (), "NoClassDefFoundError: org/apache/kafka/streams/KafkaStreams")
+    )
+    progress.add(STOCK, ClassResult("x.Crashes", 0.0, (), "The forked VM terminated"))
+    assert {name for _, name, _ in progress.done} == {"x.Unloadable", "x.Crashes"}
     again = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     again.load()
     assert {name for _, name, _ in again.done} == {"x.Crashes"}
-    again.add(STOCK, result("x.Lacks", a=PASSED))
+    again.add(STOCK, result("x.Unloadable", a=PASSED))
     third = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     third.load()
-    assert third.runs.first[STOCK]["x.Lacks"].error == ""
+    assert third.runs.first[STOCK]["x.Unloadable"].error == ""
     assert third.runs.first[STOCK]["x.Crashes"].error == "The forked VM terminated"
 
 
-def test_artifacts_of_the_full_run_come_last_and_keep_other_results(tmp_path: Path) -> None:
+def test_artifacts_of_the_full_run_come_last_and_do_not_change_the_key(tmp_path: Path) -> None:
     plan = recipe.load()
-    last = plan.only_for(TEST_ALL)
-    assert "kafka-streams" in {artifact.name for artifact in last}
-    assert not {"connect-runtime", "kafka-clients"} & {a.name for a in last if not a.classifier}
-    assert set(plan.without(TEST_ALL)) == set(plan.artifacts) - set(last)
-    less = replace(plan, artifacts=plan.without(TEST_ALL))
-    assert upstream._key(less) == upstream._key(plan) != upstream._key(replace(plan, artifacts=plan.artifacts[1:]))
+    full_run_only = plan.only_for(TEST_ALL)
+    assert "kafka-streams" in {artifact.name for artifact in full_run_only}
+    assert not {"connect-runtime", "kafka-clients"} & {
+        artifact.name for artifact in full_run_only if not artifact.classifier
+    }
+    assert set(plan.without(TEST_ALL)) == set(plan.artifacts) - set(full_run_only)
+    reduced = replace(plan, artifacts=plan.without(TEST_ALL))
+    assert upstream._key(reduced) == upstream._key(plan) != upstream._key(replace(plan, artifacts=plan.artifacts[1:]))
     distribution = Distribution(tmp_path)
     (tmp_path / "libs").mkdir()
     space = Workspace(tmp_path)
     core = plan.module("core")
-    usual = KafkaTestRunner(plan, space, distribution, space.root, space.root).classpath(STOCK, core)
-    longer = KafkaTestRunner(plan, space, distribution, space.root, space.root, last).classpath(STOCK, core)
-    assert longer == [*usual, *map(space.store.path, last)]
+    classpath = KafkaTestRunner(plan, space, distribution, space.root, space.root).classpath(STOCK, core)
+    full_classpath = KafkaTestRunner(plan, space, distribution, space.root, space.root, full_run_only).classpath(
+        STOCK, core
+    )
+    assert full_classpath == [*classpath, *map(space.store.path, full_run_only)]
 
 
 def test_stock_results_are_reused_for_the_next_series(tmp_path: Path) -> None:
@@ -99,7 +105,7 @@ def test_stock_results_are_reused_for_the_next_series(tmp_path: Path) -> None:
     assert 0.0 <= following.seconds() <= spent_s + 1.0
 
 
-def test_a_changed_test_of_the_series_does_not_repeat_the_published_ones(tmp_path: Path) -> None:
+def test_a_changed_test_of_the_series_does_not_repeat_published_tests(tmp_path: Path) -> None:
     first = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "first.jsonl")
     first.add(OVERLAY, result(a=PASSED))
     first.add(PATCHED, result(a=PASSED))
@@ -109,7 +115,7 @@ def test_a_changed_test_of_the_series_does_not_repeat_the_published_ones(tmp_pat
     assert following.done == {(OVERLAY, NAME, 0)}
 
 
-def test_results_depend_on_the_classes_of_the_overlay_and_not_on_the_name_of_its_series(tmp_path: Path) -> None:
+def test_results_depend_on_the_overlay_classes_but_not_on_the_series_name(tmp_path: Path) -> None:
     def overlay(name: str, series: str, content: bytes) -> Path:
         folder = tmp_path / name
         folder.mkdir()
@@ -124,7 +130,7 @@ def test_results_depend_on_the_classes_of_the_overlay_and_not_on_the_name_of_its
     assert [row[:2] for row in one] == [["core-rackgate.jar", "kafka/A.class"]]
 
 
-def test_a_sigterm_ends_a_run_like_an_interruption_and_a_second_run_is_refused(
+def test_sigterm_ends_a_run_like_an_interrupt_and_concurrent_runs_are_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = series.series_hash(series.load(recipe.load().path.parent))
@@ -132,13 +138,13 @@ def test_a_sigterm_ends_a_run_like_an_interruption_and_a_second_run_is_refused(
     monkeypatch.setattr(Workspace, "of", lambda _: Workspace(tmp_path))
     monkeypatch.setattr(upstream, "_key", lambda *_: "jars")
 
-    def first_thing(_: Path) -> int:
+    def start_second_run_then_terminate(_: Path) -> int:
         with pytest.raises(RackgateError, match="another run of Kafka's tests"):
             upstream.upstream(quiet=True)
         signal.raise_signal(signal.SIGTERM)
         pytest.fail("went on")
 
-    monkeypatch.setattr(upstream, "end_processes_in", first_thing)
+    monkeypatch.setattr(upstream, "end_processes_in", start_second_run_then_terminate)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as ended:
         upstream.upstream(quiet=True)
@@ -146,37 +152,43 @@ def test_a_sigterm_ends_a_run_like_an_interruption_and_a_second_run_is_refused(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_an_interruption_ends_a_jvm_that_is_just_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = bench(tmp_path)
-    work = made.folder / upstream_runner.WORK / "batch"
+def test_an_interrupt_ends_a_jvm_that_is_just_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = make_runner(tmp_path)
+    work = runner.folder / upstream_runner.WORK / "batch"
     work.mkdir(parents=True)
-    begun, looked, ended = threading.Event(), threading.Event(), []
+    started, searched, ended = threading.Event(), threading.Event(), []
 
-    def look(folder: Path) -> int:
+    def search(folder: Path) -> int:
         found = end_processes_in(folder)
-        looked.set()
+        searched.set()
         return found
 
-    def fake(_bench: object, _arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
+    def fake_run(_runner: object, _arm: str, _module: object, wanted: dict[str, object], report: object) -> None:
         (name,) = wanted
         if name == "x.Interrupted":
-            assert begun.wait(20)
+            assert started.wait(20)
             raise KeyboardInterrupt
         if name == "x.Late":
-            begun.set()
-            # after the first look for what is to be ended
-            assert looked.wait(20)
+            started.set()
+            # start only after the first search for processes to end
+            assert searched.wait(20)
             ended.append(subprocess.run(["sleep", "60"], cwd=work, check=False).returncode)
-        tell(result(name, a=PASSED))  # type: ignore[operator]
+        report(result(name, a=PASSED))  # type: ignore[operator]
 
-    monkeypatch.setattr(process, "end_processes_in", look)
-    state = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
-    state.load()
+    monkeypatch.setattr(process, "end_processes_in", search)
+    progress = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    progress.load()
     core = recipe.load().module("core")
     units = [Batch(STOCK, core, (f"x.{name}",)) for name in ("First", "Late", "Interrupted", "Never")]
     with pytest.raises(KeyboardInterrupt):
         upstream._run_units(
-            made, state, units, Console(quiet=True), ClassDurations(tmp_path / "timings.json"), jobs=2, run=fake
+            runner,
+            progress,
+            units,
+            Console(quiet=True),
+            ClassDurations(tmp_path / "timings.json"),
+            jobs=2,
+            run=fake_run,
         )
     assert ended == [-signal.SIGKILL]
 
@@ -184,20 +196,24 @@ def test_an_interruption_ends_a_jvm_that_is_just_starting(tmp_path: Path, monkey
 def test_finished_classes_are_not_run_again(tmp_path: Path) -> None:
     requested: list[tuple[str, list[str]]] = []
 
-    def fake(_bench: object, arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
+    def fake_run(_runner: object, arm: str, _module: object, wanted: dict[str, object], report: object) -> None:
         requested.append((arm, list(wanted)))
         for name in wanted:
-            tell(result(name, a=PASSED))  # type: ignore[operator]
+            report(result(name, a=PASSED))  # type: ignore[operator]
 
-    state = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
-    state.load()
-    state.add(STOCK, result("x.Done", a=PASSED))
+    progress = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    progress.load()
+    progress.add(STOCK, result("x.Done", a=PASSED))
     module = recipe.load().module("core")
     units = [Batch(STOCK, module, ("x.Done", "x.Open")), Batch(OVERLAY, module, ("x.Done",))]
     memory = tmp_path / "timings.json"
-    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), ClassDurations(memory), run=fake)
+    upstream._run_units(
+        make_runner(tmp_path), progress, units, Console(quiet=True), ClassDurations(memory), run=fake_run
+    )
     assert requested == [(STOCK, ["x.Open"]), (OVERLAY, ["x.Done"])]
-    upstream._run_units(bench(tmp_path), state, units, Console(quiet=True), ClassDurations(memory), run=fake)
+    upstream._run_units(
+        make_runner(tmp_path), progress, units, Console(quiet=True), ClassDurations(memory), run=fake_run
+    )
     assert len(requested) == 2
     assert json.loads(memory.read_text())[f"{STOCK} x.Open"] == 1.0
     assert ClassDurations(memory).of(Batch(OVERLAY, module, ("x.Open", "x.Other"))) == 8.0 + 1.0 + 4.0
@@ -209,116 +225,128 @@ def test_batches_run_in_parallel_after_the_first(tmp_path: Path) -> None:
     both = threading.Barrier(2, timeout=20)
     running: list[str] = []
 
-    def fake(_bench: object, arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
+    def fake_run(_runner: object, arm: str, _module: object, wanted: dict[str, object], report: object) -> None:
         if "x.First" in wanted:
             assert running == []
         else:
-            # as many as are asked for, and no more: a third would wait in vain
+            # Exactly two batches run at a time: the barrier times out otherwise.
             both.wait()
         running.append(arm)
         for name in wanted:
-            tell(result(name, a=PASSED))  # type: ignore[operator]
+            report(result(name, a=PASSED))  # type: ignore[operator]
 
-    state = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
-    state.load()
+    progress = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    progress.load()
     module = recipe.load().module("core")
     units = [Batch(arm, module, (name,)) for name in ("x.First", "x.Second", "x.Third") for arm in (STOCK, OVERLAY)]
     units = [units[0], *units[2:]]
     upstream._run_units(
-        bench(tmp_path), state, units, Console(quiet=True), ClassDurations(tmp_path / "timings.json"), jobs=2, run=fake
+        make_runner(tmp_path),
+        progress,
+        units,
+        Console(quiet=True),
+        ClassDurations(tmp_path / "timings.json"),
+        jobs=2,
+        run=fake_run,
     )
-    assert state.done == {(unit.arm, unit.classes[0], 0) for unit in units}
+    assert progress.done == {(unit.arm, unit.classes[0], 0) for unit in units}
 
 
 def test_serial_batches_run_without_others(tmp_path: Path) -> None:
     running: set[str] = set()
-    beside: dict[str, set[str]] = {}
+    concurrent: dict[str, set[str]] = {}
     both = threading.Barrier(2, timeout=20)
 
-    def fake(_bench: object, _arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
+    def fake_run(_runner: object, _arm: str, _module: object, wanted: dict[str, object], report: object) -> None:
         (name,) = wanted
         running.add(name)
         if name in ("x.Second", "x.Third"):
             both.wait()
-        beside[name] = running - {name}
+        concurrent[name] = running - {name}
         if name in ("x.Second", "x.Third"):
             both.wait()
         running.remove(name)
-        tell(result(name, a=PASSED))  # type: ignore[operator]
+        report(result(name, a=PASSED))  # type: ignore[operator]
 
-    state = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
-    state.load()
+    progress = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    progress.load()
     core = recipe.load().module("core")
-    serial = [Batch(STOCK, core, (f"x.{name}",), serial=True) for name in ("Spins", "Too")]
+    serial = [Batch(STOCK, core, (f"x.{name}",), serial=True) for name in ("SerialOne", "SerialTwo")]
     units = [
         Batch(STOCK, core, ("x.First",)),
         serial[0],
         *(Batch(STOCK, core, (f"x.{n}",)) for n in ("Second", "Third")),
     ]
     upstream._run_units(
-        bench(tmp_path),
-        state,
+        make_runner(tmp_path),
+        progress,
         [*units, serial[1]],
         Console(quiet=True),
         ClassDurations(tmp_path / "timings.json"),
         jobs=4,
-        run=fake,
+        run=fake_run,
     )
-    assert beside == {
-        "x.First": set(), "x.Second": {"x.Third"}, "x.Third": {"x.Second"}, "x.Spins": set(), "x.Too": set()
+    assert concurrent == {
+        "x.First": set(), "x.Second": {"x.Third"}, "x.Third": {"x.Second"}, "x.SerialOne": set(), "x.SerialTwo": set()
     }  # fmt: skip
 
 
 def test_the_first_batch_is_a_single_fast_class(tmp_path: Path) -> None:
     core = recipe.load().module("core")
-    usual = ClassDurations(tmp_path / "timings.json", {f"{STOCK} x.Long": 900.0, f"{STOCK} x.Short": 1.0})
-    todo = [Batch(OVERLAY, core, ("x.Long", "x.Short", "x.Unknown")), Batch(STOCK, core, ("x.Other",))]
-    assert upstream._lead(todo, usual) == [
-        Batch(OVERLAY, core, ("x.Short",)), Batch(OVERLAY, core, ("x.Long", "x.Unknown")), todo[1]
+    durations = ClassDurations(tmp_path / "timings.json", {f"{STOCK} x.Long": 900.0, f"{STOCK} x.Short": 1.0})
+    batches = [Batch(OVERLAY, core, ("x.Long", "x.Short", "x.Unknown")), Batch(STOCK, core, ("x.Other",))]
+    assert upstream._lead(batches, durations) == [
+        Batch(OVERLAY, core, ("x.Short",)), Batch(OVERLAY, core, ("x.Long", "x.Unknown")), batches[1]
     ]  # fmt: skip
-    assert upstream._lead(todo[1:], usual) == todo[1:]
-    assert upstream._lead([], usual) == []
+    assert upstream._lead(batches[1:], durations) == batches[1:]
+    assert upstream._lead([], durations) == []
 
 
-def test_after_a_failed_batch_no_other_starts(tmp_path: Path) -> None:
+def test_no_batch_starts_after_a_failed_batch(tmp_path: Path) -> None:
     requested: list[str] = []
 
-    def fake(_bench: object, _arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
+    def fake_run(_runner: object, _arm: str, _module: object, wanted: dict[str, object], report: object) -> None:
         (name,) = wanted
         requested.append(name)
         if name == "x.Bad":
             raise RackgateError("Maven failed")
-        tell(result(name, a=PASSED))  # type: ignore[operator]
+        report(result(name, a=PASSED))  # type: ignore[operator]
 
-    state = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
-    state.load()
-    made = bench(tmp_path)
+    progress = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    progress.load()
+    runner = make_runner(tmp_path)
     units = [Batch(STOCK, recipe.load().module("core"), (f"x.{name}",)) for name in ("Fine", "Bad", *"abcdefgh")]
     with pytest.raises(RackgateError, match="Maven failed"):
         upstream._run_units(
-            made, state, units, Console(quiet=True), ClassDurations(tmp_path / "timings.json"), jobs=1, run=fake
+            runner,
+            progress,
+            units,
+            Console(quiet=True),
+            ClassDurations(tmp_path / "timings.json"),
+            jobs=1,
+            run=fake_run,
         )
     assert requested[:2] == ["x.Fine", "x.Bad"]
-    # the pool may have started the next one before it knew
+    # The pool may have started the next batch before the failure was reported.
     assert len(requested) < len(units)
-    assert made.ended.is_set()
+    assert runner.ended.is_set()
 
 
 def test_a_stopped_class_has_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = bench(tmp_path)
+    runner = make_runner(tmp_path)
 
-    def fake(*_: object) -> upstream_runner._Crash:
-        made.ended.set()
+    def fake_batch(*_: object) -> upstream_runner._Crash:
+        runner.ended.set()
         return upstream_runner._Crash("The forked VM terminated")
 
-    monkeypatch.setattr(upstream_runner, "_batch", fake)
+    monkeypatch.setattr(upstream_runner, "_batch", fake_batch)
     reported: list[ClassResult] = []
     with pytest.raises(RackgateError, match=r"^1 .*core on stock"):
-        run_classes(made, STOCK, recipe.load().module("core"), {"x.A": ()}, reported.append)
+        run_classes(runner, STOCK, recipe.load().module("core"), {"x.A": ()}, reported.append)
     assert reported == []
 
 
-def bench(folder: Path) -> KafkaTestRunner:
+def make_runner(folder: Path) -> KafkaTestRunner:
     plan = recipe.load()
     return KafkaTestRunner(plan, Workspace(folder / "space"), None, folder / "state", folder / "out")  # type: ignore[arg-type]
 
@@ -326,23 +354,23 @@ def bench(folder: Path) -> KafkaTestRunner:
 def test_failed_cases_are_repeated_five_times_on_every_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     requested: list[tuple[str, dict[str, object]]] = []
 
-    def fake(_bench: object, arm: str, _module: object, wanted: dict[str, object], tell: object) -> None:
+    def fake_run(_runner: object, arm: str, _module: object, wanted: dict[str, object], report: object) -> None:
         requested.append((arm, dict(wanted)))
-        tell(result(a=PASSED if arm == STOCK else FAILED))  # type: ignore[operator]
+        report(result(a=PASSED if arm == STOCK else FAILED))  # type: ignore[operator]
 
-    monkeypatch.setattr(upstream, "run_classes", fake)
-    state = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
-    state.load()
-    state.add(STOCK, result(a=PASSED, b=PASSED))
-    state.add(OVERLAY, result(a=FAILED, b=PASSED))
+    monkeypatch.setattr(upstream, "run_classes", fake_run)
+    progress = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
+    progress.load()
+    progress.add(STOCK, result(a=PASSED, b=PASSED))
+    progress.add(OVERLAY, result(a=FAILED, b=PASSED))
     suite = Suite("list", {"core": (NAME,)}, {})
-    upstream._repeat(bench(tmp_path), state, suite, {}, Console(quiet=True))
+    upstream._repeat(make_runner(tmp_path), progress, suite, {}, Console(quiet=True))
     assert requested == [(arm, {NAME: ("a",)}) for _ in range(5) for arm in (STOCK, OVERLAY)]
-    assert str(state.runs.tally(OVERLAY, f"{NAME}.a")) == "0 of 6 passed"
-    assert [row["test"] for row in judge(state.runs, {})["missed"]] == [f"{NAME}.a"]
+    assert str(progress.runs.tally(OVERLAY, f"{NAME}.a")) == "0 of 6 passed"
+    assert [row["test"] for row in judge(progress.runs, {})["missed"]] == [f"{NAME}.a"]
     resumed = UpstreamProgress(tmp_path / "state", tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     resumed.load()
-    upstream._repeat(bench(tmp_path), resumed, suite, {}, Console(quiet=True))
+    upstream._repeat(make_runner(tmp_path), resumed, suite, {}, Console(quiet=True))
     assert len(requested) == 10
 
 
@@ -379,23 +407,23 @@ def test_batches_alternate_between_the_arms() -> None:
 def test_a_crash_keeps_the_results_of_other_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batches: list[list[str]] = []
 
-    def fake(
-        _bench: object, _arm: str, _module: object, left: dict[str, object], tell: object
+    def fake_batch(
+        _runner: object, _arm: str, _module: object, left: dict[str, object], report: object
     ) -> upstream_runner._Crash:
         batches.append(list(left))
         for name in list(left):
             if name == "x.Crash":
                 return upstream_runner._Crash("The forked VM terminated")
             del left[name]
-            tell(result(name, a=PASSED))  # type: ignore[operator]
+            report(result(name, a=PASSED))  # type: ignore[operator]
         return upstream_runner._Crash("")
 
-    monkeypatch.setattr(upstream_runner, "_batch", fake)
+    monkeypatch.setattr(upstream_runner, "_batch", fake_batch)
     reported: list[ClassResult] = []
     wanted: dict[str, tuple[str, ...]] = dict.fromkeys(("x.Before", "x.Crash", "x.After"), ())
-    run_classes(bench(tmp_path), STOCK, recipe.load().module("core"), wanted, reported.append)
+    run_classes(make_runner(tmp_path), STOCK, recipe.load().module("core"), wanted, reported.append)
     assert batches == [["x.Before", "x.Crash", "x.After"], ["x.Crash"], ["x.After"]]
-    assert {made.name: made.error for made in reported} == {
+    assert {class_result.name: class_result.error for class_result in reported} == {
         "x.Before": "", "x.Crash": "The forked VM terminated", "x.After": "",
     }  # fmt: skip
 
@@ -403,7 +431,7 @@ def test_a_crash_keeps_the_results_of_other_classes(tmp_path: Path, monkeypatch:
 def test_unloadable_classes_are_skipped_and_the_others_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batches: list[list[str]] = []
 
-    def fake(_self: object, _pom: Path, _goals: object, *, log: Path, **_: object) -> None:
+    def fake_maven(_self: object, _pom: Path, _goals: object, *, log: Path, **_: object) -> None:
         wanted = [name for name in ("x.Bad", "x.Fine", "x.Worse") if f"{name}." in log.with_name("pom.xml").read_text()]
         batches.append(wanted)
         bad = [name for name in wanted if name != "x.Fine"]
@@ -420,15 +448,15 @@ def test_unloadable_classes_are_skipped_and_the_others_run(tmp_path: Path, monke
         target.write_text("".join(f"{name}." for name in values["wanted"]))
         return target
 
-    monkeypatch.setattr(MavenRepository, "maven", fake)
+    monkeypatch.setattr(MavenRepository, "maven", fake_maven)
     monkeypatch.setattr(maven, "render", render)
     monkeypatch.setattr(KafkaTestRunner, "classes", lambda *_: tmp_path)
     monkeypatch.setattr(KafkaTestRunner, "classpath", lambda *_: [])
     reported: list[ClassResult] = []
     wanted: dict[str, tuple[str, ...]] = dict.fromkeys(("x.Bad", "x.Fine", "x.Worse"), ())
-    run_classes(bench(tmp_path), STOCK, recipe.load().module("core"), wanted, reported.append)
+    run_classes(make_runner(tmp_path), STOCK, recipe.load().module("core"), wanted, reported.append)
     assert batches == [["x.Bad", "x.Fine", "x.Worse"], ["x.Fine"]]
-    assert {made.name: made.error for made in reported} == {
+    assert {class_result.name: class_result.error for class_result in reported} == {
         "x.Bad": "NoClassDefFoundError: io/y/Data", "x.Fine": "", "x.Worse": "NoClassDefFoundError: io/y/Data",
     }  # fmt: skip
 
@@ -441,7 +469,7 @@ def test_results_are_reported_while_the_tests_run(tmp_path: Path) -> None:
         assert reported == []
         write_report(raw, "x.First", '<testcase classname="x.First" name="a"/>')
         write_report(raw, "x.Second", '<testcase classname="x.Second" name="a"/>')
-    assert sorted(made.name for made in reported) == ["x.First", "x.Second"]
+    assert sorted(class_result.name for class_result in reported) == ["x.First", "x.Second"]
     reported.clear()
     open_ = dict(left)
     with upstream_runner._harvest(raw, open_, tmp_path / "kept", reported.append):
@@ -453,10 +481,10 @@ def test_results_are_reported_while_the_tests_run(tmp_path: Path) -> None:
 def test_changed_tests_without_compiled_classes_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KafkaTestRunner, "classes", lambda *_: tmp_path / "elsewhere")
     with pytest.raises(RackgateError, match=f"{tmp_path / 'elsewhere'}: "):
-        upstream.series_tests({"core": ("a.ATest", "a.BTest")}, bench(tmp_path))
+        upstream.series_tests({"core": ("a.ATest", "a.BTest")}, make_runner(tmp_path))
 
 
-def test_an_interruption_keeps_completed_classes(tmp_path: Path) -> None:
+def test_an_interrupt_keeps_completed_classes(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     reported: list[ClassResult] = []
     left: dict[str, Sequence[str]] = dict.fromkeys(("x.First", "x.Second"), ())
@@ -468,21 +496,21 @@ def test_an_interruption_keeps_completed_classes(tmp_path: Path) -> None:
         os.utime(file, ns=(later_ns, later_ns))
         return file
 
-    def interrupted() -> None:
+    def interrupt() -> None:
         with pytest.raises(KeyboardInterrupt), upstream_runner._harvest(raw, left, None, reported.append):
             raise KeyboardInterrupt
 
     first = write_report(raw, "x.First", '<testcase classname="x.First" name="a"/>')
     nested = write("x.First$Inner-output.txt", write("x.First-output.txt", first))
-    interrupted()
-    assert reported == [], "a class nested in it may not have ended yet"
+    interrupt()
+    assert reported == [], "a nested class may still be running"
     write("x.Second-output.txt", nested)
-    interrupted()
-    assert [made.name for made in reported] == ["x.First"]
+    interrupt()
+    assert [class_result.name for class_result in reported] == ["x.First"]
     assert list(left) == ["x.Second"]
 
 
-def test_a_jvm_that_outlives_maven_is_ended_and_no_other_process(tmp_path: Path) -> None:
+def test_only_processes_in_the_work_folder_are_ended(tmp_path: Path) -> None:
     (tmp_path / "work" / "deep").mkdir(parents=True)
     with (
         subprocess.Popen(["sleep", "60"], cwd=tmp_path / "work" / "deep") as inside,

@@ -1,4 +1,4 @@
-"""Kafka's own tests on stock and overlay: reports, comparison, the list."""
+"""Kafka's own tests on stock and overlay: reports, comparison and the list of test classes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pyhooks.verify.upstream_cases import (
 )
 from upstream_results import NAME, result, write_report
 
-# Section 3 of the notes on Kafka 4.3.1.
+# classes that the list of test classes must contain
 REGRESSION = [
     "PartitionTest",
     "PartitionLockTest",
@@ -59,8 +59,8 @@ REGRESSION = [
 
 def runs_of(*pairs: tuple[str, ClassResult]) -> Runs:
     runs = Runs()
-    for arm, made in pairs:
-        runs.add(arm, made)
+    for arm, class_result in pairs:
+        runs.add(arm, class_result)
     return runs
 
 
@@ -74,16 +74,16 @@ def test_a_report_is_read_case_by_case_with_nested_classes(tmp_path: Path) -> No
     )  # fmt: skip
     write_report(tmp_path, f"{NAME}$Inner", f'<testcase classname="{NAME}$Inner" name="nested"/>')
     write_report(tmp_path, f"{NAME}Other", f'<testcase classname="{NAME}Other" name="foreign"/>')
-    found = read_class(NAME, tmp_path)
-    assert {case.name.removeprefix(NAME): case.status for case in found.cases} == {
+    class_result = read_class(NAME, tmp_path)
+    assert {case.name.removeprefix(NAME): case.status for case in class_result.cases} == {
         ".good(String)[1]": PASSED, ".bad": FAILED, ".broken": ERROR, ".left": SKIPPED, "$Inner.nested": PASSED,
     }  # fmt: skip
-    assert [case.message for case in found.cases][1:3] == ["one", "java.io.IOException"]
-    assert found.figures() == {"tests": 5, "failures": 1, "errors": 1, "skipped": 1, "seconds": 2469.0}
-    assert ClassResult.parse(json.loads(json.dumps(found.as_dict()))) == found
+    assert [case.message for case in class_result.cases][1:3] == ["one", "java.io.IOException"]
+    assert class_result.figures() == {"tests": 5, "failures": 1, "errors": 1, "skipped": 1, "seconds": 2469.0}
+    assert ClassResult.parse(json.loads(json.dumps(class_result.as_dict()))) == class_result
 
 
-def test_parameters_that_print_an_address_keep_their_name_from_run_to_run(tmp_path: Path) -> None:
+def test_object_addresses_in_parameters_do_not_change_case_names(tmp_path: Path) -> None:
     for folder, addresses in ((tmp_path / "a", ("1a2b3c", "4d5e6f")), (tmp_path / "b", ("99aa88", "77bb66"))):
         cases = "".join(f'<testcase classname="{NAME}" name="t{{Foo@{address}}}"/>' for address in addresses)
         write_report(folder, NAME, cases)
@@ -92,7 +92,7 @@ def test_parameters_that_print_an_address_keep_their_name_from_run_to_run(tmp_pa
     assert len({case.name for case in first.cases}) == 2
 
 
-def test_a_report_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
+def test_a_truncated_or_missing_report_is_an_error(tmp_path: Path) -> None:
     file = write_report(tmp_path, NAME, "")
     file.write_text("<testsuite><testcase", encoding="utf-8")
     with pytest.raises(RackgateError, match=r"TEST-kafka\.cluster\.PartitionTest\.xml"):
@@ -105,7 +105,7 @@ def test_a_report_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
     ("case", "method"),
     [("a(String)[1]", "a"), ("a{int}[2] #2", "a"), ("a", "a"), ("(class)", None)],
 )
-def test_the_method_of_a_case(case: str, method: str | None) -> None:
+def test_the_method_name_of_a_case(case: str, method: str | None) -> None:
     assert method_of(f"{NAME}.{case}", NAME) == method
     assert plain(f"{NAME}.a(String)[1]") == f"{NAME}.a"
 
@@ -142,7 +142,7 @@ def test_a_flake_on_stock_that_never_passes_on_the_overlay_is_a_miss() -> None:
     assert [row["test"] for row in judge(runs, {})["missed"]] == [f"{NAME}.a"]
 
 
-def test_a_case_that_fails_on_both_sides_is_listed_but_not_a_miss() -> None:
+def test_a_case_that_fails_on_both_arms_is_listed_but_not_a_miss() -> None:
     verdict = judge(runs_of((STOCK, result(a=ERROR)), (OVERLAY, result(a=ERROR))), {})
     assert verdict["missed"] == []
     assert [row["test"] for row in verdict["fails_everywhere"]] == [f"{NAME}.a"]
@@ -153,7 +153,7 @@ ALLOWED = {f"{NAME}.a": "fails on any new config"}
 
 def test_an_allowed_failure_must_pass_in_the_version_of_the_series() -> None:
     published = [(STOCK, result(a=PASSED)), (OVERLAY, result(a=FAILED))]
-    assert [r["reason"] for r in judge(runs_of(*published, (PATCHED, result(a=PASSED))), ALLOWED)["allowed"]] == [
+    assert [row["reason"] for row in judge(runs_of(*published, (PATCHED, result(a=PASSED))), ALLOWED)["allowed"]] == [
         "fails on any new config"
     ]
     assert judge(runs_of(*published, (PATCHED, result(a=PASSED))), ALLOWED)["missed"] == []
@@ -174,7 +174,7 @@ def test_a_changed_test_must_pass_in_the_version_of_the_series() -> None:
     assert verdict["new_in_series"] == [f"{NAME}.added"]
 
 
-def test_cases_of_one_side_only_are_listed() -> None:
+def test_cases_present_on_only_one_arm_are_listed() -> None:
     runs = runs_of(
         (STOCK, result(a=PASSED, old=PASSED)), (OVERLAY, result(a=PASSED, new=PASSED)), (PATCHED, result(a=PASSED))
     )
@@ -199,19 +199,19 @@ def test_a_new_class_of_the_series_that_does_not_run_is_a_miss() -> None:
     assert judge(runs_of((PATCHED, result(error="VM terminated"))), {})["missed"][0]["arm"] == PATCHED
 
 
-def test_totals_sum_the_first_runs_up() -> None:
+def test_totals_are_summed_over_classes() -> None:
     assert totals([result(a=PASSED, b=FAILED), result("x.Y", c=SKIPPED, d=ERROR)]) == {
         "classes": 2, "tests": 4, "failures": 1, "errors": 1, "skipped": 1, "seconds": 2.0,
     }  # fmt: skip
 
 
-def test_a_source_may_have_test_classes_of_other_names() -> None:
+def test_test_classes_with_names_other_than_their_source_are_included() -> None:
     changed = {"clients": ("a.ATest", "a.Helper"), "core": ("b.BTest",)}
-    found = upstream.by_module(changed, ["a.ATest", "b.BUnitTest", "b.BTest"])
-    assert found == {"clients": ("a.ATest",), "core": ("b.BTest", "b.BUnitTest")}
+    by_module = upstream.by_module(changed, ["a.ATest", "b.BUnitTest", "b.BTest"])
+    assert by_module == {"clients": ("a.ATest",), "core": ("b.BTest", "b.BUnitTest")}
 
 
-def test_the_list_has_every_class_of_the_regression_suite() -> None:
+def test_the_list_contains_all_regression_classes() -> None:
     suite = upstream_suite.load(recipe.load())
     listed = {name.rpartition(".")[2] for names in suite.classes.values() for name in names}
     assert [name for name in REGRESSION if name not in listed] == []
@@ -232,7 +232,7 @@ def test_the_list_has_every_class_of_the_regression_suite() -> None:
         ("[[module", "upstream.toml"),
     ],
 )
-def test_a_wrong_list_is_refused_in_one_line(tmp_path: Path, text: str, error: str) -> None:
+def test_an_invalid_list_is_an_error(tmp_path: Path, text: str, error: str) -> None:
     path = tmp_path / "upstream.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(RackgateError, match=error):
@@ -241,7 +241,7 @@ def test_a_wrong_list_is_refused_in_one_line(tmp_path: Path, text: str, error: s
         upstream_suite.load(recipe.load(), tmp_path / "absent.toml")
 
 
-def test_sums_of_a_run(tmp_path: Path) -> None:
+def test_a_run_is_summarised(tmp_path: Path) -> None:
     run = kafka_tests.summarise_results([result("p.T", good=PASSED, skip=SKIPPED)], tmp_path, 1.0)
     assert (run.tests, run.failed, run.skipped, run.passed) == (2, 0, 1, True)
     run = kafka_tests.summarise_results([result("p.T", good=PASSED), result("p.U", bad=FAILED)], tmp_path, 1.0)
@@ -254,7 +254,7 @@ def test_only_a_complete_run_with_a_passed_test_passes(tmp_path: Path, results: 
     assert not kafka_tests.summarise_results(results, tmp_path, 1.0).passed
 
 
-def test_a_source_is_named_after_its_package_and_file(tmp_path: Path) -> None:
+def test_the_class_name_is_derived_from_package_and_file_name(tmp_path: Path) -> None:
     source = tmp_path / "ATest.scala"
     source.write_text("/** package x */\npackage kafka.server\n\nclass ATest\n", encoding="utf-8")
     assert changed_tests.class_of(source) == "kafka.server.ATest"
@@ -262,7 +262,7 @@ def test_a_source_is_named_after_its_package_and_file(tmp_path: Path) -> None:
     assert changed_tests.class_of(source) == "org.a.b.ATest"
 
 
-def test_a_file_that_is_no_class_is_refused() -> None:
+def test_an_invalid_class_file_is_rejected() -> None:
     with pytest.raises(RackgateError, match="not a class file"):
         upstream_suite.parse_class(b"PK\x03\x04")
 
@@ -273,5 +273,5 @@ def test_touched_modules_come_from_main_and_test_sources() -> None:
     assert [module.name for module in upstream_suite.touched(plan, files)] == ["clients", "core"]
 
 
-def test_arms_are_three() -> None:
+def test_there_are_three_arms() -> None:
     assert ARMS == (STOCK, OVERLAY, PATCHED)
