@@ -1,4 +1,4 @@
-"""The formal model as a file."""
+"""Write Alloy source to a file."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def observed(slot: Slot, latency_ms: Any, outcomes: list[str] | None = None, fir
 
 
 def latency_rows() -> pd.DataFrame:
-    """Two equal arms and one that is slower by half; the whole machine drifts from block to block."""
+    """Two equal arms and one that is 50 % slower; the latency level drifts from block to block."""
     random = np.random.default_rng(3)
     frames, offsets = [], dict.fromkeys(("A", "A'", "B"), 0)
     on = {arm.id: arm.topic for arm in SCENARIO.latency_arms}
@@ -65,7 +65,7 @@ def latency_rows() -> pd.DataFrame:
         level = 2.0 * (1 + 0.5 * math.sin(slot.block)) * (SLOWER if slot.arm == "B" else 1.0)
         if slot.block < 0:
             level *= 50
-        # The same noise for all arms of a block, so that the words are certain.
+        # The same noise for all arms of a block, so that the verdicts are certain.
         noise = np.exp(np.random.default_rng(slot.block + 10).normal(0, 0.3, slot.count))
         frames.append(observed(slot, level * noise * (1 + random.uniform(0, 0.001)), None, offsets[slot.arm]))
         offsets[slot.arm] += slot.count
@@ -73,7 +73,7 @@ def latency_rows() -> pd.DataFrame:
 
 
 def outage_rows() -> pd.DataFrame:
-    """A and B pause until the rack has left the ISR; D answers only after the heal; E as A, some seconds longer."""
+    """A and B pause until the rack has left the ISR, E some seconds longer; D acknowledges only after the heal."""
     frames = []
     for slot in outage_slots(OUTAGE, SCENARIO.outage_arms):
         at_s = slot.intended / NS

@@ -11,9 +11,9 @@ BLOCKS = 20
 
 
 def healthy_with_outage() -> Scenario:
-    """Return a plan of one healthy cell with 20 blocks and two judged quantiles, and the outage of ``question``.
+    """Return a plan of one healthy cell with 20 blocks and two judged quantiles, and the outage of plan ``question``.
 
-    Its latency arms are A, A' and B; without a positive control a cell's comparisons are those of two pairs.
+    Its latency arms are A, A' and B. Without a positive control a cell compares two pairs.
     """
     tail, outage = scenarios.load("tail"), scenarios.load("question")
     by_id = {arm.id: arm for arm in (*outage.arms, *tail.arms)}

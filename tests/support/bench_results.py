@@ -1,4 +1,4 @@
-"""Generated result of two cells and an outage, by the functions of the benchmark but without Spark."""
+"""Generated benchmark result of two cells and an outage, made by the benchmark's functions without Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GATE = "NotEnoughRacksException"
 
 
 def bin_counts(took_ms: npt.NDArray[np.float64]) -> BinCounts:
-    """Counts of latencies in the bins of the analysis."""
+    """Count latencies in the bins of the analysis."""
     bins = np.floor(np.log(took_ms * 1000) * BINS_PER_E).astype(np.int64)
     return BinCounts(*np.unique(bins, return_counts=True))
 
@@ -68,7 +68,7 @@ def _cell(name: str, random: np.random.Generator) -> tuple[BenchCell, CellMeasur
 
 
 def unacknowledged(cell_id: str, arm_id: str, error: str) -> dict[str, Any]:
-    """Analysis of an arm whose load was never acknowledged."""
+    """Return the analysis of an arm without a single acknowledged record."""
     cell = next(one for one in FULL.cells if one.id == cell_id)
     arm = next(one for one in FULL.latency_arms if one.id == arm_id)
     late = {0.5: 0.1, 0.99: 0.9, 1.0: 4.0}
@@ -127,7 +127,7 @@ def _outage() -> dict[str, Any]:
 
 
 def made_up() -> dict[str, Any]:
-    """Result in which B is slower by a fifth when healthy; with an ISR of two in two racks A and A' refuse."""
+    """Return a result in which B is 20 % slower when healthy, and A and A' reject writes with an ISR of two."""
     random = np.random.default_rng(12)
     run = [_cell(name, random) for name in ("healthy", "isr-2-in-2")]
     family = family_size([cell for cell, _ in run])

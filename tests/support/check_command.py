@@ -1,4 +1,4 @@
-"""Runs of ``rackgate check`` with their CPU time and memory."""
+"""Run ``rackgate check`` and measure its CPU time and memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def unfenced(admin: Admin, number: int) -> bool:
 
 
 CPU_S, MEMORY_MB = 10.0, 500
-# In a process of its own, since the memory of a child counts from its parent's at the time of its start.
+# In a separate process: the peak memory of a forked child starts at its parent's, and pytest's is large.
 MEASURE = """
 import json, resource, subprocess, sys
 status = subprocess.call(sys.argv[1:])
@@ -35,7 +35,7 @@ print(json.dumps([status, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024])
 
 
 def measured_check(bootstrap: str, out: Path, *more: str) -> tuple[int, float, float]:
-    """Exit status, seconds of CPU time and greatest memory in MB of ``rackgate check``."""
+    """Run ``rackgate check``; return its exit status, CPU time in seconds and peak memory in MB."""
     command = [sys.executable, "-m", "pyhooks.cli", "check", "--bootstrap", bootstrap, *more]
     env = {**os.environ, "PYTHONPATH": str(paths.REPO)}
     with out.open("wb") as stream:

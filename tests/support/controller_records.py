@@ -1,7 +1,7 @@
-"""Comparison of the records that two controllers write, byte for byte, for the same script of events.
+"""Byte-for-byte comparison of the records that two controllers write for the same script of events.
 
-One controller runs with the whole overlay, the other with only the part ``fixes``. The script is a Java source in
-``patch/records``. It is compiled once, against the published classes and tests, and runs with both controllers.
+One controller runs with the complete overlay, the other with only the part ``fixes``. The script is a Java source in
+``patch/records``, compiled once against Kafka's published classes and tests, and run with both controllers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyhooks.patchset.workspace import Workspace
 
 SOURCE = maven.JMH.parent / "records" / "java" / "org" / "apache" / "kafka" / "controller" / "ControllerScript.java"
 MAIN = "org.apache.kafka.controller.ControllerScript"
-# Modules whose published tests it uses: request contexts, the replay of records, a mock clock.
+# Modules whose published test jars the script uses: request contexts, the replay of records, a mock clock.
 _TESTS = ("kafka-metadata", "kafka-clients", "kafka-server-common")
 _TIMEOUT_S = 300.0
 
@@ -32,7 +32,7 @@ class ControllerRecord:
     """A record that a controller wrote.
 
     Attributes:
-        data: its bytes as in the log, in hexadecimal digits.
+        data: its bytes as in the log, in hexadecimal.
     """
 
     data: str
@@ -49,7 +49,7 @@ class ScriptEvent:
     """An event and its result.
 
     Attributes:
-        refused: the class of the exception if the controller rejected the event, or empty.
+        refused: the exception's class if the controller rejected the event, otherwise empty.
     """
 
     seed: int
@@ -64,7 +64,7 @@ class ControllerConfig:
     """Configuration of a controller that runs the script.
 
     Attributes:
-        overlay: whether it has the whole overlay; otherwise only the fixes.
+        overlay: whether it has the complete overlay; otherwise only the fixes.
         racks_level: level of ``min.insync.racks.version``, or None if the feature does not exist.
         elr_level: initial level of ``eligible.leader.replicas.version``; the script changes it.
     """
@@ -91,7 +91,7 @@ class ControllerScript:
     work: Path
 
     def run(self, arm: ControllerConfig, *, first_seed: int, seeds: int, steps: int) -> tuple[ScriptEvent, ...]:
-        """Run scripts of ``steps`` steps with the seeds ``first_seed`` and following; a step is one or more events."""
+        """Run ``seeds`` scripts, from ``first_seed`` on, of ``steps`` steps each; a step is one or more events."""
         output = self.work / "records"
         output.unlink(missing_ok=True)
         level = "-" if arm.racks_level is None else str(arm.racks_level)
@@ -99,7 +99,7 @@ class ControllerScript:
         path = os.pathsep.join([str(self.classes), kafka.classpath(), *map(str, self.harness)])
         command: list[str | Path] = [maven.java_home() / "bin" / "java"]
         command += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        # No log: the controller logs every record, and the requests for missing objects that the script makes.
+        # Logging off: the controller logs every record and every request for a missing object.
         command += [f"-Dlog4j2.configurationFile={LOG4J}", "-Drackgate.log.level=OFF", "-cp", path, MAIN]
         command += [
             output,

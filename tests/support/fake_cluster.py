@@ -1,6 +1,6 @@
-"""Fake brokers that respond to a client's requests with a test's data, in Kafka's protocol.
+"""Fake brokers that speak Kafka's protocol and respond with a test's data.
 
-Answers are written as the JSON of Kafka's own message converters, so the JVM of this process must be able to start.
+Responses are written in the JSON of Kafka's message converters, so this process must be able to start a JVM.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyhooks.kafka.features import ELR_FEATURE, RACKS_FEATURE
 from pyhooks.placement import cluster_query
 
 LISTENING = "127.0.0.1"
-# (highest version that is offered, key) by the name of the message
+# message name -> (highest supported version, API key)
 APIS = {
     "Produce": (14, 0),
     "Metadata": (12, 3),
@@ -33,7 +33,7 @@ APIS = {
     "DescribeTopicPartitions": (0, 75),
 }
 NAMES = {key: name for name, (_, key) in APIS.items()}
-# versions from which a header of a response ends with tagged fields
+# first version of each API with a flexible response header (one that ends with tagged fields)
 FLEXIBLE = {
     "Metadata": 9,
     "DescribeConfigs": 4,
@@ -46,12 +46,12 @@ LARGEST = 100 * 1024 * 1024
 NULL_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 ON = {RACKS_FEATURE: 1, ELR_FEATURE: 1}
 SILENT, CLOSE = b"silent", b"close"
-# What a test answers instead: from the name of the API and the request to a response, bytes, or None for the usual.
+# A test's own handler: takes API name and request; returns a response, its bytes, or None for the default response.
 Odd = Callable[[str, Mapping[str, Any]], Mapping[str, Any] | bytes | None]
 
 
 def encode(name: str, version: int, body: Mapping[str, Any]) -> bytes:
-    """A response in Kafka's bytes, without its header."""
+    """Serialize a response, without its header."""
     message = "org.apache.kafka.common"
     mapper = _java("com.fasterxml.jackson.databind.ObjectMapper")()
     data = _java(f"{message}.message.{name}ResponseDataJsonConverter").read(mapper.readTree(json.dumps(body)), version)
@@ -60,7 +60,7 @@ def encode(name: str, version: int, body: Mapping[str, Any]) -> bytes:
 
 
 def decode(name: str, version: int, body: bytes) -> dict[str, Any]:
-    """A request of Kafka's bytes, without its header."""
+    """Parse a request, without its header."""
     message = "org.apache.kafka.common"
     accessor = _java(f"{message}.protocol.ByteBufferAccessor")(
         jpype.java.nio.ByteBuffer.wrap(jpype.JArray(jpype.JByte)(body))
@@ -83,13 +83,13 @@ class FakeCluster:
     """Fake cluster whose brokers listen on loopback.
 
     Attributes:
-        racks: of brokers, by id; None for one without.
-        topics: partitions by topic: brokers of each, the first of which leads.
-        settings: ``min.insync.replicas`` and ``min.insync.racks`` as brokers tell them, by topic.
-        defaults: the same of brokers.
-        odd: what a broker answers otherwise, by id.
+        racks: rack by broker id; None for a broker without a rack.
+        topics: replicas of each partition by topic; the first replica leads.
+        settings: ``min.insync.replicas`` and ``min.insync.racks`` of a topic, as brokers report them.
+        defaults: the same two values at broker level.
+        odd: handlers for non-default responses, by broker id.
         offline: partitions without a leader.
-        ports: by broker, when it runs.
+        ports: port by broker id, while the cluster runs.
     """
 
     racks: Mapping[int, str | None]
@@ -112,12 +112,12 @@ class FakeCluster:
 
     @contextmanager
     def running(self) -> Iterator[FakeCluster]:
-        """The brokers listen within the block."""
+        """Run the brokers during the block."""
         with ExitStack() as kept:
             listeners = {broker: kept.enter_context(socket.create_server((LISTENING, 0))) for broker in self.racks}
             self.ports.update({broker: one.getsockname()[1] for broker, one in listeners.items()})
             for broker, listener in listeners.items():
-                # closing alone does not wake who waits
+                # close() alone does not wake a thread blocked in accept()
                 kept.callback(listener.shutdown, socket.SHUT_RDWR)
                 threading.Thread(target=self._accept, args=(broker, listener, kept), daemon=True).start()
             yield self
@@ -133,7 +133,7 @@ class FakeCluster:
         with suppress(OSError, ValueError):
             while len(size := stream.read(4)) == 4:
                 if int.from_bytes(size) > LARGEST:
-                    # as brokers do with a client that speaks TLS
+                    # as real brokers do when a client speaks TLS to a plaintext listener
                     talk.shutdown(socket.SHUT_RDWR)
                     return
                 request = stream.read(int.from_bytes(size))
@@ -141,13 +141,13 @@ class FakeCluster:
                 if key not in NAMES:
                     talk.shutdown(socket.SHUT_RDWR)
                     return
-                # all requests here have a header with tagged fields, and none
+                # every request header here ends with an empty set of tagged fields
                 name, body = NAMES[key], request[11 + client :]
                 answer = self._answer(broker, name, version, body)
                 if answer == SILENT:
                     continue
                 if answer == CLOSE:
-                    # the file keeps a socket open that is only closed
+                    # close() would leave the connection open, as ``stream`` still refers to it
                     talk.shutdown(socket.SHUT_RDWR)
                     return
                 tags = b"\0" if version >= FLEXIBLE.get(name, 99) else b""
@@ -217,7 +217,7 @@ class FakeCluster:
                     "name": name,
                     "topicId": NULL_ID,
                     "isInternal": False,
-                    # a list of topics is all that Kafka's client makes of the answer to a request for all of them
+                    # Kafka's client uses the response to a request for all topics only to list their names
                     "partitions": [] if asked["topics"] is None else self._partitions(name),
                     "topicAuthorizedOperations": -2147483648,
                 }
@@ -229,7 +229,7 @@ class FakeCluster:
         names = sorted(one["name"] for one in asked["topics"])
         if asked.get("cursor"):
             names = [name for name in names if name >= asked["cursor"]["topicName"]]
-        # as brokers do, no more than so many partitions at once, but whole topics
+        # Limit the partitions of a response as brokers do, except that topics are never split.
         chosen, partitions = [], 0
         while names and partitions < asked["responsePartitionLimit"]:
             chosen.append(names.pop(0))

@@ -1,6 +1,6 @@
-"""Fake leader of a partition: each producer's first request gets an error, later ones succeed.
+"""Fake partition leader: the first produce request gets an error, later ones succeed.
 
-Layouts are those of Kafka's JSON definitions, of flexible versions only.
+Message layouts follow Kafka's JSON definitions; only flexible versions are supported.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 TOPIC = "gated"
 TOPIC_ID = uuid.UUID(int=7)
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 3, 18, 22
-# As of a stock broker of 4.3, so never Produce 14. From Fetch and ListOffsets librdkafka infers what records
-# it may send; Metadata 12 is what all clients speak.
+# The versions of a stock 4.3 broker, so never Produce 14. librdkafka infers the record format that it may send
+# from Fetch and ListOffsets. All tested clients speak Metadata 12.
 VERSIONS = {
     PRODUCE: (3, 13), FETCH: (4, 13), LIST_OFFSETS: (1, 6), METADATA: (0, 12), API_VERSIONS: (0, 4),
     INIT_PRODUCER_ID: (0, 4),
@@ -26,7 +26,7 @@ _NO_TAGS = b"\x00"
 
 
 def produced(version: int, error: int, message: bytes | None = None, correlation: int = 7) -> bytes:
-    """A produce response of one partition, versions 9 to 14, without its length."""
+    """Serialize a produce response for one partition, versions 9 to 14, without its length prefix."""
     topic = TOPIC_ID.bytes if version >= 13 else _text(TOPIC)
     message_field = b"\x00" if message is None else bytes([len(message) + 1]) + message
     offset = -1 if error else 0
@@ -39,9 +39,9 @@ class Leader:
     """Configuration of the fake broker and the requests that it received.
 
     Attributes:
-        error: the code that each producer's first produce request is answered with.
-        address: where it listens.
-        produced: version of each produce request, and the code of its answer.
+        error: error code in the response to the first produce request.
+        address: host and port on which it listens.
+        produced: version of each produce request, and the error code of its response.
     """
 
     error: int
@@ -49,7 +49,7 @@ class Leader:
     produced: list[tuple[int, int]] = field(default_factory=list)
 
     def answer(self, request: bytes) -> bytes:
-        """The answer to a request, both without their length."""
+        """Return the response to a request, both without their length prefix."""
         key, version, correlation = struct.unpack_from(">hhi", request)
         oldest, latest = VERSIONS[key]
         assert oldest <= version <= latest, f"request {key} of version {version} was not offered"
@@ -68,7 +68,7 @@ class Leader:
 
 @contextmanager
 def leader(error: int) -> Iterator[Leader]:
-    """Listens on loopback within the block."""
+    """Run the fake leader on loopback during the block."""
     fake = Leader(error)
     faults: list[BaseException] = []
 
@@ -79,7 +79,7 @@ def leader(error: int) -> Iterator[Leader]:
                     answer = fake.answer(self.rfile.read(int.from_bytes(head)))
                     self.wfile.write(len(answer).to_bytes(4) + answer)
             except ConnectionError:
-                pass  # clients may go at any time
+                pass  # clients may disconnect at any time
             except Exception as fault:  # noqa: BLE001 - raised at the end of the block
                 faults.append(fault)
 
@@ -100,7 +100,7 @@ def leader(error: int) -> Iterator[Leader]:
 def _api_versions(correlation: int, version: int) -> bytes:
     assert version >= 3, f"version {version} is not flexible"
     rows = b"".join(struct.pack(">hhh", key, *span) + _NO_TAGS for key, span in VERSIONS.items())
-    # the only answer whose header is never flexible
+    # ApiVersions: the only response whose header is never flexible
     return struct.pack(">ih", correlation, 0) + bytes([len(VERSIONS) + 1]) + rows + struct.pack(">i", 0) + _NO_TAGS
 
 

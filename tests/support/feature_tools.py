@@ -1,4 +1,4 @@
-"""Kafka's command-line tools as an operator calls them, their output, and one record to a gated topic."""
+"""Run Kafka's command-line tools as an operator does, and produce one record to a gated topic."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOPIC = "gated"
 RACKS_REFUSED = "org.apache.kafka.common.errors.NotEnoughRacksException"
 TOOL_S = 60.0
 SETTLES_S = 90.0
-# error of a leader whose log does not exist yet: brokers report an ISR before they apply it
+# errors of a leader whose log does not exist yet: brokers report an ISR before they apply it
 _NOT_YET = {
     f"org.apache.kafka.common.errors.{name}"
     for name in ("NotLeaderOrFollowerException", "UnknownTopicOrPartitionException")
@@ -41,7 +41,7 @@ class Said:
 
     Attributes:
         status: its exit status.
-        text: what it wrote, standard output first.
+        text: its standard output, followed by its standard error.
     """
 
     status: int
@@ -49,11 +49,11 @@ class Said:
 
     @property
     def line(self) -> str:
-        """The output in one line."""
+        """The output joined into one line."""
         return " ".join(self.text.split())
 
     def about(self, word: str) -> list[str]:
-        """Lines that contain a text."""
+        """Return the lines that contain ``word``."""
         return [line for line in self.text.splitlines() if word in line]
 
 
@@ -67,19 +67,19 @@ def tool(classpath: str, name: str, *arguments: str) -> Said:
 
 
 def features(classpath: str, bootstrap: str, *arguments: str) -> Said:
-    """``kafka-features.sh --bootstrap-server … ARGUMENTS``."""
+    """Run ``kafka-features.sh --bootstrap-server … ARGUMENTS``."""
     return tool(classpath, FEATURES, "--bootstrap-server", bootstrap, *arguments)
 
 
 def described(classpath: str, bootstrap: str) -> dict[str, str]:
-    """The finalized levels that ``kafka-features describe`` prints, by feature."""
+    """Return the finalized levels that ``kafka-features describe`` prints, by feature."""
     result = features(classpath, bootstrap, "describe")
     assert result.status == 0, result.text
     return dict(_LEVEL.findall(result.text))
 
 
 def configs(classpath: str, pair: Brokers, kind: str, name: str, *change: str) -> Said:
-    """``kafka-configs --alter`` of a topic, of a broker, or (without a name) of all brokers."""
+    """Run ``kafka-configs --alter`` for a topic or a broker, or for the cluster-wide default if ``name`` is empty."""
     entity = ["--entity-name", name] if name else ["--entity-default"]
     arguments = ["--bootstrap-server", pair.bootstrap, "--alter", "--entity-type", kind, *entity]
     return tool(classpath, CONFIGS, *arguments, *change)
@@ -100,7 +100,7 @@ def wait_in_sync(brokers: Brokers, replicas: Collection[int]) -> None:
 
 
 def produce(pair: Brokers, acks: str = "all") -> str:
-    """Produces a record once, as soon as there is a leader; returns ``ok`` or the class of the exception."""
+    """Produce a record without retries, once there is a leader; return ``ok`` or the exception's class."""
     once = {"acks": acks, "retries": "0", "enable.idempotence": "false", "request.timeout.ms": "10000"}
 
     def answer() -> str:

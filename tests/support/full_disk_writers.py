@@ -1,7 +1,7 @@
 """Run one writer on a full or read-only disk: ``python tests/support/full_disk_writers.py CASE KIND FOLDER``.
 
-KIND is ``full`` or ``read-only``. FOLDER is on a file system of a few MiB that holds nothing else. Prints JSON: the
-exit status, what was written to standard error, and whether the earlier results are as they were.
+KIND is ``full`` or ``read-only``. FOLDER is an otherwise empty file system of a few MiB. Prints JSON: the exit status,
+the text on standard error, the new files and the changed ones.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def command(*arguments: str) -> int:
 
 
 def function(work: Callable[[], object]) -> int:
-    """Main function of a program around its work."""
+    """Run ``work`` as a program's main function does: report an exception and return the exit status."""
     try:
         work()
     except Exception as error:  # noqa: BLE001 - as programs do
@@ -60,7 +60,7 @@ def claim(folder: Path, kind: run_folder.Kind) -> None:
 
 def report(folder: Path) -> Callable[[], int]:
     claim(folder, run_folder.BENCH)
-    # drawing takes seconds, and the pictures are written by the same call as the page
+    # Stub the drawing, which takes seconds; the call that writes the page also writes the pictures.
     names = figures.pictures
     figures.pictures = lambda result: {name: lambda _: Figure((1, 1)) for name in names(result)}
     source = paths.REPO / "kip/evidence/bench/results.json"
@@ -151,7 +151,7 @@ CASES: dict[str, tuple[Callable[[Path], Callable[[], int]], Sequence[str]]] = {
 
 
 def fill(folder: Path) -> None:
-    """Leaves no free block."""
+    """Fill the file system to the last free block."""
     with (folder / BALLAST).open("wb", buffering=0) as out:
         for size in (1 << 16, 1 << 12, 1):
             try:

@@ -1,4 +1,4 @@
-"""Events of members of consumer groups, for written histories."""
+"""Events of consumer group members, for generated histories."""
 
 from __future__ import annotations
 

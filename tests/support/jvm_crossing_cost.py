@@ -1,4 +1,4 @@
-"""Throughput and CPU time of records between Python and the Java client in this process.
+"""Measure throughput and CPU time of records passed between Python and the in-process Java client.
 
 ``taskset -c 1 python tests/support/jvm_crossing_cost.py BOOTSTRAP TOPIC [RECORDS]`` prints one line of JSON.
 """
@@ -21,7 +21,7 @@ VALUE = b"x" * 100
 
 
 def send(producer: Producer, topic: str, count: int) -> None:
-    """Sends records in batches, a few of them on their way at a time, and checks that each was acknowledged."""
+    """Send records in batches, with at most ``IN_FLIGHT`` batches in flight, and check that each was acknowledged."""
     waiting: deque[Future[Sent]] = deque()
     for _ in range(count // BATCH):
         waiting.append(producer.send_batch(topic, [VALUE] * BATCH, partitions=0))
@@ -32,7 +32,7 @@ def send(producer: Producer, topic: str, count: int) -> None:
 
 
 def poll(consumer: Consumer, count: int) -> None:
-    """Reads that many records and looks at each value."""
+    """Read ``count`` records and check each value."""
     read = 0
     deadline = time.monotonic() + 60
     while read < count:
@@ -43,7 +43,7 @@ def poll(consumer: Consumer, count: int) -> None:
 
 
 def measured(count: int, work: Callable[[int], None]) -> dict[str, float]:
-    """What ``work`` of that many records takes, after as many that do not count."""
+    """Measure ``work`` on ``count`` records, after a warm-up with as many."""
     work(count)
     wall, cpu = time.monotonic(), time.process_time()
     work(count)
@@ -56,7 +56,7 @@ def main() -> None:
     count = int(more[0]) if more else 200_000
     with Producer(bootstrap, {"acks": "all", "linger.ms": "5", "batch.size": "131072"}) as producer:
         sent = measured(count, lambda number: send(producer, topic, number))
-        send(producer, topic, 4 * BATCH)  # a poll may bring more than are counted, in either round
+        send(producer, topic, 4 * BATCH)  # spare records: in either round a poll may return more than are counted
     with Consumer(bootstrap, {"max.poll.records": str(BATCH)}) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         polled = measured(count, lambda number: poll(consumer, number))

@@ -1,7 +1,8 @@
-"""Check that the right broker leads after all disks of a rack's brokers were destroyed, and that each step took hold.
+"""Check that the right broker leads after a rack's disks were destroyed, and that each step took effect.
 
-Reads ``MomentDetails`` at the moments ``written`` (all records are acknowledged), ``holder away``, ``destroyed`` and
-``holder back``, and ``DestroyDetails`` of each destroyed broker.
+The *holder* is the broker that was unavailable during the destruction and has all acknowledged records. Reads
+``MomentDetails`` at the moments ``written`` (all records are acknowledged), ``holder away``, ``destroyed`` and ``holder
+back``, and ``DestroyDetails`` of each destroyed broker.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class MomentDetails(Details, op="look", process=TEST):
 
 
 class DestroyDetails(Details, op="destroy", process=TEST):
-    """A destroyed disk: ids of the broker's log directory before and after; Kafka draws a new one at formatting."""
+    """A destroyed disk: directory ids of the broker's log directory before and after; formatting assigns a new id."""
 
     broker: int
     directory_before: str
@@ -33,17 +34,17 @@ class DestroyDetails(Details, op="destroy", process=TEST):
 
 
 def check_succession(events: Sequence[Event], *, holder: int, destroyed: Collection[int]) -> Verdict:
-    """Check that the holder of all acknowledged records leads in the end.
+    """Check that the holder of all acknowledged records is the leader at the end.
 
-    Unknown if a step did not take hold:
+    The verdict is unknown unless each step took effect:
 
-    * all brokers in sync when the records were written;
-    * only the later destroyed ones in sync while the holder was unavailable;
-    * every destroyed disk replaced by a new one;
-    * all brokers in sync in the end.
+    * all brokers were in sync when the records were written;
+    * only the brokers to be destroyed were in sync while the holder was unavailable;
+    * every destroyed disk was replaced by a new one;
+    * all brokers were in sync at the end.
 
     Args:
-        events: a whole history.
+        events: a complete history.
         holder: id of the broker that has all acknowledged records and was unavailable when the others were destroyed.
         destroyed: ids of the brokers whose disks were destroyed.
     """

@@ -1,6 +1,6 @@
-"""Measures the links from a lab's clients to its brokers; run in the lab as ``python -m link_measurement``.
+"""Measure the links from a lab's clients to its brokers; run in the lab as ``python -m link_measurement``.
 
-Standard input has the requested round-trip times by node, and how to measure; see ``Plan``.
+Reads a ``Plan`` as JSON from standard input.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ CONNECTIONS = 4
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured.
+    """Measurement plan.
 
     Attributes:
         rtts_ms: requested round-trip times by node.
-        rounds: measurements of each link, idle and loaded.
-        echoes: echo requests of a measurement.
-        until_near: whether a median near the requested time ends the rounds: a busy machine only adds.
-        bulk_s: how long data is sent as fast as possible; 0: not at all.
+        rounds: maximum number of measurements of each link, both idle and under load.
+        echoes: echo requests per measurement.
+        until_near: stop after the first median near the requested time, since a busy machine only adds delay.
+        bulk_s: seconds of sending as fast as possible, or 0 for none.
     """
 
     rtts_ms: dict[str, float]
@@ -60,7 +60,7 @@ class Plan:
 
 
 def is_near(median_ms: float, rtt_ms: float) -> bool:
-    """Whether a median round-trip time is within 0.1 ms or a twentieth of the requested one."""
+    """Return whether a median round-trip time is within 0.1 ms or 5 % of the requested one."""
     return abs(median_ms - rtt_ms) <= max(0.1, 0.05 * rtt_ms)
 
 
@@ -77,7 +77,7 @@ def measure(lab: Lab, node: Node, rtt_ms: float, plan: Plan) -> list[dict[str, A
 
 
 def emulator_s() -> float:
-    """Processor seconds of the link emulator, including what the kernel does for the frames it sends; 0 without one."""
+    """Return the link emulator's CPU seconds, including the kernel's for the frames it sends; 0 without an emulator."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and (stat := process.stat_fields(folder)):
             arguments = (folder / "cmdline").read_bytes().split(b"\0")
@@ -88,7 +88,7 @@ def emulator_s() -> float:
 
 @contextmanager
 def sink(lab: Lab, node: Node) -> Iterator[None]:
-    """A program on a node that receives whatever is sent to it."""
+    """Run a program on a node that receives and discards data."""
     command = lab.machine(node).enter([sys.executable, "-c", SINK])
     with process.supervised(command, stdout=subprocess.DEVNULL):
         wait_for(lambda: f":{PORT} " in lab.machine(node).run(["ss", "-ltn"]), goal="the sink to listen", timeout_s=60)
@@ -96,7 +96,7 @@ def sink(lab: Lab, node: Node) -> Iterator[None]:
 
 
 def send(node: Node, stop: threading.Event, bytes_per_s: float, chunk: int) -> None:
-    """Send at a rate, or as fast as possible, until stopped; what could not be sent in time is left out."""
+    """Send at a rate, or as fast as possible if it is 0, until stopped; a backlog of more than 0.1 s is dropped."""
     with socket.create_connection((node.ip, PORT), timeout=30) as connection:
         due = time.monotonic()
         while not stop.wait(max(0.0, due - time.monotonic())):
@@ -105,7 +105,7 @@ def send(node: Node, stop: threading.Event, bytes_per_s: float, chunk: int) -> N
 
 
 def received_bytes(lab: Lab, node: Node) -> int:
-    """Bytes that a node has received, with headers."""
+    """Return the bytes that a node has received, including headers."""
     text = lab.machine(node).run(["ip", "-s", "-j", "link", "show", "eth0"])
     return int(json.loads(text)[0]["stats64"]["rx"]["bytes"])
 
@@ -120,7 +120,7 @@ def load(
     chunk: int = 16384,
     settle_s: float = 4.0,
 ) -> Iterator[None]:
-    """Send to a node; the block starts when the rate has settled. The rate in it, in MB/s, is added to ``rates``."""
+    """Send to a node during the block, which starts after ``settle_s``; append its rate in MB/s to ``rates``."""
     stop = threading.Event()
     arguments = (node, stop, bytes_per_s / CONNECTIONS, chunk)
     senders = [threading.Thread(target=send, args=arguments) for _ in range(CONNECTIONS)]

@@ -1,4 +1,4 @@
-"""Listening TCP sockets of processes, by /proc, and whether those of Spark refuse a client without its secret."""
+"""Listening TCP sockets of processes, from /proc, and whether Spark's servers reject a client without the secret."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _SPARK_REQUEST = 3
 
 @dataclass(frozen=True)
 class Listener:
-    """A listening socket and a process that has it.
+    """A listening socket and a process that holds it.
 
     Attributes:
-        pid: of the process.
+        pid: the process's id.
         command: its program and arguments.
         network: its network namespace, as in ``/proc/PID/ns/net``.
-        address: that it listens on; an IPv4 address that is written as an IPv6 one is returned as IPv4.
-        port: that it listens on.
+        address: listening address; an IPv4-mapped IPv6 address is given as IPv4.
+        port: listening port.
     """
 
     pid: int
@@ -41,18 +41,18 @@ class Listener:
 
     @property
     def text(self) -> str:
-        """For the message of a failed test."""
+        """Description for the message of a failed assertion."""
         return f"{self.address} port {self.port}: {self.pid} {' '.join(self.command)[:300]}"
 
 
 def process_tree(pid: int) -> list[int]:
-    """Return a process and all that descend from it, by parents that are still alive.
+    """Return a process and its descendants.
 
-    A process whose parent has ended is found below the nearest subreaper or init, so it is not among them.
+    An orphaned descendant is reparented to the nearest subreaper or init, so it may be missing.
     """
     children: dict[int, list[int]] = {}
     for entry in PROC.glob("[0-9]*"):
-        # the state and the parent; nothing of a process that has ended
+        # fields[1] is the parent's PID; empty for a process that has ended
         if fields := stat_fields(entry):
             children.setdefault(int(fields[1]), []).append(int(entry.name))
     tree = [pid]
@@ -62,7 +62,7 @@ def process_tree(pid: int) -> list[int]:
 
 
 def listening_sockets(pids: Iterable[int]) -> list[Listener]:
-    """Return the listening TCP sockets of processes, in whatever network namespaces they are.
+    """Return the listening TCP sockets of processes, in any network namespace.
 
     Raises:
         PermissionError: a process belongs to another user, so its sockets are unknown.
@@ -72,7 +72,7 @@ def listening_sockets(pids: Iterable[int]) -> list[Listener]:
         try:
             found += _sockets_of(pid)
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended
+            continue  # the process has ended
     return found
 
 
@@ -85,7 +85,7 @@ def _sockets_of(pid: int) -> Iterator[Listener]:
         try:
             target = str(descriptor.readlink())
         except FileNotFoundError:
-            continue  # closed meanwhile
+            continue  # the descriptor has been closed
         if name := _SOCKET.fullmatch(target):
             open_inodes.add(name[1])
     for table in ("tcp", "tcp6"):
@@ -102,7 +102,7 @@ def _sockets_of(pid: int) -> Iterator[Listener]:
 
 
 def parse_address(text: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
-    """Parse address and port as in ``/proc/net/tcp``: words of four bytes, least significant first, and a port."""
+    """Parse address and port as in ``/proc/net/tcp``: four-byte words, least significant byte first, and a port."""
     words, _, port = text.partition(":")
     raw = bytes.fromhex(words)
     data = b"".join(raw[at : at + _WORD_BYTES][::-1] for at in range(0, len(raw), _WORD_BYTES))
@@ -112,19 +112,19 @@ def parse_address(text: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Addr
 
 
 def refusal(listener: Listener) -> str:
-    """Connect to an idle server of Spark or PySpark without a secret.
+    """Connect to an idle server of Spark or PySpark without the secret.
 
-    Their kinds differ in what they return: Spark's RPC and blocks, its web interfaces, py4j, the daemon of Python
-    workers.
+    The kind of server is recognised by its response: Spark's RPC and block transfer, web UIs, py4j, the daemon of
+    Python workers.
 
     Returns:
-        The kind and how it refuses; empty if it does not refuse.
+        The kind of server and its error; empty if it does not reject the client.
 
     Raises:
         TimeoutError: the server neither answers nor closes the connection.
     """
     if "pyspark.daemon" in listener.command:
-        # the id of a process comes first
+        # the response starts with a PID
         answer = _exchange(listener, struct.pack(">i", 5) + b"wrong")[4:]
         return "Python daemon: err" if answer == struct.pack(">i", 3) + b"err" else ""
     answer = _exchange(listener, _PY4J_COMMAND)
@@ -140,7 +140,7 @@ def refusal(listener: Listener) -> str:
 
 
 def _exchange(listener: Listener, question: bytes, *, whole: bool = True) -> bytes:
-    """Send bytes and return the answer: up to the end of the connection if ``whole``, else its first part.
+    """Send bytes and return the response: until the connection is closed if ``whole``, else its first part.
 
     Raises:
         TimeoutError: the server neither answers nor closes the connection.
@@ -154,5 +154,5 @@ def _exchange(listener: Listener, question: bytes, *, whole: bool = True) -> byt
                 if not whole:
                     break
         except ConnectionResetError:
-            pass  # closed with bytes unread
+            pass  # the server closed the connection with unread bytes
     return answer

@@ -1,4 +1,4 @@
-"""Brokers in racks on loopback that tests start and stop, and a proxy that reads their traffic."""
+"""Brokers in racks on loopback that tests start and stop, and a proxy that records their produce traffic."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STRINGS = {
 
 
 def free_ports(number: int) -> list[int]:
-    """Free ports."""
+    """Return free TCP ports."""
     sockets = [socket.socket() for _ in range(number)]
     for one in sockets:
         one.bind((HOST, 0))
@@ -55,7 +55,7 @@ def free_ports(number: int) -> list[int]:
 
 @cache
 def shared_classes(classpath: str) -> tuple[str, ...]:
-    """JVM options for the class archive of the build, which halves the CPU time of a start; none for other Kafkas."""
+    """Return JVM options for the build's class archive, which halves a start's CPU time; empty for other builds."""
     built = Distribution.load()
     for overlay in (True, False):
         if classpath == built.classpath(overlay=overlay):
@@ -65,22 +65,22 @@ def shared_classes(classpath: str) -> tuple[str, ...]:
 
 
 def jmx_options(port: int) -> list[str]:
-    """JVM options that serve JMX only on loopback."""
+    """Return JVM options that serve JMX on loopback only."""
     at = "com.sun.management.jmxremote"
     settings = {"port": port, "rmi.port": port, "host": HOST, "authenticate": "false", "ssl": "false"}
     return [f"-Djava.rmi.server.hostname={HOST}", *(f"-D{at}.{key}={value}" for key, value in settings.items())]
 
 
 class Brokers:
-    """Brokers in racks, and one controller: the first broker itself, or a node of its own.
+    """Brokers in racks and one controller, which is one of the brokers or a separate node.
 
     Args:
-        folder: for their files.
-        racks: broker id to rack, empty for a broker without one.
-        controller: id of the node that is the controller.
-        advertised: ports that clients are sent to instead of the brokers' own, or none.
-        extra: further properties of all nodes.
-        own: further properties of single nodes, by node id.
+        folder: folder for their files.
+        racks: rack by broker id; empty for a broker without a rack.
+        controller: node id of the controller.
+        advertised: ports to advertise to clients instead of the brokers' own; empty for the brokers' own.
+        extra: additional properties of all nodes.
+        own: additional properties of single nodes, by node id.
         agent: jar of the metrics agent, or None for nodes without it.
         jmx: give each node a JMX port on loopback.
         heap_mb: heap of each node, in MiB.
@@ -123,28 +123,28 @@ class Brokers:
         return ",".join(f"{HOST}:{port}" for port in self._advertised.values())
 
     def address(self, broker: int) -> str:
-        """The address of one broker."""
+        """Return a broker's address."""
         return f"{HOST}:{self._client[broker]}"
 
     def file(self, node: int) -> Path:
-        """The configuration of a node."""
+        """Return a node's properties file."""
         return self.folder / f"{node}.properties"
 
     def log(self, node: int) -> str:
-        """Log of the node since its latest start."""
+        """Return a node's log since its latest start."""
         return (self.folder / f"{node}.log").read_text(encoding="utf-8")
 
     def data(self, node: int) -> Path:
-        """Where the node's log is."""
+        """Return a node's log directory."""
         return self.folder / f"data-{node}"
 
     def format(self, classpath: str, *more: str, nodes: Sequence[int] = ()) -> None:
-        """Writes configurations and formats the disks, of all nodes unless some are named.
+        """Write the properties files and format the disks.
 
         Args:
-            classpath: of the storage tool.
-            more: further arguments of ``kafka-storage format``.
-            nodes: whose disks, or all.
+            classpath: class path of the storage tool.
+            more: additional arguments of ``kafka-storage format``.
+            nodes: nodes to format; empty for all.
         """
         chosen = nodes or self.nodes
         for node in chosen:
@@ -153,17 +153,17 @@ class Brokers:
         format_disks(classpath, [[*words, "-c", str(self.file(node)), *more] for node in chosen])
 
     def wipe(self, node: int) -> None:
-        """Deletes the disk of a node that does not run."""
+        """Delete the disk of a stopped node."""
         assert node not in self._running, f"node {node} runs"
         shutil.rmtree(self.data(node))
 
     def set(self, name: str, value: str) -> None:
-        """Adds a property for the next start."""
+        """Set a property of all nodes, effective at their next start."""
         self._extra[name] = value
         self._write_files()
 
     def set_rack(self, broker: int, rack: str) -> None:
-        """Changes a broker's rack for the next start; an empty one takes it away."""
+        """Change a broker's rack, effective at its next start; an empty rack removes it."""
         self.racks[broker] = rack
         self._write_files()
 
@@ -173,7 +173,7 @@ class Brokers:
 
     @contextmanager
     def running(self, classpath: str) -> Iterator[None]:
-        """Run all nodes within the block, and shut them down in order after it."""
+        """Run all nodes during the block, then shut them down cleanly."""
         try:
             for node in self.nodes:
                 self.start(node, classpath)
@@ -183,8 +183,8 @@ class Brokers:
             self._stop_all()
 
     def start(self, node: int, classpath: str) -> None:
-        """Starts a node, within the block of ``running``, and does not wait for it."""
-        # the first compiler alone, as in the system tests: the second is not paid back in so short a life
+        """Start a node inside the block of ``running``, without waiting for it."""
+        # C1 only, as in the system tests: C2 does not pay off in so short a run
         options = ["-XX:TieredStopAtLevel=1", *shared_classes(classpath)]
         words = java_command(classpath=classpath, heap_mb=self._heap_mb, properties=self.file(node), options=options)
         if node in self.jmx_ports:
@@ -195,7 +195,7 @@ class Brokers:
             self._running[node] = subprocess.Popen([*DIES_WITH_PARENT, *words], stdout=log, stderr=subprocess.STDOUT)
 
     def serves(self, node: int) -> bool:
-        """Whether the node, which must not have ended, has come so far that it serves."""
+        """Return whether the node serves requests; fail if it has ended."""
         process = self._running[node]
         assert process.poll() is None, f"node {node} ended:\n{self.log(node)[-3000:]}"
         return "Kafka Server started" in self.log(node)
@@ -214,14 +214,14 @@ class Brokers:
         process.wait()
 
     def stop(self, node: int) -> None:
-        """Shut a node down in order."""
+        """Shut a node down cleanly."""
         process = self._running[node]
         process.terminate()
         wait_for(lambda: process.poll() is not None, goal=f"node {node} to stop", timeout_s=STOP_S)
         del self._running[node]
 
     def restart(self, node: int, classpath: str, *, rack: str | None = None) -> None:
-        """Stop a node in good order, start it on a class path and wait until it serves; ``rack`` is its new rack."""
+        """Restart a node cleanly on a class path, in ``rack`` if given, and wait until it serves requests."""
         self.stop(node)
         if rack is not None:
             self.set_rack(node, rack)
@@ -240,13 +240,13 @@ class Brokers:
         return all(self.serves(node) for node in self._running)
 
     def _stop_all(self) -> None:
-        # the controller last, else the others wait for it
+        # the controller last, otherwise the others would wait for it
         for node in self._running:
             self.resume(node)
         for node in sorted(self._running, key=lambda node: (node == self.controller, -node)):
             self._running[node].terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                # one that has lost its controller would wait for it for minutes
+                # a broker that has lost its controller would wait for it for minutes
                 self._running[node].wait(timeout=END_S)
             self.kill(node)
 
@@ -283,12 +283,12 @@ class Brokers:
 
 
 class Pair(Brokers):
-    """Two brokers in rack a, the first one the controller too.
+    """Two brokers in rack a; the first is also the controller.
 
     Args:
-        folder: for their files.
-        advertised: ports that clients are sent to instead of the brokers' own, or none.
-        extra: further properties of both.
+        folder: folder for their files.
+        advertised: ports to advertise to clients instead of the brokers' own; empty for the brokers' own.
+        extra: additional properties of both.
     """
 
     def __init__(self, folder: Path, *, advertised: Sequence[int] = (), extra: Mapping[str, str] | None = None) -> None:
@@ -296,7 +296,7 @@ class Pair(Brokers):
 
 
 def refused_attempt(gateway: Gateway, bootstrap: str, config: Mapping[str, str]) -> JavaError:
-    """Lets a Java producer write a record to the topic ``gated``, which must raise, and returns what it raised."""
+    """Send a record to the topic ``gated`` with a Java producer, which must fail, and return its exception."""
     java = gateway.jvm
     properties = java.java.util.Properties()
     for key, value in {"bootstrap.servers": bootstrap, **STRINGS, **config}.items():
@@ -311,18 +311,18 @@ def refused_attempt(gateway: Gateway, bootstrap: str, config: Mapping[str, str])
 
 
 def run_class_classpath(kafka: Path, classpath: str = "") -> str:
-    """The class path in the order of Kafka's bin/kafka-run-class.sh: the variable CLASSPATH, then each file of libs/.
+    """Return the class path as bin/kafka-run-class.sh orders it: the variable CLASSPATH, then each file of libs/.
 
     Args:
-        kafka: the folder of a Kafka as its release is laid out.
-        classpath: the variable's value.
+        kafka: folder of a Kafka release.
+        classpath: value of CLASSPATH.
     """
     files = [str(path) for path in sorted((kafka / "libs").iterdir())]
     return ":".join([*filter(None, [classpath]), *files])
 
 
 def lay_out_release(libs: Path, target: Path) -> Path:
-    """A stock Kafka laid out as its release, as far as a start needs it: all jars in ``libs``."""
+    """Lay out a stock Kafka like its release, as far as a start needs it: all jars in ``libs``."""
     (target / "libs").mkdir(parents=True)
     for jar in libs.glob("*.jar"):
         try:
@@ -334,13 +334,13 @@ def lay_out_release(libs: Path, target: Path) -> Path:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One produce request and its answer, as they went over the wire.
+    """One produce request and its response, as seen on the wire.
 
     Attributes:
-        software: name and version that the client gave in its ApiVersions request, or empty.
-        version: of the produce request.
-        error: the code of the first partition in the answer.
-        message: the error message beside it, or empty.
+        software: client software name and version from its ApiVersions request, or empty.
+        version: version of the produce request.
+        error: error code of the first partition in the response.
+        message: its error message, or empty.
     """
 
     software: str
@@ -356,10 +356,10 @@ class _Connection:
 
 
 class Wire:
-    """Forwards connections from ports of its own to brokers and reads produce requests and their answers.
+    """Proxy that forwards connections to brokers and records produce requests and their responses.
 
     Args:
-        targets: ports of the brokers, which may come up later.
+        targets: ports of the brokers, which may start later.
     """
 
     def __init__(self, targets: Sequence[int]) -> None:
@@ -373,21 +373,21 @@ class Wire:
 
     @property
     def ports(self) -> list[int]:
-        """Where it listens, one port a broker."""
+        """Listening ports, one per broker."""
         return [int(listener.getsockname()[1]) for listener in self._listeners]
 
     def point(self, targets: Sequence[int]) -> None:
-        """Says where the brokers are."""
+        """Set the ports of the brokers."""
         self._targets = dict(zip(self.ports, targets, strict=True))
 
     def take(self) -> list[Exchange]:
-        """The exchanges since the last call."""
+        """Return and clear the exchanges since the last call."""
         with self._lock:
             taken, self.exchanges = self.exchanges, []
         return taken
 
     def close(self) -> None:
-        """Listens no more."""
+        """Stop listening."""
         for listener in self._listeners:
             listener.close()
 
@@ -426,7 +426,7 @@ class Wire:
                 body = _exactly(source, struct.unpack(">i", head)[0])
                 try:
                     read(connection, body)
-                except Exception as error:  # noqa: BLE001 - the test looks at faults; traffic goes on
+                except Exception as error:  # noqa: BLE001 - the test checks faults; traffic continues
                     self.faults.append(repr(error))
                 sink.sendall(head + body)
         for end in (source, sink):
@@ -454,7 +454,7 @@ class Wire:
 
 
 class _Reader:
-    """Reads Kafka's primitive types; varints as in flexible versions."""
+    """Reader of Kafka's primitive types, with the varints of flexible versions."""
 
     def __init__(self, data: bytes, position: int) -> None:
         self._data = data
@@ -488,11 +488,11 @@ class _Reader:
 
 
 def produce_error(body: bytes, version: int) -> tuple[int, str]:
-    """Error code and message of the first partition of a produce response, versions 9 to 14.
+    """Return error code and message of the first partition of a produce response, versions 9 to 14.
 
     Args:
-        body: the response without its length, from the correlation id on.
-        version: of the request that it answers.
+        body: the response without its length prefix, from the correlation id on.
+        version: version of the request.
     """
     assert 9 <= version <= 14, f"produce version {version} is not flexible or not known"
     reader = _Reader(body, 4)

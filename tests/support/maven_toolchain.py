@@ -1,4 +1,4 @@
-"""Maven's verified repository for builds of tests: the files of the real one, under a workspace of the test's own."""
+"""Maven's verified repository for builds in tests: hard links to the real one's files, in the test's workspace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyhooks.patchset.workspace import Workspace
 
 
 def real_repository() -> MavenRepository:
-    """The repository of the project's own builds, complete."""
+    """Return the repository of the project's own builds, filled."""
     plan = recipe.load()
     space = Workspace.of(plan)
     with space.lock(lambda _: None), tempfile.TemporaryDirectory(dir=space.root) as work:
@@ -21,7 +21,7 @@ def real_repository() -> MavenRepository:
 
 
 def share_repository(space: Workspace) -> MavenRepository:
-    """Give a workspace the real manifest, unless it has one, and the real files, each the same file as there."""
+    """Link the real repository's files into a workspace, and copy the real manifest unless the workspace has one."""
     real = real_repository()
     assert real.manifest is not None
     if not space.manifest.exists():
@@ -32,6 +32,6 @@ def share_repository(space: Workspace) -> MavenRepository:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Give a shared file another content here alone."""
+    """Replace a linked file by a copy with other content; the real repository's file stays unchanged."""
     path.unlink()
     path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""The metrics agent as a jar made from its source, so that tests need no built distribution."""
+"""Build the metrics agent's jar from source, so that tests need no built distribution."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ SOURCE = paths.REPO / "pyhooks" / "jvm" / "java" / "rackgate" / "hooks" / "Metri
 
 
 def compile_java(source: Path, folder: Path) -> None:
-    """Compiles one source file."""
+    """Compile one source file."""
     command = ["javac", "--release", "17", "-Xlint:all", "-Werror", "-d", str(folder), str(source)]
     process.run(command, task=f"compile {source.name}")
 
 
 def agent_jar(folder: Path) -> Path:
-    """Create the jar in ``folder``."""
+    """Build the jar in ``folder`` and return its path."""
     classes, manifest, jar = folder / "classes", folder / "manifest", folder / "agent.jar"
     compile_java(SOURCE, classes)
     manifest.write_text("Premain-Class: rackgate.hooks.MetricsAgent\n", encoding="utf-8")

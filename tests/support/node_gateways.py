@@ -1,4 +1,4 @@
-"""Clients in JVMs within nodes of a lab, and their traces in its network and processes.
+"""Kafka clients in JVMs inside a lab's nodes: where they run, listen and send, and whether they end.
 
 ``python tests/support/node_gateways.py`` prints one line of JSON; with ``hold`` it prints the JVM's PID and waits.
 """
@@ -26,7 +26,7 @@ def namespace(pid: int | str, kind: str) -> str:
 
 
 def listening(pid: int) -> list[str]:
-    """Listening addresses in the network of a process, in hexadecimal."""
+    """Return the listening addresses in a process's network namespace, in hexadecimal."""
     tables = (
         Path(f"/proc/{pid}/net/{table}").read_text(encoding="utf-8").splitlines()[1:] for table in ("tcp", "tcp6")
     )
@@ -42,7 +42,7 @@ def reachable(port: int) -> bool:
 
 
 def connected(source: Gateway, host: str) -> bool:
-    """Whether a JVM reaches the port that another one serves in its node."""
+    """Return whether a JVM can connect to the data port of a JVM in another node."""
     try:
         with java_errors():
             java = source.jvm.java.net
@@ -66,7 +66,7 @@ def look() -> None:
     ):
         report: dict[str, object] = {"listening": [listening(gateway.pid) for gateway in (patched, old)]}
         versions = [gateway.produce_versions().latest for gateway in (patched, old, here)]
-        # data goes over the lab's network; with both nodes cut off from everything control goes on
+        # Data uses the lab's network; py4j's control connection must work even with both nodes cut off.
         server = patched.jvm.java.net.ServerSocket(DATA_PORT)
         data = [connected(old, first.ip)]
         for site in ("a", "b"):

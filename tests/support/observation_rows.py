@@ -1,4 +1,4 @@
-"""Raw observations with the columns that the analysis reads first."""
+"""Generated raw observations with the columns that the analysis reads first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A patch file that obeys the rules of the series."""
+"""Template of a patch file that conforms to the rules of the series."""
 
 from __future__ import annotations
 

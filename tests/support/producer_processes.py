@@ -1,4 +1,4 @@
-"""Producers as child processes, on this host or in the network of a lab's node; they end with this process."""
+"""Producers as child processes, on this host or in the network of a lab's node. They end with this process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ProducerProcess:
         return self._process.poll() is None
 
     def stop(self, grace_s: float = GRACE_S) -> None:
-        """Terminate it and wait until it has reported every attempt; does nothing if it was killed.
+        """Terminate it and wait until it has reported every attempt. Does nothing if it was killed.
 
         Raises:
             RackgateError: it failed, or did not end within ``grace_s`` seconds and was killed.
@@ -71,7 +71,7 @@ class ProducerProcess:
             raise RackgateError(f"the producer {self.run_id} ended with status {status}, see {self.log}", detail=log)
 
     def kill(self) -> None:
-        """Kill it, as a power failure does, and note this, so that checkers expect no further events."""
+        """Kill it, as a power failure does, and record this, so that checkers expect no further events."""
         self._process.kill()
         self._process.wait()
         self._history.add(KilledDetails(run=self.run_id), process="workload")
@@ -81,7 +81,7 @@ class ProducerProcess:
 def running_producers(
     many: Sequence[Sequence[str]], history: History, *, logs: Path, node_pid: int | None = None
 ) -> Iterator[list[ProducerProcess]]:
-    """Run producers during the block and stop them cleanly afterwards; if the block fails they are killed.
+    """Run producers during the block and stop them cleanly afterwards. If the block fails, they are killed.
 
     Args:
         many: arguments of each producer.

@@ -1,9 +1,9 @@
-"""Random cluster with the gate, driven by random steps; its true behaviour is kept beside its history.
+"""Simulated cluster with the gate, driven by random steps. It keeps its true behaviour beside its history.
 
-It is always right, if nothing else is planted: the gate is asked for each record, what is acknowledged is in the log
-of each member of the ISR, and only who has all of that may lead. Everything around is not: faults overlap, strike
-some time after their beginnings and before their proofs, proofs fail, ISRs shrink late, clients lose answers,
-replicas move, settings change, old records expire, and who looks or reads sees a part only.
+The cluster is correct unless a test plants a defect: the gate decides on each record, acknowledged records are in the
+log of each ISR member, and only a replica that has all of them may lead. Its surroundings are not benign: faults
+overlap and take effect at any time between injection and verification, verification fails, ISRs shrink late, clients
+miss responses, replicas move, settings change, old records expire, and observers and readers see only a part.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Cluster:
     """Topic ``t`` on brokers in racks, its producer and its observer.
 
     Args:
-        racks: broker to rack.
-        placements: of each partition: its replicas.
+        racks: rack by broker.
+        placements: replicas of each partition.
         need: min.insync.replicas and min.insync.racks.
-        mode: of the producer.
-        lag_ns: by how much the metadata of brokers that are asked lag behind.
-        every: how many of them do: each, every second one, and so on.
-        gated: whether the gate is asked once more for records that wait when an ISR shrinks.
+        mode: mode of the producer.
+        lag_ns: lag of the metadata in stale observations.
+        every: every how many observations one is stale.
+        gated: whether the gate is applied again to waiting records when an ISR shrinks.
         made: whether the history has the settings at creation, so that each later change is recorded.
     """
 
@@ -66,7 +66,7 @@ class Cluster:
         self.settings("made" if made else "seen", need)
         self.rest(4)
 
-    # -- time, and who looks ----------------------------------------------------------------------------------------
+    # -- time and observations ---------------------------------------------------------------------------------------
 
     def note(self, process: str, op: str, outcome: Outcome | None = "ok", rack: str | None = None, **data: Any) -> int:
         self.now += MS
@@ -105,7 +105,7 @@ class Cluster:
         self.note("isr-watch", "settings", topic="t", step=step, **fields)
 
     def change(self, value: tuple[int, int], *, recorded: bool) -> None:
-        """Change the settings, by a recorded request or seen only afterwards."""
+        """Change the settings, either by a recorded request or observed only afterwards."""
         if recorded and self.asked is None and value != self.need:
             self.settings("begin", value)
             self.asked = value
@@ -119,7 +119,7 @@ class Cluster:
             self.asked = None
 
     def lie(self, racks: int) -> None:
-        """Apply and report an R that was not requested, as no correct cluster does."""
+        """Apply and report a min.insync.racks that was not requested, which no correct cluster does."""
         if self.requests_recorded and self.asked is None and racks != self.need[1]:
             self.lied_ns.append(self.now)
             self._apply((self.need[0], racks))
@@ -134,7 +134,7 @@ class Cluster:
     # -- the cluster ----------------------------------------------------------------------------------------------
 
     def _due(self) -> None:
-        """Do what happens without a step after some time."""
+        """Perform what happens after some time without a step: returns, elections, ISR changes, responses."""
         for outage in self.outages:
             if outage.stage == 4 and self.now - outage.stage_ns > RETURN_NS:
                 self._return(outage)
@@ -170,7 +170,7 @@ class Cluster:
             self._back(part)
 
     def shrink(self, part: Part) -> None:
-        """The dead leave the ISR; records that waited for them are decided."""
+        """Remove dead brokers from the ISR and decide the records that waited for them."""
         left = [one for one in part.isr if one not in self.dead]
         if left == part.isr:
             return
@@ -196,7 +196,7 @@ class Cluster:
                 sent.racks = self.racks_needed(part)
 
     def sync(self, part: Part) -> None:
-        """Whoever is alive catches up with the leader; a reassignment is over when all who come are in sync."""
+        """Let live replicas catch up with the leader; complete a reassignment once all its targets are in sync."""
         if part.leader < 0 or part.leader in self.dead or self.dead.intersection(part.isr):
             return
         if behind := self._behind(part):
@@ -222,7 +222,7 @@ class Cluster:
     def move(self, part: Part, target: list[int]) -> None:
         """Begin a reassignment."""
         union = frozenset(target) | frozenset(part.replicas)
-        # An unobserved return of replicas to their previous brokers is not covered.
+        # Checkers do not cover an unobserved return of replicas to their previous brokers.
         if part.target is None and not {frozenset(target), union} & part.placed:
             part.placed |= {frozenset(target), union}
             part.target = target
@@ -232,7 +232,7 @@ class Cluster:
             self._changed(part)
 
     def expire(self, part: Part) -> None:
-        """Delete the older half by retention."""
+        """Delete the older half of the records, as retention does."""
         part.low = max(part.low, part.hw // 2)
 
     def answer_of(self, part: Part) -> gate.GateDecision:
@@ -266,13 +266,13 @@ class Cluster:
         return self.note("fault", outage.op, outcome, outage.rack, step=step, **broker)
 
     def _spared(self, outage: Outage) -> bool:
-        """Return whether a wipe would leave a replica of each partition with all acknowledged records."""
+        """Return whether each partition would keep a replica with all acknowledged records after a wipe."""
         return all(set(part.isr or part.eligible) - outage.brokers - self.wiped for part in self.parts)
 
     def advance(self, outage: Outage, *, bad: bool = False) -> None:
-        """The next that happens with a fault: it strikes, is proved, healed, back, and proved to be.
+        """Advance a fault to its next stage: takes effect, verified, healed, brokers return, recovery verified.
 
-        A proof is unknown if it is bad, or if the fault has failed.
+        A verification's outcome is unknown if ``bad``, or if the fault has failed.
         """
         stage, outage.stage_ns = outage.stage, self.now
         outage.stage += 1
@@ -328,7 +328,7 @@ class Cluster:
         self.note("producer", "intend", None, run=run, topic="t", **fields)
 
     def send(self, number: int, *, slow: bool = False, txn: int | None = None, run: str = "") -> Sent:
-        """One record; answered at once if the cluster can and need not be slow."""
+        """Send one record; unless ``slow``, it gets its response at once if the cluster can respond."""
         run, part = run or self.run, self.parts[number]
         seq = 0 if run != self.run else self.seqs[number]
         if run == self.run:
@@ -379,7 +379,7 @@ class Cluster:
         sent.done_ns = self.note("producer", "produce", sent.fate, **sent.data, **latency, **result)
 
     def transaction(self, numbers: list[int], outcome: Outcome | None, *, committed: bool, local: bool) -> None:
-        """Send a transaction unless a broker is undetectedly down; if ``local``, with a record that is never sent."""
+        """Send a transaction, unless a dead broker is in an ISR; if ``local``, with a record that is never sent."""
         if any(part.leader < 0 or self.dead.intersection(part.isr) for part in self.parts):
             return
         begun, txn = self.now, self.txns
@@ -401,7 +401,7 @@ class Cluster:
         self.note("producer", "txn", outcome, run=self.run, txn=txn, begun_ns=begun, **fields)
 
     def hang(self, number: int) -> None:
-        """Kill another producer within a transaction, which holds back later commits."""
+        """Kill another producer inside a transaction, which keeps the last stable offset from advancing."""
         part = self.parts[number]
         if any(one.stable is not None for one in self.parts) or not self.answer_of(part).passes or part.leader < 0:
             return
@@ -412,7 +412,7 @@ class Cluster:
             self.note("test", "killed", None, run="hanging")
 
     def end(self, *, killed: bool) -> None:
-        """End the producer after all responses; a killed one gets no further responses."""
+        """End the producer after all responses; a killed producer gets no further responses."""
         if killed:
             for sent in self.sent:
                 sent.done_ns = sent.done_ns or -1
@@ -426,7 +426,7 @@ class Cluster:
     # -- readers ----------------------------------------------------------------------------------------------------
 
     def read(self, isolation: str = "read_uncommitted", *, parts: int | None = None, size: int = 7) -> bool:
-        """A pass over the partitions, or the first of them; whether all were read."""
+        """Read all partitions, or the first ``parts``, in one pass; return whether all of these were read."""
         self.passes += 1
         fields: dict[str, Any] = {"pass": f"p{self.passes}", "topic": "t", "partitions": len(self.parts)}
         whole = True
@@ -447,7 +447,7 @@ class Cluster:
         return whole
 
     def dump(self, size: int = 7) -> None:
-        """Stop everything and read the disks."""
+        """Stop all brokers and read their disks."""
         for broker, rack in self.racks.items():
             fields: dict[str, Any] = {"pass": "d1", "broker": broker}
             whole = broker not in self.wiped

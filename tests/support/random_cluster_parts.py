@@ -1,4 +1,4 @@
-"""Parts of the cluster of ``random_cluster``: partitions, records in flight, faults and their stages."""
+"""Parts of the cluster in ``random_cluster``: partitions, records in flight, faults and their stages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyhooks.history.event_log import Outcome
 
 @dataclass
 class Part:
-    """A partition; ``eligible`` are the members of the last ISR, with all that is acknowledged, while it has none."""
+    """A partition. While its ISR is empty, ``eligible`` has the last members, which have all acknowledged records."""
 
     replicas: list[int]
     logs: dict[int, list[str | None]]
@@ -33,9 +33,9 @@ class Part:
 
 @dataclass
 class Sent:
-    """A record in flight or answered; ``fate`` is the broker's response as soon as it can send one.
+    """A record, in flight or completed. ``fate`` is the broker's response once it is decided.
 
-    ``ungated`` is one that was acknowledged when its ISR shrank to too few, as no correct cluster does.
+    ``ungated``: acknowledged when its ISR shrank to too few racks, which no correct cluster does.
     """
 
     key: str
@@ -52,9 +52,9 @@ class Sent:
 
 @dataclass
 class Outage:
-    """A fault; its moments are None where they did not come, or were not proved.
+    """A fault. A time is None if the step did not happen or was not verified.
 
-    ``took`` has the records that a wipe took of each broker and partition, ``back_ns`` since when it is in sync again.
+    By broker and partition, ``took`` has the records that a wipe deleted, and ``back_ns`` when it rejoined the ISR.
     """
 
     op: str

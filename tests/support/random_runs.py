@@ -1,4 +1,4 @@
-"""Random runs of the cluster of ``random_cluster``, with steps from hypothesis so that failures shrink."""
+"""Random runs of the cluster in ``random_cluster``. Hypothesis draws the steps, so that failures shrink."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from random_cluster_parts import STAGES, Outage, Part, Sent
 from written_histories import S
 
 MODES = ("plain", "idempotent", "transactional")
-# Racks of brokers 1, 2, ..., and replicas of partitions; brokers without a partition are where replicas can move to.
+# Racks of brokers 1, 2, ..., and replicas of each partition. Replicas can move to brokers without a partition.
 LAYOUTS: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...] = (
     ("ab", ((1, 2),)),
     ("abc", ((1, 2, 3), (3, 1, 2))),
@@ -23,7 +23,7 @@ LAYOUTS: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...] = (
     ("aabb", ((1, 2), (3, 1))),
 )
 OPS = ("wipe", "kill", "cut")
-# Often named is often drawn.
+# The more often an action is listed, the more often it is drawn.
 ACTIONS = (
     "look", "send", "send", "send", "slow", "fault", "wipe", "wipe", "advance", "advance", "advance", "advance", "rest",
     "rest", "shrink", "sync", "ask", "settle", "seen", "move", "move", "read", "part", "expire", "hang", "turn",
@@ -37,10 +37,10 @@ class Run:
     """A finished run.
 
     Args:
-        cluster: what it truly did.
-        events: the history of it.
-        seen_all: nothing of the history was taken away, and all proofs are good.
-        read: the final passes came after everything else, and found every partition.
+        cluster: the cluster with its true behaviour.
+        events: its history.
+        seen_all: no event was removed from the history, and all verifications succeeded.
+        read: the final passes came last and read every partition.
     """
 
     def __init__(self, cluster: Cluster, events: list[Event], *, seen_all: bool, read: bool) -> None:
@@ -57,7 +57,7 @@ class Run:
 
 
 def act(made: Cluster, step: Step) -> None:
-    """Do one step, or nothing if it is impossible now."""
+    """Perform one step, or nothing if it is impossible now."""
     name, one, two = step
     number = one % len(made.parts)
     part, open_now = made.parts[number], [outage for outage in made.outages if outage.stage < STAGES]
@@ -113,7 +113,7 @@ def act(made: Cluster, step: Step) -> None:
 
 
 def _turn(made: Cluster, part: Part, one: int, two: int) -> None:
-    """Whoever is back gets in sync, with records before and after it; then a word on settings or a fault at once."""
+    """Let returned replicas catch up, with records before and after; then maybe report settings or inject a fault."""
     made.rest(1 + one)
     _send(made, one, 0, slow=False)
     made.sync(part)
@@ -127,7 +127,7 @@ def _turn(made: Cluster, part: Part, one: int, two: int) -> None:
 
 
 def _wipe(made: Cluster, one: int, two: int) -> None:
-    """A rack is wiped; records are sent before it, after its begin, after its death, and after its proof."""
+    """Wipe a rack, and send records before its injection, after it, after its effect, and after its verification."""
     racks = sorted(set(made.racks.values()))
     known = len(made.outages)
     _send(made, one, 1, slow=False)
@@ -143,7 +143,7 @@ def _wipe(made: Cluster, one: int, two: int) -> None:
 
 
 def _cycle(made: Cluster, one: int, two: int) -> None:
-    """A rack is wiped and healed without a proof that it is back; or the wipe fails, and is never healed."""
+    """Wipe and heal a rack, often without verifying its recovery; or let the wipe fail and never heal it."""
     _send(made, one, 2, slow=False)
     made.rest(3)
     known, racks = len(made.outages), sorted(set(made.racks.values()))
@@ -156,7 +156,7 @@ def _cycle(made: Cluster, one: int, two: int) -> None:
 
 
 def _late(made: Cluster, one: int, two: int) -> None:
-    """Lose a rack, which ISRs show 3 s later while records wait; perhaps lose another rack meanwhile."""
+    """Lose a rack, which leaves ISRs 3 s later while records wait; perhaps lose another rack at the same time."""
     known, racks = len(made.outages), sorted(set(made.racks.values()))
     _send(made, one, 1, slow=False)
     for at in range(1 + (two > 5)):
@@ -171,7 +171,7 @@ def _late(made: Cluster, one: int, two: int) -> None:
 
 
 def _overlap(made: Cluster, one: int, two: int) -> None:
-    """Two racks go; when one of them is back, the other one stays away for longer than a recovery may take."""
+    """Lose two racks; after one returns, the other stays unavailable for longer than a recovery may take."""
     known, racks = len(made.outages), sorted(set(made.racks.values()))
     for at in (one, one + 1):
         made.begin(OPS[1 + two // 2 % 2], racks[at % len(racks)], None, fails=False)
@@ -216,7 +216,7 @@ def quiet(made: Cluster, quarters: int) -> None:
 
 
 def close(made: Cluster, *, heal: bool, kill: bool, late: bool) -> None:
-    """Heal all faults if wanted, perhaps send records long afterwards, and end the producer."""
+    """Heal all faults if ``heal``, send records long afterwards if ``late``, and end the producer."""
     for _ in range(STAGES):
         for outage in made.outages if heal else ():
             if outage.stage < STAGES:
@@ -245,20 +245,20 @@ def runs(
     gated: bool = True,
     settings_at_creation: bool = False,
 ) -> Run:
-    """A run of a correct cluster.
+    """Draw a run of a correct cluster.
 
     Args:
-        draw: of hypothesis.
-        modes: of the producer, one of these.
-        calm: settings and replicas stay, nothing expires, nothing holds transactions back, faults are healed.
-        blurred: looks and settings may be missing or unanswered.
-        heals: whether faults may be healed in the end.
-        first: an action for the beginning; few others come after it then.
-        lag_ns: by how much looks lag behind.
-        every: how many of them do: each, every second one, and so on.
-        racks_min: the least that min.insync.racks is at first.
+        draw: Hypothesis's draw function.
+        modes: modes of the producer to draw from.
+        calm: no changes of settings or replicas, no retention, no hanging transactions; all faults are healed.
+        blurred: observations and settings may be missing, or observations without a response.
+        heals: whether faults may be healed at the end.
+        first: initial action, followed by only a few others.
+        lag_ns: see ``Cluster``.
+        every: see ``Cluster``.
+        racks_min: minimum of the initial min.insync.racks.
         gated: see ``Cluster``; a cluster is not correct without it.
-        settings_at_creation: whether the history always has the topic's settings at creation, and not only sometimes.
+        settings_at_creation: whether the history always has the topic's settings at creation, not only sometimes.
     """
     names, placements = draw(st.sampled_from(LAYOUTS))
     racks = dict(enumerate(names, start=1))
@@ -277,7 +277,7 @@ def runs(
     if draw(st.booleans()):
         quiet(made, 28)
     if not calm and draw(st.booleans()):
-        # A read that comes too early to be the last word.
+        # An early read, which is not the final one.
         made.read()
     close(
         made,
@@ -305,7 +305,7 @@ def blur(draw: st.DrawFn, events: list[Event]) -> tuple[list[Event], bool]:
     index = st.integers(0, len(looks) - 1)
     for first, halves, gone in draw(st.lists(st.tuples(index, st.integers(8, 40), st.booleans()), max_size=3)):
         until_ns = events[looks[first]].mono_ns + halves * S // 2
-        # A gap that is short enough to count as none may hide a state that came and went: that is not reckoned with.
+        # Checkers do not cover a short-lived state in a gap too short to count as one.
         if until_ns > events[looks[-1]].mono_ns:
             continue
         for at in looks[first:]:
@@ -321,7 +321,7 @@ def blur(draw: st.DrawFn, events: list[Event]) -> tuple[list[Event], bool]:
 
 
 def excused(made: Cluster, broker: int, sent: Sent) -> bool:
-    """Whether a wipe truly took the record from a broker that was not in sync again since."""
+    """Return whether a wipe truly deleted the record from a broker that has not rejoined the ISR since."""
     at = (broker, sent.part)
     return any(sent.key in one.took.get(at, ()) and at not in one.back_ns for one in made.outages)
 
@@ -341,13 +341,13 @@ def known(run: Run, outage: Outage, broker: int, sent: Sent) -> bool:
         return any(max(outage.healed_ns, outage.back_ns[at]) < one for one in looks)
     if outage.heal_ns is not None or outage.inject_ns <= sent.done_ns:
         return False
-    # A look before the wipe shows who had it.
+    # An observation before the wipe shows which replicas had the record.
     moved = [at_ns for at_ns in made.parts[sent.part].changed_ns if sent.sent_ns - 10**9 < at_ns < outage.inject_ns]
     return not moved and any(sent.done_ns < one < outage.inject_ns for one in looks)
 
 
 def settled(run: Run, sent: Sent, before_ns: int, after_ns: int) -> bool:
-    """Return whether nothing changed around an attempt and no fault makes observations doubtful."""
+    """Return whether nothing changed around an attempt and no fault makes the observations unreliable."""
     made = run.cluster
     part = made.parts[sent.part]
     from_ns, to_ns = sent.sent_ns - before_ns, sent.done_ns + after_ns

@@ -1,4 +1,4 @@
-"""Checks of a CycloneDX bill of materials."""
+"""Checks of a CycloneDX software bill of materials."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def check_sbom(bom: dict[str, Any]) -> None:
-    """Check what CycloneDX 1.6 requires of the used parts, as a validator of its schema would."""
+    """Check the CycloneDX 1.6 schema's requirements on the elements that the project uses."""
     assert (bom["bomFormat"], bom["specVersion"], bom["version"]) == ("CycloneDX", "1.6", 1)
     assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", bom["serialNumber"])
     (formula,) = bom["formulation"]

@@ -1,4 +1,4 @@
-"""Faults whose probes give scripted results, and clusters in memory for them."""
+"""Fake faults whose probes return scripted results, and fake clusters for them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class UnchangedLinks:
 
 
 class InMemoryCluster:
-    """A cluster in memory instead of a lab."""
+    """Fake cluster: a topology in memory instead of a lab."""
 
     topology = topology.load(topology.find("az3-outside"))
     network = UnchangedLinks()
@@ -50,7 +50,7 @@ RACK_B = FaultTarget.rack(CLUSTER, "b")
 
 @dataclass
 class ScriptedFault:
-    """A fault with one probe and scripted results of it."""
+    """Fake fault with one probe, which returns ``replies`` in order and then repeats the last one."""
 
     replies: list[bool]
     cluster: Any = CLUSTER

@@ -1,4 +1,4 @@
-"""Fake brokers: one with the same response to every request or none, and a closed port."""
+"""Fake brokers: one that gives every request the same response or none, and a closed port."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def framed(answer: bytes) -> bytes:
 
 @contextmanager
 def broker(answer: bytes | None) -> Iterator[str]:
-    """Respond to every request with these bytes, or accept it and stay silent; yield its address."""
+    """Run a broker that sends ``answer`` to every request, or never responds if None; yield its address."""
     with ExitStack() as kept:
         listener = kept.enter_context(socket.create_server(("127.0.0.1", 0)))
 
@@ -32,14 +32,14 @@ def broker(answer: bytes | None) -> Iterator[str]:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
-        # closing alone does not wake who waits
+        # close() alone does not wake a thread blocked in accept()
         listener.shutdown(socket.SHUT_RDWR)
         thread.join(5)
 
 
 @contextmanager
 def dead() -> Iterator[str]:
-    """Address of a closed port."""
+    """Yield the address of a closed port."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on loopback, for tests of sessions and jobs on a cluster."""
+"""Standalone Spark cluster on loopback, for tests of sessions and jobs on a cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyhooks.core import spark
 from pyhooks.core.process import DIES_WITH_PARENT
 from pyhooks.core.wait import wait_for
 
-# The first compiler alone: the second is not paid back in sessions this short.
+# C1 only: C2 does not pay off in sessions this short.
 _FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
 SHORT_SESSION = {
     "spark.driver.defaultJavaOptions": _FIRST_COMPILER,
@@ -31,13 +31,14 @@ _READY = "Successfully registered with master"
 
 @contextmanager
 def standalone(workers: int = 2, settings: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Run a standalone master of Spark with workers of one core each on loopback; they end with the block.
+    """Run a Spark master and one-core workers on loopback during the block; yield the master's URL.
 
-    Meanwhile ``SPARK_CONF_DIR`` of this process is a folder with their secret, for sessions of it and of its children.
+    During the block, ``SPARK_CONF_DIR`` of this process is a folder with their secret, for its own and its children's
+    sessions.
 
     Args:
-        workers: how many.
-        settings: further ones of master, workers and sessions.
+        workers: number of workers.
+        settings: additional settings of master, workers and sessions.
     """
     program = Path(pyspark.__file__).parent / "bin" / "spark-class"
     host = spark.HOST
@@ -59,7 +60,7 @@ def standalone(workers: int = 2, settings: Mapping[str, str] | None = None) -> I
             spark.LOCAL_IP: host,
         }
         env["PYSPARK_PYTHON"] = sys.executable
-        # code comes from the driver alone
+        # workers must get their code from the driver only
         env.pop("PYTHONPATH", None)
 
         def start(name: str, *arguments: str) -> Path:
@@ -70,7 +71,7 @@ def standalone(workers: int = 2, settings: Mapping[str, str] | None = None) -> I
             stack.callback(_end, child)
             return log
 
-        # the master chooses its port: one that was found free may be taken by now
+        # the master chooses its port, since a port found free here may be taken by then
         log = start("master", "org.apache.spark.deploy.master.Master", *_at(host), "--webui-port", "0")
         url = wait_for(partial(_url, log), goal="Spark's master", timeout_s=_READY_S)
         logs = [
@@ -90,7 +91,7 @@ def _registered(log: Path) -> bool:
 
 
 def _url(log: Path) -> str:
-    """Return the address that a master reports; empty if it has not started."""
+    """Return the URL in a master's log; empty if it has not started yet."""
     found = _MASTER.search(log.read_text(encoding="utf-8"))
     return found[1] if found else ""
 

@@ -1,4 +1,4 @@
-"""User at a terminal: runs ``rackgate`` for tests, with labs of its own that are isolated from others."""
+"""User at a terminal, who runs ``rackgate`` with labs isolated from those of other users."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 from pyhooks.core.process import DIES_WITH_PARENT
 
 RACKGATE = Path(sys.executable).with_name("rackgate")
-# the longest that any of the commands may take, a lab with Kafka on a busy machine included
+# timeout of any command, including a lab with Kafka on a busy machine
 PATIENCE_S = 300.0
 TAKES_DOWN = 'echo here; read -r _; told=$("$0" lab down --all 2>&1); status=$?; echo "$told"; exit $status'
 
 
 class Person:
-    """Runs commands.
+    """User who runs commands.
 
     Attributes:
-        folder: what is known of this person's labs; results may go there, too.
-        env: the environment of the commands; ``rackgate`` is found by its name in it.
+        folder: state of this user's labs; tests may put results there, too.
+        env: environment of the commands; its PATH includes ``rackgate``.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,7 +46,7 @@ class Person:
         return output_of(self.run(*arguments))
 
     def start(self, *arguments: str, session: bool = False) -> subprocess.Popen[bytes]:
-        """Start a command; ``session``: as the leader of a process group that can get signals."""
+        """Start a command; if ``session``, in a new session, so that its process group can be signalled."""
         return subprocess.Popen(
             [str(RACKGATE), *arguments],
             env=self.env,
@@ -57,17 +57,17 @@ class Person:
 
 
 def output_of(done: subprocess.CompletedProcess[str]) -> str:
-    """Output of a command, which must have succeeded."""
+    """Return the output of a command, which must have succeeded."""
     assert done.returncode == 0, (done.args, done.stdout + done.stderr)
     return done.stdout
 
 
 @contextmanager
 def visiting(folder: Path) -> Iterator[Person]:
-    """A user whose labs end with the context and with the process, however it ends."""
+    """Yield a user whose labs are taken down at the end of the block or of this process, however it ends."""
     folder.mkdir(exist_ok=True)
     person = Person(folder)
-    # It waits for the end of its input, which comes with the end of this process, too; then its output is lost.
+    # The guard takes the labs down at the end of its input, which also comes when this process is killed.
     guard = subprocess.Popen(
         ["sh", "-c", TAKES_DOWN, str(RACKGATE)],
         stdin=subprocess.PIPE,
@@ -78,7 +78,7 @@ def visiting(folder: Path) -> Iterator[Person]:
         start_new_session=True,
     )
     try:
-        # A process that has only just begun is not yet known by its mark, and would be taken for a trace later.
+        # Wait until the guard has started: before, it lacks the mark in its environment and would count as a leftover.
         assert guard.stdout is not None
         assert guard.stdout.readline() == "here\n"
         yield person

@@ -1,10 +1,10 @@
-"""Make the histories in tests/support/lab_histories from those of the system tests, reduced to a few events.
+"""Reduce histories of the system tests to a few events, for tests/support/lab_histories.
 
 python tests/support/thin_history.py HISTORY.jsonl >tests/support/lab_histories/NAME.jsonl
 
-Kept are looks (one in two seconds while nothing changes), settings, the steps of faults, what each producer said of
-itself first, and of its records one a second for each outcome. Kept events are unchanged. Where events are missing, a
-checker's verdict can only become unknown.
+Keeps observations (one in two seconds while nothing changes), settings, the steps of faults, the first ``intend`` and
+``end`` of each producer, and one of its records a second for each outcome. Other events are dropped, which can turn a
+checker's verdict only into unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PRODUCE = ("run", "topic", "key", "seq", "partition", "sent_ns", "latency_ms", "
 
 
 def thinned(events: list[Event]) -> Iterator[Event]:
-    """Return the events to keep."""
+    """Yield the events to keep."""
     last: Event | None = None
     held: Event | None = None
     kept: set[tuple[object, ...]] = set()

@@ -1,4 +1,4 @@
-"""Events with arbitrary details, for tests of the event file itself and of damaged or unusual events."""
+"""Events with arbitrary details, for tests of the history file and of damaged or unusual events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated results of Kafka's own tests, and their reports in Maven's format."""
+"""Generated results of Kafka's own tests, and reports in Maven's format."""
 
 from __future__ import annotations
 

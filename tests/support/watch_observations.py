@@ -1,4 +1,4 @@
-"""Observations for tests of the watch: five brokers in racks a, a, b, b, c, of which b is lost."""
+"""Observations for tests of the watch: five brokers in racks a, a, b, b, c; rack b can be lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyhooks.watch.observation import (
 
 SECOND = 1_000_000_000
 RACKS = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
-# topic -> replicas, R, M
+# topic -> replicas, min.insync.racks, min.insync.replicas
 TOPICS: Mapping[str, tuple[tuple[int, ...], int, int]] = {
     "orders": ((1, 2, 3), 2, 1),
     "orders-ungated": ((2, 1, 4), 1, 1),
@@ -30,7 +30,7 @@ TOPICS: Mapping[str, tuple[tuple[int, ...], int, int]] = {
 
 
 def at(seconds: float, *, lost: bool = False, rates: float = 100.0) -> Observation:
-    """Observe the cluster ``seconds`` after its start; if ``lost``, without brokers 3 and 4 since second 10."""
+    """Return an observation ``seconds`` after the start; if ``lost``, brokers 3 and 4 are down from second 10 on."""
     now_ns = int(seconds * SECOND)
     up_s = min(seconds, 10.0) if lost else seconds
     partitions = []
@@ -88,7 +88,7 @@ def at(seconds: float, *, lost: bool = False, rates: float = 100.0) -> Observati
 
 
 def blind(seconds: float) -> Observation:
-    """Observation without any response; known parts are from before."""
+    """Return an observation without any response; only the static parts are known."""
     observed = at(seconds)
     return replace(
         observed,

@@ -1,4 +1,4 @@
-"""Claims for tests: one of one run, one of two, and one that no run can decide."""
+"""Claims for tests: one decided by one run, one by two runs, and one that no run can decide."""
 
 from __future__ import annotations
 

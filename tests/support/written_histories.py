@@ -1,4 +1,4 @@
-"""Simulated cluster with correct histories, into which tests insert defects."""
+"""Simulated cluster that generates correct histories, into which tests insert defects."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ RACKS = {1: "a", 2: "a", 3: "b"}
 def event(
     at_ns: int, process: str, op: str, outcome: Outcome | None = "ok", rack: str | None = None, **data: Any
 ) -> Event:
-    """An event as it is read from a file."""
+    """Return an event as it is parsed from a history file."""
     return Event.parse(Event(at_ns, at_ns // MS, process, op, outcome, rack, data).line())
 
 
 def probe(at_ns: int, exception: str | None, latency_ns: int = MS, mode: str = "probe", topic: str = "gated") -> Event:
-    """An attempt that was answered at a moment, by an acknowledgement or an exception."""
+    """Return a probe's attempt that ended at ``at_ns`` with an exception, or with an acknowledgement if None."""
     data: dict[str, Any] = {"topic": topic, "key": f"p/{topic}/0/{at_ns}", "mode": mode, "sent_ns": at_ns - latency_ns}
     data |= {"latency_ms": latency_ns / MS} | ({"exception": exception} if exception else {"offset": 1})
     return event(at_ns, "producer", "produce", "fail" if exception else "ok", **data)
 
 
 def config(at_s: float, step: str, racks: int, outcome: Any = "ok", asked_s: float | None = None) -> Event:
-    """A report of a topic's settings with M=1; ``asked_s`` is the time of the query, if it has one."""
+    """Return a report of a topic's settings with min.insync.replicas=1; ``asked_s`` is the query's time, if any."""
     fields: dict[str, Any] = {"min.insync.replicas": 1, "min.insync.racks": racks, "topic": "t", "step": step}
     fields |= {} if asked_s is None else {"asked_ns": round(asked_s * S)}
     return event(round(at_s * S), "x", "settings", outcome, **fields)
@@ -43,20 +43,20 @@ def config(at_s: float, step: str, racks: int, outcome: Any = "ok", asked_s: flo
 
 @dataclass
 class Log:
-    """Log of one replica on its disk: keys by offset; None is a transaction's marker."""
+    """Log of one replica on its disk: keys by offset; None is a transaction marker."""
 
     keys: list[str | None] = field(default_factory=list)
 
 
 @dataclass
 class Simulated:
-    """One partition of topic ``t`` on brokers in racks with a producer and an observer; correct, with the gate.
+    """Correct cluster with the gate: one partition of topic ``t``, a producer and an observer.
 
     Attributes:
-        racks: broker to rack; all are replicas.
+        racks: rack by broker; all brokers are replicas.
         need_replicas: min.insync.replicas.
         need_racks: min.insync.racks.
-        mode: of the producer.
+        mode: mode of the producer.
     """
 
     racks: dict[int, str] = field(default_factory=lambda: dict(RACKS))
@@ -116,7 +116,7 @@ class Simulated:
     def lose(
         self, rack: str, op: str = "kill-rack", *, wipe: bool = False, until_death: int = 0, until_proof: int = 0
     ) -> None:
-        """Lose a rack to a fault; send records before the rack is dead, and then before that is proved."""
+        """Lose a rack to a fault; send records before the rack is dead, and more before the fault is verified."""
         self.step(op, rack, "before", "ok")
         self.step(op, rack, "inject")
         self.send(until_death)
@@ -129,7 +129,7 @@ class Simulated:
         self.rest(4)
 
     def heal(self, rack: str, op: str = "kill-rack") -> None:
-        """Heal the rack, which catches up."""
+        """Heal the rack; its replicas catch up."""
         self.step(op, rack, "held", "ok")
         self.step(op, rack, "heal")
         best = max((log for broker, log in self.logs.items() if broker not in self.down), key=lambda log: len(log.keys))
@@ -172,7 +172,7 @@ class Simulated:
         self.seq += 1
         if not self.enough:
             sure: Outcome | None = "fail" if self.mode == "plain" else "unknown"
-            # replicas are asked first
+            # the broker checks the number of replicas first
             why = TOO_FEW if len(self.isr) < min(self.need_replicas, len(self.racks)) else REFUSED
             self.note("producer", "produce", sure, exception=why, retriable=True, **data)
         elif lost_answer:
@@ -191,7 +191,7 @@ class Simulated:
                 self.produce()
 
     def transaction(self, records: int, outcome: Outcome | None, *, committed: bool = True) -> None:
-        """Send a transaction; ``committed`` is the result of an uncertain one. With too few replicas it is aborted."""
+        """Send a transaction; abort it if writes are rejected. ``committed``: true result of an unknown outcome."""
         outcome = outcome if self.enough else "fail"
         begun, number = self.now, self.txn
         self.txn += 1
@@ -223,7 +223,7 @@ class Simulated:
             self.note("reader", "read", **about, low=0, end=len(keys), **part)
 
     def stop_and_dump(self, size: int = 7) -> None:
-        """Everything stops, and the disks are read."""
+        """Stop all brokers and read their disks."""
         for broker, log in self.logs.items():
             held = [(at, key) for at, key in enumerate(log.keys) if key is not None]
             about: dict[str, Any] = {"pass": "d1", "broker": broker, "topic": "t", "partition": 0}
@@ -233,7 +233,7 @@ class Simulated:
             self.note("disks", "disk-end", rack=self.racks[broker], **fields)
 
     def finish(self) -> list[Event]:
-        """End the run in order and return the complete history."""
+        """End the run cleanly and return the complete history."""
         self.end()
         for name in ("p1", "p2"):
             self.read(name)
@@ -243,7 +243,7 @@ class Simulated:
 
 
 def chunks(held: Sequence[tuple[int, str]], size: int, end: int) -> list[dict[str, Any]]:
-    """Records in chunks, as readers and disks report them."""
+    """Split records into chunks, as readers and disks report them."""
     parts = [held[at : at + size] for at in range(0, len(held), size)] or [[]]
     found, begin = [], 0
     for number, part in enumerate(parts):
@@ -260,7 +260,7 @@ def chunks(held: Sequence[tuple[int, str]], size: int, end: int) -> list[dict[st
 
 
 def outage(mode: str = "plain", rack: str = "b", **more: Any) -> Simulated:
-    """A rack is lost and returns, with records all the time."""
+    """Return a run in which a rack is lost and returns, with records throughout."""
     made = Simulated(mode=mode, **more)
     made.rest(4)
     _some(made)
@@ -275,7 +275,7 @@ def outage(mode: str = "plain", rack: str = "b", **more: Any) -> Simulated:
 
 
 def back_again(racks: dict[int, str] | None = None, **more: Any) -> Simulated:
-    """Rack b was lost and is proved to be back; no records."""
+    """Return a run in which rack b was lost and its recovery is verified, without records."""
     made = Simulated(dict(racks or RACKS), **more)
     made.rest(4)
     made.lose("b")
@@ -293,7 +293,7 @@ def _some(made: Simulated, number: int = 5) -> None:
 
 
 def busy(made: Simulated, seconds: int, *, refused: bool = False) -> None:
-    """Records and observations; if ``refused``, refusals although the ISR is complete and observed so."""
+    """Produce and observe; if ``refused``, records are rejected although the observed ISR is complete."""
     until = made.now + seconds * S
     while made.now < until:
         made.down |= {3} if refused else set()
@@ -304,7 +304,7 @@ def busy(made: Simulated, seconds: int, *, refused: bool = False) -> None:
 
 
 def random_run(seed: int, mode: str) -> Simulated:
-    """A run that is determined by its seed."""
+    """Return a random run, determined by its seed."""
     choice = random.Random(seed)  # noqa: S311 - a seeded plan, not a secret
     placements = [RACKS, {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}, {1: "a", 2: "b", 3: "c"}, {1: "a", 2: "b"}]
     racks = dict(choice.choice(placements))
@@ -338,7 +338,7 @@ def random_run(seed: int, mode: str) -> Simulated:
 def _random_loss(made: Simulated, choice: random.Random, rack: str, *, may_wipe: bool = True) -> str:
     wipe = may_wipe and choice.random() < 0.4
     op = "wipe-rack" if wipe else choice.choice(["kill-rack", "cut-rack"])
-    # It is unknown which records a wiped rack had between the begin and the proof.
+    # No records before a wipe takes effect: whether the wiped rack had them would be unknown.
     early = 0 if wipe else choice.randint(0, 2)
     made.lose(rack, op, wipe=wipe, until_death=early, until_proof=choice.randint(0, 2))
     _random_records(made, choice)
@@ -355,15 +355,14 @@ def _random_records(made: Simulated, choice: random.Random) -> None:
             made.produce()
         if choice.random() < 0.5:
             made.look()
-    # one whose answer is lost, among many that are answered
     if made.mode != "transactional":
         made.rest(0.6, 0.2)
-    # without a later observation it is not judged
+    # records without a later observation are not judged
     made.look()
 
 
 def without(events: Sequence[Event], where: Callable[[Event], bool], which: int = 0) -> list[Event]:
-    """A history without one of the matching events."""
+    """Return a history without one of the matching events."""
     found = [at for at, one in enumerate(events) if where(one)]
     assert found, "there is no such event"
     gone = found[which]
@@ -371,7 +370,7 @@ def without(events: Sequence[Event], where: Callable[[Event], bool], which: int 
 
 
 def changed(events: Sequence[Event], where: Callable[[Event], bool], which: int = 0, **data: Any) -> list[Event]:
-    """A history in which one of the matching events has other data; ``outcome`` replaces its outcome."""
+    """Return a history with other data in one of the matching events; ``outcome`` replaces its outcome."""
     found = [at for at, one in enumerate(events) if where(one)]
     assert found, "there is no such event"
     chosen = found[which]
@@ -402,7 +401,7 @@ def key(seq: int) -> str:
 
 
 def drop(events: Sequence[Event], victim: str, where: Where) -> list[Event]:
-    """A history in which a record is missing where it was read; the offsets around it stay."""
+    """Return a history in which a record is missing from the matching reads; other offsets stay unchanged."""
 
     def without_it(one: Event) -> Event:
         if not where(one) or victim not in one.data["keys"]:
