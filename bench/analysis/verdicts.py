@@ -8,6 +8,9 @@ from typing import Any
 from bench.analysis.availability import REFUSED
 from bench.analysis.record_check import KIND_LABELS, KINDS
 
+# Results with an earlier schema were judged by other rules, and keep their sentences about latency.
+FIRST_SCHEMA = 5
+
 
 def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return all verdicts of a result, the most important first.
@@ -17,10 +20,14 @@ def sentences(result: Mapping[str, Any]) -> list[dict[str, str]]:
         each.
     """
     several = len(result["cells"]) > 1
+    if result["schema"] >= FIRST_SCHEMA:
+        latency = [verdict for cell in result["cells"] for verdict in latency_verdicts(cell, named=several)]
+    else:
+        latency = [verdict for verdict in result["verdicts"] if verdict["about"] == "latency"]
     return [
         *(question_verdict(cell) for cell in result["cells"] if cell.get("answer")),
         *(outage_verdicts(result["outage"]) if result["outage"] else []),
-        *(verdict for cell in result["cells"] for verdict in latency_verdicts(cell, named=several)),
+        *latency,
         *record_verdicts(result["end_to_end"]),
     ]
 

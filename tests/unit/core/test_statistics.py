@@ -68,5 +68,5 @@ def test_resampled_quantiles_vary_only_with_differing_blocks() -> None:
         for blocks in (same, differing, differing)
     )
     assert (alike == [1.0, 4.0]).all()
-    assert (varied.std(axis=0) > 0).all()
+    assert varied[:, 0].std() > 0
     assert (varied == again).all()
