@@ -196,7 +196,7 @@ def test_longest_test_is_next_and_serial_tests_run_last_without_others() -> None
 def test_estimated_duration() -> None:
     tests = [suite_test("a", 4), suite_test("b", 3), suite_test("c", 2), suite_test("d", 1, alone=True)]
     assert plan.estimate(tests, 1) == 10
-    # a takes 4; b and c beside it end after 5; d follows.
+    # In parallel: a takes 4 minutes, b and c take 5; then the serial d takes 1.
     assert plan.estimate(tests, 2) == 6
     assert plan.estimate([suite_test("a", 4)], 2, {suite_test("b"): 0.5, suite_test("c"): 1.5}) == 4.5
     assert plan.estimate([], 2) == 0

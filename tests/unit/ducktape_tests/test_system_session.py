@@ -83,7 +83,7 @@ def test_longest_tests_start_first_and_serial_tests_last(tmp_path: Path) -> None
     recorder = Recorder()
     SuiteSession(environment, tests, 2, recorder).run()
     assert [line for line in recorder.events if line.startswith("started")] == [f"started {name}" for name in "bcad"]
-    # d runs alone, after all others.
+    # d is serial: it runs after all others.
     assert recorder.events[-2:] == ["started d", "ended d: unknown"]
     assert recorder.max_running == 2
     for name in names:
@@ -194,7 +194,7 @@ def test_second_interrupt_kills_a_test_on_hosts_at_once(tmp_path: Path, monkeypa
 
 def test_tests_die_with_the_runner(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    # Processes of a lab die with its first one in the same way; see tests/live/lab/test_lab.py.
+    # Like in a lab, whose processes die with its first process; see tests/live/lab/test_lab.py.
     script = f"setpriv --pdeathsig KILL -- sleep 300 & echo $! > {pid}; wait"
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"

@@ -58,7 +58,7 @@ def make_distribution(
 
 
 def unpack(path: Path, target: Path) -> Path:
-    # with tar, like an operator
+    """Unpack an archive with ``tar``, like an operator, and return its top folder."""
     target.mkdir()
     run(["tar", "--extract", "--file", path], task="unpack the archive", cwd=target)
     return target / TOP

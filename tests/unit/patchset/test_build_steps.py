@@ -247,16 +247,18 @@ def test_maven_is_started_only_by_the_verified_repository() -> None:
 def test_tests_take_junit_from_the_store(tmp_path: Path) -> None:
     plan = recipe.load()
     store = Workspace.of(plan, tmp_path).store
-    running = [(artifact, store.path(artifact)) for artifact in plan.with_role("testrun")]
+    junit_artifacts = [(artifact, store.path(artifact)) for artifact in plan.with_role("testrun")]
     pom = maven.render(
-        "upstream.xml.j2", tmp_path / "pom.xml", recipe=plan, classpath=[], running=running, work=tmp_path,
+        "upstream.xml.j2", tmp_path / "pom.xml", recipe=plan, classpath=[], running=junit_artifacts, work=tmp_path,
         classes=tmp_path, reports=tmp_path, methods=[], wanted=["a.B"], method_timeout_s=1,
     )  # fmt: skip
     names = {"m": "http://maven.apache.org/POM/4.0.0"}
     dependencies = ElementTree.fromstring(pom.read_text()).findall("m:dependencies/m:dependency", names)  # noqa: S314 - rendered here
-    found = [[node.findtext(f"m:{key}", "", names) for key in ("scope", "systemPath")] for node in dependencies]
-    assert found == [["system", str(path)] for _, path in running]
-    assert any("junit-jupiter-api" in path for _, path in found)
+    scopes_and_paths = [
+        [node.findtext(f"m:{key}", "", names) for key in ("scope", "systemPath")] for node in dependencies
+    ]
+    assert scopes_and_paths == [["system", str(path)] for _, path in junit_artifacts]
+    assert any("junit-jupiter-api" in path for _, path in scopes_and_paths)
 
 
 def test_modules_touched_by_changed_files(tmp_path: Path) -> None:

@@ -115,8 +115,8 @@ def test_a_published_jar_without_licence_or_notice_is_an_error(tmp_path: Path, m
 def test_no_jar_is_made_without_a_change(tmp_path: Path) -> None:
     published = tmp_path / "published.jar"
     write_jar(published, {"p/A.class": b"a"})
-    made = overlay.make_jar(MODULE, {}, {}, published=published, coordinates="g:m:1", folder=tmp_path, manifest=[])
-    assert made is None
+    jar = overlay.make_jar(MODULE, {}, {}, published=published, coordinates="g:m:1", folder=tmp_path, manifest=[])
+    assert jar is None
 
 
 def test_changed_and_new_resources_are_found(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pyhooks.patchset.series import PARTS, Selection
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
+    """Create a repository with the baseline commit and an empty branch for each part."""
     folder = tmp_path / "tree"
     (folder / "clients/src/main/java").mkdir(parents=True)
     (folder / "clients/src/main/java/A.java").write_text("class A {\n    int a = 1;\n}\n")
@@ -27,6 +28,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def commit(tree: Path, name: str, text: str, message: str) -> None:
+    """Write a file and commit it to the current branch."""
     path = tree / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -44,6 +46,7 @@ def commit_to(tree: Path, part: str, name: str, text: str, message: str) -> None
 
 
 def copy_of(tree: Path, folder: Path) -> Path:
+    """Clone a repository, reset to the baseline."""
     source_tree.clone(tree, folder)
     git.git(folder, "reset", "--hard", "--quiet", source_tree.BASELINE, task="reset")
     return folder

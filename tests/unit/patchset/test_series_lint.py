@@ -213,10 +213,10 @@ def test_every_combination_of_patches_must_apply(
         (folder / name).write_text(text + "\n")
         with (folder / "series").open("a") as listing:
             listing.write(f"{name}\n")
-    found = series_lint.lint_application(recipe.load(), folder, tmp_path)
-    assert found is not None
-    assert len(found) == len(faults)
-    for reported, fault in zip(found, faults, strict=True):
+    messages = series_lint.lint_application(recipe.load(), folder, tmp_path)
+    assert messages is not None
+    assert len(messages) == len(faults)
+    for reported, fault in zip(messages, faults, strict=True):
         assert fault in reported
         assert A in reported
         assert "\n" not in reported
@@ -229,9 +229,9 @@ def test_a_changed_file_outside_of_all_modules_is_reported(tmp_path: Path) -> No
     )
     with (tmp_path / "gate/0001-a.patch").open("a") as file:
         file.write(added_lines("streams/src/main/java/A.java", 1).replace("\n---", "\nnew file mode 100644\n---", 1))
-    found = series_lint.lint_application(recipe.load(), tmp_path, tmp_path)
-    assert found is not None
-    assert "gate/0001-a.patch changes streams/src/main/java/A.java" in found[0]
+    messages = series_lint.lint_application(recipe.load(), tmp_path, tmp_path)
+    assert messages is not None
+    assert "gate/0001-a.patch changes streams/src/main/java/A.java" in messages[0]
 
 
 def test_without_sources_no_patch_is_applied(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from pyhooks.verify.jmh_statistics import LIMITS, Comparison, Fork, compare, dif
 
 
 def normal_sample(mean: float, spread: float, count: int, seed: int) -> list[float]:
+    """Draw from a normal distribution with standard deviation ``spread``."""
     generator = random.Random(seed)  # noqa: S311 - no secret
     return [generator.gauss(mean, spread) for _ in range(count)]
 
@@ -84,6 +85,7 @@ def test_forks_needed_grow_with_the_noise() -> None:
 
 
 def forks(cell: str, cpu: list[float], bytes_: float = 200.0) -> list[Fork]:
+    """Return a fork of a cell for each CPU time, in rounds 1, 2, …"""
     return [Fork(cell, number, ns, ns * 2, bytes_, 1.0, (ns,) * 30) for number, ns in enumerate(cpu, 1)]
 
 
@@ -183,6 +185,7 @@ def test_each_round_has_every_cell_and_the_order_is_balanced() -> None:
 
 
 def heat(number: int, cells: tuple[str, ...], cpu_ns: Callable[[str], float], pace_s: float = 0.3) -> Heat:
+    """Return a heat: a fork of each cell between two yardstick measurements of ``pace_s``."""
     forks = tuple(Fork(cell, number, cpu_ns(cell), 1.0, 0.0, 1.0, (cpu_ns(cell),) * 30) for cell in cells)
     return Heat(number, cells, 0, (), (YardstickTime(pace_s / 2, pace_s / 2, pace_s),) * 2, forks)
 
@@ -191,7 +194,7 @@ def test_more_keeps_the_tries_of_this_build_and_rejects_those_of_another(tmp_pat
     path = tmp_path / "forks.jsonl"
     written = [heat(number, ("a", "b"), lambda _: 60.0) for number in (1, 2, 2)]
     # The run was killed while it wrote its fourth try.
-    path.write_text("".join(jmh._line("k", one) for one in written) + '{"key": "k", "ce')
+    path.write_text("".join(jmh._line("k", heat_) for heat_ in written) + '{"key": "k", "ce')
     assert jmh._kept(path, "k") == written
     assert jmh._kept(tmp_path / "absent", "k") == []
     with pytest.raises(RackgateError, match="omit --more"):

@@ -253,7 +253,7 @@ def test_a_mutant_of_an_opt_in_fix_runs_on_a_build_with_that_fix(tmp_path: Path)
         "series": list(BASES), "series with raft": list(BASES),
     }  # fmt: skip
     again = MutantResults(tmp_path / "out", listed, {**contexts, RAFT: "other fixes"})
-    assert [again.known(one) for one in listed] == [True, False, True]
+    assert [again.known(mutant_) for mutant_ in listed] == [True, False, True]
     assert again.bases == {"series": results.bases["series"], "other fixes": {}}
 
 

@@ -27,6 +27,7 @@ ENTRIES = {"META-INF/MANIFEST.MF": b"m", "p/A.class": b"a", "p/B.class": b"b"}
 
 
 def jar(path: Path, files: dict[str, bytes] | None = None) -> Path:
+    """Write a jar of these files, by default of ``ENTRIES``."""
     write_jar(path, files or ENTRIES)
     return path
 

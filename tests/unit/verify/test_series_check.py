@@ -20,6 +20,7 @@ from pyhooks.verify.upstream_runner import KafkaTestRunner
 
 
 def passed_row(**other: Any) -> dict[str, Any]:
+    """Return the result of a passed check, with these fields changed."""
     row = {
         "patches": 1, "error": "", "classes": {}, "failures": [], "flakes": [], "published_fail": [], "ok": True,
         "totals": {"tests": 1, "classes": 1}, "seconds": {},
@@ -28,6 +29,7 @@ def passed_row(**other: Any) -> dict[str, Any]:
 
 
 def patch(name: str, trailers: str = "") -> series.Patch:
+    """Return a patch that changes a source and its test."""
     files = (f"core/src/main/scala/{name}.scala", f"core/src/test/scala/{name}Test.scala")
     return series.Patch(Path(name), name, name, name, "R.", series.split_trailers(trailers)[1], files)
 
@@ -44,6 +46,7 @@ NAMES = tuple(patch_.name for patch_ in PATCHES)
 
 @pytest.fixture
 def checked_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Check]:
+    """Replace ``run_check`` by a fake that always passes; return the checks it ran."""
     monkeypatch.setattr(paths, "BUILD", tmp_path / "build")
     monkeypatch.setattr(paths, "OUT", tmp_path / "out")
     monkeypatch.setattr(series, "load_all", lambda _: PATCHES)
@@ -146,6 +149,8 @@ CHECK = Check("prefix 1, a", Selection(first=1), PATCHES[:1], None)
 
 
 def check_with_build_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: RackgateError) -> dict[str, Any]:
+    """Run a check whose build raises this error."""
+
     def fail(**_: Any) -> None:
         raise error
 

@@ -34,6 +34,18 @@ from pyhooks.verify.upstream_suite import Suite
 from upstream_results import NAME, result, write_report
 
 
+def run_units(
+    runner: KafkaTestRunner,
+    progress: UpstreamProgress,
+    units: Sequence[Batch],
+    memory: Path,
+    run: Any,
+    jobs: int = upstream.JOBS,
+) -> None:
+    """Run batches with a fake for ``run_classes``, without output; ``memory`` is the file of class durations."""
+    upstream._run_units(runner, progress, units, Console(quiet=True), ClassDurations(memory), jobs=jobs, run=run)
+
+
 def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
     progress = UpstreamProgress(tmp_path, tmp_path / "stock.jsonl", tmp_path / "patched.jsonl")
     progress.load()
@@ -124,10 +136,10 @@ def test_results_depend_on_the_overlay_classes_but_not_on_the_series_name(tmp_pa
             jar.writestr("kafka/A.class", content)
         return folder
 
-    one = upstream._classes_of(overlay("one", "1", b"a"))
-    assert one == upstream._classes_of(overlay("two", "2", b"a"))
-    assert one != upstream._classes_of(overlay("three", "1", b"b"))
-    assert [row[:2] for row in one] == [["core-rackgate.jar", "kafka/A.class"]]
+    classes = upstream._classes_of(overlay("one", "1", b"a"))
+    assert classes == upstream._classes_of(overlay("two", "2", b"a"))
+    assert classes != upstream._classes_of(overlay("three", "1", b"b"))
+    assert [row[:2] for row in classes] == [["core-rackgate.jar", "kafka/A.class"]]
 
 
 def test_sigterm_ends_a_run_like_an_interrupt_and_concurrent_runs_are_rejected(
@@ -159,9 +171,9 @@ def test_an_interrupt_ends_a_jvm_that_is_just_starting(tmp_path: Path, monkeypat
     started, searched, ended = threading.Event(), threading.Event(), []
 
     def search(folder: Path) -> int:
-        found = end_processes_in(folder)
+        count = end_processes_in(folder)
         searched.set()
-        return found
+        return count
 
     def fake_run(_runner: object, _arm: str, _module: object, wanted: dict[str, object], report: object) -> None:
         (name,) = wanted
@@ -181,15 +193,7 @@ def test_an_interrupt_ends_a_jvm_that_is_just_starting(tmp_path: Path, monkeypat
     core = recipe.load().module("core")
     units = [Batch(STOCK, core, (f"x.{name}",)) for name in ("First", "Late", "Interrupted", "Never")]
     with pytest.raises(KeyboardInterrupt):
-        upstream._run_units(
-            runner,
-            progress,
-            units,
-            Console(quiet=True),
-            ClassDurations(tmp_path / "timings.json"),
-            jobs=2,
-            run=fake_run,
-        )
+        run_units(runner, progress, units, tmp_path / "timings.json", fake_run, jobs=2)
     assert ended == [-signal.SIGKILL]
 
 
@@ -207,13 +211,9 @@ def test_finished_classes_are_not_run_again(tmp_path: Path) -> None:
     module = recipe.load().module("core")
     units = [Batch(STOCK, module, ("x.Done", "x.Open")), Batch(OVERLAY, module, ("x.Done",))]
     memory = tmp_path / "timings.json"
-    upstream._run_units(
-        make_runner(tmp_path), progress, units, Console(quiet=True), ClassDurations(memory), run=fake_run
-    )
+    run_units(make_runner(tmp_path), progress, units, memory, fake_run)
     assert requested == [(STOCK, ["x.Open"]), (OVERLAY, ["x.Done"])]
-    upstream._run_units(
-        make_runner(tmp_path), progress, units, Console(quiet=True), ClassDurations(memory), run=fake_run
-    )
+    run_units(make_runner(tmp_path), progress, units, memory, fake_run)
     assert len(requested) == 2
     assert json.loads(memory.read_text())[f"{STOCK} x.Open"] == 1.0
     assert ClassDurations(memory).of(Batch(OVERLAY, module, ("x.Open", "x.Other"))) == 8.0 + 1.0 + 4.0
@@ -240,15 +240,7 @@ def test_batches_run_in_parallel_after_the_first(tmp_path: Path) -> None:
     module = recipe.load().module("core")
     units = [Batch(arm, module, (name,)) for name in ("x.First", "x.Second", "x.Third") for arm in (STOCK, OVERLAY)]
     units = [units[0], *units[2:]]
-    upstream._run_units(
-        make_runner(tmp_path),
-        progress,
-        units,
-        Console(quiet=True),
-        ClassDurations(tmp_path / "timings.json"),
-        jobs=2,
-        run=fake_run,
-    )
+    run_units(make_runner(tmp_path), progress, units, tmp_path / "timings.json", fake_run, jobs=2)
     assert progress.done == {(unit.arm, unit.classes[0], 0) for unit in units}
 
 
@@ -277,15 +269,7 @@ def test_serial_batches_run_without_others(tmp_path: Path) -> None:
         serial[0],
         *(Batch(STOCK, core, (f"x.{n}",)) for n in ("Second", "Third")),
     ]
-    upstream._run_units(
-        make_runner(tmp_path),
-        progress,
-        [*units, serial[1]],
-        Console(quiet=True),
-        ClassDurations(tmp_path / "timings.json"),
-        jobs=4,
-        run=fake_run,
-    )
+    run_units(make_runner(tmp_path), progress, [*units, serial[1]], tmp_path / "timings.json", fake_run, jobs=4)
     assert concurrent == {
         "x.First": set(), "x.Second": {"x.Third"}, "x.Third": {"x.Second"}, "x.SerialOne": set(), "x.SerialTwo": set()
     }  # fmt: skip
@@ -317,15 +301,7 @@ def test_no_batch_starts_after_a_failed_batch(tmp_path: Path) -> None:
     runner = make_runner(tmp_path)
     units = [Batch(STOCK, recipe.load().module("core"), (f"x.{name}",)) for name in ("Fine", "Bad", *"abcdefgh")]
     with pytest.raises(RackgateError, match="Maven failed"):
-        upstream._run_units(
-            runner,
-            progress,
-            units,
-            Console(quiet=True),
-            ClassDurations(tmp_path / "timings.json"),
-            jobs=1,
-            run=fake_run,
-        )
+        run_units(runner, progress, units, tmp_path / "timings.json", fake_run, jobs=1)
     assert requested[:2] == ["x.Fine", "x.Bad"]
     # The pool may have started the next batch before the failure was reported.
     assert len(requested) < len(units)
@@ -347,6 +323,7 @@ def test_a_stopped_class_has_no_result(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def make_runner(folder: Path) -> KafkaTestRunner:
+    """Return a runner without a distribution."""
     plan = recipe.load()
     return KafkaTestRunner(plan, Workspace(folder / "space"), None, folder / "state", folder / "out")  # type: ignore[arg-type]
 
@@ -408,13 +385,13 @@ def test_a_crash_keeps_the_results_of_other_classes(tmp_path: Path, monkeypatch:
     batches: list[list[str]] = []
 
     def fake_batch(
-        _runner: object, _arm: str, _module: object, left: dict[str, object], report: object
+        _runner: object, _arm: str, _module: object, remaining: dict[str, object], report: object
     ) -> upstream_runner._Crash:
-        batches.append(list(left))
-        for name in list(left):
+        batches.append(list(remaining))
+        for name in list(remaining):
             if name == "x.Crash":
                 return upstream_runner._Crash("The forked VM terminated")
-            del left[name]
+            del remaining[name]
             report(result(name, a=PASSED))  # type: ignore[operator]
         return upstream_runner._Crash("")
 
@@ -464,17 +441,17 @@ def test_unloadable_classes_are_skipped_and_the_others_run(tmp_path: Path, monke
 def test_results_are_reported_while_the_tests_run(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     reported: list[ClassResult] = []
-    left: dict[str, Sequence[str]] = dict.fromkeys(("x.First", "x.Second", "x.Never"), ())
-    with upstream_runner._harvest(raw, dict(left), None, reported.append):
+    remaining: dict[str, Sequence[str]] = dict.fromkeys(("x.First", "x.Second", "x.Never"), ())
+    with upstream_runner._harvest(raw, dict(remaining), None, reported.append):
         assert reported == []
         write_report(raw, "x.First", '<testcase classname="x.First" name="a"/>')
         write_report(raw, "x.Second", '<testcase classname="x.Second" name="a"/>')
     assert sorted(class_result.name for class_result in reported) == ["x.First", "x.Second"]
     reported.clear()
-    open_ = dict(left)
-    with upstream_runner._harvest(raw, open_, tmp_path / "kept", reported.append):
+    unreported = dict(remaining)
+    with upstream_runner._harvest(raw, unreported, tmp_path / "kept", reported.append):
         pass
-    assert list(open_) == ["x.Never"]
+    assert list(unreported) == ["x.Never"]
     assert (tmp_path / "kept" / "TEST-x.First.xml").exists()
 
 
@@ -487,7 +464,7 @@ def test_changed_tests_without_compiled_classes_are_an_error(tmp_path: Path, mon
 def test_an_interrupt_keeps_completed_classes(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     reported: list[ClassResult] = []
-    left: dict[str, Sequence[str]] = dict.fromkeys(("x.First", "x.Second"), ())
+    remaining: dict[str, Sequence[str]] = dict.fromkeys(("x.First", "x.Second"), ())
 
     def write(name: str, after: Path) -> Path:
         file = raw / name
@@ -497,7 +474,7 @@ def test_an_interrupt_keeps_completed_classes(tmp_path: Path) -> None:
         return file
 
     def interrupt() -> None:
-        with pytest.raises(KeyboardInterrupt), upstream_runner._harvest(raw, left, None, reported.append):
+        with pytest.raises(KeyboardInterrupt), upstream_runner._harvest(raw, remaining, None, reported.append):
             raise KeyboardInterrupt
 
     first = write_report(raw, "x.First", '<testcase classname="x.First" name="a"/>')
@@ -507,7 +484,7 @@ def test_an_interrupt_keeps_completed_classes(tmp_path: Path) -> None:
     write("x.Second-output.txt", nested)
     interrupt()
     assert [class_result.name for class_result in reported] == ["x.First"]
-    assert list(left) == ["x.Second"]
+    assert list(remaining) == ["x.Second"]
 
 
 def test_only_processes_in_the_work_folder_are_ended(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ REGRESSION = [
 
 
 def runs_of(*pairs: tuple[str, ClassResult]) -> Runs:
+    """Collect results, given as pairs of arm and class result."""
     runs = Runs()
     for arm, class_result in pairs:
         runs.add(arm, class_result)
