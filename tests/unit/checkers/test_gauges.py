@@ -1,4 +1,4 @@
-"""Gauges of the gate against a metadata log, and the meter against refusals."""
+"""Checkers of the gate's metrics: gauges against the metadata log, the meter against rejections of clients."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from written_histories import REFUSED, TIMEOUT, S, changed, event, is_
 RACKS = {1: "a", 2: "a", 3: "b", 4: "c"}
 LOST_NS, BACK_NS = 20 * S, 30 * S
 COLUMNS = ["AtMinIsr", "AtMinRackIsr", "IsrRackCount", "UnderMinIsr", "UnderMinRackIsr"]
-# of topic t on 1, 2, 3 with M=2, R=2, and of u on 1, 3, 4 with M=1, R=2, led by broker 1: all columns
+# Values of all columns. Broker 1 leads both: t on brokers 1, 2, 3 with M=2, R=2, and u on 1, 3, 4 with M=1, R=2.
 Row = list[int | None]
-WHOLE: dict[str, Row] = {"t-0": [0, 1, 2, 0, 0], "u-0": [0, 0, 3, 0, 0]}
-WITHOUT: dict[str, Row] = {"t-0": [1, 0, 1, 0, 1], "u-0": [0, 1, 2, 0, 0]}
-# of a replica that does not lead: it has no gauges of racks
-FOLLOWS: Row = [0, None, None, 0, None]
+COMPLETE_ISR: dict[str, Row] = {"t-0": [0, 1, 2, 0, 0], "u-0": [0, 0, 3, 0, 0]}
+WITHOUT_RACK_B: dict[str, Row] = {"t-0": [1, 0, 1, 0, 1], "u-0": [0, 1, 2, 0, 0]}
+# Row of a follower, which has no rack gauges.
+FOLLOWER_ROW: Row = [0, None, None, 0, None]
 
 
 def record(at_ns: int, *records: tuple[str, dict[str, Any]]) -> Event:
-    return event(at_ns, "metadata-log", "metadata", offset=at_ns // S, records=[list(one) for one in records])
+    return event(at_ns, "metadata-log", "metadata", offset=at_ns // S, records=[list(item) for item in records])
 
 
-def log() -> list[Event]:
+def metadata_log() -> list[Event]:
     """Metadata log: broker 3, all of rack b, leaves the ISRs and returns."""
-    brokers = [("REGISTER_BROKER_RECORD", {"brokerId": one, "rack": rack}) for one, rack in RACKS.items()]
-    up = [("BROKER_REGISTRATION_CHANGE_RECORD", {"brokerId": one, "fenced": -1}) for one in RACKS]
+    brokers = [("REGISTER_BROKER_RECORD", {"brokerId": broker, "rack": rack}) for broker, rack in RACKS.items()]
+    up = [("BROKER_REGISTRATION_CHANGE_RECORD", {"brokerId": broker, "fenced": -1}) for broker in RACKS]
     feature = ("FEATURE_LEVEL_RECORD", {"name": "min.insync.racks.version", "featureLevel": 1})
-    made: list[tuple[str, dict[str, Any]]] = []
+    topics: list[tuple[str, dict[str, Any]]] = []
     for name, isr, wanted in (("t", [1, 2, 3], 2), ("u", [1, 3, 4], 1)):
-        made.append(("TOPIC_RECORD", {"name": name, "topicId": f"id-{name}"}))
+        topics.append(("TOPIC_RECORD", {"name": name, "topicId": f"id-{name}"}))
         for config, value in (("min.insync.replicas", wanted), ("min.insync.racks", 2)):
             config_record = {"resourceType": 2, "resourceName": name, "name": config, "value": str(value)}
-            made.append(("CONFIG_RECORD", config_record))
+            topics.append(("CONFIG_RECORD", config_record))
         state = {"partitionId": 0, "topicId": f"id-{name}", "replicas": isr, "isr": isr, "leader": 1}
-        made.append(("PARTITION_RECORD", state))
+        topics.append(("PARTITION_RECORD", state))
 
     def isrs(t: Sequence[int], u: Sequence[int], fenced: int) -> list[tuple[str, dict[str, Any]]]:
         return [
@@ -55,22 +55,22 @@ def log() -> list[Event]:
 
     return [
         record(1 * S, *brokers, feature),
-        record(2 * S, *up, *made),
+        record(2 * S, *up, *topics),
         record(LOST_NS, *isrs([1, 2], [1, 4], 1)),
         record(BACK_NS, *isrs([1, 2, 3], [1, 3, 4], -1)),
         event(50 * S, "metadata-log", "metadata-end", controller=101, low=0, next=99),
     ]
 
 
-def poll(broker: int, at_ns: int, shown: dict[str, Row], count: int = 0, **more: int) -> Event:
+def poll(broker: int, at_ns: int, rows: dict[str, Row], count: int = 0, **more: int) -> Event:
     values: dict[str, Any] = {METER: count}
-    for column, gauge in zip(COLUMNS, zip(*shown.values(), strict=True), strict=True):
-        values |= {} if column == "IsrRackCount" else {f"{column}PartitionCount": sum(one or 0 for one in gauge)}
+    for column, gauge in zip(COLUMNS, zip(*rows.values(), strict=True), strict=True):
+        values |= {} if column == "IsrRackCount" else {f"{column}PartitionCount": sum(value or 0 for value in gauge)}
     about: dict[str, Any] = {
         "broker": broker,
         "took_ms": 10.0,
         "columns": COLUMNS,
-        "partitions": shown,
+        "partitions": rows,
         "values": values | more,
     }
     return event(at_ns, "metrics", "metric", **about)
@@ -82,101 +82,103 @@ def polls(late_ns: int = S // 2) -> list[Event]:
     for second in range(5, 45):
         at_ns = second * S
         lost = LOST_NS + late_ns <= at_ns < BACK_NS + late_ns
-        found.append(poll(1, at_ns, WITHOUT if lost else WHOLE, count=2 if at_ns > 22 * S else 0))
-        found.append(poll(2, at_ns, {"t-0": FOLLOWS}))
-        found.append(poll(4, at_ns, {"u-0": FOLLOWS}))
+        found.append(poll(1, at_ns, WITHOUT_RACK_B if lost else COMPLETE_ISR, count=2 if at_ns > 22 * S else 0))
+        found.append(poll(2, at_ns, {"t-0": FOLLOWER_ROW}))
+        found.append(poll(4, at_ns, {"u-0": FOLLOWER_ROW}))
         if not LOST_NS - S < at_ns < BACK_NS:
-            found.append(poll(3, at_ns, {"t-0": FOLLOWS, "u-0": FOLLOWS}))
+            found.append(poll(3, at_ns, {"t-0": FOLLOWER_ROW, "u-0": FOLLOWER_ROW}))
     return found
 
 
-def fault() -> list[Event]:
+def fault_steps() -> list[Event]:
     moments = {"before": -3, "inject": -2, "proved": -1, "held": 7, "heal": 8, "healed": 12}
     return [event(LOST_NS + at * S, "fault", "kill", rack="b", step=step) for step, at in moments.items()]
 
 
-def run(refused: int = 2, lost: int = 0) -> list[Event]:
-    """A client that sends one record a request, once."""
+def client_run(refused: int = 2, lost: int = 0) -> list[Event]:
+    """Events of a client that sends one record per request and does not retry."""
     about: dict[str, Any] = {"run": "r", "topic": "t", "mode": "probe"}
-    made = [event(6 * S, "probe", "intend", **about, client="patched", first_only=True, idempotent=False, to={"0": 9})]
-    answers: list[tuple[int, dict[str, Any]]] = [(7 * S, {})]
-    answers += [(23 * S + at, {"exception": REFUSED}) for at in range(refused)]
-    answers += [(24 * S + at, {"exception": TIMEOUT}) for at in range(lost)]
-    for seq, (at_ns, fields) in enumerate(answers):
+    events = [
+        event(6 * S, "probe", "intend", **about, client="patched", first_only=True, idempotent=False, to={"0": 9})
+    ]
+    outcomes: list[tuple[int, dict[str, Any]]] = [(7 * S, {})]
+    outcomes += [(23 * S + at, {"exception": REFUSED}) for at in range(refused)]
+    outcomes += [(24 * S + at, {"exception": TIMEOUT}) for at in range(lost)]
+    for seq, (at_ns, fields) in enumerate(outcomes):
         outcome: Any = "ok" if not fields else "fail" if fields["exception"] == REFUSED else "unknown"
         key = key_of("r", "t", 0, seq)
-        made.append(event(at_ns, "probe", "produce", outcome, **about, key=key, seq=seq, partition=0, **fields))
-    return made
+        events.append(event(at_ns, "probe", "produce", outcome, **about, key=key, seq=seq, partition=0, **fields))
+    return events
 
 
-def whole(**more: Any) -> list[Event]:
-    return [*log(), *fault(), *polls(**more), *run()]
+def complete_history(**more: Any) -> list[Event]:
+    return [*metadata_log(), *fault_steps(), *polls(**more), *client_run()]
 
 
-def test_gauges_that_are_correct_in_time_are_valid() -> None:
+def test_gauges_that_are_correct_within_the_bound_are_valid() -> None:
     for late_ns in (0, S // 2, 3 * S // 2):
-        verdict = check_metrics(whole(late_ns=late_ns))
+        verdict = check_metrics(complete_history(late_ns=late_ns))
         assert (verdict.valid, verdict.because) == ("true", ())
     assert any("IsrRackCount was up to 1.01 s late" in note for note in verdict.notes), verdict.notes
 
 
-def test_the_delay_of_each_gauge_is_a_figure() -> None:
-    delays = figures(whole(late_ns=3 * S // 2))
-    # to the moment of the answer
+def test_figures_include_the_delay_of_each_gauge() -> None:
+    delays = figures(complete_history(late_ns=3 * S // 2))
+    # until the end of the response
     assert delays["late_s"]["IsrRackCount"] == 1.01
     assert set(COLUMNS) <= set(delays["late_s"])
     judged = f"{delays['polls']} polls judged, 0 responses took longer than 0.5 s"
-    assert any(note.startswith(judged) for note in check_metrics(whole(late_ns=3 * S // 2)).notes)
-    assert set(figures(whole(late_ns=0))["late_s"].values()) == {0.0}
-    # what was wrong is no figure, and where nothing is known there are none
-    assert max(figures(whole(late_ns=4 * S))["late_s"].values()) <= BEHIND_S + QUICK_S
-    assert figures(run()) == figures([]) == {"polls": 0, "late_s": {}}
+    assert any(note.startswith(judged) for note in check_metrics(complete_history(late_ns=3 * S // 2)).notes)
+    assert set(figures(complete_history(late_ns=0))["late_s"].values()) == {0.0}
+    # wrong values are excluded, and without evidence there are no figures
+    assert max(figures(complete_history(late_ns=4 * S))["late_s"].values()) <= BEHIND_S + QUICK_S
+    assert figures(client_run()) == figures([]) == {"polls": 0, "late_s": {}}
 
 
-def test_a_gauge_that_is_later_than_two_seconds_is_wrong() -> None:
-    verdict = check_metrics(whole(late_ns=4 * S))
+def test_a_gauge_more_than_two_seconds_late_is_wrong() -> None:
+    verdict = check_metrics(complete_history(late_ns=4 * S))
     assert verdict.valid == "false"
     assert any("UnderMinRackIsr of t-0 is 0" in reason for reason in verdict.because)
 
 
 @pytest.mark.parametrize(("took_ms", "valid"), [(499.0, "true"), (501.0, "true"), (4500.0, "unknown")])
 def test_a_slow_response_counts_only_where_nothing_changed(took_ms: float, valid: str) -> None:
-    """A slow response may show any time of its duration; elsewhere it would extend the bound."""
+    """A slow response may show any moment of its duration; near a change it would extend the bound."""
 
     def slow(entry: Event) -> Event:
         late = entry.op == "metric" and entry.data["broker"] == 1 and entry.mono_ns > LOST_NS
         return replace(entry, data={**entry.data, "took_ms": took_ms}) if late else entry
 
-    assert check_metrics([slow(entry) for entry in whole(late_ns=4 * S)]).valid == "false"
-    verdict = check_metrics([slow(entry) for entry in whole()])
+    assert check_metrics([slow(entry) for entry in complete_history(late_ns=4 * S)]).valid == "false"
+    verdict = check_metrics([slow(entry) for entry in complete_history()])
     assert verdict.valid == valid, verdict.because
     assert any("broker 1 did not respond for" in reason for reason in verdict.because) is (valid == "unknown")
     (unused,) = [int(found[1]) for note in verdict.notes if (found := re.search(r"of which (\d+) are ignored", note))]
     assert (unused > 0) is (took_ms > 500)
-    # counts do not get old
-    assert check_meter([slow(entry) for entry in whole()]).valid == "true"
-    assert max(figures([slow(entry) for entry in whole()])["late_s"].values()) <= BEHIND_S + QUICK_S
+    # counts of the meter are not affected
+    assert check_meter([slow(entry) for entry in complete_history()]).valid == "true"
+    assert max(figures([slow(entry) for entry in complete_history()])["late_s"].values()) <= BEHIND_S + QUICK_S
 
 
-def test_the_delay_of_a_gauge_ends_with_the_response() -> None:
+def test_the_delay_of_a_gauge_includes_the_duration_of_the_response() -> None:
     late = [replace(entry, data={**entry.data, "took_ms": 400.0}) if entry.op == "metric" else entry
-            for entry in whole(late_ns=3 * S // 2)]  # fmt: skip
+            for entry in complete_history(late_ns=3 * S // 2)]  # fmt: skip
     assert figures(late)["late_s"]["IsrRackCount"] == 1.4
 
 
-def test_a_controller_s_clock_may_be_off_by_the_measured_difference() -> None:
-    moved = [poll(1, 10 * S, WHOLE), poll(1, LOST_NS - S // 20, WITHOUT)]
-    assert check_metrics([*log(), *fault(), *moved]).valid == "false"
-    late = changed([*log(), *fault(), *moved], is_("metadata-end"), error_ns=S // 10)
-    assert check_metrics(late).valid == "unknown"
+def test_the_measured_clock_error_of_the_controller_is_granted() -> None:
+    early = [poll(1, 10 * S, COMPLETE_ISR), poll(1, LOST_NS - S // 20, WITHOUT_RACK_B)]
+    assert check_metrics([*metadata_log(), *fault_steps(), *early]).valid == "false"
+    uncertain = changed([*metadata_log(), *fault_steps(), *early], is_("metadata-end"), error_ns=S // 10)
+    assert check_metrics(uncertain).valid == "unknown"
 
 
 @pytest.mark.parametrize("column", range(5))
 def test_each_gauge_is_judged(column: int) -> None:
-    shown = {place: list(row) for place, row in WITHOUT.items()}
-    shown["t-0"][column] = (shown["t-0"][column] or 0) + 1
-    bad = [poll(1, 25 * S, shown) if entry.op == "metric" and entry.mono_ns == 25 * S else entry for entry in polls()]
-    verdict = check_metrics([*log(), *fault(), *bad])
+    rows = {place: list(row) for place, row in WITHOUT_RACK_B.items()}
+    rows["t-0"][column] = (rows["t-0"][column] or 0) + 1
+    bad = [poll(1, 25 * S, rows) if entry.op == "metric" and entry.mono_ns == 25 * S else entry for entry in polls()]
+    verdict = check_metrics([*metadata_log(), *fault_steps(), *bad])
     assert verdict.valid == "false"
     assert any(f"{COLUMNS[column]} of t-0" in reason for reason in verdict.because), verdict.because
 
@@ -186,41 +188,45 @@ def test_each_gauge_is_judged(column: int) -> None:
 )
 def test_each_count_is_judged(name: str) -> None:
     bad = [
-        poll(1, 25 * S, WITHOUT, **{name: 7}) if entry.data.get("broker") == 1 and entry.mono_ns == 25 * S else entry
+        poll(1, 25 * S, WITHOUT_RACK_B, **{name: 7})
+        if entry.data.get("broker") == 1 and entry.mono_ns == 25 * S
+        else entry
         for entry in polls()
     ]
-    verdict = check_metrics([*log(), *fault(), *bad])
+    verdict = check_metrics([*metadata_log(), *fault_steps(), *bad])
     assert verdict.valid == "false"
     assert any(f"{name} is 7" in reason for reason in verdict.because)
 
 
 def test_a_missing_gauge_is_wrong() -> None:
     bad = [
-        poll(1, 25 * S, {"u-0": WITHOUT["u-0"]}) if entry.data.get("broker") == 1 and entry.mono_ns == 25 * S else entry
+        poll(1, 25 * S, {"u-0": WITHOUT_RACK_B["u-0"]})
+        if entry.data.get("broker") == 1 and entry.mono_ns == 25 * S
+        else entry
         for entry in polls()
     ]
-    verdict = check_metrics([*log(), *fault(), *bad])
+    verdict = check_metrics([*metadata_log(), *fault_steps(), *bad])
     assert verdict.valid == "false"
     assert any("IsrRackCount of t-0 is missing" in reason for reason in verdict.because)
 
 
 @pytest.mark.parametrize("column", ["AtMinRackIsr", "IsrRackCount", "UnderMinRackIsr"])
-def test_a_gauge_of_racks_on_a_follower_is_wrong(column: str) -> None:
-    """Even if it is 0: such gauges would cost each scrape."""
-    shown = list(FOLLOWS)
-    shown[COLUMNS.index(column)] = 0
-    verdict = check_metrics([*whole(), poll(2, 25 * S, {"t-0": shown})])
+def test_a_rack_gauge_on_a_follower_is_wrong(column: str) -> None:
+    """Even with the value 0, since each additional gauge makes every scrape larger."""
+    rows = list(FOLLOWER_ROW)
+    rows[COLUMNS.index(column)] = 0
+    verdict = check_metrics([*complete_history(), poll(2, 25 * S, {"t-0": rows})])
     assert (verdict.valid, len(verdict.because)) == ("false", 1)
     assert f"broker 2: {column} of t-0 is 0" in verdict.because[0]
-    # rack b was lost then, and a fenced broker may be late
-    assert check_metrics([*whole(), poll(3, 25 * S, {"t-0": shown, "u-0": shown})]).valid == "true"
+    # broker 3 is fenced then and may be outdated
+    assert check_metrics([*complete_history(), poll(3, 25 * S, {"t-0": rows, "u-0": rows})]).valid == "true"
 
 
 @pytest.mark.parametrize(("after_s", "valid"), [(BEHIND_S - 0.5, "true"), (BEHIND_S + 0.5, "false")])
-def test_a_new_leader_has_the_gauges_of_racks_soon(after_s: float, valid: str) -> None:
+def test_a_new_leader_must_have_rack_gauges_within_the_bound(after_s: float, valid: str) -> None:
     leads = record(35 * S, ("PARTITION_CHANGE_RECORD", {"partitionId": 0, "topicId": "id-t", "leader": 2}))
-    before = [entry for entry in whole() if entry.op != "metric" or entry.mono_ns < 35 * S]
-    late = poll(2, round((35 + after_s) * S), {"t-0": FOLLOWS}, AtMinRackIsrPartitionCount=1)
+    before = [entry for entry in complete_history() if entry.op != "metric" or entry.mono_ns < 35 * S]
+    late = poll(2, round((35 + after_s) * S), {"t-0": FOLLOWER_ROW}, AtMinRackIsrPartitionCount=1)
     verdict = check_metrics([*before, leads, late])
     assert verdict.valid == valid, verdict.because
     assert any("IsrRackCount of t-0 is missing" in reason for reason in verdict.because) is (valid == "false")
@@ -228,57 +234,59 @@ def test_a_new_leader_has_the_gauges_of_racks_soon(after_s: float, valid: str) -
 
 def test_replicas_that_a_reassignment_adds_do_not_raise_r() -> None:
     """A partition with R=2 is reduced to one replica, and a second one is added in another rack."""
-    alone = {"partitionId": 0, "topicId": "id-t", "replicas": [1], "isr": [1]}
-    copied = {"partitionId": 0, "topicId": "id-t", "replicas": [1, 3], "addingReplicas": [3]}
+    reduced = {"partitionId": 0, "topicId": "id-t", "replicas": [1], "isr": [1]}
+    adding = {"partitionId": 0, "topicId": "id-t", "replicas": [1, 3], "addingReplicas": [3]}
     done = {"partitionId": 0, "topicId": "id-t", "isr": [1], "addingReplicas": []}
-    moves = [record((35 + at) * S, ("PARTITION_CHANGE_RECORD", one)) for at, one in enumerate((alone, copied, done))]
-    truth = Truth([*log(), *moves])
-    shown = [truth.within((1, "t", 0, "UnderMinRackIsr"), at, at) for at in (35 * S, 36 * S, 37 * S)]
-    assert shown == [{0}, {0}, {1}]
+    moves = [
+        record((35 + at) * S, ("PARTITION_CHANGE_RECORD", change)) for at, change in enumerate((reduced, adding, done))
+    ]
+    truth = Truth([*metadata_log(), *moves])
+    rows = [truth.within((1, "t", 0, "UnderMinRackIsr"), at, at) for at in (35 * S, 36 * S, 37 * S)]
+    assert rows == [{0}, {0}, {1}]
 
 
 @pytest.mark.parametrize(("since_s", "valid"), [(CREATED_S - 1, "true"), (CREATED_S + 1, "false")])
-def test_a_new_partition_has_its_gauges_soon(since_s: float, valid: str) -> None:
-    """Both were made at 2 s; the gauges of one are late."""
-    late = poll(1, round((2 + since_s) * S), {"u-0": WHOLE["u-0"]}, AtMinRackIsrPartitionCount=1)
-    verdict = check_metrics([*whole(), late])
+def test_a_new_partition_must_have_its_gauges_within_the_bound(since_s: float, valid: str) -> None:
+    """Both partitions were created at 2 s; one has no gauges yet."""
+    late = poll(1, round((2 + since_s) * S), {"u-0": COMPLETE_ISR["u-0"]}, AtMinRackIsrPartitionCount=1)
+    verdict = check_metrics([*complete_history(), late])
     assert verdict.valid == valid
     assert any("of t-0 is missing" in reason for reason in verdict.because) is (valid == "false")
 
 
-def test_a_broker_that_starts_answers_before_it_has_gauges() -> None:
+def test_a_starting_broker_may_respond_without_gauges() -> None:
     nothing = event(BACK_NS - S // 2, "metrics", "metric", broker=3, took_ms=1.0, columns=[], partitions={}, values={})
-    assert check_metrics([*whole(), nothing]).valid == "true"
-    assert check_meter([*whole(), nothing]).valid == "true"
+    assert check_metrics([*complete_history(), nothing]).valid == "true"
+    assert check_meter([*complete_history(), nothing]).valid == "true"
     later = event(BACK_NS + 5 * S, "metrics", "metric", **nothing.data)
-    verdict = check_metrics([*whole(), later])
+    verdict = check_metrics([*complete_history(), later])
     assert verdict.valid == "false"
     assert any("broker 3: UnderMinRackIsrPartitionCount is missing" in reason for reason in verdict.because)
 
 
-def test_a_requirement_that_changes_and_one_that_is_not_in_force() -> None:
+def test_gauges_follow_config_changes_and_the_feature_level() -> None:
     config = {"resourceType": 2, "resourceName": "t", "name": "min.insync.racks", "value": "1"}
-    events = [*log(), record(25 * S, ("CONFIG_RECORD", config))]
+    events = [*metadata_log(), record(25 * S, ("CONFIG_RECORD", config))]
     truth = Truth(events)
     assert truth.within((1, "t", 0, "UnderMinRackIsr"), 24 * S, 24 * S) == {1}
     assert truth.within((1, "t", 0, "UnderMinRackIsr"), 24 * S, 26 * S) == {1, 0}
     assert truth.within((1, "t", 0, "UnderMinRackIsr"), 26 * S, 27 * S) == {0}
     assert truth.within((1, "t", 0, "IsrRackCount"), 26 * S, 27 * S) == {1}
-    off = {"name": "min.insync.racks.version", "featureLevel": 0}
-    truth = Truth([*log(), record(24 * S, ("FEATURE_LEVEL_RECORD", off))])
+    disabled = {"name": "min.insync.racks.version", "featureLevel": 0}
+    truth = Truth([*metadata_log(), record(24 * S, ("FEATURE_LEVEL_RECORD", disabled))])
     assert truth.within((1, "t", 0, "UnderMinRackIsr"), 25 * S, 26 * S) == {0}
-    cluster = {**config, "resourceType": 4, "resourceName": "", "value": "3"}
+    cluster_default = {**config, "resourceType": 4, "resourceName": "", "value": "3"}
     deleted = {key: value for key, value in config.items() if key != "value"}
-    truth = Truth([*log(), record(24 * S, ("CONFIG_RECORD", cluster), ("CONFIG_RECORD", deleted))])
+    truth = Truth([*metadata_log(), record(24 * S, ("CONFIG_RECORD", cluster_default), ("CONFIG_RECORD", deleted))])
     assert truth.within((1, "t", 0, "UnderMinRackIsr"), 35 * S, 36 * S) == {1}
     assert truth.within((1, "t", 0, "AtMinRackIsr"), 15 * S, 16 * S) == {1}
 
 
-def test_a_topic_that_is_deleted_and_a_broker_that_leaves_have_no_gauges() -> None:
+def test_deleted_topics_and_unregistered_brokers_have_no_gauges() -> None:
     removed = record(
         35 * S, ("REMOVE_TOPIC_RECORD", {"topicId": "id-t"}), ("UNREGISTER_BROKER_RECORD", {"brokerId": 3})
     )
-    truth = Truth([*log(), removed])
+    truth = Truth([*metadata_log(), removed])
     assert truth.within((1, "t", 0, "IsrRackCount"), 36 * S, 36 * S) == {None}
     assert truth.within((1, None, None, "UnderMinRackIsrPartitionCount"), 36 * S, 36 * S) == {0}
     assert truth.within((3, None, None, "AtMinIsrPartitionCount"), 36 * S, 36 * S) == {None}
@@ -288,13 +296,14 @@ def test_a_topic_that_is_deleted_and_a_broker_that_leaves_have_no_gauges() -> No
 @pytest.mark.parametrize(
     ("events", "reason"),
     [
-        (polls() + fault(), "the metadata log was read 0 times"),
-        (changed(whole(), is_("metadata-end"), outcome="unknown", error="gone"), "the metadata log: gone"),
-        ([*log(), *polls()], "no fault"),
-        ([*log(), *fault()], "no poll of a broker"),
-        ([entry for entry in whole() if entry.op != "metric" or not 22 * S < entry.mono_ns < 26 * S],
+        (polls() + fault_steps(), "the metadata log was read 0 times"),
+        (changed(complete_history(), is_("metadata-end"), outcome="unknown", error="gone"), "the metadata log: gone"),
+        ([*metadata_log(), *polls()], "no fault"),
+        ([*metadata_log(), *fault_steps()], "no poll of a broker"),
+        ([entry for entry in complete_history() if entry.op != "metric" or not 22 * S < entry.mono_ns < 26 * S],
          "did not respond"),
-        ([*log()[:2], log()[-1], *fault(), *[poll(1, s * S, WHOLE) for s in range(5, 45)],
+        ([*metadata_log()[:2], metadata_log()[-1], *fault_steps(),
+          *[poll(1, s * S, COMPLETE_ISR) for s in range(5, 45)],
           *[entry for entry in polls() if entry.data["broker"] in (2, 4)]], "UnderMinRackIsr showed nothing but 0"),
     ],
 )  # fmt: skip
@@ -304,28 +313,29 @@ def test_missing_evidence_is_unknown(events: list[Event], reason: str) -> None:
     assert any(reason in because for because in verdict.because), verdict.because
 
 
-def test_the_meter_counts_refusals() -> None:
-    verdict = check_meter(whole())
+def test_the_meter_must_equal_the_rejections_that_clients_received() -> None:
+    verdict = check_meter(complete_history())
     assert (verdict.valid, re.findall(r"\d+", verdict.notes[0])) == ("true", ["2", "2"]), (
         "counted and received refusals"
     )
-    assert check_meter([*log(), *polls(), *run(refused=1)]).valid == "false"
-    assert check_meter([*log(), *polls(), *run(refused=3)]).valid == "false"
+    assert check_meter([*metadata_log(), *polls(), *client_run(refused=1)]).valid == "false"
+    assert check_meter([*metadata_log(), *polls(), *client_run(refused=3)]).valid == "false"
 
 
 @pytest.mark.parametrize(
     ("events", "reason"),
     [
-        ([*polls(), *run(refused=1, lost=1)], "1 results were lost"),
-        ([*polls(), *run(refused=0)], "no record was refused"),
-        (changed([*polls(), *run()], is_("intend"), client="2.8"), "does not count refusals"),
-        (changed([*polls(), *run()], is_("intend"), mode="plain"), "does not count refusals"),
-        (run(), "no poll of a broker"),
-        ([entry for entry in [*polls(), *run()] if entry.mono_ns > 8 * S or entry.op != "metric"], "not polled before"),
-        ([*polls(), *run(refused=3), poll(1, 46 * S, WHOLE, count=0)], "1 meters were reset"),
+        ([*polls(), *client_run(refused=1, lost=1)], "1 results were lost"),
+        ([*polls(), *client_run(refused=0)], "no record was refused"),
+        (changed([*polls(), *client_run()], is_("intend"), client="2.8"), "does not count refusals"),
+        (changed([*polls(), *client_run()], is_("intend"), mode="plain"), "does not count refusals"),
+        (client_run(), "no poll of a broker"),
+        ([entry for entry in [*polls(), *client_run()] if entry.mono_ns > 8 * S or entry.op != "metric"],
+         "not polled before"),
+        ([*polls(), *client_run(refused=3), poll(1, 46 * S, COMPLETE_ISR, count=0)], "1 meters were reset"),
     ],
 )  # fmt: skip
-def test_refusals_that_the_meter_cannot_count_are_unknown(events: list[Event], reason: str) -> None:
+def test_rejections_that_cannot_be_compared_with_the_meter_are_unknown(events: list[Event], reason: str) -> None:
     verdict = check_meter(events)
     assert verdict.valid == "unknown", verdict.because
     assert any(reason in because for because in verdict.because), verdict.because
@@ -337,10 +347,10 @@ baseOffset: 0 lastOffset: 0 count: 1 baseSequence: -1 CreateTime: 1000 size: 91 
 | offset: 0 CreateTime: 1000 keySize: 4 valueSize: 19 sequence: -1 headerKeys: [] LeaderChange: {"version":0}
 | offset: 1 CreateTime: 1500 keySize: -1 valueSize: 4 sequence: -1 headerKeys: [] payload: {"type":"NO_OP_RECORD","version":0,"data":{}}
 | offset: 2 CreateTime: 2000 keySize: -1 valueSize: 4 sequence: -1 headerKeys: [] payload: {"type":"TOPIC_RECORD","version":0,"data":{"name":"t","topicId":"x"}}
-"""  # noqa: E501 - as the tool writes it
+"""  # noqa: E501 - output of kafka-dump-log.sh
 
 
-def test_the_metadata_log_as_events(tmp_path: Any) -> None:
+def test_a_metadata_log_dump_is_written_as_events(tmp_path: Any) -> None:
     history = History(tmp_path / "h.jsonl")
     metadata_records.write_events(
         metadata_records.parse_dump(DUMP), history, controller=101, ahead_ns=500_000_000, error_ns=7
@@ -355,14 +365,14 @@ def test_the_metadata_log_as_events(tmp_path: Any) -> None:
 @pytest.mark.parametrize("line", ["| offset: 0 ", "| offset: 1 CreateTime: 1500 "])
 def test_an_incomplete_metadata_log_is_unknown(tmp_path: Any, line: str) -> None:
     history = History(tmp_path / "h.jsonl")
-    text = "\n".join(one for one in DUMP.splitlines() if not one.startswith(line))
+    text = "\n".join(row for row in DUMP.splitlines() if not row.startswith(line))
     metadata_records.write_events(metadata_records.parse_dump(text), history, controller=101, ahead_ns=0, error_ns=0)
     *_, end = history.events()
     assert end.outcome == "unknown"
     assert "records are missing" in end.data["error"]
 
 
-def test_an_empty_dump_is_unknown_and_an_unreadable_one_an_error(tmp_path: Any) -> None:
+def test_an_empty_dump_is_unknown_and_an_invalid_one_an_error(tmp_path: Any) -> None:
     history = History(tmp_path / "h.jsonl")
     metadata_records.write_events([], history, controller=101, ahead_ns=0, error_ns=0)
     assert [entry.outcome for entry in history.events()] == ["unknown"]

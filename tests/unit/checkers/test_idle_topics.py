@@ -1,4 +1,4 @@
-"""Without a producer no attempt is missing; a wait for a returning replica is allowed for a while."""
+"""Progress of idle topics: attempts are required only while a producer runs; a returning replica may delay them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from written_histories import S, Simulated
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["no producer", "a producer that sends nothing"])
-def test_attempts_are_missed_where_a_producer_runs(*, ended: bool) -> None:
+def test_attempts_are_required_only_while_a_producer_runs(*, ended: bool) -> None:
     cluster = Simulated(racks={1: "a", 2: "b", 3: "c"})
     cluster.rest(4)
     cluster.send(5)
-    # with two of three racks it is enough all the time
+    # two of three racks are sufficient throughout
     cluster.lose("b")
     cluster.send(5)
     if ended:
@@ -33,7 +33,7 @@ def test_attempts_are_missed_where_a_producer_runs(*, ended: bool) -> None:
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["no producer", "a producer that sends nothing"])
-def test_a_state_must_be_judged_if_a_producer_ran_in_it(*, ended: bool) -> None:
+def test_an_insufficient_isr_needs_a_judged_attempt_only_while_a_producer_runs(*, ended: bool) -> None:
     cluster = Simulated(racks={1: "a", 2: "b", 3: "c"})
     cluster.rest(4)
     cluster.send(5)
@@ -55,9 +55,9 @@ def test_a_state_must_be_judged_if_a_producer_ran_in_it(*, ended: bool) -> None:
 
 
 @pytest.mark.parametrize("between", ["nothing", "no attempt before", "another ISR", "a gap", "another R", "a fault"])
-def test_a_period_of_too_few_replicas_needs_no_attempt_if_it_continues(between: str) -> None:
+def test_an_insufficient_interval_needs_no_attempt_if_it_continues_a_judged_one(between: str) -> None:
     cluster = Simulated(racks={1: "a", 2: "b", 3: "c"})
-    cluster.note("settings", "settings", **required(2))
+    cluster.note("settings", "settings", **settings_report(2))
     cluster.rest(4)
     cluster.send(5)
     cluster.lose("b")
@@ -68,9 +68,9 @@ def test_a_period_of_too_few_replicas_needs_no_attempt_if_it_continues(between: 
         cluster.send(5)
         cluster.rest(3)
     if between == "another R":
-        cluster.note("settings", "settings", **required(3))
+        cluster.note("settings", "settings", **settings_report(3))
     cluster.step("kill-rack", "c", "held", "ok")
-    # it takes its time to come back; meanwhile a patient producer has nothing to begin
+    # the rack returns late; a producer with records in flight begins no attempt meanwhile
     cluster.step("kill-rack", "c", "heal")
     if between == "another ISR":
         cluster.down.discard(3)
@@ -79,7 +79,7 @@ def test_a_period_of_too_few_replicas_needs_no_attempt_if_it_continues(between: 
     if between == "a gap":
         cluster.now += 20 * S
     if between == "a fault":
-        # a leader that was down may count other racks now
+        # a leader that was down may count racks differently now
         for step in ("before", "inject", "proved", "held", "heal", "healed"):
             cluster.step("kill-rack", "a", step, None if step in ("inject", "heal") else "ok")
             cluster.rest(0.5)
@@ -96,17 +96,17 @@ def test_a_period_of_too_few_replicas_needs_no_attempt_if_it_continues(between: 
     assert verdict.valid == ("true" if between == "nothing" else "unknown"), verdict
 
 
-def required(racks: int) -> dict[str, Any]:
-    """A report of a topic's settings."""
+def settings_report(racks: int) -> dict[str, Any]:
+    """Data of a report of the topic's settings."""
     return {"topic": "t", "step": "settled", "min.insync.replicas": 2, "min.insync.racks": racks}
 
 
-def test_some_state_needs_an_attempt() -> None:
+def test_a_history_without_a_judged_attempt_is_unknown() -> None:
     cluster = Simulated(racks={1: "a", 2: "b", 3: "c"})
     cluster.send(2)
     cluster.end()
     cluster.rest(10)
-    # after the last settled stretch
+    # after the last settled interval
     cluster.run, cluster.seq, cluster.announced = "producer-2", 0, 0
     cluster.send(1)
     verdict = check_progress(cluster.finish())
@@ -114,19 +114,19 @@ def test_some_state_needs_an_attempt() -> None:
     assert any("no attempt could be judged" in reason for reason in verdict.because), verdict
 
 
-@pytest.mark.parametrize(("away_s", "valid"), [(10, "true"), (40, "false")])
-def test_a_returning_replica_may_delay_records_that_wait_for_it(away_s: int, valid: str) -> None:
+@pytest.mark.parametrize(("unavailable_s", "valid"), [(10, "true"), (40, "false")])
+def test_a_returning_replica_may_delay_records_that_wait_for_it(unavailable_s: int, valid: str) -> None:
     cluster = Simulated(racks={1: "a", 2: "b", 3: "c"})
     cluster.rest(4)
     cluster.send(5)
     cluster.end()
     begun = cluster.now
     cluster.lose("b", "cut-rack")
-    cluster.rest(away_s - (cluster.now - begun) / S)
+    cluster.rest(unavailable_s - (cluster.now - begun) / S)
     cluster.run, cluster.seq, cluster.announced = "producer-2", 0, 0
     for step in ("held", "heal", "healed"):
         cluster.step("cut-rack", "b", step, None if step == "heal" else "ok")
-    # unfenced, and its fetches do not come yet; looks see no change, but those of other partitions would
+    # the replica is unfenced but does not fetch yet; observations show no change
     cluster.rest(3)
     for _ in range(3):
         cluster.produce(lost_answer=True)

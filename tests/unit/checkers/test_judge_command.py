@@ -21,7 +21,7 @@ WRONG = changed(GOOD, lambda event: event.op == "produce" and event.outcome == "
 UNKNOWN = [event for event in GOOD if event.op != "end"]
 
 
-def stored(folder: Path, events: list[Event]) -> str:
+def store(folder: Path, events: list[Event]) -> str:
     path = folder / "history.jsonl"
     History(path).extend(events)
     return str(path)
@@ -30,21 +30,21 @@ def stored(folder: Path, events: list[Event]) -> str:
 @pytest.mark.parametrize(
     ("events", "status", "valid"), [(GOOD, 0, "true"), (WRONG, 1, "false"), (UNKNOWN, 2, "unknown")]
 )
-def test_the_exit_status_is_the_verdict(tmp_path: Path, events: list[Event], status: int, valid: str) -> None:
-    path = stored(tmp_path, events)
-    shown = CliRunner().invoke(app, ["judge", path])
-    assert shown.exit_code == status
-    assert valid in shown.output
-    assert "not applicable: phases, transactions" in shown.output
-    result = CliRunner().invoke(app, ["judge", path, "--json"])
-    assert result.exit_code == status
-    found = json.loads(result.output)
-    assert (found["valid"], found["events"], found["left_out"]) == (valid, len(events), ["phases", "transactions"])
-    assert {one["checker"] for one in found["verdicts"]} == set(GENERAL) - set(found["left_out"])
+def test_the_exit_status_follows_the_verdict(tmp_path: Path, events: list[Event], status: int, valid: str) -> None:
+    path = store(tmp_path, events)
+    table = CliRunner().invoke(app, ["judge", path])
+    assert table.exit_code == status
+    assert valid in table.output
+    assert "not applicable: phases, transactions" in table.output
+    as_json = CliRunner().invoke(app, ["judge", path, "--json"])
+    assert as_json.exit_code == status
+    report = json.loads(as_json.output)
+    assert (report["valid"], report["events"], report["left_out"]) == (valid, len(events), ["phases", "transactions"])
+    assert {verdict["checker"] for verdict in report["verdicts"]} == set(GENERAL) - set(report["left_out"])
 
 
 def test_a_single_checker_can_be_chosen(tmp_path: Path) -> None:
-    path = stored(tmp_path, UNKNOWN)
+    path = store(tmp_path, UNKNOWN)
     assert CliRunner().invoke(app, ["judge", path, "--checker", "recovery", "--checker", "faults"]).exit_code == 0
     assert CliRunner().invoke(app, ["judge", path, "--checker", "transactions"]).exit_code == 2
 
@@ -54,7 +54,7 @@ def test_a_single_checker_can_be_chosen(tmp_path: Path) -> None:
     [
         (None, (), "no such history"),
         ("nonsense\n", (), "history.jsonl:1"),
-        ("", ("--checker", "luck"), "--checker luck: one of faults, phases, delivery"),
+        ("", ("--checker", "misspelled"), "--checker misspelled: one of faults, phases, delivery"),
         ('{"mono_ns":1,"wall_ms":1,"process":"p","op":"read","outcome":"ok","data":{"topic":"t","keys":[]}}\n',
          ("--checker", "delivery"), "an event lacks the data its op requires"),
     ],
@@ -75,8 +75,8 @@ def test_an_empty_history_has_no_verdicts() -> None:
     assert judge([]) == ([], list(GENERAL))
 
 
-def test_a_history_without_a_subject_is_unknown(tmp_path: Path) -> None:
-    assert CliRunner().invoke(app, ["judge", stored(tmp_path, [event_now("x", "y", None)])]).exit_code == 2
+def test_a_history_without_checkable_events_is_unknown(tmp_path: Path) -> None:
+    assert CliRunner().invoke(app, ["judge", store(tmp_path, [event_now("x", "y", None)])]).exit_code == 2
 
 
 def test_help_lists_every_checker() -> None:

@@ -1,4 +1,4 @@
-"""Unpatched clients receive only error codes that they know; other codes are found."""
+"""Checker that unpatched clients receive only error codes they know."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KNOWN = [TOO_FEW, TIMEOUT]
 
 
 def outage(client: str | None, exception: str | None) -> list[Event]:
-    """Records of a client: one acknowledged, one that got an error."""
+    """Two records of a client: one acknowledged, one failed with an error."""
     cluster = Simulated(need_replicas=2)
     cluster.note("test", "known-errors", None, client="4.3.1", names=KNOWN)
     cluster.produce()
@@ -33,18 +33,18 @@ def outage(client: str | None, exception: str | None) -> list[Event]:
         ("4.3.1", REFUSED, "false"),
         ("4.3.1", "org.apache.kafka.common.errors.UnknownServerException", "false"),
         ("4.3.1", "not-reported", "unknown"),
-        # its known errors are not recorded
+        # the known errors of this client are not recorded
         ("confluent", "NOT_ENOUGH_REPLICAS", "unknown"),
         (None, TOO_FEW, "unknown"),
-        # it names no client
+        # the history records known errors of client 4.3.1 only
         ("patched", REFUSED, "unknown"),
     ],
 )
-def test_known_errors_are_valid_and_others_wrong(client: str | None, exception: str, valid: str) -> None:
+def test_known_errors_are_valid_and_unknown_errors_wrong(client: str | None, exception: str, valid: str) -> None:
     assert check_known_errors(outage(client, exception)).valid == valid
 
 
-def test_a_client_with_known_errors_needs_an_attempt() -> None:
+def test_a_client_without_an_attempt_is_unknown() -> None:
     events = outage("4.3.1", TOO_FEW)
     known = event(events[-1].mono_ns, "test", "known-errors", None, client="confluent", names=["_TIMED_OUT"])
     verdict = check_known_errors([*events, known])
@@ -54,8 +54,8 @@ def test_a_client_with_known_errors_needs_an_attempt() -> None:
 
 def test_the_checker_applies_where_known_errors_are_recorded() -> None:
     events = outage("4.3.1", TOO_FEW)
-    assert "known" in {one.checker for one in judge(events)[0]}
-    assert "known" not in {one.checker for one in judge(without(events, is_("known-errors")))[0]}
+    assert "known" in {verdict.checker for verdict in judge(events)[0]}
+    assert "known" not in {verdict.checker for verdict in judge(without(events, is_("known-errors")))[0]}
 
 
 def test_errors_of_transactions_are_judged_too() -> None:
@@ -67,12 +67,12 @@ def test_errors_of_transactions_are_judged_too() -> None:
     assert check_known_errors([*events, failed]).valid == "false"
 
 
-def test_names_of_librdkafka_are_known() -> None:
+def test_error_names_of_librdkafka() -> None:
     names = error_names("confluent")
     assert {"NOT_ENOUGH_REPLICAS", "_MSG_TIMED_OUT", "NOT_LEADER_FOR_PARTITION"} <= names
     assert not names & {"UNKNOWN", "ERR_137?", "NOT_ENOUGH_RACKS"}
 
 
-def test_the_patched_client_is_not_judged() -> None:
+def test_the_patched_client_has_no_list_of_known_errors() -> None:
     with pytest.raises(RackgateError, match="patched"):
         error_names("patched")

@@ -1,4 +1,4 @@
-"""Losses that must not be judged true and correct histories that must not be judged false; each was once."""
+"""Regression tests: losses that a checker once judged true, and correct histories it once judged false."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_read_before_the_fault_is_no_final_read() -> None:
 
 
 @pytest.mark.parametrize("op", ["arm", "stage"])
-def test_faults_of_the_next_cluster_do_not_affect_earlier_reads(op: str) -> None:
+def test_faults_of_the_next_arm_do_not_affect_earlier_reads(op: str) -> None:
     cluster = Simulated()
     cluster.rest(4)
     for _ in range(5):
@@ -65,13 +65,13 @@ def test_faults_of_the_next_cluster_do_not_affect_earlier_reads(op: str) -> None
     cluster.heal("b")
     for check in (check_delivery, check_offsets):
         assert check(cluster.events).valid == ("true" if op == "arm" else "unknown")
-    # it must have been read before the next one
+    # a fault after the read of the same arm
     cluster.read()
     cluster.events.append(event(cluster.now + S, "fault", "kill-rack", rack="b", step="inject"))
     assert check_delivery(cluster.events).valid == "unknown"
 
 
-def test_a_read_before_a_producer_is_over_is_no_final_read() -> None:
+def test_a_read_before_a_producer_ends_is_no_final_read() -> None:
     cluster = Simulated()
     cluster.rest(4)
     cluster.produce()
@@ -82,8 +82,8 @@ def test_a_read_before_a_producer_is_over_is_no_final_read() -> None:
     assert all(term in verdict.because[0] for term in ("t: ", "read_uncommitted", "producer-1"))
 
 
-def two_partitions(name: str, number: int, keys: list[str], at_ns: int) -> Event:
-    """A read of one of two partitions of ``t`` that holds these keys."""
+def partition_read(name: str, number: int, keys: list[str], at_ns: int) -> Event:
+    """Read of one of the two partitions of ``t``, which contains ``keys``."""
     return event(
         at_ns, "reader", "read", **cast(dict[str, Any], {"pass": name}), topic="t", partition=number, partitions=2,
         isolation="read_uncommitted", low=0, end=len(keys), begin=0, next=len(keys), keys=keys,
@@ -91,35 +91,35 @@ def two_partitions(name: str, number: int, keys: list[str], at_ns: int) -> Event
     )  # fmt: skip
 
 
-def test_an_aborted_pass_is_not_filled_up_from_an_earlier_one() -> None:
+def test_an_incomplete_pass_is_not_completed_from_an_earlier_one() -> None:
     cluster = Simulated()
     cluster.rest(4)
     name = cluster.produce()
     cluster.end()
-    first = [two_partitions("p1", 0, [name], cluster.now + 1), two_partitions("p1", 1, [], cluster.now + 2)]
-    second = [two_partitions("p2", 0, [name], cluster.now + 3), two_partitions("p2", 1, [], cluster.now + 4)]
-    whole = [*cluster.events, *first, *second]
-    assert check_delivery(whole).valid == "true"
+    first = [partition_read("p1", 0, [name], cluster.now + 1), partition_read("p1", 1, [], cluster.now + 2)]
+    second = [partition_read("p2", 0, [name], cluster.now + 3), partition_read("p2", 1, [], cluster.now + 4)]
+    complete = [*cluster.events, *first, *second]
+    assert check_delivery(complete).valid == "true"
     for number in (0, 1):
-        torn = without(whole, is_("read", **{"pass": "p2"}, partition=number))
-        verdict = check_delivery(torn)
+        incomplete = without(complete, is_("read", **{"pass": "p2"}, partition=number))
+        verdict = check_delivery(incomplete)
         assert (verdict.valid, len(verdict.because)) == ("unknown", 1)
         assert verdict.because[0].startswith(f"t-{number}: no final read")
 
 
 # -- wipes ------------------------------------------------------------------------------------------------------------
 
-SPREAD = {1: "a", 2: "b", 3: "c"}
+ONE_REPLICA_PER_RACK = {1: "a", 2: "b", 3: "c"}
 
 
-def rolling(*, lost: bool, proved: bool = True) -> list[Event]:
-    """Three racks are wiped in turn, each in sync again before the next; in the end the records are there, or not."""
-    cluster = Simulated(dict(SPREAD))
+def rolling_wipes(*, lost: bool, verified: bool = True) -> list[Event]:
+    """Three racks are wiped in turn, each in sync again before the next; if ``lost``, no disk has the records then."""
+    cluster = Simulated(dict(ONE_REPLICA_PER_RACK))
     cluster.rest(4)
     for _ in range(3):
         cluster.produce()
     cluster.look()
-    for rack in SPREAD.values():
+    for rack in ONE_REPLICA_PER_RACK.values():
         cluster.lose(rack, "wipe-rack", wipe=True)
         cluster.heal(rack, "wipe-rack")
     if lost:
@@ -127,20 +127,20 @@ def rolling(*, lost: bool, proved: bool = True) -> list[Event]:
             log.keys[:] = ["other"] * 3
     cluster.end()
     cluster.stop_and_dump()
-    if proved:
+    if verified:
         return cluster.events
     return changed(cluster.events, is_("wipe-rack", step="proved"), outcome="unknown")
 
 
-def test_a_wipe_excuses_a_broker_until_it_is_in_sync_again() -> None:
-    assert check_promise(rolling(lost=False)).valid == "true"
-    verdict = check_promise(rolling(lost=True))
+def test_rolling_wipes_do_not_excuse_a_lost_record() -> None:
+    assert check_promise(rolling_wipes(lost=False)).valid == "true"
+    verdict = check_promise(rolling_wipes(lost=True))
     assert verdict.valid == "false"
     assert f"record {key(0)}, acknowledged at offset 0, lies in 0 rack(s) (none), 2 are required" in verdict.because[0]
 
 
 def last_wipe(**change: Any) -> list[Event]:
-    """Rack b is wiped once and never returns; a step of the wipe is changed."""
+    """Rack b is wiped once and never returns; ``change`` replaces data of the ``proved`` step."""
     cluster = Simulated({1: "a", 2: "b"})
     cluster.rest(4)
     cluster.produce()
@@ -151,12 +151,12 @@ def last_wipe(**change: Any) -> list[Event]:
     return changed(cluster.events, is_("wipe-rack", step="proved"), **change) if change else cluster.events
 
 
-def test_a_wipe_without_proof_excuses_nothing() -> None:
+def test_an_unverified_wipe_excuses_nothing() -> None:
     assert check_promise(last_wipe()).valid == "true"
     assert check_promise(last_wipe(outcome="unknown")).valid == "unknown"
 
 
-def test_a_record_acknowledged_before_a_wipe_is_proved_may_have_been_on_the_disk() -> None:
+def test_a_record_acknowledged_before_a_wipe_is_verified_may_have_been_on_the_disk() -> None:
     cluster = Simulated({1: "a", 2: "b"})
     cluster.rest(4)
     cluster.produce()
@@ -169,8 +169,8 @@ def test_a_record_acknowledged_before_a_wipe_is_proved_may_have_been_on_the_disk
     assert key(1) in verdict.because[0]
 
 
-def healing(*, proved: bool, seen: bool) -> list[Event]:
-    """Rack b is wiped, healed and in sync again; its disk has nothing in the end."""
+def wiped_and_healed(*, verified: bool, observed: bool) -> list[Event]:
+    """Rack b is wiped, healed and in sync again, yet its disk is empty at the end."""
     cluster = Simulated({1: "a", 2: "b"})
     cluster.rest(4)
     cluster.produce()
@@ -182,20 +182,20 @@ def healing(*, proved: bool, seen: bool) -> list[Event]:
     cluster.stop_and_dump()
     events = cluster.events
     heal_ns = next(entry.mono_ns for entry in events if is_("wipe-rack", step="heal")(entry))
-    if not seen:
+    if not observed:
         events = [entry for entry in events if entry.op != "look" or entry.mono_ns < heal_ns]
-    return events if proved else changed(events, is_("wipe-rack", step="healed"), outcome="unknown")
+    return events if verified else changed(events, is_("wipe-rack", step="healed"), outcome="unknown")
 
 
-def test_once_its_heal_has_begun_a_wipe_is_no_sure_excuse() -> None:
-    assert check_promise(healing(proved=True, seen=True)).valid == "false"
-    assert check_promise(healing(proved=False, seen=True)).valid == "unknown"
-    assert check_promise(healing(proved=True, seen=False)).valid == "unknown"
+def test_a_wipe_excuses_only_until_the_rack_is_in_sync_again() -> None:
+    assert check_promise(wiped_and_healed(verified=True, observed=True)).valid == "false"
+    assert check_promise(wiped_and_healed(verified=False, observed=True)).valid == "unknown"
+    assert check_promise(wiped_and_healed(verified=True, observed=False)).valid == "unknown"
 
 
-def moved(to: dict[int, str], *, lost: bool = False) -> list[Event]:
-    """Three racks are required, and a reassignment leaves only these replicas."""
-    cluster = Simulated(dict(SPREAD), need_replicas=1, need_racks=3)
+def after_reassignment(to: dict[int, str], *, lost: bool = False) -> list[Event]:
+    """Three racks are required, and a reassignment leaves only the replicas ``to``."""
+    cluster = Simulated(dict(ONE_REPLICA_PER_RACK), need_replicas=1, need_racks=3)
     cluster.rest(4)
     cluster.produce()
     cluster.look()
@@ -207,35 +207,37 @@ def moved(to: dict[int, str], *, lost: bool = False) -> list[Event]:
     return cluster.events
 
 
-def test_after_a_reassignment_the_lower_number_of_replicas_counts() -> None:
-    assert check_promise(moved({1: "a", 2: "b"})).valid == "true"
-    assert check_promise(moved({1: "a", 4: "a"})).valid == "unknown", "who moved them chose that"
-    assert check_promise(moved({1: "a", 4: "a"}, lost=True)).valid == "false"
+def test_a_reassignment_to_fewer_replicas_lowers_the_required_racks() -> None:
+    assert check_promise(after_reassignment({1: "a", 2: "b"})).valid == "true"
+    assert check_promise(after_reassignment({1: "a", 4: "a"})).valid == "unknown", (
+        "the reassignment itself removed the racks"
+    )
+    assert check_promise(after_reassignment({1: "a", 4: "a"}, lost=True)).valid == "false"
 
 
-@pytest.mark.parametrize("seen", ["before", "after"])
-def test_replicas_are_uncertain_without_observations(seen: str) -> None:
-    """Replicas move, and only what was before the acknowledgement, or after it, was looked at."""
-    events = moved({1: "a"} if seen == "before" else {1: "a", 4: "a"})
+@pytest.mark.parametrize("observed", ["before", "after"])
+def test_replicas_are_uncertain_without_observations(observed: str) -> None:
+    """Replicas move, and observations exist only before or only after the acknowledgement."""
+    events = after_reassignment({1: "a"} if observed == "before" else {1: "a", 4: "a"})
     events += [
         event(events[-1].mono_ns, "disks", "disk-end", rack=rack, broker=broker, replicas=[], stopped=True,
               **cast(dict[str, Any], {"pass": "d1"}))
         for broker, rack in ((2, "b"), (3, "c"))
     ]  # fmt: skip
     acked_ns = next(entry.mono_ns for entry in events if is_("produce", "ok")(entry))
-    left = [entry for entry in events if entry.op != "look" or (entry.mono_ns < acked_ns) == (seen == "before")]
+    left = [entry for entry in events if entry.op != "look" or (entry.mono_ns < acked_ns) == (observed == "before")]
     assert check_promise(left).valid == "unknown"
 
 
-def test_replicas_may_be_moved_away_and_back() -> None:
-    cluster = Simulated(dict(SPREAD), need_replicas=1, need_racks=3)
+def test_replicas_moved_away_and_back_may_be_empty() -> None:
+    cluster = Simulated(dict(ONE_REPLICA_PER_RACK), need_replicas=1, need_racks=3)
     cluster.rest(4)
     cluster.produce()
     cluster.look()
     log = cluster.logs[1]
     cluster.racks = {1: "a"}
     cluster.rest(4)
-    cluster.racks = dict(SPREAD)
+    cluster.racks = dict(ONE_REPLICA_PER_RACK)
     cluster.logs = {1: log, 2: Log(), 3: Log()}
     cluster.down = {2, 3}
     cluster.rest(4)
@@ -248,33 +250,33 @@ def test_replicas_may_be_moved_away_and_back() -> None:
 # -- progress ---------------------------------------------------------------------------------------------------------
 
 
-def blind_outage(*, unanswered: bool) -> list[Event]:
-    """Nobody sees the outage, and what was refused in it is acknowledged."""
+def unobserved_outage(*, failing: bool) -> list[Event]:
+    """Unobserved outage with acknowledgements; observations are absent or, with ``failing``, failed."""
     events = outage().finish()
     from_ns, to_ns = (next(entry.mono_ns for entry in events if is_("kill-rack", step=step)(entry)) for step in STEPS)
-    seen = [
-        event(entry.mono_ns, entry.process, entry.op, "unknown", error="_TRANSPORT") if unanswered else None
+    observed = [
+        event(entry.mono_ns, entry.process, entry.op, "unknown", error="_TRANSPORT") if failing else None
         for entry in events
         if entry.op == "look" and from_ns < entry.mono_ns < to_ns
     ]
     left = [entry for entry in events if entry.op != "look" or not from_ns < entry.mono_ns < to_ns]
     for _ in range(5):
         left = changed(left, is_("produce", "fail"), outcome="ok", exception=None)
-    return [*left, *filter(None, seen)]
+    return [*left, *filter(None, observed)]
 
 
 STEPS = ("inject", "heal")
 
 
-@pytest.mark.parametrize("unanswered", [False, True])
-def test_a_period_without_observations_is_unknown(unanswered: bool) -> None:
-    verdict = check_progress(blind_outage(unanswered=unanswered))
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_period_without_observations_is_unknown(failing: bool) -> None:
+    verdict = check_progress(unobserved_outage(failing=failing))
     assert verdict.valid == "unknown"
     assert f"not observed during 5 attempts, the first is {key(5)}" in "; ".join(verdict.because)
-    assert ("(0 failed observations" in "; ".join(verdict.because)) is not unanswered
+    assert ("(0 failed observations" in "; ".join(verdict.because)) is not failing
 
 
-def test_without_an_attempt_that_can_be_judged_nothing_is_fulfilled() -> None:
+def test_a_history_without_a_judged_attempt_is_unknown() -> None:
     cluster = Simulated()
     cluster.rest(4)
     events = list(cluster.events)
@@ -292,13 +294,13 @@ def test_without_an_attempt_that_can_be_judged_nothing_is_fulfilled() -> None:
 
 
 @pytest.mark.parametrize(("patience_s", "valid"), [(1, "unknown"), (5, "true")])
-def test_each_kind_of_state_that_lasted_needs_an_attempt(
+def test_an_insufficient_isr_of_the_patience_time_needs_an_attempt(
     patience_s: float, valid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "PATIENCE_S", patience_s)
-    silent = [entry for entry in outage().finish() if not is_("produce", "fail")(entry)]
+    without_rejections = [entry for entry in outage().finish() if not is_("produce", "fail")(entry)]
     killed = event(1, "test", "killed", None, run="producer-1")
-    events = [*(entry for entry in silent if entry.op != "end"), killed]
+    events = [*(entry for entry in without_rejections if entry.op != "end"), killed]
     verdict = check_progress(events, attempts_min=0)
     assert verdict.valid == valid
     assert ("t-0: no attempt could be judged while its ISR was too few" in verdict.because) is (valid == "unknown")
@@ -312,13 +314,13 @@ def test_a_record_in_another_partition_is_wrong() -> None:
     cluster.rest(4)
     name = cluster.produce()
     cluster.end()
-    reads = [two_partitions("p1", 0, [], cluster.now + 1), two_partitions("p1", 1, [name], cluster.now + 2)]
+    reads = [partition_read("p1", 0, [], cluster.now + 1), partition_read("p1", 1, [name], cluster.now + 2)]
     verdict = check_delivery([*cluster.events, *reads])
     assert verdict.valid == "false"
     assert f"t: record {name} was sent to partition 0 and was read in partition 1" in verdict.because
 
 
-def test_a_record_that_is_acknowledged_after_the_read_is_not_lost() -> None:
+def test_a_record_acknowledged_after_the_read_is_not_lost() -> None:
     cluster = Simulated()
     cluster.rest(4)
     cluster.produce()
@@ -332,8 +334,8 @@ def test_a_record_that_is_acknowledged_after_the_read_is_not_lost() -> None:
 # -- transactions -----------------------------------------------------------------------------------------------------
 
 
-def lagging(end: int, keys: int) -> list[Event]:
-    """Two transactions of two records; a read of what is committed ends at an offset, after so many records."""
+def short_committed_read(end: int, keys: int) -> list[Event]:
+    """Two transactions of two records; a read-committed read ends at offset ``end``, after ``keys`` records."""
     cluster = Simulated(mode="transactional")
     cluster.rest(4)
     cluster.transaction(2, "ok")
@@ -349,16 +351,16 @@ def lagging(end: int, keys: int) -> list[Event]:
 
 
 def test_records_held_back_by_an_open_transaction_are_unknown() -> None:
-    verdict = check_transactions(lagging(3, 2))
+    verdict = check_transactions(short_committed_read(3, 2))
     assert verdict.valid == "unknown"
     assert f"read up to offset 3, and {key(2)} was acknowledged at offset 3" in verdict.because[0]
-    below = check_transactions(lagging(3, 1))
-    assert below.valid == "false", "this one is below the end"
-    assert f"committed: {key(1)} was not read" in below.because[0]
-    assert check_transactions(lagging(6, 2)).valid == "false", "nothing is held back"
+    missing = check_transactions(short_committed_read(3, 1))
+    assert missing.valid == "false", "record 1 is below the end of the read"
+    assert f"committed: {key(1)} was not read" in missing.because[0]
+    assert check_transactions(short_committed_read(6, 2)).valid == "false", "the read reached the end of the log"
 
 
-def test_a_record_that_was_never_sent_is_in_no_transaction() -> None:
+def test_a_transaction_does_not_need_a_record_that_was_never_sent() -> None:
     cluster = Simulated(mode="transactional")
     cluster.rest(4)
     cluster.transaction(2, "ok")
@@ -393,7 +395,7 @@ def test_an_expired_record_is_not_lost_to_a_transaction(outcome: Literal["ok", "
         isolation="read_committed", low=1, end=6, begin=1, next=6, runs=[[1, 1], [3, 1]], keys=[key(1), key(2)],
     )  # fmt: skip
     verdict = check_transactions(cluster.events)
-    assert f"committed: {key(3)} was not read" in "; ".join(verdict.because), "it is above the first offset"
+    assert f"committed: {key(3)} was not read" in "; ".join(verdict.because), "record 3 is above the first offset"
     assert verdict.valid == "false"
 
 
@@ -413,8 +415,8 @@ def test_a_record_committed_after_the_read_is_not_lost() -> None:
 # -- recovery ---------------------------------------------------------------------------------------------------------
 
 
-def test_faults_that_overlap_are_healed_with_the_last_of_them() -> None:
-    cluster = Simulated(dict(SPREAD), need_replicas=1, need_racks=1)
+def test_overlapping_faults_end_with_the_last_heal() -> None:
+    cluster = Simulated(dict(ONE_REPLICA_PER_RACK), need_replicas=1, need_racks=1)
     cluster.rest(4)
     cluster.lose("a")
     cluster.lose("b", "pause-rack")
@@ -428,28 +430,28 @@ def test_faults_that_overlap_are_healed_with_the_last_of_them() -> None:
     cluster.rest(2)
     cluster.end()
     assert check_recovery(cluster.events).valid == "true"
-    never = [
+    never_in_sync = [
         entry
         for entry in cluster.events
         if not (entry.op == "look" and entry.data["partitions"]["t-0"]["isr"] == [1, 2, 3])
     ]
-    assert check_recovery(never).valid != "true"
+    assert check_recovery(never_in_sync).valid != "true"
 
 
-def test_a_partition_in_too_few_racks_owes_no_acknowledgement() -> None:
+def test_a_partition_with_too_few_racks_needs_no_acknowledgement() -> None:
     cluster = back_again(need_replicas=1, need_racks=3)
     for _ in range(70):
         cluster.produce()
         cluster.rest(1)
     cluster.end()
     assert check_recovery(cluster.events).valid == "true"
-    lower = [entry for entry in cluster.events if entry.op != "settings"]
-    assert check_recovery(lower).valid == "unknown"
-    lower = changed(cluster.events, is_("settings"), **{"min.insync.racks": 2})
-    assert check_recovery(lower).valid == "false"
+    without_settings = [entry for entry in cluster.events if entry.op != "settings"]
+    assert check_recovery(without_settings).valid == "unknown"
+    lower_r = changed(cluster.events, is_("settings"), **{"min.insync.racks": 2})
+    assert check_recovery(lower_r).valid == "false"
 
 
-def test_replicas_added_later_are_not_part_of_a_heal() -> None:
+def test_replicas_added_after_a_heal_need_not_be_in_sync() -> None:
     cluster = back_again({1: "a", 2: "b"}, need_replicas=1, need_racks=1)
     cluster.produce()
     heal_ns = next(entry.mono_ns for entry in cluster.events if is_("kill-rack", step="heal")(entry))
@@ -459,16 +461,18 @@ def test_replicas_added_later_are_not_part_of_a_heal() -> None:
     cluster.end()
     assert check_recovery(cluster.events).valid == "true"
 
-    def without_looks(from_ns: int, to_ns: int) -> list[Event]:
+    def without_observations(from_ns: int, to_ns: int) -> list[Event]:
         return [entry for entry in cluster.events if entry.op != "look" or not from_ns < entry.mono_ns < to_ns]
 
-    assert check_recovery(without_looks(heal_ns, cluster.now - S)).valid != "false"
-    assert check_recovery(without_looks(0, cluster.now - S)).valid == "unknown", "who knows who came later"
+    assert check_recovery(without_observations(heal_ns, cluster.now - S)).valid != "false"
+    assert check_recovery(without_observations(0, cluster.now - S)).valid == "unknown", (
+        "the replicas at the heal are unknown"
+    )
 
 
 @pytest.mark.parametrize("stays", [True, False])
-def test_a_replica_that_was_moved_away_and_back_may_be_late(*, stays: bool) -> None:
-    """Nobody looks for longer than the bound; then replicas are, or are not, those that they were."""
+def test_a_replica_of_another_placement_may_be_late(*, stays: bool) -> None:
+    """No observation for longer than the bound; then the placement is the same (``stays``) or another."""
     cluster = back_again({1: "a", 2: "b"}, need_replicas=1, need_racks=1)
     heal_ns = next(entry.mono_ns for entry in cluster.events if is_("kill-rack", step="heal")(entry))
     cluster.events = [entry for entry in cluster.events if entry.op != "look" or entry.mono_ns < heal_ns]
@@ -483,7 +487,7 @@ def test_a_replica_that_was_moved_away_and_back_may_be_late(*, stays: bool) -> N
     assert check_recovery(cluster.events).valid == ("false" if stays else "unknown")
 
 
-def test_an_attempt_delayed_by_the_next_fault_is_not_part_of_a_heal() -> None:
+def test_an_attempt_delayed_by_the_next_fault_does_not_count_for_the_heal() -> None:
     cluster = back_again()
     cluster.rest(10)
     sent_ns = cluster.now
@@ -497,12 +501,12 @@ def test_an_attempt_delayed_by_the_next_fault_is_not_part_of_a_heal() -> None:
     assert "kill-rack b: an acknowledgement by t-0: not seen, and not observed later than 0.0 s" in verdict.because[0]
 
 
-def test_replicas_that_move_after_a_heal_make_the_acknowledgement_unknown() -> None:
+def test_replicas_in_another_rack_after_a_heal_make_the_acknowledgement_unknown() -> None:
     cluster = back_again(need_replicas=1, need_racks=3)
     for _ in range(70):
         cluster.produce()
         cluster.rest(1)
-    assert check_recovery(cluster.events).valid == "true", "nothing is owed"
+    assert check_recovery(cluster.events).valid == "true", "the racks are too few for an acknowledgement"
     cluster.racks |= {4: "c"}
     cluster.logs[4] = Log(list(cluster.logs[1].keys))
     cluster.rest(4)

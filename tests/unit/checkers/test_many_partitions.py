@@ -1,4 +1,4 @@
-"""Outages with many partitions: what they stop, how long they take and what they cost."""
+"""Checker and figures of outages with many partitions: rejected writes, durations and processor time."""
 
 from __future__ import annotations
 
@@ -17,54 +17,54 @@ CYCLES = 2
 
 
 def history() -> list[Event]:
-    """Both arms through outages: stock takes what is probed, the overlay does not, and both do after the heal."""
-    made: list[Event] = []
+    """Outages of both arms: stock acknowledges the probes in them, the overlay rejects them."""
+    events: list[Event] = []
     now = 0
     for arm in ("stock", "overlay"):
-        made.append(event(now, "test", "arm", arm=arm, probed=["gated"]))
-        # a new cluster takes what is tried before its first outage, too
-        made.append(probe(now + S, None))
+        events.append(event(now, "test", "arm", arm=arm, probed=["gated"]))
+        # a new cluster also acknowledges before its first outage
+        events.append(probe(now + S, None))
         now += 2 * S
         for cycle in range(CYCLES):
             labels: dict[str, Any] = {"arm": arm, "cycle": cycle}
-            made.append(usage(now, "begin", labels, 100))
-            made.append(event(now, "fault", "kill", rack="b", step="inject"))
-            # before all ISRs are without the rack either may happen
-            made.append(probe(now + S, None))
-            made.append(probe(now + 9 * S, REFUSED if arm == "overlay" else None))
+            events.append(usage(now, "begin", labels, 100))
+            events.append(event(now, "fault", "kill", rack="b", step="inject"))
+            # until all ISRs have shrunk either outcome may occur
+            events.append(probe(now + S, None))
+            events.append(probe(now + 9 * S, REFUSED if arm == "overlay" else None))
             now += 10 * S
-            made.append(event(now, "test", "reached", what="lost", since_ns=now - 10 * S, **labels))
-            made += [probe(now + at * S, REFUSED if arm == "overlay" else None) for at in (1, 2, 3)]
+            events.append(event(now, "test", "reached", what="lost", since_ns=now - 10 * S, **labels))
+            events += [probe(now + at * S, REFUSED if arm == "overlay" else None) for at in (1, 2, 3)]
             now += 5 * S
-            made.append(usage(now, "end", labels, 100 + 3 * 50))
-            made.append(event(now, "fault", "kill", rack="b", step="heal"))
-            made.append(probe(now + 5 * S, None))
-            made.append(event(now + 5 * S, "test", "reached", what="back", since_ns=now, **labels))
+            events.append(usage(now, "end", labels, 100 + 3 * 50))
+            events.append(event(now, "fault", "kill", rack="b", step="heal"))
+            events.append(probe(now + 5 * S, None))
+            events.append(event(now + 5 * S, "test", "reached", what="back", since_ns=now, **labels))
             now += 6 * S
-            made.append(event(now, "fault", "kill", rack="b", step="healed"))
-    return sorted(made, key=lambda entry: entry.mono_ns)
+            events.append(event(now, "fault", "kill", rack="b", step="healed"))
+    return sorted(events, key=lambda entry: entry.mono_ns)
 
 
 def usage(at_ns: int, edge: str, labels: dict[str, Any], ticks: int) -> Event:
     return event(at_ns, "test", "stage", edge=edge, hz=100, stage="outage", ticks={"broker-1": [7, ticks]}, **labels)
 
 
-def named(second: int) -> str:
+def probe_key(second: int) -> str:
     return f"p/gated/0/{second * S}"
 
 
-def between(from_s: int, to_s: int) -> list[Event]:
-    """The history without what was tried in a stretch of it."""
+def without_attempts(from_s: int, to_s: int) -> list[Event]:
+    """History without the attempts of an interval."""
     return [entry for entry in history() if entry.op != "produce" or not from_s * S < entry.mono_ns < to_s * S]
 
 
-def and_silence() -> list[Event]:
-    """The history with one more attempt in an outage of the overlay, that gets no answer."""
-    made = [*history(), probe(59 * S + 1, TIMEOUT)]
-    return sorted(made, key=lambda entry: entry.mono_ns)
+def with_timeout() -> list[Event]:
+    """History with an additional attempt that times out in an outage of the overlay."""
+    events = [*history(), probe(59 * S + 1, TIMEOUT)]
+    return sorted(events, key=lambda entry: entry.mono_ns)
 
 
-def test_the_gate_stops_and_stock_does_not() -> None:
+def test_rejections_by_the_overlay_and_acknowledgements_by_stock_are_valid() -> None:
     verdict = check_stops(history())
     assert (verdict.valid, verdict.because) == ("true", ())
     refused = "3 attempts refused due to too few racks and 0 due to too few replicas, 0 acknowledged, 0 others"
@@ -76,37 +76,45 @@ def test_the_gate_stops_and_stock_does_not() -> None:
 @pytest.mark.parametrize(
     ("events", "valid", "reason"),
     [
-        (changed(history(), is_("produce", key=named(57)), outcome="ok", exception=None), "false", "1 acknowledged"),
-        (changed(history(), is_("produce", key=named(13)), outcome="fail", exception=REFUSED), "false", "1 attempts"),
         (
-            changed(history(), is_("produce", key=named(57)), exception=TOO_FEW),
+            changed(history(), is_("produce", key=probe_key(57)), outcome="ok", exception=None),
+            "false",
+            "1 acknowledged",
+        ),
+        (
+            changed(history(), is_("produce", key=probe_key(13)), outcome="fail", exception=REFUSED),
+            "false",
+            "1 attempts",
+        ),
+        (
+            changed(history(), is_("produce", key=probe_key(57)), exception=TOO_FEW),
             "unknown",
             "due to too few racks and 1 due to",
         ),
         (
-            changed(history(), is_("produce", key=named(13)), outcome="fail", exception=TOO_FEW),
+            changed(history(), is_("produce", key=probe_key(13)), outcome="fail", exception=TOO_FEW),
             "unknown",
             "racks and 1 due to",
         ),
-        (changed(history(), is_("produce", key=named(57)), exception=TIMEOUT), "unknown", "2 attempts refused"),
+        (changed(history(), is_("produce", key=probe_key(57)), exception=TIMEOUT), "unknown", "2 attempts refused"),
         (
-            and_silence(),
+            with_timeout(),
             "unknown",
             "3 attempts refused due to too few racks and 0 due to too few replicas, 0 acknowledged, 1 others",
         ),
-        (between(12, 16), "unknown", "stock, gated: in an outage 0 attempts"),
-        (between(21, 23), "unknown", "stock, gated: nothing acknowledged"),
-        (between(42, 44), "unknown", "stock, gated: nothing acknowledged"),
-        (between(65, 67), "unknown", "overlay, gated: nothing acknowledged"),
+        (without_attempts(12, 16), "unknown", "stock, gated: in an outage 0 attempts"),
+        (without_attempts(21, 23), "unknown", "stock, gated: nothing acknowledged"),
+        (without_attempts(42, 44), "unknown", "stock, gated: nothing acknowledged"),
+        (without_attempts(65, 67), "unknown", "overlay, gated: nothing acknowledged"),
         (without(history(), is_("reached", what="back")), "unknown", "or not all in sync, after a heal"),
         ([entry for entry in history() if entry.data.get("arm") != "overlay"], "unknown", "overlay: no outage"),
         (without(history(), is_("reached", what="lost")), "unknown", "did not reach all partitions (0 times)"),
         (without(history(), is_("kill", step="heal"), 3), "unknown", "that was not healed"),
         (without(history(), is_("arm", arm="stock")), "unknown", "an outage of an unknown cluster"),
         (
-            changed(history(), is_("arm", arm="stock"), probed=["gated", "mute"]),
+            changed(history(), is_("arm", arm="stock"), probed=["gated", "unprobed"]),
             "unknown",
-            "stock, mute: in an outage 0 a",
+            "stock, unprobed: in an outage 0 a",
         ),
     ],
 )
@@ -117,14 +125,14 @@ def test_other_histories_are_wrong_or_unknown(events: list[Event], valid: str, r
 
 
 def test_a_topic_is_judged_only_on_its_own_cluster() -> None:
-    renamed = [
+    other_topic = [
         replace(entry, data={**entry.data, "topic": "own"})
         if entry.op == "produce" and entry.mono_ns > 44 * S
         else entry
         for entry in history()
     ]
-    assert check_stops(changed(renamed, is_("arm", arm="overlay"), probed=["own"])).valid == "true"
-    assert check_stops(renamed).valid == "unknown"
+    assert check_stops(changed(other_topic, is_("arm", arm="overlay"), probed=["own"])).valid == "true"
+    assert check_stops(other_topic).valid == "unknown"
 
 
 def test_figures_cover_both_arms() -> None:
@@ -137,18 +145,18 @@ def test_figures_cover_both_arms() -> None:
         assert found[arm]["processors"] == {"outage": {"broker-1": 0.1}}
 
 
-def test_a_restarted_process_is_left_out() -> None:
+def test_figures_exclude_a_restarted_process() -> None:
     labels: dict[str, Any] = {"arm": "stock", "cycle": 0}
     events = [usage(S, "begin", labels, 100), usage(3 * S, "end", labels, 150)]
     assert figures(events)["stock"]["processors"] == {"outage": {"broker-1": 0.25}}
-    other = changed(events, is_("stage", edge="end"), ticks={"broker-1": [8, 5]})
-    assert figures(other)["stock"]["processors"] == {}
+    restarted = changed(events, is_("stage", edge="end"), ticks={"broker-1": [8, 5]})
+    assert figures(restarted)["stock"]["processors"] == {}
 
 
-def test_topics_are_made_in_pieces() -> None:
-    wide = [
+def test_topics_are_created_in_batches() -> None:
+    topics = [
         BulkTopic(name, bulk_topics.rotating(width, ((1, 2), (2, 1))), {})
         for name, width in (("a", 3), ("b", 2), ("c", 9))
     ]
-    assert [[one.name for one in piece] for piece in bulk_topics.pieces(wide, most=5)] == [["a", "b"], ["c"]]
-    assert wide[0].placements == ((1, 2), (2, 1), (1, 2))
+    assert [[topic.name for topic in piece] for piece in bulk_topics.pieces(topics, most=5)] == [["a", "b"], ["c"]]
+    assert topics[0].placements == ((1, 2), (2, 1), (1, 2))

@@ -1,4 +1,4 @@
-"""Promise, progress and recovery: histories that they accept, refuse and call unknown."""
+"""Checkers of promise, progress and recovery, on correct, incorrect and incomplete histories."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from written_histories import REFUSED, S, Simulated, back_again, changed, event,
 # -- the promise ------------------------------------------------------------------------------------------------------
 
 
-def forget(broker: int, offset: int) -> Callable[[list[Event]], list[Event]]:
-    """The disk of a broker has another record at an offset."""
+def replace_on_disk(broker: int, offset: int) -> Callable[[list[Event]], list[Event]]:
+    """Return a change of a history: a broker's disk has another record at an offset."""
 
     def change(events: list[Event]) -> list[Event]:
         def where(entry: Event) -> bool:
@@ -34,15 +34,15 @@ def forget(broker: int, offset: int) -> Callable[[list[Event]], list[Event]]:
     return change
 
 
-def test_a_record_in_one_rack_breaks_the_promise() -> None:
-    verdict = check_promise(forget(3, 2)(outage().finish()))
+def test_a_record_in_one_rack_is_wrong() -> None:
+    verdict = check_promise(replace_on_disk(3, 2)(outage().finish()))
     assert (verdict.valid, len(verdict.because)) == ("false", 1)
     assert all(term in verdict.because[0] for term in ("t-0", key(2), "offset 2", "1 rack(s) (a)"))
 
 
-def test_a_rack_counts_with_one_of_its_replicas() -> None:
-    assert check_promise(forget(1, 2)(outage().finish())).valid == "true"
-    both = forget(2, 2)(forget(1, 2)(outage().finish()))
+def test_one_replica_in_a_rack_is_sufficient() -> None:
+    assert check_promise(replace_on_disk(1, 2)(outage().finish())).valid == "true"
+    both = replace_on_disk(2, 2)(replace_on_disk(1, 2)(outage().finish()))
     assert check_promise(both).valid == "false"
 
 
@@ -56,13 +56,13 @@ def test_a_record_acknowledged_without_an_offset_is_found_by_its_key(
     """librdkafka reports no offset for a repeated record that the broker knows as a duplicate."""
     events = changed(outage().finish(), is_("produce", key=key(2)), offset=None)
     for broker in wiped:
-        events = forget(broker, 2)(events)
+        events = replace_on_disk(broker, 2)(events)
     verdict = check_promise(events)
     assert verdict.valid == valid
     assert reason in "; ".join(verdict.because)
 
 
-def test_a_record_that_is_on_disk_twice_has_no_known_offset() -> None:
+def test_the_offset_of_a_record_on_disk_twice_is_unknown() -> None:
     def doubled(keys: list[str]) -> list[str]:
         return [key(2) if name == key(3) else name for name in keys]
 
@@ -87,16 +87,16 @@ def test_an_incomplete_read_of_a_disk_is_unknown(change: dict[str, Any], valid: 
     assert reason in "; ".join(verdict.because)
 
 
-def wiped(
-    *, before: bool = False, looked: bool = True, look_s: float = 1.5, later_s: float | None = None
+def destroyed_rack(
+    *, before: bool = False, observed: bool = True, observed_s: float = 1.5, later_s: float | None = None
 ) -> list[Event]:
-    """Rack b is destroyed after (or before) three records were acknowledged, and nothing is given back to it.
+    """Rack b is destroyed before or after three acknowledgements and stays empty; rack c loses its records, too.
 
     Args:
-        before: whether it is before that.
-        looked: whether somebody looks in between.
-        look_s: when, after the last of them.
-        later_s: when somebody looks once more, after the proof, and sees it in the ISR still.
+        before: whether the rack is destroyed before the acknowledgements.
+        observed: whether there is an observation between the acknowledgements and the destruction.
+        observed_s: time of that observation after the last acknowledgement.
+        later_s: time, after the destruction is verified, of an observation that still shows the rack in the ISR.
     """
     cluster = Simulated({1: "a", 2: "b", 3: "c"})
     cluster.rest(4)
@@ -104,8 +104,8 @@ def wiped(
         cluster.lose("b", "wipe-rack", wipe=True)
     for _ in range(3):
         cluster.produce()
-    if looked:
-        cluster.now += round(look_s * S)
+    if observed:
+        cluster.now += round(observed_s * S)
         cluster.look()
     if not before:
         cluster.step("wipe-rack", "b", "inject")
@@ -116,33 +116,33 @@ def wiped(
         cluster.look()
     cluster.logs[3].keys.clear()
     if not before:
-        # rack c loses its records, too, without a fault
+        # rack c loses its records without a fault
         cluster.down |= {2}
     cluster.end()
     cluster.stop_and_dump()
     return cluster.events
 
 
-def test_a_rack_that_was_destroyed_afterwards_counts() -> None:
-    assert check_promise(wiped()).valid == "true"
+def test_a_rack_destroyed_after_the_acknowledgement_counts() -> None:
+    assert check_promise(destroyed_rack()).valid == "true"
 
 
-def test_a_rack_that_was_destroyed_before_does_not_count() -> None:
-    verdict = check_promise(wiped(before=True))
+def test_a_rack_destroyed_before_the_acknowledgement_does_not_count() -> None:
+    verdict = check_promise(destroyed_rack(before=True))
     assert verdict.valid == "false"
     assert "lies in 1 rack(s) (a), 2 are required" in verdict.because[0]
 
 
 def test_a_destroyed_rack_without_an_observed_isr_is_unknown() -> None:
-    assert check_promise(wiped(looked=False)).valid == "unknown"
+    assert check_promise(destroyed_rack(observed=False)).valid == "unknown"
     # an observation may be older than the acknowledgement
-    assert check_promise(wiped(look_s=0.5)).valid == "unknown"
-    assert check_promise(wiped(look_s=0.5, later_s=0.3)).valid == "unknown"
-    # what is destroyed does not get in sync: it was
-    assert check_promise(wiped(look_s=0.5, later_s=0.8)).valid == "true"
+    assert check_promise(destroyed_rack(observed_s=0.5)).valid == "unknown"
+    assert check_promise(destroyed_rack(observed_s=0.5, later_s=0.3)).valid == "unknown"
+    # a destroyed replica cannot rejoin the ISR, so it was in sync before
+    assert check_promise(destroyed_rack(observed_s=0.5, later_s=0.8)).valid == "true"
 
 
-def lowered(*, settled: bool) -> list[Event]:
+def r_lowered(*, settled: bool) -> list[Event]:
     """R is lowered from 2 to 1 while rack b is down; the last records are in one rack."""
     cluster = Simulated(need_replicas=1)
     cluster.rest(4)
@@ -162,8 +162,8 @@ def lowered(*, settled: bool) -> list[Event]:
 
 
 def test_the_requirement_at_the_acknowledgement_counts() -> None:
-    assert check_promise(lowered(settled=True)).valid == "true"
-    verdict = check_promise(lowered(settled=False))
+    assert check_promise(r_lowered(settled=True)).valid == "true"
+    verdict = check_promise(r_lowered(settled=False))
     assert verdict.valid == "unknown"
     assert "may have been 1" in "; ".join(verdict.because)
 
@@ -187,10 +187,10 @@ def test_a_refusal_with_enough_racks_is_wrong() -> None:
     assert "enough, and record" in verdict.because[0]
 
 
-def test_a_timeout_among_acknowledgements_is_unknown_and_nothing_but_timeouts_is_wrong() -> None:
+def test_a_single_timeout_is_unknown_and_only_timeouts_are_wrong() -> None:
     events = outage().finish()
-    one = changed(events, is_("produce", "ok"), outcome="unknown", exception="X")
-    assert check_progress(one).valid == "unknown"
+    single_timeout = changed(events, is_("produce", "ok"), outcome="unknown", exception="X")
+    assert check_progress(single_timeout).valid == "unknown"
     for _ in range(5):
         events = changed(events, is_("produce", "ok"), outcome="unknown", exception="X")
     verdict = check_progress(events)
@@ -198,7 +198,7 @@ def test_a_timeout_among_acknowledgements_is_unknown_and_nothing_but_timeouts_is
     assert "none of 5 attempts was acknowledged" in verdict.because[0]
 
 
-def test_an_attempt_that_never_ends_where_all_is_well_is_wrong() -> None:
+def test_an_attempt_that_does_not_end_with_a_sufficient_isr_is_wrong() -> None:
     cluster = Simulated()
     cluster.rest(4)
     sent = cluster.now
@@ -208,8 +208,8 @@ def test_an_attempt_that_never_ends_where_all_is_well_is_wrong() -> None:
     cluster.end()
     events = changed(cluster.events, is_("produce"), sent_ns=sent)
     assert check_progress(events).valid == "true", "it was acknowledged in the end"
-    unseen = [entry for entry in events if entry.op != "look" or entry.mono_ns < sent + 15 * S]
-    assert check_progress(unseen).valid == "false", "while somebody looked it was not"
+    not_observed_to_the_end = [entry for entry in events if entry.op != "look" or entry.mono_ns < sent + 15 * S]
+    assert check_progress(not_observed_to_the_end).valid == "false", "not acknowledged while observed"
     late = changed(events, is_("produce"), outcome="unknown", exception="X")
     assert check_progress(late).valid == "false"
 
@@ -232,8 +232,8 @@ def test_nothing_is_judged_while_an_isolated_leader_is_undetected() -> None:
     for which in (1, 2, 3):
         events = changed(events, is_("produce"), which, outcome="unknown", exception="X")
     assert check_progress(events).valid == "true"
-    unfaulted = [entry for entry in events if entry.process != "fault"]
-    assert check_progress(unfaulted).valid == "unknown"
+    without_fault = [entry for entry in events if entry.process != "fault"]
+    assert check_progress(without_fault).valid == "unknown"
 
 
 def test_a_topic_without_recorded_settings_is_unknown() -> None:
@@ -247,16 +247,16 @@ def test_a_topic_without_recorded_settings_is_unknown() -> None:
         (Requirement(2, 2), (1, 3), {1: "a", 2: "a", 3: "b"}, True),
         (Requirement(2, 2), (1, 2), {1: "a", 2: "a", 3: "b"}, False),
         (Requirement(3, 1), (1, 2), {1: "a", 2: "a", 3: "b"}, False),
-        # more than there are replicas cannot be required; more than there are racks can
+        # M is limited to the number of replicas; R is not limited to the number of racks
         (Requirement(9, 1), (1, 2, 3), {1: "a", 2: "a", 3: "b"}, True),
         (Requirement(1, 9), (1, 2, 3), {1: "a", 2: "a", 3: "b"}, False),
         (Requirement(1, 9), (1, 2, 3), {1: "a", 2: "c", 3: "b"}, True),
-        # a broker without a rack counts for none
+        # a broker without a rack counts toward no rack
         (Requirement(1, 2), (1, 2), {1: "a", 2: "", 3: "b"}, False),
         (Requirement(1, 2), (1, 2, 3), {1: "a", 2: "", 3: "b"}, True),
         (Requirement(2, 1), (1, 2), {1: None, 2: "", 3: "b"}, True),
         (Requirement(1, 2), (1, 2), {1: None, 2: "", 3: "b"}, False),
-        # an unknown broker is in no rack, but a replica
+        # an unknown broker counts as a replica but toward no rack
         (Requirement(1, 2), (1, 2), {1: "a", 3: "b"}, False),
         (Requirement(2, 1), (1, 2), {3: "b"}, True),
     ],
@@ -266,26 +266,28 @@ def test_required_racks_and_replicas_are_counted(
 ) -> None:
     state = {"leader": 1, "isr": list(isr), "replicas": [1, 2, 3]}
     names = {str(broker): rack for broker, rack in racks.items()}
-    ((_, (look,)),) = observations([event(1, "isr-watch", "look", partitions={"t-0": state}, racks=names)]).items()
-    assert need.met_by(look) is met
+    ((_, (observation,)),) = observations(
+        [event(1, "isr-watch", "look", partitions={"t-0": state}, racks=names)]
+    ).items()
+    assert need.met_by(observation) is met
 
 
-def test_settings_between_two_reports_may_be_either() -> None:
+def test_either_value_may_apply_between_two_reports() -> None:
     def settings(at: int, step: str, racks: int) -> Event:
         fields: dict[str, Any] = {MIN_INSYNC_REPLICAS: 1, "min.insync.racks": racks}
         return event(at * S, "x", "settings", topic="t", step=step, **fields)
 
     def racks(from_s: int, to_s: int, *events: Event) -> set[int]:
-        return {one.racks for one in RequirementTimeline(events).possible("t", from_s * S, to_s * S)}
+        return {need.racks for need in RequirementTimeline(events).possible("t", from_s * S, to_s * S)}
 
-    seen = (settings(10, "seen", 2), settings(20, "seen", 1))
-    assert racks(0, 5, *seen) == {2}
-    assert racks(12, 15, *seen) == {1, 2}
-    assert racks(21, 30, *seen) == {1}
-    asked = (settings(10, "seen", 2), settings(20, "begin", 1), settings(30, "settled", 1))
-    assert racks(11, 19, *asked) == {1, 2}, "between what was seen and the next word"
-    assert racks(22, 25, *asked) == {1, 2}
-    assert racks(31, 40, *asked) == {1}
+    observed = (settings(10, "seen", 2), settings(20, "seen", 1))
+    assert racks(0, 5, *observed) == {2}
+    assert racks(12, 15, *observed) == {1, 2}
+    assert racks(21, 30, *observed) == {1}
+    requested = (settings(10, "seen", 2), settings(20, "begin", 1), settings(30, "settled", 1))
+    assert racks(11, 19, *requested) == {1, 2}, "between the observation and the request"
+    assert racks(22, 25, *requested) == {1, 2}
+    assert racks(31, 40, *requested) == {1}
     assert racks(0, 99, settings(10, "begin", 1)) == set()
     assert racks(0, 99) == set()
 
@@ -293,7 +295,7 @@ def test_settings_between_two_reports_may_be_either() -> None:
 # -- recovery ---------------------------------------------------------------------------------------------------------
 
 
-def test_recovery_within_its_bounds() -> None:
+def test_recovery_within_its_bounds_is_valid() -> None:
     events = outage().finish()
     assert check_recovery(events, isr_s=5, ack_s=10).valid == "true"
     late = check_recovery(events, isr_s=0.0001, ack_s=10)
@@ -301,9 +303,7 @@ def test_recovery_within_its_bounds() -> None:
 
 
 @pytest.mark.parametrize(("overlaps", "valid"), [(True, "true"), (False, "unknown")])
-def test_of_faults_that_overlap_the_last_heal_counts_and_one_that_comes_early_hides_it(
-    overlaps: bool, valid: str
-) -> None:
+def test_recovery_of_overlapping_faults_counts_from_the_last_heal(overlaps: bool, valid: str) -> None:
     cluster = Simulated()
     cluster.rest(4)
     cluster.send(3)
@@ -321,8 +321,8 @@ def test_of_faults_that_overlap_the_last_heal_counts_and_one_that_comes_early_hi
     assert check_recovery(cluster.events).valid == valid
 
 
-def back_late(lag_s: float, *, back_s: float, until_s: float, stale_s: tuple[float, ...] = ()) -> list[Event]:
-    """Rack b leaves the ISR just before its heal and returns some time after it; observations show that late."""
+def late_return(lag_s: float, *, back_s: float, until_s: float, stale_s: tuple[float, ...] = ()) -> list[Event]:
+    """Rack b leaves the ISR just before its heal and returns ``back_s`` after it; observations lag by ``lag_s``."""
     cluster = Simulated()
 
     def isr(at_s: float) -> set[int]:
@@ -346,13 +346,13 @@ def back_late(lag_s: float, *, back_s: float, until_s: float, stale_s: tuple[flo
     [
         (0.0, 30.0, 70, (), "true"),
         (0.7, 30.0, 70, (), "true"),
-        # what a look shows right after the heal is what was before the replicas left
+        # the observation right after the heal shows the ISR before it shrank
         (0.7, 999, 70, (), "false"),
         (0.7, 999, 30, (), "unknown"),
-        # as an isolated broker reports until it is connected again
+        # stale observations by an isolated broker
         (0.0, 999, 70, (0.5, 3.0, 7.5), "false"),
         (0.0, 999, 7.5, (0.5, 3.0, 7.0), "unknown"),
-        # in time, and seen too late
+        # returned in time, observed too late
         (0.7, 59.8, 70, (), "unknown"),
         (0.7, 59.8, 60.5, (), "unknown"),
         (0.7, 62.0, 70, (), "false"),
@@ -361,27 +361,27 @@ def back_late(lag_s: float, *, back_s: float, until_s: float, stale_s: tuple[flo
 def test_an_observation_after_a_heal_may_be_stale(
     lag_s: float, back_s: float, until_s: float, stale_s: tuple[float, ...], valid: str
 ) -> None:
-    verdict = check_recovery(back_late(lag_s, back_s=back_s, until_s=until_s, stale_s=stale_s))
+    verdict = check_recovery(late_return(lag_s, back_s=back_s, until_s=until_s, stale_s=stale_s))
     assert verdict.valid == valid, verdict.because
 
 
-def stays_away(*, watched_s: float) -> list[Event]:
+def no_return(*, observed_s: float) -> list[Event]:
     cluster = Simulated()
     cluster.rest(4)
     cluster.lose("b")
     cluster.step("kill-rack", "b", "heal")
-    cluster.rest(watched_s)
+    cluster.rest(observed_s)
     cluster.produce()
     cluster.end()
     return cluster.events
 
 
 def test_a_rack_that_does_not_come_back_is_wrong_after_the_bound_and_unknown_before() -> None:
-    verdict = check_recovery(stays_away(watched_s=30), isr_s=20, ack_s=20)
+    verdict = check_recovery(no_return(observed_s=30), isr_s=20, ack_s=20)
     assert verdict.valid == "false"
     assert "kill-rack b: t-0 with all replicas in sync: not within" in verdict.because[0]
     assert "an acknowledgement by t-0: not within" in verdict.because[1]
-    assert check_recovery(stays_away(watched_s=10), isr_s=20, ack_s=20).valid == "unknown"
+    assert check_recovery(no_return(observed_s=10), isr_s=20, ack_s=20).valid == "unknown"
 
 
 def test_a_late_acknowledgement_is_wrong_only_if_an_attempt_was_made_in_time() -> None:
@@ -390,17 +390,17 @@ def test_a_late_acknowledgement_is_wrong_only_if_an_attempt_was_made_in_time() -
     cluster.produce()
     cluster.end()
     assert check_recovery(cluster.events, isr_s=20, ack_s=10).valid == "unknown"
-    asked = next(entry for entry in cluster.events if entry.op == "produce")
+    acknowledged = next(entry for entry in cluster.events if entry.op == "produce")
     healed = faults(cluster.events)[0].heal_ns
     assert healed is not None
     refused = event(healed + 15 * S, "producer", "produce", "fail", topic="t", key="k", partition=0, seq=None,
                     sent_ns=healed + 14 * S, exception=REFUSED)  # fmt: skip
-    assert asked.mono_ns > refused.mono_ns
+    assert acknowledged.mono_ns > refused.mono_ns
     assert check_recovery([*cluster.events, refused], isr_s=20, ack_s=10).valid == "false"
 
 
 def test_observations_show_which_replicas_a_reassignment_adds() -> None:
-    placed: list[tuple[list[int], list[int]]] = [
+    placements: list[tuple[list[int], list[int]]] = [
         ([1], [1]),
         # 2 and 3 are added, 2 joins the ISR first, and all are in sync before 1 is removed
         ([1, 2, 3], [1]),
@@ -417,11 +417,11 @@ def test_observations_show_which_replicas_a_reassignment_adds() -> None:
     events = [
         event(at * S, "isr-watch", "look", racks=racks,
               partitions={"t-0": {"leader": isr[0], "isr": isr, "replicas": replicas}})
-        for at, (replicas, isr) in enumerate(placed, 1)
+        for at, (replicas, isr) in enumerate(placements, 1)
     ]  # fmt: skip
-    (seen,) = observations(events).values()
-    assert [sorted(look.adding) for look in seen] == [[], [2, 3], [2, 3], [], [], [4], [], []]
+    (observed,) = observations(events).values()
+    assert [sorted(observation.adding) for observation in observed] == [[], [2, 3], [2, 3], [], [], [4], [], []]
     need = Requirement(replicas=1, racks=2)
-    assert [need.effective(look).racks for look in seen] == [1, 1, 1, 2, 2, 2, 2, 2]
+    assert [need.effective(observation).racks for observation in observed] == [1, 1, 1, 2, 2, 2, 2, 2]
     # a reassignment from one replica does not stop writes
-    assert [need.met_by(look) for look in seen] == [True, True, True, True, True, True, True, False]
+    assert [need.met_by(observation) for observation in observed] == [True, True, True, True, True, True, True, False]

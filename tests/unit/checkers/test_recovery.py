@@ -1,4 +1,4 @@
-"""Read-committed readers and transactions after a heal: histories that are accepted, refused and called unknown."""
+"""Checker of read-committed readers and transactions after a heal."""
 
 from __future__ import annotations
 
@@ -48,46 +48,46 @@ def txn(begun_s: float, ended_s: float, outcome: Outcome | None = "ok", run: str
     return event(at(ended_s), "producer", "txn", outcome, **data)
 
 
-def reader(*, there_s: float | None, last_s: float = 80) -> list[Event]:
-    """A reader that stands at 10 from the fault on; the log's end is 40 at the heal."""
-    stands = [step(moment, 10, 10 + min(moment, 30)) for moment in range(5, int(last_s) + 1, 5)]
-    if there_s is None:
-        return stands
-    return [entry for entry in stands if entry.mono_ns < at(there_s)] + [step(there_s, 42, 42)]
+def reader(*, end_s: float | None, last_s: float = 80) -> list[Event]:
+    """Reader that stalls at offset 10 from the fault on; the log end offset is 40 at the heal."""
+    stalled = [step(moment, 10, 10 + min(moment, 30)) for moment in range(5, int(last_s) + 1, 5)]
+    if end_s is None:
+        return stalled
+    return [entry for entry in stalled if entry.mono_ns < at(end_s)] + [step(end_s, 42, 42)]
 
 
-GOOD = [txn(5, 6), txn(20, 58), txn(59, 60)]
+TXNS = [txn(5, 6), txn(20, 58), txn(59, 60)]
 
 
 @pytest.mark.parametrize(
     ("events", "valid", "reason"),
     [
-        ([*fault(), *reader(there_s=62), *GOOD], "true", ""),
-        # the end at the heal counts, not what came later
-        ([*fault(), *reader(there_s=62), step(80, 42, 99), *GOOD], "true", ""),
-        ([*fault(), *reader(there_s=None), *GOOD], "false", "30.0 s after the heal at offset 10, the end was 40"),
-        ([*fault(), *reader(there_s=79), *GOOD], "false", "the end was 40 then"),
-        # seen late, and not seen before: it may have come in time
-        ([*fault(), step(51, 10, 40), step(79, 40, 40), *GOOD], "unknown", "not seen at 40"),
-        ([*fault(), *reader(there_s=None, last_s=60), *GOOD], "unknown", "not observed later than 10.0 s"),
-        ([*fault(), *reader(there_s=None, last_s=45), *GOOD], "unknown", "did not report the log's end"),
-        ([*fault(), step(55, 10, None), step(80, 10, None), *GOOD], "unknown", "did not report the log's end"),
-        ([*fault(), *fault(60, 100, "c"), *reader(there_s=62), *GOOD], "unknown", "not observed later than 5.0 s"),
-        ([*fault(heal_s=None), *reader(there_s=62), *GOOD], "unknown", "never healed"),
-        ([*reader(there_s=62), *GOOD], "unknown", "no heal"),
-        ([*fault(), *GOOD], "unknown", "no reader of committed records"),
-        ([*fault(), *reader(there_s=62)], "unknown", "no transaction in the history"),
-        # one that was open at the heal does not prove that another can begin
-        ([*fault(), *reader(there_s=62), txn(5, 6), txn(20, 58)], "unknown", "none ended after 8.0 s"),
-        ([*fault(), *reader(there_s=62), txn(5, 6), txn(55, 75, "unknown")], "false", "within 20 s"),
-        ([*fault(), *reader(there_s=62), txn(5, 6), txn(55, 75)], "false", "within 20 s"),
-        ([*fault(), *reader(there_s=62), txn(5, 6), txn(55, 60, "fail")], "unknown", "none ended after 10.0 s"),
-        # a producer that came later owes nothing
-        ([*fault(), *reader(there_s=62), *GOOD, txn(55, 75, "unknown", "p2")], "true", ""),
-        ([*fault(), *reader(there_s=62), *GOOD, txn(8, 9, run="p2")], "unknown", "p2: no transaction"),
+        ([*fault(), *reader(end_s=62), *TXNS], "true", ""),
+        # the log end offset at the heal counts, not a later one
+        ([*fault(), *reader(end_s=62), step(80, 42, 99), *TXNS], "true", ""),
+        ([*fault(), *reader(end_s=None), *TXNS], "false", "30.0 s after the heal at offset 10, the end was 40"),
+        ([*fault(), *reader(end_s=79), *TXNS], "false", "the end was 40 then"),
+        # not observed in between: it may have caught up in time
+        ([*fault(), step(51, 10, 40), step(79, 40, 40), *TXNS], "unknown", "not seen at 40"),
+        ([*fault(), *reader(end_s=None, last_s=60), *TXNS], "unknown", "not observed later than 10.0 s"),
+        ([*fault(), *reader(end_s=None, last_s=45), *TXNS], "unknown", "did not report the log's end"),
+        ([*fault(), step(55, 10, None), step(80, 10, None), *TXNS], "unknown", "did not report the log's end"),
+        ([*fault(), *fault(60, 100, "c"), *reader(end_s=62), *TXNS], "unknown", "not observed later than 5.0 s"),
+        ([*fault(heal_s=None), *reader(end_s=62), *TXNS], "unknown", "never healed"),
+        ([*reader(end_s=62), *TXNS], "unknown", "no heal"),
+        ([*fault(), *TXNS], "unknown", "no reader of committed records"),
+        ([*fault(), *reader(end_s=62)], "unknown", "no transaction in the history"),
+        # a transaction open at the heal does not show that another can begin
+        ([*fault(), *reader(end_s=62), txn(5, 6), txn(20, 58)], "unknown", "none ended after 8.0 s"),
+        ([*fault(), *reader(end_s=62), txn(5, 6), txn(55, 75, "unknown")], "false", "within 20 s"),
+        ([*fault(), *reader(end_s=62), txn(5, 6), txn(55, 75)], "false", "within 20 s"),
+        ([*fault(), *reader(end_s=62), txn(5, 6), txn(55, 60, "fail")], "unknown", "none ended after 10.0 s"),
+        # a producer that began after the heal needs no transaction
+        ([*fault(), *reader(end_s=62), *TXNS, txn(55, 75, "unknown", "p2")], "true", ""),
+        ([*fault(), *reader(end_s=62), *TXNS, txn(8, 9, run="p2")], "unknown", "p2: no transaction"),
     ],
 )  # fmt: skip
-def test_readers_and_transactions_continue_after_a_heal(
+def test_verdict_on_readers_and_transactions_after_a_heal(
     events: Sequence[Event], valid: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction_recovery, "BOUND_S", BOUND)
@@ -97,13 +97,13 @@ def test_readers_and_transactions_continue_after_a_heal(
 
 def test_the_notes_report_how_long_readers_waited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_recovery, "BOUND_S", BOUND)
-    verdict = check_transaction_recovery([*fault(), *reader(there_s=62), *GOOD])
+    verdict = check_transaction_recovery([*fault(), *reader(end_s=62), *TXNS])
     assert [re.findall(r"[\d.]+ s", note) for note in verdict.notes] == [["40.0 s"], ["12.0 s"], ["10.0 s"]]
     assert all(note.startswith("kill-rack b: ") for note in verdict.notes)
     assert ["r1 on t-0" in note for note in verdict.notes] == [True, True, False]
 
 
-def test_a_reader_at_the_end_of_the_log_does_not_wait() -> None:
+def test_a_reader_at_the_end_of_the_log_does_not_stall() -> None:
     ((_, steps),) = reader_progress(
         [step(1, 10, 10), step(2, 10, 10), step(3, 10, 12), step(5, 10, 12), step(6, 12, 12)]
     ).items()

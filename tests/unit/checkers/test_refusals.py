@@ -1,4 +1,4 @@
-"""Refusals carry the error code of what is missing."""
+"""Checker that rejections carry the error of the missing requirement: racks or replicas."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pyhooks.history.event_log import Event
 from written_histories import REFUSED, TOO_FEW, Simulated, changed, event, is_
 
 
-def refused(need_replicas: int, need_racks: int, client: str | None = "patched") -> list[Event]:
-    """Rack b is away, and the two replicas in rack a are too few, or in too few racks."""
+def rejected(need_replicas: int, need_racks: int, client: str | None = "patched") -> list[Event]:
+    """Outage of rack b; the two replicas in rack a are too few, or in too few racks."""
     cluster = Simulated(need_replicas=need_replicas, need_racks=need_racks)
     cluster.rest(4)
     cluster.produce()
@@ -24,7 +24,7 @@ def refused(need_replicas: int, need_racks: int, client: str | None = "patched")
     return changed(cluster.events, is_("intend"), client=client)
 
 
-def renamed(events: list[Event], exception: str) -> list[Event]:
+def with_exception(events: list[Event], exception: str) -> list[Event]:
     for number in range(3):
         events = changed(events, is_("produce", "fail"), number, exception=exception)
     return events
@@ -37,10 +37,10 @@ def renamed(events: list[Event], exception: str) -> list[Event]:
         ((2, 2), TOO_FEW, "patched", "false"),
         ((3, 1), TOO_FEW, "patched", "true"),
         ((3, 1), REFUSED, "patched", "false"),
-        # replicas are asked first
+        # too few replicas takes precedence
         ((3, 2), TOO_FEW, "patched", "true"),
         ((3, 2), REFUSED, "patched", "false"),
-        # an older client knows one name for both
+        # an older client knows only NotEnoughReplicas
         ((2, 2), TOO_FEW, "3.9", "true"),
         ((2, 2), "NOT_ENOUGH_REPLICAS", "confluent", "true"),
         ((2, 2), REFUSED, "3.9", "false"),
@@ -48,21 +48,21 @@ def renamed(events: list[Event], exception: str) -> list[Event]:
         ((2, 2), TOO_FEW, None, "unknown"),
     ],
 )
-def test_a_refusal_has_the_error_of_what_is_missing(
+def test_a_rejection_has_the_error_of_the_missing_requirement(
     need: tuple[int, int], exception: str, client: str | None, valid: str
 ) -> None:
-    verdict = check_refusals(renamed(refused(*need, client), exception))
+    verdict = check_refusals(with_exception(rejected(*need, client), exception))
     assert verdict.valid == valid, verdict.because
 
 
-def test_a_settled_period_without_refusals_is_unknown() -> None:
-    events = [entry for entry in refused(2, 2) if entry.outcome != "fail"]
+def test_a_settled_period_without_rejections_is_unknown() -> None:
+    events = [entry for entry in rejected(2, 2) if entry.outcome != "fail"]
     assert check_refusals(events).valid == "unknown"
 
 
-@pytest.mark.parametrize(("riding", "unjudged"), [(["2.8"], []), (["2.8", "3.9"], ["3.9"])])
-def test_each_client_that_retries_through_an_outage_must_be_refused(riding: list[str], unjudged: list[str]) -> None:
-    rode = event(1, "test", "ride", None, clients=riding)
-    verdict = check_refusals([rode, *renamed(refused(2, 2, "2.8"), TOO_FEW)])
+@pytest.mark.parametrize(("retrying", "unjudged"), [(["2.8"], []), (["2.8", "3.9"], ["3.9"])])
+def test_each_client_that_retries_through_an_outage_needs_a_rejection(retrying: list[str], unjudged: list[str]) -> None:
+    clients = event(1, "test", "ride", None, clients=retrying)
+    verdict = check_refusals([clients, *with_exception(rejected(2, 2, "2.8"), TOO_FEW)])
     assert [reason.partition(":")[0] for reason in verdict.because] == unjudged
     assert verdict.valid == ("unknown" if unjudged else "true")
