@@ -1,4 +1,4 @@
-"""Error line and exit status of a command that an exception ends, expected or not."""
+"""Error message and exit status for an exception that ends a command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from pyhooks.core import exit_status
 from pyhooks.core.errors import RackgateError
 from pyhooks.lab import bootstrap, init_process
 
-SPARK = "An exception was thrown from the Python worker:\nTraceback\n  File ...\nValueError: no such column\nmore"
+PYTHON_WORKER_ERROR = (
+    "An exception was thrown from the Python worker:\nTraceback\n  File ...\nValueError: no such column\nmore"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -25,37 +27,39 @@ def _no_debug(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(exit_status.DEBUG_VARIABLE, raising=False)
 
 
-def fails(error: BaseException) -> Any:
-    def work(*_: Any, **__: Any) -> None:
+def raiser(error: BaseException) -> Any:
+    def raise_error(*_: Any, **__: Any) -> None:
         raise error
 
-    return work
+    return raise_error
 
 
-def in_a_run(_: pytest.MonkeyPatch, error: BaseException) -> None:
-    lab_run.main(["--out", "out"], run=fails(error))
+def bench_run_process(_: pytest.MonkeyPatch, error: BaseException) -> None:
+    lab_run.main(["--out", "out"], run=raiser(error))
 
 
-def in_outages(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    monkeypatch.setattr(outage_run, "current_lab", fails(error))
+def outage_run_process(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    monkeypatch.setattr(outage_run, "current_lab", raiser(error))
     outage_run.main(["--plan", "quick", "--lab", "az3-outside", "--run-id", "r"])
 
 
-def in_the_command(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    monkeypatch.setattr(cli, "app", fails(error))
+def rackgate_command(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    monkeypatch.setattr(cli, "app", raiser(error))
     cli.main(["bench", "run"])
 
 
-def in_a_lab(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    monkeypatch.setattr(bootstrap, "create_lab", fails(error))
+def lab_init_process(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    monkeypatch.setattr(bootstrap, "create_lab", raiser(error))
     arguments = ["--topology", "t.toml", "--run-dir", "out", "--classpath", "c", "--agent", "a", "--archive", "a"]
     sys.exit(init_process.main(["--name", "t", *arguments, "--", "true"]))
 
 
-EVERYWHERE = pytest.mark.parametrize("command", [in_a_run, in_outages, in_the_command, in_a_lab])
+EVERY_ENTRY_POINT = pytest.mark.parametrize(
+    "command", [bench_run_process, outage_run_process, rackgate_command, lab_init_process]
+)
 
 
-@EVERYWHERE
+@EVERY_ENTRY_POINT
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
@@ -63,7 +67,7 @@ EVERYWHERE = pytest.mark.parametrize("command", [in_a_run, in_outages, in_the_co
         (TimeoutError("no answer"), 2, "error: TimeoutError: no answer ("),
         (PySparkException("the job\n\nwas aborted"), 2, "error: PySparkException: the job ("),
         (
-            PythonException(SPARK),
+            PythonException(PYTHON_WORKER_ERROR),
             2,
             "error: PythonException: An exception was thrown from the Python worker: ValueError",
         ),
@@ -72,7 +76,7 @@ EVERYWHERE = pytest.mark.parametrize("command", [in_a_run, in_outages, in_the_co
         (RackgateError("lost", exit_status=1), 1, "error: lost"),
     ],
 )
-def test_each_exception_gives_one_line_and_status_2_unless_it_sets_1(
+def test_an_exception_is_one_line_and_its_status_defaults_to_2(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     command: Any,
@@ -80,60 +84,60 @@ def test_each_exception_gives_one_line_and_status_2_unless_it_sets_1(
     status: int,
     message: str,
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         command(monkeypatch, error)
-    assert ended.value.code == status
+    assert exit_info.value.code == status
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(message)
     assert line.endswith("; rackgate --debug shows the traceback)") is not isinstance(error, RackgateError)
 
 
-@EVERYWHERE
+@EVERY_ENTRY_POINT
 def test_debug_shows_the_traceback_and_keeps_the_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: Any
 ) -> None:
     monkeypatch.setenv(exit_status.DEBUG_VARIABLE, "1")
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         command(monkeypatch, TimeoutError("no answer"))
-    assert ended.value.code == 2
+    assert exit_info.value.code == 2
     stderr = capsys.readouterr().err
     assert stderr.startswith("Traceback (most recent call last):")
     assert stderr.splitlines()[-1].startswith("error: TimeoutError: no answer (")
 
 
-def test_debug_applies_also_to_commands_inside_a_lab(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[bool, list[str]]] = []
-    monkeypatch.setattr(cli, "app", lambda arguments, **_: seen.append((exit_status.debugging(), arguments)))
+def test_debug_option_before_the_command_sets_debugging(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[bool, list[str]]] = []
+    monkeypatch.setattr(cli, "app", lambda arguments, **_: calls.append((exit_status.debugging(), arguments)))
     monkeypatch.setenv(exit_status.DEBUG_VARIABLE, "")
     for arguments in (["bench", "run"], ["lab", "run", "--", "own", "--debug"], ["--debug", "bench", "run"]):
         cli.main(arguments)
-    assert seen == [
+    assert calls == [
         (False, ["bench", "run"]),
         (False, ["lab", "run", "--", "own", "--debug"]),
         (True, ["bench", "run"]),
     ]
 
 
-def test_an_interrupt_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SystemExit) as ended:
-        in_the_command(monkeypatch, KeyboardInterrupt())
-    assert ended.value.code == 130
+def test_an_interrupt_exits_with_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        rackgate_command(monkeypatch, KeyboardInterrupt())
+    assert exit_info.value.code == 130
 
 
-def test_details_of_an_error_follow_its_line() -> None:
+def test_the_detail_of_an_error_is_printed() -> None:
     text = io.StringIO()
     assert exit_status.report_error(RackgateError("no build", detail="a log"), Console(file=text)) == 2
     assert text.getvalue() == "a log\n"
 
 
-def test_the_line_names_the_place() -> None:
+def test_an_unexpected_error_names_file_and_line() -> None:
     with pytest.raises(ValueError, match="x") as raised:
-        fails(ValueError("x"))()
-    # none is of a room of ours, so it is where it was raised
+        raiser(ValueError("x"))()
+    # No frame is in our packages, so the innermost frame is named.
     assert exit_status.describe(raised.value).startswith("ValueError: x (test_exit_status.py:")
-    with pytest.raises(AttributeError) as ours:
+    with pytest.raises(AttributeError) as own_error:
         exit_status.report_error(RackgateError("no build", detail="a log"), None)  # type: ignore[arg-type]
-    assert "(exit_status.py:" in exit_status.describe(ours.value)
+    assert "(exit_status.py:" in exit_status.describe(own_error.value)
     assert exit_status.describe(ValueError("never raised")) == (
         "ValueError: never raised (rackgate --debug shows the traceback)"
     )

@@ -1,4 +1,4 @@
-"""No command deletes or overwrites files in a folder that is foreign, of another kind, or in use."""
+"""Commands leave output folders unchanged that are foreign, of another kind of run, or in use."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ THESIS = "years of work"
 
 @dataclass(frozen=True)
 class Command:
-    """A command and a folder that it would empty, or whose files it would write over.
+    """A command, and the folder that it empties or overwrites files in.
 
     Attributes:
-        arguments: ``OUT`` stands for the folder that the user chooses.
-        kind: of the folder.
-        sub: the folder below the chosen one, which is of kind ``outer`` then.
-        outer: see ``sub``.
-        locks: whether two of it at once are refused.
-        file: a file in the folder that it would delete or write over.
-        start: what runs it, by default the command ``rackgate``.
-        stops_with: error of its first step after it has taken the folder.
+        arguments: command line; ``OUT`` stands for the output folder.
+        kind: kind of run that the folder belongs to.
+        sub: subfolder of the output folder, or empty.
+        outer: kind of the output folder if ``sub`` is given.
+        locks: whether a second concurrent run is refused.
+        file: a file in the folder that the command would delete or overwrite.
+        start: entry point; by default ``rackgate``.
+        stops_with: error of the first step after the folder is claimed.
     """
 
     arguments: Sequence[str]
@@ -53,23 +53,23 @@ class Command:
     stops_with: str = "error: started"
 
     def folder(self, out: Path) -> Path:
-        """The folder, made in ``out``."""
+        """Return the folder; claim ``out`` first if the folder is in it."""
         if self.outer is not None:
             run_folder.claim(out, self.outer)
         return out / self.sub
 
     def run(self, out: Path) -> int:
-        """Exit status."""
+        """Run the command with this output folder; return its exit status."""
         arguments = [argument.replace("OUT", str(out)) for argument in self.arguments]
         if self.start is not None:
             return self.start(arguments)
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exit_info:
             cli.main(arguments)
-        assert isinstance(ended.value.code, int)
-        return ended.value.code
+        assert isinstance(exit_info.value.code, int)
+        return exit_info.value.code
 
 
-FORMAL = ("formal", "--only", "Step", "--run-dir")
+FORMAL_ARGUMENTS = ("formal", "--only", "Step", "--run-dir")
 COMMANDS: Mapping[str, Command] = {
     "bench run": Command(
         ("bench", "run", "--out", "OUT", "--fresh"), run_folder.BENCH, locks=True, file="results.json"
@@ -101,7 +101,7 @@ COMMANDS: Mapping[str, Command] = {
         start=document_pictures.main,
     ),
     "system run": Command(("system", "run", "smoke", "--run-dir", "OUT"), run_folder.SYSTEM, locks=True),
-    # a benchmark's folder has one
+    # Only a benchmark's folder has a lock file.
     "system run, with a lock": Command(("system", "run", "smoke", "--run-dir", "OUT"), run_folder.SYSTEM, file=LOCK),
     "sshhosts": Command(
         ("hosts.json", "--", "true"),
@@ -111,14 +111,14 @@ COMMANDS: Mapping[str, Command] = {
         start=sshhosts.main,
         stops_with="ssh-keygen ended with status 1",
     ),
-    "formal": Command((*FORMAL, "OUT"), run_folder.FORMAL, locks=True, file="Step/thesis.txt"),
+    "formal": Command((*FORMAL_ARGUMENTS, "OUT"), run_folder.FORMAL, locks=True, file="Step/thesis.txt"),
     "formal --pictures": Command(
-        (*FORMAL, "OUT-run", "--pictures", "OUT"), run_folder.FORMAL_PICTURES, locks=True, file="Step.png"
+        (*FORMAL_ARGUMENTS, "OUT-run", "--pictures", "OUT"), run_folder.FORMAL_PICTURES, locks=True, file="Step.png"
     ),
     "lab run": Command(("lab", "run", "--bare", "--run-dir", "OUT", "--", "true"), run_folder.LAB),
     "lab up": Command(("lab", "up", "--bare", "--run-dir", "OUT"), run_folder.LAB),
 }
-KINDS = [value for value in vars(run_folder).values() if isinstance(value, Kind)]
+RUN_KINDS = [value for value in vars(run_folder).values() if isinstance(value, Kind)]
 
 
 @contextmanager
@@ -127,26 +127,26 @@ def _no_spark(*_: Any, **__: Any) -> Iterator[Any]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that takes the folder ends at its first step with another error than that about the folder."""
+def _stub_first_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After claiming its folder, each command stops at its first step with the error "started"."""
 
-    def started(*_: Any, **__: Any) -> Any:
+    def raise_started(*_: Any, **__: Any) -> Any:
         raise RackgateError("started")
 
     monkeypatch.delenv("RACKGATE_LAB", raising=False)
-    monkeypatch.setattr("pyhooks.patchset.builder.build", started)
-    monkeypatch.setattr("pyhooks.placement.cluster_query.query_brokers", started)
-    monkeypatch.setattr("pyhooks.lab.lab_processes.run", started)
-    monkeypatch.setattr("pyhooks.lab.lab_processes.up", started)
-    monkeypatch.setattr("bench.report.run_page.render", started)
-    monkeypatch.setattr("pyhooks.report.browser.open_browser", started)
+    monkeypatch.setattr("pyhooks.patchset.builder.build", raise_started)
+    monkeypatch.setattr("pyhooks.placement.cluster_query.query_brokers", raise_started)
+    monkeypatch.setattr("pyhooks.lab.lab_processes.run", raise_started)
+    monkeypatch.setattr("pyhooks.lab.lab_processes.up", raise_started)
+    monkeypatch.setattr("bench.report.run_page.render", raise_started)
+    monkeypatch.setattr("pyhooks.report.browser.open_browser", raise_started)
     monkeypatch.setattr(bench_speed, "spark_session", _no_spark)
-    monkeypatch.setattr(bench_speed, "synthetic_observations", started)
+    monkeypatch.setattr(bench_speed, "synthetic_observations", raise_started)
     monkeypatch.setattr(alloy, "fetch", lambda: Path("alloy.jar"))
-    monkeypatch.setattr(alloy, "execute", started)
+    monkeypatch.setattr(alloy, "execute", raise_started)
     monkeypatch.setattr(system_cli, "_require", lambda _: None)
     monkeypatch.setattr(system_cli, "_versions", lambda _: {})
-    monkeypatch.setattr(system_cli, "SuiteSession", started)
+    monkeypatch.setattr(system_cli, "SuiteSession", raise_started)
     monkeypatch.setattr(sshhosts, "SSHD", sys.executable)
     keygen = tmp_path / "bin" / "ssh-keygen"
     keygen.parent.mkdir()
@@ -156,7 +156,7 @@ def _nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Lab, "attach", lambda: SimpleNamespace(run_dir=tmp_path / "out"))
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def file_contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -169,12 +169,12 @@ def test_a_foreign_file_survives_and_the_error_names_the_folder(
     for file in {command.file, "thesis.txt"}:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text(THESIS, encoding="utf-8")
-    before = contents(folder)
+    before = file_contents(folder)
     assert command.run(out) == 2
     stderr = capsys.readouterr().err
     assert f"{folder}: has no marker {run_folder.MARKER}" in stderr
     assert command.kind.option in stderr
-    assert contents(folder) == before
+    assert file_contents(folder) == before
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -182,7 +182,7 @@ def test_a_folder_of_another_kind_of_run_is_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     command = COMMANDS[name]
-    for other in KINDS:
+    for other in RUN_KINDS:
         if other.name == command.kind.name:
             continue
         out = tmp_path / other.name / "out"
@@ -190,10 +190,10 @@ def test_a_folder_of_another_kind_of_run_is_unchanged(
         folder = command.folder(out)
         run_folder.claim(folder, other)
         (folder / "part").write_text(THESIS, encoding="utf-8")
-        before = contents(folder)
+        before = file_contents(folder)
         assert command.run(out) == 2, other
         assert f"{folder}: belongs to a run of kind '{other.name}'" in capsys.readouterr().err
-        assert contents(folder) == before
+        assert file_contents(folder) == before
 
 
 @pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.sub])
@@ -201,14 +201,14 @@ def test_a_link_in_place_of_a_subfolder_is_not_followed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     command, out = COMMANDS[name], tmp_path / "out"
-    mine = tmp_path / "mine"
-    run_folder.claim(mine, command.kind)
-    (mine / "part").write_text(THESIS, encoding="utf-8")
+    target = tmp_path / "target"
+    run_folder.claim(target, command.kind)
+    (target / "part").write_text(THESIS, encoding="utf-8")
     folder = command.folder(out)
-    folder.symlink_to(mine, target_is_directory=True)
+    folder.symlink_to(target, target_is_directory=True)
     assert command.run(out) == 2
     assert f"{folder}: is a symbolic link" in capsys.readouterr().err
-    assert (mine / "part").read_text(encoding="utf-8") == THESIS
+    assert (target / "part").read_text(encoding="utf-8") == THESIS
 
 
 @pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.locks])
@@ -219,14 +219,16 @@ def test_a_folder_in_use_by_another_run_is_unchanged(
     run_folder.claim(out, command.kind)
     (out / "part").write_text(THESIS, encoding="utf-8")
     with hold_lock(out / LOCK, taken=""):
-        before = contents(out)
+        before = file_contents(out)
         assert command.run(out) == 2
-        assert f"{out}: another run is at work there" in capsys.readouterr().err
-        assert contents(out) == before
+        stderr = capsys.readouterr().err
+        assert f"{out}: " in stderr
+        assert "another run" in stderr
+        assert file_contents(out) == before
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_new_folder_and_one_of_the_same_kind_are_accepted(
+def test_new_folders_and_folders_of_the_same_kind_are_accepted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     command, out = COMMANDS[name], tmp_path / "out"
@@ -234,18 +236,18 @@ def test_a_new_folder_and_one_of_the_same_kind_are_accepted(
     for _ in range(2):
         assert command.run(out) == 2
         assert capsys.readouterr().err.splitlines()[-1].endswith(command.stops_with)
-    # the cluster is asked before anything is made
+    # This command queries the cluster before it creates the folder.
     if name != "bench run --bootstrap":
         assert (folder / run_folder.MARKER).read_text(encoding="utf-8") == command.kind.marker
 
 
-def test_a_link_of_a_formal_run_is_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command, out, mine = COMMANDS["formal"], tmp_path / "out", tmp_path / "mine"
-    mine.mkdir()
-    (mine / "thesis.txt").write_text(THESIS, encoding="utf-8")
+def test_a_linked_subfolder_of_a_formal_run_is_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command, out, target = COMMANDS["formal"], tmp_path / "out", tmp_path / "target"
+    target.mkdir()
+    (target / "thesis.txt").write_text(THESIS, encoding="utf-8")
     run_folder.claim(out, command.kind)
-    (out / "Step").symlink_to(mine, target_is_directory=True)
+    (out / "Step").symlink_to(target, target_is_directory=True)
     assert command.run(out) == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith("error: started")
     assert not (out / "Step").exists()
-    assert contents(mine) == {"thesis.txt": THESIS.encode()}
+    assert file_contents(target) == {"thesis.txt": THESIS.encode()}

@@ -1,4 +1,4 @@
-"""Reports of tests in JUnit's XML format."""
+"""Test reports in JUnit XML."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASES = (
 )
 
 
-def test_a_report_of_surefire_and_one_of_pytest_are_read(tmp_path: Path) -> None:
+def test_surefire_and_pytest_reports_are_read(tmp_path: Path) -> None:
     file = tmp_path / "TEST-p.A.xml"
     file.write_text(SUITE, encoding="utf-8")
     assert (read_report(file).seconds, read_report(file).cases) == (1002.5, CASES)
@@ -31,7 +31,7 @@ def test_a_report_of_surefire_and_one_of_pytest_are_read(tmp_path: Path) -> None
     assert read_report(file).cases == CASES
 
 
-def test_a_report_that_is_no_xml_is_an_error(tmp_path: Path) -> None:
+def test_a_report_that_is_not_xml_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "TEST-p.A.xml"
     file.write_text("<testsuite>", encoding="utf-8")
     with pytest.raises(RackgateError, match=r"TEST-p\.A\.xml: no element found"):

@@ -1,4 +1,4 @@
-"""Malformed files: every reader refuses them in one line that names the file, with exit status 2, or reads them."""
+"""Malformed files: a reader accepts one, or fails with exit status 2 and a one-line error that names the file."""
 
 from __future__ import annotations
 
@@ -41,9 +41,8 @@ from pyhooks.patchset.distribution import MANIFEST, Distribution
 from pyhooks.verify import mutants, upstream_suite
 from untyped_events import event_now
 
-TOO_MANY_BYTES = 150_000
-ODD: tuple[Any, ...] = ([], {}, None, True, -1, 0, 1e308, 10**18, "", "x", "\u0000", [[]], {"x": 1}, "a\nb")
-ODD_TOML = (
+UNUSUAL_VALUES: tuple[Any, ...] = ([], {}, None, True, -1, 0, 1e308, 10**18, "", "x", "\u0000", [[]], {"x": 1}, "a\nb")
+UNUSUAL_TOML_VALUES = (
     "[]",
     "{}",
     "true",
@@ -58,16 +57,16 @@ ODD_TOML = (
     "[[]]",
     "1979-05-27",
 )
-DEEP = 200_000
+NESTING_DEPTH = 200_000
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Something that reads a file.
+    """Reader of one kind of file, with a valid example.
 
     Attributes:
-        name: of the file.
-        sample: makes a valid content.
+        name: file name.
+        sample: returns valid content.
         read: reads the file at a path.
     """
 
@@ -79,7 +78,7 @@ class Reader:
         return self.name
 
 
-def run_of_system_tests() -> str:
+def system_test_run() -> str:
     test = results.PlannedTest("x_test.py::A.test", "az3", 2, "x")
     run = {
         "schema": results.SCHEMA, "started": "2026-01-01T00:00:00+0000", "words": ["system"], "seed": 1290, "jobs": 2,
@@ -89,64 +88,65 @@ def run_of_system_tests() -> str:
     return json.dumps(run)
 
 
-def history() -> str:
+def history_text() -> str:
     return (paths.REPO / "tests/support/lab_histories/restored.jsonl").read_text(encoding="utf-8")
 
 
-def committed(*parts: str) -> Callable[[], str]:
+def committed_file(*parts: str) -> Callable[[], str]:
     return lambda: paths.REPO.joinpath(*parts).read_text(encoding="utf-8")
 
 
 @cache
-def bench_result() -> str:
+def bench_result_text() -> str:
     return json.dumps(made_up())
 
 
-def outages() -> str:
+def outage_result_text() -> str:
     return json.dumps(result())
 
 
-def runs(*arguments: str) -> Callable[[Path], None]:
-    """Run a command on a file, as ``main`` does; "FILE" and "FOLDER" among the arguments stand for the file's path."""
+def run_command(*arguments: str) -> Callable[[Path], None]:
+    """Return a reader that runs a ``rackgate`` command. FILE and FOLDER stand for the file's path and folder."""
 
     def read(path: Path) -> None:
-        stands = {"FILE": str(path), "FOLDER": str(path.parent)}
+        placeholders = {"FILE": str(path), "FOLDER": str(path.parent)}
         out, error = io.StringIO(), io.StringIO()
-        before, sys.argv = sys.argv, ["rackgate", *(stands.get(argument, argument) for argument in arguments)]
+        original_argv = sys.argv
+        sys.argv = ["rackgate", *(placeholders.get(argument, argument) for argument in arguments)]
         try:
-            with redirect_stdout(out), redirect_stderr(error), pytest.raises(SystemExit) as ended:
+            with redirect_stdout(out), redirect_stderr(error), pytest.raises(SystemExit) as exit_info:
                 cli.main()
         finally:
-            sys.argv = before
-        assert ended.value.code in (0, 1, 2, None)
+            sys.argv = original_argv
+        assert exit_info.value.code in (0, 1, 2, None)
         errors = [line for line in error.getvalue().splitlines() if line.startswith("error: ")]
         if errors:
             assert len(error.getvalue().splitlines()) == 1
             assert "--debug shows the traceback" not in errors[0]
-            raise RackgateError(errors[0], exit_status=int(ended.value.code or 0))
+            raise RackgateError(errors[0], exit_status=int(exit_info.value.code or 0))
 
     return read
 
 
-def attach(path: Path) -> None:
+def attach_lab(path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(LAB_VARIABLE, str(path))
         Lab.attach()
 
 
-def slow_sites(path: Path) -> None:
+def read_link_quality(path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(link_quality, "FILE", path)
         link_quality._read()
 
 
-def alloy_pin(path: Path) -> None:
+def fetch_alloy(path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ArtifactStore, "fetch", lambda *_: None)
         alloy.fetch(path, path.parent / "jars")
 
 
-def stored(name: str) -> Callable[[Path], Any]:
+def stored_attribute(name: str) -> Callable[[Path], Any]:
     return lambda path: getattr(RunStore(path.parent), name)
 
 
@@ -155,98 +155,100 @@ def committed_claims() -> claims.Claims:
     return claims.load()
 
 
-def book(path: Path) -> None:
+def check_facts(path: Path) -> None:
     loaded = committed_claims()
     run = loaded.runs[path.stem]
-    one = claims.Claims(
+    single_run = claims.Claims(
         loaded.documents, {run.id: run}, {key: c for key, c in loaded.claims.items() if c.runs == (run.id,)}
     )
-    artifacts.faults(one, artifacts.read_results(one, path.parent), path.parent)
+    artifacts.faults(single_run, artifacts.read_results(single_run, path.parent), path.parent)
 
 
-def index(path: Path) -> None:
+def check_claims(path: Path) -> None:
     loaded = committed_claims()
-    found = [
-        one
-        for one in artifacts.faults(loaded, artifacts.EvidenceResults({}, {}, {}, {}), path.parent)
-        if str(path) in one
+    faults = [
+        fault
+        for fault in artifacts.faults(loaded, artifacts.EvidenceResults({}, {}, {}, {}), path.parent)
+        if str(path) in fault
     ]
-    if found:
-        raise RackgateError(found[0])
+    if faults:
+        raise RackgateError(faults[0])
 
 
-def drawn(path: Path) -> None:
-    # drawing takes seconds
+def render_bench_report(path: Path) -> None:
+    # Drawing the real pictures takes seconds.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "pictures", names_of_pictures(figures.pictures))
+        patch.setattr(figures, "pictures", blank_pictures(figures.pictures))
         patch.setattr(run_page, "inline_svg", lambda *_: "")
-        runs("bench", "report", "FILE", "--out", str(path.parent / "page"))(path)
+        run_command("bench", "report", "FILE", "--out", str(path.parent / "page"))(path)
 
 
-def drawn_outages(path: Path) -> None:
+def render_outage_page(path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "timeline", lambda *_: Figure((1, 1)))
         patch.setattr(run_page, "inline_svg", lambda *_: "")
-        runs("bench", "outages", "--page-only", "--out", "FOLDER")(path)
+        run_command("bench", "outages", "--page-only", "--out", "FOLDER")(path)
 
 
-def names_of_pictures(pictures: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def blank_pictures(pictures: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda result: {name: lambda _: Figure((1, 1)) for name in pictures(result)}
 
 
 TOML = [
-    Reader("scenarios.toml", committed("bench/scenarios.toml"), lambda path: scenarios.load("full", path)),
-    Reader("outages.toml", committed("bench/outages.toml"), lambda path: outage_plan.load("full", path)),
-    Reader("claims.toml", committed("kip/claims.toml"), claims.load),
-    Reader("kafka.toml", committed("patch/4.3.1/kafka.toml"), recipe.load),
-    Reader("mutants.toml", committed("patch/4.3.1/mutants.toml"), lambda path: mutants.load(path, recipe.load())),
+    Reader("scenarios.toml", committed_file("bench/scenarios.toml"), lambda path: scenarios.load("full", path)),
+    Reader("outages.toml", committed_file("bench/outages.toml"), lambda path: outage_plan.load("full", path)),
+    Reader("claims.toml", committed_file("kip/claims.toml"), claims.load),
+    Reader("kafka.toml", committed_file("patch/4.3.1/kafka.toml"), recipe.load),
+    Reader("mutants.toml", committed_file("patch/4.3.1/mutants.toml"), lambda path: mutants.load(path, recipe.load())),
     Reader(
-        "upstream.toml", committed("patch/4.3.1/upstream.toml"), lambda path: upstream_suite.load(recipe.load(), path)
+        "upstream.toml",
+        committed_file("patch/4.3.1/upstream.toml"),
+        lambda path: upstream_suite.load(recipe.load(), path),
     ),
-    Reader("suite.toml", committed("ducktape_tests/suite.toml"), plan.load),
-    Reader("matrix.toml", committed("ducktape_tests/matrix.toml"), matrix.listed),
-    Reader("alloy.toml", committed("kip/formal/alloy.toml"), alloy_pin),
-    Reader("az3.toml", committed("pyhooks/lab/topologies/az3.toml"), topology.load),
+    Reader("suite.toml", committed_file("ducktape_tests/suite.toml"), plan.load),
+    Reader("matrix.toml", committed_file("ducktape_tests/matrix.toml"), matrix.listed),
+    Reader("alloy.toml", committed_file("kip/formal/alloy.toml"), fetch_alloy),
+    Reader("az3.toml", committed_file("pyhooks/lab/topologies/az3.toml"), topology.load),
 ]
 JSON = [
-    Reader("results.json", bench_result, drawn),
-    Reader("compared.json", bench_result, runs("bench", "compare", "FILE", "FILE")),
-    Reader("outages/results.json", outages, drawn_outages),
-    Reader("system/run.json", run_of_system_tests, runs("system", "page", "FOLDER")),
-    Reader("facts.json", committed("kip/evidence/facts.json"), book),
-    Reader("claims.json", committed("kip/evidence/claims.json"), index),
+    Reader("results.json", bench_result_text, render_bench_report),
+    Reader("compared.json", bench_result_text, run_command("bench", "compare", "FILE", "FILE")),
+    Reader("outages/results.json", outage_result_text, render_outage_page),
+    Reader("system/run.json", system_test_run, run_command("system", "page", "FOLDER")),
+    Reader("facts.json", committed_file("kip/evidence/facts.json"), check_facts),
+    Reader("claims.json", committed_file("kip/evidence/claims.json"), check_claims),
     Reader(
         "run.json",
         lambda: '{"run_id": "r", "started": "2026-01-01T00:00:00+00:00", "conditions": {}}',
-        stored("took_s"),
+        stored_attribute("took_s"),
     ),
-    Reader("rates.json", lambda: '{"k": {"rate": 1.0}}', stored("rates")),
+    Reader("rates.json", lambda: '{"k": {"rate": 1.0}}', stored_attribute("rates")),
     Reader("left.json", lambda: '{"b:9092": ["t"]}', topic_cleanup._topics_left),
     Reader(
         MANIFEST,
         lambda: '{"files": {"a": "b"}, "kafka_version": "4", "patch_hash": "h", "overlay": [], "patches": []}',
         lambda path: Distribution(path.parent).manifest,
     ),
-    Reader("slow.json", lambda: json.dumps({"a": asdict(Quality(rtt_ms=1.0))}), slow_sites),
+    Reader("slow.json", lambda: json.dumps({"a": asdict(Quality(rtt_ms=1.0))}), read_link_quality),
     Reader(
         "fault.json",
         lambda: json.dumps(dict.fromkeys(registry.FaultRecord.__dataclass_fields__, "")),
         registry._read,
     ),
-    Reader("lab.json", lambda: json.dumps({"run_dir": "r", "source": {}}), attach),
+    Reader("lab.json", lambda: json.dumps({"run_dir": "r", "source": {}}), attach_lab),
     Reader("timings.json", lambda: '{"a": 1.5}', stages.durations),
 ]
 LINES = [
-    Reader("judged.jsonl", history, runs("judge", "FILE", "--json")),
-    Reader("read.jsonl", history, lambda path: list(History(path).events())),
+    Reader("judged.jsonl", history_text, run_command("judge", "FILE", "--json")),
+    Reader("read.jsonl", history_text, lambda path: list(History(path).events())),
 ]
-TEXT = [Reader("isr.als", committed("kip/formal/isr.als"), model_source.parse_commands)]
-EVERY = [*TOML, *JSON, *LINES, *TEXT]
-# Estimates, and files that may be missing: a plan for that is part of each.
+TEXT = [Reader("isr.als", committed_file("kip/formal/isr.als"), model_source.parse_commands)]
+ALL_READERS = [*TOML, *JSON, *LINES, *TEXT]
+# Durations are only estimates: their reader ignores malformed content.
 LENIENT = {"timings.json"}
-# written and removed by commands of a lab, on its own file system
-OF_THE_LAB = {"slow.json", "fault.json"}
-MAY_BE_MISSING = {
+# Written and deleted by commands inside a lab, on the lab's own file system.
+LAB_FILES = {"slow.json", "fault.json"}
+OPTIONAL_FILES = {
     "claims.json",
     "facts.json",
     "run.json",
@@ -258,8 +260,8 @@ MAY_BE_MISSING = {
 }
 
 
-def refused(reader: Reader, path: Path) -> str:
-    """Read a file; return why it was refused, or nothing."""
+def read_error(reader: Reader, path: Path) -> str:
+    """Return the error of reading a file, or an empty string."""
     try:
         reader.read(path)
     except RackgateError as error:
@@ -273,14 +275,14 @@ def refused(reader: Reader, path: Path) -> str:
     return message
 
 
-# Commands that write pages refuse a folder without their marker before they read anything in it.
-MARKED = {"outages": run_folder.OUTAGES, "system": run_folder.SYSTEM}
+# Commands that write pages require the project's marker in the folder before they read a file in it.
+MARKED_FOLDERS = {"outages": run_folder.OUTAGES, "system": run_folder.SYSTEM}
 
 
-def place(folder: Path, reader: Reader) -> Path:
+def prepare_path(folder: Path, reader: Reader) -> Path:
     path = folder / reader.name
     path.parent.mkdir(parents=True, exist_ok=True)
-    if (kind := MARKED.get(path.parent.name)) is not None:
+    if (kind := MARKED_FOLDERS.get(path.parent.name)) is not None:
         run_folder.claim(path.parent, kind)
     return path
 
@@ -290,54 +292,54 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("malformed")
 
 
-def by_name(readers: list[Reader]) -> pytest.MarkDecorator:
+def parametrize_readers(readers: list[Reader]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("reader", readers, ids=str)
 
 
-@by_name([one for one in EVERY if one.name not in ("lab.json", "fault.json")])
+@parametrize_readers([reader for reader in ALL_READERS if reader.name not in ("lab.json", "fault.json")])
 def test_a_valid_file_is_read(tmp_path: Path, reader: Reader) -> None:
-    path = place(tmp_path, reader)
+    path = prepare_path(tmp_path, reader)
     path.write_text(reader.sample(), encoding="utf-8")
-    assert refused(reader, path) == ""
+    assert read_error(reader, path) == ""
 
 
-BROKEN: dict[str, bytes] = {
+MALFORMED: dict[str, bytes] = {
     "empty": b"",
     "not UTF-8": b'{"a": "\xff\xfe"}\n',
     "NUL": b"\0" * 512,
     "UTF-16": '{"a": 1}'.encode("utf-16"),
-    "deep list": b"[" * DEEP,
-    "deep table": b'{"a":' * DEEP,
-    "deep TOML": b"a = " + b"[" * DEEP,
-    "half a pair": b'{"a": "\\ud800"}',
+    "deep list": b"[" * NESTING_DEPTH,
+    "deep table": b'{"a":' * NESTING_DEPTH,
+    "deep TOML": b"a = " + b"[" * NESTING_DEPTH,
+    "lone surrogate": b'{"a": "\\ud800"}',
     "long number": b'{"a": ' + b"9" * 5000 + b"}",
     "long TOML number": b"a = " + b"9" * 5000,
 }
 
 
-@by_name(EVERY)
-@pytest.mark.parametrize("kind", BROKEN)
+@parametrize_readers(ALL_READERS)
+@pytest.mark.parametrize("kind", MALFORMED)
 def test_a_file_of_another_format_is_refused(folder: Path, reader: Reader, kind: str) -> None:
     if reader in TEXT and kind not in ("not UTF-8", "UTF-16"):
         return
-    path = place(folder, reader)
-    path.write_bytes(BROKEN[kind])
-    error = refused(reader, path)
+    path = prepare_path(folder, reader)
+    path.write_bytes(MALFORMED[kind])
+    error = read_error(reader, path)
     if reader.name not in LENIENT and not (reader in LINES and kind == "empty"):
         assert error
 
 
-@by_name(EVERY)
+@parametrize_readers(ALL_READERS)
 def test_a_byte_order_mark_is_refused(folder: Path, reader: Reader) -> None:
-    path = place(folder, reader)
+    path = prepare_path(folder, reader)
     path.write_bytes(b"\xef\xbb\xbf" + reader.sample().encode())
-    assert refused(reader, path) or reader.name in LENIENT or reader in TEXT
+    assert read_error(reader, path) or reader.name in LENIENT or reader in TEXT
 
 
-@by_name(EVERY)
+@parametrize_readers(ALL_READERS)
 @pytest.mark.parametrize("kind", ["folder", "dangling link", "link to itself", "unreadable", "missing"])
-def test_a_path_that_is_no_file_is_refused(tmp_path: Path, reader: Reader, kind: str) -> None:
-    path = place(tmp_path, reader)
+def test_a_path_that_is_not_a_readable_file_is_refused(tmp_path: Path, reader: Reader, kind: str) -> None:
+    path = prepare_path(tmp_path, reader)
     if kind == "folder":
         path.mkdir()
     elif kind == "dangling link":
@@ -345,134 +347,138 @@ def test_a_path_that_is_no_file_is_refused(tmp_path: Path, reader: Reader, kind:
     elif kind == "link to itself":
         path.symlink_to(path)
     elif kind == "unreadable":
-        # permission bits do not keep root away; this is a file whose reading fails
+        # Root ignores permission bits, so use a file whose read fails.
         path.symlink_to("/proc/self/mem")
-    error = refused(reader, path)
-    missing = kind in ("missing", "dangling link") or (kind == "link to itself" and reader.name in OF_THE_LAB)
-    if reader.name not in LENIENT and not (missing and reader.name in MAY_BE_MISSING):
+    error = read_error(reader, path)
+    missing = kind in ("missing", "dangling link") or (kind == "link to itself" and reader.name in LAB_FILES)
+    if reader.name not in LENIENT and not (missing and reader.name in OPTIONAL_FILES):
         assert error
 
 
-@by_name([*JSON, *LINES])
+@parametrize_readers([*JSON, *LINES])
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_invalid_numbers_are_refused_or_kept_as_text(folder: Path, reader: Reader, number: str) -> None:
-    path = place(folder, reader)
+    path = prepare_path(folder, reader)
     text = reader.sample().replace("1.0", number).replace("1.5", number).replace("95.0", number)
     path.write_text(text, encoding="utf-8")
-    refused(reader, path)
+    read_error(reader, path)
 
 
-@by_name(JSON)
+@parametrize_readers(JSON)
 def test_a_key_that_occurs_twice_is_refused(folder: Path, reader: Reader) -> None:
-    path = place(folder, reader)
+    path = prepare_path(folder, reader)
     text = reader.sample()
     key = next(iter(json.loads(text)))
     path.write_text(f"{{{json.dumps(key)}: 1, {text.lstrip()[1:]}", encoding="utf-8")
-    error = refused(reader, path)
+    error = read_error(reader, path)
     assert reader.name in LENIENT or "twice" in error
 
 
-def paths_of(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Return the paths of all parts of a JSON value."""
+def key_paths(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the key path of each part of a JSON value."""
     yield keys
     if isinstance(value, dict | list):
-        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from paths_of(one, (*keys, key))
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from key_paths(part, (*keys, key))
 
 
-def changed(value: Any, keys: tuple[Any, ...], new: Any) -> Any:
-    """A copy with another value at the end of a path of keys; without it if that is ``...``."""
+def replace_part(value: Any, keys: tuple[Any, ...], new: Any) -> Any:
+    """Return a copy of a JSON value with the part at ``keys`` replaced, or removed if ``new`` is ``...``."""
     if not keys:
         return {} if new is ... else new
-    whole = copy.deepcopy(value)
-    inner = whole
+    result = copy.deepcopy(value)
+    inner = result
     for key in keys[:-1]:
         inner = inner[key]
     if new is ...:
         del inner[keys[-1]]
     else:
         inner[keys[-1]] = new
-    return whole
+    return result
 
 
-@by_name(JSON)
+@parametrize_readers(JSON)
 @given(data=st.data())
 @settings(max_examples=60)
-def test_values_of_other_types_are_refused_or_read(folder: Path, reader: Reader, data: st.DataObject) -> None:
-    path = place(folder, reader)
+def test_json_with_an_unusual_value_is_refused_or_read(folder: Path, reader: Reader, data: st.DataObject) -> None:
+    path = prepare_path(folder, reader)
     value = json.loads(reader.sample())
-    # each level as likely as the others, however many values it has
+    # Each depth is equally likely, regardless of how many values it has.
     depth = data.draw(st.integers(0, 6))
-    level = [keys for keys in paths_of(value) if len(keys) == depth]
-    keys = data.draw(st.sampled_from(level or [()]))
-    new = data.draw(st.sampled_from([*ODD, ...]))
-    path.write_text(json.dumps(changed(value, keys, new)), encoding="utf-8")
-    refused(reader, path)
+    same_depth = [keys for keys in key_paths(value) if len(keys) == depth]
+    keys = data.draw(st.sampled_from(same_depth or [()]))
+    new = data.draw(st.sampled_from([*UNUSUAL_VALUES, ...]))
+    path.write_text(json.dumps(replace_part(value, keys, new)), encoding="utf-8")
+    read_error(reader, path)
 
 
-@by_name(LINES)
+@parametrize_readers(LINES)
 @given(data=st.data())
 @settings(max_examples=60)
-def test_events_of_other_types_are_refused_or_judged(folder: Path, reader: Reader, data: st.DataObject) -> None:
-    path = place(folder, reader)
+def test_a_history_with_an_unusual_value_is_refused_or_judged(
+    folder: Path, reader: Reader, data: st.DataObject
+) -> None:
+    path = prepare_path(folder, reader)
     lines = reader.sample().splitlines()
     number = data.draw(st.integers(0, len(lines) - 1))
     value = json.loads(lines[number])
-    keys = data.draw(st.sampled_from(list(paths_of(value))))
-    lines[number] = json.dumps(changed(value, keys, data.draw(st.sampled_from([*ODD, ...]))))
+    keys = data.draw(st.sampled_from(list(key_paths(value))))
+    lines[number] = json.dumps(replace_part(value, keys, data.draw(st.sampled_from([*UNUSUAL_VALUES, ...]))))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    refused(reader, path)
+    read_error(reader, path)
 
 
-@by_name(TOML)
+@parametrize_readers(TOML)
 @given(data=st.data())
 @settings(max_examples=60)
-def test_lines_of_toml_with_other_values_are_refused_or_read(folder: Path, reader: Reader, data: st.DataObject) -> None:
-    path = place(folder, reader)
+def test_toml_with_an_unusual_line_is_refused_or_read(folder: Path, reader: Reader, data: st.DataObject) -> None:
+    path = prepare_path(folder, reader)
     lines = reader.sample().splitlines()
     number = data.draw(st.sampled_from([at for at, line in enumerate(lines) if "=" in line or line.startswith("[")]))
     line = lines[number]
-    odd = data.draw(st.sampled_from([*ODD_TOML, "delete", "repeat"]))
+    replacement = data.draw(st.sampled_from([*UNUSUAL_TOML_VALUES, "delete", "repeat"]))
     key, equals, _ = line.partition("=")
-    lines[number] = {"delete": "", "repeat": f"{line}\n{line}"}.get(odd, f"{key}{equals} {odd}" if equals else "")
+    lines[number] = {"delete": "", "repeat": f"{line}\n{line}"}.get(
+        replacement, f"{key}{equals} {replacement}" if equals else ""
+    )
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    refused(reader, path)
+    read_error(reader, path)
 
 
-@by_name(EVERY)
+@parametrize_readers(ALL_READERS)
 @given(data=st.data())
 @settings(max_examples=30)
-def test_a_file_that_is_cut_short_is_refused_or_read(folder: Path, reader: Reader, data: st.DataObject) -> None:
-    path = place(folder, reader)
-    whole = reader.sample().encode()
-    cut = data.draw(st.integers(0, len(whole) - 1))
-    path.write_bytes(whole[:cut])
-    error = refused(reader, path)
-    if reader in JSON and reader.name not in LENIENT and cut < len(whole.rstrip()):
+def test_a_truncated_file_is_refused_or_read(folder: Path, reader: Reader, data: st.DataObject) -> None:
+    path = prepare_path(folder, reader)
+    content = reader.sample().encode()
+    cut = data.draw(st.integers(0, len(content) - 1))
+    path.write_bytes(content[:cut])
+    error = read_error(reader, path)
+    if reader in JSON and reader.name not in LENIENT and cut < len(content.rstrip()):
         assert error
 
 
-def test_a_history_that_is_cut_short_has_no_other_events(tmp_path: Path) -> None:
-    whole = (paths.REPO / "tests/support/lab_histories/restored.jsonl").read_bytes()
+def test_a_truncated_history_has_a_prefix_of_the_events(tmp_path: Path) -> None:
+    content = (paths.REPO / "tests/support/lab_histories/restored.jsonl").read_bytes()
     path = tmp_path / "h.jsonl"
-    path.write_bytes(whole)
-    every = list(History(path).events())
-    for cut in range(0, len(whole), 97):
-        path.write_bytes(whole[:cut])
+    path.write_bytes(content)
+    all_events = list(History(path).events())
+    for cut in range(0, len(content), 97):
+        path.write_bytes(content[:cut])
         found = list(History(path).events())
-        lines = whole[:cut].count(b"\n")
-        assert found[:lines] == every[:lines]
-        assert [one.op for one in found[lines:]] in ([], ["torn"], [every[lines].op])
+        lines = content[:cut].count(b"\n")
+        assert found[:lines] == all_events[:lines]
+        assert [event.op for event in found[lines:]] in ([], ["torn"], [all_events[lines].op])
 
 
 @pytest.mark.parametrize("value", [[], {}, None, "1", 1.5, True])
 @pytest.mark.parametrize("key", ["mono_ns", "wall_ms", "process", "op", "outcome", "rack", "data"])
-def test_an_event_with_a_value_of_another_type_is_not_accepted(key: str, value: Any) -> None:
-    whole = json.loads(event_now("p", "o", "ok", rack="a").line())
+def test_an_event_field_of_the_wrong_type_is_an_error(key: str, value: Any) -> None:
+    valid = json.loads(event_now("p", "o", "ok", rack="a").line())
     if (key, value) in (("rack", None), ("data", {})) or (key in ("process", "op", "rack") and value == "1"):
         return
     with pytest.raises(ValueError, match=key):
-        Event.parse(json.dumps(whole | {key: value}))
+        Event.parse(json.dumps(valid | {key: value}))
 
 
 def test_a_null_character_in_a_path_is_an_error() -> None:
@@ -481,12 +487,12 @@ def test_a_null_character_in_a_path_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[31mb", "a\udc80b"])
-def test_control_characters_in_the_name_of_a_file_reach_no_terminal(
+def test_control_characters_in_a_file_name_are_escaped_in_the_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         cli.main(["bench", "report", str(tmp_path / name)])
-    assert ended.value.code == 2
+    assert exit_info.value.code == 2
     stderr = capsys.readouterr().err
     assert stderr.count("\n") == 1
     assert stderr.rstrip("\n").isprintable()

@@ -1,4 +1,4 @@
-"""Signals, time limits and logs of supervised programs."""
+"""Signals, timeouts and logs of child processes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.core.process import DIES_WITH_PARENT, exits_on_sigterm, run, start, supervised
 from pyhooks.core.wait import wait_for
 
-# Writes more than fits into a pipe before it ends.
-ENDS_LOUDLY = """
+# On SIGTERM, writes more than a pipe buffer holds before it exits.
+WRITES_ON_SIGTERM = """
 import signal, sys
 def end(*_):
     sys.stdout.write("x" * 1_000_000)
@@ -26,16 +26,16 @@ signal.pause()
 """
 
 
-def test_a_sigterm_ends_the_body_like_an_interruption() -> None:
+def test_sigterm_raises_system_exit_in_the_body() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as ended, exits_on_sigterm():
+    with pytest.raises(SystemExit) as exit_info, exits_on_sigterm():
         signal.raise_signal(signal.SIGTERM)
-    assert ended.value.code == 128 + signal.SIGTERM
+    assert exit_info.value.code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_supervised_program_may_write_while_it_ends() -> None:
-    command = [sys.executable, "-c", ENDS_LOUDLY]
+def test_output_is_drained_while_a_supervised_program_exits() -> None:
+    command = [sys.executable, "-c", WRITES_ON_SIGTERM]
     with supervised(command, grace_s=60, first=signal.SIGTERM, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
@@ -44,7 +44,7 @@ def test_a_supervised_program_may_write_while_it_ends() -> None:
 
 
 @pytest.mark.parametrize("first", [None, signal.SIGTERM])
-def test_a_supervised_program_that_does_not_end_is_killed(first: signal.Signals | None) -> None:
+def test_a_supervised_program_that_ignores_sigterm_is_killed(first: signal.Signals | None) -> None:
     command = ["sh", "-c", "trap '' TERM; sleep 60 & echo $!; wait"]
     with supervised(command, grace_s=0.2, first=first, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -52,18 +52,18 @@ def test_a_supervised_program_that_does_not_end_is_killed(first: signal.Signals 
     assert child.returncode == -signal.SIGKILL
     wait_for(
         lambda: not sleeper.is_running() or sleeper.status() == psutil.STATUS_ZOMBIE,
-        goal="the end of the program's own child",
+        goal="exit of the program's child",
         timeout_s=30,
     )
 
 
-def test_a_supervised_program_ends_when_its_input_closes() -> None:
+def test_closing_stdin_ends_a_supervised_program() -> None:
     with supervised(["cat"], grace_s=60, stdin=subprocess.PIPE) as child:
         assert child.poll() is None
     assert child.returncode == 0
 
 
-def test_a_log_is_replaced_or_kept(tmp_path: Path) -> None:
+def test_a_log_is_overwritten_or_appended_to(tmp_path: Path) -> None:
     log = tmp_path / "log"
     for append, text in ((False, "a"), (True, "b"), (False, "c")):
         assert start(["echo", text], log=log, append=append).wait() == 0
@@ -78,6 +78,6 @@ def test_a_missing_program_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path
         start(["true"], outlives=True)
 
 
-def test_a_program_that_takes_too_long_is_an_error() -> None:
+def test_a_timeout_is_an_error() -> None:
     with pytest.raises(RackgateError, match="sleep did not end within 0 s"):
         run(["sleep", "60"], task="wait", timeout_s=0.2)

@@ -1,4 +1,4 @@
-"""Progress on the terminal."""
+"""Progress bars on the terminal."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pyhooks.core.terminal import show_progress, track_progress
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_progress_is_for_terminals_only(terminal: bool) -> None:
-    shown = io.StringIO()
-    console = Console(file=shown, force_terminal=terminal, width=100)
+def test_progress_is_shown_only_on_a_terminal(terminal: bool) -> None:
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=terminal, width=100)
     with show_progress(console, "compile", 4, estimate="of about 30 s") as update:
         update(completed=1, description="compile: core", estimate="of about 40 s")
     for part in ("compile: core", "of about 40 s"):
-        assert (part in shown.getvalue()) == terminal
+        assert (part in output.getvalue()) == terminal
     assert list(track_progress([3, 1, 2], console, "weigh")) == [3, 1, 2]
-    assert ("weigh" in shown.getvalue()) == terminal
+    assert ("weigh" in output.getvalue()) == terminal
 
 
 def test_quiet_progress_shows_nothing() -> None:
-    shown = io.StringIO()
-    with show_progress(Console(file=shown, force_terminal=True, quiet=True), "compile") as update:
+    output = io.StringIO()
+    with show_progress(Console(file=output, force_terminal=True, quiet=True), "compile") as update:
         update(description="compile: core")
-    assert shown.getvalue() == ""
+    assert output.getvalue() == ""

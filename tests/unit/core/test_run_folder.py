@@ -1,4 +1,4 @@
-"""Folders are emptied only if they hold the project's marker for the same kind of run."""
+"""Run folders: only a folder with the project's marker for the same kind of run is emptied."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyhooks.core.run_folder import LOCK, MARKER, Kind
 KIND = Kind("bench", 1, "--out")
 
 
-def names(folder: Path) -> list[str]:
+def entry_names(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir())
 
 
@@ -27,14 +27,14 @@ def test_a_claimed_folder_is_emptied_and_keeps_marker_and_lock(tmp_path: Path) -
     (folder / "file").touch()
     (folder / ".lock").touch()
     run_folder.empty(folder, KIND, keep=(".lock",))
-    assert names(folder) == [".lock", MARKER]
+    assert entry_names(folder) == [".lock", MARKER]
 
 
 def test_an_empty_folder_or_one_with_only_a_lock_is_claimed(tmp_path: Path) -> None:
     (tmp_path / ".lock").touch()
     (tmp_path / f"{MARKER}.new").write_text("cut sh")
     run_folder.claim(tmp_path, KIND, keep=(".lock",))
-    assert names(tmp_path) == [".lock", MARKER]
+    assert entry_names(tmp_path) == [".lock", MARKER]
 
 
 @pytest.mark.parametrize(
@@ -55,16 +55,16 @@ def test_a_foreign_folder_is_unchanged(tmp_path: Path, marker: str | None) -> No
     (tmp_path / ".lock").touch()
     if marker is not None:
         (tmp_path / MARKER).write_bytes(marker.encode("latin-1"))
-    before = names(tmp_path)
+    before = entry_names(tmp_path)
     with pytest.raises(RackgateError) as error:
         run_folder.empty(tmp_path, KIND, keep=(".lock",))
     assert str(tmp_path) in str(error.value)
     assert "--out" in str(error.value)
-    assert names(tmp_path) == before
+    assert entry_names(tmp_path) == before
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
-def test_a_marker_that_is_a_link_does_not_count(tmp_path: Path) -> None:
+def test_a_symbolic_link_is_not_a_valid_marker(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text(KIND.marker)
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -72,24 +72,24 @@ def test_a_marker_that_is_a_link_does_not_count(tmp_path: Path) -> None:
     (folder / "thesis.txt").touch()
     with pytest.raises(RackgateError):
         run_folder.empty(folder, KIND)
-    assert names(folder) == [MARKER, "thesis.txt"]
+    assert entry_names(folder) == [MARKER, "thesis.txt"]
 
 
 def test_links_in_a_folder_are_removed_and_not_followed(tmp_path: Path) -> None:
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "thesis.txt").touch()
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "thesis.txt").touch()
     folder = tmp_path / "folder"
     run_folder.claim(folder, KIND)
-    (folder / "link").symlink_to(mine, target_is_directory=True)
+    (folder / "link").symlink_to(target, target_is_directory=True)
     (folder / "sub").mkdir()
-    (folder / "sub" / "link").symlink_to(mine / "thesis.txt")
+    (folder / "sub" / "link").symlink_to(target / "thesis.txt")
     run_folder.empty(folder, KIND)
-    assert names(folder) == [MARKER]
-    assert names(mine) == ["thesis.txt"]
+    assert entry_names(folder) == [MARKER]
+    assert entry_names(target) == ["thesis.txt"]
 
 
-def test_a_file_in_place_of_the_folder_is_an_error(tmp_path: Path) -> None:
+def test_a_file_instead_of_a_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "run").touch()
     with pytest.raises(RackgateError) as error:
         run_folder.empty(tmp_path / "run", KIND)
@@ -104,52 +104,52 @@ def test_a_link_to_a_folder_is_refused_even_if_the_folder_has_the_marker(tmp_pat
     for link in ("run", "nowhere"):
         with pytest.raises(RackgateError, match="symbolic link"):
             run_folder.empty(tmp_path / link, KIND)
-    assert names(tmp_path / "other") == [MARKER, "part"]
+    assert entry_names(tmp_path / "other") == [MARKER, "part"]
     assert not (tmp_path / "absent").exists()
 
 
-def test_a_check_writes_nothing(tmp_path: Path) -> None:
+def test_check_writes_nothing(tmp_path: Path) -> None:
     run_folder.check(tmp_path / "absent", KIND)
     run_folder.check(tmp_path, KIND)
-    assert names(tmp_path) == []
+    assert entry_names(tmp_path) == []
     (tmp_path / "thesis.txt").touch()
     with pytest.raises(RackgateError):
         run_folder.check(tmp_path, KIND)
-    assert names(tmp_path) == ["thesis.txt"]
+    assert entry_names(tmp_path) == ["thesis.txt"]
 
 
 def test_a_held_folder_is_locked_and_marked(tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    with run_folder.held(folder, KIND) as mine:
-        assert (mine, names(mine)) == (folder, [LOCK, MARKER])
+    with run_folder.held(folder, KIND) as held_folder:
+        assert (held_folder, entry_names(held_folder)) == (folder, [LOCK, MARKER])
         with pytest.raises(RackgateError) as error, run_folder.held(folder, KIND):
-            pytest.fail("both hold it")
+            pytest.fail("both hold the folder")
         assert str(folder) in str(error.value)
         assert error.value.exit_status == 2
     with run_folder.held(folder, KIND):
-        assert names(folder) == [LOCK, MARKER]
+        assert entry_names(folder) == [LOCK, MARKER]
 
 
-def test_holding_a_foreign_folder_adds_no_lock_to_it(tmp_path: Path) -> None:
+def test_a_foreign_folder_gets_no_lock_file(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").touch()
     with pytest.raises(RackgateError), run_folder.held(tmp_path, KIND):
-        pytest.fail("it is held")
-    assert names(tmp_path) == ["thesis.txt"]
+        pytest.fail("the folder is held")
+    assert entry_names(tmp_path) == ["thesis.txt"]
 
 
-def test_a_link_chosen_by_the_user_is_locked_at_its_target(tmp_path: Path) -> None:
+def test_a_linked_output_folder_is_locked_at_its_target(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "out").symlink_to(tmp_path / "disk", target_is_directory=True)
-    with run_folder.held(tmp_path / "out", KIND) as mine:
-        assert mine == tmp_path / "disk"
-    assert names(tmp_path / "disk") == [LOCK, MARKER]
+    with run_folder.held(tmp_path / "out", KIND) as held_folder:
+        assert held_folder == tmp_path / "disk"
+    assert entry_names(tmp_path / "disk") == [LOCK, MARKER]
 
 
-def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_lock_file_that_is_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / LOCK).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(RackgateError) as error, run_folder.held(tmp_path / "out", KIND):
-        pytest.fail("it is held")
+        pytest.fail("the folder is held")
     assert str(tmp_path / "out" / LOCK) in str(error.value)
     assert not (tmp_path / "elsewhere").exists()
 

@@ -1,4 +1,4 @@
-"""Reader of hand-written TOML files: values it accepts, and one-line errors for those it refuses."""
+"""Validation of hand-written TOML files: accepted values, and one-line errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pyhooks.core import toml_config
 from pyhooks.core.errors import RackgateError
 from pyhooks.core.toml_config import DistinctNaturals, Table, Text
 
-Take = Callable[[Table], Any]
+ReadValue = Callable[[Table], Any]
 
 
-def table(text: str) -> Table:
+def parse_table(text: str) -> Table:
     return Table(tomllib.loads(text), "f.toml")
 
 
 @pytest.mark.parametrize(
-    ("take", "text", "value"),
+    ("read_value", "text", "value"),
     [
         (lambda t: t.text("k"), "k = 'a'", "a"),
         (lambda t: t.text("k", ""), "k = ''", ""),
@@ -47,18 +47,18 @@ def table(text: str) -> Table:
         (lambda t: t.get("k", Any), "k = [{ a = 1 }]", [{"a": 1}]),
         (lambda t: t.table("k").rest(), "k = { a = 1 }", {"a": 1}),
         (lambda t: t.table("k", {}).left(), "", ()),
-        (lambda t: [one.whole("a", 0) for one in t.tables("k")], "k = [{ a = 1 }, { a = 2 }]", [1, 2]),
+        (lambda t: [entry.whole("a", 0) for entry in t.tables("k")], "k = [{ a = 1 }, { a = 2 }]", [1, 2]),
         (lambda t: t.tables("k", ()), "", []),
     ],
 )
-def test_a_value_of_the_right_form_is_accepted(take: Take, text: str, value: Any) -> None:
-    top = table(text)
-    assert take(top) == value
-    top.done()
+def test_a_value_of_the_expected_type_is_accepted(read_value: ReadValue, text: str, value: Any) -> None:
+    root = parse_table(text)
+    assert read_value(root) == value
+    root.done()
 
 
 @pytest.mark.parametrize(
-    ("take", "text", "error"),
+    ("read_value", "text", "error"),
     [
         (lambda t: t.text("k"), "", "k: is missing"),
         (lambda t: t.text("k"), "k = ' '", "k: must not be empty, is ' '"),
@@ -97,9 +97,9 @@ def test_a_value_of_the_right_form_is_accepted(take: Take, text: str, value: Any
         (lambda t: t.text("k"), f"k = {list(range(900))}", "k: must be a valid string, is [0, 1, 2, "),
     ],
 )
-def test_a_value_of_the_wrong_form_is_a_short_one_line_error(take: Take, text: str, error: str) -> None:
+def test_an_invalid_value_is_a_short_one_line_error(read_value: ReadValue, text: str, error: str) -> None:
     with pytest.raises(RackgateError) as caught:
-        take(table(text.replace("'a\\nb'", '"a\\nb"')))
+        read_value(parse_table(text.replace("'a\\nb'", '"a\\nb"')))
     assert str(caught.value).startswith(f"f.toml: {error}")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 200
@@ -113,17 +113,17 @@ def test_a_value_of_the_wrong_form_is_a_short_one_line_error(take: Take, text: s
         ("a = 1\ne = [{ name = 'x', c = 1 }]", "f.toml: e x: c: is not known; known here: name"),
     ],
 )
-def test_an_unread_key_is_refused_at_any_level(text: str, error: str) -> None:
-    top = table(text)
-    assert top.has("a")
-    top.whole("a", 0)
-    assert not top.has("a")
-    top.text("b", "")
-    top.table("d", {}).text("f", "")
-    for one in top.tables("e", ()):
-        one.text("name")
+def test_an_unknown_key_is_an_error_at_any_depth(text: str, error: str) -> None:
+    root = parse_table(text)
+    assert root.has("a")
+    root.whole("a", 0)
+    assert not root.has("a")
+    root.text("b", "")
+    root.table("d", {}).text("f", "")
+    for entry in root.tables("e", ()):
+        entry.text("name")
     with pytest.raises(RackgateError) as caught:
-        top.done()
+        root.done()
     assert str(caught.value) == error
 
 
@@ -135,14 +135,14 @@ class Example:
     path: str = ""
 
 
-def read_example(top: Table) -> Example:
-    found = top.into(Example, path="p")
-    top.done()
-    return found
+def read_example(root: Table) -> Example:
+    example = root.into(Example, path="p")
+    root.done()
+    return example
 
 
 def test_a_table_becomes_a_dataclass() -> None:
-    assert read_example(table("name = 'a'\nids = [2, 1]")) == Example("a", (2, 1), 0.5, "p")
+    assert read_example(parse_table("name = 'a'\nids = [2, 1]")) == Example("a", (2, 1), 0.5, "p")
 
 
 @pytest.mark.parametrize(
@@ -159,16 +159,16 @@ def test_a_table_becomes_a_dataclass() -> None:
 )
 def test_a_table_that_does_not_match_the_dataclass_is_an_error(text: str, expected: str) -> None:
     with pytest.raises(RackgateError) as caught:
-        read_example(table(text))
+        read_example(parse_table(text))
     assert str(caught.value) == expected
 
 
 def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "f.toml"
-    with pytest.raises(RackgateError, match=r"f\.toml: .*missing: it lists things"):
-        toml_config.read(path, "it lists things")
+    with pytest.raises(RackgateError, match=r"f\.toml: .*missing: purpose"):
+        toml_config.read(path, "purpose")
     path.write_bytes(b"\xff")
     with pytest.raises(RackgateError, match="not UTF-8"):
-        toml_config.read(path, "it lists things")
+        toml_config.read(path, "purpose")
     with pytest.raises(RackgateError, match="can't be read: Is a directory"):
-        toml_config.read(tmp_path, "it lists things")
+        toml_config.read(tmp_path, "purpose")
