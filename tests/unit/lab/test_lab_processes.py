@@ -1,4 +1,4 @@
-"""Labs seen from outside of them: state files, locks, namespaces; without any lab."""
+"""Lab processes seen from the host: state files, locks and namespaces, without a running lab."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pyhooks.kafka import tools
 from pyhooks.lab import init_process, lab_processes
 from pyhooks.lab.lab import LAB_VARIABLE, Lab
 
-SOMEBODY = 65534
+OTHER_UID = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files and processes to other users")
 
 
@@ -34,17 +34,17 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def known(name: str, run_dir: Path) -> lab_processes.LabRecord:
+def lab_record(name: str, run_dir: Path) -> lab_processes.LabRecord:
     return lab_processes.LabRecord(name, 1, True, "as somebody", "az3.toml", False, str(run_dir), 0.0, 1, run_dir)
 
 
 @contextmanager
-def process_with(lock: Path | None, *before: str) -> Iterator[int]:
-    """A process that holds a lock, or none; its id.
+def lock_holder(lock: Path | None, *prefix: str) -> Iterator[int]:
+    """Start a process that holds ``lock``, if given; yield its PID.
 
     Args:
-        lock: the file.
-        before: what starts it.
+        lock: lock file.
+        prefix: command that executes the process.
     """
     with ExitStack() as stack:
         descriptors = []
@@ -52,7 +52,7 @@ def process_with(lock: Path | None, *before: str) -> Iterator[int]:
             descriptors.append(os.open(lock, os.O_RDWR | os.O_CREAT, 0o600))
             stack.callback(os.close, descriptors[0])
             fcntl.flock(descriptors[0], fcntl.LOCK_EX)
-        child = subprocess.Popen([*before, "sleep", "300"], pass_fds=descriptors)
+        child = subprocess.Popen([*prefix, "sleep", "300"], pass_fds=descriptors)
         stack.pop_all().close()
         try:
             yield child.pid
@@ -61,45 +61,45 @@ def process_with(lock: Path | None, *before: str) -> Iterator[int]:
             child.wait()
 
 
-def alive(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     return os.waitpid(pid, os.WNOHANG) == (0, 0)
 
 
-def of_process(pid: int, state: Path, name: str = "t") -> lab_processes.LabRecord:
-    """A lab whose state file names a process, with its true start."""
-    lab = replace(known(name, state), pid=pid, ticks=lab_processes._start_ticks(Path(f"/proc/{pid}")))
+def save_record(pid: int, state: Path, name: str = "t") -> lab_processes.LabRecord:
+    """Save and return the record of a lab with this PID and the process's real start time."""
+    lab = replace(lab_record(name, state), pid=pid, ticks=lab_processes._start_ticks(Path(f"/proc/{pid}")))
     lab.save()
     return lab
 
 
-def lines_of_status() -> list[str]:
-    """Return standard error of ``rackgate lab status``."""
-    done = CliRunner().invoke(app, ["lab", "status"])
-    assert (done.exit_code, done.exception) == (0, None)
-    assert "no lab runs" in done.stdout
-    return done.stderr.splitlines()
+def status_errors() -> list[str]:
+    """Return the lines that ``rackgate lab status`` writes to standard error."""
+    invocation = CliRunner().invoke(app, ["lab", "status"])
+    assert (invocation.exit_code, invocation.exception) == (0, None)
+    assert "no lab runs" in invocation.stdout
+    return invocation.stderr.splitlines()
 
 
-def test_a_machine_without_namespaces_gets_an_error_with_the_setting_to_enable(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+def test_missing_namespaces_are_an_error_that_names_the_sysctl(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_unshare(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 1, "", "unshare failed: Operation not permitted\n")
 
-    monkeypatch.setattr(subprocess, "run", refused)
+    monkeypatch.setattr(subprocess, "run", fail_unshare)
     monkeypatch.setattr(lab_processes, "_forbidding_settings", lambda: [("kernel.odd", "1")])
     with pytest.raises(RackgateError, match=r"unshare failed.*'sysctl -w kernel.odd=1'"):
         lab_processes.namespace_method()
 
 
 @pytest.mark.parametrize("root", [True, False])
-def test_root_needs_no_user_namespace(monkeypatch: pytest.MonkeyPatch, root: bool) -> None:
-    def choosy(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+def test_root_falls_back_to_no_user_namespace(monkeypatch: pytest.MonkeyPatch, root: bool) -> None:
+    def fail_user_namespaces(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, int("--user" in command), "", "no user namespaces")
 
-    monkeypatch.setattr(subprocess, "run", choosy)
+    monkeypatch.setattr(subprocess, "run", fail_user_namespaces)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
     if root:
-        found = lab_processes.namespace_method()
-        assert (found.user, "--user" in found.prefix, found.text.startswith("root, without")) == (False, False, True)
+        method = lab_processes.namespace_method()
+        assert (method.user, "--user" in method.prefix, method.text.startswith("root, without")) == (False, False, True)
     else:
         with pytest.raises(RackgateError, match="run as root"):
             lab_processes.namespace_method()
@@ -107,10 +107,10 @@ def test_root_needs_no_user_namespace(monkeypatch: pytest.MonkeyPatch, root: boo
 
 @pytest.mark.parametrize("root", [True, False])
 def test_only_root_can_do_without_a_user_namespace(monkeypatch: pytest.MonkeyPatch, root: bool) -> None:
-    def willing(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    def succeed(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 0, "", "")
 
-    monkeypatch.setattr(subprocess, "run", willing)
+    monkeypatch.setattr(subprocess, "run", succeed)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
     assert lab_processes.namespace_method().user
     if root:
@@ -120,15 +120,15 @@ def test_only_root_can_do_without_a_user_namespace(monkeypatch: pytest.MonkeyPat
             lab_processes.namespace_method(user=False)
 
 
-def test_a_lab_without_a_lock_does_not_run(tmp_path: Path) -> None:
-    known("old", tmp_path).save()
-    (one,) = lab_processes.recorded_labs()
-    assert (one.name, one.runs) == ("old", False)
+def test_a_lab_whose_lock_is_free_is_not_running(tmp_path: Path) -> None:
+    lab_record("old", tmp_path).save()
+    (lab,) = lab_processes.recorded_labs()
+    assert (lab.name, lab.runs) == ("old", False)
     with pytest.raises(RackgateError, match="no lab runs"):
         lab_processes.find(None)
     with pytest.raises(RackgateError, match="no lab 'old' runs; none does"):
         lab_processes.find("old")
-    lab_processes.down(one)
+    lab_processes.down(lab)
     assert lab_processes.recorded_labs() == ()
 
 
@@ -139,25 +139,25 @@ def test_another_user_s_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../x", "x" * 25])
-def test_names_are_validated(name: str) -> None:
-    with pytest.raises(RackgateError, match="small letters, digits and dashes"):
+def test_an_invalid_lab_name_is_an_error(name: str) -> None:
+    with pytest.raises(RackgateError, match="letters, digits and "):
         lab_processes.check_name(name)
 
 
-def test_tools_get_the_brokers_unless_given() -> None:
+def test_tools_get_the_bootstrap_servers_unless_given() -> None:
     command = tools.command("cp", "topics", ["--list"], "h:1")
     assert command[-4:] == ["org.apache.kafka.tools.TopicCommand", "--bootstrap-server", "h:1", "--list"]
     assert tools.command("cp", "kafka-topics.sh", ["--list"], "h:1") == command
     assert "h:1" not in tools.command("cp", "topics", ["--bootstrap-server", "k:2", "--list"], "h:1")
     assert "h:1" not in tools.command("cp", "topics", ["--help"], "h:1")
     assert "h:1" not in tools.command("cp", "dump-log", ["--files", "f"], "h:1")
-    # the sub-command has the option
+    # The option belongs to the subcommand.
     assert tools.command("cp", "cluster", ["cluster-id"], "h:1")[-3:] == ["cluster-id", "--bootstrap-server", "h:1"]
     with pytest.raises(RackgateError, match=r"'topic' .*: acls"):
         tools.command("cp", "topic", [], "h:1")
 
 
-def test_only_existing_settings_that_forbid_are_named(tmp_path: Path) -> None:
+def test_only_existing_sysctls_that_forbid_namespaces_are_named(tmp_path: Path) -> None:
     for name, value in (("kernel/unprivileged_userns_clone", "1"), ("user/max_user_namespaces", "0")):
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
@@ -165,16 +165,16 @@ def test_only_existing_settings_that_forbid_are_named(tmp_path: Path) -> None:
     assert lab_processes._forbidding_settings(tmp_path) == [("user.max_user_namespaces", "10000")]
 
 
-def test_a_process_of_the_same_number_is_not_the_lab(state: Path, tmp_path: Path) -> None:
-    """A lab that was killed left its file; its number is another process's by now, which must live on."""
+def test_a_process_that_reuses_the_pid_of_a_lab_is_not_the_lab(state: Path, tmp_path: Path) -> None:
+    """Stale state file whose PID was reused: the other process must not be killed."""
     other = subprocess.Popen(["sleep", "60"])
     try:
         stale = replace(
-            known("old", tmp_path), pid=other.pid, ticks=lab_processes._start_ticks(Path(f"/proc/{other.pid}")) - 1
+            lab_record("old", tmp_path), pid=other.pid, ticks=lab_processes._start_ticks(Path(f"/proc/{other.pid}")) - 1
         )
         stale.save()
         with (state / "old.lock").open("w") as lock:
-            # a new lab of that name is just starting: it has the lock, and not written its file yet
+            # A new lab of that name is starting: it holds the lock and has not written its file yet.
             fcntl.flock(lock, fcntl.LOCK_EX)
             assert not stale.runs
         lab_processes.down(stale)
@@ -193,12 +193,12 @@ def test_another_lab_cannot_be_chosen_inside_a_lab(monkeypatch: pytest.MonkeyPat
         lab_processes.runs_inside("two")
 
 
-# Processes that a state file names.
+# Processes that a state file refers to.
 
 
-def test_the_process_that_holds_the_lock_is_the_lab_and_goes_down(state: Path) -> None:
-    with process_with(state / "t.lock") as pid:
-        lab = of_process(pid, state)
+def test_down_kills_the_process_that_holds_the_lock(state: Path) -> None:
+    with lock_holder(state / "t.lock") as pid:
+        lab = save_record(pid, state)
         assert lab_processes.find("t") == lab
         assert lab.runs
         lab_processes.down(lab)
@@ -210,7 +210,7 @@ def test_the_process_that_holds_the_lock_is_the_lab_and_goes_down(state: Path) -
 def test_a_process_that_does_not_hold_the_lock_is_neither_entered_nor_killed(
     state: Path, monkeypatch: pytest.MonkeyPatch, locked: str
 ) -> None:
-    """A state file can name any process of this user with its true start."""
+    """A state file could refer to any process of this user, with its real start time."""
     monkeypatch.setattr(lab_processes, "DOWN_TIMEOUT_S", 0.2)
     with ExitStack() as stack:
         holder = stack.enter_context((state / "t.lock").open("w"))
@@ -221,8 +221,8 @@ def test_a_process_that_does_not_hold_the_lock_is_neither_entered_nor_killed(
             stack.callback(child.kill)
             pid = child.pid
         else:
-            pid = stack.enter_context(process_with(state / "u.lock" if locked == "another file" else None))
-        lab = of_process(pid, state)
+            pid = stack.enter_context(lock_holder(state / "u.lock" if locked == "another file" else None))
+        lab = save_record(pid, state)
         assert not lab.runs
         with pytest.raises(RackgateError, match="no lab 't' runs"):
             lab_processes.find("t")
@@ -231,43 +231,43 @@ def test_a_process_that_does_not_hold_the_lock_is_neither_entered_nor_killed(
         if locked != "for reading":
             with pytest.raises(RackgateError, match="lab t to end"):
                 lab_processes.down(lab)
-        assert alive(pid)
+        assert is_running(pid)
         assert not (state / "entered").exists()
 
 
 @as_root
 def test_another_user_s_process_is_neither_entered_nor_killed(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab_processes, "DOWN_TIMEOUT_S", 0.2)
-    other = ("setpriv", f"--reuid={SOMEBODY}", "--clear-groups", "--")
-    with process_with(state / "t.lock", *other) as pid:
-        lab = of_process(pid, state)
+    setpriv = ("setpriv", f"--reuid={OTHER_UID}", "--clear-groups", "--")
+    with lock_holder(state / "t.lock", *setpriv) as pid:
+        lab = save_record(pid, state)
         status = Path(f"/proc/{pid}/status")
-        wait_for(lambda: f"Uid:\t{SOMEBODY}\t" in status.read_text(), goal="setpriv", timeout_s=10)
+        wait_for(lambda: f"Uid:\t{OTHER_UID}\t" in status.read_text(), goal="setpriv", timeout_s=10)
         assert not lab.runs
         with pytest.raises(RackgateError, match="lab t has ended"):
             lab_processes.run_inside(lab, ["true"])
         with pytest.raises(RackgateError, match="lab t to end"):
             lab_processes.down(lab)
-        assert alive(pid)
+        assert is_running(pid)
 
 
 def test_a_command_enters_the_namespaces_of_the_process_that_holds_the_lock(
     state: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     unshare = ("unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child")
-    with process_with(state / "t.lock", *unshare) as starter:
-        children = Path(f"/proc/{starter}/task/{starter}/children")
+    with lock_holder(state / "t.lock", *unshare) as unshare_pid:
+        children = Path(f"/proc/{unshare_pid}/task/{unshare_pid}/children")
         pid = int(wait_for(lambda: children.read_text().split(), goal="a child", timeout_s=10)[0])
-        lab = of_process(pid, state)
+        lab = save_record(pid, state)
         assert lab.runs
         assert lab_processes.run_inside(lab, ["sh", "-c", "readlink /proc/$1/ns/net; exit 3", "sh", str(pid)]) == 3
-        there, own = (str(Path(f"/proc/{one}/ns/net").readlink()) for one in (pid, "self"))
-        assert capfd.readouterr().out.strip() == there != own
+        lab_namespace, own_namespace = (str(Path(f"/proc/{process}/ns/net").readlink()) for process in (pid, "self"))
+        assert capfd.readouterr().out.strip() == lab_namespace != own_namespace
 
 
 def test_a_lab_whose_lock_file_is_deleted_ends(state: Path) -> None:
-    """Deleted as by a logout: no command could find the lab any more."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    """A logout can delete the lock file; then no command could find the lab."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     lab: Any = SimpleNamespace(name="t")
     try:
         with lab_processes._locked_name(state, "t") as lock:
@@ -275,7 +275,7 @@ def test_a_lab_whose_lock_file_is_deleted_ends(state: Path) -> None:
             with pytest.raises(RackgateError, match="lab t: its lock file was deleted"):
                 init_process._serve(lab, {}, lock)
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
@@ -284,7 +284,7 @@ def test_a_lab_whose_lock_file_is_deleted_ends(state: Path) -> None:
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without RACKGATE_STATE, whose /tmp and /run/user are below the folder that is returned."""
+    """Unset RACKGATE_STATE and put /tmp and /run/user into a folder; return the folder."""
     monkeypatch.delenv("RACKGATE_STATE")
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     for name in ("tmp", "run-user"):
@@ -295,8 +295,8 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def planted(folder: Path, how: str) -> Path:
-    """Entries that another user can plant in place of a state folder in /tmp."""
+def plant_folder(folder: Path, how: str) -> Path:
+    """Create what another user could create in place of the state folder in /tmp; return its path."""
     target = folder.with_name("target")
     target.mkdir(mode=0o700)
     if how == "link":
@@ -304,20 +304,20 @@ def planted(folder: Path, how: str) -> Path:
         return folder
     folder.mkdir(mode=0o700)
     if how == "owner":
-        os.chown(folder, SOMEBODY, -1)
+        os.chown(folder, OTHER_UID, -1)
     else:
         folder.chmod(int(how, 8))
     return folder
 
 
 @pytest.mark.parametrize("how", ["link", "0777", "0770", "1777", pytest.param("owner", marks=as_root)])
-def test_a_planted_state_folder_is_refused_by_every_command(folders: Path, how: str) -> None:
-    folder = planted(folders / "tmp" / f"rackgate-{os.geteuid()}", how)
+def test_every_command_refuses_a_planted_state_folder(folders: Path, how: str) -> None:
+    folder = plant_folder(folders / "tmp" / f"rackgate-{os.geteuid()}", how)
     for command in (["status"], ["down", "--all"], ["exec", "true"], ["up", "--bare"]):
-        done = CliRunner().invoke(app, ["lab", *command])
-        assert isinstance(done.exception, RackgateError), done.exception
-        assert done.exception.exit_status == 2
-        assert str(folder) in str(done.exception)
+        invocation = CliRunner().invoke(app, ["lab", *command])
+        assert isinstance(invocation.exception, RackgateError), invocation.exception
+        assert invocation.exception.exit_status == 2
+        assert str(folder) in str(invocation.exception)
     assert not list((folders / "tmp" / "target").iterdir())
 
 
@@ -337,22 +337,22 @@ def test_a_state_folder_below_one_that_others_can_write_is_refused(
 
 
 @pytest.mark.parametrize("given", [True, False])
-def test_the_runtime_folder_is_used_where_it_exists(
+def test_the_runtime_folder_is_preferred_if_it_exists(
     folders: Path, monkeypatch: pytest.MonkeyPatch, given: bool
 ) -> None:
-    own = folders / "run-user" / str(os.geteuid())
+    runtime = folders / "run-user" / str(os.geteuid())
     if given:
-        own = folders / "session"
-        monkeypatch.setenv("XDG_RUNTIME_DIR", str(own))
+        runtime = folders / "session"
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     fallback = lab_processes._state_folder()
     assert fallback.parent == folders / "tmp"
-    own.mkdir(mode=0o700)
-    assert lab_processes._state_folder() == own / "rackgate"
-    # a lab of before the login is found, too
-    known("old", fallback).save()
-    known("new", own / "rackgate").save()
+    runtime.mkdir(mode=0o700)
+    assert lab_processes._state_folder() == runtime / "rackgate"
+    # A lab that started before the login is found, too.
+    lab_record("old", fallback).save()
+    lab_record("new", runtime / "rackgate").save()
     assert [(lab.name, lab.state) for lab in lab_processes.recorded_labs()] == [
-        ("new", own / "rackgate"),
+        ("new", runtime / "rackgate"),
         ("old", fallback),
     ]
 
@@ -362,32 +362,30 @@ def test_the_runtime_folder_is_used_where_it_exists(
 def test_a_runtime_folder_that_others_can_enter_is_refused(
     folders: Path, monkeypatch: pytest.MonkeyPatch, how: str, given: bool
 ) -> None:
-    own = planted(folders / "run-user" / (str(os.geteuid()) if not given else "session"), how)
+    runtime = plant_folder(folders / "run-user" / (str(os.geteuid()) if not given else "session"), how)
     if given:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", str(own))
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     for call in (lab_processes._state_folder, lab_processes.recorded_labs):
         with pytest.raises(RackgateError, match="RACKGATE_STATE") as caught:
             call()
-        assert str(own) in str(caught.value)
+        assert str(runtime) in str(caught.value)
 
 
-def test_a_planted_folder_in_tmp_hides_no_lab_of_the_runtime_folder(
-    folders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = folders / "session"
-    own.mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(own))
-    known("mine", lab_processes._state_folder()).save()
-    folder = planted(folders / "tmp" / f"rackgate-{os.geteuid()}", "0777")
+def test_a_planted_folder_in_tmp_does_not_hide_other_labs(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = folders / "session"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    lab_record("mine", lab_processes._state_folder()).save()
+    folder = plant_folder(folders / "tmp" / f"rackgate-{os.geteuid()}", "0777")
     found, problems = lab_processes.list_labs()
     assert [lab.name for lab in found] == ["mine"]
     assert [str(folder) in problem for problem in problems] == [True]
 
 
-def test_a_name_is_taken_in_all_folders(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lab_names_are_unique_across_state_folders(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fallback = lab_processes._state_folder()
-    with process_with(fallback / "t.lock") as pid:
-        of_process(pid, fallback)
+    with lock_holder(fallback / "t.lock") as pid:
+        save_record(pid, fallback)
         (folders / "session").mkdir(mode=0o700)
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(folders / "session"))
         plan = lab_processes.LabSetup("t", folders / "t.toml", folders / "run", "", "", "", False)
@@ -395,41 +393,41 @@ def test_a_name_is_taken_in_all_folders(folders: Path, monkeypatch: pytest.Monke
             lab_processes.up(plan, lambda *_: None)
 
 
-def as_link(file: Path) -> None:
+def replace_with_link(file: Path) -> None:
     file.rename(file.with_name("elsewhere"))
     file.symlink_to("elsewhere")
 
 
-def as_pipe(file: Path) -> None:
+def replace_with_pipe(file: Path) -> None:
     file.unlink()
     os.mkfifo(file, 0o600)
 
 
-PLANTED: dict[str, Callable[[Path], None]] = {
-    "link": as_link,
-    "pipe": as_pipe,
+PLANTED_FILES: dict[str, Callable[[Path], None]] = {
+    "link": replace_with_link,
+    "pipe": replace_with_pipe,
     "group-writable": lambda file: file.chmod(0o660),
     "world-writable": lambda file: file.chmod(0o606),
 }
 
 
-@pytest.mark.parametrize("how", [*PLANTED, pytest.param("owner", marks=as_root)])
-def test_a_planted_state_file_is_named_in_a_line_and_not_used(state: Path, how: str) -> None:
-    with process_with(state / "t.lock") as pid:
-        lab = of_process(pid, state)
+@pytest.mark.parametrize("how", [*PLANTED_FILES, pytest.param("owner", marks=as_root)])
+def test_a_planted_state_file_is_reported_and_ignored(state: Path, how: str) -> None:
+    with lock_holder(state / "t.lock") as pid:
+        lab = save_record(pid, state)
         if how == "owner":
-            os.chown(lab.file, SOMEBODY, -1)
+            os.chown(lab.file, OTHER_UID, -1)
         else:
-            PLANTED[how](lab.file)
+            PLANTED_FILES[how](lab.file)
         assert lab_processes.recorded_labs() == ()
-        (line,) = lines_of_status()
+        (line,) = status_errors()
         assert line.startswith(f"{state}/t.json: ")
-        done = CliRunner().invoke(app, ["lab", "down", "--all"])
-        assert (done.exit_code, done.stdout) == (0, "no lab runs\n")
-        assert alive(pid)
+        invocation = CliRunner().invoke(app, ["lab", "down", "--all"])
+        assert (invocation.exit_code, invocation.stdout) == (0, "no lab runs\n")
+        assert is_running(pid)
 
 
-GOOD = {"name": "t", "pid": 1, "user": True, "way": "w", "topology": "t", "stock": False, "run_dir": "r",
+VALID = {"name": "t", "pid": 1, "user": True, "way": "w", "topology": "t", "stock": False, "run_dir": "r",
         "started_at": 0.0, "ticks": 1}  # fmt: skip
 
 
@@ -443,65 +441,65 @@ GOOD = {"name": "t", "pid": 1, "user": True, "way": "w", "topology": "t", "stock
         "[" * 100_000,
         "9" * 5000,
         json.dumps({"name": "t"}),
-        *(json.dumps({key: value for key, value in GOOD.items() if key != left}) for left in GOOD),
-        *(json.dumps(GOOD | {key: {}}) for key in GOOD),
-        *(json.dumps(GOOD | {key: "1"}) for key in ("pid", "user", "stock", "started_at", "ticks")),
-        *(json.dumps(GOOD | {"pid": pid}) for pid in (0, -1, 1.0, True)),
-        *(json.dumps(GOOD | {"started_at": at}) for at in (float("nan"), float("inf"), -1, 1e300)),
-        *(json.dumps(GOOD | {"run_dir": path}) for path in ("", "a\0b", "a\nb", "\x1b[31m", "\udcff")),
-        json.dumps(GOOD | {"name": "u"}),
-        json.dumps(GOOD | {"more": 1}),
+        *(json.dumps({key: value for key, value in VALID.items() if key != left}) for left in VALID),
+        *(json.dumps(VALID | {key: {}}) for key in VALID),
+        *(json.dumps(VALID | {key: "1"}) for key in ("pid", "user", "stock", "started_at", "ticks")),
+        *(json.dumps(VALID | {"pid": pid}) for pid in (0, -1, 1.0, True)),
+        *(json.dumps(VALID | {"started_at": at}) for at in (float("nan"), float("inf"), -1, 1e300)),
+        *(json.dumps(VALID | {"run_dir": path}) for path in ("", "a\0b", "a\nb", "\x1b[31m", "\udcff")),
+        json.dumps(VALID | {"name": "u"}),
+        json.dumps(VALID | {"more": 1}),
     ],
 )
-def test_a_damaged_state_file_is_named_in_a_line_and_not_used(state: Path, text: str) -> None:
+def test_a_damaged_state_file_is_reported_and_ignored(state: Path, text: str) -> None:
     (state / "t.json").write_text(text, encoding="utf-8")
     assert lab_processes.recorded_labs() == ()
-    (line,) = lines_of_status()
+    (line,) = status_errors()
     assert line.startswith(f"{state}/t.json: ")
     assert line.isprintable()
     with pytest.raises(RackgateError, match=r"no lab runs: .*t\.json: "):
         lab_processes.find(None)
-    (state / "t.json").write_text(json.dumps(GOOD), encoding="utf-8")
+    (state / "t.json").write_text(json.dumps(VALID), encoding="utf-8")
     assert [lab.name for lab in lab_processes.recorded_labs()] == ["t"]
 
 
-def test_an_invalid_lab_name_is_no_state_file(state: Path) -> None:
+def test_a_file_with_an_invalid_lab_name_is_ignored(state: Path) -> None:
     for name in ("README.json", ".json", "a b.json"):
         (state / name).write_text("", encoding="utf-8")
     os.close(os.open(os.fsencode(state) + b"/\xff.json", os.O_CREAT))
     assert lab_processes.list_labs() == ((), ())
 
 
-def test_a_lock_is_not_made_through_a_link(state: Path) -> None:
+def test_a_lock_file_is_not_created_through_a_link(state: Path) -> None:
     target = state / "target"
     (state / "t.lock").symlink_to(target)
     with pytest.raises(RackgateError, match=r"t\.lock: is a symbolic link"), lab_processes._locked_name(state, "t"):
-        pytest.fail("it was taken")
+        pytest.fail("the lock was acquired")
     assert not target.exists()
     plan = lab_processes.LabSetup("t", state / "t.toml", state / "run", "", "", "", False)
     with pytest.raises(RackgateError, match=r"t\.lock: is a symbolic link"):
         lab_processes.up(plan, lambda *_: None)
 
 
-def test_a_deleted_lock_file_blocks_no_lab(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, flock, left = state / "t.lock", fcntl.flock, [1]
+def test_a_lock_file_deleted_before_locking_is_created_again(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, flock, deletions = state / "t.lock", fcntl.flock, [1]
 
-    def deleted_first(descriptor: int, how: int) -> None:
-        if left:
-            left.pop()
+    def delete_then_lock(descriptor: int, operation: int) -> None:
+        if deletions:
+            deletions.pop()
             lock.unlink()
-        flock(descriptor, how)
+        flock(descriptor, operation)
 
-    monkeypatch.setattr(fcntl, "flock", deleted_first)
+    monkeypatch.setattr(fcntl, "flock", delete_then_lock)
     with lab_processes._locked_name(state, "t") as descriptor:
         assert os.path.samestat(os.fstat(descriptor), lock.stat())
 
 
-# The description that a lab gives to the programs in it.
+# The lab description file for programs inside the lab.
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"run_dir": 1}', '{"run_dir": "r", "source": {}}'])
-def test_a_description_without_a_lab_is_refused(state: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_an_invalid_lab_description_is_an_error(state: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     file = state / "lab.json"
     monkeypatch.setenv(LAB_VARIABLE, str(file))
     with pytest.raises(RackgateError, match=r"lab\.json: .*RACKGATE_LAB"):
@@ -512,7 +510,7 @@ def test_a_description_without_a_lab_is_refused(state: Path, monkeypatch: pytest
         Lab.attach()
 
 
-@pytest.mark.parametrize("how", [*PLANTED, pytest.param("owner", marks=as_root)])
+@pytest.mark.parametrize("how", [*PLANTED_FILES, pytest.param("owner", marks=as_root)])
 def test_a_description_that_another_user_could_have_written_is_refused(
     state: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
@@ -520,9 +518,9 @@ def test_a_description_that_another_user_could_have_written_is_refused(
     file.write_text("{}", encoding="utf-8")
     monkeypatch.setenv(LAB_VARIABLE, str(file))
     if how == "owner":
-        os.chown(file, SOMEBODY, -1)
+        os.chown(file, OTHER_UID, -1)
     else:
-        PLANTED[how](file)
-    why = "is a symbolic link|is not a regular file|its mode is|belongs to user"
-    with pytest.raises(RackgateError, match=f"lab.json: ({why}).*unset RACKGATE_LAB"):
+        PLANTED_FILES[how](file)
+    reasons = "is a symbolic link|is not a regular file|its mode is|belongs to user"
+    with pytest.raises(RackgateError, match=f"lab.json: ({reasons}).*unset RACKGATE_LAB"):
         Lab.attach()

@@ -1,4 +1,4 @@
-"""Compilation and commands of the link emulator; what it does to frames is in tests/live/lab/test_links.py."""
+"""Compilation and commands of the link emulator. tests/live/lab/test_links.py tests its effect on frames."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def emulator(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
-    """An emulator of this network namespace, in which ordinary users can't add links."""
+    """Start a link emulator in this network namespace, where ordinary users cannot add links."""
     monkeypatch.setattr(link_emulator, "CACHE", cache)
     monkeypatch.setattr(link_emulator, "SOCKET", tmp_path / "socket")
     command = [str(link_emulator.ensure_program()), str(link_emulator.SOCKET)]
-    with process.supervised(command, stdout=subprocess.PIPE) as running:
-        assert running.stdout is not None
-        assert running.stdout.readline() == b"ready\n"
-        yield running
+    with process.supervised(command, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        yield child
 
 
-def test_half_of_a_round_trip_is_given_to_each_direction() -> None:
+def test_each_direction_has_half_of_the_round_trip() -> None:
     assert LinkSettings.of(Quality(0.3, 0.1, 0.000001, 8)) == LinkSettings(150_000, 50_000, 10, 1_000_000)
     assert LinkSettings.of(Quality()) == LinkSettings(0, 0, 0, 0)
-    # a limit below a byte per second is a limit still
+    # A limit below one byte per second is rounded up, not removed.
     assert LinkSettings.of(Quality(rate_mbit=1e-6)).bytes_per_s == 1
-    # an odd number of nanoseconds still has its jitter below its delay
+    # Halving an odd number of nanoseconds must not leave the jitter above the delay.
     odd = LinkSettings.of(Quality(0.000003, 0.000003))
     assert odd.jitter_ns <= odd.delay_ns
 
@@ -61,8 +61,8 @@ def test_a_response_is_the_state_of_a_link() -> None:
         LinkSettings(7, 8, 9, 10), (counters, counters)
     )
     assert link_emulator.parse_response("get a-b", "null") is None
-    with pytest.raises(RackgateError, match="link emulator: no room"):
-        link_emulator.parse_response("get a-b", '{"error": "no room"}')
+    with pytest.raises(RackgateError, match="link emulator: too many links"):
+        link_emulator.parse_response("get a-b", '{"error": "too many links"}')
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_response_is_the_state_of_a_link() -> None:
         json.dumps(RESPONSE | {"directions": [COUNTERS, {"frames": 1}]}),
     ],
 )
-def test_a_response_of_another_form_is_an_error(text: str) -> None:
+def test_a_malformed_response_is_an_error(text: str) -> None:
     with pytest.raises(RackgateError, match="link emulator: unexpected response to 'get a-b': "):
         link_emulator.parse_response("get a-b", text)
 
@@ -109,9 +109,9 @@ def test_a_response_of_another_form_is_an_error(text: str) -> None:
         ("get a-b" + " " * 2042, "a command has at most 2048 bytes"),
     ],
 )
-def test_a_wrong_command_is_refused(command: str, error: str) -> None:
+def test_an_invalid_command_is_an_error(command: str, error: str) -> None:
     with pytest.raises(RackgateError) as caught:
-        # an empty message would be the end of a connection
+        # An empty message would close the connection.
         link_emulator._request(command or " ")
     assert error in str(caught.value)
 
@@ -124,7 +124,7 @@ def test_an_unknown_link_has_no_state_and_can_be_removed_but_not_changed() -> No
         link_emulator.configure("a-b", Quality(2))
 
 
-def test_an_emulator_that_has_ended_is_an_error(emulator: subprocess.Popen[bytes]) -> None:
+def test_an_emulator_that_has_exited_is_an_error(emulator: subprocess.Popen[bytes]) -> None:
     emulator.kill()
     emulator.wait()
     with pytest.raises(RackgateError, match="link emulator: it does not respond to 'get a-b'"):
@@ -132,19 +132,19 @@ def test_an_emulator_that_has_ended_is_an_error(emulator: subprocess.Popen[bytes
 
 
 def test_the_program_compiles_without_warnings(tmp_path: Path) -> None:
-    command = ["gcc", *link_emulator.FLAGS, "-Wall", "-Wextra", "-Werror", "-o", str(tmp_path / "made")]
+    command = ["gcc", *link_emulator.FLAGS, "-Wall", "-Wextra", "-Werror", "-o", str(tmp_path / "program")]
     process.run([*command, str(link_emulator.SOURCE)], task="compile")
 
 
-def test_the_program_is_compiled_once_and_again_after_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_is_recompiled_only_after_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "link_emulator.c"
     monkeypatch.setattr(link_emulator, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(link_emulator, "SOURCE", source)
     source.write_text("int main(void) { return 3; }\n", encoding="ascii")
     first = link_emulator.ensure_program()
-    made = first.stat().st_mtime_ns
+    modified_ns = first.stat().st_mtime_ns
     assert link_emulator.ensure_program() == first
-    assert first.stat().st_mtime_ns == made
+    assert first.stat().st_mtime_ns == modified_ns
     assert [file.name for file in first.parent.iterdir()] == ["link_emulator"]
     source.write_text("int main(void) { return 4; }\n", encoding="ascii")
     second = link_emulator.ensure_program()
@@ -154,15 +154,13 @@ def test_the_program_is_compiled_once_and_again_after_a_change(tmp_path: Path, m
         link_emulator.ensure_program()
 
 
-def test_where_the_cache_can_t_be_written_the_program_is_private(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make = Path.mkdir
+def test_an_unwritable_cache_falls_back_to_a_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mkdir = Path.mkdir
 
-    def refused(folder: Path, *given: Any, **named: Any) -> None:
+    def deny_cache(folder: Path, *args: Any, **kwargs: Any) -> None:
         if folder.is_relative_to(link_emulator.CACHE):
             raise PermissionError(13, "Permission denied")
-        make(folder, *given, **named)
+        mkdir(folder, *args, **kwargs)
 
     source = tmp_path / "link_emulator.c"
     source.write_text("int main(void) { return 0; }\n", encoding="ascii")
@@ -170,8 +168,8 @@ def test_where_the_cache_can_t_be_written_the_program_is_private(
     monkeypatch.setattr(link_emulator, "SOURCE", source)
     private = tmp_path / "private"
     private.mkdir()
-    # root may write everywhere, so the refusal is made up
-    monkeypatch.setattr(Path, "mkdir", refused)
+    # Root can write everywhere, so simulate the permission error.
+    monkeypatch.setattr(Path, "mkdir", deny_cache)
     assert link_emulator.ensure_program(private) == private / "link_emulator"
 
 

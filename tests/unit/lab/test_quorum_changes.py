@@ -1,4 +1,4 @@
-"""A voter with a lost disk returns to the quorum, wherever the change was interrupted."""
+"""Replacement of a quorum voter's lost disk, interrupted at any step."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ BROKER = next(node for node in AZ3.brokers if node.site == LOST.site)
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """The process was killed at this step."""
 
 
-class Lab:
-    """Disks, and a quorum that refuses what Kafka refuses."""
+class FakeLab:
+    """Fake lab: disks, and a quorum that rejects the same changes as Kafka."""
 
     classpath = "x"
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.disks = {node.name: str(folder / node.name) for node in AZ3.nodes}
-        self.voting = {node.node_id: f"id-{node.node_id}-0" for node in AZ3.controllers}
-        self.drawn = 0
+        self.voters = {node.node_id: f"id-{node.node_id}-0" for node in AZ3.controllers}
+        self.formats = 0
         self.running: set[str] = set()
         self.steps = 0
         self.killed_at = -1
@@ -66,8 +66,8 @@ class Lab:
         for node in nodes:
             assert not self.data(node).exists()
             self.step()
-            self.drawn += 1
-            self._write(node, f"id-{node.node_id}-{self.drawn}")
+            self.formats += 1
+            self._write(node, f"id-{node.node_id}-{self.formats}")
 
     def start_kafka(self, node: Node) -> None:
         self.step()
@@ -79,9 +79,9 @@ class Lab:
     def quorum(self, brokers: Sequence[Node]) -> Quorum:
         assert BROKER not in brokers
         self.step()
-        voting = tuple(Member(one, directory, 9) for one, directory in self.voting.items())
+        voters = tuple(Member(voter, directory, 9) for voter, directory in self.voters.items())
         observers = (Member(LOST.node_id, self.directory_id(LOST), 9),) if self.formatted(LOST) else ()
-        return Quorum(101, voting, observers)
+        return Quorum(101, voters, observers)
 
     def change_quorum(self, arguments: Sequence[str], brokers: Sequence[Node]) -> str:
         return tools.run(self.classpath, quorum_changes.TOOL, arguments, quorum_changes.addresses(brokers))
@@ -91,7 +91,7 @@ class Lab:
         self.change_quorum(["--command-config", "x", "add-controller"], brokers)
 
     @property
-    def itself(self) -> Any:
+    def as_lab(self) -> Any:
         return self
 
     def check_running(self, nodes: Sequence[Node]) -> None:
@@ -102,47 +102,47 @@ class Lab:
         assert BROKER.address not in bootstrap
         self.step()
         if "remove-controller" in arguments:
-            assert self.voting[int(arguments[2])] == arguments[4], "Kafka refuses an id that is no voter's"
-            del self.voting[int(arguments[2])]
+            assert self.voters[int(arguments[2])] == arguments[4], "Kafka rejects an id that is not a voter's"
+            del self.voters[int(arguments[2])]
         elif "add-controller" in arguments:
-            assert LOST.node_id not in self.voting, "Kafka refuses a voter's id twice"
-            self.voting[LOST.node_id] = self.directory_id(LOST)
+            assert LOST.node_id not in self.voters, "Kafka rejects a duplicate voter id"
+            self.voters[LOST.node_id] = self.directory_id(LOST)
         return ""
 
 
 @pytest.mark.parametrize("killed_at", range(1, 13))
 @pytest.mark.parametrize("wiped", [(LOST, BROKER), (BROKER,), ()])
-def test_an_interrupted_change_is_completed_by_the_next_try(
+def test_an_interrupted_change_is_completed_by_a_retry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int, wiped: tuple[Node, ...]
 ) -> None:
-    made = Lab(tmp_path)
-    lab: Any = made
-    monkeypatch.setattr(tools, "run", made.tool)
+    fake = FakeLab(tmp_path)
+    lab: Any = fake
+    monkeypatch.setattr(tools, "run", fake.tool)
     for node in wiped:
-        quorum_changes.delete_disk(made.data(node))
-    made.killed_at = killed_at
+        quorum_changes.delete_disk(fake.data(node))
+    fake.killed_at = killed_at
     try:
         quorum_changes.replace_disks(lab, [LOST, BROKER])
     except Killed:
         quorum_changes.replace_disks(lab, [LOST, BROKER])
-    assert made.voting[102] == made.directory_id(LOST)
-    assert sorted(made.voting) == [101, 102, 103]
-    assert made.running == {LOST.name, BROKER.name}
+    assert fake.voters[102] == fake.directory_id(LOST)
+    assert sorted(fake.voters) == [101, 102, 103]
+    assert fake.running == {LOST.name, BROKER.name}
     for node in (LOST, BROKER):
-        assert made.directory_id(node).endswith("-0") is (node not in wiped)
+        assert fake.directory_id(node).endswith("-0") is (node not in wiped)
 
 
-def test_a_disk_is_deleted_completely_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab: Any = Lab(tmp_path)
+def test_an_interrupted_disk_deletion_is_completed_by_a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab: Any = FakeLab(tmp_path)
     (lab.data(BROKER) / "log").write_text("records", encoding="utf-8")
 
-    def die(path: Path, **_: object) -> None:
+    def delete_log_and_die(path: Path, **_: object) -> None:
         if path.exists():
             (path / "log").unlink()
             raise Killed
 
-    with monkeypatch.context() as dying:
-        dying.setattr(shutil, "rmtree", die)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", delete_log_and_die)
         with pytest.raises(Killed):
             quorum_changes.delete_disk(lab.data(BROKER))
     assert not lab.formatted(BROKER)
@@ -152,43 +152,43 @@ def test_a_disk_is_deleted_completely_or_not_at_all(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("command", ["remove-controller", "add-controller"])
-@pytest.mark.parametrize("done", [False, True])
-def test_a_busy_quorum_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, done: bool) -> None:
-    made = Lab(tmp_path)
-    refusals: list[str] = []
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_rejected_quorum_change_is_retried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, applied: bool
+) -> None:
+    fake = FakeLab(tmp_path)
+    rejections: list[str] = []
 
-    def refuses(classpath: str, name: str, arguments: Sequence[str], bootstrap: str) -> str:
-        if command in arguments and not refusals:
-            refusals.append(command)
-            if done:
-                # only the answer was lost
-                made.tool(classpath, name, arguments, bootstrap)
-            raise RackgateError("it is busy with another one just now")
-        return made.tool(classpath, name, arguments, bootstrap)
+    def reject_command(classpath: str, name: str, arguments: Sequence[str], bootstrap: str) -> str:
+        if command in arguments and not rejections:
+            rejections.append(command)
+            if applied:
+                # The change is applied; only its response is lost.
+                fake.tool(classpath, name, arguments, bootstrap)
+            raise RackgateError("another change is in progress")
+        return fake.tool(classpath, name, arguments, bootstrap)
 
-    monkeypatch.setattr(tools, "run", refuses)
-    quorum_changes.delete_disk(made.data(LOST))
-    quorum_changes.replace_disks(made.itself, [LOST, BROKER])
-    assert made.voting[LOST.node_id] == made.directory_id(LOST) != f"id-{LOST.node_id}-0"
-    assert refusals == [command]
+    monkeypatch.setattr(tools, "run", reject_command)
+    quorum_changes.delete_disk(fake.data(LOST))
+    quorum_changes.replace_disks(fake.as_lab, [LOST, BROKER])
+    assert fake.voters[LOST.node_id] == fake.directory_id(LOST) != f"id-{LOST.node_id}-0"
+    assert rejections == [command]
 
 
-@pytest.mark.parametrize(
-    ("command", "error"), [("remove-controller", "to let controller-102 go"), ("add-controller", "as a voter")]
-)
-def test_a_quorum_that_keeps_refusing_is_an_error_with_its_response(
+@pytest.mark.parametrize(("command", "error"), [("remove-controller", "controller-102"), ("add-controller", "voter")])
+def test_a_persistent_rejection_is_an_error_with_the_last_response(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, error: str
 ) -> None:
-    made = Lab(tmp_path)
+    fake = FakeLab(tmp_path)
 
-    def refuses(classpath: str, name: str, arguments: Sequence[str], bootstrap: str) -> str:
+    def reject_command(classpath: str, name: str, arguments: Sequence[str], bootstrap: str) -> str:
         if command in arguments:
-            raise RackgateError("it takes no word", detail="at length")
-        return made.tool(classpath, name, arguments, bootstrap)
+            raise RackgateError("request rejected", detail="details")
+        return fake.tool(classpath, name, arguments, bootstrap)
 
-    monkeypatch.setattr(tools, "run", refuses)
+    monkeypatch.setattr(tools, "run", reject_command)
     monkeypatch.setattr(quorum_changes, "FOLLOW_S", 0.1)
-    quorum_changes.delete_disk(made.data(LOST))
-    with pytest.raises(RackgateError, match=f"{error}; its last answer: it takes no word") as caught:
-        quorum_changes.replace_disks(made.itself, [LOST, BROKER])
-    assert caught.value.detail == "at length"
+    quorum_changes.delete_disk(fake.data(LOST))
+    with pytest.raises(RackgateError, match=f"{error}.*: request rejected") as caught:
+        quorum_changes.replace_disks(fake.as_lab, [LOST, BROKER])
+    assert caught.value.detail == "details"

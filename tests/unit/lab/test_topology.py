@@ -1,3 +1,5 @@
+"""Topologies: TOML files, errors in them, link emulation and Kafka properties."""
+
 from __future__ import annotations
 
 import re
@@ -13,7 +15,7 @@ from pyhooks.core.errors import RackgateError
 from pyhooks.lab import echo, kafka_process, link_emulation, topology
 from pyhooks.lab.topology import Quality
 
-GOOD = """
+VALID = """
 name = "two"
 [[site]]
 name = "a"
@@ -34,15 +36,15 @@ def load(tmp_path: Path, text: str) -> topology.Topology:
     return topology.load(path)
 
 
-def test_good_file(tmp_path: Path) -> None:
-    found = load(tmp_path, GOOD)
-    assert [node.name for node in found.nodes] == ["broker-1", "broker-2", "broker-3", "controller-101"]
-    assert [site.name for site in found.racks] == ["a", "b"]
-    assert {node.node_id: node.site for node in found.brokers}[3] == "b"
-    assert found.client_site.name == "b"
-    assert len(found.links) == 1
-    assert found.links[0].rtt_ms == 2
-    assert len({node.ip for node in found.nodes}) == len(found.nodes)
+def test_a_valid_file_is_loaded(tmp_path: Path) -> None:
+    parsed = load(tmp_path, VALID)
+    assert [node.name for node in parsed.nodes] == ["broker-1", "broker-2", "broker-3", "controller-101"]
+    assert [site.name for site in parsed.racks] == ["a", "b"]
+    assert {node.node_id: node.site for node in parsed.brokers}[3] == "b"
+    assert parsed.client_site.name == "b"
+    assert len(parsed.links) == 1
+    assert parsed.links[0].rtt_ms == 2
+    assert len({node.ip for node in parsed.nodes}) == len(parsed.nodes)
 
 
 @pytest.mark.parametrize(
@@ -101,120 +103,120 @@ def test_an_invalid_file_is_an_error_with_file_key_and_allowed_values(
     tmp_path: Path, change: tuple[str, str], error: str
 ) -> None:
     with pytest.raises(RackgateError) as caught:
-        load(tmp_path, GOOD.replace(*change))
+        load(tmp_path, VALID.replace(*change))
     assert error in str(caught.value)
     assert "t.toml" in str(caught.value)
     assert str(caught.value).isprintable()
     assert caught.value.exit_status == 2
 
 
-# Names and properties come from a file that a person writes.
+# Arbitrary names and properties, as a person could write them.
 
-ODD = st.text(st.characters(codec="utf-8") | st.sampled_from(" \n\r\t\x00\x1b=:#!\\\u2028\u00a0"), max_size=10)
+UNUSUAL = st.text(st.characters(codec="utf-8") | st.sampled_from(" \n\r\t\x00\x1b=:#!\\\u2028\u00a0"), max_size=10)
 PRINTABLE = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)
-SCALARS = ODD | PRINTABLE | st.integers() | st.booleans() | st.floats()
+SCALARS = UNUSUAL | PRINTABLE | st.integers() | st.booleans() | st.floats()
 
 
-def raw(**more: Any) -> dict[str, Any]:
-    return tomllib.loads(GOOD) | more
+def topology_dict(**more: Any) -> dict[str, Any]:
+    return tomllib.loads(VALID) | more
 
 
-def refusal_of(given: dict[str, Any]) -> str | None:
-    """The line by which a topology is refused; None if it is not."""
+def parse_error(document: dict[str, Any]) -> str | None:
+    """Return the error of parsing a topology, or None if it is valid."""
     try:
-        topology.parse(given, source="t.toml")
-    except RackgateError as error:
-        line, status = str(error), error.exit_status
+        topology.parse(document, source="t.toml")
+    except RackgateError as caught:
+        message, status = str(caught), caught.exit_status
     else:
         return None
     assert status == 2
-    assert line.startswith("t.toml: ")
-    assert line.isprintable()
-    return line
+    assert message.startswith("t.toml: ")
+    assert message.isprintable()
+    return message
 
 
-@given(ODD | PRINTABLE)
+@given(UNUSUAL | PRINTABLE)
 @example("two ")
 @example("a\nb")
 @example("")
-def test_a_topology_s_name_is_printable_without_outer_white_space(name: str) -> None:
-    refused = refusal_of(raw(name=name))
-    assert (refused is None) == (name != "" and name.isprintable() and name == name.strip())
-    assert refused is None or refused.startswith("t.toml: name: ")
+def test_a_topology_name_is_printable_without_outer_white_space(name: str) -> None:
+    error = parse_error(topology_dict(name=name))
+    assert (error is None) == (name != "" and name.isprintable() and name == name.strip())
+    assert error is None or error.startswith("t.toml: name: ")
 
 
-@given(ODD | st.from_regex(r"[a-z0-9]{1,10}", fullmatch=True))
+@given(UNUSUAL | st.from_regex(r"[a-z0-9]{1,10}", fullmatch=True))
 @example("b\n")
 @example("\u0662")
-def test_a_rack_s_name_has_small_letters_and_digits(name: str) -> None:
-    sites = tomllib.loads(GOOD)["site"]
-    refused = refusal_of(raw(site=[sites[0], sites[1] | {"name": name}]))
-    good = re.fullmatch(r"(?=.*[a-z])[a-z0-9]{1,8}", name) is not None and not name.endswith("\n") and name != "a"
-    assert (refused is None) == good
-    assert refused is None or "name" in refused
+def test_a_rack_name_consists_of_lowercase_letters_and_digits(name: str) -> None:
+    sites = tomllib.loads(VALID)["site"]
+    error = parse_error(topology_dict(site=[sites[0], sites[1] | {"name": name}]))
+    valid = re.fullmatch(r"(?=.*[a-z])[a-z0-9]{1,8}", name) is not None and not name.endswith("\n") and name != "a"
+    assert (error is None) == valid
+    assert error is None or "name" in error
 
 
-def loaded(text: str) -> dict[str, str]:
-    """Properties as Java reads them, if the only escape in them is that of a backslash."""
-    found = {}
+def java_properties(text: str) -> dict[str, str]:
+    """Parse properties as Java does, provided that the only escape sequence is a doubled backslash."""
+    properties = {}
     for line in text.split("\n")[:-1]:
         key, _, value = line.partition("=")
         assert key.strip() == key
         assert value.lstrip() == value
-        assert not re.sub(r"\\\\", "", value).count("\\"), "an escape, or a line that goes on"
-        found[key] = value.replace("\\\\", "\\")
-    return found
+        assert not re.sub(r"\\\\", "", value).count("\\"), "another escape sequence or a continued line"
+        properties[key] = value.replace("\\\\", "\\")
+    return properties
 
 
-@given(st.dictionaries(ODD | st.from_regex(r"[a-z.]{1,9}", fullmatch=True), SCALARS, max_size=3))
+@given(st.dictionaries(UNUSUAL | st.from_regex(r"[a-z.]{1,9}", fullmatch=True), SCALARS, max_size=3))
 @example({"a ": "1"})
 @example({"a": "1\nlog.dirs=/"})
 @example({"a": "1\\", "b": "2"})
 @example({"a": r"\u0041\n"})
 def test_properties_reach_kafka_unchanged_or_are_refused(properties: dict[str, Any]) -> None:
-    refused = refusal_of(raw(brokers={"properties": properties}))
-    if refused is not None:
-        assert "brokers.properties." in refused
+    error = parse_error(topology_dict(brokers={"properties": properties}))
+    if error is not None:
+        assert "brokers.properties." in error
         return
-    given = topology.parse(raw(brokers={"properties": properties}), source="t.toml").broker_properties
+    given = topology.parse(topology_dict(brokers={"properties": properties}), source="t.toml").broker_properties
     assert {key: str(value).lower() if value in (True, False) and isinstance(value, bool) else str(value)
             for key, value in properties.items()} == given  # fmt: skip
-    assert loaded(kafka_process.render(given)) == given
+    assert java_properties(kafka_process.render(given)) == given
 
 
-def test_shipped_topologies_load() -> None:
+def test_all_shipped_topologies_load() -> None:
     shipped = sorted(topology.SHIPPED.glob("*.toml"))
     assert shipped
     for path in shipped:
         assert topology.load(path).name == path.stem
 
 
-def test_the_outage_topology_keeps_its_quorum() -> None:
-    found = topology.load(topology.find("az3-outside"))
-    assert [len(rack.nodes) for rack in found.racks] == [2, 2, 1]
-    assert {node.site for node in found.controllers}.isdisjoint({rack.name for rack in found.racks})
+def test_no_controller_of_the_outage_topology_is_in_a_rack() -> None:
+    parsed = topology.load(topology.find("az3-outside"))
+    assert [len(rack.nodes) for rack in parsed.racks] == [2, 2, 1]
+    assert {node.site for node in parsed.controllers}.isdisjoint({rack.name for rack in parsed.racks})
 
 
-def test_unknown_name_lists_shipped() -> None:
+def test_an_unknown_name_is_an_error_that_lists_the_topologies() -> None:
     with pytest.raises(RackgateError, match="az3-outside"):
         topology.find("nowhere")
 
 
-def test_a_link_is_plain_or_emulated_by_what_the_kernel_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    for netem, how in ((True, "netem"), (False, "emulator")):
+def test_links_are_emulated_by_netem_if_the_kernel_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for netem, method in ((True, "netem"), (False, "emulator")):
         monkeypatch.setattr(link_emulation, "has_netem", lambda _, netem=netem: netem)
         assert link_emulation.emulation("link a-b", Quality()) == "veth"
         for quality in (Quality(0.2), Quality(loss_percent=0.5), Quality(rate_mbit=100), Quality(3, 1.5)):
-            assert link_emulation.emulation("link a-b", quality) == how
-        for much in (Quality(jitter_ms=1), Quality(rtt_ms=4, jitter_ms=5)):
+            assert link_emulation.emulation("link a-b", quality) == method
+        for excessive in (Quality(jitter_ms=1), Quality(rtt_ms=4, jitter_ms=5)):
             with pytest.raises(RackgateError, match=r"link a-b: jitter_ms = .*rtt_ms"):
-                link_emulation.emulation("link a-b", much)
+                link_emulation.emulation("link a-b", excessive)
 
 
-def test_arguments_of_netem_are_for_one_direction() -> None:
+def test_netem_arguments_apply_to_one_direction() -> None:
     assert link_emulation.netem_arguments(Quality(5, 3, 0.5))[2:] == ["delay", "2.5ms", "1.5ms", "loss", "0.5%"]
     assert link_emulation.netem_arguments(Quality(20, 0, 0, 120))[2:] == ["delay", "10ms", "rate", "120mbit"]
-    # 15 MB/s for 10 ms of delay and 100 ms of waiting
+    # Packets of 15 MB/s during 10 ms of delay and 100 ms of queueing.
     assert link_emulation.netem_arguments(Quality(20, 0, 0, 120))[:2] == ["limit", str(10 + 1100)]
 
 
@@ -225,18 +227,18 @@ def test_qualities_of_links_in_series_add_up() -> None:
     assert Quality(1, 0, 0, 100).plus(Quality(2, 0, 0, 10)) == Quality(3, 0, 0, 10)
 
 
-def test_ping_output_is_read() -> None:
+def test_ping_output_is_parsed() -> None:
     text = "\n".join(f"64 bytes from 10.77.1.10: icmp_seq={i} ttl=62 time={t} ms" for i, t in enumerate((3, 1, 2)))
-    found = echo.parse_ping("clients", "broker-1", 4, text)
-    assert (found.received, found.p50_ms, found.p99_ms, found.max_ms) == (3, 2.0, 3.0, 3.0)
+    parsed = echo.parse_ping("clients", "broker-1", 4, text)
+    assert (parsed.received, parsed.p50_ms, parsed.p99_ms, parsed.max_ms) == (3, 2.0, 3.0, 3.0)
     with pytest.raises(RackgateError, match="no echo"):
         echo.parse_ping("clients", "broker-1", 4, "4 packets transmitted, 0 received")
 
 
 def test_a_combined_node_is_broker_and_controller(tmp_path: Path) -> None:
-    found = load(tmp_path, GOOD.replace("controllers = [101]", "combined = [4]"))
-    (node,) = found.controllers
-    assert node in found.brokers
+    parsed = load(tmp_path, VALID.replace("controllers = [101]", "combined = [4]"))
+    (node,) = parsed.controllers
+    assert node in parsed.brokers
     assert (node.name, node.address.split(":")[1], node.quorum_address.split(":")[1]) == ("combined-4", "9092", "9093")
     properties = kafka_process.server_properties(node, quorum=[node.quorum_address], data="/d", brokers=1, extra={})
     assert properties["process.roles"] == "broker,controller"
@@ -246,6 +248,6 @@ def test_a_combined_node_is_broker_and_controller(tmp_path: Path) -> None:
 
 
 def test_a_link_inherits_missing_values(tmp_path: Path) -> None:
-    text = GOOD.replace("rtt_ms = 2", 'rtt_ms = 2\nloss_percent = 1\n[[link]]\nbetween = ["b", "a"]\nrtt_ms = 4')
+    text = VALID.replace("rtt_ms = 2", 'rtt_ms = 2\nloss_percent = 1\n[[link]]\nbetween = ["b", "a"]\nrtt_ms = 4')
     (link,) = load(tmp_path, text).links
     assert link.quality == Quality(4, 0, 1)
