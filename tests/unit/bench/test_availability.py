@@ -1,3 +1,5 @@
+"""Behaviour of topics during a rack outage, decided from the fault, the ISR, the load and the probe."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -11,9 +13,9 @@ from bench.plan import scenarios
 from pyhooks.checkers.cluster_view import RecordedFault, RecordedPartition
 from pyhooks.history.event_log import Event
 
-PLANNED = scenarios.load("question").outage
-assert PLANNED is not None
-PLAN = PLANNED
+OUTAGE = scenarios.load("question").outage
+assert OUTAGE is not None
+PLAN = OUTAGE
 FAULT = RecordedFault(
     "kill-rack", "b", None, inject_ns=15 * NS, heal_ns=55 * NS, healed_ns=60 * NS, proved_ns=16 * NS, held_ns=55 * NS
 )
@@ -33,7 +35,7 @@ def fault_events(proved: Any = "ok", held: Any = "ok") -> list[Event]:
     ]
 
 
-def test_the_fault_is_read_from_the_history() -> None:
+def test_the_fault_is_found_in_the_history() -> None:
     fault = availability.rack_fault(fault_events(), "b")
     assert fault is not None
     assert (fault.inject_ns, fault.heal_ns, availability.is_proved(fault)) == (15 * NS, round(55.1 * NS), True)
@@ -42,87 +44,97 @@ def test_the_fault_is_read_from_the_history() -> None:
 
 
 @pytest.mark.parametrize(("proved", "held"), [("unknown", "ok"), ("ok", "unknown")])
-def test_a_fault_that_did_not_take_hold_or_last_is_not_proved(proved: str, held: str) -> None:
+def test_a_fault_without_verified_start_or_duration_is_not_verified(proved: str, held: str) -> None:
     assert not availability.is_proved(availability.rack_fault(fault_events(proved, held), "b"))
 
 
 @pytest.mark.parametrize(("at_s", "after_s"), [(14, None), (25, 10.0), (58, None)])
-def test_a_refusal_before_the_fault_or_after_the_heal_does_not_count(at_s: float, after_s: float | None) -> None:
+def test_a_rejection_before_the_fault_or_after_the_heal_is_ignored(at_s: float, after_s: float | None) -> None:
     name = "org.apache.kafka.common.errors.NotEnoughRacksException"
-    refused = event(at_s, "probe", "produce", "fail", topic="t", key="k", exception=name)
-    found = availability._probe(availability.probe_attempts([refused], "t"), FAULT, None, None, 0)
-    assert (found["refused"], found["first_refusal_after_s"]) == (1, after_s)
+    rejection = event(at_s, "probe", "produce", "fail", topic="t", key="k", exception=name)
+    probe = availability._probe(availability.probe_attempts([rejection], "t"), FAULT, None, None, 0)
+    assert (probe["refused"], probe["first_refusal_after_s"]) == (1, after_s)
 
 
-def test_a_fault_without_proof_is_not_proved() -> None:
+def test_a_fault_that_was_only_injected_is_not_verified() -> None:
     assert not availability.is_proved(availability.rack_fault(fault_events()[:1], "b"))
 
 
-def look(at_s: float, *racks: str) -> RecordedPartition:
+def partition_state(at_s: float, *racks: str) -> RecordedPartition:
     members = tuple(range(1, len(racks) + 1))
     return RecordedPartition(round(at_s * NS), 1, members, members, dict(zip(members, racks, strict=True)))
 
 
-def test_the_outage_settles_after_the_rack_has_left_the_isr() -> None:
-    window = availability.settled_outage("t", [look(10, "a", "b"), look(20, "a", "b"), look(25, "a")], FAULT, PLAN)
+def test_the_settled_outage_begins_after_the_rack_left_the_isr() -> None:
+    window = availability.settled_outage(
+        "t", [partition_state(10, "a", "b"), partition_state(20, "a", "b"), partition_state(25, "a")], FAULT, PLAN
+    )
     assert window == SettledOutage("t", 25 * NS, round((25 + PLAN.settle_s) * NS), 55 * NS)
 
 
 @pytest.mark.parametrize(
-    "looks",
-    [[], [look(20, "a", "b")], [look(10, "a")], [look(54.5, "a")]],
-    ids=["no observation", "never left", "was gone before", "left too late"],
+    "states",
+    [[], [partition_state(20, "a", "b")], [partition_state(10, "a")], [partition_state(54.5, "a")]],
+    ids=["no observation", "never left", "left before the fault", "left too late"],
 )
-def test_without_a_settled_outage_there_is_no_window(looks: list[RecordedPartition]) -> None:
-    assert availability.settled_outage("t", looks, FAULT, PLAN) is None
+def test_without_a_settled_outage_there_is_no_window(states: list[RecordedPartition]) -> None:
+    assert availability.settled_outage("t", states, FAULT, PLAN) is None
 
 
 @pytest.mark.parametrize(
-    ("looks", "until_s"),
+    ("states", "until_s"),
     [
         ([], None),
-        ([look(20, "a", "b")], None),
-        ([look(10, "a", "b"), look(20, "a", "b"), look(25, "a")], 20),
-        # what came back before the heal is not what left first
-        ([look(20, "a", "b"), look(25, "a"), look(30, "a", "b"), look(35, "a")], 20),
-        ([look(12, "a"), look(14, "a", "b"), look(25, "a")], 14),
-        ([look(20, "a")], None),
-        ([look(20, "a", "b"), look(56, "a")], None),
+        ([partition_state(20, "a", "b")], None),
+        ([partition_state(10, "a", "b"), partition_state(20, "a", "b"), partition_state(25, "a")], 20),
+        # A return to the ISR before the heal does not extend the first membership.
+        (
+            [
+                partition_state(20, "a", "b"),
+                partition_state(25, "a"),
+                partition_state(30, "a", "b"),
+                partition_state(35, "a"),
+            ],
+            20,
+        ),
+        ([partition_state(12, "a"), partition_state(14, "a", "b"), partition_state(25, "a")], 14),
+        ([partition_state(20, "a")], None),
+        ([partition_state(20, "a", "b"), partition_state(56, "a")], None),
     ],
 )
 def test_the_rack_was_in_the_isr_until_its_last_observation(
-    looks: list[RecordedPartition], until_s: float | None
+    states: list[RecordedPartition], until_s: float | None
 ) -> None:
-    assert availability.in_isr_until(looks, FAULT, "b") == (None if until_s is None else until_s * NS)
-    assert availability.in_isr_until(looks, dataclasses.replace(FAULT, heal_ns=None), "b") is None
+    assert availability.in_isr_until(states, FAULT, "b") == (None if until_s is None else until_s * NS)
+    assert availability.in_isr_until(states, dataclasses.replace(FAULT, heal_ns=None), "b") is None
 
 
 def test_an_observation_has_the_time_of_its_request() -> None:
-    asked = dataclasses.replace(look(20, "a", "b"), asked_ns=19 * NS)
-    assert availability.in_isr_until([asked, look(25, "a")], FAULT, "b") == 19 * NS
+    state = dataclasses.replace(partition_state(20, "a", "b"), asked_ns=19 * NS)
+    assert availability.in_isr_until([state, partition_state(25, "a")], FAULT, "b") == 19 * NS
 
 
 @pytest.mark.parametrize(
-    ("sent_s", "done_s", "had_s", "without"),
+    ("sent_s", "done_s", "in_isr_s", "without"),
     [
         (15.9, 16.1, 24, False),
         (15.9, 24.0, 24, False),
-        # what waited for the rack, and the change of the ISR sets free
+        # It waited for the rack until the ISR shrank.
         (15.9, 24.1, 24, True),
-        # what the rack can't have had
+        # Sent after the fault: the rack cannot have received it.
         (16.0, 16.1, 24, True),
         (16.1, 24.1, None, True),
         (15.9, 24.1, None, False),
     ],
 )
-def test_only_records_the_rack_may_hold_were_in_flight(
-    sent_s: float, done_s: float, had_s: float | None, without: bool
+def test_records_that_the_rack_may_have_received_were_in_flight(
+    sent_s: float, done_s: float, in_isr_s: float | None, without: bool
 ) -> None:
-    had_ns = None if had_s is None else round(had_s * NS)
-    assert availability.without_rack(round(sent_s * NS), round(done_s * NS), FAULT, had_ns) is without
+    in_isr_ns = None if in_isr_s is None else round(in_isr_s * NS)
+    assert availability.without_rack(round(sent_s * NS), round(done_s * NS), FAULT, in_isr_ns) is without
 
 
-def decided(**changes: Any) -> str:
+def behaviour_with(**changes: Any) -> str:
     facts: dict[str, Any] = {
         "proved": True,
         "settled": True,
@@ -137,15 +149,15 @@ def decided(**changes: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("changes", "did"),
+    ("changes", "expected"),
     [
         ({}, "went on"),
         ({"fewest_racks": 1}, "went on unprotected"),
         ({"acked": 0, "probe_acked": 0, "probe_refused": 50}, "was refused"),
-        ({"acked": 0, "probe_acked": 0}, "unknown"),  # silence is not a refusal
-        ({"acked": 1, "probe_acked": 0, "probe_refused": 50}, "unknown"),  # nor is a refusal that lets one pass
+        ({"acked": 0, "probe_acked": 0}, "unknown"),  # timeouts are not rejections
+        ({"acked": 1, "probe_acked": 0, "probe_refused": 50}, "unknown"),  # rejections, but one acknowledgement
         ({"probe_refused": 1}, "unknown"),
-        ({"probe_acked": 0}, "unknown"),  # nor is a probe that got nothing an ack
+        ({"probe_acked": 0}, "unknown"),  # the probe had no acknowledgement
         ({"probe_acked": 0, "fewest_racks": 1}, "unknown"),
         ({"acked": 90}, "unknown"),
         ({"proved": False}, "unknown"),
@@ -154,8 +166,8 @@ def decided(**changes: Any) -> str:
         ({"fewest_racks": None}, "unknown"),
     ],
 )
-def test_behaviour_is_decided_only_from_complete_evidence(changes: dict[str, Any], did: str) -> None:
-    assert decided(**changes) == did
+def test_behaviour_is_decided_only_from_complete_evidence(changes: dict[str, Any], expected: str) -> None:
+    assert behaviour_with(**changes) == expected
 
 
 @pytest.mark.parametrize(
@@ -167,6 +179,6 @@ def test_behaviour_is_decided_only_from_complete_evidence(changes: dict[str, Any
         (None, False),
     ],
 )
-def test_only_errors_of_the_gate_are_refusals(exception: str | None, refusal: bool) -> None:
+def test_only_not_enough_racks_or_replicas_is_a_rejection(exception: str | None, refusal: bool) -> None:
     failed = event(30, "probe", "produce", "fail", topic="t", key="k", exception=exception)
-    assert [availability.is_refusal(one) for one in availability.probe_attempts([failed], "t")] == [refusal]
+    assert [availability.is_refusal(attempt) for attempt in availability.probe_attempts([failed], "t")] == [refusal]

@@ -1,4 +1,4 @@
-"""Storage of a run: finished blocks count once, an interrupted run continues, blocks of another plan are kept."""
+"""Run store: complete blocks, resumption of interrupted runs, protection of blocks measured under other conditions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 FULL = scenarios.load("full")
 
 
-def begun(
+def begin_run(
     folder: Path,
     plan: Scenario = FULL,
     build: str = "b",
@@ -40,34 +40,34 @@ def begun(
     return run_store.begin_run(folder, plan, started=NOW, build=build, given=given or {"master": "m"}, fresh=fresh)
 
 
-def block(one: RunStore, cell: str, number: int, session: int = 1) -> None:
-    path = one.unfinished(f"{cell}-{number}")
+def keep_block(store: RunStore, cell: str, number: int, session: int = 1) -> None:
+    path = store.unfinished(f"{cell}-{number}")
     path.mkdir()
     (path / "part").write_text("x", encoding="utf-8")
-    one.keep(path, cell, f"{number:03d}.{session}")
+    store.keep(path, cell, f"{number:03d}.{session}")
 
 
-def test_only_whole_blocks_count_and_an_interrupted_run_continues(tmp_path: Path) -> None:
-    one, goes_on = begun(tmp_path)
-    assert not goes_on
-    assert one.run_id == "20260102-030405"
+def test_an_interrupted_run_resumes_with_its_complete_blocks(tmp_path: Path) -> None:
+    store, resumed = begin_run(tmp_path)
+    assert not resumed
+    assert store.run_id == "20260102-030405"
     healthy = FULL.cells[0]
     for number in (0, 1, 5):
-        block(one, "healthy", number)
-    one.unfinished("healthy-2").mkdir()
-    again, goes_on = begun(tmp_path)
-    assert goes_on
+        keep_block(store, "healthy", number)
+    store.unfinished("healthy-2").mkdir()
+    second, resumed = begin_run(tmp_path)
+    assert resumed
     assert not (tmp_path / "unfinished").exists()
-    assert again.missing(healthy) == [n for n in range(20) if n not in (0, 1, 5)]
-    assert sorted(again.kept("healthy")) == [0, 1, 5]
-    block(again, "healthy", 2, session=2)
-    assert sorted(again.kept("healthy", 2)) == [2]
+    assert second.missing(healthy) == [n for n in range(20) if n not in (0, 1, 5)]
+    assert sorted(second.kept("healthy")) == [0, 1, 5]
+    keep_block(second, "healthy", 2, session=2)
+    assert sorted(second.kept("healthy", 2)) == [2]
 
 
-def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
+def test_a_run_folder_is_locked(tmp_path: Path) -> None:
     with (
         run_store.locked_run_folder(tmp_path),
-        pytest.raises(RackgateError, match="another run is at work there"),
+        pytest.raises(RackgateError, match="another run"),
         run_store.locked_run_folder(tmp_path),
     ):
         pass
@@ -75,30 +75,30 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
         pass
 
 
-def test_the_warm_up_is_no_block(tmp_path: Path) -> None:
-    one, _ = begun(tmp_path)
-    path = one.unfinished("w")
+def test_the_warm_up_does_not_count_as_a_block(tmp_path: Path) -> None:
+    store, _ = begin_run(tmp_path)
+    path = store.unfinished("w")
     path.mkdir()
-    one.keep(path, "healthy", f"{run_store.WARM_UP}.1")
-    assert one.kept("healthy") == {}
-    assert one.warm_up("healthy") is not None
-    assert one.warm_up("far") is None
+    store.keep(path, "healthy", f"{run_store.WARM_UP}.1")
+    assert store.kept("healthy") == {}
+    assert store.warm_up("healthy") is not None
+    assert store.warm_up("far") is None
 
 
-def test_another_plan_or_build_discards_blocks_only_on_request(tmp_path: Path) -> None:
-    one, _ = begun(tmp_path)
-    assert begun(tmp_path, build="c") == (one, False)  # nothing was measured
-    block(one, "healthy", 0)
+def test_other_conditions_discard_blocks_only_with_fresh(tmp_path: Path) -> None:
+    store, _ = begin_run(tmp_path)
+    assert begin_run(tmp_path, build="c") == (store, False)  # nothing was measured yet
+    keep_block(store, "healthy", 0)
     with pytest.raises(RackgateError, match=r"\(build: c, now d\): .*--fresh"):
-        begun(tmp_path, build="d")
+        begin_run(tmp_path, build="d")
     with pytest.raises(RackgateError, match=r"\(given\.master: m, now spark://other\)"):
-        begun(tmp_path, build="c", given={"master": "spark://other"})
-    other = dataclasses.replace(FULL, seed=7)
+        begin_run(tmp_path, build="c", given={"master": "spark://other"})
+    other_plan = dataclasses.replace(FULL, seed=7)
     with pytest.raises(RackgateError, match=r"\(plan\.seed: 1290, now 7\)"):
-        begun(tmp_path, other, build="c")
-    found, goes_on = begun(tmp_path, other, fresh=True)
-    assert not goes_on
-    assert found.kept("healthy") == {}
+        begin_run(tmp_path, other_plan, build="c")
+    fresh_store, resumed = begin_run(tmp_path, other_plan, fresh=True)
+    assert not resumed
+    assert fresh_store.kept("healthy") == {}
 
 
 @pytest.mark.parametrize(
@@ -110,20 +110,20 @@ def test_another_plan_or_build_discards_blocks_only_on_request(tmp_path: Path) -
          r"versions\.confluent-kafka: .*, now 0; .* and 1 more\)"),
     ],
 )  # fmt: skip
-def test_a_run_does_not_continue_with_other_code_or_on_another_machine(
+def test_a_run_does_not_resume_with_other_code_or_on_another_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: object, error: str
 ) -> None:
-    one, _ = begun(tmp_path)
-    block(one, "healthy", 0)
-    assert begun(tmp_path) == (one, True)
+    store, _ = begin_run(tmp_path)
+    keep_block(store, "healthy", 0)
+    assert begin_run(tmp_path) == (store, True)
     monkeypatch.setattr(f"bench.run_conditions.{name}", value)
     with pytest.raises(RackgateError, match=error):
-        begun(tmp_path)
-    assert one.kept("healthy"), "they are not lost"
-    assert begun(tmp_path, fresh=True) == (one, False)
+        begin_run(tmp_path)
+    assert store.kept("healthy"), "the blocks are kept"
+    assert begin_run(tmp_path, fresh=True) == (store, False)
 
 
-def test_the_code_s_hash_covers_file_names_and_contents(tmp_path: Path) -> None:
+def test_the_code_hash_covers_names_and_contents_of_code_files(tmp_path: Path) -> None:
     (tmp_path / "bench").mkdir()
     file = tmp_path / "bench" / "a.py"
     file.write_text("x = 1\n", encoding="utf-8")
@@ -135,38 +135,41 @@ def test_the_code_s_hash_covers_file_names_and_contents(tmp_path: Path) -> None:
     assert run_conditions.code_hash(tmp_path) != first
 
 
-def test_differences_are_named_by_their_path() -> None:
+def test_differences_of_conditions_are_named_by_their_path() -> None:
     before = {"plan": {"cells": [{"id": "near", "blocks": 20}, {"id": "far", "blocks": 20}], "seed": 1}, "gone": 1}
     after = {"plan": {"cells": [{"id": "near", "blocks": 20}, {"id": "far", "blocks": 3}], "seed": 1}, "new": [1, 2]}
-    found = run_conditions.differences(before, after)
-    assert found == ["gone: 1, now nothing", "new: nothing, now [1, 2]", "plan.cells.far.blocks: 20, now 3"]
+    assert run_conditions.differences(before, after) == [
+        "gone: 1, now nothing",
+        "new: nothing, now [1, 2]",
+        "plan.cells.far.blocks: 20, now 3",
+    ]
     assert run_conditions.differences(before, before) == []
     assert run_conditions.differences_text([f"n{number}" for number in range(6)]) == "n0; n1; n2; n3 and 2 more"
 
 
 def test_a_time_target_is_not_a_condition_for_keeping_blocks(tmp_path: Path) -> None:
-    one, _ = begun(tmp_path)
-    block(one, "healthy", 0)
+    store, _ = begin_run(tmp_path)
+    keep_block(store, "healthy", 0)
     assert FULL.bar_min == 80
     assert "bar_min" not in json.dumps(FULL.as_json())
-    again, goes_on = begun(tmp_path, dataclasses.replace(FULL, bar_min=1.0))
-    assert goes_on
-    assert sorted(again.kept("healthy")) == [0]
+    second, resumed = begin_run(tmp_path, dataclasses.replace(FULL, bar_min=1.0))
+    assert resumed
+    assert sorted(second.kept("healthy")) == [0]
 
 
 def test_a_run_records_its_start_and_that_it_was_resumed(tmp_path: Path) -> None:
-    one, _ = begun(tmp_path)
-    assert not one.went_on
-    # by the monotonic clock, though the run's name says that it began long ago
-    assert one.took_s == pytest.approx(0, abs=30)
+    store, _ = begin_run(tmp_path)
+    assert not store.went_on
+    # The duration is from the monotonic clock, not from the start time NOW.
+    assert store.took_s == pytest.approx(0, abs=30)
     for _ in range(2):
-        found, goes_on = begun(tmp_path)
-        assert (goes_on, found.went_on) == (True, True)
-    assert not begun(tmp_path, fresh=True)[0].went_on
+        fresh_store, resumed = begin_run(tmp_path)
+        assert (resumed, fresh_store.went_on) == (True, True)
+    assert not begin_run(tmp_path, fresh=True)[0].went_on
 
 
 @pytest.mark.parametrize(
-    ("went_on", "minutes", "bar"),
+    ("interrupted", "minutes", "target_text"),
     [
         (False, 6.0, "target of 6 minutes: met, it took 5.5"),
         (False, 5.4, "target of 5.4 minutes: missed, it took 5.5"),
@@ -175,49 +178,51 @@ def test_a_run_records_its_start_and_that_it_was_resumed(tmp_path: Path) -> None
     ],
 )
 def test_the_time_target_includes_the_report_and_does_not_change_the_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, went_on: bool, minutes: float | None, bar: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool, minutes: float | None, target_text: str | None
 ) -> None:
     plan = dataclasses.replace(FULL, bar_min=minutes)
-    one, _ = begun(tmp_path / "run", plan)
-    if went_on:
-        begun(tmp_path / "run", plan)
+    store, _ = begin_run(tmp_path / "run", plan)
+    if interrupted:
+        begin_run(tmp_path / "run", plan)
     took_s = iter([310.0, 330.0, 330.0])
     monkeypatch.setattr(RunStore, "took_s", property(lambda _: next(took_s)))
     kinds = {kind: {"count": 0, "examples": []} for kind in record_check.KINDS}
     numbers: dict[str, Any] = {"cells": [], "outage": None, "end_to_end": {"kinds": kinds, "acked": 1}, "notes": []}
     monkeypatch.setattr(run_result, "analyse_run", lambda *_: dict(numbers))
-    monkeypatch.setattr(run_result, "manifest", lambda *_, **__: {"took_s": {"whole": one.took_s}})
+    monkeypatch.setattr(run_result, "manifest", lambda *_, **__: {"took_s": {"whole": store.took_s}})
     monkeypatch.setattr("bench.report.run_page.render", lambda *_: None)
     steps = RunSteps(lab_run.finish_planned(plan), Console(file=io.StringIO()))
     with steps.shown():
-        result = lab_run.finish(None, plan, one, steps, lab_run.LabRunArguments(master="m", command="c", out=tmp_path))
+        result = lab_run.finish(
+            None, plan, store, steps, lab_run.LabRunArguments(master="m", command="c", out=tmp_path)
+        )
     assert json.loads((tmp_path / "results.json").read_text(encoding="utf-8")) == result
     assert result["manifest"]["took_s"]["whole"] == 330
     assert result["exit_status"] == 0
-    assert one.run["done"] is True
+    assert store.run["done"] is True
     lines: list[str] = []
     lab_run.print_summary(result, tmp_path, lines.append)
-    assert (lines[-1] if bar else None) == bar
-    assert "(took 5:30)" in lines[-2 if bar else -1]
+    assert (lines[-1] if target_text else None) == target_text
+    assert "(took 5:30)" in lines[-2 if target_text else -1]
 
 
-def test_a_run_with_written_results_starts_over(tmp_path: Path) -> None:
-    one, _ = begun(tmp_path)
-    block(one, "healthy", 0)
-    one.done()
-    found, goes_on = begun(tmp_path)
-    assert not goes_on
-    assert found.kept("healthy") == {}
+def test_a_finished_run_is_not_resumed(tmp_path: Path) -> None:
+    store, _ = begin_run(tmp_path)
+    keep_block(store, "healthy", 0)
+    store.done()
+    fresh_store, resumed = begin_run(tmp_path)
+    assert not resumed
+    assert fresh_store.kept("healthy") == {}
 
 
-def test_a_damaged_block_note_is_an_error(tmp_path: Path) -> None:
-    one, _ = begun(tmp_path)
+def test_a_damaged_rates_file_is_an_error(tmp_path: Path) -> None:
+    store, _ = begin_run(tmp_path)
     (tmp_path / "rates.json").write_text("{", encoding="utf-8")
     with pytest.raises(RackgateError, match=r"rates\.json: not JSON: .*--fresh"):
-        _ = one.rates
+        _ = store.rates
 
 
-DAMAGED = [
+DAMAGED_RUN_FILES = [
     "",
     "[]",
     "{}",
@@ -238,137 +243,137 @@ DAMAGED = [
 ]
 
 
-@pytest.mark.parametrize("text", DAMAGED)
-def test_a_damaged_note_of_a_run_is_an_error_and_its_blocks_stay(tmp_path: Path, text: str | None) -> None:
-    one, _ = begun(tmp_path)
-    block(one, "healthy", 0)
-    note = tmp_path / "run.json"
-    note.unlink()
+@pytest.mark.parametrize("text", DAMAGED_RUN_FILES)
+def test_a_damaged_run_file_is_an_error_and_blocks_are_kept(tmp_path: Path, text: str | None) -> None:
+    store, _ = begin_run(tmp_path)
+    keep_block(store, "healthy", 0)
+    run_file = tmp_path / "run.json"
+    run_file.unlink()
     if text is not None:
-        note.write_bytes(text.encode("latin-1"))
+        run_file.write_bytes(text.encode("latin-1"))
     with pytest.raises(RackgateError) as error:
-        begun(tmp_path)
+        begin_run(tmp_path)
     assert error.value.exit_status == 2
-    assert str(note) in str(error.value)
+    assert str(run_file) in str(error.value)
     assert "--fresh" in str(error.value)
-    assert list(one.kept("healthy")) == [0]
+    assert list(store.kept("healthy")) == [0]
     if text is not None:
-        assert note.read_bytes() == text.encode("latin-1")
-    fresh, goes_on = begun(tmp_path, fresh=True)
-    assert (goes_on, fresh.kept("healthy")) == (False, {})
-    assert begun(tmp_path) == (fresh, True)
+        assert run_file.read_bytes() == text.encode("latin-1")
+    fresh, resumed = begin_run(tmp_path, fresh=True)
+    assert (resumed, fresh.kept("healthy")) == (False, {})
+    assert begin_run(tmp_path) == (fresh, True)
 
 
 @pytest.mark.parametrize("name", ["rates.json", "outage.json"])
 @pytest.mark.parametrize("text", ["[]", "7", '{"a": ', "\xff"])
-def test_another_damaged_file_of_a_run_is_an_error_that_names_it(tmp_path: Path, name: str, text: str) -> None:
-    one, _ = begun(tmp_path)
+def test_other_damaged_files_of_a_run_are_errors_that_name_the_file(tmp_path: Path, name: str, text: str) -> None:
+    store, _ = begin_run(tmp_path)
     (tmp_path / name).write_bytes(text.encode("latin-1"))
     with pytest.raises(RackgateError) as error:
-        _ = (one.rates, one.outage)
+        _ = (store.rates, store.outage)
     assert str(tmp_path / name) in str(error.value)
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-def test_a_folder_without_the_marker_is_not_emptied_even_if_it_has_a_run(tmp_path: Path, fresh: bool) -> None:
-    # as versions without markers left it
-    one, _ = begun(tmp_path)
-    block(one, "healthy", 0)
-    one.done()
+def test_a_run_folder_without_the_marker_is_not_emptied(tmp_path: Path, fresh: bool) -> None:
+    # Earlier versions wrote no marker.
+    store, _ = begin_run(tmp_path)
+    keep_block(store, "healthy", 0)
+    store.done()
     (tmp_path / MARKER).unlink()
     with pytest.raises(RackgateError) as error:
-        begun(tmp_path, fresh=fresh)
+        begin_run(tmp_path, fresh=fresh)
     assert str(tmp_path) in str(error.value)
-    assert list(one.kept("healthy")) == [0]
+    assert list(store.kept("healthy")) == [0]
 
 
-def test_targets_of_links_are_not_deleted(tmp_path: Path) -> None:
-    mine, folder = tmp_path / "mine", tmp_path / "run"
-    mine.mkdir()
-    (mine / "thesis.txt").touch()
-    one, _ = begun(folder)
+def test_targets_of_symbolic_links_are_not_deleted(tmp_path: Path) -> None:
+    target, folder = tmp_path / "target", tmp_path / "run"
+    target.mkdir()
+    (target / "thesis.txt").touch()
+    store, _ = begin_run(folder)
     for name in ("unfinished", "raw"):
-        (folder / name).symlink_to(mine, target_is_directory=True)
-    assert begun(folder) == (one, True)
+        (folder / name).symlink_to(target, target_is_directory=True)
+    assert begin_run(folder) == (store, True)
     assert not (folder / "unfinished").exists()
-    begun(folder, fresh=True)
+    begin_run(folder, fresh=True)
     assert not (folder / "raw").exists()
-    assert [path.name for path in mine.iterdir()] == ["thesis.txt"]
+    assert [path.name for path in target.iterdir()] == ["thesis.txt"]
 
 
-def test_labs_run_one_after_the_other_until_all_blocks_are_kept(tmp_path: Path) -> None:
-    one, _ = begun(tmp_path)
-    places = list(FULL.places)
-    assert one.places(FULL) == places
-    assert places[0] == ("az3-outside", "az")
+def test_a_lab_is_due_until_its_blocks_and_cells_are_kept(tmp_path: Path) -> None:
+    store, _ = begin_run(tmp_path)
+    remaining = list(FULL.places)
+    assert store.places(FULL) == remaining
+    assert remaining[0] == ("az3-outside", "az")
     for cell in FULL.cells:
         for number in range(cell.scenario.latency.blocks):
-            block(one, cell.id, number)
-        if cell.place == places[0]:
-            assert cell in one.pending(FULL, places[0])  # its blocks are kept, in an unknown state
-            one.add_cell(cell.id, 1, {"session": 1})
-    assert one.places(FULL) == places[1:]
+            keep_block(store, cell.id, number)
+        if cell.place == remaining[0]:
+            assert cell in store.pending(FULL, remaining[0])  # Its blocks are kept, but not the state of its brokers.
+            store.add_cell(cell.id, 1, {"session": 1})
+    assert store.places(FULL) == remaining[1:]
 
 
-def test_the_outage_is_planned_in_the_first_lab_until_it_is_kept(tmp_path: Path) -> None:
+def test_the_outage_is_due_in_the_first_lab_until_it_is_kept(tmp_path: Path) -> None:
     plan = scenarios.load("question")
-    one, _ = begun(tmp_path, plan)
+    store, _ = begin_run(tmp_path, plan)
     place = plan.places[0]
-    assert one.outage_is_due(plan, place)
-    before = lab_run.planned(one, plan, place)
-    one.add_outage({"numbers": {}})
-    assert not one.outage_is_due(plan, place)
-    assert set(before) - set(lab_run.planned(one, plan, place)) == {lab_run.OUTAGE_STEP}
+    assert store.outage_is_due(plan, place)
+    steps = lab_run.planned(store, plan, place)
+    store.add_outage({"numbers": {}})
+    assert not store.outage_is_due(plan, place)
+    assert set(steps) - set(lab_run.planned(store, plan, place)) == {lab_run.OUTAGE_STEP}
 
 
 def test_kept_blocks_are_not_planned_again(tmp_path: Path) -> None:
-    one, _ = begun(tmp_path)
-    whole = lab_run.estimate_s(one, FULL)
+    store, _ = begin_run(tmp_path)
+    full_s = lab_run.estimate_s(store, FULL)
     for number in range(10):
-        block(one, "healthy", number)
+        keep_block(store, "healthy", number)
     healthy = FULL.cells[0]
-    saved = whole - lab_run.estimate_s(one, FULL)
-    assert saved == pytest.approx(10 * (healthy.scenario.latency.block_s(5) + cell_measurement.BLOCK_S))
-    one.add_rate(sustained_rate.rate_key(healthy), {"sustained_per_s": 1000.0})
-    assert lab_run.estimate_s(one, FULL) < whole - saved
+    saved_s = full_s - lab_run.estimate_s(store, FULL)
+    assert saved_s == pytest.approx(10 * (healthy.scenario.latency.block_s(5) + cell_measurement.BLOCK_S))
+    store.add_rate(sustained_rate.rate_key(healthy), {"sustained_per_s": 1000.0})
+    assert lab_run.estimate_s(store, FULL) < full_s - saved_s
 
 
 def test_sessions_are_listed_in_order(tmp_path: Path) -> None:
-    one, _ = begun(tmp_path)
-    assert one.next_session() == 1
+    store, _ = begin_run(tmp_path)
+    assert store.next_session() == 1
     for number in (1, 2, 10):
-        one.add_session(number, {"place": str(number)})
-        one.add_cell("healthy", number, {"session": number})
-    one.lab(11).mkdir()  # it did not come up
-    assert one.next_session() == 12
-    assert [session["place"] for session in one.sessions] == ["1", "2", "10"]
-    assert [seen["session"] for seen in one.cell("healthy")] == [1, 2, 10]
+        store.add_session(number, {"place": str(number)})
+        store.add_cell("healthy", number, {"session": number})
+    store.lab(11).mkdir()  # this lab failed to start
+    assert store.next_session() == 12
+    assert [session["place"] for session in store.sessions] == ["1", "2", "10"]
+    assert [cell["session"] for cell in store.cell("healthy")] == [1, 2, 10]
 
 
-def seen(took_ms: list[float], outcome: str = "acked") -> pd.DataFrame:
+def observations(took_ms: list[float], outcome: str = "acked") -> pd.DataFrame:
     intended = pd.Series(range(len(took_ms))) * 1_000_000
     done = intended + (pd.Series(took_ms) * 1e6).astype("int64")
     return pd.DataFrame({"intended_ns": intended, "sent_ns": intended + 50_000, "done_ns": done, "outcome": outcome})
 
 
-def test_a_step_is_measured_in_its_second_half() -> None:
-    step = sustained_rate.ramp_step(1000, seen([1.0] * 50 + [9.0] * 50))
+def test_a_ramp_step_is_measured_in_its_second_half() -> None:
+    step = sustained_rate.ramp_step(1000, observations([1.0] * 50 + [9.0] * 50))
     assert (step.p50_ms, step.acked, step.late_p50_ms) == (9.0, 1.0, 0.05)
-    assert sustained_rate.ramp_step(10, seen([1.0] * 4, "unknown")) == RampStep(10, 0.0, None, 0.05)
+    assert sustained_rate.ramp_step(10, observations([1.0] * 4, "unknown")) == RampStep(10, 0.0, None, 0.05)
 
 
-def test_a_lab_sustains_the_last_rate_at_which_no_queue_grew() -> None:
+def test_the_sustained_rate_is_the_last_without_a_growing_queue() -> None:
     ramp = FULL.ramp
     assert ramp is not None
     steps = [RampStep(250, 1, 2.0, 0), RampStep(500, 1, 2.5, 0), RampStep(1000, 1, 6.0, 0), RampStep(2000, 1, 6.1, 0)]
-    found = sustained_rate.sustained_rate(steps, ramp)
-    assert (found["sustained_per_s"], found["kept_up"], found["ended"]) == (1000, True, True)
+    rate = sustained_rate.sustained_rate(steps, ramp)
+    assert (rate["sustained_per_s"], rate["kept_up"], rate["ended"]) == (1000, True, True)
     assert not sustained_rate.sustained_rate(steps[:3], ramp)["ended"]
     lossy = [steps[0], dataclasses.replace(steps[1], acked=0.99)]
     assert sustained_rate.sustained_rate(lossy, ramp)["sustained_per_s"] == 250
-    none = sustained_rate.sustained_rate([RampStep(250, 0.5, None, 0)], ramp)
-    assert (none["sustained_per_s"], none["kept_up"]) == (250, False)
-    assert json.dumps(found)
+    too_slow = sustained_rate.sustained_rate([RampStep(250, 0.5, None, 0)], ramp)
+    assert (too_slow["sustained_per_s"], too_slow["kept_up"]) == (250, False)
+    assert json.dumps(rate)
 
 
 def test_a_ramp_tries_no_rate_above_the_disk_limit() -> None:
@@ -380,13 +385,13 @@ def test_a_ramp_tries_no_rate_above_the_disk_limit() -> None:
 
 
 def test_record_checks_of_several_labs_are_added() -> None:
-    def found(lost: int) -> dict[str, object]:
+    def check_result(lost: int) -> dict[str, object]:
         kinds = {kind: {"count": 0, "examples": []} for kind in record_check.KINDS}
         kinds["lost"] = {"count": lost, "examples": ["t: k"] * min(lost, 5)}
         topics = [{"topic": "t", "acked": 10, "read": 10 - lost, "lost": lost}]
         return {"kinds": kinds, "topics": topics, "acked": 10, "read": 10 - lost}
 
-    both = record_check.merge_checks([found(2), found(4)], "r")
-    assert both["kinds"]["lost"] == {"count": 6, "examples": ["t: k"] * 5}
-    assert both["topics"] == [{"topic": "t", "acked": 20, "read": 14, "lost": 6}]
-    assert (both["acked"], both["read"]) == (20, 14)
+    merged = record_check.merge_checks([check_result(2), check_result(4)], "r")
+    assert merged["kinds"]["lost"] == {"count": 6, "examples": ["t: k"] * 5}
+    assert merged["topics"] == [{"topic": "t", "acked": 20, "read": 14, "lost": 6}]
+    assert (merged["acked"], merged["read"]) == (20, 14)

@@ -1,4 +1,4 @@
-"""Benchmark of repeated outages: plan, meters of brokers, figures over outages, losses of a destroyed rack."""
+"""Benchmark of repeated outages: plan, rejection meters, statistics over outages, losses of a destroyed rack."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAULT = RecordedFault("kill-rack", "b", None, inject_ns=10 * NS, heal_ns=30 * NS
 
 
 @pytest.mark.parametrize("name", ["full", "quick"])
-def test_the_plans_compare_the_same_arms_on_each_placement(name: str) -> None:
+def test_all_plans_compare_the_same_arms_on_each_placement(name: str) -> None:
     plan = outage_plan.load(name)
     assert {(arm.min_insync_replicas, arm.min_insync_racks) for arm in plan.arms} == {(3, 1), (2, 2), (2, 1)}
     for lab in plan.labs:
@@ -36,7 +36,7 @@ def test_the_plans_compare_the_same_arms_on_each_placement(name: str) -> None:
         assert {fault: order.count(fault) for fault in lab.outages} == lab.outages
 
 
-def test_the_whole_plan_repeats_each_outage_in_both_topologies() -> None:
+def test_the_full_plan_repeats_each_outage_in_both_topologies() -> None:
     assert all(times >= 2 for lab in PLAN.labs for times in lab.outages.values())
     assert {lab.topology for lab in PLAN.labs} == {"az3-outside", "stretch2-outside"}
     assert PLAN.destruction is not None
@@ -54,7 +54,7 @@ def test_the_whole_plan_repeats_each_outage_in_both_topologies() -> None:
         ("before_s = 4", "before_s = 1", "discard_s"),
     ],
 )
-def test_a_wrong_plan_names_its_key(tmp_path: Path, old: str, new: str, error: str) -> None:
+def test_an_invalid_plan_is_an_error_that_names_the_key(tmp_path: Path, old: str, new: str, error: str) -> None:
     text = outage_plan.SHIPPED.read_text(encoding="utf-8")
     assert old in text
     file = tmp_path / "outages.toml"
@@ -76,13 +76,13 @@ def poll(at_s: float, broker: int, count: int | None, *, answered: bool = True) 
     return Event(round(at_s * NS), 0, "metrics", "metric", "ok" if answered else "unknown", None, data)
 
 
-def test_a_meter_bounds_the_first_refusal_by_its_previous_response() -> None:
+def test_the_first_rejection_is_bounded_by_the_previous_poll_of_the_meter() -> None:
     events = [poll(9.5, 1, 7), poll(9.9, 3, 0), poll(12, 3, 50), poll(18, 1, 7), poll(18.5, 1, 9), poll(25, 1, 20)]
     found = refusal_metrics.first_refusal(events, "t", FAULT, away={3, 4}, until_ns=34 * NS)
     assert found == {"after_s": 8.5, "at_most_early_s": 0.5, "counted": 13, "answers": 3}
 
 
-def test_a_meter_that_appears_with_its_first_refusal_starts_at_zero() -> None:
+def test_a_meter_that_first_appears_under_the_fault_started_at_zero() -> None:
     found = refusal_metrics.first_refusal([poll(9, 1, None), poll(20, 1, 1)], "t", FAULT, away=(), until_ns=34 * NS)
     assert found == {"after_s": 10.0, "at_most_early_s": 10.0, "counted": 1, "answers": 1}
 
@@ -90,22 +90,22 @@ def test_a_meter_that_appears_with_its_first_refusal_starts_at_zero() -> None:
 @pytest.mark.parametrize(
     "events",
     [[], [poll(9, 1, 0), poll(20, 1, 5, answered=False)], [poll(20, 1, 5)]],
-    ids=["not queried", "no answer under the fault", "no answer before it"],
+    ids=["not queried", "no response under the fault", "no response before the fault"],
 )
-def test_a_meter_without_responses_gives_no_time(events: list[Event]) -> None:
+def test_without_polls_the_time_of_the_first_rejection_is_unknown(events: list[Event]) -> None:
     found = refusal_metrics.first_refusal(events, "t", FAULT, away=(), until_ns=34 * NS)
     assert (found["after_s"], found["answers"]) == (None, 0)
 
 
-def test_five_outages_give_an_interval_and_fewer_are_counted() -> None:
-    one = outage_results.mean_over_outages([9.0], confidence=0.95)
-    assert one == {"mean": 9.0, "low": None, "high": None, "outages": 1, "values": [9.0]}
-    assert outage_results.seconds_text(one) == "9.0 s"
+def test_an_interval_needs_five_outages() -> None:
+    single = outage_results.mean_over_outages([9.0], confidence=0.95)
+    assert single == {"mean": 9.0, "low": None, "high": None, "outages": 1, "values": [9.0]}
+    assert outage_results.seconds_text(single) == "9.0 s"
     four = outage_results.mean_over_outages([8.0, 9.0, 10.0, 9.0], confidence=0.95)
     assert four is not None
     assert (four["mean"], four["low"], four["high"]) == (9.0, None, None)
     assert outage_results.seconds_text(four) == "8.0 to 10.0 s in 4 of 4"
-    # as in results from before
+    # Results of earlier versions have an interval.
     assert outage_results.seconds_text(four | {"low": 7.0, "high": 11.0}) == "8.0 to 10.0 s in 4 of 4"
     five = outage_results.mean_over_outages([8.0, 9.0, 10.0, 8.0, 10.0], confidence=0.95)
     assert five is not None
@@ -113,7 +113,7 @@ def test_five_outages_give_an_interval_and_fewer_are_counted() -> None:
     assert (five["low"], five["high"]) == pytest.approx((9 - 1.2415, 9 + 1.2415), abs=1e-3)
     assert outage_results.seconds_text(five) == "9.0 s (7.8 to 10.2)"
     shares = outage_results.mean_over_outages([0.9, 1.0, 1.0, 1.0, 1.0], confidence=0.95, most=1.0)
-    # 2.776 standard errors of 0.02; a share is no more than 1
+    # 2.776 standard errors of 0.02, limited to 1.
     assert shares is not None
     assert (shares["low"], shares["high"]) == pytest.approx((0.9245, 1.0), abs=1e-3)
     assert outage_results.mean_over_outages([], confidence=0.95) is None
@@ -121,18 +121,18 @@ def test_five_outages_give_an_interval_and_fewer_are_counted() -> None:
 
 @pytest.mark.parametrize(("value", "share", "time"), [(0.0, "0.0 %", "0.0 s"), (1.0, "100.0 %", "1.0 s")])
 def test_equal_outages_have_no_interval(value: float, share: str, time: str) -> None:
-    same = outage_results.mean_over_outages([value] * 3, confidence=0.95, most=1.0)
-    assert same == {"mean": value, "low": None, "high": None, "outages": 3, "values": [value] * 3}
-    assert outage_results.percent_text(same) == f"{share} in 3 of 3"
-    assert outage_results.seconds_text(same) == f"{time} in 3 of 3"
-    # as in results from before
-    assert outage_results.percent_text(same | {"low": value, "high": value}) == f"{share} in 3 of 3"
+    constant = outage_results.mean_over_outages([value] * 3, confidence=0.95, most=1.0)
+    assert constant == {"mean": value, "low": None, "high": None, "outages": 3, "values": [value] * 3}
+    assert outage_results.percent_text(constant) == f"{share} in 3 of 3"
+    assert outage_results.seconds_text(constant) == f"{time} in 3 of 3"
+    # Results of earlier versions have an interval.
+    assert outage_results.percent_text(constant | {"low": value, "high": value}) == f"{share} in 3 of 3"
     single = outage_results.mean_over_outages([value], confidence=0.95)
     assert single is not None
     assert outage_results.percent_text(single) == share
 
 
-def test_an_outage_that_was_not_proved_counts_as_unknown_and_is_left_out() -> None:
+def test_an_unverified_outage_is_unknown_and_in_no_mean() -> None:
     found = {state["text"]: state for state in outage_results.state_figures(PLAN, LAB, OUTAGES)}
     assert set(found) == {
         f"{placement}, rack b {how}" for placement in ("a,a,b", "a,b,c") for how in ("killed", "cut off")
@@ -150,15 +150,15 @@ def test_the_time_from_heal_to_first_ack_is_only_for_refused_topics() -> None:
     assert [arm["first_ack_after_heal_s"] is None for arm in arms] == [False, True, True]
 
 
-def test_outages_without_a_later_acknowledgement_are_counted_and_in_no_mean() -> None:
+def test_outages_without_an_ack_after_the_heal_are_counted_separately() -> None:
     outages = [outage("cut", number) for number in (1, 2, 3)]
     outages = copy.deepcopy(outages)
-    for one in outages[:2]:
-        one["numbers"]["topics"][1]["first_ack_after_heal_s"] = None
+    for without_ack in outages[:2]:
+        without_ack["numbers"]["topics"][1]["first_ack_after_heal_s"] = None
     state = outage_results.state_figures(PLAN, LAB, outages)[1]
     arm = state["arms"][1]
     assert (arm["first_ack_after_heal_s"]["values"], arm["no_ack_after_heal"]) == ([5.0], 2)
-    assert [one["no_ack_after_heal"] for one in state["arms"]] == [0, 2, 0]
+    assert [row["no_ack_after_heal"] for row in state["arms"]] == [0, 2, 0]
     column = outage_page.HEAD.index("heal to first ack")
     assert [row[column] for row in outage_page.rows(state)][1:] == ["5.0 s, none in 2", "\N{EN DASH}"]
     (verdict,) = outage_results._of_state(state)
@@ -168,11 +168,11 @@ def test_outages_without_a_later_acknowledgement_are_counted_and_in_no_mean() ->
     assert outage_page.rows(state)[1][column] == "none in 3"
 
 
-COUNTED = {"acked": 400, "read": 400, "lost": 3}
+READ_BACK = {"acked": 400, "read": 400, "lost": 3}
 
 
 @pytest.mark.parametrize(
-    ("changes", "lost", "why"),
+    ("changes", "lost", "reason"),
     [
         ({}, 3, ""),
         ({"proved": False}, None, "a fault was not proved"),
@@ -183,11 +183,13 @@ COUNTED = {"acked": 400, "read": 400, "lost": 3}
         ({"counted": {"acked": 0, "read": 0, "lost": 0}}, None, "nothing was acknowledged"),
     ],
 )
-def test_losses_of_a_destroyed_rack_are_counted_or_unknown(changes: dict[str, Any], lost: int | None, why: str) -> None:
-    facts: dict[str, Any] = {"counted": COUNTED, "elected": (3, False), "isr_racks": ("a",), "proved": True} | changes
-    proved = facts.pop("proved")
-    found = destruction.arm_row(ARM, facts["counted"], facts["elected"], facts["isr_racks"], "a", proved=proved)
-    assert (found["lost"], found["unknown"]) == (lost, why)
+def test_losses_of_a_destroyed_rack_are_counted_or_unknown(
+    changes: dict[str, Any], lost: int | None, reason: str
+) -> None:
+    facts: dict[str, Any] = {"counted": READ_BACK, "elected": (3, False), "isr_racks": ("a",), "proved": True} | changes
+    verified = facts.pop("proved")
+    found = destruction.arm_row(ARM, facts["counted"], facts["elected"], facts["isr_racks"], "a", proved=verified)
+    assert (found["lost"], found["unknown"]) == (lost, reason)
 
 
 def test_the_verdicts_cover_behaviour_and_losses_of_each_arm() -> None:
@@ -201,7 +203,7 @@ def test_the_verdicts_cover_behaviour_and_losses_of_each_arm() -> None:
     assert "900 of 900 acknowledged records are lost." in found.values()
 
 
-def test_the_page_has_a_picture_of_each_state_and_can_be_made_again(tmp_path: Path) -> None:
+def test_the_page_has_a_picture_of_each_state_and_tables(tmp_path: Path) -> None:
     files.write_json(tmp_path / "results.json", result())
     page = outage_page.render(outage_results.load(tmp_path), tmp_path).read_text(encoding="utf-8")
     for number in range(1, 5):
@@ -211,11 +213,11 @@ def test_the_page_has_a_picture_of_each_state_and_can_be_made_again(tmp_path: Pa
     assert ">None<" not in page
     assert "http" not in page.replace("http://www.w3.org", "")
     table = (tmp_path / "table.md").read_text(encoding="utf-8").splitlines()
-    # of four states and three arms, and of the destroyed rack
+    # Twelve rows of four states and three arms; two of the destroyed rack.
     assert sorted(line.count("|") for line in table if line.startswith("| a,")) == [6] * 2 + [12] * 12
 
 
-def test_a_result_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_a_result_of_another_kind_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RackgateError, match="rackgate bench outages"):
         outage_results.load(tmp_path)
     (tmp_path / "results.json").write_text('{"schema": 3, "cells": []}', encoding="utf-8")
@@ -223,38 +225,38 @@ def test_a_result_of_another_kind_is_refused(tmp_path: Path) -> None:
         outage_results.load(tmp_path)
 
 
-def judged(whole: dict[str, Any]) -> list[tuple[str, str]]:
-    """Verdicts and subjects of the objections to a result, which must be the first lines of its report."""
-    reasons = exit_reasons.outage_reasons(whole)
+def objections(data: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return verdict and subject of each objection to a result, in the order of its report."""
+    reasons = exit_reasons.outage_reasons(data)
     concluded = exit_reasons.conclude(reasons, [])
-    assert concluded["exit_status"] == min((exit_reasons.STATUSES[one.word] for one in reasons), default=0)
-    return [(one["word"], one["subject"]) for one in concluded["verdicts"]]
+    assert concluded["exit_status"] == min((exit_reasons.STATUSES[reason.word] for reason in reasons), default=0)
+    return [(row["word"], row["subject"]) for row in concluded["verdicts"]]
 
 
-def sound() -> dict[str, Any]:
-    """A result against which nothing speaks."""
-    whole = copy.deepcopy(result())
-    whole["labs"][0]["outages"] = [one for one in whole["labs"][0]["outages"] if one["numbers"]["proved"]]
-    return whole
+def valid_result() -> dict[str, Any]:
+    """Return a result without objections."""
+    data = copy.deepcopy(result())
+    data["labs"][0]["outages"] = [outage for outage in data["labs"][0]["outages"] if outage["numbers"]["proved"]]
+    return data
 
 
-def test_arms_that_followed_their_isr_have_no_objection() -> None:
-    assert judged(sound()) == []
+def test_arms_that_behaved_as_their_isr_requires_have_no_objection() -> None:
+    assert objections(valid_result()) == []
 
 
-def test_a_fault_that_was_not_proved_leaves_its_outage_unknown() -> None:
-    assert judged(result()) == [("unknown", "az3-outside, outage 3, rack b killed")]
+def test_an_outage_with_an_unverified_fault_is_unknown() -> None:
+    assert objections(result()) == [("unknown", "az3-outside, outage 3, rack b killed")]
 
 
-# Within the settled outage the ISR of the first is 1 and 2, in rack a, and that of the second 1 and 5, in a and c.
-BACK = {"at_s": 20.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
+# During the settled outage, placement a,a,b has ISR 1, 2 in rack a; placement a,b,c has ISR 1, 5 in racks a, c.
+FULL_ISR = {"at_s": 20.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
 
 
 @pytest.mark.parametrize(
-    ("at", "changes", "verdict", "text"),
+    ("topic_index", "changes", "verdict", "text"),
     [
         (1, {"behaviour": UNPROTECTED, "settled_done": 220}, "failed", "Acknowledged 220 records while"),
-        # what had waited since before the rack left the ISR must not be acknowledged either
+        # Records sent before the rack left the ISR must not be acknowledged either.
         (1, {"settled_done": 3}, "failed", "Acknowledged 3 records while its ISR was in 1 of 2 racks."),
         (1, {"behaviour": UNKNOWN}, "unknown", "0 of 220 records were acknowledged, and the probe got 0 acks"),
         (1, {"acked": 0}, "unknown", "Nothing was acknowledged, not even before and after the outage."),
@@ -267,126 +269,131 @@ BACK = {"at_s": 20.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
     ],
 )  # fmt: skip
 def test_a_topic_that_contradicts_its_isr_is_an_objection(
-    at: int, changes: dict[str, Any], verdict: str, text: str
+    topic_index: int, changes: dict[str, Any], verdict: str, text: str
 ) -> None:
-    whole = sound()
-    topic = whole["labs"][0]["outages"][0]["numbers"]["topics"][at]
+    data = valid_result()
+    topic = data["labs"][0]["outages"][0]["numbers"]["topics"][topic_index]
     topic |= changes
     subject = f"az3-outside, outage 1, rack b killed: {topic['label']} ({topic['topic']})"
-    assert judged(whole) == [(verdict, subject)]
-    (reason,) = exit_reasons.outage_reasons(whole)
+    assert objections(data) == [(verdict, subject)]
+    (reason,) = exit_reasons.outage_reasons(data)
     assert text in reason.text
 
 
-# The rack is back in the ISR of a, a, b at 30 s; the load ends at 36.
-AGAIN = {"at_s": 30.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
+# Placement a,a,b: rack b is back in the ISR at 30 s; the load ends at 36 s.
+RESTORED_ISR = {"at_s": 30.0, "leader": 1, "isr": [1, 2, 3], "racks": ["a", "b"]}
 
 
 @pytest.mark.parametrize(
-    ("at", "changes", "isr", "whole_changes", "verdict", "text"),
+    ("topic_index", "changes", "isr", "outage_changes", "verdict", "text"),
     [
-        (1, {}, [AGAIN], {}, "failed", "although rack b was back in its ISR after 4.0 s."),
-        # one that had gone on, too
-        (2, {}, [AGAIN], {}, "failed", "although rack b was back in its ISR after 4.0 s."),
+        (1, {}, [RESTORED_ISR], {}, "failed", "although rack b was back in its ISR after 4.0 s."),
+        # This arm accepted records during the outage.
+        (2, {}, [RESTORED_ISR], {}, "failed", "although rack b was back in its ISR after 4.0 s."),
         (1, {"back_after_s": None}, [], {}, "unknown", "and rack b was not observed in its ISR again."),
-        (1, {}, [AGAIN], {"healed_s": None}, "unknown", "which was not proved."),
-        (1, {"back_after_s": 8.5}, [AGAIN | {"at_s": 34.5}], {}, "unknown", "was not sufficient long enough"),
-        # it left again
+        (1, {}, [RESTORED_ISR], {"healed_s": None}, "unknown", "which was not proved."),
+        (1, {"back_after_s": 8.5}, [RESTORED_ISR | {"at_s": 34.5}], {}, "unknown", "was not sufficient long enough"),
+        # The rack left the ISR again.
         (
             1,
             {},
-            [AGAIN, AGAIN | {"at_s": 31.0, "isr": [1, 2], "racks": ["a"]}],
+            [RESTORED_ISR, RESTORED_ISR | {"at_s": 31.0, "isr": [1, 2], "racks": ["a"]}],
             {},
             "unknown",
             "was not sufficient long enough",
         ),
-        (1, {"probe": {"acked_after_heal": 3}}, [AGAIN], {}, "unknown", "except records of the probe."),
+        (1, {"probe": {"acked_after_heal": 3}}, [RESTORED_ISR], {}, "unknown", "except records of the probe."),
     ],
 )
-def test_a_topic_that_does_not_acknowledge_again_is_an_objection(
-    at: int, changes: dict[str, Any], isr: list[dict[str, Any]], whole_changes: dict[str, Any], verdict: str, text: str
+def test_a_topic_that_never_acknowledges_after_the_heal_is_an_objection(
+    topic_index: int,
+    changes: dict[str, Any],
+    isr: list[dict[str, Any]],
+    outage_changes: dict[str, Any],
+    verdict: str,
+    text: str,
 ) -> None:
-    whole = sound()
-    numbers = whole["labs"][0]["outages"][0]["numbers"]
-    numbers |= {"settle_s": 2.0, **whole_changes}
-    topic = numbers["topics"][at]
+    data = valid_result()
+    numbers = data["labs"][0]["outages"][0]["numbers"]
+    numbers |= {"settle_s": 2.0, **outage_changes}
+    topic = numbers["topics"][topic_index]
     changes = changes | {"probe": topic["probe"] | {"acked_after_heal": 0} | changes.get("probe", {})}
     topic |= {"first_ack_after_heal_s": None, "back_after_s": 4.0, "isr": [*topic["isr"], *isr], **changes}
-    (reason,) = exit_reasons.outage_reasons(whole)
+    (reason,) = exit_reasons.outage_reasons(data)
     assert (reason.word, reason.text.startswith("Nothing was acknowledged after the heal")) == (verdict, True)
     assert text in reason.text
 
 
-def test_acks_of_the_probe_count_and_a_changing_isr_proves_nothing() -> None:
-    whole = sound()
-    topic = whole["labs"][0]["outages"][0]["numbers"]["topics"][1]
+def test_acks_of_the_probe_count_and_a_changing_isr_is_unknown() -> None:
+    data = valid_result()
+    topic = data["labs"][0]["outages"][0]["numbers"]["topics"][1]
     topic["probe"] |= {"settled_acked": 1}
-    assert [word for word, _ in judged(whole)] == ["failed"]
-    topic["isr"].append(BACK)
-    assert [word for word, _ in judged(whole)] == ["unknown"]
-    topic["isr"][-1] = BACK | {"at_s": 27.0}  # after the heal
-    assert [word for word, _ in judged(whole)] == ["failed"]
+    assert [word for word, _ in objections(data)] == ["failed"]
+    topic["isr"].append(FULL_ISR)
+    assert [word for word, _ in objections(data)] == ["unknown"]
+    topic["isr"][-1] = FULL_ISR | {"at_s": 27.0}  # after the heal
+    assert [word for word, _ in objections(data)] == ["failed"]
 
 
 @pytest.mark.parametrize(
-    ("way", "lost", "without", "unknown", "verdict"),
+    ("method", "lost", "lost_without_r", "unknown", "verdict"),
     [
         ("cut", 0, 900, "", None),
         ("cut", 1, 900, "", "failed"),
         ("cut", None, 900, "a fault was not proved", "unknown"),
-        # no arm lost a record: was anything destroyed?
+        # No arm lost a record, so the destruction itself is doubtful.
         ("cut", 0, 0, "", "unknown"),
         ("kill", 0, 900, "", None),
         ("kill", 400, 900, "", "failed"),
         ("kill", None, 900, "a fault was not proved", "unknown"),
     ],
 )
-def test_a_destroyed_rack_is_judged(
-    way: str, lost: int | None, without: int, unknown: str, verdict: str | None
+def test_losses_of_a_destroyed_rack_are_judged(
+    method: str, lost: int | None, lost_without_r: int, unknown: str, verdict: str | None
 ) -> None:
-    whole = sound()
-    (one,) = whole["destructions"]
-    one["way"] = way
-    one["topics"][0] |= {"lost": lost, "unknown": unknown}
-    one["topics"][1] |= {"lost": without}
-    assert [found for found, _ in judged(whole)] == ([verdict] if verdict else [])
+    data = valid_result()
+    (destruction_result,) = data["destructions"]
+    destruction_result["way"] = method
+    destruction_result["topics"][0] |= {"lost": lost, "unknown": unknown}
+    destruction_result["topics"][1] |= {"lost": lost_without_r}
+    assert [word for word, _ in objections(data)] == ([verdict] if verdict else [])
 
 
 @pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.parametrize(("lost", "status"), [(0, 0), (7, 1)])
-def test_the_command_s_status_is_the_result_and_its_first_line_the_reason(
+def test_bench_outages_exits_with_the_status_and_prints_the_reason_first(
     tmp_path: Path, lost: int, status: int, as_json: bool
 ) -> None:
-    whole = sound()
-    whole["destructions"][0]["topics"][0]["lost"] = lost
-    # drawing each state takes a second
-    whole["states"] = whole["states"][:1]
-    # as of a run from before there was a status
-    del whole["exit_status"]
+    data = valid_result()
+    data["destructions"][0]["topics"][0]["lost"] = lost
+    # Drawing a state takes about a second.
+    data["states"] = data["states"][:1]
+    # Earlier versions stored no exit status.
+    del data["exit_status"]
     run_folder.claim(tmp_path, run_folder.OUTAGES)
-    files.write_json(tmp_path / "results.json", whole)
+    files.write_json(tmp_path / "results.json", data)
     command = ["outages", "--page-only", "--out", str(tmp_path), *(["--json"] if as_json else [])]
-    done = CliRunner().invoke(bench_app, command)
-    assert done.exit_code == status
+    invocation = CliRunner().invoke(bench_app, command)
+    assert invocation.exit_code == status
     reason = "a,a,b: M=2, R=2: FAILED. 7 of 400 acknowledged records are lost, contrary to R."
     if as_json:
-        output = json.loads(done.stdout)
+        output = json.loads(invocation.stdout)
         assert (output["exit_status"], output["verdicts"][0]["word"] == "failed") == (status, bool(status))
     else:
-        assert (reason in done.stdout.splitlines()[0]) is bool(status)
+        assert (reason in invocation.stdout.splitlines()[0]) is bool(status)
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert ('<li class="failed">' in page) is bool(status)
-    shown = " ".join(CliRunner().invoke(bench_app, ["outages", "--help"]).output.split())
-    assert "Exit status: 0 no failure was found; 1 records are lost" in shown
+    help_text = " ".join(CliRunner().invoke(bench_app, ["outages", "--help"]).output.split())
+    assert "Exit status: 0 no failure was found; 1 records are lost" in help_text
 
 
 def test_a_page_does_not_overwrite_files_of_a_foreign_folder(tmp_path: Path) -> None:
-    files.write_json(tmp_path / "results.json", sound())
+    files.write_json(tmp_path / "results.json", valid_result())
     (tmp_path / "index.html").write_text("thesis", encoding="utf-8")
     before = sorted(path.name for path in tmp_path.iterdir())
-    done = CliRunner().invoke(bench_app, ["outages", "--page-only", "--out", str(tmp_path)])
-    assert isinstance(done.exception, RackgateError)
-    assert done.exception.exit_status == 2
-    assert str(tmp_path) in str(done.exception)
+    invocation = CliRunner().invoke(bench_app, ["outages", "--page-only", "--out", str(tmp_path)])
+    assert isinstance(invocation.exception, RackgateError)
+    assert invocation.exception.exit_status == 2
+    assert str(tmp_path) in str(invocation.exception)
     assert (tmp_path / "index.html").read_text(encoding="utf-8") == "thesis"
     assert sorted(path.name for path in tmp_path.iterdir()) == before

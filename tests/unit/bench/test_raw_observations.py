@@ -1,4 +1,4 @@
-"""Damaged raw observations: a one-line error that names the file, before Spark reads any."""
+"""Damaged raw observations are a one-line error that names the file, before Spark reads them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from observation_rows import COUNT, rows
 from pyhooks.core.errors import RackgateError
 
 
-def refused(raw: Path) -> str:
+def read_error(raw: Path) -> str:
     with pytest.raises(RackgateError) as caught:
         latency_analysis.read_raw(None, raw)
     assert caught.value.exit_status == 2
@@ -26,39 +26,39 @@ def refused(raw: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    path = tmp_path_factory.mktemp("whole") / "part.parquet"
+def valid_file(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("valid") / "part.parquet"
     rows().to_parquet(path)
     return path.read_bytes()
 
 
 @given(data=st.data())
-def test_a_file_that_is_cut_short_is_named(
-    tmp_path_factory: pytest.TempPathFactory, whole: bytes, data: st.DataObject
+def test_a_truncated_file_is_named(
+    tmp_path_factory: pytest.TempPathFactory, valid_file: bytes, data: st.DataObject
 ) -> None:
     raw = tmp_path_factory.mktemp("raw")
     (raw / "000.1").mkdir()
-    (raw / "000.1" / "good.parquet").write_bytes(whole)
-    bad = raw / "000.1" / "bad.parquet"
-    bad.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
-    assert refused(raw).startswith(f"{bad}: not Parquet: ")
+    (raw / "000.1" / "good.parquet").write_bytes(valid_file)
+    truncated = raw / "000.1" / "truncated.parquet"
+    truncated.write_bytes(valid_file[: data.draw(st.integers(0, len(valid_file) - 1))])
+    assert read_error(raw).startswith(f"{truncated}: not Parquet: ")
 
 
-def without(name: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
+def drop_column(name: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
     return lambda frame: frame.drop(columns=name)
 
 
-def as_type(name: str, kind: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
+def cast_column(name: str, kind: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
     return lambda frame: frame.astype({name: kind})
 
 
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        *((without(name), f"column {name} is missing") for name in sorted(latency_analysis.REQUIRED)),
-        (as_type("done_ns", "float64"), "column done_ns is of type double"),
-        (as_type("sent_ns", "str"), "column sent_ns is of type (large_)?string"),
-        (as_type("arm", "category"), "column arm is of type dictionary"),
+        *((drop_column(name), f"column {name} is missing") for name in sorted(latency_analysis.REQUIRED)),
+        (cast_column("done_ns", "float64"), "column done_ns is of type double"),
+        (cast_column("sent_ns", "str"), "column sent_ns is of type (large_)?string"),
+        (cast_column("arm", "category"), "column arm is of type dictionary"),
         (lambda frame: frame.assign(block="1"), "column block is of type (large_)?string"),
         (lambda frame: frame.assign(measured=1), "column measured is of type int64"),
         (lambda frame: frame.assign(outcome=[[1]] * COUNT), "column outcome is of type list"),
@@ -69,11 +69,11 @@ def test_missing_columns_and_wrong_types_are_named(
 ) -> None:
     rows().to_parquet(tmp_path / "a.parquet")
     change(rows()).to_parquet(tmp_path / "b.parquet")
-    assert re.search(rf"b\.parquet: not observations: {error}", refused(tmp_path))
+    assert re.search(rf"b\.parquet: not observations: {error}", read_error(tmp_path))
 
 
 @pytest.mark.parametrize("kind", ["none", "empty", "folder", "link"])
-def test_a_missing_file_is_named(tmp_path: Path, kind: str) -> None:
+def test_a_folder_without_readable_files_is_named(tmp_path: Path, kind: str) -> None:
     raw = tmp_path / "raw"
     if kind != "none":
         raw.mkdir()
@@ -81,9 +81,9 @@ def test_a_missing_file_is_named(tmp_path: Path, kind: str) -> None:
         (raw / "a.parquet").mkdir()
     elif kind == "link":
         (raw / "a.parquet").symlink_to(tmp_path / "nowhere")
-    assert refused(raw).startswith(f"{raw}")
+    assert read_error(raw).startswith(f"{raw}")
 
 
-def test_columns_that_are_not_needed_may_be_missing(tmp_path: Path) -> None:
+def test_optional_columns_may_be_missing(tmp_path: Path) -> None:
     rows().assign(block=np.int32(1), error=None).to_parquet(tmp_path / "a.parquet")
     latency_analysis._check_files(tmp_path)
