@@ -1,4 +1,4 @@
-"""Other instruments than the pacer: output of Kafka's tools, and the comparison of stock Kafka with the overlay."""
+"""Kafka's own benchmark tools, and the comparison of stock Kafka with the overlay."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.plan.cell_setting import CellSetting
 from bench.run import instruments, overlay_cost
 from pyhooks.core.errors import RackgateError
 
-PERF = (
+PERF_OUTPUT = (
     "12 records sent, 2.4 records/sec (0.00 MB/sec), 99.1 ms avg latency, 300.0 ms max latency.\n"
     "156 records sent, 39.9 records/sec (0.04 MB/sec), 30.10 ms avg latency, 310.00 ms max latency,"
     " 26 ms 50th, 40 ms 95th, 300 ms 99th, 310 ms 99.9th.\n"
@@ -20,22 +20,22 @@ PERF = (
 SETTING = CellSetting(record_bytes=100, linger_ms=5)
 
 
-def test_the_summary_after_the_warm_up_counts() -> None:
-    found = instruments.read_perf_summary(PERF)
-    assert (found.records, found.p50_ms, found.p99_ms, found.mean_ms) == (120, 24, 48, 25.5)
-    # the tool's MB are of 1024 * 1024 bytes
-    assert found.mb_per_s == pytest.approx(10.48576)
+def test_the_perf_summary_after_the_warm_up_is_read() -> None:
+    summary = instruments.read_perf_summary(PERF_OUTPUT)
+    assert (summary.records, summary.p50_ms, summary.p99_ms, summary.mean_ms) == (120, 24, 48, 25.5)
+    # One MB of the tool is 1024 * 1024 bytes.
+    assert summary.mb_per_s == pytest.approx(10.48576)
     with pytest.raises(RackgateError):
         instruments.read_perf_summary("12 records sent, 2.4 records/sec\n")
 
 
 @pytest.mark.parametrize(("acks", "rate"), [("all", 40.0), ("1", 2000.0)])
-def test_the_perf_test_has_the_setting_of_the_cell(acks: str, rate: float) -> None:
+def test_the_perf_test_uses_the_setting_of_the_cell(acks: str, rate: float) -> None:
     calls: list[tuple[str, list[str]]] = []
 
     def run_tool(name: str, arguments: list[str]) -> str:
         calls.append((name, arguments))
-        return PERF
+        return PERF_OUTPUT
 
     instruments.producer_perf_test(run_tool, "t", SETTING, rate, acks)
     instruments.ceiling(run_tool, "t", SETTING, acks)
@@ -48,19 +48,19 @@ def test_the_perf_test_has_the_setting_of_the_cell(acks: str, rate: float) -> No
     assert unthrottled[unthrottled.index("--throughput") + 1] == "-1"
 
 
-def test_end_to_end_latency_is_read_from_the_tool() -> None:
+def test_end_to_end_latency_is_read_from_the_output() -> None:
     output = "Avg latency: 31.2310 ms\n\nPercentiles: 50th = 29, 99th = 61, 99.9th = 77\n"
-    found = instruments.end_to_end(lambda _name, _arguments: output, "b:1", "t", SETTING, "all")
-    assert (found.p50_ms, found.p99_ms, found.mb_per_s) == (29, 61, None)
+    latency = instruments.end_to_end(lambda _name, _arguments: output, "b:1", "t", SETTING, "all")
+    assert (latency.p50_ms, latency.p99_ms, latency.mb_per_s) == (29, 61, None)
     with pytest.raises(RackgateError):
         instruments.end_to_end(lambda _name, _arguments: "Error", "b:1", "t", SETTING, "all")
 
 
 def test_a_transaction_does_not_apply_to_acks_1() -> None:
-    found = instruments.measure(
+    measurement = instruments.measure(
         "transaction", lambda _name, _arguments: "", "b:1", "t", SETTING, rate_per_s=1, acks="1", client={}
     )
-    assert found is None
+    assert measurement is None
 
 
 def rows(ratio: float, *, base: float) -> list[dict[str, object]]:
@@ -74,7 +74,7 @@ def rows(ratio: float, *, base: float) -> list[dict[str, object]]:
 
 
 def test_each_round_is_one_observation_of_the_ratio_to_stock() -> None:
-    # rounds differ tenfold, the ratios hardly
+    # Throughput differs tenfold between rounds; the ratios hardly differ.
     table = overlay_cost.summarise([rows(0.97, base=10), rows(1.0, base=100), rows(1.03, base=40)])
     by_key = {(row["arm"], row["partitions"], row["quantity"]): row for row in table}
     ratio = by_key["overlay, R=2", 8, "MB/s"]["ratio"]

@@ -1,4 +1,4 @@
-"""Comparison of two results: on generated runs whose truth is known, and on the command line."""
+"""Comparison of two results: simulated runs with known true ratios, and the command ``bench compare``."""
 
 from __future__ import annotations
 
@@ -25,36 +25,40 @@ RULES = dataclasses.replace(scenarios.load("tail").latency.rules, resamples=500)
 RUNNER = CliRunner()
 CELLS = 6
 BAND = 0.05
-# Of a block's log-ratio: so little that 20 blocks show what is equal to be so.
-QUIET = 0.02
+# Standard deviation of a block's log-ratio, small enough that 20 blocks can show equivalence.
+NOISE = 0.02
 
 
-def effect(logs: Any) -> Effect:
-    return inference.block_effect(np.exp(logs), np.ones((1, len(logs))), RULES)
+def effect(log_ratios: Any) -> Effect:
+    return inference.block_effect(np.exp(log_ratios), np.ones((1, len(log_ratios))), RULES)
 
 
-def comparison(logs: Any, arm: str = "B", at: str = "p50", **changes: Any) -> dict[str, Any]:
-    one = effect(logs)
-    interval = one.interval(0.025)
+def comparison(log_ratios: Any, arm: str = "B", at: str = "p50", **changes: Any) -> dict[str, Any]:
+    estimate = effect(log_ratios)
+    interval = estimate.interval(0.025)
     row = {
         "arm": arm, "against": "A", "at": at, "is_control": False, "word": "undecided", "reason": "noise",
-        "refused": [], "error": one.log_ratio.error, "freedom": one.log_ratio.freedom, "band": BAND,
-        "mean_ratio": math.exp(one.ratios[-1].point),
+        "refused": [], "error": estimate.log_ratio.error, "freedom": estimate.log_ratio.freedom, "band": BAND,
+        "mean_ratio": math.exp(estimate.ratios[-1].point),
         "ratio": {"low": interval.low, "point": interval.point, "high": interval.high},
     }  # fmt: skip
     return row | changes
 
 
-def control(logs: Any, **changes: Any) -> dict[str, Any]:
-    row = comparison(logs, arm="A'", is_control=True)
-    verdict = inference.control_verdict(effect(logs), BAND, 1.0, RULES)
+def control(log_ratios: Any, **changes: Any) -> dict[str, Any]:
+    row = comparison(log_ratios, arm="A'", is_control=True)
+    verdict = inference.control_verdict(effect(log_ratios), BAND, 1.0, RULES)
     return row | {"word": verdict, "reason": "decided" if verdict != "undecided" else "noise"} | changes
 
 
 def result(
-    random: np.random.Generator, ratio: float = 1.0, cells: int = CELLS, spread: float = QUIET, equal: float = 1.0
+    random: np.random.Generator,
+    ratio: float = 1.0,
+    cells: int = CELLS,
+    spread: float = NOISE,
+    control_ratio: float = 1.0,
 ) -> dict[str, Any]:
-    """Cells with a candidate of this ratio, and a control of the ratio ``equal`` that is quiet."""
+    """Return a result whose cells have a candidate with this true ratio and spread, and a control."""
     arms = [{"arm": arm, "label": f"label of {arm}"} for arm in "AB"]
     return {
         "schema": SCHEMA_VERSION,
@@ -62,13 +66,13 @@ def result(
         "cells": [
             {"cell": f"c{n}", "state": "healthy", "setting": {"link": "az"}, "confidence": 0.95, "arms": arms,
              "comparisons": [comparison(random.normal(math.log(ratio), spread, 20)),
-                             control(random.normal(math.log(equal), QUIET, 20))]}
+                             control(random.normal(math.log(control_ratio), NOISE, 20))]}
             for n in range(cells)
         ],
     }  # fmt: skip
 
 
-def test_equal_runs_are_reported_to_differ_no_more_often_than_stated() -> None:
+def test_equal_runs_differ_no_more_often_than_the_error_rate() -> None:
     random = np.random.default_rng(1)
     runs = 300
     verdicts = [result_comparison.compare_results(result(random), result(random))["said"] for _ in range(runs)]
@@ -76,7 +80,7 @@ def test_equal_runs_are_reported_to_differ_no_more_often_than_stated() -> None:
     assert verdicts.count("alike") / runs > 0.8
 
 
-def test_runs_at_the_edge_of_the_band_are_alike_no_more_often_than_stated() -> None:
+def test_runs_at_the_edge_of_the_band_are_alike_no_more_often_than_the_error_rate() -> None:
     random = np.random.default_rng(8)
     runs, edge = 300, 1 + BAND
     verdicts = [
@@ -91,7 +95,7 @@ def test_noisy_runs_are_not_alike() -> None:
     noisy = result_comparison.compare_results(result(random, spread=0.2), result(random, spread=0.2))
     assert noisy["said"] == "unknown"
     assert {(pair["said"], pair["why"]) for pair in noisy["pairs"]} == {("unknown", "noise")}
-    # a difference within the band that is known is none that counts
+    # A significant difference within the band is too small to matter.
     tiny = result_comparison.compare_results(result(random, spread=0.001), result(random, 1.01, spread=0.001))
     assert tiny["pairs"][0]["factor"]["low"] > 1
     assert tiny["said"] == "alike"
@@ -105,41 +109,40 @@ def test_a_difference_removed_by_trimming_is_not_alike() -> None:
     assert result_comparison.compare_results(plain, burst)["said"] == "unknown"
 
 
-def test_a_quantile_that_the_plan_does_not_judge_does_not_count() -> None:
+def test_a_quantile_that_is_not_judged_is_ignored() -> None:
     random = np.random.default_rng(11)
 
     def with_p99(reason: str, ratio: float) -> dict[str, Any]:
-        whole = result(np.random.default_rng(11), cells=1)
-        own = random.normal(math.log(ratio), QUIET, 20), random.normal(0, QUIET, 20)
-        whole["cells"][0]["comparisons"] += [
-            comparison(own[0], at="p99", reason=reason),
-            control(own[1], at="p99"),
+        data = result(np.random.default_rng(11), cells=1)
+        log_ratios = random.normal(math.log(ratio), NOISE, 20), random.normal(0, NOISE, 20)
+        data["cells"][0]["comparisons"] += [
+            comparison(log_ratios[0], at="p99", reason=reason),
+            control(log_ratios[1], at="p99"),
         ]
-        return whole
+        return data
 
-    found = result_comparison.compare_results(with_p99("not judged", 1.0), with_p99("not judged", 2.0))
-    assert found["said"] == "alike"
-    assert [(pair["at"], pair["said"]) for pair in found["pairs"]] == [("p50", "alike"), ("p99", "not judged")]
-    # it makes the others' intervals no wider
+    compared = result_comparison.compare_results(with_p99("not judged", 1.0), with_p99("not judged", 2.0))
+    assert compared["said"] == "alike"
+    assert [(pair["at"], pair["said"]) for pair in compared["pairs"]] == [("p50", "alike"), ("p99", "not judged")]
+    # It does not widen the intervals of judged quantiles.
     p50_only = result_comparison.compare_results(
         result(np.random.default_rng(11), cells=1), result(np.random.default_rng(11), cells=1)
     )
-    assert found["pairs"][0]["factor"] == p50_only["pairs"][0]["factor"]
+    assert compared["pairs"][0]["factor"] == p50_only["pairs"][0]["factor"]
     assert result_comparison.compare_results(with_p99("noise", 1.0), with_p99("noise", 2.0))["said"] == "differs"
-    one = result_comparison.compare_results(with_p99("noise", 1.0), with_p99("not judged", 1.0))
-    assert (one["said"], one["pairs"][1]["why"]) == ("unknown", "not judged in B")
-    everything = result_comparison.joint_verdict(["not judged"], whole=True)
-    assert everything == "unknown"
+    one_sided = result_comparison.compare_results(with_p99("noise", 1.0), with_p99("not judged", 1.0))
+    assert (one_sided["said"], one_sided["pairs"][1]["why"]) == ("unknown", "not judged in B")
+    assert result_comparison.joint_verdict(["not judged"], whole=True) == "unknown"
 
 
-def test_a_change_larger_than_the_noise_of_both_is_found_and_measured() -> None:
+def test_a_change_larger_than_the_noise_is_detected() -> None:
     random = np.random.default_rng(2)
-    found = result_comparison.compare_results(result(random), result(random, ratio=1.3))
-    assert found["said"] == "differs"
-    assert {pair["said"] for pair in found["pairs"]} == {"differs"}
-    for pair in found["pairs"]:
+    compared = result_comparison.compare_results(result(random), result(random, ratio=1.3))
+    assert compared["said"] == "differs"
+    assert {pair["said"] for pair in compared["pairs"]} == {"differs"}
+    for pair in compared["pairs"]:
         assert pair["factor"]["low"] < 1.3 < pair["factor"]["high"]
-    # two overlapping intervals may differ all the same, and of two ratios far apart nothing is known, if they are noise
+    # The same change in noisy runs is unknown.
     noisy = result_comparison.compare_results(result(random, spread=0.9), result(random, 1.3, spread=0.9))
     assert noisy["said"] == "unknown"
 
@@ -147,118 +150,118 @@ def test_a_change_larger_than_the_noise_of_both_is_found_and_measured() -> None:
 def test_a_failed_control_makes_the_comparison_unknown() -> None:
     random = np.random.default_rng(7)
 
-    def lab(truth: float, equal: float = 1.0, **of_control: Any) -> dict[str, Any]:
-        whole = result(random, truth, cells=1, equal=equal)
-        whole["cells"][0]["comparisons"][1] |= of_control
-        return whole
+    def single_cell(true_ratio: float, control_ratio: float = 1.0, **control_changes: Any) -> dict[str, Any]:
+        data = result(random, true_ratio, cells=1, control_ratio=control_ratio)
+        data["cells"][0]["comparisons"][1] |= control_changes
+        return data
 
-    none = lab(1.0)
-    del none["cells"][0]["comparisons"][1]
+    no_control = single_cell(1.0)
+    del no_control["cells"][0]["comparisons"][1]
     undecided: dict[str, Any] = {"word": "undecided", "reason": "noise"}
-    assert result_comparison.compare_results(lab(1.0), lab(1.3))["said"] == "differs"
-    assert result_comparison.compare_results(lab(1.0), lab(1.0))["said"] == "alike"
+    assert result_comparison.compare_results(single_cell(1.0), single_cell(1.3))["said"] == "differs"
+    assert result_comparison.compare_results(single_cell(1.0), single_cell(1.0))["said"] == "alike"
     for a, b in (
-        (lab(1.0), lab(1.3, 1.3)),
-        (lab(1.0), lab(1.0, 1.3)),
-        # the same in both, and not equal
-        (lab(1.0, 1.3), lab(1.0, 1.3)),
-        (lab(1.0, **undecided), lab(1.0, **undecided)),
-        (lab(1.0, **undecided), lab(1.3)),
-        # equal in both, and too noisy to be so between them
-        (lab(1.0, error=0.02), lab(1.0, error=0.02)),
-        (lab(1.0, ratio=None), lab(1.0, ratio=None)),
-        (none, none),
-        (lab(1.0), none),
+        (single_cell(1.0), single_cell(1.3, 1.3)),
+        (single_cell(1.0), single_cell(1.0, 1.3)),
+        # The control fails alike in both runs.
+        (single_cell(1.0, 1.3), single_cell(1.0, 1.3)),
+        (single_cell(1.0, **undecided), single_cell(1.0, **undecided)),
+        (single_cell(1.0, **undecided), single_cell(1.3)),
+        # Each control is equivalent, but their comparison is too noisy.
+        (single_cell(1.0, error=0.02), single_cell(1.0, error=0.02)),
+        (single_cell(1.0, ratio=None), single_cell(1.0, ratio=None)),
+        (no_control, no_control),
+        (single_cell(1.0), no_control),
     ):
-        found = result_comparison.compare_results(a, b)
-        why = "two equal arms are not shown to be equal"
-        assert [(pair["said"], pair["why"]) for pair in found["pairs"]] == [("unknown", why)]
-        assert found["said"] == "unknown"
+        compared = result_comparison.compare_results(a, b)
+        reason = "two equal arms are not shown to be equal"
+        assert [(pair["said"], pair["why"]) for pair in compared["pairs"]] == [("unknown", reason)]
+        assert compared["said"] == "unknown"
 
 
 def test_a_run_without_a_p99_is_unknown_at_p99_even_against_itself() -> None:
     stored = json.loads((paths.REPO / "kip" / "evidence" / "bench" / "results.json").read_text(encoding="utf-8"))
-    found = result_comparison.compare_results(stored, stored)
-    assert [(pair["at"], pair["said"]) for pair in found["pairs"]] == [("p50", "alike"), ("p99", "unknown")]
-    assert found["said"] == "unknown"
+    compared = result_comparison.compare_results(stored, stored)
+    assert [(pair["at"], pair["said"]) for pair in compared["pairs"]] == [("p50", "alike"), ("p99", "unknown")]
+    assert compared["said"] == "unknown"
 
 
-def test_the_interval_of_the_difference_is_welch_s() -> None:
+def test_the_interval_of_the_factor_is_that_of_welch() -> None:
     a = {"ratio": {"point": 1.0}, "error": 0.03, "freedom": 11}
     b = {"ratio": {"point": 1.2}, "error": 0.04, "freedom": 15}
-    found = result_comparison.factor(a, b, 0.025)
-    # freedom (0.0025^2) / (0.03^4 / 11 + 0.04^4 / 15) = 25.6; t(0.975, 25) = 2.0595
-    assert found.point == pytest.approx(1.2)
-    assert math.log(found.high / found.point) == pytest.approx(0.05 * 2.0595, rel=1e-4)
+    factor = result_comparison.factor(a, b, 0.025)
+    # Degrees of freedom: (0.0025^2) / (0.03^4 / 11 + 0.04^4 / 15) = 25.6; t(0.975, 25) = 2.0595
+    assert factor.point == pytest.approx(1.2)
+    assert math.log(factor.high / factor.point) == pytest.approx(0.05 * 2.0595, rel=1e-4)
     certain = {"ratio": {"point": 1.0}, "error": 0.0, "freedom": 11}
     assert result_comparison.factor(certain, certain, 0.025).low == 1.0
 
 
-def test_refusals_and_missing_ratios_are_not_alike() -> None:
+def test_rejecting_arms_and_missing_ratios_are_compared() -> None:
     random = np.random.default_rng(3)
     plain = result(random, cells=1)
 
     def with_row(**changes: Any) -> dict[str, Any]:
-        whole: dict[str, Any] = json.loads(json.dumps(plain))
-        whole["cells"][0]["comparisons"][0] |= changes
-        return whole
+        data: dict[str, Any] = json.loads(json.dumps(plain))
+        data["cells"][0]["comparisons"][0] |= changes
+        return data
 
-    refusing = with_row(refused=["A"], ratio=None, reason="refused")
+    rejecting = with_row(refused=["A"], ratio=None, reason="refused")
     missing = with_row(ratio=None, reason="missing")
-    assert result_comparison.compare_results(refusing, refusing)["said"] == "alike"
-    refusing_b = result_comparison.compare_results(plain, refusing)
-    assert refusing_b["said"] == "differs"
-    assert refusing_b["pairs"][0]["why"] == "no arm refuses in A and A refuses in B"
+    assert result_comparison.compare_results(rejecting, rejecting)["said"] == "alike"
+    only_b_rejects = result_comparison.compare_results(plain, rejecting)
+    assert only_b_rejects["said"] == "differs"
+    assert only_b_rejects["pairs"][0]["why"] == "no arm refuses in A and A refuses in B"
     unknown = result_comparison.compare_results(plain, missing)
     assert (unknown["said"], unknown["pairs"][0]["why"]) == ("unknown", "no ratio in B: missing")
-    # there are ratios that stand for nothing
+    # These ratios are present but invalid.
     for reason in ("not acknowledged", "few blocks", "few records"):
-        unfit = result_comparison.compare_results(plain, with_row(reason=reason))
-        assert (unfit["said"], unfit["pairs"][0]["why"]) == ("unknown", f"no ratio in B: {reason}")
+        invalid = result_comparison.compare_results(plain, with_row(reason=reason))
+        assert (invalid["said"], invalid["pairs"][0]["why"]) == ("unknown", f"no ratio in B: {reason}")
     late = result_comparison.compare_results(plain, with_row(reason="pacer"))
     assert (late["said"], late["pairs"][0]["why"]) == ("unknown", "the pacer is late in B")
 
 
-def test_cells_without_a_counterpart_are_named_and_not_compared() -> None:
+def test_cells_without_a_counterpart_are_listed_and_not_compared() -> None:
     random = np.random.default_rng(4)
     a, b = result(random, cells=2), result(random, cells=3)
     b["cells"][1]["setting"] = {"link": "far"}
     b["manifest"]["conditions"]["machine"]["cpus"] = 8
-    found = result_comparison.compare_results(a, b)
-    assert (found["only_in_a"], found["only_in_b"], found["other_setting"]) == ([], ["c2"], ["c1"])
-    assert [pair["cell"] for pair in found["pairs"]] == ["c0"]
-    assert found["conditions"] == ["machine.cpus: 2, now 8"]
-    # what is in one alone is no agreement, and hides no difference
-    assert (found["said"], found["pairs"][0]["said"]) == ("unknown", "alike")
-    b["cells"][0]["comparisons"][0] = comparison(random.normal(math.log(1.3), QUIET, 20))
+    compared = result_comparison.compare_results(a, b)
+    assert (compared["only_in_a"], compared["only_in_b"], compared["other_setting"]) == ([], ["c2"], ["c1"])
+    assert [pair["cell"] for pair in compared["pairs"]] == ["c0"]
+    assert compared["conditions"] == ["machine.cpus: 2, now 8"]
+    # Cells in only one result prevent the verdict alike, but not the verdict differs.
+    assert (compared["said"], compared["pairs"][0]["said"]) == ("unknown", "alike")
+    b["cells"][0]["comparisons"][0] = comparison(random.normal(math.log(1.3), NOISE, 20))
     assert result_comparison.compare_results(a, b)["said"] == "differs"
     for left, right in ((1, 2), (2, 1)):
         fewer = result_comparison.compare_results(result(random, cells=left), result(random, cells=right))
         assert (fewer["said"], {pair["said"] for pair in fewer["pairs"]}) == ("unknown", {"alike"})
-    # an arm, too
+    # The same applies to arms.
     more = result(random, cells=1)
-    more["cells"][0]["comparisons"].append(comparison(random.normal(0, QUIET, 20), arm="C"))
-    found = result_comparison.compare_results(result(random, cells=1), more)
-    assert (found["said"], found["only_in_a"], found["only_in_b"]) == ("unknown", [], ["c0: C at p50"])
-    found = result_comparison.compare_results(more, result(random, cells=1))
-    assert (found["said"], found["only_in_a"], found["only_in_b"]) == ("unknown", ["c0: C at p50"], [])
+    more["cells"][0]["comparisons"].append(comparison(random.normal(0, NOISE, 20), arm="C"))
+    compared = result_comparison.compare_results(result(random, cells=1), more)
+    assert (compared["said"], compared["only_in_a"], compared["only_in_b"]) == ("unknown", [], ["c0: C at p50"])
+    compared = result_comparison.compare_results(more, result(random, cells=1))
+    assert (compared["said"], compared["only_in_a"], compared["only_in_b"]) == ("unknown", ["c0: C at p50"], [])
 
 
-def write(path: Path, one: dict[str, Any]) -> str:
-    path.write_text(json.dumps(one), encoding="utf-8")
+def write(path: Path, content: dict[str, Any]) -> str:
+    path.write_text(json.dumps(content), encoding="utf-8")
     return str(path)
 
 
-def test_the_command_shows_both_results_and_its_status_is_the_verdict(tmp_path: Path) -> None:
+def test_bench_compare_exits_with_the_status_of_the_verdict(tmp_path: Path) -> None:
     random = np.random.default_rng(5)
     a, b = write(tmp_path / "a.json", result(random)), write(tmp_path / "b.json", result(random, 1.3))
-    same = RUNNER.invoke(bench_app, ["compare", a, a])
-    assert same.exit_code == 0, same.output
-    assert "The conditions are the same." in same.output
-    assert "(noise)" in same.output
-    other = RUNNER.invoke(bench_app, ["compare", a, b, "--json"])
-    assert other.exit_code == 1
-    output = json.loads(other.stdout)
+    itself = RUNNER.invoke(bench_app, ["compare", a, a])
+    assert itself.exit_code == 0, itself.output
+    assert "The conditions are the same." in itself.output
+    assert "(noise)" in itself.output
+    changed = RUNNER.invoke(bench_app, ["compare", a, b, "--json"])
+    assert changed.exit_code == 1
+    output = json.loads(changed.stdout)
     assert len(output["pairs"]) == CELLS
     assert output["said"] == "differs"
     missing = result(random, cells=1)
@@ -278,5 +281,5 @@ def test_results_that_cannot_be_compared_are_a_one_line_error(tmp_path: Path) ->
         cell["cell"] = f"other-{cell['cell']}"
     with pytest.raises(RackgateError, match="they have no cell with the same name and setting"):
         RUNNER.invoke(bench_app, ["compare", a, write(tmp_path / "b.json", other)], catch_exceptions=False)
-    shown = RUNNER.invoke(bench_app, ["compare", "--help"])
-    assert "rackgate bench compare out/bench" in " ".join(shown.stdout.split())
+    help_result = RUNNER.invoke(bench_app, ["compare", "--help"])
+    assert "rackgate bench compare out/bench" in " ".join(help_result.stdout.split())

@@ -1,4 +1,4 @@
-"""Summary of a result of several cells: counted verdicts, and its picture."""
+"""Summary of a result with several cells: counts of verdicts, and the overview picture."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from bench_results import made_up
 
 @pytest.fixture
 def result() -> dict[str, Any]:
-    """Two cells; M=3 refuses in the second one."""
-    whole: dict[str, Any] = json.loads(json.dumps(made_up()))
-    whole["verdicts"] = verdicts.sentences(whole)
-    return whole
+    """Return a result of two cells; the arm with M=3 rejects records in the second one."""
+    data: dict[str, Any] = json.loads(json.dumps(made_up()))
+    data["verdicts"] = verdicts.sentences(data)
+    return data
 
 
 def test_each_verdict_is_counted_with_its_cells(result: dict[str, Any]) -> None:
@@ -49,28 +49,28 @@ def test_each_verdict_is_counted_with_its_cells(result: dict[str, Any]) -> None:
     assert verdict_counts.lines(result)[:-3] == verdicts.lines(result["verdicts"])
 
 
-def test_different_verdicts_are_mixed_and_undecided_ones_have_a_reason(result: dict[str, Any]) -> None:
+def test_undecided_verdicts_are_counted_with_their_reason(result: dict[str, Any]) -> None:
     for row in result["cells"][1]["comparisons"]:
         row["reason"], row["word"] = "noise", "undecided"
     first, second, _ = verdict_counts.count_verdicts(result)
     assert first["word"] == "slower in 1 cell, undecided in 1"
     assert first["text"] == "Slower: healthy. Undecided: isr-2-in-2 (noise)."
-    assert first["mark"] == "slower", "a difference is marked wherever it is"
+    assert first["mark"] == "slower", "a difference in any cell determines the mark"
     assert (second["word"], second["mark"]) == ("equivalent in 1 cell, undecided in 1", "mixed")
 
 
 def test_verdicts_of_a_single_cell_are_not_counted(result: dict[str, Any]) -> None:
-    one = {**result, "cells": result["cells"][:1]}
-    assert verdict_counts.count_verdicts(one) == []
-    assert verdict_counts.lines(one) == verdicts.lines(result["verdicts"])
+    single = {**result, "cells": result["cells"][:1]}
+    assert verdict_counts.count_verdicts(single) == []
+    assert verdict_counts.lines(single) == verdicts.lines(result["verdicts"])
 
 
-def test_a_page_of_several_cells_begins_with_the_count(result: dict[str, Any], tmp_path: Path) -> None:
+def test_a_page_of_several_cells_begins_with_the_counts(result: dict[str, Any], tmp_path: Path) -> None:
     page = run_page.render(result, tmp_path).read_text(encoding="utf-8")
-    begin = page[page.index('<ul class="verdicts">') : page.index("</ul>")]
+    summary = page[page.index('<ul class="verdicts">') : page.index("</ul>")]
     others = [row for row in result["verdicts"] if row["about"] != "latency"]
-    assert begin.count("<li") == len(others) + 3
-    assert '<li class="slower"><b class="word">slower in 1 cell, no latency in 1</b>' in begin
+    assert summary.count("<li") == len(others) + 3
+    assert '<li class="slower"><b class="word">slower in 1 cell, no latency in 1</b>' in summary
     rest = page[page.index("</ul>") :]
     subjects = [row["subject"] for row in result["verdicts"] if row["about"] == "latency"]
     assert len(subjects) == 6
@@ -78,16 +78,16 @@ def test_a_page_of_several_cells_begins_with_the_count(result: dict[str, Any], t
     assert page.index('id="picture-overview"') < page.index("<span>healthy: ")
 
 
-def test_arms_of_a_cell_are_drawn_around_its_name(result: dict[str, Any]) -> None:
+def test_arms_of_a_cell_are_drawn_around_its_label(result: dict[str, Any]) -> None:
     first = [row for row in result["cells"][0]["comparisons"] if row["at"] == "p50"]
     result["cells"][0]["comparisons"] = first[::-1]
     result["cells"][1]["comparisons"] = [row for row in first if row["arm"] == "B"]
     bars: Any = figures.overview(result, figures.FigureStyle(figures.MARKED)).axes[0].containers
-    drawn = [(str(bar.get_label())[:1], float(bar.lines[0].get_ydata()[0])) for bar in bars]
-    # four of the first cell, the control first in any order of the input, and the one of the second
-    assert sorted(y for _, y in drawn) == pytest.approx([-0.33, -0.11, 0.11, 0.33, 1])
+    positions = [(str(bar.get_label())[:1], float(bar.lines[0].get_ydata()[0])) for bar in bars]
+    # Four arms of the first cell, the control first whatever the order of the input; one arm of the second cell.
+    assert sorted(y for _, y in positions) == pytest.approx([-0.33, -0.11, 0.11, 0.33, 1])
     assert [row["is_control"] for row in result["cells"][0]["comparisons"]] == [False, False, False, True]
-    assert min(drawn, key=lambda row: row[1])[0] == "A"
+    assert min(positions, key=lambda row: row[1])[0] == "A"
 
 
 @pytest.mark.parametrize(
@@ -99,5 +99,5 @@ def test_arms_of_a_cell_are_drawn_around_its_name(result: dict[str, Any]) -> Non
         (["A", "A'", "B"], "A, A' and B refuse"),
     ],
 )
-def test_refusing_arms_are_listed(arms: list[str], text: str) -> None:
+def test_rejecting_arms_are_listed(arms: list[str], text: str) -> None:
     assert cell_table.refusing_arms(arms) == text
