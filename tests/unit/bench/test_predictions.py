@@ -1,4 +1,4 @@
-"""Answer to the question of a cell: rejected hypotheses, predicted medians, its sentence, its figure and its page."""
+"""Answer to the question of a cell: rejected hypotheses, predicted medians, verdict text, figure and page."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from bench_results import made_up
 LABELS = {arm.id: arm.label for arm in CELL.scenario.latency_arms}
 ROLES = {arm.id: arm.latency for arm in CELL.scenario.latency_arms}
 RACKS = {"1": "a", "2": "a", "3": "b", "4": "b", "5": "c"}
-# between the leader's rack and the others'
+# Round trips between racks, in ms.
 ROUND_TRIPS = {frozenset("ab"): 1.0, frozenset("ac"): 1.5, frozenset("bc"): 9.0}
 BASE_MS = 3.0
-M_ONLY, ISR = "waits-for-m", "waits-for-isr"
+WAITS_FOR_M, WAITS_FOR_ISR = "waits-for-m", "waits-for-isr"
 
 
 def interval(low: float, high: float) -> dict[str, float]:
@@ -35,10 +35,10 @@ def comparison(arm: str, ratio: dict[str, float] | None, word: str, reason: str 
     return {"arm": arm, "against": "A", "at": "p50", "ratio": ratio, "word": word, "reason": reason}
 
 
-def numbers(
+def cell_numbers(
     ratio: dict[str, float] | None, *, positive: str = "faster", reason: str = "decided", medians: Any = None
 ) -> dict[str, Any]:
-    """Entry of the cell in a result, with this interval of B over A and this verdict on the positive control."""
+    """Return the cell of a result, with this interval for B over A and this verdict on the positive control."""
     medians = medians or {"A": 30.0, "A'": 30.0, "B": 30.0, "C": 30.0, "P": BASE_MS}
     return {
         "cell": CELL.id,
@@ -58,104 +58,104 @@ def numbers(
     }
 
 
-def answered(found: dict[str, Any]) -> dict[str, Any]:
-    result = predictions.answer(CELL, found, ROUND_TRIPS)
+def answer(cell: dict[str, Any]) -> dict[str, Any]:
+    result = predictions.answer(CELL, cell, ROUND_TRIPS)
     assert result is not None
     return result
 
 
-def rejected(found: dict[str, Any]) -> set[str]:
-    return {hypothesis["id"] for hypothesis in answered(found)["hypotheses"] if hypothesis["rejected"]}
+def rejected(cell: dict[str, Any]) -> set[str]:
+    return {hypothesis["id"] for hypothesis in answer(cell)["hypotheses"] if hypothesis["rejected"]}
 
 
 @pytest.mark.parametrize(
-    ("ratio", "contradicted", "expected"),
+    ("ratio", "rejected_ids", "expected"),
     [
-        (interval(0.98, 1.02), {M_ONLY}, ISR),
-        (interval(0.6, 0.96), {M_ONLY}, ISR),
-        (interval(0.1, 0.2), {ISR}, M_ONLY),
-        (interval(0.4, 0.9), {ISR}, M_ONLY),
-        # ends that touch a range do not lie outside it
-        (interval(0.5, 0.9), {ISR}, M_ONLY),
+        (interval(0.98, 1.02), {WAITS_FOR_M}, WAITS_FOR_ISR),
+        (interval(0.6, 0.96), {WAITS_FOR_M}, WAITS_FOR_ISR),
+        (interval(0.1, 0.2), {WAITS_FOR_ISR}, WAITS_FOR_M),
+        (interval(0.4, 0.9), {WAITS_FOR_ISR}, WAITS_FOR_M),
+        # An interval that touches a range is not outside it.
+        (interval(0.5, 0.9), {WAITS_FOR_ISR}, WAITS_FOR_M),
         (interval(0.5, 0.95), set(), None),
         (interval(0.3, 1.0), set(), None),
-        (interval(0.6, 0.9), {M_ONLY, ISR}, None),
-        (interval(1.2, 1.4), {M_ONLY, ISR}, None),
+        (interval(0.6, 0.9), {WAITS_FOR_M, WAITS_FOR_ISR}, None),
+        (interval(1.2, 1.4), {WAITS_FOR_M, WAITS_FOR_ISR}, None),
     ],
 )
 def test_an_interval_outside_a_range_rejects_its_hypothesis(
-    ratio: dict[str, float], contradicted: set[str], expected: str | None
+    ratio: dict[str, float], rejected_ids: set[str], expected: str | None
 ) -> None:
-    found = answered(numbers(ratio))
-    assert rejected(numbers(ratio)) == contradicted
-    assert (found["answer"], found["arm"], found["against"], found["ratio"]) == (expected, "B", "A", ratio)
+    answered = answer(cell_numbers(ratio))
+    assert rejected(cell_numbers(ratio)) == rejected_ids
+    assert (answered["answer"], answered["arm"], answered["against"], answered["ratio"]) == (expected, "B", "A", ratio)
     if expected:
-        assert found["missing"] == ""
+        assert answered["missing"] == ""
     else:
-        assert found["missing"] == (
+        assert answered["missing"] == (
             "the ratio contradicts all of them"
-            if contradicted
+            if rejected_ids
             else "the interval of the ratio does not distinguish them"
         )
 
 
 @pytest.mark.parametrize("word", ["equivalent", "undecided", "slower"])
 def test_without_a_faster_positive_control_nothing_is_rejected(word: str) -> None:
-    found = numbers(interval(0.98, 1.02), positive=word)
-    assert (answered(found)["answer"], rejected(found)) == (None, set())
-    assert answered(found)["missing"] == f"the positive control is {word}, so the cell would not show a difference"
+    cell = cell_numbers(interval(0.98, 1.02), positive=word)
+    assert (answer(cell)["answer"], rejected(cell)) == (None, set())
+    assert answer(cell)["missing"] == f"the positive control is {word}, so the cell would not show a difference"
 
 
 def test_a_plan_without_a_positive_control_has_no_answer() -> None:
     arms = tuple(arm for arm in CELL.scenario.arms if arm.latency != "positive")
     cell = dataclasses.replace(CELL, scenario=dataclasses.replace(CELL.scenario, arms=arms))
-    found = predictions.answer(cell, numbers(interval(0.98, 1.02)), ROUND_TRIPS)
-    assert found is not None
-    assert found["answer"] is None
-    assert found["missing"].startswith("the positive control is missing")
-    assert [one["predicted_ms"] for one in found["hypotheses"]] == [{}, {}]
+    answered = predictions.answer(cell, cell_numbers(interval(0.98, 1.02)), ROUND_TRIPS)
+    assert answered is not None
+    assert answered["answer"] is None
+    assert answered["missing"].startswith("the positive control is missing")
+    assert [hypothesis["predicted_ms"] for hypothesis in answered["hypotheses"]] == [{}, {}]
 
 
 @pytest.mark.parametrize("reason", predictions.NO_DATA)
 def test_a_ratio_that_lacks_data_rejects_nothing(reason: str) -> None:
-    found = numbers(interval(0.98, 1.02), reason=reason)
-    assert (answered(found)["answer"], rejected(found)) == (None, set())
-    assert reason in answered(found)["missing"]
-    assert answered(numbers(None, reason="missing"))["answer"] is None
+    cell = cell_numbers(interval(0.98, 1.02), reason=reason)
+    assert (answer(cell)["answer"], rejected(cell)) == (None, set())
+    assert reason in answer(cell)["missing"]
+    assert answer(cell_numbers(None, reason="missing"))["answer"] is None
 
 
 def test_a_cell_without_a_question_has_no_answer() -> None:
-    assert predictions.answer(dataclasses.replace(CELL, question=None), numbers(None), ROUND_TRIPS) is None
+    assert predictions.answer(dataclasses.replace(CELL, question=None), cell_numbers(None), ROUND_TRIPS) is None
 
 
-def test_the_medians_are_those_of_measured_blocks() -> None:
-    # four blocks of 30.0, 30.3, 30.6 and 30.9, after a warm-up
-    assert answered(numbers(None))["measured_ms"]["A"] == pytest.approx({"low": 30.0, "point": 30.45, "high": 30.9})
+def test_medians_are_of_measured_blocks_without_the_warm_up() -> None:
+    # Four blocks of 30.0, 30.3, 30.6 and 30.9 ms, after a warm-up.
+    assert answer(cell_numbers(None))["measured_ms"]["A"] == pytest.approx({"low": 30.0, "point": 30.45, "high": 30.9})
 
 
-def test_predictions_are_the_acks_1_median_and_round_trips_to_the_slowest_awaited_follower() -> None:
-    base = BASE_MS * 1.015
-    required, isr = answered(numbers(None))["hypotheses"]
-    # of the far ones 2 is the nearest, because it is in the leader's rack
-    near, far, farthest = 1.0, SLOW_RTT_MS, SLOW_RTT_MS + 1.5
-    slowest = {"A": far, "A'": far, "B": near, "C": near}
-    assert set(required["predicted_ms"]) == set(slowest)
-    for arm, ms in slowest.items():
-        assert required["predicted_ms"][arm] == pytest.approx([base + ms, base + 2 * ms])
-        assert isr["predicted_ms"][arm] == pytest.approx([base + farthest, base + 2 * farthest])
+def test_predictions_add_round_trips_of_the_slowest_awaited_follower_to_the_acks_1_median() -> None:
+    base_ms = BASE_MS * 1.015
+    required, isr = answer(cell_numbers(None))["hypotheses"]
+    # Broker 2 is the nearest of the delayed followers, because it is in the leader's rack.
+    near_ms, delayed_ms, farthest_ms = 1.0, SLOW_RTT_MS, SLOW_RTT_MS + 1.5
+    slowest_ms = {"A": delayed_ms, "A'": delayed_ms, "B": near_ms, "C": near_ms}
+    assert set(required["predicted_ms"]) == set(slowest_ms)
+    for arm, ms in slowest_ms.items():
+        assert required["predicted_ms"][arm] == pytest.approx([base_ms + ms, base_ms + 2 * ms])
+        assert isr["predicted_ms"][arm] == pytest.approx([base_ms + farthest_ms, base_ms + 2 * farthest_ms])
 
 
 def test_without_round_trips_or_acks_1_data_there_are_no_predictions() -> None:
     for round_trips in ({}, {frozenset("ab"): 1.0}):
-        found = predictions.answer(CELL, numbers(interval(0.98, 1.02)), round_trips)
-        assert found is not None
-        assert [one["predicted_ms"] for one in found["hypotheses"]] == [{}, {}]
-        assert found["answer"] == ISR, "the ratio needs no prediction in ms"
-    no_base = numbers(interval(0.98, 1.02), medians={"A": 30.0, "B": 30.0})
-    assert [one["predicted_ms"] for one in answered(no_base)["hypotheses"]] == [{}, {}]
+        answered = predictions.answer(CELL, cell_numbers(interval(0.98, 1.02)), round_trips)
+        assert answered is not None
+        assert [hypothesis["predicted_ms"] for hypothesis in answered["hypotheses"]] == [{}, {}]
+        assert answered["answer"] == WAITS_FOR_ISR, "the ratio needs no prediction in ms"
+    no_base = cell_numbers(interval(0.98, 1.02), medians={"A": 30.0, "B": 30.0})
+    assert [hypothesis["predicted_ms"] for hypothesis in answer(no_base)["hypotheses"]] == [{}, {}]
 
 
-def test_round_trips_between_racks_are_those_between_their_brokers() -> None:
+def test_round_trips_between_racks_are_measured_between_brokers() -> None:
     rows = [
         {"source": "clients", "target": "broker-1", "p50_ms": 7.0},
         {"source": "broker-1", "target": "broker-3", "p50_ms": 1},
@@ -167,9 +167,9 @@ def test_round_trips_between_racks_are_those_between_their_brokers() -> None:
     assert predictions.rack_round_trips([], racks) == {}
 
 
-def test_the_sentence_has_the_answer_the_predictions_and_the_measured_ratio() -> None:
-    found = numbers(interval(0.98, 1.02))
-    verdict = verdicts.question_verdict(found | {"answer": answered(found)})
+def test_the_verdict_text_has_the_answer_predictions_and_measured_ratio() -> None:
+    cell = cell_numbers(interval(0.98, 1.02))
+    verdict = verdicts.question_verdict(cell | {"answer": answer(cell)})
     assert (verdict["about"], verdict["word"]) == ("question", "answered")
     assert verdict["subject"] == "With acks=all, does a leader wait for M replicas or for the whole ISR?"
     assert verdict["text"].startswith(
@@ -182,24 +182,24 @@ def test_the_sentence_has_the_answer_the_predictions_and_the_measured_ratio() ->
     ):
         assert part in verdict["text"]
 
-    undecided = numbers(interval(0.98, 1.02), positive="equivalent")
-    verdict = verdicts.question_verdict(undecided | {"answer": answered(undecided)})
+    undecided = cell_numbers(interval(0.98, 1.02), positive="equivalent")
+    verdict = verdicts.question_verdict(undecided | {"answer": answer(undecided)})
     assert verdict["word"] == "undecided"
     assert verdict["text"].startswith("Undecided: the positive control is equivalent, so ")
 
-    nothing = numbers(None, reason="missing")
-    verdict = verdicts.question_verdict(nothing | {"answer": answered(nothing)})
+    missing = cell_numbers(None, reason="missing")
+    verdict = verdicts.question_verdict(missing | {"answer": answer(missing)})
     assert verdict["text"].endswith(" Nothing was measured.")
 
 
 @pytest.fixture(scope="module")
 def stored() -> dict[str, Any]:
-    """Result of two cells, of which the first one has a question and its answer."""
-    whole = made_up()
-    (first, _) = whole["cells"]
-    first["answer"] = answered(numbers(interval(0.98, 1.02)))
-    whole["verdicts"] = verdicts.sentences(whole)
-    return dict(json.loads(json.dumps(whole)))
+    """Return a result of two cells; the first one has a question with an answer."""
+    data = made_up()
+    (first, _) = data["cells"]
+    first["answer"] = answer(cell_numbers(interval(0.98, 1.02)))
+    data["verdicts"] = verdicts.sentences(data)
+    return dict(json.loads(json.dumps(data)))
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def test_the_figure_has_predictions_and_measurements_by_arm(
     predicted = ["waits for M replicas (rejected): predicted", "waits for the whole ISR: predicted"]
     observed = "measured: median and range of the blocks"
     assert sorted(labels) == sorted([*(predicted if has_predictions else []), observed])
-    # of A, B and C by each hypothesis; acks=1 is what they are predicted from, and A' is another A
+    # Each hypothesis predicts A, B and C; acks=1 is the base of the predictions, and A' repeats A.
     assert len(axes.collections) - len(axes.containers) == (6 if has_predictions else 0)
     assert len(axes.containers) == 4
     measured = [text.get_text() for text in axes.texts]
@@ -238,18 +238,18 @@ def test_the_figure_has_predictions_and_measurements_by_arm(
 
 def test_the_page_begins_with_the_question_its_answer_and_its_picture(result: dict[str, Any], tmp_path: Path) -> None:
     page = run_page.render(result, tmp_path).read_text(encoding="utf-8")
-    found, *_ = result["verdicts"]
-    assert found["about"] == "question"
+    verdict, *_ = result["verdicts"]
+    assert verdict["about"] == "question"
     body = page[page.index("<body") :]
-    order = [f"<h2>{found['subject']}</h2>", "A leader waits for the whole ISR.", 'id="picture-answer-healthy"',
+    parts = [f"<h2>{verdict['subject']}</h2>", "A leader waits for the whole ISR.", 'id="picture-answer-healthy"',
              '<ul class="verdicts">']  # fmt: skip
-    places = [body.index(part) for part in order]
-    assert places == sorted(places)
-    assert body.index("<h2>") == places[0]
-    assert body.index("<figure") < places[3]
-    assert body.index("<figure id=") == places[2] - len("<figure ")
-    # once, and not as a verdict among others
-    assert body.count(found["subject"]) == 1
+    positions = [body.index(part) for part in parts]
+    assert positions == sorted(positions)
+    assert body.index("<h2>") == positions[0]
+    assert body.index("<figure") < positions[3]
+    assert body.index("<figure id=") == positions[2] - len("<figure ")
+    # The question appears once, and not in the list of verdicts.
+    assert body.count(verdict["subject"]) == 1
     assert (tmp_path / "answer-healthy.png").stat().st_size > 5_000
 
 
