@@ -1,3 +1,5 @@
+"""Benchmark plans, schedules of slots and the pacer."""
+
 from __future__ import annotations
 
 import re
@@ -27,15 +29,15 @@ from pyhooks.lab.topology import Quality
 from pyhooks.workload.pacing import NS
 
 
-def existing_alone() -> str:
-    """Return the shipped plans without other scenarios than ``existing``, which overrides little of ``common``."""
+def existing_plan_text() -> str:
+    """Return the shipped plans with only the scenario ``existing``, which overrides little of ``common``."""
     text = scenarios.SHIPPED.read_text(encoding="utf-8")
     first, own, following = (text.index(f"\n[{name}]\n") for name in ("question", "existing", "tail"))
     return text[:first] + text[own:following]
 
 
-def edited(tmp_path: Path, pattern: str, replacement: str) -> Path:
-    text = existing_alone()
+def edit_plan(tmp_path: Path, pattern: str, replacement: str) -> Path:
+    text = existing_plan_text()
     changed = re.sub(pattern, replacement, text, count=1, flags=re.MULTILINE)
     assert changed != text
     path = tmp_path / "plans.toml"
@@ -71,20 +73,20 @@ def test_the_question_plan_has_the_required_arms_and_cell(tmp_path: Path) -> Non
     question = cell.question
     assert question is not None
     assert (question.arm, question.round_trips) == ("B", (1, 2))
-    assert {one.id: (one.awaited, one.ratio) for one in question.hypotheses} == {
+    assert {hypothesis.id: (hypothesis.awaited, hypothesis.ratio) for hypothesis in question.hypotheses} == {
         "waits-for-m": ("required", (0.01, 0.5)),
         "waits-for-isr": ("isr", (0.95, 1.05)),
     }
-    # whatever the hypotheses predict is part of the run's conditions, so that nobody changes it after the measurement
+    # The hypotheses are part of the run's conditions, so they cannot change after the measurement.
     assert plan.as_json()["cells"][0]["question"]["hypotheses"][1]["ratio"] == (0.95, 1.05)
     assert plan.bar_min == 6
-    assert lab_run.estimate_s(RunStore(tmp_path), plan) < 370  # its lab included
-    # a bar is for the plan as it stands
+    assert lab_run.estimate_s(RunStore(tmp_path), plan) < 370  # including the start of its lab
+    # A target applies only to the unchanged plan.
     assert scenarios.load("question", place=plan.topology).bar_min == 6
     assert scenarios.load("question", place="az3-load").bar_min is None
     assert scenarios.load("tail").bar_min is None
-    more = scenarios.load("question", tasks=4)
-    assert (more.tasks, more.cells[0].scenario.tasks, more.bar_min) == (4, 4, None)
+    four_tasks = scenarios.load("question", tasks=4)
+    assert (four_tasks.tasks, four_tasks.cells[0].scenario.tasks, four_tasks.bar_min) == (4, 4, None)
 
 
 @pytest.mark.parametrize("name", ["question", "full", "existing", "tail"])
@@ -95,17 +97,17 @@ def test_every_cell_has_the_positive_control(name: str) -> None:
         assert "P" not in cell.refusing
 
 
-def test_the_full_plan_has_the_required_cells_and_fits_into_an_hour(tmp_path: Path) -> None:
+def test_the_full_plan_has_the_required_cells_and_meets_its_target(tmp_path: Path) -> None:
     full = scenarios.load("full")
     assert len(full.cells) == 12
     assert full.bar_min == 80
     settings = [cell.setting for cell in full.cells]
-    assert {one.state for one in settings} == set(STATES) - {"third-far"}
-    assert {one.link for one in settings} == {"none", "az", "far"}
-    assert {one.load_percent for one in settings} == {20, 50, 80}
-    assert {one.record_bytes for one in settings} == {100, 1000, 10_000}
-    assert {one.linger_ms for one in settings} == {0, 5}
-    assert {one.client for one in settings} == {"confluent", "java"}
+    assert {setting.state for setting in settings} == set(STATES) - {"third-far"}
+    assert {setting.link for setting in settings} == {"none", "az", "far"}
+    assert {setting.load_percent for setting in settings} == {20, 50, 80}
+    assert {setting.record_bytes for setting in settings} == {100, 1000, 10_000}
+    assert {setting.linger_ms for setting in settings} == {0, 5}
+    assert {setting.client for setting in settings} == {"confluent", "java"}
     arms = {arm.id: (arm.min_insync_replicas, arm.min_insync_racks) for arm in full.latency_arms}
     assert arms == {"A": (3, 1), "A'": (3, 1), "B": (2, 2), "C": (2, 1), "P": (1, 1)}
     refusing = {cell.id: set(cell.refusing) for cell in full.cells if cell.refusing}
@@ -115,9 +117,9 @@ def test_the_full_plan_has_the_required_cells_and_fits_into_an_hour(tmp_path: Pa
         for cell in full.cells
         if cell.scenario.role("baseline").id not in cell.refusing
     )
-    # where M=3 refuses, R=2 is compared with M=2 alone, with a control of its own
-    parts = {cell.id: {arm.id: arm.latency for arm in cell.scenario.latency_arms} for cell in full.cells}
-    assert parts.pop("isr-2-in-2") == {
+    # Where M=3 rejects, R=2 is compared only with M=2, which has its own control.
+    roles = {cell.id: {arm.id: arm.latency for arm in cell.scenario.latency_arms} for cell in full.cells}
+    assert roles.pop("isr-2-in-2") == {
         "A": "candidate",
         "B": "candidate",
         "C": "baseline",
@@ -125,7 +127,7 @@ def test_the_full_plan_has_the_required_cells_and_fits_into_an_hour(tmp_path: Pa
         "P": "positive",
     }
     usual = {"A": "baseline", "A'": "control", "B": "candidate", "C": "candidate", "P": "positive"}
-    assert list(parts.values()) == [usual] * 11
+    assert list(roles.values()) == [usual] * 11
     for cell in full.cells:
         assert cell.reached.isr[0] == 1 == cell.replicas[0]
     far = next(cell for cell in full.cells if cell.state == "two-data-centres")
@@ -140,7 +142,7 @@ def test_the_full_plan_has_the_required_cells_and_fits_into_an_hour(tmp_path: Pa
         ('control = "C\'"', 'control = "A"', "'A' has two roles"),
         ('candidates = ["B", "A"]', 'candidates = ["B", "D"]', "candidates"),
         ('baseline = "C"\n', "", "control"),
-        # the positive control can't have another role
+        # The positive control cannot have another role.
         ('control = "C\'"', 'control = "P"', "control: must be one of A, A', B, C, C', is 'P'"),
         (
             'candidates = ["B", "A"]',
@@ -149,7 +151,7 @@ def test_the_full_plan_has_the_required_cells_and_fits_into_an_hour(tmp_path: Pa
         ),
     ],
 )
-def test_a_cell_s_own_parts_are_checked(tmp_path: Path, old: str, new: str, error: str) -> None:
+def test_an_invalid_role_in_a_cell_is_an_error(tmp_path: Path, old: str, new: str, error: str) -> None:
     text = scenarios.SHIPPED.read_text(encoding="utf-8")
     assert old in text
     file = tmp_path / "scenarios.toml"
@@ -158,9 +160,9 @@ def test_a_cell_s_own_parts_are_checked(tmp_path: Path, old: str, new: str, erro
         scenarios.load("full", file)
 
 
-def test_the_tail_plan_measures_as_long_as_its_noise_requires() -> None:
+def test_the_tail_plan_measures_long_enough_for_p99() -> None:
     tail = scenarios.load("tail")
-    # bench/README.md: at the spread that was seen 26 blocks of some 20 s carry the 99th percentile of two comparisons.
+    # bench/README.md: with the observed spread, p99 of two comparisons needs 26 blocks of about 20 s.
     assert tail.latency.measured_s >= 20
     assert tail.latency.blocks >= 26
     assert tail.cells[0].judged == (0.5, 0.99)
@@ -180,7 +182,7 @@ def test_the_tail_plan_measures_as_long_as_its_noise_requires() -> None:
         (r"^rate_per_s = 250$", "load_percent = 20", "existing.ramp: is missing, and a cell has load_percent"),
         (r"^rate_per_s = 250$", "load_percent = 30", "load_percent: must be one of 20, 50, 80"),
         (r"^rate_per_s = 250$", "rate_per_s = 250\nload_percent = 20", "exactly one of load_percent and rate_per_s"),
-        (r'^id = "healthy"$', 'id = "Healthy one"', "id: must be small letters"),
+        (r'^id = "healthy"$', 'id = "Healthy one"', "id: must "),
         (r'^id = "healthy"$', 'id = "healthy"\njudged = ["p90"]', "judged: value 1 must be one of p50, p99"),
         (r"^uses = .*$", 'uses = ["A", "A", "B"]', "existing.uses: names one twice"),
         (r"^uses = .*$", 'uses = ["A", "X"]', "existing.uses: value 2 must be one of A, A', B, C, C', P, D, E"),
@@ -209,7 +211,7 @@ def test_the_tail_plan_measures_as_long_as_its_noise_requires() -> None:
     ],
 )
 def test_an_error_in_a_plan_names_file_and_key(tmp_path: Path, pattern: str, replacement: str, error: str) -> None:
-    path = edited(tmp_path, pattern, replacement)
+    path = edit_plan(tmp_path, pattern, replacement)
     with pytest.raises(RackgateError) as caught:
         scenarios.load("existing", path)
     assert str(path) in str(caught.value)
@@ -217,25 +219,25 @@ def test_an_error_in_a_plan_names_file_and_key(tmp_path: Path, pattern: str, rep
 
 
 POSITIVE = 'acks = "1"\nlatency = "positive"'
-FOR_IT_ALONE = "existing.arms: acks = '1' is for the positive control of the latency phase, and for it alone"
+ACKS_1_ERROR = "existing.arms: acks = '1'"
 
 
 @pytest.mark.parametrize(
     ("old", "new", "error"),
     [
-        ('latency = "control"', 'acks = "1"\nlatency = "control"', FOR_IT_ALONE),
-        ('latency = "candidate"', 'acks = "1"\nlatency = "candidate"', FOR_IT_ALONE),
-        # nor may an arm of the outage alone, or one that a cell gives a role
-        (POSITIVE, 'acks = "1"\nlatency = "none"', FOR_IT_ALONE),
-        (POSITIVE, 'latency = "positive"', FOR_IT_ALONE),
-        (POSITIVE, 'acks = "all"\nlatency = "positive"', FOR_IT_ALONE),
+        ('latency = "control"', 'acks = "1"\nlatency = "control"', ACKS_1_ERROR),
+        ('latency = "candidate"', 'acks = "1"\nlatency = "candidate"', ACKS_1_ERROR),
+        # An arm of only the outage, or with a role from a cell, cannot have it either.
+        (POSITIVE, 'acks = "1"\nlatency = "none"', ACKS_1_ERROR),
+        (POSITIVE, 'latency = "positive"', ACKS_1_ERROR),
+        (POSITIVE, 'acks = "all"\nlatency = "positive"', ACKS_1_ERROR),
         ('latency = "candidate"', POSITIVE, "existing.arms: at most one arm can be the positive control"),
         (POSITIVE, 'acks = "0"\nlatency = "positive"', "existing.arms P: acks: must be one of all, 1, is '0'"),
         (POSITIVE, 'acks = 1\nlatency = "positive"', "existing.arms P: acks: must be"),
     ],
 )
-def test_acks_of_1_are_for_a_single_positive_control(tmp_path: Path, old: str, new: str, error: str) -> None:
-    text = existing_alone()
+def test_only_a_single_positive_control_has_acks_1(tmp_path: Path, old: str, new: str, error: str) -> None:
+    text = existing_plan_text()
     assert old in text
     path = tmp_path / "plans.toml"
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
@@ -252,12 +254,12 @@ def test_an_unknown_scenario_and_a_missing_file_are_errors(tmp_path: Path) -> No
         scenarios.load("question", tmp_path / "none.toml")
 
 
-def test_more_than_twelve_cells_are_refused_with_the_reason(tmp_path: Path) -> None:
+def test_more_than_twelve_cells_are_an_error(tmp_path: Path) -> None:
     text = scenarios.SHIPPED.read_text(encoding="utf-8")
     path = tmp_path / "plans.toml"
     begin, end = text.index("[[tail.cells]]"), len(text)
-    more = "".join(text[begin:end].replace('"healthy"\nstate', f'"cell-{n}"\nstate') for n in range(12))
-    path.write_text(text + more, encoding="utf-8")
+    more_cells = "".join(text[begin:end].replace('"healthy"\nstate', f'"cell-{n}"\nstate') for n in range(12))
+    path.write_text(text + more_cells, encoding="utf-8")
     with pytest.raises(RackgateError, match=r"tail\.cells: 13 .*12"):
         scenarios.load("tail", path)
     path.write_text(text + text[begin:end], encoding="utf-8")
@@ -265,8 +267,8 @@ def test_more_than_twelve_cells_are_refused_with_the_reason(tmp_path: Path) -> N
         scenarios.load("tail", path)
 
 
-def test_a_state_that_the_racks_do_not_have_is_refused(tmp_path: Path) -> None:
-    text = existing_alone().replace("[1, 3, 5, 2, 4]", "[1, 3, 5]")
+def test_a_state_that_is_impossible_with_the_racks_is_an_error(tmp_path: Path) -> None:
+    text = existing_plan_text().replace("[1, 3, 5, 2, 4]", "[1, 3, 5]")
     path = tmp_path / "plans.toml"
     path.write_text(text.replace('state = "healthy"', 'state = "isr-2-in-1-rack"', 1), encoding="utf-8")
     error = r"existing\.cells healthy: state: ISR of 2 in 1 rack: impossible with replicas 1 in a, 3 in b, 5 in c"
@@ -276,20 +278,20 @@ def test_a_state_that_the_racks_do_not_have_is_refused(tmp_path: Path) -> None:
         scenarios.load("existing", place="single")
 
 
-def test_a_state_keeps_the_leader_and_the_replicas_that_come_first() -> None:
+def test_a_state_keeps_the_leader_and_the_first_replicas() -> None:
     racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
     replicas = (1, 3, 5, 2, 4)
-    found = {
+    states = {
         name: cluster_states.brokers_in_state(name, replicas, racks) for name in STATES if name != "two-data-centres"
     }
-    assert found["healthy"] == StateBrokers(replicas)
-    assert found["slow-follower"] == StateBrokers(replicas, (), (4,))
-    assert found["third-far"] == StateBrokers(replicas, (), (5, 2, 4))
-    assert found["broker-gone"] == StateBrokers((1, 3, 5, 2), (4,))
-    assert found["isr-3-in-2-racks"] == StateBrokers((1, 3, 2), (5, 4))
-    assert found["isr-2-in-2-racks"] == StateBrokers((1, 3), (5, 2, 4))
-    assert found["isr-2-in-1-rack"] == StateBrokers((1, 2), (3, 5, 4))
-    # the near follower, the first one, must be in another rack than the leader; all others may be in any
+    assert states["healthy"] == StateBrokers(replicas)
+    assert states["slow-follower"] == StateBrokers(replicas, (), (4,))
+    assert states["third-far"] == StateBrokers(replicas, (), (5, 2, 4))
+    assert states["broker-gone"] == StateBrokers((1, 3, 5, 2), (4,))
+    assert states["isr-3-in-2-racks"] == StateBrokers((1, 3, 2), (5, 4))
+    assert states["isr-2-in-2-racks"] == StateBrokers((1, 3), (5, 2, 4))
+    assert states["isr-2-in-1-rack"] == StateBrokers((1, 2), (3, 5, 4))
+    # The first follower, the near one, must be in another rack than the leader.
     assert cluster_states.brokers_in_state("third-far", (1, 4, 2), racks) == StateBrokers((1, 4, 2), (), (2,))
     for same_rack in ((1, 2, 5, 3, 4), (3, 4, 1), (1, 2)):
         with pytest.raises(ValueError, match=f"in two racks; .* impossible with replicas {same_rack[0]} in"):
@@ -298,7 +300,7 @@ def test_a_state_keeps_the_leader_and_the_replicas_that_come_first() -> None:
         cluster_states.brokers_in_state("two-data-centres", replicas, racks)
 
 
-def test_a_lab_s_topology_differs_only_in_the_cell_s_link() -> None:
+def test_the_topology_of_a_cell_differs_only_in_its_links() -> None:
     for name in ("az3-outside", "stretch2-outside", "az3-load", "single"):
         shipped = topology.load(topology.find(name))
         text = lab_topology.topology_toml(shipped, "far")
@@ -314,54 +316,56 @@ PLAN = scenarios.load("full").latency
 TOPICS = ["t1", "t2", "t3", "t4", "t5"]
 
 
-def a_block(block: int, seed: str = "s") -> tuple[Slot, ...]:
+def slots_of_block(block: int, seed: str = "s") -> tuple[Slot, ...]:
     arms = scenarios.load("full").latency_arms
     return schedule.block_slots(PLAN, schedule.topics_of_block(arms, TOPICS, block), [block], rate_per_s=200, seed=seed)
 
 
-def test_arms_take_turns_in_a_new_order_each_time_and_without_a_gap() -> None:
-    slots = a_block(3)
-    assert slots == a_block(3)
-    assert slots != a_block(3, "other")
-    rounds = [slots[at : at + 5] for at in range(0, len(slots), 5)]
+def test_arms_alternate_in_a_new_order_each_round_without_gaps() -> None:
+    slots = slots_of_block(3)
+    assert slots == slots_of_block(3)
+    assert slots != slots_of_block(3, "other")
+    rounds = [slots[index : index + 5] for index in range(0, len(slots), 5)]
     assert len(rounds) == PLAN.pieces + 1
-    assert all({slot.arm for slot in own} == {"A", "A'", "B", "C", "P"} for own in rounds)
-    assert len({tuple(slot.arm for slot in own) for own in rounds}) > 2
+    assert all({slot.arm for slot in round_slots} == {"A", "A'", "B", "C", "P"} for round_slots in rounds)
+    assert len({tuple(slot.arm for slot in round_slots) for round_slots in rounds}) > 2
     assert all(a.start_ns + a.duration_ns == b.start_ns for a, b in pairwise(slots))
     assert schedule.length_ns(slots) == round(PLAN.block_s(5) * NS)
-    for own in schedule.by_arm(slots).values():
-        numbers = [s for one in own for s in range(one.first_seq, one.first_seq + one.count)]
+    for arm_slots in schedule.by_arm(slots).values():
+        numbers = [seq for slot in arm_slots for seq in range(slot.first_seq, slot.first_seq + slot.count)]
         assert numbers == list(range(len(numbers)))
 
 
-def test_warm_up_and_the_start_of_each_slot_do_not_count() -> None:
-    slots = a_block(3)
+def test_warm_up_and_the_start_of_each_slot_are_not_measured() -> None:
+    slots = slots_of_block(3)
     assert not any(slot.counts.any() for slot in slots[:5])
     measured = sum(slot.counts.sum() for slot in slots if slot.arm == "B")
     assert measured == pytest.approx(PLAN.measured_s * 200, abs=PLAN.pieces)
-    assert not any(slot.counts.any() for slot in a_block(-1))
+    assert not any(slot.counts.any() for slot in slots_of_block(-1))
 
 
 def test_all_arms_of_a_block_have_the_same_jittered_times() -> None:
-    slots = a_block(5)
+    slots = slots_of_block(5)
     for at in range(0, len(slots), 5):
         times = [slot.intended - slot.start_ns for slot in slots[at : at + 5]]
-        assert all((own == times[0]).all() for own in times)
+        assert all((arm_times == times[0]).all() for arm_times in times)
         steps = np.diff(times[0])
         assert (steps >= 0).all()
-        assert 0.2 < np.std(steps) / np.mean(steps) < 0.7  # of uniform shifts: 0.41
+        assert 0.2 < np.std(steps) / np.mean(steps) < 0.7  # 0.41 for uniform jitter
     first, second = slots[5], slots[10]
     assert not (first.intended - first.start_ns == second.intended - second.start_ns).all()
-    assert not (a_block(6)[5].intended == first.intended).all()
+    assert not (slots_of_block(6)[5].intended == first.intended).all()
 
 
-def test_each_topic_has_each_arm_in_as_many_blocks() -> None:
+def test_each_arm_uses_each_topic_in_equally_many_blocks() -> None:
     arms = scenarios.load("full").latency_arms
-    on = [schedule.topics_of_block(arms, TOPICS, block) for block in range(20)]
+    assignments = [schedule.topics_of_block(arms, TOPICS, block) for block in range(20)]
     for arm in arms:
-        assert {topic: sum(own[arm.id] == topic for own in on) for topic in TOPICS} == dict.fromkeys(TOPICS, 4)
-    assert all(len(set(own.values())) == 5 for own in on)
-    assert all(a[arm.id] != b[arm.id] for a, b in pairwise(on) for arm in arms)
+        assert {
+            topic: sum(assignment[arm.id] == topic for assignment in assignments) for topic in TOPICS
+        } == dict.fromkeys(TOPICS, 4)
+    assert all(len(set(assignment.values())) == 5 for assignment in assignments)
+    assert all(a[arm.id] != b[arm.id] for a, b in pairwise(assignments) for arm in arms)
 
 
 def slot(rate: float = 100.0, seconds: float = 1.0, discard_s: float = 0.0) -> Slot:
@@ -370,51 +374,51 @@ def slot(rate: float = 100.0, seconds: float = 1.0, discard_s: float = 0.0) -> S
 
 @given(st.floats(0.5, 50_000), st.floats(0.1, 3), st.integers(1, 5))
 def test_the_schedule_keeps_its_rate_and_tasks_share_it_without_overlap(rate: float, s: float, tasks: int) -> None:
-    one = slot(rate, s)
-    last = one.count - 1
-    assert one.intended[0] == one.start_ns
-    assert abs(one.intended[last] - one.start_ns - last / rate * NS) <= 1
-    shared = sorted(index for task in range(tasks) for index in one.share(task, tasks))
-    assert shared == list(range(one.count))
+    paced = slot(rate, s)
+    last = paced.count - 1
+    assert paced.intended[0] == paced.start_ns
+    assert abs(paced.intended[last] - paced.start_ns - last / rate * NS) <= 1
+    shared = sorted(index for task in range(tasks) for index in paced.share(task, tasks))
+    assert shared == list(range(paced.count))
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
-def test_turns_are_balanced_so_that_order_favours_no_arm(size: int) -> None:
-    """Truth: equal arms; a late place in a round costs 10 %, and so does a place behind the second arm."""
+def test_the_order_of_arms_is_balanced(size: int) -> None:
+    """Equal arms; the last position in a round costs 10 %, and so does following the second arm."""
     arms = [f"arm-{number}" for number in range(size)]
     rounds = [schedule.round_order(arms, number, "seed") for number in range(60)]
     cost = dict.fromkeys(arms, 0.0)
     for order in rounds:
         assert sorted(order) == arms
-        for place, arm in enumerate(order):
-            cost[arm] += 0.1 * place / (size - 1) + (0.1 if place and order[place - 1] == arms[1] else 0)
-    # no arm follows itself, so the arm that slows its successor is not affected
-    suffering = [cost[arm] for arm in arms if arm != arms[1]]
-    assert suffering == pytest.approx([suffering[0]] * len(suffering))
+        for position, arm in enumerate(order):
+            cost[arm] += 0.1 * position / (size - 1) + (0.1 if position and order[position - 1] == arms[1] else 0)
+    # No arm follows itself, so the second arm has no cost from following it.
+    other_costs = [cost[arm] for arm in arms if arm != arms[1]]
+    assert other_costs == pytest.approx([other_costs[0]] * len(other_costs))
     assert len({tuple(order) for order in rounds}) > size // 2
     assert rounds != [schedule.round_order(arms, number, "another") for number in range(60)]
 
 
-def test_the_head_of_a_slot_does_not_count() -> None:
-    one = slot(rate=10, seconds=1, discard_s=0.5)
-    assert one.counts.tolist() == [False] * 5 + [True] * 5
+def test_the_start_of_a_slot_is_not_measured() -> None:
+    discarding = slot(rate=10, seconds=1, discard_s=0.5)
+    assert discarding.counts.tolist() == [False] * 5 + [True] * 5
 
 
 @dataclass
-class Message:
-    at: int
+class FakeMessage:
+    position: int
 
     def partition(self) -> int:
         return 0
 
     def offset(self) -> int:
-        return self.at
+        return self.position
 
     def latency(self) -> float:
         return 0.002
 
 
-class KError:
+class FakeError:
     def __init__(self, name: str) -> None:
         self._name = name
 
@@ -424,14 +428,14 @@ class KError:
 
 @dataclass
 class FakeClient:
-    """A client on a clock of its own; produce() of record ``stalls_at`` takes ``stall_ns``."""
+    """Fake producer with its own clock; produce() of record ``stalls_at`` takes ``stall_ns``."""
 
     now: int = 0
     stalls_at: int = -1
     stall_ns: int = 0
     full_at: int = -1
     errors: dict[int, str] = field(default_factory=dict)
-    open: list[Callable[[], None]] = field(default_factory=list)
+    pending: list[Callable[[], None]] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
     silent: bool = False
     purged: bool = False
@@ -451,12 +455,12 @@ class FakeClient:
         if number == self.stalls_at:
             self.now += self.stall_ns
         if number in self.errors:
-            self.open.append(lambda: on_delivery(KError(self.errors[number]), Message(number)))
+            self.pending.append(lambda: on_delivery(FakeError(self.errors[number]), FakeMessage(number)))
         elif not self.silent:
-            self.open.append(lambda: on_delivery(None, Message(number)))
+            self.pending.append(lambda: on_delivery(None, FakeMessage(number)))
 
     def serve(self) -> None:
-        served, self.open = self.open, []
+        served, self.pending = self.pending, []
         for report in served:
             report()
 
@@ -469,54 +473,54 @@ class FakeClient:
 
 
 def drive(client: FakeClient, *slots: Slot) -> list[pacer.Observations]:
-    lane = ArmPacer("r", "latency", slots, 0, b"v", 0, 1, 1.0, clock=client.clock, sleep=client.sleep)
-    return lane.drive(client)
+    arm_pacer = ArmPacer("r", "latency", slots, 0, b"v", 0, 1, 1.0, clock=client.clock, sleep=client.sleep)
+    return arm_pacer.drive(client)
 
 
 def test_records_are_sent_at_their_intended_times() -> None:
-    (seen,) = drive(FakeClient(), slot())
-    intended = seen.slot.intended[seen.index]
-    late = seen.sent_ns - intended
-    assert late.min() >= 0
-    assert late.max() <= 200_000
-    assert set(seen.outcome) == {"acked"}
+    (observed,) = drive(FakeClient(), slot())
+    intended = observed.slot.intended[observed.index]
+    lateness_ns = observed.sent_ns - intended
+    assert lateness_ns.min() >= 0
+    assert lateness_ns.max() <= 200_000
+    assert set(observed.outcome) == {"acked"}
 
 
-def test_a_stall_delays_records_but_never_their_intended_times() -> None:
+def test_a_stall_delays_records_but_not_their_intended_times() -> None:
     client = FakeClient(stalls_at=10, stall_ns=NS // 5)
-    (seen,) = drive(client, slot())
-    intended = seen.slot.intended[seen.index]
-    late_ms = (seen.sent_ns - intended) / 1e6
-    # Record 11 was due 10 ms after record 10 and goes 190 ms late; the backlog is sent at once until it is caught up.
+    (observed,) = drive(client, slot())
+    intended = observed.slot.intended[observed.index]
+    late_ms = (observed.sent_ns - intended) / 1e6
+    # Record 11 was due 10 ms after record 10 and is sent 190 ms late; the backlog is sent without pauses.
     assert late_ms[11] == pytest.approx(190, abs=1)
     assert late_ms[20] == pytest.approx(100, abs=1)
     assert late_ms[35:].max() < 1
-    assert len(seen.index) == 100
-    columns: dict[str, Any] = dict(pacer.columns(seen, 0, {"run_id": "r"}, 0))
+    assert len(observed.index) == 100
+    columns: dict[str, Any] = dict(pacer.columns(observed, 0, {"run_id": "r"}, 0))
     assert (columns["intended_ns"] == intended).all()
 
 
 def test_uncertain_outcomes_are_unknown() -> None:
     client = FakeClient(full_at=3, errors={1: "_MSG_TIMED_OUT", 2: "NOT_ENOUGH_REPLICAS"})
-    (seen,) = drive(client, slot())
-    assert seen.outcome[:5] == ["acked", "unknown", "unknown", "failed", "acked"]
-    assert seen.error[:5] == [None, "_MSG_TIMED_OUT", "NOT_ENOUGH_REPLICAS", "_QUEUE_FULL", None]
+    (observed,) = drive(client, slot())
+    assert observed.outcome[:5] == ["acked", "unknown", "unknown", "failed", "acked"]
+    assert observed.error[:5] == [None, "_MSG_TIMED_OUT", "NOT_ENOUGH_REPLICAS", "_QUEUE_FULL", None]
 
 
-def test_an_unreported_record_is_unknown_after_a_bounded_time() -> None:
+def test_a_record_without_delivery_report_is_unknown_after_a_timeout() -> None:
     client = FakeClient(silent=True)
-    (seen,) = drive(client, slot())
-    assert set(seen.outcome) == {"unknown"}
-    assert set(seen.error) == {"not-reported"}
+    (observed,) = drive(client, slot())
+    assert set(observed.outcome) == {"unknown"}
+    assert set(observed.error) == {"not-reported"}
     assert client.purged
 
 
 def test_the_time_recorded_by_the_client_is_used() -> None:
-    seen = pacer.Observations(slot(rate=3), np.arange(3, dtype=np.int64))
-    seen.report(lambda: 99, 0, None, pacer.TimedAck(0, 7, done_ns=42, own_ns=5_000))
-    seen.report(lambda: 99, 1, pacer.ProduceFailure("TimeoutException"), None)
-    assert (seen.outcome[0], seen.done_ns[0], seen.client_us[0], seen.offset[0]) == ("acked", 42, 5, 7)
-    assert (seen.outcome[1], seen.error[1], seen.done_ns[1]) == ("unknown", "TimeoutException", 99)
+    observed = pacer.Observations(slot(rate=3), np.arange(3, dtype=np.int64))
+    observed.report(lambda: 99, 0, None, pacer.TimedAck(0, 7, done_ns=42, own_ns=5_000))
+    observed.report(lambda: 99, 1, pacer.ProduceFailure("TimeoutException"), None)
+    assert (observed.outcome[0], observed.done_ns[0], observed.client_us[0], observed.offset[0]) == ("acked", 42, 5, 7)
+    assert (observed.outcome[1], observed.error[1], observed.done_ns[1]) == ("unknown", "TimeoutException", 99)
 
 
 def test_keys_contain_run_load_arm_and_sequence() -> None:
@@ -525,7 +529,7 @@ def test_keys_contain_run_load_arm_and_sequence() -> None:
     assert client.keys == [record_key("r", "latency", "A", 0), b"r/latency/A/1"]
 
 
-def test_reports_are_served_while_the_pacer_sleeps_and_no_longer() -> None:
+def test_delivery_reports_are_served_until_the_block_ends() -> None:
     served = threading.Event()
     threads: list[threading.Thread] = []
 

@@ -1,4 +1,4 @@
-"""Translation of a ``--command-config`` file for each kind of client."""
+"""Conversion of a ``--command-config`` file for librdkafka, Java clients and Spark."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ SCRAM = {
 
 
 def test_user_name_and_password_are_passed_to_each_client() -> None:
-    found = client_security.convert_properties(PLAIN, "f")
-    assert found.librdkafka == {
+    plain = client_security.convert_properties(PLAIN, "f")
+    assert plain.librdkafka == {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
         "sasl.username": "ops",
         "sasl.password": 'se"cr=et; 1',
     }
-    assert found.java == PLAIN
-    assert found.spark == {f"kafka.{key}": value for key, value in PLAIN.items()}
-    other = client_security.convert_properties(SCRAM | {"ssl.endpoint.identification.algorithm": ""}, "f")
-    assert other.librdkafka == {
+    assert plain.java == PLAIN
+    assert plain.spark == {f"kafka.{key}": value for key, value in PLAIN.items()}
+    scram = client_security.convert_properties(SCRAM | {"ssl.endpoint.identification.algorithm": ""}, "f")
+    assert scram.librdkafka == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": "ops",
         "sasl.password": "x y",
         "ssl.endpoint.identification.algorithm": "none",
     }
-    assert other.java["ssl.endpoint.identification.algorithm"] == ""
+    assert scram.java["ssl.endpoint.identification.algorithm"] == ""
 
 
-def test_an_open_cluster_needs_nothing() -> None:
-    none = client_security.read_security(None)
-    assert (none.java, none.librdkafka, none.spark) == ({}, {}, {})
+def test_an_unsecured_cluster_needs_no_settings() -> None:
+    unsecured = client_security.read_security(None)
+    assert (unsecured.java, unsecured.librdkafka, unsecured.spark) == ({}, {}, {})
     assert client_security.convert_properties({}, "f").librdkafka == {"security.protocol": "PLAINTEXT"}
 
 
@@ -64,7 +64,7 @@ def test_an_open_cluster_needs_nothing() -> None:
         ),
     ],
 )
-def test_settings_that_some_client_does_not_support_are_refused(given: dict[str, str], error: str) -> None:
+def test_settings_that_not_all_clients_support_are_an_error(given: dict[str, str], error: str) -> None:
     with pytest.raises(RackgateError, match=error) as caught:
         client_security.convert_properties(given, "client.properties")
     assert str(caught.value).startswith("--command-config client.properties: ")
@@ -72,40 +72,40 @@ def test_settings_that_some_client_does_not_support_are_refused(given: dict[str,
     assert "hidden" not in str(caught.value)
 
 
-def test_secrets_are_in_no_representation_of_the_settings() -> None:
+def test_repr_of_the_settings_contains_no_secrets() -> None:
     assert "cr=et" not in repr(client_security.convert_properties(PLAIN, "f"))
 
 
-SAFE = {
+SECURE_SETTINGS = {
     "spark.authenticate": "true",
     "spark.authenticate.secret": "abc-7",
     "spark.network.crypto.enabled": "true",
     "spark.io.encryption.enabled": "true",
 }
-REMOTE, NEAR = "spark://host:7077", "spark://127.0.0.1:7077"
+REMOTE_MASTER, LOCAL_MASTER = "spark://host:7077", "spark://127.0.0.1:7077"
 
 
 @pytest.mark.parametrize(
     ("master", "changed", "missing"),
     [
-        (REMOTE, {"spark.authenticate": "false"}, ["spark.authenticate=true"]),
-        (REMOTE, {"spark.authenticate": "yes"}, ["spark.authenticate=true"]),
-        (REMOTE, {"spark.authenticate.secret": ""}, ["spark.authenticate.secret=…"]),
-        (REMOTE, {"spark.network.crypto.enabled": "false"}, ["spark.network.crypto.enabled=true"]),
-        (REMOTE, {"spark.io.encryption.enabled": ""}, ["spark.io.encryption.enabled=true"]),
+        (REMOTE_MASTER, {"spark.authenticate": "false"}, ["spark.authenticate=true"]),
+        (REMOTE_MASTER, {"spark.authenticate": "yes"}, ["spark.authenticate=true"]),
+        (REMOTE_MASTER, {"spark.authenticate.secret": ""}, ["spark.authenticate.secret=…"]),
+        (REMOTE_MASTER, {"spark.network.crypto.enabled": "false"}, ["spark.network.crypto.enabled=true"]),
+        (REMOTE_MASTER, {"spark.io.encryption.enabled": ""}, ["spark.io.encryption.enabled=true"]),
         (
             "yarn",
-            dict.fromkeys(SAFE, "false"),
+            dict.fromkeys(SECURE_SETTINGS, "false"),
             ["spark.authenticate=true", "spark.network.crypto.enabled=true", "spark.io.encryption.enabled=true"],
         ),
-        (NEAR, {"spark.authenticate": "false"}, ["spark.authenticate=true"]),
+        (LOCAL_MASTER, {"spark.authenticate": "false"}, ["spark.authenticate=true"]),
     ],
 )
-def test_a_spark_cluster_that_would_not_protect_the_secrets_is_refused(
+def test_a_spark_cluster_without_authentication_or_encryption_is_an_error(
     master: str, changed: dict[str, str], missing: list[str]
 ) -> None:
     with pytest.raises(RackgateError, match=f"^--master {master}: ") as caught:
-        client_security.check_spark(master, SAFE | changed)
+        client_security.check_spark(master, SECURE_SETTINGS | changed)
     assert re.findall(r"spark[.][\w.]+=\S+?(?=,| in )", str(caught.value)) == missing
     assert "\n" not in str(caught.value)
     assert "abc-7" not in str(caught.value)
@@ -114,14 +114,14 @@ def test_a_spark_cluster_that_would_not_protect_the_secrets_is_refused(
 @pytest.mark.parametrize(
     ("master", "settings"),
     [
-        (REMOTE, SAFE),
-        (REMOTE, SAFE | {"spark.authenticate": " TRUE "}),
-        (REMOTE, SAFE | {"spark.network.crypto.enabled": "false", "spark.ssl.rpc.enabled": "true"}),
-        ("yarn", {name: value for name, value in SAFE.items() if name != "spark.authenticate.secret"}),
-        (NEAR, {"spark.authenticate": "true", "spark.authenticate.secret": "abc-7"}),
+        (REMOTE_MASTER, SECURE_SETTINGS),
+        (REMOTE_MASTER, SECURE_SETTINGS | {"spark.authenticate": " TRUE "}),
+        (REMOTE_MASTER, SECURE_SETTINGS | {"spark.network.crypto.enabled": "false", "spark.ssl.rpc.enabled": "true"}),
+        ("yarn", {name: value for name, value in SECURE_SETTINGS.items() if name != "spark.authenticate.secret"}),
+        (LOCAL_MASTER, {"spark.authenticate": "true", "spark.authenticate.secret": "abc-7"}),
     ],
 )
-def test_a_spark_cluster_that_protects_the_secrets_is_accepted(master: str, settings: dict[str, str]) -> None:
+def test_a_secure_spark_cluster_is_accepted(master: str, settings: dict[str, str]) -> None:
     client_security.check_spark(master, settings)
 
 
@@ -129,7 +129,7 @@ def test_a_spark_cluster_that_protects_the_secrets_is_accepted(master: str, sett
     "name",
     ["spark.authenticate.secret", "spark.ssl.keyPassword", "spark.hadoop.fs.s3a.secret.key", "spark.x.oauthToken"],
 )
-def test_no_secret_is_on_the_command_line(name: str) -> None:
+def test_a_secret_in_conf_is_an_error(name: str) -> None:
     client_security.check_conf(
         ["spark.authenticate.secretBitLength", "spark.authenticate.secret.file", "spark.executor.memory"]
     )

@@ -1,3 +1,5 @@
+"""Description of the machine, and samples of CPU time and memory of the benchmark's processes."""
+
 from __future__ import annotations
 
 import json
@@ -16,7 +18,7 @@ from pyhooks.core import paths, resource_usage
 from pyhooks.core.wait import wait_for
 
 
-def test_processes_are_classified_by_their_own_arguments_and_not_their_children_s(tmp_path: Path) -> None:
+def test_processes_are_classified_by_their_own_command_line(tmp_path: Path) -> None:
     (tmp_path / "mnt").mkdir()
     properties = tmp_path / "mnt" / "server.properties"
     arguments = ["/usr/bin/java", "-Xmx1g", "kafka.Kafka", "/mnt/server.properties"]
@@ -34,7 +36,7 @@ def sample(at_s: float, processes: int, cpu_s: float, rss_mb: float = 10.0) -> U
     return UsageSample(round(at_s * 1e9), "brokers", processes, cpu_s, rss_mb)
 
 
-def test_usage_is_the_mean_over_steps_without_started_or_ended_processes() -> None:
+def test_usage_ignores_intervals_in_which_processes_started_or_ended() -> None:
     rows = machine.usage(
         [sample(0, 5, 10.0), sample(1, 5, 10.5), sample(2, 3, 4.0, 99.0), sample(3, 3, 4.5), sample(4, 5, 4.6)]
     )
@@ -47,16 +49,16 @@ def test_one_sample_gives_no_usage() -> None:
 
 def test_this_process_is_found_in_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     own = (Path("/proc") / str(os.getpid()) / "cmdline").read_bytes().decode().split("\0")[:-1]
-    monkeypatch.setattr(machine, "process_kind", lambda words, root=None: "driver" if words == own else None)  # noqa: ARG005
-    seen = {one.kind: (one.cpu_s or 0, one.rss_mb or 0) for one in machine.sample_usage()}
-    cpu_s, rss_mb = seen["driver"]
+    monkeypatch.setattr(machine, "process_kind", lambda arguments, root=None: "driver" if arguments == own else None)  # noqa: ARG005
+    by_kind = {sample.kind: (sample.cpu_s or 0, sample.rss_mb or 0) for sample in machine.sample_usage()}
+    cpu_s, rss_mb = by_kind["driver"]
     assert rss_mb > 5
     assert cpu_s > 0
-    assert seen["machine"][0] > cpu_s
+    assert by_kind["machine"][0] > cpu_s
 
 
 def fake_proc(folder: Path, commands: dict[int, str]) -> Path:
-    """A /proc with some processes and the totals of the machine."""
+    """Create a /proc with these processes and the machine's totals."""
     (folder / "stat").write_text("cpu  10 0 10 100 0 0 0 0 0 0\n", encoding="ascii")
     for pid, command in commands.items():
         entry = folder / str(pid)
@@ -78,28 +80,28 @@ def test_a_process_that_cannot_be_read_is_unknown_and_the_others_are_sampled(
     proc = fake_proc(tmp_path, {1: KAFKA, 2: DRIVER})
     (proc / "1" / "root").mkdir()
     (proc / "1" / "root" / "server.properties").write_text("process.roles=broker\n", encoding="utf-8")
-    whole = {one.kind: one.processes for one in machine.sample_usage(proc)}
-    assert whole == {"brokers": 1, "driver": 1, "machine": 0}
-    opened = Path.open
+    readable = {sample.kind: sample.processes for sample in machine.sample_usage(proc)}
+    assert readable == {"brokers": 1, "driver": 1, "machine": 0}
+    original_open = Path.open
 
-    def refuse(self: Path, *given: Any, **more: Any) -> Any:
+    def deny_open(self: Path, *args: Any, **kwargs: Any) -> Any:
         if self.name == hidden and self.is_relative_to(proc / "1"):
             raise PermissionError(1, "Operation not permitted", str(self))
-        return opened(self, *given, **more)
+        return original_open(self, *args, **kwargs)
 
-    monkeypatch.setattr(Path, "open", refuse)
-    found = machine.sample_usage(proc)
-    assert {one.kind: one.processes for one in found} == {"driver": 1, "machine": 0, "unknown": 1}
-    (unknown,) = [one for one in found if one.kind == "unknown"]
+    monkeypatch.setattr(Path, "open", deny_open)
+    samples = machine.sample_usage(proc)
+    assert {sample.kind: sample.processes for sample in samples} == {"driver": 1, "machine": 0, "unknown": 1}
+    (unknown,) = [sample for sample in samples if sample.kind == "unknown"]
     assert (unknown.cpu_s, unknown.rss_mb) == (None, None)
-    rows = machine.usage([*found, *(replace(one, at_ns=one.at_ns + 10**9) for one in found)])
+    rows = machine.usage([*samples, *(replace(sample, at_ns=sample.at_ns + 10**9) for sample in samples)])
     (row,) = [row for row in rows if row["kind"] == "unknown"]
     assert row == {"kind": "unknown", "processes": 1, "cpus": None, "rss_mb_max": None}
     json.dumps(rows, allow_nan=False)
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe"])
-def test_a_binary_configuration_file_does_not_end_the_sampler(tmp_path: Path, content: bytes | None) -> None:
+def test_an_unreadable_configuration_file_does_not_stop_the_sampler(tmp_path: Path, content: bytes | None) -> None:
     proc = fake_proc(tmp_path, {1: KAFKA})
     properties = proc / "1" / "root" / "server.properties"
     properties.parent.mkdir()
@@ -107,45 +109,56 @@ def test_a_binary_configuration_file_does_not_end_the_sampler(tmp_path: Path, co
         properties.mkdir()
     else:
         properties.write_bytes(content)
-    assert {one.kind: one.processes for one in machine.sample_usage(proc)} == {"machine": 0, "unknown": 1}
+    assert {sample.kind: sample.processes for sample in machine.sample_usage(proc)} == {"machine": 0, "unknown": 1}
 
 
-HIDEPID = """
+SAMPLER_PROGRAM = """
 import json, sys
 from bench.machine import UsageSampler
 from pyhooks.core import resource_usage
 from pyhooks.core.wait import wait_for
 with UsageSampler().running() as sampler:
-    wait_for(lambda: len({one.at_ns for one in sampler.samples}) > 1, goal="two looks", timeout_s=20)
+    wait_for(lambda: len({sample.at_ns for sample in sampler.samples}) > 1, goal="two samples", timeout_s=20)
 resource_usage.tree()
-print(json.dumps([[one.kind, one.processes] for one in sampler.samples]))
+print(json.dumps([[sample.kind, sample.processes] for sample in sampler.samples]))
 """
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a /proc that hides processes")
 def test_the_sampler_continues_where_proc_hides_other_users_processes() -> None:
-    """The process is root's, without the privilege to look at others', and a sibling is another user's."""
+    """Run the sampler as root without capabilities, next to a process of another user."""
     inner = (
         "mount -t proc -o hidepid=1 proc /proc && (setpriv --reuid=65534 --clear-groups sleep 60 & )"
         ' && exec setpriv --regid=65533 --clear-groups --inh-caps=-all --bounding-set=-all "$0" -c "$1"'
     )
-    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", inner, sys.executable, HIDEPID]
+    command = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "sh",
+        "-c",
+        inner,
+        sys.executable,
+        SAMPLER_PROGRAM,
+    ]
     env = os.environ | {"PYTHONPATH": str(paths.REPO)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=env)
-    if "mount:" in done.stderr:
-        pytest.skip(done.stderr)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    seen = json.loads(done.stdout)
-    assert [kind for kind, _ in seen].count("machine") >= 2
-    assert ["unknown", 1] in seen
+    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=env)
+    if "mount:" in process.stderr:
+        pytest.skip(process.stderr)
+    assert process.returncode == 0, process.stderr
+    assert process.stderr == ""
+    samples = json.loads(process.stdout)
+    assert [kind for kind, _ in samples].count("machine") >= 2
+    assert ["unknown", 1] in samples
 
 
-def test_the_machine_describes_itself() -> None:
-    found = machine.describe_machine()
-    assert found["kernel"] == os.uname().release
-    assert found["cpus"] >= 1
-    assert found["memory_gib"] > 0.1
+def test_the_description_has_kernel_cpus_and_memory() -> None:
+    description = machine.describe_machine()
+    assert description["kernel"] == os.uname().release
+    assert description["cpus"] >= 1
+    assert description["memory_gib"] > 0.1
 
 
 def test_the_process_tree_includes_children_and_its_time_grows() -> None:
